@@ -1,0 +1,76 @@
+# Everything a newcomer needs, each target with all of its set-up: an environment of its own in .venv, no root.
+#
+#   make demo    a network built from op-trees learns real handwritten digits
+#   make test    the whole test suite                  (PYTEST_ARGS="-k name" narrows it)
+#   make check   ruff, mypy and the fast tests
+#   make bench   the benchmarks, in their quick form   (BENCH_ARGS= for the long form)
+#   make docs    write the generated documentation again
+#   make clean   remove the environment and everything built
+#
+# Another interpreter: make test PYTHON=python3.12 VENV=.venv312
+
+PYTHON ?= python3
+VENV ?= .venv
+DEMO_ARGS ?=
+PYTEST_ARGS ?=
+BENCH_ARGS ?= --quick
+
+PY = $(VENV)/bin/python
+INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check --editable
+
+.NOTPARALLEL:
+.PHONY: help demo test check bench docs clean
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+demo: $(VENV)/.ready-demo
+	$(PY) examples/digits_mlp.py $(DEMO_ARGS)
+
+test: $(VENV)/.ready-test
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+check: $(VENV)/.ready-dev
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+	$(PY) -m pytest -q -m "not slow" $(PYTEST_ARGS)
+
+bench: $(VENV)/.ready-bench
+	@for script in benchmarks/[a-z]*.py; do \
+	    echo "== $$script $(BENCH_ARGS)"; $(PY) "$$script" $(BENCH_ARGS) || exit 1; \
+	done
+
+clean:
+	rm -rf $(VENV) build dist neonlike.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One marker a set of extras, older than pyproject.toml when the dependencies may have changed. The editable
+# install makes every later edit of the sources count without another install.
+
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	    echo "neonlike needs Python 3.10 or newer; name one with: make test PYTHON=python3.12" >&2; exit 1; }
+	@echo "Making the environment $(VENV) (once)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	    echo "$(PYTHON) cannot make environments; on Debian and Ubuntu the package python3-venv brings that" >&2; \
+	    exit 1; }
+
+$(VENV)/.ready-demo: pyproject.toml $(PY)
+	@echo "Installing what the demo needs (once)"
+	@$(INSTALL) ".[demo]"
+	@touch $@
+
+$(VENV)/.ready-test: pyproject.toml $(PY)
+	@echo "Installing what the tests need (once)"
+	@$(INSTALL) ".[test]"
+	@touch $@
+
+$(VENV)/.ready-dev: pyproject.toml $(PY)
+	@echo "Installing what the checks need (once)"
+	@$(INSTALL) ".[dev]"
+	@touch $@
+
+$(VENV)/.ready-bench: pyproject.toml $(PY)
+	@echo "Installing what the benchmarks need (once)"
+	@$(INSTALL) ".[bench]"
+	@touch $@

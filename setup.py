@@ -1,0 +1,5 @@
+"""The build's entry. All metadata is in pyproject.toml, the version in neonlike/version.py."""
+
+from setuptools import setup
+
+setup()
