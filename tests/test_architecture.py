@@ -1,0 +1,216 @@
+"""The architecture, read from the source text: import arrows point down, files and functions stay short.
+
+The checks work on any folder, so that the planted violations at the end can prove that they bite.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # which pytest brings on Python 3.10
+
+PACKAGE = "neonlike"
+SOURCE = Path(__file__).resolve().parent.parent / PACKAGE
+MAX_FILE_LINES = 450
+MAX_FUNCTION_LINES = 60
+
+GROUND_FLOOR = ("errors", "logger", "version", "compat")
+"""Usable by everything, and using nothing of the package but each other."""
+
+STOREYS: tuple[tuple[str, ...], ...] = (
+    ("optree",),
+    ("kernels",),
+    ("backends",),
+    ("autograd",),
+    ("initializers", "transforms", "optimizers", "util"),
+    ("data",),
+    ("layers",),
+    ("models", "callbacks"),
+    # Of the utilities, these put whole experiments together.
+    ("benchmark", "visualizations")
+    + ("util.argparser", "util.beamsearch", "util.load_experiment", "util.yaml_parse"),
+)
+"""From the bottom up; a module may import from its own storey and from those below it."""
+
+PROJECT = tomllib.loads((SOURCE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+BASE_DEPENDENCIES = {re.split("[<>=]", requirement)[0].lower() for requirement in PROJECT["dependencies"]}
+"""What `import neonlike` may need; every other package is imported inside the function that uses it."""
+
+THIRD_PARTY = {"optree": {"numpy"}, "kernels": {"numpy", "jinja2"}}
+"""Storeys that may use less than the base dependencies, even inside functions."""
+
+GPU_PACKAGES = {"pycuda", "skcuda"}
+
+
+def storey(module: str) -> int:
+    """The height of a dotted name inside the package; -1 is the ground, the package itself is the roof."""
+    parts = module.split(".")[1:]
+    if parts and parts[0] in GROUND_FLOOR:
+        return -1
+    heights = {name: height for height, names in enumerate(STOREYS) for name in names}
+    for length in range(len(parts), 0, -1):
+        if (name := ".".join(parts[:length])) in heights:
+            return heights[name]
+    return len(STOREYS)
+
+
+def absolute(node: ast.ImportFrom, importer: str, is_package: bool) -> str:
+    """The absolute module that ``from ... import`` names."""
+    if not node.level:
+        return node.module or ""
+    package = importer.split(".") if is_package else importer.split(".")[:-1]
+    base = package[: len(package) - node.level + 1]
+    return ".".join([*base, node.module] if node.module else base)
+
+
+def imports(tree: ast.AST, importer: str, is_package: bool) -> Iterator[tuple[ast.AST, str]]:
+    """Every import with its dotted target, those inside functions and `import_module("...")` too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = absolute(node, importer, is_package)
+            yield from ((node, f"{module}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            function = node.func
+            name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+            if name in ("import_module", "__import__") and isinstance(node.args[0].value, str):
+                yield node, node.args[0].value
+
+
+def top_level(tree: ast.Module) -> set[int]:
+    """The ids of the nodes that run on import: everything outside functions and `if TYPE_CHECKING`."""
+    found: set[int] = set()
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            pending.extend(node.orelse)
+            continue
+        found.add(id(node))
+        pending.extend(ast.iter_child_nodes(node))
+    return found
+
+
+def import_faults(tree: ast.Module, importer: str, is_package: bool) -> Iterator[str]:
+    """The imports of one module that the architecture forbids, as sentences with a line number."""
+    on_import = top_level(tree)
+    component = importer.split(".")[1] if "." in importer else ""
+    for node, target in imports(tree, importer, is_package):
+        line = getattr(node, "lineno", 0)
+        top = target.split(".")[0]
+        if top == PACKAGE:
+            if storey(target) > storey(importer):
+                yield f"{line}: imports {target}, which stands above {importer}"
+        elif top in GPU_PACKAGES:
+            if not importer.startswith(f"{PACKAGE}.backends.gpu"):
+                yield f"{line}: imports {top}, which belongs under {PACKAGE}/backends/gpu only"
+        elif top not in sys.stdlib_module_names:
+            if top not in THIRD_PARTY.get(component, {top}):
+                yield f"{line}: imports {top}, which {component} does not know"
+            elif top not in BASE_DEPENDENCIES and id(node) in on_import:
+                yield f"{line}: imports {top} for everybody; it is optional, import it where it is used"
+
+
+def length_faults(source: str, tree: ast.Module) -> Iterator[str]:
+    """The file and the functions that are too long."""
+    if (lines := len(source.splitlines())) > MAX_FILE_LINES:
+        yield f"1: {lines} lines, more than {MAX_FILE_LINES}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            if length > MAX_FUNCTION_LINES:
+                yield f"{node.lineno}: {node.name} has {length} lines, more than {MAX_FUNCTION_LINES}"
+
+
+def faults(root: Path) -> list[str]:
+    """Everything wrong under a package folder, as ``file:line: what``."""
+    found = []
+    for path in sorted(root.rglob("*.py")):
+        relative = path.relative_to(root.parent)
+        is_package = path.name == "__init__.py"
+        importer = ".".join(relative.parts[:-1] if is_package else relative.with_suffix("").parts)
+        source = path.read_text(encoding="utf-8")
+        tree = ast.parse(source)
+        sentences = [*import_faults(tree, importer, is_package), *length_faults(source, tree)]
+        found += [f"{relative.as_posix()}:{sentence}" for sentence in sentences]
+    return found
+
+
+def test_the_package_keeps_its_architecture() -> None:
+    assert len(list(SOURCE.rglob("*.py"))) > 3, "the sources are not where this test looks"
+    assert faults(SOURCE) == []
+
+
+def test_every_folder_of_the_package_has_a_storey() -> None:
+    known = {name for names in STOREYS for name in names} | set(GROUND_FLOOR)
+    folders = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
+    assert folders <= known
+
+
+PLANTED = {
+    "plain upward": ("optree/node.py", "from neonlike.layers import Linear\n", "neonlike.layers.Linear"),
+    "one storey up": ("optree/a.py", "import neonlike.kernels.plan\n", "neonlike.kernels.plan"),
+    "inside a function": ("kernels/p.py", "def f():\n    import neonlike.backends\n", ":2: imports neonlike.backends"),
+    "from the package": ("backends/b.py", "from neonlike import models\n", "neonlike.models"),
+    "the package's roof": ("layers/l.py", "from neonlike import NervanaObject\n", "neonlike.NervanaObject"),
+    "relative": ("kernels/sub/emit.py", "from ...backends import tensor\n", "neonlike.backends.tensor"),
+    "relative in a package": ("kernels/__init__.py", "from ..layers import x\n", "neonlike.layers.x"),
+    "by a string": ("data/d.py", "m = __import__('neonlike.models')\n", "neonlike.models"),
+    "by importlib": ("data/d.py", "m = importlib.import_module('neonlike.models')\n", "neonlike.models"),
+    "from the ground": ("logger.py", "from neonlike.optree import ops\n", "neonlike.optree.ops"),
+    "for types only": (
+        "optree/t.py",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from neonlike.backends import Tensor\n",
+        "neonlike.backends.Tensor",
+    ),
+    "pycuda on the CPU": ("backends/cpu/c.py", "def f():\n    import pycuda.driver\n", "imports pycuda"),
+    "a template in the language": ("optree/j.py", "def f():\n    import jinja2\n", "optree does not know"),
+    "an optional package": ("data/h.py", "import h5py\n", "it is optional"),
+    "a guarded one": ("data/h.py", "try:\n    import h5py\nexcept ImportError:\n    pass\n", "optional"),
+    "a long file": ("layers/big.py", "x = 1\n" * (MAX_FILE_LINES + 1), f"{MAX_FILE_LINES + 1} lines"),
+    "a long function": ("util/f.py", "def f():\n" + "    x = 1\n" * MAX_FUNCTION_LINES, "f has 61 lines"),
+}
+
+
+@pytest.mark.parametrize("planted", PLANTED.values(), ids=PLANTED)
+def test_a_planted_violation_is_found(planted: tuple[str, str, str], tmp_path: Path) -> None:
+    name, source, expected = planted
+    path = tmp_path / PACKAGE / name
+    path.parent.mkdir(parents=True)
+    path.write_text(source)
+    found = faults(tmp_path / PACKAGE)
+    assert len(found) == 1, found
+    assert found[0].startswith(f"{PACKAGE}/{name}:")
+    assert expected in found[0]
+
+
+ALLOWED = {
+    "downward": ("layers/l.py", "from neonlike.backends import gen_backend\nimport numpy as np\n"),
+    "the same storey": ("optimizers/o.py", "from neonlike.util.persist import load_class\n"),
+    "the ground from below": ("optree/n.py", "from neonlike.errors import ShapeError\nimport numpy as np\n"),
+    "pycuda on the GPU": ("backends/gpu/g.py", "import pycuda.driver\n"),
+    "an optional package where it is used": ("data/h.py", "def f():\n    import h5py\n"),
+    "a whole experiment": ("util/yaml_parse.py", "def f():\n    from neonlike.models import Model\n"),
+    "files at the limit": ("util/f.py", "def f():\n" + "    x = 1\n" * (MAX_FUNCTION_LINES - 1)),
+}
+
+
+@pytest.mark.parametrize("allowed", ALLOWED.values(), ids=ALLOWED)
+def test_what_the_architecture_allows_is_not_reported(allowed: tuple[str, str], tmp_path: Path) -> None:
+    name, source = allowed
+    path = tmp_path / PACKAGE / name
+    path.parent.mkdir(parents=True)
+    path.write_text(source)
+    assert faults(tmp_path / PACKAGE) == []
