@@ -1,0 +1,7 @@
+"""Running scripts written for neon.
+
+* :mod:`neonlike.compat.table` - neon's module paths and names: the one table.
+* :mod:`neonlike.compat.contract` - completes the modules of this library from the table.
+* :mod:`neonlike.compat.neon` - importing it makes ``import neon`` mean this library.
+* ``python -m neonlike.compat script.py`` runs an unmodified neon script; ``--list`` shows what there is.
+"""

@@ -1,0 +1,223 @@
+"""Completes this library's modules from the table: each path and name of neon is found, or named as missing.
+
+:func:`install` puts a finder in front of Python's own. For ``neonlike.<path of the table>`` it loads the real
+module where there is one, or else makes one whose names come from the row's homes. Either way the module gets
+a fallback for names that it does not define itself. An absent name of neon raises :class:`NotBuiltYet`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
+
+from neonlike.compat.table import CONTRACT, Row
+from neonlike.errors import NeonlikeError
+
+PACKAGE = "neonlike"
+ORIGINAL = "neon"
+
+
+class NotBuiltYet(NeonlikeError, ImportError):
+    """neon has this module or name, this library does not have it yet."""
+
+    def __init__(self, key: str, name: str = "") -> None:
+        dotted = _join(ORIGINAL, key, name)
+        super().__init__(
+            f"{PACKAGE} does not have {dotted} yet; `python -m {PACKAGE}.compat --list` shows what there is",
+            name=dotted,
+        )
+
+
+class _Fallback:
+    """The ``__getattr__`` of a completed module: its own one first, then the homes of its row."""
+
+    def __init__(self, module: ModuleType, key: str) -> None:
+        self.module, self.key = module, key
+        self.own: Callable[[str], Any] | None = vars(module).get("__getattr__")
+
+    def __call__(self, name: str) -> Any:
+        if self.own is not None:
+            try:
+                return self.own(name)
+            except AttributeError:
+                pass
+        row = CONTRACT[self.key]
+        if name in row.names:
+            for home in _homes(row):
+                if hasattr(home, name):
+                    return getattr(home, name)
+            raise AttributeError(str(NotBuiltYet(self.key, name)))
+        if (child := _join(self.key, name)) in CONTRACT:
+            try:
+                return importlib.import_module(_join(PACKAGE, child))
+            except NotBuiltYet as error:
+                raise AttributeError(str(error)) from None
+        raise AttributeError(f"module {self.module.__name__!r} has no attribute {name!r}")
+
+
+def _join(*parts: str) -> str:
+    """A dotted name; empty parts (the root of the table is ``""``) leave no dot."""
+    return ".".join(part for part in parts if part)
+
+
+def _homes(row: Row) -> Iterator[ModuleType]:
+    """The further modules of a row that are built."""
+    roots = sys.modules[PACKAGE].__path__
+    for home in row.homes:
+        name = _join(PACKAGE, home)
+        folders = home.split(".")[:-1]
+        if _real_spec(name, [os.path.join(root, *folders) for root in roots]) is not None:
+            yield importlib.import_module(name)
+
+
+def _complete(module: ModuleType, key: str) -> None:
+    """Let ``module`` answer for every name of its row."""
+    if isinstance(vars(module).get("__getattr__"), _Fallback):
+        return
+    vars(module)["__getattr__"] = _Fallback(module, key)
+    # Python asks the finders about X in `from m import X` only where m has a __path__: there we can say what
+    # is missing, and hasattr(m, "X") still is a plain False.
+    if not hasattr(module, "__path__"):
+        module.__path__ = []
+
+
+class _CompletingLoader(Loader):
+    """The real loader of a module, completing the module after it ran."""
+
+    def __init__(self, real: Loader, key: str) -> None:
+        self.real, self.key = real, key
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self.real.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__loader__ = self.real
+        if module.__spec__ is not None:
+            module.__spec__.loader = self.real
+        self.real.exec_module(module)
+        _complete(module, self.key)
+
+
+class _ViewLoader(Loader):
+    """Makes a module that has no file: all its names come from elsewhere."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__doc__ = f"The module {ORIGINAL}.{self.key}: all it names is defined elsewhere in {PACKAGE}."
+        _complete(module, self.key)
+
+
+def _real_spec(fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    spec = PathFinder.find_spec(fullname, path)
+    # A folder without __init__.py has no file of its own: nothing is built there.
+    return spec if spec is not None and spec.origin is not None else None
+
+
+def _has_content(row: Row) -> bool:
+    """Whether a module without a file would have anything to show."""
+    return any(hasattr(home, name) for home in _homes(row) for name in row.names)
+
+
+class ContractFinder(MetaPathFinder):
+    """Finds ``neonlike.<path of the table>`` and says what is missing by name."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        package, _, key = fullname.partition(".")
+        if package != PACKAGE or not key:
+            return None
+        parent, _, name = key.rpartition(".")
+        if key not in CONTRACT and not (parent in CONTRACT and name in CONTRACT[parent].names):
+            return None
+        spec = _real_spec(fullname, path)
+        if key not in CONTRACT:
+            if spec is None and not _initializing(parent):
+                raise NotBuiltYet(parent, name)
+            return None
+        if spec is not None and spec.loader is not None:
+            spec.loader = _CompletingLoader(spec.loader, key)
+            return spec
+        if not _has_content(CONTRACT[key]):
+            raise NotBuiltYet(key)
+        return ModuleSpec(fullname, _ViewLoader(key), is_package=True)
+
+
+def _initializing(key: str) -> bool:
+    """Whether a module is still running its own code: what it lacks now may come (a circular import)."""
+    module = sys.modules.get(_join(PACKAGE, key))
+    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
+
+
+def install() -> None:
+    """Complete this library's modules from now on, those already imported included. Can be called again."""
+    if not any(isinstance(finder, ContractFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, ContractFinder())
+    for key in CONTRACT:
+        if (module := sys.modules.get(_join(PACKAGE, key))) is not None:
+            _complete(module, key)
+
+
+def resolve(dotted: str) -> Any:
+    """The object behind a dotted name such as ``neon.layers.layer.Linear``, as it stands in saved models.
+
+    Names may start with ``neon.`` or ``neonlike.``, or belong to any other importable module; a bare name is
+    looked for in every module of the table.
+
+    Raises
+    ------
+    NotBuiltYet
+        neon has the name, this library does not have it yet.
+    ImportError
+        There is no such module or name.
+    """
+    install()
+    module, _, name = dotted.rpartition(".")
+    if not module:
+        return _resolve_bare(name)
+    package, _, key = module.partition(".")
+    if package in (ORIGINAL, PACKAGE):
+        module = _join(PACKAGE, key)
+    found = importlib.import_module(module)
+    if hasattr(found, name):
+        return getattr(found, name)
+    if package in (ORIGINAL, PACKAGE) and key in CONTRACT and name in CONTRACT[key].names:
+        raise NotBuiltYet(key, name)
+    raise ImportError(f"cannot find {dotted}: module {module} has no {name}", name=module)
+
+
+def _resolve_bare(name: str) -> Any:
+    keys = [key for key, row in CONTRACT.items() if name in row.names]
+    for key in keys:
+        try:
+            return resolve(_join(PACKAGE, key, name))
+        except NotBuiltYet:
+            continue
+    if keys:
+        raise NotBuiltYet(keys[0], name)
+    raise ImportError(f"cannot find {name!r}: no module of neon has that name; give the full dotted name")
+
+
+def availability() -> Iterator[tuple[str, object]]:
+    """Every dotted name of neon with the object behind it, or the ImportError that says why there is none."""
+    install()
+    for key, row in CONTRACT.items():
+        for name in ("", *sorted(row.names)):
+            own = _join(PACKAGE, key, name)
+            found: object
+            try:
+                found = resolve(own) if name else importlib.import_module(own)
+            except ImportError as error:
+                found = error
+            yield _join(ORIGINAL, key, name), found

@@ -1,0 +1,83 @@
+"""Importing this module makes ``import neon`` mean this library: ``neon.x.y`` is the module ``neonlike.x.y``.
+
+The very same module objects appear under both names, so classes compare and pickle as one. Where a real
+package called neon can be imported, nothing is shadowed behind the user's back: the import raises, unless the
+environment variable ``NEONLIKE_COMPAT_FORCE`` is set.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+
+from neonlike.compat import contract
+from neonlike.compat.contract import ORIGINAL, PACKAGE
+
+FORCE = "NEONLIKE_COMPAT_FORCE"
+
+
+class _AliasLoader(Loader):
+    """Puts the module of this library in the place of the one that Python made for the neon name."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        name = module.__name__
+        target = PACKAGE + name.removeprefix(ORIGINAL)
+        try:
+            sys.modules[name] = importlib.import_module(target)
+        except ModuleNotFoundError as error:
+            if error.name != target:
+                raise
+            raise ModuleNotFoundError(
+                f"No module named {name!r}: neither neon nor {PACKAGE} has it", name=name
+            ) from None
+
+
+class AliasFinder(MetaPathFinder):
+    """Answers for ``neon`` and everything below it."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname.partition(".")[0] != ORIGINAL:
+            return None
+        return ModuleSpec(fullname, _AliasLoader(), is_package=True)
+
+
+def _real_neon() -> str | None:
+    """Where another package called neon is or would be imported from."""
+    loaded = sys.modules.get(ORIGINAL)
+    if loaded is not None:
+        return None if loaded.__name__ == PACKAGE else str(getattr(loaded, "__file__", "memory"))
+    spec = PathFinder.find_spec(ORIGINAL)
+    return None if spec is None else spec.origin  # a bare folder called neon has no origin and hides nothing
+
+
+def install(force: bool = False) -> None:
+    """Make ``neon`` an alias of this library; a second call changes nothing.
+
+    Raises
+    ------
+    ImportError
+        There is a real package called neon and ``force`` is not set.
+    """
+    contract.install()
+    if any(isinstance(finder, AliasFinder) for finder in sys.meta_path):
+        return
+    if (place := _real_neon()) is not None:
+        if not force:
+            raise ImportError(
+                f"a real package called {ORIGINAL} is at {place}: {PACKAGE}.compat.neon does not hide it. "
+                f"Uninstall it, or set {FORCE}=1 to use {PACKAGE} in its place",
+                name=ORIGINAL,
+            )
+        for name in [name for name in sys.modules if name.partition(".")[0] == ORIGINAL]:
+            del sys.modules[name]
+    sys.meta_path.insert(0, AliasFinder())
+
+
+install(force=bool(os.environ.get(FORCE)))
