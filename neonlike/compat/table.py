@@ -55,7 +55,7 @@ _IMAGES = "MNIST CIFAR10 DUMMY"
 _LAYER_RECORDS = "ConvLayer DeconvLayer PoolLayer"
 
 CONTRACT: dict[str, Row] = {
-    "": _row("NervanaObject logger get_args display DISPLAY_LEVEL_NUM __version__", "logger version"),
+    "": _row("NervanaObject logger get_args display DISPLAY_LEVEL_NUM __version__", "nervanaobject logger version"),
     "backends": _row("gen_backend cleanup_backend Autodiff"),
     "backends.backend": _row("Tensor Backend OpTreeNode OpCollection Block", "backends"),
     "backends.abstract_backend": _row("AbstractBackend Backend_ABC_Meta", "backends.backend"),
