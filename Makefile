@@ -4,7 +4,6 @@
 #   make test    the whole test suite                  (PYTEST_ARGS="-k name" narrows it)
 #   make check   ruff, mypy and the fast tests
 #   make bench   the benchmarks, in their quick form   (BENCH_ARGS= for the long form)
-#   make docs    write the generated documentation again
 #   make clean   remove the environment and everything built
 #
 # Another interpreter: make test PYTHON=python3.12 VENV=.venv312
@@ -19,7 +18,7 @@ PY = $(VENV)/bin/python
 INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check --editable
 
 .NOTPARALLEL:
-.PHONY: help demo test check bench docs clean
+.PHONY: help demo test check bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
