@@ -1,0 +1,10 @@
+"""neonlike: neon's backend, op-trees and layers, running on today's Python.
+
+``from neonlike.backends import gen_backend`` is where most programs start.
+"""
+
+from neonlike.logger import DISPLAY_LEVEL_NUM, display, logger
+from neonlike.nervanaobject import NervanaObject, get_args
+from neonlike.version import __version__
+
+__all__ = ["DISPLAY_LEVEL_NUM", "NervanaObject", "__version__", "display", "get_args", "logger"]

@@ -1,0 +1,8 @@
+"""Backends: where tensors live and expressions run. ``be = gen_backend('cpu')`` makes one."""
+
+from neonlike.backends.backend import Backend
+from neonlike.backends.cpu.backend import NervanaCPU
+from neonlike.backends.registry import cleanup_backend, gen_backend
+from neonlike.optree.autodiff import Autodiff
+
+__all__ = ["Autodiff", "Backend", "NervanaCPU", "cleanup_backend", "gen_backend"]

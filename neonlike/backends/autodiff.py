@@ -1,0 +1,5 @@
+"""neon's module path of automatic differentiation; it lives in :mod:`neonlike.optree.autodiff`."""
+
+from neonlike.optree.autodiff import Autodiff, GradNode, GradUtil, grad_map
+
+__all__ = ["Autodiff", "GradNode", "GradUtil", "grad_map"]

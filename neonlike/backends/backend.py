@@ -1,0 +1,269 @@
+"""``Backend``: one object with everything, as in neon. Its methods come from the families beside this file.
+
+This file holds what all families rest on: assignment (the hot path), plans, the registry and the life of a backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from neonlike.backends.abstract_backend import AbstractBackend
+from neonlike.backends.families.activation import ActivationFamily
+from neonlike.backends.families.creation import CreationFamily
+from neonlike.backends.families.elementwise import ElementwiseFamily
+from neonlike.backends.families.hooks import HooksFamily
+from neonlike.backends.families.linalg import LinalgFamily
+from neonlike.backends.families.lookup import LookupFamily
+from neonlike.backends.families.random import RandomFamily
+from neonlike.backends.families.reduction import ReductionFamily
+from neonlike.backends.families.stats import StatsFamily
+from neonlike.backends.families.timing import TimingFamily
+from neonlike.backends.tensor import Tensor
+from neonlike.errors import BackendUnavailable, DTypeError
+from neonlike.kernels.cache import PlanCache
+from neonlike.kernels.explain import explain
+from neonlike.kernels.graph import Graph, linearize
+from neonlike.kernels.prepared import Prepared
+from neonlike.optree.dtypes import DType, as_dtype
+from neonlike.optree.node import OpTreeNode
+
+__all__ = ["Backend", "Block", "OpCollection", "OpTreeNode", "Tensor"]
+
+
+class Block:
+    """Names for the ``block`` argument of ``be.begin`` and ``be.end``."""
+
+    epoch, minibatch, fprop, bprop, update = range(5)
+
+
+class Backend(
+    ElementwiseFamily,
+    ReductionFamily,
+    LinalgFamily,
+    LookupFamily,
+    RandomFamily,
+    ActivationFamily,
+    CreationFamily,
+    StatsFamily,
+    TimingFamily,
+    HooksFamily,
+    AbstractBackend,
+):
+    """Makes tensors, runs expressions and compound primitives.
+
+    Parameters
+    ----------
+    rng_seed : int or None
+        Seed of ``be.rng`` and of ``rand``; None takes entropy from the system.
+    default_dtype : dtype
+        Of tensors made without a dtype: float16, float32 or float64.
+    compat_mode : None or "caffe"
+    **ignored
+        neon's remaining arguments (``num_devices``, ``device_id``, ...), accepted and without effect on the CPU.
+    """
+
+    backends: ClassVar[dict[str, type[Backend]]] = {}
+    backend_name: ClassVar[str] = ""
+    tensor_cls: ClassVar[type[Tensor]] = Tensor
+    bsz: int | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.backend_name:
+            Backend.backends[cls.backend_name] = cls
+
+    def __init__(
+        self,
+        rng_seed: int | None = None,
+        default_dtype: npt.DTypeLike = np.float32,
+        hist_bins: int = 64,
+        hist_offset: int = -48,
+        compat_mode: str | None = None,
+        **ignored: Any,
+    ) -> None:
+        self.closed = False
+        dtype = as_dtype(default_dtype, type(self).__name__)
+        if dtype.kind != "f":
+            raise BadDefaultDType(f"default_dtype must be float16, float32 or float64, got {dtype.name}")
+        if compat_mode not in (None, "caffe", "neon"):
+            raise ValueError(f"compat_mode must be None or 'caffe', got {compat_mode!r}")
+        self.default_dtype: Any = dtype.type
+        self.default_np_dtype: DType = dtype
+        self.compat_mode = compat_mode
+        self.plans = PlanCache()
+        self.engine = self._make_engine()
+        self._init_random(rng_seed)
+        self.set_hist_buffers(hist_bins, hist_offset)
+
+    def _make_engine(self) -> Any:
+        raise NotImplementedError
+
+    # Running expressions: Tensor.__setitem__ -> assign -> linearize -> plan -> engine
+
+    def assign(self, target: Tensor, value: Any) -> Any:
+        """Compute ``value`` into ``target`` and return ``target``; what ``target[:] = value`` calls.
+
+        Raises
+        ------
+        ShapeError
+            If ``value`` does not broadcast to ``target``.
+        DTypeError
+            If ``value`` is no number, tensor, expression or array.
+        """
+        if value.__class__ is OpTreeNode:
+            if self.closed or target.backend is not self:
+                self._check_target(target)
+            graph = linearize(((target, value),))
+            self.engine.execute(self.plans.find(graph), graph)
+            return target
+        return self._assign_simple(target, value)
+
+    def _assign_simple(self, target: Tensor, value: Any) -> Tensor:
+        self._check_target(target)
+        if isinstance(value, (np.number, np.bool_)) or (isinstance(value, np.ndarray) and value.ndim == 0):
+            value = value.item()
+        if isinstance(value, np.ndarray):
+            return target.set(value)
+        if isinstance(value, Tensor) and value.backend is not self:
+            return target.set(value.get())
+        if not isinstance(value, (int, float, Tensor, OpTreeNode)):
+            raise DTypeError(
+                f"assignment: cannot store {type(value).__name__} {str(value)[:40]!r}; "
+                "expected a number, a tensor, an expression or a NumPy array"
+            )
+        if value is not target:
+            graph = linearize(((target, value),))
+            self.engine.execute(self.plans.find(graph), graph)
+        return target
+
+    def _check_target(self, target: Any) -> None:
+        self.check_open("assignment")
+        if not isinstance(target, Tensor) or target.backend is not self:
+            raise DTypeError(
+                f"assignment: the target must be a tensor of this backend, got {type(target).__name__}; "
+                "make one with be.empty(shape)"
+            )
+
+    def assign_many(self, pairs: Sequence[tuple[Tensor, Any]]) -> list[Tensor]:
+        """Assign several targets at once, all right-hand sides evaluated from the old values; returns the targets.
+
+        Shared subexpressions are computed once: an optimizer step is one plan.
+
+        Raises
+        ------
+        AliasError
+            If two targets share memory.
+        """
+        for target, _ in pairs:
+            self._check_target(target)
+        if pairs:
+            graph = linearize(pairs)
+            self.engine.execute(self.plans.find(graph), graph)
+        return [target for target, _ in pairs]
+
+    def execute(self, optree: Any) -> Any:
+        """Run an ``assign`` expression and return its target; tensors (already computed) are returned as they are."""
+        if isinstance(optree, Tensor):
+            return optree
+        raise DTypeError(
+            f"execute: {optree} assigns nothing; write target[:] = expression, or call astensor() on the expression"
+        )
+
+    def prepare(self, target: Any, value: Any = None) -> Prepared:
+        """Bind an assignment for hot loops: ``step = be.prepare(out, expr)``, then ``step()`` as often as wanted.
+
+        ``be.prepare([(out1, expr1), (out2, expr2)])`` prepares several at once, as :meth:`assign_many`.
+        """
+        pairs = [(target, value)] if isinstance(target, Tensor) else list(target)
+        for out, _ in pairs:
+            self._check_target(out)
+        graph: Graph = linearize(pairs)
+        return Prepared(self, graph, self.engine.prepare(self.plans.find(graph), graph))
+
+    def explain(self, value: Any, out: Tensor | None = None) -> str:
+        """Text showing how ``value`` runs: stages with reasons, operations, bytes and flops."""
+        self.check_open("explain")
+        target = out if out is not None else self.empty(value.shape, dtype=value.dtype)
+        graph = linearize(((target, value),))
+        return explain(self.plans.find(graph), graph, self.engine)
+
+    # Life
+
+    def check_open(self, operation: str) -> None:
+        """Raise BackendUnavailable if the backend was closed."""
+        if self.closed:
+            raise BackendUnavailable(f"{operation}: this backend was closed; make a new one with gen_backend()")
+
+    def cleanup_backend(self) -> None:
+        """Release what the backend holds; afterwards its tensors raise BackendUnavailable. May be called again."""
+        self.closed = True
+        self.plans.plans.clear()
+
+    def __enter__(self) -> Backend:
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        from neonlike.backends.registry import release
+
+        release(self)
+
+    def __repr__(self) -> str:
+        state = ", closed" if self.closed else ""
+        return f"<{type(self).__name__} {self.default_np_dtype.name} bsz={self.bsz}{state}>"
+
+    @staticmethod
+    def backend_choices() -> list[str]:
+        """Sorted names of the backends that exist here."""
+        return sorted(Backend.backends)
+
+    @staticmethod
+    def allocate_backend(name: str, **arguments: Any) -> Backend:
+        """Construct the backend registered as ``name``.
+
+        Raises
+        ------
+        UnknownBackend
+            If there is none of that name.
+        """
+        if name not in Backend.backends:
+            raise UnknownBackend(f"backend {name!r} does not exist here; choose one of {Backend.backend_choices()}")
+        return Backend.backends[name](**arguments)
+
+
+class UnknownBackend(BackendUnavailable, ValueError):
+    """A backend name that is not registered."""
+
+
+class BadDefaultDType(DTypeError, ValueError):
+    """A default dtype that is not a float."""
+
+
+class OpCollection:
+    """neon's sets of op names, derived from the op table."""
+
+    zero_operand_ops: ClassVar[set[str]]
+    unary_ops: ClassVar[set[str]]
+    binary_ops: ClassVar[set[str]]
+    reduction_ops: ClassVar[set[str]]
+    float_ops: ClassVar[set[str]]
+    ew_ops: ClassVar[set[str]]
+
+
+def _fill_op_collection() -> None:
+    from neonlike.optree.ops import OPS, Kind
+
+    ops = OPS.values()
+    OpCollection.zero_operand_ops = {op.name for op in ops if op.kind is Kind.ZERO}
+    OpCollection.reduction_ops = {op.name for op in ops if op.kind is Kind.REDUCTION}
+    OpCollection.unary_ops = {op.name for op in ops if op.kind is Kind.ELEMENTWISE and op.arity == 1} | {"transpose"}
+    OpCollection.binary_ops = {op.name for op in ops if op.kind is Kind.ELEMENTWISE and op.arity == 2}
+    OpCollection.binary_ops |= {"dot", "assign"}
+    OpCollection.float_ops = OpCollection.zero_operand_ops | OpCollection.unary_ops | OpCollection.binary_ops
+    OpCollection.ew_ops = OpCollection.float_ops - {"dot", "transpose"}
+
+
+_fill_op_collection()

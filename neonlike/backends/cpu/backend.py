@@ -1,0 +1,44 @@
+"""``NervanaCPU``: the backend in host memory."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from neonlike.backends.backend import Backend
+from neonlike.backends.cpu.tensor import CPUTensor
+from neonlike.backends.tensor import Tensor
+from neonlike.errors import DTypeError
+from neonlike.kernels.interp import NumpyEngine
+from neonlike.optree.dtypes import DType, as_dtype
+from neonlike.optree.shapes import Shape
+
+
+class NervanaCPU(Backend):
+    """CPU backend; see :class:`~neonlike.backends.backend.Backend` for the parameters."""
+
+    backend_name: ClassVar[str] = "cpu"
+    tensor_cls: ClassVar[type[Tensor]] = CPUTensor
+
+    def _make_engine(self) -> NumpyEngine:
+        return NumpyEngine()
+
+    def _allocate(self, shape: Shape, dtype: DType, name: str | None, persist_values: bool) -> CPUTensor:
+        return CPUTensor(self, np.empty(shape, dtype), name, persist_values)
+
+    def wrap(self, host: npt.NDArray[Any]) -> CPUTensor:
+        """Tensor over the memory of ``host`` (at least 2-D): both see each other's changes."""
+        if host.ndim < 2:
+            raise DTypeError(f"wrap: needs an array with at least two axes, got shape {host.shape}; reshape it")
+        return CPUTensor(self, host.view(as_dtype(host.dtype, "wrap")), owned=False)
+
+
+class NervanaMKL(NervanaCPU):
+    """neon's MKL backend by name; the CPU backend in everything."""
+
+    backend_name: ClassVar[str] = "mkl"
+
+
+MKLTensor = CPUTensor

@@ -1,0 +1,171 @@
+"""Tensor in host memory: a NumPy array with neon's rules on top."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neonlike.backends.indexing import select
+from neonlike.backends.tensor import Tensor
+from neonlike.errors import ShapeError
+from neonlike.kernels.program import converter
+from neonlike.optree.dtypes import as_dtype
+from neonlike.optree.shapes import Shape, as_shape
+
+if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
+
+
+class CPUTensor(Tensor):
+    """See :class:`Tensor`. ``array`` is the NumPy array; ``np.asarray(t)`` and DLPack share its memory.
+
+    Parameters
+    ----------
+    array : ndarray with at least two axes
+    root : object
+        Stands for the allocation; views have their base's. None for memory that is not ours, which may overlap
+        with any other.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        array: npt.NDArray[Any],
+        name: str | None = None,
+        persist_values: bool = True,
+        base: CPUTensor | None = None,
+        owned: bool = True,
+    ) -> None:
+        super().__init__(backend, array.shape, array.dtype, name, persist_values, base)
+        self.array = array
+        self._root: object | None = base._root if base is not None else (object() if owned else None)
+
+    # Memory
+
+    @property
+    def _tensor(self) -> npt.NDArray[Any]:
+        return self.array
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Steps between neighbours along each axis, in elements."""
+        return tuple(step // self.dtype.itemsize for step in self.array.strides)
+
+    @property
+    def is_contiguous(self) -> bool:
+        """True if elements lie in C order without gaps."""
+        return self.array.flags.c_contiguous
+
+    @property
+    def ptr(self) -> int:
+        """Host address of the first element."""
+        return int(self.array.__array_interface__["data"][0])
+
+    def raw(self) -> int:
+        """Host address of the first element."""
+        return self.ptr
+
+    def alias_of(self, other: CPUTensor) -> int:
+        """0: no shared memory, 1: exactly the same elements in the same order, 2: any other overlap."""
+        if self._root is not other._root and self._root is not None and other._root is not None:
+            return 0
+        mine, its = self.array, other.array
+        if mine.shape == its.shape and mine.strides == its.strides and self.ptr == other.ptr:
+            return 1 if self.dtype == other.dtype else 2
+        if not np.may_share_memory(mine, its):
+            return 0
+        try:
+            return 2 if np.shares_memory(mine, its, max_work=100_000) else 0  # type: ignore[arg-type]
+        except np.exceptions.TooHardError:
+            return 2
+
+    # Host access
+
+    def get(self, stream: Any = None) -> npt.NDArray[Any]:
+        """Host copy with this shape and dtype."""
+        self.backend.check_open("get")
+        return self.array.copy()
+
+    def asnumpyarray(self) -> npt.NDArray[Any]:
+        """The live array: changes to it change the tensor."""
+        self.backend.check_open("asnumpyarray")
+        return self.array
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        self.backend.check_open("np.asarray")
+        if dtype is not None and np.dtype(dtype) != self.dtype:
+            if copy is False:
+                raise ValueError(f"np.asarray: {self.dtype.name} to {np.dtype(dtype).name} needs a copy")
+            return self.array.astype(dtype)
+        return self.array.copy() if copy else self.array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        self.backend.check_open("dlpack")
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+    def _set_host(self, host: npt.NDArray[Any]) -> None:
+        self.backend.check_open("set")
+        with np.errstate(all="ignore"):
+            converter(self.dtype)(host.copy() if np.may_share_memory(host, self.array) else host, self.array)
+
+    # Views
+
+    def _make_view(self, array: npt.NDArray[Any]) -> CPUTensor:
+        return CPUTensor(self.backend, array, self.name, self.persist_values, base=self)
+
+    def _view(self, index: Any) -> Tensor:
+        chosen = select(index, self.shape)
+        array = self.array[chosen.basic]
+        if chosen.gather is None:
+            return self if array.shape == self.shape and array.strides == self.array.strides else self._make_view(array)
+        gathered = np.take(array, chosen.gather, axis=chosen.gather_axis)
+        return CPUTensor(self.backend, gathered, self.name, self.persist_values)
+
+    def _set_selected(self, index: Any, value: Any) -> None:
+        chosen = select(index, self.shape)
+        array = self.array[chosen.basic]
+        if chosen.gather is None:
+            self.backend.assign(self._make_view(array), value)
+            return
+        axis = chosen.gather_axis or 0
+        shape = (*array.shape[:axis], len(chosen.gather), *array.shape[axis + 1 :])
+        values = CPUTensor(self.backend, np.empty(shape, self.dtype))
+        self.backend.assign(values, value)
+        array[(*[slice(None)] * axis, chosen.gather)] = values.array
+
+    def permuted(self, axes: tuple[int, ...]) -> CPUTensor:
+        """View with axes in the order ``axes``."""
+        return self._make_view(self.array.transpose(axes))
+
+    def _reshaped(self, shape: Shape) -> CPUTensor:
+        array = self.array.reshape(shape)
+        if self.size and not np.may_share_memory(array, self.array):
+            raise ShapeError(
+                f"reshape: {self.shape} with strides {self.strides} has no view of shape {shape}; "
+                "copy it first: be.empty(t.shape).copy(t).reshape(...)"
+            )
+        return self._make_view(array)
+
+    def share(self, shape: Any, dtype: Any = None, name: str | None = None) -> CPUTensor:
+        """View of ``shape`` (and ``dtype``) over the first bytes of this memory.
+
+        Raises
+        ------
+        ShapeError
+            If it does not fit, or this tensor is not contiguous.
+        """
+        new, kind = as_shape(shape, "share"), self.dtype if dtype is None else as_dtype(dtype, "share")
+        count = int(np.prod(new, dtype=np.int64))
+        if not self.is_contiguous:
+            raise ShapeError(f"share: needs a contiguous tensor, got strides {self.strides}")
+        if count * kind.itemsize > self.nbytes:
+            needed = count * kind.itemsize
+            raise ShapeError(f"share: {new} of {kind.name} needs {needed} bytes, there are {self.nbytes}")
+        view = self._make_view(self.array.reshape(-1).view(np.uint8)[: count * kind.itemsize].view(kind).reshape(new))
+        view.name = name or self.name
+        return view

@@ -1,0 +1,147 @@
+"""Making tensors: from shapes, from host data, from other libraries' memory."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neonlike.backends.families.base import Family
+from neonlike.errors import DTypeError, ShapeError
+from neonlike.optree.dtypes import DType, as_dtype
+from neonlike.optree.shapes import Shape, as_shape
+
+
+class CreationFamily(Family):
+    """``empty``, ``zeros``, ``ones``, ``array``, ``*_like``, ``iobuf``.
+
+    ``parallel``, ``distributed`` and ``allocator`` are neon's arguments, accepted and without effect.
+    """
+
+    def _allocate(self, shape: Shape, dtype: DType, name: str | None, persist_values: bool) -> Any:
+        """Hook: a new tensor with undefined contents."""
+        raise NotImplementedError
+
+    def _dtype(self, dtype: Any, operation: str) -> DType:
+        return self.default_np_dtype if dtype is None else as_dtype(dtype, operation)
+
+    def empty(
+        self,
+        shape: Any,
+        dtype: Any = None,
+        name: str | None = None,
+        persist_values: bool = True,
+        parallel: bool = False,
+        distributed: bool = False,
+        allocator: Any = None,
+    ) -> Any:
+        """New tensor of ``shape`` (int or sequence; one dimension becomes (n, 1)), contents undefined.
+
+        Raises
+        ------
+        ShapeError
+            On negative or non-integer sizes.
+        DTypeError
+            On a dtype that tensors cannot hold.
+        """
+        self.check_open("empty")
+        return self._allocate(as_shape(shape, "empty"), self._dtype(dtype, "empty"), name, persist_values)
+
+    def zeros(self, shape: Any, dtype: Any = None, *args: Any, **options: Any) -> Any:
+        """New tensor of zeros; arguments as :meth:`empty`."""
+        return self.empty(shape, dtype, *args, **options).fill(0)
+
+    def ones(self, shape: Any, dtype: Any = None, *args: Any, **options: Any) -> Any:
+        """New tensor of ones; arguments as :meth:`empty`."""
+        return self.empty(shape, dtype, *args, **options).fill(1)
+
+    def array(
+        self,
+        ary: Any,
+        dtype: Any = None,
+        name: str | None = None,
+        persist_values: bool = True,
+        parallel: bool = False,
+        distributed: bool = False,
+        allocator: Any = None,
+    ) -> Any:
+        """Copy of host data (array, nested lists, number) as a tensor.
+
+        ``dtype`` defaults to the backend's, not to the data's. Conversion to integers rounds and saturates.
+        """
+        host = np.asarray(ary.get() if hasattr(ary, "get") and hasattr(ary, "backend") else ary)
+        if host.dtype.kind not in "fiub":
+            raise DTypeError(f"array: cannot make a tensor of {type(ary).__name__} with dtype {host.dtype}")
+        shape = as_shape(host.shape or (1, 1), "array")
+        return self.empty(shape, dtype, name, persist_values).set(host)
+
+    def _like(self, other: Any, dtype: Any, name: str | None, persist_values: bool) -> Any:
+        kind = dtype if dtype is not None else other.dtype
+        return self.empty(other.shape, kind, name, persist_values)
+
+    def empty_like(self, other: Any, dtype: Any = None, name: str | None = None, persist_values: bool = True) -> Any:
+        """New tensor shaped like ``other`` (tensor or array), its dtype unless given, contents undefined."""
+        return self._like(other, dtype, name, persist_values)
+
+    def zeros_like(self, other: Any, dtype: Any = None, name: str | None = None, persist_values: bool = True) -> Any:
+        """New tensor of zeros shaped like ``other``."""
+        return self._like(other, dtype, name, persist_values).fill(0)
+
+    def ones_like(self, other: Any, dtype: Any = None, name: str | None = None, persist_values: bool = True) -> Any:
+        """New tensor of ones shaped like ``other``."""
+        return self._like(other, dtype, name, persist_values).fill(1)
+
+    def wrap(self, host: npt.NDArray[Any]) -> Any:
+        """Hook: a tensor over the memory of a NumPy array, without a copy where the backend can."""
+        raise NotImplementedError
+
+    def from_dlpack(self, other: Any) -> Any:
+        """Tensor over the memory of another library's array (anything with ``__dlpack__``), without a copy.
+
+        A 1-D array becomes a column (n, 1). Keep using both: each sees the other's changes.
+        """
+        array = np.from_dlpack(other)
+        if not array.flags.writeable:
+            alternative = np.asarray(other)
+            array = alternative if np.shares_memory(alternative, array) else array
+        return self.wrap(array.reshape(as_shape(array.shape or (1, 1))))
+
+    def iobuf(
+        self,
+        dim0: Any,
+        x: Any = None,
+        dtype: Any = None,
+        name: str | None = None,
+        persist_values: bool = True,
+        shared: Any = None,
+        parallelism: Any = None,
+    ) -> Any:
+        """Zeroed activation buffer with the minibatch as last axis; ``x`` itself if given.
+
+        Shape is (dim0, bsz) for an int, (d0, d1*bsz) for a pair (features, steps), (prod, bsz) for longer shapes.
+        With ``shared``, a view of that tensor's memory.
+
+        Raises
+        ------
+        ShapeError
+            If the batch size is not set, or ``shared`` is too small.
+        """
+        if x is not None:
+            return x
+        if not self.bsz:
+            raise ShapeError("iobuf: the batch size is not set; set be.bsz or pass batch_size to gen_backend")
+        if isinstance(dim0, (tuple, list)):
+            shape = (dim0[0], dim0[1] * self.bsz) if len(dim0) == 2 else (math.prod(dim0), self.bsz)
+        else:
+            shape = (dim0, self.bsz)
+        if shared is None:
+            buffer = self.empty(shape, dtype, name, persist_values)
+        else:
+            buffer = shared if shared.shape == shape else shared.share(shape)
+        return buffer.fill(0)
+
+    def shared_iobuf_size(self, shape: Any, parallelism: Any = None) -> int:
+        """Elements of a buffer shared by layers of ``shape``."""
+        return math.prod(shape) if isinstance(shape, (tuple, list)) else int(shape)

@@ -1,0 +1,94 @@
+"""Builders of elementwise expressions, one method for each builder name of the op table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from neonlike.backends.families.base import Family
+from neonlike.optree import functions
+from neonlike.optree.functions import F
+from neonlike.optree.node import Expression, adapt, apply
+from neonlike.optree.ops import OPS, Kind, OpSpec
+
+_LETTERS = ("a", "b", "c")
+
+
+class ElementwiseFamily(Family):
+    """``be.sig(a)``, ``be.add(a, b)`` ...: lazy without ``out``; with ``out`` they execute and return it."""
+
+    def clip(self, a: Any, a_min: Any, a_max: Any, out: Any = None) -> Any:
+        """minimum(maximum(a, a_min), a_max); the bounds may be tensors."""
+        return self._finish(functions.clip(self._operand("clip", a), a_min, a_max), out)
+
+    def reciprocal(self, a: Any, out: Any = None) -> Any:
+        """1 / a."""
+        return self._finish(functions.reciprocal(self._operand("reciprocal", a)), out)
+
+    def gelu(self, a: Any, out: Any = None) -> Any:
+        """a * Phi(a), Phi the normal distribution function (exact, by erf)."""
+        return self._finish(functions.gelu(self._operand("gelu", a)), out)
+
+    def leaky_relu(self, a: Any, slope: Any = 0.01, out: Any = None) -> Any:
+        """a where a > 0, else slope * a."""
+        return self._finish(F.leaky_relu(self._operand("leaky_relu", a), slope), out)  # type: ignore[attr-defined]
+
+    def Relu(self, ary: Any, out: Any = None) -> Any:  # noqa: N802  (neon's name)
+        """max(ary, 0)."""
+        return self._finish(F.relu(self._operand("Relu", ary)), out)  # type: ignore[attr-defined]
+
+    def _operand(self, name: str, value: Any) -> Any:
+        return value if isinstance(value, Expression) else adapt(name, value, self)
+
+    def __getattr__(self, name: str) -> Any:
+        """Builders of rows added to the table after this class was made."""
+        for spec in () if name.startswith("_") else OPS.values():
+            if name in spec.builders and spec.kind is Kind.ELEMENTWISE:
+                add_builder(ElementwiseFamily, spec)
+                return getattr(self, name)
+        raise AttributeError(f"{type(self).__name__} has no method or attribute {name!r}")
+
+
+def add_builder(family: type, spec: OpSpec) -> None:
+    """Give ``family`` a method for each builder name of an elementwise row, unless it has its own."""
+    method = {1: _unary, 2: _binary, 3: _ternary}[spec.arity](spec)
+    arguments = ", ".join(_LETTERS[: spec.arity])
+    method.__doc__ = f"{spec.doc}\n\nArguments {arguments}: tensors, expressions, numbers or arrays; see the class."
+    for name in spec.builders:
+        if name not in vars(family):
+            method.__name__ = name
+            method.__qualname__ = f"{family.__name__}.{name}"
+            setattr(family, name, method)
+
+
+def _unary(spec: OpSpec) -> Callable[..., Any]:
+    build = functions.elementwise_builder(spec)
+
+    def method(self: Any, a: Any, out: Any = None) -> Any:
+        node = build(a) if isinstance(a, Expression) else apply(spec, (a,), self)
+        return node if out is None else self.assign(out, node)
+
+    return method
+
+
+def _binary(spec: OpSpec) -> Callable[..., Any]:
+    build = functions.elementwise_builder(spec)
+
+    def method(self: Any, a: Any, b: Any, out: Any = None) -> Any:
+        node = build(a, b) if isinstance(a, Expression) else apply(spec, (a, b), self)
+        return node if out is None else self.assign(out, node)
+
+    return method
+
+
+def _ternary(spec: OpSpec) -> Callable[..., Any]:
+    def method(self: Any, a: Any, b: Any, c: Any, out: Any = None) -> Any:
+        node = apply(spec, (a, b, c), self)
+        return node if out is None else self.assign(out, node)
+
+    return method
+
+
+for _spec in OPS.values():
+    if _spec.kind is Kind.ELEMENTWISE:
+        add_builder(ElementwiseFamily, _spec)

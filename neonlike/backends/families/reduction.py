@@ -1,0 +1,74 @@
+"""Builders of reductions. Axes are always kept with size 1, whatever ``keepdims`` says, as in neon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from neonlike.backends.families.base import Family
+from neonlike.optree import functions
+from neonlike.optree.node import reduce
+from neonlike.optree.ops import OPS, Kind, OpSpec
+
+
+class ReductionFamily(Family):
+    """``be.sum(a, axis=None, out=None, keepdims=True)`` and the like; axis is an int, a tuple or None for all."""
+
+    def mean(self, a: Any, axis: Any = None, partial: Any = None, out: Any = None, keepdims: bool = True) -> Any:
+        """Arithmetic mean over ``axis``; ``partial`` and ``keepdims`` are accepted for neon's sake."""
+        return self._finish(functions.mean(self._array(a), axis), out)
+
+    def var(
+        self,
+        a: Any,
+        axis: Any = None,
+        partial: Any = None,
+        out: Any = None,
+        keepdims: bool = True,
+        binary: bool = False,
+    ) -> Any:
+        """Biased variance over ``axis``; ``binary`` replaces the square by a shift."""
+        return self._finish(functions.var(self._array(a), axis, binary), out)
+
+    def std(self, a: Any, axis: Any = None, partial: Any = None, out: Any = None, keepdims: bool = True) -> Any:
+        """Square root of the biased variance over ``axis``."""
+        return self._finish(functions.std(self._array(a), axis), out)
+
+    def norm2(self, a: Any, axis: Any = None, out: Any = None) -> Any:
+        """Euclidean norm over ``axis``."""
+        return self._finish(functions.norm2(self._array(a), axis), out)
+
+    def logsumexp(self, a: Any, axis: Any = None, out: Any = None) -> Any:
+        """log(sum(exp(a))) over ``axis``, without overflow."""
+        return self._finish(functions.logsumexp(self._array(a), axis), out)
+
+    def _array(self, a: Any) -> Any:
+        from neonlike.optree.node import expression
+
+        return expression("reduction", a, self)
+
+
+def add_builder(family: type, spec: OpSpec) -> None:
+    """Give ``family`` a method for each builder name of a reduction row."""
+    default = 1 if spec.name in ("argmax", "argmin") else None
+    method = _method(spec, default)
+    method.__doc__ = (
+        f"{spec.doc}\n\nAxes are kept with size 1 (``keepdims`` is accepted, and has no effect, as in neon)."
+    )
+    for name in spec.builders:
+        method.__name__ = name
+        method.__qualname__ = f"{family.__name__}.{name}"
+        setattr(family, name, method)
+
+
+def _method(spec: OpSpec, default: int | None) -> Callable[..., Any]:
+    def method(self: Any, a: Any, axis: Any = default, out: Any = None, keepdims: bool = True) -> Any:
+        node = reduce(spec, a, axis, self)
+        return node if out is None else self.assign(out, node)
+
+    return method
+
+
+for _spec in OPS.values():
+    if _spec.kind is Kind.REDUCTION:
+        add_builder(ReductionFamily, _spec)

@@ -1,0 +1,98 @@
+"""Histograms of tensors, and neon's power-of-two arithmetic: ``shift`` and ``binarize``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from neonlike.backends.families.base import Family
+from neonlike.errors import DTypeError, ShapeError
+from neonlike.optree import node, shapes
+from neonlike.optree.node import Expression, adapt
+from neonlike.optree.ops import OPS
+
+_HIST_ROWS = 4096
+
+
+class StatsFamily(Family):
+    """Histogram bookkeeping: ``hist_bins``, ``hist_offset``, ``hist_max``, ``hist_idx``, ``hist_map``."""
+
+    def set_hist_buffers(self, hist_bins: int, hist_offset: int) -> None:
+        """Set the number of bins and the exponent of the first; drops recorded histograms if either changes."""
+        if (hist_bins, hist_offset) == (getattr(self, "hist_bins", None), getattr(self, "hist_offset", None)):
+            return
+        self.hist_bins, self.hist_offset, self.hist_max = hist_bins, hist_offset, _HIST_ROWS
+        self._clear_histograms()
+
+    def _clear_histograms(self) -> None:
+        self.hist_map: dict[str, int] = {}
+        self.hist_idx = 0
+        self._hist_rows: list[Any] = []
+
+    def record_histogram(self, tensor: Any, tag: str) -> Any:
+        """Counts of round(log2|x|) in bins from ``hist_offset``, values outside in the end bins; int32 (1, bins)."""
+        if self.hist_idx >= self.hist_max:
+            raise ShapeError(f"hist: {self.hist_max} histograms are recorded; read them with dump_hist_data()")
+        with np.errstate(divide="ignore"):
+            exponent = np.rint(np.log2(np.abs(tensor.get().astype(np.float32))))
+        exponent = np.nan_to_num(exponent, nan=0.0, neginf=-1e6, posinf=1e6)
+        bins = np.clip(exponent - self.hist_offset, 0, self.hist_bins - 1).astype(np.int64)
+        counts = np.bincount(bins.reshape(-1), minlength=self.hist_bins)
+        row = self.empty((1, self.hist_bins), dtype=np.int32).set(counts.reshape(1, -1))
+        self.hist_map[tag] = self.hist_idx
+        self.hist_idx += 1
+        self._hist_rows.append(row)
+        return row
+
+    def dump_hist_data(self) -> tuple[Any, dict[str, int]]:
+        """Recorded histograms as an int32 tensor (used rows, bins), and the row of each tag; clears the record."""
+        data = self.zeros((max(len(self._hist_rows), 1), self.hist_bins), dtype=np.int32)
+        for index, row in enumerate(self._hist_rows):
+            data[index] = row
+        tags = self.hist_map
+        self._clear_histograms()
+        return data, tags
+
+    def shift(self, ary: Any, shift_ary: Any, value: bool = True, out: Any = None) -> Any:
+        """Multiply by a power of two, at once; returns a tensor (new if ``out`` is None).
+
+        With ``value`` the factor is sgn(b) * 2**round(log2|b|), 0 where b is 0; else it is 2**b. b broadcasts.
+        """
+        a, b = adapt("shift", ary, self), adapt("shift", shift_ary, self)
+        expression = node.apply(OPS["shift" if value else "shift_exponent"], (a, b), self)
+        if out is None:
+            fixed = [o.shape for o in (a, b) if isinstance(o, Expression)]
+            out = self.empty(shapes.broadcast("shift", fixed) if fixed else (1, 1))
+        return self.assign(out, expression)
+
+    def binarize(self, ary: Any, out: Any, stochastic: bool = True) -> Any:
+        """out = +1 or -1, at once: the sign of ``ary`` (+1 for 0), or +1 with probability clip((ary+1)/2, 0, 1).
+
+        Random numbers come from ``be.rng``. ``out`` may be ``ary``. Returns ``out``.
+        """
+        source = adapt("binarize", ary, self)
+        if not isinstance(source, Expression):
+            raise DTypeError(f"binarize: expected a tensor, got {ary!r}")
+        if stochastic:
+            drawn = self.rng.uniform(size=out.shape)
+            threshold = self.empty(out.shape, dtype=np.float64).set(drawn)
+            source = (source + 1) / 2 - threshold
+        return self.assign(out, node.apply(OPS["binarize"], (source,), self))
+
+    def compensated_sum(
+        self, sum_tensor: Any, cmp_tensor: Any, add_tensor: Any, cmp_scale: float = 1.0, add_scale: float = 1.0
+    ) -> None:
+        """Kahan summation: add ``add_tensor * add_scale`` to ``sum_tensor``, the lost part kept in ``cmp_tensor``.
+
+        Where ``cmp_tensor.kahan_reset`` is set and ``kahan_count`` exceeds it, the compensation starts anew.
+        """
+        reset, count = getattr(cmp_tensor, "kahan_reset", None), getattr(cmp_tensor, "kahan_count", 0)
+        if reset and count > reset:
+            cmp_scale, count = 0.0, 0
+        y = add_tensor * float(add_scale) - cmp_tensor * float(cmp_scale)
+        total = self.empty(sum_tensor.shape, dtype=sum_tensor.dtype)
+        self.assign(total, sum_tensor + y)
+        self.assign(cmp_tensor, (total - sum_tensor) - y)
+        self.assign(sum_tensor, total)
+        cmp_tensor.kahan_count = count + 1

@@ -1,0 +1,109 @@
+"""What ``tensor[index]`` means: neon's indexing, which never drops below two dimensions.
+
+An integer keeps its axis (size 1) in 2-D; in more dimensions it removes it, as long as two remain. A list, array or
+integer tensor on one axis gathers.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neonlike.errors import DTypeError, IndexRangeError
+from neonlike.optree.functions import check_range
+from neonlike.optree.node import Expression
+from neonlike.optree.shapes import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A NumPy basic index, then possibly a gather along one axis of its result."""
+
+    basic: tuple[Any, ...]
+    gather_axis: int | None = None
+    gather: npt.NDArray[np.int64] | None = None
+
+
+def select(index: Any, shape: Shape) -> Selection:
+    """Interpret ``index`` for a tensor of ``shape``.
+
+    Raises
+    ------
+    IndexRangeError
+        If an integer is out of range, there are too many indices or more than one ellipsis or list.
+    DTypeError
+        If an index is neither integer, slice, ellipsis, list, array nor integer tensor.
+    """
+    items = _expand(index, shape)
+    removable = len(shape) - 2
+    basic: list[Any] = []
+    gather: npt.NDArray[np.int64] | None = None
+    gather_axis: int | None = None
+    kept = 0
+    for axis, item in enumerate(items):
+        if isinstance(item, slice):
+            basic.append(item)
+        elif isinstance(item, (list, np.ndarray, Expression)) and not _is_scalar_array(item):
+            if gather is not None:
+                raise IndexRangeError(f"index {index!r}: only one axis can take a list; index twice")
+            gather, gather_axis = _positions(item, shape[axis]), kept
+            basic.append(slice(None))
+        else:
+            position = _integer(item, axis, shape)
+            if removable > 0:
+                removable -= 1
+                basic.append(position)
+                continue
+            basic.append(slice(position, position + 1))
+        kept += 1
+    return Selection(tuple(basic), gather_axis, gather)
+
+
+def _is_scalar_array(item: Any) -> bool:
+    return isinstance(item, np.ndarray) and item.ndim == 0
+
+
+def _expand(index: Any, shape: Shape) -> list[Any]:
+    """One item an axis: ellipsis and missing axes become full slices."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    ellipses = [i for i, item in enumerate(items) if item is Ellipsis]
+    if len(ellipses) > 1:
+        raise IndexRangeError(f"index {index!r}: only one ellipsis is allowed")
+    if len(items) - len(ellipses) > len(shape):
+        raise IndexRangeError(f"index {index!r}: {len(items)} indices for shape {shape} with {len(shape)} axes")
+    missing = [slice(None)] * (len(shape) - len(items) + len(ellipses))
+    if ellipses:
+        return items[: ellipses[0]] + missing + items[ellipses[0] + 1 :]
+    return items + missing
+
+
+def _integer(item: Any, axis: int, shape: Shape) -> int:
+    if isinstance(item, (bool, np.bool_)) or item is None:
+        raise DTypeError(f"index {item!r}: expected an integer, slice, list or integer tensor; use be.where for masks")
+    try:
+        position = operator.index(item)
+    except TypeError:
+        raise DTypeError(
+            f"index {item!r} of type {type(item).__name__}: expected an integer, slice, list or integer tensor"
+        ) from None
+    if not -shape[axis] <= position < shape[axis]:
+        raise IndexRangeError(f"index {position} is out of range for axis {axis} of shape {shape}")
+    return position % shape[axis]
+
+
+def _positions(item: Any, size: int) -> npt.NDArray[np.int64]:
+    """A vector of positions from a list, array or integer tensor."""
+    host = np.asarray(item.get() if isinstance(item, Expression) and hasattr(item, "get") else item)
+    if host.size == 0:
+        host = host.astype(np.int64)
+    if host.dtype.kind not in "iu":
+        raise DTypeError(f"index array of dtype {host.dtype}: positions must be integers; use be.where for masks")
+    if host.ndim > 1 and host.size != max(host.shape):
+        raise IndexRangeError(f"index array of shape {host.shape}: expected a vector")
+    check_range("index array", host, size)
+    vector: npt.NDArray[np.int64] = host.reshape(-1).astype(np.int64) % max(size, 1)
+    return vector

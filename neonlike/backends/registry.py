@@ -1,0 +1,85 @@
+"""``gen_backend`` and ``cleanup_backend``: the process-wide current backend, ``NervanaObject.be``."""
+
+from __future__ import annotations
+
+import atexit
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neonlike.backends.backend import Backend
+from neonlike.logger import logger
+from neonlike.nervanaobject import NervanaObject
+
+_state = {"hooked": False}
+
+
+def gen_backend(
+    backend: str = "cpu",
+    rng_seed: int | None = None,
+    datatype: npt.DTypeLike = np.float32,
+    batch_size: int = 0,
+    stochastic_round: bool | int = False,
+    device_id: int = 0,
+    max_devices: int | None = None,
+    compat_mode: str | None = None,
+    deterministic_update: Any = None,
+    deterministic: Any = None,
+    **options: Any,
+) -> Backend:
+    """Make a backend and install it as ``NervanaObject.be``; an earlier one is cleaned up first.
+
+    Parameters
+    ----------
+    backend : str
+        "cpu", or another registered name.
+    rng_seed : int or None
+        Equal seeds give equal numbers; None takes entropy from the system.
+    datatype : dtype
+        Default dtype of tensors: float16, float32 or float64.
+    batch_size : int
+        Becomes ``be.bsz``.
+    stochastic_round, device_id, max_devices
+        Passed on; without effect on the CPU.
+    compat_mode : None or "caffe"
+    deterministic_update, deterministic
+        Deprecated and ignored, as in neon.
+
+    Raises
+    ------
+    UnknownBackend
+        If the name is not registered.
+    """
+    if deterministic_update is not None or deterministic is not None:
+        logger.warning("gen_backend: deterministic and deterministic_update are deprecated and ignored")
+    cleanup_backend()
+    if not _state["hooked"]:
+        atexit.register(cleanup_backend)
+        _state["hooked"] = True
+    be = Backend.allocate_backend(
+        backend,
+        rng_seed=rng_seed,
+        default_dtype=datatype,
+        stochastic_round=stochastic_round,
+        device_id=device_id,
+        num_devices=max_devices,
+        compat_mode=compat_mode,
+        **options,
+    )
+    be.bsz = batch_size
+    NervanaObject.be = be
+    return be
+
+
+def cleanup_backend() -> None:
+    """Clean up the current backend, if there is one."""
+    if NervanaObject.be is not None:
+        release(NervanaObject.be)
+
+
+def release(be: Backend) -> None:
+    """Clean ``be`` up and forget it if it is the current one."""
+    be.cleanup_backend()
+    if NervanaObject.be is be:
+        NervanaObject.be = None

@@ -1,0 +1,272 @@
+"""The tensor as users see it, whatever memory it lives in. ``backends/cpu/tensor.py`` holds the NumPy one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neonlike.errors import IndexRangeError, ShapeError
+from neonlike.optree.dtypes import DType
+from neonlike.optree.node import Expression
+from neonlike.optree.shapes import Shape, permutation
+
+if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
+
+_ALL = slice(None)
+_PLAN_KEYS: dict[tuple[Any, ...], int] = {}
+
+
+class Tensor(Expression):
+    """An n-dimensional array on a backend, with at least two dimensions.
+
+    Make one with ``be.empty``, ``be.zeros``, ``be.ones``, ``be.array`` or ``be.iobuf``. Operators build lazy
+    expressions; ``t[:] = expression`` computes. Any attribute may be set on a tensor.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    dtype : numpy.dtype
+    backend : Backend
+    name : str or None
+    persist_values : bool
+    base : Tensor or None
+        The tensor this one is a view of.
+    rounding : int or bool
+        Mantissa bits of stochastic rounding; accepted everywhere, used on the GPU.
+    """
+
+    rounding: int | bool = 0
+    _plan_key: int | None = None
+
+    def __init__(
+        self,
+        backend: Backend,
+        shape: Shape,
+        dtype: DType,
+        name: str | None = None,
+        persist_values: bool = True,
+        base: Tensor | None = None,
+    ) -> None:
+        self.backend = backend
+        self.shape = shape
+        self.dtype = dtype
+        self.name = name
+        self.persist_values = persist_values
+        self.base = base
+
+    # What a backend's tensor provides
+
+    def get(self, stream: Any = None) -> npt.NDArray[Any]:
+        """Host copy with this shape and dtype."""
+        raise NotImplementedError
+
+    def _view(self, selection: Any) -> Tensor:
+        raise NotImplementedError
+
+    def permuted(self, axes: tuple[int, ...]) -> Tensor:
+        """View with axes in the order ``axes``."""
+        raise NotImplementedError
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Steps between neighbours along each axis, in elements."""
+        raise NotImplementedError
+
+    @property
+    def is_contiguous(self) -> bool:
+        """True if elements lie in C order without gaps."""
+        raise NotImplementedError
+
+    @property
+    def ptr(self) -> int:
+        """Address of the first element, to see whether tensors share memory."""
+        raise NotImplementedError
+
+    # Size and identity
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def _original_base(self) -> Tensor:
+        root = self
+        while root.base is not None:
+            root = root.base
+        return root
+
+    @property
+    def layout(self) -> tuple[Shape, tuple[int, ...], int]:
+        """Shape, strides and offset in elements within the tensor this one views; strides of single rows are 0."""
+        strides = tuple(0 if size == 1 else step for size, step in zip(self.shape, self.strides))
+        return self.shape, strides, (self.ptr - self._original_base.ptr) // self.dtype.itemsize
+
+    @property
+    def plan_key(self) -> int:
+        """Number standing for dtype, rank, which sizes are 1 and contiguity: this tensor's part of a plan's key."""
+        key = self._plan_key
+        if key is None:
+            what = (self.dtype.char, self.is_contiguous, *[size == 1 for size in self.shape])
+            key = self._plan_key = _PLAN_KEYS.setdefault(what, len(_PLAN_KEYS))
+        return key
+
+    __hash__ = Expression.__hash__
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """Rows: views along the first axis."""
+        return (self[i] for i in range(self.shape[0]))
+
+    def __str__(self) -> str:
+        kind = "contiguous" if self.is_contiguous else "strided"
+        return (
+            f"{type(self).__name__}(base 0x{self._original_base.ptr:x}) name:{self.name} shape:{self.shape} "
+            f"dtype:{self.dtype.name} strides:{self.strides} {kind}"
+        )
+
+    __repr__ = __str__
+
+    # Indexing and assignment
+
+    def __getitem__(self, index: Any) -> Tensor:
+        """View (slices, integers) or gathered copy (a list, array or integer tensor on one axis); never below 2-D."""
+        if index.__class__ is slice and index == _ALL:
+            return self
+        return self._view(index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Compute ``value`` (number, tensor, expression or array) into the elements ``index`` selects.
+
+        The whole right side is evaluated before the target changes. Sizes must be equal or 1.
+        """
+        if index.__class__ is slice and index == _ALL:
+            self.backend.assign(self, value)
+        else:
+            self._set_selected(index, value)
+
+    def _set_selected(self, index: Any, value: Any) -> None:
+        raise NotImplementedError
+
+    def fill(self, value: float) -> Tensor:
+        """Set every element to ``value``; returns self."""
+        return self.backend.assign(self, value)
+
+    def copy(self, a: Any) -> Tensor:
+        """Assign ``a`` into self (nothing new is made) and return self."""
+        return self.backend.assign(self, a)
+
+    def copy_from(self, a: Any) -> Tensor:
+        """Assign host data ``a`` (anything ``np.asarray`` takes) into self and return self."""
+        return self.set(a)
+
+    def set(self, value: Any) -> Tensor:
+        """Copy a host array or number in, cast to this dtype; sizes must match exactly. Returns self.
+
+        Raises
+        ------
+        ShapeError
+            If the number of elements differs.
+        """
+        host = np.asarray(value)
+        if host.ndim == 0:
+            return self.backend.assign(self, host.item())
+        if host.size != self.size:
+            raise ShapeError(
+                f"set: got {host.size} elements of shape {host.shape}, expected {self.size} for shape {self.shape}"
+            )
+        self._set_host(host.reshape(self.shape))
+        return self
+
+    def _set_host(self, host: npt.NDArray[Any]) -> None:
+        raise NotImplementedError
+
+    def asnumpyarray(self) -> npt.NDArray[Any]:
+        """Host array; on the CPU the live one, not a copy."""
+        return self.get()
+
+    # Views
+
+    @property
+    def T(self) -> Tensor:  # noqa: N802
+        """View with the last two axes swapped."""
+        return self.permuted(permutation("T", None, len(self.shape)))
+
+    def transpose(self, out: Any = None) -> Any:
+        """``self.T``, or assigned into ``out`` when given (returns ``out``)."""
+        return self.T if out is None else self.backend.assign(out, self.T)
+
+    def reshape(self, *shape: Any) -> Tensor:
+        """View of another shape with the same number of elements; one entry may be -1. At least 2-D.
+
+        Returns self if the shape is unchanged.
+
+        Raises
+        ------
+        ShapeError
+            If the sizes do not match, or the tensor is strided so that no view exists.
+        """
+        wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+        new = self._infer_shape(tuple(int(n) for n in wanted))
+        return self if new == self.shape else self._reshaped(new)
+
+    def _infer_shape(self, wanted: Shape) -> Shape:
+        if wanted.count(-1) == 1:
+            known = math.prod(n for n in wanted if n != -1)
+            if known and self.size % known == 0:
+                wanted = tuple(self.size // known if n == -1 else n for n in wanted)
+        new = wanted + (1,) * (2 - len(wanted))
+        if any(n < 0 for n in new) or math.prod(new) != self.size:
+            raise ShapeError(f"reshape: cannot make {wanted} of {self.shape} with {self.size} elements")
+        return new
+
+    def _reshaped(self, shape: Shape) -> Tensor:
+        raise NotImplementedError
+
+    def dimension_reorder(self, order: Any) -> Tensor:
+        """Reshape to ``[shape[d] for d in order]`` without moving data."""
+        return self.reshape([self.shape[d] for d in order])
+
+    def take(self, indices: Any, axis: int, out: Any = None) -> Tensor:
+        """Slices along ``axis`` picked by integer ``indices`` (vector); a new tensor, or assigned into ``out``.
+
+        Raises
+        ------
+        IndexRangeError
+            If an index is out of range.
+        """
+        if not -self.ndim <= axis < self.ndim:
+            raise IndexRangeError(f"take: axis {axis} is out of range for shape {self.shape}")
+        host = np.asarray(indices.get() if isinstance(indices, Tensor) else indices)
+        picked = self[(*[_ALL] * (axis % self.ndim), host.reshape(-1))]
+        return picked if out is None else self.backend.assign(out, picked)
+
+    def astensor(self) -> Tensor:
+        """Self, for symmetry with expressions."""
+        return self
+
+    def hist(self, tag: str) -> Tensor:
+        """Counts of round(log2|x|) over the backend's bins, recorded under ``tag``; int32 (1, hist_bins)."""
+        return self.backend.record_histogram(self, tag)
+
+    def execute(self) -> Tensor:
+        """Self: a tensor is already computed."""
+        return self
+

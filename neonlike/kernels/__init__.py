@@ -1,0 +1,1 @@
+"""The compiler: expression -> key -> plan -> stages, and the engines that run them."""

@@ -1,0 +1,86 @@
+"""``be.explain``: what a plan does, stage by stage, with the reason for each cut and its cost."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from neonlike.kernels.graph import Graph
+from neonlike.kernels.lower import Arg, LeafArg, NumberArg, ValueArg
+from neonlike.kernels.plan import Plan, Stage, StageKind
+from neonlike.optree.dtypes import compute_dtype
+from neonlike.optree.ops import Kind
+from neonlike.optree.show import infix
+
+
+def explain(plan: Plan, graph: Graph, engine: Any) -> str:
+    """Readable account of ``plan`` for the assignment in ``graph``."""
+    roots = [graph.nodes[r] for r in graph.roots if 0 <= r < len(graph.nodes)]
+    lines = [f"expression  {infix(root)}" for root in roots]
+    lines.append(f"engine      {engine.name}, {len(plan.stages)} stage{'s' * (len(plan.stages) != 1)}")
+    for stage in plan.stages:
+        lines += _stage(plan, graph, stage)
+    return "\n".join(lines)
+
+
+def _stage(plan: Plan, graph: Graph, stage: Stage) -> list[str]:
+    shape = stage.space.of(graph)
+    axes = f", reduced axes {stage.axes}" if stage.kind is StageKind.REDUCE else ""
+    note = " (epilogue of the product before it)" if stage.epilogue else ""
+    lines = ["", f"stage {stage.index}: {stage.kind.value} over {shape}{axes}{note}", f"  why     {stage.reason}"]
+    for index in stage.values:
+        value = plan.values[index]
+        operands = ", ".join(_name(arg, graph) for arg in value.args)
+        extra = f", axis={value.axes}" if value.spec.kind is Kind.REDUCTION else ""
+        kept = "  -> temporary" if index in stage.saved else ""
+        lines.append(f"  v{index} = {value.spec.name}({operands}{extra}){kept}")
+    for store in stage.stores:
+        through = " through a temporary, since the target is still read" if store.buffered else ""
+        target = graph.targets[store.target]
+        where = f"target {store.target} {target.shape} {target.dtype.name}"
+        lines.append(f"  store {_name(store.arg, graph)} in {where}{through}")
+    read, written, flops = cost(plan, graph, stage)
+    lines.append(f"  cost    {read} bytes read, {written} written, {flops} flops")
+    return lines
+
+
+def _name(arg: Arg, graph: Graph) -> str:
+    if isinstance(arg, NumberArg):
+        return repr(graph.numbers[arg.slot])
+    if isinstance(arg, LeafArg):
+        text = getattr(graph.leaves[arg.slot], "name", None) or f"t{arg.slot}"
+    else:
+        text = f"v{arg.value}"
+    return text if arg.perm is None else f"{text}.transpose{arg.perm}"
+
+
+def cost(plan: Plan, graph: Graph, stage: Stage) -> tuple[int, int, int]:
+    """Bytes read, bytes written and flops of ``stage``, each distinct input and output counted once."""
+    here = set(stage.values)
+    inputs: dict[tuple[str, int], int] = {}
+    args = [arg for index in stage.values for arg in plan.values[index].args] + [s.arg for s in stage.stores]
+    for arg in args:
+        if isinstance(arg, LeafArg):
+            leaf = graph.leaves[arg.slot]
+            inputs["leaf", arg.slot] = leaf.size * leaf.dtype.itemsize
+        elif isinstance(arg, ValueArg) and arg.value not in here:
+            inputs["value", arg.value] = _bytes(plan, graph, arg.value)
+    written = sum(_bytes(plan, graph, index) for index in stage.saved)
+    written += sum(graph.targets[s.target].size * graph.targets[s.target].dtype.itemsize for s in stage.stores)
+    return sum(inputs.values()), written, sum(_flops(plan, graph, stage, index) for index in stage.values)
+
+
+def _bytes(plan: Plan, graph: Graph, index: int) -> int:
+    value = plan.values[index]
+    return math.prod(value.source.of(graph)) * compute_dtype(value.dtype).itemsize
+
+
+def _flops(plan: Plan, graph: Graph, stage: Stage, index: int) -> int:
+    value = plan.values[index]
+    if value.spec.kind is Kind.REDUCTION:
+        return math.prod(stage.space.of(graph)) * value.spec.flops
+    elements = math.prod(value.source.of(graph))
+    if value.spec.kind is Kind.CONTRACTION:
+        node = graph.nodes[value.node]
+        elements *= node.operands[0].shape[1]
+    return elements * value.spec.flops

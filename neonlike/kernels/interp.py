@@ -1,0 +1,427 @@
+"""Step 4 of a run on the NumPy engine: execute a plan's stages block by block.
+
+It is the fallback where there is no compiler, and the reference that generated code is tested against. Blocks are
+small enough for the cache. A REDUCE stage runs *resident*, with the whole reduced extent of a block in the cache and
+every intermediate computed once, or *streamed*, pass by pass over blocks with partial results combined.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from neonlike.kernels.graph import Graph
+from neonlike.kernels.lower import Value, ValueArg
+from neonlike.kernels.plan import Plan, Stage, StageKind, Store
+from neonlike.kernels.program import AXES, BLOCK, Block, Mask, Program, Sink, Source, converter, mask_of
+from neonlike.optree.dtypes import F64, DType, compute_dtype
+from neonlike.optree.npfuncs import Array
+from neonlike.optree.ops import OPS, Kind
+from neonlike.optree.shapes import Shape, reduced
+
+BLOCK_ELEMENTS = 1 << 14
+"""Elements of an elementwise block: 64 kB of float32, a few of which fit the second-level cache."""
+RESIDENT_ELEMENTS = 1 << 17
+"""Elements of a block that holds a whole reduced extent."""
+MIN_COLUMNS = 64
+"""Narrower column blocks would waste the vector units; such reductions are streamed by rows."""
+
+
+class Run:
+    """One execution of a plan: the arrays it reads and writes.
+
+    Attributes
+    ----------
+    temps : dict
+        Values in memory, by index.
+    drawn : dict
+        Node -> attributes that replace the node's own (a prepared plan draws new random numbers).
+    """
+
+    __slots__ = ("drawn", "graph", "temps")
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.temps: dict[int, Array] = {}
+        self.drawn: dict[int, dict[str, Any]] = {}
+
+    def attrs(self, node: int) -> dict[str, Any]:
+        """Attributes of a node in this run."""
+        return self.drawn.get(node) or self.graph.nodes[node].attrs or {}
+
+    def array(self, source: Source, ndim: int) -> Array:
+        """The array behind ``source``, with at least ``ndim`` axes."""
+        array: Array = self.graph.leaves[source.index].array if source.kind == "leaf" else self.temps[source.index]
+        if source.perm is not None:
+            array = array.transpose(source.perm)
+        return array if array.ndim >= ndim else array[(None,) * (ndim - array.ndim)]
+
+
+StageFunction = Callable[[Run], None]
+
+
+class NumpyEngine:
+    """Runs plans with NumPy."""
+
+    name = "numpy"
+
+    def compile(self, plan: Plan, graph: Graph) -> list[StageFunction]:
+        """One function a stage; kept on the plan."""
+        made: list[StageFunction] = []
+        for stage in plan.stages:
+            if stage.kind is StageKind.CONTRACTION or stage.kind is StageKind.MOVE:
+                made.append(_barrier(plan, stage, graph))
+            else:
+                made.append(_LoopStage(plan, stage, graph).run)
+        made += [_copy_back(store.target) for stage in plan.stages for store in stage.stores if store.buffered]
+        plan.engine[self.name] = made
+        return made
+
+    def execute(self, plan: Plan, graph: Graph) -> None:
+        """Compute every assignment of ``graph``."""
+        stages: Any = plan.engine.get(self.name) or self.compile(plan, graph)
+        run = Run(graph)
+        with np.errstate(all="ignore"):
+            for stage in stages:
+                stage(run)
+
+    def prepare(self, plan: Plan, graph: Graph) -> Callable[[], None]:
+        """A function that runs ``plan`` on these very tensors again and again."""
+        stages: Any = plan.engine.get(self.name) or self.compile(plan, graph)
+        if len(stages) == 1 and (bound := getattr(stages[0], "__self__", None)) is not None:
+            steps = bound.bind(Run(graph))
+            if steps is not None:
+                return _replay(steps)
+        return lambda: self.execute(plan, graph)
+
+
+def _replay(steps: list[tuple[Callable[..., Any], tuple[Any, ...]]]) -> Callable[[], None]:
+    def run() -> None:
+        with np.errstate(all="ignore"):
+            for function, arguments in steps:
+                function(*arguments)
+
+    return run
+
+
+# Stages that are one library call -------------------------------------------------------------------------------
+
+
+def _barrier(plan: Plan, stage: Stage, graph: Graph) -> StageFunction:
+    """A product or a move: one NumPy call on whole arrays."""
+    (index,) = stage.values
+    value = plan.values[index]
+    program = Program(plan, [], {}, [], _leaves(graph), value.shape)
+    sources = [program.source(arg) for arg in value.args]
+    dtype = compute_dtype(value.dtype)
+    direct = next(
+        (s for s in stage.stores if not s.buffered and graph.targets[s.target].dtype == dtype and _plain(s)), None
+    )
+    others = [store for store in stage.stores if store is not direct]
+    keys = [name for name in ("axis", "layout") if name in (graph.nodes[value.node].attrs or {})]
+
+    def run(run: Run) -> None:
+        arrays = [run.array(source, 0) for source in sources]
+        shape = value.source.of(run.graph)
+        out = run.graph.targets[direct.target].array if direct else np.empty(shape, dtype)
+        attrs = run.attrs(value.node)
+        value.spec.numpy(*arrays, out, **{key: attrs[key] for key in keys})
+        run.temps[index] = out
+        for store in others:
+            target = run.graph.targets[store.target]
+            destination = np.empty(target.shape, target.dtype) if store.buffered else target.array
+            converter(target.dtype)(out, destination)
+            if store.buffered:
+                run.temps[_buffer(store.target)] = destination
+
+    return run
+
+
+def _plain(store: Store) -> bool:
+    return isinstance(store.arg, ValueArg) and store.arg.perm is None
+
+
+def _buffer(target: int) -> int:
+    """Key in ``Run.temps`` of the array that stands in for a target still to be read."""
+    return -1 - target
+
+
+def _copy_back(target: int) -> StageFunction:
+    def run(run: Run) -> None:
+        np.copyto(run.graph.targets[target].array, run.temps[_buffer(target)])
+
+    return run
+
+
+def _leaves(graph: Graph) -> list[tuple[Shape, DType]]:
+    return [(leaf.shape, leaf.dtype) for leaf in graph.leaves]
+
+
+# Stages that are loops --------------------------------------------------------------------------------------------
+
+
+class _LoopStage:
+    """An elementwise or reduce stage; streamed programs are compiled when first needed."""
+
+    def __init__(self, plan: Plan, stage: Stage, graph: Graph) -> None:
+        self.plan, self.stage = plan, stage
+        self.leaves = _leaves(graph)
+        self.target_types = {store.target: graph.targets[store.target].dtype for store in stage.stores}
+        self.target_shapes = {store.target: graph.targets[store.target].shape for store in stage.stores}
+        self.aliased = any(
+            leaf is graph.targets[s.target] or leaf.alias_of(graph.targets[s.target])
+            for s in stage.stores
+            for leaf in graph.leaves
+        )
+        sinks = self._sinks(stage.saved, stage.stores)
+        self.resident = Program(plan, stage.values, {}, sinks, self.leaves, stage.shape)
+        self.streamed: list[Program] | None = None
+        self.mergeable = all(
+            plan.values[i].spec.combine is not None for i in stage.values if plan.values[i].spec.kind is Kind.REDUCTION
+        )
+
+    def _sinks(self, saved: list[int], stores: list[Store]) -> list[Sink]:
+        ndim = len(self.stage.shape)
+        sinks = [
+            Sink(ValueArg(i), mask_of(value.shape, ndim), compute_dtype(value.dtype), True)
+            for i in saved
+            for value in (self.plan.values[i],)
+        ]
+        for store in stores:
+            mask = mask_of(self.target_shapes[store.target], ndim)
+            direct = store.buffered or not self.aliased
+            sinks.append(Sink(store.arg, mask, self.target_types[store.target], direct))
+        return sinks
+
+    def _outputs(self, run: Run, saved: list[int], stores: list[Store]) -> list[Array]:
+        """Arrays for saved values and stores, temporaries allocated."""
+        arrays: list[Array] = []
+        for index in saved:
+            value = self.plan.values[index]
+            run.temps[index] = np.empty(value.source.of(run.graph), compute_dtype(value.dtype))
+            arrays.append(run.temps[index])
+        for store in stores:
+            target = run.graph.targets[store.target]
+            if store.buffered:
+                run.temps[_buffer(store.target)] = np.empty(target.shape, target.dtype)
+                arrays.append(run.temps[_buffer(store.target)])
+            else:
+                arrays.append(target.array)
+        return arrays
+
+    def bind(self, run: Run) -> list[tuple[Callable[..., Any], tuple[Any, ...]]] | None:
+        """Instructions on fixed arrays if one block covers the stage and nothing changes between runs."""
+        stage, program = self.stage, self.resident
+        shape = stage.space.of(run.graph)
+        if program.needs_coordinates or stage.saved or any(s.buffered for s in stage.stores):
+            return None
+        if math.prod(shape) > BLOCK_ELEMENTS:
+            return None
+        inputs = [run.array(source, program.ndim) for source in program.sources]
+        numbers = [run.graph.numbers[slot] for slot in program.number_slots]
+        registers = program.registers(shape, inputs, numbers, self._outputs(run, [], stage.stores))
+        registers[AXES] = stage.axes
+        return program.bind(registers)
+
+    def run(self, run: Run) -> None:
+        """Execute the stage."""
+        stage, program = self.stage, self.resident
+        shape = stage.space.of(run.graph)
+        outputs = self._outputs(run, stage.saved, stage.stores)
+        limit = BLOCK_ELEMENTS if stage.kind is StageKind.ELEMENTWISE else RESIDENT_ELEMENTS
+        if math.prod(shape) > limit and stage.kind is StageKind.REDUCE and self.mergeable:
+            if not _fits_resident(shape, stage.axes):
+                self._run_streamed(run, shape, outputs)
+                return
+        run_program(program, run, outputs, shape, stage.axes, limit)
+
+    def _run_streamed(self, run: Run, shape: Shape, outputs: list[Array]) -> None:
+        """Pass by pass: partial reductions of each level, then what depends on them."""
+        if self.streamed is None:
+            self._compile_streamed()
+        assert self.streamed is not None
+        stage = self.stage
+        for program, level in zip(self.streamed, self.levels):
+            totals = [_Total(self.plan.values[i], run.graph) for i in level]
+            run_program(program, run, [t.part for t in totals], shape, stage.axes, BLOCK_ELEMENTS * 4, totals)
+            for index, total in zip(level, totals):
+                run.temps[index] = total.result()
+        small = reduced(shape, stage.axes)
+        pairs = list(zip(self._all_sinks(), outputs))
+        for program, wanted, space in ((self.streamed[-2], True, shape), (self.streamed[-1], False, small)):
+            chosen = [array for (_, full), array in pairs if full is wanted]
+            if chosen:
+                run_program(program, run, chosen, space, (), BLOCK_ELEMENTS)
+
+    def _all_sinks(self) -> list[tuple[Sink, bool]]:
+        """Sinks, and whether each covers the whole space (else the reduced one)."""
+        shape = self.stage.shape
+        return [
+            (sink, sink.mask == mask_of(shape, len(shape)))
+            for sink in self._sinks(self.stage.saved, self.stage.stores)
+        ]
+
+    def _compile_streamed(self) -> None:
+        """Programs for each level of reductions, then one for full-size results and one for reduced ones."""
+        plan, stage = self.plan, self.stage
+        levels = reduction_levels(plan, stage)
+        self.levels = [[i for i, level in levels.items() if level == wanted] for wanted in sorted(set(levels.values()))]
+        ndim = len(stage.shape)
+        programs: list[Program] = []
+        done: dict[int, str] = {}
+        for level in self.levels:
+            sinks = [
+                Sink(ValueArg(i), mask_of(plan.values[i].shape, ndim), compute_dtype(plan.values[i].dtype), True)
+                for i in level
+            ]
+            needed = _needed(plan, stage, [ValueArg(i) for i in level], set(done))
+            programs.append(Program(plan, needed, dict(done), sinks, self.leaves, stage.shape))
+            done.update({i: "acc" for i in level})
+        for full, space in ((True, stage.shape), (False, stage.reduced_shape)):
+            sinks = [sink for sink, is_full in self._all_sinks() if is_full is full]
+            needed = _needed(plan, stage, [sink.arg for sink in sinks], set(done))
+            programs.append(Program(plan, needed, dict(done), sinks, self.leaves, space))
+        self.streamed = programs
+
+
+class _Total:
+    """Running result of a streamed reduction; sums are kept in float64."""
+
+    def __init__(self, value: Value, graph: Graph) -> None:
+        shape = value.source.of(graph)
+        self.dtype = compute_dtype(value.dtype)
+        self.part = np.empty(shape, self.dtype)
+        self.combine = OPS[value.spec.combine or ""].numpy
+        self.wide = F64 if value.spec.name in ("sum", "prod") and self.dtype.kind == "f" else self.dtype
+        self.value = np.empty(shape, self.wide)
+        self.seen: set[tuple[Any, ...]] = set()
+
+    def add(self, region: tuple[Any, ...], where: tuple[Any, ...]) -> None:
+        """Merge ``part[region]``; ``where`` identifies the region."""
+        if where in self.seen:
+            self.combine(self.value[region], self.part[region], self.value[region])
+        else:
+            self.seen.add(where)
+            self.value[region] = self.part[region]
+
+    def result(self) -> Array:
+        """The finished reduction."""
+        return self.value.astype(self.dtype, copy=False)
+
+
+def _fits_resident(shape: Shape, axes: tuple[int, ...]) -> bool:
+    """True if blocks holding the whole reduced extent are not too large or too narrow."""
+    extent = math.prod(shape[a] for a in axes)
+    last = len(shape) - 1
+    if last in axes:
+        return extent <= RESIDENT_ELEMENTS
+    return extent * min(shape[last], MIN_COLUMNS) <= RESIDENT_ELEMENTS
+
+
+def reduction_levels(plan: Plan, stage: Stage) -> dict[int, int]:
+    """Pass in which each reduction of ``stage`` can run: one more than the reductions it depends on."""
+    depth: dict[int, int] = {}
+    for index in stage.values:
+        value = plan.values[index]
+        below = max([depth.get(a.value, 0) for a in value.args if isinstance(a, ValueArg)], default=0)
+        depth[index] = below + (value.spec.kind is Kind.REDUCTION)
+    return {i: depth[i] for i in stage.values if plan.values[i].spec.kind is Kind.REDUCTION}
+
+
+def _needed(plan: Plan, stage: Stage, args: list[Any], known: set[int]) -> list[int]:
+    """Values of ``stage`` to compute for ``args`` when those in ``known`` are given."""
+    here = set(stage.values)
+    seen: set[int] = set()
+    stack = [a.value for a in args if isinstance(a, ValueArg)]
+    while stack:
+        index = stack.pop()
+        if index in seen or index in known or index not in here:
+            continue
+        seen.add(index)
+        stack += [a.value for a in plan.values[index].args if isinstance(a, ValueArg)]
+    return sorted(seen)
+
+
+# Running a program over a space -----------------------------------------------------------------------------------
+
+
+def run_program(
+    program: Program,
+    run: Run,
+    outputs: list[Array],
+    shape: Shape,
+    axes: tuple[int, ...],
+    limit: int,
+    totals: list[_Total] | None = None,
+) -> None:
+    """Run ``program`` over ``shape`` in blocks of at most about ``limit`` elements.
+
+    With ``totals``, blocks may cut the reduced ``axes`` and each block's partial results are merged.
+    """
+    numbers = [run.graph.numbers[slot] for slot in program.number_slots]
+    inputs = [run.array(source, program.ndim) for source in program.sources]
+    size = math.prod(shape)
+    if size <= limit and totals is None:
+        registers = program.registers(shape, inputs, numbers, outputs)
+        registers[AXES] = axes
+        if program.needs_coordinates:
+            registers[BLOCK] = Block((0,) * len(shape), shape, run.attrs)
+        program.run(registers)
+        return
+    if size == 0:
+        return
+    outputs = [a if a.ndim == program.ndim else a[(None,) * (program.ndim - a.ndim)] for a in outputs]
+    masks = [source.mask for source in program.sources], [sink.mask for sink in program.sinks]
+    flat = totals is None and not axes and not program.needs_coordinates
+    if flat and _flattens(inputs, masks[0], shape) and _flattens(outputs, masks[1], shape):
+        inputs, outputs = [a.reshape(-1) for a in inputs], [a.reshape(-1) for a in outputs]
+        masks = [(any(m),) for m in masks[0]], [(any(m),) for m in masks[1]]
+        shape = (size,)
+    fixed = axes if totals is None else ()
+    for tile in tiles(shape, fixed, limit):
+        block = tuple([s.stop - s.start for s in tile])
+        registers = program.registers(
+            block,
+            [a[_region(tile, m)] for a, m in zip(inputs, masks[0])],
+            numbers,
+            [a[_region(tile, m)] for a, m in zip(outputs, masks[1])],
+        )
+        registers[AXES] = axes
+        if program.needs_coordinates:
+            registers[BLOCK] = Block(tuple([s.start for s in tile]), shape, run.attrs)
+        program.run(registers)
+        if totals is not None:
+            for total, mask in zip(totals, masks[1]):
+                where = tuple([(s.start, s.stop) if m else None for s, m in zip(tile, mask)])
+                total.add(_region(tile, mask), where)
+
+
+def _region(tile: tuple[slice, ...], mask: Mask) -> tuple[slice, ...]:
+    return tuple([part if present else _ALL for part, present in zip(tile, mask)])
+
+
+_ALL = slice(None)
+
+
+def _flattens(arrays: list[Array], masks: list[Mask], shape: Shape) -> bool:
+    """True if all arrays are single elements or contiguous over the whole ``shape``."""
+    return all(a.size == 1 or (a.shape == shape and a.flags.c_contiguous) for a in arrays)
+
+
+def tiles(shape: Shape, fixed: tuple[int, ...], limit: int) -> Iterator[tuple[slice, ...]]:
+    """Blocks of ``shape`` with at most about ``limit`` elements, cutting outer axes first and never ``fixed`` ones."""
+    steps = list(shape)
+    size = math.prod(shape)
+    for axis, extent in enumerate(shape):
+        if size <= limit or axis in fixed or extent == 1:
+            continue
+        steps[axis] = max(1, limit * extent // size)
+        size = size // extent * steps[axis]
+    ranges = [
+        [slice(i, min(i + step, extent)) for i in range(0, extent, step)] for step, extent in zip(steps, shape)
+    ]
+    return itertools.product(*ranges)

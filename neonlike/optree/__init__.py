@@ -1,0 +1,1 @@
+"""The language: what an expression is. Knows NumPy only; no device, no template, no layer."""

@@ -1,0 +1,254 @@
+"""Reverse-mode differentiation of expressions. Gradients are expressions again, so they can be differentiated too.
+
+Each op's rule is in its row of the op table. What follows here is the bookkeeping: visiting shared nodes once,
+undoing broadcasting, and mapping the gradient of a view (slice, transpose, reshape) back to the tensor it views.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from neonlike.errors import AliasError, GradientError, ShapeError
+from neonlike.optree.functions import F as Functions
+from neonlike.optree.node import Expression, OpTreeNode
+from neonlike.optree.ops import NON_DIFFERENTIABLE, OPS
+from neonlike.optree.shapes import FREE, Shape
+from neonlike.optree.walk import leaves, postorder, structure
+
+F: Any = Functions
+
+grad_map: dict[str, Any] = {name: spec.grad for name, spec in OPS.items()}
+"""neon's table: op name -> gradient rule."""
+
+
+class GradNode:
+    """The gradient gathered at one node or tensor while its users are visited."""
+
+    __slots__ = ("owner", "total")
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+        self.total: Any = None
+
+    def add(self, increment: Any) -> None:
+        """Accumulate the contribution of one use."""
+        self.total = increment if self.total is None else self.total + increment
+
+
+class Autodiff:
+    """Gradients of an expression with respect to tensors in it.
+
+    Parameters
+    ----------
+    op_tree : expression
+        May be of any shape; the gradient is of ``sum(op_tree * next_error)``.
+    be : Backend
+    next_error : tensor of the shape of ``op_tree``, optional
+        Gradient arriving from outside; ones if not given.
+
+    Equal arguments (the same tree of the same tensors) return the same object while it lives. Tensor values may
+    change between uses: gradients are evaluated anew each time.
+
+    Raises
+    ------
+    GradientError
+        If ``op_tree`` is not an expression of floats with a shape.
+    ShapeError
+        If ``next_error`` has another shape.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend('cpu')
+    >>> x = be.array([[1., 2.], [3., 4.]])
+    >>> Autodiff(be.sum(x * x), be).get_grad_asnumpyarray([x])[0].tolist()
+    [[2.0, 4.0], [6.0, 8.0]]
+    """
+
+    _living: ClassVar[weakref.WeakValueDictionary[Any, Autodiff]] = weakref.WeakValueDictionary()
+
+    op_tree: Any
+    be: Any
+    next_error: Any
+    _found: dict[int, GradNode] | None
+
+    def __new__(cls, op_tree: Any, be: Any, next_error: Any = None) -> Autodiff:
+        _check(op_tree, next_error)
+        key = (structure(op_tree), id(be), id(next_error))
+        found = cls._living.get(key)
+        if found is None:
+            found = super().__new__(cls)
+            found.op_tree, found.be, found.next_error, found._found = op_tree, be, next_error, None
+            cls._living[key] = found
+        return found
+
+    def get_grad_op_tree(self, tensors: Sequence[Any]) -> list[Any]:
+        """Gradients as lazy expressions, one a tensor, each of its tensor's shape.
+
+        Raises
+        ------
+        GradientError
+            For something that is not a tensor of floats.
+        """
+        if self.op_tree is None:
+            raise GradientError("Autodiff: cleanup() was called; make a new one")
+        if isinstance(tensors, Expression):
+            tensors = [tensors]
+        found = self._found
+        if found is None:
+            found = self._found = _backward(self.op_tree, self._incoming())
+        return [_of_tensor(tensor, found, self.be) for tensor in tensors]
+
+    def get_grad_tensor(self, tensors: Sequence[Any]) -> list[Any]:
+        """Gradients in newly allocated tensors, of their tensors' dtypes."""
+        out = [self.be.empty(tensor.shape, dtype=tensor.dtype) for tensor in tensors]
+        self._evaluate(tensors, out)
+        return out
+
+    def get_grad_asnumpyarray(self, tensors: Sequence[Any]) -> list[npt.NDArray[Any]]:
+        """Gradients as host arrays of the backend's default dtype."""
+        return [g.get().astype(self.be.default_dtype, copy=False) for g in self.get_grad_tensor(tensors)]
+
+    def back_prop_grad(self, tensors: Sequence[Any], gradients: Sequence[Any]) -> None:
+        """Evaluate gradients into the given tensors; one of them may be ``next_error``.
+
+        Raises
+        ------
+        AliasError
+            If a buffer shares memory with a tensor of the expression, which would change the expression.
+        """
+        if len(tensors) != len(gradients):
+            raise ShapeError(f"back_prop_grad: {len(tensors)} tensors but {len(gradients)} gradient buffers")
+        for buffer in gradients:
+            for leaf in leaves(self.op_tree):
+                if buffer is not self.next_error and (leaf is buffer or leaf.alias_of(buffer)):
+                    raise AliasError(f"back_prop_grad: buffer {buffer} shares memory with {leaf} of the expression")
+        self._evaluate(tensors, gradients)
+
+    def cleanup(self) -> None:
+        """Drop the expression and its gradients."""
+        self.op_tree = self.next_error = self._found = None
+
+    def _evaluate(self, tensors: Sequence[Any], out: Sequence[Any]) -> None:
+        self.be.assign_many(list(zip(out, self.get_grad_op_tree(tensors))))
+
+    def _incoming(self) -> Any:
+        if self.next_error is not None:
+            return self.next_error
+        one = self.be.ones((1, 1), dtype=self.op_tree.dtype)
+        return F.broadcast_to(one, self.op_tree.shape)
+
+
+def _check(op_tree: Any, next_error: Any) -> None:
+    if not isinstance(op_tree, Expression) or op_tree.shape is FREE or op_tree.backend is None:
+        raise GradientError(f"Autodiff: needs an expression with tensors in it, got {op_tree}")
+    if op_tree.dtype.kind != "f":
+        raise GradientError(f"Autodiff: an expression of integers ({op_tree.dtype.name}) has no gradient: {op_tree}")
+    if next_error is not None and getattr(next_error, "shape", None) != op_tree.shape:
+        raise ShapeError(
+            f"Autodiff: next_error must have the expression's shape {op_tree.shape}, "
+            f"got {getattr(next_error, 'shape', type(next_error).__name__)}"
+        )
+
+
+def _backward(root: Any, incoming: Any) -> dict[int, GradNode]:
+    """Gradient at every node and tensor below ``root``, by id."""
+    found: dict[int, GradNode] = {id(root): GradNode(root)}
+    found[id(root)].add(incoming)
+    for node in reversed(postorder(root)):
+        mine = found.get(id(node))
+        rule = node.spec.grad
+        if mine is None or rule is NON_DIFFERENTIABLE:
+            continue
+        increments = rule(F, mine.total, node, *node.operands)  # type: ignore[operator]
+        for operand, increment in zip(node.operands, increments):
+            if increment is None or not isinstance(operand, Expression) or operand.dtype.kind != "f":
+                continue
+            if operand.shape is FREE:
+                continue
+            gathered = found.setdefault(id(operand), GradNode(operand))
+            gathered.add(unbroadcast(increment, operand.shape))
+    return found
+
+
+def unbroadcast(gradient: Any, shape: Shape) -> Any:
+    """``gradient`` summed (or stretched) to ``shape``, undoing the broadcasting of an operand of that shape."""
+    if gradient.shape == shape:
+        return gradient
+    extra = len(gradient.shape) - len(shape)
+    if extra > 0:
+        axes = tuple(range(extra)) + tuple(
+            axis + extra for axis, size in enumerate(shape) if size == 1 and gradient.shape[axis + extra] != 1
+        )
+        summed = F.sum(gradient, axis=axes)
+        inner = F.view(summed, (summed.shape[extra:], _contiguous_strides(summed.shape[extra:]), 0))
+        return unbroadcast(inner, shape)
+    axes = tuple(axis for axis, size in enumerate(shape) if size == 1 and gradient.shape[axis] != 1)
+    if axes:
+        gradient = F.sum(gradient, axis=axes)
+    return gradient if gradient.shape == shape else F.broadcast_to(gradient, shape)
+
+
+def _contiguous_strides(shape: Shape) -> tuple[int, ...]:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def _of_tensor(tensor: Any, found: dict[int, GradNode], be: Any) -> Any:
+    """Gradient with respect to ``tensor``, gathered from every tensor of the tree that shares its memory."""
+    if not isinstance(tensor, Expression) or isinstance(tensor, OpTreeNode):
+        raise GradientError(f"Autodiff: gradients are taken with respect to tensors, got {tensor}")
+    if tensor.dtype.kind != "f":
+        raise GradientError(f"Autodiff: no gradient with respect to an integer tensor ({tensor.dtype.name}): {tensor}")
+    base = tensor._original_base  # type: ignore[attr-defined]
+    related = [
+        g for g in found.values() if not isinstance(g.owner, OpTreeNode) and g.owner._original_base is base
+    ]
+    if not related:
+        return be.zeros(tensor.shape, dtype=tensor.dtype)
+    total = None
+    for gathered in related:
+        part = _as_seen_by(tensor, gathered.owner, gathered.total)
+        if part is None:
+            return _through_base(tensor, base, related)
+        total = part if total is None else total + part
+    return total
+
+
+def _as_seen_by(tensor: Any, leaf: Any, gradient: Any) -> Any:
+    """Gradient of ``leaf`` for a ``tensor`` of the same elements, in the same or transposed order; else None."""
+    if leaf is tensor or leaf.layout == tensor.layout:
+        return gradient
+    return F.transpose(gradient) if leaf.T.layout == tensor.layout else None
+
+
+def _through_base(tensor: Any, base: Any, related: list[GradNode]) -> Any:
+    """Place the gradients of all views in the tensor they view, then look at ``tensor``'s part of it."""
+    if not base.is_contiguous or any(g.owner.dtype != base.dtype for g in related):
+        raise GradientError(f"Autodiff: cannot map the gradient of views to {base}: it is strided or reinterpreted")
+    total = None
+    for gathered in related:
+        part = _as_seen_by(base, gathered.owner, gathered.total)
+        if part is None:
+            part = F.unview(gathered.total, base.shape, gathered.owner.layout)
+        total = part if total is None else total + part
+    seen = _as_seen_by(tensor, base, total)
+    return F.view(total, tensor.layout) if seen is None else seen
+
+
+class GradUtil:
+    """Checks on gradients."""
+
+    @staticmethod
+    def is_invalid(op_tree: Any, be: Any) -> bool:
+        """True if any value is nan or outside (-50000, 50000)."""
+        values = op_tree.asnumpyarray()
+        return not bool(np.all(np.abs(values) < 50000))

@@ -1,0 +1,236 @@
+"""Every builder by name, derived from the op table, and the functions composed of them.
+
+``F.sig(x)`` builds a node. Gradient rules receive ``F``; ``Backend`` offers the same names as methods with ``out=``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from neonlike.errors import DTypeError, IndexRangeError, ShapeError
+from neonlike.optree import node as build
+from neonlike.optree import shapes
+from neonlike.optree.dtypes import F32, F64
+from neonlike.optree.node import Expression, OpTreeNode, expression
+from neonlike.optree.ops import OPS, Kind, OpSpec
+from neonlike.optree.shapes import FREE, Shape
+
+
+class _Names(type):
+    if TYPE_CHECKING:
+
+        def __getattr__(cls, name: str) -> Callable[..., OpTreeNode]: ...
+
+
+class F(metaclass=_Names):
+    """Namespace of builders; rows of the op table are added below, one static method for each builder name."""
+
+
+def elementwise_builder(spec: OpSpec) -> Callable[..., OpTreeNode]:
+    """Builder of an elementwise row, taking ``spec.arity`` operands."""
+    if spec.arity == 1:
+        return build.unary(spec)
+    if spec.arity == 2:
+        return build.binary(spec)
+
+    def apply(*operands: Any) -> OpTreeNode:
+        if len(operands) != spec.arity:
+            raise DTypeError(f"{spec.name}: takes {spec.arity} operands, got {len(operands)}")
+        return build.apply(spec, operands)
+
+    apply.__name__ = apply.__qualname__ = spec.name
+    return apply
+
+
+def reduction_builder(spec: OpSpec) -> Callable[..., OpTreeNode]:
+    """Builder ``f(a, axis)`` of a reduction row."""
+
+    def apply(a: Any, axis: Any = None) -> OpTreeNode:
+        return build.reduce(spec, a, axis)
+
+    apply.__name__ = apply.__qualname__ = spec.name
+    return apply
+
+
+def add_row(spec: OpSpec, namespace: type = F) -> None:
+    """Give ``namespace`` a builder for each name in ``spec.builders``."""
+    makers = {Kind.ELEMENTWISE: elementwise_builder, Kind.REDUCTION: reduction_builder}
+    if spec.kind in makers:
+        builder = makers[spec.kind](spec)
+        builder.__doc__ = spec.doc
+        for name in {spec.name, *spec.builders}:
+            setattr(namespace, name, staticmethod(builder))
+
+
+# Moves and products -----------------------------------------------------------------------------------------------
+
+
+def transpose(a: Any, axes: Any = None) -> Expression:
+    """``a`` with axes permuted (None: the last two swapped); a view for tensors, a node for expressions."""
+    a = expression("transpose", a)
+    if isinstance(a, OpTreeNode):
+        return build.transpose(a, axes)
+    view: Expression = a.permuted(shapes.permutation("transpose", axes, len(a.shape)))
+    return view
+
+
+def broadcast_to(a: Any, shape: Shape) -> Expression:
+    """``a`` stretched to ``shape``."""
+    a = expression("broadcast_to", a)
+    if a.shape == tuple(shape):
+        return a
+    if not shapes.stretches_to(a.shape, shape):
+        raise ShapeError(f"broadcast_to: {a.shape} does not stretch to {tuple(shape)}; sizes must be equal or 1")
+    return build.move("broadcast", (a,), {"shape": tuple(shape)}, tuple(shape))
+
+
+def index_operand(name: str, indices: Any, limit: int | None, backend: Any) -> Any:
+    """Integer indices as a tensor. Host indices (lists, arrays) are checked against ``limit``, negatives wrapped.
+
+    Raises
+    ------
+    DTypeError
+        If the indices are not integers.
+    IndexRangeError
+        If a host index is out of range.
+    """
+    if isinstance(indices, Expression):
+        if indices.dtype.kind not in "iu":
+            raise DTypeError(f"{name}: indices must be integers, got {indices.dtype.name}; make them int32")
+        return indices
+    host = np.asarray(indices)
+    if host.dtype.kind not in "iu":
+        raise DTypeError(f"{name}: indices must be integers, got {host.dtype} from {type(indices).__name__}")
+    if limit is not None:
+        check_range(name, host, limit)
+        host = np.where(host < 0, host + limit, host)
+    positions: Expression = backend.array(host.reshape(1, -1), dtype=np.int64)
+    return positions
+
+
+def check_range(name: str, host: np.ndarray[Any, Any], limit: int) -> None:
+    """Raise IndexRangeError unless all of ``host`` lies in [-limit, limit)."""
+    bad = host[(host < -limit) | (host >= limit)]
+    if bad.size:
+        raise IndexRangeError(f"{name}: index {int(bad.flat[0])} is out of range for an axis of size {limit}")
+
+
+def take(a: Any, indices: Any, axis: int) -> OpTreeNode:
+    """Slices of ``a`` along ``axis`` picked by integer ``indices`` (list, array or tensor, read as a vector)."""
+    a = expression("take", a)
+    (axis,) = shapes.normalize_axes("take", int(axis), a.shape)
+    positions = index_operand("take", indices, a.shape[axis], a.backend)
+    shape = (*a.shape[:axis], math.prod(positions.shape), *a.shape[axis + 1 :])
+    return build.move("take", (a, positions), {"axis": axis}, shape)
+
+
+def untake(d: Any, indices: Any, shape: Shape, axis: int) -> OpTreeNode:
+    """Zeros of ``shape`` with slices of ``d`` added at ``indices``: the gradient of :func:`take`."""
+    return build.move("untake", (expression("untake", d), indices), {"axis": axis}, shape)
+
+
+def view(a: Any, layout: tuple[Any, ...]) -> OpTreeNode:
+    """Strided window of ``a``; ``layout`` is (shape, strides in elements, offset)."""
+    return build.move("view", (expression("view", a),), {"layout": layout}, tuple(layout[0]))
+
+
+def unview(d: Any, shape: Shape, layout: tuple[Any, ...]) -> OpTreeNode:
+    """Zeros of ``shape`` with ``d`` in the window that ``layout`` describes: the gradient of :func:`view`."""
+    return build.move("unview", (expression("unview", d),), {"layout": layout}, shape)
+
+
+def onehot(indices: Any, axis: int, backend: Any = None) -> OpTreeNode:
+    """1 where the position along ``axis`` (0 or 1) equals the index; takes the shape it is used at.
+
+    ``indices`` is an integer vector of shape (1, n) or (n, 1).
+    """
+    backend = backend or getattr(indices, "backend", None)
+    positions = index_operand("onehot", indices, None, backend)
+    if axis not in (0, 1):
+        raise ShapeError(f"onehot: axis must be 0 or 1, got {axis!r}")
+    if len(positions.shape) != 2 or 1 not in positions.shape:
+        raise ShapeError(f"onehot: indices must be a vector (1, n) or (n, 1), got {positions.shape}; reshape them")
+    node = build.move("onehot", (positions,), {"axis": axis}, FREE)
+    node.dtype = F32
+    return node
+
+
+def rand(backend: Any, seed: int, call: int) -> OpTreeNode:
+    """U[0, 1) for each element of whatever it is assigned to; the same node always gives the same numbers."""
+    dtype = F64 if backend.default_dtype == np.float64 else F32
+    return OpTreeNode(OPS["rand"], (), {"seed": seed, "call": call}, FREE, dtype, backend)
+
+
+# Compositions -------------------------------------------------------------------------------------------------------
+
+
+def reciprocal(a: Any) -> OpTreeNode:
+    """1 / a."""
+    return F.div(1.0, a)
+
+
+def clip(a: Any, a_min: Any, a_max: Any) -> OpTreeNode:
+    """minimum(maximum(a, a_min), a_max); the bounds may be tensors."""
+    return F.minimum(F.maximum(a, a_min), a_max)
+
+
+def _count(a: Expression, axis: Any) -> int:
+    axes = shapes.normalize_axes("mean", axis, a.shape)
+    return math.prod(a.shape[i] for i in axes)
+
+
+def mean(a: Any, axis: Any = None) -> OpTreeNode:
+    """Arithmetic mean over ``axis``; nan where nothing is averaged."""
+    a = expression("mean", a)
+    return F.div(F.sum(a, axis), float(_count(a, axis)))
+
+
+def var(a: Any, axis: Any = None, binary: bool = False) -> OpTreeNode:
+    """Biased variance mean((a - mean(a))**2); ``binary`` replaces the square by a power-of-two shift."""
+    a = expression("var", a)
+    centered = a - mean(a, axis)
+    return mean(F.shift(centered, centered) if binary else F.sqr(centered), axis)
+
+
+def std(a: Any, axis: Any = None) -> OpTreeNode:
+    """Square root of the biased variance."""
+    return F.sqrt(var(a, axis))
+
+
+def norm2(a: Any, axis: Any = None) -> OpTreeNode:
+    """Euclidean norm over ``axis``."""
+    return F.sqrt(F.sum(F.sqr(a), axis))
+
+
+def logsumexp(a: Any, axis: Any = None) -> OpTreeNode:
+    """log(sum(exp(a))) over ``axis``, without overflow; also right where all are -inf."""
+    top = F.max(a, axis)
+    top = F.where(F.finite(top), top, 0)
+    return F.log(F.sum(F.exp(a - top), axis)) + top
+
+
+def softmax(a: Any, axis: Any = 0) -> OpTreeNode:
+    """exp(a - max) / sum(exp(a - max)) along ``axis``."""
+    powers = F.exp(a - F.max(a, axis))
+    return powers / F.sum(powers, axis)
+
+
+def gelu(a: Any) -> OpTreeNode:
+    """a * Phi(a) with the normal distribution function Phi (exact, by erf); Hendrycks & Gimpel 2016."""
+    return 0.5 * a * (1 + F.erf(a * math.sqrt(0.5)))
+
+
+COMPOSED: dict[str, Callable[..., Any]] = {
+    f.__name__: f for f in (reciprocal, clip, mean, var, std, norm2, logsumexp, softmax, gelu)
+}
+"""Functions made of table ops, by builder name."""
+
+for _row in OPS.values():
+    add_row(_row)
+_others: tuple[Callable[..., Any], ...] = (build.dot, transpose, broadcast_to, take, untake, view, unview, onehot)
+for _function in (*COMPOSED.values(), *_others):
+    setattr(F, _function.__name__, staticmethod(_function))

@@ -1,0 +1,427 @@
+"""Expression graphs: what ``a*b + c`` builds.
+
+An :class:`OpTreeNode` is immutable and shared: using a node twice makes a DAG, not a copy. Shapes and dtypes are
+checked when a node is built. Tensors (in ``backends``) derive from :class:`Expression` too, so both have the same
+operators. Comparisons build nodes, therefore neither is ever compared by value in here: dictionaries go by ``id``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from neonlike.errors import DTypeError, NeonlikeError, ShapeError
+from neonlike.optree import shapes
+from neonlike.optree.dtypes import F32, F64, DType, DTypeRule, promote, result_dtype
+from neonlike.optree.ops import OPS, Kind, OpSpec
+from neonlike.optree.shapes import FREE, Shape
+
+Number: TypeAlias = "int | float"
+Operand: TypeAlias = "Expression | int | float"
+_SCALAR_SHAPE: Shape = (1, 1)
+
+
+class Expression:
+    """What can stand in an expression: a tensor or a node. Has a shape, a dtype, a backend and operators."""
+
+    __slots__ = ()
+    __array_ufunc__ = None  # np.float32(2) * t and array * t come to our reflected operators
+    __array_priority__ = 1000.0
+
+    if TYPE_CHECKING:
+        shape: Shape
+        dtype: DType
+        backend: Any
+
+    def __bool__(self) -> bool:
+        """Always true: ``if tensor:`` asks whether there is one."""
+        return True
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __neg__(self) -> OpTreeNode:
+        return _neg(self)
+
+    def __pos__(self) -> Expression:
+        return self
+
+    def __abs__(self) -> OpTreeNode:
+        return _abs(self)
+
+    def __add__(self, other: Any) -> OpTreeNode:
+        return _add(self, other)
+
+    def __radd__(self, other: Any) -> OpTreeNode:
+        return _add(other, self)
+
+    def __sub__(self, other: Any) -> OpTreeNode:
+        return _sub(self, other)
+
+    def __rsub__(self, other: Any) -> OpTreeNode:
+        return _sub(other, self)
+
+    def __mul__(self, other: Any) -> OpTreeNode:
+        return _mul(self, other)
+
+    def __rmul__(self, other: Any) -> OpTreeNode:
+        return _mul(other, self)
+
+    def __truediv__(self, other: Any) -> OpTreeNode:
+        return _div(self, other)
+
+    def __rtruediv__(self, other: Any) -> OpTreeNode:
+        return _div(other, self)
+
+    def __pow__(self, other: Any) -> OpTreeNode:
+        return _sqr(self) if other.__class__ in (int, float) and other == 2 else _pow(self, other)
+
+    def __rpow__(self, other: Any) -> OpTreeNode:
+        return _pow(other, self)
+
+    def __matmul__(self, other: Any) -> OpTreeNode:
+        return dot(self, other)
+
+    def __rmatmul__(self, other: Any) -> OpTreeNode:
+        return dot(other, self)
+
+    def __eq__(self, other: Any) -> Any:
+        return _eq(self, other) if is_operand(other) else NotImplemented
+
+    def __ne__(self, other: Any) -> Any:
+        return _ne(self, other) if is_operand(other) else NotImplemented
+
+    def __lt__(self, other: Any) -> OpTreeNode:
+        return _lt(self, other)
+
+    def __le__(self, other: Any) -> OpTreeNode:
+        return _le(self, other)
+
+    def __gt__(self, other: Any) -> OpTreeNode:
+        return _gt(self, other)
+
+    def __ge__(self, other: Any) -> OpTreeNode:
+        return _ge(self, other)
+
+
+class OpTreeNode(Expression):
+    """One op applied to operands; nothing is computed until it is assigned to a tensor.
+
+    Attributes
+    ----------
+    spec : OpSpec
+        The op's row of the table.
+    operands : tuple of Expression or Python numbers
+    attrs : dict or None
+        What the op needs besides operands (``axis``, ``axes``, ...); ``value`` marks a tree of numbers only.
+    shape : tuple of int
+        At least two entries; ``(0, 0)`` for nodes that fit any shape (``rand``, ``onehot``).
+    dtype : numpy.dtype
+    backend : Backend or None
+        Of the tensors in the tree; None for trees of numbers.
+    """
+
+    __slots__ = ("__weakref__", "attrs", "backend", "dtype", "operands", "shape", "spec")
+
+    spec: OpSpec
+    operands: tuple[Any, ...]
+    attrs: dict[str, Any] | None
+    shape: Shape
+    dtype: DType
+    backend: Any
+
+    def __init__(
+        self,
+        spec: OpSpec,
+        operands: tuple[Any, ...],
+        attrs: dict[str, Any] | None,
+        shape: Shape,
+        dtype: DType,
+        backend: Any,
+    ) -> None:
+        self.spec = spec
+        self.operands = operands
+        self.attrs = attrs
+        self.shape = shape
+        self.dtype = dtype
+        self.backend = backend
+
+    @property
+    def T(self) -> OpTreeNode:  # noqa: N802
+        """Lazy transpose: the last two axes swapped."""
+        return transpose(self)
+
+    def transpose(self, out: Any = None) -> Any:
+        """``self.T``, or assigned into ``out`` when given (returns ``out``)."""
+        return transpose(self) if out is None else out.backend.assign(out, transpose(self))
+
+    def astensor(self) -> Any:
+        """Compute into a new tensor of this shape and dtype.
+
+        Raises
+        ------
+        ShapeError
+            If the shape is free (a lone ``rand`` or ``onehot``).
+        NoTensorError
+            If no tensor is in the tree, so there is no backend to compute on.
+        """
+        if self.backend is None:
+            raise NoTensorError(f"astensor: {self} holds no tensor; assign it to one: out[:] = expression")
+        if self.shape is FREE:
+            raise ShapeError(f"astensor: {self} has no shape of its own; assign it to a tensor: out[:] = expression")
+        out = self.backend.empty(self.shape, dtype=self.dtype)
+        return self.backend.assign(out, self)
+
+    def asnumpyarray(self) -> npt.NDArray[Any]:
+        """Compute and return a host array of this shape and dtype."""
+        host: npt.NDArray[Any] = self.astensor().get()
+        return host
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        return self.asnumpyarray() if dtype is None else self.asnumpyarray().astype(dtype)
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> Any:
+        """neon's tuple form ``(op_dict, left, right)``; to index values, use ``astensor()[...]``."""
+        from neonlike.optree.neonform import as_tuple
+
+        return as_tuple(self)[index]
+
+    def __getattr__(self, name: str) -> Any:
+        """The rarely used neon methods (``key``, ``traverse``, ``pp``, ...) live in ``neonform`` and ``show``."""
+        from neonlike.optree import neonform
+
+        try:
+            return neonform.METHODS[name].__get__(self)
+        except KeyError:
+            raise AttributeError(f"an expression has no attribute {name!r}; compute it first with astensor()") from None
+
+    def __str__(self) -> str:
+        from neonlike.optree.show import prefix
+
+        return prefix(self)
+
+    def __repr__(self) -> str:
+        return f"<OpTreeNode {self.spec.name} shape={self.shape} dtype={self.dtype.name}>"
+
+    @staticmethod
+    def build(op: str, a: Any, b: Any, out: Any = None, **kwargs: Any) -> Any:
+        """neon's constructor by op name; ``assign`` and ``out`` execute at once. See :mod:`.neonform`."""
+        from neonlike.optree.neonform import build
+
+        return build(op, a, b, out, **kwargs)
+
+
+class NoTensorError(NeonlikeError, ValueError):
+    """An expression of numbers only was asked to compute itself."""
+
+
+# Building nodes ---------------------------------------------------------------------------------------------------
+
+
+def is_operand(value: Any) -> bool:
+    """True if ``value`` can stand in an expression: tensor, node, number, NumPy scalar or array."""
+    return isinstance(value, (Expression, int, float, np.number, np.bool_, np.ndarray))
+
+
+def adapt(name: str, value: Any, backend: Any) -> Operand:
+    """``value`` as an operand: expressions pass, scalars become Python numbers, arrays become tensors.
+
+    Raises
+    ------
+    DTypeError
+        For anything else, complex numbers, or an array where no backend is in sight.
+    ShapeError
+        For a 1-D array, which could mean a row or a column.
+    """
+    if isinstance(value, (Expression, int, float)):
+        return value
+    if isinstance(value, (np.number, np.bool_)) or (isinstance(value, np.ndarray) and value.ndim == 0):
+        number = value.item()
+        if isinstance(number, (int, float)):
+            return number
+    elif isinstance(value, np.ndarray) and backend is not None:
+        if value.ndim == 1:
+            raise ShapeError(
+                f"{name}: a 1-D array of shape {value.shape} is ambiguous; "
+                "use a[:, None] for a column or a[None, :] for a row"
+            )
+        wrapped: Expression = backend.wrap(value)
+        return wrapped
+    raise DTypeError(
+        f"{name}: cannot use {type(value).__name__} {str(value)[:40]!r} as an operand; "
+        "expected a tensor, an expression, a number or a NumPy array"
+    )
+
+
+def common_backend(name: str, operands: tuple[Any, ...]) -> Any:
+    """The one backend of ``operands`` (None if there are only numbers).
+
+    Raises
+    ------
+    DTypeError
+        If tensors of two backends meet.
+    """
+    found = None
+    for operand in operands:
+        backend = getattr(operand, "backend", None)
+        if backend is None or backend is found:
+            continue
+        if found is not None:
+            raise DTypeError(
+                f"{name}: operands belong to two backends, {found!r} and {backend!r}; "
+                "copy one over with backend.array(tensor.get())"
+            )
+        found = backend
+    return found
+
+
+def is_number(operand: Any) -> bool:
+    """True for a Python number and for a tree of numbers only; both are weak in promotion."""
+    return isinstance(operand, (int, float)) or (
+        isinstance(operand, OpTreeNode) and operand.attrs is not None and "value" in operand.attrs
+    )
+
+
+def number_value(operand: Any) -> Number:
+    """The value of what :func:`is_number` accepts."""
+    return operand.attrs["value"] if isinstance(operand, OpTreeNode) and operand.attrs else operand  # type: ignore[no-any-return]
+
+
+def node_dtype(spec: OpSpec, operands: tuple[Any, ...]) -> DType:
+    """dtype of ``spec`` applied to ``operands``; numbers are weak."""
+    counted = operands[1:] if spec.name == "where" else operands[:1] if spec.name in ("take", "untake") else operands
+    typed = [o.dtype for o in counted if not is_number(o)]
+    promoted = promote(typed) if typed else F32
+    fractional = any(isinstance(number_value(o), float) for o in counted if is_number(o))
+    if promoted.kind != "f" and fractional:
+        promoted = F32
+    return result_dtype(spec.dtype, promoted)
+
+
+def apply(spec: OpSpec, operands: tuple[Any, ...], backend: Any = None) -> OpTreeNode:
+    """Elementwise ``spec`` on any mix of operands, with every check. The fast paths below end here when unsure."""
+    name = spec.name
+    if not all(isinstance(o, (Expression, int, float)) for o in operands):
+        backend = backend or next((b for o in operands if (b := getattr(o, "backend", None)) is not None), None)
+        operands = tuple(adapt(name, o, backend) for o in operands)
+    backend = common_backend(name, operands)
+    if all(map(is_number, operands)):
+        return _number_node(spec, operands)
+    shape = shapes.broadcast(name, [o.shape for o in operands if isinstance(o, Expression)])
+    return OpTreeNode(spec, operands, None, shape, node_dtype(spec, operands), backend)
+
+
+def _number_node(spec: OpSpec, operands: tuple[Any, ...]) -> OpTreeNode:
+    """A tree of numbers, computed at once in float64."""
+    out = np.empty((), np.float64)
+    with np.errstate(all="ignore"):
+        spec.numpy(*(np.asarray(number_value(o), dtype=np.float64) for o in operands), out)
+    return OpTreeNode(spec, operands, {"value": float(out)}, _SCALAR_SHAPE, F32, None)
+
+
+Unary: TypeAlias = Callable[[Any], OpTreeNode]
+Binary: TypeAlias = Callable[[Any, Any], OpTreeNode]
+
+
+def unary(spec: OpSpec) -> Unary:
+    """Builder ``f(a)`` of a one-operand elementwise op."""
+
+    def build(a: Any) -> OpTreeNode:
+        if isinstance(a, Expression) and (a.dtype is F32 or a.dtype is F64) and a.backend is not None:
+            return OpTreeNode(spec, (a,), None, a.shape, a.dtype, a.backend)
+        return apply(spec, (a,))
+
+    build.__name__ = build.__qualname__ = spec.name
+    return build
+
+
+def binary(spec: OpSpec) -> Binary:
+    """Builder ``f(a, b)`` of a two-operand elementwise op; the common cases are checked first."""
+
+    def build(a: Any, b: Any) -> OpTreeNode:
+        if isinstance(a, Expression):
+            dtype = a.dtype
+            if (dtype is F32 or dtype is F64) and a.backend is not None:
+                kind = b.__class__
+                if kind is float or kind is int:
+                    return OpTreeNode(spec, (a, b), None, a.shape, dtype, a.backend)
+                if (
+                    isinstance(b, Expression)
+                    and b.dtype is dtype
+                    and b.backend is a.backend
+                    and a.shape == b.shape
+                    and a.shape is not FREE
+                ):
+                    return OpTreeNode(spec, (a, b), None, a.shape, dtype, a.backend)
+        return apply(spec, (a, b))
+
+    build.__name__ = build.__qualname__ = spec.name
+    return build
+
+
+_neg, _abs, _sqr = (unary(OPS[name]) for name in ("neg", "abs", "sqr"))
+_add, _sub, _mul, _div, _pow = (binary(OPS[name]) for name in ("add", "sub", "mul", "div", "pow"))
+_eq, _ne, _lt, _le, _gt, _ge = (binary(OPS[name]) for name in ("eq", "ne", "lt", "le", "gt", "ge"))
+
+
+def expression(name: str, value: Any, backend: Any = None) -> Expression:
+    """``value`` as an expression with a shape of its own, for ops that need one.
+
+    Raises
+    ------
+    ShapeError
+        For a number or a free shape, where the op has nothing to work on.
+    """
+    adapted = adapt(name, value, backend)
+    if not isinstance(adapted, Expression) or adapted.shape is FREE:
+        raise ShapeError(f"{name}: needs a tensor or an expression with a shape, got {value}")
+    return adapted
+
+
+def reduce(spec: OpSpec, a: Any, axis: Any, backend: Any = None) -> OpTreeNode:
+    """Reduction of ``a`` over ``axis`` (int, tuple of ints or None for all); axes are kept with size 1.
+
+    Raises
+    ------
+    ShapeError
+        On a wrong axis, or when nothing is left to reduce and the op has no identity.
+    """
+    a = expression(spec.name, a, backend)
+    if spec.dtype is DTypeRule.INDEX and (axis is None or isinstance(axis, (tuple, list))):
+        raise ShapeError(f"{spec.name}: needs one axis, got axis={axis!r}; reshape to reduce over several")
+    axes = shapes.normalize_axes(spec.name, axis, a.shape)
+    if spec.identity is None and any(a.shape[i] == 0 for i in axes):
+        raise ShapeError(f"{spec.name}: {a.shape} is empty along axis {axis}, and {spec.name} of nothing is undefined")
+    dtype = result_dtype(spec.dtype, promote((a.dtype,)))
+    return OpTreeNode(spec, (a,), {"axis": axes}, shapes.reduced(a.shape, axes), dtype, a.backend)
+
+
+def dot(a: Any, b: Any, backend: Any = None) -> OpTreeNode:
+    """Lazy matrix product of 2-D operands (m, k) x (k, n) -> (m, n)."""
+    backend = backend or getattr(a, "backend", None) or getattr(b, "backend", None)
+    operands = (expression("dot", a, backend), expression("dot", b, backend))
+    shape = shapes.dot(operands[0].shape, operands[1].shape)
+    spec = OPS["dot"]
+    return OpTreeNode(spec, operands, None, shape, node_dtype(spec, operands), common_backend("dot", operands))
+
+
+def transpose(a: OpTreeNode, axes: Any = None) -> OpTreeNode:
+    """Lazy transpose of a node; ``axes`` None swaps the last two."""
+    if a.shape is FREE:
+        return a
+    order = shapes.permutation("transpose", axes, len(a.shape))
+    shape = tuple(a.shape[i] for i in order)
+    return OpTreeNode(OPS["transpose"], (a,), {"axes": order}, shape, a.dtype, a.backend)
+
+
+def move(name: str, operands: tuple[Any, ...], attrs: dict[str, Any], shape: Shape) -> OpTreeNode:
+    """A node of kind MOVE or ZERO whose shape is given."""
+    spec = OPS[name]
+    assert spec.kind in (Kind.MOVE, Kind.ZERO)
+    return OpTreeNode(spec, operands, attrs, shape, node_dtype(spec, operands), common_backend(name, operands))

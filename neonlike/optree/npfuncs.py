@@ -1,0 +1,266 @@
+"""What each op means, in NumPy: the functions behind the ``numpy`` column of the op table.
+
+An elementwise function is called ``f(*operands, out)``, a reduction ``f(x, axes, out)`` with reduced axes kept
+as 1. Only functions marked :func:`inplace` may be given an ``out`` that is one of their operands; NumPy's own
+ufuncs may too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Function: TypeAlias = Callable[..., Any]
+
+LN2 = 0.6931471805599453
+SAFELOG_FLOOR = -50.0
+_SAFELOG_SMALLEST = float(np.exp(SAFELOG_FLOOR))
+
+
+def inplace(function: Function) -> Function:
+    """Mark ``function`` as correct when ``out`` is one of its operands."""
+    function.inplace = True  # type: ignore[attr-defined]
+    return function
+
+
+def is_inplace(function: Function) -> bool:
+    """True if ``function`` may write over an operand."""
+    return isinstance(function, np.ufunc) or getattr(function, "inplace", False)
+
+
+def any_dtype(function: Function) -> Function:
+    """Mark ``function`` as taking operands of any dtype, whatever ``out`` holds."""
+    function.any_dtype = True  # type: ignore[attr-defined]
+    return function
+
+
+def takes_any_dtype(function: Function) -> bool:
+    """True if the operands of ``function`` need no conversion to the dtype of ``out``."""
+    return getattr(function, "any_dtype", False)
+
+
+@inplace
+def sig(x: Array, out: Array) -> None:
+    """1 / (1 + e^-x)."""
+    np.negative(x, out)
+    np.exp(out, out)
+    np.add(out, 1, out)
+    np.reciprocal(out, out)
+
+
+@inplace
+def sig2(x: Array, out: Array) -> None:
+    """1 / (1 + 2^-x)."""
+    np.negative(x, out)
+    np.exp2(out, out)
+    np.add(out, 1, out)
+    np.reciprocal(out, out)
+
+
+@inplace
+def tanh2(x: Array, out: Array) -> None:
+    """(2^2x - 1) / (2^2x + 1), which is tanh(x ln 2) without the overflow."""
+    np.multiply(x, LN2, out)
+    np.tanh(out, out)
+
+
+@inplace
+def safelog(x: Array, out: Array) -> None:
+    """log(max(x, e^-50)): -50 for zero and below."""
+    np.maximum(x, _SAFELOG_SMALLEST, out)
+    np.log(out, out)
+
+
+@inplace
+def relu(x: Array, out: Array) -> None:
+    """max(x, 0)."""
+    np.maximum(x, 0, out)
+
+
+@inplace
+def softplus(x: Array, out: Array) -> None:
+    """log(1 + e^x), without overflow."""
+    np.logaddexp(x, 0, out)
+
+
+def leaky_relu(x: Array, slope: Any, out: Array) -> None:
+    """x where x > 0, else slope * x."""
+    np.multiply(x, slope, out)
+    np.copyto(out, x, where=np.greater(x, 0))
+
+
+def binarize(x: Array, out: Array) -> None:
+    """+1 where x >= 0, else -1."""
+    np.greater_equal(x, 0, out)
+    np.multiply(out, 2, out)
+    np.subtract(out, 1, out)
+
+
+@any_dtype
+def where(condition: Array, a: Any, b: Any, out: Array) -> None:
+    """a where condition is not zero, else b."""
+    out[...] = b
+    np.copyto(out, a, where=np.not_equal(condition, 0))
+
+
+def shift(x: Array, by: Any, out: Array) -> None:
+    """x * sgn(by) * 2^rint(log2|by|); 0 where by is 0."""
+    by = np.asarray(by, dtype=out.dtype)
+    np.ldexp(np.sign(by), _exponent(np.rint(np.log2(np.abs(by)))), out)
+    np.copyto(out, 0, where=by == 0)
+    np.multiply(out, x, out)
+
+
+def shift_exponent(x: Array, by: Any, out: Array) -> None:
+    """x * 2^rint(by)."""
+    power = np.exp2(np.rint(np.asarray(by, dtype=out.dtype)))
+    np.multiply(x, power, out)
+
+
+def _exponent(value: Array) -> Array:
+    """A float array of whole numbers as the int32 that ldexp wants; nan and inf are clipped."""
+    return np.nan_to_num(np.clip(value, -10000, 10000)).astype(np.int32)
+
+
+# W. J. Cody, "Rational Chebyshev approximation for the error function", Math. Comp. 23 (1969): three ranges.
+_ERF_P = (
+    1.85777706184603153e-1, 3.16112374387056560, 1.13864154151050156e2, 3.77485237685302021e2, 3.20937758913846947e3,
+)  # fmt: skip
+_ERF_Q = (1.0, 2.36012909523441209e1, 2.44024637934444173e2, 1.28261652607737228e3, 2.84423683343917062e3)
+_ERFC_P = (
+    2.15311535474403846e-8, 5.64188496988670089e-1, 8.88314979438837594, 6.61191906371416295e1, 2.98635138197400131e2,
+    8.81952221241769090e2, 1.71204761263407058e3, 2.05107837782607147e3, 1.23033935479799725e3,
+)  # fmt: skip
+_ERFC_Q = (
+    1.0, 1.57449261107098347e1, 1.17693950891312499e2, 5.37181101862009858e2, 1.62138957456669019e3,
+    3.29079923573345963e3, 4.36261909014324716e3, 3.43936767414372164e3, 1.23033935480374942e3,
+)  # fmt: skip
+
+
+def erf(x: Array, out: Array) -> None:
+    """Error function, accurate to about 1e-15 in float64."""
+    x64 = np.asarray(x, dtype=np.float64)
+    a = np.abs(x64)
+    small = np.minimum(a, 0.5)
+    z = small * small
+    inner = x64 * np.polyval(_ERF_P, z) / np.polyval(_ERF_Q, z)
+    big = np.clip(a, 0.46875, 6.0)  # erf(6) is 1 to the last bit
+    tail = np.exp(-big * big) * np.polyval(_ERFC_P, big) / np.polyval(_ERFC_Q, big)
+    result = np.where(a <= 0.46875, inner, np.copysign(1.0 - tail, x64))
+    out[...] = np.where(np.isnan(x64), np.nan, result)
+
+
+# Reductions ---------------------------------------------------------------------------------------------------
+
+_ROWS = 128
+"""Rows added one after another before a wider accumulator takes over; keeps float32 column sums accurate."""
+
+
+def sum_(x: Array, axes: tuple[int, ...], out: Array) -> None:
+    """Sum in blocks of 128 with a float64 total, so the error does not grow with the length."""
+    if x.dtype != np.float32 or (axes == (x.ndim - 1,) and x.flags.c_contiguous):
+        # float64 and integers, or the contiguous axis, which NumPy sums pairwise
+        np.add.reduce(x, axes, None, out, True)
+        return
+    lead = axes[0]
+    if len(axes) == 1 and x.shape[lead] <= _ROWS:
+        np.add.reduce(x, axes, None, out, True)
+        return
+    if x.flags.c_contiguous and axes == tuple(range(x.ndim)):
+        out[...] = np.add.reduce(x.reshape(-1))
+        return
+    total = np.zeros(out.shape, np.float64)
+    before = (slice(None),) * lead
+    for start in range(0, x.shape[lead], _ROWS):
+        part = x[(*before, slice(start, start + _ROWS))]
+        total += part.sum(axis=axes, keepdims=True) if len(axes) == 1 else part.sum(
+            axis=axes, keepdims=True, dtype=np.float64
+        )
+    out[...] = total
+
+
+def prod(x: Array, axes: tuple[int, ...], out: Array) -> None:
+    """Product over ``axes``."""
+    np.multiply.reduce(x, axes, None, out, True)
+
+
+def max_(x: Array, axes: tuple[int, ...], out: Array) -> None:
+    """Maximum over ``axes``; nan wins."""
+    np.maximum.reduce(x, axes, None, out, True)
+
+
+def min_(x: Array, axes: tuple[int, ...], out: Array) -> None:
+    """Minimum over ``axes``; nan wins."""
+    np.minimum.reduce(x, axes, None, out, True)
+
+
+def any_(x: Array, axes: tuple[int, ...], out: Array) -> None:
+    """1 if any element is not zero."""
+    out[...] = np.any(x, axis=axes, keepdims=True)
+
+
+def all_(x: Array, axes: tuple[int, ...], out: Array) -> None:
+    """1 if all elements are not zero."""
+    out[...] = np.all(x, axis=axes, keepdims=True)
+
+
+def argmax(x: Array, axes: tuple[int, ...], out: Array) -> None:
+    """First position of the maximum; of the first nan if there is one."""
+    np.argmax(x, axis=axes[0], out=out, keepdims=True)
+
+
+def argmin(x: Array, axes: tuple[int, ...], out: Array) -> None:
+    """First position of the minimum; of the first nan if there is one."""
+    np.argmin(x, axis=axes[0], out=out, keepdims=True)
+
+
+# Moves and products: called with whole arrays ------------------------------------------------------------------
+
+
+def dot(a: Array, b: Array, out: Array) -> None:
+    """Matrix product; float16 accumulates in float32."""
+    if a.dtype != out.dtype or b.dtype != out.dtype:
+        common = np.promote_types(out.dtype, np.float32) if out.dtype.kind == "f" else out.dtype
+        a, b = a.astype(common, copy=False), b.astype(common, copy=False)
+        if out.dtype != common:
+            out[...] = np.matmul(a, b)
+            return
+    np.matmul(a, b, out)
+
+
+@any_dtype
+def copy(x: Array, out: Array) -> None:
+    """out = x, broadcast to out's shape."""
+    out[...] = x
+
+
+def take(x: Array, indices: Array, out: Array, axis: int) -> None:
+    """Gather slices of ``x`` along ``axis``."""
+    np.take(x, indices.reshape(-1), axis=axis, out=out)
+
+
+def untake(d: Array, indices: Array, out: Array, axis: int) -> None:
+    """Scatter-add slices of ``d`` to their positions along ``axis``: the gradient of :func:`take`."""
+    out[...] = 0
+    np.add.at(np.moveaxis(out, axis, 0), indices.reshape(-1), np.moveaxis(d, axis, 0))
+
+
+def view(x: Array, out: Array, layout: tuple[Any, ...]) -> None:
+    """Elements of ``x`` seen through ``layout`` = (shape, strides in elements, offset)."""
+    out[...] = strided(np.ascontiguousarray(x), layout)
+
+
+def unview(d: Array, out: Array, layout: tuple[Any, ...]) -> None:
+    """Zeros with ``d`` placed where :func:`view` would read: the gradient of ``view``."""
+    out[...] = 0
+    strided(out, layout)[...] = d
+
+
+def strided(x: Array, layout: tuple[Any, ...]) -> Array:
+    """The view of contiguous ``x`` that ``layout`` = (shape, strides in elements, offset) describes."""
+    shape, strides, offset = layout
+    flat = x.reshape(-1)[offset:]
+    return np.lib.stride_tricks.as_strided(flat, shape, [s * x.itemsize for s in strides])

@@ -1,0 +1,266 @@
+"""The op table: one row an op, the only place that knows an op exists.
+
+Builders on ``Backend``, operators on tensors, planner, engines, autodiff, the docs table and the tests are all
+derived from ``OPS``. Adding an op is adding a row.
+
+A gradient rule is called ``grad(F, d, z, *operands)``: ``F`` offers every builder (``F.sig(x)``), ``d`` is the
+gradient arriving at the node, ``z`` the node itself. It returns one expression an operand (None: no gradient
+flows there). Broadcasting is undone by the caller. On ties ``maximum``, ``minimum``, ``max`` and ``min`` give every
+tied operand the full gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from neonlike.optree import npfuncs as f
+from neonlike.optree.dtypes import DTypeRule
+from neonlike.optree.npfuncs import LN2, SAFELOG_FLOOR
+
+SAME, FLOAT, TRUTH, INDEX = DTypeRule.SAME, DTypeRule.FLOAT, DTypeRule.TRUTH, DTypeRule.INDEX
+
+
+class Kind(Enum):
+    """What shape of computation an op is; the planner treats each kind differently."""
+
+    ELEMENTWISE = "elementwise"
+    REDUCTION = "reduction"
+    ZERO = "zero"  # no tensor operand decides its shape: rand, onehot
+    CONTRACTION = "contraction"
+    MOVE = "move"
+
+
+class _NonDifferentiable:
+    def __repr__(self) -> str:
+        return "NON_DIFFERENTIABLE"
+
+
+NON_DIFFERENTIABLE = _NonDifferentiable()
+"""The op has no useful derivative (it is zero almost everywhere): gradients stop there."""
+
+GradRule = Callable[..., tuple[Any, ...]]
+REAL = (-4.0, 4.0)
+POSITIVE = (0.05, 4.0)
+UNIT = (-0.95, 0.95)
+WHOLE = (-3.0, 3.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpSpec:
+    """One op: what it computes in each language, its types, its gradient and how to test it.
+
+    Attributes
+    ----------
+    name : str
+        neon's name where neon has the op.
+    arity : int
+        Number of operands.
+    kind : Kind
+    numpy : callable
+        See :mod:`neonlike.optree.npfuncs` for the calling convention.
+    c : str
+        Expression template of the C and CUDA emitters; math names are mapped by dtype. Empty where the kind has
+        templates of its own.
+    dtype : DTypeRule
+    grad : gradient rule or NON_DIFFERENTIABLE; there is no default
+    doc : str
+        One line for the builder's docstring and the table in the docs.
+    builders : tuple of str
+        Names of the builder on ``Backend``; empty for ops that only gradients make.
+    symbol : str
+        Infix form for printing.
+    cuda : str or None
+        Where CUDA's text differs from C's.
+    identity : float or None
+        Value of a reduction over nothing; None if there is none.
+    combine : str or None
+        Elementwise op that merges two partial results of a reduction; None if partials cannot be merged.
+    domain : tuple of (low, high), one an operand
+        Where tests sample the operands.
+    flops : int
+        Counted cost an element.
+    keyed : tuple of str
+        Attributes that change the generated code and so belong to a plan's key.
+    """
+
+    name: str
+    arity: int
+    kind: Kind
+    numpy: Callable[..., Any]
+    c: str
+    dtype: DTypeRule
+    grad: GradRule | _NonDifferentiable
+    doc: str
+    builders: tuple[str, ...] = ()
+    symbol: str = ""
+    cuda: str | None = None
+    identity: float | None = None
+    combine: str | None = None
+    domain: tuple[tuple[float, float], ...] = (REAL,)
+    flops: int = 1
+    keyed: tuple[str, ...] = ()
+
+
+def _unary(name: str, numpy: Any, c: str, grad: Any, doc: str, **more: Any) -> OpSpec:
+    more.setdefault("builders", (name,))
+    more.setdefault("dtype", FLOAT)
+    return OpSpec(name, 1, Kind.ELEMENTWISE, numpy, c, grad=grad, doc=doc, **more)
+
+
+def _binary(name: str, numpy: Any, c: str, grad: Any, doc: str, **more: Any) -> OpSpec:
+    more.setdefault("domain", (REAL, REAL))
+    more.setdefault("dtype", SAME)
+    return OpSpec(name, 2, Kind.ELEMENTWISE, numpy, c, grad=grad, doc=doc, **more)
+
+
+def _compare(name: str, numpy: Any, symbol: str, builder: str, doc: str) -> OpSpec:
+    c = f"({{0}} {symbol} {{1}})"
+    more: dict[str, Any] = dict(builders=(builder,), symbol=symbol, domain=(WHOLE, WHOLE), dtype=TRUTH)
+    return _binary(name, numpy, c, NON_DIFFERENTIABLE, doc, **more)
+
+
+def _reduction(name: str, numpy: Any, grad: Any, doc: str, **more: Any) -> OpSpec:
+    more.setdefault("builders", (name,))
+    more.setdefault("dtype", SAME)
+    return OpSpec(name, 1, Kind.REDUCTION, numpy, "", grad=grad, doc=doc, keyed=("axis",), **more)
+
+
+def _prod_grad(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
+    """d * (product of the others); exact also where one factor of the product is 0."""
+    axis = z.attrs["axis"]
+    zero = F.equal(x, 0)
+    others = F.prod(F.where(zero, 1, x), axis=axis)
+    zeros = F.sum(zero, axis=axis)
+    only_zero = F.where(F.equal(zeros, 1), others, 0)
+    return (d * F.where(zero, only_zero, F.where(F.equal(zeros, 0), z / F.where(zero, 1, x), 0)),)
+
+
+_ROWS: tuple[OpSpec, ...] = (
+    # Arithmetic
+    _binary("add", np.add, "{0} + {1}", lambda F, d, z, x, y: (d, d), "a + b.", builders=("add",), symbol="+"),
+    _binary("sub", np.subtract, "{0} - {1}", lambda F, d, z, x, y: (d, -d), "a - b.", builders=("subtract",), symbol="-"),
+    _binary("mul", np.multiply, "{0} * {1}", lambda F, d, z, x, y: (d * y, d * x), "a * b.", builders=("multiply",), symbol="*"),
+    _binary(
+        "div", np.true_divide, "{0} / {1}", lambda F, d, z, x, y: (d / y, -d * x / F.square(y)),
+        "a / b, true division also for integers.",
+        builders=("divide", "true_divide"), symbol="/", dtype=FLOAT, domain=(REAL, POSITIVE),
+    ),
+    _binary(
+        "pow", np.power, "pow({0}, {1})",
+        lambda F, d, z, x, y: (d * y * F.power(x, y - 1), d * z * F.log(x)),
+        "a ** b.", builders=("power",), symbol="**", dtype=FLOAT, domain=(POSITIVE, REAL), flops=10,
+    ),
+    _unary("neg", np.negative, "-{0}", lambda F, d, z, x: (-d,), "-a.", builders=("negative",), dtype=SAME),
+    _unary("abs", np.absolute, "fabs({0})", lambda F, d, z, x: (d * F.sgn(x),), "|a|.", builders=("absolute", "fabs"), dtype=SAME),
+    _unary("sgn", np.sign, "sign({0})", NON_DIFFERENTIABLE, "Sign: -1, 0 or 1.", dtype=SAME),
+    _unary("sqr", np.square, "{0} * {0}", lambda F, d, z, x: (2 * d * x,), "a * a.", builders=("square",), dtype=SAME),
+    _unary("sqrt", np.sqrt, "sqrt({0})", lambda F, d, z, x: (0.5 * d / z,), "Square root.", domain=(POSITIVE,), flops=4),
+    # Exponentials and logarithms
+    _unary("exp", np.exp, "exp({0})", lambda F, d, z, x: (d * z,), "e ** a.", flops=8),
+    _unary("exp2", np.exp2, "exp2({0})", lambda F, d, z, x: (d * z * LN2,), "2 ** a.", flops=8),
+    _unary("expm1", np.expm1, "expm1({0})", lambda F, d, z, x: (d * (z + 1),), "e ** a - 1, accurate near 0.", flops=10),
+    _unary("log", np.log, "log({0})", lambda F, d, z, x: (d / x,), "Natural logarithm.", domain=(POSITIVE,), flops=8),
+    _unary("log2", np.log2, "log2({0})", lambda F, d, z, x: (d / (x * LN2),), "Base 2 logarithm.", domain=(POSITIVE,), flops=8),
+    _unary("log1p", np.log1p, "log1p({0})", lambda F, d, z, x: (d / (x + 1),), "log(1 + a), accurate near 0.", domain=(UNIT,), flops=10),
+    _unary(
+        "safelog", f.safelog, "log(fmax({0}, 1.9287498479639178e-22))",
+        lambda F, d, z, x: (d * F.greater(z, SAFELOG_FLOOR) / F.where(F.greater(z, SAFELOG_FLOOR), x, 1),),
+        "log(max(a, e**-50)).", domain=((-1.0, 4.0),), flops=9,
+    ),
+    # Trigonometry and special functions
+    _unary("sin", np.sin, "sin({0})", lambda F, d, z, x: (d * F.cos(x),), "Sine of radians.", flops=10),
+    _unary("cos", np.cos, "cos({0})", lambda F, d, z, x: (-d * F.sin(x),), "Cosine of radians.", flops=10),
+    _unary("tan", np.tan, "tan({0})", lambda F, d, z, x: (d * (1 + F.square(z)),), "Tangent of radians.", domain=((-1.2, 1.2),), flops=12),
+    _unary("arctan", np.arctan, "atan({0})", lambda F, d, z, x: (d / (1 + F.square(x)),), "Inverse tangent in radians.", flops=12),
+    _unary("erf", f.erf, "erf({0})", lambda F, d, z, x: (d * 1.1283791670955126 * F.exp(-F.square(x)),), "Error function.", flops=15),
+    # Activations
+    _unary("sig", f.sig, "1 / (1 + exp(-{0}))", lambda F, d, z, x: (d * z * (1 - z),), "Logistic sigmoid 1 / (1 + e**-a).", flops=10),
+    _unary("sig2", f.sig2, "1 / (1 + exp2(-{0}))", lambda F, d, z, x: (d * z * (1 - z) * LN2,), "Base 2 sigmoid 1 / (1 + 2**-a).", flops=10),
+    _unary("tanh", np.tanh, "tanh({0})", lambda F, d, z, x: (d * (1 - F.square(z)),), "Hyperbolic tangent.", flops=10),
+    _unary("tanh2", f.tanh2, "tanh({0} * 0.6931471805599453)", lambda F, d, z, x: (d * (1 - F.square(z)) * LN2,), "(4**a - 1) / (4**a + 1).", flops=11),
+    _unary("relu", f.relu, "({0} > 0 || {0} != {0} ? {0} : 0)", lambda F, d, z, x: (d * F.greater(x, 0),), "max(a, 0); gradient 0 at 0.", dtype=SAME),
+    _binary(
+        "leaky_relu", f.leaky_relu, "({0} > 0 ? {0} : {0} * {1})",
+        lambda F, d, z, x, slope: (d * F.where(F.greater(x, 0), 1, slope), d * F.minimum(x, 0)),
+        "a where a > 0, else slope * a.", builders=("leaky_relu",), dtype=FLOAT,
+    ),
+    _unary("softplus", f.softplus, "(fmax({0}, 0) + log1p(exp(-fabs({0}))))", lambda F, d, z, x: (d * F.sig(x),), "log(1 + e**a), without overflow.", flops=20),
+    # Rounding and tests
+    _unary("rint", np.rint, "rint({0})", NON_DIFFERENTIABLE, "Nearest whole number, halves to even.", dtype=SAME),
+    _unary("floor", np.floor, "floor({0})", NON_DIFFERENTIABLE, "Largest whole number not above a.", dtype=SAME),
+    _unary("ceil", np.ceil, "ceil({0})", NON_DIFFERENTIABLE, "Smallest whole number not below a.", dtype=SAME),
+    _unary("binarize", f.binarize, "({0} >= 0 ? 1 : -1)", NON_DIFFERENTIABLE, "+1 where a >= 0, else -1.", builders=()),
+    _unary("finite", np.isfinite, "isfinite({0})", NON_DIFFERENTIABLE, "1 where a is finite, else 0.", dtype=TRUTH),
+    _unary("isnan", np.isnan, "isnan({0})", NON_DIFFERENTIABLE, "1 where a is nan, else 0.", dtype=TRUTH),
+    _binary("shift", f.shift, "shift_by({0}, {1})", NON_DIFFERENTIABLE, "a * sgn(b) * 2**rint(log2|b|).", dtype=FLOAT),
+    _binary("shift_exponent", f.shift_exponent, "{0} * exp2(rint({1}))", NON_DIFFERENTIABLE, "a * 2**rint(b).", dtype=FLOAT),
+    # Comparisons and logic: 0 or 1 as floats
+    _compare("eq", np.equal, "==", "equal", "1 where a == b, else 0."),
+    _compare("ne", np.not_equal, "!=", "not_equal", "1 where a != b, else 0."),
+    _compare("lt", np.less, "<", "less", "1 where a < b, else 0."),
+    _compare("le", np.less_equal, "<=", "less_equal", "1 where a <= b, else 0."),
+    _compare("gt", np.greater, ">", "greater", "1 where a > b, else 0."),
+    _compare("ge", np.greater_equal, ">=", "greater_equal", "1 where a >= b, else 0."),
+    _binary("and", np.logical_and, "({0} != 0 && {1} != 0)", NON_DIFFERENTIABLE, "1 where both are not 0.", builders=("logical_and",), dtype=TRUTH, domain=(WHOLE, WHOLE)),
+    _binary("or", np.logical_or, "({0} != 0 || {1} != 0)", NON_DIFFERENTIABLE, "1 where one is not 0.", builders=("logical_or",), dtype=TRUTH, domain=(WHOLE, WHOLE)),
+    _unary("not", np.logical_not, "({0} == 0)", NON_DIFFERENTIABLE, "1 where a is 0, else 0.", builders=("logical_not",), dtype=TRUTH, domain=(WHOLE,)),
+    # Selection
+    _binary(
+        "maximum", np.maximum, "max_nan({0}, {1})",
+        lambda F, d, z, x, y: (d * F.greater_equal(x, y), d * F.greater_equal(y, x)),
+        "Larger of a and b; nan wins.", builders=("maximum",),
+    ),
+    _binary(
+        "minimum", np.minimum, "min_nan({0}, {1})",
+        lambda F, d, z, x, y: (d * F.less_equal(x, y), d * F.less_equal(y, x)),
+        "Smaller of a and b; nan wins.", builders=("minimum",),
+    ),
+    OpSpec(
+        "where", 3, Kind.ELEMENTWISE, f.where, "({0} != 0 ? {1} : {2})", SAME,
+        lambda F, d, z, c, a, b: (None, F.where(c, d, 0), F.where(c, 0, d)),
+        "a where the condition is not 0, else b.", builders=("where",), domain=(WHOLE, REAL, REAL),
+    ),
+    # Reductions
+    _reduction("sum", f.sum_, lambda F, d, z, x: (F.broadcast_to(d, x.shape),), "Sum over axis.", identity=0.0, combine="add"),
+    _reduction("prod", f.prod, _prod_grad, "Product over axis.", identity=1.0, combine="mul"),
+    _reduction("max", f.max_, lambda F, d, z, x: (d * F.equal(x, z),), "Maximum over axis; nan wins.", combine="maximum"),
+    _reduction("min", f.min_, lambda F, d, z, x: (d * F.equal(x, z),), "Minimum over axis; nan wins.", combine="minimum"),
+    _reduction("any", f.any_, NON_DIFFERENTIABLE, "1 if any element over axis is not 0.", identity=0.0, combine="or", dtype=TRUTH, domain=(WHOLE,)),
+    _reduction("all", f.all_, NON_DIFFERENTIABLE, "1 if all elements over axis are not 0.", identity=1.0, combine="and", dtype=TRUTH, domain=(WHOLE,)),
+    _reduction("argmax", f.argmax, NON_DIFFERENTIABLE, "First position of the maximum along axis.", dtype=INDEX),
+    _reduction("argmin", f.argmin, NON_DIFFERENTIABLE, "First position of the minimum along axis.", dtype=INDEX),
+    # Values made in place
+    OpSpec("rand", 0, Kind.ZERO, f.copy, "", FLOAT, NON_DIFFERENTIABLE, "U[0, 1) for each element of the target (Philox4x32-10).", domain=(), flops=40),
+    OpSpec("onehot", 1, Kind.ZERO, f.copy, "", FLOAT, NON_DIFFERENTIABLE, "1 where the position along axis equals the index.", domain=(WHOLE,), keyed=("axis",)),
+    # Contraction
+    OpSpec(
+        "dot", 2, Kind.CONTRACTION, f.dot, "", SAME, lambda F, d, z, x, y: (F.dot(d, x_t(y)), F.dot(x_t(x), d)),
+        "Matrix product of 2-D operands.", builders=("dot",), domain=(REAL, REAL), flops=2,
+    ),
+    # Moves
+    OpSpec("transpose", 1, Kind.MOVE, f.copy, "", SAME, lambda F, d, z, x: (F.transpose(d, inverse(z.attrs["axes"])),), "Axes permuted.", keyed=("axes",), flops=0),
+    OpSpec("broadcast", 1, Kind.MOVE, f.copy, "", SAME, lambda F, d, z, x: (d,), "Stretched to a shape.", flops=0),
+    OpSpec("take", 2, Kind.MOVE, f.take, "", SAME, lambda F, d, z, x, i: (F.untake(d, i, x.shape, z.attrs["axis"]), None), "Slices picked by index along axis.", domain=(REAL, WHOLE), keyed=("axis",), flops=0),
+    OpSpec("untake", 2, Kind.MOVE, f.untake, "", SAME, lambda F, d, z, x, i: (F.take(d, i, z.attrs["axis"]), None), "Slices added at indices along axis (gradient of take).", domain=(REAL, WHOLE), keyed=("axis",)),
+    OpSpec("view", 1, Kind.MOVE, f.view, "", SAME, lambda F, d, z, x: (F.unview(d, x.shape, z.attrs["layout"]),), "Strided window of an expression.", flops=0),
+    OpSpec("unview", 1, Kind.MOVE, f.unview, "", SAME, lambda F, d, z, x: (F.view(d, z.attrs["layout"]),), "Zeros with a strided window filled (gradient of view).", flops=0),
+)  # fmt: skip
+
+
+def x_t(x: Any) -> Any:
+    """Transpose of a 2-D operand in a gradient rule."""
+    return x.T
+
+
+def inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
+    """The permutation that undoes ``axes``."""
+    return tuple(axes.index(i) for i in range(len(axes)))
+
+
+OPS: dict[str, OpSpec] = {row.name: row for row in _ROWS}
+"""name -> row, in the order of the docs table."""

@@ -1,0 +1,152 @@
+"""Shape rules: broadcasting, reduction axes, matrix products. Pure functions on tuples, errors with the shapes in them.
+
+Shapes have at least two dimensions and broadcast as in NumPy (aligned on the last axis, 1 stretches).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from neonlike.errors import ShapeError
+
+Shape: TypeAlias = tuple[int, ...]
+
+
+class FreeShape(tuple[int, ...]):
+    """Shape of a node that takes the shape of whatever it meets (``rand``, ``onehot``); equals ``(0, 0)``."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "(any shape)"
+
+
+FREE: Shape = FreeShape((0, 0))
+"""The one free shape; compare with ``is``, since an empty (0, 0) tensor has an equal but fixed shape."""
+
+
+def broadcast(name: str, shapes: Sequence[Shape]) -> Shape:
+    """Common shape of ``shapes``; free shapes fit everything.
+
+    Raises
+    ------
+    ShapeError
+        If two sizes differ and neither is 1.
+    """
+    fixed = [shape for shape in shapes if shape is not FREE]
+    if not fixed:
+        return FREE
+    ndim = max(map(len, fixed))
+    out = [1] * ndim
+    for shape in fixed:
+        for axis, size in enumerate(shape, ndim - len(shape)):
+            if size == 1 or size == out[axis]:
+                continue
+            if out[axis] != 1:
+                listed = " and ".join(str(s) for s in fixed)
+                raise ShapeError(
+                    f"{name}: shapes {listed} do not broadcast: axis {axis - ndim} is {out[axis]} and {size}; "
+                    "sizes must be equal or 1 (use .T or reshape)"
+                )
+            out[axis] = size
+    return tuple(out)
+
+
+def stretches_to(shape: Shape, target: Shape) -> bool:
+    """True if ``shape`` can be broadcast to exactly ``target``."""
+    if len(shape) > len(target):
+        extra = len(shape) - len(target)
+        if any(size != 1 for size in shape[:extra]):
+            return False
+        shape = shape[extra:]
+    return all(a == b or a == 1 for a, b in zip(reversed(shape), reversed(target)))
+
+
+def normalize_axes(name: str, axis: Any, shape: Shape) -> tuple[int, ...]:
+    """Sorted non-negative axes from an int, a sequence of ints or None (all axes).
+
+    Raises
+    ------
+    ShapeError
+        If an axis is out of range, repeated or not an integer.
+    """
+    ndim = len(shape)
+    if axis is None:
+        return tuple(range(ndim))
+    given = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    axes = []
+    for item in given:
+        try:
+            index = operator.index(item)
+        except TypeError:
+            raise ShapeError(f"{name}: axis must be an int, a tuple of ints or None, got {axis!r}") from None
+        if not -ndim <= index < ndim:
+            raise ShapeError(f"{name}: axis {index} is out of range for shape {shape}; use {-ndim} to {ndim - 1}")
+        axes.append(index % ndim)
+    if len(set(axes)) != len(axes):
+        raise ShapeError(f"{name}: axis {axis!r} names an axis of shape {shape} twice")
+    return tuple(sorted(axes))
+
+
+def reduced(shape: Shape, axes: tuple[int, ...]) -> Shape:
+    """``shape`` with ``axes`` set to 1; dimensions are always kept."""
+    return tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+
+
+def dot(left: Shape, right: Shape) -> Shape:
+    """Shape of a matrix product of two 2-D operands.
+
+    Raises
+    ------
+    ShapeError
+        If an operand is not 2-D or the inner sizes differ.
+    """
+    if len(left) != 2 or len(right) != 2:
+        raise ShapeError(f"dot: needs two 2-D operands, got {left} and {right}; reshape, or use batched_dot")
+    if left[1] != right[0]:
+        raise ShapeError(
+            f"dot: {left} x {right}: inner sizes {left[1]} and {right[0]} differ; transpose one side with .T"
+        )
+    return (left[0], right[1])
+
+
+def permutation(name: str, axes: Any, ndim: int) -> tuple[int, ...]:
+    """Axes of a transpose; None swaps the last two.
+
+    Raises
+    ------
+    ShapeError
+        If ``axes`` is not a permutation of ``range(ndim)``.
+    """
+    if axes is None:
+        return (*range(ndim - 2), ndim - 1, ndim - 2)
+    order = tuple(operator.index(a) % ndim if -ndim <= operator.index(a) < ndim else ndim for a in axes)
+    if sorted(order) != list(range(ndim)):
+        raise ShapeError(f"{name}: axes {axes!r} are not a permutation of {tuple(range(ndim))}")
+    return order
+
+
+def as_shape(value: Any, operation: str = "shape") -> Shape:
+    """``value`` (int or sequence of ints) as a shape with at least two dimensions; ``(n,)`` becomes ``(n, 1)``.
+
+    Raises
+    ------
+    ShapeError
+        On a negative size.
+    TypeError
+        On something that is not an integer or a sequence of integers.
+    """
+    items = value if isinstance(value, (tuple, list)) else (value,)
+    try:
+        shape = tuple(operator.index(item) for item in items)
+    except TypeError:
+        raise ShapeTypeError(f"{operation}: shape must be integers, got {value!r}") from None
+    if any(size < 0 for size in shape):
+        raise ShapeError(f"{operation}: sizes must not be negative, got {shape}")
+    return shape + (1,) * (2 - len(shape))
+
+
+class ShapeTypeError(ShapeError, TypeError):
+    """A shape made of something other than integers (a TypeError for callers who expect neon's)."""
