@@ -7,59 +7,21 @@ every intermediate computed once, or *streamed*, pass by pass over blocks with p
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from neonlike.kernels.blocks import BLOCK_ELEMENTS, MIN_COLUMNS, RESIDENT_ELEMENTS, Run, run_partial, run_program
 from neonlike.kernels.graph import Graph
-from neonlike.kernels.lower import Value, ValueArg
+from neonlike.kernels.lower import ValueArg
 from neonlike.kernels.plan import Plan, Stage, StageKind, Store
-from neonlike.kernels.program import AXES, BLOCK, Block, Mask, Program, Sink, Source, converter, mask_of
-from neonlike.optree.dtypes import F64, DType, compute_dtype
+from neonlike.kernels.program import AXES, Program, Sink, converter, mask_of
+from neonlike.optree.dtypes import DType, compute_dtype
 from neonlike.optree.npfuncs import Array
-from neonlike.optree.ops import OPS, Kind
+from neonlike.optree.ops import Kind
 from neonlike.optree.shapes import Shape, reduced
-
-BLOCK_ELEMENTS = 1 << 14
-"""Elements of an elementwise block: 64 kB of float32, a few of which fit the second-level cache."""
-RESIDENT_ELEMENTS = 1 << 17
-"""Elements of a block that holds a whole reduced extent."""
-MIN_COLUMNS = 64
-"""Narrower column blocks would waste the vector units; such reductions are streamed by rows."""
-
-
-class Run:
-    """One execution of a plan: the arrays it reads and writes.
-
-    Attributes
-    ----------
-    temps : dict
-        Values in memory, by index.
-    drawn : dict
-        Node -> attributes that replace the node's own (a prepared plan draws new random numbers).
-    """
-
-    __slots__ = ("drawn", "graph", "temps")
-
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self.temps: dict[int, Array] = {}
-        self.drawn: dict[int, dict[str, Any]] = {}
-
-    def attrs(self, node: int) -> dict[str, Any]:
-        """Attributes of a node in this run."""
-        return self.drawn.get(node) or self.graph.nodes[node].attrs or {}
-
-    def array(self, source: Source, ndim: int) -> Array:
-        """The array behind ``source``, with at least ``ndim`` axes."""
-        array: Array = self.graph.leaves[source.index].array if source.kind == "leaf" else self.temps[source.index]
-        if source.perm is not None:
-            array = array.transpose(source.perm)
-        return array if array.ndim >= ndim else array[(None,) * (ndim - array.ndim)]
-
 
 StageFunction = Callable[[Run], None]
 
@@ -246,8 +208,7 @@ class _LoopStage:
         assert self.streamed is not None
         stage = self.stage
         for program, level in zip(self.streamed, self.levels):
-            totals = [_Total(self.plan.values[i], run.graph) for i in level]
-            run_program(program, run, [t.part for t in totals], shape, stage.axes, BLOCK_ELEMENTS * 4, totals)
+            totals = run_partial(program, run, [self.plan.values[i] for i in level], shape, stage.axes)
             for index, total in zip(level, totals):
                 run.temps[index] = total.result()
         small = reduced(shape, stage.axes)
@@ -288,31 +249,6 @@ class _LoopStage:
         self.streamed = programs
 
 
-class _Total:
-    """Running result of a streamed reduction; sums are kept in float64."""
-
-    def __init__(self, value: Value, graph: Graph) -> None:
-        shape = value.source.of(graph)
-        self.dtype = compute_dtype(value.dtype)
-        self.part = np.empty(shape, self.dtype)
-        self.combine = OPS[value.spec.combine or ""].numpy
-        self.wide = F64 if value.spec.name in ("sum", "prod") and self.dtype.kind == "f" else self.dtype
-        self.value = np.empty(shape, self.wide)
-        self.seen: set[tuple[Any, ...]] = set()
-
-    def add(self, region: tuple[Any, ...], where: tuple[Any, ...]) -> None:
-        """Merge ``part[region]``; ``where`` identifies the region."""
-        if where in self.seen:
-            self.combine(self.value[region], self.part[region], self.value[region])
-        else:
-            self.seen.add(where)
-            self.value[region] = self.part[region]
-
-    def result(self) -> Array:
-        """The finished reduction."""
-        return self.value.astype(self.dtype, copy=False)
-
-
 def _fits_resident(shape: Shape, axes: tuple[int, ...]) -> bool:
     """True if blocks holding the whole reduced extent are not too large or too narrow."""
     extent = math.prod(shape[a] for a in axes)
@@ -344,84 +280,3 @@ def _needed(plan: Plan, stage: Stage, args: list[Any], known: set[int]) -> list[
         seen.add(index)
         stack += [a.value for a in plan.values[index].args if isinstance(a, ValueArg)]
     return sorted(seen)
-
-
-# Running a program over a space -----------------------------------------------------------------------------------
-
-
-def run_program(
-    program: Program,
-    run: Run,
-    outputs: list[Array],
-    shape: Shape,
-    axes: tuple[int, ...],
-    limit: int,
-    totals: list[_Total] | None = None,
-) -> None:
-    """Run ``program`` over ``shape`` in blocks of at most about ``limit`` elements.
-
-    With ``totals``, blocks may cut the reduced ``axes`` and each block's partial results are merged.
-    """
-    numbers = [run.graph.numbers[slot] for slot in program.number_slots]
-    inputs = [run.array(source, program.ndim) for source in program.sources]
-    size = math.prod(shape)
-    if size <= limit and totals is None:
-        registers = program.registers(shape, inputs, numbers, outputs)
-        registers[AXES] = axes
-        if program.needs_coordinates:
-            registers[BLOCK] = Block((0,) * len(shape), shape, run.attrs)
-        program.run(registers)
-        return
-    if size == 0:
-        return
-    outputs = [a if a.ndim == program.ndim else a[(None,) * (program.ndim - a.ndim)] for a in outputs]
-    masks = [source.mask for source in program.sources], [sink.mask for sink in program.sinks]
-    flat = totals is None and not axes and not program.needs_coordinates
-    if flat and _flattens(inputs, masks[0], shape) and _flattens(outputs, masks[1], shape):
-        inputs, outputs = [a.reshape(-1) for a in inputs], [a.reshape(-1) for a in outputs]
-        masks = [(any(m),) for m in masks[0]], [(any(m),) for m in masks[1]]
-        shape = (size,)
-    fixed = axes if totals is None else ()
-    for tile in tiles(shape, fixed, limit):
-        block = tuple([s.stop - s.start for s in tile])
-        registers = program.registers(
-            block,
-            [a[_region(tile, m)] for a, m in zip(inputs, masks[0])],
-            numbers,
-            [a[_region(tile, m)] for a, m in zip(outputs, masks[1])],
-        )
-        registers[AXES] = axes
-        if program.needs_coordinates:
-            registers[BLOCK] = Block(tuple([s.start for s in tile]), shape, run.attrs)
-        program.run(registers)
-        if totals is not None:
-            for total, mask in zip(totals, masks[1]):
-                where = tuple([(s.start, s.stop) if m else None for s, m in zip(tile, mask)])
-                total.add(_region(tile, mask), where)
-
-
-def _region(tile: tuple[slice, ...], mask: Mask) -> tuple[slice, ...]:
-    return tuple([part if present else _ALL for part, present in zip(tile, mask)])
-
-
-_ALL = slice(None)
-
-
-def _flattens(arrays: list[Array], masks: list[Mask], shape: Shape) -> bool:
-    """True if all arrays are single elements or contiguous over the whole ``shape``."""
-    return all(a.size == 1 or (a.shape == shape and a.flags.c_contiguous) for a in arrays)
-
-
-def tiles(shape: Shape, fixed: tuple[int, ...], limit: int) -> Iterator[tuple[slice, ...]]:
-    """Blocks of ``shape`` with at most about ``limit`` elements, cutting outer axes first and never ``fixed`` ones."""
-    steps = list(shape)
-    size = math.prod(shape)
-    for axis, extent in enumerate(shape):
-        if size <= limit or axis in fixed or extent == 1:
-            continue
-        steps[axis] = max(1, limit * extent // size)
-        size = size // extent * steps[axis]
-    ranges = [
-        [slice(i, min(i + step, extent)) for i in range(0, extent, step)] for step, extent in zip(steps, shape)
-    ]
-    return itertools.product(*ranges)

@@ -131,8 +131,8 @@ class Planner:
         self.saved: dict[int, int] = {}  # value in memory -> the stage that stores it
         self.first: dict[int, int] = {}  # elementwise value -> first stage that computes it
         self.weight = _weights(lowered.values)
-        views = [arg for value in self.values for arg in value.args if isinstance(arg, ValueArg) and arg.perm is not None]
-        self.in_memory = {arg.value for arg in views}
+        args = [arg for value in self.values for arg in value.args]
+        self.in_memory = {arg.value for arg in args if isinstance(arg, ValueArg) and arg.perm is not None}
 
     # Regions
 

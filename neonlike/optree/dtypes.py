@@ -52,7 +52,7 @@ def as_dtype(value: Any, operation: str = "dtype") -> DType:
         If ``value`` names no dtype, or one that tensors cannot hold.
     """
     try:
-        dtype = np.dtype(value)
+        dtype: DType = np.dtype(value)
     except TypeError as error:
         raise DTypeError(f"{operation}: {value!r} is not a dtype; use e.g. np.float32") from error
     if dtype not in _SUPPORTED_SET or not dtype.isnative:

@@ -80,12 +80,12 @@ def transpose(a: Any, axes: Any = None) -> Expression:
 
 def broadcast_to(a: Any, shape: Shape) -> Expression:
     """``a`` stretched to ``shape``."""
-    a = expression("broadcast_to", a)
-    if a.shape == tuple(shape):
-        return a
-    if not shapes.stretches_to(a.shape, shape):
-        raise ShapeError(f"broadcast_to: {a.shape} does not stretch to {tuple(shape)}; sizes must be equal or 1")
-    return build.move("broadcast", (a,), {"shape": tuple(shape)}, tuple(shape))
+    operand = expression("broadcast_to", a)
+    if operand.shape == tuple(shape):
+        return operand
+    if not shapes.stretches_to(operand.shape, shape):
+        raise ShapeError(f"broadcast_to: {operand.shape} does not stretch to {tuple(shape)}; sizes must be equal or 1")
+    return build.move("broadcast", (operand,), {"shape": tuple(shape)}, tuple(shape))
 
 
 def index_operand(name: str, indices: Any, limit: int | None, backend: Any) -> Any:
@@ -221,7 +221,7 @@ def softmax(a: Any, axis: Any = 0) -> OpTreeNode:
 
 def gelu(a: Any) -> OpTreeNode:
     """a * Phi(a) with the normal distribution function Phi (exact, by erf); Hendrycks & Gimpel 2016."""
-    return 0.5 * a * (1 + F.erf(a * math.sqrt(0.5)))
+    return F.mul(0.5 * a, 1 + F.erf(a * math.sqrt(0.5)))
 
 
 COMPOSED: dict[str, Callable[..., Any]] = {

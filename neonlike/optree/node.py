@@ -150,7 +150,7 @@ class OpTreeNode(Expression):
         self.backend = backend
 
     @property
-    def T(self) -> OpTreeNode:  # noqa: N802
+    def T(self) -> OpTreeNode:
         """Lazy transpose: the last two axes swapped."""
         return transpose(self)
 

@@ -122,7 +122,8 @@ def shift_exponent(x: Array, by: Any, out: Array) -> None:
 
 def _exponent(value: Array) -> Array:
     """A float array of whole numbers as the int32 that ldexp wants; nan and inf are clipped."""
-    return np.nan_to_num(np.clip(value, -10000, 10000)).astype(np.int32)
+    whole: Array = np.nan_to_num(np.clip(value, -10000, 10000)).astype(np.int32)
+    return whole
 
 
 # W. J. Cody, "Rational Chebyshev approximation for the error function", Math. Comp. 23 (1969): three ranges.
@@ -163,11 +164,11 @@ def sum_(x: Array, axes: tuple[int, ...], out: Array) -> None:
     """Sum in blocks of 128 with a float64 total, so the error does not grow with the length."""
     if x.dtype != np.float32 or (axes == (x.ndim - 1,) and x.flags.c_contiguous):
         # float64 and integers, or the contiguous axis, which NumPy sums pairwise
-        np.add.reduce(x, axes, None, out, True)
+        np.add.reduce(x, axes, out=out, keepdims=True)
         return
     lead = axes[0]
     if len(axes) == 1 and x.shape[lead] <= _ROWS:
-        np.add.reduce(x, axes, None, out, True)
+        np.add.reduce(x, axes, out=out, keepdims=True)
         return
     if x.flags.c_contiguous and axes == tuple(range(x.ndim)):
         out[...] = np.add.reduce(x.reshape(-1))
@@ -184,17 +185,17 @@ def sum_(x: Array, axes: tuple[int, ...], out: Array) -> None:
 
 def prod(x: Array, axes: tuple[int, ...], out: Array) -> None:
     """Product over ``axes``."""
-    np.multiply.reduce(x, axes, None, out, True)
+    np.multiply.reduce(x, axes, out=out, keepdims=True)
 
 
 def max_(x: Array, axes: tuple[int, ...], out: Array) -> None:
     """Maximum over ``axes``; nan wins."""
-    np.maximum.reduce(x, axes, None, out, True)
+    np.maximum.reduce(x, axes, out=out, keepdims=True)
 
 
 def min_(x: Array, axes: tuple[int, ...], out: Array) -> None:
     """Minimum over ``axes``; nan wins."""
-    np.minimum.reduce(x, axes, None, out, True)
+    np.minimum.reduce(x, axes, out=out, keepdims=True)
 
 
 def any_(x: Array, axes: tuple[int, ...], out: Array) -> None:

@@ -68,7 +68,7 @@ def uniform(
         words = blocks[np.arange(flat.size), flat % per_block]
     if per_block == 2:
         mantissa = ((words[:, 0] >> np.uint64(5)) << np.uint64(26)) | (words[:, 1] >> np.uint64(6))
-        values = mantissa.astype(np.float64) * 2.0**-53
+        values: npt.NDArray[Any] = mantissa.astype(np.float64) * 2.0**-53
     else:
         values = ((words[:, 0] >> np.uint64(8)).astype(np.float32)) * np.float32(2.0**-24)
     out[...] = values.reshape(out.shape)

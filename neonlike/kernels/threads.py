@@ -1,0 +1,40 @@
+"""Worker threads for large blocks: NumPy releases the interpreter lock inside its loops.
+
+The number of threads is ``NEONLIKE_NUM_THREADS``, else ``OMP_NUM_THREADS``, else the number of cores. How work is
+cut into groups does not depend on it, so neither do results.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+_pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
+
+
+def thread_count() -> int:
+    """Threads to use."""
+    for name in ("NEONLIKE_NUM_THREADS", "OMP_NUM_THREADS"):
+        value = os.environ.get(name, "")
+        if value.isdigit() and int(value) > 0:
+            return int(value)
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on this system
+        return os.cpu_count() or 1
+
+
+def parallel(function: Callable[[Any], None], items: Sequence[Any]) -> None:
+    """Call ``function`` on every item, on all threads; the first exception is raised."""
+    threads = min(thread_count(), len(items))
+    if threads <= 1:
+        for item in items:
+            function(item)
+        return
+    key = (os.getpid(), threads)  # a forked child has no threads of its parent's pool
+    pool = _pools.get(key)
+    if pool is None:
+        pool = _pools[key] = ThreadPoolExecutor(threads, thread_name_prefix="neonlike")
+    list(pool.map(function, items))
