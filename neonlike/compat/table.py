@@ -91,8 +91,8 @@ CONTRACT: dict[str, Row] = {
     "optimizers.optimizer": _row(_OPTIMIZERS + " Optimizer get_param_list", "optimizers"),
     "models": _row("Model"),
     "models.model": _row("Model GAN", "models"),
-    "callbacks": _row(_CALLBACKS + " GANPlotCallback"),
-    "callbacks.callbacks": _row(_CALLBACKS + " get_progress_string", "callbacks"),
+    "callbacks": _row(_CALLBACKS + " GANPlotCallback", "callbacks.callbacks callbacks.plotting_callbacks"),
+    "callbacks.callbacks": _row(_CALLBACKS + " get_progress_string"),
     "callbacks.plotting_callbacks": _row("GANPlotCallback"),
     "data": _row(
         "Dataset "
