@@ -1,0 +1,5 @@
+"""Callbacks: what happens beside the training."""
+
+from neonlike.callbacks.callbacks import Callbacks
+
+__all__ = ["Callbacks"]

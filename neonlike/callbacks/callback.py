@@ -1,0 +1,71 @@
+"""The protocol of a callback."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.data.dataiterator import NervanaDataIterator
+from neonlike.nervanaobject import Description, NervanaObject
+
+__public_module__ = "neonlike.callbacks.callbacks"
+
+Frequency = int | list[int] | None
+
+
+class Callback(NervanaObject):
+    """Base of callbacks: hooks called during training.
+
+    Parameters
+    ----------
+    epoch_freq, minibatch_freq : int, list of int or None
+        Every how many epochs (minibatches) the hooks are called, or in which ones, or never.
+    """
+
+    def __init__(self, epoch_freq: Frequency = 1, minibatch_freq: Frequency = 1) -> None:
+        super().__init__()
+        self.epoch_freq = epoch_freq
+        self.minibatch_freq = minibatch_freq
+        self.costnm: str | None = None
+
+    def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
+        """Called before training for ``epochs`` epochs in all; the place to create datasets."""
+
+    def on_train_end(self, callback_data: Any, model: Any) -> None:
+        """Called after training."""
+
+    def on_epoch_begin(self, callback_data: Any, model: Any, epoch: int) -> None:
+        """Called before an epoch."""
+
+    def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
+        """Called after an epoch."""
+
+    def on_minibatch_begin(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
+        """Called before a minibatch."""
+
+    def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
+        """Called after a minibatch."""
+
+    def should_fire(self, callback_data: Any, model: Any, time: int, freq: Frequency) -> bool:
+        """Whether a hook is called at ``time``, an epoch or minibatch counted from 0."""
+        if freq is None:
+            return False
+        if isinstance(freq, int):
+            return (time + 1) % freq == 0
+        return time in freq
+
+    def get_description(self, skip: Any = (), **kwargs: Any) -> Description:
+        """Describe the callback; of a data iterator only the name is kept."""
+        described = super().get_description(skip=skip, **kwargs)
+        for argument in described["config"]:
+            value = getattr(self, argument)
+            if isinstance(value, NervanaDataIterator):
+                described["config"][argument] = {"type": "data", "name": value.name}
+        return described
+
+    def firings(self, epochs: int) -> int:
+        """How many of ``epochs`` epochs the epoch hooks are called in."""
+        return sum(self.should_fire(None, None, epoch, self.epoch_freq) for epoch in range(epochs))
+
+    def marks(self) -> dict[str, Any]:
+        """Attributes of a dataset with one value for each of those epochs."""
+        return {"time_markers": "epoch_freq", "epoch_freq": self.epoch_freq}

@@ -1,0 +1,272 @@
+"""The set of callbacks of a training, and all callback classes under the path that scripts import."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from neonlike.callbacks.callback import Callback
+from neonlike.callbacks.control import EarlyStopCallback, SaveBestStateCallback, SerializeModelCallback
+from neonlike.callbacks.progress import ProgressBarCallback, get_progress_string
+from neonlike.callbacks.recording import (
+    HistCallback,
+    LossCallback,
+    MetricCallback,
+    RunTimerCallback,
+    TrainCostCallback,
+    TrainLoggerCallback,
+    TrainMulticostCallback,
+)
+from neonlike.callbacks.store import new_dataset, open_store
+from neonlike.errors import ArgumentError, DTypeError
+from neonlike.logger import logger
+from neonlike.nervanaobject import Description, NervanaObject, load_class
+from neonlike.util.persist import load_obj
+
+__all__ = [
+    "Callback",
+    "Callbacks",
+    "EarlyStopCallback",
+    "HistCallback",
+    "LossCallback",
+    "MetricCallback",
+    "ProgressBarCallback",
+    "RunTimerCallback",
+    "SaveBestStateCallback",
+    "SerializeModelCallback",
+    "TrainCostCallback",
+    "TrainLoggerCallback",
+    "TrainMulticostCallback",
+    "get_progress_string",
+]
+
+
+class Callbacks(NervanaObject):
+    """The callbacks of a training, with the store in which they record it.
+
+    Parameters
+    ----------
+    model : Model
+        Kept by a weak reference.
+    train_set
+        Not used; kept for compatibility.
+    output_file : str, optional
+        HDF5 file for what is recorded, overwritten; in memory without it.
+    eval_freq : int, optional
+        Every how many epochs the loss (and metric) on ``eval_set`` is computed.
+    progress_bar : bool
+        Show a progress bar.
+    save_path : str, optional
+        File to save the model to.
+    serialize : int
+        Every how many epochs to save; 0 counts as 1.
+    history : int
+        How many saved files to keep.
+    model_file : str, optional
+        Saved model to load before training.
+    eval_set : iterator, optional
+        Data to evaluate on.
+    metric : Metric, optional
+        Metric to evaluate, besides the loss.
+    log_token : str, optional
+        Accepted for compatibility.
+    multicost : bool
+        Record each cost of a Multicost.
+
+    Attributes
+    ----------
+    callbacks : list of Callback
+        In the order in which they are called.
+    callback_data : h5py.File or MemoryStore
+        What was recorded; a file is closed when training ends.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        train_set: Any = None,
+        output_file: str | None = None,
+        eval_freq: int | None = None,
+        progress_bar: bool = True,
+        save_path: str | None = None,
+        serialize: int = 0,
+        history: int = 1,
+        model_file: str | None = None,
+        eval_set: Any = None,
+        metric: Any = None,
+        log_token: str | None = None,
+        multicost: bool = False,
+    ) -> None:
+        super().__init__()
+        if train_set is not None:
+            logger.warning("Callbacks: the argument train_set is not used; give the data to fit")
+        if not hasattr(model, "layers"):
+            raise DTypeError(f"Callbacks: model is a {type(model).__name__}; expected a Model")
+        if eval_freq and eval_set is None:
+            raise ArgumentError(f"Callbacks: eval_freq={eval_freq} needs data to evaluate on; give eval_set=")
+        self._model = weakref.ref(model)
+        self.output_file = output_file
+        self.model_file = model_file
+        self.save_path = save_path
+        self.callback_data = open_store(output_file)
+        self.callbacks: list[Callback] = []
+        self.add_callback(TrainMulticostCallback() if multicost else TrainCostCallback())
+        if progress_bar:
+            self.add_callback(ProgressBarCallback())
+        if eval_freq:
+            self.add_callback(LossCallback(eval_set, epoch_freq=eval_freq), insert_pos=0)
+            if metric is not None:
+                self.add_callback(MetricCallback(eval_set, metric, epoch_freq=eval_freq))
+        if save_path:
+            self.add_callback(SerializeModelCallback(save_path, max(serialize, 1), history))
+        self.add_callback(TrainLoggerCallback())
+        self.add_callback(RunTimerCallback())
+
+    @property
+    def model(self) -> Any:
+        """The model, None after it is gone."""
+        return self._model()
+
+    # -- adding --------------------------------------------------------------------------------------------
+
+    def add_callback(self, callback: Callback, insert_pos: int | None = None) -> None:
+        """Add a callback at the end, or at a position."""
+        if not isinstance(callback, Callback):
+            raise DTypeError(f"Callbacks.add_callback: got {callback!r}; expected an object derived from Callback")
+        self.callbacks.insert(len(self.callbacks) if insert_pos is None else insert_pos, callback)
+
+    def add_save_best_state_callback(self, path: str) -> None:
+        """Save the model to ``path`` each time the loss is the lowest so far."""
+        self.add_callback(SaveBestStateCallback(path))
+
+    def add_early_stop_callback(self, stop_func: Callable[[Any, float], tuple[Any, bool]]) -> None:
+        """Stop when ``stop_func(state, loss) -> (state, finished)`` says so."""
+        self.add_callback(EarlyStopCallback(stop_func))
+
+    def add_hist_callback(self, plot_per_mini: bool = False, filter_key: Any = ("W",)) -> None:
+        """Record histograms of layer attributes."""
+        self.callbacks.append(HistCallback(plot_per_mini=plot_per_mini, filter_key=filter_key))
+
+    # -- hooks ---------------------------------------------------------------------------------------------
+
+    def on_train_begin(self, epochs: int) -> None:
+        """Prepare the store for ``epochs`` epochs in all, load ``model_file``, and tell the callbacks."""
+        model, data = self.model, self._open()
+        if self.model_file:
+            model.load_params(self.model_file)
+            self.model_file = None  # once: a second call of fit goes on from where the first ended
+        per_epoch = -(-model.ndata // model.be.bsz)
+        config = data.require_group("config")
+        config.attrs["total_minibatches"] = per_epoch * epochs
+        config.attrs["total_epochs"] = epochs
+        markers = new_dataset(data, "time_markers/minibatch", (epochs,))
+        markers.attrs["epochs_complete"] = model.epoch_index
+        markers.attrs["minibatches_complete"] = int(markers[model.epoch_index - 1]) if 0 < model.epoch_index else 0
+        for callback in self.callbacks:
+            callback.on_train_begin(data, model, epochs)
+
+    def _open(self) -> Any:
+        """The store; a file that an earlier training closed is opened again."""
+        if not self.callback_data and self.output_file is not None:
+            self.callback_data = open_store(self.output_file, "r+")
+        return self.callback_data
+
+    def on_train_end(self) -> None:
+        """Tell the callbacks and close the file."""
+        for callback in self.callbacks:
+            callback.on_train_end(self.callback_data, self.model)
+        self.callback_data.close()
+
+    def on_epoch_begin(self, epoch: int) -> None:
+        """Tell the callbacks that are due."""
+        model, data = self.model, self.callback_data
+        for callback in self.callbacks:
+            if callback.should_fire(data, model, epoch, callback.epoch_freq):
+                callback.on_epoch_begin(data, model, epoch)
+
+    def on_epoch_end(self, epoch: int) -> None:
+        """Count the minibatches and tell the callbacks that are due."""
+        model, data = self.model, self.callback_data
+        markers = data["time_markers/minibatch"]
+        done = int(markers.attrs["minibatches_complete"]) + self._minibatches_in_epoch
+        markers[epoch] = done
+        markers.attrs["epochs_complete"] = epoch + 1
+        markers.attrs["minibatches_complete"] = done
+        for callback in self.callbacks:
+            if callback.should_fire(data, model, epoch, callback.epoch_freq):
+                callback.on_epoch_end(data, model, epoch)
+
+    def on_minibatch_begin(self, epoch: int, minibatch: int) -> None:
+        """Tell the callbacks that are due."""
+        model, data = self.model, self.callback_data
+        if minibatch == 0:
+            # Most callbacks do nothing here: ask once an epoch, not in every minibatch.
+            self._at_begin = [cb for cb in self.callbacks if _overrides(cb, "on_minibatch_begin")]
+            self._at_end = [cb for cb in self.callbacks if _overrides(cb, "on_minibatch_end")]
+        for callback in self._at_begin:
+            if callback.should_fire(data, model, minibatch, callback.minibatch_freq):
+                callback.on_minibatch_begin(data, model, epoch, minibatch)
+
+    def on_minibatch_end(self, epoch: int, minibatch: int) -> None:
+        """Tell the callbacks that are due."""
+        model, data = self.model, self.callback_data
+        self._minibatches_in_epoch = minibatch + 1
+        for callback in self._at_end:
+            if callback.should_fire(data, model, minibatch, callback.minibatch_freq):
+                callback.on_minibatch_end(data, model, epoch, minibatch)
+
+    def on_interrupt(self) -> None:
+        """Save the model when the user interrupts the training, and close the file."""
+        if self.save_path:
+            logger.display("Training was interrupted; the model is saved to %s", self.save_path)
+            self.model.save_params(os.fspath(self.save_path))
+        self.callback_data.close()
+
+    # -- saving --------------------------------------------------------------------------------------------
+
+    def serialize(self) -> Description:
+        """Description of the callbacks."""
+        return {
+            "type": self.modulenm,
+            "output_file": self.output_file,
+            "callbacks": [callback.get_description() for callback in self.callbacks],
+        }
+
+    @classmethod
+    def load_callbacks(cls, cdict: Any, model: Any, data: Any = ()) -> Callbacks:
+        """Rebuild the callbacks of a description.
+
+        Parameters
+        ----------
+        cdict : dict or path
+            What ``serialize`` returned, or a file with it.
+        model : Model
+            The model they are for.
+        data : list of iterators
+            Data sets that the description refers to by name.
+        """
+        described = cdict if isinstance(cdict, dict) else load_obj(cdict)
+        made = cls(model, output_file=described.get("output_file"), progress_bar=False)
+        by_name = {dataset.name: dataset for dataset in data}
+        made.callbacks = []
+        for entry in described["callbacks"]:
+            config = {key: _find_data(value, by_name) for key, value in entry["config"].items()}
+            made.add_callback(load_class(entry["type"]).gen_class(config))
+        return made
+
+
+def _overrides(callback: Callback, hook: str) -> bool:
+    return getattr(type(callback), hook) is not getattr(Callback, hook) or hook in vars(callback)
+
+
+def _find_data(value: Any, by_name: dict[str, Any]) -> Any:
+    if not (isinstance(value, dict) and value.get("type") == "data"):
+        return value
+    if value["name"] not in by_name:
+        raise ArgumentError(
+            f"Callbacks.load_callbacks: needs the data set {value['name']!r}, but got {sorted(by_name)}; "
+            "give it in data="
+        )
+    return by_name[value["name"]]

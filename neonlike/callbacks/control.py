@@ -1,0 +1,120 @@
+"""Callbacks that act on the training: save the model, keep the best one, stop early."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from neonlike.callbacks.callback import Callback, Frequency
+from neonlike.errors import ArgumentError
+from neonlike.logger import logger
+from neonlike.util.persist import expand
+
+__public_module__ = "neonlike.callbacks.callbacks"
+
+
+class SerializeModelCallback(Callback):
+    """Save the model at the end of epochs.
+
+    Parameters
+    ----------
+    save_path : str
+        File to write.
+    epoch_freq : int
+        Every how many epochs.
+    history : int
+        How many of the last files to keep, as ``<base>_<epoch><ext>``; ``save_path`` is then a link to the latest.
+    """
+
+    def __init__(self, save_path: str, epoch_freq: Frequency = 1, history: int = 1) -> None:
+        super().__init__(epoch_freq=epoch_freq)
+        if history < 1:
+            raise ArgumentError(f"SerializeModelCallback: history={history}; expected at least 1 file to keep")
+        self.save_path = save_path
+        self.history = history
+        self.checkpoint_files: deque[str] = deque()
+
+    def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
+        """Save the model."""
+        path = expand(self.save_path)
+        if self.history == 1:
+            model.save_params(path)
+            return
+        base, extension = os.path.splitext(path)
+        file = f"{base}_{epoch}{extension}"
+        model.save_params(file)
+        if file not in self.checkpoint_files:
+            self.checkpoint_files.append(file)
+        if os.path.lexists(path):
+            os.remove(path)
+        os.symlink(os.path.basename(file), path)
+        while len(self.checkpoint_files) > self.history:
+            oldest = self.checkpoint_files.popleft()
+            if os.path.exists(oldest):
+                os.remove(oldest)
+
+
+class _OnLoss(Callback):
+    """Base of callbacks that look at the loss of an epoch, when there is a new one."""
+
+    def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
+        """Check that there will be a loss."""
+        if "cost/loss" not in callback_data:
+            raise ArgumentError(
+                f"{self.classnm}: needs the loss on an evaluation set; give Callbacks(..., eval_set=..., eval_freq=1)"
+            )
+
+    def _new_loss(self, callback_data: Any, epoch: int) -> float | None:
+        losses = callback_data["cost/loss"]
+        freq = int(losses.attrs["epoch_freq"])
+        return None if (epoch + 1) % freq else float(losses[epoch // freq])
+
+
+class SaveBestStateCallback(_OnLoss):
+    """Save the model each time the loss on the evaluation set is the lowest so far.
+
+    Parameters
+    ----------
+    path : str
+        File to write.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(epoch_freq=1)
+        self.path = path
+        self.best_path = path
+        self.best_cost: float | None = None
+
+    def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
+        """Save the model if it is the best."""
+        loss = self._new_loss(callback_data, epoch)
+        if loss is not None and (self.best_cost is None or loss < self.best_cost):
+            self.best_cost = loss
+            model.save_params(expand(self.path))
+
+
+class EarlyStopCallback(_OnLoss):
+    """Stop the training when a function of the losses says so.
+
+    Parameters
+    ----------
+    stop_func : callable
+        Called as ``stop_func(state, loss) -> (new state, finished)``, with a state of None at first.
+    """
+
+    def __init__(self, stop_func: Callable[[Any, float], tuple[Any, bool]]) -> None:
+        super().__init__(epoch_freq=1)
+        self.stop_func = stop_func
+        self.stop_state: Any = None
+
+    def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
+        """Ask the function, and mark the model as finished if it says so."""
+        loss = self._new_loss(callback_data, epoch)
+        if loss is None:
+            return
+        self.stop_state, finished = self.stop_func(self.stop_state, loss)
+        if finished:
+            model.finished = True
+            logger.info("Early stopping after epoch %d with state %s", epoch, self.stop_state)

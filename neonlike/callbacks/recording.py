@@ -1,0 +1,268 @@
+"""Callbacks that measure the training and record the numbers: costs, metrics, times, histograms."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from neonlike.callbacks.callback import Callback, Frequency
+from neonlike.callbacks.store import first_minibatch, new_dataset
+from neonlike.errors import ArgumentError
+from neonlike.layers.container import Multicost
+from neonlike.logger import logger
+
+__public_module__ = "neonlike.callbacks.callbacks"
+
+
+class TrainCostCallback(Callback):
+    """Running mean of the last minibatch costs, into ``cost/train``.
+
+    Parameters
+    ----------
+    wsz : int
+        How many minibatches to average.
+    """
+
+    def __init__(self, wsz: int = 10) -> None:
+        super().__init__(epoch_freq=1)
+        self.wsz = wsz
+        self.cost_history: deque[float] = deque(maxlen=int(wsz))
+
+    def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
+        """Create the dataset."""
+        points = int(callback_data["config"].attrs["total_minibatches"])
+        new_dataset(callback_data, "cost/train", (points,), time_markers="minibatch")
+        self.cost_history.clear()
+
+    def on_epoch_begin(self, callback_data: Any, model: Any, epoch: int) -> None:
+        """Look up where the epoch starts in the dataset."""
+        self._dataset = callback_data["cost/train"]
+        self._first = first_minibatch(callback_data, epoch)
+
+    def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
+        """Record the running mean."""
+        self.cost_history.append(float(model.cost.cost))
+        self._dataset[self._first + minibatch] = sum(self.cost_history) / len(self.cost_history)
+
+
+class TrainMulticostCallback(Callback):
+    """Running means of all costs of a Multicost: weighted sum into ``multicost/train``, each into
+    ``multicost/train_allbranches``.
+
+    Parameters
+    ----------
+    wsz : int
+        How many minibatches to average.
+    """
+
+    def __init__(self, wsz: int = 10) -> None:
+        super().__init__(epoch_freq=1)
+        self.wsz = wsz
+        self.cost_history: deque[np.ndarray] = deque(maxlen=int(wsz))
+
+    def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
+        """Create the datasets."""
+        if not isinstance(model.cost, Multicost):
+            raise ArgumentError(
+                f"TrainMulticostCallback: the cost is a {type(model.cost).__name__}; this callback is for a Multicost"
+            )
+        points = int(callback_data["config"].attrs["total_minibatches"])
+        branches = len(model.cost.costs)
+        new_dataset(callback_data, "multicost/train", (points,), time_markers="minibatch")
+        new_dataset(callback_data, "multicost/train_allbranches", (points, branches), time_markers="minibatch")
+        self.cost_history.clear()
+
+    def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
+        """Record the running means."""
+        self.cost_history.append(np.array([float(cost.cost) for cost in model.cost.costs]))
+        means = np.mean(self.cost_history, axis=0)
+        at = first_minibatch(callback_data, epoch) + minibatch
+        callback_data["multicost/train"][at] = float(means @ np.array(model.cost.weights))
+        callback_data["multicost/train_allbranches"][at] = means
+
+
+class LossCallback(Callback):
+    """Mean cost per sample over a data set, into ``cost/loss``; the seconds it took, into ``time/loss``.
+
+    Parameters
+    ----------
+    eval_set : iterator
+        Data to evaluate; it is reset first.
+    epoch_freq : int
+        Every how many epochs.
+    """
+
+    def __init__(self, eval_set: Any, epoch_freq: Frequency = 1) -> None:
+        super().__init__(epoch_freq=epoch_freq)
+        self.eval_set = eval_set
+        self._next = 0
+
+    def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
+        """Create the datasets."""
+        points = self.firings(epochs)
+        new_dataset(callback_data, "cost/loss", (points,), **self.marks())
+        new_dataset(callback_data, "time/loss", (points,), **self.marks())
+
+    def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
+        """Evaluate and record the loss."""
+        start = time.perf_counter()
+        loss = self._evaluate(model)
+        at = self.firings(epoch)
+        callback_data["time/loss"][at] = time.perf_counter() - start
+        callback_data["cost/loss"][at] = loss
+
+    def _evaluate(self, model: Any) -> float:
+        self.eval_set.reset()
+        total, samples = 0.0, 0
+        for x, t in self.eval_set:
+            y = model.fprop(x, inference=True)
+            valid = min(self.eval_set.ndata - samples, model.be.bsz)
+            model.cost.get_cost(y, t)
+            columns = model.cost.outputs.get()
+            steps = max(1, columns.shape[1] // model.be.bsz)
+            total += float(columns[:, : valid * steps].sum()) / steps
+            samples += valid
+        return total / samples
+
+
+class MetricCallback(Callback):
+    """A metric over a data set, into ``metrics/<name>``.
+
+    Parameters
+    ----------
+    eval_set : iterator
+        Data to evaluate.
+    metric : Metric
+        For example ``Misclassification()``.
+    epoch_freq : int
+        Every how many epochs.
+    """
+
+    def __init__(self, eval_set: Any, metric: Any, epoch_freq: Frequency = 1) -> None:
+        super().__init__(epoch_freq=epoch_freq)
+        if isinstance(metric, type) or not hasattr(metric, "metric_names"):
+            raise ArgumentError(
+                f"MetricCallback: metric={metric!r} is not a metric object; construct one, e.g. Misclassification()"
+            )
+        self.eval_set = eval_set
+        self.metric = metric
+        self.metric_names = list(metric.metric_names)
+
+    def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
+        """Create the datasets."""
+        for name in self.metric_names:
+            new_dataset(callback_data, f"metrics/{name}", (self.firings(epochs),), **self.marks())
+
+    def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
+        """Evaluate and record the metric."""
+        values = model.eval(self.eval_set, metric=self.metric)
+        for name, value in zip(self.metric_names, values, strict=True):
+            callback_data[f"metrics/{name}"][self.firings(epoch)] = value
+
+
+class RunTimerCallback(Callback):
+    """Start and end of the training in seconds since 1970, into ``time/train/start_time`` and ``end_time``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
+        """Record the start."""
+        for name in ("start_time", "end_time"):
+            new_dataset(callback_data, f"time/train/{name}", (1,), dtype="float64", units="seconds")
+        callback_data["time/train/start_time"][0] = time.time()
+
+    def on_train_end(self, callback_data: Any, model: Any) -> None:
+        """Record the end."""
+        callback_data["time/train/end_time"][0] = time.time()
+
+
+class TrainLoggerCallback(Callback):
+    """Log the network when training starts, and costs and metrics as they come (level INFO).
+
+    Parameters
+    ----------
+    epoch_freq, minibatch_freq : int or None
+        Every how many epochs (minibatches).
+    """
+
+    def __init__(self, epoch_freq: Frequency = 1, minibatch_freq: Frequency = None) -> None:
+        super().__init__(epoch_freq=epoch_freq, minibatch_freq=minibatch_freq)
+
+    def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
+        """Log the network."""
+        logger.info("Model:\n%s", model)
+
+    def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
+        """Log the cost of the minibatch."""
+        logger.info("Epoch %d Minibatch %d Train cost: %f", epoch, minibatch, float(model.cost.cost))
+
+    def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
+        """Log the costs and metrics of the epoch."""
+        parts = [f"Train: {float(model.total_cost):.6f}"]
+        if "cost/loss" in callback_data:
+            parts += _latest("Loss", callback_data["cost/loss"], epoch)
+        for name in callback_data["metrics"] if "metrics" in callback_data else ():
+            parts += _latest(name, callback_data[f"metrics/{name}"], epoch)
+        logger.info("Epoch %d complete. %s", epoch, ", ".join(parts))
+
+
+class HistCallback(Callback):
+    """Histograms of layer attributes, into ``hist/<layer>_<i>_<attribute>``.
+
+    Parameters
+    ----------
+    plot_per_mini : bool
+        One each minibatch instead of each epoch.
+    filter_key : list of str
+        Attributes of the layers, e.g. ``["W", "dW"]``.
+    """
+
+    def __init__(self, plot_per_mini: bool, filter_key: Any) -> None:
+        super().__init__(epoch_freq=1, minibatch_freq=1)
+        self.plot_per_mini = plot_per_mini
+        self.filter_key = list(filter_key)
+
+    def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
+        """Create the group."""
+        total = callback_data["config"].attrs["total_minibatches"] if self.plot_per_mini else epochs
+        group = callback_data.require_group("hist")
+        group.attrs["bins"] = model.be.hist_bins
+        group.attrs["offset"] = model.be.hist_offset
+        group.attrs["time_markers"] = "minibatch" if self.plot_per_mini else "epoch"
+        group.attrs["time_steps"] = int(total)
+
+    def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
+        """Record the histograms of the minibatch."""
+        if self.plot_per_mini:
+            self._record(callback_data, model, first_minibatch(callback_data, epoch) + minibatch)
+
+    def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
+        """Record the histograms of the epoch."""
+        if not self.plot_per_mini:
+            self._record(callback_data, model, epoch)
+
+    def _record(self, callback_data: Any, model: Any, step: int) -> None:
+        for i, layer in enumerate(model.layers.layers_fprop()):
+            for attribute in self.filter_key:
+                tensor = getattr(layer, attribute, None)
+                if tensor is not None:
+                    tensor.hist(f"{layer.name}_{i}_{attribute}")
+        rows, tags = model.be.dump_hist_data()
+        rows = rows.get()
+        group = callback_data["hist"]
+        for tag, row in tags.items():
+            if tag not in group:
+                group.create_dataset(tag, (int(group.attrs["bins"]), int(group.attrs["time_steps"])))
+            group[tag][:, step] = rows[row].reshape(-1)
+
+
+def _latest(name: str, dataset: Any, epoch: int) -> list[str]:
+    """Text of the value recorded in ``epoch``, if there is one."""
+    freq = dataset.attrs.get("epoch_freq", 1)
+    if np.ndim(freq) or (epoch + 1) % freq:
+        return []
+    return [f"{name}: {float(dataset[epoch // int(freq)]):.6f}"]

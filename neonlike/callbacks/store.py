@@ -1,0 +1,167 @@
+"""Where callbacks record what happens: an HDF5 file, or the same interface in memory.
+
+The layout (paths, sizes, attributes) is neon's, so that tools which read its metric files work. h5py is needed only
+when a file is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from neonlike.errors import MissingExtra
+
+
+class MemoryDataset:
+    """An array with attributes, as h5py's Dataset."""
+
+    def __init__(self, shape: Any, dtype: Any = None, data: Any = None) -> None:
+        self.values = np.zeros(shape, np.float32 if dtype is None else dtype) if data is None else np.array(data, dtype)
+        self.attrs: dict[str, Any] = {}
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array."""
+        return self.values.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """dtype of the array."""
+        return self.values.dtype
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.values[index].copy()
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.values[index] = value
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.values, dtype=dtype)
+
+
+class MemoryGroup:
+    """Named groups and datasets with attributes, as h5py's Group; names may be paths with slashes."""
+
+    def __init__(self) -> None:
+        self.children: dict[str, Any] = {}
+        self.attrs: dict[str, Any] = {}
+
+    def create_group(self, path: str) -> MemoryGroup:
+        """Create a group, and those on the way to it."""
+        group, name = self._parent(path)
+        if name in group.children:
+            raise ValueError(f"create_group: {path!r} exists already")
+        made = group.children[name] = MemoryGroup()
+        return made
+
+    def require_group(self, path: str) -> Any:
+        """The group of that path, created if need be."""
+        return self[path] if path in self else self.create_group(path)
+
+    def create_dataset(self, path: str, shape: Any = None, dtype: Any = None, data: Any = None) -> MemoryDataset:
+        """Create a dataset (float32 unless told), and the groups on the way to it."""
+        group, name = self._parent(path)
+        if name in group.children:
+            raise ValueError(f"create_dataset: {path!r} exists already")
+        made = group.children[name] = MemoryDataset(shape, dtype, data)
+        return made
+
+    def _parent(self, path: str) -> tuple[MemoryGroup, str]:
+        *folders, name = path.strip("/").split("/")
+        group = self
+        for folder in folders:
+            group = group.children.setdefault(folder, MemoryGroup())
+        return group, name
+
+    def _find(self, path: str) -> Any:
+        found: Any = self
+        for name in path.strip("/").split("/"):
+            found = found.children.get(name) if isinstance(found, MemoryGroup) else None
+        return found
+
+    def __contains__(self, path: str) -> bool:
+        return self._find(path) is not None
+
+    def __getitem__(self, path: str) -> Any:
+        if (found := self._find(path)) is None:
+            raise KeyError(f"no group or dataset {path!r}; there are {sorted(self.children)}")
+        return found
+
+    def __delitem__(self, path: str) -> None:
+        group = self[path] and self._parent(path)
+        del group[0].children[group[1]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.children)
+
+    def __len__(self) -> int:
+        return len(self.children)
+
+    def keys(self) -> Any:
+        """Names of the direct members."""
+        return self.children.keys()
+
+    def items(self) -> Any:
+        """Names and values of the direct members."""
+        return self.children.items()
+
+    def values(self) -> Any:
+        """Values of the direct members."""
+        return self.children.values()
+
+
+class MemoryStore(MemoryGroup):
+    """The root group in memory; it can be read after training, too."""
+
+    filename = None
+
+    def flush(self) -> None:
+        """Does nothing: there is no file."""
+
+    def close(self) -> None:
+        """Does nothing: there is no file."""
+
+
+def open_store(output_file: str | os.PathLike[str] | None, mode: str = "w") -> Any:
+    """A new HDF5 file, or a store in memory if ``output_file`` is None.
+
+    Raises
+    ------
+    MissingExtra
+        If a file is asked for and h5py is not installed.
+    """
+    if output_file is None:
+        return MemoryStore()
+    try:
+        import h5py
+    except ImportError as error:
+        raise MissingExtra(
+            f"Callbacks: output_file={os.fspath(output_file)!r} needs h5py to write HDF5; "
+            "install it with: pip install 'neonlike[data]'"
+        ) from error
+    return h5py.File(output_file, mode)
+
+
+def new_dataset(store: Any, path: str, shape: tuple[int, ...], dtype: Any = None, **attrs: Any) -> Any:
+    """Create a dataset with attributes; one of an earlier training is enlarged and keeps its values."""
+    old = store[path][...] if path in store else None
+    if old is not None:
+        del store[path]
+    made = store.create_dataset(path, shape, dtype=dtype)
+    if old is not None and old.ndim == len(shape):
+        common = tuple(slice(0, min(a, b)) for a, b in zip(old.shape, shape, strict=True))
+        made[common] = old[common]
+    for name, value in attrs.items():
+        made.attrs[name] = value
+    return made
+
+
+def first_minibatch(store: Any, epoch: int) -> int:
+    """Number of minibatches in all epochs before ``epoch``."""
+    return int(store["time_markers/minibatch"][epoch - 1]) if epoch > 0 else 0

@@ -1,0 +1,212 @@
+"""Iterators over batches: the protocol, and the one over arrays in memory.
+
+An iterator yields ``(inputs, targets)`` as tensors ``(features, N)`` in buffers that the next batch **reuses**.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import numpy as np
+
+from neonlike.errors import ArgumentError, DTypeError, MissingArgument, ShapeError
+from neonlike.nervanaobject import Description, NervanaObject
+
+
+class NervanaDataIterator(NervanaObject):
+    """Base of data iterators.
+
+    Attributes
+    ----------
+    shape : int, tuple or list of these
+        Shape of the input(s) without the batch, which configures a network.
+    ndata : int
+        Samples.
+    nbatches : int
+        Batches of the coming epoch.
+    """
+
+    def __init__(self, name: str | None = None) -> None:
+        super().__init__(name=name)
+
+    def __iter__(self) -> Iterator[Any]:
+        raise NotImplementedError(f"{self.classnm} does not define __iter__")
+
+    def reset(self) -> None:
+        """Start over with the first sample."""
+        raise NotImplementedError(f"{self.classnm} does not define reset")
+
+
+class ArrayShapeError(ShapeError, ArgumentError):
+    """Arrays of a data set do not fit together or do not fit the batch size."""
+
+
+class ArrayIterator(NervanaDataIterator):
+    """Batches from arrays, which are kept on the device as a whole.
+
+    The last batch of an epoch is completed with the first samples, and the next epoch starts after those.
+
+    Parameters
+    ----------
+    X : ndarray or list of ndarray
+        Inputs ``(ndata, features)``; a list for networks with several inputs.
+    y : ndarray, optional
+        Labels 0 … nclass−1, ``(ndata,)`` or ``(ndata, 1)``, or with ``make_onehot=False`` any targets
+        ``(ndata, k)``. Without it the inputs are the targets.
+    nclass : int, optional
+        Number of classes; required for labels.
+    lshape : tuple, optional
+        Shape of a sample, e.g. ``(C, H, W)``; a flat vector by default.
+    make_onehot : bool
+        Turn labels into one-hot columns ``(nclass, N)``.
+
+    Raises
+    ------
+    ArrayShapeError
+        If the arrays do not match each other, ``lshape`` or the batch size.
+    ArgumentError
+        If labels are not integers from 0 to nclass−1.
+    MissingArgument
+        If labels are given without ``nclass``.
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any = None,
+        nclass: int | None = None,
+        lshape: Any = None,
+        make_onehot: bool = True,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name=name)
+        arrays = [_matrix(array, "X") for array in (X if isinstance(X, list) else [X])]
+        if not arrays:
+            raise ArgumentError("ArrayIterator: X is an empty list; give at least one array")
+        self.ndata = len(arrays[0])
+        self.start = 0
+        self.lshape = lshape
+        self.make_onehot = make_onehot and y is not None
+        self.nclass = nclass
+        shapes = [array.shape[1] for array in arrays] if lshape is None else _shapes_of(lshape, arrays)
+        self.shape = shapes if isinstance(X, list) else shapes[0]
+        self._check_rows(arrays)
+        targets = self._labels(y) if self.make_onehot else None if y is None else _matrix(y, "y")
+        if targets is not None and len(targets) != self.ndata:
+            raise ArrayShapeError(f"ArrayIterator: X has {self.ndata} samples but y has {len(targets)}")
+        self.Xdev = [self.be.array(array) for array in arrays]
+        self.ydev = None if targets is None else self.be.array(targets, dtype=np.int32 if self.make_onehot else None)
+        self.Xbuf: list[Any] = []
+        self.ybuf: Any = None
+        self._allocate_buffers()
+
+    def _check_rows(self, arrays: list[np.ndarray]) -> None:
+        if any(len(array) != self.ndata for array in arrays):
+            raise ArrayShapeError(
+                f"ArrayIterator: the inputs have {', '.join(str(len(array)) for array in arrays)} samples; "
+                "all must have the same number"
+            )
+        if not self.be.bsz:
+            raise ArgumentError(
+                f"ArrayIterator: the backend's batch size is {self.be.bsz}; give gen_backend(batch_size=...) or "
+                "set be.bsz"
+            )
+        self._check_size()
+
+    def _check_size(self) -> None:
+        if self.ndata < self.be.bsz:
+            raise ArrayShapeError(
+                f"ArrayIterator: {self.ndata} samples do not fill a batch of {self.be.bsz}; use a smaller batch size"
+            )
+
+    def _labels(self, y: Any) -> np.ndarray:
+        labels = np.asarray(y)
+        if self.nclass is None:
+            raise MissingArgument(
+                "ArrayIterator: labels need nclass, the number of classes; for targets that are not labels pass "
+                "make_onehot=False"
+            )
+        if labels.ndim > 2 or (labels.ndim == 2 and labels.shape[1] != 1):
+            raise ArrayShapeError(
+                f"ArrayIterator: labels have shape {labels.shape}; expected (ndata,) or (ndata, 1), "
+                "or make_onehot=False"
+            )
+        labels = labels.reshape(-1, 1)
+        if labels.dtype.kind not in "iufb" or not np.array_equal(labels, np.trunc(labels)):
+            raise ArgumentError(f"ArrayIterator: labels of type {labels.dtype} are not integers")
+        if labels.size and not (0 <= labels.min() and labels.max() < self.nclass):
+            raise ArgumentError(
+                f"ArrayIterator: labels go from {labels.min()} to {labels.max()}; with nclass={self.nclass} they "
+                f"must be between 0 and {self.nclass - 1}"
+            )
+        return labels.astype(np.int32)
+
+    def _allocate_buffers(self) -> None:
+        self.Xbuf = [self.be.iobuf(array.shape[1]) for array in self.Xdev]
+        if self.ydev is None:
+            self.ybuf = None
+        elif self.make_onehot:
+            self.ybuf = self.be.iobuf(self.nclass)
+        else:
+            self.ybuf = self.be.iobuf(self.ydev.shape[1])
+
+    @property
+    def nbatches(self) -> int:
+        """Batches of the coming epoch."""
+        return -(-(self.ndata - self.start) // self.be.bsz)
+
+    def reset(self) -> None:
+        """Start over with the first sample."""
+        self.start = 0
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        bsz = self.be.bsz
+        if self.Xbuf[0].shape[1] != bsz:  # the batch size was changed
+            self._check_size()
+            self._allocate_buffers()
+        for first in range(self.start, self.ndata, bsz):
+            wrapped = max(0, first + bsz - self.ndata)
+            self._fill(slice(0, bsz - wrapped), slice(first, first + bsz - wrapped))
+            if wrapped:
+                self._fill(slice(bsz - wrapped, bsz), slice(0, wrapped))
+            if first + bsz >= self.ndata:
+                self.start = wrapped
+            inputs = self.Xbuf[0] if len(self.Xbuf) == 1 else self.Xbuf
+            yield inputs, (inputs if self.ybuf is None else self.ybuf)
+
+    def get_description(self, skip: Collection[str] = (), **kwargs: Any) -> Description:
+        """Describe the iterator without its data."""
+        return super().get_description(skip=[*skip, "X", "y"], **kwargs)
+
+    def _fill(self, columns: slice, samples: slice) -> None:
+        for buffer, device in zip(self.Xbuf, self.Xdev, strict=True):
+            buffer[:, columns] = device[samples].T
+        if self.ydev is None:
+            return
+        if self.make_onehot:
+            self.ybuf[:, columns] = self.be.onehot(self.ydev[samples], axis=0)
+        else:
+            self.ybuf[:, columns] = self.ydev[samples].T
+
+
+def _matrix(array: Any, what: str) -> np.ndarray:
+    if not isinstance(array, np.ndarray):
+        raise DTypeError(f"ArrayIterator: {what} is a {type(array).__name__}; expected a NumPy array")
+    if array.ndim == 0:
+        raise ArrayShapeError(f"ArrayIterator: {what} is a single number; expected one row for each sample")
+    return array.reshape(len(array), math.prod(array.shape[1:]))
+
+
+def _shapes_of(lshape: Any, arrays: list[np.ndarray]) -> list[Any]:
+    """The given shapes, one for each array, checked against the number of features."""
+    shapes = lshape if isinstance(lshape, list) else [lshape]
+    if len(shapes) != len(arrays):
+        raise ArrayShapeError(f"ArrayIterator: {len(arrays)} inputs but {len(shapes)} shapes in lshape")
+    for shape, array in zip(shapes, arrays, strict=True):
+        if int(np.prod(shape)) != array.shape[1]:
+            raise ArrayShapeError(
+                f"ArrayIterator: lshape={shape} has {int(np.prod(shape))} elements, but a sample has {array.shape[1]}"
+            )
+    return shapes

@@ -1,0 +1,175 @@
+"""Weight initializers: objects whose ``fill(tensor)`` writes the first values of a parameter in place.
+
+All random draws come from the backend's host generator ``be.rng``, so equal seeds give equal weights on every
+backend. Linear weights are stored ``(nout, nin)``, convolution weights ``(C*T*R*S, K)``: the fan-in is the second
+dimension of the former and the first of the latter (``local=True``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from neonlike.backends.backend import Tensor
+from neonlike.errors import ShapeError
+from neonlike.nervanaobject import Description, NervanaObject
+
+
+class Initializer(NervanaObject):
+    """Base class of initializers."""
+
+    def fill(self, param: Tensor) -> None:
+        """Write the initial values into ``param``, in place."""
+        raise NotImplementedError(f"{self.classnm} does not define fill(param)")
+
+    def _fan_in(self, param: Tensor) -> int:
+        return param.shape[0] if getattr(self, "local", False) else param.shape[1]
+
+
+class Constant(Initializer):
+    """The same value everywhere, or the values of a given array.
+
+    Parameters
+    ----------
+    val : float, Tensor or ndarray
+        A scalar, or values of exactly the parameter's shape.
+    """
+
+    def __init__(self, val: float | Tensor | np.ndarray = 0.0, name: str = "constantInit") -> None:
+        super().__init__(name=name)
+        self.val = val
+
+    def fill(self, param: Tensor) -> None:
+        """Write the value(s) into ``param``, in place.
+
+        Raises
+        ------
+        ShapeError
+            If an array of another shape was given.
+        """
+        if isinstance(self.val, Tensor | np.ndarray) and tuple(self.val.shape) != tuple(param.shape):
+            raise ShapeError(
+                f"{self.classnm}.fill: the values have shape {tuple(self.val.shape)}, the parameter "
+                f"{tuple(param.shape)}; give values of the parameter's shape"
+            )
+        param[:] = self.val
+
+
+class Array(Constant):
+    """Values of a given array; a description keeps them as a NumPy array."""
+
+    def get_description(self, skip: Any = (), **kwargs: Any) -> Description:
+        """Describe the initializer with its values on the host."""
+        described = super().get_description(skip=skip, **kwargs)
+        if isinstance(value := described["config"].get("val"), Tensor):
+            described["config"]["val"] = value.get()
+        return described
+
+
+class Uniform(Initializer):
+    """Uniform on [low, high)."""
+
+    def __init__(self, low: float = 0.0, high: float = 1.0, name: str = "uniformInit") -> None:
+        super().__init__(name=name)
+        self.low, self.high = low, high
+
+    def fill(self, param: Tensor) -> None:
+        """Draw the values of ``param``, in place."""
+        param[:] = self.be.rng.uniform(self.low, self.high, param.shape)
+
+
+class Gaussian(Initializer):
+    """Normal with mean ``loc`` and standard deviation ``scale``."""
+
+    def __init__(self, loc: float = 0.0, scale: float = 1.0, name: str = "gaussianInit") -> None:
+        super().__init__(name=name)
+        self.loc, self.scale = loc, scale
+
+    def fill(self, param: Tensor) -> None:
+        """Draw the values of ``param``, in place."""
+        param[:] = self.be.rng.normal(self.loc, self.scale, param.shape)
+
+
+class GlorotUniform(Initializer):
+    """Uniform on ±sqrt(6 / (fan-in + fan-out)).
+
+    Source: Glorot & Bengio, "Understanding the difficulty of training deep feedforward neural networks" (2010).
+    """
+
+    def __init__(self, name: str = "autouniformInit") -> None:
+        super().__init__(name=name)
+
+    def fill(self, param: Tensor) -> None:
+        """Draw the values of ``param``, in place."""
+        k = np.sqrt(6.0 / (param.shape[0] + param.shape[1]))
+        param[:] = self.be.rng.uniform(-k, k, param.shape)
+
+
+class Xavier(Initializer):
+    """Uniform on ±sqrt(3 / fan-in).
+
+    Parameters
+    ----------
+    local : bool
+        True for convolution weights, False for linear weights (see the module's text).
+    """
+
+    def __init__(self, local: bool = True, name: str = "xavier") -> None:
+        super().__init__(name=name)
+        self.local = local
+
+    def fill(self, param: Tensor) -> None:
+        """Draw the values of ``param``, in place."""
+        k = np.sqrt(3.0 / self._fan_in(param))
+        param[:] = self.be.rng.uniform(-k, k, param.shape)
+
+
+class Kaiming(Initializer):
+    """Normal with variance 2 / fan-in, for layers followed by a rectifier.
+
+    Source: He et al., "Delving deep into rectifiers" (2015), equation 10.
+    """
+
+    def __init__(self, local: bool = True, name: str = "Kaiming") -> None:
+        super().__init__(name=name)
+        self.local = local
+
+    def fill(self, param: Tensor) -> None:
+        """Draw the values of ``param``, in place."""
+        param[:] = self.be.rng.normal(0.0, np.sqrt(2.0 / self._fan_in(param)), param.shape)
+
+
+class IdentityInit(Initializer):
+    """The identity in the first columns, zero elsewhere; the layer is left out of optimization by its name."""
+
+    def __init__(self, local: bool = True, name: str = "Identity") -> None:
+        super().__init__(name=name)
+        self.local = local
+
+    def fill(self, param: Tensor) -> None:
+        """Write the identity into ``param`` of shape (m, n), n >= m, in place."""
+        rows, columns = param.shape
+        if columns < rows:
+            raise ShapeError(
+                f"IdentityInit.fill: a parameter of shape {tuple(param.shape)} has fewer columns than rows; "
+                "an identity needs at least as many columns"
+            )
+        param[:] = np.eye(rows, columns)
+
+
+class Orthonormal(Initializer):
+    """A matrix with orthonormal rows or columns, times ``scale``.
+
+    Source: Saxe et al., "Exact solutions to the nonlinear dynamics of learning in deep linear neural networks"
+    (2013): a factor of the singular value decomposition of a Gaussian matrix.
+    """
+
+    def __init__(self, scale: float = 1.1, name: str = "orthonormal") -> None:
+        super().__init__(name=name)
+        self.scale = scale
+
+    def fill(self, param: Tensor) -> None:
+        """Draw the values of ``param`` of shape (m, n), in place."""
+        left, _, right = np.linalg.svd(self.be.rng.normal(0.0, 1.0, param.shape), full_matrices=False)
+        param[:] = self.scale * (left if left.shape == tuple(param.shape) else right)

@@ -1,0 +1,323 @@
+"""The protocol of a layer: configure, allocate, allocate deltas, then forward and backward passes.
+
+A layer's shapes leave out the batch: ``(C, H, W)``, ``(features, steps)`` or a number of features. Its buffers are
+``(features, N)``, or ``(features, steps*N)`` for sequences. A layer that does not own its output works in place on
+the buffer of the layer before it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from neonlike.backends.backend import Tensor
+from neonlike.errors import DTypeError, NeonlikeError, ShapeError
+from neonlike.logger import logger
+from neonlike.nervanaobject import Description, NervanaObject
+
+__public_module__ = "neonlike.layers.layer"
+
+Shape = int | tuple[int, ...]
+Bprop = TypeVar("Bprop", bound=Callable[..., Any])
+
+
+class AccumulationError(NeonlikeError, BufferError):
+    """Gradient accumulation was asked of a layer that was not allocated for it."""
+
+
+def interpret_in_shape(shape: Any) -> tuple[int, int]:
+    """Read an input shape as (features, steps).
+
+    An int n is ``(n, 1)``, a pair is taken as it is, any other tuple is flattened to ``(prod, 1)``.
+    """
+    if isinstance(shape, int | np.integer):
+        return int(shape), 1
+    if len(shape) == 2:
+        return int(shape[0]), int(shape[1])
+    return int(np.prod(shape)), 1
+
+
+class Layer(NervanaObject):
+    """Base of layers.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name, unique by default.
+    parallelism : str
+        Kept for compatibility: "Unknown", "Disabled", "Data" or "Model".
+
+    Attributes
+    ----------
+    inputs, outputs, deltas : Tensor or None
+        Buffers: last input, output, and error to hand to the layer before.
+    in_shape, out_shape : int or tuple
+        Shapes without the batch, known after ``configure``.
+    prev_layer, next_layer : Layer or None
+        Neighbours.
+    owns_output, owns_delta : bool
+        Whether the layer has an output (error) buffer of its own.
+    """
+
+    is_branch_node = False
+    nests_deltas = False
+
+    def __init__(self, name: str | None = None, parallelism: str = "Unknown") -> None:
+        super().__init__(name)
+        self.outputs: Any = None
+        self.inputs: Any = None
+        self.deltas: Any = None
+        self.has_params = False
+        self.owns_output = True
+        self.owns_delta = False
+        self.parallelism = parallelism
+        self.revert_list: list[Tensor] = []
+        self.prev_layer: Any = None
+        self.next_layer: Any = None
+        self.in_shape: Any = None
+        self.out_shape: Any = None
+        self.actual_bsz: int | None = None
+        self.actual_seq_len: int | None = None
+        self.acc_on = False
+        self.is_mklop = False
+
+    def __str__(self) -> str:
+        return f"{self.classnm} Layer '{self.name}': {self.in_shape} -> {self.out_shape}"
+
+    def nested_str(self, level: int = 0) -> str:
+        """Text of the layer indented by ``level`` steps."""
+        return "  " * level + str(self)
+
+    # -- life cycle ----------------------------------------------------------------------------------------
+
+    def configure(self, in_obj: Any) -> Layer:
+        """Learn the input shape and compute the output shape.
+
+        Parameters
+        ----------
+        in_obj : Layer, int, tuple, Tensor or dataset
+            The layer before, a shape, a tensor ``(features, N)``, or an object with a ``shape``.
+
+        Returns
+        -------
+        Layer
+            The layer itself.
+        """
+        if isinstance(in_obj, Layer):
+            self.prev_layer = in_obj
+            self.in_shape = in_obj.out_shape
+            if self.parallelism == "Unknown":
+                self.parallelism = in_obj.parallelism
+            return self
+        self.prev_layer = None
+        if isinstance(in_obj, Tensor):
+            self.in_shape = (in_obj.shape[0], in_obj.shape[1] // self.be.bsz)
+        elif isinstance(in_obj, int | np.integer | tuple | list):
+            self.in_shape = _plain_shape(in_obj)
+        elif hasattr(in_obj, "shape"):
+            self.in_shape = _plain_shape(in_obj.shape)
+        else:
+            raise DTypeError(
+                f"{self.name}.configure: cannot read an input shape from a {type(in_obj).__name__}; give a layer, "
+                "a shape, a tensor or a dataset"
+            )
+        return self
+
+    def allocate(self, shared_outputs: Tensor | None = None) -> None:
+        """Create the output buffer if the layer owns one and has none yet.
+
+        Parameters
+        ----------
+        shared_outputs : Tensor, optional
+            Memory to use for it instead of new memory.
+        """
+        if self.outputs is None and self.owns_output:
+            self.outputs = self.be.iobuf(self.out_shape, shared=shared_outputs, parallelism=self.parallelism)
+
+    def allocate_deltas(self, global_deltas: Any) -> None:
+        """Tell the :class:`DeltasTree` how large an error buffer this layer needs."""
+        global_deltas.proc_layer(self)
+
+    def set_deltas(self, delta_buffers: Any) -> None:
+        """Take a view of the tree's current buffer as ``deltas``, and swap the tree's two buffers.
+
+        The first layer and layers that work on the error in place have no deltas.
+        """
+        if not (self.owns_delta and self.prev_layer):
+            self.deltas = None
+        elif getattr(self.prev_layer, "is_branch_node", False):
+            self.deltas = self.prev_layer.deltas
+        else:
+            self.deltas = delta_buffers.take_view(self)
+
+    def fprop(self, inputs: Any, inference: bool = False) -> Any:
+        """Forward pass.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            ``(features, N)``.
+        inference : bool
+            Whether the network is used rather than trained.
+
+        Returns
+        -------
+        Tensor
+            ``outputs``.
+        """
+        raise NotImplementedError(f"{self.classnm} does not define fprop")
+
+    def bprop(self, error: Any) -> Any:
+        """Backward pass; overwrites the parameter gradients.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by ``outputs``.
+
+        Returns
+        -------
+        Tensor or None
+            ``deltas``, the gradient by the inputs; None for the first layer.
+        """
+        raise NotImplementedError(f"{self.classnm} does not define bprop")
+
+    # -- gradient accumulation -----------------------------------------------------------------------------
+
+    def set_acc_on(self, acc_on: bool) -> None:
+        """Add the gradients of the following backward passes to the present ones, or stop doing so.
+
+        Raises
+        ------
+        AccumulationError
+            If the layer does not know accumulation.
+        """
+        if not hasattr(self, "accumulate_updates"):
+            raise AccumulationError(
+                f"{self.name}: gradients cannot be accumulated; allocate(accumulate_updates=True) is for layers "
+                "with parameters"
+            )
+        if acc_on and not self.accumulate_updates:
+            logger.warning("%s: was not allocated with accumulate_updates=True; gradients do not add up", self.name)
+        self.acc_on = acc_on and self.accumulate_updates
+
+    @staticmethod
+    def accumulates(bprop: Bprop) -> Bprop:
+        """Decorate a layer's ``bprop``: while ``acc_on``, gradients in ``acc_params`` add up instead."""
+
+        @functools.wraps(bprop)
+        def accumulating(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if not isinstance(self, Layer):
+                raise DTypeError(
+                    f"Layer.accumulates: decorates a method of {type(self).__name__}, which is not a layer"
+                )
+            if not self.acc_on:
+                return bprop(self, *args, **kwargs)
+            pairs = self.acc_params  # type: ignore[attr-defined]
+            for saved, grad in pairs:
+                saved[:] = grad
+            result = bprop(self, *args, **kwargs)
+            for saved, grad in pairs:
+                grad[:] = grad + saved
+            return result
+
+        return accumulating  # type: ignore[return-value]
+
+    # -- description ---------------------------------------------------------------------------------------
+
+    def get_terminal(self) -> Any:
+        """The layer(s) whose outputs are those of this one."""
+        return self
+
+    def serialize(self) -> Any:
+        """Parameters and states, if there are any."""
+        return self.get_params() if self.has_params else None  # type: ignore[attr-defined]
+
+    def get_params_serialize(self, keep_states: bool = True) -> Description:
+        """Description with weights, on the host."""
+        return self.get_description(get_weights=True, keep_states=keep_states)
+
+    def get_description(  # type: ignore[override]
+        self, get_weights: bool = False, keep_states: bool = True, **kwargs: Any
+    ) -> Description:
+        """Describe the layer; layers with parameters add them with ``get_weights``."""
+        return super().get_description(**kwargs)
+
+    def load_weights(self, pdict: Description, load_states: bool = True) -> None:
+        """Restore parameters (and optimizer states) from a description; nothing to do without parameters."""
+
+    def check_weights(self, pdict: Description) -> None:
+        """Raise if the parameters in a description do not fit this layer; nothing is changed."""
+
+    # -- bookkeeping ---------------------------------------------------------------------------------------
+
+    def set_next(self, layer: Layer | None) -> None:
+        """Remember the layer after this one."""
+        self.next_layer = layer
+
+    def set_batch_size(self, N: int | None) -> None:
+        """Set the number of samples actually in use, at most ``be.bsz``."""
+        self.actual_bsz = N
+
+    def set_seq_len(self, S: int | None) -> None:
+        """Set the number of time steps actually in use."""
+        self.actual_seq_len = S
+
+    def get_param_attrs(self) -> dict[str, bool]:
+        """Keyword arguments for creating parameter tensors."""
+        return {"parallel": self.parallelism in ("Data", "Model"), "distributed": self.parallelism == "Model"}
+
+    def get_is_mklop(self) -> bool:
+        """Whether the last operation ran in MKL's layout; kept for compatibility."""
+        return self.is_mklop
+
+    def set_is_mklop(self) -> None:
+        """Mark the layer as computed in MKL's layout; kept for compatibility."""
+        self.is_mklop = True
+
+    def set_not_mklop(self) -> None:
+        """Undo ``set_is_mklop``."""
+        self.is_mklop = False
+
+    def revert_tensors(self) -> None:
+        """Undo the backend's distribution of the layer's tensors."""
+        for tensor in self.revert_list:
+            self.be.revert_tensor(tensor)
+
+
+def require_layer(layer: Any, where: str) -> Layer:
+    """Return ``layer``, or raise if it is not one."""
+    if not isinstance(layer, Layer):
+        what = f"the class {layer.__name__}" if isinstance(layer, type) else f"a {type(layer).__name__}"
+        raise DTypeError(f"{where}: expected a layer, got {what}; construct one, e.g. Linear(10, init=Gaussian())")
+    return layer
+
+
+def require_size(value: Any, where: str) -> int:
+    """Return ``value`` as a positive int, or raise."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise DTypeError(f"{where}: got {value!r} of type {type(value).__name__}; expected an integer")
+    if value < 1:
+        raise ShapeError(f"{where}: got {value}; expected a positive number")
+    return int(value)
+
+
+def require_input(layer: Layer, inputs: Any, expected_rows: int) -> None:
+    """Raise unless ``inputs`` has the features for which the layer was configured."""
+    if inputs.shape[0] != expected_rows:
+        raise ShapeError(
+            f"{layer.name}.fprop: input has shape {tuple(inputs.shape)}, but the layer was configured for "
+            f"{expected_rows} features ({layer.in_shape}); configure it for the new shape"
+        )
+
+
+def _plain_shape(shape: Any) -> Any:
+    """A shape as int or tuple of ints; a list of shapes (several inputs) stays a list."""
+    if isinstance(shape, int | np.integer):
+        return int(shape)
+    if all(isinstance(entry, int | np.integer) for entry in shape):
+        return tuple(int(entry) for entry in shape)
+    return shape

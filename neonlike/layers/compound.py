@@ -1,0 +1,66 @@
+"""A list of layers made by one constructor, such as Affine: weight, bias or normalization, activation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.errors import DTypeError, MissingArgument
+from neonlike.layers.elementwise import Activation
+
+__public_module__ = "neonlike.layers.layer"
+
+
+class CompoundLayer(list[Any]):
+    """Base of compound layers: a plain list, which containers flatten into their own.
+
+    Parameters
+    ----------
+    bias : Initializer, optional
+        Add a bias layer with this initializer.
+    batch_norm : bool
+        Add a batch normalization; it has a bias of its own, so ``bias`` cannot be given too.
+    activation : Transform, optional
+        Add an activation layer.
+    name : str, optional
+        Name of the first layer; the others add a suffix to it.
+    """
+
+    def __init__(
+        self, bias: Any = None, batch_norm: bool = False, activation: Any = None, name: str | None = None
+    ) -> None:
+        super().__init__()
+        if batch_norm and bias is not None:
+            raise MissingArgument(
+                f"{type(self).__name__}: bias and batch_norm exclude each other, since batch normalization has a "
+                "bias of its own; leave one out"
+            )
+        if isinstance(activation, type) or (activation is not None and not callable(activation)):
+            raise DTypeError(
+                f"{type(self).__name__}: activation={activation!r} is not a transform object; "
+                "construct one, e.g. Rectlin()"
+            )
+        self.bias, self.batch_norm, self.activation = bias, batch_norm, activation
+        self.name = name
+        self.base_name = name
+
+    def add_postfilter_layers(self, bias_class: Any) -> None:
+        """Append what follows the weight: bias or batch normalization, then the activation.
+
+        Parameters
+        ----------
+        bias_class : type
+            Constructor of the bias layer, called with ``init`` and ``name``.
+        """
+        self.base_name = self.name or self[0].name
+        if self.bias is not None:
+            self.append(bias_class(init=self.bias, name=f"{self.base_name}_bias"))
+        if self.batch_norm:
+            self.append(self._batch_norm_layer())
+        if self.activation is not None:
+            suffix = type(self.activation).__name__
+            self.append(Activation(transform=self.activation, name=f"{self.base_name}_{suffix}"))
+
+    def _batch_norm_layer(self) -> Any:
+        raise NotImplementedError(
+            f"{type(self).__name__}: batch_norm=True needs batch normalization, which is not built yet"
+        )

@@ -1,0 +1,112 @@
+"""Cost layers: they join a cost function to the end of a network and own the error that starts the backward pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from neonlike.errors import DTypeError
+from neonlike.layers.base import interpret_in_shape
+from neonlike.nervanaobject import NervanaObject
+
+__public_module__ = "neonlike.layers.layer"
+
+
+class GeneralizedCost(NervanaObject):
+    """Mean of a cost function over the columns of a batch, and the gradient by the network's outputs.
+
+    Parameters
+    ----------
+    costfunc : Cost
+        Cost function, e.g. ``CrossEntropyMulti()``.
+
+    Attributes
+    ----------
+    outputs : Tensor
+        Cost of each column, ``(1, steps*N)``.
+    deltas : Tensor
+        Gradient by the network's outputs, a sum over the batch.
+    cost : ndarray
+        Last value of ``get_cost``, ``(1, 1)``.
+    """
+
+    def __init__(self, costfunc: Any, name: str | None = None) -> None:
+        super().__init__(name)
+        if isinstance(costfunc, type) or not callable(costfunc) or not hasattr(costfunc, "bprop"):
+            raise DTypeError(
+                f"{self.classnm}: costfunc={costfunc!r} is not a cost function object; "
+                "construct one, e.g. CrossEntropyMulti()"
+            )
+        self.costfunc = costfunc
+        self.outputs: Any = None
+        self.deltas: Any = None
+        self.prev_layer: Any = None
+        self.nstep = 1
+        self.cost: Any = np.zeros((1, 1), dtype=np.float32)
+        self.cost_buffer = self.be.zeros((1, 1))
+
+    def initialize(self, in_obj: Any) -> None:
+        """Allocate the buffers.
+
+        Parameters
+        ----------
+        in_obj : Layer
+            The last layer of the network, or the container.
+        """
+        self.prev_layer = in_obj
+        _, self.nstep = interpret_in_shape(in_obj.out_shape)
+        self.outputs = self.be.iobuf((1, self.nstep))
+        self.deltas = self.be.iobuf(in_obj.out_shape, parallelism=in_obj.parallelism)
+
+    def get_cost(self, inputs: Any, targets: Any) -> np.ndarray:
+        """Mean cost over all columns, ``(1, 1)`` on the host.
+
+        Parameters
+        ----------
+        inputs, targets : Tensor
+            Outputs of the network and what they should be, ``(features, N)``.
+        """
+        return self._record(self.costfunc(inputs, targets))
+
+    def _record(self, columns: Any) -> np.ndarray:
+        self.outputs[:] = columns
+        self.cost_buffer[:] = self.be.mean(self.outputs, axis=1)
+        self.cost = self.cost_buffer.get()
+        return self.cost
+
+    def get_errors(self, inputs: Any, targets: Any) -> Any:
+        """Gradient of the summed cost by the network's outputs (``deltas``)."""
+        self.deltas[:] = self.costfunc.bprop(inputs, targets)
+        return self.deltas
+
+
+class GeneralizedCostMask(GeneralizedCost):
+    """Cost of the outputs where a mask is set; targets come as a pair (targets, mask).
+
+    Parameters
+    ----------
+    weights : float
+        Factor of the cost and of the gradient.
+    """
+
+    def __init__(self, costfunc: Any, weights: float = 1.0, name: str | None = None) -> None:
+        super().__init__(costfunc, name)
+        self.weights = weights
+
+    def get_cost(self, inputs: Any, targets: Any) -> np.ndarray:
+        """Mean over **all** columns of the masked cost, times ``weights``, ``(1, 1)``."""
+        target, mask = self._pair(targets)
+        masked_inputs, masked_target = inputs * mask, target * mask
+        return self._record(self.costfunc(masked_inputs, masked_target) * self.weights)
+
+    def get_errors(self, inputs: Any, targets: Any) -> Any:
+        """Masked and weighted gradient (``deltas``)."""
+        target, mask = self._pair(targets)
+        self.deltas[:] = self.costfunc.bprop(inputs, target) * mask * self.weights
+        return self.deltas
+
+    def _pair(self, targets: Any) -> tuple[Any, Any]:
+        if not isinstance(targets, list | tuple) or len(targets) != 2:
+            raise DTypeError(f"{self.name}: targets must be a pair (targets, mask), got a {type(targets).__name__}")
+        return targets[0], targets[1]

@@ -1,0 +1,72 @@
+"""Error buffers shared by a whole network: two buffers, used in turn.
+
+In a chain only the incoming and the outgoing error of one layer are alive at a time, so two buffers as large as the
+largest layer input are enough. Containers with branches add a child tree with a pair of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.errors import ArgumentError
+from neonlike.nervanaobject import NervanaObject
+
+__public_module__ = "neonlike.layers.container"
+
+
+class DeltasTree(NervanaObject):
+    """A pair of error buffers, with a child for nested containers.
+
+    Parameters
+    ----------
+    parent : DeltasTree, optional
+        The tree of the surrounding container.
+
+    Attributes
+    ----------
+    buffers : list of Tensor
+        The pair; ``buffers[0]`` is the one that the next layer takes.
+    max_shape : int
+        Elements for one sample batch of the largest layer seen.
+    """
+
+    def __init__(self, parent: DeltasTree | None = None) -> None:
+        super().__init__()
+        self.parent = parent
+        self.child: DeltasTree | None = None
+        self.buffers: list[Any] = [None, None]
+        self.max_shape = 0
+
+    def decend(self) -> DeltasTree:
+        """The child tree, created at first use (the spelling is neon's)."""
+        if self.child is None:
+            self.child = DeltasTree(parent=self)
+        return self.child
+
+    def ascend(self) -> DeltasTree | None:
+        """The parent tree; None at the root."""
+        return self.parent
+
+    def proc_layer(self, layer: Any) -> None:
+        """Make room for an error in the shape of the layer's input."""
+        size = self.be.shared_iobuf_size(layer.in_shape, layer.parallelism)
+        self.max_shape = max(self.max_shape, size)
+
+    def allocate_buffers(self) -> None:
+        """Allocate both buffers of this tree and of its children."""
+        if self.max_shape:
+            for i in range(2):
+                self.buffers[i] = self.be.iobuf(self.max_shape, parallelism="Data")
+        if self.child is not None:
+            self.child.allocate_buffers()
+
+    def take_view(self, layer: Any) -> Any:
+        """A view of the current buffer in the shape of the layer's input; the buffers swap."""
+        if self.buffers[0] is None:
+            raise ArgumentError(
+                f"{layer.name}.set_deltas: the tree has no buffers; call layer.allocate_deltas(tree) and "
+                "tree.allocate_buffers() first"
+            )
+        view = self.be.iobuf(layer.in_shape, shared=self.buffers[0], parallelism=layer.parallelism)
+        self.buffers.reverse()
+        return view

@@ -1,0 +1,149 @@
+"""Layers that change each element where it is: activation, dropout, transforms of the data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.backends.backend import Tensor
+from neonlike.errors import ArgumentError
+from neonlike.layers.base import Layer
+
+__public_module__ = "neonlike.layers.layer"
+
+
+class Activation(Layer):
+    """Apply a transform **in place** on the previous layer's output.
+
+    Parameters
+    ----------
+    transform : Transform
+        The activation function.
+    """
+
+    def __init__(self, transform: Any, name: str | None = None) -> None:
+        super().__init__(name)
+        self.transform = transform
+        self.owns_output = False
+        self.owns_delta = True
+
+    def __str__(self) -> str:
+        return f"Activation Layer '{self.name}': {type(self.transform).__name__}"
+
+    def configure(self, in_obj: Any) -> Layer:
+        """The output has the shape of the input."""
+        super().configure(in_obj)
+        self.out_shape = self.in_shape
+        return self
+
+    def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
+        """outputs = transform(inputs), in place."""
+        self.inputs = self.outputs = inputs
+        self.be.fprop_transform(self, self.transform, inputs, self.outputs, relu=False)
+        return self.outputs
+
+    def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
+        """deltas = alpha · transform'(outputs) · error + beta · deltas."""
+        if self.deltas is None:
+            return None
+        if alpha == 1 and not beta:
+            self.be.bprop_transform(self, self.transform, self.outputs, error, self.deltas, relu=False)
+        else:
+            gradient = self.transform.bprop(self.outputs) * error * alpha
+            self.deltas[:] = gradient + beta * self.deltas if beta else gradient
+        return self.deltas
+
+
+class DataTransform(Layer):
+    """Apply a transform **in place** on the data; nothing is propagated back.
+
+    Parameters
+    ----------
+    transform : Transform
+        For example ``Normalizer()``.
+    """
+
+    def __init__(self, transform: Any, name: str | None = None) -> None:
+        super().__init__(name)
+        self.transform = transform
+        self.owns_output = False
+
+    def __str__(self) -> str:
+        return f"DataTransform Layer '{self.name}': {type(self.transform).__name__}"
+
+    def configure(self, in_obj: Any) -> Layer:
+        """The output has the shape of the input."""
+        super().configure(in_obj)
+        self.out_shape = self.in_shape
+        return self
+
+    def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
+        """inputs = transform(inputs), in place."""
+        self.inputs = self.outputs = inputs
+        self.outputs[:] = self.transform(inputs)
+        return self.outputs
+
+    def bprop(self, error: Tensor) -> None:
+        """None: the data have no use for a gradient."""
+        return None
+
+
+class Dropout(Layer):
+    """Set each element to zero with probability 1 − keep while training, **in place**.
+
+    Parameters
+    ----------
+    keep : float
+        Probability of keeping an element.
+
+    Notes
+    -----
+    In inference outputs are multiplied by ``keep`` instead. On a backend in Caffe mode, training divides by
+    ``keep`` and inference changes nothing. The backward pass works in place on the error.
+
+    Source: Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting" (2014).
+    """
+
+    def __init__(self, keep: float = 0.5, name: str | None = None) -> None:
+        super().__init__(name)
+        if not 0.0 < keep <= 1.0:
+            raise ArgumentError(f"Dropout: keep={keep!r}; expected a probability in (0, 1]")
+        self.keep = keep
+        self.keep_mask: Any = None
+        self.caffe_mode = self.be.check_caffe_compat()
+        self._train_scaling = 1.0 / keep if self.caffe_mode else 1.0
+        self.owns_output = False
+
+    def __str__(self) -> str:
+        return f"Dropout Layer '{self.name}': {self.in_shape} inputs, keep {100 * self.keep:.0f}%"
+
+    def configure(self, in_obj: Any) -> Layer:
+        """The output has the shape of the input."""
+        super().configure(in_obj)
+        self.out_shape = self.in_shape
+        return self
+
+    def allocate(self, shared_outputs: Tensor | None = None) -> None:
+        """Create the buffer of the mask."""
+        super().allocate(shared_outputs)
+        if self.keep_mask is None:
+            self.keep_mask = self.be.iobuf(self.out_shape, parallelism=self.parallelism)
+
+    def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
+        """Mask (or in inference scale) the inputs in place and return them."""
+        self.inputs = self.outputs = inputs
+        if inference:
+            if not self.caffe_mode:
+                self.outputs[:] = inputs * self.keep
+            return self.outputs
+        self.be.make_binary_mask(self.keep_mask, self.keep)
+        masked = self.keep_mask * inputs
+        self.outputs[:] = masked if self._train_scaling == 1 else masked * self._train_scaling
+        return self.outputs
+
+    def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor:
+        """error = mask · error · alpha (/ keep in Caffe mode) + beta · error, in place; returns it."""
+        factor = alpha * self._train_scaling
+        masked = self.keep_mask * error if factor == 1 else self.keep_mask * error * factor
+        error[:] = masked + beta * error if beta else masked
+        self.deltas = error
+        return error

@@ -1,0 +1,149 @@
+"""Fully connected layers: weights, biases, and the two with an activation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.backends.backend import Tensor
+from neonlike.layers.base import Layer, interpret_in_shape, require_input, require_size
+from neonlike.layers.compound import CompoundLayer
+from neonlike.layers.parameter import ParameterLayer
+
+__public_module__ = "neonlike.layers.layer"
+
+
+class Linear(ParameterLayer):
+    """Matrix product: outputs = W · inputs, for each sample and time step.
+
+    Parameters
+    ----------
+    nout : int
+        Rows of the output.
+    init : Initializer or array
+        For the weight ``(nout, nin)``.
+    bsum : bool
+        Also sum the outputs over the batch into ``batch_sum``, for a batch normalization that follows.
+    """
+
+    def __init__(
+        self, nout: int, init: Any, bsum: bool = False, name: str | None = None, parallelism: str = "Disabled"
+    ) -> None:
+        super().__init__(init, name, parallelism)
+        self.nout = require_size(nout, "Linear: nout")
+        self.bsum = bsum
+        self.nin = 0
+        self.nsteps = 1
+
+    def __str__(self) -> str:
+        steps = f" over {self.nsteps} steps" if self.nsteps > 1 else ""
+        return f"Linear Layer '{self.name}': {self.nin} inputs, {self.nout} outputs{steps}"
+
+    def configure(self, in_obj: Any) -> Layer:
+        """Input ``(nin,)``, an int, ``(nin, steps)``, or any other shape, which is flattened."""
+        super().configure(in_obj)
+        self.nin, self.nsteps = interpret_in_shape(self.in_shape)
+        self.out_shape = (self.nout, self.nsteps)
+        self.weight_shape = (self.nout, self.nin)
+        if self.bsum:
+            self.batch_sum_shape = (self.nout, 1)
+        return self
+
+    def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
+        """outputs = W · inputs + beta · outputs."""
+        require_input(self, inputs, self.nin)
+        self.inputs = inputs
+        self.be.compound_dot(A=self.W, B=self._used(inputs), C=self._used(self.outputs), beta=beta, bsum=self.batch_sum)
+        return self.outputs
+
+    @Layer.accumulates
+    def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
+        """deltas = alpha · Wᵀ · error + beta · deltas; dW = error · inputsᵀ."""
+        error = self._used(error)
+        if self.deltas is not None:
+            self.be.compound_dot(A=self.W.T, B=error, C=self._used(self.deltas), alpha=alpha, beta=beta)
+        self.be.compound_dot(A=error, B=self._used(self.inputs).T, C=self.dW)
+        return self.deltas
+
+    def _used(self, buffer: Tensor) -> Tensor:
+        """The columns in use: all, or the first of a smaller batch or shorter sequence."""
+        if self.actual_bsz is None and self.actual_seq_len is None:
+            return buffer
+        samples = self.be.bsz if self.actual_bsz is None else self.actual_bsz
+        steps = self.nsteps if self.actual_seq_len is None else self.actual_seq_len
+        return buffer[:, : samples * steps]
+
+
+class Bias(ParameterLayer):
+    """Add a bias to each feature (for images to each feature map), **in place** on the previous layer's output.
+
+    Parameters
+    ----------
+    init : Initializer or array
+        For the bias ``(features, 1)`` or ``(maps, 1)``.
+    """
+
+    def __init__(self, init: Any, name: str | None = None) -> None:
+        super().__init__(init, name)
+        self.owns_output = False
+        self.owns_delta = False
+
+    def __str__(self) -> str:
+        rows = self.weight_shape[0] if self.weight_shape else "?"
+        return f"Bias Layer '{self.name}': {rows} biases"
+
+    def configure(self, in_obj: Any) -> Layer:
+        """The first entry of the input shape is what the bias is for."""
+        super().configure(in_obj)
+        self.out_shape = self.in_shape
+        rows = self.in_shape if isinstance(self.in_shape, int) else self.in_shape[0]
+        self.weight_shape = (rows, 1)
+        return self
+
+    def _by_feature(self, buffer: Tensor) -> Tensor:
+        rows = self.W.shape[0]
+        return buffer if buffer.shape[0] == rows else buffer.reshape(rows, -1)
+
+    def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
+        """inputs += bias, in place; returns the inputs."""
+        self.inputs = self.outputs = inputs
+        view = self._by_feature(inputs)
+        view[:] = view + self.W
+        return inputs
+
+    @Layer.accumulates
+    def bprop(self, error: Tensor) -> Tensor:
+        """dW = sum of the error over everything but the feature; returns the error itself."""
+        self.be.sum(self._by_feature(error), axis=1, out=self.dW)
+        return error
+
+
+class Affine(CompoundLayer):
+    """Linear, then bias or batch normalization, then activation.
+
+    Parameters
+    ----------
+    nout : int
+        Number of outputs.
+    init : Initializer or array
+        For the weight.
+    bias : Initializer, optional
+        For the bias; none without it.
+    batch_norm : bool
+        Normalize over the batch (has its own bias).
+    activation : Transform, optional
+        Applied last.
+    """
+
+    def __init__(
+        self,
+        nout: int,
+        init: Any,
+        bias: Any = None,
+        batch_norm: bool = False,
+        activation: Any = None,
+        name: str | None = None,
+        parallelism: str = "Disabled",
+    ) -> None:
+        super().__init__(bias=bias, batch_norm=batch_norm, activation=activation, name=name)
+        self.append(Linear(nout, init, bsum=batch_norm, name=name, parallelism=parallelism))
+        self.add_postfilter_layers(Bias)

@@ -1,0 +1,94 @@
+"""The weighted sum of several costs, for networks with several outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from neonlike.errors import ArgumentError, DTypeError
+from neonlike.nervanaobject import NervanaObject
+
+__public_module__ = "neonlike.layers.container"
+
+
+class Multicost(NervanaObject):
+    """Weighted sum of costs, one for each output of the network.
+
+    Parameters
+    ----------
+    costs : list of GeneralizedCost
+        In the order of the outputs.
+    weights : list of float, optional
+        Factors, 1 by default; 0 switches a branch off.
+    """
+
+    def __init__(self, costs: Sequence[Any], weights: Sequence[float] | None = None, name: str | None = None) -> None:
+        super().__init__(name)
+        if not costs:
+            raise ArgumentError("Multicost: the list of costs is empty")
+        if any(not hasattr(cost, "get_cost") for cost in costs):
+            raise DTypeError("Multicost: costs must be cost layers, e.g. GeneralizedCost(CrossEntropyMulti())")
+        if weights is not None and len(weights) != len(costs):
+            raise ArgumentError(f"Multicost: {len(costs)} costs but {len(weights)} weights; give one each")
+        self.costs = list(costs)
+        self.weights = [1.0] * len(costs) if weights is None else list(weights)
+        self.deltas: Any = None
+
+    def initialize(self, in_obj: Any) -> None:
+        """Allocate the buffers of all costs.
+
+        Parameters
+        ----------
+        in_obj : Layer or list of Layer
+            The container, or its terminal layers.
+        """
+        terminals = in_obj if isinstance(in_obj, list) else in_obj.get_terminal()
+        terminals = terminals if isinstance(terminals, list) else [terminals] * len(self.costs)
+        if len(terminals) != len(self.costs):
+            raise ArgumentError(
+                f"Multicost: {len(self.costs)} costs for {len(terminals)} outputs of the network; give one each"
+            )
+        for cost, terminal in zip(self.costs, terminals, strict=True):
+            cost.initialize(terminal)
+
+    @property
+    def outputs(self) -> Any:
+        """Cost per column of the first cost."""
+        return self.costs[0].outputs
+
+    @property
+    def costfunc(self) -> Any:
+        """Cost function of the first cost."""
+        return self.costs[0].costfunc
+
+    @property
+    def cost(self) -> Any:
+        """Last value of the first cost."""
+        return self.costs[0].cost
+
+    def get_cost(self, inputs: Any, targets: Any) -> Any:
+        """Σ weight · cost over the outputs that have a target, ``(1, 1)``.
+
+        Inputs that are not a list are the first output alone; a target that is not a sequence serves all.
+        """
+        if not isinstance(inputs, list):
+            return self.costs[0].get_cost(inputs, targets)
+        total: Any = 0
+        for cost, weight, y, t in zip(self.costs, self.weights, inputs, self._spread(targets), strict=True):
+            if t is not None:
+                total = total + weight * cost.get_cost(y, t)
+        return total
+
+    def get_errors(self, inputs: Any, targets: Any) -> list[Any]:
+        """Gradients of the costs, each scaled by its weight, in the order of the outputs."""
+        errors = []
+        for cost, weight, y, t in zip(self.costs, self.weights, inputs, self._spread(targets), strict=True):
+            error = cost.get_errors(y, t)
+            if weight != 1:
+                error[:] = error * weight
+            errors.append(error)
+        self.deltas = errors
+        return errors
+
+    def _spread(self, targets: Any) -> Sequence[Any]:
+        return targets if isinstance(targets, list | tuple) else [targets] * len(self.costs)

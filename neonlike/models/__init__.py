@@ -1,0 +1,5 @@
+"""Models: a network with what is needed to train, evaluate, save and load it."""
+
+from neonlike.models.model import Model
+
+__all__ = ["Model"]

@@ -1,0 +1,360 @@
+"""The model: a network, and the loops that train it, evaluate it, save it and load it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from neonlike.backends.backend import Block
+from neonlike.errors import ArgumentError, DTypeError, ShapeError
+from neonlike.layers.container import LayerContainer, Sequential
+from neonlike.logger import logger
+from neonlike.models import saving, timing
+from neonlike.nervanaobject import Description, NervanaObject
+
+__all__ = ["Model"]
+
+
+class Model(NervanaObject):
+    """A network with its training, evaluation and storage.
+
+    Parameters
+    ----------
+    layers : list, container, path or dict
+        Layers (a list becomes a Sequential), or a saved model: its file or its dictionary.
+    dataset
+        Not used; kept for compatibility.
+    weights_only : bool
+        When loading, leave the optimizer states out.
+    optimizer : Optimizer, optional
+        Kept until ``fit`` brings one.
+
+    Attributes
+    ----------
+    layers : LayerContainer
+        The network; ``model.layers.layers`` is the list.
+    cost, optimizer
+        Those of the last ``fit``.
+    epoch_index : int
+        Number of the epoch that is next or in progress; the next ``fit`` continues there.
+    finished : bool
+        Set by a callback to end the training.
+    total_cost : ndarray
+        Cost of the epoch, ``(1, 1)``: the sum so far, and the mean over the batches at its end.
+    """
+
+    def __init__(
+        self,
+        layers: Any,
+        dataset: Any = None,
+        weights_only: bool = False,
+        name: str = "model",
+        optimizer: Any = None,
+    ) -> None:
+        super().__init__(name)
+        self.optimizer = optimizer
+        self.cost: Any = None
+        self.layers: Any = None
+        self.epoch_index = 0
+        self.finished = False
+        self.initialized = False
+        self.nbatches = 0
+        self.ndata = 0
+        self.total_cost = np.zeros((1, 1), dtype=np.float32)
+        self._epoch_is_done = False
+        if dataset is not None:
+            logger.warning("Model: the argument dataset is not used; give the data to fit or initialize")
+        if isinstance(layers, dict):
+            self.deserialize(layers, load_states=not weights_only)
+        elif isinstance(layers, str | bytes | os.PathLike):
+            self.load_params(layers, load_states=not weights_only)
+        else:
+            self.layers = layers if isinstance(layers, LayerContainer) else Sequential(_as_list(layers))
+            self.layers.propagate_parallelism("Data")
+
+    @property
+    def layers_to_optimize(self) -> list[Any]:
+        """Layers with parameters that are trained."""
+        found: list[Any] = self.layers.layers_to_optimize
+        return found
+
+    def __str__(self) -> str:
+        return "Network Layers:\n" + self.layers.nested_str()
+
+    # -- setting up ----------------------------------------------------------------------------------------
+
+    def initialize(self, dataset: Any, cost: Any = None) -> None:
+        """Configure the network for the data and allocate its buffers; done once.
+
+        Parameters
+        ----------
+        dataset : iterator or shape
+            What tells the shape of the input.
+        cost : cost layer, optional
+            Prepared for the network's output.
+        """
+        if not self.be.bsz:
+            raise ArgumentError(
+                f"{self.name}.initialize: the backend's batch size is {self.be.bsz}; give gen_backend(batch_size=...) "
+                "or set be.bsz"
+            )
+        if self.initialized:
+            self._check_input_shape(dataset)
+        else:
+            self.layers.configure(dataset)
+        if cost is not None:
+            cost.initialize(self.layers)
+            self.cost = cost
+        if not self.initialized:
+            self.layers.allocate()
+            self.allocate_deltas()
+            self.initialized = True
+
+    def allocate_deltas(self) -> None:
+        """Allocate the error buffers of the network."""
+        self.layers.allocate_deltas()
+
+    def _check_input_shape(self, dataset: Any) -> None:
+        shape = getattr(dataset, "shape", dataset)
+        known = self.layers.in_shape
+        if isinstance(shape, int | tuple) and np.prod(shape) != np.prod(known):
+            raise ShapeError(
+                f"{self.name}: was set up for inputs of shape {known}, but the data have {shape}; "
+                "build a new model for them"
+            )
+
+    def set_shortcut(self) -> None:
+        """Does nothing; kept for compatibility."""
+
+    def set_batch_size(self, N: int | None) -> None:
+        """Use only the first ``N`` samples of each batch."""
+        self.layers.set_batch_size(N)
+
+    def set_seq_len(self, S: int | None) -> None:
+        """Use only the first ``S`` time steps."""
+        self.layers.set_seq_len(S)
+
+    # -- training ------------------------------------------------------------------------------------------
+
+    def fit(self, dataset: Any, cost: Any, optimizer: Any, num_epochs: int, callbacks: Any = None) -> None:
+        """Train until ``num_epochs`` epochs are done in all, or a callback sets ``finished``.
+
+        Parameters
+        ----------
+        dataset : iterator
+            Yields (inputs, targets).
+        cost : GeneralizedCost or Multicost
+            What is minimized.
+        optimizer : Optimizer
+            Updates the parameters after each batch.
+        num_epochs : int
+            Total number of epochs, those of earlier calls included.
+        callbacks : Callbacks, optional
+            Called at the start and end of training, epochs and batches.
+        """
+        _require(cost, ("initialize", "get_cost", "get_errors"), "cost", "GeneralizedCost(CrossEntropyMulti())")
+        _require(optimizer, ("optimize",), "optimizer", "GradientDescentMomentum(0.1, 0.9)")
+        self.nbatches, self.ndata = dataset.nbatches, dataset.ndata
+        self.optimizer = optimizer
+        self.initialize(dataset, cost)
+        if callbacks is None:
+            callbacks = _NoCallbacks()
+        try:
+            callbacks.on_train_begin(num_epochs)
+            while self.epoch_index < num_epochs and not self.finished:
+                self.nbatches = dataset.nbatches
+                callbacks.on_epoch_begin(self.epoch_index)
+                self._epoch_fit(dataset, callbacks)
+                self._epoch_is_done = True
+                callbacks.on_epoch_end(self.epoch_index)
+                self.epoch_index += 1
+                self._epoch_is_done = False
+            callbacks.on_train_end()
+        except KeyboardInterrupt:
+            if hasattr(callbacks, "on_interrupt"):
+                callbacks.on_interrupt()
+            raise
+        finally:
+            if self._epoch_is_done:  # a callback raised after the epoch had been trained
+                self.epoch_index += 1
+                self._epoch_is_done = False
+
+    def _epoch_fit(self, dataset: Any, callbacks: Any) -> None:
+        be, epoch, cost, total = self.be, self.epoch_index, self.cost, self.total_cost
+        fprop, bprop, optimize = self.layers.fprop, self.layers.bprop, self.optimizer.optimize
+        to_optimize = self.layers_to_optimize
+        total[:] = 0
+        batches = 0
+        for x, t in dataset:
+            callbacks.on_minibatch_begin(epoch, batches)
+            be.begin(Block.minibatch, batches)
+            y = fprop(x)
+            total += cost.get_cost(y, t)
+            bprop(cost.get_errors(y, t))
+            optimize(to_optimize, epoch)
+            be.end(Block.minibatch, batches)
+            callbacks.on_minibatch_end(epoch, batches)
+            batches += 1
+        if not batches:
+            raise ArgumentError(f"{self.name}.fit: the data iterator {dataset!r} yielded no batch")
+        total /= batches
+
+    def fprop(self, x: Any, inference: bool = False) -> Any:
+        """Outputs of the network for a batch of inputs."""
+        return self.layers.fprop(x, inference)
+
+    def bprop(self, delta: Any) -> Any:
+        """Gradients of all parameters, from the gradient by the outputs."""
+        return self.layers.bprop(delta)
+
+    # -- evaluation ----------------------------------------------------------------------------------------
+
+    def eval(self, dataset: Any, metric: Any) -> np.ndarray:
+        """Average of a metric over all samples.
+
+        Returns
+        -------
+        ndarray
+            float32, one number for each of ``metric.metric_names``.
+        """
+        _require(metric, ("metric_names",), "metric", "Misclassification()")
+        self.initialize(dataset)
+        dataset.reset()
+        total = np.zeros(len(metric.metric_names), dtype=np.float64)
+        samples = 0
+        for x, t in dataset:
+            y = self.fprop(x, inference=True)
+            valid = min(dataset.ndata - samples, self.be.bsz)
+            total += np.asarray(metric(y, t, calcrange=slice(0, valid * self._steps(y)))) * valid
+            samples += valid
+        if not samples:
+            raise ArgumentError(f"{self.name}.eval: the data iterator {dataset!r} yielded no batch")
+        return (total / samples).astype(np.float32)
+
+    def get_outputs(self, dataset: Any) -> np.ndarray:
+        """Outputs for all samples.
+
+        Returns
+        -------
+        ndarray
+            ``(ndata, nout)``, or ``(ndata, steps, nout)`` for sequences.
+        """
+        self.initialize(dataset)
+        dataset.reset()
+        batches = []
+        samples = 0
+        for x, _ in dataset:
+            y = self.fprop(x, inference=True)
+            if isinstance(y, list | tuple):
+                raise ArgumentError(f"{self.name}.get_outputs: the network has {len(y)} outputs; use fprop")
+            steps = self._steps(y)
+            valid = min(dataset.ndata - samples, self.be.bsz)
+            by_sample = y.get().reshape(y.shape[0], steps, -1)[:, :, :valid].transpose(2, 1, 0)
+            batches.append(by_sample[:, 0] if steps == 1 else by_sample)
+            samples += valid
+        if not batches:
+            raise ArgumentError(f"{self.name}.get_outputs: the data iterator {dataset!r} yielded no batch")
+        return np.concatenate(batches)
+
+    def _steps(self, y: Any) -> int:
+        first = y[0] if isinstance(y, list | tuple) else y
+        return max(1, first.shape[1] // self.be.bsz)
+
+    # -- saving and loading --------------------------------------------------------------------------------
+
+    def get_description(self, get_weights: bool = False, keep_states: bool = False, **_: Any) -> Description:  # type: ignore[override]
+        """Dictionary that describes the model, the backend, cost and optimizer; see :mod:`neonlike.models.saving`."""
+        return saving.describe(self, get_weights, keep_states)
+
+    @property
+    def completed_epochs(self) -> int:
+        """Number of epochs trained so far."""
+        return self.epoch_index + int(self._epoch_is_done)
+
+    def serialize(self, fn: Any = None, keep_states: bool = True) -> Description | None:
+        """Dictionary of the model with its weights, or None after saving it to the file ``fn``."""
+        described = self.get_description(get_weights=True, keep_states=keep_states)
+        if fn is None:
+            return described
+        saving.save_obj(described, fn)
+        return None
+
+    def save_params(self, param_path: Any, keep_states: bool = True) -> None:
+        """Save the model to a file.
+
+        Parameters
+        ----------
+        keep_states : bool
+            Save what the optimizer keeps for each parameter too, to continue the training later.
+        """
+        self.serialize(keep_states=keep_states, fn=param_path)
+
+    def load_params(self, param_path: Any, load_states: bool = True) -> None:
+        """Load a model saved by ``save_params``, into the present layers if there are any."""
+        self.deserialize(saving.load_obj(param_path), load_states=load_states)
+
+    def load_weights(self, weight_path: Any) -> None:
+        """Deprecated name of ``load_params``."""
+        logger.warning("Model.load_weights is deprecated: use load_params")
+        self.load_params(weight_path)
+
+    def deserialize(self, model_dict: dict[str, Any], data: Any = None, load_states: bool = True) -> None:
+        """Restore the model from a dictionary, into the present layers (by position) if there are any.
+
+        Also restored are the number of epochs done, the backend's compatibility mode and its random state.
+        """
+        saving.restore(self, model_dict, load_states)
+
+    # -- timing --------------------------------------------------------------------------------------------
+
+    def benchmark(
+        self,
+        dataset: Any,
+        inference: bool = False,
+        cost: Any = None,
+        optimizer: Any = None,
+        niterations: int = 20,
+        nskip: int = 2,
+    ) -> dict[str, dict[str, float]]:
+        """Measure and print the milliseconds of a forward pass, backward pass with update, and iteration.
+
+        Returns
+        -------
+        dict
+            ``{"fprop"[, "bprop", "iteration"]: {"mean", "median", "min", "max"}}``.
+
+        Raises
+        ------
+        BenchmarkError
+            If cost or optimizer are missing and ``inference`` is false.
+        """
+        return timing.benchmark_model(self, dataset, inference, cost, optimizer, niterations, nskip)
+
+
+class _NoCallbacks:
+    """Stands in where no callbacks are wanted."""
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("on_"):
+            raise AttributeError(name)
+        return _nothing
+
+
+def _nothing(*_: Any) -> None:
+    """Do nothing."""
+
+
+def _as_list(layers: Any) -> list[Any]:
+    if isinstance(layers, Iterable):
+        return list(layers)
+    return [layers]
+
+
+def _require(value: Any, attributes: tuple[str, ...], argument: str, example: str) -> None:
+    """Raise unless ``value`` is an object (not a class) with these attributes."""
+    if isinstance(value, type) or not all(hasattr(value, name) for name in attributes):
+        what = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+        raise DTypeError(f"Model: {argument} is {what}; expected an object such as {example}")

@@ -1,0 +1,98 @@
+"""What a saved model is: a dictionary of plain values and arrays, and how a model is restored from it.
+
+::
+
+    neon_version, backend {type, compat_mode, rng_seed, rng_state}, cost, optimizer {type, config},
+    model {type, container, config {name, layers [{type, config[, params][, states]}, ...]}},
+    epoch_index (completed epochs), train_input_shape (of a model that is set up)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.errors import ArgumentError, DTypeError
+from neonlike.logger import logger
+from neonlike.nervanaobject import Description, load_class
+from neonlike.util.persist import load_obj, save_obj
+from neonlike.version import __version__
+
+__all__ = ["describe", "load_obj", "restore", "save_obj"]
+
+
+def describe(model: Any, get_weights: bool, keep_states: bool) -> Description:
+    """Dictionary of a model."""
+    be = model.be
+    described: Description = {
+        "neon_version": __version__,
+        "backend": {
+            "type": type(be).__name__,
+            "compat_mode": be.compat_mode or "neon",
+            "rng_seed": be.rng_seed,
+            "rng_state": be.rng_get_state(),
+        },
+        "model": model.layers.get_description(get_weights=get_weights, keep_states=keep_states),
+        "epoch_index": model.completed_epochs,
+    }
+    if model.cost is not None:
+        described["cost"] = model.cost.get_description()
+    if model.optimizer is not None:
+        described["optimizer"] = model.optimizer.get_description()
+    if model.initialized:
+        described["train_input_shape"] = model.layers.in_shape
+    return described
+
+
+def restore(model: Any, model_dict: Any, load_states: bool) -> None:
+    """Restore a model from a dictionary, into its layers if it has any."""
+    if not isinstance(model_dict, dict):
+        raise DTypeError(f"Model.deserialize: expected the dictionary of a model, got {type(model_dict).__name__}")
+    if "model" in model_dict:
+        _restore_backend(model.be, model_dict.get("backend", {}))
+        _restore_layers(model, model_dict["model"], load_states)
+    elif "layer_params_states" in model_dict and model.layers is not None:
+        _restore_old_layers(model, model_dict["layer_params_states"], load_states)
+    else:
+        raise ArgumentError(
+            f"Model.deserialize: no entry 'model' among {sorted(map(str, model_dict))}; this is not a saved model"
+        )
+    model.epoch_index = int(model_dict.get("epoch_index", 0))
+
+
+def _restore_backend(be: Any, saved: Description) -> None:
+    if saved.get("compat_mode") is not None:
+        be.compat_mode = saved["compat_mode"]
+    if saved.get("rng_state") is None:
+        return
+    try:
+        be.rng_set_state(saved["rng_state"])
+    except Exception as error:  # whatever a foreign backend's state looks like, it is not worth failing for
+        logger.warning("Model: the saved random state does not fit this backend and is ignored (%s)", error)
+
+
+def _restore_layers(model: Any, saved: Description, load_states: bool) -> None:
+    layers = model.layers
+    if layers is None:
+        layers = load_class(saved["type"]).gen_class(dict(saved["config"]))
+        layers.propagate_parallelism("Data")
+    layers.load_weights(saved, load_states)
+    model.layers = layers
+
+
+def _restore_old_layers(model: Any, saved: list[Any], load_states: bool) -> None:
+    """Files from before layers were described: a list of parameters and states."""
+    layers = [layer for layer in model.layers.layers_fprop() if layer.has_params]
+    if len(layers) != len(saved):
+        raise ArgumentError(
+            f"Model.deserialize: the file has parameters for {len(saved)} layers, the model has {len(layers)}"
+        )
+    entries = []
+    for layer, entry in zip(layers, saved, strict=True):
+        params = entry["params"]
+        described = {"params": params if isinstance(params, dict) else {"W": params}}
+        if "states" in entry:
+            described["states"] = entry["states"]
+        layer.check_weights(described)
+        entries.append(described)
+    for layer, described in zip(layers, entries, strict=True):
+        layer.load_weights(described, load_states)

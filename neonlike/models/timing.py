@@ -1,0 +1,199 @@
+"""Timing of networks: each pass, and each layer in it, with the backend's own clock."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from neonlike.errors import ArgumentError, DTypeError, NeonlikeError
+from neonlike.logger import logger
+from neonlike.nervanaobject import NervanaObject
+
+__public_module__ = "neonlike.benchmark"
+
+Statistic = Callable[[Any], Any]
+
+
+class BenchmarkError(NeonlikeError, RuntimeError):
+    """The model lacks what is needed to time its training."""
+
+
+class Benchmark(NervanaObject):
+    """Times the passes of a model.
+
+    Parameters
+    ----------
+    model : Model
+        With cost and optimizer, unless only inference is timed.
+    time_layers : bool
+        Time each leaf layer too.
+
+    Attributes
+    ----------
+    layer_times : dict
+        Milliseconds of each call, under ``"fprop <layer>"`` and ``"bprop <layer>"``.
+    """
+
+    def __init__(self, model: Any, time_layers: bool = True) -> None:
+        super().__init__()
+        self.model = model
+        self.time_layers = time_layers
+        self.layer_times: OrderedDict[str, list[float]] = OrderedDict()
+        self._start, self._end = self.be.init_mark(), self.be.init_mark()
+
+    def _timed(self, function: Callable[..., Any], times: list[float]) -> Callable[..., Any]:
+        be = self.be
+        start, end = be.init_mark(), be.init_mark()
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            be.record_mark(start)
+            result = function(*args, **kwargs)
+            be.record_mark(end)
+            be.synchronize_mark(end)
+            times.append(be.get_time(start, end))
+            return result
+
+        return timed
+
+    def _wrap_layers(self) -> list[Any]:
+        layers = list(self.model.layers.layers_fprop()) if self.time_layers else []
+        self.layer_times.clear()
+        for direction in ("fprop", "bprop"):
+            for layer in layers:
+                times = self.layer_times.setdefault(f"{direction} {layer.name}", [])
+                setattr(layer, direction, self._timed(getattr(layer, direction), times))
+        return layers
+
+    def time(self, dataset: Any, inference: bool = False, niterations: int = 20) -> OrderedDict[str, np.ndarray]:
+        """Run batches and return the milliseconds of each.
+
+        Parameters
+        ----------
+        dataset : iterator
+            Iterated again and again as needed.
+        inference : bool
+            Forward passes only; otherwise the parameters are trained.
+        niterations : int
+            Batches to run.
+
+        Returns
+        -------
+        OrderedDict
+            Arrays ``fprop``[, ``bprop`` (with the update), ``iteration``], ``data_loading`` and those of the layers.
+        """
+        if not dataset or niterations < 1:
+            raise ArgumentError(
+                f"Benchmark.time: dataset={dataset!r}, niterations={niterations}; give data and at least one iteration"
+            )
+        model = self.model
+        if not inference and (model.cost is None or model.optimizer is None):
+            raise BenchmarkError("Benchmark.time: training needs a cost and an optimizer; give them or inference=True")
+        model.initialize(dataset, None if inference else model.cost)
+        times: OrderedDict[str, list[float]] = OrderedDict()
+        layers = self._wrap_layers()
+        try:
+            self._run(dataset, inference, niterations, times)
+        finally:
+            for layer in layers:
+                del layer.fprop, layer.bprop
+        times.update((name, values) for name, values in self.layer_times.items() if values)
+        return OrderedDict((name, np.array(values)) for name, values in times.items())
+
+    def _run(self, dataset: Any, inference: bool, niterations: int, times: OrderedDict[str, list[float]]) -> None:
+        model = self.model
+        names = ["fprop", "data_loading"] if inference else ["fprop", "bprop", "iteration", "data_loading"]
+        for name in names:
+            times[name] = []
+        to_optimize = model.layers_to_optimize
+        fprop = self._timed(lambda x: model.fprop(x, inference), times["fprop"])
+
+        def backward(y: Any, t: Any) -> None:
+            model.bprop(model.cost.get_errors(y, t))
+            model.optimizer.optimize(to_optimize, model.epoch_index)
+
+        bprop = self._timed(backward, times.get("bprop", []))
+
+        def train(x: Any, t: Any) -> None:
+            y = fprop(x)
+            model.cost.get_cost(y, t)
+            bprop(y, t)
+
+        iterate = self._timed(train, times.get("iteration", []))
+        batches: Any = iter(())
+        for _ in range(niterations):
+            self.be.record_mark(self._start)
+            batch = next(batches, None)
+            if batch is None:
+                batches = iter(dataset)
+                batch = next(batches)
+            self.be.record_mark(self._end)
+            self.be.synchronize_mark(self._end)
+            times["data_loading"].append(self.be.get_time(self._start, self._end))
+            x, t = batch
+            if inference:
+                fprop(x)
+            else:
+                iterate(x, t)
+
+    @staticmethod
+    def print_stats(
+        stats: Any, functions: Sequence[Statistic] | None = None, output: Any = None, nskip: int = 0
+    ) -> None:
+        """Print a table of statistics.
+
+        Parameters
+        ----------
+        stats : dict
+            What ``time`` returned.
+        functions : list of callable, optional
+            Columns; mean, median, min and max by default.
+        output : object with ``display``, optional
+            Where the lines go; the library's logger by default.
+        nskip : int
+            Leave out that many first calls.
+        """
+        if not stats:
+            raise ArgumentError("Benchmark.print_stats: nothing to print; give what Benchmark.time returned")
+        output = logger if output is None else output
+        if not hasattr(output, "display"):
+            raise DTypeError(f"Benchmark.print_stats: output is a {type(output).__name__}, which has no display method")
+        columns: list[Statistic] = list(functions) if functions else [np.mean, np.median, np.min, np.max]
+        width = max(20, *(len(name) + 2 for name in stats))
+        rule = "-" * (width + 14 * len(columns))
+        titles = "".join(f"| {_title(function):<12}" for function in columns)
+        lines = [rule, f"{'Func':<{width}}{titles}", rule]
+        for name, values in stats.items():
+            kept = values[min(nskip, len(values) - 1) :]
+            cells = "".join(f"| {float(function(kept)):<9.4f}ms " for function in columns)
+            lines.append(f"{name:<{width}}{cells}")
+        for line in [*lines, rule]:
+            output.display(line)
+
+
+def benchmark_model(
+    model: Any, dataset: Any, inference: bool, cost: Any, optimizer: Any, niterations: int, nskip: int
+) -> dict[str, dict[str, float]]:
+    """See :meth:`Model.benchmark`."""
+    if not inference:
+        if cost is None or optimizer is None:
+            missing = "cost" if cost is None else "optimizer"
+            raise BenchmarkError(f"Model.benchmark: {missing} is missing; training needs one, or use inference=True")
+        model.initialize(dataset, cost)
+        model.optimizer = optimizer
+    measured = Benchmark(model, time_layers=False).time(dataset, inference, niterations + nskip)
+    passes = OrderedDict((name, values[nskip:]) for name, values in measured.items() if name != "data_loading")
+    Benchmark.print_stats(passes)
+    statistics: dict[str, Statistic] = {"mean": np.mean, "median": np.median, "min": np.min, "max": np.max}
+    return {
+        name: {label: float(function(values)) for label, function in statistics.items()}
+        for name, values in passes.items()
+    }
+
+
+def _title(function: Statistic) -> str:
+    # np.min and np.max were called amin and amax once, and that is what the table has always said.
+    name = {"min": "amin", "max": "amax"}.get(function.__name__, function.__name__)
+    return name.title()

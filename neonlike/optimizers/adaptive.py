@@ -1,0 +1,213 @@
+"""Optimizers with a step size for each parameter, from running statistics of its gradients."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from neonlike.optimizers.base import Optimizer
+from neonlike.optimizers.schedules import CONSTANT_RATE, Schedule
+
+__public_module__ = "neonlike.optimizers.optimizer"
+
+
+class RMSProp(Optimizer):
+    """a ← d·a + (1 − d)·g²;  p ← p − lr·g / (sqrt(a + ε) + ε).
+
+    Source: Tieleman & Hinton, lecture 6.5 of "Neural networks for machine learning" (2012).
+    """
+
+    number_of_states = 1
+
+    def __init__(
+        self,
+        stochastic_round: bool | int = False,
+        decay_rate: float = 0.95,
+        learning_rate: float = 2e-3,
+        epsilon: float = 1e-6,
+        gradient_clip_norm: float | None = None,
+        gradient_clip_value: float | None = None,
+        param_clip_value: float | None = None,
+        name: str | None = None,
+        schedule: Any = CONSTANT_RATE,
+    ) -> None:
+        super().__init__(name=name)
+        self.stochastic_round, self.decay_rate = stochastic_round, decay_rate
+        self.learning_rate, self.epsilon = learning_rate, epsilon
+        self.gradient_clip_norm, self.gradient_clip_value = gradient_clip_norm, gradient_clip_value
+        self.param_clip_value = param_clip_value
+        self.schedule: Schedule = schedule
+
+    def _begin(self, epoch: int) -> float:
+        return self.schedule.get_learning_rate(self.learning_rate, epoch)
+
+    def _updates(self, param: Any, grad: Any, states: list[Any], scale: float, step: float) -> list[tuple[Any, Any]]:
+        be, d, eps = self.be, self.decay_rate, self.epsilon
+        clipped = self._mean_gradient(grad)
+        mean_square = d * states[0] + (1.0 - d) * be.square(clipped)
+        move = (scale * step) * clipped / (be.sqrt(mean_square + eps) + eps)
+        return [(states[0], mean_square), (param, self.clip_value(param - move, self.param_clip_value))]
+
+
+class Adagrad(Optimizer):
+    """a ← a + g²;  p ← p − lr·g / sqrt(a + ε).
+
+    Source: Duchi et al., "Adaptive subgradient methods for online learning and stochastic optimization" (2011).
+    """
+
+    number_of_states = 1
+
+    def __init__(
+        self,
+        stochastic_round: bool | int = False,
+        learning_rate: float = 0.01,
+        epsilon: float = 1e-6,
+        gradient_clip_norm: float | None = None,
+        gradient_clip_value: float | None = None,
+        param_clip_value: float | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name=name)
+        self.stochastic_round, self.learning_rate, self.epsilon = stochastic_round, learning_rate, epsilon
+        self.gradient_clip_norm, self.gradient_clip_value = gradient_clip_norm, gradient_clip_value
+        self.param_clip_value = param_clip_value
+
+    def _begin(self, epoch: int) -> float:
+        return self.learning_rate
+
+    def _updates(self, param: Any, grad: Any, states: list[Any], scale: float, step: float) -> list[tuple[Any, Any]]:
+        be = self.be
+        clipped = self._mean_gradient(grad)
+        total = states[0] + be.square(clipped)
+        move = (scale * step) * clipped / be.sqrt(total + self.epsilon)
+        return [(states[0], total), (param, self.clip_value(param - move, self.param_clip_value))]
+
+
+class Adadelta(Optimizer):
+    """Steps in the units of the parameter, without a learning rate.
+
+    States E[g²], E[Δ²], Δ:  s0 ← d·s0 + (1 − d)·g²;  Δ = sqrt((s1 + ε) / (s0 + ε))·g;  s1 ← d·s1 + (1 − d)·Δ²;
+    p ← p − Δ.
+
+    Source: Zeiler, "ADADELTA: an adaptive learning rate method" (2012).
+    """
+
+    number_of_states = 3
+
+    def __init__(
+        self,
+        stochastic_round: bool | int = False,
+        decay: float = 0.95,
+        epsilon: float = 1e-6,
+        param_clip_value: float | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name=name)
+        self.stochastic_round, self.decay, self.epsilon = stochastic_round, decay, epsilon
+        self.param_clip_value = param_clip_value
+
+    def _begin(self, epoch: int) -> None:
+        return None
+
+    def _updates(self, param: Any, grad: Any, states: list[Any], scale: float, step: None) -> list[tuple[Any, Any]]:
+        be, d, eps = self.be, self.decay, self.epsilon
+        gradient = self._mean_gradient(grad)
+        mean_square = d * states[0] + (1.0 - d) * be.square(gradient)
+        move = be.sqrt((states[1] + eps) / (mean_square + eps)) * gradient
+        mean_move = d * states[1] + (1.0 - d) * be.square(move)
+        return [
+            (states[0], mean_square),
+            (states[2], move),
+            (states[1], mean_move),
+            (param, self.clip_value(param - move, self.param_clip_value)),
+        ]
+
+
+class Adam(Optimizer):
+    """Adaptive moments: m and v average g and g²;  p ← p − l·m / (sqrt(v) + ε), l = lr·sqrt(1 − β2ᵗ) / (1 − β1ᵗ).
+
+    Attributes
+    ----------
+    t : int
+        Number of ``optimize`` calls so far.
+
+    References
+    ----------
+    Kingma & Ba, "Adam: a method for stochastic optimization" (2014).
+    """
+
+    number_of_states = 2
+
+    def __init__(
+        self,
+        stochastic_round: bool | int = False,
+        learning_rate: float = 0.001,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-8,
+        gradient_clip_norm: float | None = None,
+        gradient_clip_value: float | None = None,
+        param_clip_value: float | None = None,
+        name: str = "adam",
+    ) -> None:
+        super().__init__(name=name)
+        self.stochastic_round, self.learning_rate, self.epsilon = stochastic_round, learning_rate, epsilon
+        self.beta_1, self.beta_2 = beta_1, beta_2
+        self.gradient_clip_norm, self.gradient_clip_value = gradient_clip_norm, gradient_clip_value
+        self.param_clip_value = param_clip_value
+        self.t = 0
+
+    def _begin(self, epoch: int) -> float:
+        self.t += 1
+        return self.learning_rate * math.sqrt(1.0 - self.beta_2**self.t) / (1.0 - self.beta_1**self.t)
+
+    def _updates(self, param: Any, grad: Any, states: list[Any], scale: float, step: float) -> list[tuple[Any, Any]]:
+        be, b1, b2 = self.be, self.beta_1, self.beta_2
+        clipped = self._mean_gradient(grad)
+        first = b1 * states[0] + (1.0 - b1) * clipped
+        second = b2 * states[1] + (1.0 - b2) * be.square(clipped)
+        move = (scale * step) * first / (be.sqrt(second) + self.epsilon)
+        return [
+            (states[0], first),
+            (states[1], second),
+            (param, self.clip_value(param - move, self.param_clip_value)),
+        ]
+
+
+class ShiftAdaMax(Optimizer):
+    """AdaMax with multiplications replaced by shifts, for binarized networks; parameters are kept in [−1, 1].
+
+    m averages g;  v ← max(β2·v, |g|);  p ← p − shift(shift(m, 1/(v + ε)), l), l = lr / (1 − β1^(epoch+1)).
+
+    Source: Courbariaux et al., "Binarized neural networks" (2016), algorithm 4.
+    """
+
+    number_of_states = 3
+
+    def __init__(
+        self,
+        stochastic_round: bool | int = False,
+        learning_rate: float = 0.002,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-8,
+        schedule: Any = CONSTANT_RATE,
+        name: str = "ShiftAdaMax",
+    ) -> None:
+        super().__init__(name=name)
+        self.stochastic_round, self.learning_rate, self.epsilon = stochastic_round, learning_rate, epsilon
+        self.beta_1, self.beta_2 = beta_1, beta_2
+        self.schedule: Schedule = schedule
+
+    def _begin(self, epoch: int) -> float:
+        learning_rate = self.schedule.get_learning_rate(self.learning_rate, epoch)
+        return learning_rate / (1.0 - self.beta_1 ** (epoch + 1))
+
+    def _updates(self, param: Any, grad: Any, states: list[Any], scale: float, step: float) -> list[tuple[Any, Any]]:
+        be = self.be
+        gradient = self._mean_gradient(grad)
+        first = self.beta_1 * states[0] + (1.0 - self.beta_1) * gradient
+        largest = be.maximum(self.beta_2 * states[1], be.absolute(gradient))
+        be.assign_many([(states[0], first), (states[1], largest), (states[2], 1.0 / (largest + self.epsilon))])
+        move = be.shift(be.shift(states[0], states[2]), step)
+        return [(param, be.clip(param - move, -1.0, 1.0))]

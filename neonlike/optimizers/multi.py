@@ -1,0 +1,87 @@
+"""Different optimizers for different layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from neonlike.errors import ArgumentError, DTypeError
+from neonlike.nervanaobject import Description, NervanaObject, load_class
+from neonlike.optimizers.base import Optimizer
+
+__public_module__ = "neonlike.optimizers.optimizer"
+
+
+class MultiOptimizer(Optimizer):
+    """Chooses an optimizer for each layer: by the layer's name, else by its class, else the default.
+
+    Parameters
+    ----------
+    optimizer_mapping : dict
+        Layer name or class name -> optimizer; the key ``'default'`` is required. A class name stands for exactly
+        that class, not for its subclasses.
+    """
+
+    def __init__(self, optimizer_mapping: dict[str, Optimizer], name: str | None = None) -> None:
+        super().__init__(name=name)
+        self._map_cache: dict[int, tuple[list[Any], dict[Optimizer, list[Any]]]] = {}
+        self._reset_mapping(optimizer_mapping)
+
+    @property
+    def map_list(self) -> dict[int, dict[Optimizer, list[Any]]]:
+        """The chosen layers of each optimizer, by the identity of the list of layers."""
+        return {key: groups for key, (_, groups) in self._map_cache.items()}
+
+    def _reset_mapping(self, new_mapping: dict[str, Optimizer]) -> None:
+        """Take a new mapping and forget which layers were assigned before."""
+        if "default" not in new_mapping:
+            raise ArgumentError(
+                f"MultiOptimizer: the mapping has keys {sorted(new_mapping)}, but needs one for 'default'"
+            )
+        for key, optimizer in new_mapping.items():
+            if not isinstance(optimizer, Optimizer):
+                raise DTypeError(
+                    f"MultiOptimizer: the value for {key!r} is a {type(optimizer).__name__}; expected an optimizer"
+                )
+        self.optimizer_mapping = new_mapping
+        self._map_cache.clear()
+
+    def _groups(self, layer_list: Sequence[Any]) -> dict[Optimizer, list[Any]]:
+        layers = list(layer_list)
+        cached = self._map_cache.get(id(layer_list))
+        # An identity may be reused by another list: compare the layers too.
+        if cached and len(cached[0]) == len(layers) and all(map(_is, cached[0], layers)):
+            return cached[1]
+        groups: dict[Optimizer, list[Any]] = {}
+        for layer in layers:
+            mapping = self.optimizer_mapping
+            chosen = mapping.get(layer.name) or mapping.get(type(layer).__name__) or mapping["default"]
+            groups.setdefault(chosen, []).append(layer)
+        self._map_cache[id(layer_list)] = (layers, groups)
+        return groups
+
+    def optimize(self, layer_list: Sequence[Any], epoch: int) -> None:
+        """Update the parameters of each layer with its optimizer, in place."""
+        for optimizer, layers in self._groups(layer_list).items():
+            optimizer.optimize(layers, epoch)
+
+    def get_description(self, skip: Any = (), **kwargs: Any) -> Description:
+        """Describe the optimizer with the descriptions of those it chooses from."""
+        mapping = {key: value.get_description() for key, value in self.optimizer_mapping.items()}
+        self._desc = {"type": self.modulenm, "config": {"optimizer_mapping": mapping, "name": self.name}}
+        return self._desc
+
+    @classmethod
+    def gen_class(cls, pdict: dict[str, Any]) -> MultiOptimizer:
+        """Build the optimizer and those in its mapping from their descriptions."""
+        mapping: dict[str, Any] = {}
+        for key, value in pdict["optimizer_mapping"].items():
+            if isinstance(value, NervanaObject):
+                mapping[key] = value
+            else:
+                mapping[key] = load_class(value["type"]).gen_class(dict(value.get("config", {})))
+        return cls(mapping, name=pdict.get("name"))
+
+
+def _is(a: object, b: object) -> bool:
+    return a is b

@@ -1,0 +1,154 @@
+"""Learning-rate schedules: the rate of an epoch from the optimizer's base rate.
+
+All are functions of the epoch alone, so training that is resumed from a file continues with the right rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from neonlike.errors import ArgumentError
+from neonlike.logger import logger
+from neonlike.nervanaobject import NervanaObject
+
+__public_module__ = "neonlike.optimizers.optimizer"
+
+
+class Schedule(NervanaObject):
+    """Constant rate, or one multiplied by ``change`` at given epochs.
+
+    Parameters
+    ----------
+    step_config : None, int or list of int
+        None: the rate is constant. An int k: it changes every k epochs. A list: it changes at these epochs.
+    change : float or list of float
+        Factor; with two lists of equal length, the absolute rates from those epochs on (see StepSchedule).
+    """
+
+    def __init__(self, step_config: int | Sequence[int] | None = None, change: float | Sequence[float] = 1.0) -> None:
+        super().__init__()
+        if isinstance(step_config, list | tuple) and isinstance(change, list | tuple):
+            _check_equal_length(self.classnm, step_config, change)
+            logger.warning("Schedule with two lists is deprecated: use StepSchedule")
+        elif isinstance(step_config, int):
+            logger.warning("Schedule with an integer step_config is deprecated: use PowerSchedule")
+        elif isinstance(change, list | tuple):
+            raise ArgumentError("Schedule: a list of changes needs a list of as many epochs as step_config")
+        self.step_config, self.change = step_config, change
+
+    def get_learning_rate(self, learning_rate: float, epoch: int) -> float:
+        """Rate in ``epoch`` (counted from 0) for the base rate ``learning_rate``."""
+        if self.step_config is None:
+            return learning_rate
+        if isinstance(self.step_config, int):
+            return learning_rate * self.change ** (epoch // self.step_config)  # type: ignore[operator]
+        if isinstance(self.change, list | tuple):
+            return _step_rate(self.step_config, self.change, learning_rate, epoch)
+        return learning_rate * self.change ** sum(step <= epoch for step in self.step_config)  # type: ignore[operator]
+
+
+class StepSchedule(Schedule):
+    """Absolute rates that hold from given epochs on; the base rate before the first.
+
+    Parameters
+    ----------
+    step_config : list of int
+        Increasing epochs.
+    change : list of float
+        The rate from each of these epochs on.
+
+    Attributes
+    ----------
+    steps : float
+        The rate returned last, 0 before the first step.
+    """
+
+    def __init__(self, step_config: Sequence[int], change: Sequence[float]) -> None:
+        NervanaObject.__init__(self)
+        if not isinstance(step_config, list | tuple) or not isinstance(change, list | tuple):
+            raise ArgumentError(
+                f"StepSchedule: step_config={step_config!r}, change={change!r}; expected two lists of equal length"
+            )
+        _check_equal_length(self.classnm, step_config, change)
+        self.step_config, self.change = step_config, change
+        self.steps: float = 0
+
+    def get_learning_rate(self, learning_rate: float, epoch: int) -> float:
+        """Rate in ``epoch`` (counted from 0)."""
+        self.steps = _step_rate(self.step_config, self.change, 0, epoch)  # type: ignore[arg-type]
+        return self.steps or learning_rate
+
+
+class PowerSchedule(NervanaObject):
+    """lr · change^floor(epoch / step_config)."""
+
+    def __init__(self, step_config: int, change: float) -> None:
+        super().__init__()
+        if not isinstance(step_config, int) or step_config < 1:
+            raise ArgumentError(f"PowerSchedule: step_config={step_config!r}; expected a positive number of epochs")
+        if isinstance(change, list | tuple):
+            raise ArgumentError(f"PowerSchedule: change={change!r}; expected one factor, not a list")
+        self.step_config, self.change = step_config, change
+
+    def get_learning_rate(self, learning_rate: float, epoch: int) -> float:
+        """Rate in ``epoch`` (counted from 0)."""
+        return float(learning_rate * self.change ** (epoch // self.step_config))
+
+
+class ExpSchedule(NervanaObject):
+    """lr / (1 + decay · epoch)."""
+
+    def __init__(self, decay: float) -> None:
+        super().__init__()
+        self.decay = decay
+
+    def get_learning_rate(self, learning_rate: float, epoch: int) -> float:
+        """Rate in ``epoch`` (counted from 0)."""
+        return learning_rate / (1.0 + self.decay * epoch)
+
+
+class PolySchedule(NervanaObject):
+    """lr · (1 − epoch / total_epochs)^power; 0 from ``total_epochs`` on."""
+
+    def __init__(self, total_epochs: int, power: float) -> None:
+        super().__init__()
+        if total_epochs <= 0:
+            raise ArgumentError(f"PolySchedule: total_epochs={total_epochs!r}; expected a positive number")
+        self.total_epochs, self.power = total_epochs, power
+
+    def get_learning_rate(self, learning_rate: float, epoch: int) -> float:
+        """Rate in ``epoch`` (counted from 0)."""
+        return float(learning_rate * max(0.0, 1.0 - epoch / self.total_epochs) ** self.power)
+
+
+class ShiftSchedule(NervanaObject):
+    """lr · 2^(−shift_size · floor(epoch / interval)): rates that a bit shift can apply."""
+
+    def __init__(self, interval: int, shift_size: int = 1) -> None:
+        super().__init__()
+        if interval <= 0:
+            raise ArgumentError(f"ShiftSchedule: interval={interval!r}; expected a positive number of epochs")
+        self.interval, self.shift_size = interval, shift_size
+
+    def get_learning_rate(self, learning_rate: float, epoch: int) -> float:
+        """Rate in ``epoch`` (counted from 0)."""
+        return float(learning_rate * 2.0 ** (-self.shift_size * int(epoch / self.interval)))
+
+
+CONSTANT_RATE = Schedule()
+"""The default schedule, shared because it has no state."""
+
+
+def _check_equal_length(what: str, step_config: Sequence[Any], change: Sequence[Any]) -> None:
+    if len(step_config) != len(change):
+        raise ArgumentError(
+            f"{what}: {len(step_config)} epochs in step_config but {len(change)} rates in change; "
+            "give one rate an epoch"
+        )
+
+
+def _step_rate(steps: Sequence[int], rates: Sequence[float], before: float, epoch: int) -> float:
+    """The rate of the latest step that is not after ``epoch``."""
+    reached = [(step, rate) for step, rate in zip(steps, rates, strict=True) if step <= epoch]
+    return max(reached, key=lambda pair: pair[0])[1] if reached else before

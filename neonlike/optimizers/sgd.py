@@ -1,0 +1,86 @@
+"""Stochastic gradient descent with momentum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.errors import ArgumentError
+from neonlike.optimizers.base import Optimizer
+from neonlike.optimizers.schedules import CONSTANT_RATE, Schedule
+
+__public_module__ = "neonlike.optimizers.optimizer"
+
+
+class GradientDescentMomentum(Optimizer):
+    """Gradient descent with momentum, weight decay and clipping.
+
+    With g the mean gradient (clipped), G = g + wdecay · p:  v ← m·v − lr·G, then p ← p + v, or with ``nesterov``
+    p ← p + m·v − lr·G. Without momentum there is no velocity: p ← p − lr·G.
+
+    Parameters
+    ----------
+    learning_rate : float
+        Base rate, changed by the schedule.
+    momentum_coef : float
+        m; 0 for plain gradient descent, which keeps no state.
+    stochastic_round : bool or int
+        Mantissa bits for stochastic rounding of the parameters; 0 rounds to nearest. GPU only.
+    wdecay : float
+        Weight decay (L2).
+    gradient_clip_norm, gradient_clip_value, param_clip_value : float, optional
+        Bounds of the norm of all gradients, of each gradient, of each parameter.
+    schedule : Schedule
+        Learning-rate schedule.
+    nesterov : bool
+        Nesterov's accelerated gradient (needs momentum).
+
+    References
+    ----------
+    Sutskever et al., "On the importance of initialization and momentum in deep learning" (2013).
+    """
+
+    def __init__(
+        self,
+        learning_rate: float,
+        momentum_coef: float,
+        stochastic_round: bool | int = False,
+        wdecay: float = 0.0,
+        gradient_clip_norm: float | None = None,
+        gradient_clip_value: float | None = None,
+        param_clip_value: float | None = None,
+        name: str | None = None,
+        schedule: Any = CONSTANT_RATE,
+        nesterov: bool = False,
+    ) -> None:
+        super().__init__(name=name)
+        if momentum_coef == 0.0 and nesterov:
+            raise ArgumentError(
+                "GradientDescentMomentum: nesterov=True with momentum_coef=0; give a momentum or leave nesterov off"
+            )
+        self.learning_rate, self.momentum_coef = learning_rate, momentum_coef
+        self.stochastic_round, self.wdecay = stochastic_round, wdecay
+        self.gradient_clip_norm, self.gradient_clip_value = gradient_clip_norm, gradient_clip_value
+        self.param_clip_value = param_clip_value
+        self.schedule: Schedule = schedule
+        self.nesterov = nesterov
+
+    @property
+    def number_of_states(self) -> int:  # type: ignore[override]
+        """One velocity, or none without momentum."""
+        return 1 if self.momentum_coef else 0
+
+    def _begin(self, epoch: int) -> float:
+        return self.schedule.get_learning_rate(self.learning_rate, epoch)
+
+    def _updates(self, param: Any, grad: Any, states: list[Any], scale: float, step: float) -> list[tuple[Any, Any]]:
+        lr = step
+        gradient = self._mean_gradient(grad)
+        if scale != 1:
+            gradient = scale * gradient
+        if self.wdecay:
+            gradient = gradient + self.wdecay * param
+        if not self.momentum_coef:
+            return [(param, self.clip_value(param - lr * gradient, self.param_clip_value))]
+        velocity = self.momentum_coef * states[0] - lr * gradient
+        move = self.momentum_coef * velocity - lr * gradient if self.nesterov else velocity
+        return [(states[0], velocity), (param, self.clip_value(param + move, self.param_clip_value))]

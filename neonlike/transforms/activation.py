@@ -1,0 +1,221 @@
+"""Activation functions.
+
+``f(x)`` builds the expression of the activation; ``f.bprop(y)`` that of its derivative as a function of the
+**output** y = f(x), because layers apply activations in place and the input is gone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.transforms.transform import Transform
+
+
+class Identity(Transform):
+    """f(x) = x."""
+
+    def __call__(self, x: Any) -> Any:
+        """``x`` itself."""
+        return x
+
+    def bprop(self, x: Any) -> Any:
+        """The number 1."""
+        return 1
+
+
+class Rectlin(Transform):
+    """Rectified linear unit max(x, 0) + slope · min(x, 0).
+
+    Parameters
+    ----------
+    slope : float
+        Slope below zero; 0 is the plain rectifier, a small positive number the leaky one.
+    """
+
+    def __init__(self, slope: float = 0, name: str | None = None) -> None:
+        super().__init__(name)
+        self.slope = slope
+
+    def __call__(self, x: Any, nglayer: Any = None) -> Any:
+        """Expression of the rectified ``x``; ``nglayer`` is accepted and not needed."""
+        return _leaky(self.be, x, self.slope)
+
+    def bprop(self, x: Any, nglayer: Any = None, error: Any = None, deltas: Any = None) -> Any:
+        """Expression (y > 0) + slope · (y < 0); it does not contain the factor ``error``."""
+        return _leaky_slope(self.be, x, self.slope)
+
+
+class Rectlinclip(Transform):
+    """Rectified linear unit clipped from above: min(max(x, 0) + slope · min(x, 0), xcut)."""
+
+    def __init__(self, slope: float = 0, name: str | None = None, xcut: float = 20.0) -> None:
+        super().__init__(name)
+        self.slope, self.xcut = slope, xcut
+
+    def __call__(self, x: Any) -> Any:
+        """Expression of the clipped ``x``."""
+        return self.be.minimum(_leaky(self.be, x, self.slope), self.xcut)
+
+    def bprop(self, x: Any) -> Any:
+        """Expression ((y > 0) + slope · (y < 0)) · (y < xcut)."""
+        return _leaky_slope(self.be, x, self.slope) * self.be.less(x, self.xcut)
+
+
+class Explin(Transform):
+    """Exponential linear unit max(x, 0) + alpha · (exp(min(x, 0)) − 1).
+
+    Source: Clevert et al., "Fast and accurate deep network learning by exponential linear units" (2015).
+    """
+
+    def __init__(self, alpha: float = 1.0, name: str | None = None) -> None:
+        super().__init__(name)
+        self.alpha = alpha
+
+    def __call__(self, x: Any) -> Any:
+        """Expression of the activation."""
+        be = self.be
+        return be.maximum(x, 0) + self.alpha * (be.exp(be.minimum(x, 0)) - 1)
+
+    def bprop(self, x: Any) -> Any:
+        """Expression (y > 0) + min(y, 0) + alpha · (y < 0)."""
+        be = self.be
+        return be.greater(x, 0) + be.minimum(x, 0) + self.alpha * be.less(x, 0)
+
+
+class Normalizer(Transform):
+    """f(x) = x / divisor; brings bytes into [0, 2) with the default."""
+
+    def __init__(self, name: str | None = None, divisor: float = 128.0) -> None:
+        super().__init__(name)
+        self.divisor = divisor
+
+    def __call__(self, x: Any) -> Any:
+        """Expression x / divisor."""
+        return x / self.divisor
+
+    def bprop(self, x: Any) -> Any:
+        """The number 1 / divisor."""
+        return 1.0 / self.divisor
+
+
+class Softmax(Transform):
+    """exp(x) normalized to sum 1 along ``axis``.
+
+    ``bprop`` is 1: the derivative is left to the cost (CrossEntropyMulti), whose gradient y − t already contains
+    it.
+
+    Parameters
+    ----------
+    axis : int
+        0 (features, the default) or 1.
+    epsilon : float
+        Kept for compatibility; the maximum is subtracted first, so the sum is at least 1.
+    """
+
+    def __init__(self, axis: int = 0, name: str | None = None, epsilon: float = 2**-23) -> None:
+        super().__init__(name)
+        self.axis, self.epsilon = axis, epsilon
+
+    def __call__(self, x: Any) -> Any:
+        """Expression of the softmax of ``x``."""
+        return self.be.fprop_softmax(x, self.axis)
+
+    def bprop(self, x: Any) -> Any:
+        """The number 1."""
+        return 1
+
+
+class PixelwiseSoftmax(Transform):
+    """Softmax over ``c`` feature maps at each pixel, **in place**.
+
+    Parameters
+    ----------
+    c : int
+        Number of feature maps; the input has shape ``(c*H*W, N)``.
+    """
+
+    def __init__(self, c: int, name: str | None = None, epsilon: float = 2**-23) -> None:
+        super().__init__(name)
+        self.c, self.epsilon = c, epsilon
+
+    def __call__(self, x: Any) -> Any:
+        """Overwrite the tensor ``x`` and return it."""
+        maps = x.reshape(self.c, -1)
+        maps[:] = self.be.fprop_softmax(maps, 0)
+        return x
+
+    def bprop(self, x: Any) -> Any:
+        """The number 1."""
+        return 1
+
+
+class Tanh(Transform):
+    """Hyperbolic tangent."""
+
+    def __call__(self, x: Any) -> Any:
+        """Expression tanh(x)."""
+        return self.be.tanh(x)
+
+    def bprop(self, x: Any) -> Any:
+        """Expression 1 − y²."""
+        return 1.0 - self.be.square(x)
+
+
+class Logistic(Transform):
+    """Logistic sigmoid 1 / (1 + exp(−x)).
+
+    Parameters
+    ----------
+    shortcut : bool
+        If true, ``bprop`` is 1: the derivative is left to the cost (CrossEntropyBinary), whose gradient y − t
+        already contains it.
+    """
+
+    def __init__(self, name: str | None = None, shortcut: bool = False) -> None:
+        super().__init__(name)
+        self.shortcut = shortcut
+
+    def set_shortcut(self, shortcut: bool) -> None:
+        """Switch the shortcut of the derivative on or off."""
+        self.shortcut = shortcut
+
+    def __call__(self, x: Any) -> Any:
+        """Expression sig(x)."""
+        return self.be.sig(x)
+
+    def bprop(self, x: Any) -> Any:
+        """Expression y (1 − y), or the number 1 with the shortcut."""
+        return 1 if self.shortcut else x * (1.0 - x)
+
+
+class Sign(Transform):
+    """+1 where x ≥ 0, else −1, **in place**, with the straight-through estimate of the derivative.
+
+    Source: Courbariaux et al., "Binarized neural networks" (2016).
+    """
+
+    def __init__(self, name: str | None = None) -> None:
+        super().__init__(name)
+        self.inputs: Any = None
+
+    def __call__(self, x: Any) -> Any:
+        """Overwrite the tensor ``x`` with its signs and return it; the old values are kept for ``bprop``."""
+        if self.inputs is None or self.inputs.shape != x.shape:
+            self.inputs = self.be.empty_like(x)
+        self.inputs[:] = x
+        return self.be.binarize(x, x, stochastic=False)
+
+    def bprop(self, x: Any) -> Any:
+        """Expression |x| ≤ 1 on the values that came in last."""
+        if self.inputs is None:
+            raise RuntimeError("Sign.bprop: called before the activation was applied; call the transform first")
+        return self.be.less_equal(self.be.absolute(self.inputs), 1)
+
+
+def _leaky(be: Any, x: Any, slope: float) -> Any:
+    # A plain rectifier must not contain 0 · min(x, 0): that is nan at −inf.
+    return be.maximum(x, 0) + slope * be.minimum(x, 0) if slope else be.maximum(x, 0)
+
+
+def _leaky_slope(be: Any, y: Any, slope: float) -> Any:
+    return be.greater(y, 0) + slope * be.less(y, 0) if slope else be.greater(y, 0)

@@ -1,0 +1,260 @@
+"""Cost functions: ``cost(y, t)`` per column, ``cost.bprop(y, t)`` by the outputs.
+
+Neither is divided by the batch size: gradients are sums over the batch, and optimizers divide once.
+Metrics are importable from here too, as in neon.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from neonlike.errors import ArgumentError
+from neonlike.transforms.metric import (
+    Accuracy,
+    LogLoss,
+    Misclassification,
+    MultiMetric,
+    PrecisionRecall,
+    TopKMisclassification,
+)
+from neonlike.transforms.transform import Cost, Metric
+
+__all__ = [
+    "Accuracy",
+    "Cost",
+    "CrossEntropyBinary",
+    "CrossEntropyMulti",
+    "GANCost",
+    "LogLoss",
+    "MeanSquared",
+    "Metric",
+    "Misclassification",
+    "MultiMetric",
+    "PrecisionRecall",
+    "SmoothL1Loss",
+    "SquareHingeLoss",
+    "SumSquared",
+    "TopKMisclassification",
+]
+
+
+class CrossEntropyBinary(Cost):
+    """−Σ [t log y + (1 − t) log(1 − y)] of each column; logarithms are floored at −50.
+
+    Parameters
+    ----------
+    scale : float
+        Factor of the gradient.
+
+    Notes
+    -----
+    The gradient scale · (y − t) includes the derivative of a logistic output, which is then to be built with
+    ``Logistic(shortcut=True)``.
+    """
+
+    def __init__(self, scale: float = 1) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def __call__(self, y: Any, t: Any) -> Any:
+        """Expression of the cost, shape ``(1, N)``."""
+        self._check_shapes(y, t)
+        be = self.be
+        return -be.sum(t * be.safelog(y) + (1 - t) * be.safelog(1 - y), axis=0)
+
+    def bprop(self, y: Any, t: Any) -> Any:
+        """Expression scale · (y − t)."""
+        return y - t if self.scale == 1 else self.scale * (y - t)
+
+
+class CrossEntropyMulti(Cost):
+    """−Σ t log y of each column; logarithms are floored at −50.
+
+    Parameters
+    ----------
+    scale : float
+        Factor of the gradient.
+    usebits : bool
+        Measure in bits (log2) instead of nats.
+
+    Notes
+    -----
+    The gradient scale · (y − t) includes the derivative of the softmax that is expected before it.
+    """
+
+    def __init__(self, scale: float = 1, usebits: bool = False) -> None:
+        super().__init__()
+        self.scale, self.usebits = scale, usebits
+
+    @property
+    def logscale(self) -> float:
+        """1 / ln 2 in bits, else 1."""
+        return 1.0 / math.log(2.0) if self.usebits else 1.0
+
+    def __call__(self, y: Any, t: Any) -> Any:
+        """Expression of the cost, shape ``(1, N)``.
+
+        Raises
+        ------
+        ShapeError
+            If the shapes of ``y`` and ``t`` differ.
+        """
+        self._check_shapes(y, t)
+        return -self.logscale * self.be.sum(t * self.be.safelog(y), axis=0)
+
+    def bprop(self, y: Any, t: Any) -> Any:
+        """Expression L · scale · (y − t), L = 1 / ln 2 in bits, else 1."""
+        factor = self.logscale * self.scale
+        return y - t if factor == 1 else factor * (y - t)
+
+
+class SumSquared(Cost):
+    """½ Σ (y − t)² of each column."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def __call__(self, y: Any, t: Any) -> Any:
+        """Expression of the cost, shape ``(1, N)``."""
+        self._check_shapes(y, t)
+        return 0.5 * self.be.sum(self.be.square(y - t), axis=0)
+
+    def bprop(self, y: Any, t: Any) -> Any:
+        """Expression y − t."""
+        return y - t
+
+
+class MeanSquared(Cost):
+    """½ mean (y − t)² over the rows of each column."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def __call__(self, y: Any, t: Any) -> Any:
+        """Expression of the cost, shape ``(1, N)``."""
+        self._check_shapes(y, t)
+        return 0.5 * self.be.mean(self.be.square(y - t), axis=0)
+
+    def bprop(self, y: Any, t: Any) -> Any:
+        """Expression (y − t) / rows."""
+        return (y - t) / y.shape[0]
+
+
+class SmoothL1Loss(Cost):
+    """Σ of ½ x² σ² where |x| < 1/σ², else |x| − ½/σ², with x = y − t.
+
+    Source: Girshick, "Fast R-CNN" (2015), equation 3.
+    """
+
+    def __init__(self, sigma: float = 1.0) -> None:
+        super().__init__()
+        self.sigma = sigma
+
+    def __call__(self, y: Any, t: Any) -> Any:
+        """Expression of the cost, shape ``(1, N)``."""
+        self._check_shapes(y, t)
+        be, sigma2 = self.be, self.sigma**2
+        x = y - t
+        size = be.absolute(x)
+        near = be.less(size, 1.0 / sigma2)
+        return be.sum(near * (0.5 * sigma2) * be.square(x) + (1 - near) * (size - 0.5 / sigma2), axis=0)
+
+    def bprop(self, y: Any, t: Any) -> Any:
+        """Expression x σ² where |x| < 1/σ², else the sign of x."""
+        be, sigma2 = self.be, self.sigma**2
+        x = y - t
+        near = be.less(be.absolute(x), 1.0 / sigma2)
+        return near * sigma2 * x + (1 - near) * be.sgn(x)
+
+
+class SquareHingeLoss(Cost):
+    """mean max(margin − (2t − 1) y, 0)² over the rows, for targets 0 or 1."""
+
+    def __init__(self, margin: float = 1) -> None:
+        super().__init__()
+        self.margin = margin
+
+    def _slack(self, y: Any, t: Any) -> tuple[Any, Any]:
+        sign = 2 * t - 1
+        return sign, self.be.maximum(self.margin - sign * y, 0)
+
+    def __call__(self, y: Any, t: Any) -> Any:
+        """Expression of the cost, shape ``(1, N)``."""
+        self._check_shapes(y, t)
+        return self.be.mean(self.be.square(self._slack(y, t)[1]), axis=0)
+
+    def bprop(self, y: Any, t: Any) -> Any:
+        """Expression −2 (2t − 1) max(…) / rows."""
+        sign, slack = self._slack(y, t)
+        return sign * slack * (-2.0 / y.shape[0])
+
+
+class GANCost(Cost):
+    """Costs of a generative adversarial network: of a discriminator's outputs on data and on noise.
+
+    Parameters
+    ----------
+    scale : float
+        Factor of the gradients.
+    cost_type : str
+        ``"dis"`` or ``"gen"``: which player the cost belongs to.
+    func : str
+        ``"original"``, ``"modified"`` (Goodfellow et al., 2014) or ``"wasserstein"`` (Arjovsky et al., 2017).
+    """
+
+    FUNCS = ("original", "modified", "wasserstein")
+    COST_TYPES = ("dis", "dis_data", "dis_noise", "gen")
+
+    def __init__(self, scale: float = 1.0, cost_type: str = "dis", func: str = "modified") -> None:
+        super().__init__()
+        if func not in self.FUNCS:
+            raise ArgumentError(f"GANCost: func={func!r} is not one of {', '.join(self.FUNCS)}")
+        if cost_type not in ("dis", "gen"):
+            raise ArgumentError(f"GANCost: cost_type={cost_type!r} is not one of dis, gen")
+        self.scale, self.cost_type, self.func = scale, cost_type, func
+
+    def __call__(self, y_data: Any, y_noise: Any, cost_type: str = "dis") -> Any:
+        """Expression of a cost, shape ``(1, N)``, mean over the rows.
+
+        Parameters
+        ----------
+        cost_type : str
+            ``"dis"``, its parts ``"dis_data"`` and ``"dis_noise"``, or ``"gen"``.
+        """
+        if cost_type not in self.COST_TYPES:
+            raise ArgumentError(f"GANCost: cost_type={cost_type!r} is not one of {', '.join(self.COST_TYPES)}")
+        if cost_type == "dis_data":
+            rows = self._of_data(y_data)
+        elif cost_type == "dis_noise":
+            rows = self._of_noise(y_noise)
+        elif cost_type == "dis":
+            rows = self._of_data(y_data) + self._of_noise(y_noise)
+        else:
+            rows = self._of_generator(y_noise)
+        return self.be.mean(rows, axis=0)
+
+    def _of_data(self, y: Any) -> Any:
+        return y if self.func == "wasserstein" else -self.be.safelog(y)
+
+    def _of_noise(self, y: Any) -> Any:
+        return -y if self.func == "wasserstein" else -self.be.safelog(1 - y)
+
+    def _of_generator(self, y: Any) -> Any:
+        if self.func == "wasserstein":
+            return y
+        return self.be.safelog(1 - y) if self.func == "original" else -self.be.safelog(y)
+
+    def bprop_data(self, y_data: Any) -> Any:
+        """Gradient of the discriminator's cost by its outputs on data."""
+        return self.scale if self.func == "wasserstein" else -self.scale / y_data
+
+    def bprop_noise(self, y_noise: Any) -> Any:
+        """Gradient of the discriminator's cost by its outputs on noise."""
+        return -self.scale if self.func == "wasserstein" else self.scale / (1 - y_noise)
+
+    def bprop_generator(self, y_noise: Any) -> Any:
+        """Gradient of the generator's cost by the discriminator's outputs on noise."""
+        if self.func == "wasserstein":
+            return self.scale
+        return self.scale / (y_noise - 1) if self.func == "original" else -self.scale / y_noise

@@ -1,0 +1,170 @@
+"""Metrics: what a user wants to know about a batch of outputs, as numbers on the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from neonlike.errors import ArgumentError
+from neonlike.transforms.transform import Metric, column_mean
+
+__public_module__ = "neonlike.transforms.cost"
+
+EVERYTHING = slice(0, None)
+
+
+class Misclassification(Metric):
+    """Fraction of columns whose largest output is not the target class.
+
+    Parameters
+    ----------
+    steps : int
+        Time steps of the outputs; a hint for the size of the buffer.
+    """
+
+    def __init__(self, steps: int = 1) -> None:
+        super().__init__()
+        self.steps = steps
+        self.metric_names = ["Top1Misclass"]
+        self._row_buffer("outputs")
+
+    def __call__(self, y: Any, t: Any, calcrange: slice = EVERYTHING) -> float:
+        """Top-1 error over the columns ``calcrange``; ``outputs`` holds it per column."""
+        self._check_shapes(y, t)
+        outputs = self._row_buffer("outputs", y.shape[1])
+        outputs[:] = self.be.not_equal(self.be.argmax(y, axis=0), self.be.argmax(t, axis=0))
+        return float(column_mean(outputs, calcrange)[0])
+
+
+class Accuracy(Metric):
+    """Fraction of columns whose largest output is the target class."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.metric_names = ["Accuracy"]
+        self._row_buffer("outputs")
+
+    def __call__(self, y: Any, t: Any, calcrange: slice = EVERYTHING) -> float:
+        """Accuracy over the columns ``calcrange``; ``outputs`` holds it per column."""
+        self._check_shapes(y, t)
+        outputs = self._row_buffer("outputs", y.shape[1])
+        outputs[:] = self.be.equal(self.be.argmax(y, axis=0), self.be.argmax(t, axis=0))
+        return float(column_mean(outputs, calcrange)[0])
+
+
+class LogLoss(Metric):
+    """Mean of −log of the probability given to the target class; the logarithm is floored at −50."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.metric_names = ["LogLoss"]
+        self._row_buffer("outputs")
+
+    def __call__(self, y: Any, t: Any, calcrange: slice = EVERYTHING) -> float:
+        """Log loss over the columns ``calcrange``, in nats."""
+        self._check_shapes(y, t)
+        outputs = self._row_buffer("outputs", y.shape[1])
+        outputs[:] = -self.be.safelog(self.be.sum(y * t, axis=0))
+        return float(column_mean(outputs, calcrange)[0])
+
+
+class TopKMisclassification(Metric):
+    """Log loss, top-1 error and top-k error in one pass; ties share the credit.
+
+    With p the probability of the true class, ``above`` the number of larger outputs and ``tied`` the number equal
+    to p, the true class gets one of the k − ``above`` remaining places with that many chances in ``tied``.
+    """
+
+    def __init__(self, k: int) -> None:
+        super().__init__()
+        if not isinstance(k, int | np.integer) or k < 1:
+            raise ArgumentError(f"TopKMisclassification: k={k!r}; expected a positive integer")
+        self.k = k
+        self.metric_names = ["LogLoss", "Top1Misclass", f"Top{k}Misclass"]
+        for name in ("outputs", "top1", "topk"):
+            self._row_buffer(name)
+
+    def __call__(self, y: Any, t: Any, calcrange: slice = EVERYTHING) -> np.ndarray:
+        """Array (log loss, top-1 error, top-k error) over the columns ``calcrange``."""
+        self._check_shapes(y, t)
+        be, columns = self.be, y.shape[1]
+        logloss, top1, topk = (self._row_buffer(name, columns) for name in ("outputs", "top1", "topk"))
+        p = be.sum(y * t, axis=0)
+        tied = be.sum(be.equal(y, p), axis=0)
+        places = self.k - be.sum(be.greater(y, p), axis=0)
+        share = places / tied
+        be.assign_many(
+            [
+                (logloss, -be.safelog(p)),
+                (top1, 1 - be.equal(be.max(y, axis=0), p) / tied),
+                (topk, 1 - be.greater(places, 0) * be.minimum(share, 1)),
+            ]
+        )
+        return np.array([column_mean(buffer, calcrange)[0] for buffer in (logloss, top1, topk)])
+
+
+class PrecisionRecall(Metric):
+    """Precision and recall, averaged over the classes.
+
+    Parameters
+    ----------
+    num_classes : int
+        Rows of the outputs.
+    binarize : bool
+        Replace the outputs by the one-hot columns of their maxima first, **in place**.
+    epsilon : float
+        Added to the denominators, so that a class that does not occur counts as 0.
+
+    Attributes
+    ----------
+    token_stats
+        Tensor ``(num_classes, 3)``: true positives, predictions, targets of each class.
+    outputs
+        Tensor ``(num_classes, 2)``: precision and recall of each class.
+    """
+
+    def __init__(self, num_classes: int, binarize: bool = False, epsilon: float = 1e-6) -> None:
+        super().__init__()
+        self.num_classes, self.binarize, self.epsilon = num_classes, binarize, epsilon
+        self.metric_names = ["Precision", "Recall"]
+        self.outputs = self.be.empty((num_classes, 2))
+        self.token_stats = self.be.empty((num_classes, 3))
+        self._row_buffer("bin_buf", dtype=np.int32)
+
+    def __call__(self, y: Any, t: Any, calcrange: slice = EVERYTHING) -> np.ndarray:
+        """Array (precision, recall) over the columns ``calcrange``."""
+        self._check_shapes(y, t)
+        be, stats = self.be, self.token_stats
+        if self.binarize:
+            winner = self._row_buffer("bin_buf", y.shape[1], np.int32)
+            winner[:] = be.argmax(y, axis=0)
+            y[:] = be.onehot(winner, axis=0)
+        y, t = y[:, calcrange], t[:, calcrange]
+        stats[:, 0] = be.sum(y * t, axis=1)
+        stats[:, 1] = be.sum(y, axis=1)
+        stats[:, 2] = be.sum(t, axis=1)
+        self.outputs[:, 0] = stats[:, 0] / (stats[:, 1] + self.epsilon)
+        self.outputs[:, 1] = stats[:, 0] / (stats[:, 2] + self.epsilon)
+        return self.outputs.get().mean(axis=0)
+
+
+class MultiMetric(Metric):
+    """Apply a metric to one of several outputs and the matching one of several targets.
+
+    Other attributes are those of the wrapped metric.
+    """
+
+    def __init__(self, metric: Metric, index: int) -> None:
+        super().__init__()
+        self.metric, self.index = metric, index
+        self.metric_names = metric.metric_names
+
+    def __call__(self, y: Any, t: Any, calcrange: slice = EVERYTHING) -> Any:
+        """Value of the metric on ``y[index]`` and ``t[index]``."""
+        return self.metric(y[self.index], t[self.index], calcrange=calcrange)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "metric":  # not yet set: while unpickling
+            raise AttributeError(name)
+        return getattr(self.metric, name)

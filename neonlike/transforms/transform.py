@@ -1,0 +1,97 @@
+"""The bases of what turns tensors into tensors or numbers: activations, costs and metrics.
+
+A transform is a recipe: it builds op-trees and owns no layer state, so one object can serve several layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from neonlike.errors import ShapeError
+from neonlike.nervanaobject import NervanaObject
+
+
+class Transform(NervanaObject):
+    """Base of activation functions.
+
+    A subclass either overrides ``__call__`` and ``bprop``, or sets ``func`` and ``funcgrad`` to callables that
+    build the expression and its derivative.
+    """
+
+    func: Callable[[Any], Any] | None = None
+    funcgrad: Callable[[Any], Any] | None = None
+    is_mklop: ClassVar[bool] = False
+
+    def __call__(self, x: Any) -> Any:
+        """Expression of the transformed ``x``."""
+        if self.func is None:
+            raise NotImplementedError(f"{self.classnm} defines neither __call__ nor func")
+        return self.func(x)
+
+    def bprop(self, x: Any) -> Any:
+        """Expression (or number) of the derivative, as a function of the transform's **output**."""
+        if self.funcgrad is None:
+            raise NotImplementedError(f"{self.classnm} defines neither bprop nor funcgrad")
+        return self.funcgrad(x)
+
+
+class Cost(NervanaObject):
+    """Base of cost functions: a value per column and the derivative by the network's output.
+
+    A subclass either overrides ``__call__`` and ``bprop``, or sets ``func`` and ``funcgrad``.
+    """
+
+    func: Any = None
+    funcgrad: Any = None
+
+    def __call__(self, y: Any, t: Any) -> Any:
+        """Expression of the cost of each column, shape ``(1, N)``."""
+        if self.func is None:
+            raise NotImplementedError(f"{self.classnm} defines neither __call__ nor func")
+        return self.func(y, t)
+
+    def bprop(self, y: Any, t: Any) -> Any:
+        """Expression of the derivative by ``y``, in the shape of ``y``; a sum over the batch, not a mean."""
+        if self.funcgrad is None:
+            raise NotImplementedError(f"{self.classnm} defines neither bprop nor funcgrad")
+        return self.funcgrad(y, t)
+
+    def _check_shapes(self, y: Any, t: Any) -> None:
+        if tuple(y.shape) != tuple(t.shape):
+            raise ShapeError(
+                f"{self.classnm}: outputs have shape {tuple(y.shape)}, targets {tuple(t.shape)}; they must be equal "
+                "(class labels as one-hot columns)"
+            )
+
+
+class Metric(Cost):
+    """Base of metrics: numbers on the host that tell how good a batch of outputs is.
+
+    Attributes
+    ----------
+    metric_names : list of str
+        A name for each number returned.
+    """
+
+    metric_names: list[str]
+
+    def __call__(self, y: Any, t: Any, calcrange: slice = slice(0, None)) -> Any:
+        """Value(s) over the columns ``calcrange`` of outputs ``y`` and targets ``t``."""
+        raise NotImplementedError(f"{self.classnm} does not define __call__(y, t, calcrange)")
+
+    def _row_buffer(self, attribute: str, columns: int | None = None, dtype: Any = None) -> Any:
+        """The (1, columns) buffer kept in ``attribute``, allocated anew when the number of columns changed."""
+        columns = columns if columns is not None else (self.be.bsz or 0) * getattr(self, "steps", 1)
+        buffer = getattr(self, attribute, None)
+        if buffer is None or buffer.shape[1] != columns or buffer.backend is not self.be:
+            buffer = self.be.empty((1, columns), dtype=dtype) if columns else None
+            setattr(self, attribute, buffer)
+        return buffer
+
+
+def column_mean(buffer: Any, calcrange: slice) -> np.ndarray:
+    """Mean of each row of a tensor over the columns ``calcrange``, on the host."""
+    return np.asarray(buffer.get()[:, calcrange].mean(axis=1))

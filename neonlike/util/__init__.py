@@ -1,0 +1,1 @@
+"""Utilities: saved files, the command line, model descriptions."""

@@ -1,0 +1,162 @@
+"""Saving and loading: pickled dictionaries, class paths, and the folders where caches live."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import pickle
+import tempfile
+from pathlib import Path
+from typing import IO, Any
+
+from neonlike.errors import NeonlikeError
+from neonlike.nervanaobject import load_class
+from neonlike.util.compat import pickle_load
+
+__all__ = [
+    "LoadError",
+    "ensure_dirs_exist",
+    "get_cache_dir",
+    "get_data_cache_dir",
+    "get_data_cache_or_nothing",
+    "load_class",
+    "load_obj",
+    "save_obj",
+    "serialize",
+]
+
+PICKLE_PROTOCOL = 2
+"""Old enough for neon on Python 2 to read the files."""
+
+
+class LoadError(NeonlikeError, AttributeError):
+    """A saved file mentions something that does not exist here."""
+
+
+def expand(path: str | os.PathLike[str]) -> str:
+    """``path`` with ``~`` and environment variables replaced."""
+    return os.path.expandvars(os.path.expanduser(os.fspath(path)))
+
+
+def ensure_dirs_exist(path: str) -> str:
+    """Create the folder that holds ``path`` (``path`` itself if it ends in a slash); returns ``path``."""
+    folder = os.path.dirname(path)
+    if folder:
+        os.makedirs(folder, exist_ok=True)
+    return path
+
+
+def save_obj(obj: Any, save_path: str | os.PathLike[str] | None) -> None:
+    """Pickle ``obj`` to a file; folders are created, and an existing file is replaced only by a complete one.
+
+    Parameters
+    ----------
+    save_path : path
+        ``~`` and environment variables are replaced; nothing is done for an empty path.
+    """
+    if not save_path:
+        return
+    path = ensure_dirs_exist(expand(save_path))
+    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=".save-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            pickle.dump(obj, file, PICKLE_PROTOCOL)
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def load_obj(load_path: str | bytes | os.PathLike[str] | IO[bytes]) -> Any:
+    """Unpickle a file given by its path (``.gz`` is uncompressed) or as an open file.
+
+    Only for files you trust: unpickling can run code.
+
+    Raises
+    ------
+    LoadError
+        If the file mentions a class or attribute that does not exist here.
+    """
+    if isinstance(load_path, str | bytes | os.PathLike):
+        path = expand(os.fsdecode(load_path))
+        opener = gzip.open if path.endswith(".gz") else open
+        with opener(path, "rb") as file:
+            return _unpickle(file, path)  # type: ignore[arg-type]
+    return _unpickle(load_path, getattr(load_path, "name", "the file"))
+
+
+def _unpickle(file: IO[bytes], where: str) -> Any:
+    try:
+        return pickle_load(file)
+    except AttributeError as error:
+        raise LoadError(
+            f"load_obj: {where} holds an object whose class cannot be found ({error}); it was written by another "
+            "version of the program, or its class must be importable under the same path"
+        ) from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def get_cache_dir(subdir: str | list[str] | None = None) -> str:
+    """The folder for cached files, created if need be.
+
+    ``NEON_CACHE_DIR`` if it is set, else the user's cache folder.
+    """
+    base = os.environ.get("NEON_CACHE_DIR")
+    if not base:
+        base = os.path.join(os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache"), "neonlike")
+    return _folder(base, subdir)
+
+
+def get_data_cache_dir(data_dir: str, subdir: str | list[str] | None = None) -> str:
+    """The folder for data sets, created if need be: ``NEON_DATA_CACHE_DIR`` if it is set, else ``data_dir``."""
+    return _folder(os.environ.get("NEON_DATA_CACHE_DIR") or data_dir, subdir)
+
+
+def get_data_cache_or_nothing(subdir: str | list[str] | None = None) -> str:
+    """The folder of ``NEON_DATA_CACHE_DIR``, created if need be; an empty string if that is not set."""
+    base = os.environ.get("NEON_DATA_CACHE_DIR")
+    return _folder(base, subdir) if base else ""
+
+
+def _folder(base: str, subdir: str | list[str] | None) -> str:
+    parts = [subdir] if isinstance(subdir, str) else (subdir or [])
+    folder = os.path.join(expand(base), *parts)
+    os.makedirs(folder, exist_ok=True)
+    return folder
+
+
+def serialize(
+    model: Any,
+    callbacks: Any = None,
+    datasets: Any = None,
+    dump_weights: bool = True,
+    keep_states: bool = True,
+) -> dict[str, Any]:
+    """Describe a whole experiment: the model, and the callbacks and data sets if given.
+
+    Returns
+    -------
+    dict
+        The model's description with the entries ``callbacks`` and ``datasets`` added.
+    """
+    described: dict[str, Any] = model.get_description(get_weights=dump_weights, keep_states=keep_states)
+    if callbacks is not None:
+        described["callbacks"] = callbacks.serialize()
+    if datasets is not None:
+        described["datasets"] = _describe(datasets)
+    return described
+
+
+def _describe(datasets: Any) -> Any:
+    if isinstance(datasets, dict):
+        return {key: _describe(value) for key, value in datasets.items()}
+    if isinstance(datasets, list | tuple):
+        return [_describe(value) for value in datasets]
+    describe = getattr(datasets, "get_description", None) or datasets.serialize
+    return describe()
