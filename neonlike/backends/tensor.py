@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,7 +42,6 @@ class Tensor(Expression):
     """
 
     rounding: int | bool = 0
-    _plan_key: int | None = None
 
     def __init__(
         self,
@@ -117,14 +117,11 @@ class Tensor(Expression):
         strides = tuple(0 if size == 1 else step for size, step in zip(self.shape, self.strides))
         return self.shape, strides, (self.ptr - self._original_base.ptr) // self.dtype.itemsize
 
-    @property
+    @cached_property
     def plan_key(self) -> int:
         """Number standing for dtype, rank, which sizes are 1 and contiguity: this tensor's part of a plan's key."""
-        key = self._plan_key
-        if key is None:
-            what = (self.dtype.char, self.is_contiguous, *[size == 1 for size in self.shape])
-            key = self._plan_key = _PLAN_KEYS.setdefault(what, len(_PLAN_KEYS))
-        return key
+        what = (self.dtype.char, self.is_contiguous, *[size == 1 for size in self.shape])
+        return _PLAN_KEYS.setdefault(what, len(_PLAN_KEYS))
 
     __hash__ = Expression.__hash__
 

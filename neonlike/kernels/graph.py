@@ -6,11 +6,11 @@ addresses, no values of numbers. Two assignments with equal keys run the same pl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from neonlike.errors import AliasError, ShapeError
-from neonlike.optree.node import OpTreeNode
+from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.shapes import FREE, Shape, stretches_to
 
 NUMBER_FLOAT = 1 << 24
@@ -28,6 +28,11 @@ class Leaf(Protocol):
 
     @property
     def plan_key(self) -> int: ...
+
+    @property
+    def root(self) -> object | None:
+        """Stands for the allocation; None for foreign memory, which may overlap anything."""
+        ...
 
     def alias_of(self, other: Any) -> int:
         """0 no shared memory, 1 exactly the same elements, 2 any other overlap."""
@@ -73,107 +78,107 @@ def linearize(pairs: Sequence[tuple[Any, Any]]) -> Graph:
     memo: dict[int, int] = {}
     key: list[Any] = []
     for target, root in pairs:
-        shape = root.shape if hasattr(root, "shape") else (1, 1)
-        if shape != target.shape and shape is not FREE and not stretches_to(shape, target.shape):
-            raise ShapeError(
-                f"assignment: cannot store {shape} in a tensor of shape {target.shape}: {_short(root)}; "
-                "sizes must be equal or 1"
-            )
-        reference = memo.get(id(root))
-        if reference is None:
-            reference = _reference(root, graph, memo, key) if not isinstance(root, OpTreeNode) else None
-        if reference is None:
-            _walk(root, graph, memo, key)
-            reference = memo[id(root)]
+        if root.__class__ is OpTreeNode:
+            shape = root.shape
+            if shape != target.shape and shape is not FREE and not stretches_to(shape, target.shape):
+                raise _does_not_fit(root, target)
+            found = memo.get(id(root))
+            reference = _walk(root, graph, memo, key) if found is None else found
+        else:
+            if isinstance(root, Expression) and not stretches_to(root.shape, target.shape):
+                raise _does_not_fit(root, target)
+            reference = _leaf_or_number(root, graph, memo, key)
         graph.roots.append(reference)
     _finish_key(graph, key)
     return graph
 
 
-def _short(root: Any) -> str:
+def _does_not_fit(root: Any, target: Any) -> ShapeError:
     text = str(root)
-    return text if len(text) < 120 else text[:117] + "..."
+    text = text if len(text) < 120 else text[:117] + "..."
+    return ShapeError(
+        f"assignment: cannot store {root.shape} in a tensor of shape {target.shape}: {text}; sizes must be equal or 1"
+    )
 
 
-def _walk(root: OpTreeNode, graph: Graph, memo: dict[int, int], key: list[Any]) -> None:
-    """Append ``root``'s nodes to ``graph`` in post-order. Iterative: chains of thousands of nodes are fine."""
-    nodes, all_args = graph.nodes, graph.args
-    stack = [root]
-    while stack:
-        node = stack[-1]
-        identity = id(node)
-        if identity in memo:
-            stack.pop()
-            continue
-        attrs = node.attrs
-        if attrs is not None and "value" in attrs:  # a tree of numbers
-            stack.pop()
-            memo[identity] = NUMBER_FLOAT + len(graph.numbers)
-            graph.numbers.append(attrs["value"])
-            continue
-        depth = len(stack)
-        for operand in node.operands[::-1]:
-            if operand.__class__ is OpTreeNode and id(operand) not in memo:
-                stack.append(operand)
-        if len(stack) > depth:
-            continue
-        references = tuple(
-            [
-                memo[id(operand)]
-                if operand.__class__ not in _NUMBERS and id(operand) in memo
-                else _reference(operand, graph, memo, key)
-                for operand in node.operands
-            ]
-        )
-        stack.pop()
-        memo[identity] = len(nodes)
-        nodes.append(node)
-        all_args.append(references)
-        key.append(node.spec.name)
-        key.append(references)
-        if attrs is not None:
-            for name in node.spec.keyed:
-                key.append(attrs[name])
+def _walk(root: OpTreeNode, graph: Graph, memo: dict[int, int], key: list[Any]) -> int:
+    """Append ``root``'s nodes to ``graph`` in post-order and return its reference.
+
+    Iterative, with a stack of half-visited nodes, so chains of thousands of nodes are fine.
+    """
+    node, references, operands = root, list[int](), iter(root.operands)
+    stack: list[tuple[OpTreeNode, list[int], Iterator[Any]]] = []
+    while True:
+        for operand in operands:
+            if operand.__class__ is OpTreeNode:
+                found = memo.get(id(operand))
+                if found is None:
+                    stack.append((node, references, operands))
+                    node, references, operands = operand, [], iter(operand.operands)
+                    break
+                references.append(found)
+            else:
+                references.append(_leaf_or_number(operand, graph, memo, key))
+        else:
+            reference = memo[id(node)] = _add_node(node, references, graph, key)
+            if not stack:
+                return reference
+            node, references, operands = stack.pop()
+            references.append(reference)
 
 
-_NUMBERS = frozenset((int, float, bool))
+def _add_node(node: OpTreeNode, references: list[int], graph: Graph, key: list[Any]) -> int:
+    args, attrs = tuple(references), node.attrs
+    if attrs is not None and "value" in attrs:  # a tree of numbers
+        graph.numbers.append(attrs["value"])
+        return NUMBER_FLOAT + len(graph.numbers) - 1
+    graph.nodes.append(node)
+    graph.args.append(args)
+    key.append(node.spec.name)
+    key.append(args)
+    if attrs is not None:
+        for name in node.spec.keyed:
+            key.append(attrs[name])
+    return len(graph.nodes) - 1
 
 
-def _reference(operand: Any, graph: Graph, memo: dict[int, int], key: list[Any]) -> int:
-    """Reference of a leaf or a number, added to ``graph``."""
+def _leaf_or_number(operand: Any, graph: Graph, memo: dict[int, int], key: list[Any]) -> int:
+    """Reference of a tensor or a number, added to ``graph``."""
     kind = operand.__class__
-    if kind in _NUMBERS or isinstance(operand, (int, float)):
-        base = NUMBER_FLOAT if isinstance(operand, float) else NUMBER_INT
+    if kind is float or kind is int or isinstance(operand, (int, float)):
         graph.numbers.append(operand)
-        return base + len(graph.numbers) - 1
-    reference = -1 - len(graph.leaves)
-    graph.leaves.append(operand)
-    memo[id(operand)] = reference
-    key.append(operand.plan_key)
-    return reference
+        return (NUMBER_FLOAT if isinstance(operand, float) else NUMBER_INT) + len(graph.numbers) - 1
+    found = memo.get(id(operand))
+    if found is None:
+        found = memo[id(operand)] = -1 - len(graph.leaves)
+        graph.leaves.append(operand)
+        key.append(operand.plan_key)
+    return found
 
 
 def _finish_key(graph: Graph, key: list[Any]) -> None:
     """Add targets, aliasing and the pattern of equal sizes to the key."""
     targets, leaves = graph.targets, graph.leaves
     first = targets[0].shape
-    uniform = True
+    uniform = len(targets) == 1
     for position, target in enumerate(targets):
         key.append(graph.roots[position])
         key.append(target.plan_key)
-        for leaf in leaves:
-            key.append(1 if leaf is target else leaf.alias_of(target))
+        root = target.root
+        for slot, leaf in enumerate(leaves):
+            if leaf.shape != first:
+                uniform = False
+            if leaf is target:
+                key.append((slot, 1))
+            elif leaf.root is root or root is None or leaf.root is None:
+                key.append((slot, leaf.alias_of(target)))
         for other in targets[:position]:
             if other is target or other.alias_of(target):
                 raise AliasError(
                     f"assignment: targets {other} and {target} share memory, so the result depends on the order; "
                     "assign them one after the other"
                 )
-    for leaf in leaves:
-        if leaf.shape != first:
-            uniform = False
-            break
-    if not uniform or len(targets) > 1:
+    if not uniform:
         key.append(_size_pattern(graph))
     graph.key = tuple(key)
 

@@ -141,6 +141,7 @@ class _LoopStage:
         )
         sinks = self._sinks(stage.saved, stage.stores)
         self.resident = Program(plan, stage.values, {}, sinks, self.leaves, stage.shape)
+        self.simple = self._simple_slots()
         self.streamed: list[Program] | None = None
         self.mergeable = all(
             plan.values[i].spec.combine is not None for i in stage.values if plan.values[i].spec.kind is Kind.REDUCTION
@@ -189,9 +190,35 @@ class _LoopStage:
         registers[AXES] = stage.axes
         return program.bind(registers)
 
+    def _simple_slots(self) -> tuple[list[int], list[int]] | None:
+        """Leaf and target slots if the stage only maps whole tensors of one rank to targets; the common case."""
+        stage, program = self.stage, self.resident
+        if stage.kind is not StageKind.ELEMENTWISE or program.needs_coordinates or stage.saved:
+            return None
+        if any(store.buffered for store in stage.stores):
+            return None
+        for source in program.sources:
+            if source.kind != "leaf" or source.perm is not None or len(self.leaves[source.index][0]) != program.ndim:
+                return None
+        return [source.index for source in program.sources], [store.target for store in stage.stores]
+
     def run(self, run: Run) -> None:
         """Execute the stage."""
         stage, program = self.stage, self.resident
+        if self.simple is not None:
+            graph = run.graph
+            shape = graph.targets[self.simple[1][0]].shape
+            if math.prod(shape) <= BLOCK_ELEMENTS:
+                leaves, targets, values = graph.leaves, graph.targets, graph.numbers
+                program.run(
+                    program.registers(
+                        shape,
+                        [leaves[i].array for i in self.simple[0]],
+                        [values[i] for i in program.number_slots],
+                        [targets[i].array for i in self.simple[1]],
+                    )
+                )
+                return
         shape = stage.space.of(run.graph)
         outputs = self._outputs(run, stage.saved, stage.stores)
         limit = BLOCK_ELEMENTS if stage.kind is StageKind.ELEMENTWISE else RESIDENT_ELEMENTS

@@ -14,7 +14,7 @@ from neonlike.errors import ShapeError
 from neonlike.kernels.graph import NUMBER_FLOAT, Graph
 from neonlike.optree.dtypes import DType
 from neonlike.optree.ops import Kind, OpSpec
-from neonlike.optree.shapes import FREE, Shape
+from neonlike.optree.shapes import FREE, Shape, stretches_to
 
 Perm: TypeAlias = "tuple[int, ...] | None"
 
@@ -139,7 +139,7 @@ def _child_permutation(graph: Graph, index: int, perm: Perm) -> Perm:
     if node.spec.name == "transpose":
         axes: tuple[int, ...] = node.attrs["axes"]  # type: ignore[index]
         return _identity(axes if perm is None else tuple(axes[i] for i in perm))
-    return perm if node.spec.kind in (Kind.ELEMENTWISE, Kind.REDUCTION) and _pushable(graph, index) else None
+    return perm if node.spec.kind is not Kind.MOVE and _pushable(graph, index) else None
 
 
 def _needed_permutations(graph: Graph) -> list[list[Perm]]:
@@ -186,8 +186,9 @@ def _lower_node(
         return args[0]
     shape = node.shape if perm is None or node.shape is FREE else tuple(node.shape[i] for i in perm)
     axes: tuple[int, ...] = ()
-    if node.spec.kind is Kind.REDUCTION:
-        axes = node.attrs["axis"]  # type: ignore[index]
+    if node.attrs is not None and node.spec.kind in (Kind.REDUCTION, Kind.ZERO) and "axis" in node.attrs:
+        axis = node.attrs["axis"]
+        axes = axis if isinstance(axis, tuple) else (axis,)
         if perm is not None:
             axes = tuple(sorted(perm.index(a) for a in axes))
     source = ShapeSource("node", index, perm)
@@ -205,18 +206,27 @@ def _resolve_free(graph: Graph, values: list[Value], roots: list[Arg]) -> None:
     """
     for target, root in enumerate(roots):
         if isinstance(root, ValueArg) and values[root.value].shape is FREE:
-            _fix(values[root.value], graph.targets[target].shape, ShapeSource("target", target))
+            _fix(values[root.value], graph.targets[target].shape, ShapeSource("target", target), graph)
     for user in reversed(values):
         for arg in user.args:
             if isinstance(arg, ValueArg) and graph.nodes[values[arg.value].node].shape is FREE:
-                _fix(values[arg.value], user.shape, user.source)
+                _fix(values[arg.value], user.shape, user.source, graph)
 
 
-def _fix(value: Value, shape: Shape, source: ShapeSource) -> None:
+def _fix(value: Value, shape: Shape, source: ShapeSource, graph: Graph) -> None:
     if value.shape is not FREE and value.shape != shape:
         raise ShapeError(
             f"{value.spec.name}: used at two shapes, {value.shape} and {shape}; "
             "assign it to a tensor of the shape you mean first"
         )
+    if value.spec.name == "onehot":
+        indices: Shape = graph.nodes[value.node].operands[0].shape
+        if value.perm is not None:
+            indices = tuple(indices[i] for i in value.perm)
+        if len(shape) != 2 or not stretches_to(indices, shape):
+            raise ShapeError(
+                f"onehot: indices of shape {indices} along axis {value.axes[0]} do not fit a use of shape {shape}; "
+                "the other axis must have as many entries as there are indices"
+            )
     value.shape = shape
     value.source = source

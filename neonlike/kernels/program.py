@@ -95,8 +95,6 @@ class Program:
         self.ndim = len(space)
         self.sinks = list(sinks)
         self.values = [plan.values[index] for index in values]
-        self.sources: list[Source] = []
-        self.number_slots: list[int] = []
         self._gather_inputs()
         self.first_number = 2 + len(self.sources)
         self.first_sink = self.first_number + len(self.number_slots)
@@ -108,15 +106,16 @@ class Program:
         self._local = threading.local()
 
     def _gather_inputs(self) -> None:
+        """List the arrays and numbers that come from outside."""
         computed = {value.index for value in self.values}
+        sources: dict[Source, None] = {}
+        numbers: dict[int, None] = {}
         for arg in [arg for value in self.values for arg in value.args] + [sink.arg for sink in self.sinks]:
             if isinstance(arg, NumberArg):
-                if arg.slot not in self.number_slots:
-                    self.number_slots.append(arg.slot)
+                numbers[arg.slot] = None
             elif not (isinstance(arg, ValueArg) and arg.perm is None and arg.value in computed):
-                source = self.source(arg)
-                if source not in self.sources:
-                    self.sources.append(source)
+                sources[self.source(arg)] = None
+        self.sources, self.number_slots = list(sources), list(numbers)
 
     def source(self, arg: Arg) -> Source:
         """The input that ``arg`` reads."""
@@ -172,6 +171,8 @@ class _Assembler:
         self.dtype: dict[int, DType] = {}  # register -> dtype
         self.free: dict[tuple[DType, Mask], list[int]] = {}
         self.owner: dict[int, tuple[DType, Mask]] = {}  # scratch register -> its class
+        self.input = {source: 2 + position for position, source in enumerate(program.sources)}
+        self.number = {slot: program.first_number + position for position, slot in enumerate(program.number_slots)}
         self.last_use: dict[int, int] = {}
         for position, source in enumerate(program.sources):
             self.dtype[2 + position] = source.dtype
@@ -226,10 +227,10 @@ class _Assembler:
     def _read(self, arg: Arg) -> int:
         program = self.program
         if isinstance(arg, NumberArg):
-            return program.first_number + program.number_slots.index(arg.slot)
+            return self.number[arg.slot]
         if isinstance(arg, ValueArg) and arg.perm is None and arg.value in self.register:
             return self.register[arg.value]
-        return 2 + program.sources.index(program.source(arg))
+        return self.input[program.source(arg)]
 
     def _emit(self, position: int, value: Value) -> None:
         spec, dtype = value.spec, compute_dtype(value.dtype)

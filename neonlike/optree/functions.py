@@ -154,6 +154,8 @@ def onehot(indices: Any, axis: int, backend: Any = None) -> OpTreeNode:
         raise ShapeError(f"onehot: axis must be 0 or 1, got {axis!r}")
     if len(positions.shape) != 2 or 1 not in positions.shape:
         raise ShapeError(f"onehot: indices must be a vector (1, n) or (n, 1), got {positions.shape}; reshape them")
+    if positions.shape[axis] != 1:
+        positions = transpose(positions)
     node = build.move("onehot", (positions,), {"axis": axis}, FREE)
     node.dtype = F32
     return node

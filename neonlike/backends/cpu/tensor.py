@@ -40,7 +40,7 @@ class CPUTensor(Tensor):
     ) -> None:
         super().__init__(backend, array.shape, array.dtype, name, persist_values, base)
         self.array = array
-        self._root: object | None = base._root if base is not None else (object() if owned else None)
+        self.root: object | None = base.root if base is not None else (object() if owned else None)
 
     # Memory
 
@@ -69,7 +69,7 @@ class CPUTensor(Tensor):
 
     def alias_of(self, other: CPUTensor) -> int:
         """0: no shared memory, 1: exactly the same elements in the same order, 2: any other overlap."""
-        if self._root is not other._root and self._root is not None and other._root is not None:
+        if self.root is not other.root and self.root is not None and other.root is not None:
             return 0
         mine, its = self.array, other.array
         if mine.shape == its.shape and mine.strides == its.strides and self.ptr == other.ptr:
