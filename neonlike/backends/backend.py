@@ -24,7 +24,7 @@ from neonlike.backends.families.stats import StatsFamily
 from neonlike.backends.families.timing import TimingFamily
 from neonlike.backends.tensor import Tensor
 from neonlike.errors import BackendUnavailable, DTypeError
-from neonlike.kernels.cache import PlanCache
+from neonlike.kernels.plan_cache import PlanCache
 from neonlike.kernels.explain import explain
 from neonlike.kernels.graph import Graph, linearize
 from neonlike.kernels.prepared import Prepared
