@@ -44,7 +44,7 @@ class TrainCostCallback(Callback):
 
     def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
         """Record the running mean."""
-        self.cost_history.append(float(model.cost.cost))
+        self.cost_history.append(np.asarray(model.cost.cost).item())
         self._dataset[self._first + minibatch] = sum(self.cost_history) / len(self.cost_history)
 
 
@@ -77,7 +77,7 @@ class TrainMulticostCallback(Callback):
 
     def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
         """Record the running means."""
-        self.cost_history.append(np.array([float(cost.cost) for cost in model.cost.costs]))
+        self.cost_history.append(np.array([np.asarray(cost.cost).item() for cost in model.cost.costs]))
         means = np.mean(self.cost_history, axis=0)
         at = first_minibatch(callback_data, epoch) + minibatch
         callback_data["multicost/train"][at] = float(means @ np.array(model.cost.weights))
@@ -198,11 +198,11 @@ class TrainLoggerCallback(Callback):
 
     def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
         """Log the cost of the minibatch."""
-        logger.info("Epoch %d Minibatch %d Train cost: %f", epoch, minibatch, float(model.cost.cost))
+        logger.info("Epoch %d Minibatch %d Train cost: %f", epoch, minibatch, np.asarray(model.cost.cost).item())
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
         """Log the costs and metrics of the epoch."""
-        parts = [f"Train: {float(model.total_cost):.6f}"]
+        parts = [f"Train: {model.total_cost.item():.6f}"]
         if "cost/loss" in callback_data:
             parts += _latest("Loss", callback_data["cost/loss"], epoch)
         for name in callback_data["metrics"] if "metrics" in callback_data else ():

@@ -1,0 +1,258 @@
+"""The command line of a neon script: options for the run, the backend and the files, from arguments and config files.
+
+Precedence: command line, then config file (``-c FILE`` or ``~/nervana/neon.cfg``), then defaults.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from logging.handlers import RotatingFileHandler
+from typing import Any
+
+import configargparse
+import numpy as np
+
+from neonlike.backends import gen_backend
+from neonlike.backends.backend import Backend
+from neonlike.callbacks.callbacks import Callbacks
+from neonlike.errors import ArgumentError, NeonlikeError
+from neonlike.logger import DISPLAY_LEVEL_NUM, logger
+from neonlike.nervanaobject import get_args
+from neonlike.util.persist import ensure_dirs_exist
+from neonlike.version import __version__
+
+__all__ = ["NeonArgparser", "extract_valid_args"]
+
+WORK_DIR = os.path.join("~", "nervana")
+DEFAULT_MODEL_FILE = "neon_model.pkl"
+DATATYPES = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
+LOG_FILE_BYTES = 10 * 2**20
+LOG_FILES_KEPT = 5
+PATH_OPTIONS = ("data_dir", "save_path", "model_file", "output_file", "logfile")
+
+
+class RoundingUnavailable(NeonlikeError, NotImplementedError):
+    """Stochastic rounding was asked of a backend that does not have it."""
+
+
+def extract_valid_args(args: Namespace, func: Callable[..., Any], startidx: int = 0) -> dict[str, Any]:
+    """Those parsed options that are parameters of ``func``.
+
+    Parameters
+    ----------
+    startidx : int
+        Skip that many parameters, e.g. 1 for the ``self`` of a method.
+
+    Examples
+    --------
+    >>> extract_valid_args(Namespace(x=1, z=2), lambda x, y=0: None)
+    {'x': 1}
+    """
+    names = list(get_args(func))[startidx:]
+    return {name: getattr(args, name) for name in names if hasattr(args, name)}
+
+
+class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
+    """Argument parser with the options that all scripts share; parsing also sets up the log and the backend.
+
+    Parameters
+    ----------
+    *args, **kwargs
+        As for ``configargparse.ArgumentParser``, but the first positional one is the description.
+    default_overrides : dict, optional
+        Other defaults for the shared options, e.g. ``{"epochs": 20}``.
+    default_config_files : list of str, optional
+        Files with options; ``~/nervana/neon.cfg`` unless given.
+    """
+
+    def __init__(self, *args: Any, default_overrides: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        self._parsed = False
+        self.work_dir = os.path.expanduser(WORK_DIR)
+        if args:
+            kwargs["description"], args = args[0], args[1:]
+        kwargs.setdefault("default_config_files", [os.path.join(self.work_dir, "neon.cfg")])
+        kwargs.setdefault("add_config_file_help", False)
+        super().__init__(*args, **kwargs)
+        self.args: Namespace | None = None
+        self._add_run_options()
+        self._add_file_options()
+        self._add_backend_options()
+        self._override_defaults(default_overrides or {})
+
+    # -- options -------------------------------------------------------------------------------------------
+
+    def _add_run_options(self) -> None:
+        add = self.add_argument
+        add("--version", action="version", version=f"%(prog)s {__version__}")
+        add("-c", "--config", is_config_file=True, help="read options from this file")
+        add("-v", "--verbose", action="count", default=1, help="more log messages; may be repeated")
+        add("--no_progress_bar", action="store_true", help="do not show a progress bar")
+        run = self.add_argument_group("run")
+        add = run.add_argument
+        add("-e", "--epochs", type=int, default=10, help="how many times to go over the training data")
+        add("-z", "--batch_size", type=int, default=128, help="samples in a minibatch")
+        add("-eval", "--eval_freq", type=int, default=None, help="evaluate every so many epochs")
+        add("-H", "--history", type=int, default=1, help="how many saved models to keep")
+        timing = self.add_argument_group("profile")
+        add = timing.add_argument
+        add("--profile", action="store_true", help="time the model instead of training it")
+        add("--profiling_method", default="time", help="how to measure")
+        add("--profile_inference", action="store_true", help="time the forward pass only")
+        add("--profile_iterations", type=int, default=50, help="minibatches to time")
+        add("--profile_iter_skip", type=int, default=5, help="first minibatches to leave out")
+
+    def _add_file_options(self) -> None:
+        add = self.add_argument_group("files").add_argument
+        add("-w", "--data_dir", default=os.path.join(WORK_DIR, "data"), help="folder of data sets")
+        add("-s", "--save_path", default=None, help="file to save the model to")
+        add("--serialize", type=int, nargs="?", const=1, default=0, help="save every so many epochs")
+        add("--model_file", default=None, help="saved model to start from")
+        log_file = os.path.join(WORK_DIR, "neon_log.txt")
+        add("-l", "--log", dest="logfile", nargs="?", const=log_file, default=None, help="file for log messages")
+        add("-o", "--output_file", default=None, help="HDF5 file for costs and metrics")
+        add("--log_token", default="", help="accepted for compatibility")
+        add("--manifest", action="append", default=None, help="data manifest as key:path; may be repeated")
+        add("--manifest_root", default=None, help="folder that paths in manifests are relative to")
+
+    def _add_backend_options(self) -> None:
+        add = self.add_argument_group("backend").add_argument
+        add("-b", "--backend", choices=Backend.backend_choices(), default="cpu", help="where to compute")
+        add("-i", "--device_id", type=int, default=0, help="number of the GPU")
+        add("-m", "--max_devices", type=int, default=1, help="how many devices to use")
+        add("-r", "--rng_seed", type=int, default=None, help="seed for random numbers")
+        add(
+            "-u", "--rounding", type=int, nargs="?", const=True, default=False,
+            help="stochastic rounding to so many bits",
+        )  # fmt: skip
+        add("-d", "--datatype", choices=list(DATATYPES), default="f32", help="type of numbers")
+        add("--caffe", action="store_true", help="sizes and scalings as in Caffe")
+        add("--deterministic", action="store_true", help="deprecated")
+
+    def _override_defaults(self, overrides: dict[str, Any]) -> None:
+        known = {action.dest for action in self._actions}
+        if unknown := sorted(overrides.keys() - known):
+            raise ArgumentError(
+                f"NeonArgparser: default_overrides for unknown options {unknown}; known are {sorted(known)}"
+            )
+        self.set_defaults(**overrides)
+
+    def add_argument(self, *args: Any, **kwargs: Any) -> Any:
+        """Add an option; after parsing it comes too late, which is logged."""
+        if getattr(self, "_parsed", False):
+            logger.warning("NeonArgparser: option %s is added after the arguments were parsed", args[0])
+        return super().add_argument(*args, **kwargs)
+
+    def add_yaml_arg(self) -> None:
+        """Add the positional argument ``yaml_file``."""
+        self.add_argument("yaml_file", help="model to train, as a YAML file")
+
+    # -- parsing -------------------------------------------------------------------------------------------
+
+    def parse_args(  # type: ignore[override]
+        self, args: Sequence[str] | bool | None = None, namespace: Any = None, gen_be: bool = True, **kwargs: Any
+    ) -> Namespace:
+        """Parse the command line, set up the log, check the files and make the backend.
+
+        Parameters
+        ----------
+        args : list of str, optional
+            Arguments; those of the process by default.
+        gen_be : bool
+            Make the backend (without the rounding, which is a matter of the optimizer).
+
+        Returns
+        -------
+        Namespace
+            With the options, and ``log_thresh``, ``progress_bar``, ``compat_mode`` and ``callback_args`` (those for
+            ``Callbacks``).
+        """
+        if isinstance(args, bool):
+            args, gen_be = None, bool(args)
+        parsed: Namespace = super().parse_args(args, namespace, **kwargs)
+        self._parsed = True
+        for option in PATH_OPTIONS:
+            if value := getattr(parsed, option):
+                setattr(parsed, option, os.path.expanduser(value))
+        parsed.progress_bar = not parsed.no_progress_bar
+        parsed.compat_mode = "caffe" if parsed.caffe else None
+        parsed.datatype = DATATYPES.get(parsed.datatype, parsed.datatype)
+        parsed.manifest = _parse_manifest(parsed.manifest)
+        _set_up_log(parsed)
+        _check_rounding(parsed)
+        _check_files(parsed)
+        parsed.callback_args = extract_valid_args(parsed, Callbacks.__init__, startidx=1)
+        self.args = parsed
+        if gen_be:
+            gen_backend(
+                backend=parsed.backend,
+                rng_seed=parsed.rng_seed,
+                device_id=parsed.device_id,
+                batch_size=parsed.batch_size,
+                datatype=parsed.datatype,
+                max_devices=parsed.max_devices,
+                compat_mode=parsed.compat_mode,
+            )
+        return parsed
+
+
+def _set_up_log(args: Namespace) -> None:
+    args.log_thresh = max(logging.DEBUG, logging.ERROR - 10 * args.verbose)
+    logger.setLevel(args.log_thresh)
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
+    console = logging.StreamHandler(sys.stderr)
+    console.setFormatter(_Format())
+    logger.addHandler(console)
+    if args.logfile:
+        file = RotatingFileHandler(
+            ensure_dirs_exist(args.logfile), maxBytes=LOG_FILE_BYTES, backupCount=LOG_FILES_KEPT, encoding="utf-8"
+        )
+        file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        logger.addHandler(file)
+        if args.progress_bar:
+            console.setLevel(logging.ERROR)  # other messages would tear the bar
+    if args.deterministic:
+        logger.warning("--deterministic is deprecated and has no effect: equal seeds give equal results")
+
+
+class _Format(logging.Formatter):
+    """What was asked to be displayed comes as it is; other messages with their level."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        return text if record.levelno == DISPLAY_LEVEL_NUM else f"{record.levelname}: {text}"
+
+
+def _check_rounding(args: Namespace) -> None:
+    if args.rounding and args.backend == "cpu":
+        raise RoundingUnavailable("--rounding: the cpu backend has no stochastic rounding; leave it off or use a GPU")
+
+
+def _check_files(args: Namespace) -> None:
+    if args.model_file and not os.access(args.model_file, os.R_OK):
+        raise OSError(f"--model_file {args.model_file}: the file does not exist or cannot be read")
+    if args.serialize and not args.save_path:
+        args.save_path = DEFAULT_MODEL_FILE
+    if not args.save_path:
+        return
+    args.serialize = args.serialize or 1
+    ensure_dirs_exist(args.save_path)
+    existing = args.save_path if os.path.exists(args.save_path) else os.path.dirname(args.save_path) or "."
+    if os.path.isdir(args.save_path) or not os.access(existing, os.W_OK):
+        raise OSError(f"--save_path {args.save_path}: cannot be written; give a file in a folder that is writable")
+
+
+def _parse_manifest(entries: Any) -> dict[str, str] | None:
+    if not entries:
+        return None
+    found = {}
+    for entry in entries:
+        key, colon, path = entry.partition(":")
+        if not colon:
+            raise ArgumentError(f"--manifest {entry}: expected key:path")
+        found[key] = os.path.expanduser(path)
+    return found
