@@ -70,14 +70,40 @@ def tanh2(x: Array, out: Array) -> None:
 @inplace
 def safelog(x: Array, out: Array) -> None:
     """log(max(x, e^-50)): -50 for zero and below."""
-    np.maximum(x, _SAFELOG_SMALLEST, out)
+    np.maximum(x, _SAFELOG_SMALLEST, out=out)
     np.log(out, out)
 
 
 @inplace
 def relu(x: Array, out: Array) -> None:
     """max(x, 0)."""
-    np.maximum(x, 0, out)
+    np.maximum(x, 0, out=out)
+
+
+@inplace
+def maximum(x: Array, y: Any, out: Array) -> None:
+    """Larger of x and y; nan wins. (NumPy wants ``out`` by name here.)"""
+    np.maximum(x, y, out=out)
+
+
+@inplace
+def minimum(x: Array, y: Any, out: Array) -> None:
+    """Smaller of x and y; nan wins."""
+    np.minimum(x, y, out=out)
+
+
+def _whole(ufunc: np.ufunc) -> Function:
+    @inplace
+    def function(x: Array, out: Array) -> None:
+        if out.dtype.kind == "f":
+            ufunc(x, out)
+        else:
+            np.copyto(out, x)  # NumPy would round integers as floats
+
+    return function
+
+
+rint, floor, ceil = _whole(np.rint), _whole(np.floor), _whole(np.ceil)
 
 
 @inplace
@@ -110,8 +136,8 @@ def shift(x: Array, by: Any, out: Array) -> None:
     """x * sgn(by) * 2^rint(log2|by|); 0 where by is 0."""
     by = np.asarray(by, dtype=out.dtype)
     np.ldexp(np.sign(by), _exponent(np.rint(np.log2(np.abs(by)))), out)
-    np.copyto(out, 0, where=by == 0)
     np.multiply(out, x, out)
+    np.copyto(out, 0, where=by == 0)
 
 
 def shift_exponent(x: Array, by: Any, out: Array) -> None:
@@ -240,7 +266,10 @@ def copy(x: Array, out: Array) -> None:
 
 def take(x: Array, indices: Array, out: Array, axis: int) -> None:
     """Gather slices of ``x`` along ``axis``."""
-    np.take(x, indices.reshape(-1), axis=axis, out=out)
+    if x.dtype == out.dtype:
+        np.take(x, indices.reshape(-1), axis=axis, out=out)
+    else:
+        out[...] = np.take(x, indices.reshape(-1), axis=axis)
 
 
 def untake(d: Array, indices: Array, out: Array, axis: int) -> None:

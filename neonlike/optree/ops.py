@@ -191,9 +191,9 @@ _ROWS: tuple[OpSpec, ...] = (
     ),
     _unary("softplus", f.softplus, "(fmax({0}, 0) + log1p(exp(-fabs({0}))))", lambda F, d, z, x: (d * F.sig(x),), "log(1 + e**a), without overflow.", flops=20),
     # Rounding and tests
-    _unary("rint", np.rint, "rint({0})", NON_DIFFERENTIABLE, "Nearest whole number, halves to even.", dtype=SAME),
-    _unary("floor", np.floor, "floor({0})", NON_DIFFERENTIABLE, "Largest whole number not above a.", dtype=SAME),
-    _unary("ceil", np.ceil, "ceil({0})", NON_DIFFERENTIABLE, "Smallest whole number not below a.", dtype=SAME),
+    _unary("rint", f.rint, "rint({0})", NON_DIFFERENTIABLE, "Nearest whole number, halves to even.", dtype=SAME),
+    _unary("floor", f.floor, "floor({0})", NON_DIFFERENTIABLE, "Largest whole number not above a.", dtype=SAME),
+    _unary("ceil", f.ceil, "ceil({0})", NON_DIFFERENTIABLE, "Smallest whole number not below a.", dtype=SAME),
     _unary("binarize", f.binarize, "({0} >= 0 ? 1 : -1)", NON_DIFFERENTIABLE, "+1 where a >= 0, else -1.", builders=()),
     _unary("finite", np.isfinite, "isfinite({0})", NON_DIFFERENTIABLE, "1 where a is finite, else 0.", dtype=TRUTH),
     _unary("isnan", np.isnan, "isnan({0})", NON_DIFFERENTIABLE, "1 where a is nan, else 0.", dtype=TRUTH),
@@ -211,12 +211,12 @@ _ROWS: tuple[OpSpec, ...] = (
     _unary("not", np.logical_not, "({0} == 0)", NON_DIFFERENTIABLE, "1 where a is 0, else 0.", builders=("logical_not",), dtype=TRUTH, domain=(WHOLE,)),
     # Selection
     _binary(
-        "maximum", np.maximum, "max_nan({0}, {1})",
+        "maximum", f.maximum, "max_nan({0}, {1})",
         lambda F, d, z, x, y: (d * F.greater_equal(x, y), d * F.greater_equal(y, x)),
         "Larger of a and b; nan wins.", builders=("maximum",),
     ),
     _binary(
-        "minimum", np.minimum, "min_nan({0}, {1})",
+        "minimum", f.minimum, "min_nan({0}, {1})",
         lambda F, d, z, x, y: (d * F.less_equal(x, y), d * F.less_equal(y, x)),
         "Smaller of a and b; nan wins.", builders=("minimum",),
     ),

@@ -1,0 +1,289 @@
+"""Reference values for the tests: a graph evaluated node by node in NumPy float64, and how close is close enough.
+
+The formulas here are written independently of ``neonlike.optree.npfuncs``; what NumPy or SciPy has is used as it is.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from neonlike.optree.dtypes import FLOATS, compute_dtype
+from neonlike.optree.node import Expression, OpTreeNode
+from neonlike.optree.ops import OPS, REAL, WHOLE, Kind, OpSpec
+from neonlike.optree.walk import postorder
+
+Array = np.ndarray[Any, Any]
+Function = Callable[..., Any]
+
+TOLERANCE: dict[Any, tuple[float, float]] = {
+    np.dtype(np.float16): (1e-3, 1e-6),
+    np.dtype(np.float32): (1e-5, 1e-6),
+    np.dtype(np.float64): (1e-12, 1e-13),
+}
+"""dtype of the result -> relative and absolute tolerance of one op; the only place that says what is close."""
+
+EPSILON = {dtype: float(np.finfo(compute_dtype(dtype)).eps) for dtype in FLOATS}
+"""dtype of a node -> rounding error of one op, in the dtype it is computed in."""
+
+
+def assert_close(actual: Array, expected: Any, slack: float = 1.0, what: str = "") -> None:
+    """``actual`` equals float64 ``expected`` within its dtype's tolerance, times ``slack``; integers are exact."""
+    wanted = np.asarray(expected)
+    assert actual.shape == wanted.shape, f"{what}: shape {actual.shape}, expected {wanted.shape}"
+    with np.errstate(all="ignore"):
+        wanted = wanted.astype(actual.dtype)
+    if actual.dtype.kind != "f":
+        np.testing.assert_array_equal(actual, wanted, err_msg=what)
+        return
+    rtol, atol = TOLERANCE[actual.dtype]
+    wide, wanted = actual.astype(np.float64), wanted.astype(np.float64)
+    np.testing.assert_allclose(wide, wanted, rtol * slack, atol * slack, equal_nan=True, err_msg=what)
+
+
+# What each op means ---------------------------------------------------------------------------------------------
+
+
+def _shift(x: Any, by: Any) -> Any:
+    return np.where(by == 0, 0.0, x * np.sign(by) * 2.0 ** np.rint(np.log2(np.abs(by))))
+
+
+ELEMENTWISE: dict[str, Function] = {
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "mul": lambda x, y: x * y,
+    "div": lambda x, y: np.true_divide(x, y),
+    "pow": lambda x, y: np.asarray(x, np.float64) ** y,
+    "neg": lambda x: -x,
+    "abs": np.abs,
+    "sgn": np.sign,
+    "sqr": lambda x: x * x,
+    "sqrt": np.sqrt,
+    "exp": np.exp,
+    "exp2": lambda x: np.power(2.0, x),
+    "expm1": np.expm1,
+    "log": np.log,
+    "log2": np.log2,
+    "log1p": np.log1p,
+    "safelog": lambda x: np.log(np.where(x < np.exp(-50.0), np.exp(-50.0), x)),
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "arctan": np.arctan,
+    "erf": special.erf,
+    "sig": special.expit,
+    "sig2": lambda x: special.expit(x * np.log(2.0)),
+    "tanh": np.tanh,
+    "tanh2": lambda x: 2 * special.expit(2 * x * np.log(2.0)) - 1,
+    "relu": lambda x: np.where(x < 0, 0, x),
+    "leaky_relu": lambda x, slope: np.where(x > 0, x, slope * x),
+    "softplus": lambda x: -special.log_expit(-x),
+    "rint": np.round,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "binarize": lambda x: np.where(x >= 0, 1.0, -1.0),
+    "finite": lambda x: ~(np.isnan(x) | np.isinf(x)),
+    "isnan": lambda x: x != x,
+    "shift": _shift,
+    "shift_exponent": lambda x, by: x * 2.0 ** np.rint(by),
+    "eq": lambda x, y: x == y,
+    "ne": lambda x, y: x != y,
+    "lt": lambda x, y: x < y,
+    "le": lambda x, y: x <= y,
+    "gt": lambda x, y: x > y,
+    "ge": lambda x, y: x >= y,
+    "and": lambda x, y: (x != 0) & (y != 0),
+    "or": lambda x, y: (x != 0) | (y != 0),
+    "not": lambda x: x == 0,
+    "maximum": lambda x, y: np.where((x > y) | (x != x), x, y),
+    "minimum": lambda x, y: np.where((x < y) | (x != x), x, y),
+    "where": lambda c, x, y: np.where(c != 0, x, y),
+}
+"""Elementwise ops on float64 (or int64) arrays."""
+
+REDUCTIONS: dict[str, Function] = {
+    "sum": lambda x, axis: x.sum(axis=axis, keepdims=True),
+    "prod": lambda x, axis: x.prod(axis=axis, keepdims=True),
+    "max": lambda x, axis: x.max(axis=axis, keepdims=True),
+    "min": lambda x, axis: x.min(axis=axis, keepdims=True),
+    "any": lambda x, axis: (x != 0).any(axis=axis, keepdims=True),
+    "all": lambda x, axis: (x != 0).all(axis=axis, keepdims=True),
+    "argmax": lambda x, axis: np.argmax(x, axis=axis[0], keepdims=True),
+    "argmin": lambda x, axis: np.argmin(x, axis=axis[0], keepdims=True),
+}
+"""Reductions; ``axis`` is a tuple."""
+
+
+def _untake(d: Array, indices: Array, node: OpTreeNode) -> Array:
+    out, axis = np.zeros(node.shape, d.dtype), node.attrs["axis"]  # type: ignore[index]
+    for position, index in enumerate(indices.reshape(-1)):
+        here = (slice(None),) * axis
+        out[(*here, int(index))] += d[(*here, position)]
+    return out
+
+
+def _window(node: OpTreeNode) -> tuple[Any, ...]:
+    """Element numbers that a ``view`` or ``unview`` node's layout reads, in the shape of the window."""
+    shape, strides, offset = node.attrs["layout"]  # type: ignore[index]
+    positions = np.full(shape, offset)
+    for axis, (size, stride) in enumerate(zip(shape, strides)):
+        positions = positions + (np.arange(size) * stride).reshape([-1 if a == axis else 1 for a in range(len(shape))])
+    return (positions,)
+
+
+def _unview(d: Array, node: OpTreeNode) -> Array:
+    out = np.zeros(node.shape, d.dtype)
+    out.reshape(-1)[_window(node)] = d
+    return out
+
+
+MOVES: dict[str, Function] = {
+    "dot": lambda x, y, node: x @ y,
+    "transpose": lambda x, node: x.transpose(node.attrs["axes"]),
+    "broadcast": lambda x, node: np.broadcast_to(x.reshape(x.shape[-len(node.shape) :]), node.shape),
+    "take": lambda x, i, node: np.take(x, i.reshape(-1).astype(np.int64), axis=node.attrs["axis"]),
+    "untake": _untake,
+    "view": lambda x, node: x.reshape(-1)[_window(node)],
+    "unview": _unview,
+}
+"""Products and moves; ``node`` has the attributes."""
+
+
+def formula(spec: OpSpec) -> Function:
+    """The float64 meaning of a row; a row without one here is taken at NumPy's word, if NumPy has the function."""
+    known = {**ELEMENTWISE, **REDUCTIONS, **MOVES}.get(spec.name)
+    if known is None:
+        assert isinstance(spec.numpy, np.ufunc), f"write the float64 formula of {spec.name!r} into tests/reference.py"
+        return spec.numpy
+    return known
+
+
+def apply(node: OpTreeNode, operands: list[Any]) -> Array:
+    """One node on float64 or int64 operands."""
+    function = formula(node.spec)
+    with np.errstate(all="ignore"):
+        if node.spec.kind is Kind.ELEMENTWISE:
+            value = function(*operands)
+        elif node.spec.kind is Kind.REDUCTION:
+            value = function(operands[0], axis=node.attrs["axis"])  # type: ignore[index]
+        else:
+            value = function(*operands, node)
+    return np.asarray(value).astype(np.int64 if node.dtype.kind == "i" else np.float64)
+
+
+def evaluate(root: Any, memo: dict[int, Any] | None = None) -> Array:
+    """``root`` node by node: float nodes in float64, integer nodes in int64. ``memo`` keeps values by id."""
+    values = {} if memo is None else memo
+
+    def value(operand: Any) -> Any:
+        if not isinstance(operand, Expression):
+            return operand
+        if id(operand) not in values:  # a tensor
+            host = operand.get()  # type: ignore[attr-defined]
+            values[id(operand)] = host.astype(np.float64 if host.dtype.kind == "f" else np.int64)
+        return values[id(operand)]
+
+    for node in postorder(root):
+        if id(node) not in values:
+            if node.attrs is not None and "value" in node.attrs:
+                values[id(node)] = node.attrs["value"]
+            else:
+                values[id(node)] = apply(node, [value(operand) for operand in node.operands])
+    result: Array = np.asarray(value(root))
+    return result
+
+
+# Samples and layouts --------------------------------------------------------------------------------------------
+
+
+def sample(domain: tuple[float, float], shape: tuple[int, ...], dtype: Any, rng: np.random.Generator) -> Array:
+    """Random values of ``domain`` that ``dtype`` holds exactly; whole numbers for WHOLE and for integers."""
+    low, high = domain
+    kind = np.dtype(dtype)
+    if kind.kind == "f" and domain is not WHOLE:
+        values = rng.uniform(low, high, shape).astype(kind)
+        return np.clip(values, np.nextafter(kind.type(low), kind.type(high)), kind.type(high))
+    if kind.kind in "ub":
+        low, high = max(low, 0), high if kind.kind == "u" else 1
+    return rng.integers(int(np.ceil(low)), int(np.floor(high)), shape, endpoint=True).astype(kind)
+
+
+def domains(spec: OpSpec) -> tuple[tuple[float, float], ...]:
+    """One domain an operand; a row of several operands may give one for all."""
+    return spec.domain if len(spec.domain) == spec.arity else (spec.domain[0] if spec.domain else REAL,) * spec.arity
+
+
+def plain(be: Any, host: Array) -> Any:
+    """A tensor of its own."""
+    return be.array(host, dtype=host.dtype)
+
+
+def strided(be: Any, host: Array) -> Any:
+    """Every second element of a larger tensor, inside a margin."""
+    base = be.zeros([2 * n + 3 for n in host.shape], dtype=host.dtype)
+    view = base[tuple(slice(1, 2 * n + 1, 2) for n in host.shape)]
+    return view.set(host) if host.size else view
+
+
+def transposed(be: Any, host: Array) -> Any:
+    """The ``.T`` of a tensor."""
+    return be.array(np.swapaxes(host, -1, -2), dtype=host.dtype).T
+
+
+def reordered(be: Any, host: Array) -> Any:
+    """A tensor with all axes permuted."""
+    order = (*range(1, host.ndim), 0)
+    back = tuple(order.index(axis) for axis in range(host.ndim))
+    return be.transpose(be.array(host.transpose(order), dtype=host.dtype), back)
+
+
+def backwards(be: Any, host: Array) -> Any:
+    """A tensor read from its end."""
+    turn = (slice(None, None, -1),) * host.ndim
+    return be.array(host[turn], dtype=host.dtype)[turn]
+
+
+LAYOUTS: tuple[Function, ...] = (plain, strided, transposed, reordered, backwards)
+
+SHAPES: tuple[tuple[int, ...], ...] = (
+    (1, 1),
+    (7, 1),
+    (1, 6),
+    (5, 7),
+    (2, 3, 4),
+    (2, 1, 3, 2, 4),
+    (0, 3),
+    (3, 0),
+    (0, 0),
+    (2, 0, 3),
+)
+"""One element, column, row, matrix, 3-D, 5-D with a 1, and four ways to be empty."""
+
+BROADCASTS: tuple[tuple[tuple[int, ...], ...], ...] = (
+    ((4, 1), (1, 3), (4, 3)),
+    ((1, 1), (5, 2), (1, 2)),
+    ((5, 2), (1, 1), (5, 1)),
+    ((2, 3, 4), (3, 1), (1, 4)),
+    ((1, 4), (2, 1, 1), (3, 1)),
+    ((2, 1, 3, 1, 2), (4, 1, 2, 1), (1, 1)),
+    ((0, 3), (1, 3), (1, 1)),
+    ((1, 1), (2, 0), (2, 1)),
+)
+"""Operand shapes that stretch against each other."""
+
+
+def axes_of(shape: tuple[int, ...]) -> Iterator[Any]:
+    """None, every axis counted from both ends, and every tuple of axes."""
+    yield None
+    yield from range(-len(shape), len(shape))
+    for count in range(1, len(shape) + 1):
+        yield from itertools.combinations(range(len(shape)), count)
+
+
+def rows(*kinds: Kind) -> list[Any]:
+    """Rows of the op table of these kinds, for ``parametrize``."""
+    return [spec for spec in OPS.values() if spec.kind in kinds]
