@@ -1,0 +1,617 @@
+"""Layers of an MLP, one at a time and in a chain: shapes, forward and backward passes, buffers, errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from neonlike.errors import ArgumentError, DTypeError, MissingArgument, ShapeError
+from neonlike.initializers import Constant, Gaussian, IdentityInit, Uniform
+from neonlike.layers import (
+    Activation,
+    Affine,
+    Bias,
+    BranchNode,
+    DataTransform,
+    Dropout,
+    GeneralizedCost,
+    GeneralizedCostMask,
+    Linear,
+    Multicost,
+    Reshape,
+    Sequential,
+    SkipNode,
+)
+from neonlike.layers.container import DeltasTree, flatten, pairwise
+from neonlike.layers.layer import AccumulationError, CompoundLayer, Layer, interpret_in_shape
+from neonlike.transforms import (
+    CrossEntropyMulti,
+    Logistic,
+    Normalizer,
+    Rectlin,
+    Softmax,
+    SumSquared,
+    Tanh,
+)
+
+N = 4
+
+
+@pytest.fixture(autouse=True)
+def small_batch(request):
+    """Four samples a batch on whichever backend the test uses."""
+    for name in ("be", "be64"):
+        if name in request.fixturenames:
+            request.getfixturevalue(name).bsz = N
+
+
+def ready(layer, in_shape, tree=None, **allocate):
+    """Configure and allocate a single layer, with an error buffer."""
+    layer.configure(in_shape)
+    layer.prev_layer = True  # as a layer inside a network
+    layer.allocate(**allocate)
+    tree = tree or DeltasTree()
+    layer.allocate_deltas(tree)
+    tree.allocate_buffers()
+    layer.set_deltas(tree)
+    return layer
+
+
+def tensor(be, array):
+    return be.array(np.asarray(array, dtype=np.float64))
+
+
+class TestShapes:
+    """How a layer learns its input shape."""
+
+    @pytest.mark.parametrize(
+        ("shape", "expected"), [(5, (5, 1)), ((5,), (5, 1)), ((5, 3), (5, 3)), ((2, 3, 4), (24, 1)), ((), (1, 1))]
+    )
+    def test_interpret_in_shape(self, shape, expected):
+        assert interpret_in_shape(shape) == expected
+
+    @pytest.mark.parametrize("in_shape", [6, (6,), (6, 1), (1, 2, 3), [6], np.int64(6)])
+    def test_linear_flattens(self, be, in_shape):
+        layer = Linear(3, Gaussian()).configure(in_shape)
+        assert (layer.nin, layer.nsteps, layer.out_shape, layer.weight_shape) == (6, 1, (3, 1), (3, 6))
+
+    def test_linear_takes_sequences(self, be):
+        layer = ready(Linear(3, Constant(1.0)), (2, 5))
+        assert layer.out_shape == (3, 5) and layer.outputs.shape == (3, 5 * N)
+
+    def test_a_tensor_and_a_dataset_tell_the_shape(self, be):
+        class Data:
+            shape = (1, 2, 3)
+
+        assert Linear(3, Gaussian()).configure(be.zeros((6, 5 * N))).in_shape == (6, 5)
+        assert Linear(3, Gaussian()).configure(Data()).in_shape == (1, 2, 3)
+
+    def test_a_layer_passes_its_shape_and_parallelism_on(self, be):
+        first = Linear(3, Gaussian(), parallelism="Data").configure(2)
+        second = Activation(Tanh()).configure(first)
+        assert (second.in_shape, second.prev_layer, second.parallelism) == ((3, 1), first, "Data")
+
+    def test_anything_else_is_refused(self, be):
+        with pytest.raises(DTypeError, match="input shape"):
+            Linear(3, Gaussian()).configure(3.5)
+
+
+class TestLinear:
+    """Matrix products."""
+
+    def test_forward_and_backward(self, be64, rng):
+        layer = ready(Linear(3, Gaussian()), 5)
+        x, e = rng.normal(size=(5, N)), rng.normal(size=(3, N))
+        W = layer.W.get()
+        np.testing.assert_allclose(layer.fprop(tensor(be64, x)).get(), W @ x, rtol=1e-12)
+        np.testing.assert_allclose(layer.bprop(tensor(be64, e)).get(), W.T @ e, rtol=1e-12)
+        np.testing.assert_allclose(layer.dW.get(), e @ x.T, rtol=1e-12)
+
+    def test_alpha_and_beta_apply_to_the_deltas_only(self, be64, rng):
+        layer = ready(Linear(3, Gaussian()), 5)
+        x, e = rng.normal(size=(5, N)), rng.normal(size=(3, N))
+        y = layer.fprop(tensor(be64, x)).get().copy()
+        np.testing.assert_allclose(layer.fprop(tensor(be64, x), beta=0.5).get(), 1.5 * y, rtol=1e-12)
+        layer.deltas.fill(1.0)
+        got = layer.bprop(tensor(be64, e), alpha=2.0, beta=3.0).get()
+        np.testing.assert_allclose(got, 2 * layer.W.get().T @ e + 3, rtol=1e-12)
+        np.testing.assert_allclose(layer.dW.get(), e @ x.T, rtol=1e-12)
+
+    def test_bsum_sums_the_outputs(self, be, rng):
+        layer = ready(Linear(3, Gaussian(), bsum=True), 5)
+        y = layer.fprop(tensor(be, rng.normal(size=(5, N)))).get()
+        np.testing.assert_allclose(layer.batch_sum.get(), y.sum(axis=1, keepdims=True), rtol=1e-4)
+
+    def test_a_first_layer_has_no_deltas_but_a_gradient(self, be):
+        layer = Linear(3, Constant(1.0)).configure(5)
+        layer.allocate()
+        layer.set_deltas(DeltasTree())
+        layer.fprop(be.ones((5, N)))
+        assert layer.bprop(be.ones((3, N))) is None
+        np.testing.assert_array_equal(layer.dW.get(), np.full((3, 5), N))
+
+    def test_a_smaller_batch_and_a_shorter_sequence(self, be):
+        layer = ready(Linear(2, Constant(1.0)), (3, 2))
+        layer.outputs.fill(-1)
+        layer.set_batch_size(2)
+        layer.set_seq_len(1)
+        y = layer.fprop(be.ones((3, 2 * N))).get()
+        np.testing.assert_array_equal(y, [[3, 3, -1, -1, -1, -1, -1, -1]] * 2)
+        layer.bprop(be.ones((2, 2 * N)))
+        np.testing.assert_array_equal(layer.dW.get(), np.full((2, 3), 2))
+
+    @pytest.mark.parametrize("nout", ["10", 2.0, None, True])
+    def test_a_wrong_type_of_nout(self, be, nout):
+        with pytest.raises(DTypeError, match="nout"):
+            Linear(nout, Gaussian())
+
+    @pytest.mark.parametrize("nout", [0, -3])
+    def test_nout_must_be_positive(self, be, nout):
+        with pytest.raises(ShapeError, match="positive"):
+            Linear(nout, Gaussian())
+
+    def test_a_wrong_initializer(self, be):
+        with pytest.raises(DTypeError, match="Gaussian"):
+            Linear(3, "gaussian")
+
+    def test_a_wrong_input_is_reported_with_the_shapes(self, be):
+        layer = ready(Linear(3, Gaussian()), 5)
+        with pytest.raises(ShapeError, match=r"\(6, 4\).*5 features"):
+            layer.fprop(be.zeros((6, N)))
+
+    def test_weights_for_another_input_are_noticed(self, be):
+        layer = ready(Linear(3, Gaussian()), 5)
+        layer.outputs = None
+        layer.configure(6)
+        with pytest.raises(ShapeError, match=r"\(3, 5\).*\(3, 6\)"):
+            layer.allocate()
+
+
+class TestInitialValues:
+    """What a weight can be made from."""
+
+    @pytest.mark.parametrize("as_tensor", [True, False])
+    def test_defect_24_an_array_as_init(self, be, as_tensor):
+        values = np.arange(15.0).reshape(3, 5)
+        init = tensor(be, values) if as_tensor else values
+        layer = Linear(3, init)
+        net = Sequential([layer, Activation(Tanh())])
+        net.configure(5)
+        net.allocate()
+        np.testing.assert_array_equal(layer.W.get(), values)
+        assert layer.W is not init
+        assert net.layers_to_optimize == [layer]
+        assert isinstance(layer.get_description()["config"]["init"], np.ndarray)
+
+    def test_an_array_of_another_shape(self, be):
+        with pytest.raises(ShapeError, match=r"\(5, 3\).*\(3, 5\)"):
+            ready(Linear(3, np.ones((5, 3))), 5)
+
+    def test_a_missing_init(self, be):
+        with pytest.raises(ArgumentError, match="initializer"):
+            ready(Linear(3, None), 5)
+
+    def test_identity_layers_are_not_optimized(self, be):
+        fixed, trained = Linear(3, IdentityInit()), Linear(3, Gaussian())
+        assert Sequential([fixed, trained]).layers_to_optimize == [trained]
+
+
+class TestBias:
+    """Biases per feature and per feature map, in place."""
+
+    @pytest.mark.parametrize(("in_shape", "rows"), [(6, 6), ((6,), 6), ((3, 2), 3), ((3, 2, 2), 3)])
+    def test_forward_and_backward(self, be64, rng, in_shape, rows):
+        features, steps = (3, 2) if in_shape == (3, 2) else (int(np.prod(in_shape)), 1)
+        layer = ready(Bias(Uniform()), in_shape)
+        assert layer.weight_shape == (rows, 1) and layer.out_shape == in_shape
+        x, e = (rng.normal(size=(features, steps * N)) for _ in range(2))
+        inputs, error = tensor(be64, x), tensor(be64, e)
+        assert layer.fprop(inputs) is inputs
+        expected = (x.reshape(rows, -1) + layer.W.get()).reshape(x.shape)
+        np.testing.assert_allclose(inputs.get(), expected, rtol=1e-12)
+        assert layer.bprop(error) is error
+        np.testing.assert_allclose(layer.dW.get(), e.reshape(rows, -1).sum(axis=1, keepdims=True), rtol=1e-12)
+
+    def test_defect_21_a_bias_looks_at_each_new_error(self, be64, rng):
+        layer = ready(Bias(Constant(0.0)), (3, 2, 2))
+        for _ in range(2):
+            e = rng.normal(size=(12, N))
+            layer.bprop(tensor(be64, e))
+            np.testing.assert_allclose(layer.dW.get(), e.reshape(3, -1).sum(axis=1, keepdims=True), rtol=1e-12)
+
+
+class TestElementwise:
+    """Activation, data transform and dropout."""
+
+    def test_activation_works_in_place_and_multiplies_the_error(self, be64, rng):
+        layer = ready(Activation(Logistic()), 5)
+        x, e = rng.normal(size=(5, N)), rng.normal(size=(5, N))
+        inputs = tensor(be64, x)
+        assert layer.fprop(inputs) is inputs
+        y = 1 / (1 + np.exp(-x))
+        np.testing.assert_allclose(inputs.get(), y, rtol=1e-12)
+        np.testing.assert_allclose(layer.bprop(tensor(be64, e)).get(), y * (1 - y) * e, rtol=1e-12)
+        layer.deltas.fill(1.0)
+        got = layer.bprop(tensor(be64, e), alpha=2.0, beta=0.5).get()
+        np.testing.assert_allclose(got, 2 * y * (1 - y) * e + 0.5, rtol=1e-12)
+
+    def test_data_transform_ends_the_backward_pass(self, be):
+        layer = ready(DataTransform(Normalizer(divisor=2.0)), 5)
+        inputs = be.ones((5, N))
+        assert layer.fprop(inputs) is inputs
+        np.testing.assert_array_equal(inputs.get(), np.full((5, N), 0.5))
+        assert layer.bprop(inputs) is None
+
+    @pytest.mark.parametrize("caffe", [False, True])
+    def test_dropout(self, be, rng, caffe):
+        if caffe:
+            be.set_caffe_compat()
+        layer = ready(Dropout(keep=0.5), 50)
+        x, e = rng.normal(size=(50, N)), rng.normal(size=(50, N))
+        inputs, error = tensor(be, x), tensor(be, e)
+        state = be.rng.get_state()
+        assert layer.fprop(inputs) is inputs
+        mask = layer.keep_mask.get()
+        be.rng.set_state(state)
+        np.testing.assert_array_equal(mask, be.rng.uniform(size=mask.shape) < 0.5)
+        scale = 2.0 if caffe else 1.0
+        np.testing.assert_allclose(inputs.get(), mask * x * scale, rtol=1e-6)
+        assert layer.bprop(error, alpha=3.0, beta=0.5) is error
+        np.testing.assert_allclose(error.get(), mask * e * 3 * scale + 0.5 * e, rtol=1e-5, atol=1e-6)
+        inputs[:] = x
+        np.testing.assert_allclose(layer.fprop(inputs, inference=True).get(), x * (1 if caffe else 0.5), rtol=1e-6)
+
+    @pytest.mark.parametrize("keep", [0, -0.1, 1.5])
+    def test_dropout_needs_a_probability(self, be, keep):
+        with pytest.raises(ArgumentError, match="probability"):
+            Dropout(keep)
+
+
+class TestStructure:
+    """Reshape, SkipNode, BranchNode."""
+
+    @pytest.mark.parametrize(
+        ("in_shape", "reshape", "expected"),
+        [(12, (3, 2, 2), (3, 2, 2)), ((3, 2, 2), -1, (12,)), ((3, 4), (0, -1), (3, 4)), ((3, 2, 2), (0, -1), (3, 4)),
+         ((3, 4), (4, 3), (4, 3)), ((3, 4), 12, (12,))],
+    )  # fmt: skip
+    def test_reshape(self, be, rng, in_shape, reshape, expected):
+        layer = ready(Reshape(reshape), in_shape)
+        assert layer.out_shape == expected
+        x = rng.normal(size=layer.in_shape_t)
+        y = layer.fprop(tensor(be, x))
+        assert y.shape == layer.out_shape_t
+        np.testing.assert_array_equal(y.get(), x.astype(np.float32).reshape(layer.out_shape_t))
+        assert layer.bprop(y).shape == layer.in_shape_t
+
+    def test_reshape_copies_what_is_not_contiguous(self, be, rng):
+        layer = ready(Reshape((3, 2, 2)), (3, 4))
+        x = tensor(be, rng.normal(size=(3, 2 * 4 * N)))[:, : 4 * N]
+        assert not x.is_contiguous
+        np.testing.assert_array_equal(layer.fprop(x).get(), x.get().reshape(12, N))
+
+    def test_defect_21_reshape_follows_the_buffers(self, be):
+        layer = ready(Reshape((3, 2, 2)), 12)
+        for value in (1.0, 2.0):
+            assert layer.fprop(tensor(be, np.full((12, N), value))).get().max() == value
+            error = tensor(be, np.full((12, N), -value))
+            assert layer.bprop(error).get().max() == -value
+
+    @pytest.mark.parametrize("reshape", [(5, 2), (0, 5), (7, -1), (0, -1, 5)])
+    def test_reshape_to_another_size(self, be, reshape):
+        with pytest.raises(ShapeError, match="elements"):
+            Reshape(reshape).configure((3, 4))
+
+    def test_reshape_infers_one_size_only(self, be):
+        with pytest.raises(ArgumentError, match="-1"):
+            Reshape((-1, -1))
+
+    def test_skip_node_adds(self, be, rng):
+        layer = ready(SkipNode(), 5)
+        x = rng.normal(size=(5, N)).astype(np.float32)
+        layer.outputs.fill(1.0)
+        np.testing.assert_allclose(layer.fprop(be.array(x), beta=2.0).get(), x + 2, rtol=1e-5)
+        np.testing.assert_allclose(layer.fprop(be.array(x)).get(), x)
+        layer.deltas.fill(1.0)
+        np.testing.assert_allclose(layer.bprop(be.array(x), alpha=3.0, beta=2.0).get(), 3 * x + 2, rtol=1e-5, atol=1e-6)
+
+    def test_branch_nodes_of_one_name_are_one_object(self, be):
+        node = BranchNode("junction")
+        assert BranchNode("junction") is node and BranchNode("other") is not node
+        assert BranchNode() is BranchNode(None)
+        node.configure((3, 2))
+        assert BranchNode("junction").configure(None).out_shape == (3, 2)
+        x = be.ones((3, 2 * N))
+        assert node.fprop(x) is x and node.fprop(None) is x
+        assert node.bprop(x) is x
+
+    def test_a_branch_before_its_trunk(self, be):
+        with pytest.raises(ArgumentError, match="trunk"):
+            BranchNode("never configured").configure(None)
+
+
+class TestDeltas:
+    """The two shared error buffers."""
+
+    def test_neighbours_that_own_deltas_do_not_share_memory(self, be):
+        layers = [Linear(5, Gaussian()), Bias(Constant(0)), Activation(Tanh()), Linear(7, Gaussian()),
+                  Dropout(0.5), Linear(2, Gaussian()), Activation(Softmax())]  # fmt: skip
+        net = Sequential(layers)
+        net.configure(3)
+        net.allocate()
+        net.allocate_deltas()
+        owners = [layer for layer in layers if layer.deltas is not None]
+        assert [type(layer).__name__ for layer in owners] == ["Activation", "Linear", "Linear", "Activation"]
+        for a, b in pairwise(owners):
+            assert a.deltas.ptr != b.deltas.ptr
+        for a, _, c in zip(owners, owners[1:], owners[2:], strict=False):
+            assert a.deltas.ptr == c.deltas.ptr
+        for layer in owners:
+            assert layer.deltas.shape == (layer.in_shape[0], N)
+
+    def test_defect_40_a_child_tree_ascends_to_its_parent(self, be):
+        tree = DeltasTree()
+        child = tree.decend()
+        assert tree.decend() is child
+        assert child.ascend() is tree and tree.ascend() is None
+
+    def test_buffers_are_as_large_as_the_largest_input(self, be):
+        tree = DeltasTree()
+        for nin in (3, 9, 4):
+            Linear(2, Gaussian()).configure(nin).allocate_deltas(tree)
+        tree.decend().proc_layer(Linear(2, Gaussian()).configure(5))
+        tree.allocate_buffers()
+        assert [buffer.size for buffer in tree.buffers] == [9 * N, 9 * N]
+        assert tree.child.buffers[0].size == 5 * N
+
+    def test_a_tree_without_buffers(self, be):
+        layer = Linear(2, Gaussian()).configure(3)
+        layer.prev_layer = True
+        with pytest.raises(ArgumentError, match="allocate_buffers"):
+            layer.set_deltas(DeltasTree())
+
+
+class TestAccumulation:
+    """Gradients that add up over backward passes."""
+
+    def test_linear_and_bias(self, be64, rng):
+        net = Sequential([Linear(3, Gaussian()), Bias(Constant(0.0))])
+        net.configure(5)
+        net.allocate(accumulate_updates=True)
+        net.allocate_deltas()
+        x = tensor(be64, rng.normal(size=(5, N)))
+        gradients = []
+        for accumulate in (False, True, True, False):
+            net.set_acc_on(accumulate)
+            e = rng.normal(size=(3, N))
+            net.fprop(x)
+            net.bprop(tensor(be64, e))
+            now = [e @ x.get().T, e.sum(axis=1, keepdims=True)]
+            gradients = [a + b for a, b in zip(gradients, now, strict=True)] if accumulate else now
+            for layer, expected in zip(net.layers, gradients, strict=True):
+                np.testing.assert_allclose(layer.dW.get(), expected, rtol=1e-10, atol=1e-12)
+        assert net.layers[0].acc_params == [(net.layers[0].acc_dW, net.layers[0].dW)]
+
+    def test_a_layer_without_parameters_cannot(self, be):
+        with pytest.raises(BufferError, match="accumulate"):
+            Activation(Tanh()).set_acc_on(True)
+        with pytest.raises(AccumulationError):
+            Linear(3, Gaussian()).set_acc_on(True)
+
+    def test_it_stays_off_without_the_buffers(self, be):
+        layer = ready(Linear(3, Gaussian()), 5)
+        layer.set_acc_on(True)
+        assert layer.acc_on is False
+
+    def test_the_decorator_is_for_layers(self):
+        class NotALayer:
+            acc_on = True
+
+            @Layer.accumulates
+            def bprop(self, error):
+                return error
+
+        with pytest.raises(TypeError, match="NotALayer"):
+            NotALayer().bprop(1)
+
+
+class TestCompound:
+    """Affine and its parts."""
+
+    def test_the_parts_and_their_names(self, be):
+        parts = Affine(3, Gaussian(), bias=Constant(0), activation=Rectlin(), name="fc")
+        assert isinstance(parts, list) and [part.name for part in parts] == ["fc", "fc_bias", "fc_Rectlin"]
+        assert [type(part) for part in parts] == [Linear, Bias, Activation]
+        unnamed = Affine(3, Gaussian(), activation=Tanh())
+        assert [part.name for part in unnamed] == [unnamed[0].name, f"{unnamed[0].name}_Tanh"]
+        assert [type(part) for part in Affine(3, Gaussian())] == [Linear]
+
+    def test_a_bias_excludes_batch_normalization(self, be):
+        with pytest.raises(AttributeError, match="batch_norm"):
+            Affine(3, Gaussian(), bias=Constant(0), batch_norm=True)
+        with pytest.raises(MissingArgument):
+            CompoundLayer(bias=Constant(0), batch_norm=True)
+
+    def test_an_activation_must_be_an_object(self, be):
+        with pytest.raises(DTypeError, match="Rectlin"):
+            Affine(3, Gaussian(), activation=Rectlin)
+
+
+class TestSequential:
+    """The chain."""
+
+    def test_nested_lists_are_flattened(self, be):
+        net = Sequential([Affine(3, Gaussian(), bias=Constant(0)), [[Linear(2, Gaussian())]]])
+        assert [type(layer) for layer in net.layers] == [Linear, Bias, Linear]
+        assert list(flatten([1, [2, (3, [])], "ab"])) == [1, 2, 3, "ab"]
+        assert list(pairwise("abc")) == [("a", "b"), ("b", "c")] and list(pairwise([])) == []
+
+    @pytest.mark.parametrize("layers", [[], [[]], [BranchNode("alone")]])
+    def test_an_empty_list(self, be, layers):
+        with pytest.raises(ArgumentError, match="empty"):
+            Sequential(layers)
+
+    @pytest.mark.parametrize("entry", ["Linear", 3, None, Linear])
+    def test_an_entry_that_is_no_layer(self, be, entry):
+        with pytest.raises(DTypeError, match="layer"):
+            Sequential([Linear(3, Gaussian()), entry])
+
+    @pytest.mark.parametrize("make", [lambda: Bias(Constant(0)), lambda: Activation(Tanh()), lambda: Reshape(3)])
+    def test_the_first_layer_needs_an_output(self, be, make):
+        with pytest.raises(AssertionError, match="first layer"):
+            Sequential([make(), Linear(3, Gaussian())])
+
+    def test_dropout_and_data_transform_may_come_first(self, be):
+        for first in (Dropout(0.5), DataTransform(Normalizer())):
+            assert Sequential([first, Linear(3, Gaussian())]).layers[0] is first
+
+    def test_the_last_owner_draws_its_weights_first(self, be):
+        first, last = Linear(3, Uniform()), Linear(2, Uniform())
+        net = Sequential([first, last, Activation(Tanh())])
+        net.configure(4)
+        be.rng_reset()
+        net.allocate()
+        be.rng_reset()
+        np.testing.assert_allclose(last.W.get(), be.rng.uniform(size=(2, 3)).astype(np.float32))
+        np.testing.assert_allclose(first.W.get(), be.rng.uniform(size=(3, 4)).astype(np.float32))
+
+    def test_shared_outputs_go_to_the_last_owner(self, be):
+        shared = be.zeros((10, N))
+        net = Sequential([Linear(3, Gaussian()), Linear(2, Gaussian()), Activation(Tanh())])
+        net.configure(4)
+        net.allocate(shared_outputs=shared)
+        assert net.layers[1].outputs.ptr == shared.ptr and net.layers[0].outputs.ptr != shared.ptr
+
+    def test_beta_goes_to_the_last_layer_and_alpha_beta_to_the_first(self, be64, rng):
+        net = Sequential([Linear(3, Gaussian()), Linear(2, Gaussian())])
+        net.configure(Linear(4, Gaussian()).configure(1))  # inside a larger network
+        net.allocate()
+        tree = DeltasTree()
+        net.allocate_deltas(tree)
+        tree.allocate_buffers()
+        net.set_deltas(tree)
+        x, e = rng.normal(size=(4, N)), rng.normal(size=(2, N))
+        W1, W2 = (layer.W.get() for layer in net.layers)
+        net.layers[-1].outputs.fill(1.0)
+        np.testing.assert_allclose(net.fprop(tensor(be64, x), beta=2.0).get(), W2 @ W1 @ x + 2, rtol=1e-10)
+        net.layers[0].deltas.fill(1.0)
+        got = net.bprop(tensor(be64, e), alpha=3.0, beta=0.5)
+        assert got is net.layers[0].deltas and net.deltas is got
+        np.testing.assert_allclose(got.get(), 3 * W1.T @ W2.T @ e + 0.5, rtol=1e-10)
+
+    def test_a_chain_inside_a_chain(self, be64, rng):
+        inner = Sequential([Linear(3, Gaussian()), Activation(Tanh())])
+        net = Sequential([Linear(5, Gaussian()), inner, Linear(2, Gaussian())])
+        net.configure(4)
+        net.allocate()
+        net.allocate_deltas()
+        x, e = rng.normal(size=(4, N)), rng.normal(size=(2, N))
+        W0, W1, W2 = (layer.W.get() for layer in net.layers_to_optimize)
+        h = np.tanh(W1 @ W0 @ x)
+        np.testing.assert_allclose(net.fprop(tensor(be64, x)).get(), W2 @ h, rtol=1e-10)
+        assert net.bprop(tensor(be64, e)) is None
+        d = (W2.T @ e) * (1 - h**2)
+        np.testing.assert_allclose(net.layers[0].dW.get(), W1.T @ d @ x.T, rtol=1e-10)
+        assert [type(layer).__name__ for layer in net.layers_fprop()] == ["Linear", "Linear", "Activation", "Linear"]
+        assert list(net.layers_bprop()) == list(net.layers_fprop())[::-1]
+        assert net.get_terminal() is net.layers[-1]
+        assert net.nested_str().count("\n") == 5
+
+    def test_a_chain_inside_a_chain_as_its_first_layer(self, be64, rng):
+        net = Sequential([Sequential([Linear(3, Gaussian()), Linear(50, Gaussian())]), Linear(2, Gaussian())])
+        net.configure(4)
+        net.allocate()
+        net.allocate_deltas()
+        x, e = rng.normal(size=(4, N)), rng.normal(size=(2, N))
+        W0, W1, W2 = (layer.W.get() for layer in net.layers_to_optimize)
+        net.fprop(tensor(be64, x))
+        net.bprop(tensor(be64, e))
+        np.testing.assert_allclose(net.layers_to_optimize[0].dW.get(), W1.T @ W2.T @ e @ x.T, rtol=1e-10)
+
+    def test_descriptions_rebuild_the_chain_with_its_weights(self, be):
+        net = Sequential([Affine(3, Gaussian(), bias=Uniform(), activation=Rectlin(0.1)), Reshape((3, 1, 1)),
+                          Dropout(0.7)], name="net")  # fmt: skip
+        ready(net, 4)
+        described = net.get_description(get_weights=True)
+        assert described["container"] is True and described["type"] == "neonlike.layers.container.Sequential"
+        assert described["config"]["name"] == "net"
+        assert set(described["config"]["layers"][0]) == {"type", "config", "params", "states"}
+        again = Sequential.gen_class(dict(described["config"]))
+        again.load_weights(described)
+        ready(again, 4)
+        for a, b in zip(net.layers[:2], again.layers[:2], strict=True):
+            np.testing.assert_array_equal(a.W.get(), b.W.get())
+        assert again.layers[2].transform.slope == 0.1 and again.layers[4].keep == 0.7
+
+    def test_weights_of_another_chain_are_refused_and_nothing_changes(self, be):
+        net = ready(Sequential([Linear(3, Constant(1)), Linear(2, Constant(1))]), 4)
+        other = ready(Sequential([Linear(3, Constant(5)), Linear(4, Constant(5))]), 4)
+        with pytest.raises(ShapeError, match=r"\(4, 3\).*\(2, 3\)"):
+            net.load_weights(other.get_description(get_weights=True))
+        assert all((layer.W.get() == 1).all() for layer in net.layers)
+        short = ready(Sequential([Linear(3, Constant(5))]), 4)
+        with pytest.raises(ArgumentError, match="1 layers.*2"):
+            net.load_weights(short.get_description(get_weights=True))
+
+
+class TestCosts:
+    """Cost layers."""
+
+    @pytest.fixture
+    def last(self, be):
+        return ready(Linear(3, Gaussian()), 5)
+
+    def test_cost_and_errors(self, be, last, rng):
+        cost = GeneralizedCost(SumSquared())
+        cost.initialize(last)
+        y, t = rng.normal(size=(3, N)), rng.normal(size=(3, N))
+        got = cost.get_cost(tensor(be, y), tensor(be, t))
+        assert isinstance(got, np.ndarray) and got.shape == (1, 1) and cost.cost is got
+        assert got.item() == pytest.approx(0.5 * ((y - t) ** 2).sum() / N, rel=1e-5)
+        np.testing.assert_allclose(cost.outputs.get().ravel(), 0.5 * ((y - t) ** 2).sum(axis=0), rtol=1e-5)
+        errors = cost.get_errors(tensor(be, y), tensor(be, t))
+        assert errors is cost.deltas
+        np.testing.assert_allclose(errors.get(), y - t, rtol=1e-5, atol=1e-6)
+
+    def test_a_mask(self, be, last, rng):
+        cost = GeneralizedCostMask(SumSquared(), weights=0.5)
+        cost.initialize(last)
+        y, t, mask = rng.normal(size=(3, N)), rng.normal(size=(3, N)), np.array([[1, 0, 1, 0]] * 3)
+        targets = (tensor(be, t), tensor(be, mask))
+        value = cost.get_cost(tensor(be, y), targets).item()
+        assert value == pytest.approx(0.5 * 0.5 * (((y - t) * mask) ** 2).sum() / N, rel=1e-5)
+        errors = cost.get_errors(tensor(be, y), targets)
+        np.testing.assert_allclose(errors.get(), (y - t) * mask * 0.5, rtol=1e-5, atol=1e-6)
+        with pytest.raises(DTypeError, match="pair"):
+            cost.get_cost(tensor(be, y), tensor(be, t))
+
+    def test_several_costs(self, be, last, rng):
+        costs = [GeneralizedCost(SumSquared()) for _ in range(3)]
+        multi = Multicost(costs, weights=[1, 0.5, 0])
+        multi.initialize([last, last, last])
+        y = [rng.normal(size=(3, N)) for _ in range(3)]
+        ty, t = [tensor(be, array) for array in y], be.zeros((3, N))
+        single = [0.5 * (array**2).sum() / N for array in y]
+        assert multi.get_cost(ty, t).item() == pytest.approx(single[0] + 0.5 * single[1], rel=1e-5)
+        assert multi.get_cost(ty, [t, None, t]).item() == pytest.approx(single[0], rel=1e-5)
+        assert multi.get_cost(ty[1], t).item() == pytest.approx(single[1], rel=1e-5)
+        errors = multi.get_errors(ty, t)
+        for error, array, weight in zip(errors, y, [1, 0.5, 0], strict=True):
+            np.testing.assert_allclose(error.get(), array * weight, rtol=1e-5, atol=1e-6)
+        assert multi.outputs is costs[0].outputs and multi.costfunc is costs[0].costfunc
+        assert multi.cost is costs[0].cost
+
+    @pytest.mark.parametrize("costfunc", [CrossEntropyMulti, "CrossEntropyMulti", None])
+    def test_a_cost_function_must_be_an_object(self, be, costfunc):
+        with pytest.raises(DTypeError, match="CrossEntropyMulti"):
+            GeneralizedCost(costfunc)
+
+    def test_multicost_checks_its_lists(self, be, last):
+        with pytest.raises(ArgumentError, match="empty"):
+            Multicost([])
+        with pytest.raises(DTypeError, match="GeneralizedCost"):
+            Multicost([SumSquared()])
+        with pytest.raises(ArgumentError, match="2 weights"):
+            Multicost([GeneralizedCost(SumSquared())], weights=[1, 2])
+        with pytest.raises(ArgumentError, match="2 outputs"):
+            Multicost([GeneralizedCost(SumSquared())]).initialize([last, last])

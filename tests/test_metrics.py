@@ -1,0 +1,122 @@
+"""Metrics against worked numbers and plain NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from neonlike.errors import ArgumentError, ShapeError
+from neonlike.transforms import (
+    Accuracy,
+    LogLoss,
+    Misclassification,
+    PrecisionRecall,
+    TopKMisclassification,
+)
+from neonlike.transforms.cost import MultiMetric
+
+Y = np.array([[0.7, 0.2], [0.2, 0.5], [0.1, 0.3]])
+T = np.array([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]])
+
+
+def onehot(labels, n):
+    return np.eye(n)[labels].T
+
+
+@pytest.fixture
+def batch(be, rng):
+    be.bsz = 8
+    y = rng.random((5, 8))
+    labels = rng.integers(5, size=8)
+    return y, labels, be.array(y), be.array(onehot(labels, 5))
+
+
+def test_worked_numbers(be):
+    be.bsz = 2
+    y, t = be.array(Y), be.array(T)
+    assert Misclassification()(y, t) == pytest.approx(0.5)
+    assert Accuracy()(y, t) == pytest.approx(0.5)
+    assert LogLoss()(y, t) == pytest.approx(0.780324, abs=1e-6)
+    np.testing.assert_allclose(TopKMisclassification(2)(y, t), [0.780324, 0.5, 0.0], atol=1e-6)
+    np.testing.assert_allclose(PrecisionRecall(3)(y, t), [0.509258, 0.333333], atol=2e-6)
+
+
+def test_names(be):
+    assert Misclassification().metric_names == ["Top1Misclass"]
+    assert Accuracy().metric_names == ["Accuracy"]
+    assert LogLoss().metric_names == ["LogLoss"]
+    assert TopKMisclassification(5).metric_names == ["LogLoss", "Top1Misclass", "Top5Misclass"]
+    assert PrecisionRecall(3).metric_names == ["Precision", "Recall"]
+
+
+@pytest.mark.parametrize("calcrange", [slice(0, None), slice(0, 3), slice(2, 7)])
+def test_only_the_columns_of_calcrange_count(batch, calcrange):
+    y, labels, ty, tt = batch
+    wrong = (y.argmax(axis=0) != labels)[calcrange]
+    logs = -np.log(y[labels, np.arange(8)])[calcrange]
+    assert Misclassification()(ty, tt, calcrange=calcrange) == pytest.approx(wrong.mean())
+    assert Accuracy()(ty, tt, calcrange=calcrange) == pytest.approx(1 - wrong.mean())
+    assert LogLoss()(ty, tt, calcrange=calcrange) == pytest.approx(logs.mean(), rel=1e-5)
+    rank = (y > y[labels, np.arange(8)]).sum(axis=0)[calcrange]
+    expected = [logs.mean(), (rank > 0).mean(), (rank > 1).mean()]
+    np.testing.assert_allclose(TopKMisclassification(2)(ty, tt, calcrange=calcrange), expected, rtol=1e-5)
+
+
+def test_misclassification_keeps_the_columns(batch):
+    y, labels, ty, tt = batch
+    metric = Misclassification()
+    metric(ty, tt)
+    np.testing.assert_array_equal(metric.outputs.get().ravel(), y.argmax(axis=0) != labels)
+
+
+def test_ties_share_the_places_that_are_left(be):
+    be.bsz = 3
+    # Four classes; the true class ties with one, two and all others.
+    y = np.array([[0.4, 0.3, 0.25], [0.4, 0.3, 0.25], [0.1, 0.3, 0.25], [0.1, 0.1, 0.25]])
+    t = onehot([0, 1, 3], 4)
+    metric = TopKMisclassification(2)
+    metric(be.array(y), be.array(t))
+    np.testing.assert_allclose(metric.top1.get().ravel(), [1 / 2, 2 / 3, 3 / 4], rtol=1e-6)
+    np.testing.assert_allclose(metric.topk.get().ravel(), [0, 1 / 3, 1 / 2], atol=1e-6)
+
+
+@pytest.mark.parametrize("k", [0, -1, 1.5])
+def test_top_k_needs_a_positive_integer(be, k):
+    with pytest.raises(ArgumentError, match="positive integer"):
+        TopKMisclassification(k)
+
+
+def test_precision_and_recall_of_binarized_outputs(batch):
+    y, labels, ty, tt = batch
+    metric = PrecisionRecall(5, binarize=True)
+    precision, recall = metric(ty, tt)
+    guess, truth = onehot(y.argmax(axis=0), 5), onehot(labels, 5)
+    np.testing.assert_array_equal(ty.get(), guess)  # documented: overwritten
+    hits = (guess * truth).sum(axis=1)
+    assert precision == pytest.approx((hits / (guess.sum(axis=1) + 1e-6)).mean(), rel=1e-5)
+    assert recall == pytest.approx((hits / (truth.sum(axis=1) + 1e-6)).mean(), rel=1e-5)
+    np.testing.assert_allclose(metric.token_stats.get()[:, 0], hits)
+
+
+def test_columns_may_be_more_than_the_batch(be, rng):
+    be.bsz = 2
+    labels = rng.integers(3, size=8)
+    y = rng.random((3, 8))
+    for metric in (Misclassification(steps=4), Misclassification()):
+        value = metric(be.array(y), be.array(onehot(labels, 3)))
+        assert value == pytest.approx((y.argmax(axis=0) != labels).mean())
+
+
+def test_defect_29_multimetric_compares_with_the_target(batch):
+    y, labels, ty, tt = batch
+    metric = MultiMetric(Misclassification(), index=1)
+    assert metric([None, ty], [None, tt]) == pytest.approx((y.argmax(axis=0) != labels).mean())
+    assert 0 < (y.argmax(axis=0) != labels).mean() < 1
+    assert metric.metric_names == ["Top1Misclass"] and metric.steps == 1
+
+
+@pytest.mark.parametrize("make", [Misclassification, Accuracy, LogLoss, lambda: TopKMisclassification(1),
+                                  lambda: PrecisionRecall(3)])  # fmt: skip
+def test_labels_must_be_one_hot(be, make):
+    with pytest.raises(ShapeError, match="one-hot"):
+        make()(be.array(Y), be.zeros((1, 2)))
