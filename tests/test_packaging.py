@@ -93,7 +93,7 @@ ALLOWED = {{"neonlike", "numpy", "jinja2", "markupsafe", "configargparse"}} | se
 
 class OnlyBase:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] not in ALLOWED:
+        if name.partition(".")[0] not in ALLOWED and not name.startswith("_sysconfigdata"):
             raise ModuleNotFoundError(f"{{name}} is not a base dependency", name=name)
 
 sys.meta_path.insert(0, OnlyBase())
