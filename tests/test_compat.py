@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -304,6 +305,16 @@ class TestCommand:
         command = ("-m", "neonlike.compat", "scripts/train.py", "-e", "3", "--list")
         printed = succeed(python(*command, cwd=tmp_path))
         assert printed == "['scripts/train.py', '-e', '3', '--list'] 2\n"
+
+    def test_the_digits_example_written_for_neon_learns(self, tmp_path: Path) -> None:
+        source = (ROOT / "examples" / "digits_mlp.py").read_text(encoding="utf-8")
+        script = re.sub(r"\bneonlike\.", "neon.", source)
+        assert "from neon.models" in script and "neonlike." not in script
+        (tmp_path / "digits.py").write_text(script, encoding="utf-8")
+        command = ("-m", "neonlike.compat", "digits.py", "-e", "3", "--no_progress_bar", "-r", "0")
+        printed = succeed(python(*command, cwd=tmp_path))
+        accuracy = re.search(r"Accuracy on the \d+ test images: ([\d.]+)%", printed)
+        assert accuracy is not None and float(accuracy[1]) > 80
 
     def test_the_scripts_exit_status_is_kept(self, tmp_path: Path) -> None:
         (tmp_path / "stop.py").write_text("import sys, neon\nsys.exit(7)")
