@@ -1,0 +1,228 @@
+"""The contenders of ``optree.py``: one expression at one size, in every library that is installed."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import _expressions
+import _machine
+import numpy as np
+from _expressions import Expression
+from _report import LEFT_OUT, NOT_INSTALLED
+from harness import Case, Contender
+
+Arrays = dict[str, Any]
+
+
+class Refused(Exception):
+    """Why a library does not take part in a case."""
+
+
+class Problem:
+    """One expression at one size, with its float32 operands.
+
+    Attributes
+    ----------
+    expression : Expression
+    inputs : dict of float32 arrays
+    out_shape : tuple
+        Shape of the result of an expression that replaces none of its operands.
+    """
+
+    def __init__(self, expression: Expression, size: int) -> None:
+        self.expression, self.size = expression, size
+        self.inputs = _expressions.operands(expression, size)
+        self.out_shape = _expressions.shape(expression.out, _expressions.space(size))
+
+    def reference(self) -> tuple[Any, ...]:
+        """The definition in float64."""
+        xp = SimpleNamespace(erf=np.vectorize(math.erf), **_functions(np))
+        wide = [array.astype(np.float64) for array in self.inputs.values()]
+        return _as_tuple(self.expression.array(xp)(*wide))
+
+
+class State:
+    """What one contender writes: a result array, or copies of the operands that are replaced."""
+
+    def __init__(self, problem: Problem) -> None:
+        names = problem.expression.targets
+        self.first = {name: problem.inputs[name] for name in names}
+        self.operands = problem.inputs | {name: array.copy() for name, array in self.first.items()}
+        self.targets = [self.operands[name] for name in names] or [np.zeros(problem.out_shape, np.float32)]
+
+    def reset(self) -> None:
+        """Give replaced operands their first values."""
+        for name, array in self.first.items():
+            self.operands[name][...] = array
+
+    def contender(self, name: str, run: Callable[[], object]) -> Contender:
+        """A contender whose ``run`` writes into this state."""
+        return Contender(name, run, lambda: self.targets, self.reset)
+
+
+def make_case(be: Any, expression: Expression, size: int, slow: bool) -> Case:
+    """All contenders of ``expression`` at ``size``; ``slow`` admits those that take seconds to compile."""
+    problem = Problem(expression, size)
+    found = neonlike(be, problem)
+    refused: dict[str, str] = {}
+    for name, maker in PEERS.items():
+        try:
+            if not slow and name in SLOW_TO_COMPILE:
+                raise Refused(f"{LEFT_OUT}, compiling takes seconds")
+            found.append(maker(problem))
+        except Refused as why:
+            refused[name] = str(why)
+    nbytes = _expressions.nbytes(expression, size)
+    return Case(expression.name, expression.text, size, found, problem.reference, nbytes, refused=refused)
+
+
+def _functions(module: Any) -> dict[str, Any]:
+    """What the definitions use of NumPy's namespace."""
+    return {name: getattr(module, name) for name in "exp log sqrt tanh max sum mean var where".split()}
+
+
+def _as_tuple(result: Any) -> tuple[Any, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+# Ours -----------------------------------------------------------------------------------------------------------
+
+
+def neonlike(be: Any, problem: Problem) -> list[Contender]:
+    """Assignment, which builds the expression each time, and a prepared one."""
+    return [_neonlike(be, problem, prepared) for prepared in (False, True)]
+
+
+def _neonlike(be: Any, problem: Problem, prepared: bool) -> Contender:
+    build, names = problem.expression.neonlike(be), problem.expression.targets
+    tensors = {key: be.array(array) for key, array in problem.inputs.items()}
+    targets = [tensors[name] for name in names] or [be.zeros(problem.out_shape)]
+    operands = list(tensors.values())
+    run: Callable[[], object]
+    if prepared:
+        run = be.prepare(list(zip(targets, _as_tuple(build(*operands)))))
+    elif len(targets) > 1:
+        run = lambda: be.assign_many(list(zip(targets, build(*operands))))  # noqa: E731
+    else:
+        run = _assignment(targets[0], build, operands)
+
+    def reset() -> None:
+        for name in names:
+            tensors[name].set(problem.inputs[name])
+
+    name = "neonlike prepared" if prepared else "neonlike assign"
+    return Contender(name, run, lambda: [target.get() for target in targets], reset, ours=True)
+
+
+def _assignment(out: Any, build: Callable[..., Any], operands: list[Any]) -> Callable[[], object]:
+    def run() -> None:
+        out[:] = build(*operands)
+
+    return run
+
+
+# Peers ----------------------------------------------------------------------------------------------------------
+
+
+def _need(name: str) -> None:
+    if _machine.peer_versions()[name] == NOT_INSTALLED:
+        raise Refused(NOT_INSTALLED)
+
+
+def plain_numpy(problem: Problem) -> Contender:
+    """The formula as one writes it in NumPy, its result copied into an existing array."""
+    xp = SimpleNamespace(**_functions(np))
+    if problem.expression.name == "gelu":
+        if _machine.peer_versions()["scipy"] == NOT_INSTALLED:
+            raise Refused("no erf in NumPy, and scipy, which has one, is missing")
+        from scipy.special import erf
+
+        xp.erf = erf
+    function, state = problem.expression.array(xp), State(problem)
+    operands, targets = list(state.operands.values()), state.targets
+
+    def run() -> None:
+        for target, result in zip(targets, _as_tuple(function(*operands))):
+            target[:] = result
+
+    return state.contender("numpy", run)
+
+
+def numexpr(problem: Problem) -> Contender:
+    """numexpr on all threads."""
+    _need("numexpr")
+    import numexpr as ne
+
+    form = problem.expression.numexpr
+    if form is None:
+        raise Refused("not expressible: no erf, and reductions only outermost")
+    ne.set_num_threads(_machine.cores())
+    state = State(problem)
+    target = state.targets[0]
+    return state.contender("numexpr", lambda: form(ne.evaluate, state.operands, target))
+
+
+def torch(problem: Problem, compiled: bool = False) -> Contender:
+    """PyTorch on all threads, eager or compiled, writing into existing tensors."""
+    _need("torch")
+    import torch
+
+    logging.getLogger("torch").setLevel(logging.ERROR)
+    torch.set_num_threads(_machine.cores())
+    state = State(problem)
+    tensors = [torch.from_numpy(array) for array in state.operands.values()]
+    if not problem.expression.targets:
+        tensors.insert(0, torch.from_numpy(state.targets[0]))
+    function = problem.expression.torch(torch)
+    if compiled:
+        function = torch.compile(function, dynamic=False)
+    guarded = torch.inference_mode()(lambda: function(*tensors))
+    return state.contender("torch.compile" if compiled else "torch", guarded)
+
+
+def numba(problem: Problem) -> Contender:
+    """The plain NumPy formula compiled by Numba, parallel; results are new arrays."""
+    _need("numba")
+    import numba as nb
+
+    try:
+        function = nb.njit(problem.expression.array(np), parallel=True)
+    except AttributeError as missing:
+        raise Refused(f"not expressible: {missing}") from None
+    return _returning("numba", function, list(problem.inputs.values()))
+
+
+def jax(problem: Problem) -> Contender:
+    """The formula compiled by JAX; results are new arrays, since JAX has no others."""
+    _need("jax")
+    import jax
+    import jax.numpy as jnp
+
+    xp = SimpleNamespace(erf=jax.scipy.special.erf, **_functions(jnp))
+    function = jax.jit(problem.expression.array(xp))
+    operands = [jnp.asarray(array) for array in problem.inputs.values()]
+    return _returning("jax", lambda *given: jax.block_until_ready(function(*given)), operands)
+
+
+def _returning(name: str, function: Callable[..., Any], operands: list[Any]) -> Contender:
+    results: list[Any] = []
+
+    def run() -> None:
+        results[:] = _as_tuple(function(*operands))
+
+    return Contender(name, run, lambda: results)
+
+
+PEERS: dict[str, Callable[[Problem], Contender]] = {
+    "numpy": plain_numpy,
+    "numexpr": numexpr,
+    "torch": torch,
+    "torch.compile": lambda problem: torch(problem, compiled=True),
+    "numba": numba,
+    "jax": jax,
+}
+SLOW_TO_COMPILE = ("torch.compile", "numba")

@@ -1,0 +1,113 @@
+"""The op table as a page of documentation: ``python -m neonlike.optree.docs > docs/ops.md``.
+
+Everything on the page is read from ``OPS`` and from the functions composed of its rows, so that adding a row and
+running this again documents it. A test compares the page with what this prints.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterable
+
+from neonlike.optree.dtypes import DTypeRule
+from neonlike.optree.functions import COMPOSED
+from neonlike.optree.ops import NON_DIFFERENTIABLE, OPS, Kind, OpSpec
+
+_KINDS: dict[Kind, tuple[str, str]] = {
+    Kind.ELEMENTWISE: ("Elementwise", "Operands broadcast. Python and NumPy numbers may stand anywhere."),
+    Kind.REDUCTION: ("Reductions", "Over `axis`: an int, a tuple of ints, or None for all. Reduced axes stay, as 1."),
+    Kind.ZERO: ("Values made in place", "They take the shape of what they are used with."),
+    Kind.CONTRACTION: ("Products", "Anywhere in an expression."),
+    Kind.MOVE: ("Moves", "No arithmetic: elements are reordered, picked or placed."),
+}
+
+ALSO: dict[str, tuple[str, ...]] = {
+    "neg": ("-a",),
+    "abs": ("abs(a)",),
+    "binarize": ("be.binarize",),
+    "shift": ("be.shift",),
+    "rand": ("be.rand", "be.dropout"),
+    "onehot": ("be.onehot",),
+    "dot": ("a @ b",),
+    "transpose": ("be.transpose", "a.T"),
+    "take": ("be.take",),
+    "softmax": ("be.fprop_softmax",),
+}
+"""What makes an op besides the builders of its row: operators, and methods that take more than operands."""
+
+_RULES: dict[DTypeRule, str] = {
+    DTypeRule.SAME: "floats stay, integers become int64",
+    DTypeRule.FLOAT: "floats stay, integers become float32",
+    DTypeRule.TRUTH: "0 or 1 in the operands' float type, float32 for integers",
+    DTypeRule.INDEX: "int64 positions",
+}
+
+_HEAD = """# Ops
+
+Generated from the op table, `neonlike/optree/ops.py`; don't edit it by hand:
+
+    python -m neonlike.optree.docs > docs/ops.md
+
+Each builder is a method of the backend, `be.sig(a)`, which gives a lazy expression, or computes at once with `out=`.
+How an expression becomes a kernel is told in [tour.md](tour.md), how an op is added in
+[CONTRIBUTING.md](../CONTRIBUTING.md#adding-an-op).
+"""
+
+
+def row(spec: OpSpec) -> str:
+    """One line of the table."""
+    cells = (f"`{spec.name}`", _builders(spec), str(spec.arity), spec.dtype.value, _gradient(spec), spec.doc)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _builders(spec: OpSpec) -> str:
+    """Builder names and the operator, or that only gradients and other ops make this one."""
+    names = [f"be.{name}" for name in spec.builders]
+    if spec.symbol:
+        names.append(f"a {spec.symbol} b")
+    names += ALSO.get(spec.name, ())
+    return ", ".join(f"`{name}`" for name in names) or "(internal)"
+
+
+def _gradient(spec: OpSpec) -> str:
+    return "no" if spec.grad is NON_DIFFERENTIABLE else "yes"
+
+
+def table(rows: Iterable[OpSpec]) -> str:
+    """A Markdown table of ``rows``."""
+    head = "| op | made by | operands | dtype | gradient | |\n|---|---|---|---|---|---|"
+    return "\n".join([head, *map(row, rows)])
+
+
+def page(rows: Iterable[OpSpec]) -> str:
+    """The whole page."""
+    parts = [_HEAD, "The column *dtype*:\n\n" + "\n".join(f"* {rule.value}: {text}" for rule, text in _RULES.items())]
+    given = list(rows)
+    for kind, (title, remark) in _KINDS.items():
+        of_kind = [spec for spec in given if spec.kind is kind]
+        if of_kind:
+            parts.append(f"## {title}\n\n{remark}\n\n{table(of_kind)}")
+    parts.append(f"## Composed of these\n\n{_composed()}")
+    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def _composed() -> str:
+    """The functions that are no rows: expressions of several ops."""
+    lines = ["| function | |", "|---|---|"]
+    for name, function in COMPOSED.items():
+        said = (inspect.getdoc(function) or "").partition("\n")[0].replace("``", "`").replace("|", "\\|")
+        (method,) = ALSO.get(name, (f"be.{name}",))
+        lines.append(f"| `{method}{_signature(function)}` | {said} |")
+    return "\n".join(lines)
+
+
+def _signature(function: object) -> str:
+    assert callable(function)
+    parameters = inspect.signature(function).parameters.values()
+    shown = [p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in parameters]
+    return f"({', '.join(shown)})"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page(OPS.values()))
