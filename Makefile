@@ -4,6 +4,7 @@
 #   make test    the whole test suite                  (PYTEST_ARGS="-k name" narrows it)
 #   make check   ruff, mypy and the fast tests
 #   make bench   the benchmarks, in their quick form   (BENCH_ARGS= for the long form)
+#   make docs    write the generated documentation again
 #   make clean   remove the environment and everything built
 #
 # Another interpreter: make test PYTHON=python3.12 VENV=.venv312
@@ -18,7 +19,7 @@ PY = $(VENV)/bin/python
 INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check --editable
 
 .NOTPARALLEL:
-.PHONY: help demo test check bench clean
+.PHONY: help demo test check bench docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -38,6 +39,10 @@ bench: $(VENV)/.ready-bench
 	@for script in benchmarks/[a-z]*.py; do \
 	    echo "== $$script $(BENCH_ARGS)"; $(PY) "$$script" $(BENCH_ARGS) || exit 1; \
 	done
+
+docs: $(VENV)/.ready-test
+	$(PY) -m neonlike.optree.docs > docs/ops.md.new
+	@mv docs/ops.md.new docs/ops.md
 
 clean:
 	rm -rf $(VENV) build dist neonlike.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
