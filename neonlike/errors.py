@@ -11,16 +11,24 @@ class NeonlikeError(Exception):
     """Base of all errors raised by this library."""
 
 
-class ShapeError(NeonlikeError, ValueError):
-    """Shapes, axes or sizes do not fit together."""
+class ShapeError(NeonlikeError, ValueError, AssertionError):
+    """Shapes, axes or sizes do not fit together.
+
+    This and :class:`DTypeError` are ``AssertionError`` too, because neon checked shapes and types with ``assert``
+    and scripts catch that.
+    """
 
 
-class DTypeError(NeonlikeError, TypeError):
+class DTypeError(NeonlikeError, TypeError, AssertionError):
     """An operand has a type or dtype that the operation cannot take."""
 
 
 class IndexRangeError(NeonlikeError, IndexError):
     """An index lies outside its axis."""
+
+
+class IndexTypeError(DTypeError, IndexRangeError):
+    """An index is of a kind that picks no elements: a float, a mask, a string."""
 
 
 class AliasError(NeonlikeError, ValueError):
@@ -32,7 +40,25 @@ class BackendUnavailable(NeonlikeError, RuntimeError):
 
 
 class KernelCompileError(NeonlikeError, RuntimeError):
-    """A generated kernel did not compile; holds the source path and the compiler's words."""
+    """A generated kernel did not compile, or could not be loaded.
+
+    Attributes
+    ----------
+    source_path : str or None
+        Where the source is kept; None if there is none or it could not be written.
+    compiler_output : str
+        The compiler's words.
+    expression : str
+        What the kernel computes.
+    """
+
+    def __init__(
+        self, message: str = "", source_path: str | None = None, compiler_output: str = "", expression: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.source_path = source_path
+        self.compiler_output = compiler_output
+        self.expression = expression
 
 
 class GradientError(NeonlikeError, ValueError):

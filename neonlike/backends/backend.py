@@ -23,13 +23,13 @@ from neonlike.backends.families.reduction import ReductionFamily
 from neonlike.backends.families.stats import StatsFamily
 from neonlike.backends.families.timing import TimingFamily
 from neonlike.backends.tensor import Tensor
-from neonlike.errors import BackendUnavailable, DTypeError
-from neonlike.kernels.plan_cache import PlanCache
+from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError
 from neonlike.kernels.explain import explain
 from neonlike.kernels.graph import Graph, linearize
+from neonlike.kernels.plan_cache import PlanCache
 from neonlike.kernels.prepared import Prepared
 from neonlike.optree.dtypes import DType, as_dtype
-from neonlike.optree.node import OpTreeNode
+from neonlike.optree.node import OpTreeNode, adapt
 
 __all__ = ["Backend", "Block", "OpCollection", "OpTreeNode", "Tensor"]
 
@@ -61,9 +61,18 @@ class Backend(
         Seed of ``be.rng`` and of ``rand``; None takes entropy from the system.
     default_dtype : dtype
         Of tensors made without a dtype: float16, float32 or float64.
+    hist_bins, hist_offset : int
+        Number of bins of ``tensor.hist``, and the exponent of the first.
     compat_mode : None or "caffe"
-    **ignored
-        neon's remaining arguments (``num_devices``, ``device_id``, ...), accepted and without effect on the CPU.
+    num_devices, stochastic_round, device_id, deterministic
+        Without effect on the CPU; ``be.deterministic`` says whether a seed was given.
+
+    Raises
+    ------
+    BadDefaultDType
+        If ``default_dtype`` is no float.
+    ArgumentError
+        On another ``compat_mode``.
     """
 
     backends: ClassVar[dict[str, type[Backend]]] = {}
@@ -83,14 +92,16 @@ class Backend(
         hist_bins: int = 64,
         hist_offset: int = -48,
         compat_mode: str | None = None,
-        **ignored: Any,
+        num_devices: int | None = None,
+        stochastic_round: bool | int | None = None,
+        device_id: int | None = None,
+        deterministic: bool | None = None,
     ) -> None:
         self.closed = False
-        dtype = as_dtype(default_dtype, type(self).__name__)
-        if dtype.kind != "f":
-            raise BadDefaultDType(f"default_dtype must be float16, float32 or float64, got {dtype.name}")
-        if compat_mode not in (None, "caffe", "neon"):
-            raise ValueError(f"compat_mode must be None or 'caffe', got {compat_mode!r}")
+        name = type(self).__name__
+        dtype = _default_dtype(name, default_dtype)
+        if compat_mode not in (None, "caffe"):
+            raise ArgumentError(f"{name}: compat_mode must be None or 'caffe', got {compat_mode!r}")
         self.default_dtype: Any = dtype.type
         self.default_np_dtype: DType = dtype
         self.compat_mode = compat_mode
@@ -115,8 +126,9 @@ class Backend(
             If ``value`` is no number, tensor, expression or array.
         """
         if value.__class__ is OpTreeNode:
-            if self.closed or target.backend is not self:
+            if self.closed or target.backend is not self or value.backend is not self:
                 self._check_target(target)
+                self._source(value)
             graph = linearize(((target, value),))
             self.engine.execute(self.plans.find(graph), graph)
             return target
@@ -124,21 +136,27 @@ class Backend(
 
     def _assign_simple(self, target: Tensor, value: Any) -> Tensor:
         self._check_target(target)
-        if isinstance(value, (np.number, np.bool_)) or (isinstance(value, np.ndarray) and value.ndim == 0):
-            value = value.item()
-        if isinstance(value, np.ndarray):
+        if isinstance(value, np.ndarray) and value.ndim > 0:
             return target.set(value)
         if isinstance(value, Tensor) and value.backend is not self:
             return target.set(value.get())
-        if not isinstance(value, (int, float, Tensor, OpTreeNode)):
-            raise DTypeError(
-                f"assignment: cannot store {type(value).__name__} {str(value)[:40]!r}; "
-                "expected a number, a tensor, an expression or a NumPy array"
-            )
         if value is not target:
-            graph = linearize(((target, value),))
+            graph = linearize(((target, self._source(value)),))
             self.engine.execute(self.plans.find(graph), graph)
         return target
+
+    def _source(self, value: Any) -> Any:
+        """``value`` as the right side of an assignment: a number, or an expression of this backend."""
+        operand = adapt("assignment", value, self)
+        if isinstance(operand, int) and not -(2**63) <= operand < 2**63:
+            return float(operand)
+        owner = getattr(operand, "backend", None)
+        if owner is not None and owner is not self:
+            raise DTypeError(
+                f"assignment: {operand} belongs to another backend, {owner!r}; "
+                "compute it there and copy the values: target.set(expression.asnumpyarray())"
+            )
+        return operand
 
     def _check_target(self, target: Any) -> None:
         self.check_open("assignment")
@@ -161,15 +179,21 @@ class Backend(
         for target, _ in pairs:
             self._check_target(target)
         if pairs:
-            graph = linearize(pairs)
+            graph = linearize([(target, self._source(value)) for target, value in pairs])
             self.engine.execute(self.plans.find(graph), graph)
         return [target for target, _ in pairs]
 
     def execute(self, optree: Any) -> Any:
-        """Run an ``assign`` expression and return its target; tensors (already computed) are returned as they are."""
+        """Run an ``assign`` expression and return its target; tensors (already computed) are returned as they are.
+
+        Raises
+        ------
+        ArgumentError
+            If the expression assigns nothing.
+        """
         if isinstance(optree, Tensor):
             return optree
-        raise DTypeError(
+        raise ArgumentError(
             f"execute: {optree} assigns nothing; write target[:] = expression, or call astensor() on the expression"
         )
 
@@ -178,10 +202,10 @@ class Backend(
 
         ``be.prepare([(out1, expr1), (out2, expr2)])`` prepares several at once, as :meth:`assign_many`.
         """
-        pairs = [(target, value)] if isinstance(target, Tensor) else list(target)
+        pairs = list(target) if isinstance(target, (list, tuple)) and value is None else [(target, value)]
         for out, _ in pairs:
             self._check_target(out)
-        graph: Graph = linearize(pairs)
+        graph: Graph = linearize([(out, self._source(wanted)) for out, wanted in pairs])
         return Prepared(self, graph, self.engine.prepare(self.plans.find(graph), graph))
 
     def explain(self, value: Any, out: Tensor | None = None) -> str:
@@ -232,6 +256,16 @@ class Backend(
         if name not in Backend.backends:
             raise UnknownBackend(f"backend {name!r} does not exist here; choose one of {Backend.backend_choices()}")
         return Backend.backends[name](**arguments)
+
+
+def _default_dtype(name: str, value: npt.DTypeLike) -> DType:
+    try:
+        dtype = as_dtype(value, name)
+    except DTypeError as error:
+        raise BadDefaultDType(str(error)) from None
+    if dtype.kind != "f":
+        raise BadDefaultDType(f"{name}: default_dtype must be float16, float32 or float64, got {dtype.name}")
+    return dtype
 
 
 class UnknownBackend(BackendUnavailable, ValueError):

@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from neonlike.errors import DTypeError, IndexRangeError
+from neonlike.errors import IndexRangeError, IndexTypeError
 from neonlike.optree.functions import check_range
 from neonlike.optree.node import Expression
 from neonlike.optree.shapes import Shape
+
+_EXPECTED = "expected an integer, slice, list or integer tensor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ def select(index: Any, shape: Shape) -> Selection:
     ------
     IndexRangeError
         If an integer is out of range, there are too many indices or more than one ellipsis or list.
-    DTypeError
+    IndexTypeError
         If an index is neither integer, slice, ellipsis, list, array nor integer tensor.
     """
     items = _expand(index, shape)
@@ -46,7 +48,7 @@ def select(index: Any, shape: Shape) -> Selection:
     kept = 0
     for axis, item in enumerate(items):
         if isinstance(item, slice):
-            basic.append(item)
+            basic.append(_checked_slice(item, shape[axis]))
         elif isinstance(item, (list, np.ndarray, Expression)) and not _is_scalar_array(item):
             if gather is not None:
                 raise IndexRangeError(f"index {index!r}: only one axis can take a list; index twice")
@@ -81,15 +83,23 @@ def _expand(index: Any, shape: Shape) -> list[Any]:
     return items + missing
 
 
+def _checked_slice(item: slice, size: int) -> slice:
+    try:
+        item.indices(size)
+    except TypeError:
+        raise IndexTypeError(f"index {item!r}: the ends and the step of a slice must be integers") from None
+    except ValueError:
+        raise IndexRangeError(f"index {item!r}: the step of a slice must not be 0") from None
+    return item
+
+
 def _integer(item: Any, axis: int, shape: Shape) -> int:
     if isinstance(item, (bool, np.bool_)) or item is None:
-        raise DTypeError(f"index {item!r}: expected an integer, slice, list or integer tensor; use be.where for masks")
+        raise IndexTypeError(f"index {item!r}: {_EXPECTED}; use be.where for masks")
     try:
         position = operator.index(item)
     except TypeError:
-        raise DTypeError(
-            f"index {item!r} of type {type(item).__name__}: expected an integer, slice, list or integer tensor"
-        ) from None
+        raise IndexTypeError(f"index {item!r} of type {type(item).__name__}: {_EXPECTED}") from None
     if not -shape[axis] <= position < shape[axis]:
         raise IndexRangeError(f"index {position} is out of range for axis {axis} of shape {shape}")
     return position % shape[axis]
@@ -101,7 +111,7 @@ def _positions(item: Any, size: int) -> npt.NDArray[np.int64]:
     if host.size == 0:
         host = host.astype(np.int64)
     if host.dtype.kind not in "iu":
-        raise DTypeError(f"index array of dtype {host.dtype}: positions must be integers; use be.where for masks")
+        raise IndexTypeError(f"index array of dtype {host.dtype}: positions must be integers; use be.where for masks")
     if host.ndim > 1 and host.size != max(host.shape):
         raise IndexRangeError(f"index array of shape {host.shape}: expected a vector")
     check_range("index array", host, size)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -10,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from neonlike.errors import IndexRangeError, ShapeError
+from neonlike.errors import DTypeError, ShapeError
 from neonlike.optree.dtypes import DType
 from neonlike.optree.node import Expression
-from neonlike.optree.shapes import Shape, permutation
+from neonlike.optree.shapes import Shape, ShapeTypeError, normalize_axes, permutation
 
 if TYPE_CHECKING:
     from neonlike.backends.backend import Backend
@@ -171,23 +173,29 @@ class Tensor(Expression):
         return self.backend.assign(self, a)
 
     def copy_from(self, a: Any) -> Tensor:
-        """Assign host data ``a`` (anything ``np.asarray`` takes) into self and return self."""
-        return self.set(a)
+        """Assign ``a`` into self and return self: as :meth:`copy`, or as :meth:`set` for host data."""
+        return self.copy(a) if isinstance(a, Expression) else self.set(a)
 
     def set(self, value: Any) -> Tensor:
-        """Copy a host array or number in, cast to this dtype; sizes must match exactly. Returns self.
+        """Copy a host array or number in, cast to this dtype. Returns self.
+
+        The array has this shape, or one that splits or merges axes of it: (C, H, W, N) for (C*H*W, N), (n,) for
+        (n, 1) or (1, n).
 
         Raises
         ------
         ShapeError
-            If the number of elements differs.
+            If the number of elements differs, or neither shape splits axes of the other.
+        DTypeError
+            If the data are no numbers.
         """
-        host = np.asarray(value)
+        host = host_array("set", value)
         if host.ndim == 0:
             return self.backend.assign(self, host.item())
-        if host.size != self.size:
+        if host.shape != self.shape and not (host.size == self.size and _regroups(host.shape, self.shape)):
             raise ShapeError(
-                f"set: got {host.size} elements of shape {host.shape}, expected {self.size} for shape {self.shape}"
+                f"set: got {host.size} elements of shape {host.shape}, expected {self.size} of shape {self.shape}; "
+                "reshape or transpose the array first"
             )
         self._set_host(host.reshape(self.shape))
         return self
@@ -202,7 +210,7 @@ class Tensor(Expression):
     # Views
 
     @property
-    def T(self) -> Tensor:  # noqa: N802
+    def T(self) -> Tensor:
         """View with the last two axes swapped."""
         return self.permuted(permutation("T", None, len(self.shape)))
 
@@ -221,7 +229,11 @@ class Tensor(Expression):
             If the sizes do not match, or the tensor is strided so that no view exists.
         """
         wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-        new = self._infer_shape(tuple(int(n) for n in wanted))
+        try:
+            sizes = tuple(operator.index(n) for n in wanted)
+        except TypeError:
+            raise ShapeTypeError(f"reshape: shape must be integers, got {wanted!r}") from None
+        new = self._infer_shape(sizes)
         return self if new == self.shape else self._reshaped(new)
 
     def _infer_shape(self, wanted: Shape) -> Shape:
@@ -231,7 +243,9 @@ class Tensor(Expression):
                 wanted = tuple(self.size // known if n == -1 else n for n in wanted)
         new = wanted + (1,) * (2 - len(wanted))
         if any(n < 0 for n in new) or math.prod(new) != self.size:
-            raise ShapeError(f"reshape: cannot make {wanted} of {self.shape} with {self.size} elements")
+            raise ShapeError(
+                f"reshape: cannot make {wanted} of {self.shape} with {self.size} elements; sizes must multiply to that"
+            )
         return new
 
     def _reshaped(self, shape: Shape) -> Tensor:
@@ -242,17 +256,20 @@ class Tensor(Expression):
         return self.reshape([self.shape[d] for d in order])
 
     def take(self, indices: Any, axis: int, out: Any = None) -> Tensor:
-        """Slices along ``axis`` picked by integer ``indices`` (vector); a new tensor, or assigned into ``out``.
+        """Slices along ``axis`` picked by integer ``indices`` (vector): a copy, or assigned into ``out``.
+
+        ``be.take`` is the lazy, differentiable form.
 
         Raises
         ------
         IndexRangeError
             If an index is out of range.
+        ShapeError
+            If there is no such axis.
         """
-        if not -self.ndim <= axis < self.ndim:
-            raise IndexRangeError(f"take: axis {axis} is out of range for shape {self.shape}")
-        host = np.asarray(indices.get() if isinstance(indices, Tensor) else indices)
-        picked = self[(*[_ALL] * (axis % self.ndim), host.reshape(-1))]
+        before = [_ALL] * single_axis("take", axis, self.shape)
+        host = indices.get() if isinstance(indices, Tensor) else np.asarray(indices)
+        picked = self[(*before, host.reshape(1) if host.ndim == 0 else host)]
         return picked if out is None else self.backend.assign(out, picked)
 
     def astensor(self) -> Tensor:
@@ -267,3 +284,35 @@ class Tensor(Expression):
         """Self: a tensor is already computed."""
         return self
 
+
+def host_array(operation: str, value: Any) -> npt.NDArray[Any]:
+    """``value`` as a NumPy array of numbers.
+
+    Raises
+    ------
+    DTypeError
+        If it is no regular array of real numbers.
+    """
+    try:
+        host = np.asarray(value)
+    except ValueError as error:  # nested lists of different lengths
+        raise DTypeError(f"{operation}: {type(value).__name__} is no regular array of numbers: {error}") from None
+    if host.dtype.kind not in "fiub":
+        raise DTypeError(
+            f"{operation}: cannot store {type(value).__name__} of dtype {host.dtype}; expected real numbers"
+        )
+    return host
+
+
+def _regroups(a: Shape, b: Shape) -> bool:
+    """True if one of two shapes of equal size only splits axes of the other, so that C order carries over."""
+    ends = [{end for end in itertools.accumulate(shape, operator.mul, initial=1)} for shape in (a, b)]
+    return 0 in a or ends[0] <= ends[1] or ends[1] <= ends[0]
+
+
+def single_axis(operation: str, axis: Any, shape: Shape) -> int:
+    """``axis`` as a non-negative number; ShapeError if it is not exactly one axis of ``shape``."""
+    axes = normalize_axes(operation, axis, shape)
+    if axis is None or len(axes) != 1:
+        raise ShapeError(f"{operation}: needs one axis of {shape}, got axis={axis!r}")
+    return axes[0]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from neonlike.backends.backend import Backend
 from neonlike.backends.cpu.tensor import CPUTensor
 from neonlike.backends.tensor import Tensor
-from neonlike.errors import DTypeError
+from neonlike.errors import ShapeError
 from neonlike.kernels.interp import NumpyEngine
 from neonlike.optree.dtypes import DType, as_dtype
 from neonlike.optree.shapes import Shape
@@ -29,10 +29,25 @@ class NervanaCPU(Backend):
         return CPUTensor(self, np.empty(shape, dtype), name, persist_values)
 
     def wrap(self, host: npt.NDArray[Any]) -> CPUTensor:
-        """Tensor over the memory of ``host`` (at least 2-D): both see each other's changes."""
+        """Tensor over the memory of ``host`` (at least 2-D): both see each other's changes.
+
+        An array that must not be written, or whose elements do not lie at multiples of their size, is copied.
+
+        Raises
+        ------
+        ShapeError
+            If there are fewer than two axes.
+        DTypeError
+            If tensors cannot hold the dtype.
+        """
+        self.check_open("wrap")
         if host.ndim < 2:
-            raise DTypeError(f"wrap: needs an array with at least two axes, got shape {host.shape}; reshape it")
-        return CPUTensor(self, host.view(as_dtype(host.dtype, "wrap")), owned=False)
+            raise ShapeError(f"wrap: needs an array with at least two axes, got shape {host.shape}; reshape it")
+        dtype = as_dtype(host.dtype, "wrap")
+        flags = host.flags
+        if flags.writeable and flags.aligned and not any(step % dtype.itemsize for step in host.strides):
+            return CPUTensor(self, host.view(np.ndarray), owned=False)
+        return CPUTensor(self, np.array(host))
 
 
 class NervanaMKL(NervanaCPU):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,6 +63,11 @@ class CPUTensor(Tensor):
     def ptr(self) -> int:
         """Host address of the first element."""
         return int(self.array.__array_interface__["data"][0])
+
+    @cached_property
+    def address(self) -> int:
+        """``ptr``, looked up once: what kernels are called with."""
+        return self.ptr
 
     def raw(self) -> int:
         """Host address of the first element."""
@@ -152,7 +158,7 @@ class CPUTensor(Tensor):
         return self._make_view(array)
 
     def share(self, shape: Any, dtype: Any = None, name: str | None = None) -> CPUTensor:
-        """View of ``shape`` (and ``dtype``) over the first bytes of this memory.
+        """View of ``shape`` (and ``dtype``, else this one's) over the first bytes of this memory.
 
         Raises
         ------

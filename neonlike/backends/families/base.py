@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from neonlike.backends.tensor import Tensor
+from neonlike.errors import DTypeError
 from neonlike.optree.dtypes import DType
 
 
@@ -21,6 +23,10 @@ class Family:
         """See ``Backend.assign``."""
         raise NotImplementedError
 
+    def _check_target(self, target: Any) -> None:
+        """See ``Backend._check_target``."""
+        raise NotImplementedError
+
     def check_open(self, operation: str) -> None:
         """See ``Backend.check_open``."""
         raise NotImplementedError
@@ -29,14 +35,20 @@ class Family:
         """See ``CreationFamily.wrap``."""
         raise NotImplementedError
 
-    def empty(self, shape: Any, dtype: Any = None, **options: Any) -> Any:
-        """See ``CreationFamily.empty``."""
-        raise NotImplementedError
+    if TYPE_CHECKING:
 
-    def zeros(self, shape: Any, dtype: Any = None, **options: Any) -> Any:
-        """See ``CreationFamily.zeros``."""
-        raise NotImplementedError
+        def empty(self, *args: Any, **options: Any) -> Any:
+            """See ``CreationFamily.empty``."""
+
+        def zeros(self, *args: Any, **options: Any) -> Any:
+            """See ``CreationFamily.zeros``."""
 
     def _finish(self, node: Any, out: Any) -> Any:
         """The lazy ``node``, or ``out`` with the node computed into it."""
-        return node if out is None else self.assign(out, node)
+        if out is None:
+            return node
+        if not isinstance(out, Tensor):
+            raise DTypeError(
+                f"{node}: out must be a tensor of this backend, got {type(out).__name__}; make one with be.empty(shape)"
+            )
+        return self.assign(out, node)

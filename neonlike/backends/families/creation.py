@@ -9,8 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from neonlike.backends.families.base import Family
-from neonlike.errors import DTypeError, ShapeError
+from neonlike.backends.tensor import host_array
+from neonlike.errors import ArgumentError, ShapeError
 from neonlike.optree.dtypes import DType, as_dtype
+from neonlike.optree.node import Expression
 from neonlike.optree.shapes import Shape, as_shape
 
 
@@ -49,13 +51,31 @@ class CreationFamily(Family):
         self.check_open("empty")
         return self._allocate(as_shape(shape, "empty"), self._dtype(dtype, "empty"), name, persist_values)
 
-    def zeros(self, shape: Any, dtype: Any = None, *args: Any, **options: Any) -> Any:
+    def zeros(
+        self,
+        shape: Any,
+        dtype: Any = None,
+        name: str | None = None,
+        persist_values: bool = True,
+        parallel: bool = False,
+        distributed: bool = False,
+        allocator: Any = None,
+    ) -> Any:
         """New tensor of zeros; arguments as :meth:`empty`."""
-        return self.empty(shape, dtype, *args, **options).fill(0)
+        return self.empty(shape, dtype, name, persist_values).fill(0)
 
-    def ones(self, shape: Any, dtype: Any = None, *args: Any, **options: Any) -> Any:
+    def ones(
+        self,
+        shape: Any,
+        dtype: Any = None,
+        name: str | None = None,
+        persist_values: bool = True,
+        parallel: bool = False,
+        distributed: bool = False,
+        allocator: Any = None,
+    ) -> Any:
         """New tensor of ones; arguments as :meth:`empty`."""
-        return self.empty(shape, dtype, *args, **options).fill(1)
+        return self.empty(shape, dtype, name, persist_values).fill(1)
 
     def array(
         self,
@@ -70,14 +90,20 @@ class CreationFamily(Family):
         """Copy of host data (array, nested lists, number) as a tensor.
 
         ``dtype`` defaults to the backend's, not to the data's. Conversion to integers rounds and saturates.
+
+        Raises
+        ------
+        DTypeError
+            If the data are no regular array of real numbers.
         """
-        host = np.asarray(ary.get() if hasattr(ary, "get") and hasattr(ary, "backend") else ary)
-        if host.dtype.kind not in "fiub":
-            raise DTypeError(f"array: cannot make a tensor of {type(ary).__name__} with dtype {host.dtype}")
+        self.check_open("array")
+        host = host_array("array", ary)
         shape = as_shape(host.shape or (1, 1), "array")
         return self.empty(shape, dtype, name, persist_values).set(host)
 
     def _like(self, other: Any, dtype: Any, name: str | None, persist_values: bool) -> Any:
+        if not isinstance(other, Expression):
+            other = host_array("empty_like", other)
         kind = dtype if dtype is not None else other.dtype
         return self.empty(other.shape, kind, name, persist_values)
 
@@ -103,7 +129,7 @@ class CreationFamily(Family):
         A 1-D array becomes a column (n, 1). Keep using both: each sees the other's changes.
         """
         array = np.from_dlpack(other)
-        if not array.flags.writeable:
+        if not array.flags.writeable:  # NumPy before 2.1 hands out everything read-only
             alternative = np.asarray(other)
             array = alternative if np.shares_memory(alternative, array) else array
         return self.wrap(array.reshape(as_shape(array.shape or (1, 1))))
@@ -121,7 +147,7 @@ class CreationFamily(Family):
         """Zeroed activation buffer with the minibatch as last axis; ``x`` itself if given.
 
         Shape is (dim0, bsz) for an int, (d0, d1*bsz) for a pair (features, steps), (prod, bsz) for longer shapes.
-        With ``shared``, a view of that tensor's memory.
+        With ``shared``, that tensor if it has the shape, else a view of its memory; zeroed too.
 
         Raises
         ------
@@ -132,15 +158,32 @@ class CreationFamily(Family):
             return x
         if not self.bsz:
             raise ShapeError("iobuf: the batch size is not set; set be.bsz or pass batch_size to gen_backend")
-        if isinstance(dim0, (tuple, list)):
-            shape = (dim0[0], dim0[1] * self.bsz) if len(dim0) == 2 else (math.prod(dim0), self.bsz)
-        else:
-            shape = (dim0, self.bsz)
+        sizes = as_shape(dim0, "iobuf")
+        shape = (sizes[0], sizes[1] * self.bsz) if len(sizes) == 2 else (math.prod(sizes), self.bsz)
         if shared is None:
             buffer = self.empty(shape, dtype, name, persist_values)
+        elif shared.shape == shape and dtype in (None, shared.dtype):
+            buffer = shared
         else:
-            buffer = shared if shared.shape == shape else shared.share(shape)
+            buffer = shared.share(shape, dtype, name)
         return buffer.fill(0)
+
+    def consume(self, buf_index: int, hostlist: list[Any], devlist: list[Any]) -> None:
+        """Copy host batches transposed to tensors: ``devlist[i]``, made if it is None, receives ``hostlist[i].T``.
+
+        Parameters
+        ----------
+        buf_index : 0 or 1
+            The position i to transfer, of a double buffer.
+        hostlist : list of arrays (N, features)
+        devlist : list of tensors (features, N) or None; None is replaced in the list
+        """
+        if buf_index not in (0, 1):
+            raise ArgumentError(f"consume: buf_index must be 0 or 1, got {buf_index!r}")
+        host = host_array("consume", hostlist[buf_index])
+        if devlist[buf_index] is None:
+            devlist[buf_index] = self.empty_like(host.T)
+        devlist[buf_index].set(host.T)
 
     def shared_iobuf_size(self, shape: Any, parallelism: Any = None) -> int:
         """Elements of a buffer shared by layers of ``shape``."""

@@ -19,7 +19,8 @@ class ElementwiseFamily(Family):
 
     def clip(self, a: Any, a_min: Any, a_max: Any, out: Any = None) -> Any:
         """minimum(maximum(a, a_min), a_max); the bounds may be tensors."""
-        return self._finish(functions.clip(self._operand("clip", a), a_min, a_max), out)
+        operands = [self._operand("clip", value) for value in (a, a_min, a_max)]
+        return self._finish(functions.clip(*operands), out)
 
     def reciprocal(self, a: Any, out: Any = None) -> Any:
         """1 / a."""
@@ -66,7 +67,7 @@ def _unary(spec: OpSpec) -> Callable[..., Any]:
 
     def method(self: Any, a: Any, out: Any = None) -> Any:
         node = build(a) if isinstance(a, Expression) else apply(spec, (a,), self)
-        return node if out is None else self.assign(out, node)
+        return self._finish(node, out)
 
     return method
 
@@ -76,7 +77,7 @@ def _binary(spec: OpSpec) -> Callable[..., Any]:
 
     def method(self: Any, a: Any, b: Any, out: Any = None) -> Any:
         node = build(a, b) if isinstance(a, Expression) else apply(spec, (a, b), self)
-        return node if out is None else self.assign(out, node)
+        return self._finish(node, out)
 
     return method
 
@@ -84,7 +85,7 @@ def _binary(spec: OpSpec) -> Callable[..., Any]:
 def _ternary(spec: OpSpec) -> Callable[..., Any]:
     def method(self: Any, a: Any, b: Any, c: Any, out: Any = None) -> Any:
         node = apply(spec, (a, b, c), self)
-        return node if out is None else self.assign(out, node)
+        return self._finish(node, out)
 
     return method
 

@@ -55,6 +55,11 @@ class HooksFamily(Family):
         """``delta`` itself."""
         return delta
 
+    def bibnrnn_layer(
+        self, h_buffer_all: Any, h_ff_buffer: Any, W_recur_f: Any, W_recur_b: Any, nsteps: int, nout: int
+    ) -> None:
+        """Engine object of a bidirectional recurrent layer; none is needed."""
+
     def relu_layer(self) -> None:
         """Engine object of a relu layer; none is needed."""
 

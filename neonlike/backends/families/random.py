@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
 
 from neonlike.backends.families.base import Family
-from neonlike.errors import ShapeError
+from neonlike.errors import ArgumentError
 from neonlike.optree import functions
 
 
 class RngState(tuple[Any, ...]):
-    """NumPy's 5-tuple with the number of ``rand`` calls made so far in the attribute ``calls``."""
+    """NumPy's 5-tuple, with the state of the ``rand`` stream in an attribute.
 
-    calls: int = 0
+    Attributes
+    ----------
+    stream : (int, int)
+        Philox key, and the number of ``rand`` calls made so far.
+    """
+
+    stream: tuple[int, int]
 
     def __reduce__(self) -> Any:
-        return _restore_state, (tuple(self), self.calls)
+        return _make_state, (tuple(self), self.stream)
 
 
-def _restore_state(state: tuple[Any, ...], calls: int) -> RngState:
-    restored = RngState(state)
-    restored.calls = calls
-    return restored
+def _make_state(state: Any, stream: tuple[int, int]) -> RngState:
+    made = RngState(state)
+    made.stream = stream
+    return made
 
 
 class RandomFamily(Family):
@@ -45,29 +52,41 @@ class RandomFamily(Family):
 
     def gen_rng(self, seed: int | None = None) -> np.random.RandomState:
         """Start ``be.rng`` and the ``rand`` stream from ``seed`` (None: system entropy); returns ``be.rng``."""
-        self.rng = np.random.RandomState(seed)
-        self._philox_seed = int(np.random.SeedSequence(seed).entropy) & (2**64 - 1)  # type: ignore[arg-type]
-        self._rand_calls = 0
+        try:
+            rng = np.random.RandomState(seed)
+            entropy = np.random.SeedSequence(seed).entropy
+            key = operator.index(entropy) & (2**64 - 1)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            raise ArgumentError(f"gen_rng: the seed must be an integer in [0, 2**32) or None, got {seed!r}") from None
+        self.rng = rng
+        self._rand_stream = (key, 0)
         self.init_rng_state = self.rng_get_state()
-        return self.rng
+        return rng
 
     def rng_get_state(self) -> RngState:
         """State of both generators; a 5-tuple as ``RandomState.get_state`` gives."""
-        return _restore_state(self.rng.get_state(), self._rand_calls)
+        return _make_state(self.rng.get_state(), self._rand_stream)
 
     def rng_set_state(self, state: Any) -> None:
-        """Restore a state of :meth:`rng_get_state`; a plain NumPy state restarts ``rand`` from its first call."""
-        self.rng.set_state(tuple(state))
-        self._rand_calls = getattr(state, "calls", 0)
+        """Restore a state of :meth:`rng_get_state`, also one of another backend.
+
+        A plain NumPy state restarts ``rand`` from its first call. Of a pair (host state, device state), as neon's
+        GPU backend gives, the host's is used.
+
+        Raises
+        ------
+        ArgumentError
+            If it is no state; the generators stay as they were.
+        """
+        try:
+            self.rng.set_state(tuple(state[0] if len(state) == 2 else state))
+        except (TypeError, ValueError) as error:
+            raise ArgumentError(f"rng_set_state: expected a state of rng_get_state(): {error}") from None
+        self._rand_stream = getattr(state, "stream", (self._rand_stream[0], 0))
 
     def rng_reset(self) -> None:
         """Back to the state right after seeding."""
         self.rng_set_state(self.init_rng_state)
-
-    def next_rand_call(self) -> int:
-        """Number of the next ``rand``, which is the upper half of its Philox counter."""
-        self._rand_calls += 1
-        return self._rand_calls - 1
 
     def rand(self, out: Any = None) -> Any:
         """U[0, 1) for each element of the target; lazy, takes the shape it is used at.
@@ -75,23 +94,27 @@ class RandomFamily(Family):
         The numbers are fixed when the node is built: the same node gives the same numbers wherever it is used,
         the next ``rand()`` gives others.
         """
-        return self._finish(functions.rand(self, self._philox_seed, self.next_rand_call()), out)
+        key, call = self._rand_stream
+        self._rand_stream = (key, call + 1)  # the call is the upper half of the Philox counter
+        return self._finish(functions.rand(self, key, call), out)
 
     def dropout(self, keep: float = 0.5, out: Any = None) -> Any:
-        """Mask of ones with probability ``keep``: ``rand() <= keep``, lazy."""
+        """Mask of ones with probability ``keep``: ``rand() < keep``, lazy."""
         _check_probability("dropout", keep)
-        return self._finish(self.rand() <= keep, out)
+        return self._finish(self.rand() < keep, out)
 
     def make_binary_mask(self, out: Any, keepthresh: float = 0.5) -> None:
         """Fill ``out`` with ones with probability ``keepthresh``, zeros elsewhere, drawn from ``be.rng``."""
         _check_probability("make_binary_mask", keepthresh)
+        self._check_target(out)
         out.set(np.less(self.rng.uniform(size=out.shape), keepthresh))
 
     def fill_normal(self, ary: Any, mean: float = 0, stdv: float = 1) -> None:
         """Fill ``ary`` with N(mean, stdv**2), drawn from ``be.rng``."""
+        self._check_target(ary)
         ary.set(self.rng.standard_normal(size=ary.shape) * stdv + mean)
 
 
 def _check_probability(name: str, keep: float) -> None:
     if not 0 <= keep <= 1:
-        raise ShapeError(f"{name}: the probability to keep must be in [0, 1], got {keep}")
+        raise ArgumentError(f"{name}: the probability to keep must be in [0, 1], got {keep!r}")

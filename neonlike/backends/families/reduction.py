@@ -64,7 +64,7 @@ def add_builder(family: type, spec: OpSpec) -> None:
 def _method(spec: OpSpec, default: int | None) -> Callable[..., Any]:
     def method(self: Any, a: Any, axis: Any = default, out: Any = None, keepdims: bool = True) -> Any:
         node = reduce(spec, a, axis, self)
-        return node if out is None else self.assign(out, node)
+        return self._finish(node, out)
 
     return method
 

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.families.base import Family
-from neonlike.errors import DTypeError, ShapeError
+from neonlike.errors import ArgumentError, ShapeError
 from neonlike.optree import node, shapes
-from neonlike.optree.node import Expression, adapt
+from neonlike.optree.functions import F
+from neonlike.optree.node import adapt, expression
 from neonlike.optree.ops import OPS
 
 _HIST_ROWS = 4096
@@ -19,7 +20,15 @@ class StatsFamily(Family):
     """Histogram bookkeeping: ``hist_bins``, ``hist_offset``, ``hist_max``, ``hist_idx``, ``hist_map``."""
 
     def set_hist_buffers(self, hist_bins: int, hist_offset: int) -> None:
-        """Set the number of bins and the exponent of the first; drops recorded histograms if either changes."""
+        """Set the number of bins and the exponent of the first; drops recorded histograms if either changes.
+
+        Raises
+        ------
+        ArgumentError
+            If there are no bins.
+        """
+        if hist_bins < 1:
+            raise ArgumentError(f"set_hist_buffers: hist_bins must be at least 1, got {hist_bins!r}")
         if (hist_bins, hist_offset) == (getattr(self, "hist_bins", None), getattr(self, "hist_offset", None)):
             return
         self.hist_bins, self.hist_offset, self.hist_max = hist_bins, hist_offset, _HIST_ROWS
@@ -31,14 +40,17 @@ class StatsFamily(Family):
         self._hist_rows: list[Any] = []
 
     def record_histogram(self, tensor: Any, tag: str) -> Any:
-        """Counts of round(log2|x|) in bins from ``hist_offset``, values outside in the end bins; int32 (1, bins)."""
+        """Counts of round(log2|x|) in bins from ``hist_offset``; int32 (1, bins).
+
+        Values outside count in the end bins, so does 0 in the first and inf in the last; nan does not count.
+        """
         if self.hist_idx >= self.hist_max:
-            raise ShapeError(f"hist: {self.hist_max} histograms are recorded; read them with dump_hist_data()")
-        with np.errstate(divide="ignore"):
-            exponent = np.rint(np.log2(np.abs(tensor.get().astype(np.float32))))
-        exponent = np.nan_to_num(exponent, nan=0.0, neginf=-1e6, posinf=1e6)
+            raise ArgumentError(f"hist: {self.hist_max} histograms are recorded; read them with dump_hist_data()")
+        host = tensor.get()
+        with np.errstate(all="ignore"):
+            exponent = np.rint(np.log2(np.abs(host[~np.isnan(host)].astype(np.float32))))
         bins = np.clip(exponent - self.hist_offset, 0, self.hist_bins - 1).astype(np.int64)
-        counts = np.bincount(bins.reshape(-1), minlength=self.hist_bins)
+        counts = np.bincount(bins, minlength=self.hist_bins)
         row = self.empty((1, self.hist_bins), dtype=np.int32).set(counts.reshape(1, -1))
         self.hist_map[tag] = self.hist_idx
         self.hist_idx += 1
@@ -46,7 +58,10 @@ class StatsFamily(Family):
         return row
 
     def dump_hist_data(self) -> tuple[Any, dict[str, int]]:
-        """Recorded histograms as an int32 tensor (used rows, bins), and the row of each tag; clears the record."""
+        """Recorded histograms as an int32 tensor (used rows, bins), and the row of each tag; clears the record.
+
+        With nothing recorded the tensor has one row of zeros.
+        """
         data = self.zeros((max(len(self._hist_rows), 1), self.hist_bins), dtype=np.int32)
         for index, row in enumerate(self._hist_rows):
             data[index] = row
@@ -60,24 +75,23 @@ class StatsFamily(Family):
         With ``value`` the factor is sgn(b) * 2**round(log2|b|), 0 where b is 0; else it is 2**b. b broadcasts.
         """
         a, b = adapt("shift", ary, self), adapt("shift", shift_ary, self)
-        expression = node.apply(OPS["shift" if value else "shift_exponent"], (a, b), self)
+        shifted = node.apply(OPS["shift" if value else "shift_exponent"], (a, b), self)
         if out is None:
-            fixed = [o.shape for o in (a, b) if isinstance(o, Expression)]
-            out = self.empty(shapes.broadcast("shift", fixed) if fixed else (1, 1))
-        return self.assign(out, expression)
+            out = self.empty(shifted.shape, None if shifted.backend is None else shifted.dtype)
+        return self._finish(shifted, out)
 
     def binarize(self, ary: Any, out: Any, stochastic: bool = True) -> Any:
         """out = +1 or -1, at once: the sign of ``ary`` (+1 for 0), or +1 with probability clip((ary+1)/2, 0, 1).
 
         Random numbers come from ``be.rng``. ``out`` may be ``ary``. Returns ``out``.
         """
-        source = adapt("binarize", ary, self)
-        if not isinstance(source, Expression):
-            raise DTypeError(f"binarize: expected a tensor, got {ary!r}")
+        source = expression("binarize", ary, self)
+        self._check_target(out)
+        if not shapes.stretches_to(source.shape, out.shape):
+            raise ShapeError(f"binarize: cannot store {source.shape} in a tensor of shape {out.shape}")
         if stochastic:
-            drawn = self.rng.uniform(size=out.shape)
-            threshold = self.empty(out.shape, dtype=np.float64).set(drawn)
-            source = (source + 1) / 2 - threshold
+            threshold = self.empty(out.shape, dtype=np.float64).set(self.rng.uniform(size=out.shape))
+            return self.assign(out, F.where(F.greater((source + 1) / 2, threshold), 1, -1))
         return self.assign(out, node.apply(OPS["binarize"], (source,), self))
 
     def compensated_sum(

@@ -1,0 +1,126 @@
+"""Making tensors: shapes, dtypes, copies of host data, buffers with the minibatch last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from neonlike.backends import Backend, NervanaCPU
+from neonlike.backends.cpu.tensor import CPUTensor
+from neonlike.backends.tensor import Tensor
+from neonlike.errors import ShapeError
+
+DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "bool"]
+
+
+@pytest.mark.parametrize(
+    ("given", "shape"),
+    [(5, (5, 1)), ((5,), (5, 1)), ([2, 3], (2, 3)), ((2, 3, 4), (2, 3, 4)), (np.int64(4), (4, 1)), ((0, 3), (0, 3))],
+)
+@pytest.mark.parametrize("make", ["empty", "zeros", "ones"])
+def test_shapes_have_at_least_two_dimensions(be: Backend, make: str, given: Any, shape: tuple[int, ...]) -> None:
+    made = getattr(be, make)(given, name="n", persist_values=False)
+    assert isinstance(made, CPUTensor)
+    assert isinstance(made, Tensor)
+    assert made.shape == shape
+    assert made.size == np.prod(shape)
+    assert made.dtype == np.dtype(np.float32)
+    assert isinstance(made.dtype, np.dtype)
+    assert (made.name, made.persist_values, made.base, made.backend) == ("n", False, None, be)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_filled_tensors_hold_their_value(be: Backend, dtype: str) -> None:
+    for make, value in (("zeros", 0), ("ones", 1)):
+        host = getattr(be, make)((2, 3), dtype=dtype).get()
+        assert host.dtype == dtype
+        assert np.array_equal(host, np.full((2, 3), value, dtype))
+
+
+def test_creation_takes_neons_positional_arguments(be: Backend) -> None:
+    made = be.zeros((2, 2), np.int32, "weights", False, False, True)
+    assert (made.dtype, made.name, made.persist_values) == (np.dtype("int32"), "weights", False)
+    assert be.array([[1]], np.float64, "a", False, False, True).name == "a"
+
+
+def test_array_takes_the_backends_dtype_not_the_datas(be: Backend, be64: Backend) -> None:
+    host = np.arange(6, dtype=np.int16).reshape(2, 3)
+    assert be64.array(host).dtype == np.float64
+    assert NervanaCPU(default_dtype=np.float16).array(host).dtype == np.float16
+    assert be64.array(host, dtype=np.int8).dtype == np.int8
+
+
+@pytest.mark.parametrize(
+    ("given", "shape"),
+    [(3, (1, 1)), (np.float32(2), (1, 1)), ([1, 2, 3], (3, 1)), ([[1, 2], [3, 4]], (2, 2)), ([], (0, 1))],
+)
+def test_array_of_numbers_and_lists(be: Backend, given: Any, shape: tuple[int, ...]) -> None:
+    made = be.array(given)
+    assert made.shape == shape
+    assert np.array_equal(made.get().ravel(), np.ravel(given))
+
+
+def test_array_copies(be: Backend) -> None:
+    host = np.ones((2, 2), np.float32)
+    made = be.array(host)
+    host[:] = 5
+    assert np.array_equal(made.get(), np.ones((2, 2)))
+    again = be.array(made)
+    made[:] = 7
+    assert np.array_equal(again.get(), np.ones((2, 2)))
+    assert np.array_equal(be.array(made * 2).get(), np.full((2, 2), 14))
+
+
+@pytest.mark.parametrize("make", ["empty_like", "zeros_like", "ones_like"])
+def test_like_inherits_the_dtype(be: Backend, make: str) -> None:
+    like = getattr(be, make)
+    tensor, host = be.zeros((3, 2), dtype=np.int16), np.zeros(4, np.float64)
+    assert (like(tensor).shape, like(tensor).dtype) == ((3, 2), np.int16)
+    assert (like(host).shape, like(host).dtype) == ((4, 1), np.float64)
+    assert like([[1, 2]]).shape == (1, 2)
+    assert like(tensor, dtype=np.float16, name="x", persist_values=False).dtype == np.float16
+    expected = {"zeros_like": 0, "ones_like": 1}.get(make)
+    if expected is not None:
+        assert np.array_equal(like(tensor).get(), np.full((3, 2), expected))
+
+
+@pytest.mark.parametrize(
+    ("dim0", "shape"), [(3, (3, 4)), ((5,), (5, 4)), ((2, 3), (2, 12)), ((2, 3, 5), (30, 4)), ([2, 3], (2, 12))]
+)
+def test_iobuf_has_the_minibatch_last(be: Backend, dim0: Any, shape: tuple[int, int]) -> None:
+    be.bsz = 4
+    buffer = be.iobuf(dim0, name="out", dtype=np.float64)
+    assert (buffer.shape, buffer.name, buffer.dtype) == (shape, "out", np.float64)
+    assert not buffer.get().any()
+
+
+def test_iobuf_returns_what_it_is_given_or_zeroes_the_shared_memory(be: Backend) -> None:
+    be.bsz = 4
+    given = be.ones((2, 2))
+    assert be.iobuf(7, x=given) is given
+    assert be.iobuf(3, shared=(fits := be.ones((3, 4)))) is fits
+    assert not fits.get().any()
+    pool = be.ones((20, 2))
+    part = be.iobuf(3, shared=pool)
+    assert (part.shape, part.base, part.ptr) == ((3, 4), pool, pool.ptr)
+    assert np.array_equal(pool.get().ravel(), [0] * 12 + [1] * 28)
+    assert be.shared_iobuf_size((2, 3), None) == 6
+    with pytest.raises(ShapeError, match="share"):
+        be.iobuf(100, shared=pool)
+
+
+def test_consume_transposes_a_batch_to_the_device(be: Backend) -> None:
+    batches = [np.arange(6, dtype=np.float32).reshape(2, 3), np.ones((2, 3), np.float32)]
+    device: list[Any] = [None, None]
+    be.consume(0, batches, device)
+    assert np.array_equal(device[0].get(), batches[0].T)
+    first = device[0]
+    batches[0] += 1
+    be.consume(0, batches, device)
+    assert device[0] is first
+    assert np.array_equal(first.get(), batches[0].T)
+    assert device[1] is None
+    with pytest.raises(AssertionError):
+        be.consume(2, batches, device)
