@@ -136,7 +136,7 @@ def test_defect_28_gan_gradients_belong_to_the_forward_costs(be64, func):
 
         def value(at, cost_type=cost_type):
             out = be64.empty((1, 2))
-            out[:] = cost(be64.array(at), be64.array(at), cost_type=cost_type) * point.shape[0]  # the sum over rows
+            out[:] = cost(be64.array(at), be64.array(at), cost_type=cost_type) * at.shape[0]  # the sum over rows
             return out.get().ravel()
 
         h = 1e-6

@@ -256,7 +256,7 @@ class HistCallback(Callback):
         group = callback_data["hist"]
         for tag, row in tags.items():
             if tag not in group:
-                group.create_dataset(tag, (int(group.attrs["bins"]), int(group.attrs["time_steps"])))
+                group.create_dataset(tag, (int(group.attrs["bins"]), int(group.attrs["time_steps"])), "float32")
             group[tag][:, step] = rows[row].reshape(-1)
 
 

@@ -94,26 +94,28 @@ class MemoryGroup:
         return found
 
     def __delitem__(self, path: str) -> None:
-        group = self[path] and self._parent(path)
-        del group[0].children[group[1]]
+        if path not in self:
+            raise KeyError(f"no group or dataset {path!r}")
+        group, name = self._parent(path)
+        del group.children[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.children)
+        return iter(sorted(self.children))  # h5py's order
 
     def __len__(self) -> int:
         return len(self.children)
 
-    def keys(self) -> Any:
+    def keys(self) -> list[str]:
         """Names of the direct members."""
-        return self.children.keys()
+        return list(self)
 
-    def items(self) -> Any:
+    def items(self) -> list[tuple[str, Any]]:
         """Names and values of the direct members."""
-        return self.children.items()
+        return [(name, self.children[name]) for name in self]
 
-    def values(self) -> Any:
+    def values(self) -> list[Any]:
         """Values of the direct members."""
-        return self.children.values()
+        return [self.children[name] for name in self]
 
 
 class MemoryStore(MemoryGroup):
@@ -148,7 +150,7 @@ def open_store(output_file: str | os.PathLike[str] | None, mode: str = "w") -> A
     return h5py.File(output_file, mode)
 
 
-def new_dataset(store: Any, path: str, shape: tuple[int, ...], dtype: Any = None, **attrs: Any) -> Any:
+def new_dataset(store: Any, path: str, shape: tuple[int, ...], dtype: Any = "float32", **attrs: Any) -> Any:
     """Create a dataset with attributes; one of an earlier training is enlarged and keeps its values."""
     old = store[path][...] if path in store else None
     if old is not None:

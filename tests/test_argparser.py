@@ -1,0 +1,228 @@
+"""The command line: options, precedence, checks, the backend and the log."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from argparse import Namespace
+
+import numpy as np
+import pytest
+
+from neonlike.backends import gen_backend
+from neonlike.callbacks.callbacks import Callbacks
+from neonlike.errors import ArgumentError
+from neonlike.initializers import Gaussian
+from neonlike.layers import Linear
+from neonlike.logger import logger
+from neonlike.models import Model
+from neonlike.nervanaobject import NervanaObject
+from neonlike.util.argparser import NeonArgparser, extract_valid_args
+
+
+@pytest.fixture(autouse=True)
+def surroundings(tmp_path, monkeypatch):
+    """A home of its own; the log as it was."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    handlers, level = list(logger.handlers), logger.level
+    yield
+    for handler in logger.handlers:
+        if handler not in handlers:
+            handler.close()
+    logger.handlers[:] = handlers
+    logger.setLevel(level)
+
+
+def parse(*arguments, gen_be=False, **kwargs):
+    return NeonArgparser("A test", **kwargs).parse_args(list(arguments), gen_be=gen_be)
+
+
+def test_defaults(tmp_path):
+    args = parse()
+    expected = {
+        "verbose": 1, "progress_bar": True, "epochs": 10, "save_path": None, "serialize": 0, "model_file": None,
+        "logfile": None, "output_file": None, "eval_freq": None, "history": 1, "log_token": "", "manifest": None,
+        "manifest_root": None, "backend": "cpu", "device_id": 0, "max_devices": 1, "rng_seed": None,
+        "rounding": False, "datatype": np.float32, "batch_size": 128, "compat_mode": None, "deterministic": False,
+        "profile": False, "profiling_method": "time", "profile_inference": False, "profile_iterations": 50,
+        "profile_iter_skip": 5, "data_dir": str(tmp_path / "home" / "nervana" / "data"), "log_thresh": 30,
+    }  # fmt: skip
+    assert {name: getattr(args, name) for name in expected} == expected
+
+
+def test_options_short_and_long(tmp_path):
+    args = parse("-e", "3", "-eval", "2", "-z", "64", "-r", "7", "-d", "f64", "-H", "4", "-s", "m.p", "--caffe",
+                 "--no_progress_bar", "-b", "cpu", "-i", "0", "-m", "2", "-w", "~/d", "-o", "x.h5", "--serialize", "5",
+                 "--log_token", "t", "--manifest", "train:a.tsv", "--manifest", "val:b:c", "-vv")  # fmt: skip
+    assert (args.epochs, args.eval_freq, args.batch_size, args.rng_seed, args.history) == (3, 2, 64, 7, 4)
+    assert args.datatype is np.float64 and args.compat_mode == "caffe" and args.progress_bar is False
+    assert args.data_dir == str(tmp_path / "home" / "d")
+    assert (args.save_path, args.serialize, args.output_file) == ("m.p", 5, "x.h5")
+    assert args.manifest == {"train": "a.tsv", "val": "b:c"} and args.verbose == 3 and args.log_thresh == 10
+
+
+def test_the_process_arguments_are_the_default(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["script.py", "--epochs", "4"])
+    parser = NeonArgparser("A test")
+    assert parser.parse_args(gen_be=False).epochs == 4
+    assert parser.parse_args(False).epochs == 4, "gen_be may come first, as in old scripts"
+    assert parser.args.epochs == 4 and NervanaObject.be is None
+    assert parser.description == "A test"
+
+
+def test_own_options_and_overridden_defaults():
+    parser = NeonArgparser(default_overrides={"batch_size": 32, "epochs": 2, "verbose": 2})
+    parser.add_argument("--depth", type=int, default=9)
+    args = parser.parse_args(["--epochs", "5"], gen_be=False)
+    assert (args.batch_size, args.epochs, args.depth, args.log_thresh) == (32, 5, 9, 20)
+    with pytest.raises(ArgumentError, match="bach_size"):
+        NeonArgparser(default_overrides={"bach_size": 32})
+
+
+def test_command_line_beats_config_file_beats_defaults(tmp_path):
+    config = tmp_path / "my.cfg"
+    config.write_text("epochs = 6\nbatch_size = 16\nrng_seed = 3\n")
+    args = parse("-c", str(config), "--epochs", "7", default_overrides={"rng_seed": 1, "history": 2})
+    assert (args.epochs, args.batch_size, args.rng_seed, args.history) == (7, 16, 3, 2)
+
+
+def test_the_config_file_in_the_home_folder(tmp_path):
+    folder = tmp_path / "home" / "nervana"
+    folder.mkdir(parents=True)
+    (folder / "neon.cfg").write_text("epochs = 8\n")
+    assert parse().epochs == 8
+    assert parse(default_config_files=[]).epochs == 10
+
+
+def test_a_backend_is_made():
+    args = parse("-z", "16", "-r", "5", "-d", "f64", "--caffe", gen_be=True)
+    be = NervanaObject.be
+    assert (be.bsz, be.rng_seed, be.default_dtype, be.compat_mode) == (16, 5, np.float64, "caffe")
+    be.cleanup_backend()
+    NervanaObject.be = None
+    assert NervanaObject.be is None
+    gen_backend(**extract_valid_args(args, gen_backend))
+    assert (NervanaObject.be.bsz, NervanaObject.be.rng_seed) == (16, 5)
+
+
+def test_callback_args_are_for_callbacks(be, tmp_path):
+    args = parse("-s", "m.p", "--no_progress_bar")
+    assert set(args.callback_args) == {"output_file", "eval_freq", "progress_bar", "save_path", "serialize", "history",
+                                       "model_file", "log_token"}  # fmt: skip
+    assert args.callback_args["serialize"] == 1 and args.callback_args["progress_bar"] is False
+    Callbacks(Model([Linear(2, Gaussian())]), **args.callback_args)
+
+
+def test_extract_valid_args():
+    args = Namespace(a=1, b=2, d=4)
+
+    class Thing:
+        def __init__(self, a, c=0, *, d=None, **rest):
+            pass
+
+    assert extract_valid_args(args, Thing.__init__, startidx=1) == {"a": 1, "d": 4}
+    assert extract_valid_args(args, Thing) == {"a": 1, "d": 4}
+
+
+class TestFiles:
+    """Paths are checked before the training starts."""
+
+    def test_serialize_without_a_path_has_one(self):
+        for given in (["--serialize"], ["--serialize", "1"]):
+            args = parse(*given)
+            assert (args.serialize, args.save_path) == (1, "neon_model.pkl")
+
+    def test_the_folder_of_the_save_path_is_made(self, tmp_path):
+        args = parse("-s", "new/folder/m.p")
+        assert (tmp_path / "new" / "folder").is_dir() and args.serialize == 1
+        assert not (tmp_path / "new" / "folder" / "m.p").exists()
+
+    def test_a_path_that_cannot_be_written(self, tmp_path, monkeypatch):
+        with pytest.raises(OSError, match="cannot be written"):
+            parse("-s", str(tmp_path))
+        (tmp_path / "file").write_text("")
+        with pytest.raises(OSError, match="file"):
+            parse("-s", "file/m.p")
+
+    def test_a_model_file_that_is_not_there(self, tmp_path):
+        with pytest.raises(OSError, match=r"nothing\.p"):
+            parse("--model_file", "nothing.p")
+        (tmp_path / "m.p").write_text("")
+        assert parse("--model_file", "m.p").model_file == "m.p"
+
+    def test_a_manifest_without_a_key(self):
+        with pytest.raises(ArgumentError, match="key:path"):
+            parse("--manifest", "train.tsv")
+
+
+def test_rounding_needs_another_backend():
+    with pytest.raises(NotImplementedError, match="cpu"):
+        parse("--rounding")
+    assert parse("-b", "mkl", "-u", "12").rounding == 12 and parse("-b", "mkl", "-u").rounding is True
+
+
+@pytest.mark.parametrize("arguments", [["--epochs", "many"], ["-b", "abacus"], ["-d", "f128"], ["--unknown"]])
+def test_unusable_options_end_the_script(arguments, capsys):
+    with pytest.raises(SystemExit) as ended:
+        parse(*arguments)
+    assert ended.value.code == 2 and "error:" in capsys.readouterr().err
+
+
+def test_version_and_help(capsys):
+    from neonlike import __version__
+
+    for option in ("--version", "--help"):
+        with pytest.raises(SystemExit) as ended:
+            parse(option)
+        assert ended.value.code == 0
+    out = capsys.readouterr().out
+    assert __version__ in out and "A test" in out and "--batch_size" in out
+
+
+def test_options_added_after_parsing_come_too_late(capsys):
+    parser = NeonArgparser()
+    parser.parse_args([], gen_be=False)
+    parser.add_argument("--late")
+    assert "--late" in capsys.readouterr().err
+
+
+def test_deterministic_is_deprecated(capsys):
+    parse("--deterministic")
+    assert "deprecated" in capsys.readouterr().err
+
+
+def test_a_yaml_file():
+    parser = NeonArgparser()
+    parser.add_yaml_arg()
+    assert parser.parse_args(["model.yaml", "-e", "1"], gen_be=False).yaml_file == "model.yaml"
+
+
+class TestLog:
+    """Thresholds and the log file."""
+
+    def test_verbosity_sets_the_threshold(self, capsys):
+        parse()
+        logger.info("hidden")
+        logger.warning("shown")
+        logger.display("plain")
+        parse("-v")
+        logger.info("shown too")
+        assert capsys.readouterr().err == "WARNING: shown\nplain\nINFO: shown too\n"
+
+    def test_a_log_file(self, tmp_path, capsys):
+        args = parse("-l", "logs/run.txt")
+        logger.warning("for the file")
+        logger.display("for both")
+        assert capsys.readouterr().err == "for both\n", "warnings would tear the progress bar"
+        text = (tmp_path / "logs" / "run.txt").read_text()
+        assert "WARNING for the file" in text and "for both" in text and args.logfile == "logs/run.txt"
+
+    def test_a_log_file_without_a_bar(self, capsys):
+        parse("-l", "run.txt", "--no_progress_bar")
+        logger.warning("for both")
+        assert "for both" in capsys.readouterr().err
+
+    def test_the_default_log_file(self, tmp_path):
+        assert parse("-l").logfile == str(tmp_path / "home" / "nervana" / "neon_log.txt")
+        assert logger.handlers and any(isinstance(h, logging.FileHandler) for h in logger.handlers)

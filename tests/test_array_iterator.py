@@ -1,0 +1,154 @@
+"""Batches from arrays: contents, wrap-around, targets, errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from neonlike.data import ArrayIterator, NervanaDataIterator
+from neonlike.errors import ArgumentError, DTypeError, ShapeError
+
+
+def numbered(ndata, features=3):
+    return np.arange(ndata, dtype=np.float64)[:, None] + np.arange(features) / 10
+
+
+def epoch(iterator):
+    """Numbers of the samples in each batch of an epoch."""
+    return [np.floor(x.get()[0] + 1e-3).astype(int).tolist() for x, _ in iterator]
+
+
+@pytest.fixture(autouse=True)
+def batches_of_four(be):
+    be.bsz = 4
+
+
+def test_batches_are_transposed_and_reuse_their_buffers(be):
+    iterator = ArrayIterator(numbered(8), np.arange(8) % 3, nclass=3)
+    seen = []
+    for i, (x, t) in enumerate(iterator):
+        np.testing.assert_allclose(x.get(), numbered(8)[4 * i : 4 * i + 4].T, rtol=1e-6)
+        np.testing.assert_array_equal(t.get(), np.eye(3)[(np.arange(8) % 3)[4 * i : 4 * i + 4]].T)
+        seen.append((x, t))
+    assert len(seen) == 2 and seen[0][0] is seen[1][0] is iterator.Xbuf[0] and seen[0][1] is iterator.ybuf
+    assert isinstance(iterator, NervanaDataIterator)
+
+
+def test_the_last_batch_wraps_and_the_next_epoch_starts_after_it(be):
+    iterator = ArrayIterator(numbered(10))
+    assert iterator.nbatches == 3
+    assert epoch(iterator) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 0, 1]]
+    assert iterator.start == 2 and iterator.nbatches == 2
+    assert epoch(iterator) == [[2, 3, 4, 5], [6, 7, 8, 9]]
+
+
+def test_defect_32_an_epoch_that_ends_exactly_starts_over(be):
+    iterator = ArrayIterator(numbered(10))
+    epoch(iterator), epoch(iterator)
+    assert iterator.start == 0 and iterator.nbatches == 3
+    assert epoch(iterator)[0] == [0, 1, 2, 3]
+    counts = np.bincount(np.concatenate([np.ravel(epoch(iterator)) for _ in range(20)]), minlength=10)
+    assert counts.min() > 0 and counts.max() - counts.min() <= 1
+
+
+def test_reset_starts_over(be):
+    iterator = ArrayIterator(numbered(10))
+    epoch(iterator)
+    iterator.reset()
+    assert epoch(iterator)[0] == [0, 1, 2, 3]
+
+
+def test_an_abandoned_epoch_is_repeated(be):
+    iterator = ArrayIterator(numbered(10))
+    next(iter(iterator))
+    assert epoch(iterator)[0] == [0, 1, 2, 3]
+
+
+def test_one_batch_is_all_there_is(be):
+    iterator = ArrayIterator(numbered(4))
+    assert epoch(iterator) == [[0, 1, 2, 3]] == epoch(iterator)
+
+
+def test_without_targets_the_inputs_are_the_targets(be):
+    iterator = ArrayIterator(numbered(8))
+    x, t = next(iter(iterator))
+    assert x is t and iterator.ybuf is None and iterator.ydev is None
+
+
+def test_several_inputs(be):
+    iterator = ArrayIterator([numbered(8), numbered(8, 5)], np.zeros(8), nclass=2)
+    assert iterator.shape == [3, 5]
+    x, _ = next(iter(iterator))
+    assert [b.shape for b in x] == [(3, 4), (5, 4)]
+    assert ArrayIterator([numbered(8, 6), numbered(8)], lshape=[(1, 2, 3), 3]).shape == [(1, 2, 3), 3]
+
+
+@pytest.mark.parametrize("y", [np.arange(8.0), np.arange(8.0)[:, None], np.arange(16.0).reshape(8, 2)])
+def test_any_targets_without_one_hot(be, y):
+    iterator = ArrayIterator(numbered(8), y, make_onehot=False)
+    _, t = next(iter(iterator))
+    np.testing.assert_array_equal(t.get(), y.reshape(8, -1)[:4].T)
+
+
+def test_shape_is_lshape_or_the_number_of_features(be):
+    images = np.zeros((8, 2, 3, 4))
+    assert ArrayIterator(images).shape == 24
+    assert ArrayIterator(images, lshape=(2, 3, 4)).shape == (2, 3, 4)
+
+
+def test_a_changed_batch_size_is_followed(be):
+    iterator = ArrayIterator(numbered(8), np.zeros(8), nclass=2)
+    be.bsz = 8
+    assert epoch(iterator) == [list(range(8))]
+    be.bsz = 9
+    with pytest.raises(ShapeError, match=r"8 samples.*batch of 9"):
+        next(iter(iterator))
+
+
+def test_labels_may_be_stored_as_whole_floats_or_bytes(be):
+    for dtype in (np.float64, np.uint8, np.int64, bool):
+        _, t = next(iter(ArrayIterator(numbered(4), np.array([0, 1, 1, 0]).astype(dtype), nclass=2)))
+        np.testing.assert_array_equal(t.get(), [[1, 0, 0, 1], [0, 1, 1, 0]])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((numbered(3),), ShapeError, "3 samples.*batch of 4"),
+        ((numbered(0),), ShapeError, "0 samples"),
+        (([],), ArgumentError, "empty"),
+        (([numbered(8), numbered(9)],), ShapeError, "8, 9 samples"),
+        ((numbered(8), np.zeros(7), 2), ShapeError, "8 samples but y has 7"),
+        ((numbered(8), np.arange(8), 7), ArgumentError, "0 to 7.*between 0 and 6"),
+        ((numbered(8), np.arange(8) - 1, 9), ArgumentError, "-1 to 6"),
+        ((numbered(8), np.arange(8) + 0.5, 9), ArgumentError, "not integers"),
+        ((numbered(8), np.full(8, np.nan), 9), ArgumentError, "not integers"),
+        ((numbered(8), np.array(["a"] * 8), 9), ArgumentError, "not integers"),
+        ((numbered(8), np.zeros((8, 2)), 9), ShapeError, "make_onehot=False"),
+        ((numbered(8), None, None, (2, 2)), ShapeError, "4 elements.*sample has 3"),
+        (([numbered(8)], None, None, [3, 3]), ShapeError, "1 inputs but 2 shapes"),
+        (("data",), DTypeError, "NumPy array"),
+        ((np.float64(3),), DTypeError, "float64"),
+    ],
+)
+def test_what_does_not_fit_is_refused(be, arguments, error, message):
+    with pytest.raises(error, match=message) as raised:
+        ArrayIterator(*arguments)
+    assert isinstance(raised.value, AssertionError | TypeError)
+
+
+def test_labels_need_the_number_of_classes(be):
+    with pytest.raises(AttributeError, match="nclass"):
+        ArrayIterator(numbered(8), np.zeros(8))
+
+
+@pytest.mark.parametrize("bsz", [0, None])
+def test_a_batch_size_is_needed(be, bsz):
+    be.bsz = bsz
+    with pytest.raises(ArgumentError, match="batch_size"):
+        ArrayIterator(numbered(8))
+
+
+def test_a_description_leaves_the_data_out(be):
+    config = ArrayIterator(numbered(8), np.zeros(8), nclass=2, name="train").get_description()["config"]
+    assert config == {"nclass": 2, "name": "train"}

@@ -1,0 +1,402 @@
+"""Callbacks: order, frequency, what is recorded and where; the progress bar."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import re
+import sys
+
+import h5py
+import numpy as np
+import pytest
+
+from neonlike.callbacks.callbacks import (
+    Callback,
+    Callbacks,
+    LossCallback,
+    MetricCallback,
+    ProgressBarCallback,
+    get_progress_string,
+)
+from neonlike.callbacks.store import MemoryStore, new_dataset, open_store
+from neonlike.data import ArrayIterator
+from neonlike.errors import ArgumentError, DTypeError, MissingExtra
+from neonlike.initializers import Constant, GlorotUniform
+from neonlike.layers import Affine, GeneralizedCost, Multicost
+from neonlike.models import Model
+from neonlike.optimizers import GradientDescentMomentum
+from neonlike.transforms import CrossEntropyMulti, Misclassification, Softmax, Tanh, TopKMisclassification
+
+N = 8
+
+
+@pytest.fixture
+def data(be, rng):
+    be.bsz = N
+    x = rng.normal(size=(5 * N + 3, 4))
+    return ArrayIterator(x, (x[:, 0] > 0).astype(int), nclass=2, name="train")
+
+
+@pytest.fixture
+def valid(be, data, rng):
+    x = rng.normal(size=(2 * N + 1, 4))
+    return ArrayIterator(x, (x[:, 0] > 0).astype(int), nclass=2, name="valid")
+
+
+@pytest.fixture
+def model(be):
+    init = GlorotUniform()
+    return Model([Affine(6, init, bias=Constant(0), activation=Tanh()), Affine(2, init, activation=Softmax())])
+
+
+def fit(model, data, callbacks, epochs=4):
+    model.fit(data, GeneralizedCost(CrossEntropyMulti()), GradientDescentMomentum(0.1, 0.9), epochs, callbacks)
+
+
+def names(callbacks):
+    return [callback.classnm.removesuffix("Callback") for callback in callbacks.callbacks]
+
+
+class Recorder(Callback):
+    """Writes down when it is called."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.calls = []
+
+    def on_train_begin(self, callback_data, model, epochs):
+        self.calls.append(("train begin", epochs))
+
+    def on_train_end(self, callback_data, model):
+        self.calls.append(("train end",))
+
+    def on_epoch_begin(self, callback_data, model, epoch):
+        self.calls.append(("epoch begin", epoch))
+
+    def on_epoch_end(self, callback_data, model, epoch):
+        self.calls.append(("epoch end", epoch))
+
+    def on_minibatch_begin(self, callback_data, model, epoch, minibatch):
+        self.calls.append(("batch begin", epoch, minibatch))
+
+    def on_minibatch_end(self, callback_data, model, epoch, minibatch):
+        self.calls.append(("batch end", epoch, minibatch))
+
+    def of(self, kind):
+        return [call[1:] for call in self.calls if call[0] == kind]
+
+
+class TestOrder:
+    """Which callbacks there are, and when they are called."""
+
+    def test_the_built_in_ones(self, model, valid, tmp_path):
+        assert names(Callbacks(model)) == ["TrainCost", "ProgressBar", "TrainLogger", "RunTimer"]
+        full = Callbacks(model, eval_set=valid, eval_freq=2, metric=Misclassification(),
+                         save_path=str(tmp_path / "m.p"))  # fmt: skip
+        assert names(full) == ["Loss", "TrainCost", "ProgressBar", "Metric", "SerializeModel", "TrainLogger",
+                               "RunTimer"]  # fmt: skip
+        assert names(Callbacks(model, multicost=True, progress_bar=False))[0] == "TrainMulticost"
+
+    def test_hooks_in_order(self, model, data):
+        callbacks, recorder = Callbacks(model, progress_bar=False), Recorder()
+        callbacks.add_callback(recorder, insert_pos=0)
+        assert callbacks.callbacks[0] is recorder
+        fit(model, data, callbacks, 1)
+        batches = [(kind, 0, i) for i in range(6) for kind in ("batch begin", "batch end")]
+        assert recorder.calls == [("train begin", 1), ("epoch begin", 0), *batches, ("epoch end", 0), ("train end",)]
+
+    def test_frequencies(self, model, data):
+        callbacks = Callbacks(model, progress_bar=False)
+        every_third, listed = Recorder(epoch_freq=3, minibatch_freq=2), Recorder(epoch_freq=[0, 2], minibatch_freq=None)
+        for recorder in (every_third, listed):
+            callbacks.add_callback(recorder)
+        fit(model, data, callbacks, 4)
+        assert every_third.of("epoch end") == [(2,)] == every_third.of("epoch begin")
+        assert [b for e, b in every_third.of("batch end") if e == 0] == [1, 3, 5]
+        assert listed.of("epoch end") == [(0,), (2,)] and listed.of("batch end") == []
+
+    def test_the_model_is_held_weakly(self, be, model):
+        callbacks = Callbacks(model)
+        assert callbacks.model is model
+        other = Model([Affine(2, GlorotUniform())])
+        callbacks = Callbacks(other)
+        del other
+        assert callbacks.model is None
+
+    def test_unusable_arguments(self, model, valid):
+        with pytest.raises(ValueError, match="eval_set"):
+            Callbacks(model, eval_freq=1)
+        with pytest.raises(ValueError, match="Misclassification"):
+            Callbacks(model, eval_set=valid, eval_freq=1, metric=Misclassification)
+        with pytest.raises(DTypeError, match="Model"):
+            Callbacks("model")
+        with pytest.raises(DTypeError, match="Callback"):
+            Callbacks(model).add_callback(lambda: None)
+
+    def test_a_callback_added_while_training_takes_part_from_the_next_epoch(self, model, data):
+        callbacks, late = Callbacks(model, progress_bar=False), Recorder()
+
+        class Adder(Callback):
+            def on_epoch_end(self, callback_data, model, epoch):
+                if epoch == 0:
+                    callbacks.add_callback(late)
+
+        callbacks.add_callback(Adder())
+        fit(model, data, callbacks, 2)
+        assert late.of("batch end")[0] == (1, 0)
+
+
+@pytest.fixture(params=["memory", "hdf5"])
+def output_file(request, tmp_path):
+    return None if request.param == "memory" else str(tmp_path / "metrics.h5")
+
+
+def recorded(callbacks, output_file):
+    if output_file is None:
+        return callbacks.callback_data
+    assert not callbacks.callback_data, "the file is closed"
+    return h5py.File(output_file, "r")
+
+
+class TestRecords:
+    """The layout of what is recorded, in memory and in a file."""
+
+    def test_the_layout(self, model, data, valid, output_file):
+        callbacks = Callbacks(model, output_file=output_file, progress_bar=False, eval_set=valid, eval_freq=2,
+                              metric=TopKMisclassification(1))  # fmt: skip
+        fit(model, data, callbacks)
+        store = recorded(callbacks, output_file)
+        # Epochs have ceil((43 - start) / 8) batches, starting at samples 0, 5, 2, 7.
+        ends = [6, 11, 17, 22]
+        assert store["config"].attrs["total_minibatches"] == 24 and store["config"].attrs["total_epochs"] == 4
+        np.testing.assert_array_equal(store["time_markers/minibatch"][...], ends)
+        assert store["time_markers/minibatch"].attrs["epochs_complete"] == 4
+        assert store["time_markers/minibatch"].attrs["minibatches_complete"] == 22
+        cost = store["cost/train"]
+        assert cost.shape == (24,) and cost.attrs["time_markers"] == "minibatch"
+        assert (cost[:22] > 0).all() and (cost[22:] == 0).all()
+        for path in ("cost/loss", "time/loss", "metrics/LogLoss", "metrics/Top1Misclass"):
+            assert store[path].shape == (2,)
+            assert (store[path].attrs["time_markers"], store[path].attrs["epoch_freq"]) == ("epoch_freq", 2)
+        # Log loss and cost are the same quantity, computed in two ways.
+        np.testing.assert_allclose(store["cost/loss"][...], store["metrics/LogLoss"][...], rtol=1e-5)
+        start, end = (store[f"time/train/{name}"] for name in ("start_time", "end_time"))
+        assert start.dtype == np.float64 and start.shape == (1,) and 0 < start[0] <= end[0]
+
+    def test_the_training_cost_is_a_running_mean(self, model, data, output_file):
+        callbacks, costs = Callbacks(model, output_file=output_file, progress_bar=False), []
+
+        class Costs(Callback):
+            def on_minibatch_end(self, callback_data, model, epoch, minibatch):
+                costs.append(model.cost.cost.item())
+
+        callbacks.add_callback(Costs())
+        fit(model, data, callbacks)
+        means = [np.mean(costs[max(0, i - 9) : i + 1]) for i in range(len(costs))]
+        np.testing.assert_allclose(recorded(callbacks, output_file)["cost/train"][: len(costs)], means, rtol=1e-5)
+
+    def test_a_second_fit_goes_on_in_the_same_place(self, model, data, valid, output_file):
+        callbacks = Callbacks(model, output_file=output_file, progress_bar=False, eval_set=valid, eval_freq=1)
+        fit(model, data, callbacks, 2)
+        first = np.array(recorded(callbacks, output_file)["cost/train"][:11])
+        fit(model, data, callbacks, 4)
+        store = recorded(callbacks, output_file)
+        np.testing.assert_array_equal(store["time_markers/minibatch"][...], [6, 11, 17, 22])
+        np.testing.assert_array_equal(store["cost/train"][:11], first)
+        assert (store["cost/train"][:22] > 0).all() and (store["cost/loss"][...] > 0).all()
+
+    def test_loss_is_the_mean_over_samples(self, model, data, valid):
+        callbacks = Callbacks(model, progress_bar=False, eval_set=valid, eval_freq=1)
+        fit(model, data, callbacks, 1)
+        outputs = model.get_outputs(valid)
+        valid.reset()
+        labels = np.concatenate([t.get().argmax(axis=0) for _, t in valid])[: valid.ndata]
+        expected = -np.log(outputs[np.arange(valid.ndata), labels]).mean()
+        assert callbacks.callback_data["cost/loss"][0] == pytest.approx(expected, rel=1e-5)
+
+    def test_several_costs(self, be, model, data, output_file):
+        callbacks = Callbacks(model, output_file=output_file, progress_bar=False, multicost=True)
+        cost = Multicost([GeneralizedCost(CrossEntropyMulti())], weights=[0.5])
+
+        class Lists:
+            """The same data, for a network with a list of outputs."""
+
+            shape, nbatches, ndata = data.shape, data.nbatches, data.ndata
+            __iter__ = staticmethod(lambda: iter(data))
+
+        plain, plain_bprop = model.layers.fprop, model.layers.bprop
+        model.layers.fprop = lambda x, inference=False: [plain(x, inference)]
+        model.layers.bprop = lambda errors: plain_bprop(errors[0])
+        model.fit(Lists(), cost, GradientDescentMomentum(0.1, 0.9), 1, callbacks)
+        store = recorded(callbacks, output_file)
+        assert store["multicost/train_allbranches"].shape == (6, 1)
+        np.testing.assert_allclose(store["multicost/train"][...], 0.5 * store["multicost/train_allbranches"][:, 0])
+        with pytest.raises(AssertionError, match="Multicost"):
+            fit(model, data, Callbacks(model, progress_bar=False, multicost=True), 2)
+
+    @pytest.mark.parametrize("per_batch", [False, True])
+    def test_histograms(self, be, model, data, output_file, per_batch):
+        callbacks = Callbacks(model, output_file=output_file, progress_bar=False)
+        callbacks.add_hist_callback(plot_per_mini=per_batch, filter_key=["W", "dW"])
+        fit(model, data, callbacks, 2)
+        group = recorded(callbacks, output_file)["hist"]
+        steps = 12 if per_batch else 2
+        assert (group.attrs["bins"], group.attrs["offset"], group.attrs["time_steps"]) == (64, -48, steps)
+        assert group.attrs["time_markers"] == ("minibatch" if per_batch else "epoch")
+        linear = model.layers.layers[0]
+        histogram = group[f"{linear.name}_0_W"]
+        assert histogram.shape == (64, steps)
+        np.testing.assert_array_equal(histogram[:, : 11 if per_batch else 2].sum(axis=0), linear.W.size)
+        assert len(list(group)) == 6  # weight and gradient of two Linears and a Bias
+
+    def test_defect_38_an_existing_file_is_overwritten(self, model, data, tmp_path):
+        path = tmp_path / "metrics.h5"
+        path.write_bytes(b"not HDF5")
+        callbacks = Callbacks(model, output_file=str(path), progress_bar=False)
+        fit(model, data, callbacks, 1)
+        with h5py.File(path) as store:
+            assert "cost/train" in store
+
+    def test_a_file_without_h5py(self, model, monkeypatch, tmp_path):
+        monkeypatch.setitem(sys.modules, "h5py", None)
+        with pytest.raises(MissingExtra, match=r"neonlike\[data\]"):
+            Callbacks(model, output_file=str(tmp_path / "metrics.h5"))
+        assert Callbacks(model).callback_data is not None
+
+
+class TestMemoryStore:
+    """The stand-in for h5py behaves like it where it is used."""
+
+    @pytest.fixture(params=["memory", "hdf5"])
+    def store(self, request, tmp_path):
+        return open_store(None if request.param == "memory" else str(tmp_path / "x.h5"))
+
+    def test_groups_and_datasets(self, store):
+        made = store.create_dataset("a/b/c", (2, 3), "float32")
+        made[0, 1] = 5
+        made.attrs["unit"] = "s"
+        assert "a" in store and "a/b/c" in store and "a/x" not in store and "a/b/c/d" not in store
+        assert store["a/b/c"][0, 1] == 5 and store["a"]["b/c"].attrs["unit"] == "s"
+        assert store["a/b/c"].dtype == np.float32 and store["a/b/c"].shape == (2, 3) and len(store["a/b/c"]) == 2
+        assert np.asarray(store["a/b/c"]).sum() == 5
+        assert store["a/b/c"].attrs.get("none", 7) == 7
+        group = store.require_group("g")
+        group.attrs["x"] = 1
+        assert store.require_group("g").attrs["x"] == 1 and list(store) == list(store.keys()) == ["a", "g"]
+        assert store.create_dataset("d", data=np.arange(3)).dtype == np.arange(3).dtype
+        assert len(store) == 3 == len(list(store.values())) and [k for k, _ in store.items()] == ["a", "d", "g"]
+        with pytest.raises(ValueError, match=r"."):
+            store.create_dataset("a/b/c", (1,), "float32")
+        with pytest.raises(ValueError, match=r"."):
+            store.create_group("a/b")
+        with pytest.raises(KeyError):
+            store["nothing"]
+        del store["a/b/c"]
+        assert "a/b/c" not in store
+        store.flush()
+        store.close()
+
+    def test_a_dataset_is_enlarged_with_its_values(self, store):
+        new_dataset(store, "x/y", (2,), kind="old")[...] = [1, 2]
+        again = new_dataset(store, "x/y", (4,), kind="new")
+        np.testing.assert_array_equal(again[...], [1, 2, 0, 0])
+        assert again.attrs["kind"] == "new"
+
+    def test_reading_gives_a_copy(self):
+        made = MemoryStore().create_dataset("x", (2,))
+        made[...][0] = 9
+        assert made[0] == 0
+
+
+class TestProgressBar:
+    """What the user sees."""
+
+    def test_the_string(self):
+        text = get_progress_string("Train", 12, 5, 20, 0.256, 1.5)
+        assert text == "Epoch 12  [Train |█████               |    5/20   batches, 0.26 cost, 1.50s]"
+        full = get_progress_string("Train", 0, 20, 20, 0.1, 0.1, blockchar="=")
+        assert "|" + 20 * "=" + "|" in full
+
+    def test_a_log_gets_one_line_an_epoch(self, be, model, data, valid, capsys):
+        fit(model, data, Callbacks(model, eval_set=valid, eval_freq=2), 3)
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) == 3
+        pattern = r"Epoch 0   \[Train \|█{20}\|    6/6    batches, \d\.\d\d cost, \d+\.\d\ds\]"
+        assert re.fullmatch(pattern, lines[0])
+        assert re.search(r"\] \[CrossEntropyMulti Loss \d\.\d\d, \d+\.\d\ds\]$", lines[1])
+        assert "Loss" not in lines[2]
+
+    def test_a_terminal_gets_a_line_that_grows(self, be, model, data, monkeypatch):
+        class Terminal(io.StringIO):
+            encoding = "utf-8"
+
+            def isatty(self):
+                return True
+
+        terminal = Terminal()
+        monkeypatch.setattr(sys, "stdout", terminal)
+        callbacks = Callbacks(model, progress_bar=False)
+        callbacks.add_callback(ProgressBarCallback(update_thresh_s=0))
+        fit(model, data, callbacks, 1)
+        drawn = terminal.getvalue()
+        assert drawn.count("\n") == 1 and drawn.endswith("\n") and drawn.count("\r") == 7
+        blocks = [frame.count("█") for frame in drawn.split("\r")[1:]]
+        assert blocks == sorted(blocks) and blocks[-1] == 20
+
+    def test_an_ascii_output(self, be, model, data, monkeypatch):
+        output = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+        monkeypatch.setattr(sys, "stdout", output)
+        fit(model, data, Callbacks(model), 1)
+        output.seek(0)
+        assert "|####################|" in output.read()
+
+    def test_the_cost_is_that_of_the_epoch(self, be, model, data, capsys):
+        fit(model, data, Callbacks(model), 1)
+        assert f"{model.total_cost.item():.2f} cost" in capsys.readouterr().out
+
+
+def test_costs_and_metrics_are_logged(be, model, data, valid, caplog):
+    from neonlike.logger import logger
+
+    callbacks = Callbacks(model, progress_bar=False, eval_set=valid, eval_freq=2, metric=Misclassification())
+    level = logger.level
+    logger.addHandler(caplog.handler)
+    logger.setLevel("INFO")
+    try:
+        fit(model, data, callbacks, 2)
+    finally:
+        logger.removeHandler(caplog.handler)
+        logger.setLevel(level)
+    assert "Network Layers" in caplog.text
+    lines = [record.getMessage() for record in caplog.records if "complete" in record.getMessage()]
+    assert "Loss" not in lines[0] and "Train: " in lines[0]
+    assert "Loss: " in lines[1] and "Top1Misclass: " in lines[1]
+
+
+def test_callbacks_come_back_from_their_description(be, model, data, valid, tmp_path):
+    callbacks = Callbacks(model, eval_set=valid, eval_freq=2, metric=Misclassification(),
+                          save_path=str(tmp_path / "m.p"))  # fmt: skip
+    described = callbacks.serialize()
+    again = Callbacks.load_callbacks(described, model, data=[data, valid])
+    assert names(again) == names(callbacks)
+    assert isinstance(again.callbacks[0], LossCallback) and again.callbacks[0].eval_set is valid
+    assert again.callbacks[0].epoch_freq == 2
+    metric = next(c for c in again.callbacks if isinstance(c, MetricCallback))
+    assert isinstance(metric.metric, Misclassification)
+    fit(model, data, again, 2)
+    with pytest.raises(ArgumentError, match="valid"):
+        Callbacks.load_callbacks(callbacks.serialize(), model, data=[data])
+
+
+def test_nothing_imports_h5py_without_need(monkeypatch):
+    real = builtins.__import__
+    asked = []
+
+    def spy(name, *args, **kwargs):
+        asked.append(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", spy)
+    open_store(None)
+    assert "h5py" not in asked

@@ -1,0 +1,69 @@
+"""The digits example: it learns, its parts do not overlap, it draws its picture."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from neonlike.backends import cleanup_backend
+from neonlike.logger import logger
+
+SCRIPT = Path(__file__).resolve().parent.parent / "examples" / "digits_mlp.py"
+
+
+@pytest.fixture
+def example(tmp_path, monkeypatch):
+    """The script as a module, in a folder and home of its own."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    spec = importlib.util.spec_from_file_location("digits_mlp", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    handlers, level = list(logger.handlers), logger.level
+    yield module
+    logger.handlers[:] = handlers
+    logger.setLevel(level)
+    cleanup_backend()
+
+
+def test_it_reads_digits_it_has_not_seen(example, capsys):
+    accuracy = example.main([])
+    out = capsys.readouterr().out
+    assert accuracy >= 0.96
+    assert f"{100 * accuracy:.1f}%" in out.splitlines()[-1]
+    assert out.count("Epoch") == 40 and "CrossEntropyMulti Loss" in out
+
+
+def test_the_parts_share_no_image(example):
+    parts = example.load_digits(seed=0)
+    pixels = np.concatenate([x for x, _ in parts.values()])
+    assert len(pixels) == 1797 and {part: len(x) for part, (x, _) in parts.items()} == {
+        "test": 359, "valid": 179, "train": 1259,
+    }  # fmt: skip
+    from sklearn.datasets import load_digits
+
+    everything = load_digits().data / 8.0 - 1.0
+    assert sorted(map(bytes, pixels)) == sorted(map(bytes, everything)), "each image is in exactly one part"
+    assert pixels.min() == -1 and pixels.max() == 1
+    assert all(set(y) == set(range(10)) for _, y in parts.values())
+
+
+@pytest.mark.parametrize("output", [[], ["-o", "metrics.h5"]])
+def test_the_learning_curve(example, tmp_path, output):
+    example.main(["--epochs", "2", "--no_progress_bar", "--plot", "curve.png", "--eval_freq", "2", *output])
+    assert (tmp_path / "curve.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_equal_seeds_learn_equally(example):
+    first, second = (example.main(["--epochs", "2", "--no_progress_bar"]) for _ in range(2))
+    assert first == second
+
+
+def test_without_scikit_learn(example, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(SystemExit, match=r"neonlike\[demo\]"):
+        example.main(["--epochs", "1"])

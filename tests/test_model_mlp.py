@@ -1,0 +1,359 @@
+"""The model: gradients of a whole network, training, evaluation and timing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from neonlike.callbacks.callbacks import Callbacks
+from neonlike.data import ArrayIterator, NervanaDataIterator
+from neonlike.errors import ArgumentError, DTypeError, ShapeError
+from neonlike.initializers import Constant, Gaussian, GlorotUniform, Uniform
+from neonlike.layers import Affine, Dropout, GeneralizedCost, Linear, Sequential
+from neonlike.models import Model
+from neonlike.optimizers import Adam, GradientDescentMomentum, MultiOptimizer, RMSProp
+from neonlike.transforms import (
+    CrossEntropyBinary,
+    CrossEntropyMulti,
+    Explin,
+    Identity,
+    Logistic,
+    Misclassification,
+    Rectlin,
+    Softmax,
+    SumSquared,
+    Tanh,
+    TopKMisclassification,
+)
+
+N, NIN, NCLASS = 16, 6, 3
+
+
+def clusters(ndata, rng):
+    """Points around one centre for each class."""
+    labels = rng.integers(NCLASS, size=ndata)
+    centres = 3 * np.eye(NCLASS, NIN)
+    return centres[labels] + rng.normal(size=(ndata, NIN)), labels
+
+
+def layers(dropout=False):
+    init = GlorotUniform()
+    return [
+        Affine(8, init, bias=Constant(0), activation=Rectlin()),
+        *([Dropout(0.8)] if dropout else []),
+        Affine(NCLASS, init, bias=Constant(0), activation=Softmax()),
+    ]
+
+
+def cost():
+    return GeneralizedCost(CrossEntropyMulti())
+
+
+def weights(model):
+    return [layer.W.get().copy() for layer in model.layers_to_optimize]
+
+
+@pytest.fixture
+def data(be, rng):
+    be.bsz = N
+    return ArrayIterator(*clusters(6 * N, rng), nclass=NCLASS)
+
+
+@pytest.fixture
+def trained(be, data):
+    model = Model(layers())
+    model.fit(data, cost(), GradientDescentMomentum(0.1, 0.9), 2)
+    return model
+
+
+class TestGradients:
+    """Analytic gradients against finite differences in float64."""
+
+    @pytest.mark.parametrize(
+        ("hidden", "output", "costfunc"),
+        [
+            (Tanh(), Softmax(), CrossEntropyMulti()),
+            (Logistic(), Softmax(), CrossEntropyMulti()),
+            (Explin(), Identity(), SumSquared()),
+            (Rectlin(0.1), Tanh(), SumSquared()),
+            (Tanh(), Logistic(shortcut=True), CrossEntropyBinary()),
+        ],
+        ids=lambda value: value.classnm,
+    )
+    def test_all_parameters(self, be64, rng, hidden, output, costfunc):
+        be64.bsz = 5
+        model = Model([
+            Affine(7, Gaussian(), bias=Uniform(-1, 1), activation=hidden),
+            Affine(4, Gaussian(), activation=hidden),
+            Affine(3, Gaussian(), bias=Uniform(-1, 1), activation=output),
+        ])  # fmt: skip
+        x = be64.array(rng.normal(size=(NIN, 5)))
+        t = be64.array(np.eye(3)[rng.integers(3, size=5)].T)
+        total = GeneralizedCost(costfunc)
+        model.initialize(NIN, total)
+
+        def value():
+            return total.get_cost(model.fprop(x), t).item() * 5  # gradients are sums over the batch
+
+        value()
+        model.bprop(total.get_errors(model.layers.outputs, t))
+        for layer in model.layers_to_optimize:
+            gradient = layer.dW.get().copy()
+            for _ in range(3):  # random projections check all entries at once
+                direction = rng.normal(size=gradient.shape)
+                start, h = layer.W.get().copy(), 1e-6
+                layer.W[:] = start + h * direction
+                above = value()
+                layer.W[:] = start - h * direction
+                below = value()
+                layer.W[:] = start
+                assert (gradient * direction).sum() == pytest.approx((above - below) / (2 * h), rel=1e-6, abs=1e-8)
+
+    def test_one_step_of_training_is_one_step_of_numpy(self, be64, rng):
+        be64.bsz = N
+        x, labels = clusters(N, rng)
+        model = Model([Affine(NCLASS, Gaussian(), bias=Constant(0.0), activation=Softmax())])
+        model.initialize(NIN)
+        W, b = (layer.W.get().copy() for layer in model.layers_to_optimize)
+        model.fit(ArrayIterator(x, labels, nclass=NCLASS), cost(), GradientDescentMomentum(0.5, 0.0), 1)
+        z = W @ x.T + b
+        y = np.exp(z) / np.exp(z).sum(axis=0)
+        error = y - np.eye(NCLASS)[labels].T
+        got_W, got_b = weights(model)
+        np.testing.assert_allclose(got_W, W - 0.5 * error @ x / N, rtol=1e-10)
+        np.testing.assert_allclose(got_b, b - 0.5 * error.mean(axis=1, keepdims=True), rtol=1e-10)
+        assert model.total_cost.item() == pytest.approx(-np.log(y[labels, np.arange(N)]).mean(), rel=1e-6)
+
+
+class TestFit:
+    """The training loop."""
+
+    def test_it_learns(self, be, data):
+        model = Model(layers(dropout=True))
+        before = model.eval(data, Misclassification()).item()
+        model.fit(data, cost(), GradientDescentMomentum(0.1, 0.9), 20)
+        after = model.eval(data, Misclassification()).item()
+        assert after < 0.05 < before
+        assert model.epoch_index == 20 and model.nbatches == 6 and model.ndata == 6 * N
+
+    @pytest.mark.parametrize("optimizer", [Adam(), RMSProp(), MultiOptimizer({"default": Adam(), "Bias": RMSProp()})],
+                             ids=lambda o: o.classnm)  # fmt: skip
+    def test_other_optimizers_lower_the_cost(self, be, data, optimizer):
+        model = Model(layers())
+        model.fit(data, cost(), optimizer, 1)
+        first = model.total_cost.item()
+        model.fit(data, cost(), optimizer, 12)
+        assert model.total_cost.item() < 0.8 * first
+
+    def test_equal_seeds_give_equal_weights(self, be, data):
+        results = []
+        for _ in range(2):
+            be.rng_reset()
+            data.reset()
+            model = Model(layers(dropout=True))
+            model.fit(data, cost(), GradientDescentMomentum(0.1, 0.9), 3)
+            results.append(weights(model))
+        for a, b in zip(*results, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+    def test_fit_goes_on_where_it_ended(self, be, data, trained):
+        calls = []
+
+        class Recorder:
+            def __getattr__(self, hook):
+                return lambda *args: calls.append((hook, *args))
+
+        trained.fit(data, cost(), GradientDescentMomentum(0.1, 0.9), 3, Recorder())
+        assert calls[:3] == [("on_train_begin", 3), ("on_epoch_begin", 2), ("on_minibatch_begin", 2, 0)]
+        assert calls[-2:] == [("on_epoch_end", 2), ("on_train_end",)]
+        assert [c for c in calls if c[0] == "on_minibatch_end"] == [("on_minibatch_end", 2, i) for i in range(6)]
+
+    def test_finished_ends_the_training(self, be, data):
+        model = Model(layers())
+
+        class Stop:
+            def __getattr__(self, hook):
+                return lambda *args: setattr(model, "finished", hook == "on_epoch_end")
+
+        model.fit(data, cost(), GradientDescentMomentum(0.1, 0.9), 5, Stop())
+        assert model.epoch_index == 1
+
+    def test_data_for_another_network(self, be, data, trained, rng):
+        other = ArrayIterator(rng.normal(size=(N, NIN + 1)), np.zeros(N), nclass=NCLASS)
+        with pytest.raises(ShapeError, match="7"):
+            trained.fit(other, cost(), GradientDescentMomentum(0.1, 0.9), 4)
+
+    def test_targets_of_another_size(self, be, rng):
+        be.bsz = N
+        data = ArrayIterator(rng.normal(size=(N, NIN)), np.zeros(N), nclass=NCLASS + 1)
+        with pytest.raises(ShapeError, match=r"\(3, 16\).*\(4, 16\)"):
+            Model(layers()).fit(data, cost(), GradientDescentMomentum(0.1, 0.9), 1)
+
+    @pytest.mark.parametrize(
+        ("wrong", "message"),
+        [({"cost": CrossEntropyMulti()}, "GeneralizedCost"), ({"cost": GeneralizedCost}, "GeneralizedCost"),
+         ({"optimizer": 0.1}, "GradientDescentMomentum"), ({"optimizer": Adam}, "class Adam")],
+    )  # fmt: skip
+    def test_a_cost_or_optimizer_of_the_wrong_type(self, be, data, wrong, message):
+        arguments = {"cost": cost(), "optimizer": Adam(), **wrong}
+        with pytest.raises(DTypeError, match=message):
+            Model(layers()).fit(data, num_epochs=1, **arguments)
+
+    @pytest.mark.parametrize("bsz", [0, None])
+    def test_no_batch_size(self, be, bsz):
+        model = Model(layers())
+        be.bsz = bsz
+        with pytest.raises(ArgumentError, match="batch_size"):
+            model.initialize(NIN)
+
+    def test_no_layers(self, be):
+        with pytest.raises(ArgumentError, match="empty"):
+            Model([])
+
+    def test_no_batches(self, be, data):
+        class Empty(NervanaDataIterator):
+            shape, nbatches, ndata = NIN, 0, 0
+
+            def __iter__(self):
+                return iter(())
+
+            def reset(self):
+                pass
+
+        with pytest.raises(ArgumentError, match="no batch"):
+            Model(layers()).fit(Empty(), cost(), Adam(), 1)
+        with pytest.raises(ArgumentError, match="no batch"):
+            Model(layers()).eval(Empty(), Misclassification())
+
+
+class TestEvaluation:
+    """eval and get_outputs count every sample once."""
+
+    def test_a_partial_last_batch(self, be, rng):
+        be.bsz = N
+        x, labels = clusters(2 * N + 5, rng)
+        data = ArrayIterator(x, labels, nclass=NCLASS)
+        model = Model(layers())
+        outputs = model.get_outputs(data)
+        assert outputs.shape == (2 * N + 5, NCLASS)
+        error = (outputs.argmax(axis=1) != labels).mean()
+        for _ in range(2):  # the second time starts after a wrapped epoch
+            got = model.eval(data, Misclassification())
+            assert got.dtype == np.float32 and got.shape == (1,)
+            assert got.item() == pytest.approx(error, abs=1e-6)
+        np.testing.assert_array_equal(model.get_outputs(data), outputs)
+        assert model.eval(data, TopKMisclassification(2)).shape == (3,)
+
+    def test_outputs_of_sequences(self, be, rng):
+        be.bsz = 2
+        x = rng.normal(size=(3, 4 * 5))
+
+        class Sequences(NervanaDataIterator):
+            shape, nbatches, ndata = (4, 5), 2, 3
+
+            def __iter__(self):
+                for samples in ([0, 1], [2, 0]):
+                    batch = x[samples].reshape(2, 4, 5).transpose(1, 2, 0)
+                    yield be.array(batch.reshape(4, 5 * 2)), None
+
+            def reset(self):
+                pass
+
+        model = Model([Linear(3, Gaussian())])
+        outputs = model.get_outputs(Sequences())
+        W = model.layers_to_optimize[0].W.get()
+        assert outputs.shape == (3, 5, 3)
+        np.testing.assert_allclose(outputs, np.einsum("kf,nft->ntk", W, x.reshape(3, 4, 5)), rtol=1e-4, atol=1e-5)
+
+    def test_dropout_only_scales_in_evaluation(self, be, data):
+        model = Model(layers(dropout=True))
+        np.testing.assert_array_equal(model.get_outputs(data), model.get_outputs(data))
+
+    def test_a_metric_class_is_refused(self, be, data):
+        with pytest.raises(DTypeError, match="Misclassification"):
+            Model(layers()).eval(data, Misclassification)
+
+
+def test_defect_40_error_buffers_can_be_allocated_again(be, data):
+    model = Model(layers())
+    model.initialize(data)
+    before = [layer.deltas for layer in model.layers.layers]
+    model.allocate_deltas()
+    after = [layer.deltas for layer in model.layers.layers]
+    assert [d is None for d in before] == [d is None for d in after]
+    model.fit(data, cost(), Adam(), 1)
+
+
+def test_a_container_is_taken_as_it_is(be):
+    net = Sequential(layers())
+    assert Model(net).layers is net
+    assert Model(layers()).layers.layers[1].parallelism == "Data"
+
+
+def test_batch_size_and_sequence_length_are_passed_on(be):
+    model = Model(layers())
+    model.set_batch_size(3)
+    model.set_seq_len(2)
+    assert all((layer.actual_bsz, layer.actual_seq_len) == (3, 2) for layer in model.layers.layers)
+
+
+class TestBenchmark:
+    """Timing: what is measured and what comes back, not how fast it is."""
+
+    def test_training(self, be, data, capsys):
+        model = Model(layers())
+        got = model.benchmark(data, cost=cost(), optimizer=Adam(), niterations=8, nskip=1)
+        assert list(got) == ["fprop", "bprop", "iteration"]
+        for statistics in got.values():
+            assert set(statistics) == {"mean", "median", "min", "max"}
+            assert 0 < statistics["min"] <= statistics["median"] <= statistics["max"]
+
+    def test_inference_needs_no_cost(self, be, data):
+        assert list(Model(layers()).benchmark(data, inference=True, niterations=2)) == ["fprop"]
+
+    @pytest.mark.parametrize("given", [{"cost": None, "optimizer": None}, {"optimizer": None}, {"cost": None}])
+    def test_training_needs_cost_and_optimizer(self, be, data, given):
+        arguments = {"cost": cost(), "optimizer": Adam(), **given}
+        with pytest.raises(RuntimeError, match=r"cost|optimizer"):
+            Model(layers()).benchmark(data, **arguments)
+
+    def test_layers_are_timed_and_left_as_they_were(self, be, data, trained):
+        from neonlike.benchmark import Benchmark
+
+        benchmark = Benchmark(trained)
+        times = benchmark.time(data, niterations=3)
+        names = [layer.name for layer in trained.layers.layers]
+        expected = ["fprop", "bprop", "iteration", "data_loading"]
+        expected += [f"{way} {name}" for way in ("fprop", "bprop") for name in names]
+        assert list(times) == expected
+        assert all(len(values) == 3 and (values >= 0).all() for values in times.values())
+        assert all("fprop" not in vars(layer) for layer in trained.layers.layers)
+        lines = []
+
+        class Output:
+            display = staticmethod(lines.append)
+
+        Benchmark.print_stats(times, functions=[np.min, np.max, np.sum], output=Output(), nskip=1)
+        assert "Amin" in lines[1] and "Amax" in lines[1] and "Sum" in lines[1]
+        assert len(lines) == len(times) + 4
+
+    def test_unusable_arguments(self, be, data, trained):
+        from neonlike.benchmark import Benchmark
+
+        for arguments in (({}, False, 3), (data, False, 0)):
+            with pytest.raises(ValueError, match="Benchmark"):
+                Benchmark(trained).time(*arguments)
+        with pytest.raises(RuntimeError, match="cost"):
+            Benchmark(Model(layers())).time(data)
+        with pytest.raises(ValueError, match="nothing"):
+            Benchmark.print_stats({})
+        with pytest.raises(TypeError, match="display"):
+            Benchmark.print_stats({"fprop": np.ones(2)}, output=3)
+
+
+def test_callbacks_are_called_by_fit(be, data):
+    model = Model(layers())
+    callbacks = Callbacks(model, progress_bar=False)
+    model.fit(data, cost(), Adam(), 2, callbacks)
+    recorded = callbacks.callback_data
+    np.testing.assert_array_equal(recorded["time_markers/minibatch"][...], [6, 12])

@@ -1,0 +1,212 @@
+"""Saving and loading models: what the file holds, and that training continues as if it had not stopped."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+
+import numpy as np
+import pytest
+
+from neonlike.data import ArrayIterator
+from neonlike.errors import ArgumentError, DTypeError
+from neonlike.initializers import Constant, GlorotUniform
+from neonlike.layers import Affine, Dropout, GeneralizedCost
+from neonlike.models import Model
+from neonlike.optimizers import Adam, GradientDescentMomentum
+from neonlike.transforms import (
+    CrossEntropyMulti,
+    Rectlin,
+    Softmax,
+)
+
+N, NIN, NCLASS = 16, 6, 3
+
+
+def clusters(ndata, rng):
+    """Points around one centre for each class."""
+    labels = rng.integers(NCLASS, size=ndata)
+    centres = 3 * np.eye(NCLASS, NIN)
+    return centres[labels] + rng.normal(size=(ndata, NIN)), labels
+
+
+def layers(dropout=False):
+    init = GlorotUniform()
+    return [
+        Affine(8, init, bias=Constant(0), activation=Rectlin()),
+        *([Dropout(0.8)] if dropout else []),
+        Affine(NCLASS, init, bias=Constant(0), activation=Softmax()),
+    ]
+
+
+def cost():
+    return GeneralizedCost(CrossEntropyMulti())
+
+
+def weights(model):
+    return [layer.W.get().copy() for layer in model.layers_to_optimize]
+
+
+@pytest.fixture
+def data(be, rng):
+    be.bsz = N
+    return ArrayIterator(*clusters(6 * N, rng), nclass=NCLASS)
+
+
+@pytest.fixture
+def trained(be, data):
+    model = Model(layers())
+    model.fit(data, cost(), GradientDescentMomentum(0.1, 0.9), 2)
+    return model
+
+
+class TestStorage:
+    """Saving, loading, describing."""
+
+    def test_the_saved_dictionary(self, be, data, trained):
+        saved = trained.serialize()
+        assert set(saved) == {"neon_version", "backend", "cost", "optimizer", "model", "epoch_index",
+                              "train_input_shape"}  # fmt: skip
+        assert saved["backend"]["type"] == "NervanaCPU" and saved["backend"]["compat_mode"] == "neon"
+        assert saved["backend"]["rng_seed"] == 0
+        assert saved["cost"]["config"]["costfunc"]["type"] == "neonlike.transforms.cost.CrossEntropyMulti"
+        assert saved["optimizer"]["config"]["momentum_coef"] == 0.9
+        assert saved["train_input_shape"] == NIN
+        entries = saved["model"]["config"]["layers"]
+        assert [e["type"].split(".")[-1] for e in entries] == ["Linear", "Bias", "Activation"] * 2
+        assert entries[0]["params"]["W"].shape == (8, NIN) and len(entries[0]["states"]) == 1
+        assert "params" not in trained.get_description()["model"]["config"]["layers"][0]
+        assert "states" not in trained.serialize(keep_states=False)["model"]["config"]["layers"][0]
+
+    @pytest.mark.parametrize("form", ["dict", "path", "bytes", "gz", "pathlib"])
+    def test_a_model_is_rebuilt(self, be, data, trained, tmp_path, form):
+        path = tmp_path / "model.p"
+        trained.save_params(path)
+        if form == "gz":
+            (tmp_path / "model.p.gz").write_bytes(gzip.compress(path.read_bytes()))
+        source = {"dict": trained.serialize(), "path": str(path), "bytes": str(path).encode(), "pathlib": path,
+                  "gz": str(path) + ".gz"}[form]  # fmt: skip
+        again = Model(source)
+        assert again.epoch_index == 2
+        np.testing.assert_array_equal(again.get_outputs(data), trained.get_outputs(data))
+        assert len(again.layers_to_optimize[0].states) == 1
+        assert len(Model(source, weights_only=True).layers_to_optimize[0].states) == 0
+
+    def test_types_written_by_the_reference_are_understood(self, be, data, trained):
+        saved = _with_reference_types(trained.serialize())
+        assert saved["model"]["config"]["layers"][0]["type"] == "neon.layers.layer.Linear"
+        np.testing.assert_array_equal(Model(saved).get_outputs(data), trained.get_outputs(data))
+
+    def test_loading_into_existing_layers(self, be, data, trained, tmp_path):
+        path = str(tmp_path / "model.p")
+        trained.save_params(path)
+        model = Model(layers())
+        model.initialize(data)
+        tensors = [layer.W for layer in model.layers_to_optimize]
+        model.load_params(path)
+        assert all(layer.W is tensor for layer, tensor in zip(model.layers_to_optimize, tensors, strict=True))
+        np.testing.assert_array_equal(model.get_outputs(data), trained.get_outputs(data))
+        for layer in model.layers_to_optimize:
+            assert len(layer.states) == 1
+
+    def test_training_continues_as_if_it_had_not_stopped(self, be, data, tmp_path):
+        def train(epochs, model):
+            model.fit(data, cost(), GradientDescentMomentum(0.1, 0.9), epochs)
+            return model
+
+        be.rng_reset()
+        whole = weights(train(4, Model(layers(dropout=True))))
+        be.rng_reset()
+        data.reset()
+        half = train(2, Model(layers(dropout=True)))
+        half.save_params(tmp_path / "half.p")
+        be.rng.uniform(size=1000)  # whatever happened in between
+        resumed = weights(train(4, Model(str(tmp_path / "half.p"))))
+        for a, b in zip(whole, resumed, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+    def test_defect_37_the_number_of_completed_epochs_is_saved(self, be, data, tmp_path):
+        seen = []
+        model = Model(layers())
+
+        class Save:
+            def __getattr__(self, hook):
+                def call(*args):
+                    if hook in ("on_epoch_begin", "on_epoch_end"):
+                        seen.append((hook, model.serialize()["epoch_index"]))
+
+                return call
+
+        model.fit(data, cost(), Adam(), 2, Save())
+        assert seen == [("on_epoch_begin", 0), ("on_epoch_end", 1), ("on_epoch_begin", 1), ("on_epoch_end", 2)]
+        assert model.serialize()["epoch_index"] == 2
+
+    def test_an_error_in_a_callback_does_not_lose_the_epoch(self, be, data):
+        model = Model(layers())
+
+        class Fail:
+            def __getattr__(self, hook):
+                def call(*args):
+                    if hook == "on_epoch_end":
+                        raise OSError("disk full")
+
+                return call
+
+        with pytest.raises(OSError, match="disk full"):
+            model.fit(data, cost(), Adam(), 2, Fail())
+        assert model.epoch_index == 1 and model.serialize()["epoch_index"] == 1
+
+    def test_the_random_state_and_the_mode_are_restored(self, be, trained):
+        saved = trained.serialize()
+        expected = be.rng.uniform(size=3)
+        Model(saved)
+        np.testing.assert_array_equal(be.rng.uniform(size=3), expected)
+        assert be.compat_mode == "neon" and not be.check_caffe_compat()
+        saved["backend"]["compat_mode"] = "caffe"
+        saved["backend"]["rng_state"] = ("from", "elsewhere")
+        Model(saved)
+        assert be.check_caffe_compat()
+
+    def test_the_old_list_of_parameters(self, be, data, trained):
+        old = {
+            "layer_params_states": [{"params": layer.W.get(), "states": []} for layer in trained.layers_to_optimize],
+            "epoch_index": 7,
+        }
+        model = Model(layers())
+        model.initialize(data)
+        model.deserialize(old)
+        assert model.epoch_index == 7
+        np.testing.assert_array_equal(model.get_outputs(data), trained.get_outputs(data))
+        with pytest.raises(ArgumentError, match="1 layers"):
+            model.deserialize({"layer_params_states": old["layer_params_states"][:1]})
+
+    def test_what_is_no_saved_model(self, be, tmp_path):
+        with pytest.raises(ArgumentError, match="'model'"):
+            Model({"weights": 1})
+        with open(tmp_path / "list.p", "wb") as file:
+            pickle.dump([1], file)
+        with pytest.raises(DTypeError, match="list"):
+            Model(str(tmp_path / "list.p"))
+        with pytest.raises(FileNotFoundError):
+            Model(str(tmp_path / "nothing.p"))
+
+    def test_load_weights_is_the_old_name(self, be, trained, tmp_path):
+        trained.save_params(tmp_path / "m.p")
+        model = Model(layers())
+        model.load_weights(str(tmp_path / "m.p"))
+        np.testing.assert_array_equal(weights(model)[0], weights(trained)[0])
+
+    def test_the_text_lists_the_layers(self, be, trained):
+        text = str(trained)
+        assert text.startswith("Network Layers:\n") and "6 inputs, 8 outputs" in text and "Softmax" in text
+
+
+def _with_reference_types(value):
+    """A description with the type paths that the reference writes."""
+    if isinstance(value, dict):
+        return {key: _with_reference_types(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_with_reference_types(entry) for entry in value]
+    if isinstance(value, str) and value.startswith("neonlike."):
+        return "neon." + value[len("neonlike.") :]
+    return value
