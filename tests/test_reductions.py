@@ -1,4 +1,4 @@
-"""Every reduction row of the op table against NumPy float64: over each axis, tuples of axes, all; resident and streamed."""
+"""Every reduction row against NumPy float64: over each axis, tuples of axes, all; resident and streamed."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from neonlike.errors import AliasError, ShapeError
+from neonlike.optree.functions import drop_axes
 from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.shapes import FREE, Shape, stretches_to
 
@@ -78,15 +79,15 @@ def linearize(pairs: Sequence[tuple[Any, Any]]) -> Graph:
     memo: dict[int, int] = {}
     key: list[Any] = []
     for target, root in pairs:
-        if root.__class__ is OpTreeNode:
-            shape = root.shape
-            if shape != target.shape and shape is not FREE and not stretches_to(shape, target.shape):
+        if isinstance(root, Expression) and root.shape != target.shape and root.shape is not FREE:
+            if not stretches_to(root.shape, target.shape):
                 raise _does_not_fit(root, target)
+            if len(root.shape) > len(target.shape):
+                root = drop_axes(root, len(root.shape) - len(target.shape))
+        if root.__class__ is OpTreeNode:
             found = memo.get(id(root))
             reference = _walk(root, graph, memo, key) if found is None else found
         else:
-            if isinstance(root, Expression) and not stretches_to(root.shape, target.shape):
-                raise _does_not_fit(root, target)
             reference = _leaf_or_number(root, graph, memo, key)
         graph.roots.append(reference)
     _finish_key(graph, key)

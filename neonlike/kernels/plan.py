@@ -131,7 +131,7 @@ class Planner:
         self.saved: dict[int, int] = {}  # value in memory -> the stage that stores it
         self.first: dict[int, int] = {}  # elementwise value -> first stage that computes it
         self.weight = _weights(lowered.values)
-        args = [arg for value in self.values for arg in value.args]
+        args = [*lowered.roots, *(arg for value in self.values for arg in value.args)]
         self.in_memory = {arg.value for arg in args if isinstance(arg, ValueArg) and arg.perm is not None}
 
     # Regions

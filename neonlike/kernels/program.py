@@ -343,13 +343,21 @@ def store_integer(source: Any, out: Array) -> None:
 # Ops that need positions ----------------------------------------------------------------------------------------
 
 
+def _own_part(block: Block, value: Value) -> tuple[Shape, Shape]:
+    """Start of ``block`` and extent of the space in ``value``'s own axes; those it is stretched along do not count."""
+    mask = mask_of(value.shape, len(block.space))
+    start = tuple([s if m else 0 for s, m in zip(block.start, mask)])
+    return start, tuple([n if m else 1 for n, m in zip(block.space, mask)])
+
+
 def _rand(value: Value) -> Callable[..., None]:
     perm, node = value.perm, value.node
 
     def rand(block: Block, out: Array) -> None:
-        space = block.space[len(block.space) - out.ndim :] if len(block.space) != 1 else block.space
-        strides = _element_strides(space, perm)
-        first = sum(s * t for s, t in zip(block.start[-len(space) :], strides))
+        start, space = _own_part(block, value)
+        all_strides = _element_strides(space, perm)
+        first = sum(s * t for s, t in zip(start, all_strides))
+        strides = all_strides[len(space) - out.ndim :]
         last = first + sum((n - 1) * t for n, t in zip(out.shape, strides))
         consecutive = perm is None and last - first == out.size - 1
         if consecutive:
@@ -367,7 +375,8 @@ def _rand(value: Value) -> Callable[..., None]:
 
 def _element_strides(space: Shape, perm: Perm) -> list[int]:
     """Stride of each axis in the numbering of elements, which follows the unpermuted shape in C order."""
-    order = perm or tuple(range(len(space)))
+    extra = len(space) - len(perm or space)
+    order = (*range(extra), *(extra + axis for axis in perm)) if perm else tuple(range(len(space)))
     strides, step = [0] * len(space), 1
     for axis in sorted(range(len(space)), key=lambda a: order[a], reverse=True):
         strides[axis] = step
@@ -380,7 +389,7 @@ def _onehot(value: Value) -> Callable[..., None]:
 
     def onehot(block: Block, indices: Array, out: Array) -> None:
         axis_here = axis - len(value.shape) + out.ndim
-        start = block.start[axis - len(value.shape)]
+        start = _own_part(block, value)[0][axis - len(value.shape)]
         steps = np.arange(start, start + out.shape[axis_here])
         np.equal(indices, steps.reshape([-1 if a == axis_here else 1 for a in range(out.ndim)]), out)
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from neonlike.errors import AliasError, GradientError, ShapeError
 from neonlike.optree.functions import F as Functions
+from neonlike.optree.functions import drop_axes
 from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.ops import NON_DIFFERENTIABLE, OPS
 from neonlike.optree.shapes import FREE, Shape
@@ -186,20 +187,11 @@ def unbroadcast(gradient: Any, shape: Shape) -> Any:
             axis + extra for axis, size in enumerate(shape) if size == 1 and gradient.shape[axis + extra] != 1
         )
         summed = F.sum(gradient, axis=axes)
-        inner = F.view(summed, (summed.shape[extra:], _contiguous_strides(summed.shape[extra:]), 0))
-        return unbroadcast(inner, shape)
+        return unbroadcast(drop_axes(summed, extra), shape)
     axes = tuple(axis for axis, size in enumerate(shape) if size == 1 and gradient.shape[axis] != 1)
     if axes:
         gradient = F.sum(gradient, axis=axes)
     return gradient if gradient.shape == shape else F.broadcast_to(gradient, shape)
-
-
-def _contiguous_strides(shape: Shape) -> tuple[int, ...]:
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= size
-    return tuple(reversed(strides))
 
 
 def _of_tensor(tensor: Any, found: dict[int, GradNode], be: Any) -> Any:

@@ -138,6 +138,12 @@ def view(a: Any, layout: tuple[Any, ...]) -> OpTreeNode:
     return build.move("view", (expression("view", a),), {"layout": layout}, tuple(layout[0]))
 
 
+def drop_axes(a: Any, count: int) -> Expression:
+    """``a`` without its first ``count`` axes, which have size 1."""
+    shape = a.shape[count:]
+    return view(a, (shape, shapes.contiguous_strides(shape), 0))
+
+
 def unview(d: Any, shape: Shape, layout: tuple[Any, ...]) -> OpTreeNode:
     """Zeros of ``shape`` with ``d`` in the window that ``layout`` describes: the gradient of :func:`view`."""
     return build.move("unview", (expression("unview", d),), {"layout": layout}, shape)

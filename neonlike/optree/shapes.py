@@ -64,6 +64,15 @@ def stretches_to(shape: Shape, target: Shape) -> bool:
     return all(a == b or a == 1 for a, b in zip(reversed(shape), reversed(target)))
 
 
+def contiguous_strides(shape: Shape) -> tuple[int, ...]:
+    """Steps between neighbours along each axis of elements in C order."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
 def normalize_axes(name: str, axis: Any, shape: Shape) -> tuple[int, ...]:
     """Sorted non-negative axes from an int, a sequence of ints or None (all axes).
 

@@ -1,0 +1,351 @@
+"""Random expression graphs with their float64 values, for the fuzz tests.
+
+Every term carries its value, evaluated node by node as the graph grows, and the same value *shaken*: with a random
+rounding error of the node's dtype after every op. How far the two are apart says what difference an engine may show,
+and whether a step such as ``a > b`` is too close to call; such a step is not taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from reference import EPSILON, Array, apply, domains, sample
+
+from neonlike.errors import ShapeError
+from neonlike.optree import node, shapes
+from neonlike.optree.dtypes import F32, F64, compute_dtype
+from neonlike.optree.functions import F
+from neonlike.optree.node import OpTreeNode
+from neonlike.optree.ops import NON_DIFFERENTIABLE, OPS, POSITIVE, REAL, UNIT, Kind, OpSpec
+
+Pick = Callable[[Any], Any]
+MAX_SIZE = 3000
+NUMBERS = (-2, -1.5, -0.5, 0.25, 0.5, 1, 1.25, 3)
+"""Numbers that every float type holds exactly."""
+
+EXACT = {"neg", "abs", "relu", "maximum", "minimum", "where", "max", "min", "transpose", "broadcast", "take"}
+"""Ops that do not round, beside those without a gradient."""
+
+
+@dataclass
+class Leaf:
+    """A tensor to compute with: ``pick`` shows it in ``base``, its memory. ``pick`` works on arrays too."""
+
+    base: Any
+    pick: Pick
+    tensor: Any
+
+    def others(self) -> list[Any]:
+        """Tensors of the same shape over the same memory: itself, turned, transposed, shifted."""
+        shape, found = self.tensor.shape, [self.tensor]
+        turn = tuple(slice(None, None, -1) for _ in shape)
+        found += [self.tensor[turn], self.tensor[::-1]]
+        if shape == self.tensor.T.shape:
+            found.append(self.tensor.T)
+        if self.base.shape == tuple(n + 2 for n in shape):
+            found += [self.base[tuple(slice(d, d + n) for n in shape)] for d in (0, 2)]
+            found.append(self.base[tuple(slice(i % 3, i % 3 + n) for i, n in enumerate(shape))])
+        return found
+
+
+@dataclass
+class Term:
+    """An expression, its float64 value and, twice, the value with rounding errors."""
+
+    node: Any
+    value: Array
+    shaken: tuple[Array, Array]
+    used: bool = False
+
+    @property
+    def noise(self) -> float:
+        """Largest difference that rounding makes."""
+        return max(float(np.max(np.abs(shaken - self.value), initial=0.0)) for shaken in self.shaken)
+
+    @property
+    def size(self) -> float:
+        """Largest absolute value."""
+        return float(np.max(np.abs(self.value), initial=0.0))
+
+
+class Grower:
+    """Grows one graph.
+
+    Parameters
+    ----------
+    dtypes : dtypes of the leaves, integers included
+    smooth : keep away from kinks and steps, so that the graph can be differentiated numerically
+    sizes : sizes of axes; 1 is always among them
+    """
+
+    def __init__(
+        self, be: Any, rng: np.random.Generator, dtypes: Any = (F64,), smooth: bool = False, sizes: Any = (3, 4)
+    ) -> None:
+        self.be, self.rng, self.dtypes, self.smooth = be, rng, dtypes, smooth
+        self.sizes = (1, *sizes, *sizes)
+        self.ndims = ((2,), (2,), (2, 2, 3), (2, 3, 4))[rng.integers(4)]
+        self.leaves: list[Leaf] = []
+        self.terms: list[Term] = []
+        elementwise = [s for s in OPS.values() if s.kind is Kind.ELEMENTWISE]
+        reductions = [s for s in OPS.values() if s.kind is Kind.REDUCTION]
+        if smooth:
+            elementwise = [s for s in elementwise if s.grad is not NON_DIFFERENTIABLE]
+            reductions = [s for s in reductions if s.grad is not NON_DIFFERENTIABLE]
+        self.elementwise, self.reductions = elementwise, reductions
+
+    # Leaves
+
+    def leaf(self, shape: Any = None, dtype: Any = None) -> Term:
+        """A new tensor with a random layout, at the end of ``terms``."""
+        if shape is None:
+            ndim = self.rng.choice(self.ndims)
+            shape = tuple(int(self.rng.choice(self.sizes)) for _ in range(ndim))
+        dtype = self.dtypes[self.rng.integers(len(self.dtypes))] if dtype is None else dtype
+        inside = (slice(1, -1),) * len(shape)
+        swapped = (*shape[:-2], shape[-1], shape[-2])
+        layouts: list[tuple[Any, Pick]] = [
+            (shape, lambda t: t),
+            (tuple(n + 2 for n in shape), lambda t: t[inside]),
+            (tuple(2 * n + 1 for n in shape), lambda t: t[(slice(1, None, 2),) * len(shape)]),
+            (shape, lambda t: t[(slice(None, None, -1),) * len(shape)]),
+            (swapped, lambda t: t.T if not isinstance(t, np.ndarray) else np.swapaxes(t, -1, -2)),
+        ]
+        whole, pick = layouts[self.rng.integers(len(layouts))]
+        base = self.be.array(sample(REAL, whole, dtype, self.rng), dtype=dtype)
+        made = Leaf(base, pick, pick(base))
+        self.leaves.append(made)
+        host = made.tensor.get().astype(np.float64 if dtype.kind == "f" else np.int64)
+        return self.keep(Term(made.tensor, host, (host, host)))
+
+    def keep(self, term: Term) -> Term:
+        self.terms.append(term)
+        return term
+
+    # One op
+
+    def extend(self, expression: Any, *operands: Any) -> Term | None:
+        """The term of ``expression`` on ``operands`` (terms or numbers), unless it is unusable."""
+        values = [o.value if isinstance(o, Term) else o for o in operands]
+        if expression.shape is not shapes.FREE and np.prod(expression.shape) > MAX_SIZE:
+            return None
+        value = apply(expression, values)
+        if not np.isfinite(value).all() or self._too_close(expression, operands):
+            return None
+        rounds = value.dtype.kind == "f" and expression.spec.name not in EXACT
+        epsilon = EPSILON[expression.dtype] if rounds and expression.spec.grad is not NON_DIFFERENTIABLE else 0.0
+        shaken = [apply(expression, [o.shaken[i] if isinstance(o, Term) else o for o in operands]) for i in range(2)]
+        if epsilon:
+            shaken = [s * (1 + epsilon * self.rng.uniform(-2, 2, s.shape)) for s in shaken]
+        made = Term(expression, value, (shaken[0], shaken[1]))
+        if made.noise > 1e5 * EPSILON[F32 if self._is_coarse(expression) else F64]:
+            return None
+        for operand in operands:
+            if isinstance(operand, Term):
+                operand.used = True
+        return made
+
+    def _is_coarse(self, expression: Any) -> bool:
+        return any(compute_dtype(d) == F32 or d.kind != "f" for d in (*self.dtypes, expression.dtype))
+
+    def _too_close(self, expression: OpTreeNode, operands: tuple[Any, ...]) -> bool:
+        """True if a step or kink of the op lies within reach of rounding (or of differencing, for smooth graphs)."""
+        spec, terms = expression.spec, [o for o in operands if isinstance(o, Term)]
+        if spec.grad is not NON_DIFFERENTIABLE and spec.name != "where" and not self.smooth:
+            return False
+        test = _selector(expression)
+        if test is None:
+            return False
+        for _ in range(4):
+            moved = []
+            for operand in operands:
+                if not isinstance(operand, Term):
+                    moved.append(operand)
+                    continue
+                gap = 1e3 * operand.noise
+                if self.smooth and operand.value.dtype.kind == "f":
+                    gap = max(gap, 1e-2)
+                moved.append(operand.value + gap * self.rng.choice((-1.0, 1.0), operand.value.shape))
+            before = test(*(o.value if isinstance(o, Term) else o for o in operands))
+            if terms and not np.array_equal(before, test(*moved)):
+                return True
+        return False
+
+    def into(self, term: Any, domain: tuple[float, float]) -> Any:
+        """``term`` brought into ``domain`` by more ops; a number is returned as it is, or replaced by one inside."""
+        low, high = domain
+        if not isinstance(term, Term):
+            return term if low <= term <= high else 0.5
+        if domain in (POSITIVE, UNIT) or domain != REAL:
+            squashed = self.extend(F.sig(term.node), term)
+            scaled = squashed and self.extend(squashed.node * (high - low), squashed, high - low)
+            return scaled and self.extend(scaled.node + low, scaled, low)
+        if term.size > 8:
+            factor = 4.0 / 2.0 ** np.ceil(np.log2(term.size))
+            return self.extend(term.node * factor, term, factor)
+        return term
+
+    # Growing
+
+    def pick(self) -> Term:
+        """A term, often one that nothing uses yet."""
+        unused = [t for t in self.terms if not t.used]
+        pool = unused if unused and self.rng.random() < 0.6 else self.terms[-30:]
+        return pool[self.rng.integers(len(pool))]
+
+    def partner(self, term: Term) -> Any:
+        """Something that broadcasts with ``term``: another term, or a number."""
+        if self.rng.random() < 0.2:
+            return NUMBERS[self.rng.integers(len(NUMBERS))]
+        fitting = [t for t in self.terms if _fits(t.node.shape, term.node.shape)]
+        return fitting[self.rng.integers(len(fitting))]
+
+    def step(self) -> Term | None:
+        """One more op, or None if the one drawn was unusable."""
+        kinds: list[tuple[float, Callable[[Term], Term | None]]] = [
+            (6, self._elementwise),
+            (2, self._reduce),
+            (1, self._transpose),
+            (1, self._dot),
+            (1, self._move),
+            (0.3, self._made),
+        ]
+        weights = np.array([w for w, _ in kinds])
+        return kinds[self.rng.choice(len(kinds), p=weights / weights.sum())][1](self.pick())
+
+    def _elementwise(self, term: Term) -> Term | None:
+        spec: OpSpec = self.elementwise[self.rng.integers(len(self.elementwise))]
+        operands: list[Any] = [term] + [self.partner(term) for _ in range(spec.arity - 1)]
+        if spec.arity == 3 and not _fits(*(o.node.shape for o in operands[1:] if isinstance(o, Term)), ()):
+            return None
+        if spec.name == "where" and self.smooth:  # a condition that does not change with the leaves
+            fixed = self.be.array(self.rng.integers(0, 2, operands[0].node.shape), dtype=np.float64)
+            operands[0] = Term(fixed, fixed.get(), (fixed.get(), fixed.get()))
+        order = self.rng.permutation(len(operands)) if spec.name != "where" else range(len(operands))
+        operands = [operands[i] for i in order]
+        operands = [self.into(o, d) for o, d in zip(operands, domains(spec))]
+        if any(o is None for o in operands):
+            return None
+        expression = node.apply(spec, tuple(o.node if isinstance(o, Term) else o for o in operands), self.be)
+        return self.extend(expression, *operands)
+
+    def _reduce(self, term: Term) -> Term | None:
+        spec = self.reductions[self.rng.integers(len(self.reductions))]
+        ndim = len(term.node.shape)
+        axis: Any = None if self.rng.random() < 0.2 else int(self.rng.integers(-ndim, ndim))
+        if self.rng.random() < 0.2:
+            axis = tuple(int(a) for a in self.rng.permutation(ndim)[: self.rng.integers(1, ndim + 1)])
+        if spec.name.startswith("arg"):
+            axis = axis if isinstance(axis, int) else 0
+        return self.extend(node.reduce(spec, term.node, axis), term)
+
+    def _transpose(self, term: Term) -> Term | None:
+        axes = tuple(int(a) for a in self.rng.permutation(len(term.node.shape)))
+        made = F.transpose(term.node, axes)
+        if not isinstance(made, OpTreeNode):  # a view of a leaf
+            first, second = term.shaken
+            return Term(made, term.value.transpose(axes), (first.transpose(axes), second.transpose(axes)))
+        return self.extend(made, term)
+
+    def _dot(self, term: Term) -> Term | None:
+        others = [t for t in self.terms if len(t.node.shape) == 2]
+        if len(term.node.shape) != 2:
+            return None
+        other = others[self.rng.integers(len(others))]
+        if term.node.shape[1] != other.node.shape[0]:
+            return None
+        small = [self.into(t, REAL) for t in (term, other)]
+        return None if None in small else self.extend(F.dot(small[0].node, small[1].node), *small)
+
+    def _move(self, term: Term) -> Term | None:
+        """A gather, a scatter, a window, its inverse, or stretching."""
+        shape = term.node.shape
+        axis = int(self.rng.integers(len(shape)))
+        positions = self.rng.integers(0, shape[axis], self.rng.integers(1, 6))
+        indices = self.be.array(positions.reshape(1, -1), dtype=np.int32)
+        strides = [int(np.prod(shape[i + 1 :])) for i in range(len(shape))]
+        skip = [int(self.rng.integers(n)) for n in shape]
+        kept = tuple(n - s for n, s in zip(shape, skip))
+        layout = (kept, tuple(strides), sum(n * s for n, s in zip(skip, strides)))
+        choice = self.rng.integers(5)
+        if choice == 0:
+            return self.extend(F.take(term.node, indices, axis), term, positions)
+        if choice == 1:
+            repeated = self.be.array(self.rng.integers(0, 3, (shape[axis], 1)), dtype=np.int64)
+            onto = (*shape[:axis], 3, *shape[axis + 1 :])
+            return self.extend(F.untake(term.node, repeated, onto, axis), term, repeated.get())
+        if choice == 2:
+            return self.extend(F.view(term.node, layout), term)
+        if choice == 3:
+            window = self.extend(F.view(term.node, layout), term)
+            return window and self.extend(F.unview(window.node, shape, layout), window)
+        stretched = tuple(int(self.rng.choice(self.sizes)) if n == 1 else n for n in shape)
+        made = F.broadcast_to(term.node, stretched)
+        return None if made is term.node else self.extend(made, term)
+
+    def _made(self, term: Term) -> Term | None:
+        """Times a ``onehot`` or a ``rand``, whose values are those of assigning it alone."""
+        shape = term.node.shape
+        if self.rng.random() < 0.5 and len(shape) == 2:
+            axis = int(self.rng.integers(2))
+            hot = self.rng.integers(0, shape[axis], shape[1 - axis])
+            made = F.onehot(self.be.array(hot.reshape(1, -1), dtype=np.int32), axis)
+        else:
+            made = self.be.rand()
+        alone = self.be.empty(shape)
+        alone[:] = made
+        return self.extend(term.node * made, term, alone.get().astype(np.float64))
+
+    def grow(self, count: int) -> Term:
+        """About ``count`` ops, gathered under one root."""
+        for _ in range(3 + count // 20):
+            self.leaf()
+        tries = 0
+        while len(self.terms) < count and tries < 40 * count:
+            tries += 1
+            if made := self.step():
+                self.keep(made)
+        assert len(self.terms) >= count, "the generator is stuck"
+        return self.gather([t for t in self.terms if not t.used])
+
+    def gather(self, loose: list[Term]) -> Term:
+        """The sum of ``loose`` terms, those that do not broadcast as their means."""
+        root = self.into(loose[0], REAL)
+        for term in loose[1:]:
+            small: Any = self.into(term, REAL)
+            if small is not None and not _fits(small.node.shape, root.node.shape):
+                total = self.extend(F.sum(small.node), small)
+                small = total and self.extend(total.node * 0.125, total, 0.125)
+            merged = small and self.extend(root.node + small.node, root, small)
+            root = merged or root
+        return self.keep(root)
+
+
+def _fits(*shapes_: tuple[int, ...]) -> bool:
+    try:
+        shapes.broadcast("fits", shapes_)
+    except ShapeError:
+        return False
+    return True
+
+
+def _selector(expression: OpTreeNode) -> Any:
+    """What must not change for the op to be smooth where it is: which side of its steps and kinks operands are."""
+    name, attrs = expression.spec.name, expression.attrs or {}
+    chosen: dict[str, Any] = {
+        "where": lambda c, x, y: c != 0,
+        "abs": lambda x: x > 0,
+        "relu": lambda x: x > 0,
+        "leaky_relu": lambda x, slope: x > 0,
+        "maximum": lambda x, y: x > y,
+        "minimum": lambda x, y: x < y,
+        "max": lambda x: np.isclose(x, x.max(axis=attrs["axis"], keepdims=True), 0, 0.05).sum(attrs["axis"]) > 1,
+        "min": lambda x: np.isclose(x, x.min(axis=attrs["axis"], keepdims=True), 0, 0.05).sum(attrs["axis"]) > 1,
+    }
+    if name in chosen:
+        return chosen[name]
+    if expression.spec.grad is not NON_DIFFERENTIABLE:
+        return None
+    return lambda *operands: apply(expression, [o if np.ndim(o) else np.float64(o) for o in operands])
