@@ -259,6 +259,8 @@ class Backend(
 
 
 def _default_dtype(name: str, value: npt.DTypeLike) -> DType:
+    if value is None:
+        raise BadDefaultDType(f"{name}: default_dtype must be float16, float32 or float64, got None")
     try:
         dtype = as_dtype(value, name)
     except DTypeError as error:

@@ -1,0 +1,348 @@
+"""Backends: making, choosing, closing; neon's attributes and signatures."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from neonlike import NervanaObject
+from neonlike.backends import Backend, NervanaCPU, cleanup_backend, gen_backend
+from neonlike.backends.abstract_backend import AbstractBackend
+from neonlike.backends.backend import Block, OpCollection, OpTreeNode, Tensor
+from neonlike.backends.nervanacpu import CPUTensor
+from neonlike.backends.nervanamkl import MKLTensor, NervanaMKL
+from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError, NeonlikeError
+
+
+@pytest.fixture(autouse=True)
+def _leave_nothing_behind() -> Any:
+    yield
+    cleanup_backend()
+
+
+# gen_backend and the registry -----------------------------------------------------------------------------------------
+
+
+def test_gen_backend_installs_the_backend_with_what_it_was_given() -> None:
+    be = gen_backend("cpu", rng_seed=3, datatype=np.float16, batch_size=32, stochastic_round=True, device_id=1)
+    assert NervanaObject.be is be
+    assert isinstance(be, NervanaCPU)
+    assert isinstance(be, Backend)
+    assert isinstance(be, AbstractBackend)
+    assert (be.default_dtype, be.bsz, be.rng_seed, be.deterministic) == (np.float16, 32, 3, True)
+    assert be.empty((1, 1)).dtype == np.float16
+    assert gen_backend().deterministic is False
+
+
+def test_gen_backend_takes_neons_arguments_in_neons_order() -> None:
+    names = (
+        "backend rng_seed datatype batch_size stochastic_round device_id max_devices compat_mode "
+        "deterministic_update deterministic"
+    )
+    assert list(inspect.signature(gen_backend).parameters)[:10] == names.split()
+    be = gen_backend("cpu", 1, np.float64, 8, False, 0, 1, "caffe")
+    assert (be.default_dtype, be.bsz, be.compat_mode) == (np.float64, 8, "caffe")
+
+
+def test_the_next_backend_closes_the_one_before() -> None:
+    first = gen_backend("cpu")
+    second = gen_backend("cpu")
+    assert first.closed
+    assert not second.closed
+    assert NervanaObject.be is second
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"backend": "abacus"}, BackendUnavailable, "'cpu', 'mkl'"),
+        ({"backend": "abacus"}, ValueError, "abacus"),
+        ({"datatype": np.int32}, ValueError, "int32"),
+        ({"datatype": "nothing"}, ValueError, "float32"),
+        ({"datatype": None}, DTypeError, "None"),
+        ({"datatype": np.complex64}, DTypeError, "complex64"),
+        ({"compat_mode": "torch"}, ValueError, "caffe"),
+        ({"rng_seed": -1}, ArgumentError, "seed"),
+        ({"rng_seed": "x"}, ArgumentError, "seed"),
+        ({"nonsense": 1}, TypeError, "nonsense"),
+    ],
+)
+def test_a_backend_that_cannot_be_made_leaves_none(arguments: Any, error: type[Exception], words: str) -> None:
+    before = gen_backend("cpu")
+    with pytest.raises(error, match=words):
+        gen_backend(**arguments)
+    assert NervanaObject.be is None
+    assert before.closed
+
+
+def test_deprecated_arguments_are_warned_about_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("neon")
+    logger.addHandler(caplog.handler)
+    level, logger.level = logger.level, logging.WARNING
+    try:
+        be = gen_backend("cpu", deterministic_update=True, deterministic=True)
+    finally:
+        logger.removeHandler(caplog.handler)
+        logger.level = level
+    assert "deprecated" in caplog.text
+    assert be.deterministic is False
+
+
+def test_the_current_backend_is_closed_when_the_interpreter_ends() -> None:
+    script = (
+        "import atexit\n"
+        "from neonlike.backends import gen_backend\n"
+        "made = []\n"
+        "atexit.register(lambda: print('closed', made[0].closed, made[1].closed))\n"  # runs after gen_backend's hook
+        "made += [gen_backend('cpu'), gen_backend('cpu')]\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "closed True True"
+
+
+def test_registry() -> None:
+    assert {"cpu", "mkl"} <= set(Backend.backend_choices())
+    assert Backend.backend_choices() == sorted(Backend.backends)
+    assert Backend.backends["cpu"] is NervanaCPU
+    assert (NervanaCPU.backend_name, NervanaMKL.backend_name) == ("cpu", "mkl")
+    made = Backend.allocate_backend("mkl", rng_seed=1, default_dtype=np.float64)
+    assert isinstance(made, NervanaMKL)
+    assert isinstance(made.zeros((1, 1)), MKLTensor)
+    assert gen_backend("mkl").is_mkl() is False  # CPU semantics under MKL's name
+
+
+def test_a_class_with_a_name_registers_itself() -> None:
+    class Toy(NervanaCPU):
+        backend_name = "toy"
+
+    try:
+        assert isinstance(gen_backend("toy"), Toy)
+    finally:
+        del Backend.backends["toy"]
+
+
+# Life -----------------------------------------------------------------------------------------------------------------
+
+
+def test_with_closes_the_backend_also_after_an_error() -> None:
+    with gen_backend("cpu") as be:
+        t = be.ones((2, 2))
+    assert be.closed
+    assert NervanaObject.be is None
+    with pytest.raises(BackendUnavailable):
+        t.get()
+    with pytest.raises(KeyError), gen_backend("cpu") as other:
+        raise KeyError
+    assert other.closed
+
+
+def test_with_on_another_backend_keeps_the_current_one() -> None:
+    current = gen_backend("cpu")
+    with NervanaCPU() as other:
+        pass
+    assert other.closed
+    assert NervanaObject.be is current
+
+
+def test_cleanup_may_be_repeated() -> None:
+    be = gen_backend("cpu")
+    cleanup_backend()
+    cleanup_backend()
+    be.cleanup_backend()
+    assert be.closed
+    assert NervanaObject.be is None
+
+
+def test_every_object_reads_the_current_backend() -> None:
+    thing = NervanaObject()
+    assert thing.be is None
+    be = gen_backend("cpu")
+    assert thing.be is be
+
+
+CLOSED: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "get": lambda be, t, step: t.get(),
+    "asnumpyarray": lambda be, t, step: t.asnumpyarray(),
+    "np.asarray": lambda be, t, step: np.asarray(t),
+    "from_dlpack": lambda be, t, step: np.from_dlpack(t),
+    "get of a view": lambda be, t, step: t[0].get(),
+    "gather": lambda be, t, step: t[[0, 1]].get(),
+    "assign number": lambda be, t, step: t.__setitem__(np.s_[:], 1),
+    "assign expression": lambda be, t, step: t.__setitem__(np.s_[:], t + 1),
+    "assign row": lambda be, t, step: t.__setitem__(0, 1),
+    "scatter": lambda be, t, step: t.__setitem__([0], 1),
+    "set": lambda be, t, step: t.set(np.zeros((2, 2))),
+    "fill": lambda be, t, step: t.fill(0),
+    "copy": lambda be, t, step: t.copy(t.T),
+    "hist": lambda be, t, step: t.hist("x"),
+    "astensor": lambda be, t, step: (t + 1).astensor(),
+    "asnumpyarray of an expression": lambda be, t, step: (t * t).asnumpyarray(),
+    "empty": lambda be, t, step: be.empty((1, 1)),
+    "zeros": lambda be, t, step: be.zeros((1, 1)),
+    "array": lambda be, t, step: be.array([1]),
+    "wrap": lambda be, t, step: be.wrap(np.zeros((2, 2))),
+    "out=": lambda be, t, step: be.exp(t, out=t),
+    "prepared": lambda be, t, step: step(),
+    "prepare": lambda be, t, step: be.prepare(t, t + 1),
+    "explain": lambda be, t, step: be.explain(t + 1),
+    "assign_many": lambda be, t, step: be.assign_many([(t, t + 1)]),
+    "compound_dot": lambda be, t, step: be.compound_dot(t, t, t),
+    "batched_dot": lambda be, t, step: be.batched_dot(t.reshape(2, 2, 1), t.reshape(2, 1, 2), t),
+    "make_binary_mask": lambda be, t, step: be.make_binary_mask(t),
+    "fill_normal": lambda be, t, step: be.fill_normal(t),
+    "binarize": lambda be, t, step: be.binarize(t, t),
+    "copy_transpose": lambda be, t, step: be.copy_transpose(t, t),
+    "from another backend": lambda be, t, step: NervanaCPU().zeros((2, 2)).copy(t),
+    "expression from another backend": lambda be, t, step: NervanaCPU().array(t * 2),
+}
+
+
+@pytest.mark.parametrize("use", CLOSED)
+def test_using_a_closed_backend_says_so_and_changes_nothing(use: str) -> None:
+    be = gen_backend("cpu", rng_seed=0)
+    t = be.array([[1.0, 2.0], [3.0, 4.0]])
+    live = t.asnumpyarray()
+    step = be.prepare(t, t * 2)
+    state = be.rng.get_state()[1].tolist()
+    be.cleanup_backend()
+    with pytest.raises(BackendUnavailable, match=r"closed.*gen_backend"):
+        CLOSED[use](be, t, step)
+    assert live.tolist() == [[1, 2], [3, 4]]
+    assert be.rng.get_state()[1].tolist() == state
+
+
+# Several at once -----------------------------------------------------------------------------------------------------
+
+
+def test_tensors_use_their_own_backend() -> None:
+    current = gen_backend("cpu", batch_size=4)
+    single, double = NervanaCPU(), NervanaCPU(default_dtype=np.float64)
+    assert NervanaObject.be is current
+    a, b = single.array([[1.0, 2.0]]), double.array([[1.0, 2.0]])
+    assert ((a + 1).backend, (b + 1).backend) == (single, double)
+    assert ((a + 1).astensor().dtype, (b + 1).astensor().dtype) == (np.float32, np.float64)
+    assert (a + 1).astensor().backend is single
+    a[:] = b  # values may be copied over
+    assert a.get().tolist() == [[1, 2]]
+    current.cleanup_backend()
+    assert (b * 2).asnumpyarray().tolist() == [[2, 4]]
+
+
+def test_expressions_do_not_mix_backends() -> None:
+    a, b = NervanaCPU().array([[1.0, 2.0]]), NervanaCPU().array([[3.0, 4.0]])
+    attempts: list[Callable[[], Any]] = [
+        lambda: a + b, lambda: a * 2 + b / 3, lambda: a.backend.maximum(a, b), lambda: a.backend.dot(a, b.T),
+        lambda: a.backend.where(a > 0, a, b), lambda: a == b,
+        lambda: a.__setitem__(np.s_[:], b * 2), lambda: a.__setitem__(0, b * 2), lambda: a.fill(b + 1),
+        lambda: a.backend.exp(a, out=b), lambda: a.backend.prepare(a, b + 1), lambda: a.backend.prepare(b, a + 1),
+        lambda: a.backend.assign_many([(a, b + 1)]), lambda: a.backend.compound_dot(a.T, b, a.backend.zeros((2, 2))),
+        lambda: a.backend.copy_transpose(a, b.T), lambda: a.backend.make_binary_mask(b),
+    ]  # fmt: skip
+    for attempt in attempts:
+        with pytest.raises(DTypeError, match="backend"):
+            attempt()
+    assert (a.get().tolist(), b.get().tolist()) == ([[1, 2]], [[3, 4]])
+
+
+# Attributes -----------------------------------------------------------------------------------------------------------
+
+
+def test_attributes_callers_read_and_write(be: Backend) -> None:
+    assert NervanaCPU().bsz is None
+    assert (be.bsz, be.default_dtype, be.device_type, be.device_id) == (128, np.float32, 0, 0)
+    assert (be.compat_mode, be.use_pinned_mem, be.tensor_cls) == (None, False, CPUTensor)
+    assert isinstance(be.rng, np.random.RandomState)
+    assert be.init_rng_state[0] == "MT19937"
+    be.enable_winograd = 4
+    be.batch_size = 7
+    assert be.iobuf(3).shape == (3, 128)
+    be.bsz = 5
+    assert be.iobuf(3).shape == (3, 5)
+    assert not hasattr(be, "no_such_thing")
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        be.no_such_thing  # noqa: B018
+
+
+def test_iobuf_needs_a_batch_size() -> None:
+    with pytest.raises(ValueError, match="bsz"):
+        NervanaCPU().iobuf(3)
+
+
+def test_caffe_mode(be: Backend) -> None:
+    assert be.check_caffe_compat() is False
+    be.set_caffe_compat()
+    assert be.check_caffe_compat() is True
+    assert gen_backend("cpu", compat_mode="caffe").check_caffe_compat() is True
+
+
+def test_hooks_accept_anything_and_do_nothing(be: Backend) -> None:
+    t = be.ones((2, 2))
+    be.begin(Block.fprop, 1)
+    be.end(Block.update, "anything")
+    assert [Block.epoch, Block.minibatch, Block.fprop, Block.bprop, Block.update] == [0, 1, 2, 3, 4]
+    for made in (
+        be.distribute_data(t, "Data"), be.revert_tensor(t), be.convert_data(t, None), be.clean_data(t, None),
+        be.relu_layer(), be.batchnorm_layer((1, 2)), be.mergesum_layer(2), be.mergebroadcast_layer(2),
+        be.bibnrnn_layer(t, t, t, t, 2, 3),
+    ):  # fmt: skip
+        assert made is None
+    assert be.allocate_new_deltas(t, (2,), None) is t
+    assert t.get().tolist() == [[1, 1], [1, 1]]
+
+    class Layer:
+        given: Any = None
+
+        def allocate(self, shared_outputs: Any = None) -> None:
+            self.given = shared_outputs
+
+    layer = Layer()
+    be.allocate_new_outputs(layer, t)
+    assert layer.given is t
+
+
+def test_time_marks_are_milliseconds(be: Backend) -> None:
+    start, end = be.init_mark(), be.init_mark()
+    assert start is not end
+    be.record_mark(start)
+    be.record_mark(end)
+    be.synchronize_mark(end)
+    assert be.get_time(start, end) >= 0
+    start["time"], end["time"] = 1.0, 1.5
+    assert be.get_time(start, end) == 500
+
+
+def test_execute_returns_what_is_already_computed(be: Backend) -> None:
+    t = be.ones((2, 2))
+    assert be.execute(OpTreeNode.build("assign", t, t + 1)) is t
+    assert t.get().tolist() == [[2, 2], [2, 2]]
+    for nothing in (t + 1, 3, None):
+        with pytest.raises(AssertionError, match="execute"):
+            be.execute(nothing)
+
+
+def test_op_collection_names_neons_ops() -> None:
+    neon = {
+        "zero_operand_ops": "rand onehot",
+        "unary_ops": (
+            "finite neg abs sgn sqrt sqr exp log exp2 log2 sig sig2 tanh tanh2 transpose safelog rint binarize"
+        ),
+        "binary_ops": "assign add sub mul div eq ne lt le gt ge pow minimum maximum dot shift",
+        "reduction_ops": "sum max min argmax argmin",
+    }
+    for name, ops in neon.items():
+        assert set(ops.split()) <= getattr(OpCollection, name)
+    assert OpCollection.float_ops >= OpCollection.unary_ops | OpCollection.binary_ops
+    assert OpCollection.ew_ops == OpCollection.float_ops - {"dot", "transpose"}
+
+
+def test_all_own_errors_share_a_base() -> None:
+    with pytest.raises(NeonlikeError):
+        gen_backend("abacus")
+    assert issubclass(Tensor, object)
