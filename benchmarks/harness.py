@@ -261,11 +261,13 @@ def _paired(measured: dict[str, tuple[int, list[float]]], above: str, below: str
 # The roofline ---------------------------------------------------------------------------------------------------
 
 
-def copy_contender(nbytes: int, threads: int | None = None) -> Contender:
+def copy_contender(nbytes: int, threads: int | None = None, name: str = COPY) -> Contender:
     """A copy that reads half of ``nbytes`` and writes the other half, split over ``threads`` (default: all)."""
-    threads = threads or _machine.cores()
-    source = np.ones(max(nbytes // 8, threads), np.float32)
-    target = np.zeros_like(source)
+    source = np.ones(max(nbytes // 8, 1), np.float32)
+    return _copier(source, np.zeros_like(source), threads or _machine.cores(), name)
+
+
+def _copier(source: Any, target: Any, threads: int, name: str) -> Contender:
     cuts = [len(source) * i // threads for i in range(threads + 1)]
     parts = [(target[i:j], source[i:j]) for i, j in itertools.pairwise(cuts)]
     pool = ThreadPoolExecutor(max(1, threads - 1))
@@ -276,18 +278,16 @@ def copy_contender(nbytes: int, threads: int | None = None) -> Contender:
         for other in others:
             other.result()
 
-    return Contender(COPY, run, lambda: [target])
+    return Contender(name, run, lambda: [target])
 
 
-def roofline(effort: Effort) -> dict[str, float]:
-    """Bandwidth of a 256 MiB copy in GB/s, bytes read and bytes written both counted."""
-    nbytes = 256 << 20
+def roofline(effort: Effort, nbytes: int = 256 << 20) -> dict[str, float]:
+    """Bandwidth of a copy of ``nbytes`` in GB/s, bytes read and bytes written both counted."""
+    source = np.ones(nbytes // 8, np.float32)
+    target = np.zeros_like(source)
     counts = sorted({1, _machine.cores()})
-    contenders = [copy_contender(nbytes, threads) for threads in counts]
-    named = [
-        Contender(f"copy on {n} thread{'s' * (n > 1)}", c.run, c.result) for n, c in zip(counts, contenders)
-    ]
-    return {name: nbytes / statistics.median(s) / 1e9 for name, (_, s) in measure(named, effort).items()}
+    contenders = [_copier(source, target, n, f"copy on {n} thread{'s' * (n > 1)}") for n in counts]
+    return {name: nbytes / statistics.median(s) / 1e9 for name, (_, s) in measure(contenders, effort).items()}
 
 
 # A run of a subject ---------------------------------------------------------------------------------------------

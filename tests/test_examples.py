@@ -1,0 +1,79 @@
+"""The examples run, quickly and without complaint, and what they print is right."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def tour() -> str:
+    """What ``examples/optree_tour.py`` prints."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
+    result = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "optree_tour.py")],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        env=environment,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    return result.stdout
+
+
+def shown(tour: str, code: str) -> str:
+    """What the tour prints for a line of code."""
+    lines = tour.splitlines()
+    (at,) = (i for i, line in enumerate(lines) if line.strip().startswith(code))
+    beside = lines[at].strip()[len(code) :].strip()
+    text = "\n".join(lines[at + 1 :])
+    below = re.match(r"(?: {6}.*\n?|\n(?= {6}))*", text)
+    return beside or (textwrap.dedent(below[0]).strip() if below else "")
+
+
+def test_sections_are_numbered_and_not_empty(tour: str) -> None:
+    titles = re.findall(r"^(\d+)\. \S.*\n\n(.)", tour, re.MULTILINE)
+    assert [int(number) for number, _ in titles] == list(range(1, 11))
+    assert {after for _, after in titles} == {" "}
+
+
+def test_it_shows_expressions(tour: str) -> None:
+    assert shown(tour, "str(e)") == "sig(add(mul(a, b), c))"
+    assert shown(tour, "e.pp()") == "sig(((a * b) + c))"
+    assert "'float32'" in shown(tour, "e.shape, e.dtype.name, e.T.shape")
+
+
+def test_it_shows_one_kernel_for_softmax(tour: str) -> None:
+    text = shown(tour, "print(be.explain(be.fprop_softmax(x, axis=0)))")
+    assert "1 stage" in text
+    assert "max over axis 0" in text
+
+
+@pytest.mark.parametrize(
+    ("code", "value"),
+    [
+        ("e = x; e = e + e, 30 times; e ** 0.1 at (0, 0)", "8.0"),
+        ("be.mean(table).asnumpyarray()", "[[5.]]"),
+        ("a[:] = a + a.T", "[[2.0, 5.0], [5.0, 8.0]]"),
+        ("r[:, 1:] = r[:, :-1]   (r was 1 2 3 4 5)", "[1. 1. 2. 3. 4.]"),
+        ("be.assign_many([(p, q), (q, p)])", "p = [2. 2.], q = [1. 1.]"),
+        ("(slope,) = Autodiff(y, be).get_grad_op_tree([x])", "[ 0.75  3.   12.  ]"),
+        ("Autodiff(be.sum(slope), be)..., that is 6x", "[ 3.  6. 12.]"),
+        ("step(); step(); step(); w.get()", "[0.7195 2.2805]"),
+        ("after be.rng_reset(): the same mask?", "True"),
+        ("np.from_dlpack(t) shares the memory?", "True"),
+        ("a + b", "ShapeError: add: shapes (2, 3) and (3, 2)"),
+    ],
+)
+def test_what_it_prints_is_right(tour: str, code: str, value: str) -> None:
+    assert shown(tour, code).startswith(value)
