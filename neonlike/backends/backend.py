@@ -5,7 +5,7 @@ This file holds what all families rest on: assignment (the hot path), plans, the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,6 +26,7 @@ from neonlike.backends.tensor import Tensor
 from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError
 from neonlike.kernels.explain import explain
 from neonlike.kernels.graph import Graph, linearize
+from neonlike.kernels.plan import Plan
 from neonlike.kernels.plan_cache import PlanCache
 from neonlike.kernels.prepared import Prepared
 from neonlike.optree.dtypes import DType, as_dtype
@@ -200,13 +201,32 @@ class Backend(
     def prepare(self, target: Any, value: Any = None) -> Prepared:
         """Bind an assignment for hot loops: ``step = be.prepare(out, expr)``, then ``step()`` as often as wanted.
 
-        ``be.prepare([(out1, expr1), (out2, expr2)])`` prepares several at once, as :meth:`assign_many`.
+        ``be.prepare([(out1, expr1), (out2, expr2)])`` prepares several at once, as :meth:`assign_many`. Each
+        ``rand`` in it gives its own numbers the first time and new ones from then on.
         """
         pairs = list(target) if isinstance(target, (list, tuple)) and value is None else [(target, value)]
+        if not pairs:
+            raise ArgumentError("prepare: nothing to assign; pass a target and its value, or pairs of them")
         for out, _ in pairs:
             self._check_target(out)
         graph: Graph = linearize([(out, self._source(wanted)) for out, wanted in pairs])
-        return Prepared(self, graph, self.engine.prepare(self.plans.find(graph), graph))
+        plan = self.plans.find(graph)
+        drawn = [index for index, node in enumerate(graph.nodes) if node.spec.name == "rand"]
+        return Prepared(self, graph, self._drawing(plan, graph, drawn) if drawn else self.engine.prepare(plan, graph))
+
+    def _drawing(self, plan: Plan, graph: Graph, drawn: list[int]) -> Callable[[], None]:
+        """A run of ``plan`` that replaces the ``rand`` nodes at ``drawn`` after the first time."""
+        first = True
+
+        def run() -> None:
+            nonlocal first
+            if not first:
+                for index in drawn:
+                    graph.nodes[index] = self.rand()
+            first = False
+            self.engine.execute(plan, graph)
+
+        return run
 
     def explain(self, value: Any, out: Tensor | None = None) -> str:
         """Text showing how ``value`` runs: stages with reasons, operations, bytes and flops."""

@@ -80,7 +80,7 @@ class RandomFamily(Family):
         """
         try:
             self.rng.set_state(tuple(state[0] if len(state) == 2 else state))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, LookupError) as error:
             raise ArgumentError(f"rng_set_state: expected a state of rng_get_state(): {error}") from None
         self._rand_stream = getattr(state, "stream", (self._rand_stream[0], 0))
 
