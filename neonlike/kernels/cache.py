@@ -1,0 +1,396 @@
+"""Compiled kernels on disk: found by key, checked by digest, shared by any number of processes without locks.
+
+An entry is one file, ``<key[:2]>/<key>.<digest><suffix>``. The digest of the content is part of the name, so that a
+file and what is known about it appear in one ``os.replace``: a reader sees all of an entry or none of it, and two
+processes that compile the same kernel only do the work twice. A file that does not match its name is not used.
+
+Nothing is executed from a directory that others can write to. Where the directory cannot be trusted or written
+(read-only, full), a private temporary directory of the process takes its place, with one log line.
+
+``NEONLIKE_CACHE_DIR`` names the directory, ``NEONLIKE_CACHE_MB`` bounds its size.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import re
+import shutil
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from neonlike.logger import logger
+
+DEFAULT_LIMIT_MB = 512.0
+
+GRACE_S = 600.0
+"""A file made or used within this time is never removed to save space: its finder may be about to load it."""
+
+TRIM_INTERVAL_S = 3600.0
+"""All processes together look at the size of a directory about this often."""
+
+_DIGEST_LENGTH = 32
+_SHARD = re.compile(r"[0-9a-f]{2}")
+_OURS = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{32}\.\w+|\w+_[0-9a-f]{64}\.\w+|\.tmp-\w+")
+"""The names that may be removed; whatever else lies in the directory belongs to somebody else."""
+
+
+def key_of(*parts: str | bytes) -> str:
+    """The key of an entry: SHA-256 of ``parts``, each preceded by its length so that no two lists read the same."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(b"%d:" % len(data))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def default_directory() -> Path:
+    """``NEONLIKE_CACHE_DIR``, else ``neonlike`` in the user's cache directory.
+
+    Raises
+    ------
+    RuntimeError
+        The user has no home directory.
+    """
+    if named := os.environ.get("NEONLIKE_CACHE_DIR"):
+        return Path(named).expanduser().absolute()
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "neonlike" / "cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "neonlike"
+    xdg = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification says that a relative path is to be ignored.
+    return (Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache") / "neonlike"
+
+
+def default_limit_mb() -> float:
+    """``NEONLIKE_CACHE_MB``, else 512."""
+    text = os.environ.get("NEONLIKE_CACHE_MB", "")
+    try:
+        limit = float(text) if text else DEFAULT_LIMIT_MB
+    except ValueError:
+        limit = -1.0
+    if limit >= 0:
+        return limit
+    logger.warning(
+        "kernel cache: NEONLIKE_CACHE_MB=%s is not a number of megabytes; %g is used", text, DEFAULT_LIMIT_MB
+    )
+    return DEFAULT_LIMIT_MB
+
+
+def distrust(directory: Path) -> str:
+    """Why nothing in ``directory`` may be executed; the empty string if it may.
+
+    The owner has to be this user or root, and nobody else may be able to put another file or directory in the
+    place of ours. Systems without user ids keep caches in the user's own profile, which is trusted.
+    """
+    if not hasattr(os, "geteuid"):
+        return ""
+    real = Path(os.path.realpath(directory))
+    status = real.stat()
+    if not stat.S_ISDIR(status.st_mode):
+        return "it is not a directory"
+    if status.st_uid not in (os.geteuid(), 0):
+        return f"it belongs to another user (uid {status.st_uid})"
+    if status.st_mode & stat.S_IWOTH:
+        return "everybody can write to it"
+    for parent in real.parents:
+        mode = parent.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            return f"everybody can write to {parent} and so replace it"
+    return ""
+
+
+@dataclass(frozen=True)
+class CacheStats:
+    """What a cache holds, and what this process did with it."""
+
+    directory: Path
+    entries: int
+    bytes: int
+    hits: int
+    misses: int
+    corrupt: int
+
+
+class DiskCache:
+    """Files found by key, in one directory.
+
+    Parameters
+    ----------
+    directory : path, optional
+        Made when it is first needed, for its owner alone. Default: :func:`default_directory`.
+    limit_mb : float, optional
+        Upper bound of the size in megabytes (10^6 bytes), kept approximately. Default: :func:`default_limit_mb`.
+
+    Attributes
+    ----------
+    hits, misses, corrupt : int
+        Look-ups of this process; ``corrupt`` counts the entries found damaged and removed.
+    """
+
+    def __init__(self, directory: str | Path | None = None, limit_mb: float | None = None) -> None:
+        self.wanted = None if directory is None else Path(directory).absolute()
+        self.limit = int((default_limit_mb() if limit_mb is None else limit_mb) * 1e6)
+        self.hits = self.misses = self.corrupt = 0
+        self._opened: Path | None = None
+        self._refused = False
+        self._private: tuple[int, Path] | None = None
+        self._told = False
+        self._added = 0
+
+    def path(self) -> Path:
+        """The directory in use: the one asked for, or the private one where that cannot be trusted."""
+        if self._opened is None and not self._refused:
+            try:
+                wanted = default_directory() if self.wanted is None else self.wanted
+                wanted.mkdir(mode=0o700, parents=True, exist_ok=True)
+                reason = distrust(wanted)
+            except (OSError, RuntimeError) as error:
+                wanted, reason = self.wanted or Path("~"), f"it cannot be made ({error})"
+            if reason:
+                self._refused = True
+                self.tell(reason, wanted)
+            else:
+                self._opened = wanted
+        return self._opened or self.private()
+
+    def private(self) -> Path:
+        """A temporary directory of this process (a forked child makes its own), removed when the process ends."""
+        if self._private is None or self._private[0] != os.getpid():
+            self._private = os.getpid(), Path(tempfile.mkdtemp(prefix="neonlike-"))
+            atexit.register(_remove_tree, *self._private)
+        return self._private[1]
+
+    def get(self, key: str, suffix: str) -> Path | None:
+        """The file of ``key`` after its content was checked, or None. A damaged one is removed."""
+        found = self._find(key, suffix)
+        return found[0] if found else None
+
+    def read(self, key: str, suffix: str) -> bytes | None:
+        """The content of the file of ``key``, or None. A damaged file is removed."""
+        found = self._find(key, suffix)
+        return found[1] if found else None
+
+    def put(self, key: str, data: bytes | Path, suffix: str, private: bool = False) -> Path:
+        """Store ``data`` (or the content of the file it names) under ``key``.
+
+        Parameters
+        ----------
+        private : bool
+            Store in the private directory although the cache could be written.
+
+        Returns
+        -------
+        Path
+            The file, in the private directory if the cache's own cannot be written.
+
+        Raises
+        ------
+        OSError
+            Neither can be written.
+        """
+        content = data if isinstance(data, bytes) else data.read_bytes()
+        name = f"{key}.{_digest(content)}{suffix}"
+        if not private:
+            try:
+                path = _write(self.path() / key[:2] / name, content)
+            except OSError as error:
+                # Where files in use cannot be replaced, the entry of another process may be what stood in the way.
+                if other := self.get(key, suffix):
+                    return other
+                self.tell(f"it cannot be written ({error})")
+            else:
+                self._trim_sometimes(len(content))
+                return path
+        return _write(self.private() / key[:2] / name, content)
+
+    def keep(self, key: str, name: str, text: str, suffix: str = ".c") -> Path:
+        """Store a text for people beside the entry of ``key``, as ``<name>_<key><suffix>``; returns the file.
+
+        Raises
+        ------
+        OSError
+            Neither the cache nor a temporary directory can be written.
+        """
+        file = f"{name}_{key}{suffix}"
+        directory = self.path()
+        if not self._refused:
+            try:
+                return _write(directory / key[:2] / file, text.encode())
+            except OSError as error:
+                self.tell(f"it cannot be written ({error})")
+        # Not the private directory: what somebody is to read has to outlive the process.
+        return _write(Path(tempfile.mkdtemp(prefix="neonlike-source-")) / file, text.encode())
+
+    def discard(self, key: str, suffix: str) -> None:
+        """Remove the entry of ``key``, if there is one and it can be removed."""
+        for path in self._candidates(key, suffix):
+            _unlink(path)
+
+    def clear(self) -> int:
+        """Remove every entry and kept text; returns the number of files removed. Other files stay."""
+        return sum(_unlink(path) for path, _ in list(self._files()))
+
+    def trim(self) -> int:
+        """Remove what was not used for longest until the cache is at 80% of its limit; returns the files removed.
+
+        Does nothing below the limit, and leaves files that were made or used in the last ten minutes.
+        """
+        now = time.time()
+        files = sorted(self._files(), key=lambda item: item[1].st_mtime)
+        size = sum(status.st_size for _, status in files)
+        if size <= self.limit:
+            return 0
+        removed = 0
+        for path, status in files:
+            if size <= 0.8 * self.limit or now - status.st_mtime < GRACE_S:
+                break
+            if _unlink(path):
+                removed += 1
+                size -= status.st_size
+        return removed
+
+    def stats(self) -> CacheStats:
+        """Number and size of the files, and the look-ups of this process."""
+        sizes = [status.st_size for _, status in self._files()]
+        return CacheStats(self.path(), len(sizes), sum(sizes), self.hits, self.misses, self.corrupt)
+
+    def _find(self, key: str, suffix: str) -> tuple[Path, bytes] | None:
+        for path in self._candidates(key, suffix):
+            content = _checked(path)
+            if content is not None:
+                self.hits += 1
+                return path, content
+            self.corrupt += 1
+            _unlink(path)
+        self.misses += 1
+        return None
+
+    def _candidates(self, key: str, suffix: str) -> Iterator[Path]:
+        """The files of ``key``; more than one where processes compiled the same kernel to different bytes."""
+        directories = [self.path()]
+        if self._private is not None and self._private[0] == os.getpid():
+            directories.append(self._private[1])
+        length = len(key) + 1 + _DIGEST_LENGTH + len(suffix)
+        for directory in dict.fromkeys(directories):
+            shard = directory / key[:2]
+            for name in _listed(shard):
+                if len(name) == length and name.startswith(key + ".") and name.endswith(suffix):
+                    yield shard / name
+
+    def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
+        """Every file of ours in the directory in use."""
+        for shard in filter(_SHARD.fullmatch, _listed(self.path())):
+            for name in filter(_OURS.fullmatch, _listed(self.path() / shard)):
+                path = self.path() / shard / name
+                try:
+                    yield path, path.stat()
+                except OSError:
+                    continue  # another process removed it
+
+    def _trim_sometimes(self, added: int) -> None:
+        """Trim after a sixteenth of the limit was added here, or when no process looked for an hour."""
+        self._added += added
+        marker = self.path() / "last-trim"
+        try:
+            if self._added < self.limit / 16 and time.time() - marker.stat().st_mtime < TRIM_INTERVAL_S:
+                return
+        except OSError:
+            pass  # nobody looked yet
+        self._added = 0
+        try:
+            marker.touch()
+        except OSError:
+            return
+        self.trim()
+
+    def tell(self, reason: str, directory: Path | None = None) -> None:
+        """Warn, once, that ``directory`` (default: the one in use) is not used for a reason."""
+        if not self._told:
+            self._told = True
+            logger.warning(
+                "kernel cache: %s is not used: %s. Kernels are compiled into a temporary directory and not kept; "
+                "name another directory with NEONLIKE_CACHE_DIR",
+                directory or self.path(),
+                reason,
+            )
+
+
+_caches: dict[tuple[str | None, ...], DiskCache] = {}
+
+
+def default_cache() -> DiskCache:
+    """The cache that the environment names; one object as long as the environment stays the same."""
+    names = ("NEONLIKE_CACHE_DIR", "NEONLIKE_CACHE_MB", "XDG_CACHE_HOME", "HOME")
+    settings = tuple(map(os.environ.get, names))
+    cache = _caches.get(settings)
+    if cache is None:
+        cache = _caches.setdefault(settings, DiskCache())
+    return cache
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:_DIGEST_LENGTH]
+
+
+def _listed(directory: Path) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []
+
+
+def _unlink(path: Path) -> bool:
+    try:
+        path.unlink()
+    except OSError:
+        return False
+    return True
+
+
+def _write(path: Path, content: bytes) -> Path:
+    """Put a whole file at ``path`` in one step. It is not flushed to the disk: a lost one is compiled again."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(prefix=".tmp-", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        _unlink(Path(temporary))
+        raise
+    return path
+
+
+def _checked(path: Path) -> bytes | None:
+    """The content of an entry, or None if it is damaged, unreadable or somebody else's. Marks it as used."""
+    try:
+        with open(path, "rb") as file:
+            status = os.fstat(file.fileno())
+            content = file.read()
+    except OSError:
+        return None
+    if hasattr(os, "geteuid") and (status.st_uid not in (os.geteuid(), 0) or status.st_mode & stat.S_IWOTH):
+        return None
+    if path.name.split(".")[1] != _digest(content):
+        return None
+    if time.time() - status.st_mtime > GRACE_S / 2:
+        try:
+            os.utime(path)
+        except OSError:
+            pass  # a read-only cache has no order of use
+    return content
+
+
+def _remove_tree(owner: int, directory: Path) -> None:
+    if os.getpid() == owner:  # and not a forked child that ends before its parent
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,251 @@
+"""C source text -> loaded shared library, from the cache of compiled kernels or with the machine's C compiler.
+
+:func:`build` returns the library of one kernel, whoever compiled it; :func:`build_many` compiles several side by side.
+Which compiler there is and what it can do is in ``toolchain.py``, where and how libraries are kept in ``cache.py``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from neonlike.errors import KernelCompileError
+from neonlike.kernels.cache import default_cache, key_of
+from neonlike.kernels.threads import thread_count
+from neonlike.kernels.toolchain import (
+    LIBRARIES,
+    SUFFIX,
+    Compiler,
+    CompilerRefused,
+    architecture,
+    compile_object,
+    confirm,
+    find_compiler,
+    store_and_load,
+)
+from neonlike.logger import logger
+
+__all__ = ["Compiler", "KernelSource", "after_fork_serial", "build", "build_many", "find_compiler", "kernel_key"]
+
+ABI_VERSION = "1"
+"""To be raised when the same source text is to be called in another way than before."""
+
+Headers = Mapping[str, str] | Sequence[str | Path]
+"""Header texts by the name they are included with, or directories whose ``*.h`` files may be included."""
+
+forked = False
+"""Whether this process is a fork of one that had this module loaded; see :func:`after_fork_serial`."""
+
+_lock = threading.Lock()
+_building: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+_libraries: dict[str, ctypes.CDLL] = {}
+
+
+class KernelSource(NamedTuple):
+    """One kernel to compile: its text, its name in file names, what it computes (for people), its headers."""
+
+    source: str
+    name: str
+    expression: str = ""
+    headers: Headers = ()
+
+
+def build(
+    source: str, name: str, expression: str = "", compiler: Compiler | None = None, headers: Headers = ()
+) -> ctypes.CDLL:
+    """The loaded library of a C source text, compiled unless a process did so before.
+
+    Parameters
+    ----------
+    source : str
+    name : str
+        Names the source file in the compiler's messages.
+    expression : str
+        What the kernel computes, for messages and for the comment on top of a kept source.
+    compiler : Compiler, optional
+        Default: :func:`find_compiler`.
+    headers : mapping of name to text, or sequence of directories
+        What ``#include "name"`` finds.
+
+    Returns
+    -------
+    ctypes.CDLL
+        One object for each different source in a process. Calls release the interpreter lock.
+
+    Raises
+    ------
+    KernelCompileError
+        There is no compiler, it refused the source, or the library could not be written or loaded.
+
+    Notes
+    -----
+    With ``NEONLIKE_KEEP_SOURCE=1`` the source is kept beside the cached library as ``<name>_<key>.c``.
+    """
+    compiler = compiler or find_compiler()
+    if compiler is None:
+        raise KernelCompileError(
+            f"kernel {name}: there is no working C compiler, or NEONLIKE_CPU_JIT=0 forbids it. Install gcc or clang, "
+            "or name a compiler with CC",
+            expression=expression,
+        )
+    kernel = KernelSource(source, name, expression, _header_texts(headers))
+    key = kernel_key(kernel, compiler)
+    library = _libraries.get(key)
+    if library is None:
+        with _lock:
+            mine = _building[key]
+        with mine:  # a second thread waits for the first instead of compiling the same
+            library = _libraries.get(key) or _from_cache(kernel, key, compiler)
+            if library is None:
+                confirmed = confirm(compiler)
+                if confirmed == compiler:
+                    library = _compile(kernel, key, compiler)
+                else:
+                    library = build(*kernel[:3], confirmed, kernel.headers)
+            _libraries[key] = library
+    return library
+
+
+def build_many(kernels: Sequence[KernelSource], compiler: Compiler | None = None) -> list[ctypes.CDLL]:
+    """The libraries of several kernels (or tuples like them), compiled side by side, in the order given.
+
+    Raises
+    ------
+    KernelCompileError
+        Of the first kernel that failed, after all were tried: the others are in the cache then.
+    """
+    compiler = compiler or find_compiler()
+
+    def one(kernel: KernelSource) -> ctypes.CDLL:
+        source, name, expression, headers = KernelSource(*kernel)
+        return build(source, name, expression, compiler, headers)
+
+    workers = max(1, min(len(kernels), thread_count(), os.cpu_count() or 1))
+    with ThreadPoolExecutor(workers, thread_name_prefix="neonlike-cc") as pool:
+        futures = [pool.submit(one, kernel) for kernel in kernels]
+    return [future.result() for future in futures]
+
+
+def kernel_key(kernel: KernelSource, compiler: Compiler) -> str:
+    """Where the library of ``kernel`` lies in the cache. Neither its name nor its expression counts."""
+    texts = _header_texts(kernel.headers)
+    return key_of(
+        "c-kernel",
+        ABI_VERSION,
+        architecture(),
+        compiler.identity,
+        json.dumps([compiler.command, compiler.flags, LIBRARIES]),
+        kernel.source,
+        *(part for item in sorted(texts.items()) for part in item),
+    )
+
+
+def after_fork_serial() -> bool:
+    """Whether kernels have to run on one thread because this process was forked.
+
+    GCC's OpenMP library keeps its threads between loops, and a fork has none of them: the first parallel loop of a
+    child hangs if its parent ran one. A loop with ``num_threads(1)`` starts no thread and is safe. Anything in the
+    parent may have run one, so every fork counts; start workers with ``spawn`` to have threads in them.
+    """
+    return forked
+
+
+def _header_texts(headers: Headers) -> Mapping[str, str]:
+    if isinstance(headers, Mapping):
+        return headers
+    texts: dict[str, str] = {}
+    for directory in map(Path, headers):
+        for path in sorted(directory.rglob("*.h")):
+            texts.setdefault(path.relative_to(directory).as_posix(), path.read_text(encoding="utf-8"))
+    return texts
+
+
+def _from_cache(kernel: KernelSource, key: str, compiler: Compiler) -> ctypes.CDLL | None:
+    cache = default_cache()
+    path = cache.get(key, SUFFIX)
+    if path is None:
+        return None
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        logger.info("kernel %s: the cached %s does not load (%s) and is compiled again", kernel.name, path, error)
+        cache.discard(key, SUFFIX)
+        return None
+    if _keeps_sources():
+        _keep(kernel, key, compiler)
+    return library
+
+
+def _compile(kernel: KernelSource, key: str, compiler: Compiler) -> ctypes.CDLL:
+    began = time.perf_counter()
+    try:
+        data = compile_object(
+            (*compiler.command, *compiler.flags),
+            _file_name(kernel.name),
+            _commented(kernel, compiler),
+            _header_texts(kernel.headers),
+        )
+        library = store_and_load(key, data)
+    except (CompilerRefused, OSError) as error:
+        raise _compile_error(kernel, key, compiler, str(error)) from None
+    logger.info("kernel %s: compiled in %.0f ms", kernel.name, 1e3 * (time.perf_counter() - began))
+    if _keeps_sources():
+        _keep(kernel, key, compiler)
+    return library
+
+
+def _keeps_sources() -> bool:
+    return os.environ.get("NEONLIKE_KEEP_SOURCE", "") not in ("", "0")
+
+
+def _keep(kernel: KernelSource, key: str, compiler: Compiler) -> str | None:
+    """Write the source where people find it; None if that is not possible."""
+    try:
+        return str(default_cache().keep(key, _file_name(kernel.name), _commented(kernel, compiler)))
+    except OSError as error:
+        logger.info("kernel %s: the source could not be kept (%s)", kernel.name, error)
+        return None
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"\W+", "_", name, flags=re.ASCII)[:60] or "kernel"
+
+
+def _commented(kernel: KernelSource, compiler: Compiler) -> str:
+    """The text that is compiled and kept: the compiler's line numbers are those of the kept file."""
+    about = f"{kernel.expression or kernel.name}\n{compiler.command_line()}"
+    lines = about.replace("*/", "* /").replace("/*", "/ *").splitlines()
+    return "/* " + "\n * ".join(lines) + "\n */\n" + kernel.source
+
+
+def _compile_error(kernel: KernelSource, key: str, compiler: Compiler, words: str) -> KernelCompileError:
+    what = f" of {kernel.expression}" if kernel.expression else ""
+    path = _keep(kernel, key, compiler)
+    message = (
+        f"kernel {kernel.name}{what} could not be compiled:\n{words[:4000]}\n"
+        f"source: {path or 'could not be written'}\n"
+        f"compiler: {compiler.command_line()} ({compiler.identity})\n"
+        "NEONLIKE_CPU_JIT=0 runs everything on the NumPy engine"
+    )
+    return KernelCompileError(message, path, words, kernel.expression)
+
+
+def _after_fork() -> None:
+    """In the child no thread is left that would release the locks."""
+    global forked, _lock
+    forked = True
+    _lock = threading.Lock()
+    _building.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
