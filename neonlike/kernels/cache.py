@@ -228,7 +228,12 @@ class DiskCache:
             except OSError as error:
                 self.tell(f"it cannot be written ({error})")
         # Not the private directory: what somebody is to read has to outlive the process.
-        return _write(Path(tempfile.mkdtemp(prefix="neonlike-source-")) / file, text.encode())
+        folder = Path(tempfile.mkdtemp(prefix="neonlike-source-"))
+        try:
+            return _write(folder / file, text.encode())
+        except OSError:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
     def discard(self, key: str, suffix: str) -> None:
         """Remove the entry of ``key``, if there is one and it can be removed."""

@@ -38,7 +38,7 @@ class NumpyEngine:
             if stage.kind is StageKind.CONTRACTION or stage.kind is StageKind.MOVE:
                 made.append(_barrier(plan, stage, graph))
             else:
-                made.append(_LoopStage(plan, stage, graph).run)
+                made.append(LoopStage(plan, stage, graph).run)
         made += [_copy_back(store.target) for stage in plan.stages for store in stage.stores if store.buffered]
         plan.engine[self.name] = made
         return made
@@ -126,7 +126,7 @@ def _leaves(graph: Graph) -> list[tuple[Shape, DType]]:
 # Stages that are loops --------------------------------------------------------------------------------------------
 
 
-class _LoopStage:
+class LoopStage:
     """An elementwise or reduce stage; streamed programs are compiled when first needed."""
 
     def __init__(self, plan: Plan, stage: Stage, graph: Graph) -> None:
@@ -160,14 +160,14 @@ class _LoopStage:
             sinks.append(Sink(store.arg, mask, self.target_types[store.target], direct))
         return sinks
 
-    def _outputs(self, run: Run, saved: list[int], stores: list[Store]) -> list[Array]:
+    def outputs(self, run: Run) -> list[Array]:
         """Arrays for saved values and stores, temporaries allocated."""
         arrays: list[Array] = []
-        for index in saved:
+        for index in self.stage.saved:
             value = self.plan.values[index]
             run.temps[index] = np.empty(value.source.of(run.graph), compute_dtype(value.dtype))
             arrays.append(run.temps[index])
-        for store in stores:
+        for store in self.stage.stores:
             target = run.graph.targets[store.target]
             if store.buffered:
                 run.temps[_buffer(store.target)] = np.empty(target.shape, target.dtype)
@@ -186,7 +186,7 @@ class _LoopStage:
             return None
         inputs = [run.array(source, program.ndim) for source in program.sources]
         numbers = [run.graph.numbers[slot] for slot in program.number_slots]
-        registers = program.registers(shape, inputs, numbers, self._outputs(run, [], stage.stores))
+        registers = program.registers(shape, inputs, numbers, self.outputs(run))
         registers[AXES] = stage.axes
         return program.bind(registers)
 
@@ -220,7 +220,7 @@ class _LoopStage:
                 )
                 return
         shape = stage.space.of(run.graph)
-        outputs = self._outputs(run, stage.saved, stage.stores)
+        outputs = self.outputs(run)
         limit = BLOCK_ELEMENTS if stage.kind is StageKind.ELEMENTWISE else RESIDENT_ELEMENTS
         if math.prod(shape) > limit and stage.kind is StageKind.REDUCE and self.mergeable:
             if not _fits_resident(shape, stage.axes):

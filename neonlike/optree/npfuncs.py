@@ -209,6 +209,11 @@ def sum_(x: Array, axes: tuple[int, ...], out: Array) -> None:
     out[...] = total
 
 
+def _forward(x: Array) -> Array:
+    """``x``, copied if an axis runs backwards: NumPy 1.26 takes maxima of such arrays wrongly."""
+    return x.copy() if min(x.strides) < 0 else x
+
+
 def prod(x: Array, axes: tuple[int, ...], out: Array) -> None:
     """Product over ``axes``."""
     np.multiply.reduce(x, axes, out=out, keepdims=True)
@@ -216,12 +221,12 @@ def prod(x: Array, axes: tuple[int, ...], out: Array) -> None:
 
 def max_(x: Array, axes: tuple[int, ...], out: Array) -> None:
     """Maximum over ``axes``; nan wins."""
-    np.maximum.reduce(x, axes, out=out, keepdims=True)
+    np.maximum.reduce(_forward(x), axes, out=out, keepdims=True)
 
 
 def min_(x: Array, axes: tuple[int, ...], out: Array) -> None:
     """Minimum over ``axes``; nan wins."""
-    np.minimum.reduce(x, axes, out=out, keepdims=True)
+    np.minimum.reduce(_forward(x), axes, out=out, keepdims=True)
 
 
 def any_(x: Array, axes: tuple[int, ...], out: Array) -> None:

@@ -1,0 +1,261 @@
+"""From a stage to named lines of C or CUDA: one walk over its values, with a column for each language.
+
+Every value becomes one line ``const float v3 = nl_exp_f32(v2);`` (common subexpressions are values already, so each
+is written once). Conversions are explicit; numbers are arguments, never literals, so one kernel serves all values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from neonlike.kernels.graph import Graph
+from neonlike.kernels.lower import Arg, LeafArg, NumberArg, Perm, Value, ValueArg
+from neonlike.kernels.plan import Plan, Stage
+from neonlike.optree.dtypes import F16, F32, F64, I64, DType, DTypeRule, compute_dtype
+from neonlike.optree.ops import Kind, OpSpec
+from neonlike.optree.shapes import Shape
+
+STORAGE = {
+    "float16": "uint16_t", "float32": "float", "float64": "double", "bool": "uint8_t",
+    "int8": "int8_t", "uint8": "uint8_t", "int16": "int16_t", "uint16": "uint16_t",
+    "int32": "int32_t", "uint32": "uint32_t", "int64": "int64_t",
+}  # fmt: skip
+"""C type that holds an element in memory, by dtype name."""
+_SUFFIX = {F32: "f32", F64: "f64", I64: "i64"}
+_CALL = re.compile(r"\b([a-z_][a-z_0-9]*)\(")
+_LITERAL = re.compile(r"(?<![\w.])(\d+\.\d+(?:e[+-]?\d+)?)(?![\w.])")
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """A pointer argument.
+
+    ``kind`` is "leaf" (slot), "temp" (value) or "target" (slot); ``shape`` is the array's in the planning run, its
+    axes permuted by ``perm``.
+    """
+
+    name: str
+    kind: str
+    index: int
+    dtype: DType
+    shape: Shape
+    perm: Perm = None
+
+    @property
+    def ctype(self) -> str:
+        """Element type in memory."""
+        return STORAGE[self.dtype.name]
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number argument: double, or int64 where integers compute with it."""
+
+    name: str
+    slot: int
+    ctype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """``const {ctype} {name} = {text};``"""
+
+    name: str
+    ctype: str
+    text: str
+
+
+@dataclass(slots=True)
+class Kernel:
+    """What templates are rendered from.
+
+    Attributes
+    ----------
+    inputs, outputs : lists of Array
+    numbers : list of Number
+    values : list of Value
+        In topological order.
+    """
+
+    plan: Plan
+    stage: Stage
+    inputs: list[Array] = field(default_factory=list)
+    outputs: list[Array] = field(default_factory=list)
+    sinks: list[Arg] = field(default_factory=list)
+    numbers: list[Number] = field(default_factory=list)
+    values: list[Value] = field(default_factory=list)
+
+    def find(self, arg: Arg) -> Array | None:
+        """The input array that ``arg`` reads; None for a value computed here or a number."""
+        if isinstance(arg, NumberArg):
+            return None
+        key = ("leaf", arg.slot) if isinstance(arg, LeafArg) else ("temp", arg.value)
+        for array in self.inputs:
+            if (array.kind, array.index) == key and array.perm == arg.perm:
+                return array
+        return None
+
+
+def type_of(dtype: DType) -> str:
+    """C type a value of ``dtype`` is computed in."""
+    return STORAGE[compute_dtype(dtype).name]
+
+
+def make_kernel(plan: Plan, stage: Stage, graph: Graph) -> Kernel:
+    """Collect the arguments of ``stage``'s kernel."""
+    kernel = Kernel(plan, stage, values=[plan.values[i] for i in stage.values])
+    here = set(stage.values)
+    stores = [store.arg for store in stage.stores]
+    for value in kernel.values:
+        for arg in value.args:
+            _add_argument(kernel, arg, here, graph, _number_type(value))
+    for index, arg in enumerate(stores):
+        target = graph.targets[stage.stores[index].target]
+        _add_argument(kernel, arg, here, graph, "int64_t" if target.dtype.kind in "iub" else "double")
+    for position, index in enumerate(stage.saved):
+        value = plan.values[index]
+        kernel.outputs.append(Array(f"s{position}", "temp", index, compute_dtype(value.dtype), value.shape))
+        kernel.sinks.append(ValueArg(index))
+    for position, store in enumerate(stage.stores):
+        target = graph.targets[store.target]
+        kernel.outputs.append(Array(f"o{position}", "target", store.target, target.dtype, target.shape))
+        kernel.sinks.append(store.arg)
+    return kernel
+
+
+def _number_type(value: Value) -> str:
+    integer = compute_dtype(value.dtype) == I64 and value.spec.dtype is not DTypeRule.TRUTH
+    return "int64_t" if integer else "double"
+
+
+def _add_argument(kernel: Kernel, arg: Arg, here: set[int], graph: Graph, number_type: str) -> None:
+    if isinstance(arg, NumberArg):
+        whole = isinstance(graph.numbers[arg.slot], int)
+        ctype = number_type if whole else "double"
+        if all(number.slot != arg.slot for number in kernel.numbers):
+            kernel.numbers.append(Number(f"c{arg.slot}", arg.slot, ctype))
+    elif isinstance(arg, ValueArg) and arg.perm is None and arg.value in here:
+        return
+    elif kernel.find(arg) is None:
+        if isinstance(arg, LeafArg):
+            leaf = graph.leaves[arg.slot]
+            kind, index, dtype, shape = "leaf", arg.slot, leaf.dtype, leaf.shape
+        else:
+            value = kernel.plan.values[arg.value]
+            kind, index, dtype, shape = "temp", arg.value, compute_dtype(value.dtype), value.shape
+        if arg.perm is not None:
+            shape = tuple(shape[i] for i in arg.perm)
+        kernel.inputs.append(Array(f"a{len(kernel.inputs)}", kind, index, dtype, shape, arg.perm))
+
+
+# Text ---------------------------------------------------------------------------------------------------------------
+
+
+class Writer:
+    """Writes the lines of a kernel.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    language : str
+        "c" or "cuda".
+    """
+
+    def __init__(self, kernel: Kernel, language: str = "c") -> None:
+        self.kernel = kernel
+        self.language = language
+
+    def load(self, array: Array, index: str) -> Line:
+        """Read ``array[index]`` in the type it is computed in."""
+        read = f"{array.name}[{index}]"
+        if array.dtype == F16:
+            return Line(_element(array), "float", f"nl_f16_to_f32({read})")
+        ctype = array.ctype if array.dtype.kind == "f" else "int64_t"
+        return Line(_element(array), ctype, read if array.dtype.kind == "f" else f"(int64_t){read}")
+
+    def store(self, array: Array, arg: Arg, index: str) -> str:
+        """The statement that stores ``arg`` in ``array[index]``, converted."""
+        text, dtype = self.operand(arg)
+        return f"{array.name}[{index}] = {convert_store(text, dtype, array.dtype)};"
+
+    def operand(self, arg: Arg) -> tuple[str, DType]:
+        """Text and compute dtype of an operand."""
+        if isinstance(arg, NumberArg):
+            number = next(n for n in self.kernel.numbers if n.slot == arg.slot)
+            return number.name, I64 if number.ctype == "int64_t" else F64
+        array = self.kernel.find(arg)
+        if array is not None:
+            return _element(array), compute_dtype(array.dtype)
+        assert isinstance(arg, ValueArg)
+        return f"v{arg.value}", compute_dtype(self.kernel.plan.values[arg.value].dtype)
+
+    def line(self, value: Value) -> Line:
+        """The line of an elementwise value."""
+        dtype = compute_dtype(value.dtype)
+        wanted = self._operand_dtypes(value, dtype)
+        texts = [_cast(*self.operand(arg), to) for arg, to in zip(value.args, wanted)]
+        if value.spec.name == "broadcast":
+            return Line(f"v{value.index}", type_of(value.dtype), texts[0])
+        text = expression(value.spec, texts, wanted[-1] if wanted else dtype, self.language)
+        if value.spec.dtype is DTypeRule.TRUTH:
+            text = f"({type_of(value.dtype)}){text}"
+        return Line(f"v{value.index}", type_of(value.dtype), text)
+
+    def _operand_dtypes(self, value: Value, dtype: DType) -> list[DType]:
+        """Type each operand is converted to before the op."""
+        if value.spec.name == "where":
+            return [self.operand(value.args[0])[1], dtype, dtype]
+        if value.spec.dtype is not DTypeRule.TRUTH:
+            return [dtype] * len(value.args)
+        typed = [self.operand(arg)[1] for arg in value.args if not isinstance(arg, NumberArg)]
+        common = typed[0] if len(set(typed)) == 1 else F64
+        if common == I64 and any(isinstance(a, NumberArg) and self.operand(a)[1] == F64 for a in value.args):
+            common = F64
+        return [common] * len(value.args)
+
+
+def _element(array: Array) -> str:
+    return f"x{array.name[1:]}"
+
+
+def _cast(text: str, have: DType, want: DType) -> str:
+    return text if have == want else f"({STORAGE[want.name]}){text}"
+
+
+def expression(spec: OpSpec, operands: Sequence[str], dtype: DType, language: str) -> str:
+    """``spec``'s template with ``operands`` filled in, math names and literals in the form of ``dtype``."""
+    template = spec.cuda if language == "cuda" and spec.cuda is not None else spec.c
+    suffix = _SUFFIX[dtype]
+    text = _CALL.sub(lambda m: f"nl_{m.group(1)}_{suffix}(", template)
+    if dtype == F32:
+        text = _LITERAL.sub(r"\1f", text)
+    return text.format(*operands)
+
+
+def convert_store(text: str, have: DType, want: DType) -> str:
+    """``text`` of compute dtype ``have`` as an element of dtype ``want``: rounded to nearest, integers saturated."""
+    if want.kind == "f":
+        if want == F16:
+            return f"nl_f32_to_f16({_cast(text, have, F32)})"
+        return _cast(text, have, want)
+    if want.kind == "b":
+        return f"({text} != 0)"
+    if have == I64:
+        return text if want == I64 else f"nl_sat_i64_{_short(want)}({text})"
+    return f"nl_sat_{_SUFFIX[have]}_{_short(want)}({text})"
+
+
+def _short(dtype: DType) -> str:
+    return f"{dtype.kind}{dtype.itemsize * 8}"
+
+
+def unsupported(values: Iterable[Value]) -> str | None:
+    """Name of the first op that has no text, None if all have."""
+    for value in values:
+        if value.spec.kind is Kind.ELEMENTWISE and not value.spec.c:
+            return value.spec.name
+        if value.spec.kind not in (Kind.ELEMENTWISE, Kind.REDUCTION) and value.spec.name != "broadcast":
+            return value.spec.name
+    return None

@@ -1,0 +1,299 @@
+"""The C engine: each loop stage of a plan becomes a compiled function, called through ctypes.
+
+A stage is compiled for the layout it meets (flat, nested, rows or columns; see ``forms``) when it first meets it.
+What has no C form, and everything when compiling fails, runs on the NumPy engine: slower, never different.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from neonlike.errors import KernelCompileError
+from neonlike.kernels import compile_c, forms
+from neonlike.kernels.blocks import Run
+from neonlike.kernels.emit import Array, Kernel, make_kernel, unsupported
+from neonlike.kernels.graph import Graph
+from neonlike.kernels.interp import LoopStage, NumpyEngine, StageFunction
+from neonlike.kernels.layout import Axis, collapse
+from neonlike.kernels.plan import Plan, Stage, StageKind
+from neonlike.kernels.render import header
+from neonlike.kernels.threads import thread_count
+from neonlike.logger import logger
+from neonlike.optree import npfuncs
+from neonlike.optree.show import infix
+
+HEADERS = ("vecmath.h", "intmath.h")
+PARALLEL_WORK = 1 << 17
+"""Elements times cost below which starting threads costs more than it saves."""
+_CACHE_BYTES = 1 << 18
+"""Size the inputs of a column block should fit in when they are read more than once."""
+
+Launch = tuple[Any, Any, int, int]
+"""Function, meta array, count of rows or elements, threads."""
+
+
+class CEngine(NumpyEngine):
+    """Runs plans with compiled C where it can."""
+
+    name = "c"
+
+    def compile(self, plan: Plan, graph: Graph) -> list[StageFunction]:
+        """One function a stage; kept on the plan."""
+        made = super().compile(plan, graph)
+        for position, stage in enumerate(plan.stages):
+            if stage.kind in (StageKind.ELEMENTWISE, StageKind.REDUCE):
+                fallback = made[position].__self__  # type: ignore[attr-defined]
+                made[position] = CStage(plan, stage, graph, fallback).run
+            else:
+                made[position] = _quiet(made[position])
+        return made
+
+    def execute(self, plan: Plan, graph: Graph) -> None:
+        """Compute every assignment of ``graph``."""
+        stages: Any = plan.engine.get(self.name) or self.compile(plan, graph)
+        run = Run(graph)
+        for stage in stages:
+            stage(run)
+
+    def prepare(self, plan: Plan, graph: Graph) -> Callable[[], None]:
+        """A function that runs ``plan`` on these very tensors again and again."""
+        stages: Any = plan.engine.get(self.name) or self.compile(plan, graph)
+        stage = getattr(stages[0], "__self__", None)
+        if len(stages) == 1 and isinstance(stage, CStage) and (bound := stage.bind(Run(graph))) is not None:
+            return bound
+        return super().prepare(plan, graph)
+
+
+def _quiet(stage: StageFunction) -> StageFunction:
+    def run(run: Run) -> None:
+        with np.errstate(all="ignore"):
+            stage(run)
+
+    return run
+
+
+class CStage:
+    """One stage and its compiled variants."""
+
+    def __init__(self, plan: Plan, stage: Stage, graph: Graph, fallback: LoopStage) -> None:
+        self.stage, self.fallback = stage, fallback
+        self.usable = unsupported([plan.values[i] for i in stage.values]) is None
+        self.kernel: Kernel = make_kernel(plan, stage, graph) if self.usable else Kernel(plan, stage)
+        self.arrays = [*self.kernel.inputs, *self.kernel.outputs]
+        roots = [graph.nodes[r] for r in graph.roots if 0 <= r < len(graph.nodes)]
+        self.comment = "; ".join(infix(root) for root in roots).replace("*/", "* /")[:400] or "copy"
+        self.cost = 1 + sum(plan.values[i].spec.flops for i in stage.values) / 8
+        self.variants: dict[Any, Any] = {}
+        self.launches: dict[Any, Launch | None] = {}
+        self.flat = self._is_flat(graph)
+        self.number_slots = [number.slot for number in self.kernel.numbers]
+        self.input_slots = self._leaf_slots()
+
+    def _is_flat(self, graph: Graph) -> bool:
+        """True if every array is contiguous over the whole space or a single element; part of the plan's key."""
+        if self.stage.kind is not StageKind.ELEMENTWISE or not self.usable:
+            return False
+        return all(self._contiguous(array, graph) for array in self.arrays)
+
+    def _contiguous(self, array: Array, graph: Graph) -> bool:
+        if math.prod(array.shape) == 1 and array.kind != "target":
+            return True
+        if array.shape != self.stage.shape or array.perm is not None:
+            return False
+        tensors = {"leaf": graph.leaves, "target": graph.targets}
+        return array.kind == "temp" or bool(tensors[array.kind][array.index].is_contiguous)
+
+    def _leaf_slots(self) -> tuple[list[int], list[int]] | None:
+        """Leaf and target slots when a flat stage touches only tensors: the hot path."""
+        stored = any(store.buffered for store in self.stage.stores)
+        if not self.flat or stored or self.stage.saved or any(a.kind != "leaf" for a in self.kernel.inputs):
+            return None
+        return [a.index for a in self.kernel.inputs], [a.index for a in self.kernel.outputs]
+
+    # Running
+
+    def run(self, run: Run) -> None:
+        """Execute the stage."""
+        slots, graph = self.input_slots, run.graph
+        if slots is not None:
+            targets = graph.targets
+            launch = self._flat_launch(targets[slots[1][0]].shape)
+            if launch is not None:
+                leaves, numbers = graph.leaves, graph.numbers
+                launch[0](
+                    *[leaves[i].address for i in slots[0]],
+                    *[targets[i].address for i in slots[1]],
+                    *[numbers[i] for i in self.number_slots],
+                    None,
+                    launch[2],
+                    launch[3],
+                )
+                return
+        if not self.usable or not self._run_general(run):
+            with np.errstate(all="ignore"):
+                self.fallback.run(run)
+
+    def bind(self, run: Run) -> Callable[[], None] | None:
+        """The launch on fixed tensors, if the stage is flat."""
+        slots, graph = self.input_slots, run.graph
+        launch = self._flat_launch(graph.targets[0].shape) if slots is not None else None
+        if slots is None or launch is None:
+            return None
+        function = launch[0]
+        arguments = [
+            *[graph.leaves[i].address for i in slots[0]],
+            *[graph.targets[i].address for i in slots[1]],
+            *[graph.numbers[i] for i in self.number_slots],
+        ]
+        values = [kind(value) for kind, value in zip(function.argtypes, arguments)]
+        values += [ctypes.c_void_p(None), ctypes.c_int64(launch[2]), ctypes.c_int64(launch[3])]
+        return lambda: function(*values)
+
+    def _flat_launch(self, shape: tuple[int, ...]) -> Launch | None:
+        launch = self.launches.get(shape, False)
+        if launch is False:
+            inner = [1 if a.shape == self.stage.shape else 0 for a in self.arrays]
+            function = self._variant(("flat", 1, tuple(inner)))
+            count = math.prod(shape)
+            launch = None if function is None else (function, None, count, self._threads(count))
+            self._remember(shape, launch)
+        return launch  # type: ignore[return-value]
+
+    def _run_general(self, run: Run) -> bool:
+        """Collapse the arrays' axes, choose a form and launch; False if there is no C form for this layout."""
+        inputs = [self._array(run, array) for array in self.kernel.inputs]
+        outputs = self.fallback.outputs(run)
+        arrays = [*inputs, *outputs]
+        shape = self.stage.space.of(run.graph)
+        key = (shape, tuple([(a.shape, a.strides) for a in arrays]))
+        launch = self.launches.get(key, False)
+        if launch is False:
+            launch = self._plan_launch(shape, arrays)
+            self._remember(key, launch)
+        if launch is None or launch is True:
+            return False
+        pointers = [a.__array_interface__["data"][0] for a in arrays]
+        numbers = [run.graph.numbers[i] for i in self.number_slots]
+        return not launch[0](*pointers, *numbers, launch[1], launch[2], launch[3])
+
+    def _array(self, run: Run, array: Array) -> npfuncs.Array:
+        found: npfuncs.Array = (
+            run.graph.leaves[array.index].array if array.kind == "leaf" else run.temps[array.index]
+        )
+        return found if array.perm is None else found.transpose(array.perm)
+
+    def _remember(self, key: Any, launch: Launch | None) -> None:
+        if len(self.launches) >= 256:
+            self.launches.clear()
+        self.launches[key] = launch
+
+    def _threads(self, count: int) -> int:
+        if count * self.cost < PARALLEL_WORK or compile_c.after_fork_serial():
+            return 1
+        return thread_count()
+
+    def _plan_launch(self, shape: tuple[int, ...], arrays: list[npfuncs.Array]) -> Launch | None:
+        if math.prod(shape) == 0:
+            return None
+        axes = collapse(shape, self.stage.axes, arrays)
+        if self.stage.kind is StageKind.ELEMENTWISE:
+            return self._plan_nested(axes, len(arrays), math.prod(shape))
+        return self._plan_reduction(axes, len(arrays), math.prod(shape))
+
+    def _plan_nested(self, axes: list[Axis], count: int, size: int) -> Launch | None:
+        axes = axes or [Axis(1, False, (0,) * count)]
+        inner = tuple(step if step in (0, 1) else 2 for step in axes[-1].steps)
+        function = self._variant(("nested", len(axes), inner))
+        if function is None:
+            return None
+        meta = [axis.size for axis in axes] + [axis.steps[i] for i in range(count) for axis in axes]
+        return function, _pack(meta), size // axes[-1].size, self._threads(size)
+
+    def _plan_reduction(self, axes: list[Axis], count: int, size: int) -> Launch | None:
+        none = Axis(1, False, (0,) * count)
+        pattern = "".join("R" if axis.reduced else "K" for axis in axes)
+        if pattern not in ("", "K", "R", "KR", "RK", "KRK"):
+            return None
+        reduced_axis = next((axis for axis in axes if axis.reduced), Axis(1, True, (0,) * count))
+        before = axes[0] if pattern in ("K", "KR", "KRK") else none
+        after = axes[-1] if pattern in ("RK", "KRK") else none
+        if after.size == 1 and before.size > 1 and self._runs_down(before, reduced_axis):
+            before, after = none, before
+        if after.size == 1:
+            inner = tuple(step if step in (0, 1) else 2 for step in reduced_axis.steps)
+            function = self._variant(("rows", 1, inner))
+            meta = [reduced_axis.size]
+            for i in range(count):
+                meta += [before.steps[i], reduced_axis.steps[i]]
+            rows = before.size
+        else:
+            right = tuple(step if step in (0, 1) else 2 for step in after.steps)
+            function = self._variant(("columns", 1, right))
+            width = self._width(reduced_axis.size)
+            blocks = -(-after.size // width)
+            meta = [reduced_axis.size, after.size, blocks, width]
+            for i in range(count):
+                meta += [before.steps[i], reduced_axis.steps[i], after.steps[i]]
+            rows = before.size * blocks
+        return None if function is None else (function, _pack(meta), rows, self._threads(size))
+
+    def _runs_down(self, kept: Axis, reduced_axis: Axis) -> bool:
+        """True if memory is contiguous along the kept axis rather than the reduced one."""
+        across = sum(step == 1 for step in kept.steps[: len(self.kernel.inputs)])
+        along = sum(step == 1 for step in reduced_axis.steps[: len(self.kernel.inputs)])
+        return across > along
+
+    def _width(self, length: int) -> int:
+        """Columns of a block: few enough that several passes find them in the cache."""
+        reductions = [i for i in self.stage.values if self.kernel.plan.values[i].spec.combine]
+        if len(reductions) == len(self.stage.values):
+            return 256
+        fitting = _CACHE_BYTES // (4 * max(1, len(self.kernel.inputs)) * max(1, length))
+        return min(256, max(32, fitting // 32 * 32))
+
+    # Compiling
+
+    def _variant(self, key: tuple[str, int, tuple[int, ...]]) -> Any:
+        """The function for a form, compiled when first asked for; None if that fails."""
+        if key not in self.variants:
+            self.variants[key] = self._compile(*key)
+        return self.variants[key]
+
+    def source(self, form: str, rank: int, inner: tuple[int, ...]) -> tuple[str, str]:
+        """Name and C text of a variant; the name is a hash of the text."""
+
+        def text(name: str) -> str:
+            if form in ("flat", "nested"):
+                return forms.elementwise(self.kernel, name, rank, inner, form == "flat")
+            make = forms.rows if form == "rows" else forms.columns
+            return make(self.kernel, name, inner)
+
+        name = "nl_" + hashlib.sha256(text("k").encode()).hexdigest()[:16]
+        return name, text(name)
+
+    def _compile(self, form: str, rank: int, inner: tuple[int, ...]) -> Any:
+        name, text = self.source(form, rank, inner)
+        try:
+            library = compile_c.build(text, name, self.comment, headers={h: header(f"c/{h}") for h in HEADERS})
+        except KernelCompileError as error:
+            logger.warning("%s\nThis expression runs on the NumPy engine instead.", error)
+            return None
+        function = getattr(library, name)
+        kinds = {"double": ctypes.c_double, "int64_t": ctypes.c_int64}
+        function.argtypes = (
+            [ctypes.c_void_p] * len(self.arrays)
+            + [kinds[number.ctype] for number in self.kernel.numbers]
+            + [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
+        )
+        function.restype = None if form in ("flat", "nested") else ctypes.c_int
+        return function
+
+
+def _pack(values: list[int]) -> Any:
+    return (ctypes.c_int64 * len(values))(*values)

@@ -1,0 +1,25 @@
+/* The op table's functions for int64, and conversions that saturate. */
+#ifndef NL_INTMATH_H
+#define NL_INTMATH_H
+#include <stdint.h>
+
+static inline int64_t nl_fabs_i64(int64_t a) { return a < 0 ? -a : a; }
+static inline int64_t nl_sign_i64(int64_t a) { return (a > 0) - (a < 0); }
+static inline int64_t nl_rint_i64(int64_t a) { return a; }
+static inline int64_t nl_floor_i64(int64_t a) { return a; }
+static inline int64_t nl_ceil_i64(int64_t a) { return a; }
+static inline int64_t nl_max_nan_i64(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t nl_min_nan_i64(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t nl_isfinite_i64(int64_t a) { (void)a; return 1; }
+static inline int64_t nl_isnan_i64(int64_t a) { (void)a; return 0; }
+
+#define NL_SATURATE(SHORT, TYPE, LOW, HIGH) \
+    static inline TYPE nl_sat_i64_##SHORT(int64_t a) { return (TYPE)(a < (LOW) ? (LOW) : a > (HIGH) ? (HIGH) : a); }
+NL_SATURATE(i8, int8_t, INT8_MIN, INT8_MAX)
+NL_SATURATE(u8, uint8_t, 0, UINT8_MAX)
+NL_SATURATE(i16, int16_t, INT16_MIN, INT16_MAX)
+NL_SATURATE(u16, uint16_t, 0, UINT16_MAX)
+NL_SATURATE(i32, int32_t, INT32_MIN, INT32_MAX)
+NL_SATURATE(u32, uint32_t, 0, (int64_t)UINT32_MAX)
+#undef NL_SATURATE
+#endif
