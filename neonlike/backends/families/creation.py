@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from neonlike.backends.families.base import Family
 from neonlike.backends.tensor import host_array
-from neonlike.errors import ArgumentError, ShapeError
+from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.optree.dtypes import DType, as_dtype
 from neonlike.optree.node import Expression
 from neonlike.optree.shapes import Shape, as_shape
@@ -127,8 +127,19 @@ class CreationFamily(Family):
         """Tensor over the memory of another library's array (anything with ``__dlpack__``), without a copy.
 
         A 1-D array becomes a column (n, 1). Keep using both: each sees the other's changes.
+
+        Raises
+        ------
+        DTypeError
+            If ``other`` offers no such memory, or of a dtype or on a device that tensors cannot use.
         """
-        array = np.from_dlpack(other)
+        self.check_open("from_dlpack")
+        try:
+            array = np.from_dlpack(other)
+        except (AttributeError, TypeError, RuntimeError, BufferError) as error:
+            raise DTypeError(
+                f"from_dlpack: cannot share the memory of {type(other).__name__}: {error}; copy with be.array"
+            ) from None
         if not array.flags.writeable:  # NumPy before 2.1 hands out everything read-only
             alternative = np.asarray(other)
             array = alternative if np.shares_memory(alternative, array) else array

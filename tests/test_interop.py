@@ -1,0 +1,285 @@
+"""Tensors beside NumPy and other array libraries: shared memory, operators in either order, no element-wise loops."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from neonlike.backends import Backend
+from neonlike.errors import DTypeError, ShapeError
+from neonlike.optree.node import OpTreeNode
+
+NUMPY_2 = int(np.__version__.split(".")[0]) >= 2
+DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "bool"]
+
+# Host arrays of tensors ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_asarray_shares_memory(be: Backend, dtype: str) -> None:
+    t = be.ones((3, 4), dtype=dtype)
+    for view in (t, t.T, t[1:, ::2]):
+        host = np.asarray(view)
+        assert (host.shape, host.dtype) == (view.shape, dtype)
+        assert np.shares_memory(host, t.asnumpyarray())
+    np.asarray(t)[0, 0] = 0
+    assert t.get()[0, 0] == 0
+    t[2, 3] = 0
+    assert np.asarray(t)[2, 3] == 0
+
+
+def test_np_array_copies(be: Backend) -> None:
+    t = be.ones((2, 2))
+    host = np.array(t)
+    host[:] = 5
+    assert t.get().tolist() == [[1, 1], [1, 1]]
+    assert not np.shares_memory(np.array(t), t.asnumpyarray())
+
+
+def test_asarray_with_a_dtype_copies_only_when_it_must(be: Backend) -> None:
+    t = be.array([[1.5, 2.5]])
+    assert np.shares_memory(np.asarray(t, dtype=np.float32), t.asnumpyarray())
+    wide = np.asarray(t, dtype=np.float64)
+    assert (wide.dtype, wide.tolist()) == (np.float64, [[1.5, 2.5]])
+    assert not np.shares_memory(wide, t.asnumpyarray())
+
+
+def test_the_array_protocol_knows_copy(be: Backend) -> None:
+    t = be.ones((2, 2))
+    live = t.asnumpyarray()
+    assert np.shares_memory(t.__array__(), live)
+    assert np.shares_memory(t.__array__(copy=None), live)
+    assert np.shares_memory(t.__array__(copy=False), live)
+    assert np.shares_memory(t.__array__(np.float32, copy=False), live)
+    assert not np.shares_memory(t.__array__(copy=True), live)
+    with pytest.raises(ValueError, match="copy"):
+        t.__array__(np.float64, copy=False)
+    if NUMPY_2:
+        assert np.shares_memory(np.asarray(t, copy=False), live)
+        assert not np.shares_memory(np.asarray(t, copy=True), live)
+        with pytest.raises(ValueError, match="copy"):
+            np.asarray(t, dtype=np.float64, copy=False)
+
+
+def test_expressions_convert_by_computing(be: Backend) -> None:
+    t = be.array([[1.0, 2.0]])
+    assert np.asarray(t * 2).tolist() == [[2, 4]]
+    assert np.asarray(t * 2, dtype=np.float64).dtype == np.float64
+    assert np.allclose(np.array(be.exp(t)), np.exp([[1, 2]]))
+
+
+def test_host_functions_of_numpy_work_on_the_shared_memory(be: Backend) -> None:
+    t = be.array([[1.0, 2.0], [3.0, 4.0]])
+    assert np.array_equal(t, [[1, 2], [3, 4]])
+    assert np.allclose(t, t.get())
+    assert np.mean(np.asarray(t)) == 2.5
+    np.testing.assert_array_equal(np.asarray(t), t.get())
+
+
+# Operators ----------------------------------------------------------------------------------------------------------
+
+OPERATORS = [
+    operator.add, operator.sub, operator.mul, operator.truediv, operator.pow, operator.eq, operator.ne, operator.lt,
+    operator.le, operator.gt, operator.ge,
+]  # fmt: skip
+SCALARS = [
+    2, 2.5, True, np.float16(2.5), np.float32(2.5), np.float64(2.5), np.int8(3), np.int64(3), np.uint32(3),
+    np.bool_(True), np.array(2.5), np.array(3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("scalar", SCALARS, ids=lambda s: f"{type(s).__name__}({s})")
+@pytest.mark.parametrize("op", OPERATORS)
+@pytest.mark.parametrize("expression", [False, True])
+def test_scalars_act_as_numbers_on_either_side(
+    be: Backend, op: Callable[..., Any], scalar: Any, expression: bool
+) -> None:
+    host = np.array([[1.0, 2.5, 3.0]], np.float32)
+    t = be.array(host) * 1 if expression else be.array(host)
+    for node, wanted in ((op(t, scalar), op(host, float(scalar))), (op(scalar, t), op(float(scalar), host))):
+        assert isinstance(node, OpTreeNode)
+        assert (node.shape, node.dtype) == ((1, 3), np.float32)  # scalars never widen
+        assert np.allclose(node.asnumpyarray(), wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("op", OPERATORS)
+@pytest.mark.parametrize("shape", [(2, 3), (1, 3), (2, 1), (1, 1)])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "uint8", "bool"])
+def test_arrays_are_operands_on_either_side(
+    be: Backend, rng: np.random.Generator, op: Callable[..., Any], shape: tuple[int, int], dtype: str
+) -> None:
+    host = rng.uniform(0.5, 3, (2, 3)).astype(np.float32)
+    other = np.ones(shape, dtype) if dtype == "bool" else rng.uniform(1, 4, shape).astype(dtype)
+    t = be.array(host)
+    exact, wide = host.astype(np.float64), other.astype(np.float64)
+    for node, wanted in ((op(t, other), op(exact, wide)), (op(other, t), op(wide, exact))):
+        assert isinstance(node, OpTreeNode)
+        assert np.allclose(node.asnumpyarray(), wanted, rtol=1e-5)
+
+
+def test_array_operands_are_read_when_the_expression_runs(be: Backend) -> None:
+    t, host = be.ones((2, 2)), np.ones((2, 2), np.float32)
+    node = t + host
+    host[:] = 5
+    assert node.asnumpyarray().tolist() == [[6, 6], [6, 6]]
+
+
+def test_array_operands_of_any_layout(be: Backend) -> None:
+    t = be.zeros((3, 4))
+    big = np.arange(48.0).reshape(6, 8)
+    for host in (big[::2, ::2], big[:4, :3].T, big[2::-1, 7:3:-1], np.broadcast_to(np.arange(4.0), (3, 4))):
+        assert np.array_equal((host + t).asnumpyarray(), host)
+        assert np.array_equal((t + host * 1).asnumpyarray(), host)
+    packed = np.zeros((3, 4), dtype=[("tag", "i1"), ("value", "<f4")])
+    packed["value"] = 3
+    assert np.array_equal((t + packed["value"]).asnumpyarray(), np.full((3, 4), 3))
+
+
+def test_writing_through_an_operand_sees_the_overlap(be: Backend) -> None:
+    t = be.array(np.arange(16.0).reshape(4, 4))
+    live = t.asnumpyarray()
+    wanted = live + live.T
+    t[:] = t + live.T
+    assert np.array_equal(t.get(), wanted)
+
+
+def test_matrix_product_operator_with_arrays(be: Backend) -> None:
+    host, t = np.arange(6.0).reshape(2, 3), be.array(np.arange(12.0).reshape(3, 4))
+    assert np.allclose((host @ t).asnumpyarray(), host @ t.get())
+    assert np.allclose((t @ np.ones((4, 2))).asnumpyarray(), t.get() @ np.ones((4, 2)))
+
+
+@pytest.mark.parametrize("op", OPERATORS[:5])
+def test_ambiguous_and_foreign_operands_are_refused(be: Backend, op: Callable[..., Any]) -> None:
+    t = be.ones((3, 3))
+    for operand in (t, t * 2):
+        for vector in (np.ones(3), np.ones(1)):
+            with pytest.raises(ShapeError, match="ambiguous"):
+                op(operand, vector)
+            with pytest.raises(ShapeError, match="ambiguous"):
+                op(vector, operand)
+        with pytest.raises(ShapeError, match="broadcast"):
+            op(operand, np.ones((2, 3)))
+        for foreign in (np.ones((3, 3), complex), np.array([["a"]]), np.array(None), np.complex64(1), np.str_("a")):
+            with pytest.raises(DTypeError):
+                op(operand, foreign)
+
+
+def test_numpys_own_functions_refuse_tensors(be: Backend) -> None:
+    t = be.ones((2, 2))
+    for operand in (t, t + 1):
+        for call in (
+            lambda x: np.add(x, 1), lambda x: np.add(1, x), lambda x: np.multiply(np.ones((2, 2)), x),
+            lambda x: np.exp(x), lambda x: np.add.reduce(x), lambda x: np.add(np.ones((2, 2)), 1, out=x),
+        ):  # fmt: skip
+            with pytest.raises(TypeError):
+                call(operand)
+    host = np.ones((2, 2))
+    with pytest.raises(TypeError):
+        host += t
+    assert t.get().tolist() == [[1, 1], [1, 1]]
+
+
+def test_operators_numpy_has_and_tensors_lack(be: Backend) -> None:
+    t = be.ones((2, 2))
+    for attempt in (lambda: t // 2, lambda: t % 2, lambda: np.ones((2, 2)) // t, lambda: divmod(t, 2), lambda: t << 1):
+        with pytest.raises(TypeError):
+            attempt()
+
+
+# Memory of others ---------------------------------------------------------------------------------------------------
+
+
+def test_wrap_shares_memory(be: Backend) -> None:
+    host = np.arange(12, dtype=np.float64).reshape(3, 4)
+    t = be.wrap(host)
+    t[0] = -1
+    host[1] = 9
+    assert host[0].tolist() == [-1] * 4
+    assert t.get()[1].tolist() == [9] * 4
+    assert be.wrap(host.T).strides == (1, 4)
+    a, b = be.wrap(host[1:]), be.wrap(host[:-1])
+    wanted = host[:-1] * 2
+    a[:] = b * 2  # separate tensors, overlapping memory
+    assert np.array_equal(a.get(), wanted)
+    for wrong in (np.ones(3), np.ones(())):
+        with pytest.raises(ShapeError, match="wrap"):
+            be.wrap(wrong)
+    with pytest.raises(DTypeError, match="complex"):
+        be.wrap(np.ones((2, 2), complex))
+
+
+def test_wrap_copies_what_must_not_be_written(be: Backend) -> None:
+    host = np.ones((2, 3), np.float32)
+    host.flags.writeable = False
+    t = be.wrap(host)
+    t[:] = 5
+    t[:] = t + 1
+    assert host.tolist() == [[1, 1, 1], [1, 1, 1]]
+    assert t.get().tolist() == [[6, 6, 6], [6, 6, 6]]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dlpack_goes_out_without_a_copy(be: Backend, dtype: str) -> None:
+    t = be.ones((3, 4), dtype=dtype)
+    for view in (t, t.T, t[1:, ::2]):
+        assert view.__dlpack_device__() == (1, 0)
+        peer = np.from_dlpack(view)
+        assert (peer.shape, peer.dtype) == (view.shape, dtype)
+        assert np.shares_memory(peer, t.asnumpyarray())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dlpack_comes_in_without_a_copy(be: Backend, dtype: str) -> None:
+    host = np.ones((3, 4), dtype)
+    t = be.from_dlpack(host)
+    assert (t.shape, t.dtype) == ((3, 4), dtype)
+    assert np.shares_memory(t.asnumpyarray(), host)
+    t[0, 0] = 0
+    assert host[0, 0] == 0
+    host[1, 1] = 0
+    assert t.get()[1, 1] == 0
+    assert be.from_dlpack(np.ones(5, dtype)).shape == (5, 1)
+    assert be.from_dlpack(np.ones((2, 3, 4), dtype)).shape == (2, 3, 4)
+    assert be.from_dlpack(np.ones((4, 6), dtype)[::2, ::3]).strides == (12, 3)
+
+
+def test_dlpack_between_tensors(be: Backend) -> None:
+    t = be.ones((2, 2))
+    again = be.from_dlpack(t)
+    again[:] = again + 1
+    assert t.get().tolist() == [[2, 2], [2, 2]]
+    t[:] = t + again.T  # one memory, two tensors
+    assert t.get().tolist() == [[4, 4], [4, 4]]
+
+
+def test_dlpack_keeps_the_memory_alive(be: Backend) -> None:
+    t = be.from_dlpack(np.full((100, 100), 7, np.float32))
+    peer = np.from_dlpack(be.array(np.full((100, 100), 3)))
+    be.zeros((100, 100))
+    assert (t.get() == 7).all()
+    assert (peer == 3).all()
+
+
+def test_dlpack_refuses_what_has_no_such_memory(be: Backend) -> None:
+    for wrong in ([1, 2], 3, None):
+        with pytest.raises(DTypeError, match="dlpack"):
+            be.from_dlpack(wrong)
+    with pytest.raises(DTypeError):
+        be.from_dlpack(np.ones((2, 2), complex))
+
+
+def test_torch_shares_memory_both_ways(be: Backend) -> None:
+    torch = pytest.importorskip("torch")
+    t = be.ones((2, 3))
+    peer = torch.from_dlpack(t)
+    peer[0, 0] = 5
+    assert t.get()[0, 0] == 5
+    back = be.from_dlpack(peer)
+    back[1, 1] = 7
+    assert peer[1, 1].item() == 7
+    assert be.array(torch.arange(3.0)).get().ravel().tolist() == [0, 1, 2]
