@@ -7,6 +7,7 @@ and whether a step such as ``a > b`` is too close to call; such a step is not ta
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -138,7 +139,9 @@ class Grower:
         epsilon = EPSILON[expression.dtype] if rounds and expression.spec.grad is not NON_DIFFERENTIABLE else 0.0
         shaken = [apply(expression, [o.shaken[i] if isinstance(o, Term) else o for o in operands]) for i in range(2)]
         if epsilon:
-            shaken = [s * (1 + epsilon * self.rng.uniform(-2, 2, s.shape)) for s in shaken]
+            tiny = 10 * np.finfo(compute_dtype(expression.dtype)).tiny  # smaller values may become 0
+            errors = [self.rng.uniform(-2, 2, s.shape) for s in shaken]
+            shaken = [s * (1 + epsilon * error) + tiny * error for s, error in zip(shaken, errors)]
         made = Term(expression, value, (shaken[0], shaken[1]))
         if made.noise > 1e5 * EPSILON[F32 if self._is_coarse(expression) else F64]:
             return None
@@ -158,20 +161,29 @@ class Grower:
         test = _selector(expression)
         if test is None:
             return False
-        for _ in range(4):
+        before = test(*(o.value if isinstance(o, Term) else o for o in operands))
+        for signs in self._signs(spec, len(operands)):
             moved = []
-            for operand in operands:
+            for operand, sign in zip(operands, signs):
                 if not isinstance(operand, Term):
                     moved.append(operand)
                     continue
                 gap = 1e3 * operand.noise
                 if self.smooth and operand.value.dtype.kind == "f":
                     gap = max(gap, 1e-2)
-                moved.append(operand.value + gap * self.rng.choice((-1.0, 1.0), operand.value.shape))
-            before = test(*(o.value if isinstance(o, Term) else o for o in operands))
+                moved.append(operand.value + (gap * sign if sign else gap * self._random_signs(operand)))
             if terms and not np.array_equal(before, test(*moved)):
                 return True
         return False
+
+    def _signs(self, spec: OpSpec, count: int) -> Any:
+        """Ways to move operands: all together up or down, or (0) every element by itself."""
+        if spec.kind is Kind.ELEMENTWISE:
+            return itertools.product((-1, 1), repeat=count)
+        return [(0,) * count] * 8
+
+    def _random_signs(self, operand: Term) -> Any:
+        return self.rng.choice((-1.0, 1.0), operand.value.shape)
 
     def into(self, term: Any, domain: tuple[float, float]) -> Any:
         """``term`` brought into ``domain`` by more ops; a number is returned as it is, or replaced by one inside."""
@@ -335,7 +347,14 @@ def _selector(expression: OpTreeNode) -> Any:
     """What must not change for the op to be smooth where it is: which side of its steps and kinks operands are."""
     name, attrs = expression.spec.name, expression.attrs or {}
     chosen: dict[str, Any] = {
-        "where": lambda c, x, y: c != 0,
+        "where": lambda c, x, y: np.sign(c),
+        "eq": lambda x, y: np.sign(x - y),
+        "ne": lambda x, y: np.sign(x - y),
+        "and": lambda x, y: np.sign(x) + 3 * np.sign(y),
+        "or": lambda x, y: np.sign(x) + 3 * np.sign(y),
+        "not": np.sign,
+        "any": np.sign,
+        "all": np.sign,
         "abs": lambda x: x > 0,
         "relu": lambda x: x > 0,
         "leaky_relu": lambda x, slope: x > 0,
