@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from neonlike.errors import IndexRangeError, IndexTypeError
-from neonlike.optree.functions import check_range
 from neonlike.optree.node import Expression
+from neonlike.optree.npfuncs import check_range
 from neonlike.optree.shapes import Shape
 
 _EXPECTED = "expected an integer, slice, list or integer tensor"

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from neonlike.errors import DTypeError, IndexRangeError, ShapeError
+from neonlike.errors import DTypeError, ShapeError
 from neonlike.optree import node as build
 from neonlike.optree import shapes
 from neonlike.optree.dtypes import F32, F64
 from neonlike.optree.node import Expression, OpTreeNode, expression
+from neonlike.optree.npfuncs import check_range
 from neonlike.optree.ops import OPS, Kind, OpSpec
 from neonlike.optree.shapes import FREE, Shape
 
@@ -103,26 +104,25 @@ def index_operand(name: str, indices: Any, limit: int | None, backend: Any) -> A
             raise DTypeError(f"{name}: indices must be integers, got {indices.dtype.name}; make them int32")
         return indices
     host = np.asarray(indices)
+    if host.size == 0:
+        host = host.astype(np.int64)  # an empty list has no dtype of its own
     if host.dtype.kind not in "iu":
         raise DTypeError(f"{name}: indices must be integers, got {host.dtype} from {type(indices).__name__}")
     if limit is not None:
         check_range(name, host, limit)
+        host = host.astype(np.int64)
         host = np.where(host < 0, host + limit, host)
     positions: Expression = backend.array(host.reshape(1, -1), dtype=np.int64)
     return positions
 
 
-def check_range(name: str, host: np.ndarray[Any, Any], limit: int) -> None:
-    """Raise IndexRangeError unless all of ``host`` lies in [-limit, limit)."""
-    bad = host[(host < -limit) | (host >= limit)]
-    if bad.size:
-        raise IndexRangeError(f"{name}: index {int(bad.flat[0])} is out of range for an axis of size {limit}")
-
-
 def take(a: Any, indices: Any, axis: int) -> OpTreeNode:
     """Slices of ``a`` along ``axis`` picked by integer ``indices`` (list, array or tensor, read as a vector)."""
     a = expression("take", a)
-    (axis,) = shapes.normalize_axes("take", int(axis), a.shape)
+    axes = shapes.normalize_axes("take", axis, a.shape)
+    if axis is None or len(axes) != 1:
+        raise ShapeError(f"take: needs one axis of {a.shape}, got axis={axis!r}")
+    (axis,) = axes
     positions = index_operand("take", indices, a.shape[axis], a.backend)
     shape = (*a.shape[:axis], math.prod(positions.shape), *a.shape[axis + 1 :])
     return build.move("take", (a, positions), {"axis": axis}, shape)

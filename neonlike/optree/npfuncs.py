@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from neonlike.errors import IndexRangeError
+
 Array: TypeAlias = np.ndarray[Any, Any]
 Function: TypeAlias = Callable[..., Any]
 
@@ -269,8 +271,18 @@ def copy(x: Array, out: Array) -> None:
     out[...] = x
 
 
+def check_range(name: str, indices: Array, limit: int) -> None:
+    """Raise IndexRangeError unless all of ``indices`` lie in [-limit, limit)."""
+    bad = indices[(indices < -limit) | (indices >= limit)]
+    if bad.size:
+        raise IndexRangeError(
+            f"{name}: index {int(bad.flat[0])} is out of range for an axis of size {limit}; use {-limit} to {limit - 1}"
+        )
+
+
 def take(x: Array, indices: Array, out: Array, axis: int) -> None:
     """Gather slices of ``x`` along ``axis``."""
+    check_range("take", indices, x.shape[axis])
     if x.dtype == out.dtype:
         np.take(x, indices.reshape(-1), axis=axis, out=out)
     else:
@@ -279,6 +291,7 @@ def take(x: Array, indices: Array, out: Array, axis: int) -> None:
 
 def untake(d: Array, indices: Array, out: Array, axis: int) -> None:
     """Scatter-add slices of ``d`` to their positions along ``axis``: the gradient of :func:`take`."""
+    check_range("take", indices, out.shape[axis])
     out[...] = 0
     np.add.at(np.moveaxis(out, axis, 0), indices.reshape(-1), np.moveaxis(d, axis, 0))
 
