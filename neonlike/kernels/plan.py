@@ -331,6 +331,8 @@ class Planner:
                     return True
                 if reader.index == stage.index and (relation == 2 or perm is not None or barrier):
                     return True
+            if any(s is not store and isinstance(s.arg, LeafArg) and s.arg.slot == slot for s in stage.stores):
+                return True  # copied by another store of this stage, which may come after this one
         return False
 
     def _readers(self, slot: int) -> list[tuple[object, Stage]]:
