@@ -222,5 +222,6 @@ def _panel(axes: Any, results: list[Result], names: list[str]) -> None:
     axes.set_yticks(range(len(cases)), cases)
     axes.set_ylim(len(cases) - 0.5, -0.5)
     axes.set_xscale("log")
+    axes.xaxis.set_minor_formatter("")  # between powers of ten labels would overlap
     axes.axvline(1.0, color="black", linewidth=0.8)
     axes.grid(alpha=0.3)
