@@ -8,17 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from neonlike.errors import DTypeError
+from neonlike.errors import ArgumentError, DTypeError
 from neonlike.optree import functions, node, show
 from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.ops import OPS, Kind
+from neonlike.optree.walk import postorder
 
 
 def op_dict(self: OpTreeNode) -> dict[str, Any]:
-    """The op with its shape and attributes."""
+    """The op with its shape and attributes; ``rand`` also has its backend, ``onehot`` its indices as ``idx``."""
     found: dict[str, Any] = {"op": self.spec.name, "shape": tuple(self.shape)}
     for key, value in (self.attrs or {}).items():
         found[key] = value[0] if key == "axis" and isinstance(value, tuple) and len(value) == 1 else value
+    if self.spec.name == "rand":
+        found["backend"] = self.backend
+    elif self.spec.name == "onehot":
+        found["idx"] = self.operands[0]
     return found
 
 
@@ -68,30 +73,64 @@ def execute(self: OpTreeNode) -> Any:
 
     Raises
     ------
-    DTypeError
+    ArgumentError
         Always; names what to write instead.
     """
-    raise DTypeError(f"execute: {self} assigns nothing; write target[:] = expression, or call astensor()")
+    raise ArgumentError(f"execute: {self} assigns nothing; write target[:] = expression, or call astensor()")
 
 
 def optree_to_list(optree: Any) -> Any:
-    """Nested lists ``[op_dict, left, right]`` of an expression; other things are returned as they are."""
-    if not isinstance(optree, OpTreeNode):
-        return optree
-    return [op_dict(optree), *(optree_to_list(operand) for operand in as_tuple(optree)[1:])]
+    """Nested lists ``[op_dict, left, right]`` of an expression; other things are returned as they are.
+
+    Shared parts are the same list.
+    """
+    made: dict[int, list[Any]] = {}
+    for item in postorder(optree):
+        made[id(item)] = [
+            op_dict(item),
+            *(made.get(id(part), part) if isinstance(part, OpTreeNode) else part for part in as_tuple(item)[1:]),
+        ]
+    return made.get(id(optree), optree)
 
 
 def list_to_optree(parts: Any) -> Any:
-    """The expression of nested lists made by :func:`optree_to_list`."""
-    if not isinstance(parts, (list, tuple)):
-        return parts
-    description = dict(parts[0])
-    description.pop("shape", None)
-    return build(description.pop("op"), *(list_to_optree(part) for part in parts[1:3]), **description)
+    """The expression of nested lists made by :func:`optree_to_list`; other things are returned as they are.
+
+    Raises
+    ------
+    DTypeError
+        If a list does not start with an op dict of a known op.
+    """
+    made: dict[int, Any] = {}
+    stack: list[Any] = [parts]
+    while stack:
+        item = stack[-1]
+        inner = [p for p in item[1:] if _is_list(p) and id(p) not in made] if _is_list(item) else []
+        if inner:
+            stack.extend(inner)
+            continue
+        stack.pop()
+        if _is_list(item) and id(item) not in made:
+            made[id(item)] = _from_list(item, [made.get(id(p), p) if _is_list(p) else p for p in item[1:]])
+    return made.get(id(parts), parts)
+
+
+def _is_list(item: Any) -> bool:
+    return isinstance(item, (list, tuple))
+
+
+def _from_list(item: Any, operands: list[Any]) -> Any:
+    if not item or not isinstance(item[0], dict) or "op" not in item[0]:
+        raise DTypeError(f"list_to_optree: a list must start with a dict that has an 'op', got {item[:1]}")
+    attrs = dict(item[0])
+    name = attrs.pop("op")
+    return _make(name, _given(operands), attrs)
 
 
 def build(op: str, a: Any, b: Any, out: Any = None, **attrs: Any) -> Any:
     """Node of the op called ``op``; ``assign`` and ``out`` compute at once and return the tensor.
+
+    Operands an op does not have are None; ``axis``, ``axes`` and ``idx`` (of ``onehot``) come by keyword.
 
     Raises
     ------
@@ -99,26 +138,57 @@ def build(op: str, a: Any, b: Any, out: Any = None, **attrs: Any) -> Any:
         If there is no such op, or an operand cannot be used.
     """
     if op == "assign":
-        return a.backend.assign(a, b)
-    if op not in OPS:
-        raise DTypeError(f"OpTreeNode.build: no op is called {op!r}; choose one of {', '.join(OPS)}")
-    spec = OPS[op]
+        return _assign(a, b)
+    made = _make(op, _given((a, b)), attrs)
+    return made if out is None else _assign(out, made)
+
+
+def _given(operands: Any) -> list[Any]:
+    """``operands`` without the Nones at the end."""
+    kept = list(operands)
+    while kept and kept[-1] is None:
+        kept.pop()
+    return kept
+
+
+def _assign(target: Any, value: Any) -> Any:
+    if not isinstance(target, Expression) or isinstance(target, OpTreeNode):
+        raise DTypeError(f"OpTreeNode.build: the target of assign must be a tensor, got {type(target).__name__}")
+    return target.backend.assign(target, value)
+
+
+def _make(name: str, operands: list[Any], attrs: dict[str, Any]) -> Any:
+    """A node of any op from its operands and the other members of its op dict."""
+    spec = OPS.get(name)
+    if spec is None:
+        raise DTypeError(f"OpTreeNode.build: no op is called {name!r}; choose one of {', '.join(OPS)}")
+    if name == "onehot" and not operands:
+        operands = [attrs.get("idx")]
+    if len(operands) != spec.arity:
+        raise DTypeError(f"OpTreeNode.build: {name} takes {spec.arity} operands, got {len(operands)}")
     if spec.kind is Kind.ELEMENTWISE:
-        operands = (a,) if spec.arity == 1 else (a, b)
-        made: Any = node.apply(spec, operands)
-    elif spec.kind is Kind.REDUCTION:
-        made = node.reduce(spec, a, attrs.get("axis"))
-    elif op == "dot":
-        made = node.dot(a, b)
-    elif op == "transpose":
-        made = functions.transpose(a, attrs.get("axes"))
-    elif op == "take":
-        made = functions.take(a, b, attrs["axis"])
-    elif op == "onehot":
-        made = functions.onehot(attrs.get("idx", a), attrs["axis"])
-    else:
-        raise DTypeError(f"OpTreeNode.build: {op!r} cannot be built by name; use the backend's method")
-    return made if out is None else out.backend.assign(out, made)
+        return node.apply(spec, tuple(operands))
+    if spec.kind is Kind.REDUCTION:
+        return node.reduce(spec, operands[0], attrs.get("axis"))
+    arguments, make = _OTHERS[name]
+    missing = [argument for argument in arguments if argument not in attrs and argument != "axes"]
+    if missing:
+        raise DTypeError(f"OpTreeNode.build: {name} needs {', '.join(missing)} by keyword")
+    return make(*operands, *(attrs.get(argument) for argument in arguments))
+
+
+_OTHERS: dict[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
+    "dot": ((), node.dot),
+    "transpose": (("axes",), functions.transpose),
+    "broadcast": (("shape",), functions.broadcast_to),
+    "take": (("axis",), functions.take),
+    "untake": (("shape", "axis"), functions.untake),
+    "view": (("layout",), functions.view),
+    "unview": (("shape", "layout"), functions.unview),
+    "onehot": (("axis",), functions.onehot),
+    "rand": (("backend", "seed", "call"), functions.rand),
+}
+"""Ops that are neither elementwise nor reductions: members of the op dict that the function takes, the function."""
 
 
 METHODS: dict[str, Callable[..., Any]] = {
@@ -128,7 +198,5 @@ METHODS: dict[str, Callable[..., Any]] = {
     "execute": execute,
     "pp": show.infix,
     "to_dot": show.to_dot,
-    "optree_to_list": lambda self, tree: optree_to_list(tree),
-    "list_to_optree": lambda self, parts: list_to_optree(parts),
 }
 """Methods of a node found here by ``OpTreeNode.__getattr__``."""

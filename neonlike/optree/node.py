@@ -216,6 +216,20 @@ class OpTreeNode(Expression):
 
         return build(op, a, b, out, **kwargs)
 
+    @staticmethod
+    def optree_to_list(optree: Any) -> Any:
+        """Nested lists ``[op_dict, left, right]`` of an expression."""
+        from neonlike.optree.neonform import optree_to_list
+
+        return optree_to_list(optree)
+
+    @staticmethod
+    def list_to_optree(parts: Any) -> Any:
+        """The expression of nested lists made by :meth:`optree_to_list`."""
+        from neonlike.optree.neonform import list_to_optree
+
+        return list_to_optree(parts)
+
 
 class NoTensorError(NeonlikeError, ValueError):
     """An expression of numbers only was asked to compute itself."""
