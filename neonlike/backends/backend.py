@@ -127,7 +127,11 @@ class Backend(
             If ``value`` is no number, tensor, expression or array.
         """
         if value.__class__ is OpTreeNode:
-            if self.closed or target.backend is not self or value.backend is not self:
+            try:
+                ours = target.backend is self is value.backend
+            except AttributeError:  # the target is no tensor
+                ours = False
+            if self.closed or not ours:
                 self._check_target(target)
                 self._source(value)
             graph = linearize(((target, value),))

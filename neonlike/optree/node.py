@@ -156,7 +156,7 @@ class OpTreeNode(Expression):
 
     def transpose(self, out: Any = None) -> Any:
         """``self.T``, or assigned into ``out`` when given (returns ``out``)."""
-        return transpose(self) if out is None else out.backend.assign(out, transpose(self))
+        return transpose(self) if out is None else OpTreeNode.build("assign", out, transpose(self))
 
     def astensor(self) -> Any:
         """Compute into a new tensor of this shape and dtype.
