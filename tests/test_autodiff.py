@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from engines import backend
 from reference import BROADCASTS, LAYOUTS, domains, plain, rows, sample
 from trees import Grower
 
@@ -22,6 +23,11 @@ from neonlike.optree.walk import postorder
 STEP = 1e-4
 differentiable = [s for s in rows(Kind.ELEMENTWISE) if s.grad is not NON_DIFFERENTIABLE]
 SMOOTH = [s for s in differentiable if s.name not in ("abs", "relu", "leaky_relu", "maximum", "minimum", "where")]
+
+
+@pytest.fixture
+def be64() -> Iterator[Backend]:
+    yield from backend("numpy", datatype=np.float64)
 
 
 def slope(compute: Callable[[], float], tensor: Any, direction: Any) -> tuple[float, float]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from engines import backend
 
 from neonlike.backends import Backend
 from neonlike.backends.autodiff import Autodiff, GradUtil, grad_map
@@ -16,6 +18,16 @@ from neonlike.optree import node
 from neonlike.optree.functions import F
 from neonlike.optree.ops import NON_DIFFERENTIABLE, OPS, Kind, OpSpec
 from neonlike.optree.walk import postorder
+
+
+@pytest.fixture
+def be() -> Iterator[Backend]:
+    yield from backend("numpy")
+
+
+@pytest.fixture
+def be64() -> Iterator[Backend]:
+    yield from backend("numpy", datatype=np.float64)
 
 
 def gradient(be: Backend, expression: Any, *tensors: Any) -> list[Any]:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from engines import backend
 from reference import (
     BROADCASTS,
     LAYOUTS,
@@ -36,6 +38,11 @@ from neonlike.optree.ops import OPS, Kind, OpSpec
 
 each_row = pytest.mark.parametrize("spec", rows(Kind.ELEMENTWISE), ids=lambda spec: spec.name)
 each_float = pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
+
+
+@pytest.fixture
+def be() -> Iterator[Backend]:
+    yield from backend("numpy")
 
 
 def check(be: Backend, spec: OpSpec, hosts: list[Any], layouts: Any = (plain,), slack: float = 1.0) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from engines import backend
 from reference import LAYOUTS, TOLERANCE, assert_close, axes_of, formula, plain, reordered, rows, sample
 
 from neonlike.backends import Backend
@@ -27,6 +29,11 @@ BIG = (
     (401, BLOCK_ELEMENTS // 100),  # more than one block, each axis resident
     (5, 127, 521),  # an axis in the middle, and pairs of axes
 )
+
+
+@pytest.fixture
+def be() -> Iterator[Backend]:
+    yield from backend("numpy")
 
 
 def takes(spec: OpSpec, axis: Any) -> bool:

@@ -251,10 +251,16 @@ def _short(dtype: DType) -> str:
     return f"{dtype.kind}{dtype.itemsize * 8}"
 
 
+REDUCTIONS = frozenset(("sum", "prod", "max", "min", "any", "all", "argmax", "argmin"))
+"""Reductions that the templates know; a row has no C text that says what another one does."""
+
+
 def unsupported(values: Iterable[Value]) -> str | None:
     """Name of the first op that has no text, None if all have."""
     for value in values:
         if value.spec.kind is Kind.ELEMENTWISE and not value.spec.c:
+            return value.spec.name
+        if value.spec.kind is Kind.REDUCTION and value.spec.name not in REDUCTIONS:
             return value.spec.name
         if value.spec.kind not in (Kind.ELEMENTWISE, Kind.REDUCTION) and value.spec.name != "broadcast":
             return value.spec.name

@@ -135,7 +135,7 @@ def _add_node(node: OpTreeNode, references: list[int], graph: Graph, key: list[A
         return NUMBER_FLOAT + len(graph.numbers) - 1
     graph.nodes.append(node)
     graph.args.append(args)
-    key.append(node.spec.name)
+    key.append(node.spec)
     key.append(args)
     if attrs is not None:
         for name in node.spec.keyed:

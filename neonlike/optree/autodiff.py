@@ -7,7 +7,7 @@ undoing broadcasting, and mapping the gradient of a view (slice, transpose, resh
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +23,21 @@ from neonlike.optree.walk import leaves, postorder, structure
 
 F: Any = Functions
 
-grad_map: dict[str, Any] = {name: spec.grad for name, spec in OPS.items()}
+
+class _GradMap(Mapping[str, Any]):
+    """The gradient column of the op table as it is now."""
+
+    def __getitem__(self, name: str) -> Any:
+        return OPS[name].grad
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(OPS)
+
+    def __len__(self) -> int:
+        return len(OPS)
+
+
+grad_map = _GradMap()
 """neon's table: op name -> gradient rule."""
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from neonlike.errors import DTypeError, ShapeError
+from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.optree import node as build
 from neonlike.optree import shapes
 from neonlike.optree.dtypes import F32, F64
@@ -65,6 +65,29 @@ def add_row(spec: OpSpec, namespace: type = F) -> None:
         builder.__doc__ = spec.doc
         for name in {spec.name, *spec.builders}:
             setattr(namespace, name, staticmethod(builder))
+
+
+def register(spec: OpSpec) -> OpSpec:
+    """Add a row to the op table: its builders appear in ``F`` and on every backend, also on those that exist.
+
+    Raises
+    ------
+    ArgumentError
+        If the op's name or a builder's name is taken.
+    """
+    taken = [name for name in dict.fromkeys((spec.name, *spec.builders)) if name in OPS or name in vars(F)]
+    if taken:
+        raise ArgumentError(f"register: {taken[0]!r} is an op or a builder already; choose another name")
+    OPS[spec.name] = spec
+    add_row(spec)
+    return spec
+
+
+def unregister(name: str) -> None:
+    """Remove the row called ``name`` with its builders; expressions made with it still work."""
+    spec = OPS.pop(name)
+    for builder in {spec.name, *spec.builders} & set(vars(F)):
+        delattr(F, builder)
 
 
 # Moves and products -----------------------------------------------------------------------------------------------

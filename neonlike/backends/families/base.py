@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from neonlike.backends.tensor import Tensor
 from neonlike.errors import DTypeError
 from neonlike.optree.dtypes import DType
+from neonlike.optree.ops import OPS, Kind, OpSpec
 
 
 class Family:
@@ -18,6 +20,15 @@ class Family:
     default_dtype: Any
     default_np_dtype: DType
     rng: Any
+    builders: ClassVar[dict[Kind, Callable[[OpSpec, str], Callable[..., Any]]]] = {}
+    """What makes the method ``name`` of a row, by the row's kind; families add theirs."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Builders of rows registered after the families were made."""
+        for spec in () if name.startswith("_") else OPS.values():
+            if name in spec.builders and spec.kind in self.builders:
+                return self.builders[spec.kind](spec, name).__get__(self)
+        raise AttributeError(f"{type(self).__name__} has no method or attribute {name!r}")
 
     def assign(self, target: Any, value: Any) -> Any:
         """See ``Backend.assign``."""

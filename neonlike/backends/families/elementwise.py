@@ -41,25 +41,15 @@ class ElementwiseFamily(Family):
     def _operand(self, name: str, value: Any) -> Any:
         return value if isinstance(value, Expression) else adapt(name, value, self)
 
-    def __getattr__(self, name: str) -> Any:
-        """Builders of rows added to the table after this class was made."""
-        for spec in () if name.startswith("_") else OPS.values():
-            if name in spec.builders and spec.kind is Kind.ELEMENTWISE:
-                add_builder(ElementwiseFamily, spec)
-                return getattr(self, name)
-        raise AttributeError(f"{type(self).__name__} has no method or attribute {name!r}")
 
-
-def add_builder(family: type, spec: OpSpec) -> None:
-    """Give ``family`` a method for each builder name of an elementwise row, unless it has its own."""
+def builder(spec: OpSpec, name: str) -> Callable[..., Any]:
+    """The method ``name`` of an elementwise row."""
     method = {1: _unary, 2: _binary, 3: _ternary}[spec.arity](spec)
     arguments = ", ".join(_LETTERS[: spec.arity])
     method.__doc__ = f"{spec.doc}\n\nArguments {arguments}: tensors, expressions, numbers or arrays; see the class."
-    for name in spec.builders:
-        if name not in vars(family):
-            method.__name__ = name
-            method.__qualname__ = f"{family.__name__}.{name}"
-            setattr(family, name, method)
+    method.__name__ = name
+    method.__qualname__ = f"{ElementwiseFamily.__name__}.{name}"
+    return method
 
 
 def _unary(spec: OpSpec) -> Callable[..., Any]:
@@ -90,6 +80,8 @@ def _ternary(spec: OpSpec) -> Callable[..., Any]:
     return method
 
 
+Family.builders[Kind.ELEMENTWISE] = builder
 for _spec in OPS.values():
-    if _spec.kind is Kind.ELEMENTWISE:
-        add_builder(ElementwiseFamily, _spec)
+    for _name in _spec.builders if _spec.kind is Kind.ELEMENTWISE else ():
+        if _name not in vars(ElementwiseFamily):
+            setattr(ElementwiseFamily, _name, builder(_spec, _name))

@@ -48,17 +48,16 @@ class ReductionFamily(Family):
         return expression("reduction", a, self)
 
 
-def add_builder(family: type, spec: OpSpec) -> None:
-    """Give ``family`` a method for each builder name of a reduction row."""
+def builder(spec: OpSpec, name: str) -> Callable[..., Any]:
+    """The method ``name`` of a reduction row."""
     default = 1 if spec.name in ("argmax", "argmin") else None
     method = _method(spec, default)
     method.__doc__ = (
         f"{spec.doc}\n\nAxes are kept with size 1 (``keepdims`` is accepted, and has no effect, as in neon)."
     )
-    for name in spec.builders:
-        method.__name__ = name
-        method.__qualname__ = f"{family.__name__}.{name}"
-        setattr(family, name, method)
+    method.__name__ = name
+    method.__qualname__ = f"{ReductionFamily.__name__}.{name}"
+    return method
 
 
 def _method(spec: OpSpec, default: int | None) -> Callable[..., Any]:
@@ -69,6 +68,7 @@ def _method(spec: OpSpec, default: int | None) -> Callable[..., Any]:
     return method
 
 
+Family.builders[Kind.REDUCTION] = builder
 for _spec in OPS.values():
-    if _spec.kind is Kind.REDUCTION:
-        add_builder(ReductionFamily, _spec)
+    for _name in _spec.builders if _spec.kind is Kind.REDUCTION else ():
+        setattr(ReductionFamily, _name, builder(_spec, _name))

@@ -1,0 +1,36 @@
+"""Backends that run on a chosen engine of the CPU.
+
+Tests of meaning run on the NumPy engine, where thousands of expressions cost nothing to compile; what the C engine
+makes of the same ops is tested with few, large kernels.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from neonlike.backends import Backend, cleanup_backend, gen_backend
+from neonlike.kernels.toolchain import find_compiler
+
+ENGINES = ("numpy", "c")
+
+
+def backend(engine: str, **options: Any) -> Iterator[Backend]:
+    """Yield one backend on ``engine``, to be used by a fixture or a loop; skips where there is no C compiler."""
+    before = os.environ.get("NEONLIKE_CPU_JIT")
+    os.environ["NEONLIKE_CPU_JIT"] = "1" if engine == "c" else "0"
+    try:
+        if engine == "c" and find_compiler() is None:
+            pytest.skip("the C engine needs a C compiler, and this machine has none that works")
+        made = gen_backend("cpu", rng_seed=0, batch_size=128, **options)
+        assert made.engine.name == engine
+        yield made
+        cleanup_backend()
+    finally:
+        if before is None:
+            os.environ.pop("NEONLIKE_CPU_JIT")
+        else:
+            os.environ["NEONLIKE_CPU_JIT"] = before
