@@ -546,8 +546,11 @@ def test_the_ziglang_package_serves_as_a_compiler(
     package = tmp_path / "site" / "ziglang"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
-    script = "import subprocess, sys\nassert sys.argv[1] == 'cc'\n"
-    script += f"sys.exit(subprocess.call([*{list(compiler.command)!r}, *sys.argv[2:]]))\n"
+    # The compiler of this machine may itself be the real package: it must not find this one.
+    outside = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    script = "import os, subprocess, sys\nassert sys.argv[1] == 'cc'\n"
+    script += f"command = [*{list(compiler.command)!r}, *sys.argv[2:]]\n"
+    script += f"sys.exit(subprocess.call(command, env={{**os.environ, **{outside!r}}}))\n"
     (package / "__main__.py").write_text(script)
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
@@ -667,6 +670,13 @@ def test_a_relative_cc_works_from_everywhere(wrapper: Wrapper, monkeypatch: pyte
     assert found.command == (str(wrapper.path),)
 
 
+def test_a_compiler_does_not_see_cc(wrapper: Wrapper) -> None:
+    """`zig cc` calls the compiler that CC names, without an end where that is itself."""
+    assert find_compiler()
+    wrapper.write('[ -z "${CC+set}" ] || { echo "CC is $CC"; exit 1; }')
+    assert build(SOURCE, "answer").answer() == 42
+
+
 # --- fork
 
 
@@ -674,7 +684,8 @@ def test_a_relative_cc_works_from_everywhere(wrapper: Wrapper, monkeypatch: pyte
 def test_a_fork_of_a_process_that_ran_threads_runs_on_one(compiler: Compiler) -> None:
     """A loop over two threads would hang in the child with GCC's OpenMP."""
     code = """
-import os
+import os, signal, threading, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 on fork beside threads: the very case
 from neonlike.kernels import compile_c, toolchain
 source = '''
 int sum(int threads) {
@@ -687,13 +698,21 @@ int sum(int threads) {
 kernel = compile_c.build(source, "sum")
 assert not compile_c.after_fork_serial() and not compile_c.forked
 assert kernel.sum(2) == 4950
-with compile_c._lock, toolchain._lock:  # as if other threads were compiling
-    child = os.fork()
-    if child == 0:
-        assert compile_c.after_fork_serial() and compile_c.forked
-        assert compile_c.build(source, "sum").sum(1) == 4950
-        assert compile_c.build("int f(void) { return 3; }", "f").f() == 3
-        os._exit(7)
+held, release = threading.Event(), threading.Event()
+def hold():  # as a thread that is compiling
+    with compile_c._lock, toolchain._lock:
+        held.set()
+        release.wait()
+threading.Thread(target=hold).start()
+held.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(60)  # ends a child that waits for a lock for ever
+    assert compile_c.after_fork_serial() and compile_c.forked
+    assert compile_c.build(source, "sum").sum(1) == 4950
+    assert compile_c.build("int f(void) { return 3; }", "f").f() == 3
+    os._exit(7)
+release.set()
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 assert not compile_c.after_fork_serial()
 """

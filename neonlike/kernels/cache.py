@@ -149,15 +149,16 @@ class DiskCache:
     def path(self) -> Path:
         """The directory in use: the one asked for, or the private one where that cannot be trusted."""
         if self._opened is None and not self._refused:
+            wanted = self.wanted
             try:
-                wanted = default_directory() if self.wanted is None else self.wanted
+                wanted = wanted or default_directory()
                 wanted.mkdir(mode=0o700, parents=True, exist_ok=True)
                 reason = distrust(wanted)
             except (OSError, RuntimeError) as error:
-                wanted, reason = self.wanted or Path("~"), f"it cannot be made ({error})"
+                reason = f"it cannot be made ({error})"
             if reason:
                 self._refused = True
-                self.tell(reason, wanted)
+                self.tell(reason, wanted or Path("~/.cache/neonlike"))
             else:
                 self._opened = wanted
         return self._opened or self.private()

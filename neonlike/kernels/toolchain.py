@@ -317,11 +317,13 @@ def _processor() -> str:
 
 def _run(command: tuple[str, ...], directory: Path | None = None) -> tuple[int, str]:
     """Exit status and words (in English) of a command; 127 if it cannot be started or does not end."""
+    # Without CC: `zig cc` would call the compiler that it names, which may be itself.
+    environment = {name: value for name, value in os.environ.items() if name != "CC"}
     try:
         done = subprocess.run(
             command,
             cwd=directory,
-            env={**os.environ, "LC_ALL": "C"},
+            env={**environment, "LC_ALL": "C"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
