@@ -294,6 +294,29 @@ def test_random_numbers_inside_larger_expressions(be: Backend) -> None:
     assert np.allclose(flipped.get(), (x * u).T, rtol=1e-5)
 
 
+def test_numbers_take_the_shape_of_what_they_are_combined_with(be: Backend) -> None:
+    """An expression has its values wherever it is used: a column times ``rand`` is a column of numbers."""
+    column, x, t = be.array([[2.0], [3.0]]), be.ones((2, 3)), be.zeros((2, 3))
+    noisy = column * be.rand()
+    assert noisy.shape == (2, 1)
+    small = noisy.asnumpyarray()
+    t[:] = x + noisy
+    assert np.array_equal(t.get(), 1 + np.broadcast_to(small, (2, 3)))
+    t[:] = noisy
+    assert np.array_equal(t.get(), np.broadcast_to(small, (2, 3)))
+    t[:] = column * (x * be.rand())  # to draw for every element, combine with something of the full shape first
+    assert len(np.unique(t.get())) == 6
+
+
+def test_one_node_cannot_be_used_at_two_shapes(be: Backend) -> None:
+    node, x, t = be.rand(), be.ones((2, 3)), be.zeros((2, 3))
+    with pytest.raises(ShapeError, match="two shapes"):
+        t[:] = x * node + be.sum(be.ones((4, 4)) * node)
+    with pytest.raises(ShapeError, match="two shapes"):
+        be.assign_many([(t, node * 1), (be.zeros((3, 3)), node * 1)])
+    assert not t.get().any()
+
+
 def test_a_prepared_step_draws_new_numbers_each_time(be: Backend) -> None:
     t = be.zeros((10, 10))
     step = be.prepare(t, be.rand())

@@ -89,10 +89,11 @@ class RandomFamily(Family):
         self.rng_set_state(self.init_rng_state)
 
     def rand(self, out: Any = None) -> Any:
-        """U[0, 1) for each element of the target; lazy, takes the shape it is used at.
+        """U[0, 1) for each element of what it is assigned to or combined with; lazy.
 
-        The numbers are fixed when the node is built: the same node gives the same numbers wherever it is used,
-        the next ``rand()`` gives others.
+        A column times ``rand()`` is a column of random numbers; to draw for every element, combine ``rand()`` with
+        something of the full shape first. The numbers are fixed when the node is built: the same node gives the
+        same numbers wherever it is used, the next ``rand()`` gives others.
         """
         key, call = self._rand_stream
         self._rand_stream = (key, call + 1)  # the call is the upper half of the Philox counter
