@@ -50,10 +50,12 @@ class Graph:
     leaves, numbers : lists
     roots : list of references, one a target
     targets : list of tensors
+    sized : bool
+        True if some node has a shape that does not follow from its operands.
     key : tuple
     """
 
-    __slots__ = ("args", "key", "leaves", "nodes", "numbers", "roots", "targets")
+    __slots__ = ("args", "key", "leaves", "nodes", "numbers", "roots", "sized", "targets")
 
     def __init__(self, targets: list[Any]) -> None:
         self.nodes: list[OpTreeNode] = []
@@ -62,6 +64,7 @@ class Graph:
         self.numbers: list[Any] = []
         self.roots: list[int] = []
         self.targets = targets
+        self.sized = False
         self.key: Key = ()
 
 
@@ -140,6 +143,8 @@ def _add_node(node: OpTreeNode, references: list[int], graph: Graph, key: list[A
     if attrs is not None:
         for name in node.spec.keyed:
             key.append(attrs[name])
+        if node.spec.name in _SIZED:
+            graph.sized = True
     return len(graph.nodes) - 1
 
 
@@ -161,7 +166,7 @@ def _finish_key(graph: Graph, key: list[Any]) -> None:
     """Add targets, aliasing and the pattern of equal sizes to the key."""
     targets, leaves = graph.targets, graph.leaves
     first = targets[0].shape
-    uniform = len(targets) == 1
+    uniform = len(targets) == 1 and not graph.sized
     for position, target in enumerate(targets):
         key.append(graph.roots[position])
         key.append(target.plan_key)
