@@ -1,0 +1,333 @@
+/* The float32 functions of vecmath.h, which includes this file.
+ *
+ * Where float32 arithmetic would lose too much (trigonometry, pow) the work is done in float64 with polynomials
+ * just long enough for a float32 result.
+ */
+#ifndef NL_VECMATH_F32_H
+#define NL_VECMATH_F32_H
+
+#define NL_LN2_HI_F32 0x1.62e4p-1f /* 15 bits: times an exponent it is exact */
+#define NL_LN2_LO_F32 0x1.7f7d1cp-20f
+
+/* 2^n * p for n in the low bits of `sum` (see NL_MAGIC_F32), -150 <= n <= 128, rounded once. `deep`: n < -110.
+ * Half of 2^n, so that n = 128 has room, or 2^63 times as much, so that a subnormal result has. */
+NL_FN float nl_scale_f32(float p, float sum, int deep) {
+    uint32_t bias = deep ? 126u + 64u : 126u;
+    float rest = deep ? 0x1p-63f : 2.0f;
+    return p * nl_from_bits_f32((nl_bits_f32(sum) + bias) << 23) * rest;
+}
+
+/* Exponentials: e^x = 2^n e^r with n = rint(x / ln 2), |r| <= ln(2) / 2. */
+
+/* e^r - 1 (EXP_F32); the relative error stays small at 0. */
+NL_FN float nl_expm1_reduced_f32(float r) {
+    float q = 0x1.6a2384p-10f;
+    q = q * r + 0x1.123a6ap-7f;
+    q = q * r + 0x1.5558f4p-5f;
+    q = q * r + 0x1.55549p-3f;
+    q = q * r + 0x1.fffffcp-2f;
+    return q * (r * r) + r;
+}
+
+typedef struct { float sum, r; } nl_exp_parts_f32;
+
+NL_FN nl_exp_parts_f32 nl_exp_split_f32(float x) {
+    float sum = x * 0x1.715476p+0f + NL_MAGIC_F32;
+    float n = sum - NL_MAGIC_F32;
+    float r = x - n * NL_LN2_HI_F32;
+    return (nl_exp_parts_f32){sum, r - n * NL_LN2_LO_F32};
+}
+
+NL_FN float nl_exp_f32(float x) {
+    float clipped = x > 89.0f ? 89.0f : x;
+    clipped = clipped < -104.0f ? -104.0f : clipped;
+    nl_exp_parts_f32 e = nl_exp_split_f32(clipped);
+    return nl_scale_f32(1.0f + nl_expm1_reduced_f32(e.r), e.sum, clipped < -80.0f);
+}
+
+NL_FN float nl_exp2_f32(float x) {
+    float clipped = x > 129.0f ? 129.0f : x;
+    clipped = clipped < -151.0f ? -151.0f : clipped;
+    float sum = clipped + NL_MAGIC_F32;
+    float r = clipped - (sum - NL_MAGIC_F32);
+    float q = 0x1.470d12p-13f; /* EXP2_F32 */
+    q = q * r + 0x1.5f737ep-10f;
+    q = q * r + 0x1.3b270cp-7f;
+    q = q * r + 0x1.c6ae7p-5f;
+    q = q * r + 0x1.ebfbe2p-3f;
+    q = q * r + 0x1.62e432p-1f;
+    return nl_scale_f32(q * r + 1.0f, sum, clipped < -115.0f);
+}
+
+/* 2^n (e^r - 1) + (2^n - 1) for -126 <= n <= 128, in halves because of 2^128. */
+NL_FN float nl_expm1_core_f32(float x) {
+    nl_exp_parts_f32 e = nl_exp_split_f32(x);
+    float half_power = nl_from_bits_f32((nl_bits_f32(e.sum) + 126u) << 23);
+    return 2.0f * (half_power * nl_expm1_reduced_f32(e.r) + (half_power - 0.5f));
+}
+
+NL_FN float nl_expm1_f32(float x) {
+    float clipped = x > 89.0f ? 89.0f : x;
+    clipped = clipped < -20.0f ? -20.0f : clipped;
+    float result = nl_expm1_core_f32(clipped);
+    return __builtin_fabsf(x) < 0x1p-25f ? x : result; /* keeps -0 and subnormals */
+}
+
+/* (e^2a - 1) / (e^2a + 1); beyond 10 it is 1 to the last place. */
+NL_FN float nl_tanh_f32(float x) {
+    float size = __builtin_fabsf(x);
+    size = size > 10.0f ? 10.0f : size;
+    float e = nl_expm1_core_f32(2.0f * size);
+    return __builtin_copysignf(e / (e + 2.0f), x);
+}
+
+/* With z = e^-|x| nothing overflows: 1 / (1 + z) on the right, z / (1 + z) on the left. */
+NL_FN float nl_sigmoid_f32(float x) {
+    float z = nl_exp_f32(-__builtin_fabsf(x));
+    float numerator = x < 0 ? z : 1.0f;
+    return numerator / (1.0f + z);
+}
+
+/* 1 / (1 + 2^-x) */
+NL_FN float nl_sigmoid2_f32(float x) {
+    float z = nl_exp2_f32(-__builtin_fabsf(x));
+    float numerator = x < 0 ? z : 1.0f;
+    return numerator / (1.0f + z);
+}
+
+/* x + x P(x^2) up to 1 (ERF_F32), 1 - exp(-Q(x)) above (ERFC_F32); beyond 3.92 it is 1 to the last place. */
+NL_FN float nl_erf_f32(float x) {
+    float size = __builtin_fabsf(x);
+    size = size > 3.95f ? 3.95f : size;
+    float u = size * size;
+    float p = 0x1.496a02p-14f;
+    p = p * u - 0x1.a3f6fp-11f;
+    p = p * u + 0x1.5405bp-8f;
+    p = p * u - 0x1.b7f90cp-6f;
+    p = p * u + 0x1.ce2cf8p-4f;
+    p = p * u - 0x1.81273ep-2f;
+    p = p * u + 0x1.06eba8p-3f;
+    float inner = p * size + size;
+    float q = 0x1.6c0654p-16f;
+    q = q * size - 0x1.ceeac4p-12f;
+    q = q * size + 0x1.1398eep-8f;
+    q = q * size - 0x1.9d0bccp-6f;
+    q = q * size + 0x1.bc18cep-4f;
+    q = q * size + 0x1.4434fp-1f;
+    q = q * size + 0x1.212c2cp+0f;
+    q = q * size - 0x1.8b3e8p-13f;
+    nl_exp_parts_f32 e = nl_exp_split_f32(-q);
+    float power = nl_from_bits_f32((nl_bits_f32(e.sum) + 127u) << 23);
+    float outer = 1.0f - power * (1.0f + nl_expm1_reduced_f32(e.r));
+    return __builtin_copysignf(size < 1.0f ? inner : outer, x);
+}
+
+/* Logarithms: x = 2^k m with sqrt(1/2) <= m < sqrt(2), log(m) = f - f^2/2 + f^3 P(f) with f = m - 1. */
+
+#define NL_SQRT_HALF_BITS_F32 0x3f3504f3u
+
+typedef struct { float k, m; } nl_log_parts_f32;
+
+/* k and m of a positive normal x */
+NL_FN nl_log_parts_f32 nl_log_split_f32(float x) {
+    uint32_t offset = nl_bits_f32(x) - NL_SQRT_HALF_BITS_F32;
+    float m = nl_from_bits_f32((offset & 0x007fffffu) + NL_SQRT_HALF_BITS_F32);
+    return (nl_log_parts_f32){(float)((int32_t)offset >> 23), m};
+}
+
+/* As above; a subnormal x is multiplied by 2^25 first. */
+NL_FN nl_log_parts_f32 nl_log_split_any_f32(float x) {
+    int subnormal = x < 0x1p-126f;
+    nl_log_parts_f32 parts = nl_log_split_f32(subnormal ? x * 0x1p25f : x);
+    parts.k -= subnormal ? 25.0f : 0.0f;
+    return parts;
+}
+
+/* f - log(1 + f) (LOG_F32) */
+NL_FN float nl_log_defect_f32(float f) {
+    float p = 0x1.14578p-4f;
+    p = p * f - 0x1.de3bdep-4f;
+    p = p * f + 0x1.e6f052p-4f;
+    p = p * f - 0x1.fc220ap-4f;
+    p = p * f + 0x1.23376ap-3f;
+    p = p * f - 0x1.555c4ep-3f;
+    p = p * f + 0x1.99a4b6p-3f;
+    p = p * f - 0x1.000006p-2f;
+    p = p * f + 0x1.555548p-2f;
+    return (0.5f - p * f) * (f * f);
+}
+
+/* `result` for finite positive x; the limits elsewhere */
+NL_FN float nl_log_limits_f32(float x, float result) {
+    float limit = x == 0 ? -NL_INF_F32 : NL_NAN_F32;
+    limit = x > 0 ? result : limit;
+    return x == NL_INF_F32 ? x : limit;
+}
+
+NL_FN float nl_log_f32(float x) {
+    nl_log_parts_f32 l = nl_log_split_any_f32(x);
+    float f = l.m - 1.0f;
+    float low = l.k * NL_LN2_LO_F32 - nl_log_defect_f32(f);
+    return nl_log_limits_f32(x, l.k * NL_LN2_HI_F32 + (low + f));
+}
+
+NL_FN float nl_log2_f32(float x) {
+    nl_log_parts_f32 l = nl_log_split_any_f32(x);
+    float f = l.m - 1.0f;
+    return nl_log_limits_f32(x, l.k + (f - nl_log_defect_f32(f)) * 0x1.715476p+0f);
+}
+
+/* log(u) for u = 1 + x; what the sum lost goes into f. */
+NL_FN float nl_log1p_f32(float x) {
+    float u = 1.0f + x, x_part = u - 1.0f;
+    float lost = (1.0f - (u - x_part)) + (x - x_part);
+    nl_log_parts_f32 l = nl_log_split_f32(u);
+    uint32_t half_power = 0x40000000u - (nl_bits_f32(u) - nl_bits_f32(l.m)); /* 2^(1-k), 0 for k = 128 */
+    float f = (l.m - 1.0f) + (0.5f * lost) * nl_from_bits_f32(half_power);
+    float low = l.k * NL_LN2_LO_F32 - nl_log_defect_f32(f);
+    float result = nl_log_limits_f32(u, l.k * NL_LN2_HI_F32 + (low + f));
+    return __builtin_fabsf(x) < 0x1p-25f ? x : result;
+}
+
+/* Powers, in float64: |x|^y = 2^(y log2|x|). */
+
+/* log2 of a positive x that was a float32, to 2^-37: x = 2^k m, s = (m-1) / (m+1), LOG2_SHORT_F64 */
+NL_FN double nl_log2_short_f64(double x) {
+    uint64_t lifted = nl_bits_f64(x) + (0x3ff0000000000000u - 0x3fe6a09e667f3bcdu);
+    double m = nl_from_bits_f64((lifted & 0x000fffffffffffffu) + 0x3fe6a09e667f3bcdu);
+    double k = nl_from_bits_f64((lifted >> 52) | 0x4330000000000000u) - (0x1p52 + 1023.0);
+    double s = (m - 1.0) / (m + 1.0), u = s * s;
+    double p = 0x1.5ce7cd8f69a61p-2;
+    p = p * u + 0x1.a58d8fc49d905p-2;
+    p = p * u + 0x1.27777fda50da3p-1;
+    p = p * u + 0x1.ec709d12e192ap-1;
+    p = p * u + 0x1.71547652bede5p+1;
+    return p * s + k;
+}
+
+/* 2^x to 2^-32 for |x| < 1000 (EXP2_SHORT_F64) */
+NL_FN double nl_exp2_short_f64(double x) {
+    double sum = x + NL_MAGIC_F64, r = x - (sum - NL_MAGIC_F64);
+    double q = 0x1.c048cb912a141p-17;
+    q = q * r + 0x1.444035e7fd196p-13;
+    q = q * r + 0x1.5dc06e26242ecp-10;
+    q = q * r + 0x1.3b2a1b562bff2p-7;
+    q = q * r + 0x1.c6b054e3338a4p-5;
+    q = q * r + 0x1.ebfbe045e6958p-3;
+    q = q * r + 0x1.62e4300bc91b9p-1;
+    return (q * r + 1.0) * nl_from_bits_f64((nl_bits_f64(sum) + 1023u) << 52);
+}
+
+/* The special cases of IEEE 754 pow around `power`, which is |x|^y where x is neither 0 nor infinite. `factor` is
+ * what a negative x multiplies it by: 1 for an even y, -1 for an odd one, nan for a fraction but at the ends. One
+ * condition a line: gcc 12 makes branches of `a || b ? ... : ...` here, and no vectors. */
+#define NL_POW_LIMITS(T, S, B)                                                                              \
+    NL_FN T nl_pow_limits_##S(T x, T y, T power) {                                                          \
+        T size = __builtin_fabs##B(x), half = (T)0.5 * y, infinity = __builtin_inf##B();                    \
+        T inverse = size == 0 ? infinity : (T)0;                                                            \
+        T end = y < 0 ? inverse : size;                                                                     \
+        T result = size == 0 ? end : power;                                                                 \
+        result = size == infinity ? end : result;                                                           \
+        T parity = nl_rint_##S(half) == half ? (T)1 : (T)-1;                                                \
+        T end_factor = nl_rint_##S(y) == y ? parity : (T)1;                                                 \
+        T factor = nl_rint_##S(y) == y ? parity : (T)__builtin_nan("");                                     \
+        factor = size == 0 ? end_factor : factor;                                                           \
+        factor = size == infinity ? end_factor : factor;                                                    \
+        factor = __builtin_copysign##B((T)1, x) < 0 ? factor : (T)1;                                        \
+        result = result * factor;                                                                           \
+        result = x != x ? x : result;                                                                       \
+        result = y != y ? y : result;                                                                       \
+        result = x == 1 ? (T)1 : result;                                                                    \
+        return y == 0 ? (T)1 : result;                                                                      \
+    }
+NL_POW_LIMITS(float, f32, f)
+NL_POW_LIMITS(double, f64, )
+#undef NL_POW_LIMITS
+
+NL_FN float nl_pow_f32(float x, float y) {
+    double exponent = y > 0x1p40f ? 0x1p40 : (double)y; /* beyond, every power but that of 1 over- or underflows */
+    exponent = y < -0x1p40f ? -0x1p40 : exponent;
+    double log2_power = exponent * nl_log2_short_f64((double)__builtin_fabsf(x));
+    log2_power = log2_power > 200.0 ? 200.0 : log2_power;
+    log2_power = log2_power < -200.0 ? -200.0 : log2_power;
+    return nl_pow_limits_f32(x, y, (float)nl_exp2_short_f64(log2_power));
+}
+
+/* Trigonometry, in float64: x = (q + t) pi/2 with |t| <= 1/2. */
+
+typedef struct { double t; uint64_t q; } nl_quarter;
+
+/* x / 2 pi is summed over 29 bits of 1 / 2 pi at a time (TURNS_F32). Each product is exact, so whole turns can be taken
+ * off it exactly, up to the largest float32; an infinite x gives nan. The last two windows never hold a whole turn. */
+NL_FN nl_quarter nl_quarter_f32(float x) {
+    double d = (double)x;
+    double p0 = d * 0x1.45f306cp-3, p1 = d * 0x1.c9c882ap-31, p2 = d * 0x1.4fe13a8p-61;
+    double p3 = d * 0x1.f47d4d3p-88, p4 = d * 0x1.dc0db62p-118;
+    double turns = (p0 - nl_rint_f64(p0)) + (p1 - nl_rint_f64(p1));
+    turns += p2 - nl_rint_f64(p2);
+    turns += p3 - nl_rint_f64(p3);
+    turns += p4 - nl_rint_f64(p4);
+    turns += d * 0x1.2b3278872084p-147;
+    double quarters = 4.0 * turns, sum = quarters + NL_MAGIC_F64;
+    return (nl_quarter){quarters - (sum - NL_MAGIC_F64), nl_bits_f64(sum)};
+}
+
+NL_FN double nl_sin_quarter_f64(double t) { /* SINQ_F64 */
+    double u = t * t, p = -0x1.2d90530262f83p-8;
+    p = p * u + 0x1.465e845df776bp-4;
+    p = p * u - 0x1.4abbb8df2f5acp-1;
+    p = p * u + 0x1.921fb52e3df3p+0;
+    return p * t;
+}
+
+NL_FN double nl_cos_quarter_f64(double t) { /* COSQ_F64 */
+    double u = t * t, p = 0x1.d9f3b3be9a1bap-11;
+    p = p * u - 0x1.55c656adf0e1fp-6;
+    p = p * u + 0x1.03c1deb1830a2p-2;
+    p = p * u - 0x1.3bd3cc7e879e4p+0;
+    return p * u + 1.0;
+}
+
+/* The sign bit where bit 1 of q is set: in the second half of the turn. */
+NL_FN double nl_flip_f64(double x, uint64_t q) { return nl_from_bits_f64(nl_bits_f64(x) ^ (q & 2u) << 62); }
+
+NL_FN float nl_sin_f32(float x) {
+    nl_quarter angle = nl_quarter_f32(x);
+    double sine = nl_sin_quarter_f64(angle.t), cosine = nl_cos_quarter_f64(angle.t);
+    float result = (float)nl_flip_f64(angle.q & 1u ? cosine : sine, angle.q);
+    return x == 0 ? x : result;
+}
+
+NL_FN float nl_cos_f32(float x) {
+    nl_quarter angle = nl_quarter_f32(x);
+    double sine = nl_sin_quarter_f64(angle.t), cosine = nl_cos_quarter_f64(angle.t);
+    return (float)nl_flip_f64(angle.q & 1u ? sine : cosine, angle.q + 1u);
+}
+
+NL_FN float nl_tan_f32(float x) {
+    nl_quarter angle = nl_quarter_f32(x);
+    double sine = nl_sin_quarter_f64(angle.t), cosine = nl_cos_quarter_f64(angle.t);
+    float result = (float)(angle.q & 1u ? -cosine / sine : sine / cosine);
+    return x == 0 ? x : result;
+}
+
+/* t + t^3 P(t^2) for t = |x| up to 1 (ATAN_F32), pi/2 less that of 1/|x| above */
+NL_FN float nl_atan_f32(float x) {
+    float size = __builtin_fabsf(x), inverse = 1.0f / size;
+    float t = size > 1.0f ? inverse : size, u = t * t;
+    float p = 0x1.23f9e8p-10f;
+    p = p * u - 0x1.df980ep-8f;
+    p = p * u + 0x1.714bb6p-6f;
+    p = p * u - 0x1.6e1a0ap-5f;
+    p = p * u + 0x1.1422f2p-4f;
+    p = p * u - 0x1.68e714p-4f;
+    p = p * u + 0x1.c4f1e8p-4f;
+    p = p * u - 0x1.247374p-3f;
+    p = p * u + 0x1.9997ep-3f;
+    p = p * u - 0x1.555552p-2f;
+    float angle = p * (u * t) + t;
+    float complement = 0x1.921fb6p+0f - (angle + 0x1.777a5cp-25f);
+    return __builtin_copysignf(size > 1.0f ? complement : angle, x);
+}
+
+#endif

@@ -1,0 +1,402 @@
+/* The float64 functions of vecmath.h, which includes this file. The methods are those of vecmath_f32.h. */
+#ifndef NL_VECMATH_F64_H
+#define NL_VECMATH_F64_H
+
+#define NL_LN2_HI_F64 0x1.62e42fefa4p-1 /* 40 bits: times an exponent it is exact */
+#define NL_LN2_LO_F64 -0x1.8432a1b0e2634p-43
+#define NL_LOG2_E_F64 0x1.71547652b82fep+0
+
+/* 2^n * p for n in the low bits of `sum`, -1075 <= n <= 1024, rounded once. `deep`: n < -1000. */
+NL_FN double nl_scale_f64(double p, double sum, int deep) {
+    uint64_t bias = deep ? 1022u + 128u : 1022u;
+    double rest = deep ? 0x1p-127 : 2.0;
+    return p * nl_from_bits_f64((nl_bits_f64(sum) + bias) << 52) * rest;
+}
+
+/* Exponentials */
+
+/* e^r - 1 (EXP_F64) */
+NL_FN double nl_expm1_reduced_f64(double r) {
+    double q = 0x1.1e3cc9aa6ff2fp-29;
+    q = q * r + 0x1.af6c60ba0de8cp-26;
+    q = q * r + 0x1.27e5b4fc5e905p-22;
+    q = q * r + 0x1.71ddefdccb897p-19;
+    q = q * r + 0x1.a01a0135f81c4p-16;
+    q = q * r + 0x1.a01a01b398dccp-13;
+    q = q * r + 0x1.6c16c16c3078ep-10;
+    q = q * r + 0x1.111111110ec1ap-7;
+    q = q * r + 0x1.5555555555502p-5;
+    q = q * r + 0x1.555555555555bp-3;
+    q = q * r + 0.5;
+    return q * (r * r) + r;
+}
+
+typedef struct { double sum, r; } nl_exp_parts_f64;
+
+NL_FN nl_exp_parts_f64 nl_exp_split_f64(double x) {
+    double sum = x * NL_LOG2_E_F64 + NL_MAGIC_F64;
+    double n = sum - NL_MAGIC_F64;
+    double r = x - n * NL_LN2_HI_F64;
+    return (nl_exp_parts_f64){sum, r - n * NL_LN2_LO_F64};
+}
+
+NL_FN double nl_exp_f64(double x) {
+    double clipped = x > 710.0 ? 710.0 : x;
+    clipped = clipped < -746.0 ? -746.0 : clipped;
+    nl_exp_parts_f64 e = nl_exp_split_f64(clipped);
+    return nl_scale_f64(1.0 + nl_expm1_reduced_f64(e.r), e.sum, clipped < -700.0);
+}
+
+/* 2^r - 1 for |r| <= 1/2 (EXP2_F64) */
+NL_FN double nl_exp2m1_reduced_f64(double r) {
+    double q = 0x1.c6db7b3b71698p-36;
+    q = q * r + 0x1.ea14d08f7ee5ap-32;
+    q = q * r + 0x1.e4cd9b8e4403fp-28;
+    q = q * r + 0x1.b524d07813b73p-24;
+    q = q * r + 0x1.62c0229b064fap-20;
+    q = q * r + 0x1.ffcbfc7af9b42p-17;
+    q = q * r + 0x1.430912f8596a8p-13;
+    q = q * r + 0x1.5d87fe78a125bp-10;
+    q = q * r + 0x1.3b2ab6fba4ea8p-7;
+    q = q * r + 0x1.c6b08d704a0d6p-5;
+    q = q * r + 0x1.ebfbdff82c58fp-3;
+    q = q * r + 0x1.62e42fefa39efp-1;
+    return q * r;
+}
+
+NL_FN double nl_exp2_f64(double x) {
+    double clipped = x > 1025.0 ? 1025.0 : x;
+    clipped = clipped < -1076.0 ? -1076.0 : clipped;
+    double sum = clipped + NL_MAGIC_F64;
+    double r = clipped - (sum - NL_MAGIC_F64);
+    return nl_scale_f64(1.0 + nl_exp2m1_reduced_f64(r), sum, clipped < -1005.0);
+}
+
+NL_FN double nl_expm1_core_f64(double x) {
+    nl_exp_parts_f64 e = nl_exp_split_f64(x);
+    double half_power = nl_from_bits_f64((nl_bits_f64(e.sum) + 1022u) << 52);
+    return 2.0 * (half_power * nl_expm1_reduced_f64(e.r) + (half_power - 0.5));
+}
+
+NL_FN double nl_expm1_f64(double x) {
+    double clipped = x > 710.0 ? 710.0 : x;
+    clipped = clipped < -40.0 ? -40.0 : clipped;
+    double result = nl_expm1_core_f64(clipped);
+    return __builtin_fabs(x) < 0x1p-54 ? x : result;
+}
+
+NL_FN double nl_tanh_f64(double x) {
+    double size = __builtin_fabs(x);
+    size = size > 20.0 ? 20.0 : size;
+    double e = nl_expm1_core_f64(2.0 * size);
+    return __builtin_copysign(e / (e + 2.0), x);
+}
+
+NL_FN double nl_sigmoid_f64(double x) {
+    double z = nl_exp_f64(-__builtin_fabs(x));
+    double numerator = x < 0 ? z : 1.0;
+    return numerator / (1.0 + z);
+}
+
+NL_FN double nl_sigmoid2_f64(double x) {
+    double z = nl_exp2_f64(-__builtin_fabs(x));
+    double numerator = x < 0 ? z : 1.0;
+    return numerator / (1.0 + z);
+}
+
+/* ERF_F64 up to 1, ERFC_F64 above; beyond 5.92 it is 1 to the last place. */
+NL_FN double nl_erf_f64(double x) {
+    double size = __builtin_fabs(x);
+    size = size > 5.95 ? 5.95 : size;
+    double u = size * size;
+    double p = 0x1.0579a69d4bb26p-34;
+    p = p * u - 0x1.386abe81bc097p-30;
+    p = p * u + 0x1.f7a4112daf135p-27;
+    p = p * u - 0x1.5f1d36a3432d6p-23;
+    p = p * u + 0x1.b9def1995c1e6p-20;
+    p = p * u - 0x1.f4d1df38db4aep-17;
+    p = p * u + 0x1.f9a321a116d34p-14;
+    p = p * u - 0x1.c02db3d8ecdbep-11;
+    p = p * u + 0x1.565bcd0db02c7p-8;
+    p = p * u - 0x1.b82ce3128499cp-6;
+    p = p * u + 0x1.ce2f21a042b2p-4;
+    p = p * u - 0x1.812746b0379e6p-2;
+    p = p * u + 0x1.06eba8214db69p-3;
+    double inner = p * size + size;
+    /* even and odd powers apart: half the chain of dependent operations */
+    double even = -0x1.2770a566cdcf2p-40;
+    even = even * u - 0x1.19f0881c26816p-30;
+    even = even * u - 0x1.0df22d4e767eap-23;
+    even = even * u - 0x1.226126d5f8974p-18;
+    even = even * u - 0x1.79cc0f5f806a3p-15;
+    even = even * u + 0x1.780292cb9bb07p-15;
+    even = even * u + 0x1.cfbbbec3a1edp-10;
+    even = even * u - 0x1.3893950a726e9p-6;
+    even = even * u + 0x1.45f42b569fb89p-1;
+    even = even * u + 0x1.81ba196677dafp-23;
+    double odd = 0x1.a5dc3681d2e3bp-35;
+    odd = odd * u + 0x1.d4345c7ba1c18p-27;
+    odd = odd * u + 0x1.c8a497c546b18p-21;
+    odd = odd * u + 0x1.150e13985a3bdp-16;
+    odd = odd * u + 0x1.2722a2c10239ep-14;
+    odd = odd * u - 0x1.5028fcdb0f1d4p-11;
+    odd = odd * u - 0x1.261d6fd36b816p-12;
+    odd = odd * u + 0x1.a4da4d83886c5p-4;
+    odd = odd * u + 0x1.20dd562ed08dep+0;
+    double q = odd * size + even;
+    nl_exp_parts_f64 e = nl_exp_split_f64(-q);
+    double power = nl_from_bits_f64((nl_bits_f64(e.sum) + 1023u) << 52);
+    double outer = 1.0 - power * (1.0 + nl_expm1_reduced_f64(e.r));
+    return __builtin_copysign(size < 1.0 ? inner : outer, x);
+}
+
+/* Logarithms: with s = f / (2 + f), log(1 + f) = 2 atanh(s) = f - s (f - s^2 R(s^2)) */
+
+#define NL_SQRT_HALF_BITS_F64 0x3fe6a09e667f3bcdu
+#define NL_ONE_BITS_F64 0x3ff0000000000000u
+
+typedef struct { double k, m; } nl_log_parts_f64;
+
+/* k and m of a positive normal x. The exponent becomes a float64 as the low bits of 2^52. */
+NL_FN nl_log_parts_f64 nl_log_split_f64(double x) {
+    uint64_t lifted = nl_bits_f64(x) + (NL_ONE_BITS_F64 - NL_SQRT_HALF_BITS_F64);
+    double m = nl_from_bits_f64((lifted & 0x000fffffffffffffu) + NL_SQRT_HALF_BITS_F64);
+    return (nl_log_parts_f64){nl_from_bits_f64((lifted >> 52) | 0x4330000000000000u) - (0x1p52 + 1023.0), m};
+}
+
+/* As above; a subnormal x is multiplied by 2^54 first. */
+NL_FN nl_log_parts_f64 nl_log_split_any_f64(double x) {
+    int subnormal = x < 0x1p-1022;
+    nl_log_parts_f64 parts = nl_log_split_f64(subnormal ? x * 0x1p54 : x);
+    parts.k -= subnormal ? 54.0 : 0.0;
+    return parts;
+}
+
+/* f - log(1 + f) = f^2/2 - s (f^2/2 + s^2 R(s^2)) (LOG_F64) */
+NL_FN double nl_log_defect_f64(double f) {
+    double s = f / (2.0 + f), u = s * s, half_square = 0.5 * f * f;
+    double p = 0x1.2f02ea6b46dcbp-3;
+    p = p * u + 0x1.39a1fb4016755p-3;
+    p = p * u + 0x1.74663c55d7545p-3;
+    p = p * u + 0x1.c71c521648704p-3;
+    p = p * u + 0x1.24924941e0bb4p-2;
+    p = p * u + 0x1.999999997feebp-2;
+    p = p * u + 0x1.5555555555592p-1;
+    return half_square - s * (half_square + p * u);
+}
+
+NL_FN double nl_log_limits_f64(double x, double result) {
+    double limit = x == 0 ? -NL_INF_F64 : NL_NAN_F64;
+    limit = x > 0 ? result : limit;
+    return x == NL_INF_F64 ? x : limit;
+}
+
+NL_FN double nl_log_f64(double x) {
+    nl_log_parts_f64 l = nl_log_split_any_f64(x);
+    double f = l.m - 1.0;
+    double low = l.k * NL_LN2_LO_F64 - nl_log_defect_f64(f);
+    return nl_log_limits_f64(x, l.k * NL_LN2_HI_F64 + (low + f));
+}
+
+NL_FN double nl_log2_f64(double x) {
+    nl_log_parts_f64 l = nl_log_split_any_f64(x);
+    double f = l.m - 1.0;
+    return nl_log_limits_f64(x, l.k + (f - nl_log_defect_f64(f)) * NL_LOG2_E_F64);
+}
+
+NL_FN double nl_log1p_f64(double x) {
+    double u = 1.0 + x, x_part = u - 1.0;
+    double lost = (1.0 - (u - x_part)) + (x - x_part);
+    nl_log_parts_f64 l = nl_log_split_f64(u);
+    uint64_t half_power = 0x4000000000000000u - (nl_bits_f64(u) - nl_bits_f64(l.m)); /* 2^(1-k), 0 for k = 1024 */
+    double f = (l.m - 1.0) + (0.5 * lost) * nl_from_bits_f64(half_power);
+    double low = l.k * NL_LN2_LO_F64 - nl_log_defect_f64(f);
+    double result = nl_log_limits_f64(u, l.k * NL_LN2_HI_F64 + (low + f));
+    return __builtin_fabs(x) < 0x1p-54 ? x : result;
+}
+
+/* Powers: the logarithm to twice the precision, since an error of it is multiplied by up to 1024. */
+
+/* log2 of a positive finite x: k + s (a + s^2 (b + s^2 P(s^2))), s = (m-1) / (m+1), pairs but for P
+ * (POW_LOG2_F64, LOG2_SLOPE, LOG2_SLOPE_THIRD) */
+NL_FN nl_pair nl_log2_pair_f64(double x) {
+    nl_log_parts_f64 l = nl_log_split_any_f64(x);
+    double f = l.m - 1.0, sum = l.m + 1.0, sum_lost = l.m - (sum - 1.0), inverse = 1.0 / sum;
+    double s = f * inverse;
+    nl_pair back = nl_two_product(s, sum);
+    double s_lo = (((f - back.hi) - back.lo) - s * sum_lost) * inverse;
+
+    nl_pair u = nl_two_product(s, s);
+    u.lo += 2.0 * s * s_lo;
+    double p = 0x1.62377011adbbcp-3;
+    p = p * u.hi + 0x1.58f363375a559p-3;
+    p = p * u.hi + 0x1.8a0a3d209ac6ap-3;
+    p = p * u.hi + 0x1.c68ee56d0a05fp-3;
+    p = p * u.hi + 0x1.0c9a85438c038p-2;
+    p = p * u.hi + 0x1.484b13d6979f9p-2;
+    p = p * u.hi + 0x1.a61762a7aef96p-2;
+    p = p * u.hi + 0x1.2776c50ef9bfcp-1;
+    nl_pair w = nl_fast_two_sum(0x1.ec709dc3a03fdp-1, p * u.hi);
+    w.lo += 0x1.d27f05548af0cp-55;
+    nl_pair v = nl_two_product(u.hi, w.hi);
+    v.lo += u.hi * w.lo + u.lo * w.hi;
+    nl_pair b = nl_fast_two_sum(0x1.71547652b82fep+1, v.hi);
+    b.lo += v.lo + 0x1.777d0ffda0d24p-55;
+    nl_pair g = nl_two_product(s, b.hi);
+    g.lo += s * b.lo + s_lo * b.hi;
+
+    nl_pair result = nl_fast_two_sum(l.k, g.hi);
+    result.lo += g.lo;
+    return result;
+}
+
+NL_FN double nl_pow_f64(double x, double y) {
+    double exponent = y > 0x1p70 ? 0x1p70 : y; /* beyond, every power but that of 1 over- or underflows */
+    exponent = y < -0x1p70 ? -0x1p70 : exponent;
+    nl_pair l = nl_log2_pair_f64(__builtin_fabs(x));
+    nl_pair z = nl_two_product(exponent, l.hi);
+    z.lo += exponent * l.lo;
+    double lo = __builtin_fabs(z.hi) < 1080.0 ? z.lo : 0.0;
+    double clipped = z.hi > 1025.0 ? 1025.0 : z.hi;
+    clipped = clipped < -1080.0 ? -1080.0 : clipped;
+    double sum = clipped + NL_MAGIC_F64;
+    double r = (clipped - (sum - NL_MAGIC_F64)) + lo;
+    double power = nl_scale_f64(1.0 + nl_exp2m1_reduced_f64(r), sum, clipped < -1005.0);
+    return nl_pow_limits_f64(x, y, power);
+}
+
+/* Trigonometry: x = (q + hi + lo) quarter turns */
+
+/* Four windows of 53 bits of 1 / 2 pi (TURNS_F64), each scaled to [0, 1), as x needs them: those before are whole
+ * turns when multiplied by x, those after too small to matter. Five steps find them, as in a binary search: where
+ * x is too large for the windows at hand, they all move on by some places, and x shrinks by as much. Then
+ * |x| < 2^105, and 2^52 <= |x| if anything moved. */
+typedef struct { double x, w0, w1, w2, w3; } nl_turn_windows;
+
+#define NL_FAR(LIMIT, SHRINK)                                                                               \
+    far = __builtin_fabs(x) >= LIMIT;                                                                       \
+    x = far ? x * SHRINK : x;
+#define NL_MOVE(i, next) w##i = far ? next : w##i;
+
+NL_FN nl_turn_windows nl_turn_windows_f64(double x) {
+    double w0 = 0x1.45f306dc9c88p-3, w1 = 0x1.529fc2757d1f5p-1, w2 = 0x1.a6ee06db14accp-3;
+    double w3 = 0x1.3c439041fe514p-3, w4 = 0x1.1d5ef5de2b0dbp-1, w5 = 0x1.246e3a424dd2ep-1;
+    double w6 = 0x1.924bba82746p-10, w7 = 0x1.21cfe1deb1cbp-3, w8 = 0x1.29a73ee88235ep-2;
+    double w9 = 0x1.52ebb4484e99cp-1, w10 = 0x1.c09ad17df904ep-2, w11 = 0x1.91d639835339cp-3;
+    double w12 = 0x1.a4e422fc5defcp-1, w13 = 0x1.283b1ff897ffdp-1, w14 = 0x1.c0b301fde5e23p-1;
+    double w15 = 0x1.6b414da3eda68p-4, w16 = 0x1.3f6793e584dbap-1, w17 = 0x1.e8c7ecd3cbfd4p-2;
+    double w18 = 0x1.6ba93dd63f5fp-3;
+    int far;
+    NL_FAR(0x1p900, 0x1p-848)
+    NL_MOVE(0, w16) NL_MOVE(1, w17) NL_MOVE(2, w18) NL_MOVE(3, 0x1.7c5ecf41ce7dep-1)
+    NL_MOVE(4, 0x1.4a525d4d7f6bcp-3) NL_MOVE(5, 0x1.b11f8d5d0856p-1)
+    NL_FAR(0x1p476, 0x1p-424)
+    NL_MOVE(0, w8) NL_MOVE(1, w9) NL_MOVE(2, w10) NL_MOVE(3, w11) NL_MOVE(4, w12) NL_MOVE(5, w13)
+    NL_MOVE(6, w14) NL_MOVE(7, w15) NL_MOVE(8, w16) NL_MOVE(9, w17) NL_MOVE(10, w18)
+    NL_FAR(0x1p264, 0x1p-212)
+    NL_MOVE(0, w4) NL_MOVE(1, w5) NL_MOVE(2, w6) NL_MOVE(3, w7) NL_MOVE(4, w8) NL_MOVE(5, w9)
+    NL_MOVE(6, w10)
+    NL_FAR(0x1p158, 0x1p-106)
+    NL_MOVE(0, w2) NL_MOVE(1, w3) NL_MOVE(2, w4) NL_MOVE(3, w5) NL_MOVE(4, w6)
+    NL_FAR(0x1p105, 0x1p-53)
+    NL_MOVE(0, w1) NL_MOVE(1, w2) NL_MOVE(2, w3) NL_MOVE(3, w4)
+    return (nl_turn_windows){x, w0, w1, w2, w3};
+}
+#undef NL_FAR
+#undef NL_MOVE
+
+typedef struct { nl_pair r; uint64_t q; } nl_angle;
+
+/* r in radians, |r| <= pi/4: the sum of the products, whole turns taken off exactly, to 2^-105 of a turn. That
+ * holds to the last place for |x| < 2^52. Of the numbers beyond, those next to a multiple of pi/2 lose some: the
+ * hardest of each binade, found by continued fractions, keep the sine within 6 units in the last place. */
+NL_FN nl_angle nl_angle_f64(double x) {
+    nl_turn_windows w = nl_turn_windows_f64(x);
+    nl_pair p0 = nl_two_product(w.x, w.w0), p1 = nl_two_product(w.x * 0x1p-53, w.w1);
+    nl_pair p2 = nl_two_product(w.x * 0x1p-106, w.w2);
+    nl_pair a = nl_two_sum(p0.hi - nl_rint_f64(p0.hi), p0.lo - nl_rint_f64(p0.lo));
+    nl_pair b = nl_two_sum(a.hi, p1.hi - nl_rint_f64(p1.hi));
+    nl_pair c = nl_two_sum(p1.lo, p2.hi);
+    nl_pair turns = nl_two_sum(b.hi, c.hi);
+    double low = (a.lo + b.lo) + turns.lo + c.lo + p2.lo + w.x * 0x1p-159 * w.w3;
+
+    double quarters = 4.0 * turns.hi, sum = quarters + NL_MAGIC_F64;
+    nl_pair t = nl_fast_two_sum(quarters - (sum - NL_MAGIC_F64), 4.0 * low);
+    nl_pair r = nl_two_product(t.hi, 0x1.921fb54442d18p+0);
+    r.lo += t.hi * 0x1.1a62633145c07p-54 + t.lo * 0x1.921fb54442d18p+0;
+    return (nl_angle){r, nl_bits_f64(sum)};
+}
+
+NL_FN double nl_sin_reduced_f64(nl_pair r) { /* SIN_F64 */
+    double u = r.hi * r.hi, p = 0x1.5d8dfce379168p-33;
+    p = p * u - 0x1.ae5e546e4401bp-26;
+    p = p * u + 0x1.71de35603abd6p-19;
+    p = p * u - 0x1.a01a019bf579ap-13;
+    p = p * u + 0x1.111111110f78fp-7;
+    p = p * u - 0x1.5555555555548p-3;
+    return r.hi + (p * (u * r.hi) + r.lo);
+}
+
+NL_FN double nl_cos_reduced_f64(nl_pair r) { /* COS_F64 */
+    double u = r.hi * r.hi, p = -0x1.8facd1667e6c4p-37;
+    p = p * u + 0x1.1ee9e89107a2fp-29;
+    p = p * u - 0x1.27e4f80534821p-22;
+    p = p * u + 0x1.a01a019cab75ap-16;
+    p = p * u - 0x1.6c16c16c1514p-10;
+    p = p * u + 0x1.555555555554cp-5;
+    double head = 1.0 - 0.5 * u, lost = (1.0 - head) - 0.5 * u;
+    return head + (lost + (p * (u * u) - r.hi * r.lo));
+}
+
+/* Below 2^-27 the sine, the tangent and the argument are the same to the last place. */
+
+NL_FN double nl_sin_f64(double x) {
+    nl_angle angle = nl_angle_f64(x);
+    double sine = nl_sin_reduced_f64(angle.r), cosine = nl_cos_reduced_f64(angle.r);
+    double result = nl_flip_f64(angle.q & 1u ? cosine : sine, angle.q);
+    return __builtin_fabs(x) < 0x1p-27 ? x : result;
+}
+
+NL_FN double nl_cos_f64(double x) {
+    nl_angle angle = nl_angle_f64(x);
+    double sine = nl_sin_reduced_f64(angle.r), cosine = nl_cos_reduced_f64(angle.r);
+    return nl_flip_f64(angle.q & 1u ? sine : cosine, angle.q + 1u);
+}
+
+NL_FN double nl_tan_f64(double x) {
+    nl_angle angle = nl_angle_f64(x);
+    double sine = nl_sin_reduced_f64(angle.r), cosine = nl_cos_reduced_f64(angle.r);
+    double result = angle.q & 1u ? -cosine / sine : sine / cosine;
+    return __builtin_fabs(x) < 0x1p-27 ? x : result;
+}
+
+NL_FN double nl_atan_f64(double x) { /* ATAN_F64 */
+    double size = __builtin_fabs(x), inverse = 1.0 / size;
+    double t = size > 1.0 ? inverse : size, u = t * t;
+    double p = -0x1.0c46e97457beap-17;
+    p = p * u + 0x1.97fab994278afp-14;
+    p = p * u - 0x1.26d43efe02f01p-11;
+    p = p * u + 0x1.0eaa018698fb9p-9;
+    p = p * u - 0x1.64cdaa7f1b4a6p-8;
+    p = p * u + 0x1.6b1d2d97c135cp-7;
+    p = p * u - 0x1.2ce63ae529219p-6;
+    p = p * u + 0x1.a9334b92996e5p-6;
+    p = p * u - 0x1.0b928f19a1425p-5;
+    p = p * u + 0x1.388ae97d0d41cp-5;
+    p = p * u - 0x1.5ef8c8d377f05p-5;
+    p = p * u + 0x1.84a8e82e89125p-5;
+    p = p * u - 0x1.aed83db2b64b1p-5;
+    p = p * u + 0x1.e1d44f1ee46aep-5;
+    p = p * u - 0x1.11103269166e8p-4;
+    p = p * u + 0x1.3b139c52fc0cdp-4;
+    p = p * u - 0x1.745d15e5e2fa8p-4;
+    p = p * u + 0x1.c71c71b7ee31ep-4;
+    p = p * u - 0x1.24924924609a6p-3;
+    p = p * u + 0x1.9999999998f81p-3;
+    p = p * u - 0x1.555555555555p-2;
+    double angle = p * (u * t) + t;
+    double complement = 0x1.921fb54442d18p+0 - (angle - 0x1.1a62633145c07p-54);
+    return __builtin_copysign(size > 1.0 ? complement : angle, x);
+}
+
+#endif
