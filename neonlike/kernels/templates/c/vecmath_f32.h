@@ -197,42 +197,38 @@ NL_FN double nl_log2_short_f64(double x) {
     double m = nl_from_bits_f64((lifted & 0x000fffffffffffffu) + 0x3fe6a09e667f3bcdu);
     double k = nl_from_bits_f64((lifted >> 52) | 0x4330000000000000u) - (0x1p52 + 1023.0);
     double s = (m - 1.0) / (m + 1.0), u = s * s;
-    double p = 0x1.5ce7cd8f69a61p-2;
-    p = p * u + 0x1.a58d8fc49d905p-2;
-    p = p * u + 0x1.27777fda50da3p-1;
-    p = p * u + 0x1.ec709d12e192ap-1;
-    p = p * u + 0x1.71547652bede5p+1;
+    double u2 = u * u;
+    double p0 = 0x1.ec709d12e192ap-1 * u + 0x1.71547652bede5p+1;
+    double p2 = 0x1.a58d8fc49d905p-2 * u + 0x1.27777fda50da3p-1;
+    double p = (0x1.5ce7cd8f69a61p-2 * u2 + p2) * u2 + p0;
     return p * s + k;
 }
 
 /* 2^x to 2^-32 for |x| < 1000 (EXP2_SHORT_F64) */
 NL_FN double nl_exp2_short_f64(double x) {
     double sum = x + NL_MAGIC_F64, r = x - (sum - NL_MAGIC_F64);
-    double q = 0x1.c048cb912a141p-17;
-    q = q * r + 0x1.444035e7fd196p-13;
-    q = q * r + 0x1.5dc06e26242ecp-10;
-    q = q * r + 0x1.3b2a1b562bff2p-7;
-    q = q * r + 0x1.c6b054e3338a4p-5;
-    q = q * r + 0x1.ebfbe045e6958p-3;
-    q = q * r + 0x1.62e4300bc91b9p-1;
+    double r2 = r * r;
+    double q0 = 0x1.ebfbe045e6958p-3 * r + 0x1.62e4300bc91b9p-1;
+    double q2 = 0x1.3b2a1b562bff2p-7 * r + 0x1.c6b054e3338a4p-5;
+    double q4 = 0x1.444035e7fd196p-13 * r + 0x1.5dc06e26242ecp-10;
+    double q = (0x1.c048cb912a141p-17 * r2 + q4) * r2 + q2;
+    q = q * r2 + q0;
     return (q * r + 1.0) * nl_from_bits_f64((nl_bits_f64(sum) + 1023u) << 52);
 }
 
-/* The special cases of IEEE 754 pow around `power`, which is |x|^y where x is neither 0 nor infinite. `factor` is
- * what a negative x multiplies it by: 1 for an even y, -1 for an odd one, nan for a fraction but at the ends. One
- * condition a line: gcc 12 makes branches of `a || b ? ... : ...` here, and no vectors. */
-#define NL_POW_LIMITS(T, S, B)                                                                              \
+/* The special cases of IEEE 754 pow around `power`, which is |x|^y where x is neither 0 nor infinite: those two are
+ * equal to their halves, and each other's inverse. `factor` is what a negative x multiplies by: 1 for an even y, -1
+ * for an odd one, nan for a fraction but at the ends. One condition a line: of `a || b ? ... : ...` gcc 12 makes
+ * branches here, and no vectors. */
+#define NL_POW_LIMITS(T, S, B, INF)                                                                         \
     NL_FN T nl_pow_limits_##S(T x, T y, T power) {                                                          \
-        T size = __builtin_fabs##B(x), half = (T)0.5 * y, infinity = __builtin_inf##B();                    \
-        T inverse = size == 0 ? infinity : (T)0;                                                            \
+        T size = __builtin_fabs##B(x), half_size = (T)0.5 * size, half = (T)0.5 * y;                        \
+        T inverse = nl_from_bits_##S(nl_bits_##S(INF) - nl_bits_##S(size));                                 \
         T end = y < 0 ? inverse : size;                                                                     \
-        T result = size == 0 ? end : power;                                                                 \
-        result = size == infinity ? end : result;                                                           \
+        T result = half_size == size ? end : power;                                                         \
+        T fraction = half_size == size ? (T)1 : (T)__builtin_nan("");                                       \
         T parity = nl_rint_##S(half) == half ? (T)1 : (T)-1;                                                \
-        T end_factor = nl_rint_##S(y) == y ? parity : (T)1;                                                 \
-        T factor = nl_rint_##S(y) == y ? parity : (T)__builtin_nan("");                                     \
-        factor = size == 0 ? end_factor : factor;                                                           \
-        factor = size == infinity ? end_factor : factor;                                                    \
+        T factor = nl_rint_##S(y) == y ? parity : fraction;                                                 \
         factor = __builtin_copysign##B((T)1, x) < 0 ? factor : (T)1;                                        \
         result = result * factor;                                                                           \
         result = x != x ? x : result;                                                                       \
@@ -240,16 +236,16 @@ NL_FN double nl_exp2_short_f64(double x) {
         result = x == 1 ? (T)1 : result;                                                                    \
         return y == 0 ? (T)1 : result;                                                                      \
     }
-NL_POW_LIMITS(float, f32, f)
-NL_POW_LIMITS(double, f64, )
+NL_POW_LIMITS(float, f32, f, NL_INF_F32)
+NL_POW_LIMITS(double, f64, , NL_INF_F64)
 #undef NL_POW_LIMITS
 
 NL_FN float nl_pow_f32(float x, float y) {
-    double exponent = y > 0x1p40f ? 0x1p40 : (double)y; /* beyond, every power but that of 1 over- or underflows */
-    exponent = y < -0x1p40f ? -0x1p40 : exponent;
-    double log2_power = exponent * nl_log2_short_f64((double)__builtin_fabsf(x));
-    log2_power = log2_power > 200.0 ? 200.0 : log2_power;
-    log2_power = log2_power < -200.0 ? -200.0 : log2_power;
+    float exponent = __builtin_fabsf(y);
+    exponent = exponent > 0x1p40f ? 0x1p40f : exponent; /* beyond, every power but that of 1 over- or underflows */
+    double z = (double)__builtin_copysignf(exponent, y) * nl_log2_short_f64((double)__builtin_fabsf(x));
+    double log2_power = __builtin_fabs(z);
+    log2_power = __builtin_copysign(log2_power > 200.0 ? 200.0 : log2_power, z);
     return nl_pow_limits_f32(x, y, (float)nl_exp2_short_f64(log2_power));
 }
 

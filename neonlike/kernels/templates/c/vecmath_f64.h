@@ -251,14 +251,14 @@ NL_FN nl_pair nl_log2_pair_f64(double x) {
 }
 
 NL_FN double nl_pow_f64(double x, double y) {
-    double exponent = y > 0x1p70 ? 0x1p70 : y; /* beyond, every power but that of 1 over- or underflows */
-    exponent = y < -0x1p70 ? -0x1p70 : exponent;
+    double exponent = __builtin_fabs(y);
+    exponent = exponent > 0x1p70 ? 0x1p70 : exponent; /* beyond, every power but that of 1 over- or underflows */
+    exponent = __builtin_copysign(exponent, y);
     nl_pair l = nl_log2_pair_f64(__builtin_fabs(x));
     nl_pair z = nl_two_product(exponent, l.hi);
-    z.lo += exponent * l.lo;
-    double lo = __builtin_fabs(z.hi) < 1080.0 ? z.lo : 0.0;
-    double clipped = z.hi > 1025.0 ? 1025.0 : z.hi;
-    clipped = clipped < -1080.0 ? -1080.0 : clipped;
+    double limit = z.hi < 0 ? 1080.0 : 1025.0, size = __builtin_fabs(z.hi);
+    double lo = size > limit ? 0.0 : z.lo + exponent * l.lo;
+    double clipped = __builtin_copysign(size > limit ? limit : size, z.hi);
     double sum = clipped + NL_MAGIC_F64;
     double r = (clipped - (sum - NL_MAGIC_F64)) + lo;
     double power = nl_scale_f64(1.0 + nl_exp2m1_reduced_f64(r), sum, clipped < -1005.0);
