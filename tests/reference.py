@@ -49,7 +49,8 @@ def assert_close(actual: Array, expected: Any, slack: float = 1.0, what: str = "
 
 
 def _shift(x: Any, by: Any) -> Any:
-    return np.where(by == 0, 0.0, x * np.sign(by) * 2.0 ** np.rint(np.log2(np.abs(by))))
+    factor = np.where(by == 0, 0.0, np.sign(by) * 2.0 ** np.rint(np.log2(np.abs(by))))
+    return x * factor
 
 
 ELEMENTWISE: dict[str, Function] = {

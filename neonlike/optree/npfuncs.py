@@ -138,8 +138,8 @@ def shift(x: Array, by: Any, out: Array) -> None:
     """x * sgn(by) * 2^rint(log2|by|); 0 where by is 0."""
     by = np.asarray(by, dtype=out.dtype)
     np.ldexp(np.sign(by), _exponent(np.rint(np.log2(np.abs(by)))), out)
-    np.multiply(out, x, out)
     np.copyto(out, 0, where=by == 0)
+    np.multiply(out, x, out)
 
 
 def shift_exponent(x: Array, by: Any, out: Array) -> None:

@@ -1,0 +1,176 @@
+"""Every row on the C engine: many ops in few kernels, each against NumPy float64, and random graphs on both engines."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from engines import backend
+from reference import LAYOUTS, assert_close, backwards, domains, formula, plain, reordered, rows, sample, strided
+from test_fuzz import agree
+from trees import Grower
+
+from neonlike.backends import Backend
+from neonlike.optree import node
+from neonlike.optree.dtypes import FLOATS, DTypeRule
+from neonlike.optree.functions import F
+from neonlike.optree.ops import Kind, OpSpec
+
+SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, 0.5, -2.5, 3.0)
+BATCH = 20
+"""Rows in one kernel."""
+
+
+@pytest.fixture
+def be() -> Iterator[Backend]:
+    yield from backend("c")
+
+
+def batches(specs: list[OpSpec]) -> list[list[OpSpec]]:
+    return [specs[i : i + BATCH] for i in range(0, len(specs), BATCH)]
+
+
+each_float = pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
+each_batch = pytest.mark.parametrize(
+    "batch", batches(rows(Kind.ELEMENTWISE)), ids=lambda batch: f"{batch[0].name}-{batch[-1].name}"
+)
+
+
+def compute(be: Backend, batch: list[OpSpec], made: list[Any], layout: Any) -> list[Any]:
+    """Results of expressions of one shape, as one assignment of many targets."""
+    outs = [layout(be, np.zeros(e.shape, e.dtype)) for e in made]
+    be.assign_many(list(zip(outs, made)))
+    return outs
+
+
+@pytest.mark.slow
+@each_float
+@each_batch
+def test_elementwise_rows(be: Backend, rng: Any, batch: list[OpSpec], dtype: Any) -> None:
+    """On contiguous and strided tensors, stretched operands, and sizes that are no multiple of a vector."""
+    cases: list[tuple[tuple[int, ...], Any, bool]] = [
+        ((5, 37), plain, False),
+        ((3, 4, 5), strided, False),
+        ((5, 37), reordered, True),
+    ]
+    for shape, layout, cut in cases[:1] if dtype == np.float16 else cases:  # which takes long to compile
+        made, expected = [], []
+        for spec in batch:
+            hosts = [sample(domain, shape, dtype, rng) for domain in domains(spec)]
+            if cut:
+                hosts = [host[..., :1] if i else host for i, host in enumerate(hosts)]
+            with np.errstate(all="ignore"):
+                expected.append(np.asarray(formula(spec)(*(h.astype(np.float64) for h in hosts)), np.float64))
+            made.append(node.apply(spec, tuple(layout(be, host) for host in hosts), be))
+        for spec, out, wanted in zip(batch, compute(be, batch, made, layout), expected):
+            assert_close(out.get(), wanted, 1, f"{spec.name} {shape} {layout.__name__}")
+
+
+@each_float
+@each_batch
+def test_elementwise_rows_at_nan_inf_and_zero(be: Backend, batch: list[OpSpec], dtype: Any) -> None:
+    grid = np.array(list(itertools.product(SPECIAL, repeat=3)), dtype).T
+    made = [
+        node.apply(spec, tuple(be.array(row[None], dtype=dtype) for row in grid[: spec.arity]), be) for spec in batch
+    ]
+    for spec, out in zip(batch, compute(be, batch, made, plain)):
+        with np.errstate(all="ignore"):
+            wanted = np.asarray(
+                formula(spec)(*(row[None].astype(np.float64) for row in grid[: spec.arity])), np.float64
+            )
+        assert_close(out.get(), wanted, 1, spec.name)
+
+
+@pytest.mark.parametrize("dtype", ("i1", "u1", "i2", "i4", "u4", "i8", "b1"))
+@each_batch
+def test_elementwise_rows_on_integers(be: Backend, rng: Any, batch: list[OpSpec], dtype: str) -> None:
+    made, expected = [], []
+    for spec in batch:
+        hosts = [sample(domain, (4, 9), np.dtype(dtype), rng) for domain in domains(spec)]
+        with np.errstate(all="ignore"):
+            expected.append(np.asarray(formula(spec)(*(h.astype(np.int64) for h in hosts))))
+        made.append(node.apply(spec, tuple(be.array(h, dtype=dtype) for h in hosts), be))
+    for spec, out, wanted in zip(batch, compute(be, batch, made, plain), expected):
+        assert_close(out.get(), wanted, 1, spec.name)
+
+
+@each_float
+@pytest.mark.parametrize("shape", ((5, 37), (300, 1001), (3, 4, 50), (2, 70000), (9000, 3), (1, 1)), ids=str)
+def test_reductions(be: Backend, rng: Any, shape: tuple[int, ...], dtype: Any) -> None:
+    """All rows over one axis in one kernel, by rows and by columns, also backwards."""
+    host = rng.uniform(-1.5, 1.5, shape).astype(dtype)
+    near = (1 + host * 1e-3).astype(dtype)  # so that products stay in range
+    for layout, axis in itertools.product((plain, strided, backwards), (*range(len(shape)), None)):
+        specs = [s for s in rows(Kind.REDUCTION) if axis is not None or s.dtype is not DTypeRule.INDEX]
+        sources = [near if s.name == "prod" else host for s in specs]
+        axes = (axis,) if axis is not None else tuple(range(len(shape)))
+        made = [node.reduce(s, layout(be, source), axis) for s, source in zip(specs, sources)]
+        outs = compute(be, specs, made, plain)
+        for spec, out, source in zip(specs, outs, sources):
+            wanted = formula(spec)(source.astype(np.float64), axis=axes)
+            slack = (
+                1 + 0.1 * np.abs(source.astype(np.float64)).sum(axis=axes).max() if spec.name in ("sum", "prod") else 1
+            )
+            assert_close(out.get(), wanted, slack, f"{spec.name} over {axis}, {layout.__name__}")
+
+
+@each_float
+def test_reductions_at_nan_and_inf(be: Backend, dtype: Any) -> None:
+    host = np.array(list(itertools.product(SPECIAL, repeat=2)) * 5, dtype).reshape(-1, 9)
+    x = be.array(host, dtype=dtype)
+    for axis, spec in itertools.product((0, 1), rows(Kind.REDUCTION)):
+        with np.errstate(all="ignore"):
+            wanted = formula(spec)(host.astype(np.float64), axis=(axis,))
+        assert_close(node.reduce(spec, x, axis).asnumpyarray(), wanted, 1, f"{spec.name} over {axis}")
+
+
+@pytest.mark.slow
+@each_float
+@pytest.mark.parametrize("shape", ((5, 37), (301, 1003), (2, 70001), (9001, 3)), ids=str)
+def test_chains_over_one_axis(be: Backend, rng: Any, shape: tuple[int, ...], dtype: Any) -> None:
+    host = rng.uniform(-3, 3, shape).astype(dtype)
+    wide = host.astype(np.float64)
+    for layout, axis in ((plain, 0), (plain, 1), (strided, 1)):
+        x = layout(be, host)
+        top = wide.max(axis, keepdims=True)
+        powers = np.exp(wide - top)
+        softmax = powers / powers.sum(axis, keepdims=True)
+        mean, var = wide.mean(axis, keepdims=True), wide.var(axis, keepdims=True)
+        pairs = {
+            "softmax": (F.softmax(x, axis), softmax),
+            "logsumexp": (F.logsumexp(x, axis), np.log(powers.sum(axis, keepdims=True)) + top),
+            "normalised": (
+                (x - F.mean(x, axis)) / F.sqrt(F.var(x, axis) + 0.1) * 2,
+                (wide - mean) / np.sqrt(var + 0.1) * 2,
+            ),
+        }
+        for name, (expression, wanted) in pairs.items():
+            assert_close(expression.asnumpyarray(), wanted, 20, f"{name} over {axis}, {layout.__name__}")
+
+
+def test_layouts_meet_each_other(be: Backend, rng: Any) -> None:
+    """One expression, every layout for each operand and for the target."""
+    hosts = [rng.standard_normal((6, 7)).astype(np.float32) for _ in range(2)]
+    expected = hosts[0].astype(np.float64) * 2 + hosts[1]
+    for first, second, third in itertools.product(LAYOUTS, repeat=3):
+        out = third(be, np.zeros((6, 7), np.float32))
+        out[:] = first(be, hosts[0]) * 2 + second(be, hosts[1])
+        assert_close(out.get(), expected)
+
+
+def test_numbers_are_arguments_of_the_kernel(be: Backend) -> None:
+    x, out = be.array([[1.0, 2.0]]), be.empty((1, 2))
+    for number in (2, 3, -7, 2.5, 0.1, float("inf"), 10**12):
+        out[:] = x * number
+        assert out.get().tolist() == np.float32([[number, 2 * np.float32(number)]]).tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_random_graphs(be: Backend, seed: int) -> None:
+    graph = Grower(be, np.random.default_rng(9000 + seed), dtypes=FLOATS, sizes=(5, 17))
+    root = graph.grow(int(graph.rng.choice((10, 25, 40))))
+    agree((root.node + 0.0).asnumpyarray(), root)
