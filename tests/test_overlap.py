@@ -10,7 +10,7 @@ import pytest
 from engines import ENGINES, backend
 
 from neonlike.backends import Backend
-from neonlike.errors import AliasError
+from neonlike.errors import AliasError, IndexRangeError
 from neonlike.optree.functions import F
 
 
@@ -94,3 +94,14 @@ def test_targets_that_overlap_each_other_are_refused(be: Backend) -> None:
         with pytest.raises(AliasError, match="share memory"):
             be.assign_many([(pair[0], 1.0), (pair[1], 2.0)])
     assert not a.get().any()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_bad_index_in_a_later_stage_leaves_every_target_alone(engine: str) -> None:
+    for be in backend(engine):
+        source = be.array([[1.0, 2.0, 3.0]])
+        first, second = be.zeros((1, 2)), be.zeros((1, 2))
+        good, bad = (be.array([index], dtype=np.int64) for index in ([0, 1], [0, 7]))
+        with pytest.raises(IndexRangeError):
+            be.assign_many([(first, be.take(source, good, 1)), (second, be.take(source, bad, 1))])
+        assert not first.get().any() and not second.get().any()

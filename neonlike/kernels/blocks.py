@@ -38,20 +38,17 @@ class Run:
     ----------
     temps : dict
         Values in memory, by index.
-    drawn : dict
-        Node -> attributes that replace the node's own (a prepared plan draws new random numbers).
     """
 
-    __slots__ = ("drawn", "graph", "temps")
+    __slots__ = ("graph", "temps")
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.temps: dict[int, Array] = {}
-        self.drawn: dict[int, dict[str, Any]] = {}
 
     def attrs(self, node: int) -> dict[str, Any]:
         """Attributes of a node in this run."""
-        return self.drawn.get(node) or self.graph.nodes[node].attrs or {}
+        return self.graph.nodes[node].attrs or {}
 
     def array(self, source: Source, ndim: int) -> Array:
         """The array behind ``source``, with at least ``ndim`` axes."""

@@ -28,9 +28,13 @@ from neonlike.logger import logger
 from neonlike.optree import npfuncs
 from neonlike.optree.show import infix
 
-HEADERS = ("vecmath.h", "intmath.h")
+HEADERS = ("vecmath.h", "vecmath_f32.h", "vecmath_f64.h", "vecmath_small.h", "intmath.h")
 PARALLEL_WORK = 1 << 17
 """Elements times cost below which starting threads costs more than it saves."""
+MAX_OPS, MAX_ARGUMENTS = 256, 512
+"""Longer stages run on the NumPy engine: compiling them takes minutes, and calls have a limit of arguments."""
+MAX_WIDTH = 256
+"""Columns that the arrays of a column block are made for; passed to the template."""
 _CACHE_BYTES = 1 << 18
 """Size the inputs of a column block should fit in when they are read more than once."""
 
@@ -83,7 +87,8 @@ class CStage:
 
     def __init__(self, plan: Plan, stage: Stage, graph: Graph, fallback: LoopStage) -> None:
         self.stage, self.fallback = stage, fallback
-        self.usable = unsupported([plan.values[i] for i in stage.values]) is None
+        small = len(stage.values) <= MAX_OPS and len(graph.leaves) + len(graph.numbers) <= MAX_ARGUMENTS
+        self.usable = small and unsupported([plan.values[i] for i in stage.values]) is None
         self.kernel: Kernel = make_kernel(plan, stage, graph) if self.usable else Kernel(plan, stage)
         self.arrays = [*self.kernel.inputs, *self.kernel.outputs]
         roots = [graph.nodes[r] for r in graph.roots if 0 <= r < len(graph.nodes)]
@@ -235,7 +240,7 @@ class CStage:
         else:
             right = tuple(step if step in (0, 1) else 2 for step in after.steps)
             function = self._variant(("columns", 1, right))
-            width = self._width(reduced_axis.size)
+            width = self._width(reduced_axis.size, after.size)
             blocks = -(-after.size // width)
             meta = [reduced_axis.size, after.size, blocks, width]
             for i in range(count):
@@ -249,13 +254,11 @@ class CStage:
         along = sum(step == 1 for step in reduced_axis.steps[: len(self.kernel.inputs)])
         return across > along
 
-    def _width(self, length: int) -> int:
-        """Columns of a block: few enough that several passes find them in the cache."""
-        reductions = [i for i in self.stage.values if self.kernel.plan.values[i].spec.combine]
-        if len(reductions) == len(self.stage.values):
-            return 256
+    def _width(self, length: int, columns: int) -> int:
+        """Columns of a block: few enough that several passes find them in the cache, enough for long reads."""
         fitting = _CACHE_BYTES // (4 * max(1, len(self.kernel.inputs)) * max(1, length))
-        return min(256, max(32, fitting // 32 * 32))
+        width = min(MAX_WIDTH, max(128, fitting // 32 * 32))
+        return width if columns >= width * thread_count() else 32
 
     # Compiling
 
@@ -271,8 +274,9 @@ class CStage:
         def text(name: str) -> str:
             if form in ("flat", "nested"):
                 return forms.elementwise(self.kernel, name, rank, inner, form == "flat")
-            make = forms.rows if form == "rows" else forms.columns
-            return make(self.kernel, name, inner)
+            if form == "rows":
+                return forms.rows(self.kernel, name, inner)
+            return forms.columns(self.kernel, name, inner, MAX_WIDTH)
 
         name = "nl_" + hashlib.sha256(text("k").encode()).hexdigest()[:16]
         return name, text(name)
@@ -282,7 +286,7 @@ class CStage:
         try:
             library = compile_c.build(text, name, self.comment, headers={h: header(f"c/{h}") for h in HEADERS})
         except KernelCompileError as error:
-            logger.warning("%s\nThis expression runs on the NumPy engine instead.", error)
+            logger.error("%s\nThis expression runs on the NumPy engine instead.", error)
             return None
         function = getattr(library, name)
         kinds = {"double": ctypes.c_double, "int64_t": ctypes.c_int64}

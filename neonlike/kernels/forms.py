@@ -273,8 +273,8 @@ def _with_row_step(array: Array, index: int) -> dict[str, Any]:
     return {"name": array.name, "ctype": array.ctype, "row_step": index}
 
 
-def columns(kernel: Kernel, name: str, right: Sequence[int]) -> str:
-    """Source of a reduction by columns; ``right`` holds each array's step between columns (2: any)."""
+def columns(kernel: Kernel, name: str, right: Sequence[int], width: int) -> str:
+    """Source of a reduction by columns, at most ``width`` to a block; ``right`` holds the steps between columns."""
     arrays = [*kernel.inputs, *kernel.outputs]
     form = ReduceForm(kernel, {}, by_columns=True)
     for array, step in zip(arrays, right):
@@ -285,4 +285,4 @@ def columns(kernel: Kernel, name: str, right: Sequence[int]) -> str:
     context["arrays"] = [
         {"name": a.name, "ctype": a.ctype, "steps": [4 + 3 * i, 5 + 3 * i, 6 + 3 * i]} for i, a in enumerate(arrays)
     ]
-    return render("c/reduce_columns.c.j2", name=name, **context)
+    return render("c/reduce_columns.c.j2", name=name, width=width, **context)

@@ -320,6 +320,8 @@ class Planner:
 
     def hazard(self, store: Store, stage: Stage) -> bool:
         """True if writing the target in ``stage`` would change what this or a later stage still reads."""
+        if any(self._may_fail(later) for later in self.stages[stage.index + 1 :]):
+            return True  # an index out of range is found there, and then no target may have changed
         target = self.graph.targets[store.target]
         for slot, leaf in enumerate(self.graph.leaves):
             relation = 1 if leaf is target else leaf.alias_of(target)
@@ -334,6 +336,9 @@ class Planner:
             if any(s is not store and isinstance(s.arg, LeafArg) and s.arg.slot == slot for s in stage.stores):
                 return True  # copied by another store of this stage, which may come after this one
         return False
+
+    def _may_fail(self, stage: Stage) -> bool:
+        return stage.kind is StageKind.MOVE and self.values[stage.values[0]].spec.name in ("take", "untake")
 
     def _readers(self, slot: int) -> list[tuple[object, Stage]]:
         """Stages that read leaf ``slot`` and in which axis order."""

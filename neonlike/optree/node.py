@@ -373,6 +373,10 @@ def binary(spec: OpSpec) -> Binary:
                     and a.shape is not FREE
                 ):
                     return OpTreeNode(spec, (a, b), None, a.shape, dtype, a.backend)
+        elif (a.__class__ is float or a.__class__ is int) and isinstance(b, Expression) and b.backend is not None:
+            dtype = b.dtype
+            if dtype is F32 or dtype is F64:
+                return OpTreeNode(spec, (a, b), None, b.shape, dtype, b.backend)
         return apply(spec, (a, b))
 
     build.__name__ = build.__qualname__ = spec.name

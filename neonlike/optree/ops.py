@@ -168,7 +168,7 @@ _ROWS: tuple[OpSpec, ...] = (
     _unary("log2", np.log2, "log2({0})", lambda F, d, z, x: (d / (x * LN2),), "Base 2 logarithm.", domain=(POSITIVE,), flops=8),
     _unary("log1p", np.log1p, "log1p({0})", lambda F, d, z, x: (d / (x + 1),), "log(1 + a), accurate near 0.", domain=(UNIT,), flops=10),
     _unary(
-        "safelog", f.safelog, "log(fmax({0}, 1.9287498479639178e-22))",
+        "safelog", f.safelog, "log(max_nan({0}, 1.9287498479639178e-22))",
         lambda F, d, z, x: (d * F.greater(z, SAFELOG_FLOOR) / F.where(F.greater(z, SAFELOG_FLOOR), x, 1),),
         "log(max(a, e**-50)).", domain=((-1.0, 4.0),), flops=9,
     ),
@@ -189,7 +189,7 @@ _ROWS: tuple[OpSpec, ...] = (
         lambda F, d, z, x, slope: (d * F.where(F.greater(x, 0), 1, slope), d * F.minimum(x, 0)),
         "a where a > 0, else slope * a.", builders=("leaky_relu",), dtype=FLOAT,
     ),
-    _unary("softplus", f.softplus, "(fmax({0}, 0) + log1p(exp(-fabs({0}))))", lambda F, d, z, x: (d * F.sig(x),), "log(1 + e**a), without overflow.", flops=20),
+    _unary("softplus", f.softplus, "(max_nan({0}, 0) + log1p(exp(-fabs({0}))))", lambda F, d, z, x: (d * F.sig(x),), "log(1 + e**a), without overflow.", flops=20),
     # Rounding and tests
     _unary("rint", f.rint, "rint({0})", NON_DIFFERENTIABLE, "Nearest whole number, halves to even.", dtype=SAME),
     _unary("floor", f.floor, "floor({0})", NON_DIFFERENTIABLE, "Largest whole number not above a.", dtype=SAME),

@@ -11,6 +11,8 @@ from neonlike.backends.backend import Backend
 from neonlike.backends.cpu.tensor import CPUTensor
 from neonlike.backends.tensor import Tensor
 from neonlike.errors import ShapeError
+from neonlike.kernels.compile_c import find_compiler
+from neonlike.kernels.engine_c import CEngine
 from neonlike.kernels.interp import NumpyEngine
 from neonlike.optree.dtypes import DType, as_dtype
 from neonlike.optree.shapes import Shape
@@ -23,7 +25,8 @@ class NervanaCPU(Backend):
     tensor_cls: ClassVar[type[Tensor]] = CPUTensor
 
     def _make_engine(self) -> NumpyEngine:
-        return NumpyEngine()
+        """Compiled C where there is a compiler and ``NEONLIKE_CPU_JIT`` is not 0, else NumPy in blocks."""
+        return NumpyEngine() if find_compiler() is None else CEngine()
 
     def _allocate(self, shape: Shape, dtype: DType, name: str | None, persist_values: bool) -> CPUTensor:
         return CPUTensor(self, np.empty(shape, dtype), name, persist_values)

@@ -10,7 +10,7 @@
  * -fno-trapping-math; every value of -ffp-contract and machines without fused multiply-add will do. Not
  * -ffast-math: the rounding by a large constant and the compensated sums below would be optimised away.
  *
- * Constants and polynomials come from tools/fit_vecmath.py, which names them as the comments here do.
+ * Constants and polynomials come from benchmarks/_fit_vecmath.py, which names them as the comments here do.
  */
 #ifndef NL_VECMATH_H
 #define NL_VECMATH_H
