@@ -18,6 +18,8 @@ from neonlike.optree.ops import Kind, OpSpec
 
 HELPERS = """
 #include <math.h>
+static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
+static double sigmoid2(double x) { return 1 / (1 + exp2(-x)); }
 static double sign(double x) { return x != x ? x : (x > 0) - (x < 0); }
 static double max_nan(double x, double y) { return x != x || x > y ? x : y; }
 static double min_nan(double x, double y) { return x != x || x < y ? x : y; }

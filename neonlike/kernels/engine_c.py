@@ -10,6 +10,7 @@ import ctypes
 import hashlib
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,15 @@ _CACHE_BYTES = 1 << 18
 
 Launch = tuple[Any, Any, int, int]
 """Function, meta array, count of rows or elements, threads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A variant of a stage's kernel for one layout: its key, sizes and steps to call it with, count of rows."""
+
+    key: tuple[str, int, tuple[int, ...]]
+    meta: list[int]
+    count: int
 
 
 class CEngine(NumpyEngine):
@@ -163,12 +173,29 @@ class CStage:
     def _flat_launch(self, shape: tuple[int, ...]) -> Launch | None:
         launch = self.launches.get(shape, False)
         if launch is False:
-            inner = [1 if a.shape == self.stage.shape else 0 for a in self.arrays]
-            function = self._variant(("flat", 1, tuple(inner)))
+            function = self._variant(self._flat_key())
             count = math.prod(shape)
             launch = None if function is None else (function, None, count, self._threads(count))
             self._remember(shape, launch)
         return launch  # type: ignore[return-value]
+
+    def _flat_key(self) -> tuple[str, int, tuple[int, ...]]:
+        return "flat", 1, tuple(1 if array.shape == self.stage.shape else 0 for array in self.arrays)
+
+    def text(self, graph: Graph) -> str | None:
+        """C source of the kernel that runs for the tensors of ``graph``; None where NumPy does."""
+        if not self.usable:
+            return None
+        if self.flat:
+            return self.source(*self._flat_key())[1]
+        run = Run(graph)
+        for array in self.kernel.inputs:
+            if array.kind == "temp":
+                value = self.kernel.plan.values[array.index]
+                run.temps[array.index] = np.empty(value.source.of(graph), array.dtype)
+        arrays = [*[self._array(run, array) for array in self.kernel.inputs], *self.fallback.outputs(run)]
+        form = self._form(self.stage.space.of(graph), arrays)
+        return None if form is None else self.source(*form.key)[1]
 
     def _run_general(self, run: Run) -> bool:
         """Collapse the arrays' axes, choose a form and launch; False if there is no C form for this layout."""
@@ -204,49 +231,43 @@ class CStage:
         return thread_count()
 
     def _plan_launch(self, shape: tuple[int, ...], arrays: list[npfuncs.Array]) -> Launch | None:
+        """Function and arguments for these arrays; None if there is no C form for their layout."""
+        form = self._form(shape, arrays)
+        function = None if form is None else self._variant(form.key)
+        if form is None or function is None:
+            return None
+        return function, _pack(form.meta), form.count, self._threads(math.prod(shape))
+
+    def _form(self, shape: tuple[int, ...], arrays: list[npfuncs.Array]) -> Form | None:
         if math.prod(shape) == 0:
             return None
         axes = collapse(shape, self.stage.axes, arrays)
         if self.stage.kind is StageKind.ELEMENTWISE:
-            return self._plan_nested(axes, len(arrays), math.prod(shape))
-        return self._plan_reduction(axes, len(arrays), math.prod(shape))
+            return _nested(axes, len(arrays), math.prod(shape))
+        return self._reduction(axes, len(arrays))
 
-    def _plan_nested(self, axes: list[Axis], count: int, size: int) -> Launch | None:
-        axes = axes or [Axis(1, False, (0,) * count)]
-        inner = tuple(step if step in (0, 1) else 2 for step in axes[-1].steps)
-        function = self._variant(("nested", len(axes), inner))
-        if function is None:
-            return None
-        meta = [axis.size for axis in axes] + [axis.steps[i] for i in range(count) for axis in axes]
-        return function, _pack(meta), size // axes[-1].size, self._threads(size)
-
-    def _plan_reduction(self, axes: list[Axis], count: int, size: int) -> Launch | None:
+    def _reduction(self, axes: list[Axis], count: int) -> Form | None:
+        """Rows or columns, whichever runs along memory; None if kept and reduced axes alternate more than that."""
         none = Axis(1, False, (0,) * count)
         pattern = "".join("R" if axis.reduced else "K" for axis in axes)
         if pattern not in ("", "K", "R", "KR", "RK", "KRK"):
             return None
-        reduced_axis = next((axis for axis in axes if axis.reduced), Axis(1, True, (0,) * count))
+        along = next((axis for axis in axes if axis.reduced), Axis(1, True, (0,) * count))
         before = axes[0] if pattern in ("K", "KR", "KRK") else none
         after = axes[-1] if pattern in ("RK", "KRK") else none
-        if after.size == 1 and before.size > 1 and self._runs_down(before, reduced_axis):
+        if after.size == 1 and before.size > 1 and self._runs_down(before, along):
             before, after = none, before
         if after.size == 1:
-            inner = tuple(step if step in (0, 1) else 2 for step in reduced_axis.steps)
-            function = self._variant(("rows", 1, inner))
-            meta = [reduced_axis.size]
+            meta = [along.size]
             for i in range(count):
-                meta += [before.steps[i], reduced_axis.steps[i]]
-            rows = before.size
-        else:
-            right = tuple(step if step in (0, 1) else 2 for step in after.steps)
-            function = self._variant(("columns", 1, right))
-            width = self._width(reduced_axis.size, after.size)
-            blocks = -(-after.size // width)
-            meta = [reduced_axis.size, after.size, blocks, width]
-            for i in range(count):
-                meta += [before.steps[i], reduced_axis.steps[i], after.steps[i]]
-            rows = before.size * blocks
-        return None if function is None else (function, _pack(meta), rows, self._threads(size))
+                meta += [before.steps[i], along.steps[i]]
+            return Form(("rows", 1, _classes(along.steps)), meta, before.size)
+        width = self._width(along.size, after.size)
+        blocks = -(-after.size // width)
+        meta = [along.size, after.size, blocks, width]
+        for i in range(count):
+            meta += [before.steps[i], along.steps[i], after.steps[i]]
+        return Form(("columns", 1, _classes(after.steps)), meta, before.size * blocks)
 
     def _runs_down(self, kept: Axis, reduced_axis: Axis) -> bool:
         """True if memory is contiguous along the kept axis rather than the reduced one."""
@@ -297,6 +318,17 @@ class CStage:
         )
         function.restype = None if form in ("flat", "nested") else ctypes.c_int
         return function
+
+
+def _classes(steps: tuple[int, ...]) -> tuple[int, ...]:
+    """Steps as the templates tell them apart: 0, 1, or 2 for any other."""
+    return tuple(step if step in (0, 1) else 2 for step in steps)
+
+
+def _nested(axes: list[Axis], count: int, size: int) -> Form:
+    axes = axes or [Axis(1, False, (0,) * count)]
+    meta = [axis.size for axis in axes] + [axis.steps[i] for i in range(count) for axis in axes]
+    return Form(("nested", len(axes), _classes(axes[-1].steps)), meta, size // axes[-1].size)
 
 
 def _pack(values: list[int]) -> Any:

@@ -1,4 +1,4 @@
-"""``be.explain``: what a plan does, stage by stage, with the reason for each cut and its cost."""
+"""``be.explain``: what a plan does, stage by stage, with the reason for each cut, its cost and its source."""
 
 from __future__ import annotations
 
@@ -18,8 +18,13 @@ def explain(plan: Plan, graph: Graph, engine: Any) -> str:
     roots = [graph.nodes[r] for r in graph.roots if 0 <= r < len(graph.nodes)]
     lines = [f"expression  {infix(root)}" for root in roots]
     lines.append(f"engine      {engine.name}, {len(plan.stages)} stage{'s' * (len(plan.stages) != 1)}")
-    for stage in plan.stages:
+    functions: Any = plan.engine.get(engine.name) or engine.compile(plan, graph)
+    for stage, function in zip(plan.stages, functions):
         lines += _stage(plan, graph, stage)
+        kernel: Any = getattr(function, "__self__", None)
+        source = kernel.text(graph) if hasattr(kernel, "text") else None
+        if source is not None:
+            lines += ["  kernel", *(f"    {line}".rstrip() for line in source.splitlines())]
     return "\n".join(lines)
 
 

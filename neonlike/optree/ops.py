@@ -179,8 +179,8 @@ _ROWS: tuple[OpSpec, ...] = (
     _unary("arctan", np.arctan, "atan({0})", lambda F, d, z, x: (d / (1 + F.square(x)),), "Inverse tangent in radians.", flops=12),
     _unary("erf", f.erf, "erf({0})", lambda F, d, z, x: (d * 1.1283791670955126 * F.exp(-F.square(x)),), "Error function.", flops=15),
     # Activations
-    _unary("sig", f.sig, "1 / (1 + exp(-{0}))", lambda F, d, z, x: (d * z * (1 - z),), "Logistic sigmoid 1 / (1 + e**-a).", flops=10),
-    _unary("sig2", f.sig2, "1 / (1 + exp2(-{0}))", lambda F, d, z, x: (d * z * (1 - z) * LN2,), "Base 2 sigmoid 1 / (1 + 2**-a).", flops=10),
+    _unary("sig", f.sig, "sigmoid({0})", lambda F, d, z, x: (d * z * (1 - z),), "Logistic sigmoid 1 / (1 + e**-a).", flops=10),
+    _unary("sig2", f.sig2, "sigmoid2({0})", lambda F, d, z, x: (d * z * (1 - z) * LN2,), "Base 2 sigmoid 1 / (1 + 2**-a).", flops=10),
     _unary("tanh", np.tanh, "tanh({0})", lambda F, d, z, x: (d * (1 - F.square(z)),), "Hyperbolic tangent.", flops=10),
     _unary("tanh2", f.tanh2, "tanh({0} * 0.6931471805599453)", lambda F, d, z, x: (d * (1 - F.square(z)) * LN2,), "(4**a - 1) / (4**a + 1).", flops=11),
     _unary("relu", f.relu, "({0} > 0 || {0} != {0} ? {0} : 0)", lambda F, d, z, x: (d * F.greater(x, 0),), "max(a, 0); gradient 0 at 0.", dtype=SAME),
