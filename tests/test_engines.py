@@ -161,6 +161,14 @@ def test_layouts_meet_each_other(be: Backend, rng: Any) -> None:
         assert_close(out.get(), expected)
 
 
+def test_a_chain_of_5000_ops(be: Backend) -> None:
+    x = be.array([[0.25, 0.5]], dtype=np.float64)
+    tree: Any = x
+    for _ in range(2500):
+        tree = tree * 0.999 + 0.001
+    np.testing.assert_allclose(tree.asnumpyarray(), (x.get() - 1) * 0.999**2500 + 1, 1e-9)
+
+
 def test_numbers_are_arguments_of_the_kernel(be: Backend) -> None:
     x, out = be.array([[1.0, 2.0]]), be.empty((1, 2))
     for number in (2, 3, -7, 2.5, 0.1, float("inf"), 10**12):
