@@ -14,6 +14,7 @@ from test_fuzz import agree
 from trees import Grower
 
 from neonlike.backends import Backend
+from neonlike.kernels.engine_c import CStage
 from neonlike.optree import node
 from neonlike.optree.dtypes import FLOATS, DTypeRule
 from neonlike.optree.functions import F
@@ -25,7 +26,16 @@ BATCH = 20
 
 
 @pytest.fixture
-def be() -> Iterator[Backend]:
+def be(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
+    """The C engine, which must not fall back to NumPy because a kernel does not compile."""
+    compile_stage = CStage._compile
+
+    def compile_or_fail(stage: CStage, *form: Any) -> Any:
+        function = compile_stage(stage, *form)
+        assert function is not None, f"{stage.comment} did not compile as {form}; the log says why"
+        return function
+
+    monkeypatch.setattr(CStage, "_compile", compile_or_fail)
     yield from backend("c")
 
 
