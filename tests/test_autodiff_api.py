@@ -220,3 +220,9 @@ def test_memory_that_cannot_be_mapped_is_named(be: Backend) -> None:
     strided = be.wrap(np.ones((4, 6), np.float32)[:, ::2])
     with pytest.raises(GradientError, match="strided"):
         Autodiff(strided[:2] * strided[1:3], be).get_grad_tensor([strided])
+
+
+def test_one_tensor_needs_no_list(be: Backend) -> None:
+    x = be.array([[1.0, 2.0], [3.0, 4.0]])
+    (gradient,) = Autodiff(be.sum(x * x), be).get_grad_tensor(x)
+    np.testing.assert_array_equal(gradient.get(), 2 * x.get())

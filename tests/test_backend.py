@@ -346,3 +346,14 @@ def test_all_own_errors_share_a_base() -> None:
     with pytest.raises(NeonlikeError):
         gen_backend("abacus")
     assert issubclass(Tensor, object)
+
+
+@pytest.mark.parametrize("batch_size", ["x", -3, 2.5, True])
+def test_a_batch_size_is_a_count(batch_size: object) -> None:
+    with pytest.raises(ArgumentError, match="batch_size must be a whole number"):
+        gen_backend("cpu", batch_size=batch_size)
+
+
+def test_a_name_of_neon_that_is_not_built_is_called_so() -> None:
+    with pytest.raises(BackendUnavailable, match="'gpu' is not built yet"):
+        gen_backend("gpu")

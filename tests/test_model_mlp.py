@@ -25,6 +25,7 @@ from neonlike.transforms import (
     Tanh,
     TopKMisclassification,
 )
+from neonlike.util.values import values
 
 N, NIN, NCLASS = 16, 6, 3
 
@@ -357,3 +358,27 @@ def test_callbacks_are_called_by_fit(be, data):
     model.fit(data, cost(), Adam(), 2, callbacks)
     recorded = callbacks.callback_data
     np.testing.assert_array_equal(recorded["time_markers/minibatch"][...], [6, 12])
+
+
+class TestResultsAreNumbers:
+    """neon's scripts format what ``eval`` and the costs give; NumPy alone refuses one-element arrays since 2.4."""
+
+    def test_they_format_and_convert(self):
+        error = values(np.array([0.125], np.float32))
+        assert "%.1f%%" % (error * 100) == "12.5%"
+        assert f"{error:.2f}" == "0.12"
+        assert float(error) == 0.125
+        assert int(values(np.array([[3.0]]))) == 3
+
+    def test_several_values_are_an_array(self):
+        pair = values(np.array([1.0, 2.0]))
+        with pytest.raises((TypeError, ValueError)):
+            float(pair)
+        assert pair.sum() == 3.0
+
+    def test_a_script_prints_error_and_cost(self, be, data):
+        model = Model(layers())
+        model.fit(data, cost(), GradientDescentMomentum(0.1, 0.9), 1)
+        error = model.eval(data, Misclassification())
+        assert "%.3f" % error == f"{error.item():.3f}"  # noqa: UP031
+        assert "%.3f" % model.cost.cost == f"{model.cost.cost.item():.3f}"  # noqa: UP031

@@ -278,7 +278,8 @@ class Backend(
             If there is none of that name.
         """
         if name not in Backend.backends:
-            raise UnknownBackend(f"backend {name!r} does not exist here; choose one of {Backend.backend_choices()}")
+            reason = "is not built yet" if name == "gpu" else "does not exist here"
+            raise UnknownBackend(f"backend {name!r} {reason}; choose one of {Backend.backend_choices()}")
         return Backend.backends[name](**arguments)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neonlike.backends.backend import Backend
+from neonlike.errors import ArgumentError
 from neonlike.logger import logger
 from neonlike.nervanaobject import NervanaObject
 
@@ -53,6 +54,8 @@ def gen_backend(
     """
     if deterministic_update is not None or deterministic is not None:
         logger.warning("gen_backend: deterministic and deterministic_update are deprecated and ignored")
+    if isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)) or batch_size < 0:
+        raise ArgumentError(f"gen_backend: batch_size must be a whole number of samples, got {batch_size!r}")
     cleanup_backend()
     if not _state["hooked"]:
         atexit.register(cleanup_backend)

@@ -170,7 +170,7 @@ class Planner:
         region = self.region(value.args)
         source = ShapeSource("operand", value.node, value.perm)
         shape = source.of(self.graph)
-        reason = f"{value.spec.name} over axis {_axes_text(value.axes)} of {shape}"
+        reason = f"{value.spec.name} over axis {_axes_text(value.axes)}"
         stage = self._joinable(region, shape, value.axes)
         if stage is None:
             reason += self._why_not(region, shape, value.axes)
@@ -201,7 +201,7 @@ class Planner:
             return "" if not self.stages else "; starts from memory"
         stage = self.stages[max(self.home[r] for r in region.live)]
         if stage.shape != shape:
-            return f"; its space differs from {stage.shape} of stage {stage.index}"
+            return f"; its space differs from that of stage {stage.index}"
         if stage.axes != axes:
             return f"; cannot share passes with axis {_axes_text(stage.axes)} of stage {stage.index}"
         return f"; needs results of stages after {stage.index}"
@@ -261,7 +261,7 @@ class Planner:
             made = self.home.get(root.value, self.saved.get(root.value))
             stage = None if made is None else self.stages[made]
         if stage is None:
-            stage = self._output_stage((root,), shape, source, f"result of shape {shape}")
+            stage = self._output_stage((root,), shape, source, f"result {target}")
         stage.stores.append(Store(target, root))
 
     # Bookkeeping

@@ -9,6 +9,7 @@ import numpy as np
 from neonlike.errors import DTypeError
 from neonlike.layers.base import interpret_in_shape
 from neonlike.nervanaobject import NervanaObject
+from neonlike.util.values import values
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -72,7 +73,7 @@ class GeneralizedCost(NervanaObject):
     def _record(self, columns: Any) -> np.ndarray:
         self.outputs[:] = columns
         self.cost_buffer[:] = self.be.mean(self.outputs, axis=1)
-        self.cost = self.cost_buffer.get()
+        self.cost = values(self.cost_buffer.get())
         return self.cost
 
     def get_errors(self, inputs: Any, targets: Any) -> Any:

@@ -14,6 +14,7 @@ from neonlike.layers.container import LayerContainer, Sequential
 from neonlike.logger import logger
 from neonlike.models import saving, timing
 from neonlike.nervanaobject import Description, NervanaObject
+from neonlike.util.values import values
 
 __all__ = ["Model"]
 
@@ -63,7 +64,7 @@ class Model(NervanaObject):
         self.initialized = False
         self.nbatches = 0
         self.ndata = 0
-        self.total_cost = np.zeros((1, 1), dtype=np.float32)
+        self.total_cost = values(np.zeros((1, 1), dtype=np.float32))
         self._epoch_is_done = False
         if dataset is not None:
             logger.warning("Model: the argument dataset is not used; give the data to fit or initialize")
@@ -232,7 +233,7 @@ class Model(NervanaObject):
             samples += valid
         if not samples:
             raise ArgumentError(f"{self.name}.eval: the data iterator {dataset!r} yielded no batch")
-        return (total / samples).astype(np.float32)
+        return values((total / samples).astype(np.float32))
 
     def get_outputs(self, dataset: Any) -> np.ndarray:
         """Outputs for all samples.

@@ -121,6 +121,10 @@ class Autodiff:
 
     def get_grad_tensor(self, tensors: Sequence[Any]) -> list[Any]:
         """Gradients in newly allocated tensors, of their tensors' dtypes."""
+        if isinstance(tensors, Expression):
+            tensors = [tensors]
+        for tensor in tensors:
+            _check_tensor(tensor)
         out = [self.be.empty(tensor.shape, dtype=tensor.dtype) for tensor in tensors]
         self._evaluate(tensors, out)
         return out
@@ -208,10 +212,14 @@ def unbroadcast(gradient: Any, shape: Shape) -> Any:
     return gradient if gradient.shape == shape else F.broadcast_to(gradient, shape)
 
 
-def _of_tensor(tensor: Any, found: dict[int, GradNode], be: Any) -> Any:
-    """Gradient with respect to ``tensor``, gathered from every tensor of the tree that shares its memory."""
+def _check_tensor(tensor: Any) -> None:
     if not isinstance(tensor, Expression) or isinstance(tensor, OpTreeNode):
         raise GradientError(f"Autodiff: gradients are taken with respect to tensors, got {tensor}")
+
+
+def _of_tensor(tensor: Any, found: dict[int, GradNode], be: Any) -> Any:
+    """Gradient with respect to ``tensor``, gathered from every tensor of the tree that shares its memory."""
+    _check_tensor(tensor)
     if tensor.dtype.kind != "f":
         raise GradientError(f"Autodiff: no gradient with respect to an integer tensor ({tensor.dtype.name}): {tensor}")
     base = tensor._original_base  # type: ignore[attr-defined]

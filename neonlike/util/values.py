@@ -1,0 +1,28 @@
+"""Small results as arrays that still act as numbers: ``'%.1f' % (model.eval(...) * 100)`` in neon's scripts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+class Values(np.ndarray):
+    """An array that, holding one element of whatever rank, converts to a Python number and takes its formats.
+
+    NumPy itself converts only arrays of rank 0 since 2.4.
+    """
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec and self.size == 1 else format(np.asarray(self).__str__(), spec)
+
+
+def values(array: Any) -> Values:
+    """``array`` as :class:`Values`, sharing its memory."""
+    return np.asarray(array).view(Values)
