@@ -242,11 +242,11 @@ def test_what_cannot_share_a_pass_is_cut_and_says_why(be: Backend) -> None:
     plan = plan_for(be, F.sum(t.x * F.max(t.x, 1), 0))
     assert kinds(plan) == ["reduce", "reduce"]
     assert "max over axis 1" in plan.stages[0].reason
-    assert "sum over axis 0 of (5, 8)" in plan.stages[1].reason
+    assert "sum over axis 0" in plan.stages[1].reason
     assert "axis 1 of stage 0" in plan.stages[1].reason
     plan = plan_for(be, F.sum(F.sum(t.deep, 0) * 2, 1))
     assert kinds(plan) == ["reduce", "reduce"]
-    assert "(2, 5, 8)" in plan.stages[1].reason
+    assert "its space differs from that of stage 0" in plan.stages[1].reason
 
 
 def test_a_product_takes_what_follows_as_its_epilogue(be: Backend) -> None:

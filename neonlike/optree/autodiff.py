@@ -222,7 +222,7 @@ def _of_tensor(tensor: Any, found: dict[int, GradNode], be: Any) -> Any:
     _check_tensor(tensor)
     if tensor.dtype.kind != "f":
         raise GradientError(f"Autodiff: no gradient with respect to an integer tensor ({tensor.dtype.name}): {tensor}")
-    base = tensor._original_base  # type: ignore[attr-defined]
+    base = tensor._original_base
     related = [
         g for g in found.values() if not isinstance(g.owner, OpTreeNode) and g.owner._original_base is base
     ]
