@@ -733,3 +733,35 @@ def test_a_compile_error_survives_pickling(compiler: Compiler) -> None:
         "a + b",
     )
     assert isinstance(again, RuntimeError)
+
+
+FORKED = """
+import os, sys, time
+from neonlike.backends import gen_backend
+be = gen_backend("cpu", rng_seed=1)
+x, o = be.ones((2000, 1000)), be.empty((2000, 1000))
+step = be.prepare(o, x * 3 + 1)
+def work():
+    o[:] = x * 2 + 1
+    o[:] = x - be.sum(x, axis=1)
+    step()
+work()
+child = os.fork()
+if child == 0:
+    work()
+    os._exit(int(o.get()[0, 0] != 4))
+for _ in range(600):
+    done, status = os.waitpid(child, os.WNOHANG)
+    if done:
+        sys.exit(os.waitstatus_to_exitcode(status))
+    time.sleep(0.05)
+os.kill(child, 9)
+sys.exit("the child hangs")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_fork_runs_what_its_parent_ran_on_threads(compiler: Compiler) -> None:
+    environment = {**os.environ, "NEONLIKE_NUM_THREADS": "2", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", FORKED], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import backend
+from engines import ENGINES, backend
 from reference import evaluate
 
 from neonlike.backends import Backend
@@ -308,3 +308,37 @@ def test_long_shared_parts_are_kept_rather_than_computed_again(be: Backend) -> N
 
 def test_kinds_are_what_the_docs_call_them() -> None:
     assert {kind.value for kind in StageKind} == {"elementwise", "reduce", "contraction", "move"}
+
+
+SIZE_DEPENDENT: dict[str, Any] = {
+    "sums of a transpose": lambda be, x, y: x * 0 + be.sum(be.sum((x * 2).T, axis=0)) + be.sum(be.sum(x, axis=0) * 3),
+    "a transpose beside": lambda be, x, y: x + be.sum(x) * be.sum((y * x).T * 1.0),
+    "a product beside": lambda be, x, y: x + be.sum(x * x) + be.sum(be.dot(x + 1, (y * 2).T) * 1.0),
+    "products and sums": lambda be, x, y: be.dot(be.dot(x, (y * 2).T) * 3, x) + be.sum(be.dot((x + 1).T, y)),
+    "two sums": lambda be, x, y: x * be.sum(be.sum((x * y).T, axis=0) * 2) + be.sum(be.sum(y, axis=0) * 2),
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", SIZE_DEPENDENT)
+def test_a_plan_of_square_operands_is_not_used_for_others(engine: str, name: str, rng: Any) -> None:
+    """Equal sizes make spaces equal that otherwise are not: the key must tell them apart."""
+    for be in backend(engine, datatype=np.float64):
+        for shape in [(6, 6), (6, 5), (5, 6), (300, 2), (2, 300)]:
+            hosts = [rng.integers(-3, 4, shape).astype(np.float64) for _ in range(2)]
+            out = be.empty(shape)
+            out[:] = SIZE_DEPENDENT[name](be, *map(be.array, hosts))
+            wanted = SIZE_DEPENDENT[name](Wide, *[host.view(Wide) for host in hosts])
+            np.testing.assert_allclose(out.get(), wanted, rtol=1e-12, err_msg=f"{shape}")
+
+
+class Wide(np.ndarray):
+    """NumPy under the names of a backend."""
+
+    @staticmethod
+    def sum(x: Any, axis: Any = None) -> Any:  # type: ignore[override]
+        return np.sum(np.asarray(x), axis=axis, keepdims=True)
+
+    @staticmethod
+    def dot(x: Any, y: Any) -> Any:  # type: ignore[override]
+        return np.asarray(x) @ np.asarray(y)

@@ -154,7 +154,10 @@ class Backend(
         """``value`` as the right side of an assignment: a number, or an expression of this backend."""
         operand = adapt("assignment", value, self)
         if isinstance(operand, int) and not -(2**63) <= operand < 2**63:
-            return float(operand)
+            try:
+                return float(operand)
+            except OverflowError:
+                raise DTypeError(f"assignment: {str(operand)[:40]}... is larger than any float") from None
         owner = getattr(operand, "backend", None)
         if owner is not None and owner is not self:
             raise DTypeError(

@@ -57,9 +57,9 @@ class CEngine(NumpyEngine):
 
     name = "c"
 
-    def compile(self, plan: Plan, graph: Graph) -> list[StageFunction]:
-        """One function a stage; kept on the plan."""
-        made = super().compile(plan, graph)
+    def stage_functions(self, plan: Plan, graph: Graph) -> list[StageFunction]:
+        """One function a stage, and the copies that end a run."""
+        made = super().stage_functions(plan, graph)
         for position, stage in enumerate(plan.stages):
             if stage.kind in (StageKind.ELEMENTWISE, StageKind.REDUCE):
                 fallback = made[position].__self__  # type: ignore[attr-defined]
@@ -147,7 +147,7 @@ class CStage:
                     *[numbers[i] for i in self.number_slots],
                     None,
                     launch[2],
-                    launch[3],
+                    1 if compile_c.forked else launch[3],
                 )
                 return
         if not self.usable or not self._run_general(run):
@@ -167,8 +167,15 @@ class CStage:
             *[graph.numbers[i] for i in self.number_slots],
         ]
         values = [kind(value) for kind, value in zip(function.argtypes, arguments)]
-        values += [ctypes.c_void_p(None), ctypes.c_int64(launch[2]), ctypes.c_int64(launch[3])]
-        return lambda: function(*values)
+        threads = ctypes.c_int64(launch[3])
+        values += [ctypes.c_void_p(None), ctypes.c_int64(launch[2]), threads]
+
+        def call() -> None:
+            if compile_c.forked:
+                threads.value = 1
+            function(*values)
+
+        return call
 
     def _flat_launch(self, shape: tuple[int, ...]) -> Launch | None:
         launch = self.launches.get(shape, False)
@@ -212,7 +219,7 @@ class CStage:
             return False
         pointers = [a.__array_interface__["data"][0] for a in arrays]
         numbers = [run.graph.numbers[i] for i in self.number_slots]
-        return not launch[0](*pointers, *numbers, launch[1], launch[2], launch[3])
+        return not launch[0](*pointers, *numbers, launch[1], launch[2], 1 if compile_c.forked else launch[3])
 
     def _array(self, run: Run, array: Array) -> npfuncs.Array:
         found: npfuncs.Array = (
@@ -226,9 +233,8 @@ class CStage:
         self.launches[key] = launch
 
     def _threads(self, count: int) -> int:
-        if count * self.cost < PARALLEL_WORK or compile_c.after_fork_serial():
-            return 1
-        return thread_count()
+        """Threads worth starting; what a fork inherits is not worth it (see ``compile_c.after_fork_serial``)."""
+        return 1 if count * self.cost < PARALLEL_WORK else thread_count()
 
     def _plan_launch(self, shape: tuple[int, ...], arrays: list[npfuncs.Array]) -> Launch | None:
         """Function and arguments for these arrays; None if there is no C form for their layout."""

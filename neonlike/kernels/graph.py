@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from neonlike.errors import AliasError, ShapeError
+from neonlike.errors import AliasError, DTypeError, ShapeError
 from neonlike.optree.functions import drop_axes
 from neonlike.optree.node import Expression, OpTreeNode
+from neonlike.optree.ops import Kind
 from neonlike.optree.shapes import FREE, Shape, stretches_to
 
 NUMBER_FLOAT = 1 << 24
@@ -143,17 +144,22 @@ def _add_node(node: OpTreeNode, references: list[int], graph: Graph, key: list[A
     if attrs is not None:
         for name in node.spec.keyed:
             key.append(attrs[name])
-        if node.spec.name in _SIZED:
-            graph.sized = True
+    if node.spec.kind in _RESHAPING:
+        graph.sized = True
     return len(graph.nodes) - 1
 
 
 def _leaf_or_number(operand: Any, graph: Graph, memo: dict[int, int], key: list[Any]) -> int:
     """Reference of a tensor or a number, added to ``graph``."""
     kind = operand.__class__
-    if kind is float or kind is int or isinstance(operand, (int, float)):
+    if kind is float or isinstance(operand, float):
         graph.numbers.append(operand)
-        return (NUMBER_FLOAT if isinstance(operand, float) else NUMBER_INT) + len(graph.numbers) - 1
+        return NUMBER_FLOAT + len(graph.numbers) - 1
+    if kind is int or isinstance(operand, int):
+        if not -(2**63) <= operand < 2**63:
+            raise DTypeError(f"assignment: {str(operand)[:40]} does not fit in int64; write it as a float")
+        graph.numbers.append(operand)
+        return NUMBER_INT + len(graph.numbers) - 1
     found = memo.get(id(operand))
     if found is None:
         found = memo[id(operand)] = -1 - len(graph.leaves)
@@ -204,4 +210,6 @@ def _size_pattern(graph: Graph) -> Key:
     return tuple(pattern)
 
 
+_RESHAPING = frozenset((Kind.MOVE, Kind.CONTRACTION))
+"""Kinds that change which axis a size is on: whether sizes are equal then decides what fuses with what."""
 _SIZED = frozenset(("broadcast", "untake", "view", "unview"))

@@ -32,7 +32,12 @@ class NumpyEngine:
     name = "numpy"
 
     def compile(self, plan: Plan, graph: Graph) -> list[StageFunction]:
-        """One function a stage; kept on the plan."""
+        """One function a stage; kept on the plan, once all are made, for other threads to find."""
+        made = plan.engine[self.name] = self.stage_functions(plan, graph)
+        return made
+
+    def stage_functions(self, plan: Plan, graph: Graph) -> list[StageFunction]:
+        """One function a stage, and the copies that end a run."""
         made: list[StageFunction] = []
         for stage in plan.stages:
             if stage.kind is StageKind.CONTRACTION or stage.kind is StageKind.MOVE:
@@ -40,7 +45,6 @@ class NumpyEngine:
             else:
                 made.append(LoopStage(plan, stage, graph).run)
         made += [_copy_back(store.target) for stage in plan.stages for store in stage.stores if store.buffered]
-        plan.engine[self.name] = made
         return made
 
     def execute(self, plan: Plan, graph: Graph) -> None:

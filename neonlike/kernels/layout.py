@@ -26,6 +26,7 @@ class Axis:
 def steps_over(array: np.ndarray[Any, Any], space: Shape) -> tuple[int, ...]:
     """Steps of a NumPy ``array`` along each axis of ``space``, 0 where it is broadcast."""
     missing = len(space) - array.ndim
+    assert all(n in (1, wide) for n, wide in zip(array.shape, space[missing:])), (array.shape, space)
     own = [0 if size == 1 else int(stride // array.itemsize) for size, stride in zip(array.shape, array.strides)]
     return (0,) * missing + tuple(own)
 
