@@ -13,6 +13,7 @@ from typing import Any
 
 from neonlike.kernels.emit import Array, Kernel, Line, Writer, expression, type_of
 from neonlike.kernels.lower import Arg, Value, ValueArg
+from neonlike.kernels.plan import pass_depths
 from neonlike.kernels.render import render
 from neonlike.optree.dtypes import F32, I64, compute_dtype
 from neonlike.optree.ops import OPS, Kind
@@ -140,15 +141,8 @@ class ReduceForm:
         self.index_of, self.by_columns = index_of, by_columns
         self.stage = kernel.stage
         self.values = {value.index: value for value in kernel.values}
-        self.depth = self._depths()
+        self.depth = pass_depths(kernel.values)
         self.passes = max(self.depth.values(), default=0)
-
-    def _depths(self) -> dict[int, int]:
-        depth: dict[int, int] = {}
-        for value in self.kernel.values:
-            below = max([depth.get(a.value, 0) for a in value.args if isinstance(a, ValueArg)], default=0)
-            depth[value.index] = below + (value.spec.kind is Kind.REDUCTION)
-        return depth
 
     def varies(self, shape: tuple[int, ...]) -> bool:
         """True if something of ``shape`` varies along a reduced axis."""

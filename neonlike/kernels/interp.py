@@ -16,7 +16,7 @@ import numpy as np
 from neonlike.kernels.blocks import BLOCK_ELEMENTS, MIN_COLUMNS, RESIDENT_ELEMENTS, Run, run_partial, run_program
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.lower import ValueArg
-from neonlike.kernels.plan import Plan, Stage, StageKind, Store
+from neonlike.kernels.plan import Plan, Stage, StageKind, Store, pass_depths
 from neonlike.kernels.program import AXES, Program, Sink, converter, mask_of
 from neonlike.optree.dtypes import DType, compute_dtype
 from neonlike.optree.npfuncs import Array
@@ -291,11 +291,7 @@ def _fits_resident(shape: Shape, axes: tuple[int, ...]) -> bool:
 
 def reduction_levels(plan: Plan, stage: Stage) -> dict[int, int]:
     """Pass in which each reduction of ``stage`` can run: one more than the reductions it depends on."""
-    depth: dict[int, int] = {}
-    for index in stage.values:
-        value = plan.values[index]
-        below = max([depth.get(a.value, 0) for a in value.args if isinstance(a, ValueArg)], default=0)
-        depth[index] = below + (value.spec.kind is Kind.REDUCTION)
+    depth = pass_depths([plan.values[index] for index in stage.values])
     return {i: depth[i] for i in stage.values if plan.values[i].spec.kind is Kind.REDUCTION}
 
 

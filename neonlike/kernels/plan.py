@@ -15,6 +15,7 @@ and results; :class:`Planner` places these one after the other and records why i
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -88,7 +89,6 @@ class Plan:
 
     values: list[Value]
     stages: list[Stage]
-    lowered: Lowered
     engine: dict[str, object] = field(default_factory=dict)
     """Compiled form, by engine name."""
 
@@ -107,7 +107,7 @@ def make_plan(graph: Graph) -> Plan:
         for store in stage.stores:
             store.buffered = planner.hazard(store, stage)
     mark_epilogues(planner.stages, lowered.values)
-    return Plan(lowered.values, planner.stages, lowered)
+    return Plan(lowered.values, planner.stages)
 
 
 @dataclass(slots=True)
@@ -371,6 +371,15 @@ def _weights(values: list[Value]) -> list[int]:
             below = sum(weights[arg.value] for arg in value.args if isinstance(arg, ValueArg))
             weights.append(min(below + 1, 1 << 20))
     return weights
+
+
+def pass_depths(values: Sequence[Value]) -> dict[int, int]:
+    """Passes over the reduced axes that end before each of a stage's values is known; a reduction ends one itself."""
+    depth: dict[int, int] = {}
+    for value in values:
+        below = max([depth.get(arg.value, 0) for arg in value.args if isinstance(arg, ValueArg)], default=0)
+        depth[value.index] = below + (value.spec.kind is Kind.REDUCTION)
+    return depth
 
 
 def mark_epilogues(stages: list[Stage], values: list[Value]) -> None:
