@@ -14,7 +14,7 @@ from test_fuzz import agree
 from trees import Grower
 
 from neonlike.backends import Backend
-from neonlike.kernels.engine_c import CStage
+from neonlike.kernels.stage_c import CStage
 from neonlike.optree import node
 from neonlike.optree.dtypes import FLOATS, DTypeRule
 from neonlike.optree.functions import F

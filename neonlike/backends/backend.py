@@ -229,7 +229,7 @@ class Backend(
             nonlocal first
             if not first:
                 for index in drawn:
-                    graph.nodes[index] = self.rand()
+                    graph.redraw(index, self.rand())
             first = False
             self.engine.execute(plan, graph)
 

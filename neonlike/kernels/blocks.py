@@ -107,10 +107,10 @@ def run_program(
         registers = program.registers(shape, inputs, numbers, outputs)
         registers[AXES] = axes
         if program.needs_coordinates:
-            registers[BLOCK] = Block((0,) * len(shape), shape, run.attrs)
+            registers[BLOCK] = Block((0,) * len(shape), shape)
         program.run(registers)
         return
-    blocks = _Blocks(program, run, inputs, outputs, shape, axes)
+    blocks = _Blocks(program, inputs, outputs, shape, axes)
     if not axes and not program.needs_coordinates:
         blocks.flatten()
     work = groups(list(tiles(blocks.shape, axes, limit)))
@@ -133,7 +133,7 @@ def run_partial(
 
     def do(job: tuple[list[tuple[slice, ...]], list[Total]]) -> None:
         group, totals = job
-        blocks = _Blocks(program, run, inputs, [t.part for t in totals], shape, axes)
+        blocks = _Blocks(program, inputs, [t.part for t in totals], shape, axes)
         with np.errstate(all="ignore"):
             for tile in group:
                 blocks.run_tile(tile, numbers)
@@ -153,9 +153,9 @@ class _Blocks:
     """A program's arrays over a space, cut tile by tile."""
 
     def __init__(
-        self, program: Program, run: Run, inputs: list[Array], outputs: list[Array], shape: Shape, axes: tuple[int, ...]
+        self, program: Program, inputs: list[Array], outputs: list[Array], shape: Shape, axes: tuple[int, ...]
     ) -> None:
-        self.program, self.attrs, self.shape, self.axes = program, run.attrs, shape, axes
+        self.program, self.shape, self.axes = program, shape, axes
         ndim = program.ndim
         self.inputs = inputs
         self.outputs = [a if a.ndim == ndim else a[(None,) * (ndim - a.ndim)] for a in outputs]
@@ -184,7 +184,7 @@ class _Blocks:
         )
         registers[AXES] = self.axes
         if program.needs_coordinates:
-            registers[BLOCK] = Block(tuple([s.start for s in tile]), self.shape, self.attrs)
+            registers[BLOCK] = Block(tuple([s.start for s in tile]), self.shape)
         program.run(registers)
 
 

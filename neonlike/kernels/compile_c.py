@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from neonlike.errors import KernelCompileError
 from neonlike.kernels.cache import default_cache, key_of
@@ -50,23 +50,34 @@ _building: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 _libraries: dict[str, ctypes.CDLL] = {}
 
 
+class LazySource(Protocol):
+    """A source text that is made when ``str`` asks for it; ``identity`` stands for all that it depends on."""
+
+    @property
+    def identity(self) -> str: ...
+
+
 class KernelSource(NamedTuple):
     """One kernel to compile: its text, its name in file names, what it computes (for people), its headers."""
 
-    source: str
+    source: str | LazySource
     name: str
     expression: str = ""
     headers: Headers = ()
 
 
 def build(
-    source: str, name: str, expression: str = "", compiler: Compiler | None = None, headers: Headers = ()
+    source: str | LazySource,
+    name: str,
+    expression: str = "",
+    compiler: Compiler | None = None,
+    headers: Headers = (),
 ) -> ctypes.CDLL:
     """The loaded library of a C source text, compiled unless a process did so before.
 
     Parameters
     ----------
-    source : str
+    source : str, or an object with an ``identity`` whose ``str`` is the text
     name : str
         Names the source file in the compiler's messages.
     expression : str
@@ -135,6 +146,15 @@ def build_many(kernels: Sequence[KernelSource], compiler: Compiler | None = None
     return [future.result() for future in futures]
 
 
+def is_built(kernel: KernelSource) -> bool:
+    """Whether the library of ``kernel`` is loaded or in the cache, so that :func:`build` compiles nothing."""
+    compiler = find_compiler()
+    if compiler is None:
+        return False
+    key = kernel_key(kernel, compiler)
+    return key in _libraries or default_cache().get(key, SUFFIX) is not None
+
+
 def kernel_key(kernel: KernelSource, compiler: Compiler) -> str:
     """Where the library of ``kernel`` lies in the cache. Neither its name nor its expression counts."""
     texts = _header_texts(kernel.headers)
@@ -144,7 +164,7 @@ def kernel_key(kernel: KernelSource, compiler: Compiler) -> str:
         architecture(),
         compiler.identity,
         json.dumps([compiler.command, compiler.flags, LIBRARIES]),
-        kernel.source,
+        kernel.source if isinstance(kernel.source, str) else kernel.source.identity,
         *(part for item in sorted(texts.items()) for part in item),
     )
 
@@ -224,7 +244,7 @@ def _commented(kernel: KernelSource, compiler: Compiler) -> str:
     """The text that is compiled and kept: the compiler's line numbers are those of the kept file."""
     about = f"{kernel.expression or kernel.name}\n{compiler.command_line()}"
     lines = about.replace("*/", "* /").replace("/*", "/ *").splitlines()
-    return "/* " + "\n * ".join(lines) + "\n */\n" + kernel.source
+    return "/* " + "\n * ".join(lines) + "\n */\n" + str(kernel.source)
 
 
 def _compile_error(kernel: KernelSource, key: str, compiler: Compiler, words: str) -> KernelCompileError:

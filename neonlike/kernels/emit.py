@@ -32,8 +32,9 @@ _LITERAL = re.compile(r"(?<![\w.])(\d+\.\d+(?:e[+-]?\d+)?)(?![\w.])")
 class Array:
     """A pointer argument.
 
-    ``kind`` is "leaf" (slot), "temp" (value) or "target" (slot); ``shape`` is the array's in the planning run, its
-    axes permuted by ``perm``.
+    ``kind`` is "leaf" (slot), "temp" (value), "target" (slot) or "counter" (value); ``shape`` is the array's in the
+    planning run, its axes permuted by ``perm``. A counter is no memory but a position that moves as a pointer does:
+    its steps make it the number of the element (``rand``) or the place along an axis (``onehot``).
     """
 
     name: str
@@ -47,6 +48,11 @@ class Array:
     def ctype(self) -> str:
         """Element type in memory."""
         return STORAGE[self.dtype.name]
+
+    @property
+    def declaration(self) -> str:
+        """The argument in C."""
+        return f"int64_t {self.name}" if self.kind == "counter" else f"{self.ctype} *{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +103,10 @@ class Kernel:
                 return array
         return None
 
+    def counter(self, value: Value) -> Array | None:
+        """The counter that ``value`` reads, if it is made from positions."""
+        return next((a for a in self.inputs if a.kind == "counter" and a.index == value.index), None)
+
 
 def type_of(dtype: DType) -> str:
     """C type a value of ``dtype`` is computed in."""
@@ -111,6 +121,8 @@ def make_kernel(plan: Plan, stage: Stage, graph: Graph) -> Kernel:
     for value in kernel.values:
         for arg in value.args:
             _add_argument(kernel, arg, here, graph, _number_type(value))
+        if value.spec.kind is Kind.ZERO:
+            kernel.inputs.append(Array(f"a{len(kernel.inputs)}", "counter", value.index, I64, value.shape))
     for index, arg in enumerate(stores):
         target = graph.targets[stage.stores[index].target]
         _add_argument(kernel, arg, here, graph, "int64_t" if target.dtype.kind in "iub" else "double")
@@ -126,7 +138,8 @@ def make_kernel(plan: Plan, stage: Stage, graph: Graph) -> Kernel:
 
 
 def _number_type(value: Value) -> str:
-    integer = compute_dtype(value.dtype) == I64 and value.spec.dtype is not DTypeRule.TRUTH
+    integer = value.spec.kind is Kind.ZERO or compute_dtype(value.dtype) == I64
+    integer = integer and value.spec.dtype is not DTypeRule.TRUTH
     return "int64_t" if integer else "double"
 
 
@@ -169,6 +182,8 @@ class Writer:
 
     def load(self, array: Array, index: str) -> Line:
         """Read ``array[index]`` in the type it is computed in."""
+        if array.kind == "counter":
+            return Line(_element(array), "int64_t", f"{array.name} + {index}")
         read = f"{array.name}[{index}]"
         if array.dtype == F16:
             return Line(_element(array), "float", f"nl_f16_to_f32({read})")
@@ -196,6 +211,11 @@ class Writer:
         dtype = compute_dtype(value.dtype)
         wanted = self._operand_dtypes(value, dtype)
         texts = [_cast(*self.operand(arg), to) for arg, to in zip(value.args, wanted)]
+        if value.spec.kind is Kind.ZERO:
+            counter = self.kernel.counter(value)
+            assert counter is not None
+            texts.append(_cast(_element(counter), I64, F64 if F64 in wanted else I64))
+            wanted = [dtype]
         if value.spec.name == "broadcast":
             return Line(f"v{value.index}", type_of(value.dtype), texts[0])
         text = expression(value.spec, texts, wanted[-1] if wanted else dtype, self.language)
@@ -205,6 +225,8 @@ class Writer:
 
     def _operand_dtypes(self, value: Value, dtype: DType) -> list[DType]:
         """Type each operand is converted to before the op."""
+        if value.spec.kind is Kind.ZERO:  # numbers of a draw, indices: whole, or compared with places as double
+            return [I64 if self.operand(arg)[1] == I64 else F64 for arg in value.args]
         if value.spec.name == "where":
             return [self.operand(value.args[0])[1], dtype, dtype]
         if value.spec.dtype is not DTypeRule.TRUTH:
@@ -258,10 +280,10 @@ REDUCTIONS = frozenset(("sum", "prod", "max", "min", "any", "all", "argmax", "ar
 def unsupported(values: Iterable[Value]) -> str | None:
     """Name of the first op that has no text, None if all have."""
     for value in values:
-        if value.spec.kind is Kind.ELEMENTWISE and not value.spec.c:
+        if value.spec.kind in (Kind.ELEMENTWISE, Kind.ZERO) and not value.spec.c:
             return value.spec.name
         if value.spec.kind is Kind.REDUCTION and value.spec.name not in REDUCTIONS:
             return value.spec.name
-        if value.spec.kind not in (Kind.ELEMENTWISE, Kind.REDUCTION) and value.spec.name != "broadcast":
+        if value.spec.kind not in (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.ZERO) and value.spec.name != "broadcast":
             return value.spec.name
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from neonlike.kernels.blocks import Run
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.lower import Arg, LeafArg, NumberArg, ValueArg
 from neonlike.kernels.plan import Plan, Stage, StageKind
@@ -19,12 +20,13 @@ def explain(plan: Plan, graph: Graph, engine: Any) -> str:
     lines = [f"expression  {infix(root)}" for root in roots]
     lines.append(f"engine      {engine.name}, {len(plan.stages)} stage{'s' * (len(plan.stages) != 1)}")
     functions: Any = plan.engine.get(engine.name) or engine.compile(plan, graph)
+    run = Run(graph)
     for stage, function in zip(plan.stages, functions):
         lines += _stage(plan, graph, stage)
-        kernel: Any = getattr(function, "__self__", None)
-        source = kernel.text(graph) if hasattr(kernel, "text") else None
-        if source is not None:
-            lines += ["  kernel", *(f"    {line}".rstrip() for line in source.splitlines())]
+        owner: Any = getattr(function, "__self__", None)
+        kernel = owner.kernel_source(run) if hasattr(owner, "kernel_source") else None
+        if kernel is not None:
+            lines += ["  kernel", *(f"    {line}".rstrip() for line in str(kernel.source).splitlines())]
     return "\n".join(lines)
 
 

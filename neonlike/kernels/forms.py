@@ -14,7 +14,7 @@ from typing import Any
 from neonlike.kernels.emit import Array, Kernel, Line, Writer, expression, type_of
 from neonlike.kernels.lower import Arg, Value, ValueArg
 from neonlike.kernels.plan import pass_depths
-from neonlike.kernels.render import render
+from neonlike.kernels.render import Source
 from neonlike.optree.dtypes import F32, I64, compute_dtype
 from neonlike.optree.ops import OPS, Kind
 
@@ -32,7 +32,7 @@ def access(step: int, index: str, name: str) -> str:
 # Elementwise --------------------------------------------------------------------------------------------------------
 
 
-def elementwise(kernel: Kernel, name: str, rank: int, inner: Sequence[int], flat: bool) -> str:
+def elementwise(kernel: Kernel, rank: int, inner: Sequence[int], flat: bool) -> Source:
     """Source of an elementwise kernel of ``rank`` axes; ``inner`` holds each array's innermost step (2: any)."""
     writer = Writer(kernel)
     arrays = [*kernel.inputs, *kernel.outputs]
@@ -43,22 +43,21 @@ def elementwise(kernel: Kernel, name: str, rank: int, inner: Sequence[int], flat
         {"size": axis, "steps": [{"array": a.name, "index": steps_at[a.name] + axis} for a in arrays]}
         for axis in range(rank - 2, -1, -1)
     ]
-    return render(
-        "c/elementwise.c.j2",
-        name=name,
-        flat=flat,
-        rank=rank,
-        outer=[] if flat else outer,
-        inner_steps=[
+    context = {
+        "flat": flat,
+        "rank": rank,
+        "outer": [] if flat else outer,
+        "inner_steps": [
             {"name": f"step_{a.name}", "index": steps_at[a.name] + rank - 1}
             for a, step in zip(arrays, inner)
             if step not in (0, 1)
         ],
-        hoisted=[line for line, constant in loads if constant],
-        lines=[line for line, constant in loads if not constant] + [writer.line(v) for v in kernel.values],
-        stores=[writer.store(a, arg, index_of[a.name]) for a, arg in zip(kernel.outputs, kernel.sinks)],
+        "hoisted": [line for line, constant in loads if constant],
+        "lines": [line for line, constant in loads if not constant] + [writer.line(v) for v in kernel.values],
+        "stores": [writer.store(a, arg, index_of[a.name]) for a, arg in zip(kernel.outputs, kernel.sinks)],
         **parameters(kernel),
-    )
+    }
+    return Source("c/elementwise.c.j2", context)
 
 
 # Reductions ---------------------------------------------------------------------------------------------------------
@@ -176,6 +175,9 @@ class ReduceForm:
                 else:
                     order[arg.value] = None
                     stack.extend(self.values[arg.value].args)
+                    counter = self.kernel.counter(self.values[arg.value])
+                    if counter is not None:
+                        arrays[counter.name] = counter
         for index in sorted(known):
             name = f"v{index}"
             level.known.append(Line(name, type_of(self.values[index].dtype), f"w_{name}[b]"))
@@ -251,23 +253,23 @@ class ReduceForm:
         }
 
 
-def rows(kernel: Kernel, name: str, inner: Sequence[int]) -> str:
+def rows(kernel: Kernel, inner: Sequence[int]) -> Source:
     """Source of a reduction by rows; ``inner`` holds each array's step within a row (2: any)."""
     arrays = [*kernel.inputs, *kernel.outputs]
     index_of = {a.name: access(step, "at", f"step_{a.name}") for a, step in zip(arrays, inner)}
     context = ReduceForm(kernel, index_of, by_columns=False).context()
-    steps = [
+    context["inner_steps"] = [
         {"name": f"step_{a.name}", "index": 2 + 2 * i} for i, (a, s) in enumerate(zip(arrays, inner)) if s not in (0, 1)
     ]
     context["arrays"] = [_with_row_step(a, 1 + 2 * i) for i, a in enumerate(arrays)]
-    return render("c/reduce_rows.c.j2", name=name, inner_steps=steps, **context)
+    return Source("c/reduce_rows.c.j2", context)
 
 
 def _with_row_step(array: Array, index: int) -> dict[str, Any]:
-    return {"name": array.name, "ctype": array.ctype, "row_step": index}
+    return {"name": array.name, "declaration": array.declaration, "row_step": index}
 
 
-def columns(kernel: Kernel, name: str, right: Sequence[int], width: int) -> str:
+def columns(kernel: Kernel, right: Sequence[int], width: int) -> Source:
     """Source of a reduction by columns, at most ``width`` to a block; ``right`` holds the steps between columns."""
     arrays = [*kernel.inputs, *kernel.outputs]
     form = ReduceForm(kernel, {}, by_columns=True)
@@ -277,6 +279,8 @@ def columns(kernel: Kernel, name: str, right: Sequence[int], width: int) -> str:
         form.index_of[array.name] = " + ".join(part for part in (down, across) if part and part != "0") or "0"
     context = form.context()
     context["arrays"] = [
-        {"name": a.name, "ctype": a.ctype, "steps": [4 + 3 * i, 5 + 3 * i, 6 + 3 * i]} for i, a in enumerate(arrays)
+        {"name": a.name, "declaration": a.declaration, "steps": [4 + 3 * i, 5 + 3 * i, 6 + 3 * i]}
+        for i, a in enumerate(arrays)
     ]
-    return render("c/reduce_columns.c.j2", name=name, width=width, **context)
+    context["width"] = width
+    return Source("c/reduce_columns.c.j2", context)

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 from neonlike.errors import AliasError, DTypeError, ShapeError
 from neonlike.optree.functions import drop_axes
 from neonlike.optree.node import Expression, OpTreeNode
-from neonlike.optree.ops import Kind
+from neonlike.optree.ops import OPS, Kind
 from neonlike.optree.shapes import FREE, Shape, stretches_to
 
 NUMBER_FLOAT = 1 << 24
@@ -67,6 +67,13 @@ class Graph:
         self.targets = targets
         self.sized = False
         self.key: Key = ()
+
+    def redraw(self, index: int, node: OpTreeNode) -> None:
+        """Put the ``rand`` call of ``node`` in the place of the one at ``index``."""
+        assert node.attrs is not None
+        seed, call = (reference & (NUMBER_FLOAT - 1) for reference in self.args[index])
+        self.numbers[seed], self.numbers[call] = node.attrs["seed"], node.attrs["call"]
+        self.nodes[index] = node
 
 
 def linearize(pairs: Sequence[tuple[Any, Any]]) -> Graph:
@@ -137,6 +144,8 @@ def _add_node(node: OpTreeNode, references: list[int], graph: Graph, key: list[A
     if attrs is not None and "value" in attrs:  # a tree of numbers
         graph.numbers.append(attrs["value"])
         return NUMBER_FLOAT + len(graph.numbers) - 1
+    if node.spec is _RAND:
+        args = _draw(node, graph)
     graph.nodes.append(node)
     graph.args.append(args)
     key.append(node.spec)
@@ -147,6 +156,14 @@ def _add_node(node: OpTreeNode, references: list[int], graph: Graph, key: list[A
     if node.spec.kind in _RESHAPING:
         graph.sized = True
     return len(graph.nodes) - 1
+
+
+def _draw(node: OpTreeNode, graph: Graph) -> tuple[int, int]:
+    """Seed and number of a ``rand`` call, as numbers of the graph: they change from run to run."""
+    assert node.attrs is not None
+    slot = len(graph.numbers)
+    graph.numbers += (node.attrs["seed"], node.attrs["call"])
+    return NUMBER_INT + slot, NUMBER_INT + slot + 1
 
 
 def _leaf_or_number(operand: Any, graph: Graph, memo: dict[int, int], key: list[Any]) -> int:
@@ -210,6 +227,7 @@ def _size_pattern(graph: Graph) -> Key:
     return tuple(pattern)
 
 
+_RAND = OPS["rand"]
 _RESHAPING = frozenset((Kind.MOVE, Kind.CONTRACTION))
 """Kinds that change which axis a size is on: whether sizes are equal then decides what fuses with what."""
 _SIZED = frozenset(("broadcast", "untake", "view", "unview"))

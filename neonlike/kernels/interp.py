@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,10 +42,10 @@ class NumpyEngine:
         made: list[StageFunction] = []
         for stage in plan.stages:
             if stage.kind is StageKind.CONTRACTION or stage.kind is StageKind.MOVE:
-                made.append(_barrier(plan, stage, graph))
+                made.append(BarrierStage(plan, stage, graph).run)
             else:
                 made.append(LoopStage(plan, stage, graph).run)
-        made += [_copy_back(store.target) for stage in plan.stages for store in stage.stores if store.buffered]
+        made += [CopyBack(store.target).run for stage in plan.stages for store in stage.stores if store.buffered]
         return made
 
     def execute(self, plan: Plan, graph: Graph) -> None:
@@ -59,9 +60,9 @@ class NumpyEngine:
         """A function that runs ``plan`` on these very tensors again and again."""
         stages: Any = plan.engine.get(self.name) or self.compile(plan, graph)
         if len(stages) == 1 and (bound := getattr(stages[0], "__self__", None)) is not None:
-            steps = bound.bind(Run(graph))
-            if steps is not None:
-                return _replay(steps)
+            call: Callable[[], None] | None = bound.bind(Run(graph))
+            if call is not None:
+                return call
         return lambda: self.execute(plan, graph)
 
 
@@ -77,34 +78,70 @@ def _replay(steps: list[tuple[Callable[..., Any], tuple[Any, ...]]]) -> Callable
 # Stages that are one library call -------------------------------------------------------------------------------
 
 
-def _barrier(plan: Plan, stage: Stage, graph: Graph) -> StageFunction:
+class BarrierStage:
     """A product or a move: one NumPy call on whole arrays."""
-    (index,) = stage.values
-    value = plan.values[index]
-    program = Program(plan, [], {}, [], _leaves(graph), value.shape)
-    sources = [program.source(arg) for arg in value.args]
-    dtype = compute_dtype(value.dtype)
-    direct = next(
-        (s for s in stage.stores if not s.buffered and graph.targets[s.target].dtype == dtype and _plain(s)), None
-    )
-    others = [store for store in stage.stores if store is not direct]
-    keys = [name for name in ("axis", "layout") if name in (graph.nodes[value.node].attrs or {})]
 
-    def run(run: Run) -> None:
-        arrays = [run.array(source, 0) for source in sources]
-        shape = value.source.of(run.graph)
-        out = run.graph.targets[direct.target].array if direct else np.empty(shape, dtype)
-        attrs = run.attrs(value.node)
-        value.spec.numpy(*arrays, out, **{key: attrs[key] for key in keys})
-        run.temps[index] = out
-        for store in others:
-            target = run.graph.targets[store.target]
-            destination = np.empty(target.shape, target.dtype) if store.buffered else target.array
-            converter(target.dtype)(out, destination)
+    def __init__(self, plan: Plan, stage: Stage, graph: Graph) -> None:
+        (index,) = stage.values
+        self.value = value = plan.values[index]
+        program = Program(plan, [], {}, [], _leaves(graph), value.shape)
+        self.sources = [program.source(arg) for arg in value.args]
+        self.dtype = dtype = compute_dtype(value.dtype)
+        self.direct = next(
+            (s for s in stage.stores if not s.buffered and graph.targets[s.target].dtype == dtype and _plain(s)), None
+        )
+        self.others = [store for store in stage.stores if store is not self.direct]
+        self.keys = [name for name in ("axis", "layout") if name in (graph.nodes[value.node].attrs or {})]
+
+    def run(self, run: Run) -> None:
+        """Execute the stage."""
+        self.kernel_source(run)
+        self._compute(run)
+
+    def bind(self, run: Run) -> Callable[[], None]:
+        """The stage on the arrays of ``run``, whose temporaries it allocates."""
+        self.kernel_source(run)
+        return lambda: self._compute(run)
+
+    def kernel_source(self, run: Run) -> None:
+        """There is none; allocates the temporaries, for the stages that read them."""
+        run.temps[self.value.index] = self._destination(run)
+        for store in self.others:
             if store.buffered:
-                run.temps[_buffer(store.target)] = destination
+                target = run.graph.targets[store.target]
+                run.temps[_buffer(store.target)] = np.empty(target.shape, target.dtype)
 
-    return run
+    def _destination(self, run: Run) -> Array:
+        if self.direct is not None:
+            target: Array = run.graph.targets[self.direct.target].array
+            return target
+        return np.empty(self.value.source.of(run.graph), self.dtype)
+
+    def _compute(self, run: Run) -> None:
+        value = self.value
+        arrays = [run.array(source, 0) for source in self.sources]
+        out, attrs = run.temps[value.index], run.attrs(value.node)
+        with np.errstate(all="ignore"):
+            value.spec.numpy(*arrays, out, **{key: attrs[key] for key in self.keys})
+            for store in self.others:
+                target = run.graph.targets[store.target]
+                destination = run.temps[_buffer(store.target)] if store.buffered else target.array
+                converter(target.dtype)(out, destination)
+
+
+class CopyBack:
+    """The end of a run for a target that was still read: its values move from the array that stood in for it."""
+
+    def __init__(self, target: int) -> None:
+        self.target = target
+
+    def run(self, run: Run) -> None:
+        """Copy."""
+        np.copyto(run.graph.targets[self.target].array, run.temps[_buffer(self.target)])
+
+    def bind(self, run: Run) -> Callable[[], None]:
+        """The copy on the arrays of ``run``."""
+        return partial(np.copyto, run.graph.targets[self.target].array, run.temps[_buffer(self.target)])
 
 
 def _plain(store: Store) -> bool:
@@ -114,13 +151,6 @@ def _plain(store: Store) -> bool:
 def _buffer(target: int) -> int:
     """Key in ``Run.temps`` of the array that stands in for a target still to be read."""
     return -1 - target
-
-
-def _copy_back(target: int) -> StageFunction:
-    def run(run: Run) -> None:
-        np.copyto(run.graph.targets[target].array, run.temps[_buffer(target)])
-
-    return run
 
 
 def _leaves(graph: Graph) -> list[tuple[Shape, DType]]:
@@ -180,7 +210,7 @@ class LoopStage:
                 arrays.append(target.array)
         return arrays
 
-    def bind(self, run: Run) -> list[tuple[Callable[..., Any], tuple[Any, ...]]] | None:
+    def bind(self, run: Run) -> Callable[[], None] | None:
         """Instructions on fixed arrays if one block covers the stage and nothing changes between runs."""
         stage, program = self.stage, self.resident
         shape = stage.space.of(run.graph)
@@ -192,7 +222,7 @@ class LoopStage:
         numbers = [run.graph.numbers[slot] for slot in program.number_slots]
         registers = program.registers(shape, inputs, numbers, self.outputs(run))
         registers[AXES] = stage.axes
-        return program.bind(registers)
+        return _replay(program.bind(registers))
 
     def _simple_slots(self) -> tuple[list[int], list[int]] | None:
         """Leaf and target slots if the stage only maps whole tensors of one rank to targets; the common case."""

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from neonlike.kernels.lower import Perm
 from neonlike.optree.shapes import Shape
 
 
@@ -23,7 +24,17 @@ class Axis:
     steps: tuple[int, ...]
 
 
-def steps_over(array: np.ndarray[Any, Any], space: Shape) -> tuple[int, ...]:
+class Counter:
+    """Stands where an array would for positions: same attributes, address 0, steps that count elements."""
+
+    itemsize = 1
+    __array_interface__: ClassVar[dict[str, Any]] = {"data": (0, False)}
+
+    def __init__(self, shape: Shape, strides: Sequence[int]) -> None:
+        self.shape, self.strides, self.ndim = shape, tuple(strides), len(shape)
+
+
+def steps_over(array: np.ndarray[Any, Any] | Counter, space: Shape) -> tuple[int, ...]:
     """Steps of a NumPy ``array`` along each axis of ``space``, 0 where it is broadcast."""
     missing = len(space) - array.ndim
     assert all(n in (1, wide) for n, wide in zip(array.shape, space[missing:])), (array.shape, space)
@@ -46,3 +57,14 @@ def collapse(space: Shape, axes: tuple[int, ...], arrays: Sequence[Any]) -> list
                 continue
         merged.append(axis)
     return merged
+
+
+def element_strides(space: Shape, perm: Perm) -> list[int]:
+    """Stride of each axis in the numbering of elements, which follows the unpermuted shape in C order."""
+    extra = len(space) - len(perm or space)
+    order = (*range(extra), *(extra + axis for axis in perm)) if perm else tuple(range(len(space)))
+    strides, step = [0] * len(space), 1
+    for axis in sorted(range(len(space)), key=lambda a: order[a], reverse=True):
+        strides[axis] = step
+        step *= space[axis]
+    return strides

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from neonlike.kernels.layout import element_strides
 from neonlike.kernels.lower import Arg, LeafArg, NumberArg, Perm, Value, ValueArg
 from neonlike.kernels.plan import Plan
 from neonlike.optree import philox
@@ -58,7 +59,6 @@ class Block:
 
     start: Shape
     space: Shape
-    attrs: Callable[[int], dict[str, Any]]
 
 
 def mask_of(shape: Shape, ndim: int) -> Mask:
@@ -351,11 +351,11 @@ def _own_part(block: Block, value: Value) -> tuple[Shape, Shape]:
 
 
 def _rand(value: Value) -> Callable[..., None]:
-    perm, node = value.perm, value.node
+    perm = value.perm
 
-    def rand(block: Block, out: Array) -> None:
+    def rand(block: Block, seed: int, call: int, out: Array) -> None:
         start, space = _own_part(block, value)
-        all_strides = _element_strides(space, perm)
+        all_strides = element_strides(space, perm)
         first = sum(s * t for s, t in zip(start, all_strides))
         strides = all_strides[len(space) - out.ndim :]
         last = first + sum((n - 1) * t for n, t in zip(out.shape, strides))
@@ -367,21 +367,9 @@ def _rand(value: Value) -> Callable[..., None]:
             for axis, stride in enumerate(strides):
                 steps = np.arange(out.shape[axis], dtype=np.int64) * stride
                 index += steps.reshape([-1 if a == axis else 1 for a in range(out.ndim)])
-        attrs = block.attrs(node)
-        philox.uniform(index, attrs["call"], attrs["seed"], out, consecutive)
+        philox.uniform(index, call, seed, out, consecutive)
 
     return rand
-
-
-def _element_strides(space: Shape, perm: Perm) -> list[int]:
-    """Stride of each axis in the numbering of elements, which follows the unpermuted shape in C order."""
-    extra = len(space) - len(perm or space)
-    order = (*range(extra), *(extra + axis for axis in perm)) if perm else tuple(range(len(space)))
-    strides, step = [0] * len(space), 1
-    for axis in sorted(range(len(space)), key=lambda a: order[a], reverse=True):
-        strides[axis] = step
-        step *= space[axis]
-    return strides
 
 
 def _onehot(value: Value) -> Callable[..., None]:

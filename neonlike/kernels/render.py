@@ -1,18 +1,29 @@
-"""Rendering kernels from template files. All decisions are made in Python; templates only loop and choose."""
+"""Kernel sources: a template and what fills it. All decisions are made in Python; templates only loop and choose.
+
+A source is told from others by its template and context, so a kernel that was compiled before is found without
+rendering, which would cost more than loading it.
+"""
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any
+import hashlib
+import pkgutil
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+PACKAGE, FOLDER = "neonlike.kernels", "templates"
 
 
 @lru_cache(maxsize=1)
 def environment() -> Environment:
     """The template environment; an undefined name in a template is an error."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     return Environment(
-        loader=PackageLoader("neonlike.kernels", "templates"),
+        loader=PackageLoader(PACKAGE, FOLDER),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -20,14 +31,38 @@ def environment() -> Environment:
     )
 
 
-def render(template: str, **context: Any) -> str:
-    """Text of ``template`` (a path below ``kernels/templates``)."""
-    return environment().get_template(template).render(**context)
+@lru_cache(maxsize=32)
+def template_text(path: str) -> str:
+    """Text of a file below ``kernels/templates``."""
+    data = pkgutil.get_data(PACKAGE, f"{FOLDER}/{path}")
+    assert data is not None, path
+    return data.decode("utf-8")
 
 
-@lru_cache(maxsize=16)
-def header(path: str) -> str:
-    """Text of a header below ``kernels/templates``."""
-    source = environment().loader
-    assert source is not None
-    return source.get_source(environment(), path)[0]
+class Source:
+    """Source of one kernel, rendered when its text is asked for.
+
+    Parameters
+    ----------
+    template : str
+        Path below ``kernels/templates``.
+    context : dict
+        What the template needs but ``name``; the ``repr`` of it must tell its contents.
+    """
+
+    def __init__(self, template: str, context: dict[str, Any]) -> None:
+        self.template, self.context = template, context
+
+    @cached_property
+    def identity(self) -> str:
+        """Hash of all that the text depends on."""
+        parts = f"{self.template}\0{template_text(self.template)}\0{self.context!r}"
+        return hashlib.sha256(parts.encode()).hexdigest()
+
+    @property
+    def name(self) -> str:
+        """Name of the kernel's function."""
+        return f"nl_{self.identity[:16]}"
+
+    def __str__(self) -> str:
+        return environment().get_template(self.template).render(name=self.name, **self.context)

@@ -235,8 +235,8 @@ _ROWS: tuple[OpSpec, ...] = (
     _reduction("argmax", f.argmax, NON_DIFFERENTIABLE, "First position of the maximum along axis.", dtype=INDEX),
     _reduction("argmin", f.argmin, NON_DIFFERENTIABLE, "First position of the minimum along axis.", dtype=INDEX),
     # Values made in place
-    OpSpec("rand", 0, Kind.ZERO, f.copy, "", FLOAT, NON_DIFFERENTIABLE, "U[0, 1) for each element of the target (Philox4x32-10).", domain=(), flops=40),
-    OpSpec("onehot", 1, Kind.ZERO, f.copy, "", FLOAT, NON_DIFFERENTIABLE, "1 where the position along axis equals the index.", domain=(WHOLE,), keyed=("axis",)),
+    OpSpec("rand", 0, Kind.ZERO, f.copy, "rand({2}, {0}, {1})", FLOAT, NON_DIFFERENTIABLE, "U[0, 1) for each element of the target (Philox4x32-10).", domain=(), flops=40),
+    OpSpec("onehot", 1, Kind.ZERO, f.copy, "({0} == {1})", FLOAT, NON_DIFFERENTIABLE, "1 where the position along axis equals the index.", domain=(WHOLE,), keyed=("axis",)),
     # Contraction
     OpSpec(
         "dot", 2, Kind.CONTRACTION, f.dot, "", SAME, lambda F, d, z, x, y: (F.dot(d, x_t(y)), F.dot(x_t(x), d)),

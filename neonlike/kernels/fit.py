@@ -1,0 +1,91 @@
+"""Which form of a stage's kernel fits the arrays it meets (see ``forms``), and the sizes and steps to call it with."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from neonlike.kernels.layout import Axis, collapse
+from neonlike.kernels.plan import Stage, StageKind
+from neonlike.kernels.threads import thread_count
+from neonlike.optree.shapes import Shape
+
+MAX_WIDTH = 256
+"""Columns that the arrays of a column block are made for; passed to the template."""
+_CACHE_BYTES = 1 << 18
+"""Size the inputs of a column block should fit in when they are read more than once."""
+
+FormKey: TypeAlias = tuple[str, int, tuple[int, ...]]
+"""Name of a form, its rank, and for each array whether its innermost step is 0, 1 or another (2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A variant of a stage's kernel for one layout: its key, sizes and steps to call it with, count of rows."""
+
+    key: FormKey
+    meta: list[int]
+    count: int
+
+
+def fit(stage: Stage, shape: Shape, arrays: list[Any], inputs: int) -> Form | None:
+    """The form for ``arrays`` (the first ``inputs`` of them are read); None if there is none."""
+    if math.prod(shape) == 0:
+        return None
+    axes = collapse(shape, stage.axes, arrays)
+    if stage.kind is StageKind.ELEMENTWISE:
+        return _elementwise(axes, [a.shape == shape for a in arrays], math.prod(shape))
+    return _reduction(axes, len(arrays), inputs)
+
+
+def _elementwise(axes: list[Axis], full: list[bool], size: int) -> Form:
+    """Flat if one axis is left (of a single element, arrays of the space's shape count as contiguous), else nested."""
+    axes = axes or [Axis(1, False, tuple(map(int, full)))]
+    meta = [axis.size for axis in axes] + [axis.steps[i] for i in range(len(full)) for axis in axes]
+    steps = _classes(axes[-1].steps)
+    if len(axes) == 1:
+        return Form(("flat", 1, steps), meta, size)
+    return Form(("nested", len(axes), steps), meta, size // axes[-1].size)
+
+
+def _reduction(axes: list[Axis], count: int, inputs: int) -> Form | None:
+    """Rows or columns, whichever runs along memory; None if kept and reduced axes alternate more than that."""
+    none = Axis(1, False, (0,) * count)
+    pattern = "".join("R" if axis.reduced else "K" for axis in axes)
+    if pattern not in ("", "K", "R", "KR", "RK", "KRK"):
+        return None
+    along = next((axis for axis in axes if axis.reduced), Axis(1, True, (0,) * count))
+    before = axes[0] if pattern in ("K", "KR", "KRK") else none
+    after = axes[-1] if pattern in ("RK", "KRK") else none
+    if after.size == 1 and before.size > 1 and _runs_down(before, along, inputs):
+        before, after = none, before
+    if after.size == 1:
+        meta = [along.size]
+        for i in range(count):
+            meta += [before.steps[i], along.steps[i]]
+        return Form(("rows", 1, _classes(along.steps)), meta, before.size)
+    width = _width(along.size, after.size, inputs)
+    blocks = -(-after.size // width)
+    meta = [along.size, after.size, blocks, width]
+    for i in range(count):
+        meta += [before.steps[i], along.steps[i], after.steps[i]]
+    return Form(("columns", 1, _classes(after.steps)), meta, before.size * blocks)
+
+
+def _runs_down(kept: Axis, along: Axis, inputs: int) -> bool:
+    """True if memory is contiguous along the kept axis rather than the reduced one."""
+    across = sum(step == 1 for step in kept.steps[:inputs])
+    return across > sum(step == 1 for step in along.steps[:inputs])
+
+
+def _width(length: int, columns: int, inputs: int) -> int:
+    """Columns of a block: few enough that several passes find them in the cache, enough for long reads."""
+    fitting = _CACHE_BYTES // (4 * max(1, inputs) * max(1, length))
+    width = min(MAX_WIDTH, max(128, fitting // 32 * 32))
+    return width if columns >= width * thread_count() else 32
+
+
+def _classes(steps: tuple[int, ...]) -> tuple[int, ...]:
+    """Steps as the templates tell them apart: 0, 1, or 2 for any other."""
+    return tuple(step if step in (0, 1) else 2 for step in steps)

@@ -1,0 +1,39 @@
+/* Philox4x32-10: element e of call c under seed s takes word e % 4 of the block with counter (e / 4, c) and key s
+ * (Salmon et al., SC 2011); float64 draws take two words. As neonlike/optree/philox.py, number for number. */
+#ifndef NL_PHILOX_H
+#define NL_PHILOX_H
+#include <stdint.h>
+
+typedef struct { uint32_t x0, x1, x2, x3; } nl_block;
+
+static inline nl_block nl_philox(uint64_t counter, uint64_t call, uint64_t seed)
+{
+    uint32_t x0 = (uint32_t)counter, x1 = (uint32_t)(counter >> 32), x2 = (uint32_t)call, x3 = (uint32_t)(call >> 32);
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+    for (int round = 0; round < 10; round++) {
+        const uint64_t p0 = (uint64_t)x0 * 0xD2511F53u, p1 = (uint64_t)x2 * 0xCD9E8D57u;
+        const uint32_t y0 = (uint32_t)(p1 >> 32) ^ x1 ^ k0, y2 = (uint32_t)(p0 >> 32) ^ x3 ^ k1;
+        x1 = (uint32_t)p1;
+        x3 = (uint32_t)p0;
+        x0 = y0;
+        x2 = y2;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return (nl_block){ x0, x1, x2, x3 };
+}
+
+static inline float nl_rand_f32(int64_t element, int64_t seed, int64_t call)
+{
+    const nl_block b = nl_philox((uint64_t)element >> 2, (uint64_t)call, (uint64_t)seed);
+    const uint32_t low = element & 1 ? b.x1 : b.x0, high = element & 1 ? b.x3 : b.x2;
+    return (float)(int32_t)((element & 2 ? high : low) >> 8) * 0x1p-24f;
+}
+
+static inline double nl_rand_f64(int64_t element, int64_t seed, int64_t call)
+{
+    const nl_block b = nl_philox((uint64_t)element >> 1, (uint64_t)call, (uint64_t)seed);
+    const uint32_t first = element & 1 ? b.x2 : b.x0, second = element & 1 ? b.x3 : b.x1;
+    return (double)(int64_t)((uint64_t)(first >> 5) << 26 | second >> 6) * 0x1p-53;
+}
+#endif
