@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +19,19 @@ from neonlike.kernels.interp import NumpyEngine
 from neonlike.optree.dtypes import DType, as_dtype
 from neonlike.optree.shapes import Shape
 
+_compiled_engine: list[Callable[[], NumpyEngine]] = [CEngine]
+"""What makes the engine of a backend where there is a compiler: the last of these."""
+
+
+@contextmanager
+def compiled_engine(make: Callable[[], NumpyEngine]) -> Iterator[None]:
+    """Backends made inside run on the engine that ``make`` returns wherever they would run compiled C."""
+    _compiled_engine.append(make)
+    try:
+        yield
+    finally:
+        _compiled_engine.remove(make)
+
 
 class NervanaCPU(Backend):
     """CPU backend; see :class:`~neonlike.backends.backend.Backend` for the parameters."""
@@ -26,7 +41,7 @@ class NervanaCPU(Backend):
 
     def _make_engine(self) -> NumpyEngine:
         """Compiled C where there is a compiler and ``NEONLIKE_CPU_JIT`` is not 0, else NumPy in blocks."""
-        return NumpyEngine() if find_compiler() is None else CEngine()
+        return NumpyEngine() if find_compiler() is None else _compiled_engine[-1]()
 
     def _allocate(self, shape: Shape, dtype: DType, name: str | None, persist_values: bool) -> CPUTensor:
         return CPUTensor(self, np.empty(shape, dtype), name, persist_values)

@@ -1,0 +1,178 @@
+"""``python -m neonlike``: compile a script's kernels ahead of its real runs, and look after the cache they are in."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+
+from neonlike.backends.cpu.backend import compiled_engine
+from neonlike.kernels.cache import DiskCache, default_cache, default_directory, distrust
+from neonlike.kernels.toolchain import SUFFIX
+from neonlike.kernels.warm import CollectingEngine, Fate, Report, ScriptStopped, WarmUp, obstacle
+
+WARM = """\
+Runs SCRIPT once and compiles, in the background, every kernel that it needs, so that later runs compile nothing.
+
+The script really runs, on the slower NumPy engine: it reads its data, and writes the files that it always writes. It
+is stopped early when it has shown no new kernel for a while. Kernels depend on the expressions, their dtypes and
+memory layouts, and hardly on sizes: a run with fewer epochs or less data finds them all the sooner. What was
+not met (an evaluation after the first epoch, say) is compiled by the first run that needs it.
+"""
+
+
+def seconds(text: str) -> float:
+    """A number of seconds from the command line."""
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise ValueError
+    return value
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(prog="python -m neonlike", description=__doc__, allow_abbrev=False)
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    warm = commands.add_parser(
+        "warm",
+        help="compile the kernels of a script ahead of its real runs",
+        description=WARM,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="%(prog)s [-h] [--idle SECONDS] [--seconds SECONDS] (SCRIPT | -m MODULE) [ARGUMENT ...]",
+        allow_abbrev=False,
+    )
+    warm.add_argument(
+        "--idle", type=seconds, default=30.0, metavar="SECONDS",
+        help="stop the script when it has shown no new kernel for so long, and for as many assignments as there were "
+        "before; 0: let it run to its end (default: 30)",
+    )  # fmt: skip
+    warm.add_argument(
+        "--seconds", type=seconds, default=0.0, metavar="SECONDS",
+        help="stop the script after this time in any case (default: 0, no limit)",
+    )  # fmt: skip
+    warm.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module, as in python -m")
+    warm.add_argument("script", metavar="SCRIPT", help="the script to run")
+    warm.add_argument("arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER, help="what the script gets")
+    cache = commands.add_parser(
+        "cache",
+        help="show where compiled kernels are kept, or remove them",
+        description="Shows where compiled kernels are kept, how many there are and how much space they take.",
+        allow_abbrev=False,
+    )
+    cache.add_argument("--clear", action="store_true", help="remove them all; what is needed is compiled again")
+    return top
+
+
+def warm(options: argparse.Namespace) -> int:
+    """Run the script and fill the cache; returns the exit status. What the script raises comes through."""
+    if reason := obstacle():
+        return _fail("warm", reason)
+    warm_up, process, remark = WarmUp(options.idle, options.seconds), os.getpid(), ""
+    try:
+        with compiled_engine(lambda: CollectingEngine(warm_up)):
+            run_script(options.script, options.arguments, options.module)
+    except ScriptStopped as stop:
+        remark = f"stopped the script: {stop.reason}"
+    except BaseException as error:
+        if os.getpid() != process:
+            raise  # a child that the script forked; its parent reports
+        if not isinstance(error, SystemExit) or error.code:
+            _show(warm_up.finish(cancel=isinstance(error, KeyboardInterrupt)), "the script failed")
+            raise
+    if os.getpid() != process:
+        return 0
+    report = warm_up.finish()
+    _show(report, remark)
+    return 0 if report.complete else 1
+
+
+def run_script(script: str, arguments: Sequence[str], is_module: bool) -> None:
+    """Run as ``python script arguments`` or ``python -m script arguments`` would."""
+    sys.argv = [script, *arguments]
+    if is_module:
+        runpy.run_module(script, run_name="__main__", alter_sys=True)
+        return
+    # For -m, Python puts the current folder first; for a script, the script's own (or nothing with -P).
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = os.path.dirname(os.path.abspath(script))
+    runpy.run_path(script, run_name="__main__")
+
+
+def cache(options: argparse.Namespace) -> int:
+    """Show or clear the cache; returns the exit status."""
+    try:
+        directory = default_directory()
+    except RuntimeError as error:
+        return _fail("cache", f"there is no place for it ({error}); name a directory with NEONLIKE_CACHE_DIR")
+    if not directory.exists():
+        print(f"{directory}\nnothing there yet")
+        return 0
+    if reason := distrust(directory):
+        return _fail("cache", f"{directory} is not used: {reason}; name another directory with NEONLIKE_CACHE_DIR")
+    found = default_cache()
+    if options.clear:
+        removed = found.clear()
+        print(f"{directory}\n{_count(removed, 'file')} removed")
+        left = found.stats().entries
+        return _fail("cache", f"{_count(left, 'file')} could not be removed") if left else 0
+    print(_contents(found))
+    return 0
+
+
+def _contents(found: DiskCache) -> str:
+    stats = found.stats()
+    kernels = sum(1 for _ in stats.directory.glob(f"[0-9a-f][0-9a-f]/*{SUFFIX}"))
+    return f"{stats.directory}\n{_count(kernels, 'kernel')}, {stats.bytes / 1e6:.1f} of {found.limit / 1e6:g} MB"
+
+
+def _show(report: Report, remark: str) -> None:
+    """Tell what a warm-up did, apart from what the script printed."""
+    fates, total = report.fates, sum(report.fates.values())
+    parts = [f"{fates[fate]} {fate.value}" for fate in Fate if fates[fate]]
+    text = f"{_count(total, 'kernel')} in {report.seconds:.1f} s" + (f": {', '.join(parts)}" if parts else "")
+    if not total:
+        text += ": no expression was run that a kernel is compiled for"
+    lines = [*([remark] if remark else []), text, f"cache: {', '.join(_contents(default_cache()).splitlines())}"]
+    if report.failures:
+        lines.append(f"first failure: {report.failures[0]}")
+    if fates[Fate.LOST]:
+        lines.append(f"the cache could not be written: is the disk full? ({default_directory()})")
+    sys.stdout.flush()
+    print(*(f"neonlike warm: {line}" for line in lines), sep="\n", file=sys.stderr)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _fail(command: str, reason: str) -> int:
+    print(f"neonlike {command}: {reason}", file=sys.stderr)
+    return 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit status."""
+    found = parser()
+    options = found.parse_args(argv)
+    if options.command == "cache":
+        return cache(options)
+    if options.module:
+        if not _module_exists(options.script):
+            found.error(f"warm: there is no module {options.script}")
+    elif not os.path.exists(options.script):
+        found.error(f"warm: there is no script {options.script}")
+    return warm(options)
+
+
+def _module_exists(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())

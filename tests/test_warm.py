@@ -1,0 +1,409 @@
+"""``python -m neonlike``: a script's kernels are compiled ahead of its runs, and the cache can be looked after."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from neonlike.backends import Backend, cleanup_backend, gen_backend
+from neonlike.backends.cpu.backend import compiled_engine
+from neonlike.kernels import compile_c
+from neonlike.kernels.engine_c import CEngine
+from neonlike.kernels.toolchain import SUFFIX, find_compiler
+from neonlike.kernels.warm import CollectingEngine, Fate, ScriptStopped, WarmUp
+
+ROOT = Path(__file__).resolve().parent.parent
+
+pytestmark = [
+    pytest.mark.skipif(os.name != "posix", reason="the compilers of these tests are shell scripts"),
+    pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler on this machine"),
+]
+
+MLP = """
+    import numpy as np
+    from neonlike.backends import gen_backend
+    from neonlike.callbacks import Callbacks
+    from neonlike.data import ArrayIterator
+    from neonlike.initializers import Constant, GlorotUniform
+    from neonlike.layers import Affine, Dropout, GeneralizedCost
+    from neonlike.models import Model
+    from neonlike.optimizers import Adam
+    from neonlike.transforms import CrossEntropyMulti, Misclassification, Rectlin, Softmax
+
+    gen_backend("cpu", rng_seed=0, batch_size=16)
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((60, 5)), rng.integers(0, 3, 60)
+    train = ArrayIterator(x, y, nclass=3)
+    init = GlorotUniform()
+    hidden = Affine(nout=7, init=init, bias=Constant(0), activation=Rectlin())
+    model = Model([hidden, Dropout(keep=0.8), Affine(nout=3, init=init, activation=Softmax())])
+    model.fit(
+        train, cost=GeneralizedCost(costfunc=CrossEntropyMulti()), optimizer=Adam(), num_epochs=2,
+        callbacks=Callbacks(model, eval_set=train, eval_freq=1, metric=Misclassification(), progress_bar=False),
+    )
+    print(model.eval(train, metric=Misclassification()).shape)
+"""
+
+LAYOUTS = """
+    import numpy as np
+    from neonlike.backends import gen_backend
+
+    be = gen_backend("cpu", rng_seed=0)
+    for shape in (5, 7), (300, 200):
+        a, b = (be.array(np.random.default_rng(i).standard_normal(shape)) for i in range(2))
+        for x, y in (a, b), (a[1:4, 2:5], b[1:4, 2:5]), (a.T, b.T), (a, b[0]), (a[:, :1], b[:1]), (a[:1], b[:1]):
+            be.empty((x * y).shape)[:] = be.tanh(x) * y + 2
+            e = be.exp(x - be.max(x, axis=0))
+            be.empty(x.shape)[:] = e / be.sum(e, axis=0)
+            (be.argmax(x, axis=1) + 1).astensor()
+    be.assign_many([(a, a + b), (b, be.mean(a, axis=0) - b)])
+    step = be.prepare(be.empty((5, 5)), be.dot(a[:5], a[:5].T) * be.rand() - 1)
+    step(), step()
+"""
+
+ONE = """
+    import numpy as np
+    from neonlike.backends import gen_backend
+    be = gen_backend("cpu", rng_seed=0)
+    a, out = be.array(np.ones((4, 4))), be.empty((4, 4))
+    out[:] = a + a * a
+"""
+
+FORKS = """
+    import os, sys
+    import numpy as np
+    from neonlike.backends import gen_backend
+
+    be = gen_backend("cpu", rng_seed=0)
+    a, out = be.array(np.ones((4, 4))), be.empty((4, 4))
+    if not (child := os.fork()):
+        out[:] = be.tanh(a) - 3
+        sys.exit(0)
+    out[:] = a + a * a
+    sys.exit(os.waitpid(child, 0)[1])
+"""
+
+LOOP = """
+    step = be.prepare(out, a + a * a)
+    try:
+        while True:
+            {}
+    finally:
+        print("cleaned up")
+"""
+
+
+class Place:
+    """A folder with scripts, a cache of its own, and a compiler that writes down each of its calls."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.cache, self.log = folder, folder / "cache", folder / "calls"
+        self.compiler = folder / "wrapped-cc"
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith("NEONLIKE_")}
+        self.environment |= {"CC": str(self.compiler), "NEONLIKE_CACHE_DIR": str(self.cache)}
+        self.environment |= {"PYTHONPATH": str(ROOT), "HOME": str(folder)}
+        self.wrap()
+
+    def wrap(self, before: str = "") -> None:
+        """Make the compiler anew; ``before`` is shell text run first."""
+        found = find_compiler()
+        assert found is not None
+        text = f'#!/bin/sh\necho "$*" >> {shlex.quote(str(self.log))}\n{before}\n'
+        self.compiler.write_text(text + f'exec {shlex.join(found.command)} "$@"\n')
+        self.compiler.chmod(0o755)
+
+    def script(self, text: str, name: str = "script.py") -> str:
+        """The path of a script with this text."""
+        (self.folder / name).write_text(textwrap.dedent(text))
+        return str(self.folder / name)
+
+    def python(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run Python in the folder."""
+        command = [sys.executable, *arguments]
+        return subprocess.run(
+            command, env=self.environment, cwd=self.folder, capture_output=True, text=True, timeout=120, check=False
+        )
+
+    def warm(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """``python -m neonlike warm``."""
+        return self.python("-m", "neonlike", "warm", *arguments)
+
+    def calls(self) -> list[str]:
+        """What the compiler was called with since the last look."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        self.log.unlink(missing_ok=True)
+        return lines
+
+    def kernels(self) -> set[str]:
+        """The libraries in the cache."""
+        return {path.name for path in self.cache.glob(f"??/*{SUFFIX}")}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+# --- what it is for
+
+
+@pytest.mark.parametrize("name", ["mlp", "digits", "layouts"])
+def test_a_run_after_it_compiles_nothing(place: Place, name: str) -> None:
+    if name == "digits":
+        arguments = [str(ROOT / "examples" / "digits_mlp.py"), "--epochs", "1", "--no_progress_bar"]
+    else:
+        arguments = [place.script(MLP if name == "mlp" else LAYOUTS)]
+    warmed = place.warm("--idle", "0", *arguments)
+    assert warmed.returncode == 0, warmed.stderr
+    compiled = place.kernels()
+    assert f"{len(compiled)} kernels in " in warmed.stderr and f": {len(compiled)} compiled\n" in warmed.stderr
+    assert sum(" nl_" in call for call in place.calls()) == len(compiled) > 5
+    run = place.python(*arguments)
+    assert run.returncode == 0, run.stderr
+    assert place.calls() == [] and place.kernels() == compiled
+    again = place.warm("--idle", "0", *arguments)
+    assert f"{len(compiled)} in the cache already" in again.stderr and " compiled" not in again.stderr
+    next(place.cache.glob(f"??/*{SUFFIX}")).unlink()
+    assert place.python(*arguments).returncode == 0
+    assert sum(" nl_" in call for call in place.calls()) == 1, "the run uses each of the kernels"
+
+
+def test_the_script_runs_as_it_would_alone(place: Place) -> None:
+    text = "import os, sys; print(sys.argv, __name__, os.path.basename(__file__), sys.path[0])"
+    (place.folder / "inner").mkdir()
+    arguments = [place.script(text, "inner/tool.py"), "--idle", "3", "-m", "--", "x y"]
+    warmed = place.warm(*arguments)
+    assert warmed.stdout == place.python(*arguments).stdout != ""
+    assert warmed.returncode == 0 and "0 kernels" in warmed.stderr and "no expression was run" in warmed.stderr
+
+
+def test_a_module(place: Place) -> None:
+    place.script("import sys\nfrom collections import abc\nprint(sys.argv[1:], __name__, __spec__.name)", "tool.py")
+    assert place.warm("-m", "tool", "-m", "1").stdout == "['-m', '1'] __main__ tool\n"
+
+
+def test_a_script_that_forks(place: Place) -> None:
+    script = place.script(FORKS)
+    warmed = place.warm(script)
+    assert warmed.returncode == 0 and warmed.stderr.count("1 kernel in ") == 1, warmed.stderr
+    assert len(place.kernels()) == 2
+    place.calls()
+    assert place.python(script).returncode == 0 and place.calls() == []
+
+
+# --- ends that are not the script's end
+
+
+def test_errors_of_the_script_are_shown(place: Place) -> None:
+    warmed = place.warm(place.script(ONE + "    be.empty((2, 2))[:] = {}['missing key']\n"))
+    assert warmed.returncode == 1
+    assert warmed.stderr.splitlines()[-1] == "KeyError: 'missing key'"
+    assert 'script.py", line 7' in warmed.stderr and "{}['missing key']" in warmed.stderr
+    assert "1 kernel in " in warmed.stderr and len(place.kernels()) == 1, "what was met before is kept"
+
+
+@pytest.mark.parametrize(("code", "status", "failed"), [("", 0, False), ("0", 0, False), ("3", 3, True)])
+def test_the_exit_status_of_the_script(place: Place, code: str, status: int, failed: bool) -> None:
+    warmed = place.warm(place.script(ONE + f"    raise SystemExit({code})\n"))
+    assert warmed.returncode == status and ("the script failed" in warmed.stderr) is failed
+    assert "1 kernel in " in warmed.stderr
+
+
+@pytest.mark.parametrize("option", ["--idle", "--seconds"])
+@pytest.mark.parametrize("loop", ["out[:] = a + a * a", "step()"])
+def test_a_script_that_goes_on_is_stopped(place: Place, option: str, loop: str) -> None:
+    warmed = place.warm(option, "0.3", place.script(ONE + LOOP.format(loop)))
+    assert warmed.returncode == 0 and warmed.stdout == "cleaned up\n"
+    assert "stopped the script: " in warmed.stderr and "1 kernel in " in warmed.stderr
+
+
+# --- when to stop, by a clock of our own
+
+
+class Watched:
+    """A backend whose kernels a warm-up collects, and its clock."""
+
+    def __init__(self, **options: float) -> None:
+        self.now = 100.0
+        self.warm_up = WarmUp(clock=lambda: self.now, **options)
+        with compiled_engine(lambda: CollectingEngine(self.warm_up)):
+            self.be = gen_backend("cpu", rng_seed=0)
+        self.a, self.out = self.be.array(np.ones((4, 4))), self.be.empty((4, 4))
+
+    def runs(self, count: int, number: int = 0) -> None:
+        """Assign ``count`` times with the kernel of a number."""
+        value = self.a
+        for _ in range(number):
+            value = value * self.a
+        for _ in range(count):
+            self.out[:] = self.be.exp(value)
+
+
+@pytest.fixture
+def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Watched]]:
+    monkeypatch.setenv("NEONLIKE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("NEONLIKE_CPU_JIT", raising=False)
+    monkeypatch.setattr(compile_c, "_libraries", {})
+    made: list[Watched] = []
+
+    def make(**options: float) -> Watched:
+        made.append(Watched(**options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.warm_up.finish()
+    cleanup_backend()
+
+
+def test_idle_counts_from_the_last_new_kernel(watched: Callable[..., Watched]) -> None:
+    w = watched(idle=10)
+    w.now += 1000  # reading data, say
+    w.runs(1)
+    w.now += 9
+    w.runs(5)
+    w.runs(1, number=1)
+    w.now += 9
+    w.runs(20)
+    w.now += 1
+    with pytest.raises(ScriptStopped) as stop:
+        w.runs(1)
+    assert stop.value.reason == "no new kernel for 10 s" and stop.value.code == 0
+    with pytest.raises(SystemExit):  # also for a program that catches the first
+        w.runs(1)
+    assert w.warm_up.finish().fates == {Fate.COMPILED: 2}
+    w.runs(1, number=7)
+    np.testing.assert_allclose(w.out.get(), np.e, rtol=1e-6)
+
+
+def test_as_many_runs_as_before_have_to_bring_nothing_new(watched: Callable[..., Watched]) -> None:
+    w = watched(idle=10)
+    w.runs(50)
+    w.runs(1, number=1)
+    w.now += 60  # a slow minibatch
+    w.runs(48)
+    w.runs(1, number=2)
+    w.now += 60
+    w.runs(97)
+    with pytest.raises(ScriptStopped):
+        w.runs(1)
+
+
+def test_the_limit_counts_from_the_start(watched: Callable[..., Watched]) -> None:
+    w = watched(limit=10)
+    w.now += 9.5
+    w.runs(3)
+    w.now += 1
+    with pytest.raises(ScriptStopped, match="0") as stop:
+        w.runs(1, number=1)
+    assert "10 s are over" in stop.value.reason
+    assert w.warm_up.finish().fates == {Fate.COMPILED: 2}, "the kernel met last is compiled too"
+
+
+def test_without_a_limit_it_never_stops(watched: Callable[..., Watched]) -> None:
+    w = watched()
+    w.runs(1)
+    w.now += 1e9
+    w.runs(10)
+    assert w.warm_up.finish().complete
+
+
+def test_layouts_are_met_once(watched: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    sources = CEngine.sources
+    monkeypatch.setattr(CEngine, "sources", lambda *args: asked.append(args) or sources(*args))
+    w = watched()
+    w.runs(10)
+    wide, other = w.be.array(np.ones((6, 8))), w.be.empty((6, 4))
+    for _ in range(3):
+        other[:] = w.be.exp(wide[:, ::2])
+        w.out[:] = w.be.exp(wide[:4, 4:])
+    assert len(asked) == 3
+
+
+def test_the_engine_is_replaced_only_while_asked(watched: Callable[..., Watched]) -> None:
+    be: Backend = watched().be
+    assert type(be.engine) is CollectingEngine
+    assert type(gen_backend("cpu").engine) is CEngine
+
+
+# --- what can be wrong
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"NEONLIKE_CPU_JIT": "0"}, "NEONLIKE_CPU_JIT=0 forbids"),
+        ({"CC": "/nowhere/cc"}, "CC=/nowhere/cc does not work"),
+        ({"CC": "", "PATH": "/nowhere"}, "Install gcc or clang"),
+    ],
+)
+def test_without_a_compiler_it_says_so(place: Place, variables: dict[str, str], words: str) -> None:
+    place.environment |= variables
+    place.script("raise SystemExit('no zig')", "ziglang.py")  # hides an installed one
+    place.environment["PYTHONPATH"] = f"{place.folder}{os.pathsep}{ROOT}"
+    warmed = place.warm(place.script("print('ran')"))
+    assert warmed.returncode == 1 and warmed.stdout == ""
+    assert words in warmed.stderr and warmed.stderr.splitlines()[-1].startswith("neonlike warm: ")
+    assert "Traceback" not in warmed.stderr
+
+
+def test_a_cache_that_nothing_is_kept_in(place: Place) -> None:
+    place.cache.mkdir()
+    place.cache.chmod(0o777)
+    for arguments in ["warm", place.script("print('ran')")], ["cache"], ["cache", "--clear"]:
+        done = place.python("-m", "neonlike", *arguments)
+        assert done.returncode == 1 and done.stdout == ""
+        assert "everybody can write to it" in done.stderr and "NEONLIKE_CACHE_DIR" in done.stderr
+    assert list(place.cache.iterdir()) == []
+
+
+def test_a_kernel_that_does_not_compile(place: Place) -> None:
+    place.wrap('case "$*" in *nl_*) echo "out of registers" >&2; exit 1;; esac')
+    warmed = place.warm(place.script(ONE))
+    assert warmed.returncode == 1
+    assert "1 kernel in" in warmed.stderr and "1 not compiled" in warmed.stderr and "out of registers" in warmed.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "COMMAND"),
+        (["warn"], "invalid choice"),
+        (["warm"], "SCRIPT"),
+        (["warm", "missing.py"], "there is no script missing.py"),
+        (["warm", "-m", "no.such.module"], "there is no module no.such.module"),
+        (["warm", "--idle", "soon", "x.py"], "invalid seconds value"),
+        (["warm", "--seconds", "-1", "x.py"], "invalid seconds value"),
+    ],
+)
+def test_a_wrong_command_line(place: Place, arguments: list[str], words: str) -> None:
+    done = place.python("-m", "neonlike", *arguments)
+    assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr
+
+
+# --- the cache
+
+
+def test_the_cache_is_shown_and_cleared(place: Place) -> None:
+    def cache(*arguments: str) -> str:
+        done = place.python("-m", "neonlike", "cache", *arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert cache() == f"{place.cache}\nnothing there yet\n" and not place.cache.exists()
+    assert place.python(place.script(ONE)).returncode == 0
+    assert cache().splitlines()[0] == str(place.cache)
+    assert cache().splitlines()[1].startswith("1 kernel, 0.") and "of 512 MB" in cache()
+    (place.cache / "notes.txt").write_text("mine")
+    assert cache("--clear") == f"{place.cache}\n2 files removed\n"
+    assert "0 kernels, 0.0 of" in cache()
+    assert (place.cache / "notes.txt").read_text() == "mine" and not place.kernels()
