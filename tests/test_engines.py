@@ -15,7 +15,7 @@ from trees import Grower
 
 from neonlike.backends import Backend
 from neonlike.kernels.stage_c import CStage
-from neonlike.optree import node
+from neonlike.optree import builders, node
 from neonlike.optree.dtypes import FLOATS, DTypeRule
 from neonlike.optree.functions import F
 from neonlike.optree.ops import Kind, OpSpec
@@ -117,7 +117,7 @@ def test_reductions(be: Backend, rng: Any, shape: tuple[int, ...], dtype: Any) -
         specs = [s for s in rows(Kind.REDUCTION) if axis is not None or s.dtype is not DTypeRule.INDEX]
         sources = [near if s.name == "prod" else host for s in specs]
         axes = (axis,) if axis is not None else tuple(range(len(shape)))
-        made = [node.reduce(s, layout(be, source), axis) for s, source in zip(specs, sources)]
+        made = [builders.reduce(s, layout(be, source), axis) for s, source in zip(specs, sources)]
         outs = compute(be, specs, made, plain)
         for spec, out, source in zip(specs, outs, sources):
             wanted = formula(spec)(source.astype(np.float64), axis=axes)
@@ -134,7 +134,7 @@ def test_reductions_at_nan_and_inf(be: Backend, dtype: Any) -> None:
     for axis, spec in itertools.product((0, 1), rows(Kind.REDUCTION)):
         with np.errstate(all="ignore"):
             wanted = formula(spec)(host.astype(np.float64), axis=(axis,))
-        assert_close(node.reduce(spec, x, axis).asnumpyarray(), wanted, 1, f"{spec.name} over {axis}")
+        assert_close(builders.reduce(spec, x, axis).asnumpyarray(), wanted, 1, f"{spec.name} over {axis}")
 
 
 @pytest.mark.slow

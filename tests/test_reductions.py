@@ -15,7 +15,7 @@ from neonlike.backends import Backend
 from neonlike.errors import ShapeError
 from neonlike.kernels.blocks import BLOCK_ELEMENTS, RESIDENT_ELEMENTS
 from neonlike.kernels.interp import _fits_resident
-from neonlike.optree import node, shapes
+from neonlike.optree import builders, shapes
 from neonlike.optree.dtypes import FLOATS, INTEGERS, DTypeRule
 from neonlike.optree.ops import Kind, OpSpec
 
@@ -56,7 +56,7 @@ def check(be: Backend, spec: OpSpec, host: Any, axis: Any, layout: Any = plain, 
     axes = shapes.normalize_axes(spec.name, axis, host.shape)
     wide = host.astype(np.float64 if host.dtype.kind == "f" else np.int64)
     tensor = layout(be, host)
-    expression = node.reduce(spec, tensor, axis)
+    expression = builders.reduce(spec, tensor, axis)
     what = f"{spec.name} of {host.shape} {host.dtype} over {axis}, {layout.__name__}"
     if spec.name == "sum" and host.dtype.kind == "f":  # an error relative to what is added, not to the sum
         size = np.abs(np.where(np.isfinite(wide), wide, 0)).sum(axis=axes).max(initial=0)
@@ -175,7 +175,7 @@ def test_integers_are_exact(be: Backend, rng: Any, spec: OpSpec, dtype: Any) -> 
     if spec.name == "prod":
         host = host % 3
     for axis in filter(lambda axis: takes(spec, axis), (0, 1, None)):
-        expression = node.reduce(spec, plain(be, host), axis)
+        expression = builders.reduce(spec, plain(be, host), axis)
         assert expression.dtype == (np.float32 if spec.dtype is DTypeRule.TRUTH else np.int64)
         check(be, spec, host, axis)
 
@@ -187,7 +187,7 @@ def test_nothing_to_reduce(be: Backend, spec: OpSpec) -> None:
         x = be.empty(shape)
         if spec.identity is None:
             with pytest.raises(ShapeError, match=rf"{spec.name}.*{shape}".replace("(", r"\(").replace(")", r"\)")):
-                node.reduce(spec, x, axis)
+                builders.reduce(spec, x, axis)
         else:
             check(be, spec, x.get(), axis)
             check(be, spec, x.get(), None)
@@ -214,11 +214,11 @@ def test_wrong_axes_are_named(be: Backend, spec: OpSpec) -> None:
     x = be.ones((3, 4))
     for axis, words in ((2, r"axis 2.*\(3, 4\)"), (-3, r"axis -3.*\(3, 4\)"), ("rows", "'rows'"), (1.5, r"1\.5")):
         with pytest.raises(ShapeError, match=words):
-            node.reduce(spec, x, axis)
+            builders.reduce(spec, x, axis)
     with pytest.raises(ShapeError, match=r"\(3, 4\)|one axis"):
-        node.reduce(spec, x, (0, 0))
+        builders.reduce(spec, x, (0, 0))
     with pytest.raises(ShapeError, match=spec.name):
-        node.reduce(spec, 3.0, 0)
+        builders.reduce(spec, 3.0, 0)
 
 
 def test_long_float32_sums_stay_accurate(be: Backend) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from reference import EPSILON, Array, apply, domains, sample
 
 from neonlike.errors import ShapeError
-from neonlike.optree import node, shapes
+from neonlike.optree import builders, node, shapes
 from neonlike.optree.dtypes import F32, F64, compute_dtype
 from neonlike.optree.functions import F
 from neonlike.optree.node import OpTreeNode
@@ -253,7 +253,7 @@ class Grower:
             axis = tuple(int(a) for a in self.rng.permutation(ndim)[: self.rng.integers(1, ndim + 1)])
         if spec.name.startswith("arg"):
             axis = axis if isinstance(axis, int) else 0
-        return self.extend(node.reduce(spec, term.node, axis), term)
+        return self.extend(builders.reduce(spec, term.node, axis), term)
 
     def _transpose(self, term: Term) -> Term | None:
         axes = tuple(int(a) for a in self.rng.permutation(len(term.node.shape)))

@@ -97,7 +97,7 @@ def linearize(pairs: Sequence[tuple[Any, Any]]) -> Graph:
                 root = drop_axes(root, len(root.shape) - len(target.shape))
         if root.__class__ is OpTreeNode:
             found = memo.get(id(root))
-            reference = _walk(root, graph, memo, key) if found is None else found
+            reference = _visit(root, graph, memo, key, 0) if found is None else found
         else:
             reference = _leaf_or_number(root, graph, memo, key)
         graph.roots.append(reference)
@@ -113,11 +113,40 @@ def _does_not_fit(root: Any, target: Any) -> ShapeError:
     )
 
 
-def _walk(root: OpTreeNode, graph: Graph, memo: dict[int, int], key: list[Any]) -> int:
-    """Append ``root``'s nodes to ``graph`` in post-order and return its reference.
+def _visit(node: OpTreeNode, graph: Graph, memo: dict[int, int], key: list[Any], depth: int) -> int:
+    """Append ``node``'s nodes to ``graph`` in post-order and return its reference.
 
-    Iterative, with a stack of half-visited nodes, so chains of thousands of nodes are fine.
+    Every assignment passes through here, so the common operands and nodes are dealt with in place.
     """
+    references: list[int] = []
+    for operand in node.operands:
+        kind = operand.__class__
+        if kind is float or kind is int:
+            references.append(_number(operand, graph))
+            continue
+        found = memo.get(id(operand))
+        if found is None:
+            if kind is OpTreeNode:
+                shallow = depth < _DEEP
+                found = _visit(operand, graph, memo, key, depth + 1) if shallow else _walk(operand, graph, memo, key)
+            else:
+                found = _leaf_or_number(operand, graph, memo, key)
+        references.append(found)
+    if node.attrs is None and node.spec.kind is _ELEMENTWISE:
+        args = tuple(references)
+        graph.args.append(args)
+        key.append(node.spec)
+        key.append(args)
+        graph.nodes.append(node)
+        reference = len(graph.nodes) - 1
+    else:
+        reference = _add_node(node, references, graph, key)
+    memo[id(node)] = reference
+    return reference
+
+
+def _walk(root: OpTreeNode, graph: Graph, memo: dict[int, int], key: list[Any]) -> int:
+    """As :func:`_visit`, with a stack of half-visited nodes: chains of thousands of nodes are fine."""
     node, references, operands = root, list[int](), iter(root.operands)
     stack: list[tuple[OpTreeNode, list[int], Iterator[Any]]] = []
     while True:
@@ -168,21 +197,26 @@ def _draw(node: OpTreeNode, graph: Graph) -> tuple[int, int]:
 
 def _leaf_or_number(operand: Any, graph: Graph, memo: dict[int, int], key: list[Any]) -> int:
     """Reference of a tensor or a number, added to ``graph``."""
-    kind = operand.__class__
-    if kind is float or isinstance(operand, float):
-        graph.numbers.append(operand)
-        return NUMBER_FLOAT + len(graph.numbers) - 1
-    if kind is int or isinstance(operand, int):
-        if not -(2**63) <= operand < 2**63:
-            raise DTypeError(f"assignment: {str(operand)[:40]} does not fit in int64; write it as a float")
-        graph.numbers.append(operand)
-        return NUMBER_INT + len(graph.numbers) - 1
+    try:
+        part = operand.plan_key
+    except AttributeError:
+        return _number(operand, graph)
     found = memo.get(id(operand))
     if found is None:
         found = memo[id(operand)] = -1 - len(graph.leaves)
         graph.leaves.append(operand)
-        key.append(operand.plan_key)
+        key.append(part)
     return found
+
+
+def _number(value: int | float, graph: Graph) -> int:
+    slot = len(graph.numbers)
+    graph.numbers.append(value)
+    if isinstance(value, float):
+        return NUMBER_FLOAT + slot
+    if not -(2**63) <= value < 2**63:
+        raise DTypeError(f"assignment: {str(value)[:40]} does not fit in int64; write it as a float")
+    return NUMBER_INT + slot
 
 
 def _finish_key(graph: Graph, key: list[Any]) -> None:
@@ -191,42 +225,55 @@ def _finish_key(graph: Graph, key: list[Any]) -> None:
     first = targets[0].shape
     uniform = len(targets) == 1 and not graph.sized
     for position, target in enumerate(targets):
-        key.append(graph.roots[position])
-        key.append(target.plan_key)
         root = target.root
-        for slot, leaf in enumerate(leaves):
+        key += (graph.roots[position], target.plan_key)
+        for leaf in leaves:
             if leaf.shape != first:
                 uniform = False
             if leaf is target:
-                key.append((slot, 1))
+                key.append(1)
             elif leaf.root is root or root is None or leaf.root is None:
-                key.append((slot, leaf.alias_of(target)))
-        for other in targets[:position]:
-            if other is target or other.alias_of(target):
-                raise AliasError(
-                    f"assignment: targets {other} and {target} share memory, so the result depends on the order; "
-                    "assign them one after the other"
-                )
+                key.append(leaf.alias_of(target))
+            else:
+                key.append(0)
+        if position:
+            _refuse_overlap(targets, position)
     if not uniform:
         key.append(_size_pattern(graph))
     graph.key = tuple(key)
 
 
+def _refuse_overlap(targets: list[Any], position: int) -> None:
+    target = targets[position]
+    for other in targets[:position]:
+        if other is target or other.alias_of(target):
+            raise AliasError(
+                f"assignment: targets {other} and {target} share memory, so the result depends on the order; "
+                "assign them one after the other"
+            )
+
+
 def _size_pattern(graph: Graph) -> Key:
     """Sizes renamed by first appearance (1 stays 1): equal patterns broadcast and fuse alike."""
-    names: dict[int, int] = {1: -1}
-    pattern = [
-        tuple([names.setdefault(size, len(names)) for size in thing.shape])
-        for thing in (*graph.targets, *graph.leaves)
-    ]
-    pattern += [
-        tuple([names.setdefault(size, len(names)) for size in node.shape])
-        for node in graph.nodes
-        if node.attrs is not None and node.spec.name in _SIZED
-    ]
-    return tuple(pattern)
+    shapes = [thing.shape for thing in graph.targets]
+    shapes += [thing.shape for thing in graph.leaves]
+    if graph.sized:
+        shapes += [n.shape for n in graph.nodes if n.attrs is not None and n.spec.name in _SIZED]
+    key = tuple(shapes)
+    pattern = _patterns.get(key)
+    if pattern is None:
+        names: dict[int, int] = {1: -1}
+        pattern = tuple([tuple([names.setdefault(size, len(names)) for size in shape]) for shape in key])
+        if len(_patterns) >= 4096:
+            _patterns.clear()
+        _patterns[key] = pattern
+    return pattern
 
 
+_patterns: dict[tuple[Shape, ...], Key] = {}
+_DEEP = 50
+"""Nodes below each other after which the walk stops calling itself."""
+_ELEMENTWISE = Kind.ELEMENTWISE
 _RAND = OPS["rand"]
 _RESHAPING = frozenset((Kind.MOVE, Kind.CONTRACTION))
 """Kinds that change which axis a size is on: whether sizes are equal then decides what fuses with what."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,8 +31,18 @@ MAX_OPS, MAX_ARGUMENTS = 256, 512
 """Longer stages run on the NumPy engine: compiling them takes minutes, and calls have a limit of arguments."""
 _KINDS = {"double": ctypes.c_double, "int64_t": ctypes.c_int64}
 
-Launch = tuple[Any, Any, int, int]
-"""Function, meta array, count of rows or elements, threads."""
+
+class Launch(NamedTuple):
+    """A compiled function and what it is called with after pointers and numbers: address of meta, count, threads."""
+
+    function: Any
+    tail: tuple[int, int, int]
+    serial: tuple[int, int, int]
+    """``tail`` for forked processes, where no thread may be started."""
+    meta: Any
+
+
+_UNKNOWN = object()
 
 
 class CStage:
@@ -48,93 +58,94 @@ class CStage:
         self.comment = "; ".join(infix(root) for root in roots).replace("*/", "* /")[:400] or "copy"
         self.cost = 1 + sum(plan.values[i].spec.flops for i in stage.values) / 8
         self.variants: dict[FormKey, Any] = {}
-        self.launches: dict[Any, Launch | None] = {}
+        self.launches: dict[Any, Any] = {}  # layout -> Launch, None where there is no C form
         self.number_slots = [number.slot for number in self.kernel.numbers]
-        self.input_slots = self._leaf_slots(graph)
+        self.slots = self._tensor_slots()
+        self.flat = self._is_flat(graph)
 
-    def _leaf_slots(self, graph: Graph) -> tuple[list[int], list[int]] | None:
-        """Leaf and target slots when the kernel is flat and touches only tensors: the hot path."""
-        if self.stage.kind is not StageKind.ELEMENTWISE or not self.usable:
+    def _tensor_slots(self) -> tuple[list[int], list[int]] | None:
+        """Leaf and target slots when the kernel touches nothing but tensors: the hot path."""
+        if not self.usable or self.stage.saved or any(store.buffered for store in self.stage.stores):
             return None
-        if self.stage.saved or any(store.buffered for store in self.stage.stores):
-            return None
-        if not all(self._is_flat(array, graph) for array in self.arrays):
+        if any(array.kind != "leaf" for array in self.kernel.inputs):
             return None
         return [a.index for a in self.kernel.inputs], [a.index for a in self.kernel.outputs]
 
-    def _is_flat(self, array: Array, graph: Graph) -> bool:
-        """True for tensors contiguous over the whole space or a single element; both are part of the plan's key."""
-        if array.kind not in ("leaf", "target"):
+    def _is_flat(self, graph: Graph) -> bool:
+        """True if all arrays are tensors, contiguous over the whole space or of one element (the plan's key says so).
+
+        A target's shape then tells all that a launch depends on.
+        """
+        if self.stage.kind is not StageKind.ELEMENTWISE or self.slots is None:
             return False
-        if math.prod(array.shape) == 1 and array.kind == "leaf":
-            return True
-        tensors = graph.leaves if array.kind == "leaf" else graph.targets
-        return array.shape == self.stage.shape and array.perm is None and bool(tensors[array.index].is_contiguous)
+        single = [array for array in self.kernel.inputs if math.prod(array.shape) == 1]
+        return all(
+            array.shape == self.stage.shape and array.perm is None and tensors[array.index].is_contiguous
+            for arrays, tensors in ((self.kernel.inputs, graph.leaves), (self.kernel.outputs, graph.targets))
+            for array in arrays
+            if array not in single
+        )
 
     # Running
 
     def run(self, run: Run) -> None:
         """Execute the stage."""
-        slots, graph = self.input_slots, run.graph
-        if slots is not None:
-            targets = graph.targets
-            launch = self._flat_launch(targets[slots[1][0]].shape)
-            if launch is not None:
-                leaves, numbers = graph.leaves, graph.numbers
-                launch[0](
-                    *[leaves[i].address for i in slots[0]],
-                    *[targets[i].address for i in slots[1]],
-                    *[numbers[i] for i in self.number_slots],
-                    None,
-                    launch[2],
-                    1 if compile_c.forked else launch[3],
-                )
-                return
-        if not self.usable or not self._run_general(run):
+        if self.slots is None:
+            if not self.usable or not self._run_arrays(run):
+                self._run_fallback(run)
+            return
+        graph = run.graph
+        leaves, targets = graph.leaves, graph.targets
+        tensors = [leaves[i] for i in self.slots[0]]
+        tensors += [targets[i] for i in self.slots[1]]
+        key = tensors[-1].shape if self.flat else tuple([tensor.geometry for tensor in tensors])
+        launch = self.launches.get(key, _UNKNOWN)
+        if launch is _UNKNOWN:
+            launch = self._plan_launch(run, key, self._arrays(run))
+        if launch is None or launch[0](
+            *[tensor.address for tensor in tensors],
+            *[graph.numbers[i] for i in self.number_slots],
+            *(launch[2] if compile_c.forked else launch[1]),
+        ):
             self._run_fallback(run)
 
     def _run_fallback(self, run: Run) -> None:
         with np.errstate(all="ignore"):
             self.fallback.run(run)
 
-    def _run_general(self, run: Run) -> bool:
-        """Choose a form for the arrays and launch; False if there is no C form for this layout."""
+    def _run_arrays(self, run: Run) -> bool:
+        """As :meth:`run` where temporaries or positions take part; False if there is no C form for these arrays."""
         arrays = self._arrays(run)
-        shape = self.stage.space.of(run.graph)
-        key = (shape, tuple([(a.shape, a.strides) for a in arrays]))
-        launch = self.launches.get(key, False)
-        if launch is False:
-            launch = self._plan_launch(shape, arrays)
-            self._remember(key, launch)
-        if launch is None or launch is True:
+        key = (self.stage.space.of(run.graph), *[(a.shape, a.strides) for a in arrays])
+        launch = self.launches.get(key, _UNKNOWN)
+        if launch is _UNKNOWN:
+            launch = self._plan_launch(run, key, arrays)
+        if launch is None:
             return False
         pointers = [a.__array_interface__["data"][0] for a in arrays]
         numbers = [run.graph.numbers[i] for i in self.number_slots]
-        return not launch[0](*pointers, *numbers, launch[1], launch[2], 1 if compile_c.forked else launch[3])
+        return not launch.function(*pointers, *numbers, *(launch.serial if compile_c.forked else launch.tail))
 
     def bind(self, run: Run) -> Callable[[], None] | None:
         """The launch on the tensors of ``run``, whose temporaries it allocates; None if it is not C."""
         if not self.usable:
             return None
         arrays = self._arrays(run)
-        shape = self.stage.space.of(run.graph)
-        launch = self._plan_launch(shape, arrays)
+        launch = self._plan_launch(run, None, arrays)
         if launch is None:
             return None
-        function, meta, count, most = launch
+        function = launch.function
         pointers = [a.__array_interface__["data"][0] for a in arrays]
-        given = [*pointers, *[run.graph.numbers[i] for i in self.number_slots]]
+        given = [*pointers, *[run.graph.numbers[i] for i in self.number_slots], *launch.tail]
         values = [kind(value) for kind, value in zip(function.argtypes, given)]
-        threads = ctypes.c_int64(most)
-        values += [ctypes.c_void_p(ctypes.addressof(meta)), ctypes.c_int64(count), threads]
 
         def call() -> None:
             if compile_c.forked:
-                threads.value = 1
+                values[-1].value = 1
             if function(*values):
                 self._run_fallback(run)
 
-        call.keep = meta, arrays  # type: ignore[attr-defined]  # the kernel has their addresses only
+        call.keep = launch, arrays  # type: ignore[attr-defined]  # the kernel has their addresses only
         return call
 
     # Arrays and layouts
@@ -157,27 +168,20 @@ class CStage:
             return Counter(shape, [int(axis in value.axes) for axis in range(len(shape))])
         return Counter(shape, element_strides(shape, value.perm))
 
-    def _flat_launch(self, shape: tuple[int, ...]) -> Launch | None:
-        launch = self.launches.get(shape, False)
-        if launch is False:
-            function = self._variant(("flat", 1, tuple([int(a.shape == self.stage.shape) for a in self.arrays])))
-            count = math.prod(shape)
-            launch = None if function is None else (function, None, count, self._threads(count))
-            self._remember(shape, launch)
-        return launch  # type: ignore[return-value]
-
-    def _plan_launch(self, shape: tuple[int, ...], arrays: list[Any]) -> Launch | None:
-        """Function and arguments for these arrays; None if there is no C form for their layout."""
+    def _plan_launch(self, run: Run, key: Any, arrays: list[Any]) -> Launch | None:
+        """Function and arguments for ``arrays``, remembered as ``key``; None if there is no C form for their layout."""
+        shape = self.stage.space.of(run.graph)
         form = fit(self.stage, shape, arrays, len(self.kernel.inputs))
         function = None if form is None else self._variant(form.key)
-        if form is None or function is None:
-            return None
-        return function, _pack(form.meta), form.count, self._threads(math.prod(shape))
-
-    def _remember(self, key: Any, launch: Launch | None) -> None:
+        launch: Launch | None = None
+        if form is not None and function is not None:
+            meta = (ctypes.c_int64 * len(form.meta))(*form.meta)
+            where, threads = ctypes.addressof(meta), self._threads(math.prod(shape))
+            launch = Launch(function, (where, form.count, threads), (where, form.count, 1), meta)
         if len(self.launches) >= 256:
             self.launches.clear()
         self.launches[key] = launch
+        return launch
 
     def _threads(self, count: int) -> int:
         """Threads worth starting; what a fork inherits is not worth it (see ``compile_c.after_fork_serial``)."""
@@ -226,7 +230,3 @@ class CStage:
         )
         function.restype = None if key[0] in ("flat", "nested") else ctypes.c_int
         return function
-
-
-def _pack(values: list[int]) -> Any:
-    return (ctypes.c_int64 * len(values))(*values)

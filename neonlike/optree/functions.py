@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
-from neonlike.optree import node as build
-from neonlike.optree import shapes
+from neonlike.optree import builders, node, shapes
 from neonlike.optree.dtypes import F32, F64
 from neonlike.optree.node import Expression, OpTreeNode, expression
 from neonlike.optree.npfuncs import check_range
@@ -34,14 +33,16 @@ class F(metaclass=_Names):
 def elementwise_builder(spec: OpSpec) -> Callable[..., OpTreeNode]:
     """Builder of an elementwise row, taking ``spec.arity`` operands."""
     if spec.arity == 1:
-        return build.unary(spec)
+        return node.unary(spec)
     if spec.arity == 2:
-        return build.binary(spec)
+        return node.binary(spec)
+    if spec.arity == 3:
+        return node.ternary(spec)
 
     def apply(*operands: Any) -> OpTreeNode:
         if len(operands) != spec.arity:
             raise DTypeError(f"{spec.name}: takes {spec.arity} operands, got {len(operands)}")
-        return build.apply(spec, operands)
+        return node.apply(spec, operands)
 
     apply.__name__ = apply.__qualname__ = spec.name
     return apply
@@ -51,7 +52,7 @@ def reduction_builder(spec: OpSpec) -> Callable[..., OpTreeNode]:
     """Builder ``f(a, axis)`` of a reduction row."""
 
     def apply(a: Any, axis: Any = None) -> OpTreeNode:
-        return build.reduce(spec, a, axis)
+        return builders.reduce(spec, a, axis)
 
     apply.__name__ = apply.__qualname__ = spec.name
     return apply
@@ -97,7 +98,7 @@ def transpose(a: Any, axes: Any = None) -> Expression:
     """``a`` with axes permuted (None: the last two swapped); a view for tensors, a node for expressions."""
     a = expression("transpose", a)
     if isinstance(a, OpTreeNode):
-        return build.transpose(a, axes)
+        return builders.transpose(a, axes)
     view: Expression = a.permuted(shapes.permutation("transpose", axes, len(a.shape)))
     return view
 
@@ -109,7 +110,7 @@ def broadcast_to(a: Any, shape: Shape) -> Expression:
         return operand
     if not shapes.stretches_to(operand.shape, shape):
         raise ShapeError(f"broadcast_to: {operand.shape} does not stretch to {tuple(shape)}; sizes must be equal or 1")
-    return build.move("broadcast", (operand,), {"shape": tuple(shape)}, tuple(shape))
+    return builders.move("broadcast", (operand,), {"shape": tuple(shape)}, tuple(shape))
 
 
 def index_operand(name: str, indices: Any, limit: int | None, backend: Any) -> Any:
@@ -148,17 +149,17 @@ def take(a: Any, indices: Any, axis: int) -> OpTreeNode:
     (axis,) = axes
     positions = index_operand("take", indices, a.shape[axis], a.backend)
     shape = (*a.shape[:axis], math.prod(positions.shape), *a.shape[axis + 1 :])
-    return build.move("take", (a, positions), {"axis": axis}, shape)
+    return builders.move("take", (a, positions), {"axis": axis}, shape)
 
 
 def untake(d: Any, indices: Any, shape: Shape, axis: int) -> OpTreeNode:
     """Zeros of ``shape`` with slices of ``d`` added at ``indices``: the gradient of :func:`take`."""
-    return build.move("untake", (expression("untake", d), indices), {"axis": axis}, shape)
+    return builders.move("untake", (expression("untake", d), indices), {"axis": axis}, shape)
 
 
 def view(a: Any, layout: tuple[Any, ...]) -> OpTreeNode:
     """Strided window of ``a``; ``layout`` is (shape, strides in elements, offset)."""
-    return build.move("view", (expression("view", a),), {"layout": layout}, tuple(layout[0]))
+    return builders.move("view", (expression("view", a),), {"layout": layout}, tuple(layout[0]))
 
 
 def drop_axes(a: Any, count: int) -> Expression:
@@ -169,7 +170,7 @@ def drop_axes(a: Any, count: int) -> Expression:
 
 def unview(d: Any, shape: Shape, layout: tuple[Any, ...]) -> OpTreeNode:
     """Zeros of ``shape`` with ``d`` in the window that ``layout`` describes: the gradient of :func:`view`."""
-    return build.move("unview", (expression("unview", d),), {"layout": layout}, shape)
+    return builders.move("unview", (expression("unview", d),), {"layout": layout}, shape)
 
 
 def onehot(indices: Any, axis: int, backend: Any = None) -> OpTreeNode:
@@ -185,7 +186,7 @@ def onehot(indices: Any, axis: int, backend: Any = None) -> OpTreeNode:
         raise ShapeError(f"onehot: indices must be a vector (1, n) or (n, 1), got {positions.shape}; reshape them")
     if positions.shape[axis] != 1:
         positions = transpose(positions)
-    node = build.move("onehot", (positions,), {"axis": axis}, FREE)
+    node = builders.move("onehot", (positions,), {"axis": axis}, FREE)
     node.dtype = F32
     return node
 
@@ -262,6 +263,6 @@ COMPOSED: dict[str, Callable[..., Any]] = {
 
 for _row in OPS.values():
     add_row(_row)
-_others: tuple[Callable[..., Any], ...] = (build.dot, transpose, broadcast_to, take, untake, view, unview, onehot)
+_others: tuple[Callable[..., Any], ...] = (builders.dot, transpose, broadcast_to, take, untake, view, unview, onehot)
 for _function in (*COMPOSED.values(), *_others):
     setattr(F, _function.__name__, staticmethod(_function))

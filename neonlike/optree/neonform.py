@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from neonlike.errors import ArgumentError, DTypeError
-from neonlike.optree import functions, node, show
+from neonlike.optree import builders, functions, node, show
 from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.ops import OPS, Kind
 from neonlike.optree.walk import postorder
@@ -169,7 +169,7 @@ def _make(name: str, operands: list[Any], attrs: dict[str, Any]) -> Any:
     if spec.kind is Kind.ELEMENTWISE:
         return node.apply(spec, tuple(operands))
     if spec.kind is Kind.REDUCTION:
-        return node.reduce(spec, operands[0], attrs.get("axis"))
+        return builders.reduce(spec, operands[0], attrs.get("axis"))
     arguments, make = _OTHERS[name]
     missing = [argument for argument in arguments if argument not in attrs and argument != "axes"]
     if missing:
@@ -178,7 +178,7 @@ def _make(name: str, operands: list[Any], attrs: dict[str, Any]) -> Any:
 
 
 _OTHERS: dict[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
-    "dot": ((), node.dot),
+    "dot": ((), builders.dot),
     "transpose": (("axes",), functions.transpose),
     "broadcast": (("shape",), functions.broadcast_to),
     "take": (("axis",), functions.take),

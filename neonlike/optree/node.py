@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from neonlike.errors import DTypeError, NeonlikeError, ShapeError
 from neonlike.optree import shapes
-from neonlike.optree.dtypes import F32, F64, DType, DTypeRule, promote, result_dtype
-from neonlike.optree.ops import OPS, Kind, OpSpec
+from neonlike.optree.dtypes import F32, F64, DType, promote, result_dtype
+from neonlike.optree.ops import OPS, OpSpec
 from neonlike.optree.shapes import FREE, Shape
 
 Number: TypeAlias = "int | float"
@@ -83,9 +83,13 @@ class Expression:
         return _pow(other, self)
 
     def __matmul__(self, other: Any) -> OpTreeNode:
+        from neonlike.optree.builders import dot
+
         return dot(self, other)
 
     def __rmatmul__(self, other: Any) -> OpTreeNode:
+        from neonlike.optree.builders import dot
+
         return dot(other, self)
 
     def __eq__(self, other: Any) -> Any:
@@ -152,11 +156,13 @@ class OpTreeNode(Expression):
     @property
     def T(self) -> OpTreeNode:
         """Lazy transpose: the last two axes swapped."""
+        from neonlike.optree.builders import transpose
+
         return transpose(self)
 
     def transpose(self, out: Any = None) -> Any:
         """``self.T``, or assigned into ``out`` when given (returns ``out``)."""
-        return transpose(self) if out is None else OpTreeNode.build("assign", out, transpose(self))
+        return self.T if out is None else OpTreeNode.build("assign", out, self.T)
 
     def astensor(self) -> Any:
         """Compute into a new tensor of this shape and dtype.
@@ -341,6 +347,7 @@ def _number_node(spec: OpSpec, operands: tuple[Any, ...]) -> OpTreeNode:
 
 Unary: TypeAlias = Callable[[Any], OpTreeNode]
 Binary: TypeAlias = Callable[[Any, Any], OpTreeNode]
+Ternary: TypeAlias = Callable[[Any, Any, Any], OpTreeNode]
 
 
 def unary(spec: OpSpec) -> Unary:
@@ -369,15 +376,37 @@ def binary(spec: OpSpec) -> Binary:
                     isinstance(b, Expression)
                     and b.dtype is dtype
                     and b.backend is a.backend
-                    and a.shape == b.shape
                     and a.shape is not FREE
+                    and b.shape is not FREE
                 ):
-                    return OpTreeNode(spec, (a, b), None, a.shape, dtype, a.backend)
+                    shape = a.shape if a.shape == b.shape else shapes.broadcast(spec.name, (a.shape, b.shape))
+                    return OpTreeNode(spec, (a, b), None, shape, dtype, a.backend)
         elif (a.__class__ is float or a.__class__ is int) and isinstance(b, Expression) and b.backend is not None:
             dtype = b.dtype
             if dtype is F32 or dtype is F64:
                 return OpTreeNode(spec, (a, b), None, b.shape, dtype, b.backend)
         return apply(spec, (a, b))
+
+    build.__name__ = build.__qualname__ = spec.name
+    return build
+
+
+def ternary(spec: OpSpec) -> Ternary:
+    """Builder ``f(a, b, c)`` of a three-operand elementwise op; three expressions of one shape are checked first."""
+
+    def build(a: Any, b: Any, c: Any) -> OpTreeNode:
+        if isinstance(a, Expression) and isinstance(b, Expression) and isinstance(c, Expression):
+            dtype, shape, backend = a.dtype, a.shape, a.backend
+            if (
+                (dtype is F32 or dtype is F64)
+                and b.dtype is dtype
+                and c.dtype is dtype
+                and b.shape == shape == c.shape
+                and FREE is not shape
+                and b.backend is backend is c.backend
+            ):
+                return OpTreeNode(spec, (a, b, c), None, shape, dtype, backend)
+        return apply(spec, (a, b, c))
 
     build.__name__ = build.__qualname__ = spec.name
     return build
@@ -396,50 +425,7 @@ def expression(name: str, value: Any, backend: Any = None) -> Expression:
     ShapeError
         For a number or a free shape, where the op has nothing to work on.
     """
-    adapted = adapt(name, value, backend)
+    adapted = value if isinstance(value, Expression) else adapt(name, value, backend)
     if not isinstance(adapted, Expression) or adapted.shape is FREE:
         raise ShapeError(f"{name}: needs a tensor or an expression with a shape, got {value}")
     return adapted
-
-
-def reduce(spec: OpSpec, a: Any, axis: Any, backend: Any = None) -> OpTreeNode:
-    """Reduction of ``a`` over ``axis`` (int, tuple of ints or None for all); axes are kept with size 1.
-
-    Raises
-    ------
-    ShapeError
-        On a wrong axis, or when nothing is left to reduce and the op has no identity.
-    """
-    a = expression(spec.name, a, backend)
-    if spec.dtype is DTypeRule.INDEX and (axis is None or isinstance(axis, (tuple, list))):
-        raise ShapeError(f"{spec.name}: needs one axis, got axis={axis!r}; reshape to reduce over several")
-    axes = shapes.normalize_axes(spec.name, axis, a.shape)
-    if spec.identity is None and any(a.shape[i] == 0 for i in axes):
-        raise ShapeError(f"{spec.name}: {a.shape} is empty along axis {axis}, and {spec.name} of nothing is undefined")
-    dtype = result_dtype(spec.dtype, promote((a.dtype,)))
-    return OpTreeNode(spec, (a,), {"axis": axes}, shapes.reduced(a.shape, axes), dtype, a.backend)
-
-
-def dot(a: Any, b: Any, backend: Any = None) -> OpTreeNode:
-    """Lazy matrix product of 2-D operands (m, k) x (k, n) -> (m, n)."""
-    backend = backend or getattr(a, "backend", None) or getattr(b, "backend", None)
-    operands = (expression("dot", a, backend), expression("dot", b, backend))
-    shape = shapes.dot(operands[0].shape, operands[1].shape)
-    spec = OPS["dot"]
-    return OpTreeNode(spec, operands, None, shape, node_dtype(spec, operands), common_backend("dot", operands))
-
-
-def transpose(a: OpTreeNode, axes: Any = None) -> OpTreeNode:
-    """Lazy transpose of a node; ``axes`` None swaps the last two."""
-    if a.shape is FREE:
-        return a
-    order = shapes.permutation("transpose", axes, len(a.shape))
-    shape = tuple(a.shape[i] for i in order)
-    return OpTreeNode(OPS["transpose"], (a,), {"axes": order}, shape, a.dtype, a.backend)
-
-
-def move(name: str, operands: tuple[Any, ...], attrs: dict[str, Any], shape: Shape) -> OpTreeNode:
-    """A node of kind MOVE or ZERO whose shape is given."""
-    spec = OPS[name]
-    assert spec.kind in (Kind.MOVE, Kind.ZERO)
-    return OpTreeNode(spec, operands, attrs, shape, node_dtype(spec, operands), common_backend(name, operands))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from neonlike.errors import ShapeError
@@ -38,6 +39,11 @@ def broadcast(name: str, shapes: Sequence[Shape]) -> Shape:
     fixed = [shape for shape in shapes if shape is not FREE]
     if not fixed:
         return FREE
+    return _broadcast(name, tuple(fixed))
+
+
+@lru_cache(maxsize=4096)
+def _broadcast(name: str, fixed: tuple[Shape, ...]) -> Shape:
     ndim = max(map(len, fixed))
     out = [1] * ndim
     for shape in fixed:

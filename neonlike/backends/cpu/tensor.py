@@ -69,6 +69,11 @@ class CPUTensor(Tensor):
         """``ptr``, looked up once: what kernels are called with."""
         return self.ptr
 
+    @cached_property
+    def geometry(self) -> tuple[Shape, tuple[int, ...]]:
+        """Shape, and steps in bytes: with ``address``, all that a kernel depends on."""
+        return self.array.shape, self.array.strides
+
     def raw(self) -> int:
         """Host address of the first element."""
         return self.ptr

@@ -73,8 +73,10 @@ def _binary(spec: OpSpec) -> Callable[..., Any]:
 
 
 def _ternary(spec: OpSpec) -> Callable[..., Any]:
+    build = functions.elementwise_builder(spec)
+
     def method(self: Any, a: Any, b: Any, c: Any, out: Any = None) -> Any:
-        node = apply(spec, (a, b, c), self)
+        node = build(a, b, c) if isinstance(a, Expression) else apply(spec, (a, b, c), self)
         return self._finish(node, out)
 
     return method

@@ -9,9 +9,10 @@ from neonlike.backends.families.base import Family
 from neonlike.backends.tensor import Tensor
 from neonlike.errors import AliasError, DTypeError, ShapeError
 from neonlike.optree import functions
+from neonlike.optree.builders import dot
 from neonlike.optree.dtypes import compute_dtype
 from neonlike.optree.functions import F
-from neonlike.optree.node import apply, dot, expression
+from neonlike.optree.node import apply, expression
 from neonlike.optree.ops import OPS
 
 

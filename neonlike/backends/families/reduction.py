@@ -7,7 +7,7 @@ from typing import Any
 
 from neonlike.backends.families.base import Family
 from neonlike.optree import functions
-from neonlike.optree.node import reduce
+from neonlike.optree.builders import reduce
 from neonlike.optree.ops import OPS, Kind, OpSpec
 
 

@@ -1,0 +1,70 @@
+"""Builders of reductions, products and moves; those of elementwise rows are in ``node``, beside the operators."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from neonlike.errors import ShapeError
+from neonlike.optree import shapes
+from neonlike.optree.dtypes import F32, F64, DTypeRule, promote, result_dtype
+from neonlike.optree.node import OpTreeNode, common_backend, expression, node_dtype
+from neonlike.optree.ops import OPS, Kind, OpSpec
+from neonlike.optree.shapes import FREE, Shape
+
+
+def reduce(spec: OpSpec, a: Any, axis: Any, backend: Any = None) -> OpTreeNode:
+    """Reduction of ``a`` over ``axis`` (int, tuple of ints or None for all); axes are kept with size 1.
+
+    Raises
+    ------
+    ShapeError
+        On a wrong axis, or when nothing is left to reduce and the op has no identity.
+    """
+    a = expression(spec.name, a, backend)
+    if spec.dtype is DTypeRule.INDEX and (axis is None or isinstance(axis, (tuple, list))):
+        raise ShapeError(f"{spec.name}: needs one axis, got axis={axis!r}; reshape to reduce over several")
+    shape = a.shape
+    if axis.__class__ is int or axis is None:
+        axes, small = _reduced_over(axis, shape, spec.name)
+    else:
+        axes = shapes.normalize_axes(spec.name, axis, shape)
+        small = shapes.reduced(shape, axes)
+    if spec.identity is None and 0 in shape and any(shape[i] == 0 for i in axes):
+        raise ShapeError(f"{spec.name}: {shape} is empty along axis {axis}, and {spec.name} of nothing is undefined")
+    dtype = a.dtype
+    if spec.dtype is DTypeRule.INDEX or not (dtype is F32 or dtype is F64):
+        dtype = result_dtype(spec.dtype, promote((dtype,)))
+    return OpTreeNode(spec, (a,), {"axis": axes}, small, dtype, a.backend)
+
+
+@lru_cache(maxsize=1024)
+def _reduced_over(axis: int | None, shape: Shape, name: str) -> tuple[tuple[int, ...], Shape]:
+    """Normalized axes, and ``shape`` reduced over them."""
+    axes = shapes.normalize_axes(name, axis, shape)
+    return axes, shapes.reduced(shape, axes)
+
+
+def dot(a: Any, b: Any, backend: Any = None) -> OpTreeNode:
+    """Lazy matrix product of 2-D operands (m, k) x (k, n) -> (m, n)."""
+    backend = backend or getattr(a, "backend", None) or getattr(b, "backend", None)
+    operands = (expression("dot", a, backend), expression("dot", b, backend))
+    shape = shapes.dot(operands[0].shape, operands[1].shape)
+    spec = OPS["dot"]
+    return OpTreeNode(spec, operands, None, shape, node_dtype(spec, operands), common_backend("dot", operands))
+
+
+def transpose(a: OpTreeNode, axes: Any = None) -> OpTreeNode:
+    """Lazy transpose of a node; ``axes`` None swaps the last two."""
+    if a.shape is FREE:
+        return a
+    order = shapes.permutation("transpose", axes, len(a.shape))
+    shape = tuple(a.shape[i] for i in order)
+    return OpTreeNode(OPS["transpose"], (a,), {"axes": order}, shape, a.dtype, a.backend)
+
+
+def move(name: str, operands: tuple[Any, ...], attrs: dict[str, Any], shape: Shape) -> OpTreeNode:
+    """A node of kind MOVE or ZERO whose shape is given."""
+    spec = OPS[name]
+    assert spec.kind in (Kind.MOVE, Kind.ZERO)
+    return OpTreeNode(spec, operands, attrs, shape, node_dtype(spec, operands), common_backend(name, operands))
