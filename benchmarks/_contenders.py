@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
 import _expressions
 import _machine
 import numpy as np
+from _cases import Case, Contender
 from _expressions import Expression
 from _report import LEFT_OUT, NOT_INSTALLED
-from harness import Case, Contender
 
 Arrays = dict[str, Any]
 
@@ -40,7 +41,7 @@ class Problem:
 
     def reference(self) -> tuple[Any, ...]:
         """The definition in float64."""
-        xp = SimpleNamespace(erf=np.vectorize(math.erf), **_functions(np))
+        xp = SimpleNamespace(erf=_erf() or np.vectorize(math.erf, [np.float64]), **_functions(np))
         wide = [array.astype(np.float64) for array in self.inputs.values()]
         return _as_tuple(self.expression.array(xp)(*wide))
 
@@ -58,6 +59,10 @@ class State:
         """Give replaced operands their first values."""
         for name, array in self.first.items():
             self.operands[name][...] = array
+
+    def arguments(self) -> list[Any]:
+        """What ``run`` takes: the target, unless operands are replaced, and the operands."""
+        return [*([] if self.first else self.targets), *self.operands.values()]
 
     def contender(self, name: str, run: Callable[[], object]) -> Contender:
         """A contender whose ``run`` writes into this state."""
@@ -97,6 +102,11 @@ def neonlike(be: Any, problem: Problem) -> list[Contender]:
     return [_neonlike(be, problem, prepared) for prepared in (False, True)]
 
 
+def assignment(be: Any, problem: Problem) -> Contender:
+    """The first of :func:`neonlike`."""
+    return _neonlike(be, problem, prepared=False)
+
+
 def _neonlike(be: Any, problem: Problem, prepared: bool) -> Contender:
     build, names = problem.expression.neonlike(be), problem.expression.targets
     tensors = {key: be.array(array) for key, array in problem.inputs.items()}
@@ -133,23 +143,26 @@ def _need(name: str) -> None:
         raise Refused(NOT_INSTALLED)
 
 
+def _erf() -> Callable[..., Any] | None:
+    """SciPy's error function, since NumPy has none."""
+    if _machine.peer_versions()["scipy"] == NOT_INSTALLED:
+        return None
+    from scipy.special import erf
+
+    return erf  # type: ignore[no-any-return]
+
+
 def plain_numpy(problem: Problem) -> Contender:
-    """The formula as one writes it in NumPy, its result copied into an existing array."""
-    xp = SimpleNamespace(**_functions(np))
+    """The formula as one writes it in NumPy, the last operation with ``out=``."""
+    xp: Any = np
     if problem.expression.name == "gelu":
-        if _machine.peer_versions()["scipy"] == NOT_INSTALLED:
+        erf = _erf()
+        if erf is None:
             raise Refused("no erf in NumPy, and scipy, which has one, is missing")
-        from scipy.special import erf
-
-        xp.erf = erf
-    function, state = problem.expression.array(xp), State(problem)
-    operands, targets = list(state.operands.values()), state.targets
-
-    def run() -> None:
-        for target, result in zip(targets, _as_tuple(function(*operands))):
-            target[:] = result
-
-    return state.contender("numpy", run)
+        xp = SimpleNamespace(erf=erf, multiply=np.multiply)
+    function, state = problem.expression.numpy(xp), State(problem)
+    arguments = state.arguments()
+    return state.contender("numpy", lambda: function(*arguments))
 
 
 def numexpr(problem: Problem) -> Contender:
@@ -167,54 +180,75 @@ def numexpr(problem: Problem) -> Contender:
 
 
 def torch(problem: Problem, compiled: bool = False) -> Contender:
-    """PyTorch on all threads, eager or compiled, writing into existing tensors."""
+    """PyTorch on all threads, eager or compiled, without gradients."""
     _need("torch")
+    import torch
+
+    _set_torch_up()
+    state, expression = State(problem), problem.expression
+    tensors = [torch.from_numpy(array) for array in state.arguments()]
+    function = (expression.eager or expression.torch)(torch)
+    if compiled:
+        torch._dynamo.reset()  # or it would give up on a function that came with many sizes
+        function = torch.compile(expression.torch(torch), dynamic=False)
+    name, last = "torch.compile" if compiled else "torch", [None]
+
+    def run() -> None:
+        last[0] = function(*tensors)
+
+    def result() -> list[Any]:
+        if expression.targets:
+            return state.targets
+        return [np.asarray(last[0]).reshape(problem.out_shape)]
+
+    return Contender(name, run, result, state.reset)
+
+
+@lru_cache(maxsize=1)
+def _set_torch_up() -> None:
+    """All threads; inference mode once for the process, as entering it takes a microsecond."""
     import torch
 
     logging.getLogger("torch").setLevel(logging.ERROR)
     torch.set_num_threads(_machine.cores())
-    state = State(problem)
-    tensors = [torch.from_numpy(array) for array in state.operands.values()]
-    if not problem.expression.targets:
-        tensors.insert(0, torch.from_numpy(state.targets[0]))
-    function = problem.expression.torch(torch)
-    if compiled:
-        function = torch.compile(function, dynamic=False)
-    guarded = torch.inference_mode()(lambda: function(*tensors))
-    return state.contender("torch.compile" if compiled else "torch", guarded)
+    torch.inference_mode().__enter__()
 
 
 def numba(problem: Problem) -> Contender:
-    """The plain NumPy formula compiled by Numba, parallel; results are new arrays."""
+    """Parallel loops compiled by Numba."""
     _need("numba")
-    import numba as nb
+    import _numba_loops
+    from numba import set_num_threads
 
-    try:
-        function = nb.njit(problem.expression.array(np), parallel=True)
-    except AttributeError as missing:
-        raise Refused(f"not expressible: {missing}") from None
-    return _returning("numba", function, list(problem.inputs.values()))
+    set_num_threads(_machine.cores())
+    function, state = _numba_loops.loop(problem.expression.name), State(problem)
+    arguments = state.arguments()
+    return state.contender("numba", lambda: function(*arguments))
 
 
 def jax(problem: Problem) -> Contender:
-    """The formula compiled by JAX; results are new arrays, since JAX has no others."""
+    """Compiled by JAX, on the CPU; results are new arrays, but may take the place of operands that are replaced."""
     _need("jax")
     import jax
     import jax.numpy as jnp
 
+    expression = problem.expression
     xp = SimpleNamespace(erf=jax.scipy.special.erf, **_functions(jnp))
-    function = jax.jit(problem.expression.array(xp))
-    operands = [jnp.asarray(array) for array in problem.inputs.values()]
-    return _returning("jax", lambda *given: jax.block_until_ready(function(*given)), operands)
+    replaced = tuple(range(len(expression.targets)))  # they come first
+    formula = expression.jax(jax) if expression.jax else expression.array(xp)
+    function = jax.jit(formula, donate_argnums=replaced)
+    cpu, state = jax.devices("cpu")[0], list[Any]()
+    last: list[Any] = []
 
-
-def _returning(name: str, function: Callable[..., Any], operands: list[Any]) -> Contender:
-    results: list[Any] = []
+    def reset() -> None:
+        state[:] = [jax.device_put(array.copy(), cpu) for array in problem.inputs.values()]
 
     def run() -> None:
-        results[:] = _as_tuple(function(*operands))
+        last[:] = _as_tuple(jax.block_until_ready(function(*state)))
+        for place in replaced:
+            state[place] = last[place]
 
-    return Contender(name, run, lambda: results)
+    return Contender("jax", run, lambda: last, reset)
 
 
 PEERS: dict[str, Callable[[Problem], Contender]] = {

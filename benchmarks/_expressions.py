@@ -1,8 +1,8 @@
 """The expressions of ``optree.py``, each written the way every library would have it.
 
-``array`` is the definition: the formula on NumPy-like arrays, from which the float64 reference, plain NumPy, JAX and
-Numba are made. numexpr and torch have forms of their own; torch writes into ``out``, since allocating a large result
-anew costs it more than computing it.
+``array`` is the definition: the formula on NumPy-like arrays, from which the float64 reference and JAX are made.
+NumPy, numexpr and torch have forms of their own, with the best function each has, that write into an existing array:
+allocating a large result anew costs more than computing it. Numba's loops are in ``_numba_loops.py``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FULL, ROW, COLUMN, ONE = "full", "row", "column", "one"
 """Kinds of operand for a space (m, n): (m, n), (1, n), (m, 1), (1, 1)."""
 
 ALPHA, SLOPE, EPS = 2.5, 0.1, 1e-5
-SQRT_2_PI = math.sqrt(2 / math.pi)
+SQRT_HALF, SQRT_2_PI = math.sqrt(0.5), math.sqrt(2 / math.pi)
 LR, BETA1, BETA2, ADAM_EPS = 1e-3, 0.9, 0.999, 1e-8
 BOTH = (0, 1)
 
@@ -36,8 +36,11 @@ class Expression:
         ``neonlike(be)`` gives the function of tensors that builds the expression (or several).
     array : callable
         ``array(xp)`` gives the function of arrays, ``xp`` being NumPy or something like it.
-    torch : callable
-        ``torch(t)`` gives a function of the target, or targets, and the operands.
+    numpy, torch : callable
+        ``numpy(np)`` gives a function of the target (unless operands are replaced) and the operands; ``torch(t)`` too,
+        and what that returns is the result.
+    eager, jax : callable or None
+        Instead of ``torch`` and ``array``, where PyTorch without its compiler and JAX have a better function.
     numexpr : callable or None
         ``numexpr(evaluate, operands, target)``; None where numexpr cannot say it.
     out : kind of the result
@@ -50,7 +53,10 @@ class Expression:
     inputs: dict[str, str]
     neonlike: Callable[[Any], Callable[..., Any]]
     array: Callable[[Any], Callable[..., Any]]
+    numpy: Callable[[Any], Callable[..., Any]]
     torch: Callable[[Any], Callable[..., Any]]
+    eager: Callable[[Any], Callable[..., Any]] | None = None
+    jax: Callable[[Any], Callable[..., Any]] | None = None
     numexpr: Callable[..., Any] | None = None
     out: str = FULL
     targets: tuple[str, ...] = ()
@@ -85,10 +91,29 @@ def _softmax(axis: int) -> Callable[..., Any]:
     return of
 
 
+def _numpy_softmax(axis: int) -> Callable[..., Any]:
+    def of(np: Any) -> Callable[..., Any]:
+        def softmax(out: Any, x: Any) -> None:
+            np.exp(np.subtract(x, np.max(x, axis=axis, keepdims=True), out=out), out=out)
+            np.divide(out, np.sum(out, axis=axis, keepdims=True), out=out)
+
+        return softmax
+
+    return of
+
+
 def _log_softmax(xp: Any) -> Callable[..., Any]:
     def log_softmax(x: Any) -> Any:
         shifted = x - xp.max(x, axis=1, keepdims=True)
         return shifted - xp.log(xp.sum(xp.exp(shifted), axis=1, keepdims=True))
+
+    return log_softmax
+
+
+def _numpy_log_softmax(np: Any) -> Callable[..., Any]:
+    def log_softmax(out: Any, x: Any) -> None:
+        np.subtract(x, np.max(x, axis=1, keepdims=True), out=out)
+        np.subtract(out, np.log(np.sum(np.exp(out), axis=1, keepdims=True)), out=out)
 
     return log_softmax
 
@@ -102,9 +127,26 @@ def _layer_norm(xp: Any) -> Callable[..., Any]:
     return layer_norm
 
 
+def _numpy_layer_norm(np: Any) -> Callable[..., Any]:
+    def layer_norm(out: Any, x: Any, gain: Any, bias: Any) -> None:
+        np.subtract(x, np.mean(x, axis=1, keepdims=True), out=out)
+        variance = np.mean(out * out, axis=1, keepdims=True)
+        np.divide(out, np.sqrt(variance + EPS), out=out)
+        np.multiply(out, gain, out=out)
+        np.add(out, bias, out=out)
+
+    return layer_norm
+
+
 def _torch_layer_norm(t: Any) -> Callable[..., Any]:
     norm = t.nn.functional.layer_norm
     return lambda out, x, gain, bias: out.copy_(norm(x, x.shape[1:], gain[0], bias[0], EPS))
+
+
+def _eager_layer_norm(t: Any) -> Callable[..., Any]:
+    """Its result is new: without the compiler, copying it costs more than allocating it."""
+    norm = t.nn.functional.layer_norm
+    return lambda out, x, gain, bias: norm(x, x.shape[1:], gain[0], bias[0], EPS)
 
 
 def _neonlike_layer_norm(be: Any) -> Callable[..., Any]:
@@ -138,6 +180,17 @@ def _adam(sqrt: Callable[[Any], Any]) -> Callable[..., Any]:
     return adam
 
 
+def _numpy_adam(np: Any) -> Callable[..., Any]:
+    def adam(p: Any, m: Any, v: Any, g: Any) -> None:
+        np.multiply(m, BETA1, out=m)
+        np.add(m, (1 - BETA1) * g, out=m)
+        np.multiply(v, BETA2, out=v)
+        np.add(v, (1 - BETA2) * g * g, out=v)
+        np.subtract(p, LR * m / (np.sqrt(v) + ADAM_EPS), out=p)
+
+    return adam
+
+
 def _torch_adam(t: Any) -> Callable[..., Any]:
     def adam(p: Any, m: Any, v: Any, g: Any) -> None:
         m.mul_(BETA1).add_(g, alpha=1 - BETA1)
@@ -145,6 +198,13 @@ def _torch_adam(t: Any) -> Callable[..., Any]:
         p.addcdiv_(m, v.sqrt().add_(ADAM_EPS), value=-LR)
 
     return adam
+
+
+def _eager_adam(t: Any) -> Callable[..., Any]:
+    """The step of ``torch.optim.Adam(fused=True)``, so late in the training that its bias corrections are 1."""
+    step = t.tensor(1e9)
+    options = dict(lr=LR, beta1=BETA1, beta2=BETA2, eps=ADAM_EPS, weight_decay=0.0, amsgrad=False, maximize=False)
+    return lambda p, m, v, g: t._fused_adam_([p], [g], [m], [v], [], [step], **options)
 
 
 def _numexpr_adam(evaluate: Any, operands: dict[str, Any], target: Any) -> None:
@@ -155,6 +215,11 @@ def _numexpr_adam(evaluate: Any, operands: dict[str, Any], target: Any) -> None:
     evaluate("p - lr * m / (sqrt(v) + eps)", local_dict=names, out=operands["p"])
 
 
+def _numpy_mask(out: Any, a: Any, b: Any) -> None:
+    np.multiply(b, SLOPE, out=out)
+    np.copyto(out, a, where=a > 0)
+
+
 ABC = {"a": FULL, "b": FULL, "c": FULL}
 X = {"x": FULL}
 
@@ -163,6 +228,7 @@ EXPRESSIONS = (
         "sigmoid", "sig(a*b + c)", ABC,
         neonlike=lambda be: lambda a, b, c: be.sig(a * b + c),
         array=lambda xp: lambda a, b, c: 1 / (1 + xp.exp(-(a * b + c))),
+        numpy=lambda np: lambda out, a, b, c: np.divide(1, 1 + np.exp(-(a * b + c)), out=out),
         torch=lambda t: lambda out, a, b, c: t.sigmoid(a * b + c, out=out),
         numexpr=_evaluates("1 / (1 + exp(-(a * b + c)))"),
     ),
@@ -170,6 +236,7 @@ EXPRESSIONS = (
         "axpy", "2.5*x + y", {"x": FULL, "y": FULL},
         neonlike=lambda be: lambda x, y: ALPHA * x + y,
         array=lambda xp: lambda x, y: ALPHA * x + y,
+        numpy=lambda np: lambda out, x, y: np.add(ALPHA * x, y, out=out),
         torch=lambda t: lambda out, x, y: t.add(y, x, alpha=ALPHA, out=out),
         numexpr=_evaluates("alpha * x + y", alpha=ALPHA),
     ),
@@ -177,19 +244,25 @@ EXPRESSIONS = (
         "chain", "((((a+b)*c - a)*b + c)*a - b)*c + a*b", ABC,
         neonlike=lambda be: _ten,
         array=lambda xp: _ten,
+        numpy=lambda np: lambda out, a, b, c: np.add(((((a + b) * c - a) * b + c) * a - b) * c, a * b, out=out),
         torch=lambda t: lambda out, a, b, c: t.add(((((a + b) * c - a) * b + c) * a - b) * c, a * b, out=out),
         numexpr=_evaluates("((((a + b) * c - a) * b + c) * a - b) * c + a * b"),
     ),
     Expression(
         "gelu", "gelu(x), by erf", X,
         neonlike=lambda be: be.gelu,
-        array=lambda xp: lambda x: 0.5 * x * (1 + xp.erf(x * math.sqrt(0.5))),
+        array=lambda xp: lambda x: 0.5 * x * (1 + xp.erf(x * SQRT_HALF)),
+        numpy=lambda np: lambda out, x: np.multiply(0.5 * x, 1 + np.erf(x * SQRT_HALF), out=out),
         torch=lambda t: lambda out, x: t.ops.aten.gelu.out(x, out=out),
+        jax=lambda jax: lambda x: jax.nn.gelu(x, approximate=False),
     ),
     Expression(
         "gelu_tanh", "gelu(x), by tanh", X,
         neonlike=_gelu_tanh,
         array=_gelu_tanh,
+        numpy=lambda np: lambda out, x: np.multiply(
+            0.5 * x, 1 + np.tanh(SQRT_2_PI * (x + 0.044715 * x * x * x)), out=out
+        ),
         torch=lambda t: lambda out, x: t.ops.aten.gelu.out(x, approximate="tanh", out=out),
         numexpr=_evaluates(
             "half * x * (1 + tanh(scale * (x + cubic * x * x * x)))", half=0.5, scale=SQRT_2_PI, cubic=0.044715
@@ -199,30 +272,39 @@ EXPRESSIONS = (
         "softmax0", "softmax(x, axis=0)", X,
         neonlike=lambda be: lambda x: be.fprop_softmax(x, 0),
         array=_softmax(0),
+        numpy=_numpy_softmax(0),
         torch=lambda t: lambda out, x: t.softmax(x, 0, out=out),
+        jax=lambda jax: lambda x: jax.nn.softmax(x, axis=0),
     ),
     Expression(
         "softmax1", "softmax(x, axis=1)", X,
         neonlike=lambda be: lambda x: be.fprop_softmax(x, 1),
         array=_softmax(1),
+        numpy=_numpy_softmax(1),
         torch=lambda t: lambda out, x: t.softmax(x, 1, out=out),
+        jax=lambda jax: lambda x: jax.nn.softmax(x, axis=1),
     ),
     Expression(
         "log_softmax", "x - logsumexp(x, axis=1)", X,
         neonlike=lambda be: lambda x: x - be.logsumexp(x, axis=1),
         array=_log_softmax,
+        numpy=_numpy_log_softmax,
         torch=lambda t: lambda out, x: t.log_softmax(x, 1, out=out),
+        jax=lambda jax: lambda x: jax.nn.log_softmax(x, axis=1),
     ),
     Expression(
         "layer_norm", "(x - mean)/sqrt(var + eps)*gain + bias, axis=1", {"x": FULL, "gain": ROW, "bias": ROW},
         neonlike=_neonlike_layer_norm,
         array=_layer_norm,
+        numpy=_numpy_layer_norm,
         torch=_torch_layer_norm,
+        eager=_eager_layer_norm,
     ),
     Expression(
         "variance", "var(x) over all", X,
         neonlike=lambda be: be.var,
         array=lambda xp: lambda x: xp.var(x, axis=BOTH, keepdims=True),
+        numpy=lambda np: lambda out, x: np.var(x, axis=BOTH, keepdims=True, out=out),
         torch=lambda t: lambda out, x: t.var(x, dim=BOTH, correction=0, keepdim=True, out=out),
         numexpr=_numexpr_variance, out=ONE,
     ),
@@ -230,13 +312,17 @@ EXPRESSIONS = (
         "sum_squares", "sum(x*x) over all", X,
         neonlike=lambda be: lambda x: be.sum(x * x),
         array=lambda xp: lambda x: xp.sum(x * x, axis=BOTH, keepdims=True),
+        numpy=lambda np: lambda out, x: out.fill(np.vdot(x, x)),
         torch=lambda t: lambda out, x: t.sum(x * x, dim=BOTH, keepdim=True, out=out),
+        eager=lambda t: lambda out, x: t.dot(x.view(-1), x.view(-1)),
+        jax=lambda jax: lambda x: jax.numpy.vdot(x, x).reshape(1, 1),
         numexpr=_numexpr_sum_squares, out=ONE,
     ),
     Expression(
         "outer", "column*row", {"u": COLUMN, "v": ROW},
         neonlike=lambda be: lambda u, v: u * v,
         array=lambda xp: lambda u, v: u * v,
+        numpy=lambda np: lambda out, u, v: np.multiply(u, v, out=out),
         torch=lambda t: lambda out, u, v: t.mul(u, v, out=out),
         numexpr=_evaluates("u * v"),
     ),
@@ -244,6 +330,7 @@ EXPRESSIONS = (
         "mask", "where(a > 0, a, 0.1*b)", {"a": FULL, "b": FULL},
         neonlike=lambda be: lambda a, b: be.where(a > 0, a, SLOPE * b),
         array=lambda xp: lambda a, b: xp.where(a > 0, a, SLOPE * b),
+        numpy=lambda np: _numpy_mask,
         torch=lambda t: lambda out, a, b: t.where(a > 0, a, SLOPE * b, out=out),
         numexpr=_evaluates("where(a > 0, a, slope * b)", slope=SLOPE),
     ),
@@ -251,7 +338,9 @@ EXPRESSIONS = (
         "adam", "Adam step: p, m, v from p, m, v, g", {"p": FULL, "m": FULL, "v": FULL, "g": FULL},
         neonlike=lambda be: _adam(be.sqrt),
         array=lambda xp: _adam(xp.sqrt),
+        numpy=_numpy_adam,
         torch=_torch_adam,
+        eager=_eager_adam,
         numexpr=_numexpr_adam, targets=("p", "m", "v"),
     ),
 )  # fmt: skip
@@ -288,3 +377,13 @@ def nbytes(expression: Expression, size: int) -> int:
     kinds = list(expression.inputs.values())
     kinds += [expression.inputs[name] for name in expression.targets] or [expression.out]
     return 4 * sum(math.prod(shape(kind, space(size))) for kind in kinds)
+
+
+def footprint(expression: Expression, size: int, contenders: int) -> int:
+    """Bytes of memory a case takes at most, roughly: each contender may copy the operands and has a result of its own,
+    the two copies of the roofline, and the reference in float64 with its temporaries."""
+    full = math.prod(space(size))
+    arrays = len(expression.inputs) + max(1, len(expression.targets))
+    written = max(1, len(expression.targets))
+    ours_and_jax, others = 3 * arrays, (contenders - 3) * written
+    return 4 * full * (len(expression.inputs) + ours_and_jax + others + arrays) + 8 * full * (arrays + 4)

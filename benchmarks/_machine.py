@@ -27,6 +27,15 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def free_memory() -> int | None:
+    """Bytes that can be used without swapping; None where the system does not say."""
+    table = Path("/proc/meminfo")
+    if not table.exists():
+        return None
+    lines = dict(line.split(":", 1) for line in table.read_text().splitlines())
+    return 1024 * int(lines["MemAvailable"].split()[0]) if "MemAvailable" in lines else None
+
+
 def peer_versions() -> dict[str, str]:
     """Version of each peer, or ``NOT_INSTALLED``; nothing is imported."""
     return {

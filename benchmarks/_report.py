@@ -1,4 +1,4 @@
-"""What a measurement looks like: text for the terminal, JSON, a section of RESULTS.md, a picture."""
+"""What a measurement looks like: text for the terminal, JSON, a section of RESULTS.md."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from harness import Result, Session
+    from _cases import Result
+    from harness import Session
 
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
-COPY = "copy"
-"""Name of the roofline among the contenders of a case."""
+COPY, MEMORY_COPY = COPIES = ("copy", "memory copy")
+"""Names of the rooflines among the contenders of a case: of the same bytes, and of more than the caches hold."""
 
 NOT_INSTALLED, LEFT_OUT = "not installed", "left out by --quick"
 """How the notes of absent contenders begin."""
 
-COLUMNS = f"{'':20}{'time':>10}{'spread':>8}{'vs numpy':>10}{'GB/s':>8}{'of copy':>9}{'error':>10}{'first call':>12}"
+COLUMNS = f"{'':20}{'time':>10}{'spread':>8}{'vs numpy':>10}{'GB/s':>8}{'of copy':>9}{'of memory':>11}"
+COLUMNS += f"{'error':>10}{'first call':>12}"
 
 
 def size_text(size: int) -> str:
@@ -66,7 +68,7 @@ def size_heading(size: int) -> str:
 def case_text(results: list[Result]) -> str:
     """One case: its expression, then a line for each contender."""
     lines = [f"{results[0].case}: {results[0].text}"]
-    return "\n".join([*lines, *(row_text(r) for r in results if r.contender != COPY and not is_absent(r))])
+    return "\n".join([*lines, *(row_text(r) for r in results if r.contender not in COPIES and not is_absent(r))])
 
 
 def is_absent(result: Result) -> bool:
@@ -90,13 +92,14 @@ def row_text(result: Result) -> str:
         return f"{name}  {result.note or 'not measured'}"
     assert result.low is not None and result.high is not None
     half = (result.high - result.low) / 2 / result.median if result.median else 0.0
-    in_memory = result.of_copy is not None
+    in_memory = result.of_memory_copy is not None
     cells = [
         f"{time_text(result.median):>10}",
         f"{f'±{half:.0%}':>8}",
         f"{_or_dash(result.ratio, '{:.2f}x'):>10}",
         f"{_or_dash(result.gb_per_s if in_memory else None, '{:.1f}'):>8}",
         f"{_or_dash(result.of_copy, '{:.0%}'):>9}",
+        f"{_or_dash(result.of_memory_copy, '{:.0%}'):>11}",
         f"{_or_dash(result.error, '{:.0e}'):>10}",
         f"{time_text(result.first_call) if result.first_call else '-':>12}",
     ]
@@ -120,6 +123,8 @@ def as_json(session: Session) -> dict[str, Any]:
         "copy_gb_per_s": session.copy,
         "effort": dataclasses.asdict(session.effort),
         "verdicts": session.verdicts,
+        "skipped": session.skipped,
+        **session.more,
         "results": [dataclasses.asdict(result) for result in session.results],
     }
 
@@ -137,17 +142,20 @@ def section(session: Session) -> str:
     lines += [f"| {name} | {rate:.1f} GB/s |" for name, rate in session.copy.items()]
     remarks = [
         *session.verdicts,
+        *session.skipped,
         *(f"{why}: {', '.join(who)}" for why, who in absences(session.results).items()),
     ]
     if remarks:
         lines += ["", *[f"* {remark}" for remark in remarks]]
     for size in dict.fromkeys(result.size for result in session.results):
         lines += ["", f"### {size_text(size)} elements", "", *_table(session, size)]
-    return "\n".join(lines) + "\n"
+    for heading, table in session.tables.items():
+        lines += ["", f"### {heading}", "", *table]
+    return "\n".join(lines) + "\n\n"
 
 
 def _table(session: Session, size: int) -> list[str]:
-    here = [r for r in session.results if r.size == size and r.contender != COPY]
+    here = [r for r in session.results if r.size == size and r.contender not in COPIES]
     order = {r.contender: None for r in sorted(here, key=lambda r: r.median is None)}
     contenders = [name for name in order if any(r.median is not None for r in here if r.contender == name)]
     cells = {(r.case, r.contender): _cell(r) for r in here}
@@ -161,12 +169,12 @@ def _table(session: Session, size: int) -> list[str]:
 
 
 def _cell(result: Result) -> str:
-    """Time, share of the copy's bandwidth, ratio to NumPy."""
+    """Time, bandwidth and its share of the memory copy's, ratio to NumPy."""
     if result.median is None:
         return "-"
     parts = [time_text(result.median)]
-    if result.of_copy is not None and result.gb_per_s is not None:
-        parts.append(f"{result.gb_per_s:.1f} GB/s, {result.of_copy:.0%}")
+    if result.of_memory_copy is not None and result.gb_per_s is not None:
+        parts.append(f"{result.gb_per_s:.1f} GB/s, {result.of_memory_copy:.0%}")
     if result.ratio is not None and result.contender != "numpy":
         parts.append(f"{result.ratio:.2f}x")
     return "; ".join(parts)
@@ -181,47 +189,4 @@ def update_results(session: Session, path: Path = RESULTS) -> None:
         text = pattern.sub(lambda _: made, text)
     else:
         text = text.rstrip("\n") + "\n\n" + made
-    path.write_text(text, encoding="utf-8")
-
-
-def plot(session: Session, path: Path) -> None:
-    """Time relative to NumPy on a log scale, a panel for each size; needs matplotlib.
-
-    Raises
-    ------
-    SystemExit
-        Without matplotlib; everything was measured and shown before.
-    """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise SystemExit("--plot needs matplotlib: pip install matplotlib") from None
-    sizes = list(dict.fromkeys(r.size for r in session.results))
-    names = list(dict.fromkeys(r.contender for r in session.results if r.ratio is not None))
-    names = [name for name in names if name not in ("numpy", "copy")]
-    figure = Figure(figsize=(4 * max(1, len(sizes)), 6.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    for panel, size in enumerate(sizes, 1):
-        axes = figure.add_subplot(1, len(sizes), panel)
-        _panel(axes, [r for r in session.results if r.size == size], names)
-        axes.set_title(f"{size_text(size)} elements")
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    figure.suptitle(f"Time divided by NumPy's (left is faster); {session.machine['processor']}")
-    figure.savefig(path, dpi=120)
-
-
-def _panel(axes: Any, results: list[Result], names: list[str]) -> None:
-    """A row for each expression, a dot for each contender."""
-    cases = list(dict.fromkeys(r.case for r in results))
-    for name, marker in zip(names, "osDv^PX*"):
-        ratios = {r.case: r.ratio for r in results if r.contender == name and r.ratio is not None}
-        axes.plot(
-            list(ratios.values()), [cases.index(case) for case in ratios], marker, label=name, alpha=0.8
-        )
-    axes.set_yticks(range(len(cases)), cases)
-    axes.set_ylim(len(cases) - 0.5, -0.5)
-    axes.set_xscale("log")
-    axes.xaxis.set_minor_formatter("")  # between powers of ten labels would overlap
-    axes.axvline(1.0, color="black", linewidth=0.8)
-    axes.grid(alpha=0.3)
+    path.write_text(text.rstrip("\n") + "\n", encoding="utf-8")

@@ -1,9 +1,10 @@
 """What every benchmark shares: check first, then measure all contenders in turns, beside a memory copy.
 
-A subject (``optree.py``, ...) describes :class:`Case` objects, each with the contenders that compute the same thing.
+A subject (``optree.py``, ...) describes :class:`_cases.Case` objects, each with the contenders that compute the same.
 Before anything is timed, each contender's result is compared with a float64 reference. Then they run round-robin in
-one process, so that a slow moment of the machine hits all of them. The roofline is a copy on all threads that moves
-the same number of bytes, measured in the same rounds. Run by itself, this file shows the machine and its roofline.
+one process, so that a slow moment of the machine hits all of them. Two copies on all threads run in the same rounds:
+one that moves the same number of bytes, which may stay in the caches, and one too large for them. Run by itself, this
+file shows the machine and the bandwidth of its memory.
 """
 
 from __future__ import annotations
@@ -16,121 +17,28 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import _machine
+import _picture
 import _report
 import numpy as np
-from _report import COPY
+from _cases import Case, Contender, Effort, Result
+from _report import COPIES, COPY, MEMORY_COPY
+
+from neonlike.kernels.machine_rates import copier
 
 Clock = Callable[[], float]
-ROOFLINE_BYTES = 8 << 20
-"""Cases that move less stay in the caches, where the bandwidth of memory says nothing."""
+ROOFLINE_BYTES = 4 << 20
+"""Cases that move less stay in the caches near the cores, where the bandwidth of memory says nothing."""
+
+MEMORY_BYTES = 256 << 20
+"""What a copy moves that no cache holds."""
 
 BUSY = 0.05
 """Share of the processors taken by other programs from which figures are called rough."""
-
-
-def nothing() -> None:
-    """The default of ``Contender.reset``."""
-
-
-@dataclass(frozen=True)
-class Contender:
-    """One way to compute a case.
-
-    Parameters
-    ----------
-    name : str
-    run : callable
-        Computes once.
-    result : callable
-        The arrays that the last run produced.
-    reset : callable
-        Restores what ``run`` changes besides its result; called before the check.
-    ours : bool
-        Ours must work and be right; a peer that fails is reported and left out.
-    """
-
-    name: str
-    run: Callable[[], object]
-    result: Callable[[], Sequence[Any]]
-    reset: Callable[[], None] = nothing
-    ours: bool = False
-
-
-@dataclass
-class Case:
-    """One computation at one size.
-
-    Parameters
-    ----------
-    name, text : str
-        Short name, and the expression as shown.
-    size : int
-        Elements.
-    contenders : list of Contender
-    reference : callable
-        float64 arrays that all contenders must reproduce.
-    nbytes : int
-        Bytes that must move: every input read once, every result written once.
-    tolerance : float
-        Largest error allowed to ours, relative to the largest value of the reference. Peers may be a hundred times
-        worse, as some are that sum in float32; the error is always shown.
-    refused : dict
-        Contender -> why it does not take part.
-    """
-
-    name: str
-    text: str
-    size: int
-    contenders: list[Contender]
-    reference: Callable[[], Sequence[Any]]
-    nbytes: int
-    tolerance: float = 1e-5
-    refused: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass
-class Result:
-    """What was found out about one contender of one case; times in seconds a call, None if not measured."""
-
-    case: str
-    text: str
-    size: int
-    contender: str
-    median: float | None = None
-    low: float | None = None
-    high: float | None = None
-    rounds: int = 0
-    loops: int = 0
-    ratio: float | None = None
-    """Median over the rounds of this contender's time divided by NumPy's in the same round."""
-    gb_per_s: float | None = None
-    of_copy: float | None = None
-    """The copy's time divided by this one's: 1 is as fast as memory allows."""
-    error: float | None = None
-    first_call: float | None = None
-    note: str = ""
-    wrong: bool = False
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How long to measure: seconds a sample lasts at least, rounds, seconds a case may take altogether.
-
-    ``pause`` is slept before each sample: the idle threads of the contender before spin for some milliseconds.
-    """
-
-    sample: float = 2e-3
-    pause: float = 5e-3
-    min_rounds: int = 7
-    max_rounds: int = 41
-    budget: float = 4.0
-
 
 QUICK = Effort(sample=1e-3, min_rounds=5, max_rounds=15, budget=0.6)
 
@@ -232,30 +140,38 @@ def run_case(
 ) -> list[Result]:
     """Check and measure ``case``; the last result is the copy's where it makes sense."""
     able, results = check(case, clock)
+    moved = dict.fromkeys((c.name for c in able), case.nbytes)
     if case.nbytes >= ROOFLINE_BYTES:
-        able.append(copy_contender(case.nbytes))
-        results.append(Result(case.name, case.text, case.size, COPY))
+        able += [copy_contender(case.nbytes), memory_copy()]
+        moved |= {COPY: case.nbytes, MEMORY_COPY: MEMORY_BYTES}
+        results += [Result(case.name, case.text, case.size, name) for name in COPIES]
     measured = measure(able, effort, clock)
-    for result in results:
-        if result.contender in measured:
-            _fill(result, *measured[result.contender], case.nbytes)
-            result.ratio = _paired(measured, result.contender, baseline)
-            result.of_copy = _paired(measured, COPY, result.contender)
+    found = {r.contender: r for r in results if r.contender in measured}
+    for name, result in found.items():
+        _fill(result, *measured[name], moved[name])
+    for result in found.values():
+        result.ratio = times(found.get(baseline), result)
+        result.of_copy = times(result, found.get(COPY))
+        share = times(result, found.get(MEMORY_COPY))
+        result.of_memory_copy = None if share is None else share * moved[result.contender] / MEMORY_BYTES
     return results
 
 
 def _fill(result: Result, loops: int, samples: list[float], nbytes: int) -> None:
-    result.loops, result.rounds = loops, len(samples)
+    result.loops, result.rounds, result.samples = loops, len(samples), samples
     result.median = statistics.median(samples)
     result.low, _, result.high = statistics.quantiles(samples, n=4) if len(samples) > 1 else samples * 3
     result.gb_per_s = nbytes / result.median / 1e9 if result.median else None
 
 
-def _paired(measured: dict[str, tuple[int, list[float]]], above: str, below: str) -> float | None:
-    """Median of the quotients within each round, which a change of the machine's speed leaves alone."""
-    if above not in measured or below not in measured:
+def times(ours: Result | None, other: Result | None) -> float | None:
+    """How many times as long ``other`` takes; None if one of them was not measured.
+
+    The median of the quotients within each round, which a change of the machine's speed leaves alone.
+    """
+    if ours is None or other is None or not ours.samples or not other.samples:
         return None
-    return statistics.median(a / b if b else 0.0 for a, b in zip(measured[above][1], measured[below][1]))
+    return statistics.median(b / a if a else 0.0 for a, b in zip(ours.samples, other.samples))
 
 
 # The roofline ---------------------------------------------------------------------------------------------------
@@ -268,21 +184,18 @@ def copy_contender(nbytes: int, threads: int | None = None, name: str = COPY) ->
 
 
 def _copier(source: Any, target: Any, threads: int, name: str) -> Contender:
-    cuts = [len(source) * i // threads for i in range(threads + 1)]
-    parts = [(target[i:j], source[i:j]) for i, j in itertools.pairwise(cuts)]
-    pool = ThreadPoolExecutor(max(1, threads - 1))
-
-    def run() -> None:
-        others = [pool.submit(np.copyto, *part) for part in parts[1:]]
-        np.copyto(*parts[0])
-        for other in others:
-            other.result()
-
-    return Contender(name, run, lambda: [target])
+    return Contender(name, copier(source, target, threads), lambda: [target])
 
 
-def roofline(effort: Effort, nbytes: int = 256 << 20) -> dict[str, float]:
-    """Bandwidth of a copy of ``nbytes`` in GB/s, bytes read and bytes written both counted."""
+@lru_cache(maxsize=1)
+def memory_copy() -> Contender:
+    """A copy that no cache holds; its arrays are kept."""
+    return copy_contender(MEMORY_BYTES, name=MEMORY_COPY)
+
+
+def roofline(effort: Effort) -> dict[str, float]:
+    """Bandwidth of a copy in memory in GB/s, bytes read and bytes written both counted."""
+    nbytes = MEMORY_BYTES
     source = np.ones(nbytes // 8, np.float32)
     target = np.zeros_like(source)
     counts = sorted({1, _machine.cores()})
@@ -299,7 +212,7 @@ def arguments(description: str) -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds: under a minute")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured")
     parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="draw the ratios to NumPy (with matplotlib)"
+        "--picture", type=Path, metavar="FILE", help="draw bandwidth over size (with matplotlib)"
     )
     parser.add_argument(
         "--results", action="store_true", help="write this subject's section of benchmarks/RESULTS.md"
@@ -327,22 +240,33 @@ class Session:
         self.command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
         self.results: list[Result] = []
         self.verdicts: list[str] = []
-        self._say(_report.machine_text(self.machine))
+        self.skipped: list[str] = []
+        self.tables: dict[str, list[str]] = {}
+        """Markdown that follows the figures of the cases, by heading."""
+        self.more: dict[str, Any] = {}
+        """What the JSON file has besides."""
+        self.say(_report.machine_text(self.machine))
         self.others = _machine.Others()
         self.copy = roofline(self.effort)
-        self._say("\n" + "\n".join(f"{name}: {rate:.1f} GB/s" for name, rate in self.copy.items()))
+        self.say("\n" + "\n".join(f"{name}: {rate:.1f} GB/s" for name, rate in self.copy.items()))
 
     @staticmethod
-    def _say(text: str) -> None:
+    def say(text: str) -> None:
+        """Show a line now."""
         print(text, flush=True)
+
+    def skip(self, why: str) -> None:
+        """Leave a case out, and say so now and at the end."""
+        self.skipped.append(why)
+        self.say(f"\n{why}")
 
     def run(self, case: Case) -> None:
         """Check, measure and show one case."""
         if not self.results or self.results[-1].size != case.size:
-            self._say("\n" + _report.size_heading(case.size))
+            self.say("\n" + _report.size_heading(case.size))
         results = run_case(case, self.effort)
         self.results += results
-        self._say(_report.case_text(results))
+        self.say(_report.case_text(results))
 
     def find(self, case: str, size: int, contender: str) -> Result | None:
         """A measured result, None if it was not part of this run."""
@@ -355,18 +279,18 @@ class Session:
         self.verdicts = list(verdicts)
         share = self.others.share()
         self.machine["other programs"] = "unknown" if share is None else f"{share:.0%} of the processors"
-        for line in ["", *self.verdicts]:
-            self._say(line)
+        for line in ["", *self.verdicts, *self.skipped]:
+            self.say(line)
         for why, names in _report.absences(self.results).items():
-            self._say(f"{why}: {', '.join(names)}")
+            self.say(f"{why}: {', '.join(names)}")
         if share is not None and share > BUSY:
-            self._say(
+            self.say(
                 f"Other programs took {share:.0%} of the processors during this run: its figures are rough."
             )
         if self.options.json:
             _report.write_json(self, self.options.json)
-        if self.options.plot:
-            _report.plot(self, self.options.plot)
+        if self.options.picture:
+            _picture.draw(self, self.options.picture)
         if self.options.results:
             _report.update_results(self)
         wrong = [f"{r.case} at {r.size}, {r.contender}: {r.note}" for r in self.results if r.wrong]

@@ -8,6 +8,7 @@ import importlib
 import json
 import math
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +19,10 @@ import numpy as np
 import pytest
 
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
-MODULES = ("_machine", "_report", "harness", "_expressions", "_contenders", "optree")
+MODULES = (
+    "_machine", "_report", "_cases", "_picture", "harness", "_expressions", "_contenders", "_verdicts", "optree",
+    "coldstart",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -29,7 +33,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     shortest = found.harness.Effort(sample=0.0, pause=0.0, min_rounds=2, max_rounds=2, budget=0.0)
     monkeypatch.setattr(found.harness, "QUICK", shortest)
     monkeypatch.setattr(found.harness, "Effort", lambda: shortest)
-    monkeypatch.setattr(found.harness.roofline, "__defaults__", (1 << 16,))
+    monkeypatch.setattr(found.harness, "MEMORY_BYTES", 1 << 16)
     yield found
     for name in MODULES:
         sys.modules.pop(name)
@@ -177,10 +181,32 @@ def test_the_copy_runs_beside_large_cases_only(
     small = bench.harness.run_case(case(bench, contender(bench, "numpy"), nbytes=992), bench.harness.QUICK)
     large = bench.harness.run_case(case(bench, contender(bench, "numpy"), nbytes=1000), bench.harness.QUICK)
     assert [r.contender for r in small] == ["numpy"]
-    assert [r.contender for r in large] == ["numpy", "copy"]
+    assert [r.contender for r in large] == ["numpy", "copy", "memory copy"]
     assert small[0].of_copy is None
     assert large[0].of_copy is not None
+    assert large[0].of_memory_copy is not None
     assert large[1].of_copy == 1.0
+    assert large[2].of_memory_copy == 1.0
+
+
+def test_shares_of_the_copies_count_bytes(bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+
+    def takes(seconds: float) -> Callable[[], None]:
+        def run() -> None:
+            clock.now += seconds
+
+        return run
+
+    copies = {1000: contender(bench, "copy", run=takes(1.0)), 8000: contender(bench, "memory copy", run=takes(16.0))}
+    monkeypatch.setattr(bench.harness, "ROOFLINE_BYTES", 1000)
+    monkeypatch.setattr(bench.harness, "MEMORY_BYTES", 8000)
+    monkeypatch.setattr(bench.harness, "copy_contender", copies.__getitem__)
+    monkeypatch.setattr(bench.harness, "memory_copy", lambda: copies[8000])
+    ours = contender(bench, "we", run=takes(4.0))
+    result = bench.harness.run_case(case(bench, ours, nbytes=1000), bench.harness.QUICK, clock)[0]
+    assert result.of_copy == pytest.approx(0.25)
+    assert result.of_memory_copy == pytest.approx(0.5), "1000 bytes in 4 s, where memory moves 8000 in 16"
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -243,7 +269,7 @@ def test_installed_peers_are_right(bench: SimpleNamespace, name: str) -> None:
             bench._contenders.PEERS[name](bench._contenders.Problem(bench._expressions.EXPRESSIONS[0], 64))
         return
     able: list[str] = []
-    count = 3 if name == "numba" else None  # it compiles for seconds
+    count = 3 if name == "numba" else None  # it compiles slowly
     for expression in bench._expressions.EXPRESSIONS[:count]:
         problem = bench._contenders.Problem(expression, 64)
         try:
@@ -285,7 +311,7 @@ def test_the_schedule(bench: SimpleNamespace) -> None:
     assert planned("--only", "adam,axpy", "--sizes", "2,4k") == [
         ("adam", 2), ("axpy", 2), ("adam", 4096), ("axpy", 4096),
     ]  # fmt: skip
-    assert {size for _, size in planned()} == {64, 4096, 1 << 20, 1 << 24}
+    assert {size for _, size in planned()} == {64, 4096, 1 << 16, 1 << 20, 1 << 24, 1 << 26}
     assert planned("--quick")[: len(everything)] == [(name, 64) for name in everything]
     assert planned("--quick")[-1] == ("sigmoid", 1 << 24), "the targets are measured in a quick run too"
 
@@ -315,28 +341,82 @@ def fake_session(bench: Any, tmp_path: Path, assign: float, prepared: float, rat
     session = bench.harness.Session.__new__(bench.harness.Session)
     make = bench.harness.Result
     session.subject, session.command = "optree", "python benchmarks/optree.py"
-    session.options = argparse.Namespace(json=tmp_path / "made" / "run.json", plot=None, results=False)
+    session.options = argparse.Namespace(json=tmp_path / "made" / "run.json", picture=None, results=False)
     session.machine, session.copy, session.verdicts = {"processor": "a|b"}, {"copy on 1 thread": 10.0}, []
+    session.skipped, session.tables, session.more = [], {}, {}
     session.effort, session.others = bench.harness.QUICK, SimpleNamespace(share=lambda: 0.5)
     spread = {"low": assign, "high": assign, "rounds": 5, "loops": 9}
+    memory = {"gb_per_s": 26.8, "of_memory_copy": 0.9}
     session.results = [
         make("sigmoid", "sig(a*b + c)", 64, "neonlike assign", assign, ratio=2.0, **spread),
         make("sigmoid", "sig(a*b + c)", 64, "neonlike prepared", prepared, ratio=1.0, **spread),
         make("sigmoid", "sig(a*b + c)", 64, "numpy", assign / 2, ratio=1.0, **spread),
         make("sigmoid", "sig(a*b + c)", 64, "torch", note="not installed"),
         make("sigmoid", "sig(a*b + c)", 64, "numba", note="left out by --quick, compiling takes seconds"),
-        make("sigmoid", "sig(a*b + c)", 1 << 24, "neonlike assign", 0.01, 0.01, 0.01, 5, 1, ratio, 26.8, 0.9),
+        make("sigmoid", "sig(a*b + c)", 1 << 24, "neonlike assign", 0.01, 0.01, 0.01, 5, 1, ratio, **memory),
     ]
     return session
 
 
-def test_the_targets_are_told(bench: SimpleNamespace, tmp_path: Path) -> None:
-    assert bench.optree.verdicts(fake_session(bench, tmp_path, 11.2e-6, 2.6e-6, 0.31)) == [
-        "assignment at 64 elements: 11.2 us (target < 25), prepared 2.6 us (target < 6): met",
-        "16M float32: neonlike takes 0.31 of plain NumPy's time (target <= 0.5): met",
+def run_of(bench: Any, tmp_path: Path, *cases: tuple[str, int, dict[str, float], float]) -> Any:
+    """A session with cases (name, size, seconds of each contender, share of a memory copy's bandwidth)."""
+    session = fake_session(bench, tmp_path, 1e-5, 1e-6, 0.3)
+    session.results = [
+        bench._cases.Result(
+            name, name, size, who, median=seconds, samples=[seconds] * 3, ratio=seconds / by_name["numpy"],
+            of_memory_copy=share, of_copy=share / 2,
+        )
+        for name, size, by_name, share in cases
+        for who, seconds in by_name.items()
+    ]  # fmt: skip
+    return session
+
+
+def seconds(assign: float, **peers: float) -> dict[str, float]:
+    """Times of both of ours and of the peers."""
+    named = {name.replace("_", "."): value for name, value in peers.items()}
+    return {"neonlike assign": assign, "neonlike prepared": assign / 2, **named}
+
+
+def test_the_targets_at_64_elements(bench: SimpleNamespace, tmp_path: Path) -> None:
+    ours = {"neonlike assign": 6.9e-6, "neonlike prepared": 2.1e-6, "numpy": 2.5e-6}
+    assert bench._verdicts.verdicts(run_of(bench, tmp_path, ("sigmoid", 64, ours, 0.0))) == [
+        "64 elements, sigmoid, assign: 6.90 us, 2.76 of NumPy's time (target < 2.8): met",
+        "64 elements, sigmoid, prepared: 2.10 us, 0.84 of NumPy's time (target < 0.8): MISSED",
     ]
-    missed = bench.optree.verdicts(fake_session(bench, tmp_path, 11.2e-6, 6.1e-6, 0.51))
-    assert [line.rpartition(": ")[2] for line in missed] == ["MISSED", "MISSED"]
+
+
+def test_the_targets_of_large_cases(bench: SimpleNamespace, tmp_path: Path) -> None:
+    session = run_of(
+        bench, tmp_path,
+        ("axpy", 1 << 20, seconds(1.0, numpy=4.0, torch_compile=2.0, jax=0.8), 0.95),
+        ("mask", 1 << 20, seconds(1.0, numpy=9.0, torch_compile=0.95), 0.85),
+        ("axpy", 1 << 24, seconds(1.0, numpy=4.0, torch_compile=3.0), 0.95),
+    )  # fmt: skip
+    assert bench._verdicts.verdicts(session) == [
+        "1M, geometric mean over 2: numpy takes 6.00 times as long (12.00 prepared; target 5): met",
+        "1M, geometric mean over 2: torch.compile takes 1.38 times as long (2.76 prepared; target 1.7): MISSED",
+        "1M, geometric mean over 1: jax takes 0.80 times as long (1.60 prepared)",
+        "1M, slowest against the best peer's time: axpy 1.25 of jax (target <= 1.1): MISSED",
+        "16M, geometric mean over 1: numpy takes 4.00 times as long (8.00 prepared; target 5): MISSED",
+        "16M, geometric mean over 1: torch.compile takes 3.00 times as long (6.00 prepared; target 1.7): met",
+        "16M, slowest against the best peer's time: axpy 0.33 of torch.compile (target <= 1.1): met",
+        "1M, share of a memory copy's bandwidth: mask 85% (target >= 90%; of a copy of the same bytes, 0 of 2 reach "
+        "it): MISSED",
+        "16M, share of a memory copy's bandwidth: lowest axpy 95% (target >= 90%; of a copy of the same bytes, 0 of 1 "
+        "reach it): met",
+    ]  # fmt: skip
+
+
+def test_cases_that_do_not_fit_are_left_out_and_told(
+    bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench._machine, "free_memory", lambda: 100)
+    status, session = run_optree(bench, "--only", "axpy", "--sizes", "64")
+    assert (status, session.results) == (0, [])
+    assert "axpy at 64: left out, as it needs about 0 GiB of memory and 0 GiB are free" in capsys.readouterr().out
+    monkeypatch.setattr(bench._machine, "free_memory", lambda: None)
+    assert bench.optree.fits(bench._expressions.EXPRESSIONS[0], 1 << 40, 8) == ""
 
 
 def test_the_end_of_a_run(bench: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -375,7 +455,7 @@ def test_what_a_run_shows_and_writes(
 ) -> None:
     monkeypatch.setattr(bench._report, "RESULTS", tmp_path / "RESULTS.md")
     monkeypatch.setattr(bench._report.update_results, "__defaults__", (tmp_path / "RESULTS.md",))
-    files = ["--json", str(tmp_path / "run.json"), "--plot", str(tmp_path / "run.png"), "--results"]
+    files = ["--json", str(tmp_path / "run.json"), "--picture", str(tmp_path / "run.png"), "--results"]
     status, _ = run_optree(bench, "--only", "sigmoid,variance", "--sizes", "64", *files)
     assert status == 0
     out = capsys.readouterr().out
@@ -412,12 +492,12 @@ def test_a_section_of_the_results_is_replaced_and_the_rest_stays(
     assert "| 10.0 ms; 26.8 GB/s, 90%; 0.31x |" in text
 
 
-def test_a_plot_without_matplotlib_says_what_to_install(
+def test_a_picture_without_matplotlib_says_what_to_install(
     bench: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(SystemExit, match="pip install matplotlib"):
-        bench._report.plot(fake_session(bench, tmp_path, 1e-5, 1e-6, 0.3), tmp_path / "run.png")
+        bench._picture.draw(fake_session(bench, tmp_path, 1e-5, 1e-6, 0.3), tmp_path / "run.png")
 
 
 def test_the_machine_is_described(bench: SimpleNamespace) -> None:
@@ -442,3 +522,45 @@ def test_every_subject_has_a_section_of_results() -> None:
     sections = re.findall(r"^## (\w+)$", (FOLDER / "RESULTS.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert "optree" in subjects
     assert subjects == set(sections)
+
+
+# First calls ----------------------------------------------------------------------------------------------------
+
+
+def test_first_calls_are_measured_in_processes_of_their_own(
+    bench: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench.coldstart, "QUICK_REPEATS", 1)
+    path = tmp_path / "cold.json"
+    assert bench.coldstart.main(["--quick", "--only", "axpy", "--json", str(path)]) == 0
+    (row,) = json.loads(path.read_text())["first_calls"]
+    assert row["expression"] == "axpy"
+    assert {"compile", "load", "second call", "import", "backend"} <= set(row)
+    assert sum(row["parts"].values()) > 0
+    out = capsys.readouterr().out
+    assert re.search(r"^first call of a new expression: .* \(axpy\).*: (met|MISSED)", out, re.MULTILINE)
+    assert re.search(r"^first call of a cached one in a new process: ", out, re.MULTILINE)
+
+
+def test_every_part_of_a_first_call_is_found() -> None:
+    """The functions that are timed are named by text: this fails when one of them is renamed."""
+    program = "import json, _first_calls; print(json.dumps(_first_calls.Parts().missing))"
+    said = subprocess.run([sys.executable, "-c", program], cwd=FOLDER, capture_output=True, text=True, check=True)
+    assert json.loads(said.stdout) == []
+
+
+def test_verdicts_of_first_calls(bench: SimpleNamespace) -> None:
+    rows = [
+        {"expression": "axpy", "compile": 0.2, "load": 0.004},
+        {"expression": "adam", "compile": 0.4, "load": 0.006},
+    ]
+    assert bench.coldstart.verdicts(rows) == [
+        "first call of a new expression: at most 400 ms (adam), median 300 ms (target < 500 ms): met",
+        "first call of a cached one in a new process: at most 6.00 ms (adam), median 5.00 ms (target < 5.00 ms): "
+        "MISSED by 1 of 2",
+    ]
+
+
+def test_a_failing_first_call_says_why(bench: SimpleNamespace, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        bench.coldstart.child(str(tmp_path), "neonlike", "nonsense")

@@ -1,0 +1,109 @@
+"""What is compared and what comes out of it: contenders, cases, results, and how long to measure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+def nothing() -> None:
+    """The default of ``Contender.reset``."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way to compute a case.
+
+    Parameters
+    ----------
+    name : str
+    run : callable
+        Computes once.
+    result : callable
+        The arrays that the last run produced.
+    reset : callable
+        Restores what ``run`` changes besides its result; called before the check.
+    ours : bool
+        Ours must work and be right; a peer that fails is reported and left out.
+    """
+
+    name: str
+    run: Callable[[], object]
+    result: Callable[[], Sequence[Any]]
+    reset: Callable[[], None] = nothing
+    ours: bool = False
+
+
+@dataclass
+class Case:
+    """One computation at one size.
+
+    Parameters
+    ----------
+    name, text : str
+        Short name, and the expression as shown.
+    size : int
+        Elements.
+    contenders : list of Contender
+    reference : callable
+        float64 arrays that all contenders must reproduce.
+    nbytes : int
+        Bytes that must move: every input read once, every result written once.
+    tolerance : float
+        Largest error allowed to ours, relative to the largest value of the reference. Peers may be a hundred times
+        worse, as some are that sum in float32; the error is always shown.
+    refused : dict
+        Contender -> why it does not take part.
+    """
+
+    name: str
+    text: str
+    size: int
+    contenders: list[Contender]
+    reference: Callable[[], Sequence[Any]]
+    nbytes: int
+    tolerance: float = 1e-5
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Result:
+    """What was found out about one contender of one case; times in seconds a call, None if not measured."""
+
+    case: str
+    text: str
+    size: int
+    contender: str
+    median: float | None = None
+    low: float | None = None
+    high: float | None = None
+    rounds: int = 0
+    loops: int = 0
+    ratio: float | None = None
+    """Median over the rounds of this contender's time divided by NumPy's in the same round."""
+    gb_per_s: float | None = None
+    of_copy: float | None = None
+    """Bandwidth divided by that of a copy of the same bytes, wherever they lie."""
+    of_memory_copy: float | None = None
+    """Bandwidth divided by that of a copy in memory: 1 is as fast as memory allows."""
+    samples: list[float] = field(default_factory=list)
+    """Seconds a call, one value a round."""
+    error: float | None = None
+    first_call: float | None = None
+    note: str = ""
+    wrong: bool = False
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure: seconds a sample lasts at least, rounds, seconds a case may take altogether.
+
+    ``pause`` is slept before each sample: the idle threads of the contender before spin for some milliseconds.
+    """
+
+    sample: float = 2e-3
+    pause: float = 5e-3
+    min_rounds: int = 7
+    max_rounds: int = 41
+    budget: float = 4.0
