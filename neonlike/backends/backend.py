@@ -5,6 +5,7 @@ This file holds what all families rest on: assignment (the hot path), plans, the
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -24,6 +25,8 @@ from neonlike.backends.families.stats import StatsFamily
 from neonlike.backends.families.timing import TimingFamily
 from neonlike.backends.tensor import Tensor
 from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError
+from neonlike.kernels.bench import make_bench
+from neonlike.kernels.bench_engine import TimedEngine
 from neonlike.kernels.explain import explain
 from neonlike.kernels.graph import Graph, linearize
 from neonlike.kernels.plan import Plan
@@ -67,13 +70,16 @@ class Backend(
     compat_mode : None or "caffe"
     num_devices, stochastic_round, device_id, deterministic
         Without effect on the CPU; ``be.deterministic`` says whether a seed was given.
+    bench : bool, path or None
+        Time every kernel and report it at the end, see :meth:`bench_report`: to the log, or to a file that ends in
+        .txt, .json or .csv. None: what the environment variable ``NEONLIKE_BENCH`` says, 0, 1 or a file.
 
     Raises
     ------
     BadDefaultDType
         If ``default_dtype`` is no float.
     ArgumentError
-        On another ``compat_mode``.
+        On another ``compat_mode`` or ``bench``.
     """
 
     backends: ClassVar[dict[str, type[Backend]]] = {}
@@ -97,6 +103,8 @@ class Backend(
         stochastic_round: bool | int | None = None,
         device_id: int | None = None,
         deterministic: bool | None = None,
+        *,
+        bench: bool | int | str | os.PathLike[str] | None = None,
     ) -> None:
         self.closed = False
         name = type(self).__name__
@@ -107,7 +115,10 @@ class Backend(
         self.default_np_dtype: DType = dtype
         self.compat_mode = compat_mode
         self.plans = PlanCache()
+        self.bench = make_bench(bench)
         self.engine = self._make_engine()
+        if self.bench is not None:
+            self.engine = TimedEngine(self.engine, self.bench)
         self._init_random(rng_seed)
         self.set_hist_buffers(hist_bins, hist_offset)
 
@@ -253,6 +264,8 @@ class Backend(
         """Release what the backend holds; afterwards its tensors raise BackendUnavailable. May be called again."""
         self.closed = True
         self.plans.plans.clear()
+        if self.bench is not None:
+            self.bench.finish()
 
     def __enter__(self) -> Backend:
         return self

@@ -46,6 +46,8 @@ def gen_backend(
     compat_mode : None or "caffe"
     deterministic_update, deterministic
         Deprecated and ignored, as in neon.
+    **options
+        Further arguments of the backend, such as ``bench=True`` (see :class:`~neonlike.backends.backend.Backend`).
 
     Raises
     ------

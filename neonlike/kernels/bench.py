@@ -1,0 +1,253 @@
+"""The recorder of bench mode: what ran, on which shapes, how often, for how long. See docs/bench.md.
+
+``Backend.bench`` is a :class:`Bench` when bench mode is on, else None. Engines report stages of plans to it (see
+``bench_engine.py``), compound primitives report themselves; ``bench_report.py`` turns its rows into text, JSON and CSV.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import statistics
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from neonlike.errors import ArgumentError
+from neonlike.kernels.bench_report import FORMATS, format_of, render
+from neonlike.kernels.machine_rates import machine_rates
+from neonlike.logger import logger
+from neonlike.optree.shapes import Shape
+
+SAMPLES = 1000
+"""Latest calls of a row that its median is taken over."""
+KINDS = ("loop", "product")
+"""A loop is set against the bandwidth of a memory copy, a product against the rate of a matrix product."""
+
+_written: Counter[str] = Counter()
+"""Reports that this process wrote at the end of a backend, by path."""
+
+
+class Row:
+    """All calls of one kernel on one set of shapes.
+
+    Attributes
+    ----------
+    name : str
+        Name of a primitive, or expression of a stage.
+    inside : str
+        The primitive during which it ran, "" if none.
+    kind : "loop" or "product"
+    dtype : str
+        Of the result.
+    shapes : tuple of shapes
+        Operands, then results.
+    calls, seconds, nbytes, flops : totals
+    """
+
+    __slots__ = ("calls", "dtype", "flops", "inside", "kind", "name", "nbytes", "samples", "seconds", "shapes")
+
+    def __init__(self, name: str, inside: str, kind: str, dtype: str, shapes: tuple[Shape, ...]) -> None:
+        self.name, self.inside, self.kind, self.dtype, self.shapes = name, inside, kind, dtype, shapes
+        self.calls = self.nbytes = self.flops = 0
+        self.seconds = 0.0
+        self.samples: deque[float] = deque(maxlen=SAMPLES)
+
+    @property
+    def median(self) -> float:
+        """Seconds of the median call."""
+        return statistics.median(self.samples)
+
+    def rate(self, total: int) -> float | None:
+        """``total`` (bytes or flops of all calls) a median second, in units of 1e9; None if nothing is known."""
+        return total / self.calls / self.median / 1e9 if total and self.median else None
+
+
+class Bench:
+    """Collects timings from any number of threads.
+
+    Parameters
+    ----------
+    path : str or None
+        File that :meth:`finish` writes, in the format of its suffix; None: the table goes through the logger.
+    clock : callable
+        Seconds; for tests.
+    """
+
+    def __init__(self, path: str | None = None, clock: Callable[[], float] = time.perf_counter) -> None:
+        if path is not None:
+            format_of(None, path)  # rejected now rather than at the end
+        self.path, self.clock = path, clock
+        self.engine = ""
+        self._compiling = 0.0
+        self._rows: dict[tuple[Any, ...], Row] = {}
+        self._lock = threading.Lock()
+        self._local = threading.local()
+        self._process = os.getpid()
+        self._finished = False
+        atexit.register(self.finish)
+
+    # Recording
+
+    def record(
+        self,
+        name: str,
+        shapes: Sequence[Sequence[int]],
+        seconds: float,
+        nbytes: int = 0,
+        flops: int = 0,
+        kind: str = "loop",
+        dtype: Any = "",
+    ) -> None:
+        """Add one call of ``name``.
+
+        Parameters
+        ----------
+        shapes : sequence of shapes
+            Operands, then results. Calls of the same name, shapes, kind and dtype are one row.
+        seconds : float
+            How long the call took.
+        nbytes, flops : int
+            Bytes read and written, each operand and result counted once; operations. 0: not known.
+        kind : "loop" or "product"
+            What limits it at best: the bandwidth of memory, or the rate of a matrix product.
+        dtype : str or dtype
+            Of the result.
+
+        Raises
+        ------
+        ArgumentError
+            On another ``kind``.
+        """
+        if kind not in KINDS:
+            raise ArgumentError(f"Bench.record: kind must be 'loop' or 'product', got {kind!r}")
+        sizes = tuple(tuple(int(size) for size in shape) for shape in shapes)
+        self.add(self.row(name, sizes, kind, str(dtype)), seconds, nbytes, flops)
+
+    @contextmanager
+    def measure(
+        self,
+        name: str,
+        shapes: Sequence[Sequence[int]] = (),
+        nbytes: int = 0,
+        flops: int = 0,
+        kind: str = "loop",
+        dtype: Any = "",
+    ) -> Iterator[None]:
+        """Time the block and :meth:`record` it, unless it raises; kernels that run in it are shown as parts of it."""
+        before = self._inside
+        self._local.inside = name
+        try:
+            start = self.clock()
+            yield
+            seconds = self.clock() - start
+        finally:
+            self._local.inside = before
+        self.record(name, shapes, seconds, nbytes, flops, kind, dtype)
+
+    @property
+    def _inside(self) -> str:
+        """The primitive being measured on this thread."""
+        return getattr(self._local, "inside", "")
+
+    def row(self, name: str, shapes: tuple[Shape, ...], kind: str, dtype: str) -> Row:
+        """The row of calls like this one, made if there is none."""
+        key = (name, self._inside, kind, dtype, shapes)
+        with self._lock:
+            found = self._rows.get(key)
+            if found is None:
+                found = self._rows[key] = Row(*key)
+            return found
+
+    def add(self, row: Row, seconds: float, nbytes: int, flops: int) -> None:
+        """Count one call in ``row``."""
+        with self._lock:
+            row.calls += 1
+            row.seconds += seconds
+            row.nbytes += nbytes
+            row.flops += flops
+            row.samples.append(seconds)
+
+    def add_compiling(self, seconds: float) -> None:
+        """Count time spent on compiling kernels, which is in no row."""
+        with self._lock:
+            self._compiling += seconds
+
+    # Reading
+
+    def rows(self) -> list[Row]:
+        """Rows with calls, the longest total time first."""
+        with self._lock:
+            return sorted((row for row in self._rows.values() if row.calls), key=lambda row: -row.seconds)
+
+    def clear(self) -> None:
+        """Forget all calls so far: after a warm-up."""
+        with self._lock:
+            self._rows.clear()
+            self._compiling = 0.0
+
+    def report(self, format: str | None = None, path: str | os.PathLike[str] | None = None) -> str:
+        """The rows as "text", "json" or "csv"; see ``Backend.bench_report``."""
+        chosen = format_of(format, path)
+        rows = self.rows()
+        # products of float16 are computed in float32
+        wanted = {"float64" if row.dtype == "float64" else "float32" for row in rows if row.kind == "product"}
+        text = render(chosen, rows, machine_rates(tuple(sorted(wanted))), self.engine, self._compiling)
+        if path is not None:
+            Path(path).write_text(text + "\n", encoding="utf-8")
+        return text
+
+    def finish(self) -> None:
+        """Write or show the report, once, if anything ran; what ``cleanup_backend`` and the end of the process call."""
+        atexit.unregister(self.finish)
+        if self._finished or os.getpid() != self._process:  # a forked child leaves it to its parent
+            return
+        self._finished = True
+        if not self.rows():
+            return
+        if self.path is not None:
+            try:
+                self.report(path=_numbered(self.path))
+                return
+            except OSError as error:
+                logger.error("the bench report cannot be written to %s (%s) and is shown here", self.path, error)
+        logger.display("%s", self.report("text"))
+
+
+def _numbered(path: str) -> str:
+    """``path``; for later backends of this process ``name-2.json`` and so on."""
+    _written[path] += 1
+    if _written[path] == 1:
+        return path
+    before, suffix = os.path.splitext(path)
+    return f"{before}-{_written[path]}{suffix}"
+
+
+def make_bench(option: Any = None) -> Bench | None:
+    """The recorder that ``bench=option`` asks for: None for off.
+
+    Parameters
+    ----------
+    option : bool, int, path or None
+        True or a number other than 0: the table goes through the logger. A path: the report is written there. None:
+        what the environment variable ``NEONLIKE_BENCH`` says, in the same way.
+
+    Raises
+    ------
+    ArgumentError
+        If it is none of these.
+    """
+    source = "bench"
+    if option is None:
+        option, source = os.environ.get("NEONLIKE_BENCH", ""), "NEONLIKE_BENCH"
+    if isinstance(option, (str, Path)) and Path(option).suffix.lower() in FORMATS:
+        return Bench(str(option))
+    if isinstance(option, str) and option in ("", "0", "1"):
+        option = option == "1"
+    if not isinstance(option, int):
+        raise ArgumentError(f"{source}: expected 0, 1 or a file that ends in {', '.join(FORMATS)}, got {option!r}")
+    return Bench() if option else None

@@ -1,0 +1,128 @@
+"""What this machine can do at best: the bandwidth of a memory copy on all threads, the rate of a matrix product.
+
+Measured when first asked for, in about 0.1 s each, and kept for the process. Reports of timed kernels are set against
+these figures, and the benchmark scripts take the copy that they call the roofline from here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from neonlike.kernels.threads import thread_count
+from neonlike.optree.npfuncs import Array
+
+COPY_BYTES = 128 << 20
+"""Read and written by the measured copy, half each: more than caches hold."""
+GEMM_SIZES = (256, 512, 1024, 2048)
+"""Edges of the square matrices multiplied, as far as there is time."""
+BUDGET = 0.1
+"""Seconds for the repeats of one measurement."""
+
+
+@dataclass(frozen=True)
+class MachineRates:
+    """Measured rates.
+
+    Attributes
+    ----------
+    threads : int
+        Threads of the copy.
+    copy : float
+        GB/s of a memory copy, bytes read and bytes written both counted.
+    gemm : dict
+        GFLOP/s of a matrix product, by name of the dtype; a multiplication and an addition are two.
+    """
+
+    threads: int
+    copy: float
+    gemm: dict[str, float] = field(default_factory=dict)
+
+
+def machine_rates(dtypes: tuple[str, ...] = ()) -> MachineRates:
+    """The copy's rate, and that of products of the float ``dtypes`` ("float32", "float64")."""
+    threads = thread_count()
+    return MachineRates(threads, copy_rate(threads), {name: gemm_rate(name) for name in dtypes})
+
+
+@lru_cache(maxsize=8)
+def copy_rate(threads: int, nbytes: int = COPY_BYTES) -> float:
+    """GB/s of a memory copy that reads half of ``nbytes`` and writes the other half."""
+    source = np.ones(max(nbytes // 8, 1), np.float32)
+    run = copier(source, np.zeros_like(source), threads)
+    return nbytes / _best_seconds(run) / 1e9
+
+
+@lru_cache(maxsize=8)
+def gemm_rate(dtype: str) -> float:
+    """GFLOP/s of products of square matrices: the best of the sizes that there is time for."""
+    rate, end = 0.0, time.perf_counter() + BUDGET
+    for size in GEMM_SIZES:
+        a, b, out = (np.ones((size, size), dtype) for _ in range(3))
+        seconds = _best_seconds(partial(np.matmul, a, b, out), BUDGET / 5)
+        rate = max(rate, 2 * size**3 / seconds / 1e9)
+        if time.perf_counter() > end or 4 * 8 * seconds > BUDGET:  # four runs of the next size take that
+            break
+    return rate
+
+
+def _best_seconds(run: Callable[[], Any], budget: float = BUDGET) -> float:
+    """The shortest of at least three runs, the first not counted, and of as many as fit ``budget`` seconds."""
+    run()
+    samples: list[float] = []
+    while len(samples) < 3 or sum(samples) < budget:
+        start = time.perf_counter()
+        run()
+        samples.append(max(time.perf_counter() - start, 1e-9))
+    return min(samples)
+
+
+# The copy ---------------------------------------------------------------------------------------------------------
+
+
+def copier(source: Array, target: Array, threads: int) -> Callable[[], None]:
+    """A function that copies ``source`` to ``target`` (1-D, of one length), each of ``threads`` a part of it.
+
+    The threads wait between calls and end with the function. They are plain ones, because executors refuse work
+    while the interpreter exits, which is when reports are written.
+    """
+    cuts = [len(source) * i // threads for i in range(threads + 1)]
+    parts = [(target[i:j], source[i:j]) for i, j in itertools.pairwise(cuts)]
+    done: SimpleQueue[BaseException | None] = SimpleQueue()
+    starts: list[SimpleQueue[bool]] = [SimpleQueue() for _ in parts[1:]]
+    for start, part in zip(starts, parts[1:]):
+        threading.Thread(target=_copy_when_told, args=(start, done, part), daemon=True).start()
+
+    def run() -> None:
+        for start in starts:
+            start.put(True)
+        np.copyto(*parts[0])
+        for _ in starts:
+            if (error := done.get()) is not None:
+                raise error
+
+    weakref.finalize(run, _stop, starts)
+    return run
+
+
+def _copy_when_told(start: SimpleQueue[bool], done: SimpleQueue[BaseException | None], part: tuple[Any, Any]) -> None:
+    while start.get():
+        try:
+            np.copyto(*part)
+            done.put(None)
+        except BaseException as error:  # the caller waits for an answer
+            done.put(error)
+
+
+def _stop(starts: list[SimpleQueue[bool]]) -> None:
+    for start in starts:
+        start.put(False)
