@@ -14,13 +14,15 @@ from neonlike.kernels.cache import DiskCache, default_cache, default_directory, 
 from neonlike.kernels.toolchain import SUFFIX
 from neonlike.kernels.warm import CollectingEngine, Fate, Report, ScriptStopped, WarmUp, obstacle
 
+ABOUT = "Compiles a script's kernels ahead of its real runs, and looks after the cache they are kept in."
+
 WARM = """\
 Runs SCRIPT once and compiles, in the background, every kernel that it needs, so that later runs compile nothing.
 
-The script really runs, on the slower NumPy engine: it reads its data, and writes the files that it always writes. It
-is stopped early when it has shown no new kernel for a while. Kernels depend on the expressions, their dtypes and
-memory layouts, and hardly on sizes: a run with fewer epochs or less data finds them all the sooner. What was
-not met (an evaluation after the first epoch, say) is compiled by the first run that needs it.
+The script really runs, on the slower NumPy engine: it reads its data, and writes the files that it always writes.
+It is stopped early when it has shown no new kernel for a while. Kernels depend on the expressions, their dtypes and
+memory layouts, and hardly on sizes: a run with fewer epochs or less data finds them all the sooner. What was not met
+(an evaluation after the first epoch, say) is compiled by the first run that needs it.
 """
 
 
@@ -34,7 +36,7 @@ def seconds(text: str) -> float:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    top = argparse.ArgumentParser(prog="python -m neonlike", description=__doc__, allow_abbrev=False)
+    top = argparse.ArgumentParser(prog="python -m neonlike", description=ABOUT, allow_abbrev=False)
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     warm = commands.add_parser(
         "warm",
@@ -80,7 +82,8 @@ def warm(options: argparse.Namespace) -> int:
         if os.getpid() != process:
             raise  # a child that the script forked; its parent reports
         if not isinstance(error, SystemExit) or error.code:
-            _show(warm_up.finish(cancel=isinstance(error, KeyboardInterrupt)), "the script failed")
+            interrupted = isinstance(error, KeyboardInterrupt)
+            _show(warm_up.finish(cancel=interrupted), "interrupted" if interrupted else "the script failed")
             raise
     if os.getpid() != process:
         return 0
@@ -160,18 +163,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.command == "cache":
         return cache(options)
     if options.module:
-        if not _module_exists(options.script):
+        # Only the top: looking further imports the packages above, and they may run expressions already.
+        if importlib.util.find_spec(options.script.partition(".")[0] or "?") is None:
             found.error(f"warm: there is no module {options.script}")
     elif not os.path.exists(options.script):
         found.error(f"warm: there is no script {options.script}")
     return warm(options)
-
-
-def _module_exists(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):
-        return False
 
 
 if __name__ == "__main__":

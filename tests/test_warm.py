@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import textwrap
@@ -223,6 +224,19 @@ def test_a_script_that_goes_on_is_stopped(place: Place, option: str, loop: str) 
     warmed = place.warm(option, "0.3", place.script(ONE + LOOP.format(loop)))
     assert warmed.returncode == 0 and warmed.stdout == "cleaned up\n"
     assert "stopped the script: " in warmed.stderr and "1 kernel in " in warmed.stderr
+
+
+def test_an_interrupt(place: Place) -> None:
+    script = place.script(textwrap.dedent(ONE) + "print('begun', flush=True)\nwhile True:\n    out[:] = a * 2")
+    command = [sys.executable, "-m", "neonlike", "warm", "--idle", "0", script]
+    with subprocess.Popen(
+        command, env=place.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None and process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGINT)
+        words = process.communicate(timeout=60)[1]
+    assert process.returncode == -signal.SIGINT and words.splitlines()[-1] == "KeyboardInterrupt"
+    assert "neonlike warm: interrupted\n" in words
 
 
 # --- when to stop, by a clock of our own
