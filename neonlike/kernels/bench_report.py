@@ -110,9 +110,9 @@ def _text(records: list[dict[str, Any]], rates: MachineRates, engine: str, compi
     total, calls = sum(record["total_ms"] for record in top), sum(record["calls"] for record in top)
     products = "".join(f", {name} product {rate:.0f} GFLOP/s" for name, rate in rates.gemm.items())
     compiled = f", compiling {compiling * 1e3:.0f} ms" if compiling else ""
-    table.append(f"{len(top)} kernels on the {engine or 'host'} engine: {calls} calls, {total:.3f} ms{compiled}")
-    plural = "s" * (rates.threads != 1)
-    table.append(f"this machine: memory copy {rates.copy:.1f} GB/s on {rates.threads} thread{plural}{products}")
+    kernels = f"{_count(len(top), 'kernel')} on the {engine or 'host'} engine"
+    table.append(f"{kernels}: {_count(calls, 'call')}, {total:.3f} ms{compiled}")
+    table.append(f"this machine: memory copy {rates.copy:.1f} GB/s on {_count(rates.threads, 'thread')}{products}")
     return "\n".join(table)
 
 
@@ -129,6 +129,10 @@ def _cells(record: dict[str, Any]) -> list[str]:
         *("-" if rate is None else f"{rate:.2f}" for rate in (record["gb_per_s"], record["gflop_per_s"])),
         "-" if percent is None else f"{percent:.0f}% of {record['percent_of']}",
     ]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _cut(text: str, width: int) -> str:
