@@ -765,3 +765,31 @@ def test_a_fork_runs_what_its_parent_ran_on_threads(compiler: Compiler) -> None:
     environment = {**os.environ, "NEONLIKE_NUM_THREADS": "2", "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", FORKED], env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_fork_that_ends_leaves_the_parents_compile_alone(tmp_path: Path) -> None:
+    """The child runs exit handlers, and may not remove the directory in which the parent's compiler works."""
+    code = """
+import os, pathlib, subprocess, sys, threading, time
+from neonlike.kernels import compile_c, toolchain
+
+run, entered = toolchain._run, threading.Event()
+def slow(command, *where):
+    if "slow.c" in command:
+        entered.set()
+        time.sleep(0.5)
+    return run(command, *where)
+toolchain._run = slow
+thread = threading.Thread(target=lambda: results.append(compile_c.build("int f(void) { return 3; }", "slow").f()))
+results = []
+thread.start()
+assert entered.wait(60)
+child = os.fork()
+if child == 0:
+    sys.exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+thread.join()
+assert results == [3]
+"""
+    done = python(code)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -13,6 +13,8 @@ from neonlike.optree.shapes import Shape
 
 MAX_WIDTH = 256
 """Columns that the arrays of a column block are made for; passed to the template."""
+SPLIT = 65536
+"""Longer rows are cut in parts of this length, which threads share."""
 _CACHE_BYTES = 1 << 18
 """Size the inputs of a column block should fit in when they are read more than once."""
 
@@ -64,7 +66,7 @@ def _reduction(axes: list[Axis], count: int, inputs: int) -> Form | None:
         meta = [along.size]
         for i in range(count):
             meta += [before.steps[i], along.steps[i]]
-        return Form(("rows", 1, _classes(along.steps)), meta, before.size)
+        return Form(("rows" if along.size <= SPLIT else "split", 1, _classes(along.steps)), meta, before.size)
     width = _width(along.size, after.size, inputs)
     blocks = -(-after.size // width)
     meta = [along.size, after.size, blocks, width]

@@ -60,6 +60,9 @@ def elementwise(kernel: Kernel, rank: int, inner: Sequence[int], flat: bool) -> 
     return Source("c/elementwise.c.j2", context)
 
 
+STASH_COST = 8
+"""Flops above which a value is kept between the passes over a row rather than computed again."""
+
 # Reductions ---------------------------------------------------------------------------------------------------------
 
 
@@ -90,6 +93,7 @@ class Level:
     hoisted: list[Line] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
     stores: list[str] = field(default_factory=list)
+    stashed: list[str] = field(default_factory=list)
     kept: list[Line] = field(default_factory=list)
     settle: Any = None
 
@@ -142,6 +146,8 @@ class ReduceForm:
         self.values = {value.index: value for value in kernel.values}
         self.depth = pass_depths(kernel.values)
         self.passes = max(self.depth.values(), default=0)
+        self.stashes: set[int] = set()
+        self._stashed: set[int] = set()
 
     def varies(self, shape: tuple[int, ...]) -> bool:
         """True if something of ``shape`` varies along a reduced axis."""
@@ -163,15 +169,18 @@ class ReduceForm:
         arrays: dict[str, Array] = {}
         order: dict[int, None] = {}
         known: dict[int, None] = {}
+        again: dict[int, None] = {}
         stack = list(args)
         while stack:
             arg = stack.pop()
             array = self.kernel.find(arg)
             if array is not None:
                 arrays[array.name] = array
-            elif isinstance(arg, ValueArg) and arg.value not in order and arg.value not in known:
+            elif isinstance(arg, ValueArg) and not any(arg.value in seen for seen in (order, known, again)):
                 if self.is_row_value(arg.value) and not (row_level and arg.value in self._fresh):
                     known[arg.value] = None
+                elif arg.value in self._stashed:
+                    again[arg.value] = None
                 else:
                     order[arg.value] = None
                     stack.extend(self.values[arg.value].args)
@@ -187,7 +196,12 @@ class ReduceForm:
             (level.hoisted if once and not self.by_columns else level.lines).append(line)
         if self.by_columns:
             level.lines = level.known + level.lines
+        for index in sorted(again):
+            level.lines.append(Line(f"v{index}", type_of(self.values[index].dtype), f"stash_v{index}[at]"))
         level.lines += [self.writer.line(self.values[index]) for index in sorted(order)]
+        fresh = self.stashes & order.keys()
+        self._stashed |= fresh
+        level.stashed = [f"v{index}" for index in sorted(fresh)]
 
     _fresh: frozenset[int] = frozenset()
 
@@ -236,6 +250,40 @@ class ReduceForm:
         level.stores = [self.writer.store(a, arg, self.index_of[a.name]) for a, arg in chosen]
         return level
 
+    def choose_stashes(self) -> None:
+        """Mark values that one pass computes and a later one would compute again, where keeping them costs less."""
+        outputs = zip(self.kernel.outputs, self.kernel.sinks)
+        wanted: list[list[Arg]] = [[] for _ in range(self.passes)]
+        wanted.append([arg for array, arg in outputs if self._covers(array)])
+        for value in self.kernel.values:
+            if value.spec.kind is Kind.REDUCTION:
+                wanted[self.depth[value.index] - 1].append(value.args[0])
+        before: set[int] = set()
+        for args in wanted:
+            here: set[int] = set()
+            stack = [arg.value for arg in args if isinstance(arg, ValueArg) and self.kernel.find(arg) is None]
+            while stack:
+                index = stack.pop()
+                if index in here or index in self.stashes or self.is_row_value(index):
+                    continue
+                if index in before and self._cost(index) >= STASH_COST:
+                    self.stashes.add(index)
+                    continue
+                here.add(index)
+                below = [arg for arg in self.values[index].args if isinstance(arg, ValueArg)]
+                stack += [arg.value for arg in below if self.kernel.find(arg) is None]
+            before |= here
+
+    def _cost(self, index: int) -> int:
+        """Flops of computing value ``index`` from memory and row values; counted no further than needed."""
+        total, stack = 0, [index]
+        while stack and total < STASH_COST:
+            value = self.values[stack.pop()]
+            total += value.spec.flops
+            below = [arg for arg in value.args if isinstance(arg, ValueArg) and self.kernel.find(arg) is None]
+            stack += [arg.value for arg in below if not self.is_row_value(arg.value)]
+        return total
+
     def _covers(self, array: Array) -> bool:
         return array.shape == self.stage.shape
 
@@ -253,11 +301,21 @@ class ReduceForm:
         }
 
 
-def rows(kernel: Kernel, inner: Sequence[int]) -> Source:
-    """Source of a reduction by rows; ``inner`` holds each array's step within a row (2: any)."""
+def rows(kernel: Kernel, inner: Sequence[int], split: int) -> Source:
+    """Source of a reduction by rows; ``inner`` holds each array's step within a row (2: any).
+
+    ``split`` is 0, or the length of the parts in which a long row goes through all threads.
+    """
     arrays = [*kernel.inputs, *kernel.outputs]
     index_of = {a.name: access(step, "at", f"step_{a.name}") for a, step in zip(arrays, inner)}
-    context = ReduceForm(kernel, index_of, by_columns=False).context()
+    form = ReduceForm(kernel, index_of, by_columns=False)
+    if not split:
+        form.choose_stashes()
+    context = form.context()
+    stashes = [form.values[index] for index in sorted(form.stashes)]
+    context["split"] = split
+    context["stashes"] = [Line(f"v{value.index}", type_of(value.dtype), "") for value in stashes]
+    context["stash_bytes"] = sum(compute_dtype(value.dtype).itemsize for value in stashes)
     context["inner_steps"] = [
         {"name": f"step_{a.name}", "index": 2 + 2 * i} for i, (a, s) in enumerate(zip(arrays, inner)) if s not in (0, 1)
     ]

@@ -14,7 +14,7 @@ from neonlike.kernels import compile_c, forms
 from neonlike.kernels.blocks import Run
 from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.emit import Array, Kernel, make_kernel, unsupported
-from neonlike.kernels.fit import MAX_WIDTH, FormKey, fit
+from neonlike.kernels.fit import MAX_WIDTH, SPLIT, FormKey, fit
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.interp import LoopStage
 from neonlike.kernels.layout import Counter, element_strides
@@ -203,8 +203,8 @@ class CStage:
         source: Source
         if form in ("flat", "nested"):
             source = forms.elementwise(self.kernel, rank, inner, form == "flat")
-        elif form == "rows":
-            source = forms.rows(self.kernel, inner)
+        elif form in ("rows", "split"):
+            source = forms.rows(self.kernel, inner, SPLIT if form == "split" else 0)
         else:
             source = forms.columns(self.kernel, inner, MAX_WIDTH)
         return KernelSource(source, source.name, self.comment, {h: template_text(f"c/{h}") for h in HEADERS})

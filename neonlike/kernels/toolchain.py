@@ -133,8 +133,8 @@ def compile_object(command: tuple[str, ...], name: str, text: str, headers: Mapp
     OSError
         The temporary directory cannot be written.
     """
-    with tempfile.TemporaryDirectory(prefix="neonlike-cc-", ignore_cleanup_errors=True) as folder:
-        directory = Path(folder)
+    directory = Path(tempfile.mkdtemp(prefix="neonlike-cc-"))  # TemporaryDirectory's end a forked child would run too
+    try:
         for file, content in {**headers, f"{name}.c": text}.items():
             (directory / file).parent.mkdir(parents=True, exist_ok=True)
             (directory / file).write_text(content, encoding="utf-8")
@@ -143,6 +143,8 @@ def compile_object(command: tuple[str, ...], name: str, text: str, headers: Mapp
         if failed or not (directory / result).is_file():
             raise CompilerRefused(words.strip() or f"exit status {failed} without a word")
         return (directory / result).read_bytes()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def store_and_load(key: str, data: bytes) -> ctypes.CDLL:
