@@ -1,0 +1,12 @@
+"""``python tests/fuzz``: see ``optree.py``."""
+
+import os
+import sys
+from pathlib import Path
+
+sys.path[:1] = [str(Path(__file__).resolve().parent.parent)]
+os.environ.pop("LD_PRELOAD", None)  # a sanitizer is for this process, not for the compilers it starts
+
+from fuzz.optree import main  # noqa: E402
+
+sys.exit(main())

@@ -1,0 +1,154 @@
+"""Runs a program on every engine and compares all memory with what it may hold."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from fuzz.bounds import is_known, wrong
+from fuzz.programs import Instance, Program, build
+from neonlike.backends import Backend
+from neonlike.logger import logger
+from neonlike.optree.dtypes import compute_dtype
+
+ENGINES = ("numpy", "c")
+
+
+class Failure(Exception):
+    """An engine is wrong; the text says where."""
+
+
+class Complaints(logging.Handler):
+    """Turns errors that an engine logs, such as a kernel that does not compile, into failures."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the message."""
+        self.texts.append(record.getMessage())
+
+
+class Bench:
+    """One backend for each engine, and counts of what was compared.
+
+    Attributes
+    ----------
+    runs, compared, known : int
+        Programs run, elements compared, and those of them with a finite value that is known well.
+    """
+
+    def __init__(self) -> None:
+        self.backends = {engine: make_backend(engine) for engine in ENGINES}
+        self.complaints = Complaints()
+        logger.addHandler(self.complaints)
+        self.runs = self.compared = self.known = 0
+
+    def check(self, program: Program) -> None:
+        """Raise Failure if an engine is wrong on ``program``."""
+        vals = None
+        for engine, be in self.backends.items():
+            made = build(program, be, reference=vals is None)
+            vals = made.vals if vals is None else vals
+            before = {name: base.get() for name, base in made.bases().items()}
+            self.complaints.texts.clear()
+            try:
+                with settings(program):
+                    made.run(program.way)
+            except Exception as error:
+                raise Failure(f"{engine}: {type(error).__name__}: {error}") from error
+            if self.complaints.texts:
+                raise Failure(f"{engine}: {self.complaints.texts[0]}")
+            self._compare(engine, made, vals, before)
+            self.runs += 1
+
+    def _compare(self, engine: str, made: Instance, vals: list[Any], before: dict[str, Any]) -> None:
+        written = {name: np.zeros(base.size, bool) for name, base in made.bases().items()}
+        for number, (target, term) in enumerate(made.pairs):
+            got = target.get()
+            source = getattr(made.terms[term], "dtype", got.dtype)
+            off = wrong(got, vals[term], compute_dtype(source))
+            self.compared += got.size
+            self.known += int(is_known(vals[term]).sum())
+            if off.any():
+                raise Failure(f"{engine}: out{number} (t{term}) {difference(got, vals[term], off)}")
+            name = next(n for n, base in made.bases().items() if base.array is root(target.array))
+            written[name][positions(made.names[name].array, target.array)] = True
+        for name, base in made.bases().items():
+            now, was = (x.reshape(-1).view(f"u{x.itemsize}") for x in (base.get(), before[name]))
+            changed = (now != was) & ~written[name]
+            if changed.any():
+                raise Failure(f"{engine}: memory outside the targets changed: {name}, element {int(changed.argmax())}")
+
+
+def root(array: Any) -> Any:
+    """The array that ``array`` is a view of."""
+    while array.base is not None and isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def positions(base: Any, view: Any) -> Any:
+    """Element numbers of ``view`` in ``base``, which is contiguous."""
+    start = (view.__array_interface__["data"][0] - base.__array_interface__["data"][0]) // base.itemsize
+    found = np.full(view.shape, start)
+    for axis, stride in enumerate(view.strides):
+        steps = np.arange(view.shape[axis]) * (stride // base.itemsize)
+        found = found + steps.reshape([-1 if a == axis else 1 for a in range(view.ndim)])
+    return found.reshape(-1)
+
+
+def difference(got: Any, val: Any, off: Any) -> str:
+    """What is wrong, at the first element that is."""
+    at = tuple(int(i) for i in np.argwhere(off)[0])
+    v, e = (np.broadcast_to(part.reshape(part.shape[max(0, part.ndim - got.ndim) :]), got.shape) for part in val)
+    count = f"{int(off.sum())} of {off.size} wrong"
+    return f"{list(at)} of {got.shape} is {got[at]!r}, not {v[at]!r} within {e[at]:.3g}; {count}"
+
+
+def make_backend(engine: str) -> Any:
+    """A backend of its own on ``engine``."""
+    with environment({"NEONLIKE_CPU_JIT": str(int(engine == "c"))}):
+        made = Backend.allocate_backend("cpu", rng_seed=0)
+    assert made.engine.name == engine, f"there is no {engine} engine here: a C compiler is needed"
+    return made
+
+
+@contextmanager
+def environment(values: dict[str, str]) -> Iterator[None]:
+    """Environment variables for a while."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def settings(program: Program) -> Iterator[None]:
+    """Its number of threads, and threads for little work if it is eager."""
+    kernels = [module for name, module in sys.modules.items() if name.startswith("neonlike.kernels.")]
+    modules: list[Any] = [module for module in kernels if hasattr(module, "PARALLEL_WORK")]
+    assert modules, "the work below which the C engine starts no threads has another name now"
+    before = [module.PARALLEL_WORK for module in modules]
+    for module in modules:
+        if program.eager:
+            module.PARALLEL_WORK = 1
+    try:
+        with environment({"NEONLIKE_NUM_THREADS": str(program.threads)}):
+            yield
+    finally:
+        for module, value in zip(modules, before):
+            module.PARALLEL_WORK = value

@@ -1,0 +1,178 @@
+"""Fuzz the engines: ``python tests/fuzz 10000`` checks that many random op-trees on C and NumPy against float64.
+
+Every worker process grows programs (a few trees that are assigned together), compiles them once and runs them in
+several sizes. What fails is printed with its seed, cut down, and as a script. The number of a program's seed is all
+that it depends on: ``python tests/fuzz --seed 1234`` runs that one program again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pickle
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fuzz.check import Bench, Failure, make_backend
+from fuzz.growth import Grower, other_spaces
+from fuzz.minimise import minimised, verdict
+from fuzz.programs import Made, Op, Program, snippet
+from fuzz.sanitize import MAIN, environment, prove, run_fault
+from neonlike.optree.ops import OPS
+
+SHAPES_EACH = 2
+"""Other sizes that a program is run in besides its own."""
+
+
+def programs_of(be: Any, seed: int) -> list[Program]:
+    """The program of ``seed``, and the same in other sizes."""
+    grown = Grower(be, seed).grow()
+    return [grown, *other_spaces(grown, be, np.random.default_rng(seed), SHAPES_EACH)]
+
+
+def ops_of(program: Program) -> Iterator[str]:
+    """Names of the rows it uses."""
+    for term in program.terms:
+        if isinstance(term, Op):
+            yield term.name
+            yield from (o.kind for o in term.operands if isinstance(o, Made))
+
+
+def work(first: int, step: int, wanted: int) -> int:
+    """A worker: programs first, first + step, ... until there were ``wanted`` trees; one line of JSON for each."""
+    bench, trees, seed = Bench(), 0, first
+    while trees < wanted:
+        print(json.dumps({"begin": seed}), flush=True)
+        programs = programs_of(bench.backends["numpy"], seed)
+        before = (bench.runs, bench.compared, bench.known)
+        for index, program in enumerate(programs):
+            try:
+                bench.check(program)
+            except Failure as failure:
+                print(json.dumps({"seed": seed, "index": index, "failure": str(failure)}), flush=True)
+                break
+        trees += len(programs[0].targets)
+        now = (bench.runs, bench.compared, bench.known)
+        counts = [b - a for a, b in zip(before, now)]
+        report = {"trees": len(programs[0].targets), "counts": counts, "ops": list(ops_of(programs[0]))}
+        print(json.dumps(report), flush=True)
+        seed += step
+    return 0
+
+
+class Tally:
+    """What all workers report."""
+
+    def __init__(self) -> None:
+        self.trees = self.runs = self.compared = self.known = self.programs = 0
+        self.ops: Counter[str] = Counter()
+        self.failures: list[tuple[int, int, str]] = []
+
+    def read(self, worker: subprocess.Popen[str], current: dict[int, int], number: int) -> bool:
+        """One line of a worker; False at its end."""
+        line = worker.stdout.readline() if worker.stdout else ""
+        if not line:
+            return False
+        report = json.loads(line)
+        if "begin" in report:
+            current[number] = report["begin"]
+        elif "failure" in report:
+            self.fail(report["seed"], report["index"], report["failure"])
+        else:
+            self.programs += 1
+            self.trees += report["trees"]
+            self.ops.update(report["ops"])
+            self.runs, self.compared, self.known = (
+                have + more for have, more in zip((self.runs, self.compared, self.known), report["counts"])
+            )
+        return True
+
+    def fail(self, seed: int, index: int, words: str) -> None:
+        """Keep and tell a failure of the program of ``seed``, in its ``index``-th size."""
+        self.failures.append((seed, index, words))
+        print(f"seed {seed}: {words}", flush=True)
+
+    def text(self, seconds: float) -> str:
+        """The summary."""
+        rows = [f"{name} {self.ops[name]}" for name in OPS]
+        return (
+            f"{self.trees} trees in {self.programs} programs, {self.runs} runs, {self.compared} elements compared "
+            f"({100 * self.known / max(1, self.compared):.0f}% finite and known), {seconds:.0f} s\n"
+            f"ops: {', '.join(rows)}\n{len(self.failures)} failures"
+        )
+
+
+def fuzz(count: int, first: int, workers: int, variables: dict[str, str]) -> int:
+    """Check ``count`` trees in processes with these environment ``variables``; the exit status."""
+    began, tally, current = time.monotonic(), Tally(), dict[int, int]()
+    running: dict[int, subprocess.Popen[str]] = {}
+    for number in range(workers):
+        share = [str(first + number), str(workers), str(-(-count // workers))]
+        command = [sys.executable, str(MAIN), "--work", *share]
+        running[number] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables)
+    while running:
+        for number, worker in list(running.items()):
+            if not tally.read(worker, current, number):
+                del running[number]
+                if worker.wait() != 0:
+                    tally.fail(current.get(number, first), 0, f"the process ended with {worker.returncode}")
+    print(tally.text(time.monotonic() - began), flush=True)
+    missing = [name for name in OPS if not tally.ops[name]]
+    if missing and count >= 2000:
+        print(f"not one tree had {', '.join(missing)}")
+    for seed, index, _ in tally.failures[:3]:
+        report(seed, index, variables)
+    return 1 if tally.failures or (missing and count >= 2000) else 0
+
+
+def report(seed: int, index: int, variables: dict[str, str]) -> bool:
+    """Cut the program of ``seed`` down and print it as a script; False if nothing is wrong with it."""
+    be = make_backend("numpy")
+    fails = partial(verdict, environment=variables)
+    for program in programs_of(be, seed)[index:]:
+        if fails(program) is None:
+            continue
+        smallest = minimised(program, fails)
+        words = fails(smallest) or "nothing any more"
+        print(f"\n# Seed {seed}, cut down. What happens:\n#   " + words.replace("\n", "\n#   "))
+        print(snippet(smallest, be, "numpy" if "Failure: numpy" in words else "c"), flush=True)
+        return True
+    print(f"Seed {seed}: nothing is wrong with its programs when each runs alone", flush=True)
+    return False
+
+
+def main() -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("count", nargs="?", type=int, default=10_000, help="trees to check (default 10000)")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first program; the others follow")
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes (default: cores)")
+    parser.add_argument("--seed", type=int, help="run the one program of this seed")
+    parser.add_argument("--sanitize", action="store_true", help="compile kernels with AddressSanitizer and UBSan")
+    parser.add_argument("--fault", help=argparse.SUPPRESS)
+    parser.add_argument("--replay", help=argparse.SUPPRESS)
+    parser.add_argument("--work", type=int, nargs=3, help=argparse.SUPPRESS)
+    args: Any = parser.parse_args()
+    if args.work:
+        return work(*args.work)
+    if args.fault:
+        run_fault(args.fault)
+        return 0
+    if args.replay:
+        Bench().check(pickle.loads(Path(args.replay).read_bytes()))
+        return 0
+    variables = environment(args.sanitize)
+    if args.sanitize:
+        prove(variables)
+    if args.seed is not None:
+        return int(report(args.seed, 0, variables))
+    return fuzz(args.count, args.first, args.workers, variables)
