@@ -15,6 +15,8 @@ MAX_WIDTH = 256
 """Columns that the arrays of a column block are made for; passed to the template."""
 SPLIT = 65536
 """Longer rows are cut in parts of this length, which threads share."""
+SHORT_ROW, MANY_ROWS = 48, 64
+"""Where rows side by side win: measured, float32, sums and softmaxes, up to 12 times faster at rows of 8."""
 _CACHE_BYTES = 1 << 18
 """Size the inputs of a column block should fit in when they are read more than once."""
 
@@ -60,7 +62,7 @@ def _reduction(axes: list[Axis], count: int, inputs: int) -> Form | None:
     along = next((axis for axis in axes if axis.reduced), Axis(1, True, (0,) * count))
     before = axes[0] if pattern in ("K", "KR", "KRK") else none
     after = axes[-1] if pattern in ("RK", "KRK") else none
-    if after.size == 1 and before.size > 1 and _runs_down(before, along, inputs):
+    if after.size == 1 and before.size > 1 and (_runs_down(before, along, inputs) or _short(before, along)):
         before, after = none, before
     if after.size == 1:
         meta = [along.size]
@@ -79,6 +81,11 @@ def _runs_down(kept: Axis, along: Axis, inputs: int) -> bool:
     """True if memory is contiguous along the kept axis rather than the reduced one."""
     across = sum(step == 1 for step in kept.steps[:inputs])
     return across > sum(step == 1 for step in along.steps[:inputs])
+
+
+def _short(kept: Axis, along: Axis) -> bool:
+    """True if rows are so short that many of them side by side, read across memory, take less time than each alone."""
+    return along.size <= SHORT_ROW and kept.size >= MANY_ROWS
 
 
 def _width(length: int, columns: int, inputs: int) -> int:

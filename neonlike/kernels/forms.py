@@ -15,7 +15,7 @@ from neonlike.kernels.emit import Array, Kernel, Line, Writer, expression, type_
 from neonlike.kernels.lower import Arg, Value, ValueArg
 from neonlike.kernels.plan import pass_depths
 from neonlike.kernels.render import Source
-from neonlike.optree.dtypes import F32, I64, compute_dtype
+from neonlike.optree.dtypes import F32, I64, DType, compute_dtype
 from neonlike.optree.ops import OPS, Kind
 
 
@@ -43,7 +43,11 @@ def elementwise(kernel: Kernel, rank: int, inner: Sequence[int], flat: bool) -> 
         {"size": axis, "steps": [{"array": a.name, "index": steps_at[a.name] + axis} for a in arrays]}
         for axis in range(rank - 2, -1, -1)
     ]
+    draws = _draws(writer, dict(zip((a.name for a in arrays), inner)))
+    drawn = {line.name for line in draws}
+    made = [writer.line(v) for v in kernel.values]
     context = {
+        "draws": draws,
         "flat": flat,
         "rank": rank,
         "outer": [] if flat else outer,
@@ -53,11 +57,26 @@ def elementwise(kernel: Kernel, rank: int, inner: Sequence[int], flat: bool) -> 
             if step not in (0, 1)
         ],
         "hoisted": [line for line, constant in loads if constant],
-        "lines": [line for line, constant in loads if not constant] + [writer.line(v) for v in kernel.values],
+        "lines": [line for line, constant in loads if not constant]
+        + [Line(n.name, n.ctype, f"draw_{n.name}[i - strip]") if n.name in drawn else n for n in made],
         "stores": [writer.store(a, arg, index_of[a.name]) for a, arg in zip(kernel.outputs, kernel.sinks)],
         **parameters(kernel),
     }
     return Source("c/elementwise.c.j2", context)
+
+
+def _draws(writer: Writer, inner: dict[str, int]) -> list[Line]:
+    """Calls that draw a strip of random numbers at once, for the draws whose numbers follow each other in a row."""
+    draws: list[Line] = []
+    for value in writer.kernel.values:
+        counter = writer.kernel.counter(value)
+        if value.spec.name == "rand" and counter is not None and inner[counter.name] == 1:
+            name, ctype = f"v{value.index}", type_of(value.dtype)
+            numbers = ", ".join(writer.operand(arg)[0] for arg in value.args)
+            suffix = "f64" if ctype == "double" else "f32"
+            text = f"nl_draw_{suffix}(room_{name}, {counter.name} + strip, end - strip, {numbers})"
+            draws.append(Line(name, ctype, text))
+    return draws
 
 
 STASH_COST = 8
@@ -98,7 +117,7 @@ class Level:
     settle: Any = None
 
 
-_STARTS = {"sum": "0", "prod": "1", "any": "0", "all": "1", "argmax": "0", "argmin": "0"}
+_STARTS = {"sum": "0", "prod": "1", "any": "0", "all": "1"}
 
 
 def describe_reduction(writer: Writer, value: Value) -> Reduction:
@@ -107,15 +126,17 @@ def describe_reduction(writer: Writer, value: Value) -> Reduction:
     operand, have = writer.operand(value.args[0])
     i = value.index
     if spec.name in ("argmax", "argmin"):
-        sign = ">" if spec.name == "argmax" else "<"
+        largest = spec.name == "argmax"
+        better = OPS["maximum" if largest else "minimum"]
         ctype = type_of(have)
-        return Reduction(i, sign, ctype, ctype, out, "0", operand, "", "", "", "", "")
+        return Reduction(
+            i, ">" if largest else "<", ctype, ctype, out, _worst(largest, have), operand,
+            lane=expression(better, [f"p{i}[l]", operand], have, "c"),
+            fold=expression(better, [f"p{i}[l]", f"p{i}[l + s]"], have, "c"), merge="", column="", merge_column="",
+        )  # fmt: skip
     dtype = compute_dtype(value.dtype)
     total = "double" if dtype == F32 and spec.name in ("sum", "prod") else out
-    start = _STARTS.get(spec.name)
-    if start is None:
-        low = spec.name == "max"
-        start = ("INT64_MIN" if low else "INT64_MAX") if dtype == I64 else ("-INFINITY" if low else "INFINITY")
+    start = _STARTS.get(spec.name) or _worst(spec.name == "max", dtype)
     merger = OPS[spec.combine or ""]
 
     def combine(a: str, b: str) -> str:
@@ -128,6 +149,13 @@ def describe_reduction(writer: Writer, value: Value) -> Reduction:
         lane=combine(f"p{i}[l]", operand), fold=combine(f"p{i}[l]", f"p{i}[l + s]"), merge=combine(f"t{i}", "other"),
         column=combine(f"p{i}[b]", operand), merge_column=combine(f"t{i}[b]", "other"),
     )  # fmt: skip
+
+
+def _worst(largest: bool, dtype: DType) -> str:
+    """What every value is at least as good as, in search of the largest or the smallest."""
+    if dtype == I64:
+        return "INT64_MIN" if largest else "INT64_MAX"
+    return "-INFINITY" if largest else "INFINITY"
 
 
 class ReduceForm:

@@ -36,4 +36,36 @@ static inline double nl_rand_f64(int64_t element, int64_t seed, int64_t call)
     const uint32_t first = element & 1 ? b.x2 : b.x0, second = element & 1 ? b.x3 : b.x1;
     return (double)(int64_t)((uint64_t)(first >> 5) << 26 | second >> 6) * 0x1p-53;
 }
+
+/* Numbers first to first + n (at most NL_STRIP) in out, which has room for NL_STRIP + 8; every block is computed once.
+ * Returns where the first one lies. */
+#define NL_STRIP 1024
+
+static inline const float *nl_draw_f32(float *out, int64_t first, int64_t n, int64_t seed, int64_t call)
+{
+    const uint64_t block = (uint64_t)first >> 2;
+    const int blocks = (int)(((first & 3) + n + 3) / 4);
+#pragma omp simd
+    for (int b = 0; b < blocks; b++) {
+        const nl_block r = nl_philox(block + (uint64_t)b, (uint64_t)call, (uint64_t)seed);
+        out[4 * b] = (float)(int32_t)(r.x0 >> 8) * 0x1p-24f;
+        out[4 * b + 1] = (float)(int32_t)(r.x1 >> 8) * 0x1p-24f;
+        out[4 * b + 2] = (float)(int32_t)(r.x2 >> 8) * 0x1p-24f;
+        out[4 * b + 3] = (float)(int32_t)(r.x3 >> 8) * 0x1p-24f;
+    }
+    return out + (first & 3);
+}
+
+static inline const double *nl_draw_f64(double *out, int64_t first, int64_t n, int64_t seed, int64_t call)
+{
+    const uint64_t block = (uint64_t)first >> 1;
+    const int blocks = (int)(((first & 1) + n + 1) / 2);
+#pragma omp simd
+    for (int b = 0; b < blocks; b++) {
+        const nl_block r = nl_philox(block + (uint64_t)b, (uint64_t)call, (uint64_t)seed);
+        out[2 * b] = (double)(int64_t)((uint64_t)(r.x0 >> 5) << 26 | r.x1 >> 6) * 0x1p-53;
+        out[2 * b + 1] = (double)(int64_t)((uint64_t)(r.x2 >> 5) << 26 | r.x3 >> 6) * 0x1p-53;
+    }
+    return out + (first & 1);
+}
 #endif
