@@ -188,6 +188,15 @@ def test_every_stage_has_its_row(timed: Backend) -> None:
     assert any("max(t2, axis=1)" in row.name for row in timed.bench.rows())
 
 
+def test_a_product_that_is_only_stored_has_no_other_result(timed: Backend) -> None:
+    a, b, out = timed.ones((4, 6)), timed.ones((6, 5)), timed.ones((4, 5))
+    assert timed.bench is not None
+    timed.bench.clear()
+    out[:] = timed.dot(a, b)
+    row = the_row(timed)
+    assert (row.name, row.shapes) == ("dot(t0, t1)", ((4, 6), (6, 5), (4, 5)))
+
+
 def test_a_target_that_is_still_read_costs_a_copy(timed: Backend) -> None:
     square = timed.ones((6, 6))
     assert timed.bench is not None

@@ -1,6 +1,6 @@
 """What this machine can do at best: the bandwidth of a memory copy on all threads, the rate of a matrix product.
 
-Measured when first asked for, in about 0.1 s each, and kept for the process. Reports of timed kernels are set against
+Measured when first asked for, in 0.1 to 0.2 s each, and kept for the process. Reports of timed kernels are set against
 these figures, and the benchmark scripts take the copy that they call the roofline from here.
 """
 
@@ -22,11 +22,11 @@ import numpy as np
 from neonlike.kernels.threads import thread_count
 from neonlike.optree.npfuncs import Array
 
-COPY_BYTES = 128 << 20
-"""Read and written by the measured copy, half each: more than caches hold."""
+COPY_BYTES = 256 << 20
+"""Read and written by the measured copy, half each; half of this still came from a large shared cache at times."""
 BUDGET = 0.1
 """Seconds for the repeats of one measurement."""
-GEMM_SIZES = {256: math.inf, 512: 2 * BUDGET, 1024: 2 * BUDGET, 2048: BUDGET / 4}
+GEMM_SIZES = {256: math.inf, 512: 4 * BUDGET, 1024: 4 * BUDGET, 2048: BUDGET / 4}
 """Edges of the square matrices multiplied -> seconds that a run may be expected to take, else that size is left out.
 
 Generous up to 1024: on a busy machine small products take as long as large ones and say nothing.
