@@ -380,10 +380,9 @@ def nbytes(expression: Expression, size: int) -> int:
 
 
 def footprint(expression: Expression, size: int, contenders: int) -> int:
-    """Bytes of memory a case takes at most, roughly: each contender may copy the operands and has a result of its own,
-    the two copies of the roofline, and the reference in float64 with its temporaries."""
-    full = math.prod(space(size))
-    arrays = len(expression.inputs) + max(1, len(expression.targets))
-    written = max(1, len(expression.targets))
-    ours_and_jax, others = 3 * arrays, (contenders - 3) * written
-    return 4 * full * (len(expression.inputs) + ours_and_jax + others + arrays) + 8 * full * (arrays + 4)
+    """Bytes of memory a case takes at most, roughly: ours twice and JAX with operands and results of their own, a result
+    of each of the others, the copy of the roofline, and the reference in float64 with its temporaries."""
+    full, inputs, written = math.prod(space(size)), len(expression.inputs), max(1, len(expression.targets))
+    ours = 2 * (inputs + (not expression.targets))
+    jax, others, copies = inputs + written, (contenders - 3) * written, inputs + written
+    return 4 * full * (inputs + ours + jax + others + copies) + 8 * full * (inputs + 4)
