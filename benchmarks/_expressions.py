@@ -380,7 +380,7 @@ def nbytes(expression: Expression, size: int) -> int:
 
 
 def footprint(expression: Expression, size: int, contenders: int) -> int:
-    """Bytes of memory a case takes at most, roughly: ours twice and JAX with operands and results of their own, a result
+    """Bytes of memory a case takes, roughly: ours twice and JAX with operands and results of their own, a result
     of each of the others, the copy of the roofline, and the reference in float64 with its temporaries."""
     full, inputs, written = math.prod(space(size)), len(expression.inputs), max(1, len(expression.targets))
     ours = 2 * (inputs + (not expression.targets))
