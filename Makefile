@@ -4,6 +4,8 @@
 #   make test    the whole test suite                  (PYTEST_ARGS="-k name" narrows it)
 #   make check   ruff, mypy and the fast tests
 #   make bench   the benchmarks, in their quick form   (BENCH_ARGS= for the long form)
+#   make fuzz    random op-trees on every engine against float64        (FUZZ=10000 of them)
+#   make fuzz-sanitize   the same under AddressSanitizer and UBSan      (FUZZ=500)
 #   make docs    write the generated documentation again
 #   make clean   remove the environment and everything built
 #
@@ -14,12 +16,13 @@ VENV ?= .venv
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?= --quick
+FUZZ_ARGS ?=
 
 PY = $(VENV)/bin/python
 INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check --editable
 
 .NOTPARALLEL:
-.PHONY: help demo test check bench docs clean
+.PHONY: help demo test check bench fuzz fuzz-sanitize docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -39,6 +42,13 @@ bench: $(VENV)/.ready-bench
 	@for script in benchmarks/[a-z]*.py; do \
 	    echo "== $$script $(BENCH_ARGS)"; $(PY) "$$script" $(BENCH_ARGS) || exit 1; \
 	done
+
+fuzz: $(VENV)/.ready-test
+	$(PY) tests/fuzz $(or $(FUZZ),10000) $(FUZZ_ARGS)
+
+# Needs a gcc with libasan and libubsan; proves first that they catch deliberate faults.
+fuzz-sanitize: $(VENV)/.ready-test
+	$(PY) tests/fuzz $(or $(FUZZ),500) --sanitize $(FUZZ_ARGS)
 
 docs: $(VENV)/.ready-test
 	$(PY) -m neonlike.optree.docs > docs/ops.md.new

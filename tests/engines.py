@@ -23,8 +23,8 @@ def backend(engine: str, **options: Any) -> Iterator[Backend]:
     before = os.environ.get("NEONLIKE_CPU_JIT")
     os.environ["NEONLIKE_CPU_JIT"] = "1" if engine == "c" else "0"
     try:
-        if engine == "c" and find_compiler() is None:
-            pytest.skip("the C engine needs a C compiler, and this machine has none that works")
+        if engine == "c":
+            needs_compiler()
         made = gen_backend("cpu", rng_seed=0, batch_size=128, **options)
         assert made.engine.name == engine
         yield made
@@ -34,3 +34,9 @@ def backend(engine: str, **options: Any) -> Iterator[Backend]:
             os.environ.pop("NEONLIKE_CPU_JIT")
         else:
             os.environ["NEONLIKE_CPU_JIT"] = before
+
+
+def needs_compiler() -> None:
+    """Skip the test where there is no C compiler."""
+    if find_compiler() is None:
+        pytest.skip("the C engine needs a C compiler, and this machine has none that works")

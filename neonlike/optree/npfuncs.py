@@ -303,8 +303,11 @@ def view(x: Array, out: Array, layout: tuple[Any, ...]) -> None:
 
 def unview(d: Array, out: Array, layout: tuple[Any, ...]) -> None:
     """Zeros with ``d`` placed where :func:`view` would read: the gradient of ``view``."""
-    out[...] = 0
-    strided(out, layout)[...] = d
+    whole = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)  # the layout counts in C order
+    whole[...] = 0
+    strided(whole, layout)[...] = d
+    if whole is not out:
+        out[...] = whole
 
 
 def strided(x: Array, layout: tuple[Any, ...]) -> Array:

@@ -211,7 +211,8 @@ def _ambiguous(name: str, center: Array, vals: Sequence[Val], kind: DType) -> Ar
         return (np.abs(y.v) <= y.e) & ((y.v != 0) | (vals[0].v != 0) | (y.e > 0))
     if name == "pow":
         x, y = vals
-        return (np.abs(x.v) <= x.e) & ((y.v < 0) | (x.e > 0))
+        maybe_whole = (y.e > 0) & (np.floor(y.v + y.e) >= np.ceil(y.v - y.e))
+        return ((np.abs(x.v) <= x.e) & ((y.v < 0) | (x.e > 0))) | ((x.v - x.e < 0) & maybe_whole)
     if name == "tan":
         return (vals[0].e > 0) & ~(vals[0].e * (1 + center * center) < 0.1)
     if name in ("mul", "sqr"):  # an addition fused with it may bring it back into range

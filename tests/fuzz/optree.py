@@ -16,6 +16,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,9 @@ from neonlike.optree.ops import OPS
 
 SHAPES_EACH = 2
 """Other sizes that a program is run in besides its own."""
+MAX_FAILURES = 20
+ENOUGH_FOR_ALL_OPS = 2000
+"""Trees among which every row of the op table has to appear."""
 
 
 def programs_of(be: Any, seed: int) -> list[Program]:
@@ -77,24 +81,19 @@ class Tally:
         self.ops: Counter[str] = Counter()
         self.failures: list[tuple[int, int, str]] = []
 
-    def read(self, worker: subprocess.Popen[str], current: dict[int, int], number: int) -> bool:
-        """One line of a worker; False at its end."""
-        line = worker.stdout.readline() if worker.stdout else ""
-        if not line:
-            return False
-        report = json.loads(line)
-        if "begin" in report:
-            current[number] = report["begin"]
-        elif "failure" in report:
+    def add(self, report: dict[str, Any]) -> int:
+        """Count what a worker reports; the number of trees."""
+        if "failure" in report:
             self.fail(report["seed"], report["index"], report["failure"])
-        else:
-            self.programs += 1
-            self.trees += report["trees"]
-            self.ops.update(report["ops"])
-            self.runs, self.compared, self.known = (
-                have + more for have, more in zip((self.runs, self.compared, self.known), report["counts"])
-            )
-        return True
+        if "trees" not in report:
+            return 0
+        self.programs += 1
+        self.trees += report["trees"]
+        self.ops.update(report["ops"])
+        self.runs, self.compared, self.known = (
+            have + more for have, more in zip((self.runs, self.compared, self.known), report["counts"])
+        )
+        return int(report["trees"])
 
     def fail(self, seed: int, index: int, words: str) -> None:
         """Keep and tell a failure of the program of ``seed``, in its ``index``-th size."""
@@ -111,27 +110,41 @@ class Tally:
         )
 
 
+def share(tally: Tally, first: int, step: int, wanted: int, variables: dict[str, str]) -> None:
+    """Have ``wanted`` trees checked by a worker, and by another one from the next program on if it dies."""
+    seed = first
+    while wanted > 0 and len(tally.failures) < MAX_FAILURES:
+        command = [sys.executable, str(MAIN), "--work", str(seed), str(step), str(wanted)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables) as worker:
+            for line in worker.stdout or ():
+                report = json.loads(line)
+                seed = report.get("begin", seed)
+                wanted -= tally.add(report)
+                if len(tally.failures) >= MAX_FAILURES:
+                    worker.kill()
+        if worker.returncode == 0:
+            return
+        tally.fail(seed, 0, f"the process ended with {worker.returncode}")
+        seed += step
+
+
 def fuzz(count: int, first: int, workers: int, variables: dict[str, str]) -> int:
     """Check ``count`` trees in processes with these environment ``variables``; the exit status."""
-    began, tally, current = time.monotonic(), Tally(), dict[int, int]()
-    running: dict[int, subprocess.Popen[str]] = {}
-    for number in range(workers):
-        share = [str(first + number), str(workers), str(-(-count // workers))]
-        command = [sys.executable, str(MAIN), "--work", *share]
-        running[number] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables)
-    while running:
-        for number, worker in list(running.items()):
-            if not tally.read(worker, current, number):
-                del running[number]
-                if worker.wait() != 0:
-                    tally.fail(current.get(number, first), 0, f"the process ended with {worker.returncode}")
+    began, tally = time.monotonic(), Tally()
+    with ThreadPoolExecutor(workers) as pool:
+        parts = [
+            pool.submit(share, tally, first + number, workers, -(-count // workers), variables)
+            for number in range(workers)
+        ]
+    for part in parts:
+        part.result()
     print(tally.text(time.monotonic() - began), flush=True)
-    missing = [name for name in OPS if not tally.ops[name]]
-    if missing and count >= 2000:
+    missing = [name for name in OPS if not tally.ops[name]] if count >= ENOUGH_FOR_ALL_OPS else []
+    if missing:
         print(f"not one tree had {', '.join(missing)}")
     for seed, index, _ in tally.failures[:3]:
         report(seed, index, variables)
-    return 1 if tally.failures or (missing and count >= 2000) else 0
+    return 1 if tally.failures or missing else 0
 
 
 def report(seed: int, index: int, variables: dict[str, str]) -> bool:
