@@ -100,7 +100,7 @@ class TimedStage:
     def __init__(self, function: StageFunction, plan: Plan, stage: Stage | None, bench: Bench) -> None:
         self.function, self.plan, self.stage, self.bench = function, plan, stage, bench
         self.owner: Any = getattr(function, "__self__", None)
-        self.known: dict[Layout, tuple[Shape, ...] | Any] = {}
+        self.known: dict[Layout, tuple[Any, ...]] = {}
 
     def run(self, run: Run) -> None:
         """Execute the stage."""

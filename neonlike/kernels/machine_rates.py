@@ -102,14 +102,18 @@ def copier(source: Array, target: Array, threads: int) -> Callable[[], None]:
     """A function that copies ``source`` to ``target`` (1-D, of one length), each of ``threads`` a part of it.
 
     The threads wait between calls and end with the function. They are plain ones, because executors refuse work
-    while the interpreter exits, which is when reports are written.
+    while the interpreter exits, which is when reports are written. Where no thread can be started, the caller copies.
     """
     cuts = [len(source) * i // threads for i in range(threads + 1)]
     parts = [(target[i:j], source[i:j]) for i, j in itertools.pairwise(cuts)]
     done: SimpleQueue[BaseException | None] = SimpleQueue()
     starts: list[SimpleQueue[bool]] = [SimpleQueue() for _ in parts[1:]]
-    for start, part in zip(starts, parts[1:]):
-        threading.Thread(target=_copy_when_told, args=(start, done, part), daemon=True).start()
+    try:
+        for start, part in zip(starts, parts[1:]):
+            threading.Thread(target=_copy_when_told, args=(start, done, part), daemon=True).start()
+    except RuntimeError:
+        _stop(starts)
+        return partial(np.copyto, target, source)
 
     def run() -> None:
         for start in starts:
