@@ -192,3 +192,24 @@ def test_random_graphs(be: Backend, seed: int) -> None:
     graph = Grower(be, np.random.default_rng(9000 + seed), dtypes=FLOATS, sizes=(5, 17))
     root = graph.grow(int(graph.rng.choice((10, 25, 40))))
     agree((root.node + 0.0).asnumpyarray(), root)
+
+
+@pytest.mark.parametrize("dtype", ("f2", "f4", "f8", "i1"))
+@pytest.mark.parametrize("shape", ((8, 8), (33, 65), (64, 9), (3, 40, 70), (2, 3, 32, 31)), ids=str)
+def test_operands_that_lie_along_the_rows(be: Backend, rng: Any, shape: tuple[int, ...], dtype: str) -> None:
+    """Transposed inputs and targets are turned tile by tile."""
+    flipped = (*shape[:-2], shape[-1], shape[-2])
+    a, b = (rng.integers(-9, 9, size).astype(dtype) for size in (shape, flipped))
+    x, y, row = be.array(a, dtype=dtype), be.array(b, dtype=dtype), be.array(a[..., :1, :], dtype=dtype)
+    axes = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
+    wide, turned = a.astype(np.float64), b.transpose(axes).astype(np.float64)
+    out, across = be.empty(shape, dtype=dtype), be.empty(flipped, dtype=dtype)
+    out[:] = y.permuted(axes)
+    np.testing.assert_array_equal(out.get(), turned.astype(dtype))
+    out[:] = x + y.permuted(axes) * 2 - row
+    np.testing.assert_array_equal(out.get(), (wide + turned * 2 - wide[..., :1, :]).astype(dtype))
+    across.permuted(axes)[:] = x - y.permuted(axes)
+    np.testing.assert_array_equal(across.get(), (wide - turned).transpose(axes).astype(dtype))
+    if shape[-1] == shape[-2]:
+        x[:] = x + x.permuted(axes)
+        np.testing.assert_array_equal(x.get(), (wide + wide.transpose(axes)).astype(dtype))

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from neonlike.kernels.layout import Axis, collapse
+from neonlike.kernels.layout import Axis, Counter, collapse
 from neonlike.kernels.plan import Stage, StageKind
 from neonlike.kernels.threads import thread_count
 from neonlike.optree.shapes import Shape
@@ -17,11 +17,15 @@ SPLIT = 65536
 """Longer rows are cut in parts of this length, which threads share."""
 SHORT_ROW, MANY_ROWS = 48, 64
 """Where rows side by side win: measured, float32, sums and softmaxes, up to 12 times faster at rows of 8."""
+TURNED = 3
+"""Class of an input whose memory runs along the last but one axis."""
+TILE, MIN_TURNED = 32, 8
+"""Rows and columns of the tiles in which such inputs are turned, and the least sizes of axes where it pays."""
 _CACHE_BYTES = 1 << 18
 """Size the inputs of a column block should fit in when they are read more than once."""
 
 FormKey: TypeAlias = tuple[str, int, tuple[int, ...]]
-"""Name of a form, its rank, and for each array whether its innermost step is 0, 1 or another (2)."""
+"""Name of a form, its rank, and for each array whether its innermost step is 0, 1 or another (2; or ``TURNED``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +43,32 @@ def fit(stage: Stage, shape: Shape, arrays: list[Any], inputs: int) -> Form | No
         return None
     axes = collapse(shape, stage.axes, arrays)
     if stage.kind is StageKind.ELEMENTWISE:
-        return _elementwise(axes, [a.shape == shape for a in arrays], math.prod(shape))
+        return _elementwise(axes, arrays, shape, inputs)
     return _reduction(axes, len(arrays), inputs)
 
 
-def _elementwise(axes: list[Axis], full: list[bool], size: int) -> Form:
-    """Flat if one axis is left (of a single element, arrays of the space's shape count as contiguous), else nested."""
-    axes = axes or [Axis(1, False, tuple(map(int, full)))]
-    meta = [axis.size for axis in axes] + [axis.steps[i] for i in range(len(full)) for axis in axes]
-    steps = _classes(axes[-1].steps)
+def _elementwise(axes: list[Axis], arrays: list[Any], shape: Shape, inputs: int) -> Form:
+    """Flat if one axis is left, turned if memory runs along the last but one axis of an input, else nested.
+
+    Of a single element, arrays of the space's shape count as contiguous.
+    """
+    axes = axes or [Axis(1, False, tuple([int(array.shape == shape) for array in arrays]))]
+    if len(axes) > 1 and axes[-1].steps[-1] != 1 and axes[-2].steps[-1] == 1:
+        axes[-2:] = axes[-1], axes[-2]  # along the memory of the (last) output
+    size = math.prod(shape)
+    steps = list(_classes(axes[-1].steps))
+    if len(axes) > 1 and min(axes[-1].size, axes[-2].size) >= MIN_TURNED:
+        for i, array in enumerate(arrays[:inputs]):
+            if steps[i] == 2 and axes[-2].steps[i] == 1 and not isinstance(array, Counter):
+                steps[i] = TURNED
+    meta = [axis.size for axis in axes] + [axis.steps[i] for i in range(len(arrays)) for axis in axes]
     if len(axes) == 1:
-        return Form(("flat", 1, steps), meta, size)
-    return Form(("nested", len(axes), steps), meta, size // axes[-1].size)
+        return Form(("flat", 1, tuple(steps)), meta, size)
+    rows = size // axes[-1].size
+    if TURNED not in steps:
+        return Form(("nested", len(axes), tuple(steps)), meta, rows)
+    tiles = -(-axes[-2].size // TILE)
+    return Form(("turned", len(axes), tuple(steps)), meta, rows // axes[-2].size * tiles)
 
 
 def _reduction(axes: list[Axis], count: int, inputs: int) -> Form | None:

@@ -1,6 +1,7 @@
 """The forms a C kernel takes, and the context its template is rendered with.
 
-* elementwise, *flat* (everything contiguous or a single element) or *nested* (any steps);
+* elementwise, *flat* (everything contiguous or a single element), *nested* (any steps) or *turned* (inputs whose
+  memory runs along the rows are turned tile by tile);
 * reduction by *rows*: the reduced axis innermost;
 * reduction by *columns*: the reduced axis outside, columns side by side in the vector unit.
 """
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from neonlike.kernels.emit import Array, Kernel, Line, Writer, expression, type_of
+from neonlike.kernels.fit import TILE, TURNED
 from neonlike.kernels.lower import Arg, Value, ValueArg
 from neonlike.kernels.plan import pass_depths
 from neonlike.kernels.render import Source
@@ -32,30 +34,45 @@ def access(step: int, index: str, name: str) -> str:
 # Elementwise --------------------------------------------------------------------------------------------------------
 
 
-def elementwise(kernel: Kernel, rank: int, inner: Sequence[int], flat: bool) -> Source:
-    """Source of an elementwise kernel of ``rank`` axes; ``inner`` holds each array's innermost step (2: any)."""
+def elementwise(kernel: Kernel, rank: int, inner: Sequence[int], form: str) -> Source:
+    """Source of an elementwise kernel of ``rank`` axes.
+
+    ``inner`` holds each array's innermost step (2: any, ``TURNED``: memory runs along the axis before); ``form`` is
+    "flat", "nested" or "turned".
+    """
     writer = Writer(kernel)
     arrays = [*kernel.inputs, *kernel.outputs]
-    index_of = {a.name: access(step, "i", f"step_{a.name}") for a, step in zip(arrays, inner)}
+    index_of = {
+        a.name: access(1 if step == TURNED else step, "i", f"step_{a.name}") for a, step in zip(arrays, inner)
+    }
     loads = [(writer.load(a, index_of[a.name]), index_of[a.name] == "0") for a in kernel.inputs]
     steps_at = {a.name: rank + position * rank for position, a in enumerate(arrays)}
+    turned = [a for a, step in zip(arrays, inner) if step == TURNED]
+    by_rows = rank - 1 if form == "turned" else rank
     outer = [
         {"size": axis, "steps": [{"array": a.name, "index": steps_at[a.name] + axis} for a in arrays]}
-        for axis in range(rank - 2, -1, -1)
+        for axis in range(by_rows - 2, -1, -1)
     ]
-    draws = _draws(writer, dict(zip((a.name for a in arrays), inner)))
+    draws = [] if turned else _draws(writer, dict(zip((a.name for a in arrays), inner)))
     drawn = {line.name for line in draws}
     made = [writer.line(v) for v in kernel.values]
     context = {
         "draws": draws,
-        "flat": flat,
+        "flat": form == "flat",
         "rank": rank,
-        "outer": [] if flat else outer,
+        "outer": [] if form == "flat" else outer,
         "inner_steps": [
             {"name": f"step_{a.name}", "index": steps_at[a.name] + rank - 1}
             for a, step in zip(arrays, inner)
-            if step not in (0, 1)
+            if step not in (0, 1, TURNED)
         ],
+        "turned": [{"name": a.name, "ctype": a.ctype, "index": steps_at[a.name] + rank - 1} for a in turned],
+        "straight": [
+            {"name": a.name, "declaration": a.declaration, "index": steps_at[a.name] + rank - 1}
+            for a in arrays
+            if a not in turned
+        ],
+        "tile": TILE,
         "hoisted": [line for line, constant in loads if constant],
         "lines": [line for line, constant in loads if not constant]
         + [Line(n.name, n.ctype, f"draw_{n.name}[i - strip]") if n.name in drawn else n for n in made],

@@ -201,8 +201,8 @@ class CStage:
     def _source(self, key: FormKey) -> KernelSource:
         form, rank, inner = key
         source: Source
-        if form in ("flat", "nested"):
-            source = forms.elementwise(self.kernel, rank, inner, form == "flat")
+        if form in ("flat", "nested", "turned"):
+            source = forms.elementwise(self.kernel, rank, inner, form)
         elif form in ("rows", "split"):
             source = forms.rows(self.kernel, inner, SPLIT if form == "split" else 0)
         else:
@@ -228,5 +228,5 @@ class CStage:
             + [_KINDS[number.ctype] for number in self.kernel.numbers]
             + [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
         )
-        function.restype = None if key[0] in ("flat", "nested") else ctypes.c_int
+        function.restype = None if key[0] in ("flat", "nested", "turned") else ctypes.c_int
         return function
