@@ -54,7 +54,7 @@ class MachineRates:
 
 def machine_rates(dtypes: tuple[str, ...] = ()) -> MachineRates:
     """The copy's rate, and that of products of the float ``dtypes`` ("float32", "float64")."""
-    threads = thread_count()
+    threads = thread_count() if _threads_start() else 1
     return MachineRates(threads, copy_rate(threads), {name: gemm_rate(name) for name in dtypes})
 
 
@@ -95,6 +95,15 @@ def _seconds(run: Callable[[], Any]) -> float:
     return max(time.perf_counter() - start, 1e-9)
 
 
+def _threads_start() -> bool:
+    """Whether threads can be started; Python 3.12.0 and 3.12.1 refuse while they exit."""
+    try:
+        threading.Thread(target=int, daemon=True).start()
+    except RuntimeError:
+        return False
+    return True
+
+
 # The copy ---------------------------------------------------------------------------------------------------------
 
 
@@ -102,18 +111,14 @@ def copier(source: Array, target: Array, threads: int) -> Callable[[], None]:
     """A function that copies ``source`` to ``target`` (1-D, of one length), each of ``threads`` a part of it.
 
     The threads wait between calls and end with the function. They are plain ones, because executors refuse work
-    while the interpreter exits, which is when reports are written. Where no thread can be started, the caller copies.
+    while the interpreter exits, which is when reports are written.
     """
     cuts = [len(source) * i // threads for i in range(threads + 1)]
     parts = [(target[i:j], source[i:j]) for i, j in itertools.pairwise(cuts)]
     done: SimpleQueue[BaseException | None] = SimpleQueue()
     starts: list[SimpleQueue[bool]] = [SimpleQueue() for _ in parts[1:]]
-    try:
-        for start, part in zip(starts, parts[1:]):
-            threading.Thread(target=_copy_when_told, args=(start, done, part), daemon=True).start()
-    except RuntimeError:
-        _stop(starts)
-        return partial(np.copyto, target, source)
+    for start, part in zip(starts, parts[1:]):
+        threading.Thread(target=_copy_when_told, args=(start, done, part), daemon=True).start()
 
     def run() -> None:
         for start in starts:
