@@ -118,6 +118,7 @@ class Reduction:
     merge: str
     column: str
     merge_column: str
+    magnitude: bool = False  # nan is found beside the reduction, see nl_magnitude_f32
 
 
 @dataclass(slots=True)
@@ -161,10 +162,16 @@ def describe_reduction(writer: Writer, value: Value) -> Reduction:
 
     if spec.name in ("any", "all"):
         operand = f"({operand} != 0)"
+    magnitude = spec.name in ("max", "min") and dtype == F32
+    sign = ">" if spec.name == "max" else "<"
+
+    def add(total: str, new: str) -> str:
+        return f"{new} {sign} {total} ? {new} : {total}" if magnitude else combine(total, new)
+
     return Reduction(
         i, "", out, total, out, start, operand,
-        lane=combine(f"p{i}[l]", operand), fold=combine(f"p{i}[l]", f"p{i}[l + s]"), merge=combine(f"t{i}", "other"),
-        column=combine(f"p{i}[b]", operand), merge_column=combine(f"t{i}[b]", "other"),
+        lane=add(f"p{i}[l]", operand), fold=add(f"p{i}[l]", f"p{i}[l + s]"), merge=combine(f"t{i}", "other"),
+        column=add(f"p{i}[b]", operand), merge_column=combine(f"t{i}[b]", "other"), magnitude=magnitude,
     )  # fmt: skip
 
 

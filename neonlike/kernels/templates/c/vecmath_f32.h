@@ -9,12 +9,17 @@
 #define NL_LN2_HI_F32 0x1.62e4p-1f /* 15 bits: times an exponent it is exact */
 #define NL_LN2_LO_F32 0x1.7f7d1cp-20f
 
-/* 2^n * p for n in the low bits of `sum` (see NL_MAGIC_F32), -150 <= n <= 128, rounded once. `deep`: n < -110.
- * Half of 2^n, so that n = 128 has room, or 2^63 times as much, so that a subnormal result has. */
-NL_FN float nl_scale_f32(float p, float sum, int deep) {
-    uint32_t bias = deep ? 126u + 64u : 126u;
-    float rest = deep ? 0x1p-63f : 2.0f;
-    return p * nl_from_bits_f32((nl_bits_f32(sum) + bias) << 23) * rest;
+/* Bits of a magic sum (see NL_MAGIC_F32) of a number at least -151, with its whole part n held below 251: 2^n is
+ * infinite there. Held as an integer, since for a minimum of floats compilers test nan as well. */
+NL_FN int32_t nl_exponent_f32(float sum) {
+    int32_t bits = (int32_t)nl_bits_f32(sum);
+    return bits < 0x4b400000 + 250 ? bits : 0x4b400000 + 250;
+}
+
+/* 2^n * p for the n in `bits`, in two halves, so that 2^128 has room and a subnormal result is rounded once. */
+NL_FN float nl_scale_f32(float p, int32_t bits) {
+    int32_t biased = bits - (0x4b400000 - 254), half = biased >> 1;
+    return p * nl_from_bits_f32((uint32_t)half << 23) * nl_from_bits_f32((uint32_t)(biased - half) << 23);
 }
 
 /* Exponentials: e^x = 2^n e^r with n = rint(x / ln 2), |r| <= ln(2) / 2. */
@@ -39,24 +44,24 @@ NL_FN nl_exp_parts_f32 nl_exp_split_f32(float x) {
 }
 
 NL_FN float nl_exp_f32(float x) {
-    float clipped = x > 89.0f ? 89.0f : x;
-    clipped = clipped < -104.0f ? -104.0f : clipped;
-    nl_exp_parts_f32 e = nl_exp_split_f32(clipped);
-    return nl_scale_f32(1.0f + nl_expm1_reduced_f32(e.r), e.sum, clipped < -80.0f);
+    float clipped = x < -104.0f ? -104.0f : x;
+    int32_t bits = nl_exponent_f32(clipped * 0x1.715476p+0f + NL_MAGIC_F32);
+    float n = nl_from_bits_f32((uint32_t)bits) - NL_MAGIC_F32;
+    float r = clipped - n * NL_LN2_HI_F32;
+    return nl_scale_f32(1.0f + nl_expm1_reduced_f32(r - n * NL_LN2_LO_F32), bits);
 }
 
 NL_FN float nl_exp2_f32(float x) {
-    float clipped = x > 129.0f ? 129.0f : x;
-    clipped = clipped < -151.0f ? -151.0f : clipped;
-    float sum = clipped + NL_MAGIC_F32;
-    float r = clipped - (sum - NL_MAGIC_F32);
+    float clipped = x < -151.0f ? -151.0f : x;
+    int32_t bits = nl_exponent_f32(clipped + NL_MAGIC_F32);
+    float r = clipped - (nl_from_bits_f32((uint32_t)bits) - NL_MAGIC_F32);
     float q = 0x1.470d12p-13f; /* EXP2_F32 */
     q = q * r + 0x1.5f737ep-10f;
     q = q * r + 0x1.3b270cp-7f;
     q = q * r + 0x1.c6ae7p-5f;
     q = q * r + 0x1.ebfbe2p-3f;
     q = q * r + 0x1.62e432p-1f;
-    return nl_scale_f32(q * r + 1.0f, sum, clipped < -115.0f);
+    return nl_scale_f32(q * r + 1.0f, bits);
 }
 
 /* 2^n (e^r - 1) + (2^n - 1) for -126 <= n <= 128, in halves because of 2^128. */

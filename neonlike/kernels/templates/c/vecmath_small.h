@@ -26,6 +26,11 @@ NL_ROUNDINGS(double, f64, , 0x1p52)
 #undef NL_ROUNDINGS
 #endif
 
+/* To find the largest of many floats with nan among them at the cost of a plain maximum: the largest magnitude, as
+ * bits, is kept beside it, and says in the end whether there was a nan. */
+NL_FN uint32_t nl_magnitude_f32(float x) { return nl_bits_f32(x) & 0x7fffffffu; }
+NL_FN float nl_or_nan_f32(float x, uint32_t magnitude) { return magnitude > 0x7f800000u ? NL_NAN_F32 : x; }
+
 /* Tests give 0 or 1 in the type of the argument. nan wins in max_nan and min_nan, and is the sign of nan. */
 #define NL_SMALL(T, S, B, INF)                                                                              \
     NL_FN T nl_fabs_##S(T x) { return __builtin_fabs##B(x); }                                                \
