@@ -213,3 +213,35 @@ def test_operands_that_lie_along_the_rows(be: Backend, rng: Any, shape: tuple[in
     if shape[-1] == shape[-2]:
         x[:] = x + x.permuted(axes)
         np.testing.assert_array_equal(x.get(), (wide + wide.transpose(axes)).astype(dtype))
+
+
+@each_float
+@pytest.mark.parametrize("shape", ((37, 50), (300, 700), (3, 5003)), ids=str)
+@pytest.mark.parametrize("axis", (0, 1))
+def test_what_is_kept_between_passes_survives_targets_that_are_read(
+    be: Backend, rng: Any, shape: tuple[int, int], axis: int, dtype: Any
+) -> None:
+    """Exponentials are kept in the target where nothing reads it any more, else in a buffer or not at all."""
+    host = rng.uniform(-3, 3, shape).astype(dtype)
+    wide = host.astype(np.float64)
+    powers = np.exp(wide - wide.max(axis, keepdims=True))
+    softmax = powers / powers.sum(axis, keepdims=True)
+
+    def fresh() -> Any:
+        return be.array(host, dtype=dtype)
+
+    x, out, total = fresh(), be.empty(shape, dtype=dtype), be.empty(softmax.max(axis, keepdims=True).shape)
+    x[:] = F.softmax(x, axis)
+    assert_close(x.get(), softmax, 20, "in place")
+    x = fresh()
+    x[:] = F.softmax(x, axis) + x
+    assert_close(x.get(), softmax + wide, 20, "in place, read at the end")
+    x = fresh()
+    x[:, ::-1][:] = F.softmax(x, axis)
+    assert_close(x.get(), softmax[:, ::-1], 20, "over itself, backwards")
+    x = fresh()
+    e = F.exp(x - F.max(x, axis))
+    be.assign_many([(out, e / F.sum(e, axis)), (x, e), (total, F.sum(e, axis))])
+    assert_close(out.get(), softmax, 20, "three targets")
+    assert_close(x.get(), powers, 20)
+    assert_close(total.get(), powers.sum(axis, keepdims=True), 20)

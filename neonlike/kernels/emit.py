@@ -92,6 +92,8 @@ class Kernel:
     sinks: list[Arg] = field(default_factory=list)
     numbers: list[Number] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
+    overlaps: set[tuple[str, str]] = field(default_factory=set)
+    """Names of (output, input) pairs that share memory."""
 
     def find(self, arg: Arg) -> Array | None:
         """The input array that ``arg`` reads; None for a value computed here or a number."""
@@ -134,6 +136,11 @@ def make_kernel(plan: Plan, stage: Stage, graph: Graph) -> Kernel:
         target = graph.targets[store.target]
         kernel.outputs.append(Array(f"o{position}", "target", store.target, target.dtype, target.shape))
         kernel.sinks.append(store.arg)
+        for array in kernel.inputs:
+            if array.kind == "leaf" and not store.buffered:
+                leaf = graph.leaves[array.index]
+                if leaf is target or leaf.alias_of(target):
+                    kernel.overlaps.add((f"o{position}", array.name))
     return kernel
 
 

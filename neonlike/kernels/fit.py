@@ -110,7 +110,8 @@ def _width(length: int, columns: int, inputs: int) -> int:
     """Columns of a block: few enough that several passes find them in the cache, enough for long reads."""
     fitting = _CACHE_BYTES // (4 * max(1, inputs) * max(1, length))
     width = min(MAX_WIDTH, max(128, fitting // 32 * 32))
-    return width if columns >= width * thread_count() else 32
+    each = -(-columns // thread_count())  # so that all threads have some
+    return min(width, max(32, -(-each // 32) * 32))
 
 
 def _classes(steps: tuple[int, ...]) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from neonlike.kernels.blocks import BLOCK_ELEMENTS, MIN_COLUMNS, RESIDENT_ELEMENTS, Run, run_partial, run_program
 from neonlike.kernels.graph import Graph
+from neonlike.kernels.layout import aligned_empty
 from neonlike.kernels.lower import ValueArg
 from neonlike.kernels.plan import Plan, Stage, StageKind, Store, pass_depths
 from neonlike.kernels.program import AXES, Program, Sink, converter, mask_of
@@ -109,13 +110,13 @@ class BarrierStage:
         for store in self.others:
             if store.buffered:
                 target = run.graph.targets[store.target]
-                run.temps[_buffer(store.target)] = np.empty(target.shape, target.dtype)
+                run.temps[_buffer(store.target)] = aligned_empty(target.shape, target.dtype)
 
     def _destination(self, run: Run) -> Array:
         if self.direct is not None:
             target: Array = run.graph.targets[self.direct.target].array
             return target
-        return np.empty(self.value.source.of(run.graph), self.dtype)
+        return aligned_empty(self.value.source.of(run.graph), self.dtype)
 
     def _compute(self, run: Run) -> None:
         value = self.value
@@ -199,12 +200,12 @@ class LoopStage:
         arrays: list[Array] = []
         for index in self.stage.saved:
             value = self.plan.values[index]
-            run.temps[index] = np.empty(value.source.of(run.graph), compute_dtype(value.dtype))
+            run.temps[index] = aligned_empty(value.source.of(run.graph), compute_dtype(value.dtype))
             arrays.append(run.temps[index])
         for store in self.stage.stores:
             target = run.graph.targets[store.target]
             if store.buffered:
-                run.temps[_buffer(store.target)] = np.empty(target.shape, target.dtype)
+                run.temps[_buffer(store.target)] = aligned_empty(target.shape, target.dtype)
                 arrays.append(run.temps[_buffer(store.target)])
             else:
                 arrays.append(target.array)

@@ -5,6 +5,7 @@ Fewer axes mean longer inner loops. The result also says which kernel form fits:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -12,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from neonlike.kernels.lower import Perm
+from neonlike.optree.dtypes import DType
 from neonlike.optree.shapes import Shape
 
 
@@ -22,6 +24,10 @@ class Axis:
     size: int
     reduced: bool
     steps: tuple[int, ...]
+
+
+LINE, ALIGNED_FROM = 64, 4096
+"""Bytes of a cache line, and of arrays small enough to lie anywhere."""
 
 
 class Counter:
@@ -40,6 +46,16 @@ def steps_over(array: np.ndarray[Any, Any] | Counter, space: Shape) -> tuple[int
     assert all(n in (1, wide) for n, wide in zip(array.shape, space[missing:])), (array.shape, space)
     own = [0 if size == 1 else int(stride // array.itemsize) for size, stride in zip(array.shape, array.strides)]
     return (0,) * missing + tuple(own)
+
+
+def aligned_empty(shape: Shape, dtype: DType) -> np.ndarray[Any, Any]:
+    """Uninitialised C-order array that starts at a cache line, so that no two threads write the same one."""
+    size = math.prod(shape) * dtype.itemsize
+    if size < ALIGNED_FROM:
+        return np.empty(shape, dtype)
+    memory = np.empty(size + LINE, np.uint8)
+    first = -memory.__array_interface__["data"][0] % LINE
+    return memory[first : first + size].view(dtype).reshape(shape)
 
 
 def collapse(space: Shape, axes: tuple[int, ...], arrays: Sequence[Any]) -> list[Axis]:

@@ -16,6 +16,7 @@ from neonlike.errors import ShapeError
 from neonlike.kernels.compile_c import find_compiler
 from neonlike.kernels.engine_c import CEngine
 from neonlike.kernels.interp import NumpyEngine
+from neonlike.kernels.layout import aligned_empty
 from neonlike.optree.dtypes import DType, as_dtype
 from neonlike.optree.shapes import Shape
 
@@ -44,7 +45,7 @@ class NervanaCPU(Backend):
         return NumpyEngine() if find_compiler() is None else _compiled_engine[-1]()
 
     def _allocate(self, shape: Shape, dtype: DType, name: str | None, persist_values: bool) -> CPUTensor:
-        return CPUTensor(self, np.empty(shape, dtype), name, persist_values)
+        return CPUTensor(self, aligned_empty(shape, dtype), name, persist_values)
 
     def wrap(self, host: npt.NDArray[Any]) -> CPUTensor:
         """Tensor over the memory of ``host`` (at least 2-D): both see each other's changes.
