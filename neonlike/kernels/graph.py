@@ -129,16 +129,21 @@ def _visit(node: OpTreeNode, graph: Graph, memo: dict[int, int], key: list[Any],
             if kind is OpTreeNode:
                 shallow = depth < _DEEP
                 found = _visit(operand, graph, memo, key, depth + 1) if shallow else _walk(operand, graph, memo, key)
+            elif (part := getattr(operand, "plan_key", None)) is not None:
+                leaves = graph.leaves
+                found = memo[id(operand)] = -1 - len(leaves)
+                leaves.append(operand)
+                key.append(part)
             else:
-                found = _leaf_or_number(operand, graph, memo, key)
+                found = _number(operand, graph)
         references.append(found)
     if node.attrs is None and node.spec.kind is _ELEMENTWISE:
         args = tuple(references)
+        nodes = graph.nodes
+        reference = len(nodes)
+        nodes.append(node)
         graph.args.append(args)
-        key.append(node.spec)
-        key.append(args)
-        graph.nodes.append(node)
-        reference = len(graph.nodes) - 1
+        key += (node.spec, args)
     else:
         reference = _add_node(node, references, graph, key)
     memo[id(node)] = reference

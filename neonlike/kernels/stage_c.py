@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,6 +44,15 @@ class Launch(NamedTuple):
 
 
 _UNKNOWN = object()
+_address, _geometry = attrgetter("address"), attrgetter("geometry")
+Picker = Callable[[list[Any]], tuple[Any, ...]]
+
+
+def _picker(slots: list[int]) -> Picker:
+    """The function that takes what lies at ``slots`` out of a list."""
+    if len(slots) > 1:
+        return itemgetter(*slots)
+    return itemgetter(slice(slots[0], slots[0] + 1)) if slots else lambda _: ()
 
 
 class CStage:
@@ -59,17 +69,17 @@ class CStage:
         self.cost = 1 + sum(plan.values[i].spec.flops for i in stage.values) / 8
         self.variants: dict[FormKey, Any] = {}
         self.launches: dict[Any, Any] = {}  # layout -> Launch, None where there is no C form
-        self.number_slots = [number.slot for number in self.kernel.numbers]
+        self.numbers = _picker([number.slot for number in self.kernel.numbers])
         self.slots = self._tensor_slots()
         self.flat = self._is_flat(graph)
 
-    def _tensor_slots(self) -> tuple[list[int], list[int]] | None:
-        """Leaf and target slots when the kernel touches nothing but tensors: the hot path."""
+    def _tensor_slots(self) -> tuple[Picker, Picker] | None:
+        """What picks leaves and targets when the kernel touches nothing but tensors: the hot path."""
         if not self.usable or self.stage.saved or any(store.buffered for store in self.stage.stores):
             return None
         if any(array.kind != "leaf" for array in self.kernel.inputs):
             return None
-        return [a.index for a in self.kernel.inputs], [a.index for a in self.kernel.outputs]
+        return _picker([a.index for a in self.kernel.inputs]), _picker([a.index for a in self.kernel.outputs])
 
     def _is_flat(self, graph: Graph) -> bool:
         """True if all arrays are tensors, contiguous over the whole space or of one element (the plan's key says so).
@@ -95,17 +105,16 @@ class CStage:
                 self._run_fallback(run)
             return
         graph = run.graph
-        leaves, targets = graph.leaves, graph.targets
-        tensors = [leaves[i] for i in self.slots[0]]
-        tensors += [targets[i] for i in self.slots[1]]
-        key = tensors[-1].shape if self.flat else tuple([tensor.geometry for tensor in tensors])
+        inputs, outputs = self.slots[0](graph.leaves), self.slots[1](graph.targets)
+        key = outputs[0].shape if self.flat else (*map(_geometry, inputs), *map(_geometry, outputs))
         launch = self.launches.get(key, _UNKNOWN)
         if launch is _UNKNOWN:
             launch = self._plan_launch(run, key, self._arrays(run))
         if launch is None or launch[0](
-            *[tensor.address for tensor in tensors],
-            *[graph.numbers[i] for i in self.number_slots],
-            *(launch[2] if compile_c.forked else launch[1]),
+            *map(_address, inputs),
+            *map(_address, outputs),
+            *self.numbers(graph.numbers),
+            *launch[2 if compile_c.forked else 1],
         ):
             self._run_fallback(run)
 
@@ -123,7 +132,7 @@ class CStage:
         if launch is None:
             return False
         pointers = [a.__array_interface__["data"][0] for a in arrays]
-        numbers = [run.graph.numbers[i] for i in self.number_slots]
+        numbers = self.numbers(run.graph.numbers)
         return not launch.function(*pointers, *numbers, *(launch.serial if compile_c.forked else launch.tail))
 
     def bind(self, run: Run) -> Callable[[], None] | None:
@@ -136,7 +145,7 @@ class CStage:
             return None
         function = launch.function
         pointers = [a.__array_interface__["data"][0] for a in arrays]
-        given = [*pointers, *[run.graph.numbers[i] for i in self.number_slots], *launch.tail]
+        given = [*pointers, *self.numbers(run.graph.numbers), *launch.tail]
         values = [kind(value) for kind, value in zip(function.argtypes, given)]
 
         def call() -> None:

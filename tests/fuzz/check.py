@@ -14,6 +14,7 @@ import numpy as np
 from fuzz.bounds import is_known, wrong
 from fuzz.programs import Instance, Program, build
 from neonlike.backends import Backend
+from neonlike.kernels import layout
 from neonlike.logger import logger
 from neonlike.optree.dtypes import compute_dtype
 
@@ -46,6 +47,8 @@ class Bench:
     """
 
     def __init__(self) -> None:
+        if "-fsanitize" in os.environ.get("CC", ""):
+            layout.ALIGNED_FROM = sys.maxsize  # memory ends where a tensor does, so that a step beyond it is seen
         self.backends = {engine: make_backend(engine) for engine in ENGINES}
         self.complaints = Complaints()
         logger.addHandler(self.complaints)
@@ -79,7 +82,7 @@ class Bench:
             self.known += int(is_known(vals[term]).sum())
             if off.any():
                 raise Failure(f"{engine}: out{number} (t{term}) {difference(got, vals[term], off)}")
-            name = next(n for n, base in made.bases().items() if base.array is root(target.array))
+            name = next(n for n, base in made.bases().items() if root(base.array) is root(target.array))
             written[name][positions(made.names[name].array, target.array)] = True
         for name, base in made.bases().items():
             now, was = (x.reshape(-1).view(f"u{x.itemsize}") for x in (base.get(), before[name]))

@@ -33,6 +33,7 @@ from neonlike.optree.ops import OPS
 SHAPES_EACH = 2
 """Other sizes that a program is run in besides its own."""
 MAX_FAILURES = 20
+TELL_EVERY = 1000
 ENOUGH_FOR_ALL_OPS = 2000
 """Trees among which every row of the op table has to appear."""
 
@@ -93,6 +94,8 @@ class Tally:
         self.runs, self.compared, self.known = (
             have + more for have, more in zip((self.runs, self.compared, self.known), report["counts"])
         )
+        if self.trees // TELL_EVERY > (self.trees - report["trees"]) // TELL_EVERY:
+            print(f"{self.trees} trees", file=sys.stderr, flush=True)
         return int(report["trees"])
 
     def fail(self, seed: int, index: int, words: str) -> None:
