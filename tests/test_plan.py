@@ -342,3 +342,12 @@ class Wide(np.ndarray):
     @staticmethod
     def dot(x: Any, y: Any) -> Any:  # type: ignore[override]
         return np.asarray(x) @ np.asarray(y)
+
+
+def test_costs_count_what_moves_once(be: Backend) -> None:
+    """A product stored in its target is not a temporary as well; of a table, the rows that are taken count."""
+    x, y, out = be.ones((8, 16)), be.ones((16, 4)), be.empty((8, 4))
+    assert "cost    768 bytes read, 128 written, 1024 flops" in be.explain(be.dot(x, y), out)
+    table, picked = be.ones((1000, 16)), be.empty((3, 16))
+    indices = be.array([[5, 7, 5]], dtype=np.int32)
+    assert "cost    204 bytes read, 192 written, 0 flops" in be.explain(be.take(table, indices, axis=0), picked)

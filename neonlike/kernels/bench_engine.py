@@ -16,7 +16,7 @@ from neonlike.kernels import compile_c
 from neonlike.kernels.bench import Bench, Row
 from neonlike.kernels.blocks import Run
 from neonlike.kernels.compile_c import KernelSource
-from neonlike.kernels.explain import cost
+from neonlike.kernels.explain import cost, kept
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.interp import CopyBack, StageFunction
 from neonlike.kernels.lower import Arg, LeafArg, NumberArg, ValueArg
@@ -166,21 +166,12 @@ def _operands(plan: Plan, graph: Graph, stage: Stage) -> tuple[tuple[Shape, ...]
             read[True, arg.slot] = graph.leaves[arg.slot].shape
         elif isinstance(arg, ValueArg) and arg.value not in here:
             read[False, arg.value] = plan.values[arg.value].source.of(graph)
-    kept = _kept(plan, stage)
-    written = [plan.values[index].source.of(graph) for index in kept]
+    stored = kept(plan, stage)
+    written = [plan.values[index].source.of(graph) for index in stored]
     written += [graph.targets[store.target].shape for store in stage.stores]
     dtypes = [graph.targets[store.target].dtype for store in stage.stores]
-    dtypes += [compute_dtype(plan.values[index].dtype) for index in kept]
+    dtypes += [compute_dtype(plan.values[index].dtype) for index in stored]
     return (*read.values(), *written), dtypes[0].name if dtypes else ""
-
-
-def _kept(plan: Plan, stage: Stage) -> list[int]:
-    """Values of ``stage`` that other stages read: not the result of a product or a move that is only stored."""
-    others = [other for other in plan.stages if other is not stage]
-    args = [arg for other in others for index in other.values for arg in plan.values[index].args]
-    args += [store.arg for other in others for store in other.stores]
-    read = {arg.value for arg in args if isinstance(arg, ValueArg)}
-    return [index for index in stage.saved if index in read]
 
 
 # Names ------------------------------------------------------------------------------------------------------------
@@ -201,11 +192,11 @@ def stage_text(plan: Plan, graph: Graph, stage: Stage) -> str:
         else:
             parts += _attributes(plan, graph, index)
             texts[index] = _cut(f"{value.spec.name}({', '.join(parts)})")
-    kept = _kept(plan, stage)
-    results = [f"v{index} = {texts[index]}" for index in kept]
+    stored = kept(plan, stage)
+    results = [f"v{index} = {texts[index]}" for index in stored]
     for store in stage.stores:
         arg = store.arg
-        if isinstance(arg, ValueArg) and arg.value in kept:
+        if isinstance(arg, ValueArg) and arg.value in stored:
             continue
         text = _arg_text(arg, texts)
         if not isinstance(arg, ValueArg):

@@ -62,7 +62,10 @@ def _name(arg: Arg, graph: Graph) -> str:
 
 
 def cost(plan: Plan, graph: Graph, stage: Stage) -> tuple[int, int, int]:
-    """Bytes read, bytes written and flops of ``stage``, each distinct input and output counted once."""
+    """Bytes read, bytes written and flops of ``stage``, each distinct input and output counted once.
+
+    Of the table that ``take`` reads, what it picks counts.
+    """
     here = set(stage.values)
     inputs: dict[tuple[str, int], int] = {}
     args = [arg for index in stage.values for arg in plan.values[index].args] + [s.arg for s in stage.stores]
@@ -72,9 +75,27 @@ def cost(plan: Plan, graph: Graph, stage: Stage) -> tuple[int, int, int]:
             inputs["leaf", arg.slot] = leaf.size * leaf.dtype.itemsize
         elif isinstance(arg, ValueArg) and arg.value not in here:
             inputs["value", arg.value] = _bytes(plan, graph, arg.value)
-    written = sum(_bytes(plan, graph, index) for index in stage.saved)
+    for value in [plan.values[index] for index in stage.values]:
+        if value.spec.name == "take":
+            key = _input_key(value.args[0])
+            inputs[key] = min(inputs[key], _bytes(plan, graph, value.index))
+    written = sum(_bytes(plan, graph, index) for index in kept(plan, stage))
     written += sum(graph.targets[s.target].size * graph.targets[s.target].dtype.itemsize for s in stage.stores)
     return sum(inputs.values()), written, sum(_flops(plan, graph, stage, index) for index in stage.values)
+
+
+def _input_key(arg: Arg) -> tuple[str, int]:
+    assert not isinstance(arg, NumberArg)
+    return ("leaf", arg.slot) if isinstance(arg, LeafArg) else ("value", arg.value)
+
+
+def kept(plan: Plan, stage: Stage) -> list[int]:
+    """Values of ``stage`` that other stages read: not the result of a product or a move that is only stored."""
+    others = [other for other in plan.stages if other is not stage]
+    args = [arg for other in others for index in other.values for arg in plan.values[index].args]
+    args += [store.arg for other in others for store in other.stores]
+    read = {arg.value for arg in args if isinstance(arg, ValueArg)}
+    return [index for index in stage.saved if index in read]
 
 
 def _bytes(plan: Plan, graph: Graph, index: int) -> int:
