@@ -245,3 +245,23 @@ def test_what_is_kept_between_passes_survives_targets_that_are_read(
     assert_close(out.get(), softmax, 20, "three targets")
     assert_close(x.get(), powers, 20)
     assert_close(total.get(), powers.sum(axis, keepdims=True), 20)
+
+
+@pytest.mark.parametrize("shape", ((2, 70001), (9, 66000)), ids=str)
+def test_long_rows_do_not_depend_on_threads(
+    be: Backend, rng: Any, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few long rows are cut among the threads, many are dealt out; the parts that are summed are the same."""
+    host = rng.standard_normal(shape).astype(np.float32)
+    found = []
+    for threads in ("1", "2", "3"):
+        monkeypatch.setenv("NEONLIKE_NUM_THREADS", threads)
+        for fresh in backend("c"):
+            x = fresh.array(host)
+            found.append([F.softmax(x, 1).asnumpyarray(), F.sum(x, 1).asnumpyarray(), F.argmax(x, 1).asnumpyarray()])
+    wide = host.astype(np.float64)
+    np.testing.assert_allclose(found[0][1], wide.sum(1, keepdims=True), 1e-5, 1e-3)
+    np.testing.assert_array_equal(found[0][2], wide.argmax(1)[:, None])
+    for other in found[1:]:
+        for first, second in zip(found[0], other):
+            np.testing.assert_array_equal(first, second)

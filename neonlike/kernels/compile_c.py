@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 
 from neonlike.errors import KernelCompileError
 from neonlike.kernels.cache import default_cache, key_of
-from neonlike.kernels.threads import thread_count
+from neonlike.kernels.threads import limit_spinning, thread_count
 from neonlike.kernels.toolchain import (
     LIBRARIES,
     SUFFIX,
@@ -115,6 +115,7 @@ def build(
         with _lock:
             mine = _building[key]
         with mine:  # a second thread waits for the first instead of compiling the same
+            limit_spinning()
             library = _libraries.get(key) or _from_cache(kernel, key, compiler)
             if library is None:
                 confirmed = confirm(compiler)

@@ -11,6 +11,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+SPIN_COUNT = "1000"
+"""Some ten microseconds: the time until the next kernel of a plan."""
+
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 
 
@@ -24,6 +27,16 @@ def thread_count() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on this system
         return os.cpu_count() or 1
+
+
+def limit_spinning() -> None:
+    """Have the threads of GCC's OpenMP library sleep soon after a loop; to be called before that library is loaded.
+
+    They wait for the next loop for milliseconds otherwise, on the cores that a matrix product needs meanwhile: it took
+    twice as long after a kernel. ``OMP_WAIT_POLICY`` and ``GOMP_SPINCOUNT`` are left as they are where they are set.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
 
 
 def parallel(function: Callable[[Any], None], items: Sequence[Any]) -> None:
