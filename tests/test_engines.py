@@ -14,6 +14,7 @@ from test_fuzz import agree
 from trees import Grower
 
 from neonlike.backends import Backend
+from neonlike.kernels import stage_c
 from neonlike.kernels.stage_c import CStage
 from neonlike.optree import builders, node
 from neonlike.optree.dtypes import FLOATS, DTypeRule
@@ -265,3 +266,27 @@ def test_long_rows_do_not_depend_on_threads(
     for other in found[1:]:
         for first, second in zip(found[0], other):
             np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("dtype", ("f2", "f4", "f8", "u1", "i4"))
+@pytest.mark.parametrize("size", (1, 63, 1024, 5000))
+def test_results_that_go_past_the_caches(
+    be: Backend, rng: Any, size: int, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large results are streamed; here all are, at any alignment, beside targets that are read and random numbers."""
+    monkeypatch.setattr(stage_c, "STREAMED_BYTES", 0)
+    monkeypatch.setattr(stage_c, "PARALLEL_WORK", 2000)
+    hosts = [rng.integers(0, 9, (4, size)).astype(dtype) for _ in range(2)]
+    a, b = (be.array(host, dtype=dtype) for host in hosts)
+    wide = [host.astype(np.float64) for host in hosts]
+    out, other = be.zeros((4, size), dtype=dtype), be.zeros((4, size), dtype="f4")
+    be.assign_many([(out, a * 2 + b), (a, a + 1), (other, a * b)])
+    np.testing.assert_array_equal(out.get(), (wide[0] * 2 + wide[1]).astype(dtype))
+    np.testing.assert_array_equal(a.get(), (wide[0] + 1).astype(dtype))
+    np.testing.assert_array_equal(other.get(), wide[0] * wide[1])
+    out[:] = 0
+    out[1:3] = b[1:3] + 1
+    np.testing.assert_array_equal(out.get()[1:3], (wide[1][1:3] + 1).astype(dtype))
+    assert not out.get()[[0, 3]].any()
+    other[:] = be.dropout(0.5) * 3 + 0 * other
+    assert set(np.unique(other.get())) <= {0, 3}

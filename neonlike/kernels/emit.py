@@ -105,6 +105,10 @@ class Kernel:
                 return array
         return None
 
+    def streamable(self) -> list[Array]:
+        """Outputs no input lies under: their memory need not come into a cache to be overwritten."""
+        return [a for a in self.outputs if all(a.name != output for output, _ in self.overlaps)]
+
     def counter(self, value: Value) -> Array | None:
         """The counter that ``value`` reads, if it is made from positions."""
         return next((a for a in self.inputs if a.kind == "counter" and a.index == value.index), None)

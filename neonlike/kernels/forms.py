@@ -1,7 +1,7 @@
 """The forms a C kernel takes, and the context its template is rendered with.
 
 * elementwise, *flat* (everything contiguous or a single element), *nested* (any steps) or *turned* (inputs whose
-  memory runs along the rows are turned tile by tile);
+  memory runs along the rows are turned tile by tile); *streamed* is flat with results larger than the caches;
 * reduction by *rows*: the reduced axis innermost;
 * reduction by *columns*: the reduced axis outside, columns side by side in the vector unit.
 """
@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from neonlike.kernels.emit import Array, Kernel, Line, Writer, type_of
@@ -35,7 +36,7 @@ def elementwise(kernel: Kernel, rank: int, inner: Sequence[int], form: str) -> S
     """Source of an elementwise kernel of ``rank`` axes.
 
     ``inner`` holds each array's innermost step (2: any, ``TURNED``: memory runs along the axis before); ``form`` is
-    "flat", "nested" or "turned".
+    "flat", "streamed" (flat, with outputs that go past the caches), "nested" or "turned".
     """
     writer = Writer(kernel)
     arrays = [*kernel.inputs, *kernel.outputs]
@@ -48,14 +49,17 @@ def elementwise(kernel: Kernel, rank: int, inner: Sequence[int], form: str) -> S
         {"size": axis, "steps": [{"array": a.name, "index": steps_at[a.name] + axis} for a in arrays]}
         for axis in range(by_rows - 2, -1, -1)
     ]
+    streamed = kernel.streamable() if form == "streamed" else []
+    flat = form in ("flat", "streamed")
     draws = [] if turned else _draws(writer, dict(zip((a.name for a in arrays), inner)))
     drawn = {line.name for line in draws}
     made = [writer.line(v) for v in kernel.values]
     context = {
         "draws": draws,
-        "flat": form == "flat",
+        "flat": flat,
+        "streamed": [{"name": a.name, "ctype": a.ctype} for a in streamed],
         "rank": rank,
-        "outer": [] if form == "flat" else outer,
+        "outer": [] if flat else outer,
         "inner_steps": [
             {"name": f"step_{a.name}", "index": steps_at[a.name] + rank - 1}
             for a, step in zip(arrays, inner)
@@ -71,7 +75,12 @@ def elementwise(kernel: Kernel, rank: int, inner: Sequence[int], form: str) -> S
         "hoisted": [line for line, constant in loads if constant],
         "lines": [line for line, constant in loads if not constant]
         + [Line(n.name, n.ctype, f"draw_{n.name}[i - strip]") if n.name in drawn else n for n in made],
-        "stores": [writer.store(a, arg, index_of[a.name]) for a, arg in zip(kernel.outputs, kernel.sinks)],
+        "stores": [
+            writer.store(replace(a, name=f"near_{a.name}"), arg, "i - strip")
+            if a in streamed
+            else writer.store(a, arg, index_of[a.name])
+            for a, arg in zip(kernel.outputs, kernel.sinks)
+        ],
         **parameters(kernel),
     }
     return Source("c/elementwise.c.j2", context)

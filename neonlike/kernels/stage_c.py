@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import math
+import platform
 from collections.abc import Callable
+from dataclasses import replace
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
@@ -15,7 +17,7 @@ from neonlike.kernels import compile_c, forms
 from neonlike.kernels.blocks import Run
 from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.emit import Array, Kernel, make_kernel, unsupported
-from neonlike.kernels.fit import MAX_WIDTH, SPLIT, FormKey, fit
+from neonlike.kernels.fit import MAX_WIDTH, SPLIT, Form, FormKey, fit
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.interp import LoopStage
 from neonlike.kernels.layout import Counter, element_strides
@@ -23,9 +25,10 @@ from neonlike.kernels.plan import Plan, Stage, StageKind
 from neonlike.kernels.render import Source, template_text
 from neonlike.kernels.threads import thread_count
 from neonlike.logger import logger
+from neonlike.optree.shapes import Shape
 from neonlike.optree.show import infix
 
-HEADERS = ("vecmath.h", "vecmath_f32.h", "vecmath_f64.h", "vecmath_small.h", "intmath.h", "philox.h")
+HEADERS = ("vecmath.h", "vecmath_f32.h", "vecmath_f64.h", "vecmath_small.h", "intmath.h", "philox.h", "stream.h")
 PARALLEL_WORK = 1 << 17
 """Elements times cost below which starting threads costs more than it saves."""
 MAX_OPS, MAX_ARGUMENTS = 256, 512
@@ -43,9 +46,17 @@ class Launch(NamedTuple):
     meta: Any
 
 
+_ELEMENTWISE = ("flat", "streamed", "nested", "turned")
+STREAMED_BYTES = 64 << 20
+"""Bytes read and written together above which results do not stay in any cache; where stores can go past them."""
+_CAN_STREAM = platform.machine() in ("x86_64", "AMD64")
 _UNKNOWN = object()
 _address, _geometry = attrgetter("address"), attrgetter("geometry")
 Picker = Callable[[list[Any]], tuple[Any, ...]]
+
+
+def _outgrows_caches(arrays: list[Any]) -> bool:
+    return _CAN_STREAM and sum(a.nbytes for a in arrays if not isinstance(a, Counter)) > STREAMED_BYTES
 
 
 def _picker(slots: list[int]) -> Picker:
@@ -180,7 +191,7 @@ class CStage:
     def _plan_launch(self, run: Run, key: Any, arrays: list[Any]) -> Launch | None:
         """Function and arguments for ``arrays``, remembered as ``key``; None if there is no C form for their layout."""
         shape = self.stage.space.of(run.graph)
-        form = fit(self.stage, shape, arrays, len(self.kernel.inputs))
+        form = self._fit(shape, arrays)
         function = None if form is None else self._variant(form.key)
         launch: Launch | None = None
         if form is not None and function is not None:
@@ -191,6 +202,12 @@ class CStage:
             self.launches.clear()
         self.launches[key] = launch
         return launch
+
+    def _fit(self, shape: Shape, arrays: list[Any]) -> Form | None:
+        form = fit(self.stage, shape, arrays, len(self.kernel.inputs))
+        if form is not None and form.key[0] == "flat" and self.kernel.streamable() and _outgrows_caches(arrays):
+            return replace(form, key=("streamed", *form.key[1:]))
+        return form
 
     def _threads(self, count: int) -> int:
         """Threads worth starting; what a fork inherits is not worth it (see ``compile_c.after_fork_serial``)."""
@@ -204,13 +221,13 @@ class CStage:
             self.fallback.outputs(run)
             return None
         arrays = self._arrays(run)
-        form = fit(self.stage, self.stage.space.of(run.graph), arrays, len(self.kernel.inputs))
+        form = self._fit(self.stage.space.of(run.graph), arrays)
         return None if form is None else self._source(form.key)
 
     def _source(self, key: FormKey) -> KernelSource:
         form, rank, inner = key
         source: Source
-        if form in ("flat", "nested", "turned"):
+        if form in _ELEMENTWISE:
             source = forms.elementwise(self.kernel, rank, inner, form)
         elif form in ("rows", "split"):
             source = forms.rows(self.kernel, inner, SPLIT if form == "split" else 0)
@@ -237,5 +254,5 @@ class CStage:
             + [_KINDS[number.ctype] for number in self.kernel.numbers]
             + [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
         )
-        function.restype = None if key[0] in ("flat", "nested", "turned") else ctypes.c_int
+        function.restype = None if key[0] in _ELEMENTWISE else ctypes.c_int
         return function
