@@ -163,6 +163,8 @@ class Backend(
 
     def _source(self, value: Any) -> Any:
         """``value`` as the right side of an assignment: a number, or an expression of this backend."""
+        if value.__class__ is OpTreeNode and value.backend is self:
+            return value
         operand = adapt("assignment", value, self)
         if isinstance(operand, int) and not -(2**63) <= operand < 2**63:
             try:

@@ -121,8 +121,10 @@ def _visit(node: OpTreeNode, graph: Graph, memo: dict[int, int], key: list[Any],
     references: list[int] = []
     for operand in node.operands:
         kind = operand.__class__
-        if kind is float or kind is int:
-            references.append(_number(operand, graph))
+        if kind is float:
+            numbers = graph.numbers
+            references.append(NUMBER_FLOAT + len(numbers))
+            numbers.append(operand)
             continue
         found = memo.get(id(operand))
         if found is None:
@@ -251,7 +253,8 @@ def _finish_key(graph: Graph, key: list[Any]) -> None:
 def _refuse_overlap(targets: list[Any], position: int) -> None:
     target = targets[position]
     for other in targets[:position]:
-        if other is target or other.alias_of(target):
+        apart = other.root is not target.root and other.root is not None and target.root is not None
+        if other is target or (not apart and other.alias_of(target)):
             raise AliasError(
                 f"assignment: targets {other} and {target} share memory, so the result depends on the order; "
                 "assign them one after the other"
