@@ -290,3 +290,21 @@ def test_results_that_go_past_the_caches(
     assert not out.get()[[0, 3]].any()
     other[:] = be.dropout(0.5) * 3 + 0 * other
     assert set(np.unique(other.get())) <= {0, 3}
+
+
+def test_int64_wraps_where_it_overflows(be: Backend) -> None:
+    host = np.array([[2**63 - 1, -(2**63), 3, -5]])
+    x, out, total = be.array(host, dtype="i8"), be.empty((1, 4), dtype="i8"), be.empty((1, 1), dtype="i8")
+    with np.errstate(all="ignore"):
+        cases = {
+            "add": (x + x, host + host), "sub": (x - 7, host - 7), "mul": (x * x, host * host), "neg": (-x, -host),
+            "abs": (abs(x), np.abs(host)), "sqr": (F.sqr(x), host * host),
+        }  # fmt: skip
+        for name, (expression, wanted) in cases.items():
+            out[:] = expression
+            np.testing.assert_array_equal(out.get(), wanted, name)
+        for name, expression, wanted in (("sum", F.sum(x + 1), (host + 1).sum()), ("prod", F.prod(x), host.prod())):
+            total[:] = expression
+            np.testing.assert_array_equal(total.get(), wanted, name)
+    source = be.explain(x + x, out)
+    assert "nl_wrap_add_i64" in source

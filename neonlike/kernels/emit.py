@@ -257,9 +257,18 @@ def _cast(text: str, have: DType, want: DType) -> str:
     return text if have == want else f"({STORAGE[want.name]}){text}"
 
 
+_WRAPPING = {
+    "add": "wrap_add({0}, {1})", "sub": "wrap_sub({0}, {1})", "mul": "wrap_mul({0}, {1})",
+    "neg": "wrap_sub(0, {0})", "sqr": "wrap_mul({0}, {0})",
+}  # fmt: skip
+"""Rows whose operators C leaves undefined where int64 overflows: there they wrap, as NumPy's do."""
+
+
 def expression(spec: OpSpec, operands: Sequence[str], dtype: DType, language: str) -> str:
     """``spec``'s template with ``operands`` filled in, math names and literals in the form of ``dtype``."""
     template = spec.cuda if language == "cuda" and spec.cuda is not None else spec.c
+    if dtype == I64:
+        template = _WRAPPING.get(spec.name, template)
     suffix = _SUFFIX[dtype]
     text = _CALL.sub(lambda m: f"nl_{m.group(1)}_{suffix}(", template)
     if dtype == F32:

@@ -3,7 +3,12 @@
 #define NL_INTMATH_H
 #include <stdint.h>
 
-static inline int64_t nl_fabs_i64(int64_t a) { return a < 0 ? -a : a; }
+/* Wrap where they overflow; C leaves that undefined for signed integers. */
+static inline int64_t nl_wrap_add_i64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
+static inline int64_t nl_wrap_sub_i64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
+static inline int64_t nl_wrap_mul_i64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
+
+static inline int64_t nl_fabs_i64(int64_t a) { return a < 0 ? nl_wrap_sub_i64(0, a) : a; }
 static inline int64_t nl_sign_i64(int64_t a) { return (a > 0) - (a < 0); }
 static inline int64_t nl_rint_i64(int64_t a) { return a; }
 static inline int64_t nl_floor_i64(int64_t a) { return a; }
