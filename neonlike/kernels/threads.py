@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 SPIN_COUNT = "3000"
-"""Some fifty microseconds: threads that end a loop or wait for the next one rarely need longer; waking takes as long."""
+"""Some fifty microseconds: threads that wait for each other or for the next loop rarely need longer."""
 
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 
@@ -32,8 +32,8 @@ def thread_count() -> int:
 def limit_spinning() -> None:
     """Have the threads of GCC's OpenMP library sleep soon after a loop; to be called before that library is loaded.
 
-    They wait for the next loop for milliseconds otherwise, on the cores that a matrix product needs meanwhile: a product
-    of 1 ms took 6 to 23 ms after a kernel. ``OMP_WAIT_POLICY`` and ``GOMP_SPINCOUNT`` are left as they are where they are set.
+    They wait for the next loop for milliseconds otherwise, on the cores that a matrix product needs meanwhile: a
+    product of 1 ms took 6 to 23 ms after a kernel. ``OMP_WAIT_POLICY`` and ``GOMP_SPINCOUNT`` stay as they are set.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
