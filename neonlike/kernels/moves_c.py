@@ -1,0 +1,344 @@
+"""Gather and scatter as compiled C: ``take``, and ``untake``, which adds slices up where ``take`` reads them.
+
+Both walk three arrays: a *wide* one, along whose axis the indices point; a *narrow* one, with one slice for each
+index; the indices. ``take`` writes the narrow one, ``untake`` the wide one. Steps choose between two forms: *by rows*,
+where the written array runs along its slices, and *by picks*, where it runs along the indexed axis. Sums over slices
+of *few* elements have a third. Indices are checked before anything is written; what fails is run again by NumPy, which
+raises the error.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from neonlike.errors import KernelCompileError
+from neonlike.kernels import compile_c
+from neonlike.kernels.blocks import Run
+from neonlike.kernels.compile_c import KernelSource
+from neonlike.kernels.emit import STORAGE, Array, Kernel, Writer, convert_store
+from neonlike.kernels.graph import Graph
+from neonlike.kernels.interp import BarrierStage, _buffer
+from neonlike.kernels.layout import aligned_empty
+from neonlike.kernels.lower import NumberArg, ValueArg
+from neonlike.kernels.plan import Plan, Stage, Store
+from neonlike.kernels.program import converter
+from neonlike.kernels.render import Source, template_text
+from neonlike.kernels.stage_c import HEADERS, PARALLEL_WORK
+from neonlike.kernels.threads import thread_count
+from neonlike.logger import logger
+from neonlike.optree import npfuncs
+from neonlike.optree.dtypes import DType, compute_dtype
+from neonlike.optree.show import infix
+
+ROW_BLOCK = 1 << 14
+"""Elements of a slice that one thread copies at a time."""
+PICK_CHUNK = 1 << 11
+"""Elements picked from one row at a time; as many offsets need no memory of their own."""
+SUM_WIDTHS = {"rows": 256, "picks": 8}
+"""Elements of a slice summed side by side, by rows and by picks: totals stay in the first-level cache."""
+SUM_RANGE = 1 << 12
+"""Elements of the result written at a time while still in the cache from being cleared, and the unit of threads."""
+
+FEW = 8
+"""Elements of a slice up to which sums need no sorting: totals are kept for all positions at once."""
+
+FormKey: TypeAlias = tuple[str, bool, bool, bool]
+"""Form; whether the innermost step of what is read and of what is written is 1 (False where a form has no use for it);
+whether offsets fit in 32 bits."""
+
+META = (
+    "limit", "count", "index_step", "wide_step", "narrow_step",
+    "inner", "wide_inner", "narrow_inner", "width", "reach", "outer_axes",
+)  # fmt: skip
+"""What the meta array starts with; size, wide and narrow step of each outer axis follow."""
+META_AT = {name: position for position, name in enumerate(META)}
+
+
+def usable(plan: Plan, stage: Stage) -> bool:
+    """True for the moves that this module runs."""
+    value = plan.values[stage.values[0]]
+    if value.spec.name not in ("take", "untake") or any(isinstance(arg, NumberArg) for arg in value.args):
+        return False
+    return all(isinstance(store.arg, ValueArg) and store.arg.perm is None for store in stage.stores)
+
+
+# Layouts ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Variant of a kernel for three arrays, its meta array (see ``META``), units of work and elements touched."""
+
+    key: FormKey
+    meta: list[int]
+    units: int
+    work: int
+
+
+def layout_of(wide: npfuncs.Array, narrow: npfuncs.Array, index_step: int, axis: int, scatter: bool) -> Layout | None:
+    """How to move between ``wide`` and ``narrow``; None if there is nothing to do or their shapes do not match."""
+    others = [k for k in range(wide.ndim) if k != axis]
+    if wide.ndim != narrow.ndim or any(wide.shape[k] != narrow.shape[k] for k in others):
+        return None
+    if wide.size == 0 or narrow.size == 0:
+        return None
+    steps = [[step // a.itemsize for step in a.strides] for a in (wide, narrow)]
+    read, written = (1, 0) if scatter else (0, 1)
+    outer = _merged([(wide.shape[k], steps[0][k], steps[1][k]) for k in others if wide.shape[k] > 1], 1 + written)
+    inner = outer.pop() if outer else (1, 1, 1)
+    along = (wide.shape[axis], steps[0][axis], steps[1][axis]), (narrow.shape[axis], steps[0][axis], steps[1][axis])
+    by_rows = inner[0] > 1 and (along[written][0] == 1 or abs(inner[1 + written]) <= abs(along[written][1 + written]))
+    limit, count, slices = wide.shape[axis], narrow.shape[axis], math.prod(size for size, _, _ in outer)
+    innermost = inner if by_rows else along[written]
+    width = reach = 0
+    short = False
+    if not scatter:
+        form, width = ("rows", ROW_BLOCK) if by_rows else ("picks", PICK_CHUNK)
+        pieces = -(-inner[0] // width) * count if by_rows else inner[0] * -(-count // width)
+        short = not by_rows and (limit - 1) * abs(steps[0][axis]) < 1 << 31
+    elif inner[0] * slices == 1 or (inner[0] * slices <= FEW and limit <= 4 * count):
+        form, innermost, pieces = "few", along[written], inner[0]
+    else:
+        form = "rows" if by_rows else "picks"
+        reach = max(1, min(SUM_RANGE // (min(inner[0], SUM_WIDTHS[form]) if by_rows else 1), -(-limit // 16)))
+        pieces = -(-inner[0] // SUM_WIDTHS[form]) * -(-limit // reach)
+    unit_read = innermost[1 + read] == 1 and (by_rows or form == "few")
+    key = form, unit_read, innermost[1 + written] == 1, short
+    head = (limit, count, index_step, steps[0][axis], steps[1][axis], *inner, width, reach, len(outer))
+    meta = [*head, *(number for one in outer for number in one)]
+    return Layout(key, meta, pieces * slices, narrow.size + (wide if scatter else narrow).size)
+
+
+def _merged(axes: list[tuple[int, int, int]], by: int) -> list[tuple[int, int, int]]:
+    """``axes`` (size, steps), those with long steps at position ``by`` first, neighbours made one where both allow."""
+    merged: list[tuple[int, int, int]] = []
+    for size, *steps in sorted(axes, key=lambda axis: -abs(axis[by])):
+        if merged and all(before == step * size for before, step in zip(merged[-1][1:], steps)):
+            merged[-1] = (merged[-1][0] * size, steps[0], steps[1])
+        else:
+            merged.append((size, steps[0], steps[1]))
+    return merged
+
+
+# The stage ----------------------------------------------------------------------------------------------------------
+
+Launch: TypeAlias = tuple[Any, Any, int, int]
+"""Function, meta array, units of work, threads."""
+
+
+class MoveStage:
+    """One gather or scatter and its compiled variants.
+
+    Parameters
+    ----------
+    fallback : BarrierStage
+        The same stage on the NumPy engine.
+    """
+
+    def __init__(self, plan: Plan, stage: Stage, graph: Graph, fallback: BarrierStage) -> None:
+        self.plan, self.stage, self.fallback = plan, stage, fallback
+        self.value = value = fallback.value
+        self.scatter = value.spec.name == "untake"
+        self.axis: int = graph.nodes[value.node].attrs["axis"] % len(value.shape)  # type: ignore[index]
+        self.direct, self.others = fallback.direct, fallback.others
+        if self.direct is None and len(stage.stores) == 1 and not _read_later(plan, stage):
+            self.direct, self.others = stage.stores[0], []  # converted by the kernel
+        self.dtype: DType = fallback.dtype if self.direct is None else graph.targets[self.direct.target].dtype
+        roots = [graph.nodes[r] for r in graph.roots if 0 <= r < len(graph.nodes)]
+        self.comment = "; ".join(infix(root) for root in roots)[:400]
+        self.variants: dict[FormKey, Any] = {}
+        self.launches: dict[Any, Launch | None] = {}
+
+    # Running
+
+    def run(self, run: Run) -> None:
+        """Execute the stage.
+
+        Raises
+        ------
+        IndexRangeError
+            If an index is out of range; nothing was written then.
+        """
+        out = self._allocate(run)
+        source, indices = self._operands(run)
+        flat = indices.reshape(-1)
+        launch = self._launch(source, flat, out)
+        threads = 1 if launch is None or compile_c.forked else launch[3]
+        if launch is None or launch[0](
+            source.__array_interface__["data"][0],
+            flat.__array_interface__["data"][0],
+            out.__array_interface__["data"][0],
+            launch[1],
+            launch[2],
+            threads,
+        ):
+            self._run_numpy(source, indices, out)
+        if self.others:
+            self._convert(run, out)
+
+    def bind(self, run: Run) -> Callable[[], None] | None:
+        """The stage on the arrays of ``run``, whose temporaries it allocates; None if it is not C."""
+        out = self._allocate(run)
+        source, indices = self._operands(run)
+        flat = indices.reshape(-1)
+        launch = self._launch(source, flat, out)
+        if launch is None or (flat.size and not np.may_share_memory(flat, indices)):
+            return None
+        function, meta, units, most = launch
+        pointers = [ctypes.c_void_p(a.__array_interface__["data"][0]) for a in (source, flat, out)]
+        threads = ctypes.c_int64(most)
+        arguments = [*pointers, ctypes.c_void_p(ctypes.addressof(meta)), ctypes.c_int64(units), threads]
+
+        def call() -> None:
+            if compile_c.forked:
+                threads.value = 1
+            if function(*arguments):
+                self._run_numpy(source, indices, out)
+            self._convert(run, out)
+
+        call.keep = meta, flat  # type: ignore[attr-defined]  # the kernel has their addresses only
+        return call
+
+    def _allocate(self, run: Run) -> npfuncs.Array:
+        """The array the kernel writes; temporaries that later stages read are made."""
+        if self.direct is None:
+            out = run.temps[self.value.index] = aligned_empty(self.value.source.of(run.graph), self.dtype)
+        else:
+            out = run.temps[self.value.index] = self._place(run, self.direct)
+        for store in self.others:
+            self._place(run, store)
+        return out
+
+    def _place(self, run: Run, store: Store) -> npfuncs.Array:
+        target = run.graph.targets[store.target]
+        if not store.buffered:
+            array: npfuncs.Array = target.array
+            return array
+        stand_in = run.temps[_buffer(store.target)] = aligned_empty(target.shape, target.dtype)
+        return stand_in
+
+    def _operands(self, run: Run) -> tuple[npfuncs.Array, npfuncs.Array]:
+        source, indices = [run.array(operand, 0) for operand in self.fallback.sources]
+        return source, indices
+
+    def _run_numpy(self, source: npfuncs.Array, indices: npfuncs.Array, out: npfuncs.Array) -> None:
+        """The same on the NumPy engine, which raises its errors before it writes."""
+        exact = out.dtype == self.fallback.dtype
+        result = out if exact else np.empty(out.shape, self.fallback.dtype)
+        with np.errstate(all="ignore"):
+            self.value.spec.numpy(source, indices, result, axis=self.axis)
+            if not exact:
+                converter(out.dtype)(result, out)
+
+    def _convert(self, run: Run, out: npfuncs.Array) -> None:
+        for store in self.others:
+            target = run.graph.targets[store.target]
+            destination = run.temps[_buffer(store.target)] if store.buffered else target.array
+            with np.errstate(all="ignore"):
+                converter(target.dtype)(out, destination)
+
+    def _launch(self, source: npfuncs.Array, flat: npfuncs.Array, out: npfuncs.Array) -> Launch | None:
+        """Function and arguments for these arrays; None where NumPy runs."""
+        key = (source.shape, source.strides, flat.shape, flat.strides, out.shape, out.strides)
+        launch = self.launches.get(key, False)
+        if launch is False:
+            layout = self._layout(source, flat, out)
+            function = None if layout is None else self._variant(layout.key, source.dtype, flat.dtype)
+            launch = None
+            if layout is not None and function is not None:
+                threads = 1 if layout.work < PARALLEL_WORK else min(thread_count(), layout.units)
+                meta = (ctypes.c_int64 * len(layout.meta))(*layout.meta)
+                launch = (function, meta, layout.units, threads)
+            if len(self.launches) >= 256:
+                self.launches.clear()
+            self.launches[key] = launch
+        return launch  # type: ignore[return-value]
+
+    def _layout(self, source: npfuncs.Array, flat: npfuncs.Array, out: npfuncs.Array) -> Layout | None:
+        wide, narrow = (out, source) if self.scatter else (source, out)
+        if narrow.ndim != wide.ndim or narrow.shape[self.axis] != flat.size or flat.size == 0:
+            return None
+        return layout_of(wide, narrow, flat.strides[0] // flat.itemsize, self.axis, self.scatter)
+
+    # Compiling
+
+    def kernel_source(self, run: Run) -> KernelSource | None:
+        """The kernel for the tensors of ``run``; None where NumPy runs. Temporaries are allocated for later stages."""
+        out = self._allocate(run)
+        source, indices = self._operands(run)
+        layout = self._layout(source, indices.reshape(-1), out)
+        return None if layout is None else self._source(layout.key, source.dtype, indices.dtype)
+
+    def _source(self, key: FormKey, read: DType, index: DType) -> KernelSource:
+        form, unit_source, unit_out, short = key
+        context: dict[str, Any] = {
+            "at": META_AT,
+            "by_rows": form == "rows",
+            "unit_source": unit_source,
+            "unit_out": unit_out,
+            "index_type": STORAGE[index.name],
+        }
+        copies = read == self.dtype and not self.scatter
+        if self.scatter:
+            template = "c/scatter_few.c.j2" if form == "few" else "c/scatter.c.j2"
+            place = "j * source_step" if form == "few" else "b * source_inner"
+            context |= {"width": SUM_WIDTHS.get(form, 0), "total_type": "double" if read.kind == "f" else "uint64_t"}
+            context |= self._types(read, place, "sum")
+        else:
+            template = "c/gather.c.j2"
+            place = "i * source_inner" if form == "rows" else "offsets[i]"
+            context |= {"chunk": PICK_CHUNK, "offset_type": "int32_t" if short else "int64_t", "converts": not copies}
+            context |= self._copied(read, place) if copies else self._types(read, place, "x")
+        source = Source(template, context)
+        headers = {} if copies else {h: template_text(f"c/{h}") for h in HEADERS}
+        return KernelSource(source, source.name, self.comment, headers)
+
+    def _copied(self, dtype: DType, place: str) -> dict[str, Any]:
+        """Elements copied as they are, whatever they stand for: one kernel for all dtypes of a size."""
+        ctype = f"uint{8 * dtype.itemsize}_t"
+        return {"source_type": ctype, "out_type": ctype, "value_type": ctype, "load": f"from[{place}]", "result": "x"}
+
+    def _types(self, read: DType, place: str, result: str) -> dict[str, Any]:
+        line = Writer(Kernel(self.plan, self.stage)).load(Array("from", "leaf", 0, read, ()), place)
+        value = compute_dtype(read)
+        return {
+            "source_type": STORAGE[read.name],
+            "out_type": STORAGE[self.dtype.name],
+            "value_type": line.ctype,
+            "load": line.text,
+            "result": convert_store(result, value, self.dtype),
+        }
+
+    def _variant(self, key: FormKey, read: DType, index: DType) -> Any:
+        """The function for a form, compiled when first asked for; None if that fails."""
+        if key not in self.variants:
+            self.variants[key] = self._compile(self._source(key, read, index))
+        return self.variants[key]
+
+    def _compile(self, kernel: KernelSource) -> Any:
+        try:
+            library = compile_c.build(kernel.source, kernel.name, kernel.expression, headers=kernel.headers)
+        except KernelCompileError as error:
+            logger.error("%s\nThis expression runs on the NumPy engine instead.", error)
+            return None
+        function = getattr(library, kernel.name)
+        function.argtypes = [ctypes.c_void_p] * 4 + [ctypes.c_int64] * 2
+        function.restype = ctypes.c_int
+        return function
+
+
+def _read_later(plan: Plan, stage: Stage) -> bool:
+    """True if another stage reads the result of ``stage`` from memory."""
+    (index,) = stage.values
+    for other in plan.stages:
+        if other is not stage:
+            args = [arg for i in other.values for arg in plan.values[i].args] + [store.arg for store in other.stores]
+            if any(isinstance(arg, ValueArg) and arg.value == index for arg in args):
+                return True
+    return False
