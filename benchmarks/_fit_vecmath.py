@@ -92,8 +92,10 @@ FITS: dict[str, Callable[[], Fit]] = {
         lambda f: f**3 / mp.log1p(f) if f else f, SQRT_HALF - 1, mp.sqrt(2) - 1, 9, 24,
     ),
     "ATAN_F32: (atan(t)/t - 1) / t^2 in t^2": lambda: _odd_fit(mp.atan, 1, 10, 24, 1),
-    "ERF_F32: erf(x)/x - 1 in x^2": lambda: _erf(7, 24),
-    "ERFC_F32: -log(erfc(x))": lambda: _log_erfc("3.95", 8, 24),
+    "ERF_F32: -log(erfc(x))/x - 1": lambda: Fit(
+        lambda x: (-mp.log(mp.erfc(x)) / x if x else 2 / mp.sqrt(mp.pi)) - 1,
+        lambda x: x * mp.erfc(x) / mp.erf(x) if x else mp.sqrt(mp.pi) / 2, 0, mp.mpf("3.95"), 9, 24,
+    ),
     "SINQ_F64: sin(pi/2 t)/t in t^2": lambda: _odd_fit(lambda t: mp.sin(mp.pi / 2 * t), 0.5005, 4, 53),
     "COSQ_F64: (cos(pi/2 t) - 1)/t^2 in t^2": lambda: _cos(mp.pi / 2, mp.mpf("0.5005"), 4, 53, 1),
     "LOG2_SHORT_F64: log2((1+s)/(1-s))/s in s^2": lambda: _odd_fit(

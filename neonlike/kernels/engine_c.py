@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from neonlike.errors import KernelCompileError
-from neonlike.kernels import compile_c
+from neonlike.kernels import compile_c, moves_c
 from neonlike.kernels.blocks import Run
 from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.graph import Graph
@@ -36,12 +36,15 @@ class CEngine(NumpyEngine):
             if stage.kind in (StageKind.ELEMENTWISE, StageKind.REDUCE):
                 fallback = made[position].__self__  # type: ignore[attr-defined]
                 made[position] = CStage(plan, stage, graph, fallback).run
+            elif stage.kind is StageKind.MOVE and moves_c.usable(plan, stage):
+                fallback = made[position].__self__  # type: ignore[attr-defined]
+                made[position] = moves_c.MoveStage(plan, stage, graph, fallback).run
         return made
 
     def compile(self, plan: Plan, graph: Graph) -> list[StageFunction]:
         """As the NumPy engine's; kernels of a plan that has several are compiled side by side."""
         made = super().compile(plan, graph)
-        if sum(isinstance(_owner(function), CStage) for function in made) > 1:
+        if sum(isinstance(_owner(function), (CStage, moves_c.MoveStage)) for function in made) > 1:
             self.compile_ahead(plan, graph)
         return made
 

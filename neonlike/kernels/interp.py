@@ -110,7 +110,7 @@ class BarrierStage:
         for store in self.others:
             if store.buffered:
                 target = run.graph.targets[store.target]
-                run.temps[_buffer(store.target)] = aligned_empty(target.shape, target.dtype)
+                run.temps[buffer_key(store.target)] = aligned_empty(target.shape, target.dtype)
 
     def _destination(self, run: Run) -> Array:
         if self.direct is not None:
@@ -126,7 +126,7 @@ class BarrierStage:
             value.spec.numpy(*arrays, out, **{key: attrs[key] for key in self.keys})
             for store in self.others:
                 target = run.graph.targets[store.target]
-                destination = run.temps[_buffer(store.target)] if store.buffered else target.array
+                destination = run.temps[buffer_key(store.target)] if store.buffered else target.array
                 converter(target.dtype)(out, destination)
 
 
@@ -138,18 +138,18 @@ class CopyBack:
 
     def run(self, run: Run) -> None:
         """Copy."""
-        np.copyto(run.graph.targets[self.target].array, run.temps[_buffer(self.target)])
+        np.copyto(run.graph.targets[self.target].array, run.temps[buffer_key(self.target)])
 
     def bind(self, run: Run) -> Callable[[], None]:
         """The copy on the arrays of ``run``."""
-        return partial(np.copyto, run.graph.targets[self.target].array, run.temps[_buffer(self.target)])
+        return partial(np.copyto, run.graph.targets[self.target].array, run.temps[buffer_key(self.target)])
 
 
 def _plain(store: Store) -> bool:
     return isinstance(store.arg, ValueArg) and store.arg.perm is None
 
 
-def _buffer(target: int) -> int:
+def buffer_key(target: int) -> int:
     """Key in ``Run.temps`` of the array that stands in for a target still to be read."""
     return -1 - target
 
@@ -205,8 +205,8 @@ class LoopStage:
         for store in self.stage.stores:
             target = run.graph.targets[store.target]
             if store.buffered:
-                run.temps[_buffer(store.target)] = aligned_empty(target.shape, target.dtype)
-                arrays.append(run.temps[_buffer(store.target)])
+                run.temps[buffer_key(store.target)] = aligned_empty(target.shape, target.dtype)
+                arrays.append(run.temps[buffer_key(store.target)])
             else:
                 arrays.append(target.array)
         return arrays

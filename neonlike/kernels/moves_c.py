@@ -23,7 +23,7 @@ from neonlike.kernels.blocks import Run
 from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.emit import STORAGE, Array, Kernel, Writer, convert_store
 from neonlike.kernels.graph import Graph
-from neonlike.kernels.interp import BarrierStage, _buffer
+from neonlike.kernels.interp import BarrierStage, buffer_key
 from neonlike.kernels.layout import aligned_empty
 from neonlike.kernels.lower import NumberArg, ValueArg
 from neonlike.kernels.plan import Plan, Stage, Store
@@ -220,7 +220,7 @@ class MoveStage:
         if not store.buffered:
             array: npfuncs.Array = target.array
             return array
-        stand_in = run.temps[_buffer(store.target)] = aligned_empty(target.shape, target.dtype)
+        stand_in = run.temps[buffer_key(store.target)] = aligned_empty(target.shape, target.dtype)
         return stand_in
 
     def _operands(self, run: Run) -> tuple[npfuncs.Array, npfuncs.Array]:
@@ -239,7 +239,7 @@ class MoveStage:
     def _convert(self, run: Run, out: npfuncs.Array) -> None:
         for store in self.others:
             target = run.graph.targets[store.target]
-            destination = run.temps[_buffer(store.target)] if store.buffered else target.array
+            destination = run.temps[buffer_key(store.target)] if store.buffered else target.array
             with np.errstate(all="ignore"):
                 converter(target.dtype)(out, destination)
 

@@ -26,12 +26,11 @@ NL_FN float nl_scale_f32(float p, int32_t bits) {
 
 /* e^r - 1 (EXP_F32); the relative error stays small at 0. */
 NL_FN float nl_expm1_reduced_f32(float r) {
-    float q = 0x1.6a2384p-10f;
-    q = q * r + 0x1.123a6ap-7f;
-    q = q * r + 0x1.5558f4p-5f;
-    q = q * r + 0x1.55549p-3f;
-    q = q * r + 0x1.fffffcp-2f;
-    return q * (r * r) + r;
+    float r2 = r * r;
+    float high = 0x1.123a6ap-7f * r + 0x1.5558f4p-5f;
+    float low = 0x1.55549p-3f * r + 0x1.fffffcp-2f;
+    high = 0x1.6a2384p-10f * r2 + high;
+    return (high * r2 + low) * r2 + r;
 }
 
 typedef struct { float sum, r; } nl_exp_parts_f32;
@@ -100,31 +99,20 @@ NL_FN float nl_sigmoid2_f32(float x) {
     return numerator / (1.0f + z);
 }
 
-/* x + x P(x^2) up to 1 (ERF_F32), 1 - exp(-Q(x)) above (ERFC_F32); beyond 3.92 it is 1 to the last place. */
+/* 1 - e^-q with q = -log(erfc(|x|)) = |x| + |x| P(|x|) (ERF_F32); beyond 3.92 it is 1 to the last place. */
 NL_FN float nl_erf_f32(float x) {
     float size = __builtin_fabsf(x);
     size = size > 3.95f ? 3.95f : size;
-    float u = size * size;
-    float p = 0x1.496a02p-14f;
-    p = p * u - 0x1.a3f6fp-11f;
-    p = p * u + 0x1.5405bp-8f;
-    p = p * u - 0x1.b7f90cp-6f;
-    p = p * u + 0x1.ce2cf8p-4f;
-    p = p * u - 0x1.81273ep-2f;
-    p = p * u + 0x1.06eba8p-3f;
-    float inner = p * size + size;
-    float q = 0x1.6c0654p-16f;
-    q = q * size - 0x1.ceeac4p-12f;
-    q = q * size + 0x1.1398eep-8f;
-    q = q * size - 0x1.9d0bccp-6f;
-    q = q * size + 0x1.bc18cep-4f;
-    q = q * size + 0x1.4434fp-1f;
-    q = q * size + 0x1.212c2cp+0f;
-    q = q * size - 0x1.8b3e8p-13f;
-    nl_exp_parts_f32 e = nl_exp_split_f32(-q);
+    float s2 = size * size, s4 = s2 * s2; /* Estrin's scheme: the chain of additions is what takes the time */
+    float a = 0x1.45f2fap-1f * size + 0x1.06eba8p-3f;
+    float b = -0x1.39cdc8p-6f * size + 0x1.a4fa5ep-4f;
+    float c = 0x1.b4ffbep-10f * size - 0x1.505cccp-13f;
+    float d = 0x1.ed6a3p-14f * size - 0x1.4bc91ep-11f;
+    d = -0x1.369482p-17f * s2 + d;
+    float p = (d * s2 + c) * s4 + (b * s2 + a);
+    nl_exp_parts_f32 e = nl_exp_split_f32(-(p * size + size));
     float power = nl_from_bits_f32((nl_bits_f32(e.sum) + 127u) << 23);
-    float outer = 1.0f - power * (1.0f + nl_expm1_reduced_f32(e.r));
-    return __builtin_copysignf(size < 1.0f ? inner : outer, x);
+    return __builtin_copysignf((1.0f - power) - power * nl_expm1_reduced_f32(e.r), x);
 }
 
 /* Logarithms: x = 2^k m with sqrt(1/2) <= m < sqrt(2), log(m) = f - f^2/2 + f^3 P(f) with f = m - 1. */
