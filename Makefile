@@ -1,7 +1,7 @@
 # Everything a newcomer needs, each target with all of its set-up: an environment of its own in .venv, no root.
 #
 #   make demo    a network built from op-trees learns real handwritten digits
-#   make test    the whole test suite                  (PYTEST_ARGS="-k name" narrows it)
+#   make test    the whole test suite, op-trees on both engines   (PYTEST_ARGS="-k name" narrows it)
 #   make check   ruff, mypy and the fast tests
 #   make bench   the benchmarks, in their quick form   (BENCH_ARGS= for the long form)
 #   make fuzz    random op-trees on every engine against float64        (FUZZ=10000 of them)
@@ -18,6 +18,9 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?= --quick
 FUZZ_ARGS ?=
 
+OPTREE_TESTS = activations assignment autodiff autodiff_api creation defects_core errors families fuzz indexing interop \
+    linalg made_up_op moves_c neonform ops overlap plan prepared random reductions summation tensor
+
 PY = $(VENV)/bin/python
 INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check --editable
 
@@ -30,8 +33,11 @@ help:
 demo: $(VENV)/.ready-demo
 	$(PY) examples/digits_mlp.py $(DEMO_ARGS)
 
+# Everything on the engine there is, then what op-trees mean once more on the NumPy engine, as without a compiler.
 test: $(VENV)/.ready-test
 	$(PY) -m pytest $(PYTEST_ARGS)
+	NEONLIKE_CPU_JIT=0 $(PY) -m pytest -q $(OPTREE_TESTS:%=tests/test_%.py) $(PYTEST_ARGS); \
+	    status=$$?; test $$status -eq 0 -o $$status -eq 5  # 5: PYTEST_ARGS chose none of these
 
 check: $(VENV)/.ready-dev
 	$(PY) -m ruff check .

@@ -100,6 +100,9 @@ def _draws(writer: Writer, inner: dict[str, int]) -> list[Line]:
     return draws
 
 
+LANES = 64
+"""Partial results side by side in a reduction by rows; folded in halves at the end of a chunk."""
+
 # Reductions ---------------------------------------------------------------------------------------------------------
 
 
@@ -116,6 +119,8 @@ def rows(kernel: Kernel, inner: Sequence[int], split: int) -> Source:
     context = form.context() | parameters(kernel)
     stashes = [form.values[index] for index in sorted(form.stashes)]
     context["split"] = split
+    context["lanes"] = LANES
+    context["halves"] = [LANES >> step for step in range(1, LANES.bit_length())]
     context["stashes"] = [Line(f"v{value.index}", type_of(value.dtype), "") for value in stashes]
     context["stash_bytes"] = sum(compute_dtype(value.dtype).itemsize for value in stashes)
     context["inner_steps"] = [

@@ -1,4 +1,4 @@
-"""A reduce stage sorted for its template: which pass makes which reduction, what is known before, what is kept for later.
+"""A reduce stage sorted for its template: which pass makes which reduction, what is known before, what is kept.
 
 A *pass* goes once over the reduced axis. Between passes, values that do not vary along it are *settled*; after the
 last one, results of the whole space are stored in one more loop, the *final* one.

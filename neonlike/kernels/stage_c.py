@@ -33,7 +33,13 @@ PARALLEL_WORK = 1 << 17
 """Elements times cost below which starting threads costs more than it saves."""
 MAX_OPS, MAX_ARGUMENTS = 256, 512
 """Longer stages run on the NumPy engine: compiling them takes minutes, and calls have a limit of arguments."""
+STREAMED_BYTES = 64 << 20
+"""Bytes read and written together above which results do not stay in any cache; where stores can go past them."""
+_CAN_STREAM = platform.machine() in ("x86_64", "AMD64")
+_ELEMENTWISE = ("flat", "streamed", "nested", "turned")
 _KINDS = {"double": ctypes.c_double, "int64_t": ctypes.c_int64}
+_UNKNOWN = object()
+_address, _geometry = attrgetter("address"), attrgetter("geometry")
 
 
 class Launch(NamedTuple):
@@ -46,12 +52,6 @@ class Launch(NamedTuple):
     meta: Any
 
 
-_ELEMENTWISE = ("flat", "streamed", "nested", "turned")
-STREAMED_BYTES = 64 << 20
-"""Bytes read and written together above which results do not stay in any cache; where stores can go past them."""
-_CAN_STREAM = platform.machine() in ("x86_64", "AMD64")
-_UNKNOWN = object()
-_address, _geometry = attrgetter("address"), attrgetter("geometry")
 Picker = Callable[[list[Any]], tuple[Any, ...]]
 
 
@@ -162,8 +162,8 @@ class CStage:
         def call() -> None:
             if compile_c.forked:
                 values[-1].value = 1
-            if function(*values):
-                self._run_fallback(run)
+            if function(*values):  # stages after this one hold the arrays of this run: no fallback that makes others
+                raise MemoryError(f"{self.comment}: no memory for the kernel's working space; free some and call again")
 
         call.keep = launch, arrays  # type: ignore[attr-defined]  # the kernel has their addresses only
         return call
