@@ -16,6 +16,8 @@ from neonlike.kernels.plan import pass_depths
 from neonlike.optree.dtypes import F32, I64, DType, compute_dtype
 from neonlike.optree.ops import OPS, Kind
 
+LIGHT_COST = 8
+"""Flops an element below which a pass by rows is as long as its additions; four go into a partial result at a time."""
 STASH_COST = 8
 """Flops above which a value is kept between the passes over a row rather than computed again."""
 
@@ -36,6 +38,7 @@ class Reduction:
     merge: str
     column: str
     merge_column: str
+    four: tuple[str, ...] = ()
     magnitude: bool = False  # nan is found beside the reduction, see nl_magnitude_f32
 
 
@@ -48,6 +51,7 @@ class Level:
     hoisted: list[Line] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
     stores: list[str] = field(default_factory=list)
+    light: bool = False
     stashed: list[str] = field(default_factory=list)
     kept: list[Line] = field(default_factory=list)
     settle: Any = None
@@ -82,6 +86,7 @@ def describe_reduction(writer: Writer, value: Value) -> Reduction:
         operand = f"({operand} != 0)"
     magnitude = spec.name in ("max", "min") and dtype == F32
     sign = ">" if spec.name == "max" else "<"
+    q = [f"q{i}[{k}]" for k in range(4)]
 
     def add(total: str, new: str) -> str:
         return f"{new} {sign} {total} ? {new} : {total}" if magnitude else combine(total, new)
@@ -89,6 +94,7 @@ def describe_reduction(writer: Writer, value: Value) -> Reduction:
     return Reduction(
         i, "", out, total, out, start, operand,
         lane=add(f"p{i}[l]", operand), fold=add(f"p{i}[l]", f"p{i}[l + s]"), merge=combine(f"t{i}", "other"),
+        four=tuple([f"{a} = {add(a, b)};" for a, b in ((q[0], q[1]), (q[2], q[3]), (q[0], q[2]), (f"p{i}[l]", q[0]))]),
         column=add(f"p{i}[b]", operand), merge_column=combine(f"t{i}[b]", "other"), magnitude=magnitude,
     )  # fmt: skip
 
@@ -170,6 +176,7 @@ class ReduceForm:
         for index in sorted(again):
             level.lines.append(Line(f"v{index}", type_of(self.values[index].dtype), self._stash_text(index)))
         level.lines += [self.writer.line(self.values[index]) for index in sorted(order)]
+        level.light = sum(self.values[index].spec.flops for index in order) < LIGHT_COST
         fresh = self.stashes & order.keys()
         self._stashed |= fresh
         level.stashed = [f"{self._stash_text(index)} = v{index};" for index in sorted(fresh)]
