@@ -351,3 +351,12 @@ def test_costs_count_what_moves_once(be: Backend) -> None:
     table, picked = be.ones((1000, 16)), be.empty((3, 16))
     indices = be.array([[5, 7, 5]], dtype=np.int32)
     assert "cost    204 bytes read, 192 written, 0 flops" in be.explain(be.take(table, indices, axis=0), picked)
+
+
+def test_equal_parts_are_computed_once(be: Backend) -> None:
+    """Two nodes that compute the same of the same operands, here the sum in both means, are one value."""
+    x, out = be.ones((6, 8)), be.empty((6, 8))
+    text = be.explain((x - be.mean(x, axis=1)) / be.sqrt(be.var(x, axis=1) + 1e-5), out)
+    assert text.count("= sum(t0, axis=(1,))") == 1
+    drawn = be.explain(be.rand() + be.rand(), out)
+    assert drawn.count("= rand(") == 2

@@ -104,9 +104,10 @@ def lower(graph: Graph) -> Lowered:
     needed = _needed_permutations(graph)
     where: dict[tuple[int, Perm], Arg] = {}
     values: list[Value] = []
+    made: dict[Any, Arg] = {}
     for index in range(len(graph.nodes)):
         for perm in needed[index]:
-            where[index, perm] = _lower_node(graph, index, perm, where, values)
+            where[index, perm] = _lower_node(graph, index, perm, where, values, made)
     roots = [_arg(graph, reference, None, where) for reference in graph.roots]
     _resolve_free(graph, values, roots)
     return Lowered(values, roots)
@@ -177,8 +178,14 @@ def _arg(graph: Graph, reference: int, perm: Perm, where: dict[tuple[int, Perm],
 
 
 def _lower_node(
-    graph: Graph, index: int, perm: Perm, where: dict[tuple[int, Perm], Arg], values: list[Value]
+    graph: Graph,
+    index: int,
+    perm: Perm,
+    where: dict[tuple[int, Perm], Arg],
+    values: list[Value],
+    made: dict[Any, Arg],
 ) -> Arg:
+    """The value of a node; nodes that compute the same of the same operands share one (``x - mean(x)``, ``var(x)``)."""
     node = graph.nodes[index]
     child = _child_permutation(graph, index, perm)
     args = tuple(_arg(graph, reference, child, where) for reference in graph.args[index])
@@ -191,9 +198,16 @@ def _lower_node(
         axes = axis if isinstance(axis, tuple) else (axis,)
         if perm is not None:
             axes = tuple(sorted(perm.index(a) for a in axes))
+    same = (node.spec, args, axes, perm, shape, node.dtype)
+    if node.spec.kind in _SHARED and shape is not FREE and same in made:
+        return made[same]
     source = ShapeSource("node", index, perm)
     values.append(Value(len(values), node.spec, args, index, node.dtype, shape, source, perm, axes))
-    return ValueArg(len(values) - 1)
+    made[same] = ValueArg(len(values) - 1)
+    return made[same]
+
+
+_SHARED = (Kind.ELEMENTWISE, Kind.REDUCTION)
 
 
 def _resolve_free(graph: Graph, values: list[Value], roots: list[Arg]) -> None:

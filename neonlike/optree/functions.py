@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -210,15 +211,18 @@ def clip(a: Any, a_min: Any, a_max: Any) -> OpTreeNode:
     return F.minimum(F.maximum(a, a_min), a_max)
 
 
-def _count(a: Expression, axis: Any) -> int:
-    axes = shapes.normalize_axes("mean", axis, a.shape)
-    return math.prod(a.shape[i] for i in axes)
+@lru_cache(maxsize=1024)
+def _count(shape: Shape, axes: tuple[int, ...]) -> float:
+    """Number of elements that one result of a reduction comes from."""
+    return float(math.prod(shape[i] for i in axes))
 
 
 def mean(a: Any, axis: Any = None) -> OpTreeNode:
     """Arithmetic mean over ``axis``; nan where nothing is averaged."""
     a = expression("mean", a)
-    return F.div(F.sum(a, axis), float(_count(a, axis)))
+    total = F.sum(a, axis)
+    assert total.attrs is not None
+    return F.div(total, _count(a.shape, total.attrs["axis"]))
 
 
 def var(a: Any, axis: Any = None, binary: bool = False) -> OpTreeNode:
