@@ -58,6 +58,7 @@ def elementwise(kernel: Kernel, rank: int, inner: Sequence[int], form: str) -> S
         "draws": draws,
         "flat": flat,
         "streamed": [{"name": a.name, "ctype": a.ctype} for a in streamed],
+        "ahead": [a.name for a, step in zip(kernel.inputs, inner) if streamed and step == 1 and a.kind != "counter"],
         "rank": rank,
         "outer": [] if flat else outer,
         "inner_steps": [

@@ -39,7 +39,7 @@ static inline double nl_rand_f64(int64_t element, int64_t seed, int64_t call)
 
 /* Numbers first to first + n (at most NL_STRIP) in out, which has room for NL_STRIP + 8; every block is computed once.
  * Returns where the first one lies. */
-#define NL_STRIP 1024
+#define NL_STRIP 256
 
 static inline const float *nl_draw_f32(float *out, int64_t first, int64_t n, int64_t seed, int64_t call)
 {

@@ -1,4 +1,6 @@
-/* Stores that go past the caches, for results larger than these: a plain store reads the line it will overwrite. */
+/* Stores that go past the caches, for results larger than these: a plain store reads the line it will overwrite.
+ * Results are collected in a strip of NL_STRIP elements first; meanwhile the inputs of the next strip are fetched, since
+ * otherwise nothing is read while a strip is stored. */
 #ifndef NL_STREAM_H
 #define NL_STREAM_H
 #include <stdint.h>
