@@ -276,19 +276,20 @@ def test_results_that_go_past_the_caches(
     """Large results are streamed; here all are, at any alignment, beside targets that are read and random numbers."""
     monkeypatch.setattr(stage_c, "STREAMED_BYTES", 0)
     monkeypatch.setattr(stage_c, "PARALLEL_WORK", 2000)
-    hosts = [rng.integers(0, 9, (4, size)).astype(dtype) for _ in range(2)]
-    a, b = (be.array(host, dtype=dtype) for host in hosts)
+    hosts = [rng.integers(0, 9, (4, size)).astype(dtype) for _ in range(3)]
+    a, b, c = (be.array(host, dtype=dtype) for host in hosts)
     wide = [host.astype(np.float64) for host in hosts]
-    out, other = be.zeros((4, size), dtype=dtype), be.zeros((4, size), dtype="f4")
-    be.assign_many([(out, a * 2 + b), (a, a + 1), (other, a * b)])
+    out, other = be.zeros((4, size), dtype=dtype), be.zeros((4, size), dtype=dtype)
+    be.assign_many([(out, a * 2 + b), (a, a + 1), (other, a * b + c)])
     np.testing.assert_array_equal(out.get(), (wide[0] * 2 + wide[1]).astype(dtype))
     np.testing.assert_array_equal(a.get(), (wide[0] + 1).astype(dtype))
-    np.testing.assert_array_equal(other.get(), wide[0] * wide[1])
+    np.testing.assert_array_equal(other.get(), (wide[0] * wide[1] + wide[2]).astype(dtype))
+    assert size < 63 or "nl_stream(o0" in be.explain(a * 2 + b, out)
     out[:] = 0
     out[1:3] = b[1:3] + 1
     np.testing.assert_array_equal(out.get()[1:3], (wide[1][1:3] + 1).astype(dtype))
     assert not out.get()[[0, 3]].any()
-    other[:] = be.dropout(0.5) * 3 + 0 * other
+    other[:] = be.dropout(0.5) * 3 + 0 * a
     assert set(np.unique(other.get())) <= {0, 3}
 
 
@@ -308,3 +309,22 @@ def test_int64_wraps_where_it_overflows(be: Backend) -> None:
             np.testing.assert_array_equal(total.get(), wanted, name)
     source = be.explain(x + x, out)
     assert "nl_wrap_add_i64" in source
+
+
+@each_float
+@pytest.mark.parametrize("shape", ((5, 64), (40, 640), (3, 5008), (2, 70016), (7, 33)), ids=str)
+def test_results_of_passes_that_go_past_the_caches(
+    be: Backend, rng: Any, shape: tuple[int, int], dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As above after a reduction over rows, and beside operands that are stretched; in place nothing is streamed."""
+    monkeypatch.setattr(stage_c, "STREAMED_BYTES", 0)
+    host = rng.uniform(-2, 2, shape).astype(dtype)
+    wide = host.astype(np.float64)
+    centered = wide - wide.mean(1, keepdims=True)
+    x, row, out = be.array(host, dtype=dtype), be.array(host[:1], dtype=dtype), be.empty(shape, dtype=dtype)
+    out[:] = x + row
+    assert_close(out.get(), wide + wide[:1], 2)
+    be.assign_many([(out, x - F.mean(x, 1)), (x, F.softmax(x, 1) + x)])
+    assert_close(out.get(), centered, 4)
+    powers = np.exp(wide - wide.max(1, keepdims=True))
+    assert_close(x.get(), wide + powers / powers.sum(1, keepdims=True), 20)

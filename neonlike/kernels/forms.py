@@ -1,9 +1,11 @@
 """The forms a C kernel takes, and the context its template is rendered with.
 
 * elementwise, *flat* (everything contiguous or a single element), *nested* (any steps) or *turned* (inputs whose
-  memory runs along the rows are turned tile by tile); *streamed* is flat with results larger than the caches;
+  memory runs along the rows are turned tile by tile);
 * reduction by *rows*: the reduced axis innermost;
 * reduction by *columns*: the reduced axis outside, columns side by side in the vector unit.
+
+Any but the last may be *streamed*: results larger than the caches are stored past them.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ def elementwise(kernel: Kernel, rank: int, inner: Sequence[int], form: str) -> S
     """Source of an elementwise kernel of ``rank`` axes.
 
     ``inner`` holds each array's innermost step (2: any, ``TURNED``: memory runs along the axis before); ``form`` is
-    "flat", "streamed" (flat, with outputs that go past the caches), "nested" or "turned".
+    "flat", "nested" or "turned", with `` streamed`` behind it where outputs go past the caches.
     """
     writer = Writer(kernel)
     arrays = [*kernel.inputs, *kernel.outputs]
@@ -49,8 +51,9 @@ def elementwise(kernel: Kernel, rank: int, inner: Sequence[int], form: str) -> S
         {"size": axis, "steps": [{"array": a.name, "index": steps_at[a.name] + axis} for a in arrays]}
         for axis in range(by_rows - 2, -1, -1)
     ]
-    streamed = kernel.streamable() if form == "streamed" else []
-    flat = form in ("flat", "streamed")
+    form, _, option = form.partition(" ")
+    streamed = _streamed(kernel, inner) if option else []
+    flat = form == "flat"
     draws = [] if turned else _draws(writer, dict(zip((a.name for a in arrays), inner)))
     drawn = {line.name for line in draws}
     made = [writer.line(v) for v in kernel.values]
@@ -104,21 +107,31 @@ def _draws(writer: Writer, inner: dict[str, int]) -> list[Line]:
 LANES = 64
 """Partial results side by side in a reduction by rows; folded in halves at the end of a chunk."""
 
+def _streamed(kernel: Kernel, inner: Sequence[int]) -> list[Array]:
+    """Outputs to be stored past the caches: those that run along the inner loop."""
+    outputs = zip(kernel.outputs, inner[len(kernel.inputs) :])
+    return [a for a, step in outputs if step == 1 and a in kernel.streamable()]
+
+
 # Reductions ---------------------------------------------------------------------------------------------------------
 
 
-def rows(kernel: Kernel, inner: Sequence[int], split: int) -> Source:
+def rows(kernel: Kernel, inner: Sequence[int], split: int, streams: bool) -> Source:
     """Source of a reduction by rows; ``inner`` holds each array's step within a row (2: any).
 
-    ``split`` is 0, or the length of the parts in which a long row goes through all threads.
+    ``split`` is 0, or the length of the parts in which a long row goes through all threads; ``streams`` says whether
+    results as large as the inputs are stored past the caches.
     """
     arrays = [*kernel.inputs, *kernel.outputs]
     index_of = {a.name: access(step, "at", f"step_{a.name}") for a, step in zip(arrays, inner)}
     form = ReduceForm(kernel, index_of, by_columns=False)
     if not split:
         form.choose_stashes()
-    context = form.context() | parameters(kernel)
     stashes = [form.values[index] for index in sorted(form.stashes)]
+    streamed = [a for a in (_streamed(kernel, inner) if streams else []) if a.shape == kernel.stage.shape]
+    form.streamed = {a.name for a in streamed}
+    context = form.context() | parameters(kernel)
+    context["streamed"] = [{"name": a.name, "ctype": a.ctype} for a in streamed]
     context["split"] = split
     context["lanes"] = LANES
     context["halves"] = [LANES >> step for step in range(1, LANES.bit_length())]

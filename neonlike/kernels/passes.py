@@ -7,7 +7,7 @@ last one, results of the whole space are stored in one more loop, the *final* on
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from neonlike.kernels.emit import Array, Kernel, Line, Writer, expression, type_of
@@ -123,6 +123,7 @@ class ReduceForm:
         self.depth = pass_depths(kernel.values)
         self.passes = max(self.depth.values(), default=0)
         self.stashes: set[int] = set()
+        self.streamed: set[str] = set()
         self.stash_array: Array | None = None
         self._stashed: set[int] = set()
 
@@ -217,7 +218,12 @@ class ReduceForm:
         level = Level(settle=self.settle(self.passes))
         chosen = [(a, arg) for a, arg in zip(self.kernel.outputs, self.kernel.sinks) if self._covers(a)]
         self._read([arg for _, arg in chosen], False, level)
-        level.stores = [self.writer.store(a, arg, self.index_of[a.name]) for a, arg in chosen]
+        level.stores = [
+            self.writer.store(replace(a, name=f"near_{a.name}"), arg, "at - strip")
+            if a.name in self.streamed
+            else self.writer.store(a, arg, self.index_of[a.name])
+            for a, arg in chosen
+        ]
         return level
 
     def row_level(self) -> Level:

@@ -20,7 +20,7 @@ from neonlike.kernels.emit import Array, Kernel, make_kernel, unsupported
 from neonlike.kernels.fit import MAX_WIDTH, SPLIT, Form, FormKey, fit
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.interp import LoopStage
-from neonlike.kernels.layout import Counter, element_strides
+from neonlike.kernels.layout import LINE, Counter, element_strides
 from neonlike.kernels.plan import Plan, Stage, StageKind
 from neonlike.kernels.render import Source, template_text
 from neonlike.kernels.threads import thread_count
@@ -34,9 +34,12 @@ PARALLEL_WORK = 1 << 17
 MAX_OPS, MAX_ARGUMENTS = 256, 512
 """Longer stages run on the NumPy engine: compiling them takes minutes, and calls have a limit of arguments."""
 STREAMED_BYTES = 64 << 20
-"""Bytes read and written together above which results do not stay in any cache; where stores can go past them."""
+"""Bytes read and written together above which results do not stay in any cache.
+
+Stores go past the caches then, unless more is written than read: those were slower (``column*row`` by a quarter).
+"""
 _CAN_STREAM = platform.machine() in ("x86_64", "AMD64")
-_ELEMENTWISE = ("flat", "streamed", "nested", "turned")
+_ELEMENTWISE = ("flat", "nested", "turned")
 _KINDS = {"double": ctypes.c_double, "int64_t": ctypes.c_int64}
 _UNKNOWN = object()
 _address, _geometry = attrgetter("address"), attrgetter("geometry")
@@ -53,10 +56,6 @@ class Launch(NamedTuple):
 
 
 Picker = Callable[[list[Any]], tuple[Any, ...]]
-
-
-def _outgrows_caches(arrays: list[Any]) -> bool:
-    return _CAN_STREAM and sum(a.nbytes for a in arrays if not isinstance(a, Counter)) > STREAMED_BYTES
 
 
 def _picker(slots: list[int]) -> Picker:
@@ -205,8 +204,14 @@ class CStage:
 
     def _fit(self, shape: Shape, arrays: list[Any]) -> Form | None:
         form = fit(self.stage, shape, arrays, len(self.kernel.inputs))
-        if form is not None and form.key[0] == "flat" and self.kernel.streamable() and _outgrows_caches(arrays):
-            return replace(form, key=("streamed", *form.key[1:]))
+        if form is None or not _CAN_STREAM or form.key[0] not in ("flat", "nested", "rows", "split"):
+            return form
+        outputs = arrays[len(self.kernel.inputs) :]
+        read = sum(a.nbytes for a in arrays[: len(self.kernel.inputs)] if not isinstance(a, Counter))
+        written = sum(a.nbytes for a in outputs)
+        aligned = all(a.strides[-2] % LINE == 0 for a in outputs)  # rows start at lines
+        if written <= read and read + written > STREAMED_BYTES and aligned and self.kernel.streamable():
+            return replace(form, key=(f"{form.key[0]} streamed", *form.key[1:]))
         return form
 
     def _threads(self, count: int) -> int:
@@ -227,10 +232,11 @@ class CStage:
     def _source(self, key: FormKey) -> KernelSource:
         form, rank, inner = key
         source: Source
-        if form in _ELEMENTWISE:
+        name, _, option = form.partition(" ")
+        if name in _ELEMENTWISE:
             source = forms.elementwise(self.kernel, rank, inner, form)
-        elif form in ("rows", "split"):
-            source = forms.rows(self.kernel, inner, SPLIT if form == "split" else 0)
+        elif name in ("rows", "split"):
+            source = forms.rows(self.kernel, inner, SPLIT if name == "split" else 0, bool(option))
         else:
             source = forms.columns(self.kernel, inner, MAX_WIDTH)
         return KernelSource(source, source.name, self.comment, {h: template_text(f"c/{h}") for h in HEADERS})
@@ -254,5 +260,5 @@ class CStage:
             + [_KINDS[number.ctype] for number in self.kernel.numbers]
             + [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
         )
-        function.restype = None if key[0] in _ELEMENTWISE else ctypes.c_int
+        function.restype = None if key[0].partition(" ")[0] in _ELEMENTWISE else ctypes.c_int
         return function
