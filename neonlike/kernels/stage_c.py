@@ -209,7 +209,7 @@ class CStage:
         outputs = arrays[len(self.kernel.inputs) :]
         read = sum(a.nbytes for a in arrays[: len(self.kernel.inputs)] if not isinstance(a, Counter))
         written = sum(a.nbytes for a in outputs)
-        aligned = all(a.strides[-2] % LINE == 0 for a in outputs)  # rows start at lines
+        aligned = form.key[0] == "flat" or all(a.strides[-2] % LINE == 0 for a in outputs)  # rows start at lines
         if written <= read and read + written > STREAMED_BYTES and aligned and self.kernel.streamable():
             return replace(form, key=(f"{form.key[0]} streamed", *form.key[1:]))
         return form
