@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import gc
 import itertools
+import random
 import shlex
 import statistics
 import sys
@@ -96,15 +97,14 @@ def error(arrays: Sequence[Any], reference: Sequence[Any]) -> float:
 def measure(
     contenders: Sequence[Contender], effort: Effort, clock: Clock = time.perf_counter
 ) -> dict[str, tuple[int, list[float]]]:
-    """Seconds a call for each contender: the loops a sample has, and one sample a round, taken in turns."""
+    """Seconds a call for each contender: the loops of a sample, and one sample a round, in an order of its own."""
     loops = {contender.name: _loops(contender, effort, clock) for contender in contenders}
     samples: dict[str, list[float]] = {contender.name: [] for contender in contenders}
     start = clock()
     for turn in range(effort.max_rounds):
         if turn >= effort.min_rounds and clock() - start > effort.budget:
             break
-        first = turn % len(contenders) if contenders else 0
-        for contender in (*contenders[first:], *contenders[:first]):
+        for contender in random.Random(turn).sample(contenders, len(contenders)):
             samples[contender.name].append(_sample(contender.run, loops[contender.name], clock, effort.pause))
     return {name: (loops[name], samples[name]) for name in samples}
 
@@ -121,8 +121,7 @@ def _loops(contender: Contender, effort: Effort, clock: Clock) -> int:
 def _sample(run: Callable[[], object], loops: int, clock: Clock, pause: float) -> float:
     """Seconds a call, averaged over ``loops`` calls without garbage collection."""
     time.sleep(pause)
-    if loops > 1:
-        run()  # what ran before has filled the caches with its own data
+    run()  # what ran before has filled the caches with its own data and code
     enabled = gc.isenabled()
     gc.disable()
     try:
