@@ -90,25 +90,27 @@ def linearize(pairs: Sequence[tuple[Any, Any]]) -> Graph:
     memo: dict[int, int] = {}
     key: list[Any] = []
     for target, root in pairs:
-        if isinstance(root, Expression) and root.shape != target.shape and root.shape is not FREE:
-            if not stretches_to(root.shape, target.shape):
-                raise _does_not_fit(root, target)
-            if len(root.shape) > len(target.shape):
-                root = drop_axes(root, len(root.shape) - len(target.shape))
+        if isinstance(root, Expression) and root.shape != target.shape:
+            root = _fitted(root, target)
         if root.__class__ is OpTreeNode:
             found = memo.get(id(root))
-            reference = _visit(root, graph, memo, key, 0) if found is None else found
+            graph.roots.append(_visit(root, graph, memo, key, 0) if found is None else found)
         else:
-            reference = _leaf_or_number(root, graph, memo, key)
-        graph.roots.append(reference)
+            graph.roots.append(_leaf_or_number(root, graph, memo, key))
     _finish_key(graph, key)
     return graph
 
 
-def _does_not_fit(root: Any, target: Any) -> ShapeError:
+def _fitted(root: Any, target: Any) -> Any:
+    """``root``, without leading axes that ``target`` does not have."""
+    extra = len(root.shape) - len(target.shape)
+    if root.shape is FREE:
+        return root
+    if stretches_to(root.shape, target.shape):
+        return drop_axes(root, extra) if extra > 0 else root
     text = str(root)
     text = text if len(text) < 120 else text[:117] + "..."
-    return ShapeError(
+    raise ShapeError(
         f"assignment: cannot store {root.shape} in a tensor of shape {target.shape}: {text}; sizes must be equal or 1"
     )
 
@@ -239,7 +241,7 @@ def _finish_key(graph: Graph, key: list[Any]) -> None:
                 uniform = False
             if leaf is target:
                 key.append(1)
-            elif leaf.root is root or root is None or leaf.root is None:
+            elif (own := leaf.root) is root or own is None or root is None:
                 key.append(leaf.alias_of(target))
             else:
                 key.append(0)

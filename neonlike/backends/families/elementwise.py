@@ -57,7 +57,7 @@ def _unary(spec: OpSpec) -> Callable[..., Any]:
 
     def method(self: Any, a: Any, out: Any = None) -> Any:
         node = build(a) if isinstance(a, Expression) else apply(spec, (a,), self)
-        return self._finish(node, out)
+        return node if out is None else self._finish(node, out)
 
     return method
 
@@ -67,7 +67,7 @@ def _binary(spec: OpSpec) -> Callable[..., Any]:
 
     def method(self: Any, a: Any, b: Any, out: Any = None) -> Any:
         node = build(a, b) if isinstance(a, Expression) else apply(spec, (a, b), self)
-        return self._finish(node, out)
+        return node if out is None else self._finish(node, out)
 
     return method
 
@@ -77,7 +77,7 @@ def _ternary(spec: OpSpec) -> Callable[..., Any]:
 
     def method(self: Any, a: Any, b: Any, c: Any, out: Any = None) -> Any:
         node = build(a, b, c) if isinstance(a, Expression) else apply(spec, (a, b, c), self)
-        return self._finish(node, out)
+        return node if out is None else self._finish(node, out)
 
     return method
 

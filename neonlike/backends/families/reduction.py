@@ -63,7 +63,7 @@ def builder(spec: OpSpec, name: str) -> Callable[..., Any]:
 def _method(spec: OpSpec, default: int | None) -> Callable[..., Any]:
     def method(self: Any, a: Any, axis: Any = default, out: Any = None, keepdims: bool = True) -> Any:
         node = reduce(spec, a, axis, self)
-        return self._finish(node, out)
+        return node if out is None else self._finish(node, out)
 
     return method
 
