@@ -17,7 +17,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from neonlike.errors import KernelCompileError
 from neonlike.kernels import compile_c
 from neonlike.kernels.blocks import Run
 from neonlike.kernels.compile_c import KernelSource
@@ -29,9 +28,8 @@ from neonlike.kernels.lower import NumberArg, ValueArg
 from neonlike.kernels.plan import Plan, Stage, Store
 from neonlike.kernels.program import converter
 from neonlike.kernels.render import Source, template_text
-from neonlike.kernels.stage_c import HEADERS, PARALLEL_WORK
+from neonlike.kernels.stage_c import HEADERS, PARALLEL_WORK, load_function
 from neonlike.kernels.threads import thread_count
-from neonlike.logger import logger
 from neonlike.optree import npfuncs
 from neonlike.optree.dtypes import DType, compute_dtype
 from neonlike.optree.show import infix
@@ -322,15 +320,7 @@ class MoveStage:
         return self.variants[key]
 
     def _compile(self, kernel: KernelSource) -> Any:
-        try:
-            library = compile_c.build(kernel.source, kernel.name, kernel.expression, headers=kernel.headers)
-        except KernelCompileError as error:
-            logger.error("%s\nThis expression runs on the NumPy engine instead.", error)
-            return None
-        function = getattr(library, kernel.name)
-        function.argtypes = [ctypes.c_void_p] * 4 + [ctypes.c_int64] * 2
-        function.restype = ctypes.c_int
-        return function
+        return load_function(kernel, [ctypes.c_void_p] * 4 + [ctypes.c_int64] * 2, ctypes.c_int)
 
 
 def _read_later(plan: Plan, stage: Stage) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
@@ -248,17 +248,20 @@ class CStage:
         return self.variants[key]
 
     def _compile(self, key: FormKey) -> Any:
-        kernel = self._source(key)
-        try:
-            library = compile_c.build(kernel.source, kernel.name, kernel.expression, headers=kernel.headers)
-        except KernelCompileError as error:
-            logger.error("%s\nThis expression runs on the NumPy engine instead.", error)
-            return None
-        function = getattr(library, kernel.name)
-        function.argtypes = (
-            [ctypes.c_int64 if array.kind == "counter" else ctypes.c_void_p for array in self.arrays]
-            + [_KINDS[number.ctype] for number in self.kernel.numbers]
-            + [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
-        )
-        function.restype = None if key[0].partition(" ")[0] in _ELEMENTWISE else ctypes.c_int
-        return function
+        arguments: list[Any] = [ctypes.c_int64 if array.kind == "counter" else ctypes.c_void_p for array in self.arrays]
+        arguments += [_KINDS[number.ctype] for number in self.kernel.numbers]
+        arguments += [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
+        result = None if key[0].partition(" ")[0] in _ELEMENTWISE else ctypes.c_int
+        return load_function(self._source(key), arguments, result)
+
+
+def load_function(kernel: KernelSource, arguments: Sequence[Any], result: Any) -> Any:
+    """The compiled function of ``kernel`` with its ctypes types; if that fails None, and the compiler's words logged."""
+    try:
+        library = compile_c.build(kernel.source, kernel.name, kernel.expression, headers=kernel.headers)
+    except KernelCompileError as error:
+        logger.error("%s\nThis expression runs on the NumPy engine instead.", error)
+        return None
+    function = getattr(library, kernel.name)
+    function.argtypes, function.restype = list(arguments), result
+    return function
