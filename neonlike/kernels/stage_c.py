@@ -256,7 +256,7 @@ class CStage:
 
 
 def load_function(kernel: KernelSource, arguments: Sequence[Any], result: Any) -> Any:
-    """The compiled function of ``kernel`` with its ctypes types; if that fails None, and the compiler's words logged."""
+    """The compiled function of ``kernel`` with its ctypes types; None if that fails, and the reason is logged."""
     try:
         library = compile_c.build(kernel.source, kernel.name, kernel.expression, headers=kernel.headers)
     except KernelCompileError as error:
