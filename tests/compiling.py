@@ -1,0 +1,104 @@
+"""Fixtures of the tests that compile: a cache of their own, a compiler that is watched, a fresh process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from neonlike.kernels import cache as cache_module
+from neonlike.kernels import compile_c, toolchain
+from neonlike.kernels.toolchain import Compiler, find_compiler
+from neonlike.logger import logger
+
+SOURCE = "int answer(void) { return 42; }\n"
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty cache, and nothing remembered of earlier tests but the machine's compiler."""
+    monkeypatch.setenv("NEONLIKE_CACHE_DIR", str(tmp_path / "cache"))
+    for name in ("NEONLIKE_CPU_JIT", "NEONLIKE_KEEP_SOURCE", "NEONLIKE_CACHE_MB"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(compile_c, "_libraries", {})
+    monkeypatch.setattr(toolchain, "_unconfirmed", {})
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def compiler() -> Compiler:
+    found = find_compiler()
+    if found is None:
+        pytest.skip("there is no C compiler on this machine")
+    return found
+
+
+@pytest.fixture
+def messages() -> Iterator[list[str]]:
+    """The library's warnings, as text."""
+    texts: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: texts.append(record.getMessage())  # type: ignore[method-assign]
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.WARNING)
+    yield texts
+    logger.removeHandler(handler)
+    logger.setLevel(level)
+
+
+class Wrapper:
+    """A compiler that writes down each of its calls; ``before`` is shell text run first."""
+
+    def __init__(self, folder: Path, compiler: Compiler) -> None:
+        self.path = folder / "wrapped-cc"
+        self.log = folder / "calls"
+        self.compiler = compiler
+        self.write()
+
+    def write(self, before: str = "") -> None:
+        script = f'#!/bin/sh\necho "$*" >> {shlex.quote(str(self.log))}\n{before}\n'
+        script += f'exec {shlex.join(self.compiler.command)} "$@"\n'
+        # Never in place: the kernel refuses to run a script that is open for writing.
+        temporary = self.path.with_suffix(".new")
+        temporary.write_text(script)
+        temporary.chmod(0o755)
+        os.replace(temporary, self.path)
+
+    def calls(self) -> list[str]:
+        """What it was called with since the last look."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        self.log.unlink(missing_ok=True)
+        return lines
+
+
+@pytest.fixture
+def wrapper(tmp_path: Path, compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> Wrapper:
+    """CC is a script around the machine's compiler."""
+    wrapper = Wrapper(tmp_path, compiler)
+    monkeypatch.setenv("CC", str(wrapper.path))
+    return wrapper
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a new process began."""
+    for module, name in ((compile_c, "_libraries"), (toolchain, "_found"), (toolchain, "_unconfirmed")):
+        monkeypatch.setattr(module, name, {})
+    monkeypatch.setattr(cache_module, "_caches", {})
+
+
+def python(code: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
