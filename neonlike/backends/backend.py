@@ -222,7 +222,8 @@ class Backend(
         """Bind an assignment for hot loops: ``step = be.prepare(out, expr)``, then ``step()`` as often as wanted.
 
         ``be.prepare([(out1, expr1), (out2, expr2)])`` prepares several at once, as :meth:`assign_many`. Each
-        ``rand`` in it gives its own numbers the first time and new ones from then on.
+        ``rand`` in it gives its own numbers the first time and new ones from then on. Kernels start to compile at
+        once, in the background. What is between its stages is kept: call a step from one thread at a time.
         """
         pairs = list(target) if isinstance(target, (list, tuple)) and value is None else [(target, value)]
         if not pairs:
