@@ -361,3 +361,23 @@ def test_a_compile_error_survives_pickling(compiler: Compiler) -> None:
         "a + b",
     )
     assert isinstance(again, RuntimeError)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, "3000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")],
+    ids=("default", "own count", "own policy"),
+)
+def test_threads_do_not_spin_long_unless_asked_to(
+    compiler: Compiler, given: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The setting is there before the first kernel loads GCC's OpenMP library, which reads it once."""
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    code = """
+import os
+from neonlike.kernels import compile_c
+compile_c.build("int f(void) { return 1; }", "f")
+print(os.environ.get("GOMP_SPINCOUNT"))
+"""
+    assert python(code, **given).stdout == f"{expected}\n"
