@@ -6,7 +6,6 @@ What several processes do at once is in test_compile_c.py.
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import shutil
 import stat
@@ -14,33 +13,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from compiling import messages  # noqa: F401
 
 from neonlike.kernels import cache as cache_module
 from neonlike.kernels.cache import DiskCache, default_cache, default_directory, distrust, key_of
-from neonlike.logger import logger
 
 KEY = key_of("an entry")
 DATA = bytes(range(256)) * 64
 
 needs_owners = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owners here")
-
-
-@pytest.fixture
-def warnings(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The library's warnings, as text."""
-    texts: list[str] = []
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: texts.append(record.getMessage())  # type: ignore[method-assign]
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.WARNING)
-    yield texts
-    logger.removeHandler(handler)
-    logger.setLevel(level)
 
 
 @pytest.fixture
@@ -180,7 +165,7 @@ def test_a_damaged_entry_that_cannot_be_removed_is_still_not_used(
     assert cache.get(KEY, ".so") is None
 
 
-def test_a_directory_in_the_place_of_an_entry_is_survived(cache: DiskCache, warnings: list[str]) -> None:
+def test_a_directory_in_the_place_of_an_entry_is_survived(cache: DiskCache, messages: list[str]) -> None:
     path = cache.put(KEY, DATA, ".so")
     path.unlink()
     path.mkdir()
@@ -215,7 +200,7 @@ def test_an_entry_of_somebody_else_or_open_to_all_is_not_used(
 @pytest.mark.parametrize("code", [errno.EROFS, errno.ENOSPC, errno.EACCES, errno.EDQUOT])
 @pytest.mark.parametrize("function", ["replace", "fdopen"])
 def test_a_directory_that_cannot_be_written_is_replaced_by_a_private_one(
-    cache: DiskCache, monkeypatch: pytest.MonkeyPatch, warnings: list[str], function: str, code: int
+    cache: DiskCache, monkeypatch: pytest.MonkeyPatch, messages: list[str], function: str, code: int
 ) -> None:
     real = getattr(os, function)
     shared = str(cache.path())
@@ -234,30 +219,30 @@ def test_a_directory_that_cannot_be_written_is_replaced_by_a_private_one(
     assert all(cache.private() in path.parents for path in paths)
     assert [cache.read(key_of(str(number)), ".so") for number in range(3)] == [DATA] * 3
     assert files(cache.path()) == []  # no half-written file stays
-    assert len(warnings) == 1
-    assert os.strerror(code) in warnings[0]
-    assert str(cache.path()) in warnings[0]
-    assert "NEONLIKE_CACHE_DIR" in warnings[0]
+    assert len(messages) == 1
+    assert os.strerror(code) in messages[0]
+    assert str(cache.path()) in messages[0]
+    assert "NEONLIKE_CACHE_DIR" in messages[0]
 
 
 def test_a_read_only_directory_is_still_read(
-    cache: DiskCache, monkeypatch: pytest.MonkeyPatch, warnings: list[str]
+    cache: DiskCache, monkeypatch: pytest.MonkeyPatch, messages: list[str]
 ) -> None:
     path = cache.put(KEY, DATA, ".so")
     age(path, 1e6)
     monkeypatch.setattr(os, "utime", refuse(errno.EROFS))
     assert cache.get(KEY, ".so") == path
-    assert warnings == []
+    assert messages == []
 
 
 def test_an_entry_that_another_process_put_first_serves_when_writing_fails(
-    cache: DiskCache, monkeypatch: pytest.MonkeyPatch, warnings: list[str]
+    cache: DiskCache, monkeypatch: pytest.MonkeyPatch, messages: list[str]
 ) -> None:
     """As on systems where a loaded library cannot be replaced."""
     path = cache.put(KEY, DATA, ".so")
     monkeypatch.setattr(os, "replace", refuse(errno.EACCES))
     assert cache.put(KEY, DATA, ".so") == path
-    assert warnings == []
+    assert messages == []
 
 
 def test_an_error_is_raised_when_nothing_can_be_written(cache: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,15 +252,15 @@ def test_an_error_is_raised_when_nothing_can_be_written(cache: DiskCache, monkey
     assert files(cache.path()) == []
 
 
-def test_a_directory_that_cannot_be_made_is_replaced(tmp_path: Path, warnings: list[str]) -> None:
+def test_a_directory_that_cannot_be_made_is_replaced(tmp_path: Path, messages: list[str]) -> None:
     (tmp_path / "file").write_text("in the way")
     cache = DiskCache(tmp_path / "file" / "cache")
     assert cache.put(KEY, DATA, ".so").read_bytes() == DATA
     assert cache.path() == cache.private()
-    assert len(warnings) == 1
+    assert len(messages) == 1
 
 
-def test_a_user_without_a_home_gets_a_private_directory(monkeypatch: pytest.MonkeyPatch, warnings: list[str]) -> None:
+def test_a_user_without_a_home_gets_a_private_directory(monkeypatch: pytest.MonkeyPatch, messages: list[str]) -> None:
     def homeless() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
@@ -285,7 +270,7 @@ def test_a_user_without_a_home_gets_a_private_directory(monkeypatch: pytest.Monk
     cache = DiskCache()
     assert cache.put(KEY, DATA, ".so").read_bytes() == DATA
     assert cache.read(KEY, ".so") == DATA
-    assert len(warnings) == 1
+    assert len(messages) == 1
 
 
 def test_the_private_directory_goes_with_the_process_and_not_with_its_fork(tmp_path: Path) -> None:
@@ -310,12 +295,12 @@ print(directory)
     assert not parent.exists()
 
 
-def test_a_directory_that_somebody_removes_is_made_again(cache: DiskCache, warnings: list[str]) -> None:
+def test_a_directory_that_somebody_removes_is_made_again(cache: DiskCache, messages: list[str]) -> None:
     cache.put(KEY, DATA, ".so")
     shutil.rmtree(cache.path())
     assert cache.get(KEY, ".so") is None
     assert cache.path() in cache.put(KEY, DATA, ".so").parents
-    assert warnings == []
+    assert messages == []
 
 
 # --- trust
@@ -324,7 +309,7 @@ def test_a_directory_that_somebody_removes_is_made_again(cache: DiskCache, warni
 @needs_owners
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o702])
 def test_nothing_is_executed_from_a_directory_that_everybody_can_write_to(
-    tmp_path: Path, warnings: list[str], mode: int
+    tmp_path: Path, messages: list[str], mode: int
 ) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
@@ -336,8 +321,8 @@ def test_nothing_is_executed_from_a_directory_that_everybody_can_write_to(
     assert shared not in path.parents
     assert stat.S_IMODE(cache.path().stat().st_mode) == 0o700
     assert planted.read_bytes() == b"planted"
-    assert len(warnings) == 1
-    assert "everybody can write" in warnings[0]
+    assert len(messages) == 1
+    assert "everybody can write" in messages[0]
 
 
 @needs_owners
@@ -359,7 +344,7 @@ def test_a_link_is_judged_by_where_it_leads(tmp_path: Path) -> None:
 
 @needs_owners
 def test_nothing_is_executed_from_a_directory_of_another_user(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: list[str]
 ) -> None:
     mine = os.geteuid()
     owned = tmp_path / "owned"
@@ -371,8 +356,8 @@ def test_nothing_is_executed_from_a_directory_of_another_user(
     cache = DiskCache(owned)
     assert cache.get(KEY, ".so") is None
     assert owned not in cache.put(KEY, DATA, ".so").parents
-    assert "another user" in warnings[0]
-    assert len(warnings) == 1
+    assert "another user" in messages[0]
+    assert len(messages) == 1
 
 
 @needs_owners
@@ -502,12 +487,12 @@ def test_the_default_cache_follows_the_environment(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("text", ["many", "-1", "nan"])
 def test_a_limit_that_is_no_size_is_reported(
-    monkeypatch: pytest.MonkeyPatch, warnings: list[str], tmp_path: Path, text: str
+    monkeypatch: pytest.MonkeyPatch, messages: list[str], tmp_path: Path, text: str
 ) -> None:
     monkeypatch.setenv("NEONLIKE_CACHE_MB", text)
     assert DiskCache(tmp_path).limit == 512_000_000
-    assert len(warnings) == 1
-    assert text in warnings[0]
+    assert len(messages) == 1
+    assert text in messages[0]
 
 
 # --- at once
