@@ -16,7 +16,7 @@ from neonlike.kernels import compile_c
 from neonlike.kernels.bench import Bench, Row
 from neonlike.kernels.blocks import Run
 from neonlike.kernels.compile_c import KernelSource
-from neonlike.kernels.explain import cost, kept
+from neonlike.kernels.explain import cost
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.interp import CopyBack, StageFunction
 from neonlike.kernels.lower import Arg, LeafArg, NumberArg, ValueArg
@@ -29,8 +29,6 @@ _LAYOUTS = "bench"
 """Where a plan keeps the layouts whose kernels are compiled; that it is there says that its stages are timed."""
 _LONGEST = 2000
 """Characters of an expression that are kept."""
-
-Layout = tuple[Any, ...]
 
 
 class TimedEngine:
@@ -68,7 +66,7 @@ class TimedEngine:
         if _LAYOUTS not in plan.engine:
             self.compile(plan, graph)
         layouts: Any = plan.engine[_LAYOUTS]
-        if (layout := _layout(graph)) in layouts:
+        if (layout := graph.layout()) in layouts:
             return
         if hasattr(self.engine, "sources"):
             self._compile_kernels(self.engine.sources(plan, graph))
@@ -83,14 +81,6 @@ class TimedEngine:
             self.bench.add_compiling(self.bench.clock() - start)
 
 
-def _layout(graph: Graph) -> Layout:
-    """Shapes and strides of everything in ``graph``: with the plan's key, all that kernels and costs depend on."""
-    layout: list[Any] = [(tensor.shape, tensor.array.strides) for tensor in (*graph.targets, *graph.leaves)]
-    if graph.sized:
-        layout += [node.shape for node in graph.nodes]
-    return tuple(layout)
-
-
 # Stages -----------------------------------------------------------------------------------------------------------
 
 
@@ -100,7 +90,7 @@ class TimedStage:
     def __init__(self, function: StageFunction, plan: Plan, stage: Stage | None, bench: Bench) -> None:
         self.function, self.plan, self.stage, self.bench = function, plan, stage, bench
         self.owner: Any = getattr(function, "__self__", None)
-        self.known: dict[Layout, tuple[Any, ...]] = {}
+        self.known: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 
     def run(self, run: Run) -> None:
         """Execute the stage."""
@@ -128,7 +118,7 @@ class TimedStage:
         return self.owner.kernel_source(run) if hasattr(self.owner, "kernel_source") else None
 
     def _record(self, graph: Graph, seconds: float) -> None:
-        layout = _layout(graph)
+        layout = graph.layout()
         facts = self.known.get(layout)
         if facts is None:
             facts = self.known[layout] = self._facts(graph)
@@ -166,7 +156,7 @@ def _operands(plan: Plan, graph: Graph, stage: Stage) -> tuple[tuple[Shape, ...]
             read[True, arg.slot] = graph.leaves[arg.slot].shape
         elif isinstance(arg, ValueArg) and arg.value not in here:
             read[False, arg.value] = plan.values[arg.value].source.of(graph)
-    stored = kept(plan, stage)
+    stored = plan.kept(stage)
     written = [plan.values[index].source.of(graph) for index in stored]
     written += [graph.targets[store.target].shape for store in stage.stores]
     dtypes = [graph.targets[store.target].dtype for store in stage.stores]
@@ -192,7 +182,7 @@ def stage_text(plan: Plan, graph: Graph, stage: Stage) -> str:
         else:
             parts += _attributes(plan, graph, index)
             texts[index] = _cut(f"{value.spec.name}({', '.join(parts)})")
-    stored = kept(plan, stage)
+    stored = plan.kept(stage)
     results = [f"v{index} = {texts[index]}" for index in stored]
     for store in stage.stores:
         arg = store.arg

@@ -34,7 +34,16 @@ from neonlike.kernels.toolchain import (
 )
 from neonlike.logger import logger
 
-__all__ = ["Compiler", "KernelSource", "after_fork_serial", "build", "build_many", "find_compiler", "kernel_key"]
+__all__ = [
+    "Compiler",
+    "KernelSource",
+    "after_fork_serial",
+    "build",
+    "build_kernel",
+    "build_many",
+    "find_compiler",
+    "kernel_key",
+]
 
 ABI_VERSION = "1"
 """To be raised when the same source text is to be called in another way than before."""
@@ -122,9 +131,14 @@ def build(
                 if confirmed == compiler:
                     library = _compile(kernel, key, compiler)
                 else:
-                    library = build(*kernel[:3], confirmed, kernel.headers)
+                    library = build_kernel(kernel, confirmed)
             _libraries[key] = library
     return library
+
+
+def build_kernel(kernel: KernelSource, compiler: Compiler | None = None) -> ctypes.CDLL:
+    """:func:`build` of a kernel held together."""
+    return build(kernel.source, kernel.name, kernel.expression, compiler, kernel.headers)
 
 
 def build_many(kernels: Sequence[KernelSource], compiler: Compiler | None = None) -> list[ctypes.CDLL]:
@@ -137,13 +151,9 @@ def build_many(kernels: Sequence[KernelSource], compiler: Compiler | None = None
     """
     compiler = compiler or find_compiler()
 
-    def one(kernel: KernelSource) -> ctypes.CDLL:
-        source, name, expression, headers = KernelSource(*kernel)
-        return build(source, name, expression, compiler, headers)
-
     workers = max(1, min(len(kernels), thread_count(), os.cpu_count() or 1))
     with ThreadPoolExecutor(workers, thread_name_prefix="neonlike-cc") as pool:
-        futures = [pool.submit(one, kernel) for kernel in kernels]
+        futures = [pool.submit(build_kernel, KernelSource(*kernel), compiler) for kernel in kernels]
     return [future.result() for future in futures]
 
 

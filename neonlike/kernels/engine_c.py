@@ -41,19 +41,19 @@ class CEngine(NumpyEngine):
                 made[position] = moves_c.MoveStage(plan, stage, graph, fallback).run
         return made
 
-    def compile(self, plan: Plan, graph: Graph) -> list[StageFunction]:
-        """As the NumPy engine's; kernels of a plan that has several are compiled side by side."""
-        made = super().compile(plan, graph)
-        if sum(isinstance(_owner(function), (CStage, moves_c.MoveStage)) for function in made) > 1:
-            self.compile_ahead(plan, graph)
-        return made
-
     def execute(self, plan: Plan, graph: Graph) -> None:
         """Compute every assignment of ``graph``."""
-        stages: Any = plan.engine.get(self.name) or self.compile(plan, graph)
+        stages: Any = plan.engine.get(self.name) or self._start(plan, graph)
         run = Run(graph)
         for stage in stages:
             stage(run)
+
+    def _start(self, plan: Plan, graph: Graph) -> list[StageFunction]:
+        """The stages of a plan that runs for the first time; if it has several kernels they compile side by side."""
+        made = self.compile(plan, graph)
+        if sum(isinstance(_owner(function), (CStage, moves_c.MoveStage)) for function in made) > 1:
+            self.compile_ahead(plan, graph)
+        return made
 
     def prepare(self, plan: Plan, graph: Graph) -> Callable[[], None]:
         """A function that runs ``plan`` on these very tensors again and again; its kernels start to compile now."""
@@ -123,4 +123,4 @@ def _compilers(process: int) -> ThreadPoolExecutor:
 def _try_build(kernel: KernelSource) -> None:
     """Compile ``kernel``; an error is reported by the run that needs it."""
     with contextlib.suppress(KernelCompileError):
-        compile_c.build(kernel.source, kernel.name, kernel.expression, headers=kernel.headers)
+        compile_c.build_kernel(kernel)

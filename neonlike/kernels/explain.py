@@ -79,7 +79,7 @@ def cost(plan: Plan, graph: Graph, stage: Stage) -> tuple[int, int, int]:
         if value.spec.name == "take":
             key = _input_key(value.args[0])
             inputs[key] = min(inputs[key], _bytes(plan, graph, value.index))
-    written = sum(_bytes(plan, graph, index) for index in kept(plan, stage))
+    written = sum(_bytes(plan, graph, index) for index in plan.kept(stage))
     written += sum(graph.targets[s.target].size * graph.targets[s.target].dtype.itemsize for s in stage.stores)
     return sum(inputs.values()), written, sum(_flops(plan, graph, stage, index) for index in stage.values)
 
@@ -87,15 +87,6 @@ def cost(plan: Plan, graph: Graph, stage: Stage) -> tuple[int, int, int]:
 def _input_key(arg: Arg) -> tuple[str, int]:
     assert not isinstance(arg, NumberArg)
     return ("leaf", arg.slot) if isinstance(arg, LeafArg) else ("value", arg.value)
-
-
-def kept(plan: Plan, stage: Stage) -> list[int]:
-    """Values of ``stage`` that other stages read: not the result of a product or a move that is only stored."""
-    others = [other for other in plan.stages if other is not stage]
-    args = [arg for other in others for index in other.values for arg in plan.values[index].args]
-    args += [store.arg for other in others for store in other.stores]
-    read = {arg.value for arg in args if isinstance(arg, ValueArg)}
-    return [index for index in stage.saved if index in read]
 
 
 def _bytes(plan: Plan, graph: Graph, index: int) -> int:

@@ -68,6 +68,13 @@ class Graph:
         self.sized = False
         self.key: Key = ()
 
+    def layout(self) -> tuple[Any, ...]:
+        """Shapes and strides of everything in it: with the plan's key, all that kernels and their costs depend on."""
+        layout: list[Any] = [(tensor.shape, tensor.array.strides) for tensor in (*self.targets, *self.leaves)]
+        if self.sized:
+            layout += [node.shape for node in self.nodes]
+        return tuple(layout)
+
     def redraw(self, index: int, node: OpTreeNode) -> None:
         """Put the ``rand`` call of ``node`` in the place of the one at ``index``."""
         assert node.attrs is not None

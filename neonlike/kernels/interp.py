@@ -17,7 +17,7 @@ import numpy as np
 from neonlike.kernels.blocks import BLOCK_ELEMENTS, MIN_COLUMNS, RESIDENT_ELEMENTS, Run, run_partial, run_program
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.layout import aligned_empty
-from neonlike.kernels.lower import ValueArg
+from neonlike.kernels.lower import Value, ValueArg
 from neonlike.kernels.plan import Plan, Stage, StageKind, Store, pass_depths
 from neonlike.kernels.program import AXES, Program, Sink, converter, mask_of
 from neonlike.optree.dtypes import DType, compute_dtype
@@ -96,27 +96,22 @@ class BarrierStage:
 
     def run(self, run: Run) -> None:
         """Execute the stage."""
-        self.kernel_source(run)
+        self._allocate(run)
         self._compute(run)
 
     def bind(self, run: Run) -> Callable[[], None]:
         """The stage on the arrays of ``run``, whose temporaries it allocates."""
-        self.kernel_source(run)
+        self._allocate(run)
         return lambda: self._compute(run)
 
     def kernel_source(self, run: Run) -> None:
         """There is none; allocates the temporaries, for the stages that read them."""
-        run.temps[self.value.index] = self._destination(run)
-        for store in self.others:
-            if store.buffered:
-                target = run.graph.targets[store.target]
-                run.temps[buffer_key(store.target)] = aligned_empty(target.shape, target.dtype)
+        self._allocate(run)
 
-    def _destination(self, run: Run) -> Array:
-        if self.direct is not None:
-            target: Array = run.graph.targets[self.direct.target].array
-            return target
-        return aligned_empty(self.value.source.of(run.graph), self.dtype)
+    def _allocate(self, run: Run) -> None:
+        result_array(run, self.value, self.dtype, self.direct)
+        for store in self.others:
+            destination(run, store)
 
     def _compute(self, run: Run) -> None:
         value = self.value
@@ -124,10 +119,31 @@ class BarrierStage:
         out, attrs = run.temps[value.index], run.attrs(value.node)
         with np.errstate(all="ignore"):
             value.spec.numpy(*arrays, out, **{key: attrs[key] for key in self.keys})
-            for store in self.others:
-                target = run.graph.targets[store.target]
-                destination = run.temps[buffer_key(store.target)] if store.buffered else target.array
-                converter(target.dtype)(out, destination)
+            store_result(run, out, self.others)
+
+
+def result_array(run: Run, value: Value, dtype: DType, direct: Store | None) -> Array:
+    """Where a product or a move writes: the target of ``direct``, or a temporary."""
+    found = aligned_empty(value.source.of(run.graph), dtype) if direct is None else destination(run, direct)
+    run.temps[value.index] = found
+    return found
+
+
+def destination(run: Run, store: Store) -> Array:
+    """Where ``store`` goes: its target, or a new array that stands in for a target still to be read."""
+    target = run.graph.targets[store.target]
+    array: Array = target.array
+    if store.buffered:
+        array = run.temps[buffer_key(store.target)] = aligned_empty(target.shape, target.dtype)
+    return array
+
+
+def store_result(run: Run, result: Array, stores: list[Store]) -> None:
+    """Convert ``result`` into the destinations of ``stores``, which are there already."""
+    for store in stores:
+        target = run.graph.targets[store.target]
+        out = run.temps[buffer_key(store.target)] if store.buffered else target.array
+        converter(target.dtype)(result, out)
 
 
 class CopyBack:
@@ -202,14 +218,7 @@ class LoopStage:
             value = self.plan.values[index]
             run.temps[index] = aligned_empty(value.source.of(run.graph), compute_dtype(value.dtype))
             arrays.append(run.temps[index])
-        for store in self.stage.stores:
-            target = run.graph.targets[store.target]
-            if store.buffered:
-                run.temps[buffer_key(store.target)] = aligned_empty(target.shape, target.dtype)
-                arrays.append(run.temps[buffer_key(store.target)])
-            else:
-                arrays.append(target.array)
-        return arrays
+        return arrays + [destination(run, store) for store in self.stage.stores]
 
     def bind(self, run: Run) -> Callable[[], None] | None:
         """Instructions on fixed arrays if one block covers the stage and nothing changes between runs."""

@@ -22,10 +22,9 @@ from neonlike.kernels.blocks import Run
 from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.emit import STORAGE, Array, Kernel, Writer, convert_store
 from neonlike.kernels.graph import Graph
-from neonlike.kernels.interp import BarrierStage, buffer_key
-from neonlike.kernels.layout import aligned_empty
+from neonlike.kernels.interp import BarrierStage, destination, result_array, store_result
 from neonlike.kernels.lower import NumberArg, ValueArg
-from neonlike.kernels.plan import Plan, Stage, Store
+from neonlike.kernels.plan import Plan, Stage
 from neonlike.kernels.program import converter
 from neonlike.kernels.render import Source, template_text
 from neonlike.kernels.stage_c import HEADERS, PARALLEL_WORK, load_function
@@ -145,7 +144,7 @@ class MoveStage:
         self.scatter = value.spec.name == "untake"
         self.axis: int = graph.nodes[value.node].attrs["axis"] % len(value.shape)  # type: ignore[index]
         self.direct, self.others = fallback.direct, fallback.others
-        if self.direct is None and len(stage.stores) == 1 and not _read_later(plan, stage):
+        if self.direct is None and len(stage.stores) == 1 and not plan.kept(stage):
             self.direct, self.others = stage.stores[0], []  # converted by the kernel
         self.dtype: DType = fallback.dtype if self.direct is None else graph.targets[self.direct.target].dtype
         roots = [graph.nodes[r] for r in graph.roots if 0 <= r < len(graph.nodes)]
@@ -205,21 +204,9 @@ class MoveStage:
 
     def _allocate(self, run: Run) -> npfuncs.Array:
         """The array the kernel writes; temporaries that later stages read are made."""
-        if self.direct is None:
-            out = run.temps[self.value.index] = aligned_empty(self.value.source.of(run.graph), self.dtype)
-        else:
-            out = run.temps[self.value.index] = self._place(run, self.direct)
         for store in self.others:
-            self._place(run, store)
-        return out
-
-    def _place(self, run: Run, store: Store) -> npfuncs.Array:
-        target = run.graph.targets[store.target]
-        if not store.buffered:
-            array: npfuncs.Array = target.array
-            return array
-        stand_in = run.temps[buffer_key(store.target)] = aligned_empty(target.shape, target.dtype)
-        return stand_in
+            destination(run, store)
+        return result_array(run, self.value, self.dtype, self.direct)
 
     def _operands(self, run: Run) -> tuple[npfuncs.Array, npfuncs.Array]:
         source, indices = [run.array(operand, 0) for operand in self.fallback.sources]
@@ -235,11 +222,8 @@ class MoveStage:
                 converter(out.dtype)(result, out)
 
     def _convert(self, run: Run, out: npfuncs.Array) -> None:
-        for store in self.others:
-            target = run.graph.targets[store.target]
-            destination = run.temps[buffer_key(store.target)] if store.buffered else target.array
-            with np.errstate(all="ignore"):
-                converter(target.dtype)(out, destination)
+        with np.errstate(all="ignore"):
+            store_result(run, out, self.others)
 
     def _launch(self, source: npfuncs.Array, flat: npfuncs.Array, out: npfuncs.Array) -> Launch | None:
         """Function and arguments for these arrays; None where NumPy runs."""
@@ -321,14 +305,3 @@ class MoveStage:
 
     def _compile(self, kernel: KernelSource) -> Any:
         return load_function(kernel, [ctypes.c_void_p] * 4 + [ctypes.c_int64] * 2, ctypes.c_int)
-
-
-def _read_later(plan: Plan, stage: Stage) -> bool:
-    """True if another stage reads the result of ``stage`` from memory."""
-    (index,) = stage.values
-    for other in plan.stages:
-        if other is not stage:
-            args = [arg for i in other.values for arg in plan.values[i].args] + [store.arg for store in other.stores]
-            if any(isinstance(arg, ValueArg) and arg.value == index for arg in args):
-                return True
-    return False

@@ -112,7 +112,10 @@ class ReduceForm:
     Parameters
     ----------
     kernel : Kernel
-    load : function of (array, once a row?) giving the line that loads it
+    index_of : dict
+        Text of each array's index in a pass, by the array's name.
+    by_columns : bool
+        Columns side by side, else one row after the other.
     """
 
     def __init__(self, kernel: Kernel, index_of: dict[str, str], by_columns: bool) -> None:

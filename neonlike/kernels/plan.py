@@ -92,6 +92,14 @@ class Plan:
     engine: dict[str, object] = field(default_factory=dict)
     """Compiled form, by engine name."""
 
+    def kept(self, stage: Stage) -> list[int]:
+        """Values of ``stage`` that other stages read: not the result of a product or a move that is only stored."""
+        others = [other for other in self.stages if other is not stage]
+        args = [arg for other in others for index in other.values for arg in self.values[index].args]
+        args += [store.arg for other in others for store in other.stores]
+        read = {arg.value for arg in args if isinstance(arg, ValueArg)}
+        return [index for index in stage.saved if index in read]
+
 
 def make_plan(graph: Graph) -> Plan:
     """Plan the assignments of ``graph``."""

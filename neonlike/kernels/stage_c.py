@@ -258,7 +258,7 @@ class CStage:
 def load_function(kernel: KernelSource, arguments: Sequence[Any], result: Any) -> Any:
     """The compiled function of ``kernel`` with its ctypes types; None if that fails, and the reason is logged."""
     try:
-        library = compile_c.build(kernel.source, kernel.name, kernel.expression, headers=kernel.headers)
+        library = compile_c.build_kernel(kernel)
     except KernelCompileError as error:
         logger.error("%s\nThis expression runs on the NumPy engine instead.", error)
         return None

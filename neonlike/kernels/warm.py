@@ -20,7 +20,7 @@ from typing import Any
 
 from neonlike.errors import KernelCompileError
 from neonlike.kernels.cache import default_cache, default_directory, key_of
-from neonlike.kernels.compile_c import KernelSource, build, kernel_key
+from neonlike.kernels.compile_c import KernelSource, build_kernel, kernel_key
 from neonlike.kernels.engine_c import CEngine
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.interp import NumpyEngine
@@ -74,13 +74,6 @@ class Report:
         return not self.fates[Fate.FAILED] and not self.fates[Fate.LOST]
 
 
-class _Names(CEngine):
-    """The C engine as one that only says which kernels it would run."""
-
-    def compile_ahead(self, plan: Plan, graph: Graph) -> None:
-        """Nothing: the warm-up compiles, and counts."""
-
-
 class WarmUp:
     """The kernels of the plans it is shown, compiled in background threads.
 
@@ -99,7 +92,7 @@ class WarmUp:
         self.idle, self.limit, self.clock = idle, limit, clock
         self.began = self._last_new = clock()
         self._runs = self._runs_at_last_new = 0
-        self._engine = _Names()
+        self._engine = CEngine()  # asked for its kernels only
         self._pool = ThreadPoolExecutor(thread_count(), thread_name_prefix="neonlike-cc")
         self._process = os.getpid()
         self._lock = threading.Lock()
@@ -118,12 +111,9 @@ class WarmUp:
         """
         if not self._open:
             return
-        layout: list[Any] = [(tensor.shape, tensor.array.strides) for tensor in (*graph.targets, *graph.leaves)]
-        if graph.sized:
-            layout += [node.shape for node in graph.nodes]
         met: Any = plan.engine.setdefault(_MET, set())
-        if (key := tuple(layout)) not in met:
-            met.add(key)
+        if (layout := graph.layout()) not in met:
+            met.add(layout)
             for kernel in self._engine.sources(plan, graph):
                 self._add(kernel)
         self.step()
@@ -175,7 +165,7 @@ class WarmUp:
     def _compile(self, kernel: KernelSource) -> Fate:
         found = _entry(kernel) is not None
         try:
-            build(*kernel[:3], headers=kernel.headers)
+            build_kernel(kernel)
         except KernelCompileError as error:
             self._failures.append(str(error))
             return Fate.FAILED
