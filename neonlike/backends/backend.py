@@ -14,13 +14,21 @@ import numpy.typing as npt
 
 from neonlike.backends.abstract_backend import AbstractBackend
 from neonlike.backends.families.activation import ActivationFamily
+from neonlike.backends.families.batchnorm import BatchNormFamily
+from neonlike.backends.families.conv import ConvFamily
 from neonlike.backends.families.creation import CreationFamily
 from neonlike.backends.families.elementwise import ElementwiseFamily
 from neonlike.backends.families.hooks import HooksFamily
 from neonlike.backends.families.linalg import LinalgFamily
 from neonlike.backends.families.lookup import LookupFamily
+from neonlike.backends.families.lrn import LrnFamily
+from neonlike.backends.families.merge import MergeFamily
+from neonlike.backends.families.pool import PoolFamily
 from neonlike.backends.families.random import RandomFamily
 from neonlike.backends.families.reduction import ReductionFamily
+from neonlike.backends.families.rnn import RecurrentFamily
+from neonlike.backends.families.roi import RoiFamily
+from neonlike.backends.families.scratch import ScratchFamily
 from neonlike.backends.families.stats import StatsFamily
 from neonlike.backends.families.timing import TimingFamily
 from neonlike.backends.tensor import Tensor
@@ -51,6 +59,14 @@ class Backend(
     LookupFamily,
     RandomFamily,
     ActivationFamily,
+    ConvFamily,
+    PoolFamily,
+    LrnFamily,
+    BatchNormFamily,
+    RecurrentFamily,
+    RoiFamily,
+    MergeFamily,
+    ScratchFamily,
     CreationFamily,
     StatsFamily,
     TimingFamily,

@@ -10,6 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from neonlike.backends.backend import Backend
+from neonlike.backends.cpu.batchnorm import BatchNormKernels
+from neonlike.backends.cpu.binary import BinaryKernels
+from neonlike.backends.cpu.conv import ConvKernels
+from neonlike.backends.cpu.lookup import LookupKernels
+from neonlike.backends.cpu.lrn import LrnKernels
+from neonlike.backends.cpu.pool import PoolKernels
+from neonlike.backends.cpu.rnn import RecurrentKernels
+from neonlike.backends.cpu.roi import RoiKernels
 from neonlike.backends.cpu.tensor import CPUTensor
 from neonlike.backends.tensor import Tensor
 from neonlike.errors import ShapeError
@@ -34,7 +42,17 @@ def compiled_engine(make: Callable[[], NumpyEngine]) -> Iterator[None]:
         _compiled_engine.remove(make)
 
 
-class NervanaCPU(Backend):
+class NervanaCPU(
+    ConvKernels,
+    PoolKernels,
+    LrnKernels,
+    BatchNormKernels,
+    RecurrentKernels,
+    LookupKernels,
+    RoiKernels,
+    BinaryKernels,
+    Backend,
+):
     """CPU backend; see :class:`~neonlike.backends.backend.Backend` for the parameters."""
 
     backend_name: ClassVar[str] = "cpu"

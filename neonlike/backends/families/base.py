@@ -54,6 +54,9 @@ class Family:
         def zeros(self, *args: Any, **options: Any) -> Any:
             """See ``CreationFamily.zeros``."""
 
+        def _run_primitive(self, name: str, run: Callable[[], None], *args: Any, **options: Any) -> Any:
+            """See ``TimingFamily._run_primitive``."""
+
     def _finish(self, node: Any, out: Any) -> Any:
         """The lazy ``node``, or ``out`` with the node computed into it."""
         if out is None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from neonlike.backends.families.base import Family
 from neonlike.errors import ArgumentError
 from neonlike.kernels.bench import Bench
+from neonlike.logger import logger
 
 
 class TimingFamily(Family):
@@ -91,3 +92,52 @@ class TimingFamily(Family):
         if self.bench is None:
             return nullcontext()
         return self.bench.measure(name, shapes, nbytes, flops, kind, dtype)
+
+    def _run_primitive(
+        self,
+        name: str,
+        run: Callable[[], None],
+        outputs: Sequence[Any],
+        shapes: Sequence[Sequence[int]] = (),
+        nbytes: int = 0,
+        flops: int = 0,
+        kind: str = "loop",
+        repeat: int = 1,
+    ) -> tuple[float, float] | None:
+        """Run a compound primitive that passed its checks; every family's public methods end here.
+
+        ``repeat`` above 1 runs it ``max(repeat // 10, 1)`` times to warm up and ``repeat`` times by the clock, each
+        time from the values that ``outputs`` (None left out) had, and reports the mean through the logger.
+
+        Returns
+        -------
+        (milliseconds, GFLOP/s) or None
+            The mean of one run where it was timed: if ``repeat`` is above 1 or bench mode is on.
+        """
+        dtype = next((t.dtype for t in outputs if t is not None), "")
+        if repeat <= 1:
+            if self.bench is None:
+                run()
+                return None
+            begun = time.perf_counter()
+            with self.bench_measure(name, shapes, nbytes, flops, kind, dtype):
+                run()
+            return _rate(time.perf_counter() - begun, flops)
+        changed = [tensor for tensor in outputs if tensor is not None]
+        saved = [tensor.get() for tensor in changed]
+        seconds = 0.0
+        warm = max(repeat // 10, 1)
+        for turn in range(warm + repeat):
+            for tensor, values in zip(changed, saved):
+                tensor.set(values)
+            begun = time.perf_counter()
+            run()
+            seconds += (time.perf_counter() - begun) * (turn >= warm)
+        rate = _rate(seconds / repeat, flops)
+        logger.display("%s %s: %.4f ms, %.1f GFLOP/s, mean of %d runs", name, list(shapes), *rate, repeat)  # type: ignore[attr-defined]
+        return rate
+
+
+def _rate(seconds: float, flops: int) -> tuple[float, float]:
+    """Milliseconds and GFLOP/s."""
+    return 1e3 * seconds, flops / seconds / 1e9 if seconds > 0 else 0.0

@@ -1,0 +1,95 @@
+"""What all compound primitives do with their operands: check them before any work, and see them as plain arrays.
+
+A primitive takes tensors of any view; its definition and its kernels see contiguous arrays of the dtype computed in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neonlike.backends.tensor import Tensor
+from neonlike.errors import AliasError, DTypeError, ShapeError
+from neonlike.optree.dtypes import DType, compute_dtype
+from neonlike.optree.shapes import Shape
+
+Array = npt.NDArray[Any]
+
+
+def check_tensors(backend: Any, operation: str, **tensors: Any) -> None:
+    """Raise DTypeError unless each of ``tensors`` that is not None is a tensor of ``backend``, which is open."""
+    backend.check_open(operation)
+    for name, tensor in tensors.items():
+        if tensor is None:
+            continue
+        if not isinstance(tensor, Tensor):
+            raise DTypeError(
+                f"{operation}: {name} must be a tensor, got {type(tensor).__name__}; "
+                "make one with be.array(values), or compute an expression with astensor()"
+            )
+        if tensor.backend is not backend:
+            raise DTypeError(f"{operation}: {name} belongs to another backend; copy it: be.array({name}.get())")
+
+
+def check_floats(operation: str, **tensors: Any) -> DType:
+    """The one float dtype of all ``tensors`` that are not None; DTypeError if they differ or hold no floats."""
+    present = {name: tensor.dtype for name, tensor in tensors.items() if tensor is not None}
+    dtypes = set(present.values())
+    if len(dtypes) != 1 or next(iter(dtypes)).kind != "f":
+        listed = ", ".join(f"{name} {dtype.name}" for name, dtype in present.items())
+        raise DTypeError(f"{operation}: the tensors must have one float dtype, got {listed}")
+    return dtypes.pop()
+
+
+def check_size(operation: str, name: str, tensor: Any, dims: Sequence[int], words: str) -> None:
+    """Raise ShapeError unless ``tensor`` has as many elements as ``dims``; ``words`` say where these come from."""
+    if tensor is not None and tensor.size != math.prod(dims):
+        raise ShapeError(
+            f"{operation}: {name} must have {tuple(dims)} = {math.prod(dims)} elements, as {words} gives; "
+            f"got {tensor.shape} = {tensor.size}"
+        )
+
+
+def check_apart(operation: str, outputs: dict[str, Any], inputs: dict[str, Any]) -> None:
+    """Raise AliasError if an output shares memory with an input or another output; None stands for no tensor."""
+    written = [(name, tensor) for name, tensor in outputs.items() if tensor is not None]
+    read = [(name, tensor) for name, tensor in inputs.items() if tensor is not None]
+    for index, (name, tensor) in enumerate(written):
+        for other, its in [*written[index + 1 :], *read]:
+            if tensor.alias_of(its):
+                raise AliasError(
+                    f"{operation}: {name} shares memory with {other}, which is still needed while {name} is written; "
+                    "give it memory of its own"
+                )
+
+
+def host(tensor: Any, dims: Sequence[int] | None = None, dtype: DType | None = None) -> Array:
+    """Values of ``tensor`` as a contiguous array, its own memory where that is possible: not to be written.
+
+    ``dims`` default to its shape, ``dtype`` to what it is computed in: float32 for float16.
+    """
+    array: Array = np.ascontiguousarray(tensor.asnumpyarray(), dtype=dtype or compute_dtype(tensor.dtype))
+    return array.reshape(tensor.shape if dims is None else tuple(dims))
+
+
+@contextmanager
+def written(tensor: Any, dims: Sequence[int] | None = None, keep: bool = False) -> Iterator[Array]:
+    """A contiguous array of ``dims`` (default: its shape) in the dtype computed in, to write ``tensor`` through.
+
+    It is the tensor's own memory where that is possible, else an array that is stored when the block ends without an
+    exception. With ``keep`` it holds the tensor's old values first; otherwise they are undefined.
+    """
+    shape: Shape = tensor.shape if dims is None else tuple(dims)
+    array = tensor.asnumpyarray()
+    dtype = compute_dtype(tensor.dtype)
+    if array.dtype == dtype and array.flags.c_contiguous:
+        yield array.reshape(shape)
+        return
+    stand_in = np.array(array, dtype, order="C") if keep else np.empty(array.shape, dtype)
+    yield stand_in.reshape(shape)
+    tensor.set(stand_in)

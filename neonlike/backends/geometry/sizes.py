@@ -1,0 +1,44 @@
+"""Output sizes of sliding windows, and the checks all geometries share."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+from neonlike.errors import ArgumentError, DTypeError
+
+
+def window_extent(size: int, dilation: int = 1) -> int:
+    """Positions from the first to the last element of a window, both included."""
+    return dilation * (size - 1) + 1
+
+
+def output_size(
+    length: int, window: int, padding: int, stride: int, pooling: bool = False, dilation: int = 1, caffe: bool = False
+) -> int:
+    """Number of windows along an axis of ``length`` elements with ``padding`` on either side.
+
+    Rounded down; in Caffe mode, pooling rounds up and drops a window that would start in the padding at the end.
+
+    Raises
+    ------
+    ArgumentError
+        If pooling windows could lie in the padding alone (``padding`` not less than the window).
+    """
+    extent = window_extent(window, dilation)
+    if pooling and padding >= extent:
+        raise ArgumentError(f"output_dim: padding {padding} must be less than the pooling window's extent {extent}")
+    room = length - extent + 2 * padding
+    if not (caffe and pooling):
+        return room // stride + 1
+    size = -(-room // stride) + 1
+    return size - 1 if padding > 0 and (size - 1) * stride >= length + padding else size
+
+
+def whole(operation: str, least: int = 1, **sizes: Any) -> None:
+    """Raise unless each of ``sizes`` is an integer of at least ``least``."""
+    for name, size in sizes.items():
+        if not isinstance(size, numbers.Integral) or isinstance(size, bool):
+            raise DTypeError(f"{operation}: {name} must be an integer, got {size!r}")
+        if size < least:
+            raise ArgumentError(f"{operation}: {name} must be at least {least}, got {size}")
