@@ -36,6 +36,14 @@ def check_tensors(backend: Any, operation: str, **tensors: Any) -> None:
             raise DTypeError(f"{operation}: {name} belongs to another backend; copy it: be.array({name}.get())")
 
 
+def require_tensors(backend: Any, operation: str, **tensors: Any) -> None:
+    """As :func:`check_tensors`, with None refused too."""
+    for name, tensor in tensors.items():
+        if tensor is None:
+            raise DTypeError(f"{operation}: {name} must be a tensor, got None")
+    check_tensors(backend, operation, **tensors)
+
+
 def check_floats(operation: str, **tensors: Any) -> DType:
     """The one float dtype of all ``tensors`` that are not None; DTypeError if they differ or hold no floats."""
     present = {name: tensor.dtype for name, tensor in tensors.items() if tensor is not None}
