@@ -2,8 +2,81 @@
 
 from __future__ import annotations
 
-from neonlike.backends.families.lrn import LrnFamily
+from typing import Any
+
+from neonlike.backends.families.lrn import LrnFamily, LrnNumbers
+from neonlike.backends.families.operands import Array, host, written
+from neonlike.backends.geometry.lrn import LrnGeometry
+from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
+from neonlike.kernels.stage_c import STREAMED_BYTES
+
+HEADERS = ("vecmath.h", "vecmath_f32.h", "vecmath_f64.h", "vecmath_small.h", "lrn_power.h", "stream.h")
+POWERS = {0.5: "half", 0.75: "three_quarters", 1.0: "one"}
+"""bpower -> what the kernels call it, where there is something faster than a power of any exponent."""
+
+BLOCK_BYTES = 4096
+"""Elements of a channel that a kernel takes at a time: a page, within which a processor fetches ahead by itself."""
+LONGEST_WINDOW = 31
+"""The kernels keep a row for each channel of a window, and are written out for it; longer windows run in NumPy."""
+PARALLEL_WORK = 1 << 15
+"""Elements below which starting threads costs more than it saves."""
+
+_TAIL = [INT] * 2 + [REAL] * 4 + [INT] * 3
+_FPROP = Routine("c/lrn_fprop.c.j2", [POINTER] * 3 + _TAIL, "local response normalisation", HEADERS)
+_BPROP = Routine("c/lrn_bprop.c.j2", [POINTER] * 5 + _TAIL, "gradient of local response normalisation", HEADERS)
 
 
 class LrnKernels(LrnFamily):
     """Overrides of LrnFamily's hooks."""
+
+    def _fprop_lrn(self, layer: LrnGeometry, I: Any, O: Any, denom: Any, numbers: LrnNumbers) -> None:  # noqa: E741
+        x = host(I, (layer.C, I.size // layer.C))
+        kernel = _variant(_FPROP, x, layer, numbers)
+        if kernel is None:
+            super()._fprop_lrn(layer, I, O, denom, numbers)
+            return
+        with written(denom, x.shape) as d, written(O, x.shape, numbers.beta != 0) as y:
+            pointers = map(address, (x, y, d))
+            kernel(*pointers, *x.shape, numbers.scale, *numbers.rest, *_partition(x, 3))
+
+    def _bprop_lrn(
+        self,
+        layer: LrnGeometry,
+        I: Any,  # noqa: E741
+        O: Any,  # noqa: E741
+        E: Any,
+        delta: Any,
+        denom: Any,
+        numbers: LrnNumbers,
+    ) -> None:
+        x = host(I, (layer.C, I.size // layer.C))
+        kernel = _variant(_BPROP, x, layer, numbers)
+        if kernel is None:
+            super()._bprop_lrn(layer, I, O, E, delta, denom, numbers)
+            return
+        y, e, d = (host(tensor, x.shape) for tensor in (O, E, denom))
+        with written(delta, x.shape, numbers.beta != 0) as result:
+            pointers = map(address, (x, y, e, d, result))
+            kernel(*pointers, *x.shape, numbers.slope, *numbers.rest, *_partition(x, 5))
+
+
+def _variant(routine: Routine, x: Array, layer: LrnGeometry, numbers: LrnNumbers) -> Any:
+    """The kernel for the layer's window; None where there is none."""
+    if layer.J > LONGEST_WINDOW:
+        return None
+    real = REAL_TYPES[x.dtype]
+    return routine.variant(
+        real=real,
+        suffix="f32" if real == "float" else "f64",
+        window=layer.J,
+        power=POWERS.get(numbers.bpower, "any"),
+        lanes=BLOCK_BYTES // x.itemsize,
+    )
+
+
+def _partition(x: Array, arrays: int) -> tuple[int, int, int]:
+    """Elements of a channel to take at a time, whether to store past the caches, and threads."""
+    threads = threads_for(x.size, PARALLEL_WORK)
+    line, lanes = 64 // x.itemsize, x.shape[1]
+    share = -(-lanes // (threads * line)) * line
+    return min(BLOCK_BYTES // x.itemsize, max(share, line)), arrays * x.nbytes > STREAMED_BYTES, threads

@@ -2,8 +2,252 @@
 
 from __future__ import annotations
 
+from numbers import Real
+from typing import Any, NamedTuple
+
+import numpy as np
+
 from neonlike.backends.families.base import Family
+from neonlike.backends.families.operands import (
+    Array,
+    check_apart,
+    check_floats,
+    check_size,
+    check_tensors,
+    host,
+    written,
+)
+from neonlike.backends.geometry.lrn import LrnGeometry
+from neonlike.errors import DTypeError, ShapeError
+from neonlike.optree.dtypes import as_dtype
+
+
+class LrnNumbers(NamedTuple):
+    """The numbers of one call.
+
+    Attributes
+    ----------
+    alpha, beta : float
+        What is stored is ``alpha * result + beta * old``.
+    scale : float
+        ``ascale / J``: of a sum of squares in ``denom``.
+    bpower : float
+    """
+
+    alpha: float
+    beta: float
+    scale: float
+    bpower: float
+
+    @property
+    def slope(self) -> float:
+        """What the backward pass multiplies a sum of shares with."""
+        return 2 * self.bpower * self.scale
+
+    @property
+    def rest(self) -> tuple[float, float, float]:
+        """bpower, alpha and beta, as the kernels take them."""
+        return self.bpower, self.alpha, self.beta
 
 
 class LrnFamily(Family):
     """Local response normalisation across channels: ``lrn_layer``, ``fprop_lrn``, ``bprop_lrn``."""
+
+    def lrn_layer(self, dtype: Any, N: int, C: int, D: int = 1, H: int = 1, W: int = 1, J: int = 1) -> LrnGeometry:
+        """Sizes of a normalisation over windows of ``J`` channels, for the calls below.
+
+        Parameters
+        ----------
+        dtype : dtype
+        N, C, D, H, W : int
+            Images, channels, depth, height, width. Calls take any number of images.
+        J : int
+            Odd: the window of a channel reaches ``J // 2`` channels to either side.
+
+        Raises
+        ------
+        DTypeError, ArgumentError
+            On sizes that are no positive integers, or an even J.
+        """
+        return LrnGeometry(as_dtype(dtype, "lrn_layer"), N, C, (D, H, W), J)
+
+    def fprop_lrn(
+        self,
+        layer: LrnGeometry,
+        I: Any,  # noqa: E741
+        O: Any,  # noqa: E741
+        denom: Any,
+        alpha: float | None = None,
+        beta: float | None = None,
+        ascale: float = 1,
+        bpower: float = 1,
+        repeat: int = 1,
+    ) -> tuple[float, float] | None:
+        """Divide each activation by a power of the mean square of the channels around it.
+
+        ``denom = 1 + (ascale / J) * sum(I^2 over the window)``, ``O = alpha * (I * denom^-bpower) + beta * O``;
+        Krizhevsky, Sutskever and Hinton 2012, section 3.3. Windows end where the channels do.
+
+        Parameters
+        ----------
+        layer : LrnGeometry
+        I : tensor (C, D, H, W, N) or of any shape with as many elements
+        O, denom : tensors of that size
+            Written; ``bprop_lrn`` needs both. ``denom`` is not blended.
+        alpha, beta : float, optional
+            None: 1 and 0. With beta 0 the old O is not read.
+        ascale, bpower : float
+        repeat : int
+            Above 1, time the call; see ``_run_primitive``.
+
+        Raises
+        ------
+        DTypeError, ShapeError, AliasError
+            If the tensors do not fit the layer and each other; nothing is written then.
+        """
+        name = "fprop_lrn"
+        numbers = _numbers(name, layer, alpha, beta, ascale, bpower)
+        self._check_lrn(name, layer, I=I, O=O, denom=denom)
+        check_apart(name, {"O": O, "denom": denom}, {"I": I})
+        return self._run_primitive(
+            name,
+            lambda: self._fprop_lrn(layer, I, O, denom, numbers),
+            (O, denom),
+            (layer.dimI,),
+            (3 + (numbers.beta != 0)) * I.nbytes,
+            (2 * layer.J + 6) * I.size,
+            repeat=repeat,
+        )
+
+    def bprop_lrn(
+        self,
+        layer: LrnGeometry,
+        I: Any,  # noqa: E741
+        O: Any,  # noqa: E741
+        E: Any,
+        delta: Any,
+        denom: Any,
+        alpha: float | None = None,
+        beta: float | None = None,
+        ascale: float = 1,
+        bpower: float = 1,
+        repeat: int = 1,
+    ) -> tuple[float, float] | None:
+        """Error of the input from the error of the output.
+
+        ``delta = alpha * (E * denom^-bpower - 2 bpower (ascale / J) * I * sum(O * E / denom over the window))
+        + beta * delta``.
+
+        Parameters
+        ----------
+        layer : LrnGeometry
+        I, O, denom : tensors of (C, D, H, W, N) elements
+            As ``fprop_lrn`` read and, with alpha 1 and beta 0, wrote them.
+        E : tensor of that size
+            Error of O; not changed.
+        delta : tensor of that size
+            Written.
+        alpha, beta : float, optional
+            None: 1 and 0. With beta 0 the old delta is not read.
+        ascale, bpower : float
+            As in the forward pass.
+        repeat : int
+            Above 1, time the call; see ``_run_primitive``.
+
+        Raises
+        ------
+        DTypeError, ShapeError, AliasError
+            If the tensors do not fit the layer and each other; nothing is written then.
+        """
+        name = "bprop_lrn"
+        numbers = _numbers(name, layer, alpha, beta, ascale, bpower)
+        self._check_lrn(name, layer, I=I, O=O, E=E, delta=delta, denom=denom)
+        check_apart(name, {"delta": delta}, {"I": I, "O": O, "E": E, "denom": denom})
+        return self._run_primitive(
+            name,
+            lambda: self._bprop_lrn(layer, I, O, E, delta, denom, numbers),
+            (delta,),
+            (layer.dimI,),
+            (5 + (numbers.beta != 0)) * I.nbytes,
+            (layer.J + 12) * I.size,
+            repeat=repeat,
+        )
+
+    def _check_lrn(self, name: str, layer: LrnGeometry, **tensors: Any) -> None:
+        """Raise unless all tensors are of this backend, of one float dtype, and whole images of the layer's size."""
+        check_tensors(self, name, **tensors)
+        for what, tensor in tensors.items():
+            if tensor is None:
+                raise DTypeError(f"{name}: {what} must be a tensor, got None; make one with be.empty({layer.dimI2})")
+        check_floats(name, **tensors)
+        images, rest = divmod(tensors["I"].size, layer.nOut)
+        if rest:
+            raise ShapeError(
+                f"{name}: I must hold images of {layer.nOut} elements ({layer.describe()}), "
+                f"got {tensors['I'].shape} = {tensors['I'].size}"
+            )
+        for what, tensor in tensors.items():
+            check_size(name, what, tensor, (layer.C, *layer.DHW, images), f"I with {layer.describe()}")
+
+    # Reference definition
+
+    def _fprop_lrn(self, layer: LrnGeometry, I: Any, O: Any, denom: Any, numbers: LrnNumbers) -> None:  # noqa: E741
+        x = host(I, _rows(layer, I))
+        keep = numbers.beta != 0
+        with np.errstate(all="ignore"), written(denom, x.shape) as d, written(O, x.shape, keep) as y:
+            np.multiply(_window_sums(x * x, layer.J), numbers.scale, out=d)
+            d += 1
+            _store(y, x * d**-numbers.bpower, numbers)
+
+    def _bprop_lrn(
+        self,
+        layer: LrnGeometry,
+        I: Any,  # noqa: E741
+        O: Any,  # noqa: E741
+        E: Any,
+        delta: Any,
+        denom: Any,
+        numbers: LrnNumbers,
+    ) -> None:
+        x, y, e, d = (host(tensor, _rows(layer, I)) for tensor in (I, O, E, denom))
+        with np.errstate(all="ignore"), written(delta, x.shape, numbers.beta != 0) as result:
+            share = _window_sums(y * e / d, layer.J)
+            share *= numbers.slope
+            _store(result, e * d**-numbers.bpower - share * x, numbers)
+
+
+def _numbers(name: str, layer: Any, alpha: Any, beta: Any, ascale: Any, bpower: Any) -> LrnNumbers:
+    """The numbers of a call, None replaced; DTypeError on what is no layer or no number."""
+    if not isinstance(layer, LrnGeometry):
+        raise DTypeError(f"{name}: layer must come from be.lrn_layer(...), got {type(layer).__name__}")
+    values = {
+        "alpha": 1.0 if alpha is None else alpha,
+        "beta": 0.0 if beta is None else beta,
+        "ascale": ascale,
+        "bpower": bpower,
+    }
+    for what, value in values.items():
+        if not isinstance(value, Real):
+            raise DTypeError(f"{name}: {what} must be a number, got {value!r}")
+    a, b, c, power = map(float, values.values())
+    return LrnNumbers(a, b, c / layer.J, power)
+
+
+def _rows(layer: LrnGeometry, tensor: Any) -> tuple[int, int]:
+    """Channels, and elements of each: all that this normalisation knows of the sizes."""
+    return layer.C, tensor.size // layer.C
+
+
+def _window_sums(values: Array, window: int) -> Array:
+    """Sums of (C, lanes) over ``window`` channels around each, of equal shape."""
+    total = values.copy()
+    for step in range(1, min(window // 2 + 1, len(values))):
+        total[:-step] += values[step:]
+        total[step:] += values[:-step]
+    return total
+
+
+def _store(out: Array, result: Array, numbers: LrnNumbers) -> None:
+    """``out = alpha * result + beta * out``, not reading ``out`` with beta 0."""
+    np.multiply(result, numbers.alpha, out=result)
+    np.add(result, out * numbers.beta if numbers.beta != 0 else 0, out=out)

@@ -1,0 +1,141 @@
+"""Sizes of a local response normalisation: what ``be.lrn_layer`` returns.
+
+It is a pooling over windows of J channels that leaves sizes as they are, with the attributes of one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from neonlike.backends.geometry.sizes import whole
+from neonlike.errors import ArgumentError
+from neonlike.optree.dtypes import DType
+
+Five = tuple[int, int, int, int, int]
+Four = tuple[int, int, int, int]
+Triple = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class LrnGeometry:
+    """Sizes of a local response normalisation across channels.
+
+    Attributes
+    ----------
+    dtype : dtype
+    N, C : int
+        Images and channels. N is what buffers are planned for: calls take any number of images.
+    DHW : tuple of int
+        Depth, height and width, of input and output.
+    J : int
+        Channels of a window, odd: ``J // 2`` on either side of the middle one.
+    """
+
+    dtype: DType
+    N: int
+    C: int
+    DHW: Triple
+    J: int = 1
+
+    op: ClassVar[str] = "lrn"
+    dimF2: ClassVar[None] = None
+    flops: ClassVar[int] = 0
+    strides: ClassVar[Four] = (1, 1, 1, 1)
+
+    def __post_init__(self) -> None:
+        depth, height, width = self.DHW
+        whole("lrn_layer", N=self.N, C=self.C, D=depth, H=height, W=width, J=self.J)
+        if self.J % 2 == 0:
+            raise ArgumentError(
+                f"lrn_layer: J={self.J} channels have no middle one; give an odd window, {self.J - 1} or {self.J + 1}"
+            )
+
+    @property
+    def K(self) -> int:
+        """Channels of the output."""
+        return self.C
+
+    @property
+    def D(self) -> int:
+        """Depth."""
+        return self.DHW[0]
+
+    @property
+    def H(self) -> int:
+        """Height."""
+        return self.DHW[1]
+
+    @property
+    def W(self) -> int:
+        """Width."""
+        return self.DHW[2]
+
+    M, P, Q = D, H, W
+
+    @property
+    def MPQ(self) -> Triple:
+        """Sizes of the output, those of the input."""
+        return self.DHW
+
+    @property
+    def JTRS(self) -> Four:
+        """Sizes of the window: channels, depth, height, width."""
+        return self.J, 1, 1, 1
+
+    @property
+    def padding(self) -> Four:
+        """Zeros on either side of the input: channels, depth, height, width."""
+        return self.J // 2, 0, 0, 0
+
+    @property
+    def overlap(self) -> float:
+        """Windows that an element is in, 0 if windows do not overlap."""
+        return float(self.J) if self.J > 1 else 0.0
+
+    @property
+    def dimI(self) -> Five:
+        """Shape of the input, (C, D, H, W, N)."""
+        return (self.C, *self.DHW, self.N)
+
+    @property
+    def dimI2(self) -> tuple[int, int]:
+        """Input as a matrix, (C D H W, N)."""
+        return self.nOut, self.N
+
+    dimO, dimO2 = dimI, dimI2
+
+    @property
+    def sizeI(self) -> int:
+        """Elements of the input."""
+        return self.nOut * self.N
+
+    sizeO = sizeI
+
+    @property
+    def nOut(self) -> int:
+        """Features, C D H W."""
+        return self.C * math.prod(self.DHW)
+
+    # neon's switches of its MKL engine
+
+    is_mklop: ClassVar[bool] = False
+
+    def get_is_mklop(self) -> bool:
+        """False: no engine but this backend."""
+        return False
+
+    def set_is_mklop(self) -> None:
+        """Accepted for neon's sake."""
+
+    def set_not_mklop(self) -> None:
+        """Accepted for neon's sake."""
+
+    def describe(self) -> str:
+        """The geometry in words, for messages."""
+        depth, height, width = self.DHW
+        return f"{self.C} channels of {depth}x{height}x{width}, windows of {self.J} channels"
+
+    def __str__(self) -> str:
+        return f"local response normalisation of {self.N} images: {self.describe()}"
