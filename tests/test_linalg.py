@@ -169,7 +169,7 @@ def test_compound_dot_may_write_over_an_operand(be: Backend, rng: np.random.Gene
 
 def test_compound_dot_accepts_the_tuning_arguments(be: Backend, rng: np.random.Generator) -> None:
     a, b, c = make(be, rng, (3, 4)), make(be, rng, (4, 2)), be.zeros((3, 2))
-    assert be.compound_dot(a, b, c, repeat=3, size="128x64") is c
+    assert be.compound_dot(a, b, c, size="128x64") is c
     assert be.cublas_dot(a, b, c, alpha=2.0, beta=1.0) is c
     assert_close(c.get(), 3 * exact(a) @ exact(b), inner=4)
 
@@ -247,7 +247,7 @@ def test_batched_dot_follows_the_general_rule(
     wanted = (np.maximum(product, 0) if relu else product) + beta * exact(c)
     if beta == 0:
         c.fill(np.nan)
-    assert be.batched_dot(a, b, c, alpha=alpha, beta=beta, relu=relu, repeat=2, size=64) is c
+    assert be.batched_dot(a, b, c, alpha=alpha, beta=beta, relu=relu, size=64) is c
     assert_close(c.get(), wanted, dtype, 24)
 
 

@@ -151,16 +151,21 @@ def test_fill_normal_draws_from_the_host_generator(be: Backend) -> None:
     assert abs(t.get().std() - 0.5) < 0.05
 
 
-def test_stochastic_binarize_draws_from_the_host_generator(be: Backend) -> None:
+def test_stochastic_binarize_draws_from_the_rand_stream(be: Backend) -> None:
     x = be.array([np.linspace(-1.5, 1.5, 4001)])
-    out = be.zeros(x.shape)
+    out, drawn = be.zeros(x.shape), be.zeros(x.shape)
+    drawn[:] = be.rand()
+    be.rng_reset()
     assert be.binarize(x, out) is out
-    probability = np.clip((x.get().astype(np.float64) + 1) / 2, 0, 1)
-    expected = np.where(probability > np.random.RandomState(0).uniform(size=x.shape), 1, -1)
-    assert np.mean(out.get() != expected) < 1e-3  # the probability is rounded to float32
-    assert set(np.unique(out.get())) == {-1, 1}
+    probability = (x.get() + np.float32(1)) / np.float32(2)
+    assert np.array_equal(out.get(), np.where(probability > drawn.get(), 1, -1))
     assert (out.get()[x.get() <= -1] == -1).all()
     assert (out.get()[x.get() >= 1] == 1).all()
+    first = out.get()
+    assert not np.array_equal(first, be.binarize(x, out).get())
+    be.rng_reset()
+    assert np.array_equal(first, be.binarize(x, out).get())
+    assert be.rng.uniform() == np.random.RandomState(0).uniform()  # the host generator was not used
 
 
 def test_probabilities_are_checked_before_anything_is_drawn(be: Backend) -> None:
@@ -175,6 +180,8 @@ def test_probabilities_are_checked_before_anything_is_drawn(be: Backend) -> None
             call()
     with pytest.raises(ShapeError):
         be.binarize(be.ones((3, 3)), t)
+    stream = be.rng_get_state().stream
+    assert stream[1] == 0
     assert t.get().tolist() == [[1, 1], [1, 1]]
     assert be.rng.uniform() == np.random.RandomState(0).uniform()
 

@@ -1,9 +1,52 @@
-"""Compiled kernels of the linalg family, for the hooks of ``families/linalg.py``."""
+"""The linalg family on the CPU: products straight into strided memory, and of signs by bits."""
 
 from __future__ import annotations
 
-from neonlike.backends.families.linalg import LinalgFamily
+import ctypes
+from typing import Any
+
+from neonlike.backends.families.linalg import Array, LinalgFamily, blas_takes, matrix_product
+from neonlike.backends.families.operands import host, written
+from neonlike.kernels.routine import INT, POINTER, REAL_TYPES, Routine, address, threads_for
+from neonlike.optree.dtypes import compute_dtype
+
+XNOR = Routine(
+    "c/xnor_product.c.j2",
+    (*(POINTER, INT, INT) * 2, POINTER, *(INT,) * 4),
+    "exact product of signs, 64 at a time",
+    result=ctypes.c_int,
+)
+PARALLEL_WORK = 1 << 17
+"""Words and numbers to pack from which on threads pay."""
 
 
 class BinaryKernels(LinalgFamily):
     """Overrides of LinalgFamily's hooks."""
+
+    def _multiply(self, a: Array, b: Array, out: Any) -> None:
+        if not out.array.flags.c_contiguous and out.dtype == compute_dtype(out.dtype) and blas_takes(out.array):
+            matrix_product(a, b, out.array)
+        else:
+            super()._multiply(a, b, out)
+
+    def _xnor_product(self, A: Any, B: Any, out: Any) -> None:
+        """Signs packed into bits where a C compiler is at hand; integers by the definition."""
+        real = REAL_TYPES.get(compute_dtype(out.dtype))
+        function = None if real is None else XNOR.variant(real=real)
+        if function is None or out.size == 0:
+            super()._xnor_product(A, B, out)
+            return
+        (m, k), n = A.shape, B.shape[1]
+        a, b = _strided(A), _strided(B)
+        steps = [[step // x.itemsize for step in x.strides] for x in (a, b)]
+        threads = threads_for(m * n * (k // 64 + 1) // 16 + m * k + k * n, PARALLEL_WORK)
+        with written(out) as array:
+            failed = function(address(a), *steps[0], address(b), *steps[1], address(array), m, n, k, threads)
+            if failed:
+                raise MemoryError(f"xnor_compound_dot: no memory for the signs of {A.shape} and {B.shape}")
+
+
+def _strided(tensor: Any) -> Array:
+    """Values in the dtype computed in, where they are if they have it."""
+    array: Array = tensor.asnumpyarray()
+    return array if array.dtype == compute_dtype(array.dtype) else host(tensor)

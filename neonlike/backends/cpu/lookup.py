@@ -2,8 +2,44 @@
 
 from __future__ import annotations
 
+import ctypes
+from typing import Any
+
+import numpy as np
+
 from neonlike.backends.families.lookup import LookupFamily
+from neonlike.backends.families.operands import Array, host, written
+from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
+
+BPROP = Routine(
+    "c/lut_bprop.c.j2",
+    (*(POINTER,) * 4, REAL, *(INT,) * 4),
+    "gradient of a lookup table",
+    result=ctypes.c_int,
+)
+PARALLEL_WORK = 1 << 15
+"""Elements of the error from which on threads pay."""
+LARGEST = 1 << 31
+"""Words and columns are sorted in 32 bits each."""
 
 
 class LookupKernels(LookupFamily):
     """Overrides of LookupFamily's hooks."""
+
+    def _bprop_lut(self, words: Array, error: Any, error_t: Any, dW: Any, alpha: float) -> None:
+        """Columns sorted by word, then rows added up, in C where there is a compiler."""
+        errors = host(error)
+        function = BPROP.variant(real=REAL_TYPES[errors.dtype])
+        if function is None or 0 in (errors.size, len(dW)) or max(words.size, len(dW)) >= LARGEST:
+            super()._bprop_lut(words, error, error_t, dW, alpha)
+            return
+        reusable = error_t is not None and error_t.is_contiguous and error_t.dtype == errors.dtype
+        turned = error_t.array if reusable else np.empty_like(errors)
+        embed, count = errors.shape
+        threads = threads_for(errors.size, PARALLEL_WORK)
+        with written(dW, keep=True) as rows:
+            if function(
+                address(words), address(errors), address(turned), address(rows),
+                alpha, count, embed, len(rows), threads,
+            ):  # fmt: skip
+                raise MemoryError(f"compound_bprop_lut: no memory to sort {count} words")

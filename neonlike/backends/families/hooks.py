@@ -2,26 +2,86 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
-from neonlike.backends.families.base import Family
+from neonlike.backends.families.engine import EngineFamily
+from neonlike.kernels.cache import default_directory
+from neonlike.kernels.threads import thread_count
 
 
-class HooksFamily(Family):
-    """Data distribution, data conversion, compatibility modes.
+class HooksFamily(EngineFamily):
+    """Data distribution, data conversion, compatibility modes, and what scripts ask about the device.
 
     Attributes
     ----------
     device_type, device_id : int
         0 for the CPU.
-    use_pinned_mem, enable_winograd
-        Accepted for neon's sake.
+    use_pinned_mem : bool
+    enable_winograd : bool or int
+        May be set: False, True, 2 or 4.
+    stream, ctx, cublas_handle, init_rng_state_dev, pcg
+        Of a GPU: None.
+    compute_capability : (int, int)
+    gpu_memory_size : int
+        Of a GPU: (0, 0), and 0 bytes.
+    use_cudac_kernels, warmup : bool
+    round_mode : int
+        Mantissa bits that assignments round to at random; 0: to nearest.
     """
 
     device_type = 0
     device_id = 0
     use_pinned_mem = False
     enable_winograd: Any = True
+    stream: Any = None
+    ctx: Any = None
+    cublas_handle: Any = None
+    init_rng_state_dev: Any = None
+    pcg: Any = None
+    compute_capability: tuple[int, int] = (0, 0)
+    gpu_memory_size = 0
+    use_cudac_kernels = False
+    warmup = False
+    round_mode: int | bool = 0
+
+    @cached_property
+    def buf(self) -> dict[Any, Any]:
+        """Buffers that scripts keep with the backend, by name; empty at first."""
+        return {}
+
+    @cached_property
+    def buf_active(self) -> dict[Any, Any]:
+        """Which of ``buf`` are in use."""
+        return {}
+
+    @cached_property
+    def context_rand_state_map(self) -> dict[Any, Any]:
+        """Random states on devices, by context: none."""
+        return {}
+
+    @cached_property
+    def context_rand_state_alive(self) -> dict[Any, bool]:
+        """Which of them are live."""
+        return {}
+
+    @property
+    def sm_count(self) -> int:
+        """Parts of the device that work side by side: threads."""
+        return thread_count()
+
+    @property
+    def cache_dir(self) -> str:
+        """Folder of compiled kernels."""
+        return str(default_directory())
+
+    def get_events(self) -> tuple[Any, Any]:
+        """A pair of time marks (start, end), the same at each call, for ``record_mark`` and ``get_time``."""
+        return self._events
+
+    @cached_property
+    def _events(self) -> tuple[Any, Any]:
+        return self.init_mark(), self.init_mark()
 
     def set_caffe_compat(self) -> None:
         """Use Caffe's sizes for pooling and its scaling for dropout."""

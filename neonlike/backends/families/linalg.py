@@ -1,19 +1,30 @@
-"""Matrix products: lazy ``dot``, and neon's immediate forms with alpha, beta and relu."""
+"""Matrix products: lazy ``dot``, and neon's immediate forms with alpha, beta, relu and row sums."""
 
 from __future__ import annotations
 
-import itertools
+import math
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from neonlike.backends.families.base import Family
-from neonlike.backends.tensor import Tensor
+from neonlike.backends.families.operands import require_tensors, written
 from neonlike.errors import AliasError, DTypeError, ShapeError
+from neonlike.kernels.threads import parallel, thread_count
 from neonlike.optree import functions
 from neonlike.optree.builders import dot
 from neonlike.optree.dtypes import compute_dtype
-from neonlike.optree.functions import F
-from neonlike.optree.node import apply, expression
-from neonlike.optree.ops import OPS
+from neonlike.optree.functions import F as Functions
+from neonlike.optree.node import expression
+from neonlike.optree.shapes import Shape
+
+F: Any = Functions
+Array = npt.NDArray[Any]
+
+SMALL_PRODUCT = 1 << 18
+"""Multiplications of a product up to which BLAS libraries use one thread: stacks of such are dealt out to threads."""
 
 
 class LinalgFamily(Family):
@@ -39,30 +50,40 @@ class LinalgFamily(Family):
         repeat: int = 1,
         size: Any = None,
     ) -> Any:
-        """C = f(alpha * A.B) + beta * C with f = max(., 0) if ``relu``; returns C.
+        """C = f(alpha * A.B) + beta * C with f = max(., 0) if ``relu``.
 
         Parameters
         ----------
-        A, B, C : tensors (m, k), (k, n), (m, n) of one dtype; may be transposed or strided views
+        A, B, C : tensors (m, k), (k, n), (m, n)
+            Of one dtype; transposed and strided views too. C may share memory with A and B. With beta 0 what C held
+            is not read.
         bsum : tensor (m, 1), optional
             Receives the row sums of the final C.
-        repeat, size
-            neon's tuning arguments, accepted.
+        repeat : int
+            Above 1, time so many runs.
+        size
+            neon's tuning argument, accepted.
+
+        Returns
+        -------
+        C, or (milliseconds, GFLOP/s) if ``repeat`` is above 1
 
         Raises
         ------
-        DTypeError, ShapeError
-            If dtypes differ or shapes do not fit; C is untouched.
+        DTypeError, ShapeError, AliasError
+            If dtypes differ, shapes do not fit, or bsum shares memory with C; nothing was written.
         """
-        self._check_product("compound_dot", A, B, C)
-        product = self._product("compound_dot", A, B, C)
-        self._check_row_sums("compound_dot", bsum, C)
-        self.assign(C, _scaled(product, C, alpha, beta, relu))
-        return C if bsum is None else self._row_sums(bsum, C)
+        self._check_product("compound_dot", A, B, C, bsum)
 
-    def cublas_dot(self, A: Any, B: Any, C: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
-        """C = alpha * A.B + beta * C; returns C."""
-        return self.compound_dot(A, B, C, alpha, beta)
+        def run() -> None:
+            self._compound_dot(A, B, C, float(alpha), float(beta), bool(relu), bsum)
+
+        rate = self._run_product("compound_dot", run, (A, B, C), beta, A.shape[1] * C.size, bsum, repeat)
+        return C if repeat <= 1 else rate
+
+    def cublas_dot(self, A: Any, B: Any, C: Any, alpha: float = 1.0, beta: float = 0.0, repeat: int = 1) -> Any:
+        """C = alpha * A.B + beta * C: :meth:`compound_dot` by the name that neon gives cuBLAS's product."""
+        return self.compound_dot(A, B, C, alpha, beta, repeat=repeat)
 
     def batched_dot(
         self,
@@ -75,95 +96,79 @@ class LinalgFamily(Family):
         repeat: int = 1,
         size: Any = None,
     ) -> Any:
-        """Products over a leading batch axis; returns C.
+        """Products over a leading batch axis X.
 
         With C (X, m, n): ``C[i] = f(alpha * A[i].B[i]) + beta * C[i]``, a 2-D A or B being shared by all i.
         With C (m, n): the products are summed over i before alpha, f and beta. f = max(., 0) if ``relu``.
-        ``repeat`` and ``size`` are neon's tuning arguments, accepted.
+
+        Parameters
+        ----------
+        A, B, C : tensors ([X,] m, k), ([X,] k, n), ([X,] m, n)
+            Of one dtype, A or B 3-D. C may share memory with A and B.
+        repeat : int
+            Above 1, time so many runs.
+        size
+            neon's tuning argument, accepted.
+
+        Returns
+        -------
+        C, or GFLOP/s if ``repeat`` is above 1
 
         Raises
         ------
         DTypeError, ShapeError
             If dtypes differ or shapes do not fit; C is untouched.
         """
-        self._check_product("batched_dot", A, B, C)
-        count = self._batch_size(A, B, C)
-        pairs = [tuple(t[i] if t.ndim == 3 else t for t in (A, B)) for i in range(count)]
-        for a, b in itertools.islice(pairs, 1):
-            if dot(a, b).shape != C.shape[-2:]:
-                raise ShapeError(f"batched_dot: {a.shape} x {b.shape} does not give C's {C.shape[-2:]}")
-        products = self.zeros(C.shape, dtype=compute_dtype(C.dtype))  # so that float16 is rounded once
-        for i, (a, b) in enumerate(pairs):
-            if C.ndim == 3:
-                self.assign(products[i], dot(a, b))
-            else:
-                self.assign(products, products + dot(a, b))
-        return self.assign(C, _scaled(products, C, alpha, beta, relu))
+        self._check_operands("batched_dot", A, B, C)
+        count = _batch_size(A, B, C)
+
+        def run() -> None:
+            self._batched_dot(A, B, C, float(alpha), float(beta), bool(relu))
+
+        products = count * math.prod(C.shape[-2:]) * A.shape[-1]
+        rate = self._run_product("batched_dot", run, (A, B, C), beta, products, None, repeat)
+        return C if repeat <= 1 else rate[1]
 
     def xnor_compound_dot(self, A: Any, B: Any, C: Any, beta: float = 0.0, bsum: Any = None) -> Any:
-        """C = sign(A).sign(B) + beta * C with sign(0) = +1; returns C.
+        """C = s(A).s(B) + beta * C, where s is +1 for 0 and above, else -1 (for nan too); returns C.
+
+        The product of signs is exact: k - 2 * (number of positions where they differ). M. Rastegari et al.,
+        "XNOR-Net", ECCV 2016.
 
         Parameters
         ----------
         A, B, C : tensors (m, k), (k, n), (m, n)
+            Of one dtype; views too. C may share memory with A and B. With beta 0 what C held is not read.
         bsum : tensor (m, 1), optional
             Receives the row sums of the final C.
 
         Raises
         ------
-        DTypeError, ShapeError
+        DTypeError, ShapeError, AliasError
             As :meth:`compound_dot`.
         """
-        self._check_product("xnor_compound_dot", A, B, C)
-        signs = [apply(OPS["binarize"], (t,), self) for t in (A, B)]
-        product = self._product("xnor_compound_dot", signs[0], signs[1], C)
-        self._check_row_sums("xnor_compound_dot", bsum, C)
-        self.assign(C, _scaled(product, C, 1.0, beta, False))
-        return C if bsum is None else self._row_sums(bsum, C)
+        self._check_product("xnor_compound_dot", A, B, C, bsum)
 
-    def _check_product(self, name: str, *tensors: Any) -> None:
-        self.check_open(name)
-        for tensor in tensors:
-            if not isinstance(tensor, Tensor):
-                raise DTypeError(f"{name}: expected tensors, got {type(tensor).__name__}; compute it with astensor()")
-            if tensor.backend is not self:
-                raise DTypeError(f"{name}: {tensor} belongs to another backend; copy it: be.array(tensor.get())")
-        if len({t.dtype for t in tensors}) > 1:
-            listed = ", ".join(t.dtype.name for t in tensors)
-            raise DTypeError(f"{name}: A, B and C must have one dtype, got {listed}")
+        def run() -> None:
+            direct = _written_at_once(C, 1.0, float(beta), False)
+            product = C if direct else self.empty(C.shape, dtype=compute_dtype(C.dtype))
+            self._xnor_product(A, B, product)
+            self._epilogue(product, C, 1.0, float(beta), False, bsum)
 
-    def _product(self, name: str, a: Any, b: Any, c: Any) -> Any:
-        product = dot(a, b)
-        if product.shape != c.shape:
-            raise ShapeError(f"{name}: {a.shape} x {b.shape} gives {product.shape}, but C is {c.shape}")
-        return product
-
-    def _check_row_sums(self, name: str, bsum: Any, c: Any) -> None:
-        if bsum is None:
-            return
-        self._check_target(bsum)
-        if bsum.shape != (c.shape[0], 1):
-            raise ShapeError(f"{name}: bsum must be {(c.shape[0], 1)}, got {bsum.shape}")
-        if bsum.alias_of(c):
-            raise AliasError(f"{name}: bsum shares memory with C, which it would overwrite; use a tensor of its own")
-
-    def _row_sums(self, bsum: Any, c: Any) -> Any:
-        self.assign(bsum, F.sum(c, axis=1))  # type: ignore[attr-defined]
-        return c
-
-    def _batch_size(self, a: Any, b: Any, c: Any) -> int:
-        counts = {t.shape[0] for t in (a, b) if t.ndim == 3}
-        if c.ndim == 3:
-            counts.add(c.shape[0])
-        if len(counts) != 1 or 3 not in (a.ndim, b.ndim) or max(a.ndim, b.ndim, c.ndim) > 3:
-            raise ShapeError(
-                f"batched_dot: A {a.shape}, B {b.shape}, C {c.shape}: A or B must be 3-D, the others 2-D or 3-D, "
-                "and leading sizes equal"
-            )
-        return counts.pop()
+        self._run_product("xnor_compound_dot", run, (A, B, C), beta, A.shape[1] * C.size, bsum, 1)
+        return C
 
     def copy_transpose(self, a: Any, out: Any, axes: Any = None, repeat: int = 1) -> None:
-        """out = a with axes permuted (None: reversed), for any rank.
+        """out = a with axes permuted, for any rank.
+
+        Parameters
+        ----------
+        a, out : tensors
+            They may share memory. ``a`` may be an expression.
+        axes : sequence of int, optional
+            Axis of ``a`` that each axis of ``out`` is; default: reversed.
+        repeat : int
+            Above 1, time so many runs; the logger shows the mean.
 
         Raises
         ------
@@ -176,12 +181,144 @@ class LinalgFamily(Family):
         moved = functions.transpose(source, order)
         if moved.shape != out.shape:
             raise ShapeError(f"copy_transpose: {a.shape} with axes {order} gives {moved.shape}, but out is {out.shape}")
-        self.assign(out, moved)
+        nbytes = out.size * (source.dtype.itemsize + out.dtype.itemsize)
+        shapes = (source.shape, out.shape)
+        self._run_primitive("copy_transpose", lambda: self.assign(out, moved), (out,), shapes, nbytes, repeat=repeat)
+
+    # Definitions
+
+    def _compound_dot(self, A: Any, B: Any, C: Any, alpha: float, beta: float, relu: bool, bsum: Any) -> None:
+        """Hook: see :meth:`compound_dot`; the operands were checked."""
+        direct = _written_at_once(C, alpha, beta, relu)
+        product = C if direct else self.empty(C.shape, dtype=compute_dtype(C.dtype))
+        self._multiply(A.asnumpyarray(), B.asnumpyarray(), product)
+        self._epilogue(product, C, alpha, beta, relu, bsum)
+
+    def _batched_dot(self, A: Any, B: Any, C: Any, alpha: float, beta: float, relu: bool) -> None:
+        """Hook: see :meth:`batched_dot`; the operands were checked."""
+        a, b = A.asnumpyarray(), B.asnumpyarray()
+        if C.ndim == 2:
+            a, b = _side_by_side(a, b)
+        direct = _written_at_once(C, alpha, beta, relu)
+        product = C if direct else self.empty(C.shape, dtype=compute_dtype(C.dtype))
+        self._multiply(a, b, product)
+        self._epilogue(product, C, alpha, beta, relu, None)
+
+    def _multiply(self, a: Array, b: Array, out: Any) -> None:
+        """Hook: the tensor ``out`` = a.b, of matrices or stacks of them, which may share memory with it."""
+        with written(out) as array:
+            matrix_product(a, b, array)
+
+    def _xnor_product(self, A: Any, B: Any, out: Any) -> None:
+        """Hook: the tensor ``out`` = s(A).s(B), see :meth:`xnor_compound_dot`. ``out`` may be A or B."""
+        signs = [np.where(t.asnumpyarray() >= 0, 1, -1).astype(compute_dtype(out.dtype)) for t in (A, B)]
+        self._multiply(signs[0], signs[1], out)
+
+    def _epilogue(self, product: Any, C: Any, alpha: float, beta: float, relu: bool, bsum: Any) -> None:
+        """C = f(alpha * product) + beta * C and its row sums, in one pass where no rounding comes between them."""
+        value = _scaled(product, C, alpha, beta, relu)
+        if bsum is not None and value is not C and C.dtype == compute_dtype(C.dtype):
+            self.assign_many([(C, value), (bsum, F.sum(value, axis=1))])
+            return
+        if value is not C:
+            self.assign(C, value)
+        if bsum is not None:
+            self.assign(bsum, F.sum(C, axis=1))
+
+    # Checks
+
+    def _check_operands(self, name: str, A: Any, B: Any, C: Any) -> None:
+        require_tensors(self, name, A=A, B=B, C=C)
+        if not A.dtype == B.dtype == C.dtype:
+            listed = ", ".join(t.dtype.name for t in (A, B, C))
+            raise DTypeError(f"{name}: A, B and C must have one dtype, got {listed}")
+
+    def _check_product(self, name: str, A: Any, B: Any, C: Any, bsum: Any) -> None:
+        self._check_operands(name, A, B, C)
+        matrices = A.ndim == B.ndim == C.ndim == 2
+        if not matrices or A.shape[1] != B.shape[0] or C.shape != (A.shape[0], B.shape[1]):
+            raise ShapeError(f"{name}: {A.shape} x {B.shape} does not give C's {C.shape}; expected (m, k) x (k, n)")
+        if bsum is None:
+            return
+        self._check_target(bsum)
+        if bsum.shape != (C.shape[0], 1):
+            raise ShapeError(f"{name}: bsum must be {(C.shape[0], 1)}, got {bsum.shape}")
+        if bsum.alias_of(C):
+            raise AliasError(f"{name}: bsum shares memory with C, which it would overwrite; use a tensor of its own")
+
+    def _run_product(
+        self, name: str, run: Any, tensors: tuple[Any, Any, Any], beta: float, products: int, bsum: Any, repeat: int
+    ) -> Any:
+        nbytes = sum(t.nbytes for t in tensors) + (tensors[2].nbytes if beta else 0)
+        shapes: list[Shape] = [t.shape for t in tensors]
+        return self._run_primitive(name, run, (tensors[2], bsum), shapes, nbytes, 2 * products, "product", repeat)
+
+
+def matrix_product(a: Array, b: Array, out: Array) -> None:
+    """out = a.b for matrices or stacks of them, computed in ``out``'s dtype; they may share memory."""
+    a, b = (_for_blas(np.asarray(x, dtype=out.dtype)) for x in (a, b))
+    products = math.prod(out.shape[-2:]) * a.shape[-1]
+    with np.errstate(all="ignore"):
+        parts = thread_count() if out.ndim == 3 and products <= SMALL_PRODUCT <= products * len(out) else 1
+        if parts == 1 or np.may_share_memory(out, a) or np.may_share_memory(out, b):
+            np.matmul(a, b, out=out)
+            return
+        cuts = [len(out) * part // parts for part in range(parts + 1)]
+
+        def multiply(part: slice) -> None:
+            with np.errstate(all="ignore"):
+                np.matmul(a[part] if a.ndim == 3 else a, b[part] if b.ndim == 3 else b, out=out[part])
+
+        parallel(multiply, [slice(*ends) for ends in pairwise(cuts)])
+
+
+def blas_takes(array: Array) -> bool:
+    """True if a BLAS library can work on the matrices of ``array`` where they are: rows or columns without gaps."""
+    steps = [step // array.itemsize for step in array.strides[-2:]]
+    rows, columns = array.shape[-2:]
+    return (steps[1] == 1 and steps[0] >= columns) or (steps[0] == 1 and steps[1] >= rows)
+
+
+def _for_blas(array: Array) -> Array:
+    """``array``, copied where NumPy would multiply it without BLAS."""
+    return array if array.dtype.kind != "f" or blas_takes(array) else np.ascontiguousarray(array)
+
+
+def _side_by_side(a: Array, b: Array) -> tuple[Array, Array]:
+    """Two matrices whose product is the sum over i of a[i].b[i], one of a and b being a stack."""
+    if a.ndim == 2:
+        return a, _summed(b)
+    if b.ndim == 2:
+        return _summed(a), b
+    return a.transpose(1, 0, 2).reshape(a.shape[1], -1), b.reshape(-1, b.shape[2])
+
+
+def _summed(stack: Array) -> Array:
+    return np.asarray(np.add.reduce(stack, 0, dtype=np.float64 if stack.dtype.kind == "f" else np.int64))
+
+
+def _batch_size(a: Any, b: Any, c: Any) -> int:
+    counts = {t.shape[0] for t in (a, b) if t.ndim == 3}
+    if c.ndim == 3:
+        counts.add(c.shape[0])
+    if len(counts) != 1 or 3 not in (a.ndim, b.ndim) or max(a.ndim, b.ndim, c.ndim) > 3:
+        raise ShapeError(
+            f"batched_dot: A {a.shape}, B {b.shape}, C {c.shape}: A or B must be 3-D, the others 2-D or 3-D, "
+            "and leading sizes equal"
+        )
+    if (*a.shape[-2:], *b.shape[-2:]) != (c.shape[-2], b.shape[-2], a.shape[-1], c.shape[-1]):
+        raise ShapeError(f"batched_dot: {a.shape} x {b.shape} does not give C's {c.shape}")
+    return int(counts.pop())
+
+
+def _written_at_once(c: Any, alpha: float, beta: float, relu: bool) -> bool:
+    """True if the bare product may go to ``c``: nothing follows, or what follows reads it without it being rounded."""
+    return beta == 0.0 and (c.dtype == compute_dtype(c.dtype) or (alpha == 1.0 and not relu))
 
 
 def _scaled(product: Any, c: Any, alpha: float, beta: float, relu: bool) -> Any:
     """f(alpha * product) + beta * c, leaving out what changes nothing; beta 0 ignores c even if it holds nan."""
-    result = product if alpha == 1.0 else product * float(alpha)
+    result = product if alpha == 1.0 else product * alpha
     if relu:
-        result = F.relu(result)  # type: ignore[attr-defined]
-    return result if beta == 0.0 else result + c * float(beta)
+        result = F.relu(result)
+    return result if beta == 0.0 else result + c * beta

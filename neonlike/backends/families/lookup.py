@@ -1,16 +1,30 @@
-"""Index operations: gather and one-hot."""
+"""Index operations: gather and one-hot in expressions, and the gradient of a lookup table."""
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
+import numpy as np
+
 from neonlike.backends.families.base import Family
+from neonlike.backends.families.operands import (
+    Array,
+    check_apart,
+    check_floats,
+    check_size,
+    check_tensors,
+    host,
+    require_tensors,
+    written,
+)
+from neonlike.errors import DTypeError, IndexRangeError, ShapeError
 from neonlike.optree import functions
 from neonlike.optree.node import expression
 
 
 class LookupFamily(Family):
-    """``take`` and ``onehot``; indices are integer tensors, arrays or lists."""
+    """``take`` and ``onehot``, whose indices are integer tensors, arrays or lists; ``compound_bprop_lut``."""
 
     def take(self, a: Any, indices: Any, axis: int, out: Any = None) -> Any:
         """Slices of ``a`` along ``axis`` picked by ``indices``; result has ``len(indices)`` there. Differentiable.
@@ -32,3 +46,93 @@ class LookupFamily(Family):
             0: ``out[indices[j], j] = 1`` for a target (classes, n); 1: its transpose.
         """
         return self._finish(functions.onehot(indices, axis, self), out)
+
+    def compound_bprop_lut(
+        self,
+        nin: int,
+        inputs: Any,
+        error: Any,
+        error_t: Any,
+        dW: Any,
+        pad_idx: int | None = None,
+        alpha: float = 1.0,
+        beta: float = 0,
+        repeat: int = 1,
+    ) -> None:
+        """Gradient of a lookup table: ``dW[w] += alpha * sum of error[:, j] over the j with inputs[j] == w``.
+
+        Each row is added up in the order of j, in double precision: the result depends on nothing but the values.
+
+        Parameters
+        ----------
+        nin : int
+            Words of a sample; neon's argument, accepted.
+        inputs : integer tensor (1, nin * N)
+            Word of each column of ``error``.
+        error : tensor (embedding, nin * N)
+        error_t : tensor (nin * N, embedding) or None
+            Memory to work in; afterwards its contents are undefined.
+        dW : tensor (vocabulary, embedding)
+            Is added to: zero it first for the gradient alone, as neon's layers do.
+        pad_idx : int or None
+            The word that stands for no word: it gets no gradient.
+        alpha, beta : float
+            With a ``beta`` other than 0 and 1, dW is multiplied by it first.
+        repeat : int
+            Above 1, time so many runs; the logger shows the mean.
+
+        Raises
+        ------
+        DTypeError, ShapeError, AliasError
+            If the tensors do not fit together, or what is written shares memory.
+        IndexRangeError
+            If a word other than ``pad_idx`` is not in [0, vocabulary). Nothing is written in any of these cases.
+        """
+        words = self._check_lut(inputs, error, error_t, dW, pad_idx)
+
+        def run() -> None:
+            if beta not in (0, 1):
+                self.assign(dW, dW * float(beta))
+            self._bprop_lut(words, error, error_t, dW, float(alpha))
+
+        touched = int(np.count_nonzero(words >= 0)) * error.shape[0]
+        nbytes = error.nbytes + inputs.nbytes + 2 * min(touched * dW.dtype.itemsize, dW.nbytes)
+        shapes = (inputs.shape, error.shape, dW.shape)
+        self._run_primitive("compound_bprop_lut", run, (dW,), shapes, nbytes, touched, repeat=repeat)
+
+    def _check_lut(self, inputs: Any, error: Any, error_t: Any, dW: Any, pad_idx: Any) -> Array:
+        """The words as int64 (columns,), -1 for those that get no gradient."""
+        name = "compound_bprop_lut"
+        require_tensors(self, name, inputs=inputs, error=error, dW=dW)
+        check_tensors(self, name, error_t=error_t)
+        check_floats(name, error=error, error_t=error_t, dW=dW)
+        if inputs.dtype.kind not in "iu":
+            raise DTypeError(f"{name}: inputs must hold integers, the words, got {inputs.dtype.name}")
+        if pad_idx is not None and not isinstance(pad_idx, numbers.Integral):
+            raise DTypeError(f"{name}: pad_idx must be an integer or None, got {pad_idx!r}")
+        if dW.ndim != 2 or error.shape != (dW.shape[1], inputs.size):
+            raise ShapeError(
+                f"{name}: for dW (vocabulary, embedding) = {dW.shape} and {inputs.size} inputs, error must be "
+                f"{(dW.shape[-1], inputs.size)}, got {error.shape}"
+            )
+        check_size(name, "error_t", error_t, error.shape[::-1], "the transpose of error")
+        check_apart(name, {"dW": dW, "error_t": error_t}, {"inputs": inputs, "error": error})
+        words: Array = inputs.asnumpyarray().astype(np.int64).reshape(-1)
+        if pad_idx is not None:
+            words[words == pad_idx] = -1
+        outside = words[(words >= len(dW)) | ((words < 0) & (inputs.asnumpyarray().reshape(-1) != pad_idx))]
+        if outside.size:
+            raise IndexRangeError(f"{name}: word {int(outside[0])} is not in a vocabulary of {len(dW)}")
+        return words
+
+    def _bprop_lut(self, words: Array, error: Any, error_t: Any, dW: Any, alpha: float) -> None:
+        """Hook: see :meth:`compound_bprop_lut`. ``words`` (columns,) are rows of dW, or -1 for none."""
+        order = np.argsort(words, kind="stable")
+        order = order[np.count_nonzero(words < 0) :]
+        if order.size == 0 or error.size == 0:
+            return
+        found, starts = np.unique(words[order], return_index=True)
+        with np.errstate(all="ignore"):
+            sums = np.add.reduceat(host(error).T[order], starts, axis=0, dtype=np.float64)
+            with written(dW, keep=True) as rows:
+                rows[found] = rows[found] + alpha * sums

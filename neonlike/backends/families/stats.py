@@ -1,4 +1,4 @@
-"""Histograms of tensors, and neon's power-of-two arithmetic: ``shift`` and ``binarize``."""
+"""Histograms of tensors, neon's power-of-two arithmetic (``shift``, ``binarize``), and sums with compensation."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.families.base import Family
+from neonlike.backends.families.operands import check_apart, check_floats, require_tensors
 from neonlike.errors import ArgumentError, ShapeError
-from neonlike.optree import node, shapes
-from neonlike.optree.functions import F
+from neonlike.optree import functions, node, shapes
+from neonlike.optree.dtypes import compute_dtype
+from neonlike.optree.functions import F as Functions
 from neonlike.optree.node import adapt, expression
 from neonlike.optree.ops import OPS
+
+F: Any = Functions
 
 _HIST_ROWS = 4096
 
@@ -70,9 +74,27 @@ class StatsFamily(Family):
         return data, tags
 
     def shift(self, ary: Any, shift_ary: Any, value: bool = True, out: Any = None) -> Any:
-        """Multiply by a power of two, at once; returns a tensor (new if ``out`` is None).
+        """Multiply by a power of two, at once.
 
-        With ``value`` the factor is sgn(b) * 2**round(log2|b|), 0 where b is 0; else it is 2**b. b broadcasts.
+        With ``value`` the factor is sgn(b) * 2**rint(log2|b|), and 0 where b is 0; else it is 2**rint(b). Halves round
+        to even.
+
+        Parameters
+        ----------
+        ary : tensor, expression or number
+        shift_ary : tensor, expression or number
+            b; broadcasts, as does ``ary``.
+        out : tensor, optional
+            It may be ``ary`` or ``shift_ary``.
+
+        Returns
+        -------
+        ``out``, or a new tensor
+
+        Raises
+        ------
+        ShapeError
+            If the shapes do not fit; nothing was written.
         """
         a, b = adapt("shift", ary, self), adapt("shift", shift_ary, self)
         shifted = node.apply(OPS["shift" if value else "shift_exponent"], (a, b), self)
@@ -83,30 +105,78 @@ class StatsFamily(Family):
     def binarize(self, ary: Any, out: Any, stochastic: bool = True) -> Any:
         """out = +1 or -1, at once: the sign of ``ary`` (+1 for 0), or +1 with probability clip((ary+1)/2, 0, 1).
 
-        Random numbers come from ``be.rng``. ``out`` may be ``ary``. Returns ``out``.
+        M. Courbariaux et al., "BinaryNet", 2016, equations 1 and 2. Random numbers come from the stream of ``rand``,
+        which follows the seed; one stochastic call is one call of ``rand``. nan gives -1.
+
+        Parameters
+        ----------
+        ary : tensor or expression
+            Of ``out``'s shape, or one that stretches to it.
+        out : tensor
+            It may be ``ary``.
+
+        Returns
+        -------
+        out
+
+        Raises
+        ------
+        ShapeError
+            If ``ary`` does not fit ``out``; nothing was drawn.
         """
         source = expression("binarize", ary, self)
         self._check_target(out)
         if not shapes.stretches_to(source.shape, out.shape):
             raise ShapeError(f"binarize: cannot store {source.shape} in a tensor of shape {out.shape}")
-        if stochastic:
-            threshold = self.empty(out.shape, dtype=np.float64).set(self.rng.uniform(size=out.shape))
-            return self.assign(out, F.where(F.greater((source + 1) / 2, threshold), 1, -1))
-        return self.assign(out, node.apply(OPS["binarize"], (source,), self))
+        if not stochastic:
+            return self.assign(out, node.apply(OPS["binarize"], (source,), self))
+        if source.shape != out.shape:
+            source = functions.broadcast_to(source, out.shape)  # a number for each element of out
+        return self.assign(out, F.where(F.greater((source + 1) / 2, self.rand()), 1, -1))
 
     def compensated_sum(
         self, sum_tensor: Any, cmp_tensor: Any, add_tensor: Any, cmp_scale: float = 1.0, add_scale: float = 1.0
     ) -> None:
-        """Kahan summation: add ``add_tensor * add_scale`` to ``sum_tensor``, the lost part kept in ``cmp_tensor``.
+        """Add ``add_tensor * add_scale`` to ``sum_tensor``, what rounding loses being kept in ``cmp_tensor``.
 
-        Where ``cmp_tensor.kahan_reset`` is set and ``kahan_count`` exceeds it, the compensation starts anew.
+        ``y = add * add_scale - cmp * cmp_scale; t = sum + y; cmp = (t - sum) - y; sum = t``: W. Kahan, "Further remarks
+        on reducing truncation errors", CACM 8 (1965). If ``cmp_tensor.kahan_reset`` is set and ``kahan_count`` exceeds
+        it, the compensation starts anew; each call counts.
+
+        Parameters
+        ----------
+        sum_tensor, cmp_tensor : tensors
+            Of one shape and dtype, in memory of their own; both are written.
+        add_tensor : tensor or expression
+            Of their shape, or one that stretches to it.
+
+        Raises
+        ------
+        DTypeError, ShapeError, AliasError
+            If the tensors do not fit together; nothing was written.
         """
+        name = "compensated_sum"
+        require_tensors(self, name, sum_tensor=sum_tensor, cmp_tensor=cmp_tensor)
+        check_floats(name, sum_tensor=sum_tensor, cmp_tensor=cmp_tensor)
+        added = expression(name, add_tensor, self)
+        if cmp_tensor.shape != sum_tensor.shape or not shapes.stretches_to(added.shape, sum_tensor.shape):
+            raise ShapeError(
+                f"{name}: sum_tensor {sum_tensor.shape}, cmp_tensor {cmp_tensor.shape} and add_tensor {added.shape} "
+                "must have one shape"
+            )
+        check_apart(name, {"sum_tensor": sum_tensor, "cmp_tensor": cmp_tensor}, {})
         reset, count = getattr(cmp_tensor, "kahan_reset", None), getattr(cmp_tensor, "kahan_count", 0)
         if reset and count > reset:
             cmp_scale, count = 0.0, 0
-        y = add_tensor * float(add_scale) - cmp_tensor * float(cmp_scale)
-        total = self.empty(sum_tensor.shape, dtype=sum_tensor.dtype)
-        self.assign(total, sum_tensor + y)
-        self.assign(cmp_tensor, (total - sum_tensor) - y)
-        self.assign(sum_tensor, total)
+        y = added * float(add_scale)
+        if cmp_scale:
+            y = y - cmp_tensor * float(cmp_scale)
+        if sum_tensor.dtype == compute_dtype(sum_tensor.dtype):
+            total = sum_tensor + y
+            self.assign_many([(cmp_tensor, (total - sum_tensor) - y), (sum_tensor, total)])
+        else:  # the sum is rounded before what was lost can be told
+            rounded = self.empty(sum_tensor.shape, dtype=sum_tensor.dtype)
+            self.assign(rounded, sum_tensor + y)
+            self.assign(cmp_tensor, (rounded - sum_tensor) - y)
+            self.assign(sum_tensor, rounded)
         cmp_tensor.kahan_count = count + 1
