@@ -26,6 +26,8 @@ class Contender:
         Restores what ``run`` changes besides its result; called before the check.
     ours : bool
         Ours must work and be right; a peer that fails is reported and left out.
+    reference : callable, optional
+        The float64 arrays to reproduce, of a library that defines the computation in another way than the case does.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Contender:
     result: Callable[[], Sequence[Any]]
     reset: Callable[[], None] = nothing
     ours: bool = False
+    reference: Callable[[], Sequence[Any]] | None = None
 
 
 @dataclass
@@ -55,6 +58,8 @@ class Case:
         worse, as some are that sum in float32; the error is always shown.
     refused : dict
         Contender -> why it does not take part.
+    flops : int
+        Multiplications and additions, where these count and not the bytes: then no copy runs beside it.
     """
 
     name: str
@@ -65,6 +70,7 @@ class Case:
     nbytes: int
     tolerance: float = 1e-5
     refused: dict[str, str] = field(default_factory=dict)
+    flops: int = 0
 
 
 @dataclass
@@ -81,8 +87,9 @@ class Result:
     rounds: int = 0
     loops: int = 0
     ratio: float | None = None
-    """Median over the rounds of this contender's time divided by NumPy's in the same round."""
+    """Median over the rounds of this contender's time divided by the baseline's, NumPy's, in the same round."""
     gb_per_s: float | None = None
+    gflop_per_s: float | None = None
     of_copy: float | None = None
     """Bandwidth divided by that of a copy of the same bytes, wherever they lie."""
     of_memory_copy: float | None = None
@@ -100,6 +107,7 @@ class Effort:
     """How long to measure: seconds a sample lasts at least, rounds, seconds a case may take altogether.
 
     ``pause`` is slept before each sample: the idle threads of the contender before spin for some milliseconds.
+    A call that takes ``long`` or more is measured without one before it that does not count.
     """
 
     sample: float = 2e-3
@@ -107,3 +115,4 @@ class Effort:
     min_rounds: int = 7
     max_rounds: int = 41
     budget: float = 4.0
+    long: float = float("inf")

@@ -16,8 +16,8 @@ RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
 COPY, MEMORY_COPY = COPIES = ("copy", "memory copy")
 """Names of the rooflines among the contenders of a case: of the same bytes, and of more than the caches hold."""
 
-NOT_INSTALLED, LEFT_OUT = "not installed", "left out by --quick"
-"""How the notes of absent contenders begin."""
+NOT_INSTALLED, LEFT_OUT, NOT_BUILT = "not installed", "left out by --quick", "not built"
+"""How the notes of absent contenders begin; what is not built is a primitive of ours that this version has not."""
 
 COLUMNS = f"{'':20}{'time':>10}{'spread':>8}{'vs numpy':>10}{'GB/s':>8}{'of copy':>9}{'of memory':>11}"
 COLUMNS += f"{'error':>10}{'first call':>12}"
@@ -73,7 +73,7 @@ def case_text(results: list[Result]) -> str:
 
 def is_absent(result: Result) -> bool:
     """True if a contender is missing for a reason that has nothing to do with the case; told once, at the end."""
-    return result.note.startswith((NOT_INSTALLED, LEFT_OUT))
+    return result.note.startswith((NOT_INSTALLED, LEFT_OUT, NOT_BUILT))
 
 
 def absences(results: list[Result]) -> dict[str, list[str]]:
@@ -108,6 +108,40 @@ def row_text(result: Result) -> str:
 
 def _or_dash(value: float | None, form: str) -> str:
     return "-" if value is None else form.format(value)
+
+
+class Form:
+    """How a session shows its results; this one is for expressions, by numbers of elements.
+
+    Attributes
+    ----------
+    baseline : str
+        The contender whose time the others' are divided by.
+    """
+
+    baseline = "numpy"
+
+    def heading(self, size: int) -> str:
+        """What stands above the cases of one size."""
+        return size_heading(size)
+
+    def case(self, results: list[Result]) -> str:
+        """One case."""
+        return case_text(results)
+
+    def title(self, size: int) -> str:
+        """Heading of a table of RESULTS.md."""
+        return f"{size_text(size)} elements"
+
+    def table(self, session: Session, size: int) -> list[str]:
+        """The lines of that table."""
+        return _table(session, size)
+
+    def draw(self, session: Session, path: Path) -> None:
+        """The picture of a run."""
+        import _picture  # which takes names from this module
+
+        _picture.draw(session, path)
 
 
 # Files ----------------------------------------------------------------------------------------------------------
@@ -148,7 +182,7 @@ def section(session: Session) -> str:
     if remarks:
         lines += ["", *[f"* {remark}" for remark in remarks]]
     for size in dict.fromkeys(result.size for result in session.results):
-        lines += ["", f"### {size_text(size)} elements", "", *_table(session, size)]
+        lines += ["", f"### {session.form.title(size)}", "", *session.form.table(session, size)]
     for heading, table in session.tables.items():
         lines += ["", f"### {heading}", "", *table]
     return "\n".join(lines) + "\n\n"

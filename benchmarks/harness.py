@@ -23,11 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import _machine
-import _picture
 import _report
 import numpy as np
 from _cases import Case, Contender, Effort, Result
-from _report import COPIES, COPY, MEMORY_COPY
+from _report import COPIES, COPY, MEMORY_COPY, NOT_BUILT, Form
 
 from neonlike.kernels.machine_rates import copier
 
@@ -60,7 +59,11 @@ def check(case: Case, clock: Clock = time.perf_counter) -> tuple[list[Contender]
             start = clock()
             contender.run()
             result.first_call = clock() - start
-            result.error = error(contender.result(), reference)
+            expected = contender.reference() if contender.reference else reference
+            result.error = error(contender.result(), expected)
+        except NotImplementedError as failure:
+            result.note = f"{NOT_BUILT}: {failure}".splitlines()[0].rstrip(": ")
+            continue
         except Exception as failure:
             said = f"{type(failure).__name__}: {failure}".splitlines()[0]
             result.note, result.wrong = f"failed: {said}", contender.ours
@@ -105,23 +108,29 @@ def measure(
         if turn >= effort.min_rounds and clock() - start > effort.budget:
             break
         for contender in random.Random(turn).sample(contenders, len(contenders)):
-            samples[contender.name].append(_sample(contender.run, loops[contender.name], clock, effort.pause))
+            before = samples[contender.name]
+            warm = not before or before[-1] < effort.long
+            before.append(_sample(contender.run, loops[contender.name], clock, effort.pause, warm))
     return {name: (loops[name], samples[name]) for name in samples}
 
 
 def _loops(contender: Contender, effort: Effort, clock: Clock) -> int:
     """Calls that make one sample long enough for the clock."""
+    start = clock()
     contender.run()
+    if clock() - start >= max(effort.long, effort.sample):
+        return 1
     count = 1
     while (elapsed := _sample(contender.run, count, clock, 0.0) * count) < effort.sample and count < 1 << 20:
         count = max(2 * count, int(count * effort.sample / elapsed) if elapsed > 0 else 0)
     return count
 
 
-def _sample(run: Callable[[], object], loops: int, clock: Clock, pause: float) -> float:
+def _sample(run: Callable[[], object], loops: int, clock: Clock, pause: float, warm: bool = True) -> float:
     """Seconds a call, averaged over ``loops`` calls without garbage collection."""
     time.sleep(pause)
-    run()  # what ran before has filled the caches with its own data and code
+    if warm:
+        run()  # what ran before has filled the caches with its own data and code
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -140,14 +149,14 @@ def run_case(
     """Check and measure ``case``; the last result is the copy's where it makes sense."""
     able, results = check(case, clock)
     moved = dict.fromkeys((c.name for c in able), case.nbytes)
-    if case.nbytes >= ROOFLINE_BYTES:
+    if case.nbytes >= ROOFLINE_BYTES and not case.flops:
         able += [copy_contender(case.nbytes), memory_copy()]
         moved |= {COPY: case.nbytes, MEMORY_COPY: MEMORY_BYTES}
         results += [Result(case.name, case.text, case.size, name) for name in COPIES]
     measured = measure(able, effort, clock)
     found = {r.contender: r for r in results if r.contender in measured}
     for name, result in found.items():
-        _fill(result, *measured[name], moved[name])
+        _fill(result, *measured[name], moved[name], case.flops)
     for result in found.values():
         result.ratio = times(found.get(baseline), result)
         result.of_copy = times(result, found.get(COPY))
@@ -156,11 +165,12 @@ def run_case(
     return results
 
 
-def _fill(result: Result, loops: int, samples: list[float], nbytes: int) -> None:
+def _fill(result: Result, loops: int, samples: list[float], nbytes: int, flops: int) -> None:
     result.loops, result.rounds, result.samples = loops, len(samples), samples
     result.median = statistics.median(samples)
     result.low, _, result.high = statistics.quantiles(samples, n=4) if len(samples) > 1 else samples * 3
     result.gb_per_s = nbytes / result.median / 1e9 if result.median else None
+    result.gflop_per_s = flops / result.median / 1e9 if result.median and flops else None
 
 
 def times(ours: Result | None, other: Result | None) -> float | None:
@@ -228,13 +238,24 @@ class Session:
     options : namespace of :func:`arguments`
     facts : dict
         Added to the description of the machine, such as the engine in use.
+    form : Form
+        How results are shown.
+    effort : Effort, optional
     """
 
+    form = Form()
+
     def __init__(
-        self, subject: str, options: argparse.Namespace, facts: dict[str, str] | None = None
+        self,
+        subject: str,
+        options: argparse.Namespace,
+        facts: dict[str, str] | None = None,
+        form: Form | None = None,
+        effort: Effort | None = None,
     ) -> None:
         self.subject, self.options = subject, options
-        self.effort = QUICK if options.quick else Effort()
+        self.form = form or self.form
+        self.effort = effort or (QUICK if options.quick else Effort())
         self.machine = _machine.describe() | (facts or {})
         self.command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
         self.results: list[Result] = []
@@ -262,10 +283,10 @@ class Session:
     def run(self, case: Case) -> None:
         """Check, measure and show one case."""
         if not self.results or self.results[-1].size != case.size:
-            self.say("\n" + _report.size_heading(case.size))
-        results = run_case(case, self.effort)
+            self.say("\n" + self.form.heading(case.size))
+        results = run_case(case, self.effort, baseline=self.form.baseline)
         self.results += results
-        self.say(_report.case_text(results))
+        self.say(self.form.case(results))
 
     def find(self, case: str, size: int, contender: str) -> Result | None:
         """A measured result, None if it was not part of this run."""
@@ -289,7 +310,7 @@ class Session:
         if self.options.json:
             _report.write_json(self, self.options.json)
         if self.options.picture:
-            _picture.draw(self, self.options.picture)
+            self.form.draw(self, self.options.picture)
         if self.options.results:
             _report.update_results(self)
         wrong = [f"{r.case} at {r.size}, {r.contender}: {r.note}" for r in self.results if r.wrong]

@@ -1,0 +1,61 @@
+"""A picture of a run of ``conv.py`` and its like: PyTorch's time divided by ours, a panel for each direction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from _rates import Rates, Row
+    from harness import Session
+
+COLORS = ("#d62728", "#1f77b4", "#2ca02c")
+
+
+def draw(rates: Rates, session: Session, path: Path) -> None:
+    """Draw ratios over layers on a log scale, and save it where the ending of ``path`` says how.
+
+    Raises
+    ------
+    SystemExit
+        Without matplotlib; everything was measured and shown before.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise SystemExit("--picture needs matplotlib: pip install matplotlib") from None
+    rows = [row for row in rates.rows if row.ratio is not None]
+    if not rows:
+        raise SystemExit("--picture: nothing was measured that could be drawn")
+    directions = [d for d in rates.targets if any(row.direction == d for row in rows)]
+    layers = list(dict.fromkeys(row.layer for row in rows))
+    width = max(6.0, 2.0 + 0.16 * len(layers))
+    figure = Figure(figsize=(width, 1.8 + 2.1 * len(directions)), layout="constrained")
+    FigureCanvasAgg(figure)
+    grid = list(figure.subplots(len(directions), 1, sharex=True, squeeze=False).flat)
+    for axes, direction in zip(grid, directions):
+        _panel(axes, direction, rates, [row for row in rows if row.direction == direction], layers)
+    grid[-1].set_xticks(range(len(layers)), [layer.title for layer in layers], rotation=90, fontsize="xx-small")
+    figure.supylabel("PyTorch's time / ours", fontsize="medium")
+    processor = session.machine.get("processor", "")
+    figure.suptitle(f"{session.subject}: above 1, ours is faster; {processor}", fontsize="small")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
+
+
+def _panel(axes: Any, direction: str, rates: Rates, rows: list[Row], layers: list[Any]) -> None:
+    """One direction: a point for each layer and minibatch, the target behind them."""
+    axes.axhline(1.0, color="black", linewidth=0.8)
+    target = rates.targets[direction]
+    if target and target != 1.0:
+        axes.axhline(target, color="black", linestyle=":", linewidth=0.8, label=f"target of the mean, {target:g}")
+    for color, N in zip(COLORS * len(rows), sorted({row.N for row in rows})):
+        points = [(layers.index(row.layer), row.ratio) for row in rows if row.N == N]
+        axes.plot(*zip(*points), "o", color=color, markersize=3.5, label=rates.title(N))
+    axes.set_yscale("log", base=2)
+    axes.set_title(direction, fontsize="small")
+    axes.grid(alpha=0.25, linewidth=0.6)
+    axes.tick_params(labelsize="x-small")
+    axes.legend(fontsize="x-small", frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
