@@ -13,7 +13,7 @@ from neonlike.backends.families.roi import Regions, RoiFamily, box_areas
 from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 
 LANES = 32
-"""Channels that region pooling takes side by side."""
+"""Channels that region pooling takes side by side. Each thread keeps a turned copy of so many channels of the map."""
 PARALLEL_WORK = 1 << 15
 """Elements below which starting threads costs more than it saves."""
 

@@ -13,8 +13,8 @@ from neonlike.backends.families.operands import (
     check_apart,
     check_floats,
     check_size,
-    check_tensors,
     host,
+    require_tensors,
     written,
 )
 from neonlike.backends.geometry.lrn import LrnGeometry
@@ -175,10 +175,7 @@ class LrnFamily(Family):
 
     def _check_lrn(self, name: str, layer: LrnGeometry, **tensors: Any) -> None:
         """Raise unless all tensors are of this backend, of one float dtype, and whole images of the layer's size."""
-        check_tensors(self, name, **tensors)
-        for what, tensor in tensors.items():
-            if tensor is None:
-                raise DTypeError(f"{name}: {what} must be a tensor, got None; make one with be.empty({layer.dimI2})")
+        require_tensors(self, name, **tensors)
         check_floats(name, **tensors)
         images, rest = divmod(tensors["I"].size, layer.nOut)
         if rest:

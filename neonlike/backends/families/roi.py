@@ -16,6 +16,7 @@ from neonlike.backends.families.operands import (
     check_size,
     check_tensors,
     host,
+    require_tensors,
     written,
 )
 from neonlike.backends.geometry.sizes import whole
@@ -225,9 +226,7 @@ class RoiFamily(Family):
         self, name: str, features: Any, rois: Any, sizes: dict[str, int], scale: Any, what: str = "I"
     ) -> Regions:
         """Where the bins lie on the map ``features``, called ``what``; raises on anything that does not fit."""
-        check_tensors(self, name, **{what: features, "rois": rois})
-        if features is None or rois is None:
-            raise DTypeError(f"{name}: {what} and rois must be tensors, got None")
+        require_tensors(self, name, **{what: features, "rois": rois})
         if not isinstance(scale, Real):
             raise DTypeError(f"{name}: spatial_scale must be a number, got {scale!r}")
         if not 0 < float(scale) < float("inf"):
@@ -253,12 +252,9 @@ class RoiFamily(Family):
 
     def _check_pooled(self, name: str, regions: Regions, argmax: Any, **tensors: Any) -> None:
         """Raise unless ``argmax`` and the other tensor of the size of what is pooled are that."""
-        check_tensors(self, name, argmax=argmax, **tensors)
+        require_tensors(self, name, argmax=argmax, **tensors)
         for what, tensor in {"argmax": argmax, **tensors}.items():
-            if tensor is None:
-                raise DTypeError(f"{name}: {what} must be a tensor, got None")
-            words = "C, pooled_height, pooled_width, roi_count"
-            check_size(name, what, tensor, regions.pooled, words)
+            check_size(name, what, tensor, regions.pooled, "C, pooled_height, pooled_width, roi_count")
         if argmax.dtype != np.int32:
             raise DTypeError(
                 f"{name}: argmax must be of int32, got {argmax.dtype.name}; give be.empty(shape, dtype=np.int32)"
@@ -266,6 +262,7 @@ class RoiFamily(Family):
 
     def _detections(self, detections: Any) -> Array:
         """Detections as a float64 array (boxes, 5)."""
+        self.check_open("nms")
         if isinstance(detections, Tensor):
             check_tensors(self, "nms", detections=detections)
             detections = detections.asnumpyarray()
