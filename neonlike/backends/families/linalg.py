@@ -215,11 +215,8 @@ class LinalgFamily(Family):
         self._multiply(signs[0], signs[1], out)
 
     def _epilogue(self, product: Any, C: Any, alpha: float, beta: float, relu: bool, bsum: Any) -> None:
-        """C = f(alpha * product) + beta * C and its row sums, in one pass where no rounding comes between them."""
+        """C = f(alpha * product) + beta * C, one kernel; then the row sums of C as it is stored."""
         value = _scaled(product, C, alpha, beta, relu)
-        if bsum is not None and value is not C and C.dtype == compute_dtype(C.dtype):
-            self.assign_many([(C, value), (bsum, F.sum(value, axis=1))])
-            return
         if value is not C:
             self.assign(C, value)
         if bsum is not None:
