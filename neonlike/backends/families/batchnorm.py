@@ -1,9 +1,378 @@
-"""Batch normalisation: ``compound_fprop_bn``, ``compound_bprop_bn``."""
+"""Batch normalisation: ``compound_fprop_bn``, ``compound_bprop_bn`` (S. Ioffe, C. Szegedy 2015).
+
+Every row of ``(nfm, M)`` is normalised by the mean and variance of its M elements. Which elements make a row is a
+matter of shape, since N is the innermost axis of (C, H, W, N):
+
+* spatial: statistics (C, 1), x of shape (C*H*W, N) or (C, H*W*N): a row is a feature map of all samples;
+* per activation: statistics (C*H*W, 1), x of shape (C*H*W, N): a row is one position of one feature map.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
 from neonlike.backends.families.base import Family
+from neonlike.backends.families.operands import (
+    Array,
+    check_apart,
+    check_floats,
+    check_size,
+    check_tensors,
+    host,
+    written,
+)
+from neonlike.errors import AliasError, DTypeError, ShapeError
+from neonlike.optree import npfuncs
+from neonlike.optree.dtypes import DType, compute_dtype
+
+_ROW_BLOCK = 1 << 18
+"""Elements that the reference definition holds in float64 at a time, or one row."""
+_FLOPS_STATISTICS, _FLOPS_NORMALISE, _FLOPS_BACKWARD = 4, 3, 9
+"""Operations an element: difference, square, two sums; difference, product, sum; both passes backward."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchNormForward:
+    """Settings of a forward call; see ``BatchNormFamily.compound_fprop_bn``. ``given_sum``: xsum holds the sums."""
+
+    eps: float
+    rho: float
+    alpha: float
+    accumbeta: float
+    given_sum: bool
+    inference: bool
+    relu: bool
+    binary: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BatchNormBackward:
+    """Settings of a backward call; see ``BatchNormFamily.compound_bprop_bn``."""
+
+    eps: float
+    alpha_data: float
+    beta_data: float
+    alpha_param: float
+    beta_param: float
+    binary: bool
 
 
 class BatchNormFamily(Family):
-    """Batch normalisation: ``compound_fprop_bn``, ``compound_bprop_bn``."""
+    """Batch normalisation: ``compound_fprop_bn``, ``compound_bprop_bn``.
+
+    Data (x, y, the deltas) are tensors of one float dtype with nfm * M elements: of shape (nfm, M), or one that splits
+    or merges axes of it such as (nfm * H * W, N); any view. Statistics, parameters and their gradients have one value
+    a row, (nfm, 1), and are float32 for float16 data; another float dtype is converted on the way in and out.
+    """
+
+    def compound_fprop_bn(
+        self, x: Any, xsum: Any, xvar: Any, gmean: Any, gvar: Any, gamma: Any, beta: Any, y: Any,
+        eps: float, rho: float, compute_batch_sum: bool, accumbeta: float = 0.0, relu: bool = False,
+        threads: int | None = None, repeat: int = 1, binary: bool = False, inference: bool = False,
+        outputs: Any = None, layer: Any = None, *, alpha: float = 1.0,
+    ) -> Any:  # fmt: skip
+        """y = alpha * (gamma * xhat + beta) + accumbeta * y, with xhat = (x - mean) / sqrt(variance + eps) by rows.
+
+        In training the mean is ``xsum / M`` and the variance, ``mean((x - mean)**2)``, is biased; both move the running
+        statistics: ``gmean = rho * gmean + (1 - rho) * mean``, and gvar likewise. Means are kept in more than the
+        precision of x: rows far from 0 come out as well as others. Results do not depend on the number of threads.
+
+        Parameters
+        ----------
+        x, y : data
+            y may be x. With ``accumbeta`` 0 old values of y are not read.
+        xsum : (nfm, 1)
+            Sums of x by rows: read if ``compute_batch_sum`` is false (the ``bsum`` of a convolution or product), else
+            written. What it holds afterwards is for ``compound_bprop_bn``. May be None in inference.
+        xvar : (nfm, 1)
+            Gets the variance. May be None in inference.
+        gmean, gvar : (nfm, 1)
+            Moved in training (old values are not read if ``rho`` is 0); in ``inference`` used instead of the batch's.
+        relu : bool
+            Clamp ``gamma * xhat + beta`` at 0; nan stays nan.
+        binary : bool
+            Shift-based (M. Courbariaux et al. 2016): products by the inverse deviation and by gamma, and the square
+            in the variance, multiply by the nearest power of two, see ``shift``.
+        repeat : int
+            Above 1: time that many runs.
+        threads, outputs, layer
+            Hints of neon; without effect.
+
+        Returns
+        -------
+        None, or (milliseconds, GFLOP/s) where the call was timed
+
+        Raises
+        ------
+        ShapeError
+            If sizes do not fit, or there is no element to take statistics of.
+        DTypeError
+            If the data have not one float dtype, or what is needed is no float tensor.
+        AliasError
+            If y overlaps x without being it, or another tensor that is written overlaps any.
+        """
+        rows = {"xsum": xsum, "xvar": xvar, "gmean": gmean, "gvar": gvar, "gamma": gamma, "beta": beta}
+        how = BatchNormForward(eps, rho, alpha, accumbeta, not compute_batch_sum, inference, relu, binary)
+        return self._forward(x, rows, y, how, repeat)
+
+    def compound_bprop_bn(
+        self, delta_out: Any, grad_gamma: Any, grad_beta: Any, delta_in: Any, x: Any, xsum: Any, xvar: Any, gamma: Any,
+        eps: float, threads: int | None = None, repeat: int = 1, binary: bool = False, layer: Any = None,
+        *, y: Any = None, alpha_data: float = 1.0, beta_data: float = 0.0,
+        alpha_param: float = 1.0, beta_param: float = 0.0,
+    ) -> Any:  # fmt: skip
+        """Gradients of a training call of ``compound_fprop_bn`` (with alpha 1) by x, gamma and beta.
+
+        With d = delta_in and xhat as there, by rows of M elements: ``dgamma = sum(xhat * d)``, ``dbeta = sum(d)``,
+        ``dx = gamma / sqrt(xvar + eps) * (d - (xhat * dgamma + dbeta) / M)``. Stored are
+        ``delta_out = alpha_data * dx + beta_data * delta_out`` and, for both parameters,
+        ``grad = alpha_param * dparam + beta_param * grad``; with a factor of 0 old values are not read.
+
+        Parameters
+        ----------
+        delta_out, delta_in, x : data
+            delta_out may be delta_in (or x, or y). x holds what it held in the forward call.
+        grad_gamma, grad_beta : (nfm, 1)
+        xsum, xvar, gamma : (nfm, 1)
+            As the forward call left them: xsum holds the sums, whether that call computed them or they were given.
+        y : data, optional
+            Result of a forward call with ``relu`` and without ``accumbeta``: d counts as 0 where y is not above 0, so
+            that the gradient of the clamp needs no pass of its own.
+        binary : bool
+            As in the forward call; dgamma enters dx as a power of two, ``xhat * d`` stays a product.
+        repeat : int
+            Above 1: time that many runs.
+        threads, layer
+            Hints of neon; without effect.
+
+        Returns
+        -------
+        None, or (milliseconds, GFLOP/s) where the call was timed
+
+        Raises
+        ------
+        ShapeError
+            If sizes do not fit.
+        DTypeError
+            If the data have not one float dtype, or what is needed is no float tensor.
+        AliasError
+            If delta_out overlaps delta_in, x or y without being it, or another tensor that is written overlaps any.
+        """
+        rows = {"xsum": xsum, "xvar": xvar, "gamma": gamma}
+        inputs = {"delta_in": delta_in} if y is None else {"delta_in": delta_in, "y": y}
+        how = BatchNormBackward(eps, alpha_data, beta_data, alpha_param, beta_param, binary)
+        gradients = {"grad_gamma": grad_gamma, "grad_beta": grad_beta}
+        return self._backward({**inputs, "x": x}, rows, delta_out, gradients, how, repeat)
+
+    # What they do with tensors
+
+    def _forward(self, x: Any, rows: dict[str, Any], y: Any, how: BatchNormForward, repeat: int) -> Any:
+        operation = "compound_fprop_bn"
+        changed = {} if how.inference else {name: rows[name] for name in ("xsum", "xvar", "gmean", "gvar")}
+        read = {name: rows[name] for name in ("gmean", "gvar", "gamma", "beta") if name not in changed}
+        dims = self._check_rows(operation, x, {**changed, **read}, {"y": y})
+        if not how.inference and dims[0] and not dims[1]:
+            raise ShapeError(f"{operation}: x has shape {x.shape}, no elements to take statistics of; pass a batch")
+        _check_overlap(operation, changed, read, "y", y, {"x": x})
+
+        def run() -> None:
+            if not x.size:
+                return
+            dtype = compute_dtype(x.dtype)
+            with _row_values(changed, dtype) as values, written(y, dims, keep=how.accumbeta != 0) as out:
+                values.update({name: _read_rows(tensor, dtype) for name, tensor in read.items()})
+                self._fprop_bn(host(x, dims), values, out, how)
+
+        flops = x.size * (_FLOPS_NORMALISE + (0 if how.inference else _FLOPS_STATISTICS))
+        nbytes = x.nbytes + y.nbytes * (1 if how.accumbeta == 0 else 2)
+        return self._run_primitive(operation, run, [*changed.values(), y], [dims], nbytes, flops, "loop", repeat)
+
+    def _backward(
+        self,
+        inputs: dict[str, Any],
+        rows: dict[str, Any],
+        out: Any,
+        gradients: dict[str, Any],
+        how: BatchNormBackward,
+        repeat: int,
+    ) -> Any:
+        operation, x = "compound_bprop_bn", inputs["x"]
+        others = {name: tensor for name, tensor in inputs.items() if name != "x"}
+        dims = self._check_rows(operation, x, {**rows, **gradients}, {**others, "delta_out": out})
+        _check_overlap(operation, gradients, rows, "delta_out", out, inputs)
+
+        def run() -> None:
+            if not x.size:
+                return
+            dtype = compute_dtype(x.dtype)
+            with _row_values(gradients, dtype) as values, written(out, dims, keep=how.beta_data != 0) as result:
+                values.update({name: _read_rows(tensor, dtype) for name, tensor in rows.items()})
+                read = {name: host(tensor, dims) for name, tensor in inputs.items()}
+                self._bprop_bn(read["delta_in"], read["x"], read.get("y"), values, result, how)
+
+        nbytes = sum(tensor.nbytes for tensor in inputs.values()) + out.nbytes * (1 if how.beta_data == 0 else 2)
+        outputs = [out, *gradients.values()]
+        return self._run_primitive(operation, run, outputs, [dims], nbytes, x.size * _FLOPS_BACKWARD, "loop", repeat)
+
+    def _check_rows(self, operation: str, x: Any, rows: dict[str, Any], data: dict[str, Any]) -> tuple[int, int]:
+        """(nfm, M) of x, after checks of all tensors but their overlap."""
+        needed = {"x": x, **rows, **data}
+        for name, tensor in needed.items():
+            if tensor is None:
+                raise DTypeError(f"{operation}: {name} must be a tensor, got None; make one with be.zeros((nfm, 1))")
+        check_tensors(self, operation, **needed)
+        check_floats(operation, x=x, **data)
+        for name, tensor in rows.items():
+            if tensor.dtype.kind != "f":
+                raise DTypeError(f"{operation}: {name} must hold floats, got {tensor.dtype.name}; make it float32")
+        nfm = rows["gamma"].size
+        for name, tensor in rows.items():
+            check_size(operation, name, tensor, (nfm, 1), "gamma")
+        dims = _dims(operation, x, nfm)
+        for name, tensor in data.items():
+            check_size(operation, name, tensor, dims, "x with one row for each of gamma")
+        return dims
+
+    def _fprop_bn(self, x: Array, rows: dict[str, Array], y: Array, how: BatchNormForward) -> None:
+        """``compound_fprop_bn`` on contiguous arrays: x, y (nfm, M), which may be one; ``rows`` (nfm,) by argument."""
+        step = max(1, _ROW_BLOCK // x.shape[1])
+        with np.errstate(all="ignore"):
+            for first in range(0, x.shape[0], step):
+                block = slice(first, first + step)
+                _normalise(x[block], {name: values[block] for name, values in rows.items()}, y[block], how)
+
+    def _bprop_bn(
+        self, delta: Array, x: Array, y: Array | None, rows: dict[str, Array], out: Array, how: BatchNormBackward
+    ) -> None:
+        """``compound_bprop_bn`` on contiguous arrays of shape (nfm, M); ``rows`` (nfm,) by argument."""
+        step = max(1, _ROW_BLOCK // x.shape[1])
+        with np.errstate(all="ignore"):
+            for first in range(0, x.shape[0], step):
+                block = slice(first, first + step)
+                error = np.array(delta[block], np.float64)
+                if y is not None:
+                    error[~(y[block] > 0)] = 0
+                _differentiate(error, x[block], {name: values[block] for name, values in rows.items()}, out[block], how)
+
+
+# The reference definition, of a block of rows in float64 --------------------------------------------------------------
+
+
+def _normalise(x: Array, rows: dict[str, Array], y: Array, how: BatchNormForward) -> None:
+    if how.inference:
+        mean, var = (_column(rows[name]) for name in ("gmean", "gvar"))
+        centred = x - mean
+    else:
+        if how.given_sum:
+            mean = _column(rows["xsum"]) / x.shape[1]
+        else:
+            total = x.sum(axis=1, dtype=np.float64, keepdims=True)
+            rows["xsum"][:] = total[:, 0]
+            mean = total / x.shape[1]
+        centred = x - mean
+        rows["xvar"][:] = _product(centred, centred, how.binary).mean(axis=1)
+        var = _column(rows["xvar"])
+        for running, now in ((rows["gmean"], mean), (rows["gvar"], var)):
+            running[:] = _blend(how.rho, running, (1 - how.rho) * now[:, 0])
+    xhat = _product(centred, 1 / np.sqrt(var + how.eps), how.binary)
+    result = _product(xhat, _column(rows["gamma"]), how.binary) + _column(rows["beta"])
+    if how.relu:
+        np.maximum(result, 0, out=result)
+    y[...] = _blend(how.accumbeta, y, how.alpha * result)
+
+
+def _differentiate(error: Array, x: Array, rows: dict[str, Array], out: Array, how: BatchNormBackward) -> None:
+    binary, size = how.binary, x.shape[1]
+    inverse_std = 1 / np.sqrt(_column(rows["xvar"]) + how.eps)
+    xhat = _product(x - _column(rows["xsum"]) / size, inverse_std, binary)
+    gradients = {"grad_gamma": (xhat * error).sum(axis=1), "grad_beta": error.sum(axis=1)}
+    spread = _product(xhat, gradients["grad_gamma"][:, None], binary) + gradients["grad_beta"][:, None]
+    scaled = _product(error - spread / size, _column(rows["gamma"]), binary)
+    out[...] = _blend(how.beta_data, out, how.alpha_data * _product(scaled, inverse_std, binary))
+    for name, gradient in gradients.items():
+        rows[name][:] = _blend(how.beta_param, rows[name], how.alpha_param * gradient)
+
+
+def _column(values: Array) -> Array:
+    """(nfm,) as float64 (nfm, 1)."""
+    return values.astype(np.float64)[:, None]
+
+
+def _product(a: Array, b: Array, binary: bool) -> Array:
+    """a * b, with a power of two for b in binary networks."""
+    if not binary:
+        return a * b
+    shifted: Array = np.empty_like(a)
+    npfuncs.shift(a, b, shifted)
+    return shifted
+
+
+def _blend(factor: float, old: Array, new: Array) -> Array:
+    """factor * old + new, where an old value that does not count may be nan."""
+    return new if factor == 0 else factor * old + new
+
+
+# Operands ------------------------------------------------------------------------------------------------------------
+
+
+def _dims(operation: str, x: Any, nfm: int) -> tuple[int, int]:
+    """x as rows: (nfm, M)."""
+    before, leading = 1, False
+    for size in x.shape:
+        before *= size
+        leading = leading or before == nfm
+    if nfm and not x.shape[0] % nfm:
+        leading = True
+    if not leading or (nfm == 0 and x.size):
+        raise ShapeError(
+            f"{operation}: x of shape {x.shape} has no {nfm} rows, as gamma of {nfm} elements asks for; pass x of "
+            f"shape ({nfm}, M) or (k*{nfm}, N), or parameters of shape (x.shape[0], 1)"
+        )
+    return nfm, x.size // nfm if nfm else 0
+
+
+def _check_overlap(
+    operation: str,
+    written_rows: dict[str, Any],
+    read_rows: dict[str, Any],
+    name: str,
+    data: Any,
+    inputs: dict[str, Any],
+) -> None:
+    """Raise AliasError if tensors written overlap any, but that ``data`` may be one of ``inputs``."""
+    tensors = [*written_rows.values(), *read_rows.values(), data, *inputs.values()]
+    roots = [getattr(tensor, "root", None) for tensor in tensors]
+    if None not in roots and len(set(map(id, roots))) == len(roots):
+        return  # each has memory of its own, by far the most frequent case
+    check_apart(operation, {**written_rows, name: data}, read_rows)
+    check_apart(operation, written_rows, inputs)
+    for other, tensor in inputs.items():
+        if data.alias_of(tensor) < 2:
+            continue
+        if not (data.ptr == tensor.ptr and data.is_contiguous and tensor.is_contiguous):
+            raise AliasError(
+                f"{operation}: {name} shares some of its memory with {other}; give it memory of its own, "
+                f"or all of {other}"
+            )
+
+
+def _read_rows(tensor: Any, dtype: DType) -> Array:
+    """Values of a tensor of one value a row as (nfm,): its own memory where that is possible."""
+    array: Array = np.ascontiguousarray(tensor.asnumpyarray(), dtype)
+    return array.reshape(-1)
+
+
+@contextmanager
+def _row_values(tensors: dict[str, Any], dtype: DType) -> Iterator[dict[str, Array]]:
+    """The same of several ``tensors`` by name, to be changed; what is not their memory is stored at the end."""
+    arrays = {name: tensor.asnumpyarray() for name, tensor in tensors.items()}
+    near = {name: np.ascontiguousarray(array, dtype) for name, array in arrays.items()}
+    yield {name: array.reshape(-1) for name, array in near.items()}
+    for name, tensor in tensors.items():
+        if near[name] is not arrays[name]:
+            tensor.set(near[name])

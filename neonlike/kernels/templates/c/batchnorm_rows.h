@@ -1,0 +1,142 @@
+/* What both directions of batch normalisation share: vectors, sums over them, and how rows are shared out to threads.
+ *
+ * Short rows are worked on in groups, which are read again from the cache; long rows are cut in units, which threads
+ * share where there are few rows. The cuts do not depend on the number of threads, so sums do not either: they are
+ * taken over vectors in a BLOCK, in double over the blocks of a unit, then over units.
+ * The including file defines `real`, `whole` (an integer as wide) and LANES, the number of reals in 64 bytes. */
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include "vecmath.h"
+#include "stream.h"
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#define BLOCK 2048 /* reals that stay in the first-level cache, with another array's */
+#define UNIT 65536 /* reals that are worth a thread's while */
+#define GROUP 64 /* most rows of a group */
+#define GROUP_REALS 8192
+#define STRIP 256 /* reals collected before they are stored past the caches */
+
+typedef real vec __attribute__((vector_size(64)));
+typedef whole bits __attribute__((vector_size(64)));
+
+NL_FN vec load(const real *from)
+{
+    vec v;
+    memcpy(&v, from, sizeof v);
+    return v;
+}
+
+/* The last n < LANES reals, and `rest` in the lanes behind. */
+NL_FN vec load_tail(const real *from, int64_t n, real rest)
+{
+    vec v;
+    for (int l = 0; l < LANES; l++)
+        v[l] = l < n ? from[l] : rest;
+    return v;
+}
+
+/* Sum of the lanes, half by half. */
+NL_FN double fold(vec v)
+{
+    typedef real half __attribute__((vector_size(32)));
+    typedef real quarter __attribute__((vector_size(16)));
+    half low, high;
+    quarter first, second;
+    memcpy(&low, &v, sizeof low);
+    memcpy(&high, (const char *)&v + sizeof low, sizeof high);
+    low += high;
+    memcpy(&first, &low, sizeof first);
+    memcpy(&second, (const char *)&low + sizeof first, sizeof second);
+    first += second;
+#if LANES == 16
+    return (double)((first[0] + first[2]) + (first[1] + first[3]));
+#else
+    return (double)(first[0] + first[1]);
+#endif
+}
+
+NL_FN int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* What a row is multiplied by: the number, or the power of two that stands for it in binary networks. */
+NL_FN double factor(double number, int64_t binary) { return binary ? nl_shift_by_f64(1.0, number) : number; }
+
+/* A mean in two parts: x - near is exact for every x near the mean, whose rest is taken off at the end. */
+struct centre { real near; double rest; };
+
+NL_FN struct centre centre_of(double mean)
+{
+    const real near = (real)mean;
+    return (struct centre){near, near - near == 0 ? mean - (double)near : 0};
+}
+
+/* new, and so much of old; an old value that does not count may be nan. */
+NL_FN double blend(double weight, double old, double new) { return weight == 0 ? new : weight * old + new; }
+
+/* The elements of one unit. */
+struct slice { int64_t row, from, n; };
+
+NL_FN int64_t units_of(int64_t length) { return (length + UNIT - 1) / UNIT; }
+
+NL_FN struct slice slice_of(int64_t unit, int64_t length)
+{
+    if (length <= UNIT)
+        return (struct slice){unit, unit * length, length};
+    const int64_t row = unit / units_of(length), first = unit % units_of(length) * UNIT;
+    return (struct slice){row, row * length + first, least(UNIT, length - first)};
+}
+
+struct group;
+struct arguments;
+typedef void phase(struct group *, int64_t lo, int64_t hi);
+typedef void work(const struct arguments *, int64_t row, int64_t rows, int64_t threads, void *parts);
+
+/* One phase of the work on a group: its units, on so many threads. */
+static void over_units(phase *run, struct group *group, int64_t units, int64_t threads)
+{
+#ifdef _OPENMP
+    if (threads > 1) {
+#pragma omp parallel num_threads((int)threads)
+        {
+            const int64_t all = omp_get_num_threads(), mine = omp_get_thread_num();
+            run(group, units * mine / all, units * (mine + 1) / all);
+        }
+        return;
+    }
+#endif
+    (void)threads;
+    run(group, 0, units);
+}
+
+/* All rows, in groups: threads share a group's units where rows are few and long, else they share the groups.
+ * A unit leaves part_bytes of what was found in it. 1 if there is no memory for them; nothing was done then. */
+static int over_rows(work *run, const struct arguments *g, int64_t rows, int64_t length, int64_t threads, size_t part_bytes)
+{
+    const int together = threads > 1 && rows < 4 * threads && length > UNIT;
+    const int64_t most = length * GROUP <= GROUP_REALS ? GROUP : length <= GROUP_REALS ? GROUP_REALS / length : 1;
+    const int64_t each = together ? least(rows, GROUP) : most, groups = (rows + each - 1) / each;
+    const int64_t apart = together || threads < 1 ? 1 : threads;
+    const size_t room = (size_t)(each * units_of(length)) * part_bytes;
+    char *parts = malloc(room * (size_t)apart);
+    if (!parts)
+        return 1;
+#ifdef _OPENMP
+    if (apart > 1) {
+#pragma omp parallel num_threads((int)apart)
+        {
+            const int64_t all = omp_get_num_threads(), mine = omp_get_thread_num();
+            for (int64_t k = groups * mine / all; k < groups * (mine + 1) / all; k++)
+                run(g, k * each, least(each, rows - k * each), 1, parts + room * (size_t)mine);
+        }
+        free(parts);
+        return 0;
+    }
+#endif
+    for (int64_t k = 0; k < groups; k++)
+        run(g, k * each, least(each, rows - k * each), together ? threads : 1, parts);
+    free(parts);
+    return 0;
+}
