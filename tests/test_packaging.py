@@ -20,7 +20,7 @@ else:
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-PACKAGED = {".py", ".j2", ".h", ".typed"}
+PACKAGED = {".py", ".j2", ".c", ".h", ".typed"}
 """The kinds of file that make up the package."""
 
 

@@ -135,13 +135,15 @@ class Backend(
         self.engine = self._make_engine()
         if self.bench is not None:
             self.engine = TimedEngine(self.engine, self.bench)
+        elif hasattr(self.engine, "recipe"):
+            self.plans.hurry(self.tensor_cls)
         self._init_random(rng_seed)
         self.set_hist_buffers(hist_bins, hist_offset)
 
     def _make_engine(self) -> Any:
         raise NotImplementedError
 
-    # Running expressions: Tensor.__setitem__ -> assign -> linearize -> plan -> engine
+    # Running expressions: Tensor.__setitem__ -> assign -> linearize -> plan -> engine, or replay of one seen before
 
     def assign(self, target: Tensor, value: Any) -> Any:
         """Compute ``value`` into ``target`` and return ``target``; what ``target[:] = value`` calls.
@@ -153,6 +155,9 @@ class Backend(
         DTypeError
             If ``value`` is no number, tensor, expression or array.
         """
+        known = self.plans.replay(self, target, value)
+        if known:
+            return target
         if value.__class__ is OpTreeNode:
             try:
                 ours = target.backend is self is value.backend
@@ -161,21 +166,27 @@ class Backend(
             if self.closed or not ours:
                 self._check_target(target)
                 self._source(value)
-            graph = linearize(((target, value),))
-            self.engine.execute(self.plans.find(graph), graph)
+            self._run(((target, value),), known)
             return target
-        return self._assign_simple(target, value)
+        return self._assign_simple(target, value, known)
 
-    def _assign_simple(self, target: Tensor, value: Any) -> Tensor:
+    def _assign_simple(self, target: Tensor, value: Any, known: bool | None) -> Tensor:
         self._check_target(target)
         if isinstance(value, np.ndarray) and value.ndim > 0:
             return target.set(value)
         if isinstance(value, Tensor) and value.backend is not self:
             return target.set(value.get())
         if value is not target:
-            graph = linearize(((target, self._source(value)),))
-            self.engine.execute(self.plans.find(graph), graph)
+            self._run(((target, self._source(value)),), known)
         return target
+
+    def _run(self, pairs: Sequence[tuple[Tensor, Any]], known: bool | None) -> None:
+        """Plan and execute; ``known`` is what ``plans.replay`` said."""
+        graph = linearize(pairs)
+        plan = self.plans.find(graph)
+        self.engine.execute(plan, graph)
+        if known is None:
+            self.plans.learn(self, pairs, self.engine.recipe(plan, graph))
 
     def _source(self, value: Any) -> Any:
         """``value`` as the right side of an assignment: a number, or an expression of this backend."""
@@ -213,11 +224,12 @@ class Backend(
         AliasError
             If two targets share memory.
         """
-        for target, _ in pairs:
-            self._check_target(target)
-        if pairs:
-            graph = linearize([(target, self._source(value)) for target, value in pairs])
-            self.engine.execute(self.plans.find(graph), graph)
+        known = self.plans.replay_many(self, pairs)
+        if not known:
+            for target, _ in pairs:
+                self._check_target(target)
+            if pairs:
+                self._run([(target, self._source(value)) for target, value in pairs], known)
         return [target for target, _ in pairs]
 
     def execute(self, optree: Any) -> Any:
@@ -282,7 +294,7 @@ class Backend(
     def cleanup_backend(self) -> None:
         """Release what the backend holds; afterwards its tensors raise BackendUnavailable. May be called again."""
         self.closed = True
-        self.plans.plans.clear()
+        self.plans.clear()
         if self.bench is not None:
             self.bench.finish()
 

@@ -17,6 +17,7 @@ from neonlike.errors import KernelCompileError
 from neonlike.kernels import compile_c, moves_c
 from neonlike.kernels.blocks import Run
 from neonlike.kernels.compile_c import KernelSource
+from neonlike.kernels.fastpath import Recipe
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.interp import NumpyEngine, StageFunction
 from neonlike.kernels.plan import Plan, StageKind
@@ -87,6 +88,12 @@ class CEngine(NumpyEngine):
                 call()
 
         return together
+
+    def recipe(self, plan: Plan, graph: Graph) -> Recipe | None:
+        """How to start what ``plan`` just ran on ``graph`` without planning; None if it is more than one kernel."""
+        stages: Any = plan.engine[self.name]
+        owner = _owner(stages[0])
+        return owner.recipe(graph) if len(stages) == 1 and isinstance(owner, CStage) else None
 
     # Compiling before anything runs
 

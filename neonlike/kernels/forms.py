@@ -22,8 +22,12 @@ from neonlike.optree.dtypes import compute_dtype
 
 
 def parameters(kernel: Kernel) -> dict[str, Any]:
-    """Context every template needs."""
-    return {"arrays": [*kernel.inputs, *kernel.outputs], "numbers": kernel.numbers}
+    """Context every template needs; ``words`` are the arguments as NL_PACKED of packed.h takes them."""
+    arrays = [*kernel.inputs, *kernel.outputs]
+    kinds = ["integer" if array.kind == "counter" else "pointer" for array in arrays]
+    kinds += ["real" if number.ctype == "double" else "integer" for number in kernel.numbers]
+    words = [f"w[{i}].{kind}" for i, kind in enumerate([*kinds, "pointer", "integer", "integer"])]
+    return {"arrays": arrays, "numbers": kernel.numbers, "words": ", ".join(words)}
 
 
 def access(step: int, index: str, name: str) -> str:

@@ -17,6 +17,7 @@ from neonlike.kernels import compile_c, forms
 from neonlike.kernels.blocks import Run
 from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.emit import Array, Kernel, make_kernel, unsupported
+from neonlike.kernels.fastpath import RELEASE_WORK, Recipe
 from neonlike.kernels.fit import MAX_WIDTH, SPLIT, Form, FormKey, fit
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.interp import LoopStage
@@ -28,7 +29,9 @@ from neonlike.logger import logger
 from neonlike.optree.shapes import Shape
 from neonlike.optree.show import infix
 
-HEADERS = ("vecmath.h", "vecmath_f32.h", "vecmath_f64.h", "vecmath_small.h", "intmath.h", "philox.h", "stream.h")
+HEADERS = (
+    "vecmath.h", "vecmath_f32.h", "vecmath_f64.h", "vecmath_small.h", "intmath.h", "philox.h", "stream.h", "packed.h",
+)  # fmt: skip
 PARALLEL_WORK = 1 << 17
 """Elements times cost below which starting threads costs more than it saves."""
 MAX_OPS, MAX_ARGUMENTS = 256, 512
@@ -116,7 +119,7 @@ class CStage:
             return
         graph = run.graph
         inputs, outputs = self.slots[0](graph.leaves), self.slots[1](graph.targets)
-        key = outputs[0].shape if self.flat else (*map(_geometry, inputs), *map(_geometry, outputs))
+        key = self._layout(inputs, outputs)
         launch = self.launches.get(key, _UNKNOWN)
         if launch is _UNKNOWN:
             launch = self._plan_launch(run, key, self._arrays(run))
@@ -127,6 +130,32 @@ class CStage:
             *launch[2 if compile_c.forked else 1],
         ):
             self._run_fallback(run)
+
+    def _layout(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        """All that a launch on these tensors depends on."""
+        return outputs[0].shape if self.flat else (*map(_geometry, inputs), *map(_geometry, outputs))
+
+    def recipe(self, graph: Graph) -> Recipe | None:
+        """How the extension starts what :meth:`run` ran on ``graph``; None if that was no C, or on temporaries."""
+        if self.slots is None:
+            return None
+        launch = self.launches.get(self._layout(self.slots[0](graph.leaves), self.slots[1](graph.targets)))
+        if launch is None:
+            return None
+        meta, extent, threads = launch.tail
+        return Recipe(
+            launch.function.packed,
+            len(graph.leaves),
+            len(graph.numbers),
+            tuple(array.index for array in self.kernel.inputs),
+            tuple(array.index for array in self.kernel.outputs),
+            tuple(2 * number.slot + (number.ctype == "double") for number in self.kernel.numbers),
+            meta,
+            extent,
+            threads,
+            math.prod(self.stage.space.of(graph)) * self.cost >= RELEASE_WORK,
+            launch,
+        )
 
     def _run_fallback(self, run: Run) -> None:
         with np.errstate(all="ignore"):
@@ -251,8 +280,12 @@ class CStage:
         arguments: list[Any] = [ctypes.c_int64 if array.kind == "counter" else ctypes.c_void_p for array in self.arrays]
         arguments += [_KINDS[number.ctype] for number in self.kernel.numbers]
         arguments += [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
-        result = None if key[0].partition(" ")[0] in _ELEMENTWISE else ctypes.c_int
-        return load_function(self._source(key), arguments, result)
+        source = self._source(key)
+        function = load_function(source, arguments, ctypes.c_int)
+        if function is not None:
+            entry = getattr(compile_c.build_kernel(source), f"{source.name}_packed")
+            function.packed = ctypes.cast(entry, ctypes.c_void_p).value
+        return function
 
 
 def load_function(kernel: KernelSource, arguments: Sequence[Any], result: Any) -> Any:

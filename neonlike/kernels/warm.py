@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from neonlike.errors import KernelCompileError
+from neonlike.kernels import fastpath
 from neonlike.kernels.cache import default_cache, default_directory, key_of
 from neonlike.kernels.compile_c import KernelSource, build_kernel, kernel_key
 from neonlike.kernels.engine_c import CEngine
@@ -147,6 +148,8 @@ class WarmUp:
             self._compile(kernel)  # a forked child has none of the pool's threads
         else:
             self._futures.append(self._pool.submit(self._compile, kernel))
+            if len(self._keys) == 1:
+                self._pool.submit(fastpath.build)  # no kernel, and counted as none: see fastpath.py
 
     def _why_stop(self) -> str:
         """Why the program need not go on; the empty string if it has to.

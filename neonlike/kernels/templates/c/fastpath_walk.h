@@ -1,0 +1,308 @@
+/* The walk of an assignment's expression into a key, as linearize() in graph.py does it. Part of fastpath.c. */
+#ifndef NL_FASTPATH_WALK_H
+#define NL_FASTPATH_WALK_H
+
+#include "fastpath_places.h"
+
+enum {
+    MAX_NODES = 256, MAX_LEAVES = 64, MAX_NUMBERS = 64, MAX_TARGETS = 16, MAX_OPERANDS = 8,
+    MAX_WORDS = 4096, MEMO = 1024, SPECS = 1024,
+    NUMBER_FLOAT = 1 << 24, NUMBER_INT = 2 << 24, /* as in graph.py */
+    AT_LEAF = -1, AT_TARGET = -2,                 /* other words that begin an item are addresses of specs */
+};
+
+static PyTypeObject *node_type; /* OpTreeNode, and where its slots lie */
+static Py_ssize_t spec_at, operands_at, attrs_at, backend_at;
+static PyObject *describe; /* spec -> names of its attributes in the key; None: left to Python */
+static PyObject *name_backend, *name_value;
+
+/* Specs: rows of the table of ops that keys may name -------------------------------------------------------------- */
+
+typedef struct {
+    PyObject *spec, *keyed; /* owned for ever, as keys hold the address of the spec */
+} Spec;
+
+static Spec specs[SPECS];
+static int specs_used;
+
+/* NULL where Python has to do it. */
+static const Spec *spec_of(PyObject *spec)
+{
+    size_t slot = ((uintptr_t)spec >> 4) % SPECS;
+    for (; specs[slot].spec; slot = (slot + 1) % SPECS)
+        if (specs[slot].spec == spec)
+            return specs[slot].keyed == Py_None ? NULL : &specs[slot];
+    if (specs_used >= SPECS / 2)
+        return NULL;
+    PyObject *keyed = PyObject_CallFunctionObjArgs(describe, spec, NULL);
+    if (!keyed || (keyed != Py_None && !PyTuple_CheckExact(keyed)) || specs[slot].spec) {
+        Py_XDECREF(keyed);
+        return NULL;
+    }
+    Py_INCREF(spec);
+    specs[slot] = (Spec){spec, keyed};
+    specs_used++;
+    return keyed == Py_None ? NULL : &specs[slot];
+}
+
+/* The walk -------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    double real;
+    int64_t integer;
+    int is_real;
+} Number;
+
+static struct {
+    int busy;
+    int entered, nodes, leaves, numbers, targets, words;
+    uint64_t hash;
+    uint32_t generation; /* of the entries of memo that count */
+    Place *leaf[MAX_LEAVES], *target[MAX_TARGETS];
+    int32_t root[MAX_TARGETS]; /* references of the targets' values */
+    Number number[MAX_NUMBERS];
+    struct {
+        PyObject *thing;
+        uint32_t generation;
+        int32_t reference;
+    } memo[MEMO];
+    int64_t word[MAX_WORDS];
+} walk;
+
+static int put(int64_t word)
+{
+    if (walk.words == MAX_WORDS)
+        return -1;
+    walk.word[walk.words++] = word;
+    return 0;
+}
+
+static int put_hashed(int64_t word)
+{
+    walk.hash = mix(walk.hash, (uint64_t)word);
+    return put(word);
+}
+
+static int put_place(int64_t kind, const Place *place)
+{
+    const int64_t count = Py_SIZE(place);
+    if (walk.words + 1 + count > MAX_WORDS)
+        return -1;
+    walk.hash = mix(walk.hash, place->hash);
+    walk.word[walk.words++] = kind;
+    memcpy(walk.word + walk.words, place->words, sizeof(int64_t) * (size_t)count);
+    walk.words += (int)count;
+    return 0;
+}
+
+/* Where `thing` is in the memo, or belongs. */
+static size_t memo_slot(PyObject *thing)
+{
+    size_t slot = ((uintptr_t)thing >> 4) % MEMO;
+    while (walk.memo[slot].generation == walk.generation && walk.memo[slot].thing != thing)
+        slot = (slot + 1) % MEMO;
+    return slot;
+}
+
+static void remember(PyObject *thing, int32_t reference)
+{
+    const size_t slot = memo_slot(thing);
+    walk.memo[slot].thing = thing;
+    walk.memo[slot].generation = walk.generation;
+    walk.memo[slot].reference = reference;
+}
+
+static int add_number(Number number, int32_t *reference)
+{
+    if (walk.numbers == MAX_NUMBERS)
+        return -1;
+    *reference = (number.is_real ? NUMBER_FLOAT : NUMBER_INT) + walk.numbers;
+    walk.number[walk.numbers++] = number;
+    return 0;
+}
+
+static int integer_of(PyObject *value, int64_t *integer)
+{
+    int overflow = 0;
+    *integer = PyLong_AsLongLongAndOverflow(value, &overflow);
+    return overflow || (*integer == -1 && PyErr_Occurred()) ? -1 : 0;
+}
+
+static int add_leaf(PyObject *tensor, int32_t *reference)
+{
+    if (walk.leaves == MAX_LEAVES)
+        return -1;
+    Place *place = place_of(tensor);
+    if (!place)
+        return -1;
+    walk.leaf[walk.leaves] = place;
+    *reference = -1 - walk.leaves++;
+    remember(tensor, *reference);
+    return put_place(AT_LEAF, place);
+}
+
+static int add_node(PyObject *node, PyTypeObject *tensor_type, int32_t *reference);
+
+/* Reference of an operand, walked to when first met; -1 where Python has to do it. */
+static int refer(PyObject *operand, PyTypeObject *tensor_type, int32_t *reference)
+{
+    PyTypeObject *type = Py_TYPE(operand);
+    if (type == &PyFloat_Type)
+        return add_number((Number){PyFloat_AS_DOUBLE(operand), 0, 1}, reference);
+    if (type == &PyLong_Type) {
+        int64_t integer;
+        return integer_of(operand, &integer) ? -1 : add_number((Number){(double)integer, integer, 0}, reference);
+    }
+    if (type != node_type && type != tensor_type)
+        return -1;
+    const size_t slot = memo_slot(operand);
+    if (walk.memo[slot].generation == walk.generation) {
+        *reference = walk.memo[slot].reference;
+        return 0;
+    }
+    return type == node_type ? add_node(operand, tensor_type, reference) : add_leaf(operand, reference);
+}
+
+/* An attribute in the key: None, an integer or a tuple of integers. */
+static int put_attribute(PyObject *value)
+{
+    int64_t integer;
+    if (value == Py_None)
+        return put_hashed(-2);
+    if (PyLong_CheckExact(value))
+        return integer_of(value, &integer) || put_hashed(-1) || put_hashed(integer) ? -1 : 0;
+    if (!PyTuple_CheckExact(value))
+        return -1;
+    if (put_hashed(PyTuple_GET_SIZE(value)))
+        return -1;
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(value); k++) {
+        PyObject *item = PyTuple_GET_ITEM(value, k);
+        if (!PyLong_CheckExact(item) || integer_of(item, &integer) || put_hashed(integer))
+            return -1;
+    }
+    return 0;
+}
+
+static int put_attributes(PyObject *attrs, PyObject *keyed)
+{
+    if (!PyDict_CheckExact(attrs) || PyDict_GetItemWithError(attrs, name_value)) /* a tree of numbers */
+        return -1;
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(keyed); k++) {
+        PyObject *value = PyDict_GetItemWithError(attrs, PyTuple_GET_ITEM(keyed, k));
+        if (!value || put_attribute(value))
+            return -1;
+    }
+    return 0;
+}
+
+#define SLOT(node, at) (*(PyObject **)((char *)(node) + (at)))
+
+static int add_node(PyObject *node, PyTypeObject *tensor_type, int32_t *reference)
+{
+    PyObject *spec = SLOT(node, spec_at), *operands = SLOT(node, operands_at), *attrs = SLOT(node, attrs_at);
+    if (!spec || !attrs || !operands || !PyTuple_CheckExact(operands) || PyTuple_GET_SIZE(operands) > MAX_OPERANDS)
+        return -1;
+    const Spec *known = spec_of(spec);
+    if (!known || walk.entered++ == MAX_NODES) /* which also bounds the recursion */
+        return -1;
+    int32_t references[MAX_OPERANDS];
+    const Py_ssize_t count = PyTuple_GET_SIZE(operands);
+    Py_INCREF(operands);
+    int failed = 0;
+    for (Py_ssize_t k = 0; k < count && !failed; k++)
+        failed = refer(PyTuple_GET_ITEM(operands, k), tensor_type, &references[k]);
+    Py_DECREF(operands);
+    if (failed)
+        return -1;
+    if (put_hashed((int64_t)(intptr_t)spec) || put(count << 1 | (attrs != Py_None)))
+        return -1;
+    for (Py_ssize_t k = 0; k < count; k++)
+        if (put_hashed(references[k]))
+            return -1;
+    *reference = walk.nodes++;
+    remember(node, *reference);
+    return attrs == Py_None ? 0 : put_attributes(attrs, known->keyed);
+}
+
+static int add_target(PyObject *backend, PyObject *target, PyObject *value, PyTypeObject *tensor_type)
+{
+    if (Py_TYPE(target) != tensor_type || value == target || walk.targets == MAX_TARGETS)
+        return -1;
+    for (int k = 0; k < 2; k++) { /* Does the backend own both? Tensors in the tree were checked when it was built. */
+        PyObject *thing = k ? value : target, *owner;
+        if (Py_TYPE(thing) == node_type) {
+            if (SLOT(thing, backend_at) != backend)
+                return -1;
+        } else if (Py_TYPE(thing) == tensor_type) {
+            owner = PyObject_GetAttr(thing, name_backend);
+            Py_XDECREF(owner); /* the tensor keeps it */
+            if (owner != backend)
+                return -1;
+        }
+    }
+    int32_t root;
+    if (refer(value, tensor_type, &root))
+        return -1;
+    Place *place = place_of(target);
+    if (!place)
+        return -1;
+    walk.target[walk.targets++] = place;
+    walk.root[walk.targets - 1] = root;
+    return 0;
+}
+
+/* The end of the key: targets, and which leaves they share memory with. */
+static int put_targets(void)
+{
+    for (int t = 0; t < walk.targets; t++) {
+        if (put_place(AT_TARGET, walk.target[t]) || put_hashed(walk.root[t]))
+            return -1;
+        for (int l = 0; l < walk.leaves; l++) {
+            const int shared = alias(walk.leaf[l], walk.target[t]);
+            if (shared < 0 || put_hashed(shared))
+                return -1;
+        }
+        for (int other = 0; other < t; other++)
+            if (alias(walk.target[other], walk.target[t])) /* an error to be told */
+                return -1;
+    }
+    return 0;
+}
+
+static void begin_walk(void)
+{
+    walk.busy = 1;
+    walk.entered = walk.nodes = walk.leaves = walk.numbers = walk.targets = walk.words = 0;
+    walk.hash = 0;
+    if (++walk.generation == 0) {
+        memset(walk.memo, 0, sizeof walk.memo);
+        walk.generation = 1;
+    }
+}
+
+static void end_walk(void)
+{
+    PyErr_Clear();
+    while (walk.leaves)
+        Py_DECREF(walk.leaf[--walk.leaves]);
+    while (walk.targets)
+        Py_DECREF(walk.target[--walk.targets]);
+    walk.busy = 0;
+}
+
+/* A walk of what run() or run_many() was given; -1 where Python has to do it. end_walk() has to follow. */
+static int walk_pairs(PyObject *backend, PyObject *pairs, PyTypeObject *tensor_type)
+{
+    if (!PyTuple_CheckExact(pairs) && !PyList_CheckExact(pairs))
+        return -1;
+    for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(pairs); k++) {
+        PyObject *pair = PySequence_Fast_GET_ITEM(pairs, k);
+        if (!PyTuple_CheckExact(pair) || PyTuple_GET_SIZE(pair) != 2)
+            return -1;
+        if (add_target(backend, PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1), tensor_type))
+            return -1;
+    }
+    return walk.targets ? put_targets() : -1;
+}
+
+#endif
