@@ -24,8 +24,9 @@ class BinaryKernels(LinalgFamily):
     """Overrides of LinalgFamily's hooks."""
 
     def _multiply(self, a: Array, b: Array, out: Any) -> None:
-        if not out.array.flags.c_contiguous and out.dtype == compute_dtype(out.dtype) and blas_takes(out.array):
-            matrix_product(a, b, out.array)
+        array = out.array
+        if array.dtype == compute_dtype(array.dtype) and (array.flags.c_contiguous or blas_takes(array)):
+            matrix_product(a, b, array)
         else:
             super()._multiply(a, b, out)
 

@@ -15,7 +15,7 @@ from neonlike.errors import AliasError, DTypeError, ShapeError
 from neonlike.kernels.threads import parallel, thread_count
 from neonlike.optree import functions
 from neonlike.optree.builders import dot
-from neonlike.optree.dtypes import compute_dtype
+from neonlike.optree.dtypes import DType, compute_dtype
 from neonlike.optree.functions import F as Functions
 from neonlike.optree.node import expression
 from neonlike.optree.shapes import Shape
@@ -246,6 +246,9 @@ class LinalgFamily(Family):
     def _run_product(
         self, name: str, run: Any, tensors: tuple[Any, Any, Any], beta: float, products: int, bsum: Any, repeat: int
     ) -> Any:
+        if repeat <= 1 and self.bench is None:  # small products take less time than counting bytes for no one
+            run()
+            return None
         nbytes = sum(t.nbytes for t in tensors) + (tensors[2].nbytes if beta else 0)
         shapes: list[Shape] = [t.shape for t in tensors]
         return self._run_primitive(name, run, (tensors[2], bsum), shapes, nbytes, 2 * products, "product", repeat)
@@ -253,20 +256,28 @@ class LinalgFamily(Family):
 
 def matrix_product(a: Array, b: Array, out: Array) -> None:
     """out = a.b for matrices or stacks of them, computed in ``out``'s dtype; they may share memory."""
-    a, b = (_for_blas(np.asarray(x, dtype=out.dtype)) for x in (a, b))
-    products = math.prod(out.shape[-2:]) * a.shape[-1]
+    a, b = _for_blas(a, out.dtype), _for_blas(b, out.dtype)
     with np.errstate(all="ignore"):
-        parts = thread_count() if out.ndim == 3 and products <= SMALL_PRODUCT <= products * len(out) else 1
-        if parts == 1 or np.may_share_memory(out, a) or np.may_share_memory(out, b):
-            np.matmul(a, b, out=out)
+        if out.ndim == 3 and _dealt_out(a, b, out):
             return
-        cuts = [len(out) * part // parts for part in range(parts + 1)]
+        np.matmul(a, b, out=out)
 
-        def multiply(part: slice) -> None:
-            with np.errstate(all="ignore"):
-                np.matmul(a[part] if a.ndim == 3 else a, b[part] if b.ndim == 3 else b, out=out[part])
 
-        parallel(multiply, [slice(*ends) for ends in pairwise(cuts)])
+def _dealt_out(a: Array, b: Array, out: Array) -> bool:
+    """Multiply a stack of products that BLAS libraries would run on one thread on all; False if it is none."""
+    products, parts = math.prod(out.shape[1:]) * a.shape[-1], thread_count()
+    if not products <= SMALL_PRODUCT <= products * len(out) or parts == 1:
+        return False
+    if np.may_share_memory(out, a) or np.may_share_memory(out, b):
+        return False
+
+    def multiply(part: slice) -> None:
+        with np.errstate(all="ignore"):  # which each thread has of its own
+            np.matmul(a[part] if a.ndim == 3 else a, b[part] if b.ndim == 3 else b, out=out[part])
+
+    cuts = [len(out) * part // parts for part in range(parts + 1)]
+    parallel(multiply, [slice(*ends) for ends in pairwise(cuts)])
+    return True
 
 
 def blas_takes(array: Array) -> bool:
@@ -276,9 +287,13 @@ def blas_takes(array: Array) -> bool:
     return (steps[1] == 1 and steps[0] >= columns) or (steps[0] == 1 and steps[1] >= rows)
 
 
-def _for_blas(array: Array) -> Array:
-    """``array``, copied where NumPy would multiply it without BLAS."""
-    return array if array.dtype.kind != "f" or blas_takes(array) else np.ascontiguousarray(array)
+def _for_blas(array: Array, dtype: DType) -> Array:
+    """``array`` in ``dtype``, copied where NumPy would multiply it without BLAS."""
+    if array.dtype != dtype:
+        return array.astype(dtype)
+    if array.flags.c_contiguous or dtype.kind != "f" or blas_takes(array):
+        return array
+    return np.ascontiguousarray(array)
 
 
 def _side_by_side(a: Array, b: Array) -> tuple[Array, Array]:
