@@ -1,9 +1,399 @@
-"""Pooling: ``pool_layer``, ``fprop_pool``, ``bprop_pool``."""
+"""Pooling: ``pool_layer``, ``fprop_pool``, ``bprop_pool``, and their definition in NumPy.
+
+The definition goes once through the positions of a window and treats all windows at a time. ``geometry/pool.py`` says
+what lies in a window.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
 from neonlike.backends.families.base import Family
+from neonlike.backends.families.operands import (
+    Array,
+    check_apart,
+    check_floats,
+    check_size,
+    check_tensors,
+    host,
+    written,
+)
+from neonlike.backends.geometry.pool import PoolGeometry
+from neonlike.errors import ArgumentError, DTypeError, MissingArgument
+from neonlike.optree.dtypes import as_dtype
 
 
 class PoolFamily(Family):
     """Pooling: ``pool_layer``, ``fprop_pool``, ``bprop_pool``."""
+
+    def pool_layer(
+        self,
+        dtype: Any,
+        op: str,
+        N: int,
+        C: int,
+        D: int = 1,
+        H: int = 1,
+        W: int = 1,
+        J: int = 1,
+        T: int = 1,
+        R: int = 1,
+        S: int = 1,
+        pad_c: int = 0,
+        pad_d: int = 0,
+        pad_h: int = 0,
+        pad_w: int = 0,
+        str_c: int | None = None,
+        str_d: int | None = None,
+        str_h: int | None = None,
+        str_w: int | None = None,
+    ) -> PoolGeometry:
+        """Sizes of a pooling of ``(C,D,H,W,N)`` arrays over windows of ``(J,T,R,S)``; strides default to the window.
+
+        Parameters
+        ----------
+        dtype : dtype
+            Of the tensors.
+        op : "max", "avg" or "l2"
+            The greatest value of a window, the mean, or the root of the sum of squares; of the values in the input,
+            padding left out.
+
+        Raises
+        ------
+        ArgumentError
+            On another op, and on padding that is not less than the window.
+        ShapeError
+            If a window is larger than the padded input.
+        """
+        window = (J, T, R, S)
+        strides = tuple(size if step is None else step for step, size in zip((str_c, str_d, str_h, str_w), window))
+        padding = (pad_c, pad_d, pad_h, pad_w)
+        caffe = self.compat_mode == "caffe"
+        kind = as_dtype(self.default_dtype if dtype is None else dtype, "pool_layer")
+        return PoolGeometry(op, kind, N, (C, D, H, W), window, padding, strides, caffe)  # type: ignore[arg-type]
+
+    def fprop_pool(
+        self,
+        layer: PoolGeometry,
+        I: Any,  # noqa: E741  (neon's name)
+        O: Any,  # noqa: E741
+        argmax: Any = None,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+        repeat: int = 1,
+    ) -> tuple[float, float] | None:
+        """``O = alpha * pool(I) + beta * O``, with ``O`` not read if beta is 0.
+
+        Max pooling takes the first of several equal values, and a nan before all others (the first nan). A window
+        that lies in no part of the input, which only Caffe's sizes allow, gives 0.
+
+        Parameters
+        ----------
+        layer : PoolGeometry
+            From ``pool_layer``.
+        I, O : Tensor
+            ``(C*D*H*W, N)`` and ``(K*M*P*Q, N)``, or any shapes of these sizes; one float dtype; float16 is computed
+            in float32.
+        argmax : integer Tensor as large as O
+            For max pooling, which writes into it what ``bprop_pool`` needs. Where its dtype cannot number all
+            positions in a window (uint8: more than 256), the numbers are kept beside it, and ``bprop_pool`` must be
+            given the same tensor. Not used otherwise.
+        repeat : int
+            Above 1: time so many runs.
+
+        Returns
+        -------
+        (milliseconds, GFLOP/s) or None
+            The mean of one run where it was timed.
+
+        Raises
+        ------
+        ShapeError, DTypeError, AliasError, MissingArgument
+            Before anything is written.
+        """
+        layer = self._check_pool("fprop_pool", layer, I, O, argmax, {"O": O, "argmax": argmax}, {"I": I})
+        if layer.op == "l2":
+            layer.seen["input"] = I
+        sized = layer.at_batch(_images(layer, I))
+        used = argmax if layer.op == "max" else None
+
+        def run() -> None:
+            self._fprop_pool(sized, I, O, used, float(alpha), float(beta))
+
+        nbytes = I.nbytes + O.nbytes * (1 + (beta != 0)) + (0 if used is None else used.nbytes)
+        shapes = [sized.dimI, sized.JTRS, sized.dimO]
+        return self._run_primitive(f"fprop_pool {layer.op}", run, [O, used], shapes, nbytes, repeat=repeat)
+
+    def bprop_pool(
+        self,
+        layer: PoolGeometry,
+        I: Any,  # noqa: E741
+        O: Any,  # noqa: E741
+        argmax: Any = None,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+        repeat: int = 1,
+        inputs: Any = None,
+    ) -> tuple[float, float] | None:
+        """``O = alpha * gradient + beta * O`` for the error ``I``, with ``O`` not read if beta is 0.
+
+        The gradient of an input is the sum over the windows it lies in: of the error where it was the maximum; of the
+        error over the number of values; for l2, of ``error * input / output``, 0 where the output is 0.
+
+        Parameters
+        ----------
+        layer : PoolGeometry
+            From ``pool_layer``.
+        I, O : Tensor
+            Error of the output ``(K*M*P*Q, N)`` and gradient of the input ``(C*D*H*W, N)``, or any shapes of these
+            sizes; one float dtype.
+        argmax : integer Tensor as large as I
+            For max pooling, as ``fprop_pool`` wrote it.
+        repeat : int
+            Above 1: time so many runs.
+        inputs : Tensor, optional
+            For l2 pooling, the input of ``fprop_pool``; default: the tensor that ``fprop_pool`` of this layer was
+            given last.
+
+        Returns
+        -------
+        (milliseconds, GFLOP/s) or None
+            The mean of one run where it was timed.
+
+        Raises
+        ------
+        ShapeError, DTypeError, AliasError, MissingArgument
+            Before anything is written.
+        """
+        others = {"I": I, "argmax": argmax}
+        X = None
+        if isinstance(layer, PoolGeometry) and layer.op == "l2":
+            others["inputs"] = X = layer.seen.get("input") if inputs is None else inputs
+        layer = self._check_pool("bprop_pool", layer, O, I, argmax, {"O": O}, others)
+        sized = layer.at_batch(_images(layer, O))
+        used = argmax if layer.op == "max" else None
+
+        def run() -> None:
+            self._bprop_pool(sized, I, O, used, X, float(alpha), float(beta))
+
+        nbytes = I.nbytes + O.nbytes * (1 + (beta != 0)) + sum(t.nbytes for t in (used, X) if t is not None)
+        shapes = [sized.dimO, sized.JTRS, sized.dimI]
+        return self._run_primitive(f"bprop_pool {layer.op}", run, [O], shapes, nbytes, repeat=repeat)
+
+    # Checks
+
+    def _check_pool(
+        self,
+        name: str,
+        layer: Any,
+        image: Any,
+        pooled: Any,
+        argmax: Any,
+        outputs: dict[str, Any],
+        inputs: dict[str, Any],
+    ) -> PoolGeometry:
+        """Check a call of ``name``; ``image`` is the tensor of the layer's input side, ``pooled`` of its output."""
+        if not isinstance(layer, PoolGeometry):
+            raise DTypeError(f"{name}: layer must come from be.pool_layer, got {type(layer).__name__}")
+        check_tensors(self, name, **outputs, **inputs)
+        given = inputs.get("inputs")
+        if layer.op == "max" and argmax is None:
+            raise MissingArgument(
+                f"{name}: max pooling needs argmax, as large as the output, e.g. "
+                f"be.empty({layer.dimO2}, dtype=np.{layer.argmax_dtype})"
+            )
+        if "inputs" in inputs and given is None:
+            raise MissingArgument(f"{name}: l2 pooling needs inputs, or fprop_pool with the same layer before")
+        sides = ("I", "O") if name == "fprop_pool" else ("O", "I")
+        check_floats(name, **dict(zip(sides, (image, pooled))), **({} if given is None else {"inputs": given}))
+        sized = layer.at_batch(_images(layer, image))
+        check_size(name, sides[0], image, sized.dimI, str(sized))
+        check_size(name, sides[1], pooled, sized.dimO, str(sized))
+        check_size(name, "inputs", given, sized.dimI, str(sized))
+        if layer.op == "max":
+            if argmax.dtype.kind not in "iu":
+                raise DTypeError(f"{name}: argmax must hold integers, got {argmax.dtype.name}; use np.uint8 or wider")
+            check_size(name, "argmax", argmax, sized.dimO, str(sized))
+            if name == "bprop_pool":
+                _check_numbers(sized, argmax)
+        check_apart(name, outputs, inputs)
+        return layer
+
+    # Definition
+
+    def _fprop_pool(self, layer: PoolGeometry, I: Any, O: Any, argmax: Any, alpha: float, beta: float) -> None:  # noqa: E741
+        """``fprop_pool`` of checked tensors; ``layer`` has their N, argmax is None but for max pooling."""
+        with forward_arrays(layer, I, O, argmax, beta) as (values, out, numbers), np.errstate(all="ignore"):
+            blend(out, pool(layer, values, numbers), alpha, beta)
+
+    def _bprop_pool(
+        self,
+        layer: PoolGeometry,
+        I: Any,  # noqa: E741
+        O: Any,  # noqa: E741
+        argmax: Any,
+        inputs: Any,
+        alpha: float,
+        beta: float,
+    ) -> None:
+        """``bprop_pool`` of checked tensors; ``layer`` has their N, argmax is for max pooling, inputs for l2."""
+        with backward_arrays(layer, I, O, argmax, inputs, beta) as (error, delta, numbers, values):
+            with np.errstate(all="ignore"):
+                blend(delta, unpool(layer, error, numbers, values), alpha, beta)
+
+
+# Arrays of a call
+
+
+@contextmanager
+def forward_arrays(
+    layer: PoolGeometry,
+    I: Any,  # noqa: E741
+    O: Any,  # noqa: E741
+    argmax: Any,
+    beta: float,
+) -> Iterator[tuple[Array, Array, Array | None]]:
+    """Contiguous arrays to read the input from, and to write the output and the numbers of maxima into."""
+    with written(O, layer.dimO, keep=beta != 0) as out:
+        if argmax is None:
+            yield host(I, layer.dimI), out, None
+            return
+        with _numbers_written(layer, argmax) as numbers:
+            yield host(I, layer.dimI), out, numbers
+
+
+@contextmanager
+def backward_arrays(
+    layer: PoolGeometry,
+    I: Any,  # noqa: E741
+    O: Any,  # noqa: E741
+    argmax: Any,
+    inputs: Any,
+    beta: float,
+) -> Iterator[tuple[Array, Array, Array | None, Array | None]]:
+    """Contiguous arrays of the error, the gradient to write, the numbers of maxima, and the input."""
+    with written(O, layer.dimI, keep=beta != 0) as delta:
+        numbers = None if argmax is None else _numbers(layer, argmax)
+        yield host(I, layer.dimO), delta, numbers, None if inputs is None else host(inputs, layer.dimI)
+
+
+def _fits(layer: PoolGeometry, argmax: Any) -> bool:
+    return layer.window - 1 <= int(np.iinfo(argmax.dtype).max)
+
+
+def _kept_under(argmax: Any) -> tuple[Any, ...]:
+    """Names the elements of a tensor among those of its base."""
+    shape, steps, offset = argmax.layout
+    return (offset, argmax.size) if argmax.is_contiguous else (offset, shape, steps)
+
+
+@contextmanager
+def _numbers_written(layer: PoolGeometry, argmax: Any) -> Iterator[Array]:
+    """An integer array of the output's shape that ``argmax`` is written through, or that is kept beside it."""
+    fits, array = _fits(layer, argmax), argmax.asnumpyarray()
+    if fits and array.flags.c_contiguous:
+        yield array.reshape(layer.dimO)
+        return
+    numbers: Array = np.empty(layer.dimO, array.dtype if fits else layer.argmax_dtype)
+    yield numbers
+    if fits:
+        array[...] = numbers.reshape(array.shape)
+    else:
+        base = argmax._original_base
+        if not hasattr(base, "wide_argmax"):
+            base.wide_argmax = {}
+        base.wide_argmax[_kept_under(argmax)] = numbers
+
+
+def _numbers(layer: PoolGeometry, argmax: Any) -> Array:
+    """The numbers that ``fprop_pool`` wrote through ``argmax``."""
+    if _fits(layer, argmax):
+        return host(argmax, layer.dimO, argmax.dtype)
+    numbers: Array = argmax._original_base.wide_argmax[_kept_under(argmax)]
+    return numbers
+
+
+def _check_numbers(layer: PoolGeometry, argmax: Any) -> None:
+    """Raise ArgumentError if ``argmax`` is too narrow for the layer and fprop_pool kept nothing beside it."""
+    if _fits(layer, argmax):
+        return
+    kept = getattr(argmax._original_base, "wide_argmax", {}).get(_kept_under(argmax))
+    if kept is None or kept.shape != layer.dimO:
+        raise ArgumentError(
+            f"bprop_pool: argmax of {argmax.dtype.name} cannot number the {layer.window} positions of a window "
+            f"{layer.JTRS}, and it is not the tensor that fprop_pool of this layer was given; pass that one to both, "
+            f"or make it wider: be.empty({layer.dimO2}, dtype=np.{layer.argmax_dtype})"
+        )
+
+
+def _images(layer: PoolGeometry, image: Any) -> int:
+    """Images that a tensor of the layer's input side holds; the layer's own N where they are not whole."""
+    each = math.prod(layer.CDHW)
+    return layer.N if image.size % each else image.size // each
+
+
+# The definition
+
+
+def steps(layer: PoolGeometry) -> Iterator[tuple[int, tuple[slice, ...], tuple[slice, ...]]]:
+    """For each position in a window: its number, the windows that have it in the input, and where it lies there."""
+    axes = list(zip(layer.CDHW, layer.KMPQ, layer.padding, layer.strides))
+    for number, offsets in enumerate(np.ndindex(*layer.JTRS)):
+        windows, places = [], []
+        for (length, count, padding, stride), offset in zip(axes, offsets):
+            first = max(-((offset - padding) // stride), 0)
+            end = min((length - 1 + padding - offset) // stride + 1, count)
+            windows.append(slice(first, max(end, first)))
+            start = first * stride - padding + offset
+            places.append(slice(start, start + max(end - first, 0) * stride, stride))
+        if all(window.stop > window.start for window in windows):
+            yield number, tuple(windows), tuple(places)
+
+
+def pool(layer: PoolGeometry, values: Array, numbers: Array | None) -> Array:
+    """Pooled ``values`` (C,D,H,W,N) as (K,M,P,Q,N); sums are float64. Writes the numbers of maxima into ``numbers``."""
+    if layer.op == "max":
+        assert numbers is not None
+        best = np.zeros(layer.dimO, values.dtype)
+        empty = np.ones(layer.dimO, bool)
+        numbers[...] = 0
+        for number, windows, places in steps(layer):
+            new, old = values[places], best[windows]
+            better = empty[windows] | (new > old) | (np.isnan(new) & ~np.isnan(old))
+            np.copyto(old, new, where=better)
+            np.copyto(numbers[windows], number, where=better, casting="unsafe")
+            empty[windows] = False
+        return best
+    sums = np.zeros(layer.dimO)
+    for _, windows, places in steps(layer):
+        sums[windows] += values[places] if layer.op == "avg" else np.square(values[places], dtype=np.float64)
+    return sums / np.maximum(layer.counts, 1) if layer.op == "avg" else np.sqrt(sums)
+
+
+def unpool(layer: PoolGeometry, error: Array, numbers: Array | None, values: Array | None) -> Array:
+    """Gradient (C,D,H,W,N) of an ``error`` (K,M,P,Q,N), in float64."""
+    delta = np.zeros(layer.dimI)
+    share: Array = error
+    if layer.op == "avg":
+        share = error / np.maximum(layer.counts, 1)
+    elif values is not None:
+        share = share_of_norm(error, pool(layer, values, None))
+    for number, windows, places in steps(layer):
+        delta[places] += share[windows] if numbers is None else np.where(numbers[windows] == number, error[windows], 0)
+    return delta if values is None else delta * values
+
+
+def share_of_norm(error: Array, norm: Array) -> Array:
+    """``error / norm``, 0 where the norm is 0: there the root has no gradient, and 0 is the least of its choices."""
+    return np.divide(error, norm, out=np.zeros_like(norm), where=norm != 0)
+
+
+def blend(target: Array, result: Array, alpha: float, beta: float) -> None:
+    """``target = alpha * result + beta * target``; a target is not read if beta is 0."""
+    scaled = result if alpha == 1 else alpha * result
+    target[...] = scaled if beta == 0 else scaled + beta * target

@@ -1,0 +1,264 @@
+"""Sizes of a pooling, worked out once: what ``be.pool_layer`` returns and every backend's kernels read.
+
+A window lies over channels (J), depth (T), height (R) and width (S). Window ``o`` of an axis covers the positions
+``o * stride - padding`` to ``o * stride - padding + window - 1`` as far as they lie in the input: padding holds no
+values. Positions in a window are numbered in C order over all of (J, T, R, S), padding included.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from neonlike.backends.geometry.sizes import output_size, whole
+from neonlike.errors import ArgumentError, ShapeError
+from neonlike.optree.dtypes import DType
+
+Four = tuple[int, int, int, int]
+Five = tuple[int, int, int, int, int]
+Ranges = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+
+OPERATIONS = ("max", "avg", "l2")
+POSITION_DTYPES: tuple[DType, ...] = tuple(np.dtype(code) for code in ("u1", "u2", "u4", "i8"))
+"""What may hold positions in a window, narrowest first."""
+
+META = tuple("C D H W N K M P Q J T R S PAD_C PAD_D PAD_H PAD_W STR_C STR_D STR_H STR_W".split())
+"""Sizes that kernels are passed, in this order."""
+
+LINE_BYTES = 16
+"""Of an entry in the list of the lines that a kernel works down."""
+
+
+@dataclass(frozen=True)
+class PoolGeometry:
+    """Sizes of a pooling; tuples of four are in the order channels, depth, height, width.
+
+    Attributes
+    ----------
+    op : "max", "avg" or "l2"
+    dtype : dtype
+    N : int
+        Images. What buffers are planned for: calls take any number of images.
+    CDHW, KMPQ : tuple of int
+        Sizes of the input and the output.
+    JTRS, padding, strides : tuple of int
+    """
+
+    op: str
+    dtype: DType
+    N: int
+    CDHW: Four
+    JTRS: Four
+    padding: Four
+    strides: Four
+    caffe: bool = False
+    KMPQ: Four = (0, 0, 0, 0)
+    seen: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """``"input"``: what ``fprop_pool`` read last, for the backward pass of l2."""
+    batches: dict[int, PoolGeometry] = field(default_factory=dict, compare=False, repr=False)
+
+    flops: ClassVar[int] = 0
+    dimF2: ClassVar[None] = None
+
+    def __post_init__(self) -> None:
+        if self.op not in OPERATIONS:
+            raise ArgumentError(f"pool_layer: op must be one of {', '.join(OPERATIONS)}, got {self.op!r}")
+        whole("pool_layer", 0, N=self.N)  # no images at all are nothing to do
+        whole("pool_layer", **dict(zip("CDHW", self.CDHW)), **dict(zip("JTRS", self.JTRS)))
+        whole("pool_layer", 0, **dict(zip(("pad_c", "pad_d", "pad_h", "pad_w"), self.padding)))
+        whole("pool_layer", **dict(zip(("str_c", "str_d", "str_h", "str_w"), self.strides)))
+        axes = zip(self.CDHW, self.JTRS, self.padding, self.strides)
+        sizes = tuple(output_size(*axis, pooling=True, caffe=self.caffe) for axis in axes)
+        object.__setattr__(self, "KMPQ", sizes)
+        for axis, size in zip(("channels", "depth", "height", "width"), sizes):
+            if size < 1:
+                raise ShapeError(f"pool_layer: the window is larger than the padded input along the {axis}: {self}")
+
+    def __str__(self) -> str:
+        return self._words
+
+    @cached_property
+    def _words(self) -> str:
+        return (
+            f"{self.op} pooling of (C,D,H,W,N) {self.dimI} to (K,M,P,Q,N) {self.dimO}: window (J,T,R,S) {self.JTRS}, "
+            f"padding {self.padding}, strides {self.strides}"
+        )
+
+    def at_batch(self, N: int) -> PoolGeometry:
+        """The same pooling of ``N`` images."""
+        if N == self.N:
+            return self
+        if N not in self.batches:
+            self.batches[N] = replace(self, N=N, seen={}, batches={})
+        return self.batches[N]
+
+    # Sizes
+
+    @property
+    def C(self) -> int:
+        """Channels of the input."""
+        return self.CDHW[0]
+
+    @property
+    def D(self) -> int:
+        """Depth of the input."""
+        return self.CDHW[1]
+
+    @property
+    def H(self) -> int:
+        """Height of the input."""
+        return self.CDHW[2]
+
+    @property
+    def W(self) -> int:
+        """Width of the input."""
+        return self.CDHW[3]
+
+    @property
+    def DHW(self) -> tuple[int, ...]:
+        """Sizes of the input without channels."""
+        return self.CDHW[1:]
+
+    @property
+    def K(self) -> int:
+        """Channels of the output."""
+        return self.KMPQ[0]
+
+    @property
+    def M(self) -> int:
+        """Depth of the output."""
+        return self.KMPQ[1]
+
+    @property
+    def P(self) -> int:
+        """Height of the output."""
+        return self.KMPQ[2]
+
+    @property
+    def Q(self) -> int:
+        """Width of the output."""
+        return self.KMPQ[3]
+
+    @property
+    def MPQ(self) -> tuple[int, ...]:
+        """Sizes of the output without channels."""
+        return self.KMPQ[1:]
+
+    @property
+    def dimI(self) -> Five:
+        """Shape of the input, (C, D, H, W, N)."""
+        return (*self.CDHW, self.N)
+
+    @property
+    def dimO(self) -> Five:
+        """Shape of the output, (K, M, P, Q, N)."""
+        return (*self.KMPQ, self.N)
+
+    @property
+    def dimI2(self) -> tuple[int, int]:
+        """Input as a matrix, (C D H W, N)."""
+        return math.prod(self.CDHW), self.N
+
+    @property
+    def dimO2(self) -> tuple[int, int]:
+        """Output as a matrix, (K M P Q, N)."""
+        return self.nOut, self.N
+
+    @property
+    def sizeI(self) -> int:
+        """Elements of the input."""
+        return math.prod(self.dimI)
+
+    @property
+    def sizeO(self) -> int:
+        """Elements of the output."""
+        return math.prod(self.dimO)
+
+    @property
+    def nOut(self) -> int:
+        """Elements of the output of one image."""
+        return math.prod(self.KMPQ)
+
+    @property
+    def overlap(self) -> float:
+        """Most windows that an element can lie in, if a stride is less than its window; else 0."""
+        if all(stride >= window for stride, window in zip(self.strides, self.JTRS)):
+            return 0.0
+        return float(math.prod(-(-window // stride) for stride, window in zip(self.strides, self.JTRS)))
+
+    # What kernels need
+
+    @property
+    def window(self) -> int:
+        """Positions in a window, padding included."""
+        return math.prod(self.JTRS)
+
+    @property
+    def argmax_dtype(self) -> DType:
+        """The narrowest dtype that numbers every position in a window."""
+        return next(dtype for dtype in POSITION_DTYPES if self.window - 1 <= np.iinfo(dtype).max)
+
+    @cached_property
+    def covered(self) -> tuple[Ranges, ...]:
+        """By axis, for each window: its first position that lies in the input, and the one after its last."""
+        return tuple(
+            (np.maximum(start, 0), np.clip(start + window, 0, length))
+            for length, window, _, _, start in self._axes()
+        )
+
+    @cached_property
+    def covering(self) -> tuple[Ranges, ...]:
+        """By axis, for each position of the input: the first window that it lies in, and the one after the last."""
+        found = []
+        for length, window, padding, stride, start in self._axes():
+            at = np.arange(length) + padding
+            first = np.maximum(-((window - 1 - at) // stride), 0)
+            found.append((first, np.maximum(np.minimum(at // stride + 1, len(start)), first)))
+        return tuple(found)
+
+    def _axes(self) -> list[tuple[int, int, int, int, npt.NDArray[np.int64]]]:
+        """Length, window, padding and stride of each axis, and where its windows start."""
+        axes = zip(self.CDHW, self.JTRS, self.padding, self.strides, self.KMPQ)
+        return [(x, s, pad, step, np.arange(out) * step - pad) for x, s, pad, step, out in axes]
+
+    @cached_property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """Positions of each window that lie in the input, shape (K, M, P, Q, 1)."""
+        counts = np.ones(1, np.int64)
+        for first, end in self.covered:
+            counts = np.multiply.outer(counts, np.maximum(end - first, 0))
+        return counts.reshape(*self.KMPQ, 1)
+
+    @cached_property
+    def lines(self) -> tuple[int, int]:
+        """Most rows of the input that a window lies over, and most rows of windows that an element lies in."""
+        sizes = [[int(np.max(end - first)) for first, end in ranges[:3]] for ranges in (self.covered, self.covering)]
+        return max(math.prod(sizes[0]), 1), max(math.prod(sizes[1]), 1)
+
+    @cached_property
+    def meta(self) -> npt.NDArray[np.int64]:
+        """The sizes named in META."""
+        return np.array([*self.dimI, *self.KMPQ, *self.JTRS, *self.padding, *self.strides], np.int64)
+
+    @cached_property
+    def ranges(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """``covered`` and ``covering``, each in one array."""
+        both = (self.covered, self.covering)
+        forward, backward = (np.concatenate([part for pair in ranges for part in pair]) for ranges in both)
+        return forward, backward
+
+    @cached_property
+    def weights(self) -> npt.NDArray[np.float64]:
+        """By axis, one over each window's positions in the input."""
+        return 1.0 / np.concatenate([np.maximum(end - first, 1) for first, end in self.covered])
+
+    def workspace_bytes(self, threads: int = 1, backward: bool = False) -> int:
+        """Bytes that a call needs beside its tensors (float32 or float64 and contiguous) on so many threads."""
+        lists = threads * self.lines[backward] * LINE_BYTES
+        return lists + (self.sizeO * self.dtype.itemsize if backward and self.op == "l2" else 0)
+
