@@ -1,9 +1,156 @@
-"""Compiled kernels of the rnn family, for the hooks of ``families/rnn.py``."""
+"""Recurrent unrolls as one compiled call each: the hooks of ``families/rnn.py`` and ``families/rnn_gated.py``.
+
+Each step is a product of packed matrices whose epilogue is the whole cell (see ``templates/c/rnn_steps.h``). What the
+kernels do not know (float16, activations that are not elementwise, columns that are not contiguous) runs step by step
+as the families define it.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from neonlike.backends.cpu.rnn_formula import Formula, functions, trace
+from neonlike.backends.families.operands import host
 from neonlike.backends.families.rnn import RecurrentFamily
+from neonlike.backends.families.rnn_steps import Steps
+from neonlike.kernels.layout import ALIGNED_FROM, aligned_empty
+from neonlike.kernels.routine import INT, POINTER, REAL_TYPES, Routine, address, threads_for
+from neonlike.optree.dtypes import DType
+
+ARGUMENTS = (POINTER, POINTER, INT, INT, INT, POINTER, INT, INT, POINTER, POINTER, POINTER, INT)
+HEADERS = ("rnn_steps.h", "gemm_tile.h", "vecmath.h", "vecmath_f32.h", "vecmath_f64.h", "vecmath_small.h")
+SIMPLE, LSTM, GRU = (
+    Routine(f"c/rnn_{kind}.c.j2", ARGUMENTS, f"{kind} unroll", HEADERS) for kind in ("simple", "lstm", "gru")
+)
+PARALLEL_PRODUCTS = 1 << 19
+"""Multiplications of a step below which threads that wait for each other cost more than they save."""
+MOST_LANES, MOST_ROWS = 16, 12
+"""Of a tile of the kernels: what packed matrices are padded to at most."""
+
+_local = threading.local()
 
 
 class RecurrentKernels(RecurrentFamily):
-    """Overrides of RecurrentFamily's hooks."""
+    """Overrides of the hooks of RecurrentFamily and GatedFamily."""
+
+    def _rnn_fprop(self, steps: Steps, weight: Any, bias: Any, activation: Any) -> None:
+        formulas = {"act": trace(self, activation, steps.dtype)}
+        in_place = (("h_s", "h_ff_s"),)
+        if not _run(SIMPLE, steps, weight, bias, formulas, buffers=2, in_place=in_place, backward=False):
+            super()._rnn_fprop(steps, weight, bias, activation)
+
+    def _rnn_bprop(self, steps: Steps, weight: Any, activation: Any) -> None:
+        formulas = {"slope": trace(self, activation.bprop, steps.dtype)}
+        if not _run(SIMPLE, steps, weight, None, formulas, buffers=2, backward=True):
+            super()._rnn_bprop(steps, weight, activation)
+
+    def _lstm_fprop(self, steps: Steps, weight: Any, bias: Any, act: Any, gate_act: Any) -> None:
+        formulas = {"act": trace(self, act, steps.dtype), "gate_act": trace(self, gate_act, steps.dtype)}
+        in_place = (("ifog_s", "ifog_ff_s"), ("c_s", "c_prev_s"))
+        if not _run(LSTM, steps, weight, bias, formulas, buffers=2, in_place=in_place, backward=False):
+            super()._lstm_fprop(steps, weight, bias, act, gate_act)
+
+    def _lstm_bprop(self, steps: Steps, weight: Any, act: Any, gate_act: Any) -> None:
+        formulas = {"slope": trace(self, act.bprop, steps.dtype), "gate_slope": trace(self, gate_act.bprop, steps.dtype)}
+        in_place = (("c_delta_s", "c_delta_prev_s"),)
+        if not _run(LSTM, steps, weight, None, formulas, buffers=8, in_place=in_place, backward=True):
+            super()._lstm_bprop(steps, weight, act, gate_act)
+
+    def _gru_fprop(self, steps: Steps, weight: Any, bias: Any, act: Any, gate_act: Any) -> None:
+        formulas = {"act": trace(self, act, steps.dtype), "gate_act": trace(self, gate_act, steps.dtype)}
+        in_place = (("rzn_s", "rzn_ff_s"), ("h_s", "h_prev_s"))
+        if not _run(GRU, steps, weight, bias, formulas, buffers=3, in_place=in_place, backward=False):
+            super()._gru_fprop(steps, weight, bias, act, gate_act)
+
+    def _gru_bprop(self, steps: Steps, weight: Any, act: Any, gate_act: Any) -> None:
+        formulas = {"slope": trace(self, act.bprop, steps.dtype), "gate_slope": trace(self, gate_act.bprop, steps.dtype)}
+        in_place = (("delta_s", "delta_prev_s"),)
+        if not _run(GRU, steps, weight, None, formulas, buffers=6, in_place=in_place, backward=True):
+            super()._gru_bprop(steps, weight, act, gate_act)
+
+
+def _run(
+    routine: Routine,
+    steps: Steps,
+    weight: Any,
+    bias: Any,
+    formulas: dict[str, Formula | None],
+    buffers: int,
+    backward: bool,
+    in_place: Sequence[tuple[str, str]] = (),
+) -> bool:
+    """Compute ``steps`` by ``routine``; False if it cannot, and nothing was done.
+
+    Parameters
+    ----------
+    buffers : int
+        Packed matrices of the size of a state that the kernel keeps.
+    in_place : pairs of roles
+        Those whose tensors may be the same, but must not overlap otherwise.
+    """
+    known = {name: formula for name, formula in formulas.items() if formula is not None}
+    real = REAL_TYPES.get(steps.dtype)
+    strides = _row_strides(steps)
+    if len(known) != len(formulas) or real is None or strides is None:
+        return False
+    if not all(_same_or_apart(a, b, steps) for a, b in in_place):
+        return False
+    text, numbers = functions(known)
+    function = routine.variant(real=real, backward=backward, activation=text)
+    if function is None:
+        return False
+    units, samples = steps.units, steps.samples
+    columns = -(-samples // MOST_LANES) * MOST_LANES
+    work = _workspace(buffers * columns * units + weight.size + 4 * MOST_ROWS * units, steps.dtype)
+    pointers = [0 if tensor is None else tensor.address for role in steps.roles.values() for tensor in role]
+    table = (ctypes.c_void_p * len(pointers))(*pointers)
+    row_steps = (ctypes.c_int64 * len(strides))(*strides)
+    constants = (ctypes.c_double * max(1, len(numbers)))(*numbers)
+    bias_values = None if bias is None else host(bias)
+    function(
+        ctypes.addressof(table), ctypes.addressof(row_steps), len(steps), units, samples,
+        weight.address, *weight.strides, address(bias_values), ctypes.addressof(constants), address(work),
+        threads_for(weight.size * samples, PARALLEL_PRODUCTS),
+    )  # fmt: skip
+    return True
+
+
+def _row_strides(steps: Steps) -> list[int] | None:
+    """Elements from row to row of the tensors of each role; None if they differ, or samples are not neighbours."""
+    found: list[int] = []
+    size = steps.dtype.itemsize
+    for tensors in steps.roles.values():
+        strides = {tensor.geometry[1] for tensor in tensors if tensor is not None} or {(size, size)}
+        row, column = strides.pop()
+        if strides or (column != size and steps.samples > 1):
+            return None
+        found.append(row // size)
+    return found
+
+
+def _same_or_apart(a: str, b: str, steps: Steps) -> bool:
+    """Whether in each step the tensors of both roles are the same elements, or share no memory."""
+    for mine, its in steps.each(a, b):
+        if mine is its or mine is None or its is None:
+            continue
+        if mine.geometry == its.geometry and mine.geometry[1][1] == steps.dtype.itemsize:
+            pitch, width = abs(mine.geometry[1][0]), steps.samples * steps.dtype.itemsize
+            if pitch and width <= (mine.address - its.address) % pitch <= pitch - width:
+                continue  # columns of one matrix beside each other
+        if mine.alias_of(its) == 2:
+            return False
+    return True
+
+
+def _workspace(size: int, dtype: DType) -> np.ndarray[Any, Any]:
+    """This thread's memory for packed matrices, kept from call to call: fresh memory costs as much as packing."""
+    held: dict[DType, np.ndarray[Any, Any]] = _local.__dict__.setdefault("held", {})
+    found = held.get(dtype)
+    if found is None or found.size < size:
+        found = held[dtype] = aligned_empty((max(size, ALIGNED_FROM),), dtype)  # smaller ones lie anywhere
+    return found

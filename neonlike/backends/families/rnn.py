@@ -1,9 +1,265 @@
-"""Recurrent unrolls: ``compound_rnn_unroll_fprop``, ``compound_rnn_unroll_bprop``, bidirectional forms, cells."""
+"""Recurrent unrolls: ``compound_rnn_unroll_fprop``, ``compound_rnn_unroll_bprop`` and their bidirectional forms.
+
+Those of LSTM and GRU layers are in ``rnn_gated``. An unroll takes lists with a tensor for each step; a layer passes
+views of columns of its buffers. Activations are transforms: ``f(x)`` builds an expression, ``f.bprop(y)`` that of the
+derivative as a function of the output.
+"""
 
 from __future__ import annotations
 
-from neonlike.backends.families.base import Family
+from typing import Any
+
+from neonlike.backends.families.rnn_gated import GatedFamily
+from neonlike.backends.families.rnn_steps import (
+    Steps,
+    check_activation,
+    check_overlaps,
+    check_parameters,
+    gather_steps,
+    pairs,
+)
+from neonlike.optree.builders import dot
+from neonlike.optree.dtypes import compute_dtype
 
 
-class RecurrentFamily(Family):
-    """Recurrent unrolls, forward and backward."""
+class RecurrentFamily(GatedFamily):
+    """Unrolls of simple recurrent layers, forward and backward."""
+
+    def compound_rnn_unroll_fprop(
+        self,
+        W_recur: Any,
+        h_prev_s: Any,
+        h_ff_s: Any,
+        h_s: Any,
+        bias: Any,
+        nout: int,
+        num_steps: int,
+        num_used_steps: int | None,
+        activation: Any,
+        reverse: bool = False,
+    ) -> None:
+        """For each step: h = activation(W_recur . h_prev + h_ff + bias).
+
+        Parameters
+        ----------
+        W_recur : tensor (nout, nout)
+        h_prev_s, h_ff_s, h_s : lists of ``num_steps`` tensors (nout, N)
+            State before each step, input projection, and the state that is computed. ``h_ff_s`` may be ``h_s``: the
+            projection is then overwritten.
+        bias : tensor (nout, 1) or None
+        num_used_steps : int or None
+            Only so many steps, from the first on, are computed.
+        activation : callable
+            A transform, or a function that builds an expression.
+        reverse : bool
+            Compute the last step first.
+
+        Raises
+        ------
+        DTypeError, ShapeError, ArgumentError
+            If tensors, lists or arguments do not fit; nothing was computed.
+        AliasError
+            If a state shares memory with ``W_recur`` or ``bias``.
+
+        Notes
+        -----
+        Elman, "Finding structure in time" (1990). On the CPU all steps are one call of a compiled kernel: W_recur is
+        packed once; bias, projection and an elementwise activation are applied while a part of the product is in
+        registers or the nearest cache.
+        """
+        name = "compound_rnn_unroll_fprop"
+        steps = self._fprop_steps(
+            name, W_recur, h_prev_s, h_ff_s, h_s, bias, nout, num_steps, num_used_steps, activation, reverse
+        )
+        self._run_unroll(steps, W_recur, ("h_s",), lambda: self._rnn_fprop(steps, W_recur, bias, activation))
+
+    def compound_rnn_unroll_bprop(
+        self,
+        W_recur: Any,
+        delta_prev_s: Any,
+        delta_s: Any,
+        h_s: Any,
+        nout: int,
+        num_steps: int,
+        num_used_steps: int | None,
+        activation: Any,
+        reverse: bool = True,
+    ) -> None:
+        """For each step: delta = activation.bprop(h) * delta in place, then delta_prev += W_recur . delta.
+
+        Parameters
+        ----------
+        W_recur : tensor (nout, nout)
+            The **transposed** weight: the caller passes ``W_recur.T``.
+        delta_prev_s, delta_s, h_s : lists of ``num_steps`` tensors (nout, N)
+            Errors at the state before each step and at each step's state, and the states. An entry of
+            ``delta_prev_s`` may be None: nothing is passed on from that step.
+        num_used_steps : int or None
+            Only so many steps, from the first on, are computed.
+        activation : object with ``bprop``
+        reverse : bool
+            Compute the last step first.
+
+        Raises
+        ------
+        DTypeError, ShapeError, ArgumentError
+            If tensors, lists or arguments do not fit; nothing was computed.
+        AliasError
+            If an error shares memory with ``W_recur`` or the step's state.
+
+        Notes
+        -----
+        Werbos, "Backpropagation through time" (1990).
+        """
+        name = "compound_rnn_unroll_bprop"
+        steps = self._bprop_steps(
+            name, W_recur, delta_prev_s, delta_s, h_s, nout, num_steps, num_used_steps, activation, reverse
+        )
+        outputs = ("delta_s", "delta_prev_s")
+        self._run_unroll(steps, W_recur, outputs, lambda: self._rnn_bprop(steps, W_recur, activation))
+
+    def compound_rnn_unroll_fprop_bibnrnn(
+        self,
+        ngLayer: Any,
+        h_buffer_all: Any,
+        h_ff_buffer: Any,
+        W_recur_f: Any,
+        h_prev: Any,
+        h_ff_f: Any,
+        h_f: Any,
+        b_f: Any,
+        W_recur_b: Any,
+        h_next: Any,
+        h_ff_b: Any,
+        h_b: Any,
+        b_b: Any,
+        nout: int,
+        nsteps: int,
+        used_nsteps: int | None,
+        activation: Any,
+    ) -> None:
+        """Both directions of a bidirectional layer: a forward unroll, then one from the last step to the first.
+
+        Parameters
+        ----------
+        ngLayer, h_buffer_all, h_ff_buffer
+            Accepted and not needed.
+        W_recur_f, h_prev, h_ff_f, h_f, b_f
+            Weight, lists and bias of the forward direction, as in :meth:`compound_rnn_unroll_fprop`.
+        W_recur_b, h_next, h_ff_b, h_b, b_b
+            Those of the backward direction; its state before step t is that of step t + 1.
+
+        Raises
+        ------
+        DTypeError, ShapeError, ArgumentError, AliasError
+            As :meth:`compound_rnn_unroll_fprop`, before any step of either direction.
+        """
+        name = "compound_rnn_unroll_fprop_bibnrnn"
+        common = nout, nsteps, used_nsteps, activation
+        ahead = self._fprop_steps(name, W_recur_f, h_prev, h_ff_f, h_f, b_f, *common, False)
+        back = self._fprop_steps(name, W_recur_b, h_next, h_ff_b, h_b, b_b, *common, True)
+        self._run_unroll(ahead, W_recur_f, ("h_s",), lambda: self._rnn_fprop(ahead, W_recur_f, b_f, activation))
+        self._run_unroll(back, W_recur_b, ("h_s",), lambda: self._rnn_fprop(back, W_recur_b, b_b, activation))
+
+    def compound_rnn_unroll_bprop_bibnrnn(
+        self,
+        ngLayer: Any,
+        error: Any,
+        in_deltas_f: Any,
+        prev_in_deltas: Any,
+        in_deltas_b: Any,
+        next_in_deltas: Any,
+        W_recur_f: Any,
+        W_recur_b: Any,
+        h_f: Any,
+        h_b: Any,
+        nout: int,
+        nsteps: int,
+        used_nsteps: int | None,
+        activation: Any,
+        h_buffer_all: Any,
+    ) -> None:
+        """Errors of both directions: as :meth:`compound_rnn_unroll_bprop`, the backward direction first step first.
+
+        Parameters
+        ----------
+        ngLayer, error, h_buffer_all
+            Accepted and not needed.
+        in_deltas_f, prev_in_deltas, W_recur_f, h_f
+            Errors at the states, at the states before, weight and states of the forward direction. The weights are
+            those of the forward pass: they are transposed here.
+        in_deltas_b, next_in_deltas, W_recur_b, h_b
+            Those of the backward direction.
+
+        Raises
+        ------
+        DTypeError, ShapeError, ArgumentError, AliasError
+            As :meth:`compound_rnn_unroll_bprop`, before any step of either direction.
+        """
+        name = "compound_rnn_unroll_bprop_bibnrnn"
+        for weight in (W_recur_f, W_recur_b):
+            check_parameters(self, name, None, (nout, nout), weight)
+        w_f, w_b, common = W_recur_f.T, W_recur_b.T, (nout, nsteps, used_nsteps, activation)
+        ahead = self._bprop_steps(name, w_f, prev_in_deltas, in_deltas_f, h_f, *common, True)
+        back = self._bprop_steps(name, w_b, next_in_deltas, in_deltas_b, h_b, *common, False)
+        outputs = ("delta_s", "delta_prev_s")
+        self._run_unroll(ahead, w_f, outputs, lambda: self._rnn_bprop(ahead, w_f, activation))
+        self._run_unroll(back, w_b, outputs, lambda: self._rnn_bprop(back, w_b, activation))
+
+    # Checks
+
+    def _fprop_steps(
+        self,
+        name: str,
+        weight: Any,
+        h_prev_s: Any,
+        h_ff_s: Any,
+        h_s: Any,
+        bias: Any,
+        nout: int,
+        num_steps: int,
+        num_used_steps: int | None,
+        activation: Any,
+        reverse: bool,
+    ) -> Steps:
+        lists = {"h_prev_s": (h_prev_s, nout), "h_ff_s": (h_ff_s, nout), "h_s": (h_s, nout)}
+        steps = gather_steps(self, name, lists, nout, num_steps, num_used_steps, reverse)
+        check_parameters(self, name, steps.dtype, (nout, nout), weight, bias)
+        check_activation(name, False, activation=activation)
+        check_overlaps(steps, ("h_s",), pairs(("h_s", "h_prev_s"), ("h_s", "h_ff_s")), W_recur=weight, bias=bias)
+        return steps
+
+    def _bprop_steps(
+        self,
+        name: str,
+        weight: Any,
+        delta_prev_s: Any,
+        delta_s: Any,
+        h_s: Any,
+        nout: int,
+        num_steps: int,
+        num_used_steps: int | None,
+        activation: Any,
+        reverse: bool,
+    ) -> Steps:
+        lists = {"delta_prev_s": (delta_prev_s, nout), "delta_s": (delta_s, nout), "h_s": (h_s, nout)}
+        steps = gather_steps(self, name, lists, nout, num_steps, num_used_steps, reverse, ("delta_prev_s",))
+        check_parameters(self, name, steps.dtype, (nout, nout), weight, hint=" (the transposed weight)")
+        check_activation(name, True, activation=activation)
+        check_overlaps(steps, ("delta_prev_s", "delta_s"), pairs(("delta_prev_s", "delta_s")), W_recur=weight)
+        return steps
+
+    # Definitions
+
+    def _rnn_fprop(self, steps: Steps, weight: Any, bias: Any, activation: Any) -> None:
+        before = self.empty((steps.units, steps.samples), dtype=compute_dtype(steps.dtype))
+        for h_prev, h_ff, h in steps.each("h_prev_s", "h_ff_s", "h_s"):
+            total = dot(weight, h_prev) + h_ff
+            self.assign(before, total if bias is None else total + bias.reshape(steps.units, 1))
+            self.assign(h, activation(before))
+
+    def _rnn_bprop(self, steps: Steps, weight: Any, activation: Any) -> None:
+        for delta_prev, delta, h in steps.each("delta_prev_s", "delta_s", "h_s"):
+            self.assign(delta, activation.bprop(h) * delta)
+            if delta_prev is not None:
+                self.assign(delta_prev, delta_prev + dot(weight, delta))

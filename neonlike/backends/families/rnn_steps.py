@@ -1,0 +1,169 @@
+"""The steps of an unroll: lists of per-step tensors, checked before any of them is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from neonlike.backends.families.operands import check_apart, check_tensors, require_tensors
+from neonlike.backends.tensor import Tensor
+from neonlike.errors import ArgumentError, DTypeError, ShapeError
+from neonlike.optree.dtypes import DType
+
+Pairs = frozenset[frozenset[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What an unroll works on, in the order of computation.
+
+    Attributes
+    ----------
+    operation : str
+    roles : dict of name to list of tensors
+        Step s of every role; None where a tensor may be left out.
+    units, samples : int
+        Size of the state h: ``(units, samples)``.
+    dtype : numpy.dtype
+        Of all tensors, a float.
+    """
+
+    operation: str
+    roles: dict[str, list[Any]]
+    units: int
+    samples: int
+    dtype: DType
+
+    def __len__(self) -> int:
+        return len(next(iter(self.roles.values())))
+
+    def each(self, *names: str) -> Iterator[tuple[Any, ...]]:
+        """The tensors of the roles ``names``, step after step."""
+        return zip(*[self.roles[name] for name in names])
+
+
+def gather_steps(
+    backend: Any,
+    operation: str,
+    lists: Mapping[str, tuple[Any, int]],
+    units: int,
+    num_steps: int,
+    num_used_steps: int | None,
+    reverse: bool,
+    optional: Sequence[str] = (),
+) -> Steps:
+    """Check ``lists``, of tensors ``(rows, N)`` for each name's ``(list, rows)``, cut them and bring them in order.
+
+    Raises
+    ------
+    DTypeError
+        If something is no tensor of ``backend``, or dtypes are not one float.
+    ShapeError
+        If a list has not ``num_steps`` entries, or a tensor another shape.
+    ArgumentError
+        If ``num_used_steps`` is negative.
+    """
+    backend.check_open(operation)
+    used = num_steps if num_used_steps is None else min(num_used_steps, num_steps)
+    if used < 0:
+        raise ArgumentError(f"{operation}: num_used_steps must not be negative, got {num_used_steps}")
+    roles: dict[str, list[Any]] = {}
+    for name, (tensors, _) in lists.items():
+        if not isinstance(tensors, (list, tuple)):
+            raise DTypeError(f"{operation}: {name} must be a list of tensors, one a step, got {type(tensors).__name__}")
+        if len(tensors) != num_steps:
+            raise ShapeError(f"{operation}: {name} has {len(tensors)} tensors, but there are {num_steps} steps")
+        chosen = list(tensors[:used])
+        roles[name] = chosen[::-1] if reverse else chosen
+    like = next((t for role in roles.values() for t in role if isinstance(t, Tensor)), None)
+    samples = like.shape[-1] if like is not None else 0
+    dtype = like.dtype if like is not None else backend.default_np_dtype
+    for name, (_, rows) in lists.items():
+        _check_role(backend, operation, name, roles[name], (rows, samples), dtype, name in optional)
+    return Steps(operation, roles, units, samples, dtype)
+
+
+def _check_role(
+    backend: Any, operation: str, name: str, tensors: list[Any], shape: tuple[int, ...], dtype: DType, optional: bool
+) -> None:
+    kind = backend.tensor_cls
+    for tensor in tensors:
+        if tensor.__class__ is kind and tensor.backend is backend and tensor.shape == shape and tensor.dtype == dtype:
+            continue
+        if tensor is None and optional:
+            continue
+        if tensor is None:
+            raise DTypeError(f"{operation}: {name} must hold a tensor for every step, got None")
+        check_tensors(backend, operation, **{name: tensor})
+        if tensor.shape != shape:
+            raise ShapeError(f"{operation}: {name} must hold tensors of shape {shape}, got {tensor.shape}")
+        if tensor.dtype != dtype:
+            raise DTypeError(f"{operation}: {name} holds {tensor.dtype.name}, other tensors {dtype.name}; use one dtype")
+    if dtype.kind != "f":
+        raise DTypeError(f"{operation}: {name} must hold floats, got {dtype.name}")
+
+
+def check_parameters(
+    backend: Any,
+    operation: str,
+    dtype: DType | None,
+    shape: tuple[int, int],
+    weight: Any,
+    bias: Any = None,
+    hint: str = "",
+) -> None:
+    """Raise unless ``weight`` has ``shape`` and ``bias``, if any, as many elements as it has rows; None: any dtype."""
+    require_tensors(backend, operation, W_recur=weight)
+    check_tensors(backend, operation, bias=bias)
+    if weight.shape != shape:
+        raise ShapeError(f"{operation}: W_recur must be {shape}{hint}, got {weight.shape}")
+    if bias is not None and bias.size != shape[0]:
+        raise ShapeError(f"{operation}: bias must be {(shape[0], 1)}, got {bias.shape}")
+    for name, tensor in (("W_recur", weight), ("bias", bias)):
+        if tensor is not None and dtype is not None and tensor.dtype != dtype:
+            raise DTypeError(f"{operation}: {name} is {tensor.dtype.name}, the steps are {dtype.name}; use one dtype")
+
+
+def check_overlaps(steps: Steps, outputs: Sequence[str], allowed: Pairs, **whole: Any) -> None:
+    """Raise AliasError if, in one step, an output shares memory with another role, unless the pair is ``allowed``.
+
+    ``whole`` are tensors of all steps (weight, bias), which no output may share memory with.
+    """
+    roots = {name: _roots(tensors) for name, tensors in steps.roles.items()}
+    for position, name in enumerate(outputs):
+        others = [other for other in steps.roles if other not in outputs[: position + 1]]
+        for other in others:
+            if frozenset((name, other)) not in allowed and _may_meet(roots[name], roots[other]):
+                for mine, its in steps.each(name, other):
+                    check_apart(steps.operation, {name: mine}, {other: its})
+        for other, tensor in whole.items():
+            if tensor is not None and _may_meet(roots[name], _roots([tensor])):
+                for mine in steps.roles[name]:
+                    check_apart(steps.operation, {name: mine}, {other: tensor})
+
+
+def _roots(tensors: Sequence[Any]) -> set[Any]:
+    """The allocations that ``tensors`` lie in; None stands for memory that is not ours."""
+    return {getattr(tensor, "root", None) for tensor in tensors if tensor is not None}
+
+
+def _may_meet(a: set[Any], b: set[Any]) -> bool:
+    return not a.isdisjoint(b) or (None in a and bool(b)) or (None in b and bool(a))
+
+
+def pairs(*names: tuple[str, str]) -> Pairs:
+    """Pairs of roles, in either order."""
+    return frozenset(frozenset(pair) for pair in names)
+
+
+def check_activation(operation: str, backward: bool, **functions: Any) -> None:
+    """Raise DTypeError unless each function can be called, and has ``bprop`` if that is needed."""
+    for name, function in functions.items():
+        needed: Callable[..., Any] | None = getattr(function, "bprop", None) if backward else function
+        if not callable(needed):
+            what = "a method bprop(h), the derivative as a function of the output" if backward else "callable"
+            raise DTypeError(
+                f"{operation}: {name} must {'have' if backward else 'be'} {what}, as the transforms of "
+                f"neonlike.transforms; got {type(function).__name__}"
+            )
