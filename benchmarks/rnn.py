@@ -61,14 +61,11 @@ class Problem:
 
 def ours(be: Any, problem: Problem) -> Contender:
     """The layer from our primitives."""
-    need(be, "compound_dot", *(("compound_rnn_unroll_fprop", "compound_rnn_unroll_bprop") if _is_rnn(problem) else ()))
-    cell = OWN_CELLS[problem.cell.kind](be, problem.cell, problem.arrays)
+    kind = problem.cell.kind
+    need(be, f"compound_{kind}_unroll_fprop", f"compound_{kind}_unroll_bprop")
+    cell = OWN_CELLS[kind](be, problem.cell, problem.arrays)
     run = cell.train if problem.backward else cell.forward
     return own(run, lambda: cell.result(problem.backward))
-
-
-def _is_rnn(problem: Problem) -> bool:
-    return problem.cell.kind == "rnn"
 
 
 def torch_order(kind: str, rows: Array) -> Array:
