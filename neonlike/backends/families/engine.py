@@ -109,12 +109,11 @@ class EngineFamily(Family):
         conf_view : tensor (L, classes, N)
             Scores of L boxes.
         loc_view : tensor (L, 4, N)
-            Offsets of centre (x, y), and logarithms of ratios of width and height, against the prior boxes, divided
-            by the variances 0.1, 0.1, 0.2, 0.2.
-        prior_boxes : tensor or array (L, 4)
-            Corners (x1, y1, x2, y2), in units of the image.
+            Offsets of centres, in sizes, and logarithms of ratios of sizes to prior boxes', divided by ``VARIANCES``.
         detection, proposals
             neon's memory to work in; accepted, not touched.
+        prior_boxes : tensor or array (L, 4)
+            Corners (x1, y1, x2, y2), in units of the image.
         nms_top_k, image_top_k : int
         score_threshold, nms_threshold : float
 
@@ -137,20 +136,23 @@ class EngineFamily(Family):
                 "detectionOutput_fprop: expected conf_view (L, classes, N), loc_view (L, 4, N) and prior_boxes "
                 f"(L, 4), got {scores.shape}, {offsets.shape} and {priors.shape}"
             )
-        found = []
-        for image in range(images):
-            rows = [np.empty((0, 6), scores.dtype)]
-            corners = _decoded(priors, offsets[:, :, image])
-            for kind in range(1, scores.shape[1]):
-                score = scores[:, kind, image]
-                best = np.argsort(-score, kind="stable")[: int(nms_top_k)]
-                best = best[score[best] > score_threshold]
-                candidates = np.column_stack((corners[best], score[best]))
-                kept = candidates[self.nms(candidates, nms_threshold, normalized=True)] if len(best) else candidates
-                rows.append(np.column_stack((kept, np.full(len(kept), kind, scores.dtype))))
-            together = np.concatenate(rows)
-            found.append(together[np.argsort(-together[:, 4], kind="stable")[: int(image_top_k)]])
-        return found
+        rules = int(nms_top_k), int(image_top_k), score_threshold, nms_threshold
+        return [self._detections_of(_decoded(priors, offsets[..., i]), scores[..., i], *rules) for i in range(images)]
+
+    def _detections_of(
+        self, corners: Array, scores: Array, nms_top_k: int, image_top_k: int, least: float, overlap: float
+    ) -> Array:
+        """Rows (x1, y1, x2, y2, score, class) of one image, whose boxes (L, 4) have scores (L, classes)."""
+        rows = [np.empty((0, 6), scores.dtype)]
+        for kind in range(1, scores.shape[1]):
+            score = scores[:, kind]
+            best = np.argsort(-score, kind="stable")[:nms_top_k]
+            best = best[score[best] > least]
+            candidates = np.column_stack((corners[best], score[best]))
+            kept = self.nms(candidates, overlap, normalized=True) if len(best) else []
+            rows.append(np.column_stack((candidates[kept], np.full(len(kept), kind, scores.dtype))))
+        found: Array = np.concatenate(rows)
+        return found[np.argsort(-found[:, 4], kind="stable")[:image_top_k]]
 
 
 def _decoded(priors: Array, offsets: Array) -> Array:
