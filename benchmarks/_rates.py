@@ -109,7 +109,7 @@ class Rates(Form):
 
     def title(self, size: int) -> str:
         """The minibatch."""
-        return f"N = {size}" if size else "No minibatch"
+        return f"N = {size}" if size else "Without minibatch"
 
     def heading(self, size: int) -> str:
         """The minibatch and the columns."""
@@ -192,7 +192,7 @@ class Rates(Form):
         by_batch = []
         for N in sorted({row.N for row in rows}):
             part = geometric_mean([row for row in rows if row.N == N])
-            by_batch += [f"{part[0]:.2f} at {self.title(N)}"] if part else []
+            by_batch += [f"{part[0]:.2f} {f'at {self.title(N)}' if N else 'without minibatch'}"] if part else []
         worst = min((row for row in rows if row.ratio is not None), key=lambda row: row.ratio or 0.0)
         line = f"{direction}, geometric mean over {count}: PyTorch takes {mean:.2f} times as long"
         line += f" ({', '.join(by_batch)}; lowest {worst.ratio:.2f}, {worst.layer.title}"
@@ -211,7 +211,8 @@ class Rates(Form):
                     ]
                     parts += _total(direction, rows)
                 if parts:
-                    lines.append(f"{network}, {self.title(N)}, ours / torch: {', '.join(parts)}")
+                    where = f"{network}, {self.title(N)}" if N else network
+                    lines.append(f"{where}, ours / torch: {', '.join(parts)}")
         return lines
 
 

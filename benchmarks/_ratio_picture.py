@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from _rates import Rates, Row
     from harness import Session
 
-COLORS = ("#d62728", "#1f77b4", "#2ca02c")
+COLORS = ("#d62728", "#1f77b4", "#2ca02c", "#9467bd")
 
 
 def draw(rates: Rates, session: Session, path: Path) -> None:
@@ -50,10 +50,13 @@ def _panel(axes: Any, direction: str, rates: Rates, rows: list[Row], layers: lis
     target = rates.targets[direction]
     if target and target != 1.0:
         axes.axhline(target, color="black", linestyle=":", linewidth=0.8, label=f"target of the mean, {target:g}")
-    for color, N in zip(COLORS * len(rows), sorted({row.N for row in rows})):
+    sizes = sorted({row.N for row in rates.rows})
+    for N in sorted({row.N for row in rows}):
         points = [(layers.index(row.layer), row.ratio) for row in rows if row.N == N]
+        color = COLORS[sizes.index(N) % len(COLORS)]
         axes.plot(*zip(*points), "o", color=color, markersize=3.5, label=rates.title(N))
     axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.set_title(direction, fontsize="small")
     axes.grid(alpha=0.25, linewidth=0.6)
     axes.tick_params(labelsize="x-small")
