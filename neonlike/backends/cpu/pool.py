@@ -4,6 +4,8 @@ Forward, a window is a list of the places of its values; backward, an element of
 it lies in. A kernel works a list down for a vector of images at a time, and uses it for all columns that it fits.
 """
 
+# ruff: noqa: E741  (I and O are the names that neon gives input and output)
+
 from __future__ import annotations
 
 from typing import Any
@@ -21,7 +23,7 @@ FORWARD = Routine(
 )
 BACKWARD = Routine(
     "c/pool_backward.c.j2",
-    [POINTER] * 5 + [INT] + [POINTER] * 3 + [REAL, REAL, INT, INT],
+    [POINTER] * 5 + [INT] + [POINTER] * 3 + [REAL, REAL, INT, INT, INT],
     "pooling, backward",
     headers=("stream.h",),
 )
@@ -31,14 +33,17 @@ WIDEST_VECTOR = 64
 SERIAL = 1 << 15
 """Values read in windows, below which one thread is sooner done."""
 
-STREAMED_BYTES = 16 << 20
+STREAMED_BYTES = 8 << 20
 """Gradients larger than this leave the caches before anything reads them."""
+
+FETCHED_BYTES = 2 << 20
+"""Images larger than this are fetched from far ahead, since they may not be in the caches."""
 
 
 class PoolKernels(PoolFamily):
     """Overrides of PoolFamily's hooks."""
 
-    def _fprop_pool(self, layer: PoolGeometry, I: Any, O: Any, argmax: Any, alpha: float, beta: float) -> None:  # noqa: E741
+    def _fprop_pool(self, layer: PoolGeometry, I: Any, O: Any, argmax: Any, alpha: float, beta: float) -> None:
         run = _variant(FORWARD, layer, compute_dtype(I.dtype), argmax)
         if run is None or not layer.sizeO:
             super()._fprop_pool(layer, I, O, argmax, alpha, beta)
@@ -49,8 +54,8 @@ class PoolKernels(PoolFamily):
     def _bprop_pool(
         self,
         layer: PoolGeometry,
-        I: Any,  # noqa: E741
-        O: Any,  # noqa: E741
+        I: Any,
+        O: Any,
         argmax: Any,
         inputs: Any,
         alpha: float,
@@ -66,11 +71,13 @@ class PoolKernels(PoolFamily):
                 norm = np.empty(layer.dimO, dtype)
                 _forward(_variant(FORWARD, layer, dtype, None), layer, values, norm, None, 1.0, 0.0)
                 error = share_of_norm(error, norm)
-            streamed = int(beta == 0 and delta.nbytes > STREAMED_BYTES)
+            lines_up = not (layer.N * dtype.itemsize | delta.ctypes.data) % WIDEST_VECTOR
+            streamed = int(beta == 0 and delta.nbytes > STREAMED_BYTES and lines_up)
             threads, lines = _lines(layer, backward=True)
             arrays = map(address, (error, delta, numbers, values, lines))
             tables = map(address, (layer.meta, layer.ranges[1], layer.weights))
-            run(*arrays, layer.lines[1], *tables, alpha, beta, streamed, threads)
+            ahead = int(delta.nbytes > FETCHED_BYTES)
+            run(*arrays, layer.lines[1], *tables, alpha, beta, streamed, ahead, threads)
 
 
 def _forward(
@@ -78,7 +85,8 @@ def _forward(
 ) -> None:
     threads, lines = _lines(layer, backward=False)
     arrays = map(address, (values, out, numbers, lines))
-    run(*arrays, layer.lines[0], address(layer.meta), address(layer.ranges[0]), alpha, beta, int(values.nbytes > STREAMED_BYTES), threads)
+    tables = map(address, (layer.meta, layer.ranges[0]))
+    run(*arrays, layer.lines[0], *tables, alpha, beta, int(values.nbytes > FETCHED_BYTES), threads)
 
 
 def _variant(routine: Routine, layer: PoolGeometry, dtype: DType, argmax: Any) -> Any:

@@ -4,6 +4,8 @@ The definition goes once through the positions of a window and treats all window
 what lies in a window.
 """
 
+# ruff: noqa: E741  (I and O are the names that neon gives input and output)
+
 from __future__ import annotations
 
 import math
@@ -80,8 +82,8 @@ class PoolFamily(Family):
     def fprop_pool(
         self,
         layer: PoolGeometry,
-        I: Any,  # noqa: E741  (neon's name)
-        O: Any,  # noqa: E741
+        I: Any,
+        O: Any,
         argmax: Any = None,
         alpha: float = 1.0,
         beta: float = 0.0,
@@ -132,8 +134,8 @@ class PoolFamily(Family):
     def bprop_pool(
         self,
         layer: PoolGeometry,
-        I: Any,  # noqa: E741
-        O: Any,  # noqa: E741
+        I: Any,
+        O: Any,
         argmax: Any = None,
         alpha: float = 1.0,
         beta: float = 0.0,
@@ -226,7 +228,7 @@ class PoolFamily(Family):
 
     # Definition
 
-    def _fprop_pool(self, layer: PoolGeometry, I: Any, O: Any, argmax: Any, alpha: float, beta: float) -> None:  # noqa: E741
+    def _fprop_pool(self, layer: PoolGeometry, I: Any, O: Any, argmax: Any, alpha: float, beta: float) -> None:
         """``fprop_pool`` of checked tensors; ``layer`` has their N, argmax is None but for max pooling."""
         with forward_arrays(layer, I, O, argmax, beta) as (values, out, numbers), np.errstate(all="ignore"):
             blend(out, pool(layer, values, numbers), alpha, beta)
@@ -234,8 +236,8 @@ class PoolFamily(Family):
     def _bprop_pool(
         self,
         layer: PoolGeometry,
-        I: Any,  # noqa: E741
-        O: Any,  # noqa: E741
+        I: Any,
+        O: Any,
         argmax: Any,
         inputs: Any,
         alpha: float,
@@ -253,8 +255,8 @@ class PoolFamily(Family):
 @contextmanager
 def forward_arrays(
     layer: PoolGeometry,
-    I: Any,  # noqa: E741
-    O: Any,  # noqa: E741
+    I: Any,
+    O: Any,
     argmax: Any,
     beta: float,
 ) -> Iterator[tuple[Array, Array, Array | None]]:
@@ -270,8 +272,8 @@ def forward_arrays(
 @contextmanager
 def backward_arrays(
     layer: PoolGeometry,
-    I: Any,  # noqa: E741
-    O: Any,  # noqa: E741
+    I: Any,
+    O: Any,
     argmax: Any,
     inputs: Any,
     beta: float,
@@ -389,8 +391,8 @@ def unpool(layer: PoolGeometry, error: Array, numbers: Array | None, values: Arr
 
 
 def share_of_norm(error: Array, norm: Array) -> Array:
-    """``error / norm``, 0 where the norm is 0: there the root has no gradient, and 0 is the least of its choices."""
-    return np.divide(error, norm, out=np.zeros_like(norm), where=norm != 0)
+    """``error / norm``, written over ``norm``; 0 where that is 0: the least of the gradients that the root may have."""
+    return np.divide(error, norm, out=norm, where=norm != 0)
 
 
 def blend(target: Array, result: Array, alpha: float, beta: float) -> None:

@@ -5,6 +5,8 @@ A window lies over channels (J), depth (T), height (R) and width (S). Window ``o
 values. Positions in a window are numbered in C order over all of (J, T, R, S), padding included.
 """
 
+# ruff: noqa: N802  (neon's names of sizes)
+
 from __future__ import annotations
 
 import math
@@ -63,7 +65,7 @@ class PoolGeometry:
     batches: dict[int, PoolGeometry] = field(default_factory=dict, compare=False, repr=False)
 
     flops: ClassVar[int] = 0
-    dimF2: ClassVar[None] = None
+    dimF2: ClassVar[None] = None  # noqa: N815  (neon's name)
 
     def __post_init__(self) -> None:
         if self.op not in OPERATIONS:
@@ -207,8 +209,7 @@ class PoolGeometry:
     def covered(self) -> tuple[Ranges, ...]:
         """By axis, for each window: its first position that lies in the input, and the one after its last."""
         return tuple(
-            (np.maximum(start, 0), np.clip(start + window, 0, length))
-            for length, window, _, _, start in self._axes()
+            (np.maximum(start, 0), np.clip(start + window, 0, length)) for length, window, _, _, start in self._axes()
         )
 
     @cached_property
@@ -259,6 +260,6 @@ class PoolGeometry:
 
     def workspace_bytes(self, threads: int = 1, backward: bool = False) -> int:
         """Bytes that a call needs beside its tensors (float32 or float64 and contiguous) on so many threads."""
-        lists = threads * self.lines[backward] * LINE_BYTES
-        return lists + (self.sizeO * self.dtype.itemsize if backward and self.op == "l2" else 0)
-
+        norms = backward and self.op == "l2"  # of windows, which a forward pass makes
+        lines = max(self.lines) if norms else self.lines[backward]
+        return threads * lines * LINE_BYTES + norms * self.sizeO * self.dtype.itemsize
