@@ -39,7 +39,9 @@ def test_repeat_times_and_computes_once(be: Backend, rng: np.random.Generator) -
     assert np.allclose(C.get(), a @ b, rtol=1e-4, atol=1e-4)
     stack = be.array(np.stack((b, -b, b)))
     out = be.ones((3, 30, 10))
-    assert be.batched_dot(A, stack, out, beta=1, repeat=2) > 0
+    rate = be.batched_dot(A, stack, out, beta=1, repeat=2)
+    assert isinstance(rate, float)
+    assert rate > 0
     assert np.allclose(out.get(), 1 + a @ stack.get(), rtol=1e-4, atol=1e-4)
     turned = be.zeros((20, 30))
     assert be.copy_transpose(A, turned, repeat=2) is None
@@ -130,6 +132,9 @@ def test_half_precision_is_rounded_once(be: Backend) -> None:
     be.compound_dot(a, b, c, beta=1.0, bsum=sums)
     assert c.get()[0, 0] == 1 + 2.0**-10  # 1 + 2^-11 + 2^-12 rounds up; each sum by itself rounded would stay 1
     assert sums.get()[0, 0] == c.get()[0, 0]
+    many, row, column = (be.ones(shape, dtype=np.float16) for shape in ((4096, 2, 2), (1, 2), (2, 1)))
+    assert be.batched_dot(row, many, be.zeros((1, 2), dtype=np.float16)).get().tolist() == [[8192, 8192]]
+    assert be.batched_dot(many, column, be.zeros((2, 1), dtype=np.float16)).get().tolist() == [[8192], [8192]]
 
 
 def test_size_zero_products(be: Backend) -> None:
@@ -177,6 +182,11 @@ def test_signs_of_zero_nan_and_inf(be: Backend, dtype: str) -> None:
     c = be.zeros((1, 1), dtype=dtype)
     be.xnor_compound_dot(a, be.ones((k, 1), dtype=dtype), c)
     assert c.get()[0, 0] == signs(values).sum()
+    long = np.tile(values, 20)[:, :80]  # more than a word
+    be.xnor_compound_dot(be.array(long, dtype=dtype), be.ones((80, 1), dtype=dtype), c)
+    assert c.get()[0, 0] == signs(long).sum()
+    be.xnor_compound_dot(be.ones((1, 80), dtype=dtype), be.array(long, dtype=dtype).T, c)
+    assert c.get()[0, 0] == signs(long).sum()
 
 
 def test_signs_of_strided_views_and_in_place(be: Backend, rng: np.random.Generator) -> None:

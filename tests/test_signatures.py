@@ -53,6 +53,13 @@ SIGNATURES = [
     "begin(block, identifier)", "end(block, identifier)", "check_caffe_compat()", "set_caffe_compat()", "is_mkl()",
     "clean_data(tensor, layer_mkl)", "convert_data(tensor, layer_mkl)", "revert_tensor(tensor)",
     "distribute_data(tensor, layer_parallelism)", "cleanup_backend()", "backend_choices()",
+    "compound_bprop_lut(nin, inputs, error, error_t, dW, pad_idx, alpha=1.0, beta=0)",
+    "fprop_mergesum(ngLayer, inputs, inference, layers, outputs, out_shape)",
+    "bprop_mergesum(ngLayer, alpha, beta, layers, error, deltas)",
+    "fprop_mergebroadcast(ngLayer, inputs, inference, outputs, layers, out_shape)",
+    "bprop_mergebroadcast(ngLayer, layers, error_views, error, delta, out_shape, alpha, beta, alphas, betas)",
+    "scratch_buffer(size)", "scratch_buffer_offset(size)", "scratch_buffer_init()", "scratch_buffer_reset()",
+    "get_events()", "change_data_store_order(a, a_row, a_col, a_len, axis=1, b=None)",
     "init_mark()", "record_mark(marker)", "synchronize_mark(marker)", "get_time(start, end)",
 ]  # fmt: skip
 """neon's methods, CPU and GPU. In brackets what only one of them has: it must be accepted by keyword."""
