@@ -56,7 +56,10 @@ class RecurrentKernels(RecurrentFamily):
             super()._lstm_fprop(steps, weight, bias, act, gate_act)
 
     def _lstm_bprop(self, steps: Steps, weight: Any, act: Any, gate_act: Any) -> None:
-        formulas = {"slope": trace(self, act.bprop, steps.dtype), "gate_slope": trace(self, gate_act.bprop, steps.dtype)}
+        formulas = {
+            "slope": trace(self, act.bprop, steps.dtype),
+            "gate_slope": trace(self, gate_act.bprop, steps.dtype),
+        }
         in_place = (("c_delta_s", "c_delta_prev_s"),)
         if not _run(LSTM, steps, weight, None, formulas, buffers=8, in_place=in_place, backward=True):
             super()._lstm_bprop(steps, weight, act, gate_act)
@@ -68,7 +71,10 @@ class RecurrentKernels(RecurrentFamily):
             super()._gru_fprop(steps, weight, bias, act, gate_act)
 
     def _gru_bprop(self, steps: Steps, weight: Any, act: Any, gate_act: Any) -> None:
-        formulas = {"slope": trace(self, act.bprop, steps.dtype), "gate_slope": trace(self, gate_act.bprop, steps.dtype)}
+        formulas = {
+            "slope": trace(self, act.bprop, steps.dtype),
+            "gate_slope": trace(self, gate_act.bprop, steps.dtype),
+        }
         in_place = (("delta_s", "delta_prev_s"),)
         if not _run(GRU, steps, weight, None, formulas, buffers=6, in_place=in_place, backward=True):
             super()._gru_bprop(steps, weight, act, gate_act)
@@ -121,15 +127,14 @@ def _run(
 
 
 def _row_strides(steps: Steps) -> list[int] | None:
-    """Elements from row to row of the tensors of each role; None if they differ, or samples are not neighbours."""
-    found: list[int] = []
-    size = steps.dtype.itemsize
+    """Elements from row to row of each role's tensors; None if samples are not neighbours somewhere."""
+    size, found = steps.dtype.itemsize, list[int]()
     for tensors in steps.roles.values():
-        strides = {tensor.geometry[1] for tensor in tensors if tensor is not None} or {(size, size)}
-        row, column = strides.pop()
-        if strides or (column != size and steps.samples > 1):
-            return None
-        found.append(row // size)
+        for tensor in tensors:
+            row, column = (0, size) if tensor is None else tensor.geometry[1]
+            if column != size and steps.samples > 1:
+                return None
+            found.append(row // size)
     return found
 
 

@@ -58,12 +58,10 @@ class GatedFamily(Family):
         ifog_ff_s, ifog_s : lists of ``num_steps`` tensors (4 nout, N)
             Input projection, and the gates that are computed; may be the same tensors.
         bias : tensor (4 nout, 1) or None
-        num_used_steps : int or None
-            Only so many steps, from the first on, are computed.
         activation, gate_activation : callable
             Transforms, or functions that build an expression.
-        reverse : bool
-            Compute the last step first.
+        num_used_steps, reverse
+            As in :meth:`compound_rnn_unroll_fprop`.
 
         Raises
         ------
@@ -74,7 +72,7 @@ class GatedFamily(Family):
 
         Notes
         -----
-        Gers, Schmidhuber and Cummins, "Learning to forget" (2000).
+        Gers et al., "Learning to forget" (2000).
         """
         name, n = "compound_lstm_unroll_fprop", nout
         lists = {
@@ -264,7 +262,9 @@ class GatedFamily(Family):
         written = [tensor for name in outputs for tensor in steps.roles[name]]
         shapes = [weight.shape, (steps.units, steps.samples)]
         flops = 2 * len(steps) * weight.size * steps.samples
-        nbytes = weight.nbytes + sum(len(role) * role[-1].nbytes for role in steps.roles.values() if role[-1] is not None)
+        nbytes = weight.nbytes + sum(
+            len(role) * role[-1].nbytes for role in steps.roles.values() if role[-1] is not None
+        )
         self._run_primitive(steps.operation, run, written, shapes, nbytes, flops, "product")
 
     # Definitions
@@ -286,7 +286,16 @@ class GatedFamily(Family):
 
     def _lstm_bprop(self, steps: Steps, weight: Any, act: Any, gate_act: Any) -> None:
         n = steps.units
-        names = ("delta_prev_s", "delta_s", "c_delta_prev_s", "c_delta_s", "ifog_delta_s", "ifog_s", "c_prev_s", "c_act_s")
+        names = (
+            "delta_prev_s",
+            "delta_s",
+            "c_delta_prev_s",
+            "c_delta_s",
+            "ifog_delta_s",
+            "ifog_s",
+            "c_prev_s",
+            "c_act_s",
+        )
         for delta_prev, delta, dc_prev, dc, d, ifog, c_prev, c_act in steps.each(*names):
             i, f, o, g = (ifog[k * n : (k + 1) * n] for k in range(4))
             di, df, do, dg = (d[k * n : (k + 1) * n] for k in range(4))

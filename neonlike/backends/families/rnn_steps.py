@@ -85,7 +85,13 @@ def gather_steps(
 
 
 def _check_role(
-    backend: Any, operation: str, name: str, tensors: list[Any], shape: tuple[int, ...], dtype: DType, optional: bool
+    backend: Any,
+    operation: str,
+    name: str,
+    tensors: list[Any],
+    shape: tuple[int, ...],
+    dtype: DType,
+    optional: bool,
 ) -> None:
     kind = backend.tensor_cls
     for tensor in tensors:
@@ -99,7 +105,9 @@ def _check_role(
         if tensor.shape != shape:
             raise ShapeError(f"{operation}: {name} must hold tensors of shape {shape}, got {tensor.shape}")
         if tensor.dtype != dtype:
-            raise DTypeError(f"{operation}: {name} holds {tensor.dtype.name}, other tensors {dtype.name}; use one dtype")
+            raise DTypeError(
+                f"{operation}: {name} holds {tensor.dtype.name}, other tensors {dtype.name}; use one dtype"
+            )
     if dtype.kind != "f":
         raise DTypeError(f"{operation}: {name} must hold floats, got {dtype.name}")
 

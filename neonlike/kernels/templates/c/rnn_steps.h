@@ -14,7 +14,7 @@
 #endif
 
 /* The operands of all steps: tensor `role` of step s begins at table[role * steps + s] (0: there is none), its rows
- * are strides[role] apart. A column is one sample. */
+ * are strides[role * steps + s] apart. A column is one sample. */
 struct unroll {
     REAL *const *table;
     const int64_t *strides;
@@ -43,9 +43,14 @@ NL_FN REAL *operand(const struct unroll *u, int role, int64_t step) {
     return u->table[role * u->steps + step];
 }
 
+NL_FN int64_t stride(const struct unroll *u, int role, int64_t step) {
+    return u->strides[role * u->steps + step];
+}
+
 /* Whether `next` of the step after `step` is the very tensor that is `now` of `step`. */
 NL_FN int passed_on(const struct unroll *u, int64_t step, int now, int next) {
-    return step + 1 < u->steps && operand(u, now, step) == operand(u, next, step + 1) && u->strides[now] == u->strides[next];
+    return step + 1 < u->steps && operand(u, now, step) == operand(u, next, step + 1) &&
+           stride(u, now, step) == stride(u, next, step + 1);
 }
 
 NL_FN void wait_for_all(int64_t count) {
@@ -79,9 +84,10 @@ struct touched {
 NL_FN void fetch(const struct unroll *u, struct patch at, struct touched touched) {
     for (int64_t role = 0; touched.roles >> role; role++) {
         const REAL *from = touched.roles >> role & 1 ? operand(u, role, at.step + touched.ahead) : 0;
+        const int64_t pitch = from ? stride(u, role, at.step + touched.ahead) : 0;
         for (int64_t g = 0; from && g < (touched.gated >> role & 1 ? touched.gates : 1); g++)
             for (int64_t r = 0; r < at.rows; r++) {
-                const REAL *row = from + (g * u->units + at.unit + r) * u->strides[role] + at.column;
+                const REAL *row = from + (g * u->units + at.unit + r) * pitch + at.column;
                 __builtin_prefetch(row);
                 __builtin_prefetch(row + TILE_COLUMNS / 2);
             }
@@ -119,7 +125,8 @@ NL_FN void each_patch(const struct unroll *u, int64_t step, int64_t gates, struc
 
 /* Pack the tensor `role` of `step`, each thread a part of its rows; to be followed by wait_for_all. */
 NL_FN void pack_state(const struct unroll *u, int role, int64_t step, int64_t mine, int64_t count, REAL *out) {
-    pack_b(operand(u, role, step), u->strides[role], u->samples, u->units, u->units * mine / count, u->units * (mine + 1) / count, out);
+    const int64_t lo = u->units * mine / count, hi = u->units * (mine + 1) / count;
+    pack_b(operand(u, role, step), stride(u, role, step), u->samples, u->units, lo, hi, out);
 }
 
 /* Where unit `unit` of a patch lies in a packed B of `depth` rows. */
@@ -128,7 +135,7 @@ NL_FN REAL *packed_row(REAL *b, struct patch at, int64_t depth, int64_t row) {
 }
 
 NL_FN REAL *row_of(const struct unroll *u, int role, struct patch at, int64_t row) {
-    return operand(u, role, at.step) + row * u->strides[role] + at.column;
+    return operand(u, role, at.step) + row * stride(u, role, at.step) + at.column;
 }
 
 NL_FN REAL bias_of(const struct unroll *u, int64_t row) {

@@ -1,0 +1,455 @@
+"""Recurrent unrolls: neon's worked numbers, gradients, compiled kernels beside their definitions, what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from neonlike import transforms
+from neonlike.backends import Backend
+from neonlike.backends.families.rnn import RecurrentFamily
+from neonlike.backends.families.rnn_gated import GatedFamily
+from neonlike.errors import AliasError, ArgumentError, DTypeError, ShapeError
+from tests.engines import ENGINES, backend
+
+TANH, LOGISTIC = transforms.Tanh(), transforms.Logistic()
+GATES = {"simple": 1, "lstm": 4, "gru": 3}
+HOOKS = {"simple": (RecurrentFamily, "_rnn"), "lstm": (GatedFamily, "_lstm"), "gru": (GatedFamily, "_gru")}
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def be32(engine: str) -> Iterator[Backend]:
+    yield from backend(engine)
+
+
+@pytest.fixture
+def be64(engine: str) -> Iterator[Backend]:
+    yield from backend(engine, datatype=np.float64)
+
+
+@pytest.fixture
+def be_c() -> Iterator[Backend]:
+    yield from backend("c")
+
+
+class Layer:
+    """A recurrent layer of ``kind`` on a backend: parameters, buffers, forward and backward pass.
+
+    ``ff`` holds the input projection, then the gates; ``d`` the errors before the activations.
+    """
+
+    def __init__(self, be: Any, kind: str, n: int, batch: int, steps: int, recur: Any, bias: Any, ff: Any) -> None:
+        self.be, self.kind, self.n, self.batch, self.steps = be, kind, n, batch, steps
+        rows = GATES[kind] * n
+        self.w, self.b, self.ff = be.array(recur), be.array(np.reshape(bias, (rows, 1))), be.array(ff)
+        self.h, self.c, self.a, self.e, self.dc, self.reset = (be.zeros((n, batch * steps)) for _ in range(6))
+        self.h0, self.c0, self.dh0, self.dc0 = (be.zeros((n, batch)) for _ in range(4))
+        self.d = self.e if kind == "simple" else be.zeros((rows, batch * steps))
+
+    def cut(self, tensor: Any, first: Any = None) -> list[Any]:
+        """A view for each step; with ``first``, those of the steps before, and ``first`` before all."""
+        steps = [tensor[:, t * self.batch : (t + 1) * self.batch] for t in range(self.steps)]
+        return steps if first is None else [first, *steps[:-1]]
+
+    def forward(self) -> Any:
+        be, sizes, cut = self.be, (self.n, self.steps, None), self.cut
+        h, ff, before = cut(self.h), cut(self.ff), cut(self.h, self.h0)
+        if self.kind == "simple":
+            be.compound_rnn_unroll_fprop(self.w, before, ff, h, self.b, *sizes, TANH)
+        elif self.kind == "lstm":
+            c, a, c_before = cut(self.c), cut(self.a), cut(self.c, self.c0)
+            be.compound_lstm_unroll_fprop(self.w, before, c_before, ff, ff, c, a, h, self.b, *sizes, TANH, LOGISTIC)
+        else:
+            be.compound_gru_unroll_fprop(self.w, before, ff, ff, cut(self.reset), h, self.b, *sizes, TANH, LOGISTIC)
+        return self.h.get()
+
+    def backward(self, error: Any) -> None:
+        be, sizes, cut = self.be, (self.n, self.steps, None), self.cut
+        self.e[:], self.dh0[:], self.dc[:] = np.array(error), 0, 0
+        e, passed, h0 = cut(self.e), cut(self.e, self.dh0), cut(self.h, self.h0)
+        if self.kind == "simple":
+            be.compound_rnn_unroll_bprop(self.w.T, passed, e, cut(self.h), *sizes, TANH)
+        elif self.kind == "lstm":
+            dc, dc_passed, c_before = cut(self.dc), cut(self.dc, self.dc0), cut(self.c, self.c0)
+            be.compound_lstm_unroll_bprop(
+                self.w.T, passed, e, dc_passed, dc, cut(self.d), cut(self.ff), c_before, cut(self.a), *sizes,
+                TANH, LOGISTIC,
+            )  # fmt: skip
+        else:
+            be.compound_gru_unroll_bprop(self.w.T, passed, e, cut(self.d), cut(self.ff), h0, *sizes, TANH, LOGISTIC)
+
+    def recurrent_gradient(self) -> Any:
+        """dW_recur, the step before the first included."""
+        d, before = self.d.get(), np.concatenate((self.h0.get(), self.h.get()[:, : -self.batch]), axis=1)
+        if self.kind != "gru":
+            return d @ before.T
+        return np.concatenate((d[: 2 * self.n] @ before.T, d[2 * self.n :] @ self.reset.get().T))
+
+
+# Worked numbers
+
+
+WORKED = {
+    "simple": (
+        "0 .53705 .148885 -.339657; -.462117 -.099668 -.456138 -.582494",
+        "-.086251 -.142877 -.153703 -.172115",
+        {0: ".57134 .965268", 1: ".142528 -.116826", 2: ".248381 -.265677", 3: ".574099 1.913584"},
+    ),
+    "lstm": (
+        ".037723 -.086225 .036038 .020251; -.068751 .066537 -.07224 -.070979",
+        "-.037838 -.047493 -.031314 -.020175",
+        {
+            0: ".040098 -.156627 -.014687 .026292 .012082 -.087117 .069907 .239577",
+            3: ".00822 -.055915 -.005983 .006123 .002917 -.039623 .147633 .609309",
+        },
+    ),
+    "gru": (
+        "-.054801 -.174405 -.105902 -.067202; .042414 -.12397 .025467 .047913",
+        ".064865 .086079 .062397 .065095",
+        {
+            0: ".00636 .001811 .043257 .222972 .273095 .597298",
+            3: ".003781 .000731 -.0067 .017535 .425031 1.182713",
+        },
+    ),
+}
+
+
+def numbers(text: str) -> Any:
+    return np.array([[float(word) for word in row.split()] for row in text.split(";")])
+
+
+@pytest.mark.parametrize("kind", WORKED)
+def test_worked_numbers(be32: Backend, kind: str) -> None:
+    out, deltas, gradient = WORKED[kind]
+    n, batch, steps, rows = 2, 2, 2, 2 * GATES[kind]
+    x, error = numbers("1 -1 .5 2"), np.arange(8).reshape(2, 4) / 10
+    w = ((np.arange(4 * rows) % 7) - 3).reshape(4, rows) / 10
+    w_in, recur, bias = w[:1].reshape(rows, 1), w[1:3].reshape(rows, n), w[3].reshape(rows, 1)
+    layer = Layer(be32, kind, n, batch, steps, recur, bias, w_in @ x)
+    np.testing.assert_allclose(layer.forward(), numbers(out), atol=2e-6)
+    layer.backward(error)
+    d = layer.d.get()
+    np.testing.assert_allclose(w_in.T @ d, numbers(deltas), atol=2e-6)
+    found = np.concatenate((
+        (d @ x.T).reshape(1, rows), layer.recurrent_gradient().reshape(n, rows), d.sum(1).reshape(1, rows)
+    ))  # fmt: skip
+    for row, wanted in gradient.items():
+        np.testing.assert_allclose(found[row : row + 1], numbers(wanted), atol=2e-6)
+
+
+def test_worked_numbers_of_a_bidirectional_layer(be32: Backend) -> None:
+    x, error = numbers("1 -1 .5 2 0 1"), np.arange(12).reshape(2, 6) / 10
+    in_f, in_b, w_f, w_b, b_f, b_b = (be32.array([[i / 10]]) for i in range(6))
+    h = be32.array(np.concatenate((in_f.get() @ x, in_b.get() @ x)))
+    delta, zero = be32.array(error), be32.zeros((1, 2))
+    (hf, hb), (df, db) = ([[t[r : r + 1, 2 * s : 2 * s + 2] for s in range(3)] for r in (0, 1)] for t in (h, delta))
+    be32.compound_rnn_unroll_fprop_bibnrnn(
+        None, None, None, w_f, [zero, *hf[:-1]], hf, hf, b_f, w_b, [*hb[1:], zero], hb, hb, b_b, 1, 3, 3, TANH
+    )
+    out = ".379949 .379949 .443026 .443026 .453109 .453109; .652208 .543458 .597104 .696832 .462117 .53705"
+    np.testing.assert_allclose(h.get(), numbers(out), atol=2e-6)
+    be32.compound_rnn_unroll_bprop_bibnrnn(
+        None, None, df, [None, *df[:-1]], db, [*db[1:], None], w_f, w_b, hf, hb, 1, 3, 3, TANH, None
+    )
+    d, states = delta.get(), h.get()
+    deltas = in_f.get() * d[:1] + in_b.get() * d[1:]
+    np.testing.assert_allclose(deltas, numbers(".034477 .049326 .058133 .053911 .09236 .089782"), atol=2e-6)
+    recur = [d[0, 2:] @ states[0, :-2], d[1, :-2] @ states[1, 2:]]
+    found = [d[0] @ x[0], d[1] @ x[0], *recur, d[0].sum(), d[1].sum()]
+    np.testing.assert_allclose(found, [1.011744, 2.118215, 0.513233, 1.107753, 1.406065, 3.779891], atol=5e-6)
+
+
+# Gradients
+
+
+@pytest.mark.parametrize("kind", GATES)
+def test_backward_is_the_gradient_of_forward(be64: Backend, rng: Any, kind: str) -> None:
+    n, batch, steps, rows = 7, 5, 4, 7 * GATES[kind]
+    shapes = {"w": (rows, n), "b": (rows, 1), "ff": (rows, batch * steps), "h0": (n, batch), "c0": (n, batch)}
+    start = {name: rng.standard_normal(shape) / 2 for name, shape in shapes.items()}
+    way = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
+    error = rng.standard_normal((n, batch * steps))
+
+    def layer(distance: float) -> tuple[Layer, float]:
+        at = {name: start[name] + distance * way[name] for name in shapes}
+        made = Layer(be64, kind, n, batch, steps, at["w"], at["b"], at["ff"])
+        made.h0[:], made.c0[:] = at["h0"], at["c0"]
+        return made, float((made.forward() * error).sum())
+
+    made, _ = layer(0.0)
+    made.backward(error)
+    d = made.d.get()
+    gradient = {"w": made.recurrent_gradient(), "b": d.sum(1, keepdims=True), "ff": d, "h0": made.dh0.get()}
+    if kind == "lstm":
+        gradient["c0"] = made.dc0.get()
+    slope = sum((gradient[name] * way[name]).sum() for name in gradient)
+    step = 1e-5
+    assert slope == pytest.approx((layer(step)[1] - layer(-step)[1]) / (2 * step), rel=1e-7)
+
+
+# Compiled kernels
+
+
+def made_layer(be: Any, kind: str, n: int = 20, batch: int = 35, steps: int = 3, seed: int = 1) -> Layer:
+    rng, rows = np.random.default_rng(seed), n * GATES[kind]
+    made = Layer(
+        be, kind, n, batch, steps, rng.standard_normal((rows, n)) / n**0.5, rng.standard_normal((rows, 1)),
+        rng.standard_normal((rows, batch * steps)),
+    )  # fmt: skip
+    made.h0[:], made.c0[:] = rng.standard_normal((n, batch)), rng.standard_normal((n, batch))
+    return made
+
+
+def results(layer: Layer, error: Any) -> list[Any]:
+    layer.forward()
+    layer.backward(error)
+    return [t.get() for t in (layer.h, layer.c, layer.a, layer.ff, layer.reset, layer.e, layer.d, layer.dh0, layer.dc0)]
+
+
+@pytest.mark.parametrize("kind", GATES)
+def test_kernels_and_definitions_agree_and_are_not_the_same(
+    be_c: Backend, rng: Any, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = rng.standard_normal((20, 105))
+    family, hook = HOOKS[kind]
+    definitions = {name: getattr(family, name) for name in (f"{hook}_fprop", f"{hook}_bprop")}
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("the definition ran")
+
+    with monkeypatch.context() as patch:
+        for name in definitions:
+            patch.setattr(family, name, refuse)
+        compiled = results(made_layer(be_c, kind), error)
+    for name, definition in definitions.items():
+        monkeypatch.setattr(type(be_c), name, definition)
+    for got, wanted in zip(compiled, results(made_layer(be_c, kind), error)):
+        np.testing.assert_allclose(got, wanted, 2e-5, 2e-5)
+
+
+@pytest.mark.parametrize("kind", GATES)
+def test_results_do_not_depend_on_the_number_of_threads(
+    be_c: Backend, rng: Any, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error, found = rng.standard_normal((150, 80)), []
+    for threads in ("1", "2", "3"):
+        monkeypatch.setenv("NEONLIKE_NUM_THREADS", threads)
+        found.append(results(made_layer(be_c, kind, 150, 40, 2), error))
+    for other in found[1:]:
+        for a, b in zip(found[0], other):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("kind", GATES)
+def test_a_sample_with_nan_spoils_no_other(be32: Backend, rng: Any, kind: str) -> None:
+    clean, spoiled = made_layer(be32, kind), made_layer(be32, kind)
+    spoiled.ff[3:4, 4:5] = np.nan
+    error = rng.standard_normal((20, 105))
+    a, b = results(clean, error), results(spoiled, error)
+    others = [i for i in range(35) if i != 4]
+    for one, two in zip(a, b):
+        columns = np.arange(one.shape[1]).reshape(-1, 35)[:, others].ravel()
+        np.testing.assert_array_equal(one[:, columns], two[:, columns])
+    assert np.isnan(b[0][3, 4]) and np.isnan(b[0][:, 39]).all()
+
+
+def test_infinity_passes_through_a_rectifier(be32: Backend) -> None:
+    h, ff = be32.zeros((2, 2)), be32.array([[np.inf, -np.inf], [1, -1]])
+    be32.compound_rnn_unroll_fprop(be32.zeros((2, 2)), [h], [ff], [h], None, 2, 1, 1, transforms.Rectlin())
+    np.testing.assert_array_equal(h.get(), [[np.inf, 0], [1, 0]])
+
+
+def test_tensors_of_any_layout(be32: Backend, rng: Any) -> None:
+    values, w = (
+        rng.standard_normal((4, 6, 5)).astype(np.float32),
+        rng.standard_normal((6, 6)).astype(np.float32),
+    )
+    found = []
+    for turned in (False, True):  # rows that are neighbours, instead of samples; steps of different strides
+        h = [be32.array(v.T.copy()).T if turned and i % 2 else be32.array(v) for i, v in enumerate(values)]
+        weight = be32.array(w.T.copy()).T if turned else be32.array(w)
+        be32.compound_rnn_unroll_fprop(weight, h[-1:] + h[:-1], h, h, None, 6, 4, 4, TANH)
+        be32.compound_rnn_unroll_bprop(weight.T, [None, *h[:-1]], h, [be32.array(v) for v in values], 6, 4, 4, TANH)
+        found.append([t.get() for t in h])
+    np.testing.assert_allclose(found[0], found[1], 1e-5, 1e-5)
+
+
+def test_one_tensor_may_hold_the_state_of_all_steps(be32: Backend, rng: Any) -> None:
+    long, short = (made_layer(be32, "simple") for _ in range(2))
+    long.forward()
+    state, ff = be32.array(short.h0.get()), short.cut(short.ff)
+    be32.compound_rnn_unroll_fprop(short.w, [state] * 3, ff, [state] * 3, short.b, 20, 3, 3, TANH)
+    np.testing.assert_allclose(state.get(), long.h.get()[:, -35:], 1e-5, 1e-6)
+    gru, again = (made_layer(be32, "gru") for _ in range(2))
+    gru.forward()
+    state, ff = be32.array(again.h0.get()), again.cut(again.ff)
+    be32.compound_gru_unroll_fprop(
+        again.w, [state] * 3, ff, ff, [None] * 3, [state] * 3, again.b, 20, 3, 3, TANH, LOGISTIC
+    )
+    np.testing.assert_allclose(state.get(), gru.h.get()[:, -35:], 1e-5, 1e-6)
+
+
+def test_one_tensor_may_hold_the_cell_errors_of_all_steps(be32: Backend, rng: Any) -> None:
+    error = rng.standard_normal((20, 105))
+    layer = made_layer(be32, "lstm")
+    layer.forward()
+    layer.backward(error)
+    wanted = layer.d.get()
+    layer.e[:], layer.dh0[:], cell = error, 0, be32.zeros((20, 35))
+    e, c_before = layer.cut(layer.e), layer.cut(layer.c, layer.c0)
+    be32.compound_lstm_unroll_bprop(
+        layer.w.T, layer.cut(layer.e, layer.dh0), e, [cell] * 3, [cell] * 3, layer.cut(layer.d), layer.cut(layer.ff),
+        c_before, layer.cut(layer.a), 20, 3, 3, TANH, LOGISTIC,
+    )  # fmt: skip
+    np.testing.assert_allclose(layer.d.get(), wanted, 1e-5, 1e-6)
+    np.testing.assert_allclose(cell.get(), layer.dc0.get(), 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize("kind", ["simple", "gru"])
+def test_a_single_step_that_passes_its_error_to_itself(be32: Backend, rng: Any, kind: str) -> None:
+    apart, joined = (made_layer(be32, kind, steps=1) for _ in range(2))
+    error = rng.standard_normal((20, 35))
+    for layer in (apart, joined):
+        layer.forward()
+    apart.backward(error)
+    kept = apart.e.get() if kind == "simple" else error
+    joined.e[:] = error
+    h0, e, d = [joined.h0], [joined.e], [joined.d]
+    if kind == "simple":
+        be32.compound_rnn_unroll_bprop(joined.w.T, e, e, [joined.h], 20, 1, 1, TANH)
+    else:
+        be32.compound_gru_unroll_bprop(joined.w.T, e, e, d, [joined.ff], h0, 20, 1, 1, TANH, LOGISTIC)
+    np.testing.assert_allclose(joined.e.get(), kept + apart.dh0.get(), 1e-5, 1e-5)
+
+
+def test_inputs_that_partly_overlap_the_state(be32: Backend, rng: Any) -> None:
+    """Every right side counts as it was before the step, also where projection and state share some memory."""
+    values = rng.standard_normal((4, 9))
+    shared = be32.array(values)
+    ff, h = shared[:, 1:6], shared[:, 3:8]
+    wanted = np.tanh(values[:, 1:6])
+    be32.compound_rnn_unroll_fprop(be32.zeros((4, 4)), [be32.zeros((4, 5))], [ff], [h], None, 4, 1, 1, TANH)
+    np.testing.assert_allclose(h.get(), wanted, 1e-6)
+
+
+# What is refused
+
+
+def refused(be: Any, error: type[Exception], words: str, **changes: Any) -> None:
+    """A call with ``changes`` raises ``error`` naming ``words``, and writes nothing."""
+    h = [be.ones((3, 2)) for _ in range(2)]
+    given: dict[str, Any] = dict(
+        W_recur=be.ones((3, 3)), h_prev_s=h, h_ff_s=[be.ones((3, 2))] * 2, h_s=h, bias=be.ones((3, 1)), nout=3,
+        num_steps=2, num_used_steps=2, activation=TANH,
+    )  # fmt: skip
+    for name, value in changes.items():
+        given[name] = value(h) if callable(value) and name != "activation" else value
+    with pytest.raises(error, match=words):
+        be.compound_rnn_unroll_fprop(**given)
+    for tensor in h:
+        assert (tensor.get() == 1).all()
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_written(be32: Backend) -> None:
+    be, ones = be32, be32.ones
+    three = {"num_steps": 3, "h_prev_s": lambda h: [h[0]] * 3, "h_ff_s": lambda h: [h[0]] * 3}
+    wide = [ones((3, 2)), ones((3, 4))]
+    refused(be, ShapeError, "h_s has 2 tensors, but there are 3", **three)
+    refused(be, ShapeError, r"h_ff_s must hold tensors of shape \(3, 2\), got \(3, 4\)", h_ff_s=wide)
+    refused(be, ShapeError, r"W_recur must be \(3, 3\)", W_recur=ones((3, 2)))
+    refused(be, ShapeError, r"bias must be \(3, 1\)", bias=ones((2, 1)))
+    refused(be, DTypeError, "W_recur is float64", W_recur=ones((3, 3), dtype=np.float64))
+    refused(be, DTypeError, "h_ff_s holds float64", h_ff_s=[ones((3, 2), dtype=np.float64)] * 2)
+    refused(be, DTypeError, "W_recur must be a tensor, got None", W_recur=None)
+    refused(be, DTypeError, "h_prev_s must hold a tensor for every step", h_prev_s=[None, None])
+    refused(be, DTypeError, "h_ff_s must be a tensor, got ndarray", h_ff_s=[np.ones((3, 2))] * 2)
+    refused(be, DTypeError, "h_ff_s must be a list", h_ff_s=ones((3, 2)))
+    refused(be, DTypeError, "activation must be callable", activation=3)
+    refused(be, ArgumentError, "num_used_steps must not be negative", num_used_steps=-1)
+    refused(be, AliasError, "h_s shares memory with bias", bias=lambda h: h[1][:, :1])
+
+
+def test_integers_are_refused(be32: Backend) -> None:
+    h = [be32.ones((3, 2), dtype=np.int32)]
+    w = be32.ones((3, 3), dtype=np.int32)
+    with pytest.raises(DTypeError, match="must hold floats, got int32"):
+        be32.compound_rnn_unroll_fprop(w, h, h, h, None, 3, 1, 1, TANH)
+
+
+def test_backward_needs_a_derivative_and_apart_memory(be32: Backend) -> None:
+    delta, h, w = be32.ones((3, 2)), be32.ones((3, 2)), be32.ones((3, 3))
+    with pytest.raises(DTypeError, match="activation must have a method bprop"):
+        be32.compound_rnn_unroll_bprop(w, [None], [delta], [h], 3, 1, 1, lambda x: x)
+    with pytest.raises(AliasError, match="delta_s shares memory with h_s"):
+        be32.compound_rnn_unroll_bprop(w, [None], [h], [h], 3, 1, 1, TANH)
+    with pytest.raises(ShapeError, match="the transposed weight"):
+        be32.compound_lstm_unroll_bprop(be32.ones((12, 3)), *[[]] * 8, 3, 0, 0, TANH, LOGISTIC)
+    assert (delta.get() == 1).all() and (h.get() == 1).all()
+
+
+def test_outputs_of_gated_cells_must_lie_apart(be32: Backend) -> None:
+    h, c, a, ff = be32.ones((2, 2)), be32.ones((2, 2)), be32.ones((2, 2)), be32.ones((8, 2))
+    w, functions = be32.ones((8, 2)), (TANH, LOGISTIC)
+    with pytest.raises(AliasError, match="c_s shares memory with c_act_s"):
+        be32.compound_lstm_unroll_fprop(w, [h], [c], [ff], [ff], [c], [c], [h], None, 2, 1, 1, *functions)
+    with pytest.raises(AliasError, match="h_s shares memory with c_prev_s"):
+        be32.compound_lstm_unroll_fprop(w, [h], [h], [ff], [ff], [c], [a], [h], None, 2, 1, 1, *functions)
+    with pytest.raises(AliasError, match="rzn_delta_s shares memory with rzn_s"):
+        be32.compound_gru_unroll_bprop(be32.ones((2, 6)), [None], [h], [ff[:6]], [ff[:6]], [c], 2, 1, 1, *functions)
+    for tensor in (h, c, a, ff):
+        assert (tensor.get() == 1).all()
+
+
+def test_one_direction_that_does_not_fit_stops_both(be32: Backend) -> None:
+    hf, hb, w = be32.ones((3, 2)), be32.ones((3, 2)), be32.ones((3, 3))
+    with pytest.raises(ShapeError, match="compound_rnn_unroll_fprop_bibnrnn"):
+        be32.compound_rnn_unroll_fprop_bibnrnn(
+            None,
+            None,
+            None,
+            w,
+            [hf],
+            [hf],
+            [hf],
+            None,
+            be32.ones((2, 2)),
+            [hb],
+            [hb],
+            [hb],
+            None,
+            3,
+            1,
+            1,
+            TANH,
+        )
+    with pytest.raises(ShapeError, match="compound_rnn_unroll_bprop_bibnrnn"):
+        be32.compound_rnn_unroll_bprop_bibnrnn(
+            None, None, [hf], [None], [hb], [None], w, be32.ones((2, 2)), [w], [w], 3, 1, 1, TANH, None
+        )
+    assert (hf.get() == 1).all() and (hb.get() == 1).all()
+
+
+def test_no_steps_no_units_no_samples(be32: Backend) -> None:
+    w, b = be32.ones((3, 3)), be32.ones((3, 1))
+    be32.compound_rnn_unroll_fprop(w, [], [], [], b, 3, 0, 0, TANH)
+    empty = [be32.ones((3, 0))]
+    be32.compound_rnn_unroll_fprop(w, empty, empty, empty, b, 3, 1, 1, TANH)
+
+
+def test_bench_mode_counts_an_unroll_as_one_primitive() -> None:
+    from neonlike.backends import cleanup_backend, gen_backend
+
+    be = gen_backend("cpu", batch_size=2, bench=True)
+    h = [be.zeros((3, 2)), be.zeros((3, 2))]
+    be.compound_rnn_unroll_fprop(be.ones((3, 3)), h, h, h, None, 3, 2, 2, TANH)
+    text = be.bench_report()
+    cleanup_backend()
+    assert "compound_rnn_unroll_fprop" in text and "compound_lstm" not in text
