@@ -20,6 +20,9 @@
 #define GROUP_REALS 8192
 #define STRIP 256 /* reals collected before they are stored past the caches */
 
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wpsabi" /* no function that takes vectors is called: all are inlined */
+#endif
 typedef real vec __attribute__((vector_size(64)));
 typedef whole bits __attribute__((vector_size(64)));
 
