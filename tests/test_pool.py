@@ -33,10 +33,13 @@ GRIDS: list[dict[str, Any]] = [
     {"C": 5, "D": 2, "H": 3, "W": 4, "J": 5, "T": 2, "R": 2, "S": 3, "pad_c": 2, "pad_w": 2, "str_c": 1, "str_h": 1},
     {"C": 2, "H": 6, "W": 9, "R": 1, "S": 2, "str_h": 2, "str_w": 4},
     {"C": 1, "H": 3, "W": 2, "R": 4, "S": 4, "pad_h": 3, "pad_w": 3, "str_h": 1, "str_w": 1},
+    {"C": 2, "H": 3, "W": 39, "R": 2, "S": 3, "pad_w": 1, "str_h": 1, "str_w": 2},
+    {"C": 1, "H": 3, "W": 35, "R": 3, "S": 4, "pad_h": 1, "pad_w": 3, "str_h": 2, "str_w": 1},
+    {"C": 1, "W": 70, "S": 3, "pad_w": 2, "str_w": 4},
 ]
 """Sizes, windows, padding and strides; what is left out is 1, 0 and the window."""
 
-IMAGES = (1, 2, 3, 16, 33, 64)
+IMAGES = (1, 2, 3, 5, 16, 33, 64)
 
 
 @pytest.fixture(params=ENGINES)

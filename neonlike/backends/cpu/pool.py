@@ -19,16 +19,19 @@ from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, ad
 from neonlike.optree.dtypes import DType, compute_dtype
 
 FORWARD = Routine(
-    "c/pool_forward.c.j2", [POINTER] * 4 + [INT] + [POINTER] * 2 + [REAL, REAL, INT, INT], "pooling, forward"
+    "c/pool_forward.c.j2", [POINTER] * 4 + [INT] + [POINTER] * 3 + [REAL, REAL, INT, INT], "pooling, forward"
 )
 BACKWARD = Routine(
     "c/pool_backward.c.j2",
-    [POINTER] * 5 + [INT] + [POINTER] * 3 + [REAL, REAL, INT, INT, INT],
+    [POINTER] * 5 + [INT] + [POINTER] * 4 + [REAL, REAL, INT, INT, INT],
     "pooling, backward",
     headers=("stream.h",),
 )
 WIDEST_VECTOR = 64
 """Bytes; kernels cut their vectors to the processor's."""
+
+FEW_IMAGES = {FORWARD: 3, BACKWARD: 7}
+"""Up to so many, those of neighbours in a row fill a vector together; collecting more costs more than short vectors."""
 
 SERIAL = 1 << 15
 """Values read in windows, below which one thread is sooner done."""
@@ -75,7 +78,7 @@ class PoolKernels(PoolFamily):
             streamed = int(beta == 0 and delta.nbytes > STREAMED_BYTES and lines_up)
             threads, lines = _lines(layer, backward=True)
             arrays = map(address, (error, delta, numbers, values, lines))
-            tables = map(address, (layer.meta, layer.ranges[1], layer.weights))
+            tables = map(address, (layer.meta, layer.ranges[1], layer.places, layer.weights))
             ahead = int(delta.nbytes > FETCHED_BYTES)
             run(*arrays, layer.lines[1], *tables, alpha, beta, streamed, ahead, threads)
 
@@ -85,14 +88,15 @@ def _forward(
 ) -> None:
     threads, lines = _lines(layer, backward=False)
     arrays = map(address, (values, out, numbers, lines))
-    tables = map(address, (layer.meta, layer.ranges[0]))
+    tables = map(address, (layer.meta, layer.ranges[0], layer.places))
     run(*arrays, layer.lines[0], *tables, alpha, beta, int(values.nbytes > FETCHED_BYTES), threads)
 
 
 def _variant(routine: Routine, layer: PoolGeometry, dtype: DType, argmax: Any) -> Any:
-    """The kernel for arrays of ``dtype``, with as many lanes as there are images for; None without a compiler."""
-    lanes = min(WIDEST_VECTOR // dtype.itemsize, 1 << max(layer.N, 1).bit_length() - 1)
-    bits = 8
+    """The kernel for arrays of ``dtype``, narrow where there are few images; None without a compiler."""
+    most, bits = WIDEST_VECTOR // dtype.itemsize, 8
+    narrow = layer.N <= FEW_IMAGES[routine] and layer.Q * layer.N >= most
+    lanes = most if narrow else min(most, 1 << max(layer.N, 1).bit_length() - 1)
     if argmax is not None:
         fits = layer.window - 1 <= np.iinfo(argmax.dtype).max
         bits = 8 * (argmax.dtype if fits else layer.argmax_dtype).itemsize
@@ -104,6 +108,7 @@ def _variant(routine: Routine, layer: PoolGeometry, dtype: DType, argmax: Any) -
         signed=f"int{bits}_t",
         bytes=dtype.itemsize,
         lanes=lanes,
+        narrow=narrow,
         meta=META,
     )
 

@@ -254,6 +254,13 @@ class PoolGeometry:
         return forward, backward
 
     @cached_property
+    def places(self) -> npt.NDArray[np.int32]:
+        """Where in a row of the input the images of every element lie that is a multiple of the stride."""
+        step = self.strides[3]
+        columns = np.arange(max(self.Q, -(-self.W // step)))[:, None] * (step * self.N)
+        return (columns + np.arange(self.N)).astype(np.int32).ravel()
+
+    @cached_property
     def weights(self) -> npt.NDArray[np.float64]:
         """By axis, one over each window's positions in the input."""
         return 1.0 / np.concatenate([np.maximum(end - first, 1) for first, end in self.covered])
