@@ -1,9 +1,107 @@
-"""Compiled kernels of the conv family, for the hooks of ``families/conv.py``."""
+"""Compiled direct convolution, for the hooks of ``families/conv.py``; ``conv_plan.py`` cuts it into work."""
 
 from __future__ import annotations
 
-from neonlike.backends.families.conv import ConvFamily
+import ctypes
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+
+from neonlike.backends.cpu.conv_plan import META, PHASE, ConvPlan, data_plan, update_plan
+from neonlike.backends.cpu.workspace import workspace
+from neonlike.backends.families.conv import ConvFamily, Epilogue
+from neonlike.backends.families.operands import host, written
+from neonlike.backends.geometry.conv import ConvGeometry
+from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
+from neonlike.kernels.simd import vector_bytes
+from neonlike.optree.dtypes import compute_dtype
+
+HEADERS = ("conv_strips.h",)
+PARALLEL_WORK = 1 << 18
+"""Products below which starting threads costs more than it saves."""
+RELU, BRELU, BETA = 1, 2, 4
+"""Bits of the epilogue, as the kernel takes it."""
+
+_DATA = Routine("c/conv_direct.c.j2", [POINTER] * 8 + [REAL] * 3 + [INT] * 2, "direct convolution", HEADERS)
+_UPDATE = Routine("c/conv_update.c.j2", [POINTER] * 5 + [REAL] * 2 + [INT], "gradient of filters", HEADERS)
 
 
 class ConvKernels(ConvFamily):
     """Overrides of ConvFamily's hooks."""
+
+    def _conv(
+        self, g: ConvGeometry, backward: bool, source: Any, filters: Any, target: Any, epilogue: Epilogue
+    ) -> None:
+        read, weights = host(source, g.dimO if backward else g.dimI), host(filters, g.dimF)
+        threads = _threads(g)
+        plan = data_plan(g, backward, vector_bytes(), read.itemsize, threads)
+        tile = plan.tile
+        kernel = _DATA.variant(
+            real=REAL_TYPES[read.dtype], lanes=tile.lanes, maps=tile.maps, vectors=tile.width, meta=META, phase=PHASE
+        )
+        if kernel is None:
+            super()._conv(g, backward, source, filters, target, epilogue)
+            return
+        dims = g.dimI if backward else g.dimO
+        bias = None if epilogue.bias is None else host(epilogue.bias, dtype=read.dtype)
+        x = None if epilogue.X is None or not _reads_x(epilogue) else host(epilogue.X, dtype=read.dtype)
+        rounded = epilogue.bsum is not None and target.dtype != read.dtype  # sums are of what is stored
+        sums = None if epilogue.bsum is None or rounded else np.zeros((plan.units, dims[0]))
+        work = workspace(plan.work(threads), read.dtype)
+        numbers = epilogue.alpha, epilogue.beta, epilogue.slope, _bits(epilogue), threads
+        with written(target, dims, keep=epilogue.reads_old) as out:
+            pointers = map(address, (read, weights, out, bias, x, sums, work))
+            kernel(*pointers, ctypes.addressof(plan.meta), *numbers)
+        if epilogue.bsum is not None:
+            total = host(target, (dims[0], -1)).sum(axis=1, dtype=np.float64) if sums is None else sums.sum(axis=0)
+            epilogue.bsum.set(total.reshape(epilogue.bsum.shape))
+
+    def _update_conv(self, g: ConvGeometry, I: Any, E: Any, grad_F: Any, alpha: float, beta: float) -> None:  # noqa: E741
+        images, errors = host(I, g.dimI), host(E, g.dimO)
+        threads = _threads(g)
+        plan = update_plan(g, vector_bytes(), images.itemsize)
+        tile = plan.tile
+        kernel = _UPDATE.variant(
+            real=REAL_TYPES[images.dtype], lanes=tile.lanes, maps=tile.maps, taps=tile.width, meta=META, phase=PHASE
+        )
+        if kernel is None:
+            super()._update_conv(g, I, E, grad_F, alpha, beta)
+            return
+        work = workspace(plan.work(threads), images.dtype)
+        direct = compute_dtype(grad_F.dtype) == images.dtype
+        with written(grad_F, g.dimF, keep=beta != 0) if direct else nullcontext(_other(grad_F, g, images, beta)) as out:
+            pointers = map(address, (images, errors, out, work))
+            kernel(*pointers, ctypes.addressof(plan.meta), alpha, beta, threads)
+        if not direct:
+            grad_F.set(out.reshape(grad_F.shape))
+
+
+def _other(tensor: Any, g: ConvGeometry, like: Any, beta: float) -> Any:
+    """Values of ``tensor``, if they count, in another float dtype than its own."""
+    return host(tensor, g.dimF, like.dtype) if beta != 0 else np.empty(g.dimF, like.dtype)
+
+
+def _reads_x(epilogue: Epilogue) -> bool:
+    return epilogue.brelu or epilogue.beta != 0
+
+
+def _bits(epilogue: Epilogue) -> int:
+    return RELU * epilogue.relu | BRELU * epilogue.brelu | BETA * (epilogue.beta != 0)
+
+
+def _threads(g: ConvGeometry) -> int:
+    return threads_for(g.flops // 2, PARALLEL_WORK)
+
+
+def workspace_bytes(g: ConvGeometry, operation: str) -> int:
+    """See ``ConvGeometry.workspace_bytes``."""
+    itemsize = compute_dtype(g.dtype).itemsize
+    threads = _threads(g)
+    plan: ConvPlan
+    if operation == "update":
+        plan = update_plan(g, vector_bytes(), itemsize)
+    else:
+        plan = data_plan(g, operation == "bprop", vector_bytes(), itemsize, threads)
+    converted = g.sizeI + g.sizeF + g.sizeO if itemsize != g.dtype.itemsize else 0
+    return plan.work(threads) * itemsize + converted * itemsize + plan.units * max(g.C, g.K) * 8

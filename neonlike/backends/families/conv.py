@@ -1,9 +1,425 @@
-"""Convolution and deconvolution: ``conv_layer``, ``fprop_conv``, ``bprop_conv``, ``update_conv``."""
+"""Convolution and its gradients; a transposed convolution is the data gradient of one."""
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
 from neonlike.backends.families.base import Family
+from neonlike.backends.families.operands import (
+    Array,
+    check_apart,
+    check_floats,
+    check_size,
+    host,
+    require_tensors,
+    written,
+)
+from neonlike.backends.geometry.conv import ConvGeometry, DeconvGeometry, Triple, conv_geometry, deconv_geometry
+from neonlike.backends.geometry.sizes import output_size
+from neonlike.errors import ArgumentError, DTypeError, ShapeError
+from neonlike.optree.dtypes import as_dtype
+from neonlike.optree.functions import F as Functions
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What is done to a convolution's result A before and after it is stored in T, in this order.
+
+    ``A = alpha A + bias``; brelu: ``A *= (X > 0) + slope (X < 0)``; relu: ``A = max(A, 0) + slope min(A, 0)``;
+    ``T = A + beta X``; ``bsum`` = row sums of T.
+
+    Attributes
+    ----------
+    X : tensor or None
+        Of T's size. None: what T held before.
+    bias, bsum : tensor (rows, 1) or None
+        A row for each map of T.
+    """
+
+    alpha: float = 1.0
+    beta: float = 0.0
+    relu: bool = False
+    brelu: bool = False
+    slope: float = 0.0
+    X: Any = None
+    bias: Any = None
+    bsum: Any = None
+
+    @property
+    def reads_old(self) -> bool:
+        """Whether what the target held before counts."""
+        return self.X is None and (self.brelu or self.beta != 0)
+
+    def apply(self, result: Array, x: Array | None) -> Array:
+        """``result`` (rows, columns) with all but ``bsum`` done; x: X as an array, where it counts."""
+        result *= self.alpha
+        if self.bias is not None:
+            result += host(self.bias, (len(result), 1), result.dtype)
+        assert x is not None or not (self.brelu or self.beta != 0)
+        if self.brelu:
+            result *= (x > 0) + self.slope * (x < 0)  # type: ignore[operator]
+        if self.relu:
+            result = np.where(result < 0, self.slope * result if self.slope else 0, result)
+        return result if self.beta == 0 else result + self.beta * x  # type: ignore[operator]
 
 
 class ConvFamily(Family):
-    """Convolution and deconvolution: ``conv_layer``, ``fprop_conv``, ``bprop_conv``, ``update_conv``."""
+    """Convolution and deconvolution: ``conv_layer``, ``fprop_conv``, ``bprop_conv``, ``update_conv``.
+
+    Images are (C, D, H, W, N), filters (C / groups, T, R, S, K), outputs (K, M, P, Q, N); tensors of any shape with as
+    many elements will do, such as (C D H W, N). Calls take any number of images N, whatever the layer was made with.
+    """
+
+    def conv_layer(
+        self,
+        dtype: Any,
+        N: int,
+        C: int,
+        K: int,
+        D: int = 1,
+        H: int = 1,
+        W: int = 1,
+        T: int = 1,
+        R: int = 1,
+        S: int = 1,
+        pad_d: int = 0,
+        pad_h: int = 0,
+        pad_w: int = 0,
+        str_d: int = 1,
+        str_h: int = 1,
+        str_w: int = 1,
+        dil_d: int = 1,
+        dil_h: int = 1,
+        dil_w: int = 1,
+        groups: int = 1,
+    ) -> ConvGeometry:
+        """Sizes of a convolution, for the calls below.
+
+        Parameters
+        ----------
+        dtype : dtype
+            Of the tensors to come; None for the backend's.
+        N, C, K : int
+            Images, input channels, output maps.
+        D, H, W : int
+            Size of the input.
+        T, R, S : int
+            Size of the filter.
+        pad_*, str_*, dil_* : int
+            Padding with zeros on either side, step of the filter, distance of its elements.
+        groups : int
+            Maps of each of so many parts see only the channels of that part; C is a depthwise convolution.
+
+        Raises
+        ------
+        DTypeError, ArgumentError
+            If a size is no integer, or too small, or ``groups`` does not divide C and K.
+        ShapeError
+            If the filter is larger than the padded input.
+        """
+        sizes = (D, H, W), (T, R, S), (pad_d, pad_h, pad_w), (str_d, str_h, str_w), (dil_d, dil_h, dil_w)
+        return conv_geometry(self._layer_dtype("conv_layer", dtype), N, C, K, *sizes, groups)
+
+    def deconv_layer(
+        self,
+        dtype: Any,
+        N: int,
+        C: int,
+        K: int,
+        M: int = 1,
+        P: int = 1,
+        Q: int = 1,
+        T: int = 1,
+        R: int = 1,
+        S: int = 1,
+        pad_d: int = 0,
+        pad_h: int = 0,
+        pad_w: int = 0,
+        str_d: int = 1,
+        str_h: int = 1,
+        str_w: int = 1,
+        dil_d: int = 1,
+        dil_h: int = 1,
+        dil_w: int = 1,
+        groups: int = 1,
+    ) -> DeconvGeometry:
+        """Sizes of a transposed convolution: from K maps of (M, P, Q) to C maps of (D, H, W).
+
+        It is the data gradient of a convolution: forward is ``bprop_conv(layer, F=W, E=inputs, grad_I=outputs)``, the
+        data gradient ``fprop_conv(layer, I=errors, F=W, O=deltas)``, the weight gradient
+        ``update_conv(layer, I=errors, E=inputs, grad_F=dW)``. Arguments and errors as :meth:`conv_layer`.
+        """
+        sizes = (M, P, Q), (T, R, S), (pad_d, pad_h, pad_w), (str_d, str_h, str_w), (dil_d, dil_h, dil_w)
+        return deconv_geometry(self._layer_dtype("deconv_layer", dtype), N, C, K, *sizes, groups)
+
+    def _layer_dtype(self, name: str, dtype: Any) -> Any:
+        found = self.default_np_dtype if dtype is None else as_dtype(dtype, name)
+        if found.kind != "f":
+            raise DTypeError(f"{name}: dtype must be float16, float32 or float64, got {found.name}")
+        return found
+
+    def output_dim(self, X: int, S: int, padding: int, strides: int, pooling: bool = False, dilation: int = 1) -> int:
+        """Number of windows of ``S`` elements along an axis of ``X``; Caffe's rule for pooling in Caffe mode.
+
+        Raises
+        ------
+        ArgumentError
+            If pooling windows could lie in the padding alone.
+        """
+        return output_size(X, S, padding, strides, pooling, dilation, self.compat_mode == "caffe")
+
+    def fprop_conv(
+        self,
+        layer: ConvGeometry,
+        I: Any,  # noqa: E741
+        F: Any,
+        O: Any,  # noqa: E741
+        X: Any = None,
+        bias: Any = None,
+        bsum: Any = None,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+        relu: bool = False,
+        brelu: bool = False,
+        slope: float = 0.0,
+        repeat: int = 1,
+        layer_op: Any = None,
+    ) -> tuple[float, float] | None:
+        """Convolve: O[k,m,p,q,n] = sum over c, t, r, s of F[c,t,r,s,k] I[c, m str + t dil - pad, ..., n].
+
+        It is a cross-correlation: filters are not flipped. With A the result, in this order: ``A = alpha A + bias``;
+        brelu: ``A *= (X > 0) + slope (X < 0)``; relu: ``A = max(A, 0) + slope min(A, 0)``; ``O = A + beta X``; ``bsum``
+        = sums of each map of O.
+
+        Parameters
+        ----------
+        layer : ConvGeometry
+        I, F, O : tensors of dimI, dimF and dimO elements, of one float dtype
+            float16 is computed in float32 and rounded once.
+        X : tensor of dimO elements, optional
+            For brelu and beta; default: what O held before. It may be O.
+        bias, bsum : tensors (K, 1), optional
+            ``bsum`` is written, and does not depend on the number of threads.
+        alpha, beta, slope : float
+            With beta 0 old values do not count, not even nan.
+        repeat : int
+            Times to run by the clock.
+        layer_op
+            Accepted for neon's sake.
+
+        Returns
+        -------
+        (milliseconds, GFLOP/s) or None
+            If ``repeat`` is above 1 or bench mode is on.
+
+        Raises
+        ------
+        DTypeError, ShapeError, AliasError
+            If dtypes differ, sizes do not fit the layer, or an output overlaps an input. O is untouched.
+        """
+        epilogue = Epilogue(float(alpha), float(beta), bool(relu), bool(brelu), float(slope), X, bias, bsum)
+        return self._data_pass("fprop_conv", layer, False, {"I": I, "F": F, "O": O}, epilogue, repeat)
+
+    def bprop_conv(
+        self,
+        layer: ConvGeometry,
+        F: Any,
+        E: Any,
+        grad_I: Any,
+        X: Any = None,
+        bias: Any = None,
+        bsum: Any = None,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+        relu: bool = False,
+        brelu: bool = False,
+        slope: float = 0.0,
+        repeat: int = 1,
+        layer_op: Any = None,
+    ) -> tuple[float, float] | None:
+        """Data gradient: grad_I[c,z,y,x,n] = sum of F[c,t,r,s,k] E[k,m,p,q,n] over all that the forward pass paired.
+
+        Arguments, what is done to the result, and errors are as in :meth:`fprop_conv`, with E of dimO elements in the
+        place of I, grad_I of dimI elements in the place of O, and C rows of ``bias`` and ``bsum``.
+        """
+        epilogue = Epilogue(float(alpha), float(beta), bool(relu), bool(brelu), float(slope), X, bias, bsum)
+        return self._data_pass("bprop_conv", layer, True, {"E": E, "F": F, "grad_I": grad_I}, epilogue, repeat)
+
+    def update_conv(
+        self,
+        layer: ConvGeometry,
+        I: Any,  # noqa: E741
+        E: Any,
+        grad_F: Any = None,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+        repeat: int = 1,
+        grad_bias: Any = None,
+        layer_op: Any = None,
+        U: Any = None,
+    ) -> tuple[float, float] | None:
+        """Weight gradient: grad_F = alpha * sum over m, p, q, n of I[c, ..., n] E[k,m,p,q,n] + beta * grad_F.
+
+        Parameters
+        ----------
+        layer : ConvGeometry
+        I, E : tensors of dimI and dimO elements, of one float dtype
+        grad_F : tensor of dimF elements, of any float dtype
+            neon's CPU backend calls it ``U``, which is accepted.
+        grad_bias : tensor (K, 1), optional
+            Receives the sums of each map of E.
+        alpha, beta, repeat, layer_op
+            As in :meth:`fprop_conv`; as are the errors and what is returned.
+        """
+        name = "update_conv"
+        target = U if grad_F is None else grad_F
+        require_tensors(self, name, I=I, E=E, grad_F=target)
+        check_floats(name, I=I, E=E)
+        for argument, tensor in (("grad_F", target), ("grad_bias", grad_bias)):
+            require_tensors(self, name, **({argument: tensor} if tensor is not None else {}))
+            if tensor is not None:
+                check_floats(name, **{argument: tensor})
+        g = _at_batch(name, layer, "I", I, math.prod(_layer(name, layer).DHW) * layer.C)
+        words = g.describe()
+        check_size(name, "E", E, g.dimO, words)
+        check_size(name, "grad_F", target, g.dimF, words)
+        check_size(name, "grad_bias", grad_bias, g.dimS, words)
+        check_apart(name, {"grad_F": target, "grad_bias": grad_bias}, {"I": I, "E": E})
+
+        def run() -> None:
+            self._update_conv(g, I, E, target, float(alpha), float(beta))
+            if grad_bias is not None:
+                errors = E if E.is_contiguous else self.wrap(host(E, dtype=E.dtype))
+                sums: Any = Functions
+                self.assign(grad_bias.reshape(g.dimS), sums.sum(errors.reshape((g.K, g.sizeO // g.K)), axis=1))
+
+        nbytes = sum(tensor.size * tensor.dtype.itemsize for tensor in (I, E, target))
+        shapes = (g.dimI, g.dimO, g.dimF)
+        return self._run_primitive(name, run, [target, grad_bias], shapes, nbytes, g.flops, "product", repeat)
+
+    def _data_pass(
+        self, name: str, layer: Any, backward: bool, tensors: dict[str, Any], epilogue: Epilogue, repeat: int
+    ) -> tuple[float, float] | None:
+        """Check and run a forward pass or data gradient; tensors: what is read, filters, target, by their names."""
+        require_tensors(self, name, **tensors)
+        extra = {"X": epilogue.X, "bias": epilogue.bias, "bsum": epilogue.bsum}
+        given = {argument: tensor for argument, tensor in extra.items() if tensor is not None}
+        require_tensors(self, name, **given)
+        check_floats(name, **tensors)
+        for argument, tensor in given.items():
+            check_floats(name, **{argument: tensor})
+        (source_name, source), (_, filters), (target_name, target) = tensors.items()
+        g = _layer(name, layer)
+        g = _at_batch(name, g, source_name, source, g.sizeO // g.N if backward else g.sizeI // g.N)
+        words = g.describe()
+        dims = g.dimI if backward else g.dimO
+        for argument, tensor, expected in (
+            ("F", filters, g.dimF),
+            (target_name, target, dims),
+            ("X", epilogue.X, dims),
+            ("bias", epilogue.bias, (dims[0], 1)),
+            ("bsum", epilogue.bsum, (dims[0], 1)),
+        ):
+            check_size(name, argument, tensor, expected, words)
+        read = {source_name: source, "F": filters, "bias": epilogue.bias}
+        same = epilogue.X is not None and target.alias_of(epilogue.X) == 1  # element by element is no harm
+        check_apart(name, {target_name: target}, read if same else {**read, "X": epilogue.X})
+        check_apart(name, {"bsum": epilogue.bsum}, {**read, "X": epilogue.X, target_name: target})
+        nbytes = sum(tensor.size * tensor.dtype.itemsize for tensor in tensors.values())
+        shapes = (g.dimO if backward else g.dimI, g.dimF, dims)
+
+        def run() -> None:
+            self._conv(g, backward, source, filters, target, epilogue)
+
+        return self._run_primitive(name, run, [target, epilogue.bsum], shapes, nbytes, g.flops, "product", repeat)
+
+    # Reference definitions, for every backend
+
+    def _conv(
+        self, g: ConvGeometry, backward: bool, source: Any, filters: Any, target: Any, epilogue: Epilogue
+    ) -> None:
+        """Forward pass, or data gradient: a matrix product for each tap of the filter and group."""
+        weights = host(filters, g.dimF)
+        read = host(source, g.dimO if backward else g.dimI)
+        result = np.zeros(g.dimI if backward else g.dimO, read.dtype)
+        for group, tap, inputs, outputs in _taps(g):
+            channels, maps = _group(g, group)
+            w = weights[(slice(None), *tap, maps)]
+            if backward:
+                part = read[(maps, *outputs)]
+                result[(channels, *inputs)] += np.tensordot(w, part, (1, 0))
+            else:
+                part = read[(channels, *inputs)]
+                result[(maps, *outputs)] += np.tensordot(w, part, (0, 0))
+        matrix = result.reshape(len(result), -1)
+        old = None
+        if epilogue.brelu or epilogue.beta != 0:
+            old = host(target if epilogue.X is None else epilogue.X, matrix.shape, matrix.dtype)
+        target.set(epilogue.apply(matrix, old).reshape(target.shape))
+        if epilogue.bsum is not None:
+            stored = host(target, matrix.shape).sum(axis=1, dtype=np.float64)
+            epilogue.bsum.set(stored.reshape(epilogue.bsum.shape))
+
+    def _update_conv(self, g: ConvGeometry, I: Any, E: Any, grad_F: Any, alpha: float, beta: float) -> None:  # noqa: E741
+        """Weight gradient, likewise."""
+        images, errors = host(I, g.dimI), host(E, g.dimO)
+        result = np.zeros(g.dimF, images.dtype)
+        for group, tap, inputs, outputs in _taps(g):
+            channels, maps = _group(g, group)
+            axes = (1, 2, 3, 4)
+            part = np.tensordot(images[(channels, *inputs)], errors[(maps, *outputs)], (axes, axes))
+            result[(slice(None), *tap, maps)] = part
+        with written(grad_F, g.dimF, keep=beta != 0) as target:
+            target[...] = alpha * result + beta * target if beta != 0 else alpha * result
+
+
+Slices = tuple[slice, slice, slice]
+
+
+def _taps(g: ConvGeometry) -> Iterator[tuple[int, Triple, Slices, Slices]]:
+    """Each group and tap of the filter: the tap, and the input and output positions that it pairs."""
+    axes = []
+    for length, window, count, pad, stride, dilation in zip(g.DHW, g.TRS, g.MPQ, g.padding, g.strides, g.dilation):
+        pairs = []
+        for tap in range(window):
+            offset = tap * dilation - pad
+            first = max(0, -(offset // stride))
+            last = min(count, (length - 1 - offset) // stride + 1)
+            if first < last:
+                start = first * stride + offset
+                pairs.append((tap, slice(start, start + (last - first - 1) * stride + 1, stride), slice(first, last)))
+        axes.append(pairs)
+    for group in range(g.groups):
+        for d, h, w in itertools.product(*axes):
+            yield group, (d[0], h[0], w[0]), (d[1], h[1], w[1]), (d[2], h[2], w[2])
+
+
+def _group(g: ConvGeometry, group: int) -> tuple[slice, slice]:
+    """Channels and maps of a group."""
+    channels, maps = g.C // g.groups, g.K // g.groups
+    return slice(group * channels, (group + 1) * channels), slice(group * maps, (group + 1) * maps)
+
+
+def _layer(name: str, layer: Any) -> ConvGeometry:
+    if not isinstance(layer, ConvGeometry):
+        raise ArgumentError(
+            f"{name}: layer must be what be.conv_layer or be.deconv_layer returns, got {type(layer).__name__}"
+        )
+    return layer
+
+
+def _at_batch(name: str, layer: ConvGeometry, argument: str, tensor: Any, features: int) -> ConvGeometry:
+    """The layer at the number of images that ``tensor`` holds."""
+    images, rest = divmod(tensor.size, features)
+    if rest or images < 1:
+        raise ShapeError(
+            f"{name}: {argument} must have {features} elements for each image, as {layer.describe()} gives; "
+            f"got {tensor.shape} = {tensor.size}"
+        )
+    return layer.at_batch(images)

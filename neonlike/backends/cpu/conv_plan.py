@@ -1,0 +1,336 @@
+"""How direct convolution is cut into work: the meta arrays of ``conv_direct.c.j2`` and ``conv_update.c.j2``.
+
+Forward and data gradient are one computation. For each output position of a *phase* along an axis, the taps of the
+filter read input positions that move by a fixed step from one output position to the next:
+
+* forward: one phase; output ``p`` reads ``p * stride + tap * dilation - pad``;
+* data gradient: a phase for each remainder of the position modulo the stride. Position ``phase + stride * j`` reads
+  ``j + (phase + pad - tap * dilation) / stride``, for the taps where that divides.
+
+A phase of the whole convolution is one of each axis. The weight gradient has the forward phase.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import product
+from typing import Any, NamedTuple
+
+from neonlike.backends.geometry.conv import ConvGeometry
+
+META = (
+    "CHANNELS", "MAPS", "GROUPS", "ALL_MAPS", "IMAGES", "IN_D", "IN_H", "IN_W", "OUT_D", "OUT_H", "OUT_W",
+    "FILTER_GROUP", "FILTER_CHANNEL", "FILTER_MAP", "FILTER_TAP", "TAPS_HW", "TAPS_ROW",
+    "IMAGE_BLOCK", "IMAGE_BLOCKS", "CHANNEL_BLOCK", "MAP_PARTS", "UNIT_CHANNELS", "UNIT_BLOCKS", "UNIT_PARTS",
+    "FILTERS_SIZE", "STRIPS_SIZE", "SUMS_SIZE", "LIST_SIZE", "ALL_UNITS", "PHASES", "PHASES_AT", "META_SIZE",
+)  # fmt: skip
+"""What the meta array starts with; the phases, then their taps follow."""
+
+_AXIS = ("COUNT", "STEP", "OUT_START", "OUT_STEP", "TAPS", "AT")
+PHASE = (
+    "UNITS", "FILTERS", "ROW_BLOCK", "ROW_BLOCKS", "ROW_LEAST", "ROW_REACH", "COLUMN_BLOCK", "COLUMN_BLOCKS",
+    *(f"{field}_{axis}" for axis in "DHW" for field in _AXIS), "PHASE_SIZE",
+)  # fmt: skip
+"""Of each phase: units of work, where its packed filters start, its blocks, its three axes."""
+
+IMAGE_LANES = 128
+"""Images side by side, at most."""
+AREA_LANES = {"data": 1024, "update": 1024}
+"""Lanes of a unit's rows and columns together: more are read again less often, fewer leave room for sums."""
+SUMS_BYTES = 384 << 10
+"""Sums of a unit of forward and data gradient, which stay in the second-level cache with the strips."""
+STRIP_BYTES = 48 << 10
+"""Strips that a tile reads of a block of channels, in the first-level cache; and at least MIN_TAPS taps."""
+MIN_TAPS = 64
+UPDATE_BYTES = 3 << 19
+"""Sums of a unit of the weight gradient; each is touched rarely."""
+UPDATE_UNITS = 8
+"""Units of the weight gradient at least, where there are as many rows: a number that suits up to as many threads."""
+
+
+class AxisPhase(NamedTuple):
+    """Outputs ``start + step * j`` for j < length, which read inputs ``in_step * j + offset`` for each (tap, offset)."""
+
+    start: int
+    step: int
+    length: int
+    in_step: int
+    taps: tuple[tuple[int, int], ...]
+
+    @property
+    def offsets(self) -> list[int]:
+        """Where taps read, relative to where outputs start."""
+        return [offset for _, offset in self.taps]
+
+
+def forward_axis(outputs: int, window: int, padding: int, stride: int, dilation: int) -> list[AxisPhase]:
+    """The one phase of a forward convolution along an axis."""
+    return [AxisPhase(0, 1, outputs, stride, tuple((s, s * dilation - padding) for s in range(window)))]
+
+
+def backward_axis(inputs: int, window: int, padding: int, stride: int, dilation: int) -> list[AxisPhase]:
+    """The phases of a data gradient along an axis of ``inputs`` positions."""
+    phases = []
+    for start in range(min(stride, inputs)):
+        offsets = [(s, start + padding - s * dilation) for s in range(window)]
+        taps = tuple((s, offset // stride) for s, offset in offsets if offset % stride == 0)
+        phases.append(AxisPhase(start, stride, ceil_div(inputs - start, stride), 1, taps))
+    return phases
+
+
+class Tile(NamedTuple):
+    """Sums kept in registers: output maps by vectors of lanes (by taps, for the weight gradient), lanes of a vector."""
+
+    maps: int
+    width: int
+    lanes: int
+
+
+def data_tile(maps: int, vector_bytes: int, itemsize: int) -> Tile:
+    """The tile of forward and data gradient: the one of these that wastes least on maps that do not exist."""
+    shapes = ((6, 2), (4, 2), (2, 4)) if vector_bytes == 32 else ((8, 2), (12, 2), (10, 2), (4, 4), (2, 4))
+    tiles = [Tile(*shape, vector_bytes // itemsize) for shape in shapes]
+    return min(tiles, key=lambda tile: whole(maps, tile.maps))
+
+
+def update_tile(vector_bytes: int, itemsize: int) -> Tile:
+    """The tile of the weight gradient; about as many sums as registers hold beside the operands."""
+    maps, taps = (4, 2) if vector_bytes == 32 else (8, 3)
+    return Tile(maps, taps, vector_bytes // itemsize)
+
+
+@dataclass(frozen=True)
+class ConvPlan:
+    """What a kernel is called with.
+
+    Attributes
+    ----------
+    tile : Tile
+    fields : tuple of int
+        The meta array.
+    units : int
+        Units of work; rows of the sums for a bsum.
+    shared, private : int
+        Elements of working memory, for all and for each thread.
+    """
+
+    tile: Tile
+    fields: tuple[int, ...]
+    units: int
+    shared: int
+    private: int
+
+    @cached_property
+    def meta(self) -> Any:
+        """The meta array as kernels take it."""
+        return (ctypes.c_int64 * len(self.fields))(*self.fields)
+
+    def work(self, threads: int) -> int:
+        """Elements of working memory of a call."""
+        return self.shared + threads * self.private
+
+
+def ceil_div(a: int, b: int) -> int:
+    """a / b rounded up."""
+    return -(-a // b)
+
+
+def whole(a: int, b: int) -> int:
+    """``a`` rounded up to a multiple of ``b``."""
+    return ceil_div(a, b) * b
+
+
+def even(total: int, block: int) -> int:
+    """Size of the fewest blocks of at most ``block``, made about equal."""
+    return ceil_div(total, ceil_div(total, max(1, min(total, block))))
+
+
+@dataclass
+class Blocks:
+    """Blocks of one phase, and the memory that they need (elements)."""
+
+    phase: tuple[AxisPhase, AxisPhase, AxisPhase]
+    rows: int
+    columns: int
+    images: int
+    tile: Tile
+    itemsize: int
+
+    @property
+    def lanes(self) -> int:
+        """Of an output row."""
+        return self.columns * self.images
+
+    @property
+    def taps(self) -> int:
+        """Taps of the phase in a channel."""
+        return math.prod(len(axis.taps) for axis in self.phase)
+
+    @property
+    def strip(self) -> int:
+        """Elements of an input row as it is packed: an odd number of vectors."""
+        size = sum(self.columns + reach for reach in self._reaches()) * self.images
+        return (ceil_div(size, self.tile.lanes) | 1) * self.tile.lanes
+
+    def _reaches(self) -> list[int]:
+        """Columns beyond the block's that taps of each residue modulo the step read."""
+        axis = self.phase[2]
+        least = min(axis.offsets, default=0)
+        reach: dict[int, int] = {}
+        for offset in axis.offsets:
+            at = offset - least
+            reach[at % axis.in_step] = max(reach.get(at % axis.in_step, 0), at // axis.in_step)
+        return list(reach.values())
+
+    @property
+    def strips(self) -> int:
+        """Strips of a channel."""
+        depth, height, _ = self.phase
+        rows = {row * height.in_step + offset for row in range(self.rows) for offset in height.offsets}
+        return len(depth.taps) * len(rows)
+
+    def touched(self, width: int) -> int:
+        """Elements that a tile of ``width`` lanes reads of the strips of a channel."""
+        row = sum(min(width + reach * self.images, self.strip) for reach in self._reaches())
+        return len(self.phase[0].taps) * len(self.phase[1].taps) * row
+
+    @property
+    def row_range(self) -> tuple[int, int]:
+        """Offset of the first input row that is read, and how many rows there are from it to the last."""
+        offsets = self.phase[1].offsets
+        least = min(offsets, default=0)
+        return least, (self.rows - 1) * self.phase[1].in_step + max(offsets, default=0) - least + 1
+
+    def record(self, units: int, filters: int, taps_at: int, tails: list[int]) -> list[int]:
+        """The phase as in the meta array; its taps are appended to ``tails``, which starts at ``taps_at``."""
+        _, height, width = self.phase
+        fields = {
+            "UNITS": units,
+            "FILTERS": filters,
+            "ROW_BLOCK": self.rows,
+            "ROW_BLOCKS": ceil_div(height.length, self.rows),
+            "ROW_LEAST": self.row_range[0],
+            "ROW_REACH": self.row_range[1],
+            "COLUMN_BLOCK": self.columns,
+            "COLUMN_BLOCKS": ceil_div(width.length, self.columns),
+        }
+        for name, axis in zip("DHW", self.phase):
+            values = (axis.length, axis.in_step, axis.start, axis.step, len(axis.taps), taps_at + len(tails))
+            fields.update({f"{field}_{name}": value for field, value in zip(_AXIS, values)})
+            tails += [number for tap in axis.taps for number in tap]
+        return [fields[name] for name in PHASE[:-1]]
+
+
+def image_block(images: int, lanes: int) -> int:
+    """Images side by side: all, or parts of whole vectors."""
+    return images if images <= IMAGE_LANES else whole(even(images, IMAGE_LANES), lanes)
+
+
+def block_phase(phase: tuple[AxisPhase, ...], images: int, area: int, tile: Tile, itemsize: int) -> Blocks:
+    """Blocks of about ``area`` lanes: part of a row, or several rows where these are short."""
+    depth, height, width = phase
+    per_row = width.length * images
+    rows = even(height.length, area // per_row) if per_row * 2 <= area else 1
+    columns = even(width.length, area // rows // images)
+    return Blocks((depth, height, width), rows, columns, images, tile, itemsize)
+
+
+def _shapes(g: ConvGeometry, backward: bool) -> dict[str, int]:
+    """Fields of the meta array that follow from the geometry alone."""
+    taps = math.prod(g.TRS)
+    inputs, outputs = (g.MPQ, g.DHW) if backward else (g.DHW, g.MPQ)
+    channels, maps = (g.K, g.C) if backward else (g.C, g.K)
+    fields = {"CHANNELS": channels // g.groups, "MAPS": maps // g.groups, "GROUPS": g.groups, "ALL_MAPS": maps}
+    fields |= {"IMAGES": g.N, "TAPS_HW": g.TRS[1] * g.TRS[2], "TAPS_ROW": g.TRS[2]}
+    fields |= dict(zip(("IN_D", "IN_H", "IN_W"), inputs)) | dict(zip(("OUT_D", "OUT_H", "OUT_W"), outputs))
+    steps = (1, taps * g.K) if backward else (taps * g.K, 1)
+    fields |= dict(zip(("FILTER_CHANNEL", "FILTER_MAP"), steps))
+    return fields | {"FILTER_TAP": g.K, "FILTER_GROUP": g.K // g.groups}
+
+
+def _flatten(fields: dict[str, int], records: list[list[int]], tails: list[int]) -> tuple[int, ...]:
+    fields |= {"PHASES": len(records), "PHASES_AT": len(META) - 1}
+    return (*(fields.get(name, 0) for name in META[:-1]), *(n for record in records for n in record), *tails)
+
+
+@lru_cache(maxsize=512)
+def data_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, threads: int) -> ConvPlan:
+    """Forward, or data gradient. What is computed does not depend on ``threads``, but sums of a bsum are cut by units."""
+    axes = list(zip(g.DHW if backward else g.MPQ, g.TRS, g.padding, g.strides, g.dilation))
+    fields = _shapes(g, backward)
+    channels, maps = fields["CHANNELS"], fields["MAPS"]
+    tile = data_tile(maps, vector_bytes, itemsize)
+    width, tiles = tile.width * tile.lanes, ceil_div(maps, tile.maps)
+    images = image_block(g.N, tile.lanes)
+    area = max(width, min(AREA_LANES["data"], SUMS_BYTES // itemsize // (tiles * tile.maps)))
+    phases = product(*[(backward_axis if backward else forward_axis)(*axis) for axis in axes])
+    blocks = [block_phase(phase, images, area, tile, itemsize) for phase in phases]
+    per_channel = max(max(b.touched(width) for b in blocks) * itemsize, 1)
+    taps = max(1, *(b.taps for b in blocks))
+    some = even(channels, max(STRIP_BYTES // per_channel, ceil_div(MIN_TAPS, taps)))
+
+    counts = [
+        g.groups * b.phase[0].length * ceil_div(b.phase[1].length, b.rows) * ceil_div(b.phase[2].length, b.columns)
+        * ceil_div(g.N, images)
+        for b in blocks
+    ]  # fmt: skip
+    parts = min(tiles, max(1, ceil_div(4 * threads, sum(counts))))
+    filters = 0
+    records: list[list[int]] = []
+    tails: list[int] = []
+    taps_at = len(META) - 1 + len(blocks) * (len(PHASE) - 1)
+    for block, count in zip(blocks, counts):
+        records.append(block.record(count * parts, filters, taps_at, tails))
+        filters += g.groups * tiles * channels * block.taps * tile.maps
+    fields |= {
+        "IMAGE_BLOCK": images,
+        "IMAGE_BLOCKS": ceil_div(g.N, images),
+        "CHANNEL_BLOCK": some,
+        "MAP_PARTS": parts,
+        "FILTERS_SIZE": whole(filters, 64),
+        "STRIPS_SIZE": whole(some * max(b.strips * b.strip for b in blocks) + width, 64),
+        "SUMS_SIZE": whole(max(b.rows * tiles * tile.maps * whole(b.lanes, width) for b in blocks), 64),
+        "LIST_SIZE": whole(some * taps * 8 // itemsize, 64),
+        "ALL_UNITS": sum(counts) * parts,
+    }
+    private = fields["STRIPS_SIZE"] + fields["SUMS_SIZE"] + fields["LIST_SIZE"]
+    return ConvPlan(tile, _flatten(fields, records, tails), sum(counts), fields["FILTERS_SIZE"], private)
+
+
+@lru_cache(maxsize=512)
+def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
+    """Weight gradient. Nothing depends on the number of threads, so results do not either."""
+    axes = zip(g.MPQ, g.TRS, g.padding, g.strides, g.dilation)
+    fields = _shapes(g, False)
+    channels, maps = fields["CHANNELS"], fields["MAPS"]
+    tile = update_tile(vector_bytes, itemsize)
+    all_maps = whole(maps, tile.maps)
+    images = image_block(g.N, tile.lanes)
+    (phase,) = product(*[forward_axis(*axis) for axis in axes])
+    block = block_phase(phase, images, AREA_LANES["update"], tile, itemsize)
+    each = even(channels, UPDATE_BYTES // (all_maps * block.taps * itemsize))
+    row_blocks = ceil_div(block.phase[1].length, block.rows) * block.phase[0].length * ceil_div(g.N, images)
+    unit_blocks = ceil_div(channels, each)
+    parts = min(row_blocks, ceil_div(UPDATE_UNITS, g.groups * unit_blocks))
+    some = even(each, max(1, 4 * STRIP_BYTES // (block.strips * block.strip * itemsize)))
+    tails: list[int] = []
+    record = block.record(row_blocks, 0, len(META) - 1 + len(PHASE) - 1, tails)
+    lanes = (ceil_div(block.lanes, tile.lanes) | 1) * tile.lanes
+    fields |= {
+        "IMAGE_BLOCK": images,
+        "IMAGE_BLOCKS": ceil_div(g.N, images),
+        "CHANNEL_BLOCK": some,
+        "UNIT_CHANNELS": each,
+        "UNIT_BLOCKS": unit_blocks,
+        "UNIT_PARTS": parts,
+        "FILTERS_SIZE": whole(g.groups * unit_blocks * parts * each * all_maps * block.taps, 64),
+        "STRIPS_SIZE": whole((some * block.strips + 1) * block.strip + tile.lanes, 64),
+        "SUMS_SIZE": whole(block.rows * all_maps * lanes, 64),
+        "LIST_SIZE": whole(some * block.taps * (block.rows + 1) * 4 // itemsize, 64),
+        "ALL_UNITS": row_blocks,
+    }
+    private = fields["STRIPS_SIZE"] + fields["SUMS_SIZE"] + fields["LIST_SIZE"]
+    return ConvPlan(tile, _flatten(fields, [record], tails), 0, fields["FILTERS_SIZE"], private)

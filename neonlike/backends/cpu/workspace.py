@@ -1,0 +1,27 @@
+"""Memory that kernels work in: kept from call to call, for each thread that calls."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neonlike.kernels.layout import ALIGNED_FROM, aligned_empty
+from neonlike.optree.dtypes import DType
+
+_kept = threading.local()
+KEPT_BYTES = 64 << 20
+"""Larger memory is given back after the call."""
+
+
+def workspace(elements: int, dtype: DType) -> npt.NDArray[Any]:
+    """An uninitialised vector that starts at a cache line, valid until the same thread asks for another."""
+    needed = elements * dtype.itemsize
+    memory = getattr(_kept, "memory", None)
+    if memory is None or memory.nbytes < needed:
+        memory = aligned_empty((max(needed, ALIGNED_FROM),), np.dtype(np.uint8))
+        _kept.memory = memory if needed <= KEPT_BYTES else None
+    found: npt.NDArray[Any] = memory[:needed].view(dtype)
+    return found

@@ -1,0 +1,287 @@
+"""Sizes of a convolution: what ``be.conv_layer`` and ``be.deconv_layer`` return.
+
+Axes are called as in neon: images ``(C, D, H, W, N)``, filters ``(C, T, R, S, K)``, outputs ``(K, M, P, Q, N)``; for
+the height, ``P = (H + 2 pad_h - dil_h (R - 1) - 1) // str_h + 1``. With groups, map ``k`` of group ``g`` sees only
+that group's channels, and filters are ``(C / groups, T, R, S, K)``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from neonlike.backends.geometry.sizes import output_size, whole, window_extent
+from neonlike.errors import ArgumentError, ShapeError
+from neonlike.optree.dtypes import DType
+
+Triple = tuple[int, int, int]
+Five = tuple[int, int, int, int, int]
+
+
+@dataclass(frozen=True)
+class ConvGeometry:
+    """Sizes of a convolution; tuples are in the order depth, height, width.
+
+    Attributes
+    ----------
+    dtype : dtype
+    N, C, K : int
+        Images, input channels, output maps. N is what buffers are planned for: calls take any number of images.
+    DHW, TRS, MPQ : tuple of int
+        Sizes of the input, the filter and the output.
+    padding, strides, dilation : tuple of int
+    groups : int
+    """
+
+    dtype: DType
+    N: int
+    C: int
+    K: int
+    DHW: Triple
+    TRS: Triple
+    padding: Triple
+    strides: Triple
+    dilation: Triple
+    groups: int = 1
+    MPQ: Triple = (0, 0, 0)
+
+    operation = "conv_layer"
+
+    def __post_init__(self) -> None:
+        name = self.operation
+        whole(name, N=self.N, C=self.C, K=self.K, groups=self.groups)
+        for field in ("DHW", "TRS", "strides", "dilation"):
+            whole(name, **{f"{field}[{axis}]": size for axis, size in enumerate(getattr(self, field))})
+        whole(name, 0, **{f"padding[{axis}]": size for axis, size in enumerate(self.padding)})
+        if self.C % self.groups or self.K % self.groups:
+            raise ArgumentError(f"{name}: groups must divide C and K, got C={self.C}, K={self.K}, groups={self.groups}")
+        if not any(self.MPQ):
+            sizes = zip(self.DHW, self.TRS, self.padding, self.strides, self.dilation)
+            object.__setattr__(self, "MPQ", tuple(output_size(x, s, p, st, dilation=d) for x, s, p, st, d in sizes))
+        for axis, size in zip("depth height width".split(), self.MPQ):
+            if size < 1:
+                raise ShapeError(f"{name}: the filter is larger than the padded input along the {axis}: {self}")
+
+    # Shapes
+
+    @property
+    def M(self) -> int:
+        """Depth of the output."""
+        return self.MPQ[0]
+
+    @property
+    def P(self) -> int:
+        """Height of the output."""
+        return self.MPQ[1]
+
+    @property
+    def Q(self) -> int:
+        """Width of the output."""
+        return self.MPQ[2]
+
+    @property
+    def NCK(self) -> Triple:
+        """(N, C, K)."""
+        return self.N, self.C, self.K
+
+    @property
+    def dimI(self) -> Five:
+        """Shape of the input, (C, D, H, W, N)."""
+        return (self.C, *self.DHW, self.N)
+
+    @property
+    def dimF(self) -> Five:
+        """Shape of the filters, (C / groups, T, R, S, K)."""
+        return (self.C // self.groups, *self.TRS, self.K)
+
+    @property
+    def dimFb(self) -> Five:
+        """Shape of the filters as seen from the output, (K, T, R, S, C / groups)."""
+        return (self.K, *self.TRS, self.C // self.groups)
+
+    @property
+    def dimO(self) -> Five:
+        """Shape of the output, (K, M, P, Q, N)."""
+        return (self.K, *self.MPQ, self.N)
+
+    @property
+    def dimI2(self) -> tuple[int, int]:
+        """Input as a matrix, (C D H W, N)."""
+        return self.C * math.prod(self.DHW), self.N
+
+    @property
+    def dimF2(self) -> tuple[int, int]:
+        """Filters as a matrix, (C / groups T R S, K)."""
+        return self.C // self.groups * math.prod(self.TRS), self.K
+
+    @property
+    def dimF2t(self) -> tuple[int, int]:
+        """The transposed matrix of filters."""
+        return self.dimF2[::-1]
+
+    @property
+    def dimO2(self) -> tuple[int, int]:
+        """Output as a matrix, (K M P Q, N)."""
+        return self.K * math.prod(self.MPQ), self.N
+
+    @property
+    def dimS(self) -> tuple[int, int]:
+        """Shape of a bias, and of the sums of a bsum, (K, 1)."""
+        return self.K, 1
+
+    @property
+    def sizeI(self) -> int:
+        """Elements of the input."""
+        return math.prod(self.dimI)
+
+    @property
+    def sizeF(self) -> int:
+        """Elements of the filters."""
+        return math.prod(self.dimF)
+
+    @property
+    def sizeO(self) -> int:
+        """Elements of the output."""
+        return math.prod(self.dimO)
+
+    @property
+    def nOut(self) -> int:
+        """Features of what the layer computes."""
+        return self.dimO2[0]
+
+    @property
+    def dot(self) -> bool:
+        """True if the convolution is a matrix product: a filter of one element, moved by one, nothing padded."""
+        plain = max(*self.TRS, *self.strides, *self.dilation) == 1 and not any(self.padding)
+        return plain and self.groups == 1
+
+    @property
+    def flops(self) -> int:
+        """Operations of the forward pass at N images (as many as of each gradient): two for each product."""
+        return 2 * self.sizeO * self.dimF2[0]
+
+    @property
+    def all_params(self) -> tuple[Any, ...]:
+        """Everything that tells this geometry from others."""
+        return (*self.NCK, *self.DHW, *self.TRS, *self.padding, *self.strides, *self.dilation, self.groups)
+
+    # neon's switches of its MKL engine
+
+    is_mklop = False
+
+    def get_is_mklop(self) -> bool:
+        """False: no engine but this backend."""
+        return False
+
+    def set_is_mklop(self) -> None:
+        """Accepted for neon's sake."""
+
+    def set_not_mklop(self) -> None:
+        """Accepted for neon's sake."""
+
+    # At other batch sizes
+
+    def at_batch(self, n: int) -> ConvGeometry:
+        """The same layer for ``n`` images."""
+        return self if n == self.N else replace(self, N=n)
+
+    def workspace_bytes(self, operation: str = "fprop") -> int:
+        """Memory that a call takes beside its tensors, at N images, with as many threads as there are now.
+
+        Parameters
+        ----------
+        operation : "fprop", "bprop" or "update"
+        """
+        from neonlike.backends.cpu.conv import workspace_bytes
+
+        return workspace_bytes(self, operation)
+
+    def describe(self) -> str:
+        """The geometry in words, for messages."""
+        d, h, w = self.DHW
+        t, r, s = self.TRS
+        words = f"input {self.C}x{d}x{h}x{w}, filter {t}x{r}x{s}, {self.K} maps of {self.M}x{self.P}x{self.Q}"
+        for name, values, default in (
+            ("padding", self.padding, 0),
+            ("strides", self.strides, 1),
+            ("dilation", self.dilation, 1),
+        ):
+            if any(value != default for value in values):
+                words += f", {name} {'x'.join(map(str, values))}"
+        return words + (f", {self.groups} groups" if self.groups > 1 else "")
+
+    def __str__(self) -> str:
+        return f"convolution of {self.N} images: {self.describe()}"
+
+
+@dataclass(frozen=True)
+class DeconvGeometry(ConvGeometry):
+    """Sizes of a transposed convolution: of the convolution whose data gradient it is.
+
+    Its input are that convolution's outputs ``(K, M, P, Q, N)``, its output that one's inputs ``(C, D, H, W, N)``:
+    forward is ``bprop_conv``, the data gradient ``fprop_conv``.
+    """
+
+    operation = "deconv_layer"
+
+    @property
+    def H(self) -> int:
+        """Height of the output."""
+        return self.DHW[1]
+
+    @property
+    def W(self) -> int:
+        """Width of the output."""
+        return self.DHW[2]
+
+    @property
+    def nOut(self) -> int:
+        """Features of what the layer computes."""
+        return self.dimI2[0]
+
+    def __str__(self) -> str:
+        return f"transposed convolution of {self.N} images, the data gradient of: {self.describe()}"
+
+
+def conv_geometry(
+    dtype: DType,
+    N: int,
+    C: int,
+    K: int,
+    DHW: Triple,
+    TRS: Triple,
+    padding: Triple,
+    strides: Triple,
+    dilation: Triple,
+    groups: int,
+) -> ConvGeometry:
+    """The geometry of a convolution of an input of ``DHW``."""
+    return ConvGeometry(dtype, N, C, K, DHW, TRS, padding, strides, dilation, groups)
+
+
+def deconv_geometry(
+    dtype: DType,
+    N: int,
+    C: int,
+    K: int,
+    MPQ: Triple,
+    TRS: Triple,
+    padding: Triple,
+    strides: Triple,
+    dilation: Triple,
+    groups: int,
+) -> DeconvGeometry:
+    """The geometry of a transposed convolution of an input of ``MPQ``: ``D = (M - 1) str - 2 pad + dil (T - 1) + 1``.
+
+    Raises
+    ------
+    ShapeError
+        If nothing is left of the output within the padding.
+    """
+    whole("deconv_layer", **{f"MPQ[{axis}]": size for axis, size in enumerate(MPQ)})
+    sizes = zip(MPQ, TRS, padding, strides, dilation)
+    DHW = tuple((m - 1) * st - 2 * p + window_extent(s, d) for m, s, p, st, d in sizes)
+    if min(DHW) < 1:
+        raise ShapeError(f"deconv_layer: input {MPQ}, filter {TRS}, padding {padding} leave an output of {DHW}")
+    return DeconvGeometry(dtype, N, C, K, (DHW[0], DHW[1], DHW[2]), TRS, padding, strides, dilation, groups, MPQ)

@@ -1,0 +1,29 @@
+"""Width of the vector registers that the C compiler uses here."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from neonlike.kernels.compile_c import build
+from neonlike.kernels.toolchain import Compiler, find_compiler
+
+_SOURCE = """\
+#if defined(__AVX512F__)
+int neonlike_vector_bytes(void) { return 64; }
+#elif defined(__AVX__)
+int neonlike_vector_bytes(void) { return 32; }
+#else
+int neonlike_vector_bytes(void) { return 16; }
+#endif
+"""
+
+
+def vector_bytes() -> int:
+    """64, 32 or 16; 16 as well where there is no compiler."""
+    compiler = find_compiler()
+    return 16 if compiler is None else _vector_bytes(compiler)
+
+
+@cache
+def _vector_bytes(compiler: Compiler) -> int:
+    return int(build(_SOURCE, "vector_bytes", "the width of vectors", compiler).neonlike_vector_bytes())

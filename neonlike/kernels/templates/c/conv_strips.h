@@ -1,0 +1,157 @@
+/* Input of a convolution packed into strips: what conv_direct and conv_update share. The including file defines real,
+ * LANES, and the fields of the meta array (META and PHASE in conv_plan.py). */
+#ifndef NL_CONV_STRIPS_H
+#define NL_CONV_STRIPS_H
+#include <stdint.h>
+#include <string.h>
+
+/* Where a tap of a block of channels reads: in the strips, and in the filters of a map tile. */
+struct tap {
+    int32_t x, f;
+};
+
+/* A unit of work: a block of output rows and columns, for some images and a range of map tiles of one group. */
+struct area {
+    const int64_t *phase;
+    int64_t group, tile_lo, tile_hi; /* map tiles */
+    int64_t plane, p0, p1, q0, q1, n0, n1;
+    int64_t lanes, acc_step; /* of an output row, and padded to whole tiles */
+    int64_t sums_row;
+};
+
+/* Columns of one input row, every step-th from the column first: [count][images lo to hi]; zero outside of it. */
+static void pack_row(const real *restrict row, int64_t width, int64_t all, int64_t lo, int64_t hi, int64_t first,
+                     int64_t step, int64_t count, real *restrict to)
+{
+    const int64_t n = hi - lo;
+    int64_t left = first < 0 ? (-first + step - 1) / step : 0; /* columns before the first of the row */
+    int64_t right = first < width ? (width - 1 - first) / step + 1 : 0; /* columns up to the last of it */
+    left = left < count ? left : count;
+    right = right < left ? left : right < count ? right : count;
+    memset(to, 0, (size_t)(left * n) * sizeof *to);
+    if (step == 1 && n == all)
+        memcpy(to + left * n, row + (first + left) * all, (size_t)((right - left) * n) * sizeof *to);
+    else
+        for (int64_t j = left; j < right; j++)
+            memcpy(to + j * n, row + (first + step * j) * all + lo, (size_t)n * sizeof *to);
+    memset(to + right * n, 0, (size_t)((count - right) * n) * sizeof *to);
+}
+
+/* How a strip holds the columns that taps read of one input row: those of each residue modulo the step side by side. */
+struct strip {
+    int64_t size, least; /* offset of the first column */
+    int64_t *base, *reach; /* of each residue: where it starts, columns beyond the block's; -1 if no tap has it */
+    int64_t *taps; /* where each tap starts */
+};
+
+static void lay_out(const struct area *a, const int64_t *offsets, struct strip *strip)
+{
+    const int64_t *ph = a->phase, ns = ph[TAPS_W], step = ph[STEP_W], nb = a->n1 - a->n0;
+    strip->size = 0;
+    strip->least = ns > 0 ? offsets[1] : 0;
+    for (int64_t s = 1; s < ns; s++)
+        strip->least = offsets[2 * s + 1] < strip->least ? offsets[2 * s + 1] : strip->least;
+    for (int64_t f = 0; f < step; f++) {
+        strip->reach[f] = -1;
+        for (int64_t s = 0; s < ns; s++) {
+            const int64_t at = offsets[2 * s + 1] - strip->least;
+            if (at % step == f && at / step > strip->reach[f])
+                strip->reach[f] = at / step;
+        }
+        strip->base[f] = strip->size;
+        if (strip->reach[f] >= 0)
+            strip->size += (a->q1 - a->q0 + strip->reach[f]) * nb;
+    }
+    strip->size = ((strip->size + LANES - 1) / LANES | 1) * LANES; /* an odd number of vectors: strips start in different sets of the cache */
+    for (int64_t s = 0; s < ns; s++) {
+        const int64_t at = offsets[2 * s + 1] - strip->least;
+        strip->taps[s] = strip->base[at % step] + at / step * nb;
+    }
+}
+
+/* Input rows that the unit reads: planes of the taps that lie in the image, and in these the rows. */
+struct rows {
+    int64_t plane_count, row_count, *planes, *depth_taps; /* each plane in the image, and the tap that reads it */
+    int64_t first, reach, *slots; /* rows first to first + reach: number of the strip, or -1 */
+};
+
+static void find_rows(const int64_t *m, const struct area *a, struct rows *rows)
+{
+    const int64_t *ph = a->phase, *dt = m + ph[AT_D], *dr = m + ph[AT_H], nr = ph[TAPS_H], step = ph[STEP_H];
+    rows->plane_count = rows->row_count = 0;
+    for (int64_t t = 0; t < ph[TAPS_D]; t++) {
+        const int64_t d = a->plane * ph[STEP_D] + dt[2 * t + 1];
+        if (d >= 0 && d < m[IN_D]) {
+            rows->planes[rows->plane_count] = d;
+            rows->depth_taps[rows->plane_count++] = t;
+        }
+    }
+    for (int64_t i = 0; i < rows->reach; i++)
+        rows->slots[i] = -1;
+    for (int64_t p = a->p0; p < a->p1; p++)
+        for (int64_t r = 0; r < nr; r++) {
+            const int64_t h = p * step + dr[2 * r + 1];
+            if (h >= 0 && h < m[IN_H])
+                rows->slots[h - rows->first] = 0;
+        }
+    for (int64_t i = 0; i < rows->reach; i++)
+        if (rows->slots[i] == 0)
+            rows->slots[i] = rows->row_count++;
+}
+
+/* Ask for the input of channels c to c + count. */
+static void prefetch(const real *in, const int64_t *m, const struct area *a, const struct rows *rows, const struct strip *strip, int64_t c, int64_t count)
+{
+    const int64_t N = m[IMAGES], W = m[IN_W];
+    int64_t lo = a->q0 * a->phase[STEP_W] + strip->least, hi = lo + (a->q1 - a->q0) * a->phase[STEP_W] + a->phase[TAPS_W];
+    lo = lo < 0 ? 0 : lo;
+    hi = hi > W ? W : hi;
+    for (int64_t i = 0; i < count * rows->plane_count; i++)
+        for (int64_t h = 0; h < rows->reach; h++)
+            if (rows->slots[h] >= 0) {
+                const real *row = in + (((a->group * m[CHANNELS] + c + i / rows->plane_count) * m[IN_D] + rows->planes[i % rows->plane_count]) * m[IN_H] + rows->first + h) * W * N;
+                for (const real *at = row + lo * N; at < row + hi * N; at += 64 / sizeof(real))
+                    __builtin_prefetch(at, 0, 2);
+            }
+}
+
+/* Strips of channels c to c + count: [channel][plane][row of the image that is read]. */
+static void pack(const real *in, const int64_t *m, const struct area *a, const struct rows *rows, const struct strip *strip, int64_t c, int64_t count, real *to)
+{
+    const int64_t N = m[IMAGES], W = m[IN_W], step = a->phase[STEP_W];
+    for (int64_t i = 0; i < count * rows->plane_count; i++)
+        for (int64_t h = 0; h < rows->reach; h++) {
+            if (rows->slots[h] < 0)
+                continue;
+            const real *row = in + (((a->group * m[CHANNELS] + c + i / rows->plane_count) * m[IN_D] + rows->planes[i % rows->plane_count]) * m[IN_H] + rows->first + h) * W * N;
+            for (int64_t f = 0; f < step; f++)
+                if (strip->reach[f] >= 0)
+                    pack_row(row, W, N, a->n0, a->n1, a->q0 * step + strip->least + f, step, a->q1 - a->q0 + strip->reach[f], to + strip->base[f]);
+            to += strip->size;
+        }
+}
+
+/* List the taps s_lo to s_hi of the rows and planes in the image, for output row p and some channels; returns how many.
+ * width: filters side by side. */
+static int64_t list_taps(const int64_t *m, const struct area *a, const struct rows *rows, const struct strip *strip,
+                         int64_t p, int64_t channels, int64_t s_lo, int64_t s_hi, int64_t width, struct tap *list)
+{
+    const int64_t *ph = a->phase, nr = ph[TAPS_H], ns = ph[TAPS_W], *dr = m + ph[AT_H];
+    int64_t count = 0;
+    for (int64_t c = 0; c < channels; c++)
+        for (int64_t i = 0; i < rows->plane_count; i++)
+            for (int64_t r = 0; r < nr; r++) {
+                const int64_t h = p * ph[STEP_H] + dr[2 * r + 1];
+                if (h < 0 || h >= m[IN_H])
+                    continue;
+                const int64_t x = ((c * rows->plane_count + i) * rows->row_count + rows->slots[h - rows->first]) * strip->size;
+                const int64_t f = ((c * ph[TAPS_D] + rows->depth_taps[i]) * nr + r) * ns;
+                for (int64_t s = s_lo; s < s_hi; s++, count++) {
+                    list[count].x = (int32_t)(x + strip->taps[s]);
+                    list[count].f = (int32_t)((f + s) * width);
+                }
+            }
+    return count;
+}
+
+#endif
