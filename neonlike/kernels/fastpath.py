@@ -102,7 +102,8 @@ def request(adopt: Callable[[Any], None]) -> None:
             _state.asked = True
             _load_or_compile()
         if _state.module is None:
-            _state.waiting.append(weakref.WeakMethod(adopt))
+            if _state.thread is not None and _state.thread.is_alive():
+                _state.waiting.append(weakref.WeakMethod(adopt))
             return
     adopt(_state.module)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from neonlike.kernels import fastpath
@@ -11,8 +11,6 @@ from neonlike.kernels.graph import Graph, Key
 from neonlike.kernels.plan import Plan, make_plan
 
 MAX_PLANS = 2048
-PATIENCE = 2
-"""Assignments from which the extension is asked for: a program that runs one expression once does without."""
 
 
 class PlanCache:
@@ -20,10 +18,14 @@ class PlanCache:
 
     Attributes
     ----------
-    hits, misses : int
+    misses : int
         Counted for tests and for ``explain``.
     launches : object or None
         The extension's table of assignments that were seen before, see :mod:`neonlike.kernels.fastpath`.
+    replay, replay_many : callable or None
+        Its methods, when it is there: ``replay(backend, target, value)`` and ``replay_many(backend, pairs)`` run an
+        assignment that was seen before. They return True if it is done, False if it is left to Python, and None if
+        that is so until :meth:`learn` is asked to learn it.
     """
 
     def __init__(self, limit: int = MAX_PLANS) -> None:
@@ -31,8 +33,10 @@ class PlanCache:
         self.plans: dict[Key, Plan] = {}
         self.misses = 0
         self.launches: Any = None
+        self.replay: Callable[[Any, Any, Any], bool | None] | None = None
+        self.replay_many: Callable[[Any, Any], bool | None] | None = None
         self._tensor_type: type | None = None
-        self._patience = PATIENCE
+        self._asks = False
 
     def __len__(self) -> int:
         return len(self.plans)
@@ -40,7 +44,12 @@ class PlanCache:
     def find(self, graph: Graph) -> Plan:
         """The plan of ``graph``, made if there is none."""
         plan = self.plans.get(graph.key)
-        return plan if plan is not None else self._add(graph)
+        if plan is None:
+            return self._add(graph)
+        if self._asks:
+            self._asks = False
+            fastpath.request(self._adopt)
+        return plan
 
     def clear(self) -> None:
         """Forget all plans."""
@@ -57,40 +66,17 @@ class PlanCache:
         self.plans[graph.key] = plan
         return plan
 
-    # Assignments that were seen before. The extension replaces the two methods in the instance by its own.
-
-    def replay(self, backend: Any, target: Any, value: Any) -> bool | None:
-        """Run an assignment that was seen before.
-
-        Returns
-        -------
-        bool or None
-            True: it is done. False: it is left to Python. None: that too, and :meth:`learn` may learn it.
-        """
-        if self._tensor_type is not None:
-            self._ask()
-        return False
-
-    def replay_many(self, backend: Any, pairs: Sequence[tuple[Any, Any]]) -> bool | None:
-        """As :meth:`replay`, for several targets and their values."""
-        if self._tensor_type is not None:
-            self._ask()
-        return False
+    # Assignments that were seen before
 
     def learn(self, backend: Any, pairs: Sequence[tuple[Any, Any]], recipe: Recipe | None) -> None:
-        """Have :meth:`replay` run ``pairs`` by ``recipe`` from now on; None: leave them to Python without a word."""
+        """Have ``replay`` run ``pairs`` by ``recipe`` from now on; None: leave them to Python without a word."""
         self.launches.learn(backend, pairs, recipe)
 
     def hurry(self, tensor_type: type) -> None:
-        """Have the extension run assignments among tensors of ``tensor_type``, as soon as it is there."""
-        self._tensor_type = tensor_type
-
-    def _ask(self) -> None:
-        self._patience -= 1
-        if self._patience == 0:
-            fastpath.request(self._adopt)
+        """Ask for the extension when a plan is first met again, to run assignments among such tensors."""
+        self._tensor_type, self._asks = tensor_type, True
 
     def _adopt(self, extension: Any) -> None:
+        self._asks = False
         self.launches = extension.Launches(self._tensor_type)
-        self.replay = self.launches.run  # type: ignore[method-assign]
-        self.replay_many = self.launches.run_many  # type: ignore[method-assign]
+        self.replay, self.replay_many = self.launches.run, self.launches.run_many

@@ -379,7 +379,7 @@ def binary(spec: OpSpec) -> Binary:
                     and a.shape is not FREE
                     and b.shape is not FREE
                 ):
-                    shape = a.shape if a.shape == b.shape else shapes.broadcast(spec.name, (a.shape, b.shape))
+                    shape = a.shape if a.shape == b.shape else shapes.broadcast_two(spec.name, a.shape, b.shape)
                     return OpTreeNode(spec, (a, b), None, shape, dtype, a.backend)
         elif (a.__class__ is float or a.__class__ is int) and isinstance(b, Expression) and b.backend is not None:
             dtype = b.dtype

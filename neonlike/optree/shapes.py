@@ -42,6 +42,11 @@ def broadcast(name: str, shapes: Sequence[Shape]) -> Shape:
     return _broadcast(name, tuple(fixed))
 
 
+def broadcast_two(name: str, a: Shape, b: Shape) -> Shape:
+    """As :func:`broadcast`, for two shapes that are not free."""
+    return _broadcast(name, (a, b))
+
+
 @lru_cache(maxsize=4096)
 def _broadcast(name: str, fixed: tuple[Shape, ...]) -> Shape:
     ndim = max(map(len, fixed))

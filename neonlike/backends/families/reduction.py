@@ -8,6 +8,7 @@ from typing import Any
 from neonlike.backends.families.base import Family
 from neonlike.optree import functions
 from neonlike.optree.builders import reduce
+from neonlike.optree.node import expression
 from neonlike.optree.ops import OPS, Kind, OpSpec
 
 
@@ -43,8 +44,6 @@ class ReductionFamily(Family):
         return self._finish(functions.logsumexp(self._array(a), axis), out)
 
     def _array(self, a: Any) -> Any:
-        from neonlike.optree.node import expression
-
         return expression("reduction", a, self)
 
 

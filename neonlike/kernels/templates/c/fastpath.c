@@ -5,8 +5,9 @@
  * learned, the kernel is called with the addresses and numbers that were met on the way. Whatever is not common is
  * left to Python, which defines what an assignment means; nothing here raises but for want of memory.
  *
- * The walk runs no Python code that could change the expression, and the interpreter lock is held until the kernel
- * starts. Should somebody's code run all the same (a finalizer), `busy` sends its assignments to Python.
+ * The walk runs no Python code that changes an expression, and the interpreter lock is held until the kernel starts.
+ * Should other code run all the same (in a finalizer, or while tensors compare their memory), `busy` sends its
+ * assignments to Python.
  */
 #include "fastpath_walk.h"
 #include <stddef.h>
@@ -349,6 +350,7 @@ PyMODINIT_FUNC PyInit_nlfast(void)
     } names[] = {
         {&name_place, "_place"}, {&name_array, "array"},           {&name_root, "root"},
         {&name_value, "value"},  {&name_struct, "__array_struct__"}, {&name_backend, "backend"},
+        {&name_alias_of, "alias_of"},
     };
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)
         if (!*names[k].name && !(*names[k].name = PyUnicode_InternFromString(names[k].text)))

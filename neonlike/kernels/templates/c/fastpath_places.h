@@ -121,7 +121,7 @@ static Place *place_of(PyObject *tensor)
     return new_place(tensor);
 }
 
-/* 0: apart, 1: the same elements, -1: Python has to look closer. See Leaf.alias_of in graph.py. */
+/* 0: apart, 1: the same elements, -1: one has to look closer. See Leaf.alias_of in graph.py. */
 static int alias(const Place *a, const Place *b)
 {
     if (a == b)

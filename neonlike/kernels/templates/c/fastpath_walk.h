@@ -14,7 +14,7 @@ enum {
 static PyTypeObject *node_type; /* OpTreeNode, and where its slots lie */
 static Py_ssize_t spec_at, operands_at, attrs_at, backend_at;
 static PyObject *describe; /* spec -> names of its attributes in the key; None: left to Python */
-static PyObject *name_backend, *name_value;
+static PyObject *name_backend, *name_value, *name_alias_of;
 
 /* Specs: rows of the table of ops that keys may name -------------------------------------------------------------- */
 
@@ -251,6 +251,19 @@ static int add_target(PyObject *backend, PyObject *target, PyObject *value, PyTy
     return 0;
 }
 
+/* As alias(), asking the tensors where that has to look closer; -1 if they give no answer. */
+static int64_t shared_memory(const Place *leaf, const Place *target)
+{
+    int64_t shared = alias(leaf, target);
+    if (shared < 0) {
+        PyObject *answer = PyObject_CallMethodObjArgs(leaf->tensor, name_alias_of, target->tensor, NULL);
+        if (answer && (!PyLong_Check(answer) || integer_of(answer, &shared)))
+            shared = -1;
+        Py_XDECREF(answer);
+    }
+    return shared;
+}
+
 /* The end of the key: targets, and which leaves they share memory with. */
 static int put_targets(void)
 {
@@ -258,7 +271,7 @@ static int put_targets(void)
         if (put_place(AT_TARGET, walk.target[t]) || put_hashed(walk.root[t]))
             return -1;
         for (int l = 0; l < walk.leaves; l++) {
-            const int shared = alias(walk.leaf[l], walk.target[t]);
+            const int64_t shared = shared_memory(walk.leaf[l], walk.target[t]);
             if (shared < 0 || put_hashed(shared))
                 return -1;
         }
