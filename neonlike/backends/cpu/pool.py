@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.families.operands import Array
-from neonlike.backends.families.pool import PoolFamily, backward_arrays, forward_arrays, share_of_norm
+from neonlike.backends.families.pool import PoolFamily, backward_arrays, forward_arrays
+from neonlike.backends.families.pool_definition import share_of_norm
 from neonlike.backends.geometry.pool import LINE_BYTES, META, PoolGeometry
 from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 from neonlike.optree.dtypes import DType, compute_dtype
@@ -55,14 +56,7 @@ class PoolKernels(PoolFamily):
             _forward(run, layer, values, out, numbers, alpha, beta)
 
     def _bprop_pool(
-        self,
-        layer: PoolGeometry,
-        I: Any,
-        O: Any,
-        argmax: Any,
-        inputs: Any,
-        alpha: float,
-        beta: float,
+        self, layer: PoolGeometry, I: Any, O: Any, argmax: Any, inputs: Any, alpha: float, beta: float
     ) -> None:
         dtype = compute_dtype(I.dtype)
         run = _variant(BACKWARD, layer, dtype, argmax)
@@ -78,9 +72,9 @@ class PoolKernels(PoolFamily):
             streamed = int(beta == 0 and delta.nbytes > STREAMED_BYTES and lines_up)
             threads, lines = _lines(layer, backward=True)
             arrays = map(address, (error, delta, numbers, values, lines))
-            tables = map(address, (layer.meta, layer.ranges[1], layer.places, layer.weights))
+            tables: tuple[Array, ...] = (layer.meta, layer.ranges[1], layer.places, layer.weights)
             ahead = int(delta.nbytes > FETCHED_BYTES)
-            run(*arrays, layer.lines[1], *tables, alpha, beta, streamed, ahead, threads)
+            run(*arrays, layer.lines[1], *map(address, tables), alpha, beta, streamed, ahead, threads)
 
 
 def _forward(
@@ -88,8 +82,8 @@ def _forward(
 ) -> None:
     threads, lines = _lines(layer, backward=False)
     arrays = map(address, (values, out, numbers, lines))
-    tables = map(address, (layer.meta, layer.ranges[0], layer.places))
-    run(*arrays, layer.lines[0], *tables, alpha, beta, int(values.nbytes > FETCHED_BYTES), threads)
+    tables: tuple[Array, ...] = (layer.meta, layer.ranges[0], layer.places)
+    run(*arrays, layer.lines[0], *map(address, tables), alpha, beta, int(values.nbytes > FETCHED_BYTES), threads)
 
 
 def _variant(routine: Routine, layer: PoolGeometry, dtype: DType, argmax: Any) -> Any:

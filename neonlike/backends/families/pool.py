@@ -1,8 +1,4 @@
-"""Pooling: ``pool_layer``, ``fprop_pool``, ``bprop_pool``, and their definition in NumPy.
-
-The definition goes once through the positions of a window and treats all windows at a time. ``geometry/pool.py`` says
-what lies in a window.
-"""
+"""Pooling: ``pool_layer``, ``fprop_pool``, ``bprop_pool``. ``pool_definition.py`` says in NumPy what they compute."""
 
 # ruff: noqa: E741  (I and O are the names that neon gives input and output)
 
@@ -25,6 +21,7 @@ from neonlike.backends.families.operands import (
     host,
     written,
 )
+from neonlike.backends.families.pool_definition import blend, pool, unpool
 from neonlike.backends.geometry.pool import PoolGeometry
 from neonlike.errors import ArgumentError, DTypeError, MissingArgument
 from neonlike.optree.dtypes import as_dtype
@@ -234,14 +231,7 @@ class PoolFamily(Family):
             blend(out, pool(layer, values, numbers), alpha, beta)
 
     def _bprop_pool(
-        self,
-        layer: PoolGeometry,
-        I: Any,
-        O: Any,
-        argmax: Any,
-        inputs: Any,
-        alpha: float,
-        beta: float,
+        self, layer: PoolGeometry, I: Any, O: Any, argmax: Any, inputs: Any, alpha: float, beta: float
     ) -> None:
         """``bprop_pool`` of checked tensors; ``layer`` has their N, argmax is for max pooling, inputs for l2."""
         with backward_arrays(layer, I, O, argmax, inputs, beta) as (error, delta, numbers, values):
@@ -254,11 +244,7 @@ class PoolFamily(Family):
 
 @contextmanager
 def forward_arrays(
-    layer: PoolGeometry,
-    I: Any,
-    O: Any,
-    argmax: Any,
-    beta: float,
+    layer: PoolGeometry, I: Any, O: Any, argmax: Any, beta: float
 ) -> Iterator[tuple[Array, Array, Array | None]]:
     """Contiguous arrays to read the input from, and to write the output and the numbers of maxima into."""
     with written(O, layer.dimO, keep=beta != 0) as out:
@@ -271,12 +257,7 @@ def forward_arrays(
 
 @contextmanager
 def backward_arrays(
-    layer: PoolGeometry,
-    I: Any,
-    O: Any,
-    argmax: Any,
-    inputs: Any,
-    beta: float,
+    layer: PoolGeometry, I: Any, O: Any, argmax: Any, inputs: Any, beta: float
 ) -> Iterator[tuple[Array, Array, Array | None, Array | None]]:
     """Contiguous arrays of the error, the gradient to write, the numbers of maxima, and the input."""
     with written(O, layer.dimI, keep=beta != 0) as delta:
@@ -337,65 +318,3 @@ def _images(layer: PoolGeometry, image: Any) -> int:
     """Images that a tensor of the layer's input side holds; the layer's own N where they are not whole."""
     each = math.prod(layer.CDHW)
     return layer.N if image.size % each else image.size // each
-
-
-# The definition
-
-
-def steps(layer: PoolGeometry) -> Iterator[tuple[int, tuple[slice, ...], tuple[slice, ...]]]:
-    """For each position in a window: its number, the windows that have it in the input, and where it lies there."""
-    axes = list(zip(layer.CDHW, layer.KMPQ, layer.padding, layer.strides))
-    for number, offsets in enumerate(np.ndindex(*layer.JTRS)):
-        windows, places = [], []
-        for (length, count, padding, stride), offset in zip(axes, offsets):
-            first = max(-((offset - padding) // stride), 0)
-            end = min((length - 1 + padding - offset) // stride + 1, count)
-            windows.append(slice(first, max(end, first)))
-            start = first * stride - padding + offset
-            places.append(slice(start, start + max(end - first, 0) * stride, stride))
-        if all(window.stop > window.start for window in windows):
-            yield number, tuple(windows), tuple(places)
-
-
-def pool(layer: PoolGeometry, values: Array, numbers: Array | None) -> Array:
-    """Pooled ``values`` (C,D,H,W,N) as (K,M,P,Q,N); sums are float64. Writes the numbers of maxima into ``numbers``."""
-    if layer.op == "max":
-        assert numbers is not None
-        best = np.zeros(layer.dimO, values.dtype)
-        empty = np.ones(layer.dimO, bool)
-        numbers[...] = 0
-        for number, windows, places in steps(layer):
-            new, old = values[places], best[windows]
-            better = empty[windows] | (new > old) | (np.isnan(new) & ~np.isnan(old))
-            np.copyto(old, new, where=better)
-            np.copyto(numbers[windows], number, where=better, casting="unsafe")
-            empty[windows] = False
-        return best
-    sums = np.zeros(layer.dimO)
-    for _, windows, places in steps(layer):
-        sums[windows] += values[places] if layer.op == "avg" else np.square(values[places], dtype=np.float64)
-    return sums / np.maximum(layer.counts, 1) if layer.op == "avg" else np.sqrt(sums)
-
-
-def unpool(layer: PoolGeometry, error: Array, numbers: Array | None, values: Array | None) -> Array:
-    """Gradient (C,D,H,W,N) of an ``error`` (K,M,P,Q,N), in float64."""
-    delta = np.zeros(layer.dimI)
-    share: Array = error
-    if layer.op == "avg":
-        share = error / np.maximum(layer.counts, 1)
-    elif values is not None:
-        share = share_of_norm(error, pool(layer, values, None))
-    for number, windows, places in steps(layer):
-        delta[places] += share[windows] if numbers is None else np.where(numbers[windows] == number, error[windows], 0)
-    return delta if values is None else delta * values
-
-
-def share_of_norm(error: Array, norm: Array) -> Array:
-    """``error / norm``, written over ``norm``; 0 where that is 0: the least of the gradients that the root may have."""
-    return np.divide(error, norm, out=norm, where=norm != 0)
-
-
-def blend(target: Array, result: Array, alpha: float, beta: float) -> None:
-    """``target = alpha * result + beta * target``; a target is not read if beta is 0."""
-    scaled = result if alpha == 1 else alpha * result
-    target[...] = scaled if beta == 0 else scaled + beta * target

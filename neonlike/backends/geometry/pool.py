@@ -151,12 +151,12 @@ class PoolGeometry:
         """Sizes of the output without channels."""
         return self.KMPQ[1:]
 
-    @property
+    @cached_property
     def dimI(self) -> Five:
         """Shape of the input, (C, D, H, W, N)."""
         return (*self.CDHW, self.N)
 
-    @property
+    @cached_property
     def dimO(self) -> Five:
         """Shape of the output, (K, M, P, Q, N)."""
         return (*self.KMPQ, self.N)
@@ -171,17 +171,17 @@ class PoolGeometry:
         """Output as a matrix, (K M P Q, N)."""
         return self.nOut, self.N
 
-    @property
+    @cached_property
     def sizeI(self) -> int:
         """Elements of the input."""
         return math.prod(self.dimI)
 
-    @property
+    @cached_property
     def sizeO(self) -> int:
         """Elements of the output."""
         return math.prod(self.dimO)
 
-    @property
+    @cached_property
     def nOut(self) -> int:
         """Elements of the output of one image."""
         return math.prod(self.KMPQ)
@@ -195,7 +195,7 @@ class PoolGeometry:
 
     # What kernels need
 
-    @property
+    @cached_property
     def window(self) -> int:
         """Positions in a window, padding included."""
         return math.prod(self.JTRS)
