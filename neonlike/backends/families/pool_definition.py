@@ -63,7 +63,8 @@ def unpool(layer: PoolGeometry, error: Array, numbers: Array | None, values: Arr
 
 def share_of_norm(error: Array, norm: Array) -> Array:
     """``error / norm``, written over ``norm``; 0 where that is 0: the least of the gradients that the root may have."""
-    return np.divide(error, norm, out=norm, where=norm != 0)
+    with np.errstate(all="ignore"):
+        return np.divide(error, norm, out=norm, where=norm != 0)
 
 
 def blend(target: Array, result: Array, alpha: float, beta: float) -> None:

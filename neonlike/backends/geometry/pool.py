@@ -5,8 +5,6 @@ A window lies over channels (J), depth (T), height (R) and width (S). Window ``o
 values. Positions in a window are numbered in C order over all of (J, T, R, S), padding included.
 """
 
-# ruff: noqa: N802  (neon's names of sizes)
-
 from __future__ import annotations
 
 import math
@@ -65,7 +63,7 @@ class PoolGeometry:
     batches: dict[int, PoolGeometry] = field(default_factory=dict, compare=False, repr=False)
 
     flops: ClassVar[int] = 0
-    dimF2: ClassVar[None] = None  # noqa: N815  (neon's name)
+    dimF2: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         if self.op not in OPERATIONS:
