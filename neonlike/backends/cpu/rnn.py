@@ -8,19 +8,15 @@ as the families define it.
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from neonlike.backends.cpu.rnn_formula import Formula, functions, trace
+from neonlike.backends.cpu.rnn_gemm import workspace
 from neonlike.backends.families.operands import host
 from neonlike.backends.families.rnn import RecurrentFamily
 from neonlike.backends.families.rnn_steps import Steps
-from neonlike.kernels.layout import ALIGNED_FROM, aligned_empty
 from neonlike.kernels.routine import INT, POINTER, REAL_TYPES, Routine, address, threads_for
-from neonlike.optree.dtypes import DType
 
 ARGUMENTS = (POINTER, POINTER, INT, INT, INT, POINTER, INT, INT, POINTER, POINTER, POINTER, INT)
 HEADERS = ("rnn_steps.h", "gemm_tile.h", "vecmath.h", "vecmath_f32.h", "vecmath_f64.h", "vecmath_small.h")
@@ -31,8 +27,6 @@ PARALLEL_PRODUCTS = 1 << 19
 """Multiplications of a step below which threads that wait for each other cost more than they save."""
 MOST_LANES, MOST_ROWS = 16, 12
 """Of a tile of the kernels: what packed matrices are padded to at most."""
-
-_local = threading.local()
 
 
 class RecurrentKernels(RecurrentFamily):
@@ -112,7 +106,7 @@ def _run(
         return False
     units, samples = steps.units, steps.samples
     columns = -(-samples // MOST_LANES) * MOST_LANES
-    work = _workspace(buffers * columns * units + weight.size + 4 * MOST_ROWS * units, steps.dtype)
+    work = workspace(buffers * columns * units + weight.size + 4 * MOST_ROWS * units, steps.dtype)
     pointers = [0 if tensor is None else tensor.address for role in steps.roles.values() for tensor in role]
     table = (ctypes.c_void_p * len(pointers))(*pointers)
     row_steps = (ctypes.c_int64 * len(strides))(*strides)
@@ -150,12 +144,3 @@ def _same_or_apart(a: str, b: str, steps: Steps) -> bool:
         if mine.alias_of(its) == 2:
             return False
     return True
-
-
-def _workspace(size: int, dtype: DType) -> np.ndarray[Any, Any]:
-    """This thread's memory for packed matrices, kept from call to call: fresh memory costs as much as packing."""
-    held: dict[DType, np.ndarray[Any, Any]] = _local.__dict__.setdefault("held", {})
-    found = held.get(dtype)
-    if found is None or found.size < size:
-        found = held[dtype] = aligned_empty((max(size, ALIGNED_FROM),), dtype)  # smaller ones lie anywhere
-    return found

@@ -6,13 +6,14 @@ Where NumPy's BLAS does not use the vectors of the processor fully, this is fast
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from neonlike.kernels.layout import ALIGNED_FROM, aligned_empty
 from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
+from neonlike.optree.dtypes import DType
 
 GEMM = Routine(
     "c/gemm_packed.c.j2",
@@ -20,11 +21,12 @@ GEMM = Routine(
     "matrix product",
     ("gemm_tile.h", "vecmath.h", "vecmath_f32.h", "vecmath_f64.h", "vecmath_small.h"),
 )
-DEPTH, HEIGHT, COLUMNS, LANES = 384, 192, 2048, 16
+DEPTH, HEIGHT, COLUMNS, LANES = 512, 192, 2048, 16
 """Blocks of the kernel, at most."""
 PARALLEL_PRODUCTS = 1 << 19
 
 Array = npt.NDArray[Any]
+_local = threading.local()
 
 
 def gemm(a: Array, b: Array, c: Array, alpha: float = 1.0, beta: float = 0.0) -> bool:
@@ -52,16 +54,18 @@ def gemm(a: Array, b: Array, c: Array, alpha: float = 1.0, beta: float = 0.0) ->
         return False
     threads = threads_for(m * k * n, PARALLEL_PRODUCTS)
     count = DEPTH * (min(n, COLUMNS) + LANES) + threads * DEPTH * HEIGHT
-    work = aligned_empty((max(count, ALIGNED_FROM),), c.dtype)
     (a_row, a_column), (b_row, b_column) = ([step // size for step in x.strides] for x in (a, b))
     function(
         address(a), a_row, a_column, address(b), b_row, b_column, address(c), c.strides[0] // size, m, k, n,
-        alpha, beta, address(work), threads,
+        alpha, beta, address(workspace(count, c.dtype)), threads,
     )  # fmt: skip
     return True
 
 
-def product(a: Array, b: Array) -> Array:
-    """a . b by :func:`gemm`, else by NumPy."""
-    c = np.empty((a.shape[0], b.shape[1]), a.dtype)
-    return c if gemm(a, b, c) else np.matmul(a, b)
+def workspace(size: int, dtype: DType) -> Array:
+    """This thread's memory for packed matrices, kept from call to call: fresh memory costs as much as packing."""
+    held: dict[DType, Array] = _local.__dict__.setdefault("held", {})
+    found = held.get(dtype)
+    if found is None or found.size < size:
+        found = held[dtype] = aligned_empty((max(size, ALIGNED_FROM),), dtype)  # smaller ones lie anywhere
+    return found
