@@ -17,14 +17,14 @@ import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from neonlike.backends.geometry.conv import ConvGeometry
 
 META = (
     "CHANNELS", "MAPS", "GROUPS", "ALL_MAPS", "IMAGES", "IN_D", "IN_H", "IN_W", "OUT_D", "OUT_H", "OUT_W",
     "FILTER_GROUP", "FILTER_CHANNEL", "FILTER_MAP", "FILTER_TAP", "TAPS_HW", "TAPS_ROW",
-    "IMAGE_BLOCK", "IMAGE_BLOCKS", "CHANNEL_BLOCK", "MAP_PARTS", "UNIT_CHANNELS", "UNIT_BLOCKS", "UNIT_PARTS",
+    "IMAGE_BLOCK", "IMAGE_BLOCKS", "CHANNEL_BLOCK", "MAP_PARTS", "BY_COLUMN", "BY_TILE", "UNIT_CHANNELS", "UNIT_BLOCKS", "UNIT_PARTS",
     "FILTERS_SIZE", "STRIPS_SIZE", "SUMS_SIZE", "LIST_SIZE", "ALL_UNITS", "PHASES", "PHASES_AT", "META_SIZE",
 )  # fmt: skip
 """What the meta array starts with; the phases, then their taps follow."""
@@ -42,7 +42,11 @@ AREA_LANES = {"data": 1024, "update": 1024}
 """Lanes of a unit's rows and columns together: more are read again less often, fewer leave room for sums."""
 SUMS_BYTES = 384 << 10
 """Sums of a unit of forward and data gradient, which stay in the second-level cache with the strips."""
-STRIP_BYTES = 48 << 10
+PACKED_BYTES = 448 << 10
+"""Strips of a block of channels, in the second-level cache as well."""
+DEEP = 1500
+"""Taps of a result from which each tile is stored when it is done; fewer, and longer runs to store in are better."""
+STRIP_BYTES = 32 << 10
 """Strips that a tile reads of a block of channels, in the first-level cache; and at least MIN_TAPS taps."""
 MIN_TAPS = 64
 UPDATE_BYTES = 3 << 19
@@ -148,11 +152,24 @@ def even(total: int, block: int) -> int:
     return ceil_div(total, ceil_div(total, max(1, min(total, block))))
 
 
+Phase: TypeAlias = tuple[AxisPhase, AxisPhase, AxisPhase]
+
+
+def column_reaches(axis: AxisPhase) -> list[int]:
+    """Columns beyond the outputs' own that taps of each residue modulo the step read."""
+    least = min(axis.offsets, default=0)
+    reach: dict[int, int] = {}
+    for offset in axis.offsets:
+        at = offset - least
+        reach[at % axis.in_step] = max(reach.get(at % axis.in_step, 0), at // axis.in_step)
+    return list(reach.values())
+
+
 @dataclass
 class Blocks:
     """Blocks of one phase, and the memory that they need (elements)."""
 
-    phase: tuple[AxisPhase, AxisPhase, AxisPhase]
+    phase: Phase
     rows: int
     columns: int
     images: int
@@ -172,18 +189,8 @@ class Blocks:
     @property
     def strip(self) -> int:
         """Elements of an input row as it is packed: an odd number of vectors."""
-        size = sum(self.columns + reach for reach in self._reaches()) * self.images
+        size = sum(self.columns + reach for reach in column_reaches(self.phase[2])) * self.images
         return (ceil_div(size, self.tile.lanes) | 1) * self.tile.lanes
-
-    def _reaches(self) -> list[int]:
-        """Columns beyond the block's that taps of each residue modulo the step read."""
-        axis = self.phase[2]
-        least = min(axis.offsets, default=0)
-        reach: dict[int, int] = {}
-        for offset in axis.offsets:
-            at = offset - least
-            reach[at % axis.in_step] = max(reach.get(at % axis.in_step, 0), at // axis.in_step)
-        return list(reach.values())
 
     @property
     def strips(self) -> int:
@@ -192,10 +199,11 @@ class Blocks:
         rows = {row * height.in_step + offset for row in range(self.rows) for offset in height.offsets}
         return len(depth.taps) * len(rows)
 
-    def touched(self, width: int) -> int:
-        """Elements that a tile of ``width`` lanes reads of the strips of a channel."""
-        row = sum(min(width + reach * self.images, self.strip) for reach in self._reaches())
-        return len(self.phase[0].taps) * len(self.phase[1].taps) * row
+    def units(self, groups: int, image_blocks: int) -> int:
+        """How many blocks there are."""
+        depth, height, width = self.phase
+        blocks = ceil_div(height.length, self.rows) * ceil_div(width.length, self.columns)
+        return groups * depth.length * blocks * image_blocks
 
     @property
     def row_range(self) -> tuple[int, int]:
@@ -224,18 +232,18 @@ class Blocks:
         return [fields[name] for name in PHASE[:-1]]
 
 
-def image_block(images: int, lanes: int) -> int:
-    """Images side by side: all, or parts of whole vectors."""
-    return images if images <= IMAGE_LANES else whole(even(images, IMAGE_LANES), lanes)
+def image_block(images: int, unit: int) -> int:
+    """Images side by side: all, or parts that are multiples of ``unit``."""
+    return images if images <= IMAGE_LANES else whole(even(images, IMAGE_LANES), unit)
 
 
-def block_phase(phase: tuple[AxisPhase, ...], images: int, area: int, tile: Tile, itemsize: int) -> Blocks:
+def block_phase(phase: Phase, images: int, area: int, tile: Tile, itemsize: int) -> Blocks:
     """Blocks of about ``area`` lanes: part of a row, or several rows where these are short."""
-    depth, height, width = phase
+    _, height, width = phase
     per_row = width.length * images
     rows = even(height.length, area // per_row) if per_row * 2 <= area else 1
     columns = even(width.length, area // rows // images)
-    return Blocks((depth, height, width), rows, columns, images, tile, itemsize)
+    return Blocks(phase, rows, columns, images, tile, itemsize)
 
 
 def _shapes(g: ConvGeometry, backward: bool) -> dict[str, int]:
@@ -256,27 +264,37 @@ def _flatten(fields: dict[str, int], records: list[list[int]], tails: list[int])
     return (*(fields.get(name, 0) for name in META[:-1]), *(n for record in records for n in record), *tails)
 
 
+def _channel_block(channels: int, phases: list[Phase], images: int, tile: Tile, by_column: bool, itemsize: int) -> int:
+    """Channels whose strips (or panels) a tile reads from the first-level cache."""
+    width = tile.width * tile.lanes
+    touched, taps = 1, 1
+    for depth, height, columns in phases:
+        reaches = column_reaches(columns)
+        row = sum(width * (reach + 1) if by_column else width + reach * images for reach in reaches)
+        touched = max(touched, len(depth.taps) * len(height.taps) * row)
+        taps = max(taps, len(depth.taps) * len(height.taps) * len(columns.taps))
+    return even(channels, max(STRIP_BYTES // (touched * itemsize), ceil_div(MIN_TAPS, taps)))
+
+
 @lru_cache(maxsize=512)
 def data_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, threads: int) -> ConvPlan:
-    """Forward, or data gradient. What is computed does not depend on ``threads``, but sums of a bsum are cut by units."""
-    axes = list(zip(g.DHW if backward else g.MPQ, g.TRS, g.padding, g.strides, g.dilation))
+    """Forward, or data gradient. Results do not depend on ``threads``, nor do the units by which a bsum is cut."""
+    axes = zip(g.DHW if backward else g.MPQ, g.TRS, g.padding, g.strides, g.dilation)
     fields = _shapes(g, backward)
     channels, maps = fields["CHANNELS"], fields["MAPS"]
     tile = data_tile(maps, vector_bytes, itemsize)
     width, tiles = tile.width * tile.lanes, ceil_div(maps, tile.maps)
-    images = image_block(g.N, tile.lanes)
-    area = max(width, min(AREA_LANES["data"], SUMS_BYTES // itemsize // (tiles * tile.maps)))
-    phases = product(*[(backward_axis if backward else forward_axis)(*axis) for axis in axes])
+    all_maps = tiles * tile.maps
+    images = image_block(g.N, width if g.N % width == 0 else tile.lanes)
+    by_column = g.N % width == 0
+    phases: list[Phase] = [*product(*[(backward_axis if backward else forward_axis)(*axis) for axis in axes])]  # type: ignore[list-item]
+    some = _channel_block(channels, phases, images, tile, by_column, itemsize)
+    strips = max(len(depth.taps) * len(height.taps) for depth, height, _ in phases) or 1
+    room = min(PACKED_BYTES // (some * strips), SUMS_BYTES // all_maps)
+    area = max(width, min(AREA_LANES["data"], room // itemsize))
     blocks = [block_phase(phase, images, area, tile, itemsize) for phase in phases]
-    per_channel = max(max(b.touched(width) for b in blocks) * itemsize, 1)
-    taps = max(1, *(b.taps for b in blocks))
-    some = even(channels, max(STRIP_BYTES // per_channel, ceil_div(MIN_TAPS, taps)))
 
-    counts = [
-        g.groups * b.phase[0].length * ceil_div(b.phase[1].length, b.rows) * ceil_div(b.phase[2].length, b.columns)
-        * ceil_div(g.N, images)
-        for b in blocks
-    ]  # fmt: skip
+    counts = [block.units(g.groups, ceil_div(g.N, images)) for block in blocks]
     parts = min(tiles, max(1, ceil_div(4 * threads, sum(counts))))
     filters = 0
     records: list[list[int]] = []
@@ -284,16 +302,19 @@ def data_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int,
     taps_at = len(META) - 1 + len(blocks) * (len(PHASE) - 1)
     for block, count in zip(blocks, counts):
         records.append(block.record(count * parts, filters, taps_at, tails))
-        filters += g.groups * tiles * channels * block.taps * tile.maps
+        filters += g.groups * all_maps * channels * block.taps
+    sums = max(b.rows * all_maps * whole(b.lanes, width) for b in blocks)
     fields |= {
         "IMAGE_BLOCK": images,
         "IMAGE_BLOCKS": ceil_div(g.N, images),
         "CHANNEL_BLOCK": some,
         "MAP_PARTS": parts,
+        "BY_COLUMN": int(by_column),
+        "BY_TILE": int(by_column and channels * math.prod(g.TRS) >= DEEP),
         "FILTERS_SIZE": whole(filters, 64),
         "STRIPS_SIZE": whole(some * max(b.strips * b.strip for b in blocks) + width, 64),
-        "SUMS_SIZE": whole(max(b.rows * tiles * tile.maps * whole(b.lanes, width) for b in blocks), 64),
-        "LIST_SIZE": whole(some * taps * 8 // itemsize, 64),
+        "SUMS_SIZE": whole(sums, 64),
+        "LIST_SIZE": whole(some * max(b.taps for b in blocks) * 8 // itemsize, 64),
         "ALL_UNITS": sum(counts) * parts,
     }
     private = fields["STRIPS_SIZE"] + fields["SUMS_SIZE"] + fields["LIST_SIZE"]
@@ -309,7 +330,7 @@ def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
     tile = update_tile(vector_bytes, itemsize)
     all_maps = whole(maps, tile.maps)
     images = image_block(g.N, tile.lanes)
-    (phase,) = product(*[forward_axis(*axis) for axis in axes])
+    phase: Phase = tuple(forward_axis(*axis)[0] for axis in axes)  # type: ignore[assignment]
     block = block_phase(phase, images, AREA_LANES["update"], tile, itemsize)
     each = even(channels, UPDATE_BYTES // (all_maps * block.taps * itemsize))
     row_blocks = ceil_div(block.phase[1].length, block.rows) * block.phase[0].length * ceil_div(g.N, images)

@@ -78,6 +78,8 @@ struct rows {
 static void find_rows(const int64_t *m, const struct area *a, struct rows *rows)
 {
     const int64_t *ph = a->phase, *dt = m + ph[AT_D], *dr = m + ph[AT_H], nr = ph[TAPS_H], step = ph[STEP_H];
+    rows->reach = ph[ROW_REACH];
+    rows->first = a->p0 * step + ph[ROW_LEAST];
     rows->plane_count = rows->row_count = 0;
     for (int64_t t = 0; t < ph[TAPS_D]; t++) {
         const int64_t d = a->plane * ph[STEP_D] + dt[2 * t + 1];
@@ -99,31 +101,56 @@ static void find_rows(const int64_t *m, const struct area *a, struct rows *rows)
             rows->slots[i] = rows->row_count++;
 }
 
-/* Ask for the input of channels c to c + count. */
-static void prefetch(const real *in, const int64_t *m, const struct area *a, const struct rows *rows, const struct strip *strip, int64_t c, int64_t count)
+/* Columns of the input that the strips of an area hold. */
+static void columns_read(const int64_t *m, const struct area *a, const struct strip *strip, int64_t *lo, int64_t *hi)
 {
-    const int64_t N = m[IMAGES], W = m[IN_W];
-    int64_t lo = a->q0 * a->phase[STEP_W] + strip->least, hi = lo + (a->q1 - a->q0) * a->phase[STEP_W] + a->phase[TAPS_W];
-    lo = lo < 0 ? 0 : lo;
-    hi = hi > W ? W : hi;
+    const int64_t first = a->q0 * a->phase[STEP_W] + strip->least;
+    const int64_t last = first + (a->q1 - a->q0) * a->phase[STEP_W] + a->phase[TAPS_W];
+    *lo = first < 0 ? 0 : first;
+    *hi = last > m[IN_W] ? m[IN_W] : last;
+}
+
+/* A row of the input: that of channel c (of the group), plane d and height h. */
+static const real *input_row(const real *in, const int64_t *m, const struct area *a, int64_t c, int64_t d, int64_t h)
+{
+    return in + (((a->group * m[CHANNELS] + c) * m[IN_D] + d) * m[IN_H] + h) * m[IN_W] * m[IMAGES];
+}
+
+static inline void prefetch(const real *from, const real *to)
+{
+    for (; from < to; from += 64 / sizeof(real))
+        __builtin_prefetch(from, 0, 2);
+}
+
+/* Ask for the input of channels c to c + count, to be packed later. */
+static void prefetch_channels(const real *in, const int64_t *m, const struct area *a, const struct rows *rows, const struct strip *strip, int64_t c, int64_t count)
+{
+    int64_t lo, hi;
+    columns_read(m, a, strip, &lo, &hi);
     for (int64_t i = 0; i < count * rows->plane_count; i++)
         for (int64_t h = 0; h < rows->reach; h++)
             if (rows->slots[h] >= 0) {
-                const real *row = in + (((a->group * m[CHANNELS] + c + i / rows->plane_count) * m[IN_D] + rows->planes[i % rows->plane_count]) * m[IN_H] + rows->first + h) * W * N;
-                for (const real *at = row + lo * N; at < row + hi * N; at += 64 / sizeof(real))
-                    __builtin_prefetch(at, 0, 2);
+                const real *row = input_row(in, m, a, c + i / rows->plane_count, rows->planes[i % rows->plane_count], rows->first + h);
+                prefetch(row + lo * m[IMAGES], row + hi * m[IMAGES]);
             }
 }
 
-/* Strips of channels c to c + count: [channel][plane][row of the image that is read]. */
+/* Strips of channels c to c + count: [channel][plane][row of the image that is read]. Rows lie far apart and are too
+ * short for the processor to fetch them in time by itself: those of AHEAD channels later are asked for. */
 static void pack(const real *in, const int64_t *m, const struct area *a, const struct rows *rows, const struct strip *strip, int64_t c, int64_t count, real *to)
 {
-    const int64_t N = m[IMAGES], W = m[IN_W], step = a->phase[STEP_W];
+    enum { AHEAD = 4 };
+    const int64_t N = m[IMAGES], W = m[IN_W], step = a->phase[STEP_W], channel = m[IN_D] * m[IN_H] * W * N;
+    int64_t lo, hi;
+    columns_read(m, a, strip, &lo, &hi);
     for (int64_t i = 0; i < count * rows->plane_count; i++)
         for (int64_t h = 0; h < rows->reach; h++) {
             if (rows->slots[h] < 0)
                 continue;
-            const real *row = in + (((a->group * m[CHANNELS] + c + i / rows->plane_count) * m[IN_D] + rows->planes[i % rows->plane_count]) * m[IN_H] + rows->first + h) * W * N;
+            const int64_t from = c + i / rows->plane_count;
+            const real *row = input_row(in, m, a, from, rows->planes[i % rows->plane_count], rows->first + h);
+            if (from + AHEAD < c + count)
+                prefetch(row + AHEAD * channel + lo * N, row + AHEAD * channel + hi * N);
             for (int64_t f = 0; f < step; f++)
                 if (strip->reach[f] >= 0)
                     pack_row(row, W, N, a->n0, a->n1, a->q0 * step + strip->least + f, step, a->q1 - a->q0 + strip->reach[f], to + strip->base[f]);
