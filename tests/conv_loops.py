@@ -42,15 +42,15 @@ class Sizes:
         return found[0], found[1], found[2]
 
     @property
-    def dimI(self) -> tuple[int, ...]:
+    def shape_i(self) -> tuple[int, ...]:
         return (self.C, *self.image, self.N)
 
     @property
-    def dimF(self) -> tuple[int, ...]:
+    def shape_f(self) -> tuple[int, ...]:
         return (self.C // self.groups, *self.window, self.K)
 
     @property
-    def dimO(self) -> tuple[int, ...]:
+    def shape_o(self) -> tuple[int, ...]:
         return (self.K, *self.out, self.N)
 
     def layer(self, be: Any, dtype: Any = np.float32) -> Any:
@@ -82,7 +82,7 @@ class Sizes:
 
 def forward(s: Sizes, image: Array, filters: Array) -> Array:
     """O of the forward pass."""
-    out, padded = np.zeros(s.dimO), s.padded(image.astype(np.float64))
+    out, padded = np.zeros(s.shape_o), s.padded(image.astype(np.float64))
     for tap, channels, maps, at in s.parts():
         out[maps] += np.einsum("ck,cdhwn->kdhwn", filters[(slice(None), *tap, maps)], padded[(channels, *at)])
     return out
@@ -90,7 +90,7 @@ def forward(s: Sizes, image: Array, filters: Array) -> Array:
 
 def backward(s: Sizes, error: Array, filters: Array) -> Array:
     """The data gradient."""
-    padded = s.padded(np.zeros(s.dimI))
+    padded = s.padded(np.zeros(s.shape_i))
     for tap, channels, maps, at in s.parts():
         padded[(channels, *at)] += np.einsum(
             "ck,kdhwn->cdhwn", filters[(slice(None), *tap, maps)], error[maps].astype(np.float64)
@@ -100,7 +100,7 @@ def backward(s: Sizes, error: Array, filters: Array) -> Array:
 
 def update(s: Sizes, image: Array, error: Array) -> Array:
     """The weight gradient."""
-    found, padded = np.zeros(s.dimF), s.padded(image.astype(np.float64))
+    found, padded = np.zeros(s.shape_f), s.padded(image.astype(np.float64))
     for tap, channels, maps, at in s.parts():
         found[(slice(None), *tap, maps)] = np.einsum(
             "cdhwn,kdhwn->ck", padded[(channels, *at)], error[maps].astype(np.float64)

@@ -1,5 +1,7 @@
 """Convolution and its gradients against loops in float64: sizes, flags, dtypes, views."""
 
+# ruff: noqa: E741 - I and O are what neon calls them
+
 from __future__ import annotations
 
 import itertools
@@ -79,8 +81,8 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> None:
 def check(be: Any, s: Sizes, alpha: float = 1.0, beta: float = 0.0, dtype: Any = np.float32, seed: int = 0) -> None:
     """All three passes of one case against the loops, with sums and old values that are nan where they do not count."""
     rng, layer = np.random.default_rng(seed), s.layer(be, dtype)
-    assert (layer.dimI, layer.dimF, layer.dimO) == (s.dimI, s.dimF, s.dimO)
-    image, filters, error = (quarters(rng, shape, dtype) for shape in (s.dimI, s.dimF, s.dimO))
+    assert (layer.dimI, layer.dimF, layer.dimO) == (s.shape_i, s.shape_f, s.shape_o)
+    image, filters, error = (quarters(rng, shape, dtype) for shape in (s.shape_i, s.shape_f, s.shape_o))
     I, F, E = (tensor(be, values) for values in (image, filters, error))
 
     def target(shape: Any) -> tuple[Any, Array]:
@@ -99,7 +101,7 @@ def check(be: Any, s: Sizes, alpha: float = 1.0, beta: float = 0.0, dtype: Any =
             be.fprop_conv(layer, I, F, out, bsum=sums, alpha=alpha, beta=beta)
         same(out, finish(result, alpha, beta=beta, x=old))
         same(sums, row_sums(out.get().reshape(result.shape)))
-    (dF, old), bias = target(s.dimF), be.empty((s.K, 1), dtype=dtype)
+    (dF, old), bias = target(s.shape_f), be.empty((s.K, 1), dtype=dtype)
     be.update_conv(layer, I, E, dF, alpha=alpha, beta=beta, grad_bias=bias)
     same(dF, alpha * update(s, image, error) + beta * old)
     same(bias, row_sums(error))
@@ -111,9 +113,9 @@ def test_the_loops_are_the_formula() -> None:
     """Sums over single elements, for a size that allows it."""
     s = Sizes(2, 4, 6, (2, 4, 5), (2, 2, 3), (1, 0, 2), (1, 2, 1), (1, 3, 2), groups=2)
     rng = np.random.default_rng(0)
-    image, filters, error = (quarters(rng, shape) for shape in (s.dimI, s.dimF, s.dimO))
-    out, delta, gradient = np.zeros(s.dimO), np.zeros(s.dimI), np.zeros(s.dimF)
-    for (c, t, r, q), k in itertools.product(np.ndindex(*s.dimF[:4]), range(s.K)):
+    image, filters, error = (quarters(rng, shape) for shape in (s.shape_i, s.shape_f, s.shape_o))
+    out, delta, gradient = np.zeros(s.shape_o), np.zeros(s.shape_i), np.zeros(s.shape_f)
+    for (c, t, r, q), k in itertools.product(np.ndindex(*s.shape_f[:4]), range(s.K)):
         channel = c + k // 3 * 2
         for m, p, x in np.ndindex(*s.out):
             at = (m + t - 1, 2 * p + 3 * r, x + 2 * q - 2)
@@ -181,9 +183,9 @@ def test_float16_is_rounded_once(be: Backend) -> None:
 def test_any_number_of_images_at_call_time(be: Backend, N: int) -> None:
     rng, s = np.random.default_rng(N), Sizes(N, 3, 4, **GRIDS[6])
     layer = Sizes(17, 3, 4, **GRIDS[6]).layer(be)
-    image, filters, error = (quarters(rng, shape) for shape in (s.dimI, s.dimF, s.dimO))
+    image, filters, error = (quarters(rng, shape) for shape in (s.shape_i, s.shape_f, s.shape_o))
     I, F, E = tensor(be, image), tensor(be, filters), tensor(be, error)
-    O, dI, dF = (be.empty(shape) for shape in (s.dimO, s.dimI, s.dimF))
+    O, dI, dF = (be.empty(shape) for shape in (s.shape_o, s.shape_i, s.shape_f))
     be.fprop_conv(layer, I, F, O)
     be.bprop_conv(layer, F, E, dI)
     be.update_conv(layer, I, E, dF)
@@ -204,7 +206,7 @@ FLAGS = list(
 def flags_agree(be: Any, s: Sizes, back: bool, dtype: Any) -> None:
     """Every combination of flags on one geometry."""
     rng, layer = np.random.default_rng(3), s.layer(be, dtype)
-    source, filters = quarters(rng, s.dimO if back else s.dimI, dtype), quarters(rng, s.dimF, dtype)
+    source, filters = quarters(rng, s.shape_o if back else s.shape_i, dtype), quarters(rng, s.shape_f, dtype)
     result = backward(s, source, filters) if back else forward(s, source, filters)
     old, other = quarters(rng, result.shape, dtype), quarters(rng, result.shape, dtype)
     shift = quarters(rng, (len(result), 1), dtype)
@@ -256,8 +258,8 @@ def test_flags_in_other_dtypes(be: Backend, dtype: Any) -> None:
 
 def test_flags_do_not_need_a_bsum(be: Backend) -> None:
     rng, s = np.random.default_rng(4), Sizes(5, 3, 4, **GRIDS[4])
-    layer, image, filters, shift = s.layer(be), *(quarters(rng, d) for d in (s.dimI, s.dimF, (4, 1)))
-    O, I, F = be.empty(s.dimO), tensor(be, image), tensor(be, filters)
+    layer, image, filters, shift = s.layer(be), *(quarters(rng, d) for d in (s.shape_i, s.shape_f, (4, 1)))
+    O, I, F = be.empty(s.shape_o), tensor(be, image), tensor(be, filters)
     be.fprop_conv(layer, I, F, O, bias=be.array(shift), relu=True)
     same(O, finish(forward(s, image, filters), bias=shift, relu=True))
     be.fprop_conv(layer, I, F, O, relu=True, slope=0.25)
@@ -267,7 +269,7 @@ def test_flags_do_not_need_a_bsum(be: Backend) -> None:
 def test_update_scales_the_new_and_the_old(be: Backend) -> None:
     """In any float dtype of the gradient; neon's CPU backend calls it U."""
     rng, s = np.random.default_rng(5), Sizes(3, 4, 6, **GRIDS[6], groups=2)
-    image, error, old = (quarters(rng, shape) for shape in (s.dimI, s.dimO, s.dimF))
+    image, error, old = (quarters(rng, shape) for shape in (s.shape_i, s.shape_o, s.shape_f))
     layer, I, E, new = s.layer(be), tensor(be, image), tensor(be, error), update(s, image, error)
     for alpha, beta, dtype in itertools.product((1.0, -0.5, 0.0), (0.0, 1.0, -2.0), FLOATS):
         gradient = tensor(be, old, dtype)
@@ -279,9 +281,9 @@ def test_update_scales_the_new_and_the_old(be: Backend) -> None:
 
 def test_update_ignores_alpha_and_beta_in_the_gradient_of_the_bias(be: Backend) -> None:
     rng, s = np.random.default_rng(6), Sizes(33, 2, 5, **GRIDS[4])
-    error = quarters(rng, s.dimO)
-    dF, bias = be.zeros(s.dimF), be.array(np.full((5, 1), np.nan))
-    be.update_conv(s.layer(be), be.zeros(s.dimI), tensor(be, error), dF, alpha=3.0, beta=2.0, grad_bias=bias)
+    error = quarters(rng, s.shape_o)
+    dF, bias = be.zeros(s.shape_f), be.array(np.full((5, 1), np.nan))
+    be.update_conv(s.layer(be), be.zeros(s.shape_i), tensor(be, error), dF, alpha=3.0, beta=2.0, grad_bias=bias)
     same(bias, row_sums(error))
 
 
@@ -295,26 +297,26 @@ def test_gradients_are_those_of_the_forward_pass(be: Backend, case: int, groups:
     rng, s, h = np.random.default_rng(case), Sizes(3, 6, 3, **GRIDS[case], groups=groups), 1e-6
     layer = s.layer(be, np.float64)
     z, filters, error, along_z, along_f = (
-        rng.normal(size=shape) for shape in (s.dimI, s.dimF, s.dimO, s.dimI, s.dimF)
+        rng.normal(size=shape) for shape in (s.shape_i, s.shape_f, s.shape_o, s.shape_i, s.shape_f)
     )
 
     def made(values: Array) -> Any:
         return tensor(be, values, np.float64)
 
     def objective(z: Array, filters: Array) -> float:
-        out = made(np.zeros(s.dimO))
+        out = made(np.zeros(s.shape_o))
         be.fprop_conv(layer, made(np.where(z > 0, z, 0.1 * z)), made(filters), out, alpha=0.7)
-        return float((out.get().reshape(s.dimO) * error).sum())
+        return float((out.get().reshape(s.shape_o) * error).sum())
 
     image = np.where(z > 0, z, 0.1 * z)
-    delta, gradient = made(np.zeros(s.dimI)), made(np.zeros(s.dimF))
+    delta, gradient = made(np.zeros(s.shape_i)), made(np.zeros(s.shape_f))
     be.bprop_conv(layer, made(filters), made(error), delta, X=made(image), alpha=0.7, brelu=True, slope=0.1)
     be.update_conv(layer, made(image), made(error), gradient, alpha=0.7)
     slopes = (
         (objective(z + h * along_z, filters) - objective(z - h * along_z, filters)) / (2 * h),
         (objective(z, filters + h * along_f) - objective(z, filters - h * along_f)) / (2 * h),
     )
-    found = (delta.get().reshape(s.dimI) * along_z).sum(), (gradient.get().reshape(s.dimF) * along_f).sum()
+    found = (delta.get().reshape(s.shape_i) * along_z).sum(), (gradient.get().reshape(s.shape_f) * along_f).sum()
     np.testing.assert_allclose(found, slopes, rtol=1e-6, atol=1e-7)
 
 
@@ -326,7 +328,7 @@ def test_tensors_of_any_rank_and_views(be: Backend, dtype: Any) -> None:
     """5-D, matrices, and views with steps, transposed or of part of a larger tensor; nothing around them is written."""
     rng, s = np.random.default_rng(7), Sizes(4, 3, 6, **GRIDS[6])
     layer = s.layer(be, dtype)
-    image, filters, error, old = (quarters(rng, shape, dtype) for shape in (s.dimI, s.dimF, s.dimO, s.dimO))
+    image, filters, error, old = (quarters(rng, shape, dtype) for shape in (s.shape_i, s.shape_f, s.shape_o, s.shape_o))
 
     def every_second(values: Array) -> tuple[Any, Any]:
         matrix = values.reshape(-1, values.shape[-1])
@@ -375,8 +377,8 @@ def test_tensors_of_any_rank_and_views(be: Backend, dtype: Any) -> None:
 
 def test_extra_tensors_may_have_other_float_dtypes(be: Backend) -> None:
     rng, s = np.random.default_rng(8), Sizes(3, 2, 5, **GRIDS[4])
-    layer, image, filters = s.layer(be), quarters(rng, s.dimI), quarters(rng, s.dimF)
-    x, shift, O = quarters(rng, s.dimO), quarters(rng, (5, 1)), be.empty(s.dimO)
+    layer, image, filters = s.layer(be), quarters(rng, s.shape_i), quarters(rng, s.shape_f)
+    x, shift, O = quarters(rng, s.shape_o), quarters(rng, (5, 1)), be.empty(s.shape_o)
     for dtype in FLOATS:
         bsum = be.empty((5, 1), dtype=dtype)
         X, bias = tensor(be, x, dtype), be.array(shift, dtype=dtype)
