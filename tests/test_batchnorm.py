@@ -309,6 +309,8 @@ def test_wrong_operands(be: Any) -> None:
     wrong: list[tuple[type[Exception], str, dict[str, Any]]] = [
         (ShapeError, r"no 6 rows", {"x": be.zeros((4, 6))}),
         (ShapeError, r"no 6 rows", {"x": be.zeros((5, 4))}),
+        (ShapeError, r"no 6 rows", {"x": be.zeros((1, 6)), "y": be.zeros((1, 6))}),
+        (ShapeError, r"no 6 rows", {"x": be.zeros((2, 3)), "y": be.zeros((2, 3))}),
         (ShapeError, r"y must have \(6, 4\) = 24", {"y": be.zeros((6, 5))}),
         (ShapeError, r"gvar must have \(6, 1\) = 6", {"gvar": be.zeros((7, 1))}),
         (ShapeError, r"beta must have \(6, 1\) = 6", {"beta": be.zeros((1, 1))}),

@@ -13,6 +13,7 @@ from neonlike.backends.cpu.workspace import workspace
 from neonlike.backends.families.conv import ConvFamily, Epilogue
 from neonlike.backends.families.operands import host, written
 from neonlike.backends.geometry.conv import ConvGeometry
+from neonlike.errors import ArgumentError
 from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 from neonlike.kernels.simd import vector_bytes
 from neonlike.optree.dtypes import compute_dtype
@@ -53,6 +54,7 @@ class ConvKernels(ConvFamily):
         with written(target, dims, keep=epilogue.reads_old) as out:
             pointers = map(address, (read, weights, out, bias, x, sums, work))
             kernel(*pointers, ctypes.addressof(plan.meta), *numbers)
+        del out, x  # of float16 these are copies, and what is stored is copied next
         if epilogue.bsum is not None:
             total = host(target, (dims[0], -1)).sum(axis=1, dtype=np.float64) if sums is None else sums.sum(axis=0)
             epilogue.bsum.set(total.reshape(epilogue.bsum.shape))
@@ -99,9 +101,14 @@ def workspace_bytes(g: ConvGeometry, operation: str) -> int:
     itemsize = compute_dtype(g.dtype).itemsize
     threads = _threads(g)
     plan: ConvPlan
+    if operation not in ("fprop", "bprop", "update"):
+        raise ArgumentError(f"workspace_bytes: operation must be fprop, bprop or update, got {operation!r}")
     if operation == "update":
         plan = update_plan(g, vector_bytes(), itemsize)
     else:
         plan = data_plan(g, operation == "bprop", vector_bytes(), itemsize, threads)
-    converted = g.sizeI + g.sizeF + g.sizeO if itemsize != g.dtype.itemsize else 0
+    converted = 0
+    if itemsize != g.dtype.itemsize:  # with X, which has the target's size
+        x = {"fprop": g.sizeO, "bprop": g.sizeI}.get(operation, 0)
+        converted = g.sizeI + g.sizeF + g.sizeO + x
     return plan.work(threads) * itemsize + converted * itemsize + plan.units * max(g.C, g.K) * 8

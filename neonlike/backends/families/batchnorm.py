@@ -9,6 +9,8 @@ matter of shape, since N is the innermost axis of (C, H, W, N):
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -67,7 +69,8 @@ class BatchNormFamily(Family):
 
     Data (x, y, the deltas) are tensors of one float dtype with nfm * M elements: of shape (nfm, M), or one that splits
     or merges axes of it such as (nfm * H * W, N); any view. Statistics, parameters and their gradients have one value
-    a row, (nfm, 1), and are float32 for float16 data; another float dtype is converted on the way in and out.
+    a row, (nfm, 1), and are float32 for float16 data; another float dtype is converted on the way in and out. The
+    number of gammas says what a row is: a feature map, or one position of it, see the module.
     """
 
     def compound_fprop_bn(
@@ -227,12 +230,12 @@ class BatchNormFamily(Family):
                 raise DTypeError(f"{operation}: {name} must be a tensor, got None; make one with be.zeros((nfm, 1))")
         check_tensors(self, operation, **needed)
         check_floats(operation, x=x, **data)
+        nfm = rows["gamma"].size
         for name, tensor in rows.items():
             if tensor.dtype.kind != "f":
                 raise DTypeError(f"{operation}: {name} must hold floats, got {tensor.dtype.name}; make it float32")
-        nfm = rows["gamma"].size
-        for name, tensor in rows.items():
-            check_size(operation, name, tensor, (nfm, 1), "gamma")
+            if tensor.size != nfm:
+                check_size(operation, name, tensor, (nfm, 1), "gamma")
         dims = _dims(operation, x, nfm)
         for name, tensor in data.items():
             check_size(operation, name, tensor, dims, "x with one row for each of gamma")
@@ -322,13 +325,8 @@ def _blend(factor: float, old: Array, new: Array) -> Array:
 
 def _dims(operation: str, x: Any, nfm: int) -> tuple[int, int]:
     """x as rows: (nfm, M)."""
-    before, leading = 1, False
-    for size in x.shape:
-        before *= size
-        leading = leading or before == nfm
-    if nfm and not x.shape[0] % nfm:
-        leading = True
-    if not leading or (nfm == 0 and x.size):
+    leading = set(itertools.accumulate(x.shape[:-1], operator.mul))
+    if nfm not in leading and not (nfm and x.shape[0] % nfm == 0):
         raise ShapeError(
             f"{operation}: x of shape {x.shape} has no {nfm} rows, as gamma of {nfm} elements asks for; pass x of "
             f"shape ({nfm}, M) or (k*{nfm}, N), or parameters of shape (x.shape[0], 1)"

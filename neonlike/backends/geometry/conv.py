@@ -51,9 +51,8 @@ class ConvGeometry:
     def __post_init__(self) -> None:
         name = self.operation
         whole(name, N=self.N, C=self.C, K=self.K, groups=self.groups)
-        for field in ("DHW", "TRS", "strides", "dilation"):
-            whole(name, **{f"{field}[{axis}]": size for axis, size in enumerate(getattr(self, field))})
-        whole(name, 0, **{f"padding[{axis}]": size for axis, size in enumerate(self.padding)})
+        _whole_axes(name, DHW=self.DHW, TRS=self.TRS, strides=self.strides, dilation=self.dilation)
+        _whole_axes(name, 0, padding=self.padding)
         if self.C % self.groups or self.K % self.groups:
             raise ArgumentError(f"{name}: groups must divide C and K, got C={self.C}, K={self.K}, groups={self.groups}")
         if not any(self.MPQ):
@@ -244,6 +243,12 @@ class DeconvGeometry(ConvGeometry):
         return f"transposed convolution of {self.N} images, the data gradient of: {self.describe()}"
 
 
+def _whole_axes(name: str, least: int = 1, **fields: Triple) -> None:
+    """As ``whole``, for each axis of ``fields``."""
+    for field, sizes in fields.items():
+        whole(name, least, **{f"{field}[{axis}]": size for axis, size in enumerate(sizes)})
+
+
 def conv_geometry(
     dtype: DType,
     N: int,
@@ -279,7 +284,8 @@ def deconv_geometry(
     ShapeError
         If nothing is left of the output within the padding.
     """
-    whole("deconv_layer", **{f"MPQ[{axis}]": size for axis, size in enumerate(MPQ)})
+    _whole_axes("deconv_layer", MPQ=MPQ, TRS=TRS, strides=strides, dilation=dilation)
+    _whole_axes("deconv_layer", 0, padding=padding)
     sizes = zip(MPQ, TRS, padding, strides, dilation)
     DHW = tuple((m - 1) * st - 2 * p + window_extent(s, d) for m, s, p, st, d in sizes)
     if min(DHW) < 1:

@@ -70,12 +70,31 @@ NL_FN void sum_products(const REAL *a, const REAL *b, int64_t depth, REAL *tile,
             ((simd *)(tile + r * TILE_COLUMNS))[j] = sum[r][j];
 }
 
-/* tile = panel of A . panel of B; rows of the tile are TILE_COLUMNS apart. Not inlined: one copy, its registers alone. */
-__attribute__((noinline, unused)) static void multiply(const REAL *a, const REAL *b, int64_t depth, int64_t width, REAL *tile) {
-    if (width == TILE_COLUMNS)
+/* As sum_products for the first column alone, with rows in the lanes instead of columns: a vector would be all but
+ * empty. Four sums at a time, as one waits for itself. */
+NL_FN void sum_column(const REAL *a, const REAL *b, int64_t depth, int64_t width, REAL *tile) {
+    REAL sum[4][TILE_ROWS] = {{0}};
+    int64_t k = 0;
+    for (; k + 4 <= depth; k += 4)
+        for (int j = 0; j < 4; j++)
+            for (int r = 0; r < TILE_ROWS; r++)
+                sum[j][r] += a[(k + j) * TILE_ROWS + r] * b[(k + j) * width];
+    for (; k < depth; k++)
+        for (int r = 0; r < TILE_ROWS; r++)
+            sum[0][r] += a[k * TILE_ROWS + r] * b[k * width];
+    for (int r = 0; r < TILE_ROWS; r++)
+        tile[r * TILE_COLUMNS] = sum[0][r] + sum[1][r] + (sum[2][r] + sum[3][r]);
+}
+
+/* tile = panel of A . panel of B, of which `count` columns are needed; rows of the tile are TILE_COLUMNS apart. Not
+ * inlined: one copy, its registers alone. */
+__attribute__((noinline, unused)) static void multiply(const REAL *a, const REAL *b, int64_t depth, int64_t count, REAL *tile) {
+    if (count > LANES)
         sum_products(a, b, depth, tile, 2);
-    else
+    else if (count > 1)
         sum_products(a, b, depth, tile, 1);
+    else
+        sum_column(a, b, depth, panel_width(count), tile);
 }
 
 /* One panel of A: rows first, first + 1, ... of each of `blocks` blocks of `height` rows; TILE_ROWS / blocks of each,

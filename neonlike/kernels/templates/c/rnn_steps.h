@@ -105,7 +105,7 @@ NL_FN void product(const struct unroll *u, int64_t step, const REAL *packed, con
             const int64_t width = panel_width(u->samples - q), unit = p * each;
             const struct patch at = {step, unit, smaller(each, u->units - unit), q, width, tile};
             fetch(u, at, touched);
-            multiply(packed + p * TILE_ROWS * depth, b + q * depth, depth, width, tile);
+            multiply(packed + p * TILE_ROWS * depth, b + q * depth, depth, smaller(width, u->samples - q), tile);
             if (u->samples - q >= TILE_COLUMNS)
                 finish(u, at, TILE_COLUMNS, next);
             else
