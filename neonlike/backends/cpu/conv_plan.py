@@ -350,7 +350,7 @@ def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
         "FILTERS_SIZE": whole(g.groups * unit_blocks * parts * each * all_maps * block.taps, 64),
         "STRIPS_SIZE": whole((some * block.strips + 1) * block.strip + tile.lanes, 64),
         "SUMS_SIZE": whole(block.rows * all_maps * lanes, 64),
-        "LIST_SIZE": whole(some * block.taps * (block.rows + 1) * 4 // itemsize, 64),
+        "LIST_SIZE": whole(ceil_div(some * block.taps * (block.rows + 1) * 4, itemsize), 64),
         "ALL_UNITS": row_blocks,
     }
     private = fields["STRIPS_SIZE"] + fields["SUMS_SIZE"] + fields["LIST_SIZE"]

@@ -1,0 +1,234 @@
+"""Compiled convolution against its definition in NumPy: vectors of any width, memory, threads."""
+
+# ruff: noqa: E741 - I and O are what neon calls them
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from conv_loops import Sizes, backward, finish, forward, quarters, random_sizes, row_sums, same, tensor, update
+from engines import backend
+
+from neonlike.backends import Backend
+from neonlike.backends.cpu import conv as kernels
+from neonlike.backends.families.conv import ConvFamily, Epilogue
+
+Array = np.ndarray[Any, Any]
+GUARD = 1024
+"""Elements before and behind the memory that a kernel may use."""
+VECTORS = (0, 32, 16)
+"""Bytes of a vector; 0: as the machine has. The compiler makes do with others."""
+CLOSE = {"f4": 2e-5, "f8": 1e-13}
+
+
+class Guarded:
+    """Stands for ``workspace``: memory full of nan, with nothing written around it."""
+
+    def __init__(self) -> None:
+        self.memory = np.empty(0)
+
+    def __call__(self, elements: int, dtype: Any) -> Array:
+        self.check()
+        line = 64 // dtype.itemsize
+        self.memory = np.full(elements + 2 * GUARD + line, np.nan, dtype)
+        first = GUARD + -(self.memory.ctypes.data // dtype.itemsize + GUARD) % line
+        self.around = (slice(0, first), slice(first + elements, None))
+        return self.memory[first : first + elements]
+
+    def check(self) -> None:
+        """Nothing was written before or behind the memory."""
+        untouched = np.array(np.nan, self.memory.dtype).tobytes()
+        for part in self.around if self.memory.size else ():
+            held = self.memory[part]
+            assert held.tobytes() == untouched * held.size, "written before or behind the memory"
+
+
+@pytest.fixture
+def guarded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Guarded]:
+    """What kernels work in, checked after the test and before each call."""
+    memory = Guarded()
+    monkeypatch.setattr(kernels, "workspace", memory)
+    yield memory
+    memory.check()
+
+
+@pytest.fixture
+def be() -> Iterator[Backend]:
+    yield from backend("c")
+
+
+def with_vectors(monkeypatch: pytest.MonkeyPatch, nbytes: int) -> None:
+    if nbytes:
+        monkeypatch.setattr(kernels, "vector_bytes", lambda: nbytes)
+
+
+# The definition -----------------------------------------------------------------------------------------------------
+
+
+def compare(be: Any, s: Sizes, kind: str, rng: np.random.Generator) -> None:
+    """The hooks of the kernels and of the definition, one after the other on the same tensors."""
+    layer, dtype = s.layer(be, kind), np.dtype(kind)
+
+    def made(shape: Any) -> Any:
+        return tensor(be, rng.normal(size=shape), dtype)
+
+    def close(found: Array, wanted: Array) -> None:
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=CLOSE[kind] * (1 + np.abs(wanted).max()))
+
+    I, F, E, dF = made(s.shape_i), made(s.shape_f), made(s.shape_o), made(s.shape_f)
+    flags: dict[str, Any] = {"alpha": float(rng.choice([1, 0.5])), "beta": float(rng.choice([0, 0, 0.5]))}
+    flags |= {"relu": rng.random() < 0.3, "brelu": rng.random() < 0.3, "slope": float(rng.choice([0, 0.1]))}
+    for back, read, shape in ((False, I, s.shape_o), (True, E, s.shape_i)):
+        T, X, bias, sums = made(shape), made(shape), made((shape[0], 1)), made((shape[0], 1))
+        epilogue = Epilogue(
+            X=X if rng.random() < 0.5 else None, bias=bias if rng.random() < 0.5 else None, bsum=sums, **flags
+        )
+        old, results = T.get(), []
+        for hooks in (type(be), ConvFamily):
+            T.set(old)
+            hooks._conv(be, layer, back, read, F, T, epilogue)
+            results.append((T.get(), sums.get()))
+        for found, wanted in zip(*results):
+            close(found, wanted)
+    old, results = dF.get(), []
+    for hooks in (type(be), ConvFamily):
+        dF.set(old)
+        hooks._update_conv(be, layer, I, E, dF, 0.5, flags["beta"])
+        results.append(dF.get())
+    close(*results)
+
+
+@pytest.mark.parametrize("nbytes", VECTORS)
+@pytest.mark.parametrize("kind", ["f4", "f8"])
+def test_kernels_agree_with_the_definition(
+    be: Backend, guarded: Guarded, nbytes: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_vectors(monkeypatch, nbytes)
+    rng = np.random.default_rng(nbytes + len(kind))
+    for _ in range(60):
+        s = random_sizes(rng)
+        monkeypatch.setenv("NEONLIKE_NUM_THREADS", str(rng.choice([1, 1, 2])))
+        try:
+            compare(be, s, kind, rng)
+            guarded.check()
+        except AssertionError as error:
+            raise AssertionError(f"{s} {kind}") from error
+
+
+LARGE = [
+    Sizes(64, 70, 40, (1, 7, 9), (1, 3, 3), (0, 1, 1)),
+    Sizes(33, 40, 130, (1, 14, 13), (1, 3, 3), (0, 1, 1), (1, 2, 2)),
+    Sizes(32, 3, 24, (1, 38, 35), (1, 7, 7), (0, 3, 3), (1, 2, 2)),
+    Sizes(130, 20, 33, (1, 6, 5), (1, 2, 3), (0, 0, 2), (1, 1, 2)),
+    Sizes(300, 130, 70, (1, 2, 3)),
+    Sizes(5, 12, 20, (6, 13, 17), (3, 3, 3), (1, 1, 1)),
+    Sizes(2, 48, 96, (1, 24, 21), (1, 5, 5), (0, 2, 2), groups=2),
+    Sizes(16, 40, 40, (1, 20, 70), (1, 3, 3), (0, 1, 1), groups=40),
+    Sizes(1, 600, 60, (1, 9, 9), (1, 3, 3)),
+    Sizes(1, 4, 6, (1, 60, 333), (1, 3, 4), (0, 1, 2)),
+]
+"""Sizes that are cut into several blocks of rows, columns, images, channels and maps."""
+
+
+@pytest.mark.parametrize("nbytes", VECTORS)
+@pytest.mark.parametrize("s", LARGE, ids=str)
+def test_kernels_agree_with_the_definition_on_large_layers(
+    be: Backend, guarded: Guarded, s: Sizes, nbytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_vectors(monkeypatch, nbytes)
+    compare(be, s, "f4", np.random.default_rng(nbytes))
+
+
+@pytest.mark.parametrize("nbytes", VECTORS)
+@pytest.mark.parametrize("kind", ["f4", "f8"])
+def test_small_sizes_in_all_vectors(
+    be: Backend, guarded: Guarded, nbytes: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every number of maps around the tiles', against loops that are exact."""
+    with_vectors(monkeypatch, nbytes)
+    rng, dtype = np.random.default_rng(1), np.dtype(kind)
+    for turn, K in enumerate((1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 17, 20, 25, 33)):
+        s = Sizes((1, 2, 16, 33, 64)[turn % 5], K, K, (1, 3, 5), (1, 2, 3), (0, 1, 1), (1, 1, 1 + turn % 2))
+        layer, image, error = s.layer(be, dtype), quarters(rng, s.shape_i, dtype), quarters(rng, s.shape_o, dtype)
+        filters, shift = quarters(rng, s.shape_f, dtype), quarters(rng, (K, 1), dtype)
+        I, F, E, bias = (tensor(be, values) for values in (image, filters, error, shift))
+        O, dI, dF = (be.empty(shape, dtype=dtype) for shape in (s.shape_o, s.shape_i, s.shape_f))
+        bsum = be.empty((K, 1), dtype=dtype)
+        be.fprop_conv(layer, I, F, O, bias=bias, relu=True, bsum=bsum)
+        wanted = finish(forward(s, image, filters), bias=shift, relu=True)
+        same(O, wanted)
+        same(bsum, row_sums(wanted))
+        be.bprop_conv(layer, F, E, dI, bsum=bsum)
+        same(dI, backward(s, error, filters))
+        same(bsum, row_sums(backward(s, error, filters)))
+        be.update_conv(layer, I, E, dF)
+        same(dF, update(s, image, error))
+
+
+def test_lists_of_taps_fit_their_memory(be: Backend, guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """27 taps in 18 rows and their places are 513 numbers of 4 bytes, which is no whole number of doubles."""
+    monkeypatch.setenv("NEONLIKE_NUM_THREADS", "1")
+    compare(be, Sizes(2, 3, 4, (1, 20, 6), (1, 3, 3)), "f8", np.random.default_rng(0))
+    guarded.check()
+
+
+def test_without_a_compiler_the_definition_runs(be: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    called = []
+    for name in ("_conv", "_update_conv"):
+        monkeypatch.setattr(ConvFamily, name, lambda *arguments, name=name: called.append(name))
+    layer, one = be.conv_layer(np.float32, 1, 1, 1), be.ones((1, 1))
+    be.fprop_conv(layer, one, one, be.empty((1, 1)))
+    be.update_conv(layer, one, one, be.empty((1, 1)))
+    assert called == []  # it has one
+    monkeypatch.setattr("neonlike.kernels.routine.find_compiler", lambda: None)
+    be.fprop_conv(layer, one, one, be.empty((1, 1)))
+    be.bprop_conv(layer, one, one, be.empty((1, 1)))
+    be.update_conv(layer, one, one, be.empty((1, 1)))
+    assert called == ["_conv", "_conv", "_update_conv"]
+
+
+# Threads ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "s",
+    [
+        Sizes(16, 24, 20, (1, 9, 10), (1, 3, 3), (0, 1, 1)),
+        Sizes(2, 16, 33, (1, 13, 21), (1, 3, 4), (0, 1, 2), (1, 2, 3)),
+        Sizes(64, 128, 160),  # few positions: threads share the maps
+        Sizes(33, 64, 66, (1, 3, 3), (1, 3, 3), (0, 1, 1), groups=2),
+        Sizes(130, 8, 12, (1, 7, 6), (1, 2, 2)),
+        Sizes(3, 6, 5, (5, 12, 11), (2, 3, 3), (0, 1, 1), (2, 1, 1)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+def test_results_do_not_depend_on_the_number_of_threads(
+    be: Backend, guarded: Guarded, s: Sizes, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the last bit, sums and gradients too."""
+    rng, layer = np.random.default_rng(0), s.layer(be, dtype)
+    assert layer.flops // 2 > kernels.PARALLEL_WORK
+    I, F, E = (tensor(be, rng.normal(size=d), np.dtype(dtype)) for d in (s.shape_i, s.shape_f, s.shape_o))
+    results = []
+    for threads in ("1", "2", "3", "5"):
+        monkeypatch.setenv("NEONLIKE_NUM_THREADS", threads)
+        assert kernels._threads(layer) == int(threads)
+        shapes = (s.shape_o, (s.K, 1), s.shape_i, (s.C, 1), s.shape_f, (s.K, 1))
+        made = [be.empty(shape, dtype="f8" if shape[-1] == 1 and len(shape) == 2 else dtype) for shape in shapes]
+        O, bsum, dI, bsum_i, dF, bias = made
+        be.fprop_conv(layer, I, F, O, bsum=bsum, relu=True)
+        be.bprop_conv(layer, F, E, dI, bsum=bsum_i, alpha=0.3)
+        be.update_conv(layer, I, E, dF, alpha=0.3, grad_bias=bias)
+        results.append([values.get().tobytes() for values in made])
+    for name, *values in zip("O bsum grad_I bsum_i grad_F grad_bias".split(), *results):
+        assert len(set(values)) == 1, name
+
+
+def test_small_calls_do_not_start_threads(be: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEONLIKE_NUM_THREADS", "4")
+    assert kernels._threads(be.conv_layer(np.float32, 2, 3, 4, H=5, W=5, R=3, S=3)) == 1
+    assert kernels._threads(be.conv_layer(np.float32, 64, 64, 64, H=5, W=5, R=3, S=3)) == 4
