@@ -42,7 +42,7 @@ AREA_LANES = {"data": 1024, "update": 1024}
 """Lanes of a unit's rows and columns together: more are read again less often, fewer leave room for sums."""
 SUMS_BYTES = 384 << 10
 """Sums of a unit of forward and data gradient, which stay in the second-level cache with the strips."""
-PACKED_BYTES = 448 << 10
+PACKED_BYTES = 256 << 10
 """Strips of a block of channels, in the second-level cache as well."""
 DEEP = 1500
 """Taps of a result from which each tile is stored when it is done; fewer, and longer runs to store in are better."""
@@ -56,7 +56,7 @@ UPDATE_UNITS = 8
 
 
 class AxisPhase(NamedTuple):
-    """Outputs ``start + step * j`` for j < length, which read inputs ``in_step * j + offset`` for each (tap, offset)."""
+    """Outputs ``start + step * j``, j < length, which read inputs ``in_step * j + offset`` for each (tap, offset)."""
 
     start: int
     step: int

@@ -122,15 +122,25 @@ static inline void prefetch(const real *from, const real *to)
         __builtin_prefetch(from, 0, 2);
 }
 
-/* Ask for the input of channels c to c + count, to be packed later. */
-static void prefetch_channels(const real *in, const int64_t *m, const struct area *a, const struct rows *rows, const struct strip *strip, int64_t c, int64_t count)
+/* Input to be packed later: channels c to c + count of an area. */
+struct ahead {
+    const struct area *a;
+    const struct rows *rows;
+    int64_t c, count, done; /* rows asked for */
+};
+
+/* Ask for another share of it, while something else is computed: all when share is shares. */
+static void prefetch_share(const real *in, const int64_t *m, const struct strip *strip, struct ahead *ahead, int64_t share, int64_t shares)
 {
+    const struct area *a = ahead->a;
+    const struct rows *rows = ahead->rows;
+    const int64_t until = ahead->count * rows->plane_count * share / shares;
     int64_t lo, hi;
     columns_read(m, a, strip, &lo, &hi);
-    for (int64_t i = 0; i < count * rows->plane_count; i++)
+    for (; ahead->done < until; ahead->done++)
         for (int64_t h = 0; h < rows->reach; h++)
             if (rows->slots[h] >= 0) {
-                const real *row = input_row(in, m, a, c + i / rows->plane_count, rows->planes[i % rows->plane_count], rows->first + h);
+                const real *row = input_row(in, m, a, ahead->c + ahead->done / rows->plane_count, rows->planes[ahead->done % rows->plane_count], rows->first + h);
                 prefetch(row + lo * m[IMAGES], row + hi * m[IMAGES]);
             }
 }
