@@ -18,14 +18,14 @@ from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, ad
 from neonlike.kernels.simd import vector_bytes
 from neonlike.optree.dtypes import compute_dtype
 
-HEADERS = ("conv_strips.h",)
+HEADERS = ("conv_strips.h", "conv_finish.h")
 PARALLEL_WORK = 1 << 18
 """Products below which starting threads costs more than it saves."""
 RELU, BRELU, BETA = 1, 2, 4
 """Bits of the epilogue, as the kernel takes it."""
 
 _DATA = Routine("c/conv_direct.c.j2", [POINTER] * 8 + [REAL] * 3 + [INT] * 2, "direct convolution", HEADERS)
-_UPDATE = Routine("c/conv_update.c.j2", [POINTER] * 5 + [REAL] * 2 + [INT], "gradient of filters", HEADERS)
+_UPDATE = Routine("c/conv_update.c.j2", [POINTER] * 5 + [REAL] * 2 + [INT], "gradient of filters", HEADERS[:1])
 
 
 class ConvKernels(ConvFamily):
