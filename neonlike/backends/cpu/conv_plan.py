@@ -119,6 +119,8 @@ class ConvPlan:
         Units of work; rows of the sums for a bsum.
     shared, private : int
         Elements of working memory, for all and for each thread.
+    winograd : int
+        Edge of the tiles of results; 0: direct.
     """
 
     tile: Tile
@@ -126,6 +128,7 @@ class ConvPlan:
     units: int
     shared: int
     private: int
+    winograd: int = 0
 
     @cached_property
     def meta(self) -> Any:
