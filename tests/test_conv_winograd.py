@@ -1,7 +1,5 @@
 """Winograd convolution against loops and the definition: sizes, blocks, flags, threads, where it is used, its error."""
 
-# ruff: noqa: E741 - I and O are what neon calls them
-
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -106,12 +104,8 @@ def test_agrees_with_loops(be: Backend, s: Sizes, edge: int, monkeypatch: pytest
 
 
 @EDGES
-@pytest.mark.parametrize(
-    ("nbytes", "dtype"), [(64, "f2"), (64, "f4"), (64, "f8"), (32, "f4"), (32, "f8"), (16, "f4")]
-)
-def test_vectors_and_dtypes(
-    be: Backend, nbytes: int, dtype: str, edge: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("nbytes", "dtype"), [(64, "f2"), (64, "f4"), (64, "f8"), (32, "f4"), (32, "f8"), (16, "f4")])
+def test_vectors_and_dtypes(be: Backend, nbytes: int, dtype: str, edge: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every width of a vector and kind of register tile; float16 is computed in float32."""
     force(monkeypatch, edge)
     monkeypatch.setattr(kernels, "vector_bytes", lambda: nbytes)

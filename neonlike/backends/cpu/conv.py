@@ -31,9 +31,7 @@ RELU, BRELU, BETA = 1, 2, 4
 """Bits of the epilogue, as the kernel takes it."""
 
 _DATA = Routine("c/conv_direct.c.j2", [POINTER] * 8 + [REAL] * 3 + [INT] * 2, "direct convolution", HEADERS)
-_WINOGRAD = Routine(
-    "c/conv_winograd.c.j2", [POINTER] * 8 + [REAL] * 3 + [INT] * 2, "Winograd convolution", HEADERS[1:]
-)
+_WINOGRAD = Routine("c/conv_winograd.c.j2", [POINTER] * 8 + [REAL] * 3 + [INT] * 2, "Winograd convolution", HEADERS[1:])
 _UPDATE = Routine("c/conv_update.c.j2", [POINTER] * 5 + [REAL] * 2 + [INT], "gradient of filters", HEADERS[:1])
 
 

@@ -31,7 +31,8 @@ from neonlike.backends.geometry.conv import ConvGeometry
 META = (
     "CHANNELS", "MAPS", "IMAGES", "PLANES", "IN_H", "IN_W", "OUT_H", "OUT_W", "PAD_H", "PAD_W",
     "FILTER_CHANNEL", "FILTER_MAP", "FILTER_TAP", "TILES_W", "TILES", "RUN", "RUNS", "IMAGE_BLOCK", "IMAGE_BLOCKS",
-    "CHANNEL_BLOCK", "PART_TILES", "PARTS", "FILTERS_SIZE", "V_SIZE", "M_SIZE", "RESULTS_SIZE", "ALL_UNITS", "META_SIZE",
+    "CHANNEL_BLOCK", "PART_TILES", "PARTS", "FILTERS_SIZE", "V_SIZE", "M_SIZE", "RESULTS_SIZE", "ALL_UNITS",
+    "META_SIZE",
 )  # fmt: skip
 """What the meta array holds."""
 
