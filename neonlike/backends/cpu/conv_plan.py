@@ -24,7 +24,8 @@ from neonlike.backends.geometry.conv import ConvGeometry
 META = (
     "CHANNELS", "MAPS", "GROUPS", "ALL_MAPS", "IMAGES", "IN_D", "IN_H", "IN_W", "OUT_D", "OUT_H", "OUT_W",
     "FILTER_GROUP", "FILTER_CHANNEL", "FILTER_MAP", "FILTER_TAP", "TAPS_HW", "TAPS_ROW",
-    "IMAGE_BLOCK", "IMAGE_BLOCKS", "CHANNEL_BLOCK", "MAP_PARTS", "BY_COLUMN", "BY_TILE", "UNIT_CHANNELS", "UNIT_BLOCKS", "UNIT_PARTS",
+    "IMAGE_BLOCK", "IMAGE_BLOCKS", "CHANNEL_BLOCK", "MAP_PARTS", "BY_COLUMN", "BY_TILE",
+    "UNIT_CHANNELS", "UNIT_BLOCKS", "UNIT_PARTS",
     "FILTERS_SIZE", "STRIPS_SIZE", "SUMS_SIZE", "LIST_SIZE", "ALL_UNITS", "PHASES", "PHASES_AT", "META_SIZE",
 )  # fmt: skip
 """What the meta array starts with; the phases, then their taps follow."""
