@@ -286,10 +286,9 @@ class ConvFamily(Family):
             if tensor is not None:
                 check_floats(name, **{argument: tensor})
         g = _at_batch(name, layer, "I", I, math.prod(_layer(name, layer).DHW) * layer.C)
-        words = g.describe()
-        check_size(name, "E", E, g.dimO, words)
-        check_size(name, "grad_F", target, g.dimF, words)
-        check_size(name, "grad_bias", grad_bias, g.dimS, words)
+        check_size(name, "E", E, g.dimO, g.words)
+        check_size(name, "grad_F", target, g.dimF, g.words)
+        check_size(name, "grad_bias", grad_bias, g.dimS, g.words)
         check_apart(name, {"grad_F": target, "grad_bias": grad_bias}, {"I": I, "E": E})
 
         def run() -> None:
@@ -317,7 +316,6 @@ class ConvFamily(Family):
         (source_name, source), (_, filters), (target_name, target) = tensors.items()
         g = _layer(name, layer)
         g = _at_batch(name, g, source_name, source, g.sizeO // g.N if backward else g.sizeI // g.N)
-        words = g.describe()
         dims = g.dimI if backward else g.dimO
         for argument, tensor, expected in (
             ("F", filters, g.dimF),
@@ -326,7 +324,7 @@ class ConvFamily(Family):
             ("bias", epilogue.bias, (dims[0], 1)),
             ("bsum", epilogue.bsum, (dims[0], 1)),
         ):
-            check_size(name, argument, tensor, expected, words)
+            check_size(name, argument, tensor, expected, g.words)
         read = {source_name: source, "F": filters, "bias": epilogue.bias}
         same = epilogue.X is not None and target.alias_of(epilogue.X) == 1  # element by element is no harm
         check_apart(name, {target_name: target}, read if same else {**read, "X": epilogue.X})
