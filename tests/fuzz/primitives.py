@@ -29,7 +29,6 @@ from conv_loops import random_sizes
 
 from fuzz.check import Complaints, environment, make_backend
 from neonlike.backends.cpu import conv as conv_kernels
-from neonlike.backends.cpu import rnn_gemm, workspace
 from neonlike.kernels import layout
 from neonlike.logger import logger
 from neonlike.nervanaobject import NervanaObject
@@ -41,6 +40,8 @@ MAIN = Path(__file__).with_name("__main__.py")
 CLOSE = {2: 4e-3, 4: 1e-4, 8: 1e-11}
 """Bytes of a float -> error, relative to the largest value of a tensor."""
 LINE = 64
+WORKING = ("neonlike.backends.cpu.", "neonlike.kernels.workspace", "neonlike.kernels.gemm")
+"""Modules that start compiled kernels of primitives, and where the memory comes from that these work in."""
 MOST_FAILURES = 10
 
 
@@ -216,13 +217,14 @@ def strict(threads: int) -> Iterator[None]:
             if hasattr(module, name):
                 stack.enter_context(patch.object(module, name, value))
 
-        for module in [module for name, module in sys.modules.items() if name.startswith("neonlike.backends.cpu.")]:
+        for module in [module for name, module in sys.modules.items() if name.startswith(WORKING)]:
             put(module, "aligned_empty", exact_memory)
             put(module, "ALIGNED_FROM", 1)
+            put(module, "KEPT_BYTES", -1)
+            for kept in ("_kept", "_local"):  # what they keep for a thread
+                put(module, kept, SimpleNamespace())
             for limit in [name for name in vars(module) if name.startswith(("PARALLEL_", "SERIAL"))]:
                 put(module, limit, 1)
-        put(workspace, "KEPT_BYTES", -1)
-        put(rnn_gemm, "_local", SimpleNamespace())  # what it keeps
         put(layout, "ALIGNED_FROM", sys.maxsize)  # tensors of exact size too
         stack.enter_context(environment({"NEONLIKE_NUM_THREADS": str(threads)}))
         yield
