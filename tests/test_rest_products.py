@@ -90,6 +90,15 @@ def test_products_go_to_slices_of_a_sequence(be: Backend, rng: np.random.Generat
             assert (whole.get() == 1).sum() == 15 * 12 - 20
 
 
+def test_float16_products_are_scaled_before_they_are_rounded(be: Backend) -> None:
+    a, b = (be.array(np.full(shape, 256), dtype=np.float16) for shape in ((1, 2), (2, 1)))
+    for relu in (False, True):
+        c, stack = be.empty((1, 1), dtype=np.float16), be.empty((1, 1, 1), dtype=np.float16)
+        be.compound_dot(a, b, c, alpha=0.25, relu=relu)
+        be.batched_dot(a.reshape(1, 1, 2), b, stack, alpha=0.25, relu=relu)
+        assert c.get().item() == stack.get().item() == 256 * 256 * 2 / 4  # without alpha it would be infinite
+
+
 def test_arrays_that_blas_takes() -> None:
     square = np.zeros((6, 8), np.float32)
     for view in (square, square.T, square[:, 2:5], square[2:4].T, square[::2], np.zeros((3, 4, 5))[:, 1:], square[:1]):
