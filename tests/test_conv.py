@@ -163,6 +163,16 @@ def test_other_dtypes_agree_with_loops(be: Backend, dtype: Any) -> None:
     check(be, Sizes(3, 33, 5, **GRIDS[9]), 1.0, 0.0, dtype)
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_sums_of_many_products_agree_with_loops(be: Backend, dtype: Any) -> None:
+    """Layers so deep that results are stored tile by tile."""
+    window = {"window": (1, 3, 3), "pad": (0, 1, 1)}
+    check(be, Sizes(64, 180, 5, (1, 3, 2), **window), 0.5, 2.0, dtype)
+    check(be, Sizes(128, 7, 180, (1, 3, 2), **window), 1.0, 0.0, dtype)
+    check(be, Sizes(64, 1600, 13, (1, 1, 2)), 1.0, 0.0, dtype)
+    check(be, Sizes(192, 360, 6, (1, 5, 3), **window, step=(1, 2, 1), groups=2), 1.0, 0.5, dtype)
+
+
 def test_float16_is_rounded_once(be: Backend) -> None:
     """2049 + 1 is 2050 in float16; rounded on the way to it, 2048."""
     layer = be.conv_layer(np.float16, 1, 3, 1)
@@ -247,6 +257,12 @@ def flags_agree(be: Any, s: Sizes, back: bool, dtype: Any) -> None:
 )
 def test_all_combinations_of_flags(be: Backend, s: Sizes, back: bool) -> None:
     flags_agree(be, s, back, np.float32)
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["forward", "backward"])
+def test_flags_of_deep_layers(be: Backend, back: bool) -> None:
+    """Results of many products are stored tile by tile."""
+    flags_agree(be, Sizes(64, *((3, 260) if back else (260, 3)), (1, 1, 3), (1, 2, 3), (0, 1, 1)), back, np.float32)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neonlike.backends.cpu.rnn_gemm import gemm
+from neonlike.kernels.gemm import gemm
 from tests.engines import needs_compiler
 
 SIZES = [(1, 1, 1), (3, 5, 7), (13, 400, 33), (30, 20, 100), (12, 384, 32), (5, 1000, 49), (200, 385, 2100)]

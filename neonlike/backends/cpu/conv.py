@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.cpu.conv_plan import META, PHASE, ConvPlan, data_plan, update_plan
-from neonlike.backends.cpu.workspace import workspace
 from neonlike.backends.families.conv import ConvFamily, Epilogue
 from neonlike.backends.families.operands import host, written
 from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.errors import ArgumentError
 from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 from neonlike.kernels.simd import vector_bytes
+from neonlike.kernels.workspace import workspace
 from neonlike.optree.dtypes import compute_dtype
 
 HEADERS = ("conv_strips.h",)
