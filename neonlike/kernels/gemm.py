@@ -33,6 +33,8 @@ FEWEST_PRODUCTS = 1 << 22
 """Multiplications below which BLAS is sooner done: calling the kernel takes 8 microseconds."""
 NARROWEST, FEWEST_RESULTS = 32, 1 << 12
 """Rows and columns of C, and their product, below which packing A and B takes longer than it saves."""
+SHALLOWEST = 16
+"""Length of the sums below which C is written as slowly as it is computed."""
 WIDE_VECTOR = 64
 """Bytes of the vectors that make the kernel faster."""
 
@@ -42,10 +44,10 @@ Array = npt.NDArray[Any]
 def pays(m: int, k: int, n: int) -> bool:
     """Whether the kernel is faster than NumPy for (m, k) x (k, n): the product is large, and BLAS uses half vectors.
 
-    Measured on one core of an AMD Zen 5 against OpenBLAS 0.3.31, float32 and float64, factors transposed or not: 0.96
-    (32 x 2048 x 128) to 1.9 (512 x 512 x 512) times its speed wherever this is true.
+    Measured on one core of an AMD Zen 5 against OpenBLAS 0.3.31, float32 and float64, factors transposed or not: 0.9
+    (4096 x 9216 x 32, at the speed of the memory) to 1.9 (512 x 512 x 512) times its speed where this is true.
     """
-    if m * k * n < FEWEST_PRODUCTS or min(m, n) < NARROWEST or m * n < FEWEST_RESULTS:
+    if m * k * n < FEWEST_PRODUCTS or min(m, n) < NARROWEST or m * n < FEWEST_RESULTS or k < SHALLOWEST:
         return False
     return narrow_blas() and vector_bytes() >= WIDE_VECTOR
 

@@ -34,12 +34,11 @@ class BinaryKernels(LinalgFamily):
 
     def _multiply(self, a: Array, b: Array, out: Any) -> None:
         array = out.array
-        if array.size * a.shape[-1] >= gemm.FEWEST_PRODUCTS and gemm.multiply(a, b, array):
-            return
         if array.dtype == compute_dtype(array.dtype) and (array.flags.c_contiguous or blas_takes(array)):
-            matrix_product(a, b, array)
+            _product(a, b, array)
         else:
-            super()._multiply(a, b, out)
+            with written(out) as array:
+                _product(a, b, array)
 
     def _xnor_product(self, A: Any, B: Any, out: Any) -> None:
         """Signs packed into bits where a C compiler is at hand; integers by the definition."""
@@ -56,6 +55,11 @@ class BinaryKernels(LinalgFamily):
             failed = function(address(a), *steps[0], address(b), *steps[1], address(array), m, n, k, threads)
             if failed:
                 raise MemoryError(f"xnor_compound_dot: no memory for the signs of {A.shape} and {B.shape}")
+
+
+def _product(a: Array, b: Array, out: Array) -> None:
+    if out.size * a.shape[-1] < gemm.FEWEST_PRODUCTS or not gemm.multiply(a, b, out):
+        matrix_product(a, b, out)
 
 
 def _strided(tensor: Any) -> Array:
