@@ -73,7 +73,7 @@ def title(mutant: Mutant) -> str:
 
 @contextmanager
 def private_copy() -> Iterator[Path]:
-    """A folder with the package, its tests and a cache of kernels of its own."""
+    """A folder with the package, its tests and, unless NEONLIKE_CACHE_DIR is set, a cache of kernels of its own."""
     with tempfile.TemporaryDirectory(prefix="neonlike-mutants-") as name:
         folder, skipped = Path(name), shutil.ignore_patterns("__pycache__", ".hypothesis")
         for part in ("neonlike", "tests"):
@@ -213,9 +213,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         print("\n".join(f"{title(mutant):80} {mutant.file}" for mutant in chosen))
         return 0
-    if not sound(list(dict.fromkeys(mutant.family for mutant in chosen))):
-        return 2
-    return 0 if report(run_all(chosen, max(1, options.jobs))) else 1
+    with tempfile.TemporaryDirectory(prefix="neonlike-mutants-") as cache:
+        os.environ.setdefault("NEONLIKE_CACHE_DIR", cache)  # of all copies: what is not planted is compiled once
+        if not sound(list(dict.fromkeys(mutant.family for mutant in chosen))):
+            return 2
+        return 0 if report(run_all(chosen, max(1, options.jobs))) else 1
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from planted.table import CPU, FAMILIES, GEOMETRY, C, Mutant
 
-FAMILY, SIZES, KERNELS = FAMILIES + "conv.py", GEOMETRY + "conv.py", CPU + "conv.py"
+FAMILY, SIZES, KERNELS, PLAN = FAMILIES + "conv.py", GEOMETRY + "conv.py", CPU + "conv.py", CPU + "conv_plan.py"
 DIRECT, UPDATE, STRIPS = C + "conv_direct.c.j2", C + "conv_update.c.j2", C + "conv_strips.h"
 
 
@@ -50,4 +50,9 @@ MUTANTS = (
     fault("C: last lanes of an error dropped", UPDATE, "if (i < n) { /*", "if (0) { /*"),
     fault("bsum of float16 before it is rounded", KERNELS, "rounded = epilogue.bsum is not None and target.dtype != read.dtype", "rounded = False"),
     fault("brelu without beta does not read the old output", KERNELS, "keep=epilogue.reads_old", "keep=epilogue.beta != 0 and epilogue.reads_old"),
+    fault("kernels: dilation ignored", PLAN, "(s, s * dilation - padding)", "(s, s - padding)"),
+    fault("kernels: window shifted", PLAN, "(s, s * dilation - padding)", "(s, s * dilation - padding + 1)"),
+    fault("kernels: stride phase wrong in the data gradient", PLAN, "(s, start + padding - s * dilation)", "(s, padding - start - s * dilation)"),
+    fault("kernels: last phase of the data gradient dropped", PLAN, "for start in range(min(stride, inputs)):", "for start in range(max(1, min(stride, inputs) - 1)):"),
+    fault("kernels: filters of the first group for all", PLAN, '"FILTER_GROUP": g.K // g.groups}', '"FILTER_GROUP": 0}'),
 )
