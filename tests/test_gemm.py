@@ -271,3 +271,23 @@ def _owner(array: Any) -> Any:
     while array.base is not None:
         array = array.base
     return array
+
+
+def test_working_memory_is_held_while_the_kernel_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory too large to be kept belongs to nobody else: it was freed before the kernel ran."""
+    held: list[weakref.ref[Any]] = []
+    alive: list[bool] = []
+
+    class Memory(np.ndarray):
+        """An array that can be watched."""
+
+    def watched(count: int, dtype: Any) -> Any:
+        memory = np.empty(count, dtype).view(Memory)
+        held.append(weakref.ref(memory))
+        return memory
+
+    monkeypatch.setattr(gemm_module, "workspace", watched)
+    monkeypatch.setattr(gemm_module.GEMM, "variant", lambda **context: lambda *arguments: alive.append(held[0]() is not None))
+    a = np.ones((64, 64), np.float32)
+    assert gemm(a, a, np.empty_like(a), 1.0, 0.0)
+    assert alive == [True]

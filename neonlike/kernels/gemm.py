@@ -104,9 +104,10 @@ def gemm(a: Array, b: Array, c: Array, alpha: float = 1.0, beta: float = 0.0) ->
         return False
     threads = threads_for(m * k * n, PARALLEL_PRODUCTS)
     count = DEPTH * (min(n, COLUMNS) + LANES) + threads * DEPTH * HEIGHT
+    work = workspace(count, c.dtype)  # held until the kernel returns
     (a_row, a_column), (b_row, b_column) = ([step // size for step in x.strides] for x in (a, b))
     function(
         address(a), a_row, a_column, address(b), b_row, b_column, address(c), c.strides[0] // size, m, k, n,
-        alpha, beta, address(workspace(count, c.dtype)), threads,
+        alpha, beta, address(work), threads,
     )  # fmt: skip
     return True
