@@ -222,6 +222,11 @@ class ConvFamily(Family):
         ------
         DTypeError, ShapeError, AliasError
             If dtypes differ, sizes do not fit the layer, or an output overlaps an input. O is untouched.
+
+        Notes
+        -----
+        A nan in I reaches the results that read it and no others. A nan or infinity in F may also reach results whose tap
+        lies in the padding, where it is multiplied by zero; likewise one in E with :meth:`update_conv`.
         """
         epilogue = Epilogue(float(alpha), float(beta), bool(relu), bool(brelu), float(slope), X, bias, bsum)
         return self._data_pass("fprop_conv", layer, False, {"I": I, "F": F, "O": O}, epilogue, repeat)
