@@ -15,13 +15,13 @@ import numpy as np
 from neonlike.backends.cpu.conv_plan import META, PHASE, ConvPlan, data_plan, update_plan
 from neonlike.backends.cpu.conv_winograd import META as WINOGRAD_META
 from neonlike.backends.cpu.conv_winograd import winograd_edge, winograd_plan
-from neonlike.backends.cpu.workspace import workspace
 from neonlike.backends.families.conv import ConvFamily, Epilogue
 from neonlike.backends.families.operands import host, written
 from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.errors import ArgumentError
 from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 from neonlike.kernels.simd import vector_bytes
+from neonlike.kernels.workspace import workspace
 from neonlike.optree.dtypes import compute_dtype
 
 HEADERS = ("conv_strips.h", "conv_finish.h")
@@ -118,16 +118,15 @@ def workspace_bytes(g: ConvGeometry, operation: str) -> int:
     """See ``ConvGeometry.workspace_bytes``."""
     itemsize = compute_dtype(g.dtype).itemsize
     threads = _threads(g)
-    plan: ConvPlan
     if operation not in ("fprop", "bprop", "update"):
         raise ArgumentError(f"workspace_bytes: operation must be fprop, bprop or update, got {operation!r}")
     if operation == "update":
-        plan = update_plan(g, vector_bytes(), itemsize)
+        plans = [update_plan(g, vector_bytes(), itemsize)]
     else:
         plans = [_data_plan(g, operation == "bprop", itemsize, threads, winograd) for winograd in (0, 2, 4)]
-        plan = max(plans, key=lambda plan: plan.work(threads))
     converted = 0
     if itemsize != g.dtype.itemsize:  # with X, which has the target's size
         x = {"fprop": g.sizeO, "bprop": g.sizeI}.get(operation, 0)
         converted = g.sizeI + g.sizeF + g.sizeO + x
-    return plan.work(threads) * itemsize + converted * itemsize + plan.units * max(g.C, g.K) * 8
+    needed = max(plan.work(threads) * itemsize + plan.units * max(g.C, g.K) * 8 for plan in plans)
+    return needed + converted * itemsize

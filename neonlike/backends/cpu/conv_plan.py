@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import product
 from typing import Any, NamedTuple, TypeAlias
@@ -24,7 +24,8 @@ from neonlike.backends.geometry.conv import ConvGeometry
 META = (
     "CHANNELS", "MAPS", "GROUPS", "ALL_MAPS", "IMAGES", "IN_D", "IN_H", "IN_W", "OUT_D", "OUT_H", "OUT_W",
     "FILTER_GROUP", "FILTER_CHANNEL", "FILTER_MAP", "FILTER_TAP", "TAPS_HW", "TAPS_ROW",
-    "IMAGE_BLOCK", "IMAGE_BLOCKS", "CHANNEL_BLOCK", "MAP_PARTS", "BY_COLUMN", "BY_TILE", "UNIT_CHANNELS", "UNIT_BLOCKS", "UNIT_PARTS",
+    "IMAGE_BLOCK", "IMAGE_BLOCKS", "CHANNEL_BLOCK", "MAP_PARTS", "BY_COLUMN", "BY_TILE",
+    "UNIT_CHANNELS", "UNIT_BLOCKS", "UNIT_PARTS",
     "FILTERS_SIZE", "STRIPS_SIZE", "SUMS_SIZE", "LIST_SIZE", "ALL_UNITS", "PHASES", "PHASES_AT", "META_SIZE",
 )  # fmt: skip
 """What the meta array starts with; the phases, then their taps follow."""
@@ -42,10 +43,10 @@ AREA_LANES = {"data": 1024, "update": 1024}
 """Lanes of a unit's rows and columns together: more are read again less often, fewer leave room for sums."""
 SUMS_BYTES = 384 << 10
 """Sums of a unit of forward and data gradient, which stay in the second-level cache with the strips."""
-PACKED_BYTES = 256 << 10
+PACKED_BYTES = 400 << 10
 """Strips of a block of channels, in the second-level cache as well."""
-DEEP = 1500
-"""Taps of a result from which each tile is stored when it is done; fewer, and longer runs to store in are better."""
+DEEP, MANY = 1500, 128
+"""Taps of a result, or maps, from which each tile is stored when it is done; with fewer, whole rows are."""
 STRIP_BYTES = 32 << 10
 """Strips that a tile reads of a block of channels, in the first-level cache; and at least MIN_TAPS taps."""
 MIN_TAPS = 64
@@ -279,9 +280,18 @@ def _channel_block(channels: int, phases: list[Phase], images: int, tile: Tile, 
     return even(channels, max(STRIP_BYTES // (touched * itemsize), ceil_div(MIN_TAPS, taps)))
 
 
+def flattened(g: ConvGeometry) -> ConvGeometry:
+    """A convolution by single elements as one of a single row, which it is the same as: rows are cut anywhere then."""
+    if max(*g.TRS, *g.strides) > 1 or any(g.padding):
+        return g
+    row = 1, 1, math.prod(g.DHW)
+    return replace(g, DHW=row, MPQ=row)
+
+
 @lru_cache(maxsize=512)
 def data_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, threads: int) -> ConvPlan:
     """Forward, or data gradient. Results do not depend on ``threads``, nor do the units by which a bsum is cut."""
+    g = flattened(g)
     axes = zip(g.DHW if backward else g.MPQ, g.TRS, g.padding, g.strides, g.dilation)
     fields = _shapes(g, backward)
     channels, maps = fields["CHANNELS"], fields["MAPS"]
@@ -313,7 +323,7 @@ def data_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int,
         "CHANNEL_BLOCK": some,
         "MAP_PARTS": parts,
         "BY_COLUMN": int(by_column),
-        "BY_TILE": int(by_column and channels * math.prod(g.TRS) >= DEEP),
+        "BY_TILE": int(by_column and (channels * math.prod(g.TRS) >= DEEP or maps >= MANY)),
         "FILTERS_SIZE": whole(filters, 64),
         "STRIPS_SIZE": whole(some * max(b.strips * b.strip for b in blocks) + width, 64),
         "SUMS_SIZE": whole(sums, 64),
@@ -327,6 +337,7 @@ def data_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int,
 @lru_cache(maxsize=512)
 def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
     """Weight gradient. Nothing depends on the number of threads, so results do not either."""
+    g = flattened(g)
     axes = zip(g.MPQ, g.TRS, g.padding, g.strides, g.dilation)
     fields = _shapes(g, False)
     channels, maps = fields["CHANNELS"], fields["MAPS"]
