@@ -4,7 +4,7 @@
 #   make test    the whole test suite, op-trees on both engines   (PYTEST_ARGS="-k name" narrows it)
 #   make check   ruff, mypy and the fast tests
 #   make bench   the benchmarks, in their quick form   (BENCH_ARGS= for the long form)
-#   make fuzz    random op-trees on every engine against float64        (FUZZ=10000 of them)
+#   make fuzz    random op-trees and calls of primitives on every engine (FUZZ=10000 of each)
 #   make fuzz-sanitize   the same under AddressSanitizer and UBSan      (FUZZ=500)
 #   make mutants the tests tested: faults planted one at a time, each to be caught     (MUTANT_ARGS="--family conv")
 #   make docs    write the generated documentation again
@@ -46,9 +46,11 @@ check: $(VENV)/.ready-dev
 	$(PY) -m mypy
 	$(PY) -m pytest -q -m "not slow" $(PYTEST_ARGS)
 
+# A script that needs PyTorch says so and ends with status 2 where it is not installed.
 bench: $(VENV)/.ready-bench
 	@for script in benchmarks/[a-z]*.py; do \
-	    echo "== $$script $(BENCH_ARGS)"; $(PY) "$$script" $(BENCH_ARGS) || exit 1; \
+	    echo "== $$script $(BENCH_ARGS)"; $(PY) "$$script" $(BENCH_ARGS); \
+	    status=$$?; test $$status -eq 0 -o $$status -eq 2 || exit 1; \
 	done
 
 fuzz: $(VENV)/.ready-test
