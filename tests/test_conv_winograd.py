@@ -140,17 +140,18 @@ def test_blocks(be: Backend, limits: dict[str, Any], edge: int, monkeypatch: pyt
 def test_plans_have_several_blocks_of_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the sizes above rest on."""
 
-    def fields(s: Sizes, **limits: Any) -> dict[str, int]:
+    def fields(s: Sizes, threads: int = 1, **limits: Any) -> dict[str, int]:
         with monkeypatch.context() as context:
             force(context, 2, **limits)
             layer = s.layer(_Layers())
-            return dict(zip(plans.META, plans.winograd_plan(layer, False, 64, 4, 2).fields))
+            return dict(zip(plans.META, plans.winograd_plan(layer, False, 64, 4, 2, threads).fields))
 
     s = square(48, 13, 37, 7, 9)
     assert fields(s)["PARTS"] == 1 and fields(s)["CHANNEL_BLOCK"] == 13 and fields(s)["IMAGE_BLOCKS"] == 1
     assert fields(s, M_BYTES=1)["PARTS"] > 2
     assert fields(s, V_BYTES={2: 10_000})["CHANNEL_BLOCK"] < 5
     assert fields(s, IMAGE_LANES=16)["IMAGE_BLOCKS"] == 3
+    assert fields(s, 5)["PARTS"] == 1 and fields(s, 8)["PARTS"] == 2  # 20 runs of tiles are few for 8 threads
     some = fields(s, RUN_LANES=400, FEW_BYTES=1 << 30)
     assert some["RUN"] > some["TILES_W"]
 
@@ -193,11 +194,12 @@ def test_all_combinations_of_flags(be: Backend, back: bool, N: int, monkeypatch:
 
 @EDGES
 @BOTH
+@pytest.mark.parametrize("room", [100_000, 1 << 20])
 def test_results_do_not_depend_on_the_number_of_threads(
-    be: Backend, back: bool, edge: int, monkeypatch: pytest.MonkeyPatch
+    be: Backend, back: bool, edge: int, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To the last bit, sums too."""
-    force(monkeypatch, edge, M_BYTES=100_000)
+    force(monkeypatch, edge, M_BYTES=room)
     s, rng = square(32, 40, 37, 11, 9), np.random.default_rng(0)
     source = rng.normal(size=s.shape_o if back else s.shape_i).astype(np.float32)
     filters, results = rng.normal(size=s.shape_f).astype(np.float32), set()

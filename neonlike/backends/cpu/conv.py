@@ -110,7 +110,7 @@ def _data_plan(g: ConvGeometry, backward: bool, itemsize: int, threads: int, win
     """Forward, or data gradient; winograd: as ``enable_winograd``."""
     edge = winograd_edge(g, backward, vector_bytes(), itemsize, winograd)
     if edge:
-        return winograd_plan(g, backward, vector_bytes(), itemsize, edge)
+        return winograd_plan(g, backward, vector_bytes(), itemsize, edge, threads)
     return data_plan(g, backward, vector_bytes(), itemsize, threads)
 
 

@@ -80,8 +80,10 @@ def _tiles(size: int, edge: int) -> int:
 
 
 @lru_cache(maxsize=512)
-def winograd_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, edge: int) -> ConvPlan:
-    """Forward, or data gradient. Nothing depends on the number of threads, so results do not either."""
+def winograd_plan(
+    g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, edge: int, threads: int
+) -> ConvPlan:
+    """Forward, or data gradient. Results do not depend on ``threads``, nor do the units by which a bsum is cut."""
     inputs, outputs = (g.MPQ, g.DHW) if backward else (g.DHW, g.MPQ)
     channels, maps = (g.K, g.C) if backward else (g.C, g.K)
     channel_step, map_step = (1, 9 * g.K) if backward else (9 * g.K, 1)
@@ -94,11 +96,13 @@ def winograd_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: 
     few = points * RUN_LANES * map_tiles * tile.maps * itemsize <= FEW_BYTES
     run = even(tiles, (RUN_LANES if few else RUN_LANES // 2) // images)
     lanes = run * images
-    part = even(map_tiles, M_BYTES // (points * lanes * itemsize * tile.maps))
+    runs, image_blocks = ceil_div(tiles, run), ceil_div(g.N, images)
+    units = inputs[0] * image_blocks * runs
+    shares = ceil_div(4 * threads, units) if threads > 1 else 1
+    part = even(map_tiles, min(M_BYTES // (points * lanes * itemsize * tile.maps), ceil_div(map_tiles, shares)))
+    parts = ceil_div(map_tiles, part)
     block = even(channels, V_BYTES[edge] // (points * lanes * itemsize))
 
-    runs, image_blocks, parts = ceil_div(tiles, run), ceil_div(g.N, images), ceil_div(map_tiles, part)
-    units = inputs[0] * image_blocks * runs
     padding = _padding(g, backward)
     fields = {
         "CHANNELS": channels, "MAPS": maps, "IMAGES": g.N, "PLANES": inputs[0],
