@@ -287,7 +287,8 @@ def test_working_memory_is_held_while_the_kernel_runs(monkeypatch: pytest.Monkey
         return memory
 
     monkeypatch.setattr(gemm_module, "workspace", watched)
-    monkeypatch.setattr(gemm_module.GEMM, "variant", lambda **context: lambda *arguments: alive.append(held[0]() is not None))
+    kernel = lambda *arguments: alive.append(held[0]() is not None)  # noqa: E731
+    monkeypatch.setattr(gemm_module.GEMM, "variant", lambda **context: kernel)
     a = np.ones((64, 64), np.float32)
     assert gemm(a, a, np.empty_like(a), 1.0, 0.0)
     assert alive == [True]
