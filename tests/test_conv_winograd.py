@@ -65,14 +65,17 @@ def passes(be: Any, s: Sizes, back: bool, source: Array, filters: Array, **given
 
 
 def check(be: Any, s: Sizes, dtype: Any = np.float32, close: float = 0.0) -> None:
-    """Both passes against the loops: quarters are exact with tiles of 2 x 2, whose factors are powers of two."""
+    """Both passes with bias and bsum against the loops: quarters are exact with tiles of 2 x 2, whose factors are powers of two."""
     rng = np.random.default_rng(s.C)
     filters = quarters(rng, s.shape_f, dtype)
     for back in (False, True):
         source = quarters(rng, s.shape_o if back else s.shape_i, dtype)
-        wanted = backward(s, source, filters) if back else forward(s, source, filters)
-        found = passes(be, s, back, source, filters)
+        shift = quarters(rng, (s.C if back else s.K, 1), dtype)
+        result = backward(s, source, filters) if back else forward(s, source, filters)
+        wanted, bsum = finish(result, bias=shift), be.empty(shift.shape, dtype=np.float64)
+        found = passes(be, s, back, source, filters, bias=be.array(shift, dtype=dtype), bsum=bsum)
         np.testing.assert_allclose(found, wanted, rtol=0, atol=close * np.abs(wanted).max(), err_msg=f"{s} {back}")
+        np.testing.assert_allclose(bsum.get(), row_sums(found), rtol=1e-12, atol=1e-9)
 
 
 # Sizes --------------------------------------------------------------------------------------------------------------
@@ -232,7 +235,8 @@ def test_where_it_is_used(be: Backend, back: bool) -> None:
     assert used(be, square(32, 16, 16, 14, 14, 1, depth=3), True, back) == 2
     assert used(be, square(32, 16, 16, 7, 7), True, back) == 2
     assert used(be, square(32, 16, 16, 3, 3), True, back) == 0  # half of each tile would be outside of the image
-    assert used(be, square(32, 16, 16, 6, 6), 4, back) == 2  # as many products as with tiles of 4 x 4
+    for size, edge in ((4, 4), (6, 2), (7, 4), (10, 2), (13, 4)):
+        assert used(be, square(32, 16, 16, size, size), 4, back) == edge  # by what tiles of 4 x 4 waste
     for other in (
         Sizes(32, 16, 16, (1, 14, 14), (1, 3, 1), (0, 1, 0)),
         Sizes(32, 16, 16, (1, 14, 14), (1, 1, 3), (0, 0, 1)),
