@@ -225,8 +225,8 @@ class ConvFamily(Family):
 
         Notes
         -----
-        A nan in I reaches the results that read it and no others. A nan or infinity in F may also reach results whose tap
-        lies in the padding, where it is multiplied by zero; likewise one in E with :meth:`update_conv`.
+        A nan in I reaches the results that read it and no others. A nan or infinity in F may also reach results whose
+        tap lies in the padding, where it is multiplied by zero; likewise one in E with :meth:`update_conv`.
 
         Where that is faster, the compiled engine computes 3 x 3 filters by Winograd's algorithm, unless
         ``enable_winograd`` is False: an infinity in I is then nan in the results that read it, and with
