@@ -65,7 +65,7 @@ class ConvKernels(ConvFamily):
         plan = update_plan(g, vector_bytes(), images.itemsize)
         tile = plan.tile
         kernel = _UPDATE.variant(
-            real=REAL_TYPES[images.dtype], lanes=tile.lanes, maps=tile.maps, taps=tile.width, meta=META, phase=PHASE
+            real=REAL_TYPES[images.dtype], lanes=tile.lanes, width=tile.maps // tile.lanes, taps=tile.width, meta=META, phase=PHASE
         )
         if kernel is None:
             super()._update_conv(g, I, E, grad_F, alpha, beta)

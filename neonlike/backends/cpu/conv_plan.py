@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import product
 from typing import Any, NamedTuple, TypeAlias
@@ -24,7 +24,7 @@ from neonlike.backends.geometry.conv import ConvGeometry
 META = (
     "CHANNELS", "MAPS", "GROUPS", "ALL_MAPS", "IMAGES", "IN_D", "IN_H", "IN_W", "OUT_D", "OUT_H", "OUT_W",
     "FILTER_GROUP", "FILTER_CHANNEL", "FILTER_MAP", "FILTER_TAP", "TAPS_HW", "TAPS_ROW",
-    "IMAGE_BLOCK", "IMAGE_BLOCKS", "CHANNEL_BLOCK", "MAP_PARTS", "BY_COLUMN", "BY_TILE", "UNIT_CHANNELS", "UNIT_BLOCKS", "UNIT_PARTS",
+    "IMAGE_BLOCK", "IMAGE_BLOCKS", "CHANNEL_BLOCK", "MAP_PARTS", "BY_COLUMN", "BY_TILE", "DIRECT", "UNIT_CHANNELS", "UNIT_BLOCKS", "UNIT_PARTS",
     "FILTERS_SIZE", "STRIPS_SIZE", "SUMS_SIZE", "LIST_SIZE", "ALL_UNITS", "PHASES", "PHASES_AT", "META_SIZE",
 )  # fmt: skip
 """What the meta array starts with; the phases, then their taps follow."""
@@ -38,7 +38,7 @@ PHASE = (
 
 IMAGE_LANES = 128
 """Images side by side, at most."""
-AREA_LANES = {"data": 1024, "update": 1024}
+AREA_LANES = {"data": 1024, "update": 2048}
 """Lanes of a unit's rows and columns together: more are read again less often, fewer leave room for sums."""
 SUMS_BYTES = 384 << 10
 """Sums of a unit of forward and data gradient, which stay in the second-level cache with the strips."""
@@ -49,8 +49,9 @@ DEEP = 1500
 STRIP_BYTES = 32 << 10
 """Strips that a tile reads of a block of channels, in the first-level cache; and at least MIN_TAPS taps."""
 MIN_TAPS = 64
-UPDATE_BYTES = 3 << 19
+UPDATE_BYTES = 1 << 20
 """Sums of a unit of the weight gradient; each is touched rarely."""
+UPDATE_STRIPS = 256 << 10
 UPDATE_UNITS = 8
 """Units of the weight gradient at least, where there are as many rows: a number that suits up to as many threads."""
 
@@ -102,8 +103,9 @@ def data_tile(maps: int, vector_bytes: int, itemsize: int) -> Tile:
 
 def update_tile(vector_bytes: int, itemsize: int) -> Tile:
     """The tile of the weight gradient; about as many sums as registers hold beside the operands."""
-    maps, taps = (4, 2) if vector_bytes == 32 else (8, 3)
-    return Tile(maps, taps, vector_bytes // itemsize)
+    taps = 6 if vector_bytes == 32 else 12
+    lanes = vector_bytes // itemsize
+    return Tile(2 * lanes, taps, lanes)
 
 
 @dataclass(frozen=True)
@@ -324,6 +326,10 @@ def data_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int,
 @lru_cache(maxsize=512)
 def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
     """Weight gradient. Nothing depends on the number of threads, so results do not either."""
+    pointwise = math.prod(g.TRS) == 1 and g.DHW == g.MPQ and not any(g.padding)
+    if pointwise:  # all positions are one row
+        row = (1, 1, math.prod(g.DHW))
+        g = replace(g, DHW=row, MPQ=row, strides=(1, 1, 1))
     axes = zip(g.MPQ, g.TRS, g.padding, g.strides, g.dilation)
     fields = _shapes(g, False)
     channels, maps = fields["CHANNELS"], fields["MAPS"]
@@ -332,25 +338,27 @@ def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
     images = image_block(g.N, tile.lanes)
     phase: Phase = tuple(forward_axis(*axis)[0] for axis in axes)  # type: ignore[assignment]
     block = block_phase(phase, images, AREA_LANES["update"], tile, itemsize)
-    each = even(channels, UPDATE_BYTES // (all_maps * block.taps * itemsize))
+    each = min(channels, whole(even(channels, UPDATE_BYTES // (all_maps * block.taps * itemsize)), tile.width))
     row_blocks = ceil_div(block.phase[1].length, block.rows) * block.phase[0].length * ceil_div(g.N, images)
     unit_blocks = ceil_div(channels, each)
     parts = min(row_blocks, ceil_div(UPDATE_UNITS, g.groups * unit_blocks))
-    some = even(each, max(1, 4 * STRIP_BYTES // (block.strips * block.strip * itemsize)))
+    some = min(each, whole(even(each, max(1, UPDATE_STRIPS // (block.strips * block.strip * itemsize))), tile.width))
     tails: list[int] = []
     record = block.record(row_blocks, 0, len(META) - 1 + len(PHASE) - 1, tails)
-    lanes = (ceil_div(block.lanes, tile.lanes) | 1) * tile.lanes
+    tiles = ceil_div(some * block.taps, tile.width)
+    direct = pointwise and images == g.N and some * g.DHW[2] * g.N < 1 << 31
     fields |= {
         "IMAGE_BLOCK": images,
         "IMAGE_BLOCKS": ceil_div(g.N, images),
         "CHANNEL_BLOCK": some,
+        "DIRECT": int(direct),
         "UNIT_CHANNELS": each,
         "UNIT_BLOCKS": unit_blocks,
         "UNIT_PARTS": parts,
         "FILTERS_SIZE": whole(g.groups * unit_blocks * parts * each * all_maps * block.taps, 64),
         "STRIPS_SIZE": whole((some * block.strips + 1) * block.strip + tile.lanes, 64),
-        "SUMS_SIZE": whole(block.rows * all_maps * lanes, 64),
-        "LIST_SIZE": whole(ceil_div(some * block.taps * (block.rows + 1) * 4, itemsize), 64),
+        "SUMS_SIZE": whole(block.rows * all_maps * block.lanes, 64),
+        "LIST_SIZE": whole(ceil_div(tiles * (tile.width * (block.rows + 1) + 5) * 4, itemsize), 64),
         "ALL_UNITS": row_blocks,
     }
     private = fields["STRIPS_SIZE"] + fields["SUMS_SIZE"] + fields["LIST_SIZE"]
