@@ -64,9 +64,8 @@ class ConvKernels(ConvFamily):
         threads = _threads(g)
         plan = update_plan(g, vector_bytes(), images.itemsize)
         tile = plan.tile
-        kernel = _UPDATE.variant(
-            real=REAL_TYPES[images.dtype], lanes=tile.lanes, width=tile.maps // tile.lanes, taps=tile.width, meta=META, phase=PHASE
-        )
+        shape = {"lanes": tile.lanes, "width": tile.maps // tile.lanes, "taps": tile.width}
+        kernel = _UPDATE.variant(real=REAL_TYPES[images.dtype], **shape, meta=META, phase=PHASE)
         if kernel is None:
             super()._update_conv(g, I, E, grad_F, alpha, beta)
             return

@@ -24,7 +24,8 @@ from neonlike.backends.geometry.conv import ConvGeometry
 META = (
     "CHANNELS", "MAPS", "GROUPS", "ALL_MAPS", "IMAGES", "IN_D", "IN_H", "IN_W", "OUT_D", "OUT_H", "OUT_W",
     "FILTER_GROUP", "FILTER_CHANNEL", "FILTER_MAP", "FILTER_TAP", "TAPS_HW", "TAPS_ROW",
-    "IMAGE_BLOCK", "IMAGE_BLOCKS", "CHANNEL_BLOCK", "MAP_PARTS", "BY_COLUMN", "BY_TILE", "DIRECT", "UNIT_CHANNELS", "UNIT_BLOCKS", "UNIT_PARTS",
+    "IMAGE_BLOCK", "IMAGE_BLOCKS", "CHANNEL_BLOCK", "MAP_PARTS", "BY_COLUMN", "BY_TILE", "DIRECT",
+    "UNIT_CHANNELS", "UNIT_BLOCKS", "UNIT_PARTS",
     "FILTERS_SIZE", "STRIPS_SIZE", "SUMS_SIZE", "LIST_SIZE", "ALL_UNITS", "PHASES", "PHASES_AT", "META_SIZE",
 )  # fmt: skip
 """What the meta array starts with; the phases, then their taps follow."""
@@ -49,7 +50,7 @@ DEEP = 1500
 STRIP_BYTES = 32 << 10
 """Strips that a tile reads of a block of channels, in the first-level cache; and at least MIN_TAPS taps."""
 MIN_TAPS = 64
-UPDATE_BYTES = 1 << 20
+UPDATE_BYTES = 2 << 20
 """Sums of a unit of the weight gradient; each is touched rarely."""
 UPDATE_STRIPS = 256 << 10
 UPDATE_UNITS = 8
@@ -323,6 +324,13 @@ def data_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int,
     return ConvPlan(tile, _flatten(fields, records, tails), sum(counts), fields["FILTERS_SIZE"], private)
 
 
+def _unit_channels(channels: int, channel_bytes: int) -> int:
+    """Channels of a unit of the weight gradient: of 1, 2, 4 or a multiple of 8 blocks, which threads share evenly."""
+    blocks = ceil_div(channels * channel_bytes, UPDATE_BYTES)
+    blocks = whole(blocks, UPDATE_UNITS) if blocks > UPDATE_UNITS // 2 else 1 << (blocks - 1).bit_length()
+    return ceil_div(channels, min(blocks, channels))
+
+
 @lru_cache(maxsize=512)
 def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
     """Weight gradient. Nothing depends on the number of threads, so results do not either."""
@@ -338,14 +346,14 @@ def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
     images = image_block(g.N, tile.lanes)
     phase: Phase = tuple(forward_axis(*axis)[0] for axis in axes)  # type: ignore[assignment]
     block = block_phase(phase, images, AREA_LANES["update"], tile, itemsize)
-    each = min(channels, whole(even(channels, UPDATE_BYTES // (all_maps * block.taps * itemsize)), tile.width))
-    row_blocks = ceil_div(block.phase[1].length, block.rows) * block.phase[0].length * ceil_div(g.N, images)
+    areas = block.units(1, ceil_div(g.N, images))
+    each = _unit_channels(channels, all_maps * block.taps * itemsize)
     unit_blocks = ceil_div(channels, each)
-    parts = min(row_blocks, ceil_div(UPDATE_UNITS, g.groups * unit_blocks))
+    parts = min(areas, ceil_div(UPDATE_UNITS, g.groups * unit_blocks))
     some = min(each, whole(even(each, max(1, UPDATE_STRIPS // (block.strips * block.strip * itemsize))), tile.width))
     tails: list[int] = []
-    record = block.record(row_blocks, 0, len(META) - 1 + len(PHASE) - 1, tails)
-    tiles = ceil_div(some * block.taps, tile.width)
+    record = block.record(areas, 0, len(META) - 1 + len(PHASE) - 1, tails)
+    tiles = some * block.taps // tile.width + 1
     direct = pointwise and images == g.N and some * g.DHW[2] * g.N < 1 << 31
     fields |= {
         "IMAGE_BLOCK": images,
@@ -358,8 +366,8 @@ def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
         "FILTERS_SIZE": whole(g.groups * unit_blocks * parts * each * all_maps * block.taps, 64),
         "STRIPS_SIZE": whole((some * block.strips + 1) * block.strip + tile.lanes, 64),
         "SUMS_SIZE": whole(block.rows * all_maps * block.lanes, 64),
-        "LIST_SIZE": whole(ceil_div(tiles * (tile.width * (block.rows + 1) + 5) * 4, itemsize), 64),
-        "ALL_UNITS": row_blocks,
+        "LIST_SIZE": whole(ceil_div(tiles * (tile.width * (block.rows + 1) + 6) * 4, itemsize), 64),
+        "ALL_UNITS": areas,
     }
     private = fields["STRIPS_SIZE"] + fields["SUMS_SIZE"] + fields["LIST_SIZE"]
     return ConvPlan(tile, _flatten(fields, [record], tails), 0, fields["FILTERS_SIZE"], private)
