@@ -51,10 +51,11 @@ STRIP_BYTES = 32 << 10
 """Strips that a tile reads of a block of channels, in the first-level cache; and at least MIN_TAPS taps."""
 MIN_TAPS = 64
 UPDATE_BYTES = 2 << 20
-"""Sums of a unit of the weight gradient; each is touched rarely."""
+"""Sums of a unit of the weight gradient at most; each is touched once in an area."""
 UPDATE_STRIPS = 256 << 10
+"""Strips of a block of channels of the weight gradient, in the second-level cache."""
 UPDATE_UNITS = 8
-"""Units of the weight gradient at least, where there are as many rows: a number that suits up to as many threads."""
+"""Units of the weight gradient at least, where there are as many areas: a number that suits up to as many threads."""
 
 
 class AxisPhase(NamedTuple):
@@ -104,9 +105,8 @@ def data_tile(maps: int, vector_bytes: int, itemsize: int) -> Tile:
 
 def update_tile(vector_bytes: int, itemsize: int) -> Tile:
     """The tile of the weight gradient; about as many sums as registers hold beside the operands."""
-    taps = 6 if vector_bytes == 32 else 12
     lanes = vector_bytes // itemsize
-    return Tile(2 * lanes, taps, lanes)
+    return Tile(2 * lanes, 12 if vector_bytes == 64 else 6, lanes)
 
 
 @dataclass(frozen=True)
