@@ -56,6 +56,8 @@ UPDATE_STRIPS = 256 << 10
 """Strips of a block of channels of the weight gradient, in the second-level cache."""
 UPDATE_UNITS = 8
 """Units of the weight gradient at least, where there are as many areas: a number that suits up to as many threads."""
+UPDATE_TAPS = 384
+"""Taps of a unit of the weight gradient that make up for packing its errors."""
 
 
 class AxisPhase(NamedTuple):
@@ -324,9 +326,10 @@ def data_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int,
     return ConvPlan(tile, _flatten(fields, records, tails), sum(counts), fields["FILTERS_SIZE"], private)
 
 
-def _unit_channels(channels: int, channel_bytes: int) -> int:
+def _unit_channels(channels: int, taps: int, areas: int, channel_bytes: int) -> int:
     """Channels of a unit of the weight gradient: of 1, 2, 4 or a multiple of 8 blocks, which threads share evenly."""
-    blocks = ceil_div(channels * channel_bytes, UPDATE_BYTES)
+    needed = min(ceil_div(UPDATE_UNITS, areas), channels * taps // UPDATE_TAPS)
+    blocks = max(1, needed, ceil_div(channels * channel_bytes, UPDATE_BYTES))
     blocks = whole(blocks, UPDATE_UNITS) if blocks > UPDATE_UNITS // 2 else 1 << (blocks - 1).bit_length()
     return ceil_div(channels, min(blocks, channels))
 
@@ -347,7 +350,7 @@ def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
     phase: Phase = tuple(forward_axis(*axis)[0] for axis in axes)  # type: ignore[assignment]
     block = block_phase(phase, images, AREA_LANES["update"], tile, itemsize)
     areas = block.units(1, ceil_div(g.N, images))
-    each = _unit_channels(channels, all_maps * block.taps * itemsize)
+    each = _unit_channels(channels, block.taps, g.groups * areas, all_maps * block.taps * itemsize)
     unit_blocks = ceil_div(channels, each)
     parts = min(areas, ceil_div(UPDATE_UNITS, g.groups * unit_blocks))
     some = min(each, whole(even(each, max(1, UPDATE_STRIPS // (block.strips * block.strip * itemsize))), tile.width))
