@@ -170,6 +170,8 @@ def random_sizes(rng: np.random.Generator, images: tuple[int, ...] = (1, 2, 3, 1
         image[a] = max(1, extent - 2 * pad[a]) + pick(0, 1, 2, 3, 5, 8 if axes < 3 else 1)
     channels, maps = (1, 1) if rng.random() < 0.1 else (pick(1, 2, 3, 5, 16), pick(1, 3, 5, 8, 16, 33))
     triples = [(t[0], t[1], t[2]) for t in (image, window, pad, step, dil)]
+    if rng.random() < 0.05 and math.prod(image) <= 60:  # many products to a sum
+        return Sizes(64, 1500 // math.prod(window) + 7, maps, *triples)
     while math.prod(triples[0]) * channels > 1500:
         channels = channels // 2
     return Sizes(pick(*images), channels * groups, maps * groups, *triples, groups=groups)

@@ -93,13 +93,14 @@ def check(be: Any, s: Sizes, alpha: float = 1.0, beta: float = 0.0, dtype: Any =
         return made, old.astype(np.float64)
 
     for back, result in ((False, forward(s, image, filters)), (True, backward(s, error, filters))):
-        out, old = target(result.shape)
         sums = be.empty((len(result), 1), dtype=np.float64)
-        if back:
-            be.bprop_conv(layer, F, E, out, bsum=sums, alpha=alpha, beta=beta)
-        else:
-            be.fprop_conv(layer, I, F, out, bsum=sums, alpha=alpha, beta=beta)
-        same(out, finish(result, alpha, beta=beta, x=old))
+        for bsum in (None, sums):
+            out, old = target(result.shape)
+            if back:
+                be.bprop_conv(layer, F, E, out, bsum=bsum, alpha=alpha, beta=beta)
+            else:
+                be.fprop_conv(layer, I, F, out, bsum=bsum, alpha=alpha, beta=beta)
+            same(out, finish(result, alpha, beta=beta, x=old))
         same(sums, row_sums(out.get().reshape(result.shape)))
     (dF, old), bias = target(s.shape_f), be.empty((s.K, 1), dtype=dtype)
     be.update_conv(layer, I, E, dF, alpha=alpha, beta=beta, grad_bias=bias)
@@ -163,6 +164,16 @@ def test_other_dtypes_agree_with_loops(be: Backend, dtype: Any) -> None:
     check(be, Sizes(3, 33, 5, **GRIDS[9]), 1.0, 0.0, dtype)
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_sums_of_many_products_agree_with_loops(be: Backend, dtype: Any) -> None:
+    """Layers so deep that results are stored tile by tile."""
+    window = {"window": (1, 3, 3), "pad": (0, 1, 1)}
+    check(be, Sizes(64, 180, 5, (1, 3, 2), **window), 0.5, 2.0, dtype)
+    check(be, Sizes(128, 7, 180, (1, 3, 2), **window), 1.0, 0.0, dtype)
+    check(be, Sizes(64, 1600, 13, (1, 1, 2)), 1.0, 0.0, dtype)
+    check(be, Sizes(192, 360, 6, (1, 5, 3), **window, step=(1, 2, 1), groups=2), 1.0, 0.5, dtype)
+
+
 def test_float16_is_rounded_once(be: Backend) -> None:
     """2049 + 1 is 2050 in float16; rounded on the way to it, 2048."""
     layer = be.conv_layer(np.float16, 1, 3, 1)
@@ -200,7 +211,7 @@ def test_any_number_of_images_at_call_time(be: Backend, N: int) -> None:
 FLAGS = list(
     itertools.product((1.0, -0.5), (0.0, 2.0), (False, True), (False, True), (0.0, 0.25), (False, True), range(3))
 )
-"""alpha, beta, relu, brelu, slope, bias, which X: none, one of its own, the target."""
+"""alpha, beta, relu, brelu, slope, bias, which X: none, one of its own, the target; each with and without bsum."""
 
 
 def flags_agree(be: Any, s: Sizes, back: bool, dtype: Any) -> None:
@@ -212,14 +223,14 @@ def flags_agree(be: Any, s: Sizes, back: bool, dtype: Any) -> None:
     shift = quarters(rng, (len(result), 1), dtype)
     E, F, bias, X, first = (tensor(be, values) for values in (source, filters, shift, other, old))
     out, bsum = be.empty(first.shape, dtype=dtype), be.empty(bias.shape, dtype=np.float64)
-    for alpha, beta, relu, brelu, slope, with_bias, which in FLAGS:
+    for (alpha, beta, relu, brelu, slope, with_bias, which), sums in itertools.product(FLAGS, (None, bsum)):
         x = other if which == 1 else old
         if which == 1 or not (beta or brelu):
             out.fill(np.nan)
         else:
             out.copy_from(first)
         bsum.fill(np.nan)
-        given = {"X": (None, X, out)[which], "bias": bias if with_bias else None, "bsum": bsum}
+        given = {"X": (None, X, out)[which], "bias": bias if with_bias else None, "bsum": sums}
         given |= {"alpha": alpha, "beta": beta, "relu": relu, "brelu": brelu, "slope": slope}
         if back:
             be.bprop_conv(layer, F, E, out, **given)
@@ -229,7 +240,8 @@ def flags_agree(be: Any, s: Sizes, back: bool, dtype: Any) -> None:
         wanted = finish(result, alpha, used, brelu, relu, slope, beta, x.astype(np.float64))
         try:
             same(out, wanted)
-            same(bsum, row_sums(wanted.astype(dtype)))
+            if sums is not None:
+                same(bsum, row_sums(wanted.astype(dtype)))
         except AssertionError as error:
             raise AssertionError(f"{s} {given}") from error
 
@@ -249,21 +261,17 @@ def test_all_combinations_of_flags(be: Backend, s: Sizes, back: bool) -> None:
     flags_agree(be, s, back, np.float32)
 
 
+@pytest.mark.parametrize("back", [False, True], ids=["forward", "backward"])
+def test_flags_of_deep_layers(be: Backend, back: bool) -> None:
+    """Results of many products are stored tile by tile."""
+    flags_agree(be, Sizes(64, *((3, 260) if back else (260, 3)), (1, 1, 3), (1, 2, 3), (0, 1, 1)), back, np.float32)
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])
 def test_flags_in_other_dtypes(be: Backend, dtype: Any) -> None:
     s = Sizes(2, 2, 3, (1, 3, 3), (1, 2, 2), (0, 1, 0))
     for back in (False, True):
         flags_agree(be, s, back, dtype)
-
-
-def test_flags_do_not_need_a_bsum(be: Backend) -> None:
-    rng, s = np.random.default_rng(4), Sizes(5, 3, 4, **GRIDS[4])
-    layer, image, filters, shift = s.layer(be), *(quarters(rng, d) for d in (s.shape_i, s.shape_f, (4, 1)))
-    O, I, F = be.empty(s.shape_o), tensor(be, image), tensor(be, filters)
-    be.fprop_conv(layer, I, F, O, bias=be.array(shift), relu=True)
-    same(O, finish(forward(s, image, filters), bias=shift, relu=True))
-    be.fprop_conv(layer, I, F, O, relu=True, slope=0.25)
-    same(O, finish(forward(s, image, filters), relu=True, slope=0.25))
 
 
 def test_update_scales_the_new_and_the_old(be: Backend) -> None:

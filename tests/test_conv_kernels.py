@@ -129,6 +129,7 @@ LARGE = [
     Sizes(16, 40, 40, (1, 20, 70), (1, 3, 3), (0, 1, 1), groups=40),
     Sizes(1, 600, 60, (1, 9, 9), (1, 3, 3)),
     Sizes(1, 4, 6, (1, 60, 333), (1, 3, 4), (0, 1, 2)),
+    Sizes(192, 180, 20, (1, 3, 5), (1, 3, 3), (0, 1, 1)),
 ]
 """Sizes that are cut into several blocks of rows, columns, images, channels and maps."""
 
@@ -201,6 +202,7 @@ def test_without_a_compiler_the_definition_runs(be: Backend, monkeypatch: pytest
         Sizes(64, 128, 160),  # few positions: threads share the maps
         Sizes(33, 64, 66, (1, 3, 3), (1, 3, 3), (0, 1, 1), groups=2),
         Sizes(130, 8, 12, (1, 7, 6), (1, 2, 2)),
+        Sizes(192, 180, 170, (1, 3, 2), (1, 3, 3), (0, 1, 1)),
         Sizes(3, 6, 5, (5, 12, 11), (2, 3, 3), (0, 1, 1), (2, 1, 1)),
     ],
     ids=str,

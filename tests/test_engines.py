@@ -14,7 +14,7 @@ from test_fuzz import agree
 from trees import Grower
 
 from neonlike.backends import Backend
-from neonlike.kernels import stage_c
+from neonlike.kernels import fit, stage_c
 from neonlike.kernels.stage_c import CStage
 from neonlike.optree import builders, node
 from neonlike.optree.dtypes import FLOATS, DTypeRule
@@ -291,6 +291,43 @@ def test_results_that_go_past_the_caches(
     assert not out.get()[[0, 3]].any()
     other[:] = be.dropout(0.5) * 3 + 0 * a
     assert set(np.unique(other.get())) <= {0, 3}
+
+
+@each_float
+@pytest.mark.parametrize("columns", (1, 31, 257, 513, 1100))
+def test_blocks_of_columns(
+    be: Backend, rng: Any, columns: int, dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks are narrower where rows are fetched ahead, and where threads share them; no bit depends on it."""
+    monkeypatch.setattr(stage_c, "PARALLEL_WORK", 1000)
+    host = rng.uniform(-3, 3, (2, 70, columns)).astype(dtype)
+    wide = host.astype(np.float64)
+    powers = np.exp(wide - wide.max(1, keepdims=True))
+    found = []
+    for far, threads in itertools.product((0, 1 << 40), ("1", "2", "3")):
+        monkeypatch.setattr(fit, "FAR_BYTES", far)
+        monkeypatch.setenv("NEONLIKE_NUM_THREADS", threads)
+        be.plans.clear()
+        x, out = be.array(host, dtype=dtype), be.empty(host.shape, dtype=dtype)
+        out[:] = F.softmax(x, 1)
+        x[:] = x - F.mean(x, 1)
+        found.append((out.get().tobytes(), x.get().tobytes()))
+        assert_close(out.get(), powers / powers.sum(1, keepdims=True), 20)
+        assert_close(x.get(), wide - wide.mean(1, keepdims=True), 20)
+    assert len(set(found)) == 1
+
+
+@pytest.mark.parametrize("threads", (1, 2, 3))
+def test_widths_of_blocks(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They fit in what the template has room for, cover all columns, and are as many for each thread."""
+    monkeypatch.setenv("NEONLIKE_NUM_THREADS", str(threads))
+    for outer, columns, far in itertools.product((1, 5), (1, 2, 40, 300, 512, 513, 1000, 4096, 70001), (False, True)):
+        width = fit._width(outer, columns, far)
+        blocks = -(-columns // width)
+        assert width % 32 == 0 and width <= fit.MAX_WIDTH, (outer, columns, far)
+        assert columns < 100 * threads or outer > 1 or blocks >= threads, (outer, columns, far)
+        assert width <= fit.FAR_WIDTH or not far
+        assert outer == 1 or columns > 512 or far or blocks == 1
 
 
 def test_int64_wraps_where_it_overflows(be: Backend) -> None:

@@ -14,12 +14,11 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
-@pytest.fixture(scope="module")
-def tour() -> str:
-    """What ``examples/optree_tour.py`` prints."""
+def run_example(name: str, *arguments: str) -> str:
+    """What an example prints; it must not complain."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
     result = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "optree_tour.py")],
+        [sys.executable, str(ROOT / "examples" / name), *arguments],
         capture_output=True,
         text=True,
         encoding="utf-8",
@@ -29,6 +28,12 @@ def tour() -> str:
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
     return result.stdout
+
+
+@pytest.fixture(scope="module")
+def tour() -> str:
+    """What ``examples/optree_tour.py`` prints."""
+    return run_example("optree_tour.py")
 
 
 def shown(tour: str, code: str) -> str:
@@ -77,3 +82,11 @@ def test_it_shows_one_kernel_for_softmax(tour: str) -> None:
 )
 def test_what_it_prints_is_right(tour: str, code: str, value: str) -> None:
     assert shown(tour, code).startswith(value)
+
+
+def test_a_network_of_primitives_learns() -> None:
+    result = run_example("digits_conv.py", "--epochs", "3")
+    right = [float(found) for found in re.findall(r"([\d.]+)% of 360 test images right", result)]
+    costs = [float(found) for found in re.findall(r"cost ([\d.]+)", result)]
+    assert right[-1] > 96 and len(right) == 3, result
+    assert costs[0] > 4 * costs[1] > 4 * costs[2], result

@@ -107,6 +107,9 @@ def test_positions_default_to_axis_1_and_take_the_first_of_equals(be: Backend, n
     assert out.get().ravel().tolist() == getattr(np, name)(host, axis=1).tolist()
     assert out.dtype == np.float32
     assert values(getattr(be, name)(t, axis=0)).ravel().tolist() == getattr(np, name)(host, axis=0).tolist()
+    host = np.tile([2.0, 1, 3, 3, 1], (4, 5000))  # equals far apart, and in columns
+    for axis in (0, 1):
+        assert np.array_equal(values(getattr(be, name)(be.array(host), axis)).ravel(), getattr(np, name)(host, axis))
     with pytest.raises(ShapeError, match="one axis"):
         getattr(be, name)(t, axis=None)
 

@@ -1,15 +1,27 @@
-"""The packed matrix product against float64."""
+"""The packed matrix product against float64, and what the C engine gives to it."""
 
 from __future__ import annotations
 
 import itertools
+import os
+import platform
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from neonlike.backends.cpu.rnn_gemm import gemm
-from tests.engines import needs_compiler
+from neonlike.backends import Backend
+from neonlike.kernels import gemm as gemm_module
+from neonlike.kernels import workspace as workspace_module
+from neonlike.kernels.blas import openblas_core
+from neonlike.kernels.gemm import gemm, multiply, pays
+from neonlike.kernels.workspace import release_workspace, workspace
+from tests.engines import backend, needs_compiler
 
 SIZES = [(1, 1, 1), (3, 5, 7), (13, 400, 33), (30, 20, 100), (12, 384, 32), (5, 1000, 49), (200, 385, 2100)]
 
@@ -52,7 +64,8 @@ def test_parts_of_larger_matrices(rng: Any) -> None:
 
 
 def test_the_number_of_threads_changes_nothing(rng: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for m, k, n in ((300, 500, 70), (20, 500, 300)):  # threads share rows, then columns
+    for m, k, n in ((300, 500, 70), (300, 1100, 70), (200, 600, 2500), (20, 500, 300), (20, 1100, 2500)):
+        # threads share rows in the first three, then columns; one block or several of depth and of columns
         a, b = matrix(rng, m, k, "float32", False), matrix(rng, k, n, "float32", True)
         found = []
         for threads in ("1", "2", "3"):
@@ -78,3 +91,204 @@ def test_what_it_has_no_kernel_for_is_left_alone() -> None:
     assert not gemm(f16, f16, f16) and not gemm(f32, f64, f32) and not gemm(f32, f32, scattered)
     assert not gemm(nothing, nothing.T, f32)
     assert (f32 == 1).all() and (scattered == 0).all()
+
+
+# What goes to it ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def met(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """Has every product go to the kernel, of any size and on any machine; shapes (m, k, n) of those that did."""
+    seen: list[tuple[int, ...]] = []
+    real = gemm_module.gemm
+
+    def noted(a: Any, b: Any, c: Any, *numbers: float) -> bool:
+        done = real(a, b, c, *numbers)
+        seen.extend([(*a.shape, b.shape[1])] * done)
+        return done
+
+    monkeypatch.setattr(gemm_module, "gemm", noted)
+    monkeypatch.setattr(gemm_module, "narrow_blas", lambda: True)
+    monkeypatch.setattr(gemm_module, "vector_bytes", lambda: 64)
+    for name in ("FEWEST_PRODUCTS", "NARROWEST", "FEWEST_RESULTS", "SHALLOWEST"):
+        monkeypatch.setattr(gemm_module, name, 1)
+    return seen
+
+
+@pytest.fixture
+def be() -> Iterator[Backend]:
+    yield from backend("c")
+
+
+def test_only_large_products_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gemm_module, "narrow_blas", lambda: True)
+    monkeypatch.setattr(gemm_module, "vector_bytes", lambda: 64)
+    assert pays(512, 512, 64) and pays(64, 1024, 64) and pays(32, 1024, 128) and pays(128, 1024, 32)
+    assert not pays(64, 1023, 64) and not pays(31, 4096, 4096) and not pays(4096, 4096, 31)
+    assert not pays(32, 4096, 127) and pays(2048, 16, 2048) and not pays(2048, 15, 2048)
+    monkeypatch.setattr(gemm_module, "vector_bytes", lambda: 32)
+    assert not pays(512, 512, 512)
+    monkeypatch.setattr(gemm_module, "vector_bytes", lambda: 64)
+    monkeypatch.setattr(gemm_module, "narrow_blas", lambda: False)
+    assert not pays(512, 512, 512)
+
+
+def test_cores_of_openblas() -> None:
+    """What OpenBLAS is told to take is what we see; other libraries have no name."""
+    for told, narrow in (("Haswell", True), ("SkylakeX", False)):
+        code = "import numpy; from neonlike.kernels.blas import *; print(openblas_core(), narrow_blas())"
+        environment = {**os.environ, "OPENBLAS_CORETYPE": told}
+        shown = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+        ).stdout.split()
+        if openblas_core() and platform.machine() in ("x86_64", "AMD64"):
+            assert shown == [told.lower(), str(narrow)]
+        else:
+            assert shown[-1] == "False"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("turned", list(itertools.product([False, True], repeat=3)))
+def test_dot_in_an_expression(be: Backend, rng: Any, met: list[Any], dtype: str, turned: tuple[bool, ...]) -> None:
+    a, b, out = (
+        be.array(matrix(rng, *shape, "float64", flag).T.copy(), dtype=dtype).T if flag else
+        be.array(matrix(rng, *shape, "float64", flag), dtype=dtype)
+        for shape, flag in zip(((9, 20), (20, 35), (9, 35)), turned)
+    )  # fmt: skip
+    wanted = a.get().astype(float) @ b.get().astype(float)
+    out[:] = be.dot(a, b)
+    tolerance = {"float16": 1e-2, "float32": 1e-5, "float64": 1e-13}[dtype]
+    np.testing.assert_allclose(out.get(), wanted, rtol=tolerance, atol=tolerance)
+    out[:] = be.tanh(be.dot(a, b) * 0.25) + 1
+    np.testing.assert_allclose(out.get(), np.tanh(wanted / 4) + 1, rtol=tolerance, atol=tolerance)
+    assert met == [(9, 20, 35)] * 2
+
+
+def test_dot_over_its_own_factors(be: Backend, rng: Any, met: list[Any]) -> None:
+    a = rng.standard_normal((12, 12)).astype(np.float32)
+    for write in (lambda t: t.__setitem__(np.s_[:], be.dot(t, t)), lambda t: be.compound_dot(t.T, t, t)):
+        held = be.array(a)
+        wanted = (a if write.__code__.co_names[0] == "__setitem__" else a.T).astype(float) @ a.astype(float)
+        write(held)
+        np.testing.assert_allclose(held.get(), wanted, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 0.0), (2.5, 0.0), (1.0, 1.0), (0.5, -1.5)])
+@pytest.mark.parametrize("relu", [False, True])
+def test_compound_dot(
+    be: Backend, rng: Any, met: list[Any], alpha: float, beta: float, relu: bool, dtype: str
+) -> None:
+    a, b, c = (rng.standard_normal(shape).astype(dtype) for shape in ((9, 20), (20, 35), (9, 35)))
+    wanted = alpha * (a.astype(float) @ b.astype(float))
+    wanted = (np.maximum(wanted, 0) if relu else wanted) + (beta * c.astype(float) if beta else 0)
+    tolerance = {"float16": 2e-2, "float32": 2e-5, "float64": 1e-13}[dtype]
+    c[0, 0] = c[0, 0] if beta else np.nan
+    for turn in (False, True):
+        left, right, old, turned = (be.array(x, dtype=dtype) for x in (a, b, c, c.T.copy()))
+        held, sums = turned.T if turn else old, be.zeros((9, 1), dtype=dtype)
+        be.compound_dot(left, right, held, alpha, beta, relu, sums)
+        np.testing.assert_allclose(held.get(), wanted, rtol=tolerance, atol=tolerance)
+        stored = held.get().astype(float).sum(1, keepdims=True)
+        np.testing.assert_allclose(sums.get(), stored, rtol=tolerance, atol=4 * tolerance)
+    assert met == [(9, 20, 35)] * 2
+
+
+def test_infinite_alpha_and_what_c_held(be: Backend, met: list[Any]) -> None:
+    a, c = be.ones((3, 4)), be.ones((3, 3))
+    c[0, 0] = np.inf
+    be.compound_dot(a, a.T, c, alpha=0.0, beta=2.0)
+    assert c.get()[0, 0] == np.inf and (c.get()[1:] == 2).all()
+    a[1, 1] = np.nan
+    be.compound_dot(a, a.T, c, alpha=0.0)
+    assert np.isnan(c.get()[1]).all() and (c.get()[[0, 0, 2], [0, 2, 0]] == 0).all()
+    assert len(met) == 2
+
+
+@pytest.mark.parametrize("ranks", [(3, 3, 3), (2, 3, 3), (3, 2, 3), (3, 3, 2), (2, 3, 2)])
+def test_batched_dot(be: Backend, rng: Any, met: list[Any], ranks: tuple[int, int, int]) -> None:
+    a, b, c = (
+        rng.standard_normal((6, *shape)[3 - rank :]).astype("f") for rank, shape in zip(ranks, ((9, 5), (5, 7), (9, 7)))
+    )
+    product = np.matmul(a.astype(float), b.astype(float))
+    product = product if c.ndim == 3 else product.sum(0)
+    held = be.array(c)
+    be.batched_dot(be.array(a), be.array(b), held, alpha=2.0, beta=0.5, relu=True)
+    np.testing.assert_allclose(held.get(), np.maximum(2 * product, 0) + 0.5 * c, atol=1e-4)
+    assert met == ([(9, 5, 7)] * 6 if c.ndim == 3 else [(9, 30 if a.ndim == 3 else 5, 7)])
+
+
+def test_what_shares_memory_or_has_no_kernel_is_refused(rng: Any, met: list[Any]) -> None:
+    whole = rng.standard_normal((8, 8)).astype("f")
+    before = whole.copy()
+    assert not multiply(whole, whole, whole) and not multiply(whole[:4, :4], whole[4:, :4], whole[:4, :4])
+    integers = np.ones((4, 4), np.int32)
+    assert not multiply(integers, integers, integers) and not met
+    np.testing.assert_array_equal(whole, before)
+    assert multiply(integers, whole[:4], np.empty((4, 8), np.float64))
+
+
+def test_the_numpy_engine_keeps_to_numpy(rng: Any, met: list[Any]) -> None:
+    a = rng.standard_normal((9, 9)).astype("f")
+    for be in backend("numpy"):
+        t, out = be.array(a), be.empty((9, 9))
+        out[:] = be.dot(t, t)
+        np.testing.assert_array_equal(out.get(), np.matmul(a, a))
+        be.compound_dot(t, t, out)
+        np.testing.assert_array_equal(out.get(), np.matmul(a, a))
+    assert not met
+
+
+# The memory it works in -----------------------------------------------------------------------------------------------
+
+
+def test_workspace_is_kept_until_it_is_released() -> None:
+    release_workspace()
+    first = workspace(3000, np.dtype(np.float64))
+    again = workspace(2000, np.dtype(np.float32))
+    assert first.shape == (3000,) and again.dtype == np.float32 and np.shares_memory(first, again)
+    assert first.__array_interface__["data"][0] % 64 == 0
+    other: list[Any] = []
+    thread = threading.Thread(target=lambda: other.append(workspace(10, np.dtype(np.float32))))
+    thread.start()
+    thread.join()
+    assert not np.shares_memory(first, other[0])
+    kept = weakref.ref(_owner(first))
+    del first, again
+    assert kept() is not None
+    release_workspace()
+    assert kept() is None
+
+
+def test_large_workspace_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workspace_module, "KEPT_BYTES", 1 << 16)
+    kept = weakref.ref(_owner(workspace(1 << 17, np.dtype(np.uint8))))
+    assert kept() is None
+
+
+def _owner(array: Any) -> Any:
+    """The array whose memory ``array`` shows a part of."""
+    while array.base is not None:
+        array = array.base
+    return array
+
+
+def test_working_memory_is_held_while_the_kernel_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory too large to be kept belongs to nobody else: it was freed before the kernel ran."""
+    held: list[weakref.ref[Any]] = []
+    alive: list[bool] = []
+
+    class Memory(np.ndarray):
+        """An array that can be watched."""
+
+    def watched(count: int, dtype: Any) -> Any:
+        memory = np.empty(count, dtype).view(Memory)
+        held.append(weakref.ref(memory))
+        return memory
+
+    monkeypatch.setattr(gemm_module, "workspace", watched)
+    kernel = lambda *arguments: alive.append(held[0]() is not None)  # noqa: E731
+    monkeypatch.setattr(gemm_module.GEMM, "variant", lambda **context: kernel)
+    a = np.ones((64, 64), np.float32)
+    assert gemm(a, a, np.empty_like(a), 1.0, 0.0)
+    assert alive == [True]

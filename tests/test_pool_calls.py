@@ -156,6 +156,8 @@ def test_sizes_in_caffe_mode(be: Backend) -> None:
     be.set_caffe_compat()
     sizes.append([layer_of(be, "max", 1, C=1, W=X, S=3, str_w=2, pad_w=pad).Q for X, pad in cases])
     assert sizes == [[2, 3, 2, 3, 3, 4, 3, 4], [2, 3, 3, 4, 3, 4, 4, 5]]
+    # Of 3 and 4 values the second window would start behind the last one, 5 - 1 from the first.
+    assert [layer_of(be, "max", 1, C=1, W=W, S=2, str_w=5, pad_w=1).Q for W in (3, 4, 5)] == [1, 1, 2]
 
 
 def test_windows_cut_at_the_end_in_caffe_mode(be: Backend) -> None:
@@ -215,6 +217,18 @@ def test_argmax_of_any_integer_dtype(be: Backend, kind: Any) -> None:
         be.fprop_pool(layer, be.array(x), pooled, argmax)
         be.bprop_pool(layer, be.ones((2, N)), delta, argmax.reshape(1, 2 * N))
         assert np.array_equal(delta.get().reshape(x.shape), x)
+
+
+@pytest.mark.parametrize(("kind", "positions"), [(np.uint8, 256), (np.int8, 128)])
+def test_the_last_position_that_an_argmax_can_number(be: Backend, kind: Any, positions: int) -> None:
+    for size in (positions, positions + 1):
+        layer = layer_of(be, "max", 2, C=1, W=size, S=size)
+        x = np.zeros((size, 2))
+        x[-1] = 1
+        argmax, delta = be.empty((1, 2), dtype=kind), be.empty((size, 2))
+        be.fprop_pool(layer, be.array(x), be.empty((1, 2)), argmax)
+        be.bprop_pool(layer, be.ones((1, 2)), delta, argmax)
+        assert np.array_equal(delta.get(), x)
 
 
 def test_narrow_argmax_is_taken_as_fprop_left_it_only(be: Backend) -> None:

@@ -43,6 +43,12 @@ def test_stochastic_signs_are_drawn_for_each_element(be: Backend) -> None:
     assert be.binarize(x, x).get().tolist() == [[-1, -1, 1]]
 
 
+def test_certain_signs(be: Backend) -> None:
+    x, out = be.array([[-2, -0.0, 0, 0.5, np.nan, -np.inf]]), be.zeros((1, 6))
+    assert be.binarize(x, out, stochastic=False) is out
+    assert out.get().tolist() == [[-1, 1, 1, 1, -1, -1]]
+
+
 def test_equal_seeds_give_equal_signs_on_both_engines() -> None:
     drawn = []
     for engine in ENGINES:

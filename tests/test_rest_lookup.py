@@ -105,6 +105,14 @@ def test_long_sums_do_not_lose_digits(be: Backend) -> None:
     assert rows.get()[0, 0] == np.float32(count * float(np.float32(0.1)))
 
 
+def test_rows_of_long_tables_are_added_up_whole(be: Backend) -> None:
+    """The words in turn differ in their higher bits only; float32 would lose each single number beside 1."""
+    words, rows = np.arange(1 << 11) % 2 << 11, be.ones((1 << 12, 1))
+    error = be.empty((1, words.size)).fill(2**-26)
+    be.compound_bprop_lut(1, be.array(words.reshape(1, -1), dtype=np.int32), error, None, rows, None)
+    assert rows.get()[[0, 1, 1 << 11], 0].tolist() == [1 + 2**-16, 1, 1 + 2**-16]
+
+
 def test_nothing_to_add(be: Backend) -> None:
     rows = be.ones((3, 2))
     be.compound_bprop_lut(1, be.zeros((1, 0), dtype=np.int32), be.zeros((2, 0)), None, rows, None)

@@ -53,7 +53,7 @@ def test_repeat_shows_its_mean(be: Backend, caplog: pytest.LogCaptureFixture) ->
         be.copy_transpose(be.ones((3, 4)), be.zeros((4, 3)), repeat=3)
         be.compound_dot(be.ones((3, 4)), be.zeros((4, 3)), be.zeros((3, 3)), repeat=3)
         be.compound_dot(be.ones((3, 4)), be.zeros((4, 3)), be.zeros((3, 3)))
-    shown = [record.getMessage() for record in caplog.records]
+    shown = [record.getMessage() for record in caplog.records if record.levelname == "DISPLAY"]
     assert [re.split(r"[ :]", line)[0] for line in shown] == ["copy_transpose", "compound_dot"]
     assert all("3 runs" in line for line in shown)
 
@@ -88,6 +88,15 @@ def test_products_go_to_slices_of_a_sequence(be: Backend, rng: np.random.Generat
             be.compound_dot(be.array(left), be.array(right), target, beta=beta)
             assert np.allclose(target.get(), left @ right + beta, rtol=1e-5, atol=1e-5)
             assert (whole.get() == 1).sum() == 15 * 12 - 20
+
+
+def test_float16_products_are_scaled_before_they_are_rounded(be: Backend) -> None:
+    a, b = (be.array(np.full(shape, 256), dtype=np.float16) for shape in ((1, 2), (2, 1)))
+    for relu in (False, True):
+        c, stack = be.empty((1, 1), dtype=np.float16), be.empty((1, 1, 1), dtype=np.float16)
+        be.compound_dot(a, b, c, alpha=0.25, relu=relu)
+        be.batched_dot(a.reshape(1, 1, 2), b, stack, alpha=0.25, relu=relu)
+        assert c.get().item() == stack.get().item() == 256 * 256 * 2 / 4  # without alpha it would be infinite
 
 
 def test_arrays_that_blas_takes() -> None:

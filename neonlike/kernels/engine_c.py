@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from neonlike.errors import KernelCompileError
-from neonlike.kernels import compile_c, moves_c
+from neonlike.kernels import compile_c, gemm, moves_c
 from neonlike.kernels.blocks import Run
 from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.fastpath import Recipe
@@ -40,6 +40,9 @@ class CEngine(NumpyEngine):
             elif stage.kind is StageKind.MOVE and moves_c.usable(plan, stage):
                 fallback = made[position].__self__  # type: ignore[attr-defined]
                 made[position] = moves_c.MoveStage(plan, stage, graph, fallback).run
+            elif stage.kind is StageKind.CONTRACTION:
+                barrier = made[position].__self__  # type: ignore[attr-defined]
+                barrier.function = gemm.dot if barrier.value.spec.name == "dot" else barrier.function
         return made
 
     def execute(self, plan: Plan, graph: Graph) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from neonlike.kernels.emit import Array, Kernel, Line, Writer, type_of
 from neonlike.kernels.fit import TILE, TURNED
+from neonlike.kernels.moments import find_moments
 from neonlike.kernels.passes import ReduceForm
 from neonlike.kernels.render import Source
 from neonlike.optree.dtypes import compute_dtype
@@ -129,6 +130,7 @@ def rows(kernel: Kernel, inner: Sequence[int], split: int, streams: bool) -> Sou
     arrays = [*kernel.inputs, *kernel.outputs]
     index_of = {a.name: access(step, "at", f"step_{a.name}") for a, step in zip(arrays, inner)}
     form = ReduceForm(kernel, index_of, by_columns=False)
+    form.along = {a.name for a, step in zip(arrays, inner) if step == 1 and a.kind != "counter"}
     if not split:
         form.choose_stashes()
     stashes = [form.values[index] for index in sorted(form.stashes)]
@@ -137,6 +139,7 @@ def rows(kernel: Kernel, inner: Sequence[int], split: int, streams: bool) -> Sou
     context = form.context() | parameters(kernel)
     context["streamed"] = [{"name": a.name, "ctype": a.ctype} for a in streamed]
     context["split"] = split
+    context["moments"] = find_moments(form) if split else None
     context["lanes"] = LANES
     context["halves"] = [LANES >> step for step in range(1, LANES.bit_length())]
     context["stashes"] = [Line(f"v{value.index}", type_of(value.dtype), "") for value in stashes]
@@ -145,6 +148,12 @@ def rows(kernel: Kernel, inner: Sequence[int], split: int, streams: bool) -> Sou
         {"name": f"step_{a.name}", "index": 2 + 2 * i} for i, (a, s) in enumerate(zip(arrays, inner)) if s not in (0, 1)
     ]
     context["arrays"] = [_with_row_step(a, 1 + 2 * i) for i, a in enumerate(arrays)]
+    if form.passes > 1 or not context["final"].stores:
+        context["levels"][min(1, form.passes - 1)].fetched = [
+            described
+            for described, a in zip(context["arrays"], kernel.inputs)
+            if not split and a.name in form.along and a.shape == kernel.stage.shape
+        ]
     return Source("c/reduce_rows.c.j2", context)
 
 
@@ -160,10 +169,12 @@ def columns(kernel: Kernel, right: Sequence[int], width: int) -> Source:
         across = access(step, "b", f"right_{array.name}")
         down = f"at * down_{array.name}" if form.varies(array.shape) else ""
         form.index_of[array.name] = " + ".join(part for part in (down, across) if part and part != "0") or "0"
+        if step == 1 and down and array.kind != "counter":
+            form.along.add(array.name)
     form.choose_stashes()
     context = form.context() | parameters(kernel)
     context["arrays"] = [
-        {"name": a.name, "declaration": a.declaration, "steps": [4 + 3 * i, 5 + 3 * i, 6 + 3 * i]}
+        {"name": a.name, "declaration": a.declaration, "steps": [5 + 3 * i, 6 + 3 * i, 7 + 3 * i]}
         for i, a in enumerate(arrays)
     ]
     context["width"] = width

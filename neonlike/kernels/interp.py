@@ -80,11 +80,18 @@ def _replay(steps: list[tuple[Callable[..., Any], tuple[Any, ...]]]) -> Callable
 
 
 class BarrierStage:
-    """A product or a move: one NumPy call on whole arrays."""
+    """A product or a move: one NumPy call on whole arrays.
+
+    Attributes
+    ----------
+    function : callable
+        What is called, with the operands, the result and attributes; an engine may put another in its place.
+    """
 
     def __init__(self, plan: Plan, stage: Stage, graph: Graph) -> None:
         (index,) = stage.values
         self.value = value = plan.values[index]
+        self.function = value.spec.numpy
         program = Program(plan, [], {}, [], _leaves(graph), value.shape)
         self.sources = [program.source(arg) for arg in value.args]
         self.dtype = dtype = compute_dtype(value.dtype)
@@ -118,7 +125,7 @@ class BarrierStage:
         arrays = [run.array(source, 0) for source in self.sources]
         out, attrs = run.temps[value.index], run.attrs(value.node)
         with np.errstate(all="ignore"):
-            value.spec.numpy(*arrays, out, **{key: attrs[key] for key in self.keys})
+            self.function(*arrays, out, **{key: attrs[key] for key in self.keys})
             store_result(run, out, self.others)
 
 

@@ -26,7 +26,7 @@ STASH_COST = 8
 class Reduction:
     """Texts of one reduction; see the templates for where each is used."""
 
-    index: int
+    index: int | str  # str of what is no value of the stage
     position: str  # ">" or "<" for argmax and argmin
     ctype: str
     total: str
@@ -52,6 +52,8 @@ class Level:
     lines: list[Line] = field(default_factory=list)
     stores: list[str] = field(default_factory=list)
     light: bool = False
+    ahead: list[str] = field(default_factory=list)  # arrays that lie along memory
+    fetched: list[Any] = field(default_factory=list)  # those whose next row is fetched meanwhile
     stashed: list[str] = field(default_factory=list)
     kept: list[Line] = field(default_factory=list)
     settle: Any = None
@@ -126,6 +128,7 @@ class ReduceForm:
         self.depth = pass_depths(kernel.values)
         self.passes = max(self.depth.values(), default=0)
         self.stashes: set[int] = set()
+        self.along: set[str] = set()  # arrays that a pass reads, or blocks of which it reads, along memory
         self.streamed: set[str] = set()
         self.stash_array: Array | None = None
         self._stashed: set[int] = set()
@@ -145,7 +148,7 @@ class ReduceForm:
         chosen = [value for value in self.kernel.values if self.is_row_value(value.index)]
         return [Line(f"v{value.index}", type_of(value.dtype), "") for value in chosen]
 
-    def _read(self, args: Iterable[Arg], row_level: bool, level: Level) -> None:
+    def read(self, args: Iterable[Arg], row_level: bool, level: Level) -> None:
         """Fill ``level`` with the loads and lines that compute ``args`` in a row-level or an inner loop."""
         arrays: dict[str, Array] = {}
         order: dict[int, None] = {}
@@ -175,6 +178,7 @@ class ReduceForm:
             once = not self.varies(array.shape)
             line = self.writer.load(array, self.index_of[array.name])
             (level.hoisted if once and not self.by_columns else level.lines).append(line)
+        level.ahead = [name for name in arrays if name in self.along]
         if self.by_columns:
             level.lines = level.known + level.lines
         for index in sorted(again):
@@ -184,6 +188,8 @@ class ReduceForm:
         fresh = self.stashes & order.keys()
         self._stashed |= fresh
         level.stashed = [f"{self._stash_text(index)} = v{index};" for index in sorted(fresh)]
+        if self.stash_array is not None and (fresh or again) and self.stash_array.name in self.along:
+            level.ahead.append(self.stash_array.name)
 
     _fresh: frozenset[int] = frozenset()
 
@@ -196,7 +202,7 @@ class ReduceForm:
         level = Level()
         self._fresh = frozenset(v.index for v in fresh)
         if fresh:
-            self._read([ValueArg(v.index) for v in fresh], True, level)
+            self.read([ValueArg(v.index) for v in fresh], True, level)
         self._fresh = frozenset()
         made = [v for v in self.kernel.values if v.spec.kind is Kind.REDUCTION and self.depth[v.index] == depth]
         level.reductions = [describe_reduction(self.writer, v) for v in made]
@@ -212,7 +218,7 @@ class ReduceForm:
         """Pass ``depth`` (from 1): its reductions and the inner lines they need."""
         made = [v for v in self.kernel.values if v.spec.kind is Kind.REDUCTION and self.depth[v.index] == depth]
         level = Level(settle=self.settle(depth - 1))
-        self._read([v.args[0] for v in made], False, level)
+        self.read([v.args[0] for v in made], False, level)
         level.reductions = [describe_reduction(self.writer, v) for v in made]
         return level
 
@@ -220,20 +226,22 @@ class ReduceForm:
         """The last pass, which stores what covers the whole space."""
         level = Level(settle=self.settle(self.passes))
         chosen = [(a, arg) for a, arg in zip(self.kernel.outputs, self.kernel.sinks) if self._covers(a)]
-        self._read([arg for _, arg in chosen], False, level)
+        self.read([arg for _, arg in chosen], False, level)
         level.stores = [
             self.writer.store(replace(a, name=f"near_{a.name}"), arg, "at - strip")
             if a.name in self.streamed
             else self.writer.store(a, arg, self.index_of[a.name])
             for a, arg in chosen
         ]
+        written = {a.name for a, _ in chosen} & self.along - self.streamed
+        level.ahead += sorted(written.difference(level.ahead))
         return level
 
     def row_level(self) -> Level:
         """Stores of what is as small as the reductions."""
         level = Level()
         chosen = [(a, arg) for a, arg in zip(self.kernel.outputs, self.kernel.sinks) if not self._covers(a)]
-        self._read([arg for _, arg in chosen], False, level)
+        self.read([arg for _, arg in chosen], False, level)
         level.stores = [self.writer.store(a, arg, self.index_of[a.name]) for a, arg in chosen]
         return level
 

@@ -1,5 +1,7 @@
 """Fuzz the engines: ``python tests/fuzz 10000`` checks that many random op-trees on C and NumPy against float64.
 
+As many random calls of compound primitives follow: see ``primitives.py``.
+
 Every worker process grows programs (a few trees that are assigned together), compiles them once and runs them in
 several sizes. What fails is printed with its seed, cut down, and as a script. The number of a program's seed is all
 that it depends on: ``python tests/fuzz --seed 1234`` runs that one program again.
@@ -23,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from fuzz import primitives
 from fuzz.check import Bench, Failure, make_backend
 from fuzz.growth import Grower, other_spaces
 from fuzz.minimise import minimised, verdict
@@ -173,13 +176,18 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="seed of the first program; the others follow")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes (default: cores)")
     parser.add_argument("--seed", type=int, help="run the one program of this seed")
+    parser.add_argument("--calls", type=int, help="calls of compound primitives to check (default: as many as trees)")
+    parser.add_argument("--call", type=int, help="run the one call of this seed")
     parser.add_argument("--sanitize", action="store_true", help="compile kernels with AddressSanitizer and UBSan")
     parser.add_argument("--fault", help=argparse.SUPPRESS)
     parser.add_argument("--replay", help=argparse.SUPPRESS)
     parser.add_argument("--work", type=int, nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--work-calls", type=int, nargs=3, help=argparse.SUPPRESS)
     args: Any = parser.parse_args()
     if args.work:
         return work(*args.work)
+    if args.work_calls:
+        return primitives.work(*args.work_calls)
     if args.fault:
         run_fault(args.fault)
         return 0
@@ -191,4 +199,8 @@ def main() -> int:
         prove(variables)
     if args.seed is not None:
         return int(report(args.seed, 0, variables))
-    return fuzz(args.count, args.first, args.workers, variables)
+    if args.call is not None:
+        return primitives.again(args.call, variables)
+    status = fuzz(args.count, args.first, args.workers, variables) if args.count else 0
+    calls = args.count if args.calls is None else args.calls
+    return status | primitives.fuzz(calls, args.first, args.workers, variables)

@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 from fuzz.check import Bench
+from fuzz.primitives import one_map
 from fuzz.programs import Leaf, Op, Program, Ref, Target
 from neonlike.kernels import compile_c
 
@@ -26,14 +27,17 @@ FAULTS: dict[str, tuple[str, str]] = {
     "underrun": ("int64_t i = first; i < last", "int64_t i = first - 1; i < last"),
     "undefined": ("* 3", "* (3 << (int)n)"),
     "value": ("i < last", "i < last - 1"),
+    "map": ("&& k < m[MAPS];", "&& k <= m[MAPS];"),
 }
-"""Name -> what in the text of an elementwise kernel is replaced by what; "undefined" works on ARITHMETIC."""
+"""Name -> what in the text of an elementwise kernel is replaced by what; "undefined" works on ARITHMETIC, and "map" on
+the kernel of convolutions, which stores one map too many."""
 
 ARITHMETIC = "#include <stdint.h>\nint32_t shifted(int32_t a, int64_t n) { return a * 3; }\n"
 CAUGHT = {
     "overrun": "heap-buffer-overflow",
     "underrun": "heap-buffer-overflow",
     "undefined": "runtime error: shift exponent",
+    "map": "heap-buffer-overflow",
 }
 """What the sanitizers say of each fault."""
 
@@ -79,9 +83,11 @@ def run_fault(name: str) -> None:
 
         compile_c._commented = wrong
         leaf = Leaf((0, 1), "f4", "plain", "real", 1)
-        bench = Bench()
         try:
-            bench.check(Program((1, 5), (leaf, Op("mul", (Ref(0), 2))), (Target(1),)))
+            if name == "map":
+                one_map()
+            else:
+                Bench().check(Program((1, 5), (leaf, Op("mul", (Ref(0), 2))), (Target(1),)))
         finally:
             assert any(changed), f"no kernel holds {old!r} any more: write another fault into tests/fuzz/sanitize.py"
 

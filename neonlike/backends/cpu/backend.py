@@ -25,6 +25,7 @@ from neonlike.kernels.compile_c import find_compiler
 from neonlike.kernels.engine_c import CEngine
 from neonlike.kernels.interp import NumpyEngine
 from neonlike.kernels.layout import aligned_empty
+from neonlike.kernels.workspace import release_workspace
 from neonlike.optree.dtypes import DType, as_dtype
 from neonlike.optree.shapes import Shape
 
@@ -61,6 +62,11 @@ class NervanaCPU(
     def _make_engine(self) -> NumpyEngine:
         """Compiled C where there is a compiler and ``NEONLIKE_CPU_JIT`` is not 0, else NumPy in blocks."""
         return NumpyEngine() if find_compiler() is None else _compiled_engine[-1]()
+
+    def cleanup_backend(self) -> None:
+        """See ``Backend.cleanup_backend``; the memory that kernels keep on this thread goes as well."""
+        super().cleanup_backend()
+        release_workspace()
 
     def _allocate(self, shape: Shape, dtype: DType, name: str | None, persist_values: bool) -> CPUTensor:
         return CPUTensor(self, aligned_empty(shape, dtype), name, persist_values)

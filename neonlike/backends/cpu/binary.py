@@ -1,4 +1,4 @@
-"""The linalg family on the CPU: products straight into strided memory, and of signs by bits."""
+"""The linalg family on the CPU: products by our kernel or straight into strided memory, and of signs by bits."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from neonlike.backends.families.linalg import Array, LinalgFamily, blas_takes, matrix_product
 from neonlike.backends.families.operands import host, written
+from neonlike.kernels import gemm
 from neonlike.kernels.routine import INT, POINTER, REAL_TYPES, Routine, address, threads_for
 from neonlike.optree.dtypes import compute_dtype
 
@@ -23,12 +24,21 @@ PARALLEL_WORK = 1 << 17
 class BinaryKernels(LinalgFamily):
     """Overrides of LinalgFamily's hooks."""
 
+    def _compound_dot(self, A: Any, B: Any, C: Any, alpha: float, beta: float, relu: bool, bsum: Any) -> None:
+        """Alpha and beta in the kernel of the product, unless relu comes between them."""
+        fits = C.size * A.shape[1] >= gemm.FEWEST_PRODUCTS and (beta == 0.0 or not relu)
+        if fits and gemm.multiply(A.asnumpyarray(), B.asnumpyarray(), C.array, alpha, beta):
+            self._epilogue(C, C, 1.0, 0.0, relu, bsum)
+        else:
+            super()._compound_dot(A, B, C, alpha, beta, relu, bsum)
+
     def _multiply(self, a: Array, b: Array, out: Any) -> None:
         array = out.array
         if array.dtype == compute_dtype(array.dtype) and (array.flags.c_contiguous or blas_takes(array)):
-            matrix_product(a, b, array)
+            _product(a, b, array)
         else:
-            super()._multiply(a, b, out)
+            with written(out) as array:
+                _product(a, b, array)
 
     def _xnor_product(self, A: Any, B: Any, out: Any) -> None:
         """Signs packed into bits where a C compiler is at hand; integers by the definition."""
@@ -45,6 +55,11 @@ class BinaryKernels(LinalgFamily):
             failed = function(address(a), *steps[0], address(b), *steps[1], address(array), m, n, k, threads)
             if failed:
                 raise MemoryError(f"xnor_compound_dot: no memory for the signs of {A.shape} and {B.shape}")
+
+
+def _product(a: Array, b: Array, out: Array) -> None:
+    if out.size * a.shape[-1] < gemm.FEWEST_PRODUCTS or not gemm.multiply(a, b, out):
+        matrix_product(a, b, out)
 
 
 def _strided(tensor: Any) -> Array:

@@ -1,4 +1,8 @@
-"""Compiled direct convolution, for the hooks of ``families/conv.py``; ``conv_plan.py`` cuts it into work."""
+"""Compiled convolution, for the hooks of ``families/conv.py``; ``conv_plan.py`` cuts it into work.
+
+Forward and data gradient of 3 x 3 filters are Winograd's where that pays and ``enable_winograd`` allows it
+(``conv_winograd.py``); all else is direct.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +13,26 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.cpu.conv_plan import META, PHASE, ConvPlan, data_plan, update_plan
-from neonlike.backends.cpu.workspace import workspace
+from neonlike.backends.cpu.conv_winograd import META as WINOGRAD_META
+from neonlike.backends.cpu.conv_winograd import winograd_edge, winograd_plan
 from neonlike.backends.families.conv import ConvFamily, Epilogue
 from neonlike.backends.families.operands import host, written
 from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.errors import ArgumentError
 from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 from neonlike.kernels.simd import vector_bytes
+from neonlike.kernels.workspace import workspace
 from neonlike.optree.dtypes import compute_dtype
 
-HEADERS = ("conv_strips.h",)
+HEADERS = ("conv_strips.h", "conv_finish.h")
 PARALLEL_WORK = 1 << 18
 """Products below which starting threads costs more than it saves."""
 RELU, BRELU, BETA = 1, 2, 4
 """Bits of the epilogue, as the kernel takes it."""
 
 _DATA = Routine("c/conv_direct.c.j2", [POINTER] * 8 + [REAL] * 3 + [INT] * 2, "direct convolution", HEADERS)
-_UPDATE = Routine("c/conv_update.c.j2", [POINTER] * 5 + [REAL] * 2 + [INT], "gradient of filters", HEADERS)
+_WINOGRAD = Routine("c/conv_winograd.c.j2", [POINTER] * 8 + [REAL] * 3 + [INT] * 2, "Winograd convolution", HEADERS[1:])
+_UPDATE = Routine("c/conv_update.c.j2", [POINTER] * 5 + [REAL] * 2 + [INT], "gradient of filters", HEADERS[:1])
 
 
 class ConvKernels(ConvFamily):
@@ -36,10 +43,13 @@ class ConvKernels(ConvFamily):
     ) -> None:
         read, weights = host(source, g.dimO if backward else g.dimI), host(filters, g.dimF)
         threads = _threads(g)
-        plan = data_plan(g, backward, vector_bytes(), read.itemsize, threads)
+        plan = _data_plan(g, backward, read.itemsize, threads, self.enable_winograd)
         tile = plan.tile
-        kernel = _DATA.variant(
-            real=REAL_TYPES[read.dtype], lanes=tile.lanes, maps=tile.maps, vectors=tile.width, meta=META, phase=PHASE
+        shape = {"real": REAL_TYPES[read.dtype], "lanes": tile.lanes, "maps": tile.maps, "vectors": tile.width}
+        kernel = (
+            _WINOGRAD.variant(**shape, outputs=plan.winograd, meta=WINOGRAD_META)
+            if plan.winograd
+            else _DATA.variant(**shape, meta=META, phase=PHASE)
         )
         if kernel is None:
             super()._conv(g, backward, source, filters, target, epilogue)
@@ -95,19 +105,27 @@ def _threads(g: ConvGeometry) -> int:
     return threads_for(g.flops // 2, PARALLEL_WORK)
 
 
+def _data_plan(g: ConvGeometry, backward: bool, itemsize: int, threads: int, winograd: Any) -> ConvPlan:
+    """Forward, or data gradient; winograd: as ``enable_winograd``."""
+    edge = winograd_edge(g, backward, vector_bytes(), itemsize, winograd)
+    if edge:
+        return winograd_plan(g, backward, vector_bytes(), itemsize, edge, threads)
+    return data_plan(g, backward, vector_bytes(), itemsize, threads)
+
+
 def workspace_bytes(g: ConvGeometry, operation: str) -> int:
     """See ``ConvGeometry.workspace_bytes``."""
     itemsize = compute_dtype(g.dtype).itemsize
     threads = _threads(g)
-    plan: ConvPlan
     if operation not in ("fprop", "bprop", "update"):
         raise ArgumentError(f"workspace_bytes: operation must be fprop, bprop or update, got {operation!r}")
     if operation == "update":
-        plan = update_plan(g, vector_bytes(), itemsize)
+        plans = [update_plan(g, vector_bytes(), itemsize)]
     else:
-        plan = data_plan(g, operation == "bprop", vector_bytes(), itemsize, threads)
+        plans = [_data_plan(g, operation == "bprop", itemsize, threads, winograd) for winograd in (0, 2, 4)]
     converted = 0
     if itemsize != g.dtype.itemsize:  # with X, which has the target's size
         x = {"fprop": g.sizeO, "bprop": g.sizeI}.get(operation, 0)
         converted = g.sizeI + g.sizeF + g.sizeO + x
-    return plan.work(threads) * itemsize + converted * itemsize + plan.units * max(g.C, g.K) * 8
+    needed = max(plan.work(threads) * itemsize + plan.units * max(g.C, g.K) * 8 for plan in plans)
+    return needed + converted * itemsize

@@ -43,10 +43,10 @@ AREA_LANES = {"data": 1024, "update": 2048}
 """Lanes of a unit's rows and columns together: more are read again less often, fewer leave room for sums."""
 SUMS_BYTES = 384 << 10
 """Sums of a unit of forward and data gradient, which stay in the second-level cache with the strips."""
-PACKED_BYTES = 256 << 10
+PACKED_BYTES = 400 << 10
 """Strips of a block of channels, in the second-level cache as well."""
-DEEP = 1500
-"""Taps of a result from which each tile is stored when it is done; fewer, and longer runs to store in are better."""
+DEEP, MANY = 1500, 128
+"""Taps of a result, or maps, from which each tile is stored when it is done; with fewer, whole rows are."""
 STRIP_BYTES = 32 << 10
 """Strips that a tile reads of a block of channels, in the first-level cache; and at least MIN_TAPS taps."""
 MIN_TAPS = 64
@@ -124,6 +124,8 @@ class ConvPlan:
         Units of work; rows of the sums for a bsum.
     shared, private : int
         Elements of working memory, for all and for each thread.
+    winograd : int
+        Edge of the tiles of results; 0: direct.
     """
 
     tile: Tile
@@ -131,6 +133,7 @@ class ConvPlan:
     units: int
     shared: int
     private: int
+    winograd: int = 0
 
     @cached_property
     def meta(self) -> Any:
@@ -281,9 +284,23 @@ def _channel_block(channels: int, phases: list[Phase], images: int, tile: Tile, 
     return even(channels, max(STRIP_BYTES // (touched * itemsize), ceil_div(MIN_TAPS, taps)))
 
 
+def pointwise(g: ConvGeometry) -> bool:
+    """A convolution by single elements: each output position reads its own input position."""
+    return max(*g.TRS, *g.strides) == 1 and not any(g.padding)
+
+
+def flattened(g: ConvGeometry) -> ConvGeometry:
+    """A convolution by single elements as one of a single row, which it is the same as: rows are cut anywhere then."""
+    if not pointwise(g):
+        return g
+    row = 1, 1, math.prod(g.DHW)
+    return replace(g, DHW=row, MPQ=row)
+
+
 @lru_cache(maxsize=512)
 def data_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, threads: int) -> ConvPlan:
     """Forward, or data gradient. Results do not depend on ``threads``, nor do the units by which a bsum is cut."""
+    g = flattened(g)
     axes = zip(g.DHW if backward else g.MPQ, g.TRS, g.padding, g.strides, g.dilation)
     fields = _shapes(g, backward)
     channels, maps = fields["CHANNELS"], fields["MAPS"]
@@ -315,7 +332,7 @@ def data_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int,
         "CHANNEL_BLOCK": some,
         "MAP_PARTS": parts,
         "BY_COLUMN": int(by_column),
-        "BY_TILE": int(by_column and channels * math.prod(g.TRS) >= DEEP),
+        "BY_TILE": int(by_column and (channels * math.prod(g.TRS) >= DEEP or maps >= MANY)),
         "FILTERS_SIZE": whole(filters, 64),
         "STRIPS_SIZE": whole(some * max(b.strips * b.strip for b in blocks) + width, 64),
         "SUMS_SIZE": whole(sums, 64),
@@ -337,10 +354,7 @@ def _unit_channels(channels: int, taps: int, areas: int, channel_bytes: int) -> 
 @lru_cache(maxsize=512)
 def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
     """Weight gradient. Nothing depends on the number of threads, so results do not either."""
-    pointwise = math.prod(g.TRS) == 1 and g.DHW == g.MPQ and not any(g.padding)
-    if pointwise:  # all positions are one row
-        row = (1, 1, math.prod(g.DHW))
-        g = replace(g, DHW=row, MPQ=row, strides=(1, 1, 1))
+    g = flattened(g)
     axes = zip(g.MPQ, g.TRS, g.padding, g.strides, g.dilation)
     fields = _shapes(g, False)
     channels, maps = fields["CHANNELS"], fields["MAPS"]
@@ -357,7 +371,7 @@ def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
     tails: list[int] = []
     record = block.record(areas, 0, len(META) - 1 + len(PHASE) - 1, tails)
     tiles = some * block.taps // tile.width + 1
-    direct = pointwise and images == g.N and some * g.DHW[2] * g.N < 1 << 31
+    direct = pointwise(g) and images == g.N and some * g.DHW[2] * g.N < 1 << 31
     fields |= {
         "IMAGE_BLOCK": images,
         "IMAGE_BLOCKS": ceil_div(g.N, images),

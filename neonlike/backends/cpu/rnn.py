@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from neonlike.backends.cpu.rnn_formula import Formula, functions, trace
-from neonlike.backends.cpu.rnn_gemm import workspace
 from neonlike.backends.families.operands import host
 from neonlike.backends.families.rnn import RecurrentFamily
 from neonlike.backends.families.rnn_steps import Steps
 from neonlike.kernels.routine import INT, POINTER, REAL_TYPES, Routine, address, threads_for
+from neonlike.kernels.workspace import workspace
 
 ARGUMENTS = (POINTER, POINTER, INT, INT, INT, POINTER, INT, INT, POINTER, POINTER, POINTER, INT)
 HEADERS = ("rnn_steps.h", "gemm_tile.h", "vecmath.h", "vecmath_f32.h", "vecmath_f64.h", "vecmath_small.h")

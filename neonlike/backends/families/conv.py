@@ -222,6 +222,15 @@ class ConvFamily(Family):
         ------
         DTypeError, ShapeError, AliasError
             If dtypes differ, sizes do not fit the layer, or an output overlaps an input. O is untouched.
+
+        Notes
+        -----
+        A nan in I reaches the results that read it and no others. A nan or infinity in F may also reach results whose
+        tap lies in the padding, where it is multiplied by zero; likewise one in E with :meth:`update_conv`.
+
+        Where that is faster, the compiled engine computes 3 x 3 filters by Winograd's algorithm, unless
+        ``enable_winograd`` is False: an infinity in I is then nan in the results that read it, and with
+        ``enable_winograd = 4`` it and a nan may reach other results of a tile of 4 x 4.
         """
         epilogue = Epilogue(float(alpha), float(beta), bool(relu), bool(brelu), float(slope), X, bias, bsum)
         return self._data_pass("fprop_conv", layer, False, {"I": I, "F": F, "O": O}, epilogue, repeat)
@@ -286,10 +295,9 @@ class ConvFamily(Family):
             if tensor is not None:
                 check_floats(name, **{argument: tensor})
         g = _at_batch(name, layer, "I", I, math.prod(_layer(name, layer).DHW) * layer.C)
-        words = g.describe()
-        check_size(name, "E", E, g.dimO, words)
-        check_size(name, "grad_F", target, g.dimF, words)
-        check_size(name, "grad_bias", grad_bias, g.dimS, words)
+        check_size(name, "E", E, g.dimO, g.words)
+        check_size(name, "grad_F", target, g.dimF, g.words)
+        check_size(name, "grad_bias", grad_bias, g.dimS, g.words)
         check_apart(name, {"grad_F": target, "grad_bias": grad_bias}, {"I": I, "E": E})
 
         def run() -> None:
@@ -317,7 +325,6 @@ class ConvFamily(Family):
         (source_name, source), (_, filters), (target_name, target) = tensors.items()
         g = _layer(name, layer)
         g = _at_batch(name, g, source_name, source, g.sizeO // g.N if backward else g.sizeI // g.N)
-        words = g.describe()
         dims = g.dimI if backward else g.dimO
         for argument, tensor, expected in (
             ("F", filters, g.dimF),
@@ -326,7 +333,7 @@ class ConvFamily(Family):
             ("bias", epilogue.bias, (dims[0], 1)),
             ("bsum", epilogue.bsum, (dims[0], 1)),
         ):
-            check_size(name, argument, tensor, expected, words)
+            check_size(name, argument, tensor, expected, g.words)
         read = {source_name: source, "F": filters, "bias": epilogue.bias}
         same = epilogue.X is not None and target.alias_of(epilogue.X) == 1  # element by element is no harm
         check_apart(name, {target_name: target}, read if same else {**read, "X": epilogue.X})

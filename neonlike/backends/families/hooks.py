@@ -19,7 +19,8 @@ class HooksFamily(EngineFamily):
         0 for the CPU.
     use_pinned_mem : bool
     enable_winograd : bool or int
-        May be set: False, True, 2 or 4.
+        Whether 3 x 3 filters may be computed by Winograd's algorithm. May be set: False or 0, never; True or 2, tiles
+        of 2 x 2 results where they are faster; 4, of 4 x 4 too, with a larger error (``cpu/conv_winograd.py``).
     stream, ctx, cublas_handle, init_rng_state_dev, pcg
         Of a GPU: None.
     compute_capability : (int, int)

@@ -54,11 +54,11 @@ def check_floats(operation: str, **tensors: Any) -> DType:
     return dtypes.pop()
 
 
-def check_size(operation: str, name: str, tensor: Any, dims: Sequence[int], words: str) -> None:
-    """Raise ShapeError unless ``tensor`` has as many elements as ``dims``; ``words`` say where these come from."""
+def check_size(operation: str, name: str, tensor: Any, dims: Sequence[int], source: object) -> None:
+    """Raise ShapeError unless ``tensor`` has as many elements as ``dims``; str(source) says where these come from."""
     if tensor is not None and tensor.size != math.prod(dims):
         raise ShapeError(
-            f"{operation}: {name} must have {tuple(dims)} = {math.prod(dims)} elements, as {words} gives; "
+            f"{operation}: {name} must have {tuple(dims)} = {math.prod(dims)} elements, as {source} gives; "
             f"got {tensor.shape} = {tensor.size}"
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 from neonlike.backends.geometry.sizes import output_size, whole, window_extent
@@ -64,103 +65,103 @@ class ConvGeometry:
 
     # Shapes
 
-    @property
+    @cached_property
     def M(self) -> int:
         """Depth of the output."""
         return self.MPQ[0]
 
-    @property
+    @cached_property
     def P(self) -> int:
         """Height of the output."""
         return self.MPQ[1]
 
-    @property
+    @cached_property
     def Q(self) -> int:
         """Width of the output."""
         return self.MPQ[2]
 
-    @property
+    @cached_property
     def NCK(self) -> Triple:
         """(N, C, K)."""
         return self.N, self.C, self.K
 
-    @property
+    @cached_property
     def dimI(self) -> Five:
         """Shape of the input, (C, D, H, W, N)."""
         return (self.C, *self.DHW, self.N)
 
-    @property
+    @cached_property
     def dimF(self) -> Five:
         """Shape of the filters, (C / groups, T, R, S, K)."""
         return (self.C // self.groups, *self.TRS, self.K)
 
-    @property
+    @cached_property
     def dimFb(self) -> Five:
         """Shape of the filters as seen from the output, (K, T, R, S, C / groups)."""
         return (self.K, *self.TRS, self.C // self.groups)
 
-    @property
+    @cached_property
     def dimO(self) -> Five:
         """Shape of the output, (K, M, P, Q, N)."""
         return (self.K, *self.MPQ, self.N)
 
-    @property
+    @cached_property
     def dimI2(self) -> tuple[int, int]:
         """Input as a matrix, (C D H W, N)."""
         return self.C * math.prod(self.DHW), self.N
 
-    @property
+    @cached_property
     def dimF2(self) -> tuple[int, int]:
         """Filters as a matrix, (C / groups T R S, K)."""
         return self.C // self.groups * math.prod(self.TRS), self.K
 
-    @property
+    @cached_property
     def dimF2t(self) -> tuple[int, int]:
         """The transposed matrix of filters."""
         return self.dimF2[::-1]
 
-    @property
+    @cached_property
     def dimO2(self) -> tuple[int, int]:
         """Output as a matrix, (K M P Q, N)."""
         return self.K * math.prod(self.MPQ), self.N
 
-    @property
+    @cached_property
     def dimS(self) -> tuple[int, int]:
         """Shape of a bias, and of the sums of a bsum, (K, 1)."""
         return self.K, 1
 
-    @property
+    @cached_property
     def sizeI(self) -> int:
         """Elements of the input."""
         return math.prod(self.dimI)
 
-    @property
+    @cached_property
     def sizeF(self) -> int:
         """Elements of the filters."""
         return math.prod(self.dimF)
 
-    @property
+    @cached_property
     def sizeO(self) -> int:
         """Elements of the output."""
         return math.prod(self.dimO)
 
-    @property
+    @cached_property
     def nOut(self) -> int:
         """Features of what the layer computes."""
         return self.dimO2[0]
 
-    @property
+    @cached_property
     def dot(self) -> bool:
         """True if the convolution is a matrix product: a filter of one element, moved by one, nothing padded."""
         plain = max(*self.TRS, *self.strides, *self.dilation) == 1 and not any(self.padding)
         return plain and self.groups == 1
 
-    @property
+    @cached_property
     def flops(self) -> int:
         """Operations of the forward pass at N images (as many as of each gradient): two for each product."""
         return 2 * self.sizeO * self.dimF2[0]
 
-    @property
+    @cached_property
     def all_params(self) -> tuple[Any, ...]:
         """Everything that tells this geometry from others."""
         return (*self.NCK, *self.DHW, *self.TRS, *self.padding, *self.strides, *self.dilation, self.groups)
@@ -183,7 +184,7 @@ class ConvGeometry:
 
     def at_batch(self, n: int) -> ConvGeometry:
         """The same layer for ``n`` images."""
-        return self if n == self.N else replace(self, N=n)
+        return self if n == self.N else _at_batch(self, n)
 
     def workspace_bytes(self, operation: str = "fprop") -> int:
         """Memory that a call takes beside its tensors, at N images, with as many threads as there are now.
@@ -198,6 +199,11 @@ class ConvGeometry:
 
     def describe(self) -> str:
         """The geometry in words, for messages."""
+        return self.words
+
+    @cached_property
+    def words(self) -> str:
+        """What :meth:`describe` gives."""
         d, h, w = self.DHW
         t, r, s = self.TRS
         words = f"input {self.C}x{d}x{h}x{w}, filter {t}x{r}x{s}, {self.K} maps of {self.M}x{self.P}x{self.Q}"
@@ -214,6 +220,11 @@ class ConvGeometry:
         return f"convolution of {self.N} images: {self.describe()}"
 
 
+@lru_cache(maxsize=256)
+def _at_batch(geometry: ConvGeometry, n: int) -> ConvGeometry:
+    return replace(geometry, N=n)
+
+
 @dataclass(frozen=True)
 class DeconvGeometry(ConvGeometry):
     """Sizes of a transposed convolution: of the convolution whose data gradient it is.
@@ -224,17 +235,17 @@ class DeconvGeometry(ConvGeometry):
 
     operation = "deconv_layer"
 
-    @property
+    @cached_property
     def H(self) -> int:
         """Height of the output."""
         return self.DHW[1]
 
-    @property
+    @cached_property
     def W(self) -> int:
         """Width of the output."""
         return self.DHW[2]
 
-    @property
+    @cached_property
     def nOut(self) -> int:
         """Features of what the layer computes."""
         return self.dimI2[0]

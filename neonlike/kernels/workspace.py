@@ -1,4 +1,7 @@
-"""Memory that kernels work in: kept from call to call, for each thread that calls."""
+"""Memory that kernels work in: kept from call to call, for each thread that calls.
+
+Fresh memory costs as much as what is done in it: its pages are cleared by the system when they are first touched.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,12 @@ def workspace(elements: int, dtype: DType) -> npt.NDArray[Any]:
     needed = elements * dtype.itemsize
     memory = getattr(_kept, "memory", None)
     if memory is None or memory.nbytes < needed:
-        memory = aligned_empty((max(needed, ALIGNED_FROM),), np.dtype(np.uint8))
+        memory = aligned_empty((max(needed, ALIGNED_FROM),), np.dtype(np.uint8))  # smaller ones lie anywhere
         _kept.memory = memory if needed <= KEPT_BYTES else None
     found: npt.NDArray[Any] = memory[:needed].view(dtype)
     return found
+
+
+def release_workspace() -> None:
+    """Give back what the calling thread keeps; what other threads keep goes when they end."""
+    _kept.memory = None

@@ -1,0 +1,321 @@
+"""Random calls of compound primitives, in working memory of exact size: compiled kernels give what definitions give.
+
+A case makes tensors of random sizes, calls what it is about, and returns what was written. It runs on both engines with
+the same random numbers; the number of its seed is all that it depends on.
+"""
+
+# ruff: noqa: E741 - I and O are what neon calls them
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import json
+import os
+import subprocess
+import sys
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from conv_loops import random_sizes
+
+from fuzz.check import Complaints, environment, make_backend
+from neonlike.backends.cpu import conv as conv_kernels
+from neonlike.kernels import layout
+from neonlike.logger import logger
+from neonlike.nervanaobject import NervanaObject
+from neonlike.transforms import Logistic, Rectlin, Tanh
+
+Array = np.ndarray[Any, Any]
+Case = Callable[["Data"], list[Any]]
+MAIN = Path(__file__).with_name("__main__.py")
+CLOSE = {2: 4e-3, 4: 1e-4, 8: 1e-11}
+"""Bytes of a float -> error, relative to the largest value of a tensor."""
+LINE = 64
+WORKING = ("neonlike.backends.cpu.", "neonlike.kernels.workspace", "neonlike.kernels.gemm")
+"""Modules that start compiled kernels of primitives, and where the memory comes from that these work in."""
+MOST_FAILURES = 10
+
+
+class Data:
+    """Makes the tensors of a case, and its other choices."""
+
+    def __init__(self, be: Any, seed: int) -> None:
+        self.be, self.rng = be, np.random.default_rng(seed)
+        self.dtype = np.dtype(str(self.rng.choice(["f4", "f4", "f8", "f2"])))
+
+    def pick(self, *choices: Any) -> Any:
+        """One of them."""
+        return choices[int(self.rng.integers(len(choices)))]
+
+    def __call__(self, *shape: int, dtype: Any = None) -> Any:
+        """A tensor of normal numbers; sometimes a view with steps."""
+        values = self.rng.normal(size=shape)
+        made = self.be.empty((*shape[:-1], 2 * shape[-1] + 1), dtype=dtype or self.dtype)
+        view = made[..., 1::2] if self.rng.random() < 0.1 else self.be.empty(shape, dtype=dtype or self.dtype)
+        view.set(values.astype(view.dtype))
+        return view
+
+    def maybe(self, *shape: int) -> Any:
+        """A tensor, or None."""
+        return self(*shape) if self.rng.random() < 0.5 else None
+
+
+# Cases --------------------------------------------------------------------------------------------------------------
+
+
+def conv(data: Data) -> list[Any]:
+    """Forward, data gradient and weight gradient with flags, in vectors of some width."""
+    be, sizes = data.be, random_sizes(data.rng)
+    layer = sizes.layer(be, data.dtype)
+    width = data.pick(None, None, None, 32, 16)
+    I, F, E = data(*layer.dimI), data(*layer.dimF), data(*layer.dimO)
+    found = []
+    with patch.object(conv_kernels, "vector_bytes", lambda: width) if width else ExitStack():
+        for call, first, dims in ((be.fprop_conv, (I, F), layer.dimO), (be.bprop_conv, (F, E), layer.dimI)):
+            target, bsum = data(*dims), data.maybe(dims[0], 1)
+            flags = {"alpha": data.pick(1.0, 0.5), "beta": data.pick(0.0, 0.5), "slope": data.pick(0.0, 0.1)}
+            flags |= {"relu": data.pick(False, True), "brelu": data.pick(False, True)}
+            call(layer, *first, target, X=data.maybe(*dims), bias=data.maybe(dims[0], 1), bsum=bsum, **flags)
+            found += [target, bsum]
+        gradient, bias = data(*layer.dimF), data.maybe(layer.K, 1)
+        be.update_conv(layer, I, E, gradient, alpha=data.pick(1.0, 0.5), beta=data.pick(0.0, 0.5), grad_bias=bias)
+    return [*found, gradient, bias]
+
+
+def pool(data: Data) -> list[Any]:
+    """Windows over any axes."""
+    window = [data.pick(1, 2, 3), data.pick(1, 1, 2), data.pick(1, 2, 3, 4), data.pick(1, 2, 3)]
+    pads = [int(data.rng.integers(size)) for size in window]
+    sizes = [max(1, size - 2 * pad) + data.pick(0, 1, 2, 5) for size, pad in zip(window, pads)]
+    steps, op = [data.pick(1, 2, 3) for _ in window], data.pick("max", "avg", "l2")
+    N = data.pick(1, 2, 3, 16, 33, 64)
+    layer = data.be.pool_layer(data.dtype, op, N, *sizes, *window, *pads, *steps)
+    I, O, E, delta = data(*layer.dimI), data(*layer.dimO), data(*layer.dimO), data(*layer.dimI)
+    argmax = data.be.empty(layer.dimO, dtype=np.int32) if op == "max" else None
+    data.be.fprop_pool(layer, I, O, argmax, alpha=0.5, beta=data.pick(0.0, 0.5))
+    data.be.bprop_pool(layer, E, delta, argmax, alpha=0.5, beta=data.pick(0.0, 0.5), inputs=I)
+    return [O, argmax, delta]
+
+
+def lrn(data: Data) -> list[Any]:
+    """Normalisation across channels."""
+    sizes = data.pick(1, 2, 7, 33), data.pick(1, 2), data.pick(1, 3), data.pick(1, 5)
+    layer = data.be.lrn_layer(data.dtype, data.pick(1, 2, 16, 33), *sizes, data.pick(1, 3, 5))
+    I, O, E, delta, denom = (data(*layer.dimI) for _ in range(5))
+    powers = {"ascale": 0.3, "bpower": data.pick(0.5, 0.75, 1.0)}
+    data.be.fprop_lrn(layer, I, O, denom, 0.5, data.pick(0.0, 0.5), **powers)
+    data.be.bprop_lrn(layer, I, O, E, delta, denom, 0.5, data.pick(0.0, 0.5), **powers)
+    return [O, denom, delta]
+
+
+def batchnorm(data: Data) -> list[Any]:
+    """Training and inference, both ways."""
+    be, rows, columns = data.be, data.pick(1, 2, 5, 33), data.pick(2, 3, 16, 33, 700)
+    x, y, delta, error = (data(rows, columns) for _ in range(4))
+    xsum, xvar, mean, var, gamma, beta, dgamma, dbeta = (data(rows, 1) for _ in range(8))
+    var.set(np.abs(var.get()) + 1)
+    relu, inference = data.pick(False, True), data.pick(False, False, True)
+    flags = {"accumbeta": data.pick(0.0, 0.5), "relu": relu, "inference": inference}
+    be.compound_fprop_bn(x, xsum, xvar, mean, var, gamma, beta, y, 0.1, 0.9, True, **flags)
+    if inference:
+        return [y]
+    be.compound_bprop_bn(delta, dgamma, dbeta, error, x, xsum, xvar, gamma, 0.1)
+    return [y, xsum, xvar, mean, var, delta, dgamma, dbeta]
+
+
+def rnn(data: Data) -> list[Any]:
+    """A simple recurrence, both ways."""
+    nout, N, steps = data.pick(1, 2, 7, 16, 33, 70), data.pick(1, 3, 16, 33), data.pick(1, 2, 4)
+    used, activation = data.pick(None, 1), data.pick(Tanh, Logistic, Rectlin)()
+    W, bias, first = data(nout, nout), data.maybe(nout, 1), data(nout, N)
+    W.set(W.get() / nout)
+    ff, h, deltas = ([data(nout, N) for _ in range(steps)] for _ in range(3))
+    before = [first, *h[:-1]]
+    data.be.compound_rnn_unroll_fprop(W, before, ff, h, bias, nout, steps, used, activation)
+    passed = [data(nout, N), *deltas[:-1]]
+    data.be.compound_rnn_unroll_bprop(W.T, passed, deltas, h, nout, steps, used, activation)
+    return [*h, *deltas, passed[0]]
+
+
+def lut(data: Data) -> list[Any]:
+    """The gradient of a lookup table."""
+    words, embedding, count = data.pick(1, 5, 40), data.pick(1, 3, 16, 33), data.pick(1, 7, 64, 300)
+    inputs = data.be.array(data.rng.integers(words, size=(1, count)), dtype=np.int32)
+    dW, error = data(words, embedding), data(embedding, count)
+    data.be.compound_bprop_lut(1, inputs, error, None, dW, pad_idx=data.pick(None, 0), alpha=0.5, beta=1)
+    return [dW]
+
+
+def roi(data: Data) -> list[Any]:
+    """Pooling of regions that may reach beyond the map."""
+    C, H, W, N, count = data.pick(1, 3, 20), data.pick(1, 5, 9), data.pick(1, 6), data.pick(1, 2, 17), data.pick(1, 4)
+    size = data.pick(1, 2, 3), data.pick(1, 4)
+    corners = data.rng.integers(-3, 12, (count, 4))
+    corners[:, 2:] += corners[:, :2]
+    regions = np.concatenate([data.rng.integers(N, size=(count, 1)), corners], axis=1)
+    I, O = data(C * H * W, N), data(C * size[0] * size[1], count)
+    rois, argmax = data.be.array(regions, dtype=np.float32), data.be.empty(O.shape, dtype=np.int32)
+    data.be.roipooling_fprop(I, rois, O, argmax, count, C, H, W, *size, 0.5)
+    delta, error = data(*I.shape), data(*O.shape)
+    data.be.roipooling_bprop(error, rois, delta, argmax, count, C, H, W, *size, 0.5)
+    return [O, argmax, delta]
+
+
+def xnor(data: Data) -> list[Any]:
+    """A product of signs."""
+    m, k, n = data.pick(1, 3, 17, 40), data.pick(1, 63, 64, 65, 200), data.pick(1, 2, 33)
+    C, bsum = data(m, n), data.maybe(m, 1)
+    data.be.xnor_compound_dot(data(m, k), data(k, n), C, beta=data.pick(0.0, 0.5), bsum=bsum)
+    return [C, bsum]
+
+
+def boxes(data: Data) -> list[Any]:
+    """Suppression of boxes that overlap."""
+    found = np.abs(data.rng.normal(size=(data.pick(1, 5, 70), 5))).astype(np.float32)
+    found[:, 2:4] += found[:, :2]
+    return [np.array(data.be.nms(found, 0.3, normalized=True))]
+
+
+CASES: dict[str, Case] = {
+    "conv": conv, "pool": pool, "lrn": lrn, "batchnorm": batchnorm, "rnn": rnn, "lut": lut, "roi": roi, "xnor": xnor,
+    "nms": boxes,
+}  # fmt: skip
+NAMES = [*itertools.repeat("conv", 4), *CASES]
+"""Of which each seed takes one."""
+
+
+# Running them -------------------------------------------------------------------------------------------------------
+
+
+def exact_memory(shape: Any, dtype: Any) -> Array:
+    """Memory that starts at a cache line and ends where it should, full of nan, from the allocator itself."""
+    nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    libc, place = ctypes.CDLL(None), ctypes.c_void_p()
+    status = libc.posix_memalign(ctypes.byref(place), ctypes.c_size_t(LINE), ctypes.c_size_t(max(nbytes, 1)))
+    assert status == 0 and place.value
+    owner = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(place.value))
+    weakref.finalize(owner, libc.free, ctypes.c_void_p(place.value))
+    owner[:] = 255
+    return owner.view(dtype).reshape(shape)
+
+
+@contextmanager
+def strict(threads: int) -> Iterator[None]:
+    """Kernels work in memory of exact size that they do not keep, and start ``threads`` for little work."""
+    with ExitStack() as stack:
+
+        def put(module: Any, name: str, value: Any) -> None:
+            if hasattr(module, name):
+                stack.enter_context(patch.object(module, name, value))
+
+        for module in [module for name, module in sys.modules.items() if name.startswith(WORKING)]:
+            put(module, "aligned_empty", exact_memory)
+            put(module, "ALIGNED_FROM", 1)
+            put(module, "KEPT_BYTES", -1)
+            for kept in ("_kept", "_local"):  # what they keep for a thread
+                put(module, kept, SimpleNamespace())
+            for limit in [name for name in vars(module) if name.startswith(("PARALLEL_", "SERIAL"))]:
+                put(module, limit, 1)
+        put(layout, "ALIGNED_FROM", sys.maxsize)  # tensors of exact size too
+        stack.enter_context(environment({"NEONLIKE_NUM_THREADS": str(threads)}))
+        yield
+
+
+class Calls:
+    """Runs cases on both engines and compares."""
+
+    def __init__(self) -> None:
+        self.backends = {engine: make_backend(engine) for engine in ("numpy", "c")}
+        self.complaints = Complaints()
+        logger.addHandler(self.complaints)
+
+    def check(self, seed: int) -> str:
+        """The name of the case of ``seed``; AssertionError if the engines differ, or nothing was compiled."""
+        name, results = NAMES[seed % len(NAMES)], []
+        self.complaints.texts.clear()
+        for engine, be in self.backends.items():
+            jit, bound = (
+                environment({"NEONLIKE_CPU_JIT": str(int(engine == "c"))}),
+                patch.object(NervanaObject, "be", be),
+            )
+            with jit, bound, strict(1 + seed % 3):
+                written = CASES[name](Data(be, seed))
+            results.append([None if t is None else t.get() if hasattr(t, "get") else t for t in written])
+        assert not self.complaints.texts, self.complaints.texts[0]
+        for number, (wanted, found) in enumerate(zip(*results)):
+            if wanted is not None:
+                assert wanted.shape == found.shape
+                scale = np.abs(wanted[np.isfinite(wanted)]).max(initial=1)
+                most = CLOSE[wanted.itemsize] * scale if wanted.dtype.kind == "f" else 0
+                np.testing.assert_allclose(found, wanted, rtol=0, atol=most, err_msg=f"{name}, result {number}")
+        return name
+
+
+def one_map() -> None:
+    """The smallest convolution, compiled."""
+    be = make_backend("c")
+    with strict(1):
+        layer = be.conv_layer(np.float32, 1, 1, 1)
+        be.fprop_conv(layer, be.ones(layer.dimI), be.ones(layer.dimF), be.empty(layer.dimO))
+
+
+def work(first: int, step: int, last: int) -> int:
+    """A worker: seeds first, first + step, ... below last; one line of JSON for each."""
+    calls = Calls()
+    for seed in range(first, last, step):
+        print(json.dumps({"begin": seed}), flush=True)
+        try:
+            print(json.dumps({"name": calls.check(seed)}), flush=True)
+        except Exception as error:
+            print(json.dumps({"failure": f"{type(error).__name__}: {error}"}), flush=True)
+    return 0
+
+
+def share(
+    first: int, step: int, last: int, variables: dict[str, str], names: Counter[str], failures: list[str]
+) -> None:
+    """Have a worker's part done, by another one from the next seed on if it dies."""
+    while first < last and len(failures) < MOST_FAILURES:
+        command, seed = [sys.executable, str(MAIN), "--work-calls", str(first), str(step), str(last)], first
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables) as worker:
+            for line in worker.stdout or ():
+                report = json.loads(line)
+                seed = report.get("begin", seed)
+                names.update([report["name"]] if "name" in report else [])
+                if "failure" in report:
+                    failures.append(f"call {seed} ({NAMES[seed % len(NAMES)]}): {report['failure']}")
+        if worker.returncode == 0:
+            return
+        failures.append(f"call {seed} ({NAMES[seed % len(NAMES)]}): the process ended with {worker.returncode}")
+        first = seed + step
+
+
+def fuzz(count: int, first: int, workers: int, variables: dict[str, str]) -> int:
+    """Check ``count`` calls in processes with these environment ``variables``; the exit status."""
+    names: Counter[str] = Counter()
+    failures: list[str] = []
+    with ThreadPoolExecutor(workers) as pool:
+        parts = [
+            pool.submit(share, first + number, workers, first + count, variables, names, failures)
+            for number in range(workers)
+        ]
+    for part in parts:
+        part.result()
+    print(f"calls of primitives: {', '.join(f'{name} {names[name]}' for name in CASES)}; {len(failures)} failures")
+    for words in failures[:MOST_FAILURES]:
+        print(f"{words}\n  again: python tests/fuzz --call {words.split()[1]}", flush=True)
+    return int(bool(failures))
+
+
+def again(seed: int, variables: dict[str, str]) -> int:
+    """Run one call in a process with these environment ``variables``."""
+    return fuzz(1, seed, 1, {**os.environ, **variables})

@@ -1,0 +1,85 @@
+"""Random calls of compound primitives: a short run, that differences are seen, and that a seed is always the same."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from engines import needs_compiler
+
+from fuzz.primitives import CASES, LINE, NAMES, Calls, exact_memory, strict
+from fuzz.sanitize import MAIN
+from neonlike.backends.cpu import conv
+from neonlike.logger import logger
+
+
+@pytest.fixture(scope="module")
+def calls() -> Iterator[Calls]:
+    needs_compiler()
+    made = Calls()
+    yield made
+    logger.removeHandler(made.complaints)
+
+
+@pytest.mark.parametrize("seed", range(3 * len(NAMES)))
+def test_random_calls(calls: Calls, seed: int) -> None:
+    assert calls.check(seed) == NAMES[seed % len(NAMES)]
+
+
+def test_every_case_has_its_turn() -> None:
+    assert set(NAMES) == set(CASES)
+
+
+def test_a_seed_gives_the_same_values_on_every_engine(calls: Calls) -> None:
+    written: list[Any] = []
+
+    def case(data: Any) -> list[Any]:
+        written.append([data(3, 2).get(), data.pick(*range(1000))])
+        return []
+
+    CASES["conv"], kept = case, CASES["conv"]
+    try:
+        calls.check(0)
+        calls.check(0)
+    finally:
+        CASES["conv"] = kept
+    assert len(written) == 4
+    for values, number in written:
+        assert (values == written[0][0]).all() and number == written[0][1]
+
+
+def test_a_wrong_result_is_seen(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that doubles what it finds; the definition on the other engine does not."""
+    right = conv.ConvKernels._update_conv
+
+    def wrong(be: Any, layer: Any, image: Any, errors: Any, target: Any, alpha: float, beta: float) -> None:
+        right(be, layer, image, errors, target, 2 * alpha if os.environ["NEONLIKE_CPU_JIT"] == "1" else alpha, beta)
+
+    monkeypatch.setattr(conv.ConvKernels, "_update_conv", wrong)
+    with pytest.raises(AssertionError, match="conv, result 4"):
+        calls.check(0)
+
+
+def test_memory_of_exact_size() -> None:
+    for count in (1, 16, 100, 5000):
+        with strict(3):
+            found = conv.workspace(count, np.dtype(np.float32))
+            again = conv.workspace(count, np.dtype(np.float32))
+        assert found.ctypes.data % LINE == 0
+        assert np.isnan(found).all() and len(found) == count
+        again[:] = 1  # of its own
+        assert np.isnan(found).all()
+    made = exact_memory((2, 3), np.float64)
+    assert made.shape == (2, 3) and made.flags.writeable
+
+
+def test_the_command_names_what_fails() -> None:
+    needs_compiler()
+    done = subprocess.run([sys.executable, str(MAIN), "--call", "5"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "pool 1" in done.stdout and "; 0 failures" in done.stdout

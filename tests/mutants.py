@@ -1,0 +1,224 @@
+"""Test the tests: plant single faults in the compound primitives, one at a time, and see that the tests catch each.
+
+    python tests/mutants.py [--family conv] [--only "beta ignored"] [--jobs 2] [--list]
+
+The faults are rows of the tables in ``planted/``: a file, a text that occurs once in it, and what it is replaced by.
+They are planted in private copies of the package; the working tree is not touched. A fault is caught if the tests of
+its family fail: not if they cannot be collected, crash or hang, nor if the planted C does not compile. The tests must
+pass before anything is planted. The exit status is 1 if a fault survives, or its text is no longer there (stale).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+from typing import NamedTuple
+
+from planted import batchnorm, conv, lrn, pool, rest, rnn, roi
+from planted.table import Mutant
+from planted.watch import REFUSED
+
+ROOT = Path(__file__).resolve().parent.parent
+MUTANTS = tuple(row for table in (roi, lrn, batchnorm, pool, rnn, rest, conv) for row in table.MUTANTS)
+TESTS = {
+    family: tuple(f"tests/test_{name}.py" for name in names.split())
+    for family, names in {
+        "roi": "roi",
+        "lrn": "lrn",
+        "batchnorm": "batchnorm_numerics batchnorm",
+        "pool": "pool_calls pool",
+        "rnn": "rnn_errors rnn rnn_unroll rnn_gated gemm",
+        "lookup": "rest_lookup families positions",
+        "linalg": "rest_products linalg",
+        "stats": "rest_helpers families",
+        "merge": "rest_helpers",
+        "scratch": "rest_helpers",
+        "activation": "rest_helpers families",
+        "conv": "conv_calls conv_geometry conv_winograd conv conv_kernels",
+    }.items()
+}
+"""Test files of each family, those first that are soon done."""
+ON_BOTH_ENGINES = ("tests/test_families.py", "tests/test_linalg.py")
+"""Tests of these that run on the engine there is: run once more without a compiler, as ``make test`` does."""
+
+TIMEOUT_S = 900.0
+CAUGHT, SURVIVED, STALE, INVALID = "caught", "SURVIVED", "STALE", "INVALID"
+
+
+class Outcome(NamedTuple):
+    """What became of a fault; ``words``: the first test that failed, or why there is none."""
+
+    mutant: Mutant
+    verdict: str
+    words: str
+    seconds: float
+
+
+def title(mutant: Mutant) -> str:
+    """``family: name``, which is unique."""
+    return f"{mutant.family}: {mutant.name}"
+
+
+@contextmanager
+def private_copy() -> Iterator[Path]:
+    """A folder with the package, its tests and, unless NEONLIKE_CACHE_DIR is set, a cache of kernels of its own."""
+    with tempfile.TemporaryDirectory(prefix="neonlike-mutants-") as name:
+        folder, skipped = Path(name), shutil.ignore_patterns("__pycache__", ".hypothesis")
+        for part in ("neonlike", "tests"):
+            shutil.copytree(ROOT / part, folder / part, ignore=skipped)
+        shutil.copy2(ROOT / "pyproject.toml", folder)
+        yield folder
+
+
+def run_tests(copy: Path, tests: Sequence[str]) -> tuple[int, str]:
+    """Exit status and output of pytest on ``tests`` in ``copy``, up to the first failure."""
+    status, output = _pytest(copy, tests)
+    again = [file for file in tests if file in ON_BOTH_ENGINES]
+    return (status, output) if status or not again else _pytest(copy, again, NEONLIKE_CPU_JIT="0")
+
+
+def _pytest(copy: Path, tests: Sequence[str], **settings: str) -> tuple[int, str]:
+    environment = {**os.environ, **settings, "PYTHONPATH": os.pathsep.join((str(copy), str(copy / "tests")))}
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"  # a fault may keep a file's size, and its time in seconds
+    environment.setdefault("NEONLIKE_CACHE_DIR", str(copy / "cache"))
+    options = "-x -q -p no:cacheprovider -p planted.watch".split()
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *tests],
+        cwd=copy,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    return done.returncode, done.stdout
+
+
+@contextmanager
+def planted_in(copy: Path, mutant: Mutant) -> Iterator[bool]:
+    """``copy`` with the fault; False if its text is not there exactly once, or not changed."""
+    path = copy / mutant.file
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    fits = text.count(mutant.old) == 1 and mutant.old != mutant.new
+    if not fits:
+        yield False
+        return
+    path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+    try:
+        yield True
+    finally:
+        path.write_text(text, encoding="utf-8")
+
+
+def judge(copy: Path, mutant: Mutant, tests: Sequence[str]) -> Outcome:
+    """Plant ``mutant`` in ``copy``, run ``tests`` there, and say what came of it."""
+    began = time.perf_counter()
+    with planted_in(copy, mutant) as fits:
+        verdict, words = _verdict(copy, tests) if fits else (STALE, f"its text is not once in {mutant.file}")
+    return Outcome(mutant, verdict, words, time.perf_counter() - began)
+
+
+def _verdict(copy: Path, tests: Sequence[str]) -> tuple[str, str]:
+    try:
+        status, output = run_tests(copy, tests)
+    except subprocess.TimeoutExpired:
+        return INVALID, f"the tests took more than {TIMEOUT_S:.0f} s"
+    failed = re.search(r"^FAILED (?:tests/)?(.*?)(?: - .*)?$", output, re.MULTILINE)
+    if REFUSED in output:
+        return INVALID, "the planted C does not compile"
+    if status == 1 and failed:
+        return CAUGHT, failed[1]
+    if status == 0:
+        return SURVIVED, "all tests passed"
+    return INVALID, f"pytest ended with {status}: {output.strip().splitlines()[-1:]}"
+
+
+def sound(families: Sequence[str]) -> bool:
+    """Whether the tests of ``families`` pass without a fault; prints what does not."""
+    files = dict.fromkeys(file for family in families for file in TESTS[family])
+    with private_copy() as copy:
+        status, output = run_tests(copy, list(files))
+    if status:
+        print(output)
+        print("The tests must pass before faults are planted.")
+    return status == 0
+
+
+def run_all(mutants: Sequence[Mutant], jobs: int) -> list[Outcome]:
+    """Judge ``mutants``, ``jobs`` at a time in as many copies, and print each outcome as it comes."""
+    free: SimpleQueue[Path] = SimpleQueue()
+
+    def one(mutant: Mutant) -> Outcome:
+        copy = free.get()
+        try:
+            found = judge(copy, mutant, TESTS[mutant.family])
+        finally:
+            free.put(copy)
+        print(f"{found.verdict:8} {found.seconds:6.1f} s  {title(mutant):75} {found.words}", flush=True)
+        return found
+
+    with _copies(jobs) as copies, ThreadPoolExecutor(jobs) as pool_of_threads:
+        for copy in copies:
+            free.put(copy)
+        return list(pool_of_threads.map(one, mutants))
+
+
+@contextmanager
+def _copies(count: int) -> Iterator[list[Path]]:
+    if count == 0:
+        yield []
+        return
+    with private_copy() as copy, _copies(count - 1) as others:
+        yield [copy, *others]
+
+
+def report(outcomes: Sequence[Outcome]) -> bool:
+    """Print a table by family, and what was not caught; True if all was."""
+    counts = Counter((found.mutant.family, found.verdict) for found in outcomes)
+    print(f"\n{'family':12}{'planted':>8}{CAUGHT:>8}{'survived':>10}{'stale':>7}{'invalid':>9}")
+    for family in [*dict.fromkeys(found.mutant.family for found in outcomes), "all"]:
+        numbers = [
+            sum(n for (its, verdict), n in counts.items() if family in (its, "all") and kind in (verdict, ""))
+            for kind in ("", CAUGHT, SURVIVED, STALE, INVALID)
+        ]
+        print("{:12}{:8}{:8}{:10}{:7}{:9}".format(family, *numbers))
+    missed = [found for found in outcomes if found.verdict != CAUGHT]
+    for found in missed:
+        print(f"{found.verdict}: {title(found.mutant)} ({found.mutant.file}): {found.words}")
+    return not missed
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Plant single faults and see that the tests catch each.")
+    parser.add_argument("--family", action="append", choices=sorted(TESTS), help="only these (may be repeated)")
+    parser.add_argument("--only", metavar="TEXT", default="", help="only faults with TEXT in 'family: name'")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="so many at a time, each in a copy of its own")
+    parser.add_argument("--list", action="store_true", help="show the faults; plant none")
+    options = parser.parse_args(arguments)
+    chosen = [m for m in MUTANTS if options.only in title(m) and (not options.family or m.family in options.family)]
+    if not chosen:
+        parser.error("no fault has that name")
+    if options.list:
+        print("\n".join(f"{title(mutant):80} {mutant.file}" for mutant in chosen))
+        return 0
+    with tempfile.TemporaryDirectory(prefix="neonlike-mutants-") as cache:
+        os.environ.setdefault("NEONLIKE_CACHE_DIR", cache)  # of all copies: what is not planted is compiled once
+        if not sound(list(dict.fromkeys(mutant.family for mutant in chosen))):
+            return 2
+        return 0 if report(run_all(chosen, max(1, options.jobs))) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

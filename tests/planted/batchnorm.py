@@ -1,0 +1,50 @@
+"""Faults in batch normalisation: the NumPy definition, the C templates, checks."""
+
+# ruff: noqa: E501  (one fault, one line: the tables read across)
+
+from __future__ import annotations
+
+from planted.table import FAMILIES, C, Mutant
+
+FAMILY, ROWS = FAMILIES + "batchnorm.py", C + "batchnorm_rows.h"
+FORWARD, BACKWARD = C + "batchnorm_fprop.c.j2", C + "batchnorm_bprop.c.j2"
+
+
+def fault(name: str, file: str, old: str, new: str) -> Mutant:
+    """A row of this family."""
+    return Mutant("batchnorm", name, file, old, new)
+
+
+MUTANTS = (
+    fault("definition: running mean not updated", FAMILY, '((rows["gmean"], mean), (rows["gvar"], var))', '((rows["gvar"], var),)'),
+    fault("definition: rho swapped", FAMILY, "_blend(how.rho, running, (1 - how.rho) * now[:, 0])", "_blend(1 - how.rho, running, how.rho * now[:, 0])"),
+    fault("definition: inference statistics wrong", FAMILY, 'for name in ("gmean", "gvar"))\n        centred', 'for name in ("gvar", "gmean"))\n        centred'),
+    fault("definition: epsilon outside the root", FAMILY, "1 / np.sqrt(var + how.eps)", "1 / (np.sqrt(var) + how.eps)"),
+    fault("definition: variance unbiased", FAMILY, "how.binary).mean(axis=1)", "how.binary).sum(axis=1) / max(x.shape[1] - 1, 1)"),
+    fault("definition: given sums taken as means", FAMILY, 'mean = _column(rows["xsum"]) / x.shape[1]', 'mean = _column(rows["xsum"])'),
+    fault("definition: relu applied after accumbeta", FAMILY, "    if how.relu:\n        np.maximum(result, 0, out=result)\n    y[...] = _blend(how.accumbeta, y, how.alpha * result)", "    result = _blend(how.accumbeta, y, how.alpha * result)\n    y[...] = np.maximum(result, 0) if how.relu else result"),
+    fault("definition: alpha ignored", FAMILY, "_blend(how.accumbeta, y, how.alpha * result)", "_blend(how.accumbeta, y, result)"),
+    fault("definition: grad_gamma without xhat", FAMILY, "(xhat * error).sum(axis=1)", "error.sum(axis=1)"),
+    fault("definition: beta_param blends the data", FAMILY, "_blend(how.beta_data, out,", "_blend(how.beta_param, out,"),
+    fault("definition: gradient passes where the relu gave 0", FAMILY, "error[~(y[block] > 0)] = 0", "error[~(y[block] >= 0)] = 0"),
+    fault("alias check removed", FAMILY, "    check_apart(operation, written_rows, inputs)\n", ""),
+    fault("C forward: running mean not updated", FORWARD, "        gmean[r] = (real)blend(rho, (double)gmean[r], (1.0 - rho) * group->mean[r]);\n", "        (void)gmean;\n"),
+    fault("C forward: rho swapped", FORWARD, "blend(rho, (double)gvar[r], (1.0 - rho) * var)", "blend(1.0 - rho, (double)gvar[r], rho * var)"),
+    fault("C forward: inference takes the first row's mean", FORWARD, "(double)g->gmean[row + r]", "(double)g->gmean[row]"),
+    fault("C forward: epsilon outside the root", FORWARD, "1.0 / sqrt((double)var[r] + eps)", "1.0 / (sqrt((double)var[r]) + eps)"),
+    fault("C forward: variance unbiased", FORWARD, "count = 1.0 / (double)g->length;", "count = 1.0 / (double)(g->length > 1 ? g->length - 1 : 1);"),
+    fault("C forward: accumbeta ignored", FORWARD, "alpha * clamped + accumbeta * y[i]", "alpha * clamped + y[i]"),
+    fault("C forward: relu applied after accumbeta", FORWARD, '{{ each("alpha * clamped + accumbeta * y[i]") }}', '{{ each("alpha * v + accumbeta * y[i] < bottom ? bottom : alpha * v + accumbeta * y[i]") }}'),
+    fault("C forward: relu makes nan 0", FORWARD, "v < bottom ? bottom : v", "v > bottom ? v : bottom"),
+    fault("C forward: variance within blocks alone", FORWARD, "b.squares + apart * apart * (a->n * b.n / (a->n + b.n))", "b.squares + 0 * apart"),
+    fault("C forward: squares about the pivot, not the mean", FORWARD, "found.squares - found.sum * found.sum / (double)n", "found.squares"),
+    fault("C forward: given sums: the mean's rounding counts", FORWARD, "all.squares - rest * (2 * all.sum - length * rest)", "all.squares + 0 * rest"),
+    fault("C forward: shift-based gamma exact", FORWARD, "factor(scale[r], binary) * factor((double)gamma[r], binary)", "factor(scale[r], binary) * (double)gamma[r]"),
+    fault("C backward: epsilon outside the root", BACKWARD, "1.0 / sqrt((double)xvar[r] + eps)", "1.0 / (sqrt((double)xvar[r]) + eps)"),
+    fault("C backward: gradient passes where the relu gave 0", BACKWARD, "(bits)(y > zero)", "(bits)(y >= zero)"),
+    fault("C backward: grad_gamma without the deviation", BACKWARD, "grad_gamma = inverse_std * (all.product - rest * all.error)", "grad_gamma = all.product - rest * all.error"),
+    fault("C backward: alpha_param ignored", BACKWARD, "g->alpha_param * grad_beta", "grad_beta"),
+    fault("C backward: beta_data ignored under a relu", BACKWARD, '{{ each("y[i] > 0 ? error[i] : 0", " + beta_data * to[i]") }}', '{{ each("y[i] > 0 ? error[i] : 0", " + to[i]") }}'),
+    fault("C: lanes behind the last counted", ROWS, "v[l] = l < n ? from[l] : rest;", "v[l] = l < n ? from[l] : 0 * rest;"),
+    fault("C: thread partition off by one", ROWS, "run(group, units * mine / all, units * (mine + 1) / all);", "run(group, units * mine / all + (mine > 0), units * (mine + 1) / all);"),
+)

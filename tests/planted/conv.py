@@ -1,0 +1,74 @@
+"""Faults in convolution: sizes, checks, the NumPy definition, and the ends of the C templates."""
+
+# ruff: noqa: E501  (one fault, one line: the tables read across)
+
+from __future__ import annotations
+
+from planted.table import CPU, FAMILIES, GEOMETRY, C, Mutant
+
+FAMILY, SIZES, KERNELS, PLAN = FAMILIES + "conv.py", GEOMETRY + "conv.py", CPU + "conv.py", CPU + "conv_plan.py"
+DIRECT, UPDATE, STRIPS = C + "conv_direct.c.j2", C + "conv_update.c.j2", C + "conv_strips.h"
+FINISH, WINOGRAD, WINOGRAD_PLAN = C + "conv_finish.h", C + "conv_winograd.c.j2", CPU + "conv_winograd.py"
+
+
+def fault(name: str, file: str, old: str, new: str) -> Mutant:
+    """A row of this family."""
+    return Mutant("conv", name, file, old, new)
+
+
+MUTANTS = (
+    fault("definition: alpha ignored", FAMILY, "        result *= self.alpha\n", ""),
+    fault("definition: bias dropped", FAMILY, "result += host(self.bias,", "host(self.bias,"),
+    fault("definition: relu slope ignored", FAMILY, "self.slope * result if self.slope else 0", "0"),
+    fault("definition: brelu uses output instead of X", FAMILY, "(x > 0) + self.slope * (x < 0)", "(result > 0) + self.slope * (result < 0)"),
+    fault("definition: beta ignored", FAMILY, "result + self.beta * x", "result + x"),
+    fault("definition: bsum before relu and beta", FAMILY, "stored = host(target, matrix.shape).sum(", "stored = matrix.sum("),
+    fault("definition: group index wrong", FAMILY, "return slice(group * channels, (group + 1) * channels)", "return slice((g.groups - 1 - group) * channels, (g.groups - group) * channels)"),
+    fault("definition: stride phase wrong", FAMILY, "first = max(0, -(offset // stride))", "first = max(0, -offset // stride)"),
+    fault("definition: dilation ignored", FAMILY, "offset = tap * dilation - pad", "offset = tap - pad"),
+    fault("definition: last position of a tap dropped", FAMILY, "(length - 1 - offset) // stride + 1)", "(length - 1 - offset) // stride)"),
+    fault("definition: alpha ignored in update_conv", FAMILY, "if beta != 0 else alpha * result", "if beta != 0 else result"),
+    fault("definition: beta ignored in update_conv", FAMILY, "alpha * result + beta * target", "alpha * result + target"),
+    fault("grad_bias scaled by alpha", FAMILY, "sums.sum(errors.reshape((g.K, g.sizeO // g.K)), axis=1)", "sums.sum(errors.reshape((g.K, g.sizeO // g.K)), axis=1) * float(alpha)"),
+    fault("number of images at call time ignored", FAMILY, "return layer.at_batch(images)", "return layer"),
+    fault("alias check of X removed", FAMILY, 'read if same else {**read, "X": epilogue.X}', "read"),
+    fault("alias check of bsum removed", FAMILY, '        check_apart(name, {"bsum": epilogue.bsum}, {**read, "X": epilogue.X, target_name: target})\n', ""),
+    fault("alias check of update_conv removed", FAMILY, '        check_apart(name, {"grad_F": target, "grad_bias": grad_bias}, {"I": I, "E": E})\n', ""),
+    fault("dilation ignored in sizes", GEOMETRY + "sizes.py", "extent = window_extent(window, dilation)", "extent = window"),
+    fault("dilation ignored in sizes of deconvolutions", SIZES, "2 * p + window_extent(s, d)", "2 * p + s"),
+    fault("C: alpha ignored", FINISH, "out[i] = alpha * acc[i] + bias;", "out[i] = acc[i] + bias;"),
+    fault("C: bias of another group", DIRECT, "g->bias[map]", "g->bias[k]"),
+    fault("C: relu slope ignored", FINISH, "(slope == 0 ? 0 : slope * (v))", "0"),
+    fault("C: brelu uses output instead of X", FINISH, "v *= x[i] > 0 ? 1 : x[i] < 0 ? slope : 0;", "v *= v > 0 ? 1 : v < 0 ? slope : 0;"),
+    fault("C: beta ignored in short runs", FINISH, "add ? v + beta * x[i] : v", "add && n > 8 ? v + beta * x[i] : v"),
+    fault("C: bsum before relu", FINISH, "sum += out[i];", "sum += alpha * acc[i] + bias;"),
+    fault("C: bsum drops the tail", FINISH, "        for (int64_t i = 0; i < n; i++)\n            sum += out[i];", "        for (int64_t i = 0; i < n - n % 8; i++)\n            sum += out[i];"),
+    fault("C: parts of maps off by one", DIRECT, "a.tile_hi = tiles * (part + 1) / m[MAP_PARTS];", "a.tile_hi = tiles * (part + 1) / m[MAP_PARTS] - (part + 1 < m[MAP_PARTS]);"),
+    fault("C: taps of the last input row dropped", STRIPS, "if (h < 0 || h >= m[IN_H])\n", "if (h < 0 || h >= m[IN_H] - 1)\n"),
+    fault("Winograd: filters not flipped in the data gradient", WINOGRAD, "(flip ? 8 - i : i)", "i"),
+    fault("Winograd: window shifted", WINOGRAD, "OUT * ty - m[PAD_H] + i,", "OUT * ty - m[PAD_H] + i + 1,"),
+    fault("Winograd: last row of an odd height dropped", WINOGRAD, "r < smaller(OUT, m[OUT_H] - OUT * ty)", "r < (m[OUT_H] - OUT * ty < OUT ? 0 : OUT)"),
+    fault("Winograd: a column past the image is read", WINOGRAD, "w >= 0 && w < width", "w >= 0 && w <= width"),
+    fault("Winograd: bias of another part of the maps", WINOGRAD, "g->bias[map]", "g->bias[map - first]"),
+    fault("Winograd: later blocks of channels overwrite", WINOGRAD, "default: products_{{ vectors }}(x, a.lanes, filters, count, sums + lane, a.lanes, c == 0);", "default: products_{{ vectors }}(x, a.lanes, filters, count, sums + lane, a.lanes, 1);"),
+    fault("Winograd: sign of a point", WINOGRAD, "to[1] = (p[1] - p[2]) - p[3];", "to[1] = (p[1] - p[2]) + p[3];"),
+    fault("Winograd: weight of a point of tiles of 4 x 4", WINOGRAD, "to[3] = b + 8 * d + p[5];", "to[3] = b + 4 * d + p[5];"),
+    fault("Winograd: images of the first block for all", WINOGRAD, "* m[IMAGES] + a->n0 : zeros", "* m[IMAGES] : zeros"),
+    fault("Winograd: first plane for all", WINOGRAD, "(c * m[PLANES] + a->plane) * m[IN_H]", "(c * m[PLANES]) * m[IN_H]"),
+    fault("Winograd: sums of all units in one row", WINOGRAD, "a.sums_row = index / m[PARTS];", "a.sums_row = 0;"),
+    fault("Winograd: enable_winograd ignored", WINOGRAD_PLAN, "if not allowed or not plain", "if not plain"),
+    fault("Winograd: used for dilated filters", WINOGRAD_PLAN, "g.strides == (1, 1, 1) == g.dilation", "g.strides == (1, 1, 1)"),
+    fault("Winograd: used for any number of images", WINOGRAD_PLAN, " or g.N * itemsize % vector_bytes != 0", ""),
+    fault("Winograd: padding of the data gradient", WINOGRAD_PLAN, "[2 - pad if backward else pad", "[1 - pad if backward else pad"),
+    fault("C: alpha ignored in update_conv", UPDATE, "to[k] = (real)alpha * sum[k] +", "to[k] = sum[k] +"),
+    fault("C: beta ignored in update_conv", UPDATE, "(beta != 0 ? (real)beta * to[k] : 0)", "(beta != 0 ? to[k] : 0)"),
+    fault("C: parts of a gradient not added up", UPDATE, "sum += *(const some *)(at + part * size);", "sum = *(const some *)(at + part * size);"),
+    fault("C: last lanes of an error dropped", UPDATE, "if (i < n) { /*", "if (0) { /*"),
+    fault("bsum of float16 before it is rounded", KERNELS, "rounded = epilogue.bsum is not None and target.dtype != read.dtype", "rounded = False"),
+    fault("brelu without beta does not read the old output", KERNELS, "keep=epilogue.reads_old", "keep=epilogue.beta != 0 and epilogue.reads_old"),
+    fault("kernels: dilation ignored", PLAN, "(s, s * dilation - padding)", "(s, s - padding)"),
+    fault("kernels: window shifted", PLAN, "(s, s * dilation - padding)", "(s, s * dilation - padding + 1)"),
+    fault("kernels: stride phase wrong in the data gradient", PLAN, "(s, start + padding - s * dilation)", "(s, padding - start - s * dilation)"),
+    fault("kernels: last phase of the data gradient dropped", PLAN, "for start in range(min(stride, inputs)):", "for start in range(max(1, min(stride, inputs) - 1)):"),
+    fault("kernels: filters of the first group for all", PLAN, '"FILTER_GROUP": g.K // g.groups}', '"FILTER_GROUP": 0}'),
+)

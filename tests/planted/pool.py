@@ -1,0 +1,49 @@
+"""Faults in pooling: the NumPy definition, the two C templates, sizes, checks."""
+
+# ruff: noqa: E501  (one fault, one line: the tables read across)
+
+from __future__ import annotations
+
+from planted.table import CPU, FAMILIES, GEOMETRY, C, Mutant
+
+FAMILY, DEFINITION, SIZES = FAMILIES + "pool.py", FAMILIES + "pool_definition.py", GEOMETRY + "sizes.py"
+FORWARD, BACKWARD = C + "pool_forward.c.j2", C + "pool_backward.c.j2"
+
+
+def fault(name: str, file: str, old: str, new: str) -> Mutant:
+    """A row of this family."""
+    return Mutant("pool", name, file, old, new)
+
+
+MUTANTS = (
+    fault("definition: padding counted in means", DEFINITION, "return sums / np.maximum(layer.counts, 1) if", "return sums / layer.window if"),
+    fault("definition: padding counted in gradients of means", DEFINITION, "share = error / np.maximum(layer.counts, 1)", "share = error / layer.window"),
+    fault("definition: the last of equal maxima", DEFINITION, "(new > old)", "(new >= old)"),
+    fault("definition: nan is no maximum", DEFINITION, " | (np.isnan(new) & ~np.isnan(old))", ""),
+    fault("definition: last window dropped", DEFINITION, "(length - 1 + padding - offset) // stride + 1", "(length - 1 + padding - offset) // stride"),
+    fault("definition: overlapping windows not accumulated", DEFINITION, "delta[places] += share", "delta[places] = share"),
+    fault("definition: l2 gradient without the input", DEFINITION, "return delta if values is None else delta * values", "return delta"),
+    fault("definition: division by a zero norm", DEFINITION, ", where=norm != 0", ""),
+    fault("definition: beta ignored", DEFINITION, "scaled + beta * target", "scaled + target"),
+    fault("definition: alpha ignored", DEFINITION, "scaled = result if alpha == 1 else alpha * result", "scaled = result"),
+    fault("C forward: the last of equal maxima", FORWARD, "const ivec better = x > result[v];", "const ivec better = x >= result[v];"),
+    fault("C forward, few images: the last of equal maxima", FORWARD, "~(x <= result)", "~(x < result)"),
+    fault("C forward: padding counted in means", FORWARD, "const real divisor = count * columns > 0 ? (real)(count * columns) : 1;", "const real divisor = (real)(g->meta[J] * g->meta[T] * g->meta[R] * g->meta[S]);"),
+    fault("C forward: positions of maxima without padding", FORWARD, "(c - k * m[STR_C] + m[PAD_C]) * m[T]", "(c - k * m[STR_C]) * m[T]"),
+    fault("C forward: beta ignored", FORWARD, "y += g->beta * *(const loose *)out;", "y += *(const loose *)out;"),
+    fault("C forward: last lanes blended twice", FORWARD, "to + all - LANES, 1, n - (all - LANES));", "to + all - LANES, 1, 0);"),
+    fault("C forward: nan is no maximum", FORWARD, "if (__builtin_expect(any_nan(nans[v]), 0)) {", "if (0) {"),
+    fault("C forward: thread partition off by one", FORWARD, "all * mine / team, all * (mine + 1) / team);", "all * mine / team, all * (mine + 1) / team - (mine + 1 < team));"),
+    fault("C backward: overlapping windows not accumulated", BACKWARD, "sum[v] += weight * e;", "sum[v] = weight * e;"),
+    fault("C backward: stride phase of a window wrong", BACKWARD, "place_there -= g->meta[STR_W])", "place_there -= 1)"),
+    fault("C backward, few images: beta ignored", BACKWARD, "y += g->beta * g->delta[element];", "y += g->delta[element];"),
+    fault("C backward: alpha ignored", BACKWARD, "vec y = g->alpha * sum[v];", "vec y = sum[v];"),
+    fault("C backward: windows of the row above", BACKWARD, "+ h + m[PAD_H] - p * m[STR_H];", "+ h - p * m[STR_H];"),
+    fault("caffe rounds down", SIZES, "size = -(-room // stride) + 1", "size = room // stride + 1"),
+    fault("caffe keeps a window in the padding", SIZES, "(size - 1) * stride >= length + padding", "(size - 1) * stride > length + padding"),
+    fault("strides default to 1", FAMILY, "size if step is None else step", "1 if step is None else step"),
+    fault("l2 gradient of the first input ever", FAMILY, 'layer.seen["input"] = I', 'layer.seen.setdefault("input", I)'),
+    fault("narrow argmax counts one too few", FAMILY, "return layer.window - 1 <= int(", "return layer.window - 2 <= int("),
+    fault("alias check removed", FAMILY, "check_apart(name, outputs, inputs)\n        return layer", "return layer"),
+    fault("C: l2 gradient not divided by the norm", CPU + "pool.py", "error = share_of_norm(error, norm)", "share_of_norm(error, norm)"),
+)

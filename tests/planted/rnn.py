@@ -1,0 +1,55 @@
+"""Faults in recurrent unrolls: checks, the definitions in op-trees, the C templates and the packed product."""
+
+# ruff: noqa: E501  (one fault, one line: the tables read across)
+
+from __future__ import annotations
+
+from planted.table import CPU, FAMILIES, C, Mutant
+
+SIMPLE, GATED, STEPS = FAMILIES + "rnn.py", FAMILIES + "rnn_gated.py", FAMILIES + "rnn_steps.py"
+C_STEPS, C_SIMPLE, C_LSTM, C_GRU = C + "rnn_steps.h", C + "rnn_simple.c.j2", C + "rnn_lstm.c.j2", C + "rnn_gru.c.j2"
+TILE, GEMM = C + "gemm_tile.h", C + "gemm_packed.c.j2"
+
+
+def fault(name: str, file: str, old: str, new: str) -> Mutant:
+    """A row of this family."""
+    return Mutant("rnn", name, file, old, new)
+
+
+MUTANTS = (
+    fault("reverse ignored", STEPS, "chosen[::-1] if reverse else chosen", "chosen"),
+    fault("num_used_steps ignored", STEPS, "used = num_steps if num_used_steps is None else min(num_used_steps, num_steps)", "used = num_steps"),
+    fault("last steps used instead of the first", STEPS, "list(tensors[:used])", "list(tensors[num_steps - used :])"),
+    fault("alias check between roles removed", STEPS, "                    check_apart(steps.operation, {name: mine}, {other: its})\n", "                    pass\n"),
+    fault("both directions: W not transposed", SIMPLE, "W_recur_f.T, W_recur_b.T", "W_recur_f, W_recur_b.T"),
+    fault("both directions: the second runs forward", SIMPLE, "h_ff_b, h_b, b_b, *common, True)", "h_ff_b, h_b, b_b, *common, False)"),
+    fault("definition: bias skipped at the last step", SIMPLE, "total if bias is None else", 'total if bias is None or h is steps.roles["h_s"][-1] else'),
+    fault("definition: h_ff added twice", SIMPLE, "dot(weight, h_prev) + h_ff\n", "dot(weight, h_prev) + h_ff + h_ff\n"),
+    fault("definition: error before a step replaced", SIMPLE, "delta_prev + dot(weight, delta)", "dot(weight, delta)"),
+    fault("definition: LSTM forget gate swapped", GATED, "f * c_prev + i * g)", "i * c_prev + f * g)"),
+    fault("definition: LSTM error of the cell replaced", GATED, "dc + act.bprop(c_act) * o * delta", "act.bprop(c_act) * o * delta"),
+    fault("definition: LSTM output gate without its slope", GATED, "gate_act.bprop(o) * delta * c_act", "delta * c_act"),
+    fault("definition: GRU reset gate on the wrong product", GATED, "dot(weight[2 * n :], reset_here)", "dot(weight[2 * n :], h_prev)"),
+    fault("definition: GRU update gate turned round", GATED, "(1.0 - z) * h_prev + z * candidate", "z * h_prev + (1.0 - z) * candidate"),
+    fault("definition: GRU error through the reset gate dropped", GATED, " + r * q\n", "\n"),
+    fault("definition: GRU n has no bias", GATED, "ff[2 * n :] + b_n)", "ff[2 * n :])"),
+    fault("C: bias dropped", C_STEPS, "return u->bias ? u->bias[row] : 0;", "return u->bias ? 0 * u->bias[row] : 0;"),
+    fault("C: every state taken as passed on", C_STEPS, "operand(u, now, step) == operand(u, next, step + 1) &&", "(operand(u, now, step) || operand(u, next, step + 1)) &&"),
+    fault("C: error before a step replaced", C_STEPS, "sum[i] += tile[i];", "sum[i] = tile[i];"),
+    fault("C: thread partition off by one", C_STEPS, "panels * mine / count, panels * (mine + 1) / count}", "panels * mine / count, panels * (mine + 1) / count - (mine + 1 < count)}"),
+    fault("C: bias skipped at the last step", C_SIMPLE, "bias = bias_of(u, at.unit + r);", "bias = at.step + 1 < u->steps ? bias_of(u, at.unit + r) : 0;"),
+    fault("C: h_ff added twice", C_SIMPLE, "act(tile[i] + ff[i] + bias,", "act(tile[i] + 2 * ff[i] + bias,"),
+    fault("C: error of a step replaced by the next one's", C_SIMPLE, "* (delta[i] + tile[i])", "* tile[i]"),
+    fault("C: LSTM forget gate swapped", C_LSTM, "f * c_prev[i] + in * g", "in * c_prev[i] + f * g"),
+    fault("C: LSTM error of the cell replaced", C_LSTM, "sum = dc[i] + slope", "sum = slope"),
+    fault("C: LSTM cell before the first step not 0", C_LSTM, "carried[i] = c_prev ? c_prev[i] : 0;", "carried[i] = c_prev ? c_prev[i] : 1;"),
+    fault("C: LSTM error of the forget gate of a wrong factor", C_LSTM, "sum * carried[i]", "sum * g"),
+    fault("C: GRU reset gate on the wrong product", C_GRU, "reset[j] = open * h_prev[j];", "reset[j] = h_prev[j];"),
+    fault("C: GRU update gate turned round", C_GRU, "(1 - z[j]) * h_prev[j] + z[j] * now", "z[j] * h_prev[j] + (1 - z[j]) * now"),
+    fault("C: GRU error through the reset gate dropped", C_GRU, " + r[j] * q[j];", ";"),
+    fault("C: numbers of one activation read for the other", CPU + "rnn_formula.py", "numbers + {len(numbers)}", "numbers + {0 * len(numbers)}"),
+    fault("C: overlapping steps run in parallel", CPU + "rnn.py", "        if mine.alias_of(its) == 2:\n            return False\n", ""),
+    fault("packed product: a column loses one of four sums", TILE, "(sum[2][r] + sum[3][r])", "sum[2][r]"),
+    fault("packed product: beta ignored", GEMM, "beta * c[i] + alpha * tile[i]", "c[i] + alpha * tile[i]"),
+    fault("packed product: beta counts once a block", GEMM, "first ? 1 : beta", "beta"),
+)

@@ -1,0 +1,34 @@
+"""What a planted fault is, and the folders that the tables name."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+FAMILIES = "neonlike/backends/families/"
+CPU = "neonlike/backends/cpu/"
+GEOMETRY = "neonlike/backends/geometry/"
+OPTREE = "neonlike/optree/"
+KERNELS = "neonlike/kernels/"
+C = "neonlike/kernels/templates/c/"
+
+
+class Mutant(NamedTuple):
+    """One fault.
+
+    Attributes
+    ----------
+    family : str
+        Whose tests must catch it, see ``mutants.TESTS``.
+    name : str
+        The fault in words.
+    file : str
+        Path below the root of the repository.
+    old, new : str
+        The text there, which occurs once, and what it is replaced by.
+    """
+
+    family: str
+    name: str
+    file: str
+    old: str
+    new: str

@@ -1,0 +1,60 @@
+"""The planted faults of ``mutants.py`` still fit the sources, and what judges them can tell the verdicts apart."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mutants import CAUGHT, INVALID, MUTANTS, ROOT, STALE, SURVIVED, TESTS, judge, planted_in, private_copy, title
+from planted.table import Mutant
+
+from neonlike.kernels.toolchain import find_compiler
+
+NMS = ("tests/test_roi.py", "-k", "sides_of_pixels or wrong_detections")
+SOURCE = "neonlike/backends/families/roi.py"
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=title)
+def test_each_fault_fits_its_file(mutant: Mutant) -> None:
+    text = (ROOT / mutant.file).read_text(encoding="utf-8")
+    assert text.count(mutant.old) == 1, f"{mutant.file} no longer has this text once; plant the fault anew"
+    assert mutant.new != mutant.old
+    if mutant.file.endswith(".py"):
+        compile(text.replace(mutant.old, mutant.new), mutant.file, "exec")
+
+
+def test_there_are_enough_and_each_has_a_name_and_tests() -> None:
+    assert len(MUTANTS) >= 60
+    assert max(Counter(map(title, MUTANTS)).values()) == 1
+    assert {mutant.family for mutant in MUTANTS} == set(TESTS)
+    for files in TESTS.values():
+        assert all((ROOT / file).is_file() for file in files)
+
+
+@pytest.fixture(scope="module")
+def copy() -> Iterator[Path]:
+    with private_copy() as folder:
+        yield folder
+
+
+def test_verdicts(copy: Path) -> None:
+    fault = next(mutant for mutant in MUTANTS if title(mutant) == "roi: definition: nms threshold >=")
+    before = (copy / SOURCE).read_text(encoding="utf-8")
+    caught = judge(copy, fault, NMS)
+    assert caught.verdict == CAUGHT and caught.words.startswith("test_roi.py::"), caught
+    harmless = fault._replace(old="is nan, so it has no rank", new="is nan, so it has no rank at all")
+    assert judge(copy, harmless, NMS).verdict == SURVIVED
+    assert judge(copy, fault._replace(old="import numpy as np\n", new="import nmpy as np\n"), NMS).verdict == INVALID
+    broken = fault._replace(file="neonlike/kernels/templates/c/nms.c.j2", old="> threshold;", new="> threshold")
+    assert find_compiler() is None or judge(copy, broken, NMS).verdict == INVALID
+    assert (copy / SOURCE).read_text(encoding="utf-8") == before == (ROOT / SOURCE).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("change", [{"old": "no such text"}, {"old": "def "}, {"file": "neonlike/gone.py"}])
+def test_stale_faults(copy: Path, change: dict[str, str]) -> None:
+    fault = MUTANTS[0]._replace(**change)
+    with planted_in(copy, fault) as fits:
+        assert not fits
+    assert judge(copy, fault, NMS).verdict == STALE
