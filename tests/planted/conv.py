@@ -9,6 +9,7 @@ from planted.table import CPU, FAMILIES, GEOMETRY, C, Mutant
 FAMILY, SIZES, KERNELS, PLAN = FAMILIES + "conv.py", GEOMETRY + "conv.py", CPU + "conv.py", CPU + "conv_plan.py"
 DIRECT, UPDATE, STRIPS = C + "conv_direct.c.j2", C + "conv_update.c.j2", C + "conv_strips.h"
 FINISH, WINOGRAD, WINOGRAD_PLAN = C + "conv_finish.h", C + "conv_winograd.c.j2", CPU + "conv_winograd.py"
+POINTS = C + "conv_points.h"
 
 
 def fault(name: str, file: str, old: str, new: str) -> Mutant:
@@ -51,8 +52,8 @@ MUTANTS = (
     fault("Winograd: a column past the image is read", WINOGRAD, "w >= 0 && w < width", "w >= 0 && w <= width"),
     fault("Winograd: bias of another part of the maps", WINOGRAD, "g->bias[map]", "g->bias[map - first]"),
     fault("Winograd: later blocks of channels overwrite", WINOGRAD, "default: products_{{ vectors }}(x, a.lanes, filters, count, sums + lane, a.lanes, c == 0);", "default: products_{{ vectors }}(x, a.lanes, filters, count, sums + lane, a.lanes, 1);"),
-    fault("Winograd: sign of a point", WINOGRAD, "to[1] = (p[1] - p[2]) - p[3];", "to[1] = (p[1] - p[2]) + p[3];"),
-    fault("Winograd: weight of a point of tiles of 4 x 4", WINOGRAD, "to[3] = b + 8 * d + p[5];", "to[3] = b + 4 * d + p[5];"),
+    fault("Winograd: sign of a point", POINTS, "to[1] = (p[1] - p[2]) - p[3];", "to[1] = (p[1] - p[2]) + p[3];"),
+    fault("Winograd: weight of a point of tiles of 4 x 4", POINTS, "to[3] = b + 8 * d + p[5];", "to[3] = b + 4 * d + p[5];"),
     fault("Winograd: images of the first block for all", WINOGRAD, "* m[IMAGES] + a->n0 : zeros", "* m[IMAGES] : zeros"),
     fault("Winograd: first plane for all", WINOGRAD, "(c * m[PLANES] + a->plane) * m[IN_H]", "(c * m[PLANES]) * m[IN_H]"),
     fault("Winograd: sums of all units in one row", WINOGRAD, "a.sums_row = index / m[PARTS];", "a.sums_row = 0;"),

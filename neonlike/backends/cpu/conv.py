@@ -24,14 +24,15 @@ from neonlike.kernels.simd import vector_bytes
 from neonlike.kernels.workspace import workspace
 from neonlike.optree.dtypes import compute_dtype
 
-HEADERS = ("conv_strips.h", "conv_finish.h")
+HEADERS, WINOGRAD_HEADERS = ("conv_strips.h", "conv_finish.h"), ("conv_finish.h", "conv_points.h")
 PARALLEL_WORK = 1 << 18
 """Products below which starting threads costs more than it saves."""
 RELU, BRELU, BETA = 1, 2, 4
 """Bits of the epilogue, as the kernel takes it."""
 
-_DATA = Routine("c/conv_direct.c.j2", [POINTER] * 8 + [REAL] * 3 + [INT] * 2, "direct convolution", HEADERS)
-_WINOGRAD = Routine("c/conv_winograd.c.j2", [POINTER] * 8 + [REAL] * 3 + [INT] * 2, "Winograd convolution", HEADERS[1:])
+_TYPES = [POINTER] * 8 + [REAL] * 3 + [INT] * 2
+_DATA = Routine("c/conv_direct.c.j2", _TYPES, "direct convolution", HEADERS)
+_WINOGRAD = Routine("c/conv_winograd.c.j2", _TYPES, "Winograd convolution", WINOGRAD_HEADERS)
 _UPDATE = Routine("c/conv_update.c.j2", [POINTER] * 5 + [REAL] * 2 + [INT], "gradient of filters", HEADERS[:1])
 
 
@@ -74,9 +75,8 @@ class ConvKernels(ConvFamily):
         threads = _threads(g)
         plan = update_plan(g, vector_bytes(), images.itemsize)
         tile = plan.tile
-        kernel = _UPDATE.variant(
-            real=REAL_TYPES[images.dtype], lanes=tile.lanes, maps=tile.maps, taps=tile.width, meta=META, phase=PHASE
-        )
+        shape = {"lanes": tile.lanes, "width": tile.maps // tile.lanes, "taps": tile.width}
+        kernel = _UPDATE.variant(real=REAL_TYPES[images.dtype], **shape, meta=META, phase=PHASE)
         if kernel is None:
             super()._update_conv(g, I, E, grad_F, alpha, beta)
             return

@@ -24,7 +24,7 @@ from neonlike.backends.geometry.conv import ConvGeometry
 META = (
     "CHANNELS", "MAPS", "GROUPS", "ALL_MAPS", "IMAGES", "IN_D", "IN_H", "IN_W", "OUT_D", "OUT_H", "OUT_W",
     "FILTER_GROUP", "FILTER_CHANNEL", "FILTER_MAP", "FILTER_TAP", "TAPS_HW", "TAPS_ROW",
-    "IMAGE_BLOCK", "IMAGE_BLOCKS", "CHANNEL_BLOCK", "MAP_PARTS", "BY_COLUMN", "BY_TILE",
+    "IMAGE_BLOCK", "IMAGE_BLOCKS", "CHANNEL_BLOCK", "MAP_PARTS", "BY_COLUMN", "BY_TILE", "DIRECT",
     "UNIT_CHANNELS", "UNIT_BLOCKS", "UNIT_PARTS",
     "FILTERS_SIZE", "STRIPS_SIZE", "SUMS_SIZE", "LIST_SIZE", "ALL_UNITS", "PHASES", "PHASES_AT", "META_SIZE",
 )  # fmt: skip
@@ -39,7 +39,7 @@ PHASE = (
 
 IMAGE_LANES = 128
 """Images side by side, at most."""
-AREA_LANES = {"data": 1024, "update": 1024}
+AREA_LANES = {"data": 1024, "update": 2048}
 """Lanes of a unit's rows and columns together: more are read again less often, fewer leave room for sums."""
 SUMS_BYTES = 384 << 10
 """Sums of a unit of forward and data gradient, which stay in the second-level cache with the strips."""
@@ -50,10 +50,14 @@ DEEP, MANY = 1500, 128
 STRIP_BYTES = 32 << 10
 """Strips that a tile reads of a block of channels, in the first-level cache; and at least MIN_TAPS taps."""
 MIN_TAPS = 64
-UPDATE_BYTES = 3 << 19
-"""Sums of a unit of the weight gradient; each is touched rarely."""
+UPDATE_BYTES = 2 << 20
+"""Sums of a unit of the weight gradient at most; each is touched once in an area."""
+UPDATE_STRIPS = 256 << 10
+"""Strips of a block of channels of the weight gradient, in the second-level cache."""
 UPDATE_UNITS = 8
-"""Units of the weight gradient at least, where there are as many rows: a number that suits up to as many threads."""
+"""Units of the weight gradient at least, where there are as many areas: a number that suits up to as many threads."""
+UPDATE_TAPS = 384
+"""Taps of a unit of the weight gradient that make up for packing its errors."""
 
 
 class AxisPhase(NamedTuple):
@@ -103,8 +107,8 @@ def data_tile(maps: int, vector_bytes: int, itemsize: int) -> Tile:
 
 def update_tile(vector_bytes: int, itemsize: int) -> Tile:
     """The tile of the weight gradient; about as many sums as registers hold beside the operands."""
-    maps, taps = (4, 2) if vector_bytes == 32 else (8, 3)
-    return Tile(maps, taps, vector_bytes // itemsize)
+    lanes = vector_bytes // itemsize
+    return Tile(2 * lanes, 12 if vector_bytes == 64 else 6, lanes)
 
 
 @dataclass(frozen=True)
@@ -280,9 +284,14 @@ def _channel_block(channels: int, phases: list[Phase], images: int, tile: Tile, 
     return even(channels, max(STRIP_BYTES // (touched * itemsize), ceil_div(MIN_TAPS, taps)))
 
 
+def pointwise(g: ConvGeometry) -> bool:
+    """A convolution by single elements: each output position reads its own input position."""
+    return max(*g.TRS, *g.strides) == 1 and not any(g.padding)
+
+
 def flattened(g: ConvGeometry) -> ConvGeometry:
     """A convolution by single elements as one of a single row, which it is the same as: rows are cut anywhere then."""
-    if max(*g.TRS, *g.strides) > 1 or any(g.padding):
+    if not pointwise(g):
         return g
     row = 1, 1, math.prod(g.DHW)
     return replace(g, DHW=row, MPQ=row)
@@ -334,6 +343,14 @@ def data_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int,
     return ConvPlan(tile, _flatten(fields, records, tails), sum(counts), fields["FILTERS_SIZE"], private)
 
 
+def _unit_channels(channels: int, taps: int, areas: int, channel_bytes: int) -> int:
+    """Channels of a unit of the weight gradient: of 1, 2, 4 or a multiple of 8 blocks, which threads share evenly."""
+    needed = min(ceil_div(UPDATE_UNITS, areas), channels * taps // UPDATE_TAPS)
+    blocks = max(1, needed, ceil_div(channels * channel_bytes, UPDATE_BYTES))
+    blocks = whole(blocks, UPDATE_UNITS) if blocks > UPDATE_UNITS // 2 else 1 << (blocks - 1).bit_length()
+    return ceil_div(channels, min(blocks, channels))
+
+
 @lru_cache(maxsize=512)
 def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
     """Weight gradient. Nothing depends on the number of threads, so results do not either."""
@@ -346,26 +363,28 @@ def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
     images = image_block(g.N, tile.lanes)
     phase: Phase = tuple(forward_axis(*axis)[0] for axis in axes)  # type: ignore[assignment]
     block = block_phase(phase, images, AREA_LANES["update"], tile, itemsize)
-    each = even(channels, UPDATE_BYTES // (all_maps * block.taps * itemsize))
-    row_blocks = ceil_div(block.phase[1].length, block.rows) * block.phase[0].length * ceil_div(g.N, images)
+    areas = block.units(1, ceil_div(g.N, images))
+    each = _unit_channels(channels, block.taps, g.groups * areas, all_maps * block.taps * itemsize)
     unit_blocks = ceil_div(channels, each)
-    parts = min(row_blocks, ceil_div(UPDATE_UNITS, g.groups * unit_blocks))
-    some = even(each, max(1, 4 * STRIP_BYTES // (block.strips * block.strip * itemsize)))
+    parts = min(areas, ceil_div(UPDATE_UNITS, g.groups * unit_blocks))
+    some = min(each, whole(even(each, max(1, UPDATE_STRIPS // (block.strips * block.strip * itemsize))), tile.width))
     tails: list[int] = []
-    record = block.record(row_blocks, 0, len(META) - 1 + len(PHASE) - 1, tails)
-    lanes = (ceil_div(block.lanes, tile.lanes) | 1) * tile.lanes
+    record = block.record(areas, 0, len(META) - 1 + len(PHASE) - 1, tails)
+    tiles = some * block.taps // tile.width + 1
+    direct = pointwise(g) and images == g.N and some * g.DHW[2] * g.N < 1 << 31
     fields |= {
         "IMAGE_BLOCK": images,
         "IMAGE_BLOCKS": ceil_div(g.N, images),
         "CHANNEL_BLOCK": some,
+        "DIRECT": int(direct),
         "UNIT_CHANNELS": each,
         "UNIT_BLOCKS": unit_blocks,
         "UNIT_PARTS": parts,
         "FILTERS_SIZE": whole(g.groups * unit_blocks * parts * each * all_maps * block.taps, 64),
         "STRIPS_SIZE": whole((some * block.strips + 1) * block.strip + tile.lanes, 64),
-        "SUMS_SIZE": whole(block.rows * all_maps * lanes, 64),
-        "LIST_SIZE": whole(ceil_div(some * block.taps * (block.rows + 1) * 4, itemsize), 64),
-        "ALL_UNITS": row_blocks,
+        "SUMS_SIZE": whole(block.rows * all_maps * block.lanes, 64),
+        "LIST_SIZE": whole(ceil_div(tiles * (tile.width * (block.rows + 1) + 6) * 4, itemsize), 64),
+        "ALL_UNITS": areas,
     }
     private = fields["STRIPS_SIZE"] + fields["SUMS_SIZE"] + fields["LIST_SIZE"]
     return ConvPlan(tile, _flatten(fields, [record], tails), 0, fields["FILTERS_SIZE"], private)

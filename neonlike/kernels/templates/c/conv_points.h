@@ -1,0 +1,64 @@
+/* The three transforms of conv_winograd along one axis, for tiles of 2 and of 4 results (Lavin and Gray, arXiv
+ * 1509.09308). The including file defines real, vec, INLINE, and OUT. */
+#ifndef NL_CONV_POINTS_H
+#define NL_CONV_POINTS_H
+
+/* B^T of a row or column of a tile, G of a filter's, A^T of sums. */
+#if OUT == 2
+INLINE void input_points(const vec *d, vec *to)
+{
+    to[0] = d[0] - d[2];
+    to[1] = d[1] + d[2];
+    to[2] = d[2] - d[1];
+    to[3] = d[1] - d[3];
+}
+
+INLINE void filter_points(const real *f, real *to)
+{
+    const real half = (real)0.5;
+    to[0] = f[0];
+    to[1] = half * ((f[0] + f[2]) + f[1]);
+    to[2] = half * ((f[0] + f[2]) - f[1]);
+    to[3] = f[2];
+}
+
+INLINE void results(const vec *p, vec *to)
+{
+    to[0] = p[0] + (p[1] + p[2]);
+    to[1] = (p[1] - p[2]) - p[3];
+}
+#else
+INLINE void input_points(const vec *d, vec *to)
+{
+    const vec a = d[4] - 4 * d[2], b = d[3] - 4 * d[1], c = d[4] - d[2], e = 2 * (d[3] - d[1]);
+    to[0] = (4 * d[0] - 5 * d[2]) + d[4];
+    to[1] = a + b;
+    to[2] = a - b;
+    to[3] = c + e;
+    to[4] = c - e;
+    to[5] = (4 * d[1] - 5 * d[3]) + d[5];
+}
+
+INLINE void filter_points(const real *f, real *to)
+{
+    const real sixth = (real)1 / 6, a = sixth * (f[0] + f[2]), b = sixth * f[1];
+    const real c = sixth * (f[0] * (real)0.25 + f[2]), d = sixth * (real)0.5 * f[1];
+    to[0] = (real)0.25 * f[0];
+    to[1] = -(a + b);
+    to[2] = b - a;
+    to[3] = c + d;
+    to[4] = c - d;
+    to[5] = f[2];
+}
+
+INLINE void results(const vec *p, vec *to)
+{
+    const vec a = p[1] + p[2], b = p[1] - p[2], c = p[3] + p[4], d = p[3] - p[4];
+    to[0] = p[0] + a + c;
+    to[1] = b + 2 * d;
+    to[2] = a + 4 * c;
+    to[3] = b + 8 * d + p[5];
+}
+#endif
+
+#endif
