@@ -65,7 +65,7 @@ def passes(be: Any, s: Sizes, back: bool, source: Array, filters: Array, **given
 
 
 def check(be: Any, s: Sizes, dtype: Any = np.float32, close: float = 0.0) -> None:
-    """Both passes with bias and bsum against the loops: quarters are exact with tiles of 2 x 2, whose factors are powers of two."""
+    """Both passes with bias and bsum against the loops: quarters are exact with tiles of 2 x 2."""
     rng = np.random.default_rng(s.C)
     filters = quarters(rng, s.shape_f, dtype)
     for back in (False, True):
