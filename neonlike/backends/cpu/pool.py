@@ -37,7 +37,7 @@ FEW_IMAGES = {FORWARD: 3, BACKWARD: 7}
 SERIAL = 1 << 15
 """Values read in windows, below which one thread is sooner done."""
 
-STREAMED_BYTES = 8 << 20
+STREAMED_BYTES = 32 << 20
 """Gradients larger than this leave the caches before anything reads them."""
 
 FETCHED_BYTES = 2 << 20
