@@ -1,0 +1,163 @@
+"""What the compiler of CUDA kernels asks of a GPU: memory, arrays, modules, launches. ``backends/gpu`` answers.
+
+Nothing here knows a driver's library: the kernels package plans, writes and compiles CUDA, a device runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from neonlike.optree.dtypes import DType
+from neonlike.optree.shapes import Shape
+
+Size3: TypeAlias = tuple[int, int, int]
+"""Blocks of a grid or threads of a block along x, y and z."""
+
+
+class Memory(Protocol):
+    """A piece of device memory, freed in the order of its stream when the object dies."""
+
+    @property
+    def address(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What planning and compiling depend on.
+
+    Attributes
+    ----------
+    arch : str
+        Of the compute capability, as compilers take it: "sm_90".
+    multiprocessors : int
+        How many blocks make up a full machine. Never how a sum is cut: results are the same on every device.
+    threads_per_block, warp : int
+    shared_bytes, shared_bytes_optin : int
+        Shared memory a block has without being asked, and the most it can ask for.
+    argument_bytes : int
+        Most bytes of a kernel's arguments.
+    """
+
+    arch: str
+    multiprocessors: int
+    threads_per_block: int = 1024
+    warp: int = 32
+    shared_bytes: int = 48 << 10
+    shared_bytes_optin: int = 48 << 10
+    argument_bytes: int = 4096
+
+
+class Function(Protocol):
+    """A loaded kernel; only its device looks inside."""
+
+
+class Device(Protocol):
+    """A GPU with a current stream; all work is queued on that."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    def allocate(self, nbytes: int) -> Memory:
+        """Memory for ``nbytes`` (at least 1), aligned to 256 bytes.
+
+        Raises
+        ------
+        MemoryError
+            With the size asked for and what is in use.
+        """
+        ...
+
+    def load(self, cubin: bytes, name: str) -> Function:
+        """The kernel ``name`` of the compiled module ``cubin``, which is loaded once and kept."""
+        ...
+
+    def launch(self, function: Function, grid: Size3, block: Size3, shared: int, arguments: Any) -> None:
+        """Queue ``function``; returns before it ran.
+
+        Parameters
+        ----------
+        function : Function
+        grid, block : (x, y, z)
+        shared : int
+            Bytes of dynamic shared memory; above ``shared_bytes`` the device asks for more.
+        arguments : bytes-like
+            All arguments one after the other, each at a multiple of its size, as in a C struct. Read before it returns.
+        """
+        ...
+
+    def view(
+        self, memory: Memory | None, address: int, shape: Shape, strides: Sequence[int], dtype: DType
+    ) -> DeviceArray:
+        """An array on memory that exists; it keeps ``memory`` (None: memory that lives elsewhere) alive."""
+        ...
+
+    def to_host(self, array: DeviceArray) -> Any:
+        """A NumPy copy of ``array``, complete when it returns."""
+        ...
+
+    def from_host(self, host: Any, array: DeviceArray) -> None:
+        """Copy a NumPy array of the same shape and dtype into ``array``; ``host`` may change when it returns."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until everything queued so far has run.
+
+        Raises
+        ------
+        NeonlikeError
+            If a kernel failed meanwhile.
+        """
+        ...
+
+
+class DeviceArray(Protocol):
+    """Strided elements in device memory; shapes and views as NumPy's, no arithmetic."""
+
+    @property
+    def shape(self) -> Shape: ...
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """In bytes."""
+        ...
+
+    @property
+    def dtype(self) -> DType: ...
+
+    @property
+    def itemsize(self) -> int: ...
+
+    @property
+    def ndim(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    @property
+    def address(self) -> int:
+        """Of the first element."""
+        ...
+
+    def transpose(self, axes: Sequence[int]) -> DeviceArray: ...
+
+    def reshape(self, *shape: int) -> DeviceArray:
+        """A view of another shape.
+
+        Raises
+        ------
+        ShapeError
+            If that takes a copy.
+        """
+        ...
+
+    def __getitem__(self, key: Any) -> DeviceArray:
+        """A view by integers, slices, None and ``...``."""
+        ...
