@@ -108,10 +108,11 @@ def _threads(g: ConvGeometry) -> int:
 
 def _data_plan(g: ConvGeometry, backward: bool, itemsize: int, threads: int, winograd: Any) -> ConvPlan:
     """Forward, or data gradient; winograd: as ``enable_winograd``."""
-    edge = winograd_edge(g, backward, vector_bytes(), itemsize, winograd)
+    vector = vector_bytes()
+    edge = winograd_edge(g, backward, vector, itemsize, winograd)
     if edge:
-        return winograd_plan(g, backward, vector_bytes(), itemsize, edge, threads)
-    return data_plan(g, backward, vector_bytes(), itemsize, threads)
+        return winograd_plan(g, backward, vector, itemsize, edge, threads)
+    return data_plan(g, backward, vector, itemsize, threads)
 
 
 def workspace_bytes(g: ConvGeometry, operation: str) -> int:

@@ -53,6 +53,7 @@ V_BYTES = {2: 256 << 10, 4: 384 << 10}
 """Transformed input of a block of channels."""
 
 
+@lru_cache(maxsize=512)
 def winograd_edge(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, allowed: Any) -> int:
     """Edge of the tiles of results, 2 or 4; 0 where direct convolution is better or ``allowed`` is false.
 
