@@ -7,7 +7,6 @@ Forward and data gradient of 3 x 3 filters are Winograd's where that pays and ``
 from __future__ import annotations
 
 import ctypes
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -81,17 +80,9 @@ class ConvKernels(ConvFamily):
             super()._update_conv(g, I, E, grad_F, alpha, beta)
             return
         work = workspace(plan.work(threads), images.dtype)
-        direct = compute_dtype(grad_F.dtype) == images.dtype
-        with written(grad_F, g.dimF, keep=beta != 0) if direct else nullcontext(_other(grad_F, g, images, beta)) as out:
+        with written(grad_F, g.dimF, beta != 0, images.dtype) as out:
             pointers = map(address, (images, errors, out, work))
             kernel(*pointers, ctypes.addressof(plan.meta), alpha, beta, threads)
-        if not direct:
-            grad_F.set(out.reshape(grad_F.shape))
-
-
-def _other(tensor: Any, g: ConvGeometry, like: Any, beta: float) -> Any:
-    """Values of ``tensor``, if they count, in another float dtype than its own."""
-    return host(tensor, g.dimF, like.dtype) if beta != 0 else np.empty(g.dimF, like.dtype)
 
 
 def _reads_x(epilogue: Epilogue) -> bool:

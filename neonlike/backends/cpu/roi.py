@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -40,7 +38,7 @@ class RoiKernels(RoiFamily):
         groups = -(-channels // LANES)
         threads = min(threads_for(O.size + I.size, PARALLEL_WORK), groups)
         turned = np.empty((threads, features.size // channels, LANES), features.dtype)
-        with written(O, regions.pooled) as out, _positions(argmax, regions.pooled) as where:
+        with written(O, regions.pooled) as out, written(argmax, regions.pooled, dtype=argmax.dtype) as where:
             arrays = (features, out, where, regions.images, regions.rows, regions.columns, turned)
             kernel(*map(address, arrays), *regions.map, count, high, wide, threads)
 
@@ -65,13 +63,3 @@ class RoiKernels(RoiFamily):
         gone = np.empty(areas.size, np.int64)
         kernel(*map(address, (*corners, areas, gone)), areas.size, threshold, offset)
         return np.flatnonzero(gone == 0)
-
-
-@contextmanager
-def _positions(argmax: Any, dims: Sequence[int]) -> Iterator[Array]:
-    """As ``written``, for int32 as it is: integers are computed in int64, but these are stored only."""
-    array = argmax.asnumpyarray()
-    stand_in = array if array.flags.c_contiguous else np.empty(array.shape, array.dtype)
-    yield stand_in.reshape(tuple(dims))
-    if stand_in is not array:
-        argmax.set(stand_in)

@@ -86,15 +86,17 @@ def host(tensor: Any, dims: Sequence[int] | None = None, dtype: DType | None = N
 
 
 @contextmanager
-def written(tensor: Any, dims: Sequence[int] | None = None, keep: bool = False) -> Iterator[Array]:
-    """A contiguous array of ``dims`` (default: its shape) in the dtype computed in, to write ``tensor`` through.
+def written(
+    tensor: Any, dims: Sequence[int] | None = None, keep: bool = False, dtype: DType | None = None
+) -> Iterator[Array]:
+    """A contiguous array to write ``tensor`` through; ``dims`` and ``dtype`` default as in :func:`host`.
 
     It is the tensor's own memory where that is possible, else an array that is stored when the block ends without an
     exception. With ``keep`` it holds the tensor's old values first; otherwise they are undefined.
     """
     shape: Shape = tensor.shape if dims is None else tuple(dims)
     array = tensor.asnumpyarray()
-    dtype = compute_dtype(tensor.dtype)
+    dtype = dtype or compute_dtype(tensor.dtype)
     if array.dtype == dtype and array.flags.c_contiguous:
         yield array.reshape(shape)
         return

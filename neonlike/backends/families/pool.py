@@ -278,19 +278,16 @@ def _kept_under(argmax: Any) -> tuple[Any, ...]:
 @contextmanager
 def _numbers_written(layer: PoolGeometry, argmax: Any) -> Iterator[Array]:
     """An integer array of the output's shape that ``argmax`` is written through, or that is kept beside it."""
-    fits, array = _fits(layer, argmax), argmax.asnumpyarray()
-    if fits and array.flags.c_contiguous:
-        yield array.reshape(layer.dimO)
+    if _fits(layer, argmax):
+        with written(argmax, layer.dimO, dtype=argmax.dtype) as numbers:
+            yield numbers
         return
-    numbers: Array = np.empty(layer.dimO, array.dtype if fits else layer.argmax_dtype)
+    numbers = np.empty(layer.dimO, layer.argmax_dtype)
     yield numbers
-    if fits:
-        array[...] = numbers.reshape(array.shape)
-    else:
-        base = argmax._original_base
-        if not hasattr(base, "wide_argmax"):
-            base.wide_argmax = {}
-        base.wide_argmax[_kept_under(argmax)] = numbers
+    base = argmax._original_base
+    if not hasattr(base, "wide_argmax"):
+        base.wide_argmax = {}
+    base.wide_argmax[_kept_under(argmax)] = numbers
 
 
 def _numbers(layer: PoolGeometry, argmax: Any) -> Array:
