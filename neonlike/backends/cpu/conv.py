@@ -56,7 +56,7 @@ class ConvKernels(ConvFamily):
             return
         dims = g.dimI if backward else g.dimO
         bias = None if epilogue.bias is None else host(epilogue.bias, dtype=read.dtype)
-        x = None if epilogue.X is None or not _reads_x(epilogue) else host(epilogue.X, dtype=read.dtype)
+        x = None if epilogue.X is None or not epilogue.reads_x else host(epilogue.X, dtype=read.dtype)
         rounded = epilogue.bsum is not None and target.dtype != read.dtype  # sums are of what is stored
         sums = None if epilogue.bsum is None or rounded else np.zeros((plan.units, dims[0]))
         work = workspace(plan.work(threads), read.dtype)
@@ -83,10 +83,6 @@ class ConvKernels(ConvFamily):
         with written(grad_F, g.dimF, beta != 0, images.dtype) as out:
             pointers = map(address, (images, errors, out, work))
             kernel(*pointers, ctypes.addressof(plan.meta), alpha, beta, threads)
-
-
-def _reads_x(epilogue: Epilogue) -> bool:
-    return epilogue.brelu or epilogue.beta != 0
 
 
 def _bits(epilogue: Epilogue) -> int:

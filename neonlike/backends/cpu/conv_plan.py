@@ -273,7 +273,7 @@ def _flatten(fields: dict[str, int], records: list[list[int]], tails: list[int])
 
 
 def _channel_block(channels: int, phases: list[Phase], images: int, tile: Tile, by_column: bool, itemsize: int) -> int:
-    """Channels whose strips (or panels) a tile reads from the first-level cache."""
+    """Channels whose strips a tile reads from the first-level cache."""
     width = tile.width * tile.lanes
     touched, taps = 1, 1
     for depth, height, columns in phases:

@@ -16,11 +16,12 @@ from neonlike.backends.families.operands import (
     check_apart,
     check_floats,
     check_size,
+    check_tensors,
     host,
     require_tensors,
     written,
 )
-from neonlike.backends.geometry.conv import ConvGeometry, DeconvGeometry, Triple, conv_geometry, deconv_geometry
+from neonlike.backends.geometry.conv import ConvGeometry, DeconvGeometry, Triple, deconv_geometry
 from neonlike.backends.geometry.sizes import output_size
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.optree.dtypes import as_dtype
@@ -52,16 +53,21 @@ class Epilogue:
     bsum: Any = None
 
     @property
+    def reads_x(self) -> bool:
+        """Whether X counts."""
+        return self.brelu or self.beta != 0
+
+    @property
     def reads_old(self) -> bool:
         """Whether what the target held before counts."""
-        return self.X is None and (self.brelu or self.beta != 0)
+        return self.X is None and self.reads_x
 
     def apply(self, result: Array, x: Array | None) -> Array:
         """``result`` (rows, columns) with all but ``bsum`` done; x: X as an array, where it counts."""
         result *= self.alpha
         if self.bias is not None:
             result += host(self.bias, (len(result), 1), result.dtype)
-        assert x is not None or not (self.brelu or self.beta != 0)
+        assert x is not None or not self.reads_x
         if self.brelu:
             result *= (x > 0) + self.slope * (x < 0)  # type: ignore[operator]
         if self.relu:
@@ -124,7 +130,7 @@ class ConvFamily(Family):
             If the filter is larger than the padded input.
         """
         sizes = (D, H, W), (T, R, S), (pad_d, pad_h, pad_w), (str_d, str_h, str_w), (dil_d, dil_h, dil_w)
-        return conv_geometry(self._layer_dtype("conv_layer", dtype), N, C, K, *sizes, groups)
+        return ConvGeometry(self._layer_dtype("conv_layer", dtype), N, C, K, *sizes, groups)
 
     def deconv_layer(
         self,
@@ -289,11 +295,11 @@ class ConvFamily(Family):
         name = "update_conv"
         target = U if grad_F is None else grad_F
         require_tensors(self, name, I=I, E=E, grad_F=target)
+        check_tensors(self, name, grad_bias=grad_bias)
         check_floats(name, I=I, E=E)
-        for argument, tensor in (("grad_F", target), ("grad_bias", grad_bias)):
-            require_tensors(self, name, **({argument: tensor} if tensor is not None else {}))
-            if tensor is not None:
-                check_floats(name, **{argument: tensor})
+        check_floats(name, grad_F=target)
+        if grad_bias is not None:
+            check_floats(name, grad_bias=grad_bias)
         g = _at_batch(name, layer, "I", I, math.prod(_layer(name, layer).DHW) * layer.C)
         check_size(name, "E", E, g.dimO, g.words)
         check_size(name, "grad_F", target, g.dimF, g.words)
@@ -317,11 +323,11 @@ class ConvFamily(Family):
         """Check and run a forward pass or data gradient; tensors: what is read, filters, target, by their names."""
         require_tensors(self, name, **tensors)
         extra = {"X": epilogue.X, "bias": epilogue.bias, "bsum": epilogue.bsum}
-        given = {argument: tensor for argument, tensor in extra.items() if tensor is not None}
-        require_tensors(self, name, **given)
+        check_tensors(self, name, **extra)
         check_floats(name, **tensors)
-        for argument, tensor in given.items():
-            check_floats(name, **{argument: tensor})
+        for argument, tensor in extra.items():
+            if tensor is not None:
+                check_floats(name, **{argument: tensor})
         (source_name, source), (_, filters), (target_name, target) = tensors.items()
         g = _layer(name, layer)
         g = _at_batch(name, g, source_name, source, g.sizeO // g.N if backward else g.sizeI // g.N)
@@ -366,7 +372,7 @@ class ConvFamily(Family):
                 result[(maps, *outputs)] += np.tensordot(w, part, (0, 0))
         matrix = result.reshape(len(result), -1)
         old = None
-        if epilogue.brelu or epilogue.beta != 0:
+        if epilogue.reads_x:
             old = host(target if epilogue.X is None else epilogue.X, matrix.shape, matrix.dtype)
         target.set(epilogue.apply(matrix, old).reshape(target.shape))
         if epilogue.bsum is not None:

@@ -260,22 +260,6 @@ def _whole_axes(name: str, least: int = 1, **fields: Triple) -> None:
         whole(name, least, **{f"{field}[{axis}]": size for axis, size in enumerate(sizes)})
 
 
-def conv_geometry(
-    dtype: DType,
-    N: int,
-    C: int,
-    K: int,
-    DHW: Triple,
-    TRS: Triple,
-    padding: Triple,
-    strides: Triple,
-    dilation: Triple,
-    groups: int,
-) -> ConvGeometry:
-    """The geometry of a convolution of an input of ``DHW``."""
-    return ConvGeometry(dtype, N, C, K, DHW, TRS, padding, strides, dilation, groups)
-
-
 def deconv_geometry(
     dtype: DType,
     N: int,
