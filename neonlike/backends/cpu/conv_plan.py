@@ -38,7 +38,7 @@ PHASE = (
 """Of each phase: units of work, where its packed filters start, its blocks, its three axes."""
 
 IMAGE_LANES = 128
-"""Images side by side, at most."""
+"""Images side by side, at most: memory that is read and written in shorter runs is slow."""
 AREA_LANES = {"data": 1024, "update": 2048}
 """Lanes of a unit's rows and columns together: more are read again less often, fewer leave room for sums."""
 SUMS_BYTES = 384 << 10
@@ -240,9 +240,9 @@ class Blocks:
         return [fields[name] for name in PHASE[:-1]]
 
 
-def image_block(images: int, unit: int) -> int:
-    """Images side by side: all, or parts that are multiples of ``unit``."""
-    return images if images <= IMAGE_LANES else whole(even(images, IMAGE_LANES), unit)
+def image_block(images: int, unit: int, most: int = IMAGE_LANES) -> int:
+    """Images side by side: all up to ``most``, or parts that are multiples of ``unit``."""
+    return images if images <= most else whole(even(images, most), unit)
 
 
 def block_phase(phase: Phase, images: int, area: int, tile: Tile, itemsize: int) -> Blocks:

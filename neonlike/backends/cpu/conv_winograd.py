@@ -25,7 +25,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from neonlike.backends.cpu.conv_plan import ConvPlan, ceil_div, data_tile, even, whole
+from neonlike.backends.cpu.conv_plan import IMAGE_LANES, ConvPlan, ceil_div, data_tile, even, image_block, whole
 from neonlike.backends.geometry.conv import ConvGeometry
 
 META = (
@@ -42,8 +42,6 @@ GAIN = 1.3
 """Products of direct convolution, for each of Winograd's, from which the latter pays: 7 x 7 results (1.4) do."""
 GAIN_OF_4 = 1.3
 """The same for F(4 x 4) against F(2 x 2)."""
-IMAGE_LANES = 128
-"""Images side by side, at most: memory that is read and written in shorter runs is slow."""
 RUN_LANES = 64
 """Lanes of a run of tiles; half as many where sums of all maps are more than FEW_BYTES."""
 FEW_BYTES = 320 << 10
@@ -91,7 +89,7 @@ def winograd_plan(
     tile, points = data_tile(maps, vector_bytes, itemsize), (edge + 2) ** 2
     map_tiles = ceil_div(maps, tile.maps)
 
-    images = g.N if g.N <= IMAGE_LANES else whole(even(g.N, IMAGE_LANES), tile.lanes)
+    images = image_block(g.N, tile.lanes, IMAGE_LANES)
     tiles_w = _tiles(outputs[2], edge)
     tiles = _tiles(outputs[1], edge) * tiles_w
     few = points * RUN_LANES * map_tiles * tile.maps * itemsize <= FEW_BYTES
