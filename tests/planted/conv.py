@@ -7,7 +7,7 @@ from __future__ import annotations
 from planted.table import CPU, FAMILIES, GEOMETRY, C, Mutant
 
 FAMILY, SIZES, KERNELS, PLAN = FAMILIES + "conv.py", GEOMETRY + "conv.py", CPU + "conv.py", CPU + "conv_plan.py"
-DIRECT, UPDATE, STRIPS = C + "conv_direct.c.j2", C + "conv_update.c.j2", C + "conv_strips.h"
+DIRECT, UPDATE = C + "conv_direct.c.j2", C + "conv_update.c.j2"
 FINISH, WINOGRAD, WINOGRAD_PLAN = C + "conv_finish.h", C + "conv_winograd.c.j2", CPU + "conv_winograd.py"
 POINTS = C + "conv_points.h"
 
@@ -45,7 +45,7 @@ MUTANTS = (
     fault("C: bsum before relu", FINISH, "sum += out[i];", "sum += alpha * acc[i] + bias;"),
     fault("C: bsum drops the tail", FINISH, "        for (int64_t i = 0; i < n; i++)\n            sum += out[i];", "        for (int64_t i = 0; i < n - n % 8; i++)\n            sum += out[i];"),
     fault("C: parts of maps off by one", DIRECT, "a.tile_hi = tiles * (part + 1) / m[MAP_PARTS];", "a.tile_hi = tiles * (part + 1) / m[MAP_PARTS] - (part + 1 < m[MAP_PARTS]);"),
-    fault("C: taps of the last input row dropped", STRIPS, "if (h < 0 || h >= m[IN_H])\n", "if (h < 0 || h >= m[IN_H] - 1)\n"),
+    fault("C: taps of the last input row dropped", DIRECT, "if (h < 0 || h >= m[IN_H])\n", "if (h < 0 || h >= m[IN_H] - 1)\n"),
     fault("Winograd: filters not flipped in the data gradient", WINOGRAD, "(flip ? 8 - i : i)", "i"),
     fault("Winograd: window shifted", WINOGRAD, "OUT * ty - m[PAD_H] + i,", "OUT * ty - m[PAD_H] + i + 1,"),
     fault("Winograd: last row of an odd height dropped", WINOGRAD, "r < smaller(OUT, m[OUT_H] - OUT * ty)", "r < (m[OUT_H] - OUT * ty < OUT ? 0 : OUT)"),

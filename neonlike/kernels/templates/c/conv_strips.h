@@ -5,11 +5,6 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Where a tap of a block of channels reads: in the strips, and in the filters of a map tile. */
-struct tap {
-    int32_t x, f;
-};
-
 /* A unit of work: a block of output rows and columns, for some images and a range of map tiles of one group. */
 struct area {
     const int64_t *phase;
@@ -166,29 +161,6 @@ static void pack(const real *in, const int64_t *m, const struct area *a, const s
                     pack_row(row, W, N, a->n0, a->n1, a->q0 * step + strip->least + f, step, a->q1 - a->q0 + strip->reach[f], to + strip->base[f]);
             to += strip->size;
         }
-}
-
-/* List the taps s_lo to s_hi of the rows and planes in the image, for output row p and some channels; returns how many.
- * width: filters side by side. */
-static int64_t list_taps(const int64_t *m, const struct area *a, const struct rows *rows, const struct strip *strip,
-                         int64_t p, int64_t channels, int64_t s_lo, int64_t s_hi, int64_t width, struct tap *list)
-{
-    const int64_t *ph = a->phase, nr = ph[TAPS_H], ns = ph[TAPS_W], *dr = m + ph[AT_H];
-    int64_t count = 0;
-    for (int64_t c = 0; c < channels; c++)
-        for (int64_t i = 0; i < rows->plane_count; i++)
-            for (int64_t r = 0; r < nr; r++) {
-                const int64_t h = p * ph[STEP_H] + dr[2 * r + 1];
-                if (h < 0 || h >= m[IN_H])
-                    continue;
-                const int64_t x = ((c * rows->plane_count + i) * rows->row_count + rows->slots[h - rows->first]) * strip->size;
-                const int64_t f = ((c * ph[TAPS_D] + rows->depth_taps[i]) * nr + r) * ns;
-                for (int64_t s = s_lo; s < s_hi; s++, count++) {
-                    list[count].x = (int32_t)(x + strip->taps[s]);
-                    list[count].f = (int32_t)((f + s) * width);
-                }
-            }
-    return count;
 }
 
 #endif
