@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
-from neonlike.backends.geometry.sizes import output_size, whole, window_extent
+from neonlike.backends.geometry.sizes import MklSwitches, output_size, whole, window_extent
 from neonlike.errors import ArgumentError, ShapeError
 from neonlike.optree.dtypes import DType
 
@@ -21,7 +21,7 @@ Five = tuple[int, int, int, int, int]
 
 
 @dataclass(frozen=True)
-class ConvGeometry:
+class ConvGeometry(MklSwitches):
     """Sizes of a convolution; tuples are in the order depth, height, width.
 
     Attributes
@@ -165,20 +165,6 @@ class ConvGeometry:
     def all_params(self) -> tuple[Any, ...]:
         """Everything that tells this geometry from others."""
         return (*self.NCK, *self.DHW, *self.TRS, *self.padding, *self.strides, *self.dilation, self.groups)
-
-    # neon's switches of its MKL engine
-
-    is_mklop = False
-
-    def get_is_mklop(self) -> bool:
-        """False: no engine but this backend."""
-        return False
-
-    def set_is_mklop(self) -> None:
-        """Accepted for neon's sake."""
-
-    def set_not_mklop(self) -> None:
-        """Accepted for neon's sake."""
 
     # At other batch sizes
 

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from neonlike.backends.geometry.sizes import whole
+from neonlike.backends.geometry.sizes import MklSwitches, whole
 from neonlike.errors import ArgumentError
 from neonlike.optree.dtypes import DType
 
@@ -19,7 +19,7 @@ Triple = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class LrnGeometry:
+class LrnGeometry(MklSwitches):
     """Sizes of a local response normalisation across channels.
 
     Attributes
@@ -117,20 +117,6 @@ class LrnGeometry:
     def nOut(self) -> int:
         """Features, C D H W."""
         return self.C * math.prod(self.DHW)
-
-    # neon's switches of its MKL engine
-
-    is_mklop: ClassVar[bool] = False
-
-    def get_is_mklop(self) -> bool:
-        """False: no engine but this backend."""
-        return False
-
-    def set_is_mklop(self) -> None:
-        """Accepted for neon's sake."""
-
-    def set_not_mklop(self) -> None:
-        """Accepted for neon's sake."""
 
     def describe(self) -> str:
         """The geometry in words, for messages."""

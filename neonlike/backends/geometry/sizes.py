@@ -1,9 +1,9 @@
-"""Output sizes of sliding windows, and the checks all geometries share."""
+"""What geometries share: output sizes of sliding windows, checks, and switches that scripts for neon set."""
 
 from __future__ import annotations
 
 import numbers
-from typing import Any
+from typing import Any, ClassVar
 
 from neonlike.errors import ArgumentError, DTypeError
 
@@ -42,3 +42,19 @@ def whole(operation: str, least: int = 1, **sizes: Any) -> None:
             raise DTypeError(f"{operation}: {name} must be an integer, got {size!r}")
         if size < least:
             raise ArgumentError(f"{operation}: {name} must be at least {least}, got {size}")
+
+
+class MklSwitches:
+    """neon's switches of its MKL engine, which do nothing here."""
+
+    is_mklop: ClassVar[bool] = False
+
+    def get_is_mklop(self) -> bool:
+        """False: no engine but this backend."""
+        return False
+
+    def set_is_mklop(self) -> None:
+        """Accepted for neon's sake."""
+
+    def set_not_mklop(self) -> None:
+        """Accepted for neon's sake."""
