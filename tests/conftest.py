@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from engines import ENGINES, backend
 
 from neonlike.backends import Backend, cleanup_backend, gen_backend
 
@@ -28,3 +29,21 @@ def be64() -> Iterator[Backend]:
 def rng() -> np.random.Generator:
     """Random numbers for test data."""
     return np.random.default_rng(20240)
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    """Each engine of the CPU in turn."""
+    return str(request.param)
+
+
+@pytest.fixture(params=["float32", "float64", "float16"])
+def any_be(engine: str, request: pytest.FixtureRequest) -> Iterator[Backend]:
+    """A backend on each engine, computing in each float dtype."""
+    yield from backend(engine, datatype=np.dtype(request.param).type)
+
+
+@pytest.fixture
+def be32(engine: str) -> Iterator[Backend]:
+    """A backend on each engine, computing in float32."""
+    yield from backend(engine)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,24 +9,7 @@ import pytest
 
 from neonlike import transforms
 from neonlike.backends import Backend
-from tests.engines import ENGINES, backend
 from tests.rnn_formulas import ACTS, SIZES, Act, Buffer, cut, parameters, shifted, simple_backward, simple_forward
-
-
-@pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(params=["float32", "float64", "float16"])
-def any_be(engine: str, request: pytest.FixtureRequest) -> Iterator[Backend]:
-    yield from backend(engine, datatype=np.dtype(request.param).type)
-
-
-@pytest.fixture
-def be32(engine: str) -> Iterator[Backend]:
-    yield from backend(engine)
-
 
 # The simple layer
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 
 from neonlike import transforms
 from neonlike.backends import Backend
-from tests.engines import ENGINES, backend
 from tests.rnn_formulas import (
     ACTS,
     SIZES,
@@ -23,22 +21,6 @@ from tests.rnn_formulas import (
     parameters,
     shifted,
 )
-
-
-@pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(params=["float32", "float64", "float16"])
-def any_be(engine: str, request: pytest.FixtureRequest) -> Iterator[Backend]:
-    yield from backend(engine, datatype=np.dtype(request.param).type)
-
-
-@pytest.fixture
-def be32(engine: str) -> Iterator[Backend]:
-    yield from backend(engine)
-
 
 # LSTM and GRU
 

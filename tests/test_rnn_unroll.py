@@ -12,21 +12,11 @@ from neonlike import transforms
 from neonlike.backends import Backend
 from neonlike.backends.families.rnn import RecurrentFamily
 from neonlike.backends.families.rnn_gated import GatedFamily
-from tests.engines import ENGINES, backend
+from tests.engines import backend
 
 TANH, LOGISTIC = transforms.Tanh(), transforms.Logistic()
 GATES = {"simple": 1, "lstm": 4, "gru": 3}
 HOOKS = {"simple": (RecurrentFamily, "_rnn"), "lstm": (GatedFamily, "_lstm"), "gru": (GatedFamily, "_gru")}
-
-
-@pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def be32(engine: str) -> Iterator[Backend]:
-    yield from backend(engine)
 
 
 @pytest.fixture
