@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from engines import backend
 
 from neonlike.backends import Backend
 from neonlike.backends.cpu import conv as kernels
+from neonlike.backends.cpu.backend import NervanaCPU
 from neonlike.backends.families.conv import ConvFamily, Epilogue
 
 Array = np.ndarray[Any, Any]
@@ -62,7 +64,7 @@ def be() -> Iterator[Backend]:
 
 def with_vectors(monkeypatch: pytest.MonkeyPatch, nbytes: int) -> None:
     if nbytes:
-        monkeypatch.setattr(kernels, "vector_bytes", lambda: nbytes)
+        monkeypatch.setattr(kernels, "vector_bytes", lambda _: nbytes)
 
 
 # The definition -----------------------------------------------------------------------------------------------------
@@ -184,11 +186,37 @@ def test_without_a_compiler_the_definition_runs(be: Backend, monkeypatch: pytest
     be.fprop_conv(layer, one, one, be.empty((1, 1)))
     be.update_conv(layer, one, one, be.empty((1, 1)))
     assert called == []  # it has one
-    monkeypatch.setattr("neonlike.kernels.routine.find_compiler", lambda: None)
+    monkeypatch.setattr(be, "compiler", None)
     be.fprop_conv(layer, one, one, be.empty((1, 1)))
     be.bprop_conv(layer, one, one, be.empty((1, 1)))
     be.update_conv(layer, one, one, be.empty((1, 1)))
     assert called == ["_conv", "_conv", "_update_conv"]
+
+
+def test_a_backend_keeps_the_compiler_that_it_was_made_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though others are made meanwhile, and the kernel is compiled already; and it asks for none once it is."""
+    called: list[Backend] = []
+    definition = ConvFamily._conv
+    monkeypatch.setattr(ConvFamily, "_conv", lambda be, *rest: (called.append(be), definition(be, *rest)))
+    with ExitStack() as stack:
+        backends = []
+        for jit in ("1", "0", "1"):
+            monkeypatch.setenv("NEONLIKE_CPU_JIT", jit)
+            backends.append(stack.enter_context(NervanaCPU(rng_seed=0)))
+
+        def convolve(be: Backend) -> None:
+            out = be.empty((1, 1))
+            be.fprop_conv(be.conv_layer(np.float32, 1, 1, 1), be.array([[2.0]]), be.array([[3.0]]), out)
+            assert out.get() == 6
+
+        for be in backends:
+            convolve(be)
+        monkeypatch.setenv("NEONLIKE_CPU_JIT", "0")
+        monkeypatch.setattr("neonlike.kernels.toolchain._search", lambda: pytest.fail("looked for a compiler"))
+        monkeypatch.setattr("neonlike.kernels.toolchain._found", {})
+        for be in backends:
+            convolve(be)
+        assert called == [backends[1]] * 2
 
 
 # Threads ------------------------------------------------------------------------------------------------------------

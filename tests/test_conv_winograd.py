@@ -111,7 +111,7 @@ def test_agrees_with_loops(be: Backend, s: Sizes, edge: int, monkeypatch: pytest
 def test_vectors_and_dtypes(be: Backend, nbytes: int, dtype: str, edge: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every width of a vector and kind of register tile; float16 is computed in float32."""
     force(monkeypatch, edge)
-    monkeypatch.setattr(kernels, "vector_bytes", lambda: nbytes)
+    monkeypatch.setattr(kernels, "vector_bytes", lambda _: nbytes)
     close = {"f2": 2e-3, "f4": 2e-5, "f8": 1e-13}[dtype] * (edge == 4)
     images = max(1, nbytes // max(4, np.dtype(dtype).itemsize))
     for turn, K in enumerate((1, 4, 10, 12, 16, 29)):

@@ -109,7 +109,7 @@ def met(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
 
     monkeypatch.setattr(gemm_module, "gemm", noted)
     monkeypatch.setattr(gemm_module, "narrow_blas", lambda: True)
-    monkeypatch.setattr(gemm_module, "vector_bytes", lambda: 64)
+    monkeypatch.setattr(gemm_module, "vector_bytes", lambda _: 64)
     for name in ("FEWEST_PRODUCTS", "NARROWEST", "FEWEST_RESULTS", "SHALLOWEST"):
         monkeypatch.setattr(gemm_module, name, 1)
     return seen
@@ -122,13 +122,13 @@ def be() -> Iterator[Backend]:
 
 def test_only_large_products_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gemm_module, "narrow_blas", lambda: True)
-    monkeypatch.setattr(gemm_module, "vector_bytes", lambda: 64)
+    monkeypatch.setattr(gemm_module, "vector_bytes", lambda _: 64)
     assert pays(512, 512, 64) and pays(64, 1024, 64) and pays(32, 1024, 128) and pays(128, 1024, 32)
     assert not pays(64, 1023, 64) and not pays(31, 4096, 4096) and not pays(4096, 4096, 31)
     assert not pays(32, 4096, 127) and pays(2048, 16, 2048) and not pays(2048, 15, 2048)
-    monkeypatch.setattr(gemm_module, "vector_bytes", lambda: 32)
+    monkeypatch.setattr(gemm_module, "vector_bytes", lambda _: 32)
     assert not pays(512, 512, 512)
-    monkeypatch.setattr(gemm_module, "vector_bytes", lambda: 64)
+    monkeypatch.setattr(gemm_module, "vector_bytes", lambda _: 64)
     monkeypatch.setattr(gemm_module, "narrow_blas", lambda: False)
     assert not pays(512, 512, 512)
 
@@ -288,7 +288,7 @@ def test_working_memory_is_held_while_the_kernel_runs(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(gemm_module, "workspace", watched)
     kernel = lambda *arguments: alive.append(held[0]() is not None)  # noqa: E731
-    monkeypatch.setattr(gemm_module.GEMM, "variant", lambda **context: kernel)
+    monkeypatch.setattr(gemm_module.GEMM, "variant", lambda *_, **context: kernel)
     a = np.ones((64, 64), np.float32)
     assert gemm(a, a, np.empty_like(a), 1.0, 0.0)
     assert alive == [True]

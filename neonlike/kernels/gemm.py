@@ -16,6 +16,7 @@ import numpy.typing as npt
 from neonlike.kernels.blas import narrow_blas
 from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 from neonlike.kernels.simd import vector_bytes
+from neonlike.kernels.toolchain import find_compiler
 from neonlike.kernels.workspace import workspace
 from neonlike.optree import npfuncs
 
@@ -49,7 +50,7 @@ def pays(m: int, k: int, n: int) -> bool:
     """
     if m * k * n < FEWEST_PRODUCTS or min(m, n) < NARROWEST or m * n < FEWEST_RESULTS or k < SHALLOWEST:
         return False
-    return narrow_blas() and vector_bytes() >= WIDE_VECTOR
+    return narrow_blas() and vector_bytes(find_compiler()) >= WIDE_VECTOR
 
 
 def multiply(a: Array, b: Array, c: Array, alpha: float = 1.0, beta: float = 0.0) -> bool:
@@ -99,7 +100,7 @@ def gemm(a: Array, b: Array, c: Array, alpha: float = 1.0, beta: float = 0.0) ->
     if c.strides[1] != size and c.strides[0] == size:
         a, b, c = b.T, a.T, c.T
     (m, k), n = a.shape, b.shape[1]
-    function = GEMM.variant(real=real) if c.strides[1] == size or n == 1 else None
+    function = GEMM.variant(find_compiler(), real=real) if c.strides[1] == size or n == 1 else None
     if function is None:
         return False
     threads = threads_for(m * k * n, PARALLEL_PRODUCTS)

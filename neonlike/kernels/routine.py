@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from neonlike.kernels import compile_c
-from neonlike.kernels.compile_c import KernelSource, find_compiler
+from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.render import Source, template_text
 from neonlike.kernels.stage_c import load_function
 from neonlike.kernels.threads import thread_count
+from neonlike.kernels.toolchain import Compiler
 
 POINTER, INT, REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 """What routines take: addresses, sizes, and numbers, which are passed as double whatever the arrays hold."""
@@ -48,13 +49,13 @@ class Routine:
         self.headers, self.result = tuple(headers), result
         self.variants: dict[Any, Any] = {}
 
-    def variant(self, **context: Any) -> Any:
+    def variant(self, compiler: Compiler | None, **context: Any) -> Any:
         """The compiled function for ``context``, or None where there is no compiler (or it failed, which is logged)."""
-        if find_compiler() is None:
+        if compiler is None:
             return None
         key = tuple(context.items())
         if key not in self.variants:
-            self.variants[key] = load_function(self.source(**context), self.arguments, self.result)
+            self.variants[key] = load_function(self.source(**context), self.arguments, self.result, compiler)
         return self.variants[key]
 
     def source(self, **context: Any) -> KernelSource:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from neonlike.kernels.compile_c import build
-from neonlike.kernels.toolchain import Compiler, find_compiler
+from neonlike.kernels.toolchain import Compiler
 
 _SOURCE = """\
 #if defined(__AVX512F__)
@@ -18,12 +18,9 @@ int neonlike_vector_bytes(void) { return 16; }
 """
 
 
-def vector_bytes() -> int:
-    """64, 32 or 16; 16 as well where there is no compiler."""
-    compiler = find_compiler()
-    return 16 if compiler is None else _vector_bytes(compiler)
-
-
 @cache
-def _vector_bytes(compiler: Compiler) -> int:
+def vector_bytes(compiler: Compiler | None) -> int:
+    """64, 32 or 16; 16 as well where there is no compiler."""
+    if compiler is None:
+        return 16
     return int(build(_SOURCE, "vector_bytes", "the width of vectors", compiler).neonlike_vector_bytes())

@@ -25,6 +25,7 @@ from neonlike.kernels.layout import LINE, Counter, element_strides
 from neonlike.kernels.plan import Plan, Stage, StageKind
 from neonlike.kernels.render import Source, template_text
 from neonlike.kernels.threads import thread_count
+from neonlike.kernels.toolchain import Compiler
 from neonlike.logger import logger
 from neonlike.optree.shapes import Shape
 from neonlike.optree.show import infix
@@ -288,10 +289,12 @@ class CStage:
         return function
 
 
-def load_function(kernel: KernelSource, arguments: Sequence[Any], result: Any) -> Any:
+def load_function(
+    kernel: KernelSource, arguments: Sequence[Any], result: Any, compiler: Compiler | None = None
+) -> Any:
     """The compiled function of ``kernel`` with its ctypes types; None if that fails, and the reason is logged."""
     try:
-        library = compile_c.build_kernel(kernel)
+        library = compile_c.build_kernel(kernel, compiler)
     except KernelCompileError as error:
         logger.error("%s\nThis expression runs on the NumPy engine instead.", error)
         return None

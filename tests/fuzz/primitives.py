@@ -79,7 +79,7 @@ def conv(data: Data) -> list[Any]:
     width = data.pick(None, None, None, 32, 16)
     I, F, E = data(*layer.dimI), data(*layer.dimF), data(*layer.dimO)
     found = []
-    with patch.object(conv_kernels, "vector_bytes", lambda: width) if width else ExitStack():
+    with patch.object(conv_kernels, "vector_bytes", lambda _: width) if width else ExitStack():
         for call, first, dims in ((be.fprop_conv, (I, F), layer.dimO), (be.bprop_conv, (F, E), layer.dimI)):
             target, bsum = data(*dims), data.maybe(dims[0], 1)
             flags = {"alpha": data.pick(1.0, 0.5), "beta": data.pick(0.0, 0.5), "slope": data.pick(0.0, 0.1)}

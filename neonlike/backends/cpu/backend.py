@@ -61,7 +61,8 @@ class NervanaCPU(
 
     def _make_engine(self) -> NumpyEngine:
         """Compiled C where there is a compiler and ``NEONLIKE_CPU_JIT`` is not 0, else NumPy in blocks."""
-        return NumpyEngine() if find_compiler() is None else _compiled_engine[-1]()
+        self.compiler = find_compiler()
+        return NumpyEngine() if self.compiler is None else _compiled_engine[-1]()
 
     def cleanup_backend(self) -> None:
         """See ``Backend.cleanup_backend``; the memory that kernels keep on this thread goes as well."""

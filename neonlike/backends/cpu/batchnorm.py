@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from neonlike.backends.cpu.compiled import CompiledFamily
 from neonlike.backends.families.batchnorm import BatchNormBackward, BatchNormFamily, BatchNormForward
 from neonlike.backends.families.operands import Array
 from neonlike.kernels.layout import LINE
@@ -33,11 +34,11 @@ BPROP = Routine(
 _FPROP_ROWS = ("xsum", "xvar", "gmean", "gvar", "gamma", "beta")
 
 
-class BatchNormKernels(BatchNormFamily):
+class BatchNormKernels(CompiledFamily, BatchNormFamily):
     """Overrides of BatchNormFamily's hooks."""
 
     def _fprop_bn(self, x: Array, rows: dict[str, Array], y: Array, how: BatchNormForward) -> None:
-        function = FPROP.variant(real=REAL_TYPES[x.dtype], flags=FPROP_FLAGS)
+        function = FPROP.variant(self.compiler, real=REAL_TYPES[x.dtype], flags=FPROP_FLAGS)
         if function is None:
             super()._fprop_bn(x, rows, y, how)
             return
@@ -60,7 +61,7 @@ class BatchNormKernels(BatchNormFamily):
     def _bprop_bn(
         self, delta: Array, x: Array, y: Array | None, rows: dict[str, Array], out: Array, how: BatchNormBackward
     ) -> None:
-        function = BPROP.variant(real=REAL_TYPES[x.dtype], flags=BPROP_FLAGS)
+        function = BPROP.variant(self.compiler, real=REAL_TYPES[x.dtype], flags=BPROP_FLAGS)
         if function is None:
             super()._bprop_bn(delta, x, y, rows, out, how)
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+from neonlike.backends.cpu.compiled import CompiledFamily
 from neonlike.backends.families.linalg import Array, LinalgFamily, blas_takes, matrix_product
 from neonlike.backends.families.operands import host, written
 from neonlike.kernels import gemm
@@ -21,7 +22,7 @@ PARALLEL_WORK = 1 << 17
 """Words and numbers to pack from which on threads pay."""
 
 
-class BinaryKernels(LinalgFamily):
+class BinaryKernels(CompiledFamily, LinalgFamily):
     """Overrides of LinalgFamily's hooks."""
 
     def _compound_dot(self, A: Any, B: Any, C: Any, alpha: float, beta: float, relu: bool, bsum: Any) -> None:
@@ -43,7 +44,7 @@ class BinaryKernels(LinalgFamily):
     def _xnor_product(self, A: Any, B: Any, out: Any) -> None:
         """Signs packed into bits where a C compiler is at hand; integers by the definition."""
         real = REAL_TYPES.get(compute_dtype(out.dtype))
-        function = None if real is None else XNOR.variant(real=real)
+        function = None if real is None else XNOR.variant(self.compiler, real=real)
         if function is None or out.size == 0:
             super()._xnor_product(A, B, out)
             return

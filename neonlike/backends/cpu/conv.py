@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from neonlike.backends.cpu.compiled import CompiledFamily
 from neonlike.backends.cpu.conv_plan import META, PHASE, ConvPlan, data_plan, update_plan
 from neonlike.backends.cpu.conv_winograd import META as WINOGRAD_META
 from neonlike.backends.cpu.conv_winograd import winograd_edge, winograd_plan
@@ -20,6 +21,7 @@ from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.errors import ArgumentError
 from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 from neonlike.kernels.simd import vector_bytes
+from neonlike.kernels.toolchain import find_compiler
 from neonlike.kernels.workspace import workspace
 from neonlike.optree.dtypes import compute_dtype
 
@@ -35,7 +37,7 @@ _WINOGRAD = Routine("c/conv_winograd.c.j2", _TYPES, "Winograd convolution", WINO
 _UPDATE = Routine("c/conv_update.c.j2", [POINTER] * 5 + [REAL] * 2 + [INT], "gradient of filters", HEADERS[:1])
 
 
-class ConvKernels(ConvFamily):
+class ConvKernels(CompiledFamily, ConvFamily):
     """Overrides of ConvFamily's hooks."""
 
     def _conv(
@@ -43,13 +45,14 @@ class ConvKernels(ConvFamily):
     ) -> None:
         read, weights = host(source, g.dimO if backward else g.dimI), host(filters, g.dimF)
         threads = _threads(g)
-        plan = _data_plan(g, backward, read.itemsize, threads, self.enable_winograd)
+        vector = vector_bytes(self.compiler)
+        plan = _data_plan(g, backward, vector, read.itemsize, threads, self.enable_winograd)
         tile = plan.tile
         shape = {"real": REAL_TYPES[read.dtype], "lanes": tile.lanes, "maps": tile.maps, "vectors": tile.width}
         kernel = (
-            _WINOGRAD.variant(**shape, outputs=plan.winograd, meta=WINOGRAD_META)
+            _WINOGRAD.variant(self.compiler, **shape, outputs=plan.winograd, meta=WINOGRAD_META)
             if plan.winograd
-            else _DATA.variant(**shape, meta=META, phase=PHASE)
+            else _DATA.variant(self.compiler, **shape, meta=META, phase=PHASE)
         )
         if kernel is None:
             super()._conv(g, backward, source, filters, target, epilogue)
@@ -72,10 +75,10 @@ class ConvKernels(ConvFamily):
     def _update_conv(self, g: ConvGeometry, I: Any, E: Any, grad_F: Any, alpha: float, beta: float) -> None:  # noqa: E741
         images, errors = host(I, g.dimI), host(E, g.dimO)
         threads = _threads(g)
-        plan = update_plan(g, vector_bytes(), images.itemsize)
+        plan = update_plan(g, vector_bytes(self.compiler), images.itemsize)
         tile = plan.tile
         shape = {"lanes": tile.lanes, "width": tile.maps // tile.lanes, "taps": tile.width}
-        kernel = _UPDATE.variant(real=REAL_TYPES[images.dtype], **shape, meta=META, phase=PHASE)
+        kernel = _UPDATE.variant(self.compiler, real=REAL_TYPES[images.dtype], **shape, meta=META, phase=PHASE)
         if kernel is None:
             super()._update_conv(g, I, E, grad_F, alpha, beta)
             return
@@ -93,9 +96,10 @@ def _threads(g: ConvGeometry) -> int:
     return threads_for(g.flops // 2, PARALLEL_WORK)
 
 
-def _data_plan(g: ConvGeometry, backward: bool, itemsize: int, threads: int, winograd: Any) -> ConvPlan:
-    """Forward, or data gradient; winograd: as ``enable_winograd``."""
-    vector = vector_bytes()
+def _data_plan(
+    g: ConvGeometry, backward: bool, vector: int, itemsize: int, threads: int, winograd: Any
+) -> ConvPlan:
+    """Forward, or data gradient; vector: bytes; winograd: as ``enable_winograd``."""
     edge = winograd_edge(g, backward, vector, itemsize, winograd)
     if edge:
         return winograd_plan(g, backward, vector, itemsize, edge, threads)
@@ -105,13 +109,13 @@ def _data_plan(g: ConvGeometry, backward: bool, itemsize: int, threads: int, win
 def workspace_bytes(g: ConvGeometry, operation: str) -> int:
     """See ``ConvGeometry.workspace_bytes``."""
     itemsize = compute_dtype(g.dtype).itemsize
-    threads = _threads(g)
+    threads, vector = _threads(g), vector_bytes(find_compiler())
     if operation not in ("fprop", "bprop", "update"):
         raise ArgumentError(f"workspace_bytes: operation must be fprop, bprop or update, got {operation!r}")
     if operation == "update":
-        plans = [update_plan(g, vector_bytes(), itemsize)]
+        plans = [update_plan(g, vector, itemsize)]
     else:
-        plans = [_data_plan(g, operation == "bprop", itemsize, threads, winograd) for winograd in (0, 2, 4)]
+        plans = [_data_plan(g, operation == "bprop", vector, itemsize, threads, winograd) for winograd in (0, 2, 4)]
     converted = 0
     if itemsize != g.dtype.itemsize:  # with X, which has the target's size
         x = {"fprop": g.sizeO, "bprop": g.sizeI}.get(operation, 0)

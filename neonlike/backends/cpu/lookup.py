@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from neonlike.backends.cpu.compiled import CompiledFamily
 from neonlike.backends.families.lookup import LookupFamily
 from neonlike.backends.families.operands import Array, host, written
 from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
@@ -23,13 +24,13 @@ LARGEST = 1 << 31
 """Words and columns are sorted in 32 bits each."""
 
 
-class LookupKernels(LookupFamily):
+class LookupKernels(CompiledFamily, LookupFamily):
     """Overrides of LookupFamily's hooks."""
 
     def _bprop_lut(self, words: Array, error: Any, error_t: Any, dW: Any, alpha: float) -> None:
         """Columns sorted by word, then rows added up, in C where there is a compiler."""
         errors = host(error)
-        function = BPROP.variant(real=REAL_TYPES[errors.dtype])
+        function = BPROP.variant(self.compiler, real=REAL_TYPES[errors.dtype])
         if function is None or 0 in (errors.size, len(dW)) or max(words.size, len(dW)) >= LARGEST:
             super()._bprop_lut(words, error, error_t, dW, alpha)
             return

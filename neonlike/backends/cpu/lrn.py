@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from neonlike.backends.cpu.compiled import CompiledFamily
 from neonlike.backends.families.lrn import LrnFamily, LrnNumbers
 from neonlike.backends.families.operands import Array, host, written
 from neonlike.backends.geometry.lrn import LrnGeometry
 from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 from neonlike.kernels.stage_c import STREAMED_BYTES
+from neonlike.kernels.toolchain import Compiler
 
 HEADERS = ("vecmath.h", "vecmath_f32.h", "vecmath_f64.h", "vecmath_small.h", "lrn_power.h", "stream.h")
 POWERS = {0.5: "half", 0.75: "three_quarters", 1.0: "one"}
@@ -26,12 +28,12 @@ _FPROP = Routine("c/lrn_fprop.c.j2", [POINTER] * 3 + _TAIL, "local response norm
 _BPROP = Routine("c/lrn_bprop.c.j2", [POINTER] * 5 + _TAIL, "gradient of local response normalisation", HEADERS)
 
 
-class LrnKernels(LrnFamily):
+class LrnKernels(CompiledFamily, LrnFamily):
     """Overrides of LrnFamily's hooks."""
 
     def _fprop_lrn(self, layer: LrnGeometry, I: Any, O: Any, denom: Any, numbers: LrnNumbers) -> None:  # noqa: E741
         x = host(I, (layer.C, I.size // layer.C))
-        kernel = _variant(_FPROP, x, layer, numbers)
+        kernel = _variant(_FPROP, self.compiler, x, layer, numbers)
         if kernel is None:
             super()._fprop_lrn(layer, I, O, denom, numbers)
             return
@@ -50,7 +52,7 @@ class LrnKernels(LrnFamily):
         numbers: LrnNumbers,
     ) -> None:
         x = host(I, (layer.C, I.size // layer.C))
-        kernel = _variant(_BPROP, x, layer, numbers)
+        kernel = _variant(_BPROP, self.compiler, x, layer, numbers)
         if kernel is None:
             super()._bprop_lrn(layer, I, O, E, delta, denom, numbers)
             return
@@ -60,12 +62,15 @@ class LrnKernels(LrnFamily):
             kernel(*pointers, *x.shape, numbers.slope, *numbers.rest, *_partition(x, 5))
 
 
-def _variant(routine: Routine, x: Array, layer: LrnGeometry, numbers: LrnNumbers) -> Any:
+def _variant(
+    routine: Routine, compiler: Compiler | None, x: Array, layer: LrnGeometry, numbers: LrnNumbers
+) -> Any:
     """The kernel for the layer's window; None where there is none."""
     if layer.J > LONGEST_WINDOW:
         return None
     real = REAL_TYPES[x.dtype]
     return routine.variant(
+        compiler,
         real=real,
         suffix="f32" if real == "float" else "f64",
         window=layer.J,

@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from neonlike.backends.cpu.compiled import CompiledFamily
 from neonlike.backends.families.operands import Array
 from neonlike.backends.families.pool import PoolFamily, backward_arrays, forward_arrays
 from neonlike.backends.families.pool_definition import share_of_norm
 from neonlike.backends.geometry.pool import LINE_BYTES, META, PoolGeometry
 from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
+from neonlike.kernels.toolchain import Compiler
 from neonlike.optree.dtypes import DType, compute_dtype
 
 FORWARD = Routine(
@@ -44,11 +46,11 @@ FETCHED_BYTES = 2 << 20
 """Images larger than this are fetched from far ahead, since they may not be in the caches."""
 
 
-class PoolKernels(PoolFamily):
+class PoolKernels(CompiledFamily, PoolFamily):
     """Overrides of PoolFamily's hooks."""
 
     def _fprop_pool(self, layer: PoolGeometry, I: Any, O: Any, argmax: Any, alpha: float, beta: float) -> None:
-        run = _variant(FORWARD, layer, compute_dtype(I.dtype), argmax)
+        run = _variant(FORWARD, self.compiler, layer, compute_dtype(I.dtype), argmax)
         if run is None or not layer.sizeO:
             super()._fprop_pool(layer, I, O, argmax, alpha, beta)
             return
@@ -59,14 +61,15 @@ class PoolKernels(PoolFamily):
         self, layer: PoolGeometry, I: Any, O: Any, argmax: Any, inputs: Any, alpha: float, beta: float
     ) -> None:
         dtype = compute_dtype(I.dtype)
-        run = _variant(BACKWARD, layer, dtype, argmax)
+        run = _variant(BACKWARD, self.compiler, layer, dtype, argmax)
         if run is None or not layer.sizeO:
             super()._bprop_pool(layer, I, O, argmax, inputs, alpha, beta)
             return
         with backward_arrays(layer, I, O, argmax, inputs, beta) as (error, delta, numbers, values):
             if values is not None:
                 norm = np.empty(layer.dimO, dtype)
-                _forward(_variant(FORWARD, layer, dtype, None), layer, values, norm, None, 1.0, 0.0)
+                forward = _variant(FORWARD, self.compiler, layer, dtype, None)
+                _forward(forward, layer, values, norm, None, 1.0, 0.0)
                 error = share_of_norm(error, norm)
             lines_up = not (layer.N * dtype.itemsize | delta.ctypes.data) % WIDEST_VECTOR
             streamed = int(beta == 0 and delta.nbytes > STREAMED_BYTES and lines_up)
@@ -86,7 +89,7 @@ def _forward(
     run(*arrays, layer.lines[0], *map(address, tables), alpha, beta, int(values.nbytes > FETCHED_BYTES), threads)
 
 
-def _variant(routine: Routine, layer: PoolGeometry, dtype: DType, argmax: Any) -> Any:
+def _variant(routine: Routine, compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any) -> Any:
     """The kernel for arrays of ``dtype``, narrow where there are few images; None without a compiler."""
     most, bits = WIDEST_VECTOR // dtype.itemsize, 8
     narrow = layer.N <= FEW_IMAGES[routine] and layer.Q * layer.N >= most
@@ -95,6 +98,7 @@ def _variant(routine: Routine, layer: PoolGeometry, dtype: DType, argmax: Any) -
         fits = layer.window - 1 <= np.iinfo(argmax.dtype).max
         bits = 8 * (argmax.dtype if fits else layer.argmax_dtype).itemsize
     return routine.variant(
+        compiler,
         op=layer.op,
         real=REAL_TYPES[dtype],
         integer=f"int{8 * dtype.itemsize}_t",

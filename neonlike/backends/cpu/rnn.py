@@ -11,11 +11,13 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
+from neonlike.backends.cpu.compiled import CompiledFamily
 from neonlike.backends.cpu.rnn_formula import Formula, functions, trace
 from neonlike.backends.families.operands import host
 from neonlike.backends.families.rnn import RecurrentFamily
 from neonlike.backends.families.rnn_steps import Steps
 from neonlike.kernels.routine import INT, POINTER, REAL_TYPES, Routine, address, threads_for
+from neonlike.kernels.toolchain import Compiler
 from neonlike.kernels.workspace import workspace
 
 ARGUMENTS = (POINTER, POINTER, INT, INT, INT, POINTER, INT, INT, POINTER, POINTER, POINTER, INT)
@@ -29,24 +31,24 @@ MOST_LANES, MOST_ROWS = 16, 12
 """Of a tile of the kernels: what packed matrices are padded to at most."""
 
 
-class RecurrentKernels(RecurrentFamily):
+class RecurrentKernels(CompiledFamily, RecurrentFamily):
     """Overrides of the hooks of RecurrentFamily and GatedFamily."""
 
     def _rnn_fprop(self, steps: Steps, weight: Any, bias: Any, activation: Any) -> None:
         formulas = {"act": trace(self, activation, steps.dtype)}
         in_place = (("h_s", "h_ff_s"),)
-        if not _run(SIMPLE, steps, weight, bias, formulas, buffers=2, in_place=in_place, backward=False):
+        if not _run(self.compiler, SIMPLE, steps, weight, bias, formulas, buffers=2, in_place=in_place, backward=False):
             super()._rnn_fprop(steps, weight, bias, activation)
 
     def _rnn_bprop(self, steps: Steps, weight: Any, activation: Any) -> None:
         formulas = {"slope": trace(self, activation.bprop, steps.dtype)}
-        if not _run(SIMPLE, steps, weight, None, formulas, buffers=2, backward=True):
+        if not _run(self.compiler, SIMPLE, steps, weight, None, formulas, buffers=2, backward=True):
             super()._rnn_bprop(steps, weight, activation)
 
     def _lstm_fprop(self, steps: Steps, weight: Any, bias: Any, act: Any, gate_act: Any) -> None:
         formulas = {"act": trace(self, act, steps.dtype), "gate_act": trace(self, gate_act, steps.dtype)}
         in_place = (("ifog_s", "ifog_ff_s"), ("c_s", "c_prev_s"))
-        if not _run(LSTM, steps, weight, bias, formulas, buffers=2, in_place=in_place, backward=False):
+        if not _run(self.compiler, LSTM, steps, weight, bias, formulas, buffers=2, in_place=in_place, backward=False):
             super()._lstm_fprop(steps, weight, bias, act, gate_act)
 
     def _lstm_bprop(self, steps: Steps, weight: Any, act: Any, gate_act: Any) -> None:
@@ -55,13 +57,13 @@ class RecurrentKernels(RecurrentFamily):
             "gate_slope": trace(self, gate_act.bprop, steps.dtype),
         }
         in_place = (("c_delta_s", "c_delta_prev_s"),)
-        if not _run(LSTM, steps, weight, None, formulas, buffers=8, in_place=in_place, backward=True):
+        if not _run(self.compiler, LSTM, steps, weight, None, formulas, buffers=8, in_place=in_place, backward=True):
             super()._lstm_bprop(steps, weight, act, gate_act)
 
     def _gru_fprop(self, steps: Steps, weight: Any, bias: Any, act: Any, gate_act: Any) -> None:
         formulas = {"act": trace(self, act, steps.dtype), "gate_act": trace(self, gate_act, steps.dtype)}
         in_place = (("rzn_s", "rzn_ff_s"), ("h_s", "h_prev_s"))
-        if not _run(GRU, steps, weight, bias, formulas, buffers=3, in_place=in_place, backward=False):
+        if not _run(self.compiler, GRU, steps, weight, bias, formulas, buffers=3, in_place=in_place, backward=False):
             super()._gru_fprop(steps, weight, bias, act, gate_act)
 
     def _gru_bprop(self, steps: Steps, weight: Any, act: Any, gate_act: Any) -> None:
@@ -70,11 +72,12 @@ class RecurrentKernels(RecurrentFamily):
             "gate_slope": trace(self, gate_act.bprop, steps.dtype),
         }
         in_place = (("delta_s", "delta_prev_s"),)
-        if not _run(GRU, steps, weight, None, formulas, buffers=6, in_place=in_place, backward=True):
+        if not _run(self.compiler, GRU, steps, weight, None, formulas, buffers=6, in_place=in_place, backward=True):
             super()._gru_bprop(steps, weight, act, gate_act)
 
 
 def _run(
+    compiler: Compiler | None,
     routine: Routine,
     steps: Steps,
     weight: Any,
@@ -101,7 +104,7 @@ def _run(
     if not all(_same_or_apart(a, b, steps) for a, b in in_place):
         return False
     text, numbers = functions(known)
-    function = routine.variant(real=real, backward=backward, activation=text)
+    function = routine.variant(compiler, real=real, backward=backward, activation=text)
     if function is None:
         return False
     units, samples = steps.units, steps.samples

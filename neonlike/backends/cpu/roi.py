@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from neonlike.backends.cpu.compiled import CompiledFamily
 from neonlike.backends.families.operands import Array, host, written
 from neonlike.backends.families.roi import Regions, RoiFamily, box_areas
 from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
@@ -25,12 +26,12 @@ _NMS = Routine(
 )
 
 
-class RoiKernels(RoiFamily):
+class RoiKernels(CompiledFamily, RoiFamily):
     """Overrides of RoiFamily's hooks."""
 
     def _fprop_roi(self, I: Any, O: Any, argmax: Any, regions: Regions) -> None:  # noqa: E741
         features = host(I, regions.map)
-        kernel = _FPROP.variant(real=REAL_TYPES[features.dtype], lanes=LANES)
+        kernel = _FPROP.variant(self.compiler, real=REAL_TYPES[features.dtype], lanes=LANES)
         if kernel is None:
             super()._fprop_roi(I, O, argmax, regions)
             return
@@ -44,7 +45,7 @@ class RoiKernels(RoiFamily):
 
     def _bprop_roi(self, I: Any, O: Any, argmax: Any, regions: Regions) -> None:  # noqa: E741
         error, where = host(I, regions.pooled), host(argmax, regions.pooled, np.dtype(np.int32))
-        kernel = _BPROP.variant(real=REAL_TYPES[error.dtype])
+        kernel = _BPROP.variant(self.compiler, real=REAL_TYPES[error.dtype])
         if kernel is None:
             super()._bprop_roi(I, O, argmax, regions)
             return
@@ -56,7 +57,7 @@ class RoiKernels(RoiFamily):
             kernel(*pointers, channels, area, regions.N, count, high * wide, threads)
 
     def _nms(self, corners: Array, threshold: float, offset: float) -> Array:
-        kernel = _NMS.variant()
+        kernel = _NMS.variant(self.compiler)
         if kernel is None:
             return super()._nms(corners, threshold, offset)
         areas = box_areas(corners, offset)
