@@ -10,6 +10,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from neonlike.kernels import gemm as gemm_module
 from neonlike.kernels import workspace as workspace_module
 from neonlike.kernels.blas import openblas_core
 from neonlike.kernels.gemm import gemm, multiply, pays
+from neonlike.kernels.toolchain import find_compiler
 from neonlike.kernels.workspace import release_workspace, workspace
 from tests.engines import backend, needs_compiler
 
@@ -100,17 +102,22 @@ def test_what_it_has_no_kernel_for_is_left_alone() -> None:
 def met(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     """Has every product go to the kernel, of any size and on any machine; shapes (m, k, n) of those that did."""
     seen: list[tuple[int, ...]] = []
-    real = gemm_module.gemm
+    real = gemm_module.find_launch
 
-    def noted(a: Any, b: Any, c: Any, *numbers: float) -> bool:
-        done = real(a, b, c, *numbers)
-        seen.extend([(*a.shape, b.shape[1])] * done)
-        return done
+    def noted(a: Any, b: Any, c: Any) -> Any:
+        launch = real(a, b, c)
+        if launch is None:
+            return None
 
-    monkeypatch.setattr(gemm_module, "gemm", noted)
-    monkeypatch.setattr(gemm_module, "narrow_blas", lambda: True)
-    monkeypatch.setattr(gemm_module, "vector_bytes", lambda _: 64)
-    for name in ("FEWEST_PRODUCTS", "NARROWEST", "FEWEST_RESULTS", "SHALLOWEST"):
+        def call(*arguments: Any) -> None:
+            seen.append((*a.shape, b.shape[1]))
+            launch(*arguments)
+
+        return call
+
+    monkeypatch.setattr(gemm_module, "find_launch", noted)
+    monkeypatch.setattr(gemm_module, "half_vectors", lambda: True)
+    for name in ("FEWEST_PRODUCTS", "NARROWEST", "FEWEST_RESULTS"):
         monkeypatch.setattr(gemm_module, name, 1)
     return seen
 
@@ -121,15 +128,17 @@ def be() -> Iterator[Backend]:
 
 
 def test_only_large_products_pay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gemm_module, "narrow_blas", lambda: True)
-    monkeypatch.setattr(gemm_module, "vector_bytes", lambda _: 64)
-    assert pays(512, 512, 64) and pays(64, 1024, 64) and pays(32, 1024, 128) and pays(128, 1024, 32)
-    assert not pays(64, 1023, 64) and not pays(31, 4096, 4096) and not pays(4096, 4096, 31)
-    assert not pays(32, 4096, 127) and pays(2048, 16, 2048) and not pays(2048, 15, 2048)
-    monkeypatch.setattr(gemm_module, "vector_bytes", lambda _: 32)
+    monkeypatch.setattr(gemm_module, "half_vectors", lambda: True)
+    native = find_compiler()
+    assert native is not None
+    if native.native:
+        assert pays(512, 512, 64) and pays(64, 64, 64) and pays(10, 1000, 128) and pays(128, 1000, 10)
+        assert not pays(64, 63, 64) and not pays(9, 4096, 4096) and not pays(4096, 4096, 9)
+        assert not pays(16, 4096, 31) and pays(2048, 1, 2048)
+    monkeypatch.setattr(gemm_module, "find_compiler", lambda: replace(native, flags=("-O3",)))
     assert not pays(512, 512, 512)
-    monkeypatch.setattr(gemm_module, "vector_bytes", lambda _: 64)
-    monkeypatch.setattr(gemm_module, "narrow_blas", lambda: False)
+    monkeypatch.undo()
+    monkeypatch.setattr(gemm_module, "half_vectors", lambda: False)
     assert not pays(512, 512, 512)
 
 
@@ -281,12 +290,14 @@ def test_working_memory_is_held_while_the_kernel_runs(monkeypatch: pytest.Monkey
     class Memory(np.ndarray):
         """An array that can be watched."""
 
-    def watched(count: int, dtype: Any) -> Any:
-        memory = np.empty(count, dtype).view(Memory)
+    def watched(shape: Any, dtype: Any) -> Any:
+        memory = np.empty(shape, dtype).view(Memory)
         held.append(weakref.ref(memory))
         return memory
 
-    monkeypatch.setattr(gemm_module, "workspace", watched)
+    release_workspace()
+    monkeypatch.setattr(workspace_module, "KEPT_BYTES", -1)
+    monkeypatch.setattr(workspace_module, "aligned_empty", watched)
     kernel = lambda *arguments: alive.append(held[0]() is not None)  # noqa: E731
     monkeypatch.setattr(gemm_module.GEMM, "variant", lambda *_, **context: kernel)
     a = np.ones((64, 64), np.float32)

@@ -102,6 +102,21 @@ LOOP = """
 """
 
 
+PRIMITIVES = """
+import numpy as np
+from neonlike.backends import gen_backend
+be = gen_backend("cpu", rng_seed=0)
+for k in range(6):
+    be.ones((2, 3))[:] = be.rand() + k * be.ones((2, 3)) * k
+    out = be.empty((7, 5))
+    out[:] = [be.exp, be.sqrt, be.tanh, be.sig, be.fabs, be.log][k](be.ones((7, 5)))
+pool = be.pool_layer(np.float32, "max", 32, 3, 1, 8, 8, 1, 1, 2, 2)
+be.fprop_pool(pool, be.ones(pool.dimI2), be.empty(pool.dimO2), be.empty(pool.dimO2, dtype=np.uint8))
+conv = be.conv_layer(np.float32, 32, 3, 4, 1, 8, 8)
+be.fprop_conv(conv, be.ones(conv.dimI2), be.ones(conv.dimF2), be.empty(conv.dimO2))
+"""
+
+
 class Place:
     """A folder with scripts, a cache of its own, and a compiler that writes down each of its calls."""
 
@@ -156,12 +171,12 @@ def place(tmp_path: Path) -> Place:
 # --- what it is for
 
 
-@pytest.mark.parametrize("name", ["mlp", "digits", "layouts"])
+@pytest.mark.parametrize("name", ["mlp", "digits", "layouts", "primitives"])
 def test_a_run_after_it_compiles_nothing(place: Place, name: str) -> None:
     if name == "digits":
         arguments = [str(ROOT / "examples" / "digits_mlp.py"), "--epochs", "1", "--no_progress_bar"]
     else:
-        arguments = [place.script(MLP if name == "mlp" else LAYOUTS)]
+        arguments = [place.script({"mlp": MLP, "layouts": LAYOUTS, "primitives": PRIMITIVES}[name])]
     warmed = place.warm("--idle", "0", *arguments)
     assert warmed.returncode == 0, warmed.stderr
     compiled = place.kernels()

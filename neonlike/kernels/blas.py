@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -15,13 +16,18 @@ NARROW_CORES = frozenset(
 """What OpenBLAS calls its kernels for x86 processors whose vectors have 32 bytes or less."""
 
 
+def _numpy_core() -> Any:
+    """NumPy's compiled module; its place in the package differs between versions."""
+    package = "numpy._core" if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else "numpy.core"
+    return sys.modules.get(f"{package}._multiarray_umath")
+
+
 @cache
 def openblas_core() -> str:
     """The kernels that NumPy's OpenBLAS chose when it was loaded, in small letters; "" for another BLAS."""
-    package = "numpy._core" if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else "numpy.core"
-    module = sys.modules.get(f"{package}._multiarray_umath")
     try:
-        library = ctypes.CDLL(str(getattr(module, "__file__", None)))  # it finds the symbols of what it is linked to
+        # It finds the symbols of what it is linked to
+        library = ctypes.CDLL(str(getattr(_numpy_core(), "__file__", None)))
     except OSError:
         return ""
     for prefix in ("scipy_", ""):
@@ -40,3 +46,9 @@ def narrow_blas() -> bool:
     multiplies decides how sums are rounded, and that must not change from run to run.
     """
     return openblas_core() in NARROW_CORES
+
+
+def half_vectors() -> bool:
+    """Whether NumPy's products are known to use half of this processor's vectors, of 64 bytes."""
+    features: dict[str, bool] = getattr(_numpy_core(), "__cpu_features__", {})
+    return narrow_blas() and bool(features.get("AVX512F"))

@@ -57,6 +57,7 @@ forked = False
 _lock = threading.Lock()
 _building: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 _libraries: dict[str, ctypes.CDLL] = {}
+_compiled: set[str] = set()
 
 
 class LazySource(Protocol):
@@ -166,6 +167,11 @@ def is_built(kernel: KernelSource) -> bool:
     return key in _libraries or default_cache().get(key, SUFFIX) is not None
 
 
+def kernels_here() -> dict[str, bool]:
+    """Keys of the kernels this process has loaded, and whether it compiled them (or found them in the cache)."""
+    return {key: key in _compiled for key in list(_libraries)}
+
+
 def kernel_key(kernel: KernelSource, compiler: Compiler) -> str:
     """Where the library of ``kernel`` lies in the cache. Neither its name nor its expression counts."""
     texts = _header_texts(kernel.headers)
@@ -228,6 +234,7 @@ def _compile(kernel: KernelSource, key: str, compiler: Compiler) -> ctypes.CDLL:
         library = store_and_load(key, data)
     except (CompilerRefused, OSError) as error:
         raise _compile_error(kernel, key, compiler, str(error)) from None
+    _compiled.add(key)
     logger.info("kernel %s: compiled in %.0f ms", kernel.name, 1e3 * (time.perf_counter() - began))
     if _keeps_sources():
         _keep(kernel, key, compiler)

@@ -14,9 +14,10 @@ from functools import lru_cache
 from typing import Any
 
 from neonlike.errors import KernelCompileError
-from neonlike.kernels import compile_c, gemm, moves_c
+from neonlike.kernels import compile_c, moves_c
 from neonlike.kernels.blocks import Run
 from neonlike.kernels.compile_c import KernelSource
+from neonlike.kernels.dot_stage import DotStage
 from neonlike.kernels.fastpath import Recipe
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.interp import NumpyEngine, StageFunction
@@ -41,8 +42,8 @@ class CEngine(NumpyEngine):
                 fallback = made[position].__self__  # type: ignore[attr-defined]
                 made[position] = moves_c.MoveStage(plan, stage, graph, fallback).run
             elif stage.kind is StageKind.CONTRACTION:
-                barrier = made[position].__self__  # type: ignore[attr-defined]
-                barrier.function = gemm.dot if barrier.value.spec.name == "dot" else barrier.function
+                product = plan.values[stage.values[0]].spec.name == "dot"
+                made[position] = DotStage(plan, stage, graph).run if product else made[position]
         return made
 
     def execute(self, plan: Plan, graph: Graph) -> None:

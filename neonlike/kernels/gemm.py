@@ -2,27 +2,30 @@
 
 OpenBLAS chooses its kernels by the name of the processor; on one it does not know yet it multiplies with half of an
 AVX-512 vector, and the kernel of the unrolls, which this module calls, is up to twice as fast. Its threads are those of
-all other kernels besides, so two sets of threads do not wait for each other's cores. Where OpenBLAS uses whole vectors
-it was faster by 0 to 40%, and where the machine has only AVX2 by 40%, so all products stay with it there.
+all other kernels besides, so two sets of threads do not wait for each other's cores: there all products go to it that
+OpenBLAS would share between its threads. Where OpenBLAS uses whole vectors it was faster by 0 to 40%, and where the
+machine has only AVX2 by 40%, so all products stay with it there.
 """
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from neonlike.kernels.blas import narrow_blas
-from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
-from neonlike.kernels.simd import vector_bytes
+from neonlike.kernels import compile_c
+from neonlike.kernels.blas import half_vectors
+from neonlike.kernels.routine import POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 from neonlike.kernels.toolchain import find_compiler
-from neonlike.kernels.workspace import workspace
+from neonlike.kernels.workspace import held_workspace
 from neonlike.optree import npfuncs
 
 GEMM = Routine(
     "c/gemm_packed.c.j2",
-    (POINTER, INT, INT, POINTER, INT, INT, POINTER, INT, INT, INT, INT, REAL, REAL, POINTER, INT),
+    (*(POINTER,) * 4, REAL, REAL, POINTER),
     "matrix product",
     ("gemm_tile.h", "vecmath.h", "vecmath_f32.h", "vecmath_f64.h", "vecmath_small.h"),
 )
@@ -30,14 +33,10 @@ DEPTH, HEIGHT, COLUMNS, LANES = 512, 192, 2048, 16
 """Blocks of the kernel, at most."""
 PARALLEL_PRODUCTS = 1 << 19
 
-FEWEST_PRODUCTS = 1 << 22
-"""Multiplications below which BLAS is sooner done: calling the kernel takes 8 microseconds."""
-NARROWEST, FEWEST_RESULTS = 32, 1 << 12
+FEWEST_PRODUCTS = 1 << 18
+"""Multiplications below which OpenBLAS runs on one thread, and NumPy is sooner done."""
+NARROWEST, FEWEST_RESULTS = 10, 1 << 9
 """Rows and columns of C, and their product, below which packing A and B takes longer than it saves."""
-SHALLOWEST = 16
-"""Length of the sums below which C is written as slowly as it is computed."""
-WIDE_VECTOR = 64
-"""Bytes of the vectors that make the kernel faster."""
 
 Array = npt.NDArray[Any]
 
@@ -46,11 +45,13 @@ def pays(m: int, k: int, n: int) -> bool:
     """Whether the kernel is faster than NumPy for (m, k) x (k, n): the product is large, and BLAS uses half vectors.
 
     Measured on one core of an AMD Zen 5 against OpenBLAS 0.3.31, float32 and float64, factors transposed or not: 0.9
-    (4096 x 9216 x 32, at the speed of the memory) to 1.9 (512 x 512 x 512) times its speed where this is true.
+    (4096 x 9216 x 32, at the speed of the memory) to 2.2 (784 x 16 x 1000, where storing takes longest) times its speed
+    where this is true.
     """
-    if m * k * n < FEWEST_PRODUCTS or min(m, n) < NARROWEST or m * n < FEWEST_RESULTS or k < SHALLOWEST:
+    if m * k * n < FEWEST_PRODUCTS or min(m, n) < NARROWEST or m * n < FEWEST_RESULTS:
         return False
-    return narrow_blas() and vector_bytes(find_compiler()) >= WIDE_VECTOR
+    compiler = find_compiler()
+    return compiler is not None and compiler.native and half_vectors()
 
 
 def multiply(a: Array, b: Array, c: Array, alpha: float = 1.0, beta: float = 0.0) -> bool:
@@ -94,21 +95,43 @@ def gemm(a: Array, b: Array, c: Array, alpha: float = 1.0, beta: float = 0.0) ->
     bool
         False, with nothing done, where there is no compiler or no kernel for these.
     """
+    launch = find_launch(a, b, c)
+    if launch is None:
+        return False
+    launch(address(a), address(b), address(c), alpha, beta)
+    return True
+
+
+class Launch:
+    """The kernel for matrices of one layout."""
+
+    __slots__ = ("bytes", "function", "meta", "serial", "swapped")
+
+    def __init__(self, function: Any, sizes: Sequence[int], threads: int, swapped: bool, itemsize: int) -> None:
+        n = sizes[-1]
+        self.function, self.swapped = function, swapped
+        self.meta, self.serial = ((ctypes.c_int64 * 9)(*sizes, count) for count in (threads, 1))
+        self.bytes = (DEPTH * (min(n, COLUMNS) + LANES) + threads * DEPTH * HEIGHT) * itemsize
+
+    def __call__(self, a: Any, b: Any, c: Any, alpha: float = 1.0, beta: float = 0.0) -> None:
+        """Multiply what lies at these addresses."""
+        held = held_workspace(self.bytes)  # until the kernel returns
+        if self.swapped:
+            a, b = b, a
+        self.function(a, b, c, self.serial if compile_c.forked else self.meta, alpha, beta, held[1])
+
+
+def find_launch(a: Array, b: Array, c: Array) -> Launch | None:
+    """The kernel for arrays such as these, see :func:`gemm`; None if there is none."""
     real, size = REAL_TYPES.get(c.dtype), c.itemsize
     if real is None or a.dtype != c.dtype or b.dtype != c.dtype or not (a.size and b.size):
-        return False
-    if c.strides[1] != size and c.strides[0] == size:
+        return None
+    swapped = c.strides[1] != size and c.strides[0] == size
+    if swapped:
         a, b, c = b.T, a.T, c.T
     (m, k), n = a.shape, b.shape[1]
     function = GEMM.variant(find_compiler(), real=real) if c.strides[1] == size or n == 1 else None
     if function is None:
-        return False
-    threads = threads_for(m * k * n, PARALLEL_PRODUCTS)
-    count = DEPTH * (min(n, COLUMNS) + LANES) + threads * DEPTH * HEIGHT
-    work = workspace(count, c.dtype)  # held until the kernel returns
-    (a_row, a_column), (b_row, b_column) = ([step // size for step in x.strides] for x in (a, b))
-    function(
-        address(a), a_row, a_column, address(b), b_row, b_column, address(c), c.strides[0] // size, m, k, n,
-        alpha, beta, address(work), threads,
-    )  # fmt: skip
-    return True
+        return None
+    steps = [step // size for step in (*a.strides, *b.strides, c.strides[0])]
+    return Launch(function, (*steps, m, k, n), threads_for(m * k * n, PARALLEL_PRODUCTS), swapped, size)

@@ -111,8 +111,8 @@ class BarrierStage:
         self._allocate(run)
         return lambda: self._compute(run)
 
-    def kernel_source(self, run: Run) -> None:
-        """There is none; allocates the temporaries, for the stages that read them."""
+    def kernel_source(self, run: Run) -> Any:
+        """There is none here; allocates the temporaries, for the stages that read them."""
         self._allocate(run)
 
     def _allocate(self, run: Run) -> None:

@@ -23,4 +23,4 @@ def vector_bytes(compiler: Compiler | None) -> int:
     """64, 32 or 16; 16 as well where there is no compiler."""
     if compiler is None:
         return 16
-    return int(build(_SOURCE, "vector_bytes", "the width of vectors", compiler).neonlike_vector_bytes())
+    return int(build(_SOURCE, "nl_vector_bytes", "the width of vectors", compiler).neonlike_vector_bytes())

@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-SPIN_COUNT = "3000"
-"""Some fifty microseconds: threads that wait for each other or for the next loop rarely need longer."""
+from neonlike.kernels.blas import half_vectors
+
+SHORT_SPIN, LONG_SPIN = "3000", "30000"
+"""Turns that a thread waits before it sleeps, some thirty and three hundred microseconds: see limit_spinning."""
 
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 
@@ -32,11 +34,13 @@ def thread_count() -> int:
 def limit_spinning() -> None:
     """Have the threads of GCC's OpenMP library sleep soon after a loop; to be called before that library is loaded.
 
-    They wait for the next loop for milliseconds otherwise, on the cores that a matrix product needs meanwhile: a
-    product of 1 ms took 6 to 23 ms after a kernel. ``OMP_WAIT_POLICY`` and ``GOMP_SPINCOUNT`` stay as they are set.
+    They wait for the next loop for milliseconds otherwise, on the cores that the threads of NumPy's products need
+    meanwhile: a product of 1 ms took 6 to 23 ms after a kernel. But to wake one that sleeps takes 0.05 to 0.4 ms, ten
+    times as long as a small kernel. So they wait longer where all but small products are ours (see ``gemm.pays``).
+    ``OMP_WAIT_POLICY`` and ``GOMP_SPINCOUNT`` stay as they are set.
     """
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
+    if "OMP_WAIT_POLICY" not in os.environ and "GOMP_SPINCOUNT" not in os.environ:
+        os.environ["GOMP_SPINCOUNT"] = LONG_SPIN if half_vectors() else SHORT_SPIN
 
 
 def parallel(function: Callable[[Any], None], items: Sequence[Any]) -> None:

@@ -78,6 +78,11 @@ class Compiler:
     flags: tuple[str, ...]
     openmp: bool
 
+    @property
+    def native(self) -> bool:
+        """Whether it uses all that this processor can do."""
+        return any(flag.endswith("=native") for flag in self.flags)
+
     def command_line(self) -> str:
         """Command and flags, as one would type them."""
         return shlex.join((*self.command, *self.flags))

@@ -1,7 +1,7 @@
 """Filling the cache of compiled kernels ahead of time; behind ``python -m neonlike warm``.
 
 A :class:`CollectingEngine` runs plans with NumPy and shows each to a :class:`WarmUp`. That asks the C engine which
-kernels it would run, and compiles them in threads while the program goes on.
+kernels it would run, and compiles them in threads while the program goes on. Compound primitives run as they always do.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from neonlike.errors import KernelCompileError
 from neonlike.kernels import fastpath
 from neonlike.kernels.cache import default_cache, default_directory, key_of
-from neonlike.kernels.compile_c import KernelSource, build_kernel, kernel_key
+from neonlike.kernels.compile_c import KernelSource, build_kernel, kernel_key, kernels_here
 from neonlike.kernels.engine_c import CEngine
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.interp import NumpyEngine
@@ -98,6 +98,7 @@ class WarmUp:
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._keys: set[str] = set()
+        self._before = frozenset(kernels_here())
         self._futures: list[Future[Fate]] = []
         self._failures: list[str] = []
         self._open = True
@@ -132,6 +133,9 @@ class WarmUp:
         self._open = False
         self._pool.shutdown(wait=True, cancel_futures=cancel)
         fates = Counter(future.result() for future in self._futures if not future.cancelled())
+        for key, compiled in kernels_here().items():  # those of compound primitives were built as the program ran
+            if key not in self._keys and key not in self._before:
+                fates[Fate.COMPILED if compiled else Fate.FOUND] += 1
         return Report(fates, self.clock() - self.began, self._failures)
 
     def _add(self, kernel: KernelSource) -> None:

@@ -22,12 +22,18 @@ KEPT_BYTES = 64 << 20
 def workspace(elements: int, dtype: DType) -> npt.NDArray[Any]:
     """An uninitialised vector that starts at a cache line, valid until the same thread asks for another."""
     needed = elements * dtype.itemsize
-    memory = getattr(_kept, "memory", None)
-    if memory is None or memory.nbytes < needed:
-        memory = aligned_empty((max(needed, ALIGNED_FROM),), np.dtype(np.uint8))  # smaller ones lie anywhere
-        _kept.memory = memory if needed <= KEPT_BYTES else None
-    found: npt.NDArray[Any] = memory[:needed].view(dtype)
+    found: npt.NDArray[Any] = held_workspace(needed)[0][:needed].view(dtype)
     return found
+
+
+def held_workspace(needed: int) -> tuple[npt.NDArray[Any], int]:
+    """At least so many bytes, as :func:`workspace`, and where they lie; hold the array as long as they are used."""
+    held: tuple[npt.NDArray[Any], int] | None = getattr(_kept, "memory", None)
+    if held is None or held[0].nbytes < needed:
+        memory = aligned_empty((max(needed, ALIGNED_FROM),), np.dtype(np.uint8))  # smaller ones lie anywhere
+        held = memory, int(memory.__array_interface__["data"][0])
+        _kept.memory = held if needed <= KEPT_BYTES else None
+    return held
 
 
 def release_workspace() -> None:

@@ -1,0 +1,94 @@
+"""A product in a plan on the C engine: our kernel where it pays, found once for each layout, else NumPy's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from neonlike.kernels import gemm
+from neonlike.kernels.blocks import Run
+from neonlike.kernels.compile_c import KernelSource
+from neonlike.kernels.gemm import Array
+from neonlike.kernels.graph import Graph
+from neonlike.kernels.interp import BarrierStage, store_result
+from neonlike.kernels.plan import Plan, Stage
+from neonlike.kernels.program import Source
+from neonlike.kernels.routine import REAL_TYPES, address
+
+MOST_LAUNCHES = 256
+_UNKNOWN: Any = object()
+
+
+class DotStage(BarrierStage):
+    """See the module; what the kernel does not take runs as in :class:`BarrierStage`."""
+
+    def __init__(self, plan: Plan, stage: Stage, graph: Graph) -> None:
+        super().__init__(plan, stage, graph)
+        self.launches: dict[Any, gemm.Launch | None] = {}
+
+    def bind(self, run: Run) -> Callable[[], None]:
+        """The product of the arrays of ``run``, whose temporaries it allocates."""
+        compute = super().bind(run)
+        launch = self._launch(*self._operands(run))
+        if launch is None or self.others:
+            return compute
+        places = self._addresses(run)
+
+        def call() -> None:
+            launch(*places)
+
+        call.keep = run  # type: ignore[attr-defined]  # the kernel has the addresses of its arrays only
+        return call
+
+    def kernel_source(self, run: Run) -> KernelSource | None:
+        """Our kernel where it pays; allocates the temporaries, for the stages that read them."""
+        super().kernel_source(run)
+        a, b, out = self._operands(run)
+        real = REAL_TYPES.get(out.dtype) if gemm.pays(a.shape[0], *b.shape) else None
+        return None if real is None else gemm.GEMM.source(real=real)
+
+    def _compute(self, run: Run) -> None:
+        a, b, out = self._operands(run)
+        launch = self._launch(a, b, out)
+        if launch is not None:
+            launch(*self._addresses(run))
+        else:
+            with np.errstate(all="ignore"):
+                gemm.dot(a, b, out)
+        if self.others:
+            with np.errstate(all="ignore"):
+                store_result(run, out, self.others)
+
+    def _operands(self, run: Run) -> tuple[Array, Array, Array]:
+        a, b = self.sources
+        return run.array(a, 0), run.array(b, 0), run.temps[self.value.index]
+
+    def _launch(self, a: Array, b: Array, out: Array) -> gemm.Launch | None:
+        """The kernel for these; None where NumPy is faster."""
+        if out.size * a.shape[1] < gemm.FEWEST_PRODUCTS:
+            return None
+        key: Any = a.shape, a.strides, b.shape, b.strides, out.strides
+        launch = self.launches.get(key, _UNKNOWN)
+        if launch is _UNKNOWN:
+            if len(self.launches) >= MOST_LAUNCHES:
+                self.launches.clear()
+            pays = gemm.pays(a.shape[0], *b.shape)
+            launch = self.launches[key] = gemm.find_launch(a, b, out) if pays else None
+        found: gemm.Launch | None = launch
+        return found
+
+    def _addresses(self, run: Run) -> tuple[Any, Any, Any]:
+        a, b = (_address(run, source) for source in self.sources)
+        if self.direct is not None:
+            return a, b, run.graph.targets[self.direct.target].address
+        return a, b, address(run.temps[self.value.index])
+
+
+def _address(run: Run, source: Source) -> int | None:
+    """Where the array behind ``source`` begins; tensors know."""
+    if source.kind == "leaf":
+        found: int = run.graph.leaves[source.index].address
+        return found
+    return address(run.temps[source.index])
