@@ -39,6 +39,18 @@ class BackendUnavailable(NeonlikeError, RuntimeError):
     """The backend does not exist on this machine, or was closed."""
 
 
+class DeviceError(NeonlikeError, RuntimeError):
+    """A GPU's driver refused what it was asked for; the GPU can still be used."""
+
+
+class DeviceLost(BackendUnavailable):
+    """A GPU cannot be used by this process any more; the message names the first error."""
+
+
+class DeviceMemoryError(NeonlikeError, MemoryError):
+    """A GPU has no memory left for what was asked for; nothing was changed, and smaller things may still fit."""
+
+
 class KernelCompileError(NeonlikeError, RuntimeError):
     """A generated kernel did not compile, or could not be loaded.
 

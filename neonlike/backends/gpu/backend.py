@@ -1,0 +1,214 @@
+"""``NervanaGPU``: the backend in a GPU's memory."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pycuda.driver as driver
+
+from neonlike.backends.backend import Backend
+from neonlike.backends.gpu import interop
+from neonlike.backends.gpu.array import DeviceArray
+from neonlike.backends.gpu.device import GpuDevice, open_device
+from neonlike.backends.gpu.host_engine import HostEngine
+from neonlike.backends.gpu.memory import Block, MemoryStats
+from neonlike.backends.gpu.tensor import GPUTensor
+from neonlike.backends.tensor import Tensor
+from neonlike.errors import DTypeError, ShapeError
+from neonlike.optree.dtypes import DType, as_dtype
+from neonlike.optree.shapes import Shape, as_shape
+
+
+class NervanaGPU(Backend):
+    """GPU backend. Assignments are queued and return at once; ``get()`` waits for what it needs.
+
+    Backends on one GPU share its context, stream and memory pool; tensors may outlive the backend, though they can
+    only be used by it. The parameters that :class:`~neonlike.backends.backend.Backend` does not have:
+
+    Parameters
+    ----------
+    stochastic_round : bool or int
+        Mantissa bits that tensors round to at random unless they say otherwise; True: 10.
+    device_id : int
+        Which GPU, counted from 0.
+    num_devices : int, optional
+        Use only so many GPUs, the first ones.
+    scratch_size : int
+        Bytes that ``set_scratch_size`` starts from.
+    enable_winograd : bool or int
+
+    Attributes
+    ----------
+    device : GpuDevice
+    ctx, stream : pycuda.driver.Context, pycuda.driver.Stream
+    compute_capability : (int, int)
+    gpu_memory_size : int
+        Bytes of the device.
+
+    Raises
+    ------
+    BackendUnavailable
+        If there is no GPU that can be used.
+    ArgumentError
+        If ``device_id`` is not the number of one.
+    """
+
+    backend_name: ClassVar[str] = "gpu"
+    tensor_cls: ClassVar[type[Tensor]] = GPUTensor
+    device_type = 1
+    use_pinned_mem = True
+
+    def __init__(
+        self,
+        rng_seed: int | None = None,
+        default_dtype: npt.DTypeLike = np.float32,
+        stochastic_round: bool | int | None = False,
+        deterministic: bool | None = None,
+        device_id: int | None = 0,
+        bench: bool | int | str | os.PathLike[str] | None = None,
+        scratch_size: int = 0,
+        hist_bins: int = 64,
+        hist_offset: int = -48,
+        compat_mode: str | None = None,
+        enable_winograd: bool | int = True,
+        num_devices: int | None = None,
+    ) -> None:
+        self.closed = True  # until there is a device
+        self.device: GpuDevice = open_device(0 if device_id is None else device_id, num_devices)
+        self.device_id = self.device.number
+        self.ctx, self.stream = self.device.context, self.device.stream
+        self.compute_capability = self.device.compute_capability
+        self.gpu_memory_size = self.device.memory_size
+        self.enable_winograd = enable_winograd
+        self.round_mode = 10 if stochastic_round is True else int(stochastic_round or 0)
+        super().__init__(
+            rng_seed, default_dtype, hist_bins, hist_offset, compat_mode, num_devices, stochastic_round, device_id,
+            deterministic, bench=bench,
+        )  # fmt: skip
+        self.set_scratch_size(scratch_size)
+
+    def _make_engine(self) -> Any:
+        return HostEngine(self.device)
+
+    # Tensors
+
+    def _allocate(self, shape: Shape, dtype: DType, name: str | None, persist_values: bool) -> GPUTensor:
+        return GPUTensor(self, self.device.empty(shape, dtype), name, persist_values)
+
+    def wrap(self, host: Any) -> GPUTensor:
+        """Tensor over the memory of an object with ``__cuda_array_interface__``; a NumPy array is copied to the GPU.
+
+        What is wrapped without a copy is shared: both see each other's changes. A 1-D array on a GPU becomes a column
+        (n, 1); of one that must not be written, the tensor is a copy.
+
+        Raises
+        ------
+        ShapeError
+            If a NumPy array has fewer than two axes.
+        DTypeError
+            If tensors cannot hold the elements.
+        """
+        self.check_open("wrap")
+        if hasattr(host, "__cuda_array_interface__"):
+            array, read_only = interop.from_cuda_array(self.device, host)
+            shared = self._over(array)
+            return self.empty_like(shared).copy(shared) if read_only else shared
+        if host.ndim < 2:
+            raise ShapeError(f"wrap: needs an array with at least two axes, got shape {host.shape}; reshape it")
+        made: GPUTensor = self.empty(host.shape, as_dtype(host.dtype, "wrap"))
+        made.set(host)
+        return made
+
+    def from_dlpack(self, other: Any) -> GPUTensor:
+        """Tensor over the memory of another library's array on this GPU (``__dlpack__``), without a copy.
+
+        A 1-D array becomes a column (n, 1). Keep using both: each sees the other's changes.
+
+        Raises
+        ------
+        DTypeError
+            If ``other`` offers no such memory, or on another device, or of a dtype that tensors cannot hold.
+        """
+        self.check_open("from_dlpack")
+        try:
+            return self._over(interop.from_dlpack(self.device, other))
+        except (AttributeError, TypeError, RuntimeError, BufferError) as error:
+            if isinstance(error, DTypeError):
+                raise
+            raise DTypeError(
+                f"from_dlpack: cannot share the memory of {type(other).__name__}: {error}; copy with be.array"
+            ) from None
+
+    def _over(self, array: DeviceArray) -> GPUTensor:
+        return GPUTensor(self, array.reshape(as_shape(array.shape or (1, 1))) if array.ndim < 2 else array)
+
+    # Memory
+
+    def memory_stats(self) -> MemoryStats:
+        """Bytes of the GPU's memory that all backends on it use and keep, now and at most."""
+        return self.device.pool.stats()
+
+    def reset_memory_peaks(self) -> None:
+        """Let the peaks of :meth:`memory_stats` start from now."""
+        self.device.pool.reset_peaks()
+
+    def release_memory(self) -> int:
+        """Give memory that no tensor uses back to the driver, for other programs; the number of bytes."""
+        self.device.attend()
+        return self.device.pool.release()
+
+    _scratch: Block | None = None
+
+    def _scratch_base(self) -> int:
+        """Device address of the scratch memory, taken now if it is not there or too small."""
+        if self._scratch is None or self._scratch.nbytes < self.scratch_size:
+            if self._scratch is not None and self.scratch_offset:  # its addresses stay good until the next init
+                self._scratch_outgrown = (*self._scratch_outgrown, self._scratch)
+            self._scratch = self.device.allocate(max(self.scratch_size, 1))
+        return self._scratch.address
+
+    # Time
+
+    @property
+    def sm_count(self) -> int:
+        """Multiprocessors of the GPU."""
+        return self.device.capabilities.multiprocessors
+
+    def synchronize(self) -> None:
+        """Wait until everything queued so far has run."""
+        self.check_open("synchronize")
+        self.device.synchronize()
+
+    def init_mark(self) -> Any:
+        """A new mark: an event of the driver."""
+        self.device.attend()
+        return driver.Event()
+
+    def record_mark(self, marker: Any) -> None:
+        """Have ``marker`` recorded when all that was queued before has run."""
+        self.device.attend()
+        marker.record(self.stream)
+
+    def synchronize_mark(self, marker: Any) -> None:
+        """Wait until ``marker`` is reached."""
+        self.device.attend()
+        marker.synchronize()
+
+    def get_time(self, start: Any, end: Any) -> float:
+        """Milliseconds from ``start`` to ``end``, after waiting for it."""
+        self.synchronize_mark(end)
+        return float(end.time_since(start))
+
+    # Life
+
+    def cleanup_backend(self) -> None:
+        """See ``Backend.cleanup_backend``; memory that no tensor uses goes back to the driver."""
+        already = self.closed
+        super().cleanup_backend()
+        if already:
+            return
+        self._scratch, self._scratch_outgrown = None, ()
+        self.device.relax()

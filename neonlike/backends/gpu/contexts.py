@@ -1,0 +1,85 @@
+"""Which device's context is current in which thread, and what happens to it when threads, forks and programs end.
+
+PyCUDA keeps a stack of contexts for every thread and aborts the process when a thread ends with one on it. So what
+is put there is always taken off again: when the thread ends, before a fork, and when the interpreter exits.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import threading
+from typing import Any
+
+import pycuda.driver as driver
+
+
+class _Here(threading.local):
+    """What is current in this thread."""
+
+    device: Any = None
+    entry: _Entry | None = None
+
+
+class _Entry:
+    """A context on this thread's stack, taken off at the latest when the thread ends and its locals die."""
+
+    def __init__(self, context: Any) -> None:
+        self._thread, self._thread_now = threading.get_ident(), threading.get_ident
+        self._pop, self._error = driver.Context.pop, driver.Error
+        context.push()
+        self._there = True
+
+    def leave(self) -> None:
+        """Take it off."""
+        if self._there and self._thread_now() == self._thread:
+            self._there = False
+            with contextlib.suppress(self._error):
+                self._pop()
+
+    def __del__(self) -> None:
+        if getattr(self, "_there", False):
+            self.leave()
+
+
+here = _Here()
+"""``here.device`` is the device whose context is current in this thread, or None: read before each call of a driver."""
+
+_devices: list[Any] = []
+"""Every device that was opened, for forks and the end."""
+
+
+def enter(device: Any, context: Any) -> None:
+    """Make the context of ``device`` current in this thread, instead of that of another."""
+    leave()
+    here.entry = _Entry(context)
+    here.device = device
+
+
+def leave() -> None:
+    """Take the current context off."""
+    entry, here.entry, here.device = here.entry, None, None
+    if entry is not None:
+        entry.leave()
+
+
+def remember(device: Any) -> None:
+    """Have ``device.forked()`` called in children of a fork, and ``device.close()`` when the interpreter exits."""
+    _devices.append(device)
+
+
+def _in_child() -> None:
+    for device in _devices:
+        device.forked()
+
+
+def _at_exit() -> None:
+    for device in reversed(_devices):
+        device.close()
+    leave()
+
+
+atexit.register(_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=leave, after_in_child=_in_child)

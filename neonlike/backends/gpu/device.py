@@ -1,0 +1,391 @@
+"""``GpuDevice``: one GPU as this process uses it. Its primary context, its stream, modules, launches, memory, errors.
+
+There is one object a GPU and process, shared by all backends and threads. Everything is queued on one stream, so that
+memory can be used again at once (see ``memory``). The stream waits for the driver's default stream and that for it,
+which is what other libraries use unless they are told otherwise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import math
+import threading
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+import pycuda.driver as driver
+
+from neonlike.backends.gpu import contexts
+from neonlike.backends.gpu.array import DeviceArray, contiguous_array
+from neonlike.backends.gpu.contexts import here
+from neonlike.backends.gpu.memory import Block, Exhausted, Pool, text
+from neonlike.backends.gpu.transfer import Transfer
+from neonlike.errors import ArgumentError, BackendUnavailable, DeviceError, DeviceLost, KernelCompileError
+from neonlike.kernels.device import Capabilities, Memory, Size3
+from neonlike.optree.dtypes import DType
+from neonlike.optree.shapes import Shape
+
+FATAL = (
+    "illegal memory access", "illegal address", "launch failure", "launch timed out", "misaligned address",
+    "illegal instruction", "invalid program counter", "invalid address space", "device-side assert",
+    "hardware stack error", "uncorrectable", "nvlink", "context is destroyed", "driver shutting down", "unknown error",
+    "tensor memory", "contained",
+)  # fmt: skip
+"""In the driver's words: errors after which a context answers nothing but that error."""
+
+
+class Kernel:
+    """A loaded function.
+
+    Attributes
+    ----------
+    start : callable
+        PyCUDA's raw launch: (grid, block, arguments, shared bytes, stream).
+    shared : int
+        Bytes of dynamic shared memory that it may be launched with.
+    """
+
+    __slots__ = ("_function", "name", "shared", "start")
+
+    def __init__(self, function: Any, name: str, shared: int) -> None:
+        self._function, self.name, self.shared = function, name, shared
+        self.start = function._launch_kernel
+
+    def allow(self, shared: int) -> None:
+        """Let it be launched with ``shared`` bytes of dynamic shared memory."""
+        self._function.set_attribute(driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
+        self.shared = shared
+
+
+class GpuDevice:
+    """A GPU; see :class:`neonlike.kernels.device.Device`. Made by :func:`open_device`.
+
+    Attributes
+    ----------
+    number : int
+        As the driver counts the devices that ``CUDA_VISIBLE_DEVICES`` leaves.
+    name : str
+    compute_capability : (int, int)
+    capabilities : Capabilities
+    memory_size : int
+        Bytes of the device.
+    context, stream : pycuda.driver.Context, pycuda.driver.Stream
+    pool : Pool
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._fault: tuple[type[BackendUnavailable], str] | None = None
+        self._lock = threading.RLock()
+        self._modules: dict[bytes, Any] = {}
+        self._kernels: dict[tuple[bytes, str], Kernel] = {}
+        self.device = driver.Device(number)
+        self.name = str(self.device.name())
+        self.compute_capability: tuple[int, int] = self.device.compute_capability()
+        self.memory_size = int(self.device.total_memory())
+        self.capabilities = _capabilities(self.device)
+        try:
+            self.context = self.device.retain_primary_context()
+            contexts.enter(self, self.context)
+            self.stream = driver.Stream()
+        except driver.Error as error:
+            contexts.leave()
+            raise BackendUnavailable(f"GPU {number}, {self.name}, cannot be used: {error}") from error
+        self.pool = Pool(_DriverMemory(self), f"GPU {number}")
+        self.transfer = Transfer(self.stream, self.attend)
+        contexts.remember(self)
+
+    def __repr__(self) -> str:
+        return f"<GpuDevice {self.number} {self.name}>"
+
+    # What the kernels package uses
+
+    def allocate(self, nbytes: int) -> Block:
+        """Memory for ``nbytes``; see :meth:`Pool.allocate`."""
+        if here.device is not self:
+            self.attend()
+        return self.pool.allocate(nbytes)
+
+    def load(self, cubin: bytes, name: str) -> Kernel:
+        """The kernel ``name`` of the compiled module ``cubin``; both are kept.
+
+        Raises
+        ------
+        KernelCompileError
+            If the driver does not take the module, or it has no such kernel.
+        """
+        kernel = self._kernels.get((cubin, name))
+        if kernel is not None:
+            return kernel
+        with self._lock:
+            self.attend()
+            try:
+                module = self._modules.get(cubin)
+                if module is None:
+                    module = self._modules[cubin] = driver.module_from_buffer(cubin)
+                kernel = Kernel(module.get_function(name), name, self.capabilities.shared_bytes)
+            except driver.Error as error:
+                self._note(error)
+                raise KernelCompileError(f"load: {self} does not take kernel {name}: {error}") from error
+            self._kernels[cubin, name] = kernel
+        return kernel
+
+    def launch(self, function: Any, grid: Size3, block: Size3, shared: int, arguments: Any) -> None:
+        """Queue a kernel; see :class:`neonlike.kernels.device.Device`.
+
+        Raises
+        ------
+        DeviceError
+            If the driver refuses the launch.
+        DeviceLost
+            If this or an earlier kernel failed.
+        """
+        if here.device is not self:
+            self.attend()
+        try:
+            if shared > function.shared:
+                function.allow(shared)
+            function.start(grid, block, arguments, shared, self.stream)
+        except driver.Error as error:
+            self.fail(f"kernel {function.name} (grid {grid}, block {block}, {shared} bytes shared)", error)
+
+    def view(
+        self, memory: Memory | None, address: int, shape: Shape, strides: Sequence[int], dtype: DType
+    ) -> DeviceArray:
+        """An array on memory that exists."""
+        return DeviceArray(memory, address, shape, tuple(strides), dtype)
+
+    def empty(self, shape: Shape, dtype: DType) -> DeviceArray:
+        """A contiguous array in new memory, its contents undefined."""
+        block = self.allocate(math.prod(shape) * dtype.itemsize or 1)
+        return contiguous_array(block, block.address, shape, dtype)
+
+    def to_host(self, array: Any) -> Any:
+        """A contiguous NumPy copy of ``array``, complete when it returns."""
+        host = np.empty(array.shape, array.dtype)
+        if host.size:
+            self.attend()
+            try:
+                self.transfer.down(array, host)
+            except driver.Error as error:
+                self.fail("copy to the host", error)
+        return host
+
+    def from_host(self, host: Any, array: Any) -> None:
+        """Copy ``host``, a NumPy array of the shape and dtype of ``array``, into it; ``host`` may change afterwards."""
+        assert host.shape == array.shape and host.dtype == array.dtype
+        if host.size:
+            self.attend()
+            try:
+                self.transfer.up(np.ascontiguousarray(host), array)
+            except driver.Error as error:
+                self.fail("copy to the device", error)
+
+    def synchronize(self) -> None:
+        """Wait until everything queued so far has run.
+
+        Raises
+        ------
+        DeviceLost
+            If a kernel failed meanwhile.
+        """
+        self.attend()
+        try:
+            self.stream.synchronize()
+        except driver.Error as error:
+            self.fail("synchronize", error)
+
+    # Errors, and the life of the context
+
+    @property
+    def usable(self) -> bool:
+        """False once the context is lost, in a forked child, and when the interpreter exits."""
+        return self._fault is None
+
+    def attend(self) -> None:
+        """Have this device's context be the current one of this thread.
+
+        Raises
+        ------
+        BackendUnavailable
+            If the device cannot be used any more.
+        """
+        if self._fault is not None:
+            kind, reason = self._fault
+            raise kind(reason)
+        if here.device is not self:
+            contexts.enter(self, self.context)
+
+    def fail(self, doing: str, error: driver.Error) -> NoReturn:
+        """Raise the error of this library for one of the driver's."""
+        self._note(error)
+        if self._fault is not None:
+            kind, reason = self._fault
+            raise kind(reason) from error
+        raise DeviceError(f"GPU {self.number}, {doing}: {error}") from error
+
+    def _note(self, error: driver.Error) -> None:
+        """Find out whether ``error`` cost us the context."""
+        first = str(error)
+        if not any(phrase in first.lower() for phrase in FATAL):
+            if isinstance(error, driver.MemoryError):
+                return
+            try:
+                driver.Context.synchronize()
+                return
+            except driver.Error as deeper:
+                first = str(deeper)
+        self._give_up(
+            DeviceLost,
+            f"GPU {self.number} was lost: {first}. What a kernel wrote before that is undefined, and the driver answers "
+            "nothing else any more: start the program again, from its last checkpoint. compute-sanitizer finds the kernel",
+        )
+
+    def _give_up(self, kind: type[BackendUnavailable], reason: str) -> None:
+        """Refuse from now on; what belongs to the context is left to the end of the process."""
+        if self._fault is None:
+            self._fault = (kind, reason)
+            for thing in (self.context, self.stream, self._modules, self._kernels, self.transfer, self.pool):
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))  # or PyCUDA would complain as each one dies
+        if here.device is self:
+            here.device = None
+
+    def forked(self) -> None:
+        """In the child of a fork: the driver has no threads there."""
+        self._give_up(
+            BackendUnavailable,
+            f"GPU {self.number} cannot be used in a process forked from one that used it; start it afresh: "
+            'multiprocessing.get_context("spawn")',
+        )
+
+    def relax(self) -> None:
+        """Give back what is kept, if the device still works."""
+        if self._fault is None:
+            with contextlib.suppress(DeviceError, BackendUnavailable):
+                self.attend()
+                self.pool.release()
+
+    def close(self) -> None:
+        """When the interpreter exits: wait for what is queued, and give back what is kept."""
+        if self._fault is not None:
+            return
+        try:
+            self.attend()
+            self.stream.synchronize()
+            self.pool.release()
+        except (driver.Error, BackendUnavailable):
+            pass
+        self._fault = self._fault or (BackendUnavailable, f"GPU {self.number}: the interpreter is exiting")
+
+
+class _DriverMemory:
+    """Where the pool of a device takes memory from."""
+
+    def __init__(self, device: GpuDevice) -> None:
+        self._device = device
+
+    def take(self, nbytes: int) -> Any:
+        """Memory of the driver."""
+        try:
+            return driver.mem_alloc(nbytes)
+        except driver.MemoryError:
+            raise Exhausted from None
+        except driver.Error as error:
+            self._device.fail(f"allocation of {text(nbytes)}", error)
+
+    def give(self, handle: Any) -> None:
+        """Back to the driver."""
+        handle.free()
+
+    def settle(self) -> None:
+        """Wait for all streams of the context."""
+        try:
+            driver.Context.synchronize()
+        except driver.Error as error:
+            self._device.fail("synchronize", error)
+
+    def room(self) -> tuple[int, int]:
+        """Free and total bytes."""
+        free, total = driver.mem_get_info()
+        return int(free), int(total)
+
+
+def _capabilities(device: Any) -> Capabilities:
+    attribute = driver.device_attribute
+    major, minor = device.compute_capability()
+    shared = device.get_attribute(attribute.MAX_SHARED_MEMORY_PER_BLOCK)
+    optin = getattr(attribute, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN", None)
+    return Capabilities(
+        arch=f"sm_{major}{minor}",
+        multiprocessors=device.get_attribute(attribute.MULTIPROCESSOR_COUNT),
+        threads_per_block=device.get_attribute(attribute.MAX_THREADS_PER_BLOCK),
+        warp=device.get_attribute(attribute.WARP_SIZE),
+        shared_bytes=shared,
+        shared_bytes_optin=shared if optin is None else device.get_attribute(optin),
+    )
+
+
+@functools.lru_cache(maxsize=1)
+def _initialize() -> None:
+    driver.init()
+
+
+def device_count() -> int:
+    """GPUs that this process sees.
+
+    Raises
+    ------
+    BackendUnavailable
+        If there is none, or its driver does not start.
+    """
+    try:
+        _initialize()
+        count = int(driver.Device.count())
+    except driver.Error as error:
+        raise BackendUnavailable(
+            f"the backend 'gpu' finds no GPU: {error}; run `python -m neonlike doctor` for what is missing"
+        ) from error
+    if not count:
+        raise BackendUnavailable(
+            "the backend 'gpu' finds no GPU: the driver knows none (CUDA_VISIBLE_DEVICES?); run `python -m neonlike "
+            "doctor` for what is missing"
+        )
+    return count
+
+
+_opened: dict[int, GpuDevice] = {}
+_opening = threading.Lock()
+
+
+def open_device(number: int = 0, most: int | None = None) -> GpuDevice:
+    """The GPU ``number``, opened now or before.
+
+    Parameters
+    ----------
+    number : int
+    most : int, optional
+        Use only so many devices, the first ones.
+
+    Raises
+    ------
+    BackendUnavailable
+        If there is no GPU, or it cannot be used any more.
+    ArgumentError
+        If there are GPUs, but none of that number.
+    """
+    with _opening:
+        device = _opened.get(number)
+        if device is None:
+            count = device_count()
+            usable = count if most is None else min(count, most)
+            if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or not 0 <= number < usable:
+                limit = "" if usable == count else f", of which max_devices={most} leaves {usable}"
+                raise ArgumentError(
+                    f"device_id: there is no GPU {number!r}; there are {count}{limit}, numbered from 0; set device_id"
+                )
+            device = _opened[number] = GpuDevice(int(number))
+    device.attend()
+    return device

@@ -1,0 +1,138 @@
+"""DLPack's structures and capsules, by ctypes: https://dmlc.github.io/dlpack/latest/c_api.html, version 1.0 and before.
+
+A capsule holds the address of a structure that describes memory and has a function to let go of it. Who takes the
+memory renames the capsule and calls that function when done; a capsule that nobody took calls it when it dies.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from ctypes import POINTER, Structure, c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p, py_object
+from dataclasses import dataclass
+from typing import Any
+
+CUDA = 2
+"""Among the kinds of devices."""
+SIGNED, UNSIGNED, FLOAT, BOOL = 0, 1, 2, 6
+"""Among the kinds of elements."""
+READ_ONLY, IS_COPIED = 1, 2
+"""Flags of a versioned structure."""
+
+PLAIN_NAME, VERSIONED_NAME = b"dltensor", b"dltensor_versioned"
+
+
+class Device(Structure):
+    """DLDevice."""
+
+    _fields_ = (("kind", c_int32), ("number", c_int32))
+
+
+class DataType(Structure):
+    """DLDataType."""
+
+    _fields_ = (("code", c_uint8), ("bits", c_uint8), ("lanes", c_uint16))
+
+
+class TensorStruct(Structure):
+    """DLTensor; strides are in elements."""
+
+    _fields_ = (
+        ("data", c_void_p),
+        ("device", Device),
+        ("ndim", c_int32),
+        ("dtype", DataType),
+        ("shape", POINTER(c_int64)),
+        ("strides", POINTER(c_int64)),
+        ("byte_offset", c_uint64),
+    )
+
+
+Deleter = ctypes.CFUNCTYPE(None, c_void_p)
+
+
+class Plain(Structure):
+    """DLManagedTensor."""
+
+    _fields_ = (("tensor", TensorStruct), ("context", c_void_p), ("deleter", Deleter))
+
+
+class Versioned(Structure):
+    """DLManagedTensorVersioned."""
+
+    _fields_ = (
+        ("major", c_uint32),
+        ("minor", c_uint32),
+        ("context", c_void_p),
+        ("deleter", Deleter),
+        ("flags", c_uint64),
+        ("tensor", TensorStruct),
+    )
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What a capsule is made of: memory on a GPU and who keeps it."""
+
+    owner: Any
+    address: int
+    device: int
+    dtype: DataType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    flags: int
+
+
+_api = ctypes.pythonapi
+_new: Callable[..., Any] = ctypes.PYFUNCTYPE(py_object, c_void_p, c_char_p, c_void_p)(("PyCapsule_New", _api))
+_valid: Callable[..., int] = ctypes.PYFUNCTYPE(c_int32, c_void_p, c_char_p)(("PyCapsule_IsValid", _api))
+_pointer: Callable[..., Any] = ctypes.PYFUNCTYPE(c_void_p, c_void_p, c_char_p)(("PyCapsule_GetPointer", _api))
+
+_given: dict[int, tuple[Any, ...]] = {}
+"""By the address of its structure: all that must live until its deleter is called."""
+
+
+@Deleter
+def _let_go(address: int) -> None:
+    _given.pop(address, None)
+
+
+@ctypes.CFUNCTYPE(None, c_void_p)
+def _capsule_died(capsule: int) -> None:
+    # By address: a reference to an object that is being destroyed would destroy it again.
+    for name in (PLAIN_NAME, VERSIONED_NAME):
+        if _valid(capsule, name):
+            _given.pop(_pointer(capsule, name), None)
+
+
+def export(what: Exported, versioned: bool) -> Any:
+    """A capsule over ``what``."""
+    sizes = c_int64 * max(len(what.shape), 1)
+    shape, strides = sizes(*what.shape), sizes(*what.strides)
+    struct: Any = Versioned() if versioned else Plain()
+    tensor = struct.tensor
+    tensor.data = what.address
+    tensor.device = Device(CUDA, what.device)
+    tensor.ndim = len(what.shape)
+    tensor.dtype = what.dtype
+    tensor.shape = ctypes.cast(shape, POINTER(c_int64))
+    tensor.strides = ctypes.cast(strides, POINTER(c_int64))
+    struct.deleter = _let_go
+    if versioned:
+        struct.major, struct.minor, struct.flags = 1, 0, what.flags
+    address = ctypes.addressof(struct)
+    _given[address] = (struct, shape, strides, what.owner)
+    name = VERSIONED_NAME if versioned else PLAIN_NAME
+    return _new(address, name, ctypes.cast(_capsule_died, c_void_p))
+
+
+def pointed_to(capsule: Any) -> tuple[TensorStruct, int]:
+    """The structure and the flags in a capsule that nobody took; good as long as the capsule lives.
+
+    Keeping the capsule is enough to keep the memory: it lets go when it dies.
+    """
+    for name, kind in ((VERSIONED_NAME, Versioned), (PLAIN_NAME, Plain)):
+        if _valid(id(capsule), name):
+            struct: Any = kind.from_address(_pointer(id(capsule), name))
+            return struct.tensor, int(getattr(struct, "flags", 0))
+    raise BufferError("from_dlpack: expected a fresh capsule, named dltensor or dltensor_versioned")

@@ -1,0 +1,147 @@
+"""Running a plan, or one stage of it, on host copies: what a device has no kernel for runs slower, never different.
+
+:class:`HostStage` stands in for one stage of an engine that keeps its temporaries on the device. :class:`HostEngine`
+runs whole plans that way: every tensor that is read comes down, the NumPy engine runs, and the targets go up at the
+end. Nothing reaches a target unless everything before it went well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from neonlike.backends.gpu.array import contiguous_array
+from neonlike.kernels.blocks import Run
+from neonlike.kernels.graph import Graph
+from neonlike.kernels.interp import NumpyEngine, StageFunction
+from neonlike.kernels.plan import Plan, Stage
+from neonlike.optree.npfuncs import Array
+from neonlike.optree.shapes import Shape
+
+
+class Shadow:
+    """A tensor of a device as the NumPy engine sees tensors; its elements come down when they are first read.
+
+    Shadows share no memory with each other. A plan never writes a target before it has read what it overlaps.
+    """
+
+    root: None = None
+
+    def __init__(self, device: Any, tensor: Any) -> None:
+        self.device, self.tensor = device, tensor
+        self.shape: Shape = tensor.shape
+        self.dtype = tensor.dtype
+        self.plan_key: int = tensor.plan_key
+
+    @cached_property
+    def array(self) -> Array:
+        """A host copy."""
+        array: Array = self.device.to_host(self.tensor.array)
+        return array
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(self.tensor.size)
+
+    def alias_of(self, other: Any) -> int:
+        """1 if ``other`` is this, else 0."""
+        return int(other is self)
+
+
+class Target(Shadow):
+    """A tensor that is only written: it starts with undefined elements."""
+
+    @cached_property
+    def array(self) -> Array:
+        """What is to become the tensor's elements."""
+        return np.empty(self.shape, self.dtype)
+
+    def store(self) -> None:
+        """Copy the elements up, if there are any."""
+        if "array" in self.__dict__:
+            self.device.from_host(self.array, self.tensor.array)
+
+
+class _Temporaries(dict[int, Any]):
+    """Host copies of the temporaries of a device's run, made when they are first read."""
+
+    def __init__(self, device: Any, there: dict[int, Any]) -> None:
+        super().__init__()
+        self._device, self._there = device, there
+
+    def __missing__(self, index: int) -> Array:
+        array: Array = self._device.to_host(self._there[index])
+        self[index] = array
+        return array
+
+
+def shadow(device: Any, graph: Graph) -> Graph:
+    """``graph`` on host copies; nothing is copied yet."""
+    made = Graph([Target(device, target) for target in graph.targets])
+    made.nodes, made.args, made.numbers = graph.nodes, graph.args, graph.numbers
+    made.roots, made.sized, made.key = graph.roots, graph.sized, graph.key
+    made.leaves = [Shadow(device, leaf) for leaf in graph.leaves]
+    return made
+
+
+class HostStage:
+    """One stage of a plan by the NumPy engine, for an engine whose arrays are on a device.
+
+    Parameters
+    ----------
+    device : Device
+    position : int
+        Of the stage among those of the plan.
+    """
+
+    def __init__(self, device: Any, plan: Plan, position: int, graph: Graph) -> None:
+        self.device = device
+        self.stage: Stage = plan.stages[position]
+        self.function: StageFunction = NumpyEngine().stage_functions(plan, shadow(device, graph))[position]
+
+    def run(self, run: Run) -> None:
+        """Execute the stage on the arrays of ``run``, whose temporaries are on the device and stay there."""
+        graph = shadow(self.device, run.graph)
+        near = Run(graph)
+        there = run.temps
+        near.temps = temps = _Temporaries(self.device, there)
+        with np.errstate(all="ignore"):
+            self.function(near)
+        for index, host in temps.items():
+            if index not in there:
+                there[index] = self._upload(host)
+        _store(graph.targets)
+
+    def _upload(self, host: Array) -> Any:
+        block = self.device.allocate(max(host.nbytes, 1))
+        array = contiguous_array(block, block.address, host.shape, host.dtype)
+        self.device.from_host(host, array)
+        return array
+
+
+class HostEngine(NumpyEngine):
+    """Runs plans of a device's tensors with NumPy, on host copies."""
+
+    name = "host"
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+
+    def execute(self, plan: Plan, graph: Graph) -> None:
+        """Compute every assignment of ``graph``."""
+        near = shadow(self.device, graph)
+        super().execute(plan, near)
+        _store(near.targets)
+
+    def prepare(self, plan: Plan, graph: Graph) -> Callable[[], None]:
+        """A function that runs ``plan`` on these very tensors again and again."""
+        return lambda: self.execute(plan, graph)
+
+
+def _store(targets: Iterable[Any]) -> None:
+    for target in targets:
+        target.store()

@@ -1,0 +1,194 @@
+"""Sharing device memory with CuPy, PyTorch, JAX, Numba: ``__cuda_array_interface__`` and DLPack, both ways, no copies.
+
+The specifications: https://numba.readthedocs.io (CUDA Array Interface, version 3) and https://dmlc.github.io/dlpack.
+What is queued on our stream is done before another library's default stream goes on, and the other way round: the
+driver orders them. Where a library names another stream, one side waits on the host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pycuda.driver as driver
+
+from neonlike.backends.gpu.array import DeviceArray, contiguous_strides
+from neonlike.backends.gpu.dlpack import (
+    BOOL,
+    CUDA,
+    FLOAT,
+    IS_COPIED,
+    READ_ONLY,
+    SIGNED,
+    UNSIGNED,
+    DataType,
+    Exported,
+    export,
+    pointed_to,
+)
+from neonlike.errors import DTypeError
+from neonlike.optree.dtypes import DType, as_dtype
+
+if TYPE_CHECKING:
+    from neonlike.backends.gpu.device import GpuDevice
+    from neonlike.backends.gpu.tensor import GPUTensor
+
+LEGACY_STREAM = 1
+"""How both protocols write the driver's default stream, which waits for ours; None means it too in DLPack."""
+
+_CODES = {"f": FLOAT, "i": SIGNED, "u": UNSIGNED, "b": BOOL}
+_KINDS = {code: kind for kind, code in _CODES.items()}
+
+
+class ForeignMemory:
+    """Memory of another library, kept while this lives; it is let go after what we queued on it has run."""
+
+    ours: ClassVar[bool] = False
+    """There may be any number of these for the same memory."""
+
+    def __init__(self, device: GpuDevice, address: int, nbytes: int, owner: Any) -> None:
+        self.device, self.address, self.nbytes, self.owner = device, address, nbytes, owner
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # the device may be lost, or the interpreter exiting
+            self.device.synchronize()
+
+
+class _Holder(driver.PointerHolderBase):  # type: ignore[misc]
+    """An address as PyCUDA knows it."""
+
+    def __init__(self, tensor: GPUTensor) -> None:
+        super().__init__()
+        self.tensor = tensor
+
+    def get_pointer(self) -> int:
+        """For PyCUDA."""
+        return self.tensor.address
+
+
+def as_buffer(tensor: GPUTensor) -> Any:
+    """The memory of a contiguous tensor as a buffer of device addresses."""
+    return _Holder(tensor).as_buffer(tensor.nbytes)
+
+
+# Giving -------------------------------------------------------------------------------------------------------------
+
+
+def lend(tensor: GPUTensor) -> None:
+    """Have the pool wait for everybody before it hands this memory out again."""
+    memory = tensor.array.memory
+    if memory is not None and getattr(memory, "ours", False):
+        memory.lent = True  # type: ignore[attr-defined]
+
+
+def cuda_array_interface(tensor: GPUTensor) -> dict[str, Any]:
+    """What ``tensor.__cuda_array_interface__`` is."""
+    lend(tensor)
+    return {
+        "version": 3,
+        "shape": tensor.shape,
+        "typestr": tensor.dtype.str,
+        "data": (tensor.address if tensor.size else 0, False),
+        "strides": None if tensor.is_contiguous else tensor.array.strides,
+        "stream": tensor.backend.device.stream.handle,
+    }
+
+
+def to_dlpack(tensor: GPUTensor, stream: Any, version: Any, where: Any, copy: Any) -> Any:
+    """What ``tensor.__dlpack__`` returns.
+
+    Raises
+    ------
+    BufferError
+        If another device is asked for.
+    """
+    device = tensor.backend.device
+    if where is not None and tuple(where) != (CUDA, device.number):
+        raise BufferError(f"dlpack: the tensor is on GPU {device.number}, not on device {tuple(where)}; copy with get()")
+    if copy:
+        tensor = tensor.backend.empty_like(tensor).copy(tensor)
+    lend(tensor)
+    if stream not in (None, -1, LEGACY_STREAM, device.stream.handle):
+        device.synchronize()
+    size = tensor.dtype.itemsize
+    what = Exported(
+        owner=tensor,
+        address=tensor.address,
+        device=device.number,
+        dtype=DataType(_CODES[tensor.dtype.kind], 8 * size, 1),
+        shape=tensor.shape,
+        strides=tensor.strides,
+        flags=IS_COPIED if copy else 0,
+    )
+    return export(what, versioned=version is not None and tuple(version) >= (1, 0))
+
+
+# Taking -------------------------------------------------------------------------------------------------------------
+
+
+def from_dlpack(device: GpuDevice, other: Any) -> DeviceArray:
+    """The memory of an object with ``__dlpack__``.
+
+    Raises
+    ------
+    DTypeError
+        If it is not on ``device``, read-only, or of a dtype that tensors cannot hold.
+    """
+    name = type(other).__name__
+    where = tuple(int(part) for part in other.__dlpack_device__())
+    if where != (CUDA, device.number):
+        raise DTypeError(f"from_dlpack: {name} is on device {where}, not on GPU {device.number}; copy with be.array")
+    device.attend()
+    stream = device.stream.handle
+    try:
+        capsule = other.__dlpack__(stream=stream, max_version=(1, 0))
+    except TypeError:  # an older producer
+        capsule = other.__dlpack__(stream=stream)
+    tensor, flags = pointed_to(capsule)
+    if flags & READ_ONLY:
+        raise DTypeError(f"from_dlpack: the memory of {name} is read-only; copy with be.array")
+    code, bits, lanes = tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes
+    if code not in _KINDS or lanes != 1 or bits % 8:
+        raise DTypeError(f"from_dlpack: {name} has elements of a kind that tensors cannot hold ({code}, {bits}, {lanes})")
+    dtype = as_dtype(np.dtype(f"{_KINDS[code]}{bits // 8}"), "from_dlpack")
+    shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
+    strides = contiguous_strides(shape, dtype.itemsize)
+    if tensor.strides:
+        strides = tuple(tensor.strides[axis] * dtype.itemsize for axis in range(tensor.ndim))
+    address = (tensor.data or 0) + tensor.byte_offset
+    return _foreign(device, address, shape, strides, dtype, capsule)
+
+
+def from_cuda_array(device: GpuDevice, other: Any) -> tuple[DeviceArray, bool]:
+    """The memory of an object with ``__cuda_array_interface__``, and whether it may only be read.
+
+    Raises
+    ------
+    DTypeError
+        If it is masked, or of a dtype that tensors cannot hold.
+    """
+    given = other.__cuda_array_interface__
+    if given.get("mask") is not None:
+        raise DTypeError(f"wrap: {type(other).__name__} is masked; fill in its values first")
+    dtype = as_dtype(given["typestr"], "wrap")
+    shape = tuple(given["shape"])
+    address, read_only = given["data"]
+    device.attend()
+    if given.get("stream") not in (None, LEGACY_STREAM, device.stream.handle):
+        driver.Context.synchronize()
+    strides = given.get("strides")
+    steps = contiguous_strides(shape, dtype.itemsize) if strides is None else tuple(strides)
+    return _foreign(device, int(address), shape, steps, dtype, other), bool(read_only)
+
+
+def _foreign(
+    device: GpuDevice, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, owner: Any
+) -> DeviceArray:
+    array = DeviceArray(None, address, shape, strides, dtype)
+    low, high = array.bounds
+    if address % dtype.itemsize or any(step % dtype.itemsize for step in strides):
+        raise DTypeError(f"the elements of {array} do not lie at multiples of their size; copy it first")
+    array.memory = ForeignMemory(device, low, high - low, owner)
+    return array

@@ -1,0 +1,293 @@
+"""The memory pool of a device: freed memory is kept and handed out again in the order of the stream.
+
+All work on a device is queued on one stream. Memory that is freed while a kernel still uses it may be handed out at
+once: whatever is queued for its new owner runs after that kernel. So neither taking nor giving back memory waits.
+
+A request is rounded up to one of eight sizes an octave. Small blocks are cut from slabs, large ones are the driver's.
+A block goes back when its object dies, from any thread, inside a garbage collection or while the interpreter ends:
+all that happens then is an append to a queue, which the next request empties.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from neonlike.errors import ArgumentError, DeviceMemoryError
+
+GRANULE = 256
+"""Blocks start at multiples of so many bytes, and their sizes are multiples of it."""
+SLAB_BYTES = 2 << 20
+"""What small blocks are cut from; drivers map memory in pages of this size."""
+SMALL_BYTES = 256 << 10
+"""The largest block that is cut from a slab."""
+WIDER = 2
+"""A kept block up to so many sizes above the one asked for will do: at most 1.25 times the memory."""
+
+
+class Exhausted(Exception):
+    """What a source raises when it has no memory left."""
+
+
+class Source(Protocol):
+    """Where a pool takes memory from: a driver, or a test."""
+
+    def take(self, nbytes: int) -> Any:
+        """A handle whose ``int()`` is the address; raises Exhausted."""
+        ...
+
+    def give(self, handle: Any) -> None:
+        """Give memory back that nothing uses any more."""
+        ...
+
+    def settle(self) -> None:
+        """Wait until all work that may use freed memory has run, also work that other libraries queued."""
+        ...
+
+    def room(self) -> tuple[int, int]:
+        """Bytes that are free on the device, and all that it has."""
+        ...
+
+
+@dataclass(frozen=True)
+class MemoryStats:
+    """Bytes of a pool, now and at most since the start or the last reset.
+
+    Attributes
+    ----------
+    used, used_peak : int
+        In blocks that are in use, rounded up as they were handed out.
+    reserved, reserved_peak : int
+        Taken from the device: used, and kept for the next request.
+    blocks : int
+        In use.
+    requests, driver_requests : int
+        Blocks handed out so far, and how often the device was asked for memory.
+    """
+
+    used: int
+    used_peak: int
+    reserved: int
+    reserved_peak: int
+    blocks: int
+    requests: int
+    driver_requests: int
+
+
+class Segment:
+    """Memory from the source: a slab of ``count`` blocks of ``size`` bytes, or one block."""
+
+    __slots__ = ("address", "count", "free", "handle", "size")
+
+    def __init__(self, handle: Any, size: int, count: int) -> None:
+        self.handle, self.address = handle, int(handle)
+        self.size, self.count, self.free = size, count, count
+
+
+class Block:
+    """A piece of device memory; goes back to its pool when it dies.
+
+    Attributes
+    ----------
+    address : int
+    nbytes : int
+        As asked for.
+    lent : bool
+        True if another library was given the address, whose work the pool's stream does not know.
+    ours : bool
+        True: no other object stands for the same memory.
+    """
+
+    ours: ClassVar[bool] = True
+
+    __slots__ = ("__weakref__", "_give_back", "_segment", "address", "lent", "nbytes")
+
+    def __init__(self, address: int, nbytes: int, segment: Segment, give_back: Callable[[Any], None]) -> None:
+        self.address, self.nbytes, self.lent = address, nbytes, False
+        self._segment, self._give_back = segment, give_back
+
+    def __del__(self) -> None:
+        self._give_back((self.address, self._segment, self.lent))
+
+    @property
+    def capacity(self) -> int:
+        """Bytes there are, at least ``nbytes``."""
+        return self._segment.size
+
+
+class Pool:
+    """Hands out blocks of a source; see the module's text.
+
+    Parameters
+    ----------
+    source : Source
+    name : str
+        For messages.
+    """
+
+    def __init__(self, source: Source, name: str = "GPU") -> None:
+        self.source, self.name = source, name
+        self._kept: dict[int, list[tuple[int, Segment]]] = {}
+        self._segments: set[Segment] = set()
+        self._returned: deque[tuple[int, Segment, bool]] = deque()
+        self._lock = threading.RLock()  # a collection inside may run code of users that asks for memory
+        self._used = self._used_peak = self._reserved = self._reserved_peak = 0
+        self._blocks = self._requests = self._driver_requests = 0
+
+    def allocate(self, nbytes: int) -> Block:
+        """A block of at least ``nbytes`` bytes, its contents undefined.
+
+        Raises
+        ------
+        DeviceMemoryError
+            If there is not enough, even after kept blocks were given back.
+        """
+        size = rounded(nbytes)
+        with self._lock:
+            if self._returned:
+                self._collect()
+            found = self._find(size)
+            if found is None:
+                self._grow(size, nbytes)
+                found = self._find(size)
+                assert found is not None
+            address, segment = found
+            segment.free -= 1
+            self._blocks += 1
+            self._requests += 1
+            self._used += segment.size
+            if self._used > self._used_peak:
+                self._used_peak = self._used
+            return Block(address, nbytes, segment, self._returned.append)
+
+    def release(self) -> int:
+        """Give what is kept back to the device, after waiting for it; the number of bytes."""
+        with self._lock:
+            self._collect()
+            idle = {segment for segment in self._segments if segment.free == segment.count}
+            if not idle:
+                return 0
+            self.source.settle()
+            self._kept = {
+                size: left
+                for size, entries in self._kept.items()
+                if (left := [entry for entry in entries if entry[1] not in idle])
+            }
+            for segment in idle:
+                self._segments.discard(segment)
+                self.source.give(segment.handle)
+            freed = sum(segment.size * segment.count for segment in idle)
+            self._reserved -= freed
+            return freed
+
+    def stats(self) -> MemoryStats:
+        """What is in use and what was."""
+        with self._lock:
+            self._collect()
+            return MemoryStats(
+                self._used, self._used_peak, self._reserved, self._reserved_peak,
+                self._blocks, self._requests, self._driver_requests,
+            )  # fmt: skip
+
+    def reset_peaks(self) -> None:
+        """Let the peaks start from what is in use now."""
+        with self._lock:
+            self._collect()
+            self._used_peak, self._reserved_peak = self._used, self._reserved
+
+    # Under the lock
+
+    def _collect(self) -> None:
+        """Keep the blocks whose objects died."""
+        lent = False
+        while self._returned:
+            address, segment, was_lent = self._returned.popleft()
+            lent = lent or was_lent
+            segment.free += 1
+            self._blocks -= 1
+            self._used -= segment.size
+            self._kept.setdefault(segment.size, []).append((address, segment))
+        if lent:
+            self.source.settle()
+
+    def _find(self, size: int) -> tuple[int, Segment] | None:
+        """A kept block of ``size`` or a little more."""
+        for _ in range(WIDER + 1):
+            if entries := self._kept.get(size):
+                return entries.pop()
+            size = following(size)
+        return None
+
+    def _grow(self, size: int, nbytes: int) -> None:
+        """Keep at least one block for ``size``: new memory, else what giving back kept memory makes room for."""
+        count = SLAB_BYTES // size if size <= SMALL_BYTES else 1
+        segment = self._take(size, count)
+        if segment is None:
+            gc.collect()  # tensors in reference cycles
+            self.release()
+            if self._find_and_keep(size):
+                return
+            segment = self._take(size, count) or (self._take(size, 1) if count > 1 else None)
+        if segment is None:
+            raise DeviceMemoryError(self._exhausted(nbytes))
+        self._segments.add(segment)
+        self._reserved += segment.size * segment.count
+        self._reserved_peak = max(self._reserved_peak, self._reserved)
+        entries = self._kept.setdefault(size, [])
+        entries.extend((segment.address + size * place, segment) for place in range(segment.count - 1, -1, -1))
+
+    def _find_and_keep(self, size: int) -> bool:
+        """Whether there is a block for ``size`` by now; it stays where it is."""
+        found = self._find(size)
+        if found is not None:
+            self._kept[found[1].size].append(found)
+        return found is not None
+
+    def _take(self, size: int, count: int) -> Segment | None:
+        self._driver_requests += 1
+        try:
+            return Segment(self.source.take(size * count), size, count)
+        except Exhausted:
+            return None
+
+    def _exhausted(self, nbytes: int) -> str:
+        free, total = self.source.room()
+        return (
+            f"{self.name}: out of memory: {text(nbytes)} asked for; {text(self._used)} are in use here in "
+            f"{self._blocks} blocks, {text(self._reserved - self._used)} kept in parts of slabs, {text(free)} of "
+            f"{text(total)} are free on the device, other programs included; delete tensors, use a smaller batch, or "
+            "a smaller dtype"
+        )
+
+
+def rounded(nbytes: int) -> int:
+    """``nbytes`` as the next size of a block.
+
+    Raises
+    ------
+    ArgumentError
+        If it is negative.
+    """
+    if nbytes <= GRANULE:
+        if nbytes < 0:
+            raise ArgumentError(f"memory: cannot allocate {nbytes} bytes")
+        return GRANULE
+    step = max(GRANULE, 1 << ((nbytes - 1).bit_length() - 4))
+    return -(-nbytes // step) * step
+
+
+def following(size: int) -> int:
+    """The size of a block after ``size``."""
+    return rounded(size + 1)
+
+
+def text(nbytes: int) -> str:
+    """A number of bytes for people."""
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("kiB", 1 << 10)):
+        if nbytes >= scale:
+            return f"{nbytes / scale:.2f} {unit}"
+    return f"{nbytes} bytes"

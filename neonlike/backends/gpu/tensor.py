@@ -1,0 +1,222 @@
+"""Tensor in a GPU's memory: a :class:`DeviceArray` with neon's rules on top. Host copies are made by asking for them."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from neonlike.backends.gpu import interop
+from neonlike.backends.gpu.array import DeviceArray, contiguous_array, share_elements
+from neonlike.backends.indexing import Selection, select
+from neonlike.backends.tensor import Tensor
+from neonlike.errors import ShapeError
+from neonlike.kernels.program import converter
+from neonlike.optree import functions
+from neonlike.optree.dtypes import as_dtype
+from neonlike.optree.shapes import Shape, as_shape
+
+if TYPE_CHECKING:
+    from neonlike.backends.gpu.backend import NervanaGPU
+
+
+class GPUTensor(Tensor):
+    """See :class:`Tensor`. ``array`` says where the elements are; ``get()`` copies them to the host.
+
+    CuPy, PyTorch, JAX and Numba share the memory through ``__cuda_array_interface__`` and DLPack.
+
+    Attributes
+    ----------
+    is_trans, take_array, allocator, kahan_count, kahan_reset
+        neon's; of no meaning here: False, None, None, 0 and 0.
+    """
+
+    live_host: ClassVar[bool] = False
+    is_trans: bool = False
+    take_array: Any = None
+    allocator: Any = None
+    kahan_count: int = 0
+    kahan_reset: int = 0
+    backend: NervanaGPU
+
+    def __init__(
+        self,
+        backend: NervanaGPU,
+        array: DeviceArray,
+        name: str | None = None,
+        persist_values: bool = True,
+        base: GPUTensor | None = None,
+    ) -> None:
+        super().__init__(backend, array.shape, array.dtype, name, persist_values, base)
+        self.array = array
+        memory = array.memory
+        self.root: object | None = memory if getattr(memory, "ours", False) else None
+        self.address = array.address
+
+    # Memory
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Steps between neighbours along each axis, in elements."""
+        size = self.dtype.itemsize
+        return tuple(step // size for step in self.array.strides)
+
+    @cached_property
+    def is_contiguous(self) -> bool:
+        """True if elements lie in C order without gaps."""
+        return self.array.c_contiguous
+
+    @property
+    def ptr(self) -> int:
+        """Device address of the first element."""
+        return self.address
+
+    gpudata = ptr
+    """The same under PyCUDA's name: its kernels and copies take it."""
+
+    @cached_property
+    def geometry(self) -> tuple[Shape, tuple[int, ...]]:
+        """Shape, and steps in bytes: with ``address``, all that a kernel depends on."""
+        return self.array.shape, self.array.strides
+
+    def raw(self) -> int:
+        """Device address of the first element."""
+        return self.address
+
+    def asbuffer(self) -> Any:
+        """The elements as an object with the buffer protocol of the device's address space, for PyCUDA's copies.
+
+        Raises
+        ------
+        ShapeError
+            If the tensor is not contiguous.
+        """
+        if not self.is_contiguous:
+            raise ShapeError(f"asbuffer: needs a contiguous tensor, got strides {self.strides}")
+        return interop.as_buffer(self)
+
+    def alias_of(self, other: GPUTensor) -> int:
+        """0: no shared memory, 1: exactly the same elements in the same order, 2: any other overlap."""
+        if self.root is not other.root and self.root is not None and other.root is not None:
+            return 0
+        mine, its = self.array, other.array
+        if mine.address == its.address and mine.shape == its.shape and mine.strides == its.strides:
+            return 1 if mine.dtype == its.dtype else 2
+        return 2 if share_elements(mine, its) else 0
+
+    # Host access
+
+    def get(self, stream: Any = None) -> npt.NDArray[Any]:
+        """Host copy with this shape and dtype, after all that was queued before; ``stream`` is accepted, as in neon."""
+        self.backend.check_open("get")
+        host: npt.NDArray[Any] = self.backend.device.to_host(self.array)
+        return host
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        if copy is False:
+            raise ValueError("np.asarray: a tensor in a GPU's memory needs a copy to be seen by NumPy; use t.get()")
+        host = self.get()
+        return host if dtype is None else host.astype(dtype, copy=False)
+
+    def _set_host(self, host: npt.NDArray[Any]) -> None:
+        self.backend.check_open("set")
+        if host.dtype != self.dtype:
+            converted = np.empty(self.shape, self.dtype)
+            with np.errstate(all="ignore"):
+                converter(self.dtype)(host, converted)
+            host = converted
+        self.backend.device.from_host(host, self.array)
+
+    # Other libraries
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Version 3; ``stream`` is what the tensor's contents are computed on."""
+        self.backend.check_open("__cuda_array_interface__")
+        return interop.cuda_array_interface(self)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A DLPack capsule over this memory; ``stream`` is the consumer's, which waits for what is queued."""
+        self.backend.check_open("dlpack")
+        return interop.to_dlpack(self, stream, max_version, dl_device, copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return interop.CUDA, self.backend.device.number
+
+    # Views
+
+    def _make_view(self, array: DeviceArray) -> GPUTensor:
+        return GPUTensor(self.backend, array, self.name, self.persist_values, base=self)
+
+    def _view(self, index: Any) -> Tensor:
+        chosen = select(index, self.shape)
+        array = self.array[chosen.basic]
+        if chosen.gather is None:
+            same = array.shape == self.shape and array.strides == self.array.strides
+            return self if same else self._make_view(array)
+        picked = functions.take(self._make_view(array), chosen.gather, chosen.gather_axis or 0)
+        out = self.backend.empty(picked.shape, self.dtype, self.name, self.persist_values)
+        self.backend.assign(out, picked)
+        return out
+
+    def _set_selected(self, index: Any, value: Any) -> None:
+        chosen = select(index, self.shape)
+        view = self._make_view(self.array[chosen.basic])
+        if chosen.gather is None:
+            self.backend.assign(view, value)
+        else:
+            self._scatter(view, chosen, value)
+
+    def _scatter(self, view: GPUTensor, chosen: Selection, value: Any) -> None:
+        """Assign to the slices of ``view`` that were picked, in order: where one is picked twice, the last counts."""
+        axis, positions = chosen.gather_axis or 0, chosen.gather
+        assert positions is not None
+        shape = (*view.shape[:axis], len(positions), *view.shape[axis + 1 :])
+        values = self.backend.empty(shape, self.dtype)
+        self.backend.assign(values, value)
+        before = (slice(None),) * axis
+        last = {int(position): source for source, position in enumerate(positions)}
+        for position, source in last.items():
+            target = view._make_view(view.array[(*before, slice(position, position + 1))])
+            self.backend.assign(target, values._make_view(values.array[(*before, slice(source, source + 1))]))
+
+    def permuted(self, axes: tuple[int, ...]) -> GPUTensor:
+        """View with axes in the order ``axes``."""
+        return self._make_view(self.array.transpose(axes))
+
+    def _reshaped(self, shape: Shape) -> GPUTensor:
+        try:
+            return self._make_view(self.array.reshape(shape))
+        except ShapeError:
+            raise ShapeError(
+                f"reshape: {self.shape} with strides {self.strides} has no view of shape {shape}; "
+                "copy it first: be.empty(t.shape).copy(t).reshape(...)"
+            ) from None
+
+    def share(self, shape: Any, dtype: Any = None, name: str | None = None) -> GPUTensor:
+        """View of ``shape`` (and ``dtype``, else this one's) over the first bytes of this memory.
+
+        Raises
+        ------
+        ShapeError
+            If it does not fit, or this tensor is not contiguous.
+        """
+        new, kind = as_shape(shape, "share"), self.dtype if dtype is None else as_dtype(dtype, "share")
+        needed = math.prod(new) * kind.itemsize
+        if not self.is_contiguous:
+            raise ShapeError(f"share: needs a contiguous tensor, got strides {self.strides}")
+        if needed > self.nbytes:
+            raise ShapeError(f"share: {new} of {kind.name} needs {needed} bytes, there are {self.nbytes}")
+        view = self._make_view(contiguous_array(self.array.memory, self.address, new, kind))
+        view.name = name or self.name
+        return view
