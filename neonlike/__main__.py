@@ -1,4 +1,4 @@
-"""``python -m neonlike``: compile a script's kernels ahead of its real runs, and look after the cache they are in."""
+"""``python -m neonlike``: compile a script's kernels ahead of its runs, look after their cache, say what is there."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import sys
 from collections.abc import Sequence
 
 from neonlike.backends.cpu.backend import compiled_engine
+from neonlike.backends.gpu.doctor import report
 from neonlike.kernels.cache import DiskCache, default_cache, default_directory, distrust
 from neonlike.kernels.toolchain import SUFFIX
 from neonlike.kernels.warm import CollectingEngine, Fate, Report, ScriptStopped, WarmUp, obstacle
 
-ABOUT = "Compiles a script's kernels ahead of its real runs, and looks after the cache they are kept in."
+ABOUT = "Compiles a script's kernels ahead of its runs, looks after the cache they are in, says what is installed."
 
 WARM = """\
 Runs SCRIPT once and compiles, in the background, every kernel that it needs, so that later runs compile nothing.
@@ -65,6 +66,13 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     cache.add_argument("--clear", action="store_true", help="remove them all; what is needed is compiled again")
+    commands.add_parser(
+        "doctor",
+        help="say what is installed, which GPUs there are, and how to get what is missing",
+        description="Says what is installed, which GPUs there are, what is missing, and the command that fixes it. "
+        "Exits with 1 if the GPU backend cannot run, 2 if the CPU backend cannot.",
+        allow_abbrev=False,
+    )
     return top
 
 
@@ -162,6 +170,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = found.parse_args(argv)
     if options.command == "cache":
         return cache(options)
+    if options.command == "doctor":
+        text, status = report()
+        print(text)
+        return status
     if options.module:
         # Only the top: looking further imports the packages above, and they may run expressions already.
         if importlib.util.find_spec(options.script.partition(".")[0] or "?") is None:

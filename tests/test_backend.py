@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import inspect
 import logging
 import subprocess
@@ -109,7 +111,8 @@ def test_the_current_backend_is_closed_when_the_interpreter_ends() -> None:
 
 def test_registry() -> None:
     assert {"cpu", "mkl"} <= set(Backend.backend_choices())
-    assert Backend.backend_choices() == sorted(Backend.backends)
+    gpu = {"gpu"} if importlib.util.find_spec("pycuda") else set()
+    assert Backend.backend_choices() == sorted({*Backend.backends, *gpu})
     assert Backend.backends["cpu"] is NervanaCPU
     assert (NervanaCPU.backend_name, NervanaMKL.backend_name) == ("cpu", "mkl")
     made = Backend.allocate_backend("mkl", rng_seed=1, default_dtype=np.float64)
@@ -354,6 +357,11 @@ def test_a_batch_size_is_a_count(batch_size: object) -> None:
         gen_backend("cpu", batch_size=batch_size)
 
 
-def test_a_name_of_neon_that_is_not_built_is_called_so() -> None:
-    with pytest.raises(BackendUnavailable, match="'gpu' is not built yet"):
+def test_without_pycuda_the_gpu_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pycuda", None)  # an import of it fails
+    with pytest.raises(BackendUnavailable, match=r"needs PyCUDA.*pip install neonlike\[gpu\].*neonlike doctor"):
         gen_backend("gpu")
+    module = importlib.import_module("neonlike.backends.nervanagpu")
+    with pytest.raises(ImportError, match="needs PyCUDA"):
+        module.NervanaGPU  # noqa: B018
+    assert not hasattr(module, "NervanaTPU")

@@ -5,6 +5,7 @@ This file holds what all families rest on: assignment (the hot path), plans, the
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -31,6 +32,7 @@ from neonlike.backends.families.roi import RoiFamily
 from neonlike.backends.families.scratch import ScratchFamily
 from neonlike.backends.families.stats import StatsFamily
 from neonlike.backends.families.timing import TimingFamily
+from neonlike.backends.gpu import load as load_gpu
 from neonlike.backends.tensor import Tensor
 from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError
 from neonlike.kernels.bench import make_bench
@@ -314,8 +316,9 @@ class Backend(
 
     @staticmethod
     def backend_choices() -> list[str]:
-        """Sorted names of the backends that exist here."""
-        return sorted(Backend.backends)
+        """Sorted names of the backends that exist here; "gpu" is one where PyCUDA is installed."""
+        gpu = {"gpu"} if importlib.util.find_spec("pycuda") else set()
+        return sorted({*Backend.backends, *gpu})
 
     @staticmethod
     def allocate_backend(name: str, **arguments: Any) -> Backend:
@@ -325,10 +328,14 @@ class Backend(
         ------
         UnknownBackend
             If there is none of that name.
+        BackendUnavailable
+            If it is "gpu", and PyCUDA, a driver or a GPU is missing.
         """
+        if name == "gpu":
+            load_gpu()
         if name not in Backend.backends:
-            reason = "is not built yet" if name == "gpu" else "does not exist here"
-            raise UnknownBackend(f"backend {name!r} {reason}; choose one of {Backend.backend_choices()}")
+            choices = Backend.backend_choices()
+            raise UnknownBackend(f"backend {name!r} does not exist here; choose one of {choices}")
         return Backend.backends[name](**arguments)
 
 

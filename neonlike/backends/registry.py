@@ -34,7 +34,7 @@ def gen_backend(
     Parameters
     ----------
     backend : str
-        "cpu", or another registered name.
+        "cpu", "gpu" (see :mod:`neonlike.backends.gpu`), or another registered name.
     rng_seed : int or None
         Equal seeds give equal numbers; None takes entropy from the system.
     datatype : dtype
@@ -42,7 +42,7 @@ def gen_backend(
     batch_size : int
         Becomes ``be.bsz``.
     stochastic_round, device_id, max_devices
-        Passed on; without effect on the CPU.
+        Mantissa bits of rounding at random, which GPU, and of how many; without effect on the CPU.
     compat_mode : None or "caffe"
     deterministic_update, deterministic
         Deprecated and ignored, as in neon.
@@ -53,6 +53,8 @@ def gen_backend(
     ------
     UnknownBackend
         If the name is not registered.
+    BackendUnavailable
+        If it is "gpu" and there is none, or PyCUDA or a driver is missing.
     """
     if deterministic_update is not None or deterministic is not None:
         logger.warning("gen_backend: deterministic and deterministic_update are deprecated and ignored")

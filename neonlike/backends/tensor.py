@@ -7,7 +7,7 @@ import math
 import operator
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,8 @@ class Tensor(Expression):
     """
 
     rounding: int | bool = 0
+    live_host: ClassVar[bool] = True
+    """Whether ``asnumpyarray()`` is the tensor's own memory and not a copy."""
 
     def __init__(
         self,
@@ -204,7 +206,7 @@ class Tensor(Expression):
         raise NotImplementedError
 
     def asnumpyarray(self) -> npt.NDArray[Any]:
-        """Host array; on the CPU the live one, not a copy."""
+        """Host array: on the CPU the live one, elsewhere a copy."""
         return self.get()
 
     # Views

@@ -95,11 +95,10 @@ def written(
     exception. With ``keep`` it holds the tensor's old values first; otherwise they are undefined.
     """
     shape: Shape = tensor.shape if dims is None else tuple(dims)
-    array = tensor.asnumpyarray()
     dtype = dtype or compute_dtype(tensor.dtype)
-    if array.dtype == dtype and array.flags.c_contiguous:
-        yield array.reshape(shape)
+    if tensor.live_host and tensor.dtype == dtype and tensor.is_contiguous:
+        yield tensor.asnumpyarray().reshape(shape)
         return
-    stand_in = np.array(array, dtype, order="C") if keep else np.empty(array.shape, dtype)
+    stand_in = np.array(tensor.asnumpyarray(), dtype, order="C") if keep else np.empty(tensor.shape, dtype)
     yield stand_in.reshape(shape)
     tensor.set(stand_in)

@@ -24,7 +24,7 @@ def load() -> Any:
             f"the backend 'gpu' needs PyCUDA, which is not installed: pip install neonlike[gpu]; {DOCTOR}"
         ) from None
     try:
-        import pycuda.driver  # noqa: F401
+        import pycuda.driver
     except (ImportError, OSError) as error:
         raise BackendUnavailable(
             f"the backend 'gpu' cannot use PyCUDA {pycuda.VERSION_TEXT}: {error}; is the GPU's driver there? {DOCTOR}"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -115,7 +116,7 @@ class DeviceArray:
             raise ShapeError(f"reshape: cannot make {wanted} of {self.shape}; sizes must multiply to {self.size}")
         strides = view_strides(self.shape, self.strides, wanted, self.itemsize)
         if strides is None:
-            raise ShapeError(f"reshape: {self.shape} with strides {self.strides} has no view of shape {wanted}; copy it")
+            raise ShapeError(f"reshape: {self.shape} with strides {self.strides} has no view of shape {wanted}; copy")
         return DeviceArray(self.memory, self.address, wanted, strides, self.dtype)
 
     def view(self, dtype: DType) -> DeviceArray:
@@ -260,3 +261,44 @@ class _Places:
     def array(self) -> Any:
         """Not to be read or written."""
         return np.asarray(self)
+
+
+# Rectangles
+
+LARGEST_PITCH = 2**31 - 1
+"""Bytes between rows that drivers can skip."""
+
+
+class Piece(NamedTuple):
+    """``height`` runs of ``width`` bytes, ``pitch`` bytes apart on the device, adjacent on the host."""
+
+    address: int
+    offset: int
+    width: int
+    height: int
+    pitch: int
+
+
+def ascending(array: DeviceArray) -> tuple[DeviceArray, tuple[int, ...]]:
+    """``array`` with negative strides turned round, and along which axes."""
+    axes = tuple(axis for axis, stride in enumerate(array.strides) if stride < 0)
+    turned = tuple(slice(None, None, -1) if axis in axes else slice(None) for axis in range(array.ndim))
+    return array[turned], axes
+
+
+def pieces(array: DeviceArray) -> Iterator[Piece]:
+    """The elements of ``array``, whose strides are not negative, in C order as rectangles of bytes."""
+    shape, strides = collapsed(array.shape, array.strides)
+    if shape and strides[-1] == array.itemsize:
+        width, shape, strides = shape[-1] * array.itemsize, shape[:-1], strides[:-1]
+    else:
+        width = array.itemsize
+    height, pitch = 1, width
+    if shape and width <= strides[-1] <= LARGEST_PITCH:
+        height, pitch, shape, strides = shape[-1], strides[-1], shape[:-1], strides[:-1]
+    offsets = (
+        sum(position * stride for position, stride in zip(place, strides))
+        for place in itertools.product(*(range(size) for size in shape))
+    )
+    for number, offset in enumerate(offsets):
+        yield Piece(array.address + offset, number * width * height, width, height, pitch)

@@ -240,8 +240,8 @@ class GpuDevice:
                 first = str(deeper)
         self._give_up(
             DeviceLost,
-            f"GPU {self.number} was lost: {first}. What a kernel wrote before that is undefined, and the driver answers "
-            "nothing else any more: start the program again, from its last checkpoint. compute-sanitizer finds the kernel",
+            f"GPU {self.number} was lost: {first}. What kernels wrote last is undefined, and the driver answers "
+            "nothing else any more: start the program again from a checkpoint; compute-sanitizer finds the cause",
         )
 
     def _give_up(self, kind: type[BackendUnavailable], reason: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from ctypes import POINTER, Structure, c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p, py_object
+from ctypes import POINTER, Structure, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,10 +83,15 @@ class Exported:
     flags: int
 
 
-_api = ctypes.pythonapi
-_new: Callable[..., Any] = ctypes.PYFUNCTYPE(py_object, c_void_p, c_char_p, c_void_p)(("PyCapsule_New", _api))
-_valid: Callable[..., int] = ctypes.PYFUNCTYPE(c_int32, c_void_p, c_char_p)(("PyCapsule_IsValid", _api))
-_pointer: Callable[..., Any] = ctypes.PYFUNCTYPE(c_void_p, c_void_p, c_char_p)(("PyCapsule_GetPointer", _api))
+def _function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
+    """A function of Python's C API; prototypes of our own, since others may have set those of the shared library."""
+    found: Callable[..., Any] = ctypes.PYFUNCTYPE(result, *arguments)((name, ctypes.pythonapi))
+    return found
+
+
+_new = _function("PyCapsule_New", ctypes.py_object, c_void_p, ctypes.c_char_p, c_void_p)
+_valid = _function("PyCapsule_IsValid", c_int32, c_void_p, ctypes.c_char_p)
+_pointer = _function("PyCapsule_GetPointer", c_void_p, c_void_p, ctypes.c_char_p)
 
 _given: dict[int, tuple[Any, ...]] = {}
 """By the address of its structure: all that must live until its deleter is called."""

@@ -8,7 +8,6 @@ driver orders them. Where a library names another stream, one side waits on the 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -106,7 +105,7 @@ def to_dlpack(tensor: GPUTensor, stream: Any, version: Any, where: Any, copy: An
     """
     device = tensor.backend.device
     if where is not None and tuple(where) != (CUDA, device.number):
-        raise BufferError(f"dlpack: the tensor is on GPU {device.number}, not on device {tuple(where)}; copy with get()")
+        raise BufferError(f"dlpack: the tensor is on GPU {device.number}, not on device {tuple(where)}; use get()")
     if copy:
         tensor = tensor.backend.empty_like(tensor).copy(tensor)
     lend(tensor)
@@ -151,7 +150,7 @@ def from_dlpack(device: GpuDevice, other: Any) -> DeviceArray:
         raise DTypeError(f"from_dlpack: the memory of {name} is read-only; copy with be.array")
     code, bits, lanes = tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes
     if code not in _KINDS or lanes != 1 or bits % 8:
-        raise DTypeError(f"from_dlpack: {name} has elements of a kind that tensors cannot hold ({code}, {bits}, {lanes})")
+        raise DTypeError(f"from_dlpack: tensors cannot hold what {name} does: DLPack's type ({code}, {bits}, {lanes})")
     dtype = as_dtype(np.dtype(f"{_KINDS[code]}{bits // 8}"), "from_dlpack")
     shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
     strides = contiguous_strides(shape, dtype.itemsize)

@@ -1,4 +1,4 @@
-"""Tensor in a GPU's memory: a :class:`DeviceArray` with neon's rules on top. Host copies are made by asking for them."""
+"""Tensor in a GPU's memory: a :class:`DeviceArray` with neon's rules on top. The host sees copies only."""
 
 from __future__ import annotations
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pycuda.driver as driver
 
-from neonlike.backends.gpu.array import DeviceArray, collapsed
+from neonlike.backends.gpu.array import DeviceArray, Piece, ascending, pieces
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -24,9 +24,6 @@ BUFFERS = 4
 BUFFER_BYTES = 4 << 20
 SMALLEST_BYTES = 64 << 10
 """A buffer starts this small and grows to what it is used for, up to ``BUFFER_BYTES``."""
-
-LARGEST_PITCH = 2**31 - 1
-"""Bytes between rows that drivers can skip."""
 
 
 class _Buffer:
@@ -59,16 +56,6 @@ class _Buffer:
             self.pending = False
 
 
-class Piece(NamedTuple):
-    """``height`` runs of ``width`` bytes, ``pitch`` bytes apart on the device, adjacent on the host."""
-
-    address: int
-    offset: int
-    width: int
-    height: int
-    pitch: int
-
-
 class Transfer:
     """Copies on ``stream``.
 
@@ -92,7 +79,7 @@ class Transfer:
                 self._up(data, array.address)
                 return
             self.stream.synchronize()  # what follows runs at once
-            flipped, axes = _ascending(array)
+            flipped, axes = ascending(array)
             turned: Bytes = np.ascontiguousarray(np.flip(host, axes)).reshape(-1).view(np.uint8)
             for piece in pieces(flipped):
                 copy = _rectangle(piece)
@@ -108,7 +95,7 @@ class Transfer:
                 self._down(array.address, host.reshape(-1).view(np.uint8))
                 return
             self.stream.synchronize()
-            flipped, axes = _ascending(array)
+            flipped, axes = ascending(array)
             data: Bytes = np.empty(host.nbytes, np.uint8)
             for piece in pieces(flipped):
                 copy = _rectangle(piece)
@@ -152,28 +139,3 @@ def _rectangle(piece: Piece) -> Any:
 def _unpack(buffer: _Buffer, pinned: Bytes, part: Bytes) -> None:
     buffer.wait()
     part[:] = pinned
-
-
-def _ascending(array: DeviceArray) -> tuple[DeviceArray, tuple[int, ...]]:
-    """``array`` with negative strides turned round, and along which axes."""
-    axes = tuple(axis for axis, stride in enumerate(array.strides) if stride < 0)
-    turned = tuple(slice(None, None, -1) if axis in axes else slice(None) for axis in range(array.ndim))
-    return array[turned], axes
-
-
-def pieces(array: DeviceArray) -> Iterator[Piece]:
-    """The elements of ``array``, whose strides are not negative, in C order as rectangles of bytes."""
-    shape, strides = collapsed(array.shape, array.strides)
-    if shape and strides[-1] == array.itemsize:
-        width, shape, strides = shape[-1] * array.itemsize, shape[:-1], strides[:-1]
-    else:
-        width = array.itemsize
-    height, pitch = 1, width
-    if shape and width <= strides[-1] <= LARGEST_PITCH:
-        height, pitch, shape, strides = shape[-1], strides[-1], shape[:-1], strides[:-1]
-    offsets = (
-        sum(position * stride for position, stride in zip(place, strides))
-        for place in itertools.product(*(range(size) for size in shape))
-    )
-    for number, offset in enumerate(offsets):
-        yield Piece(array.address + offset, number * width * height, width, height, pitch)
