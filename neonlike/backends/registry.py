@@ -51,10 +51,8 @@ def gen_backend(
 
     Raises
     ------
-    UnknownBackend
-        If the name is not registered.
     BackendUnavailable
-        If it is "gpu" and there is none, or PyCUDA or a driver is missing.
+        If the name is not registered, or it is "gpu" and a GPU, its driver or PyCUDA is missing.
     """
     if deterministic_update is not None or deterministic is not None:
         logger.warning("gen_backend: deterministic and deterministic_update are deprecated and ignored")

@@ -372,5 +372,5 @@ def _row_values(tensors: dict[str, Any], dtype: DType) -> Iterator[dict[str, Arr
     near = {name: np.ascontiguousarray(array, dtype) for name, array in arrays.items()}
     yield {name: array.reshape(-1) for name, array in near.items()}
     for name, tensor in tensors.items():
-        if near[name] is not arrays[name]:
+        if near[name] is not arrays[name] or not tensor.live_host:
             tensor.set(near[name])

@@ -30,16 +30,14 @@ class GPUTensor(Tensor):
 
     Attributes
     ----------
-    is_trans, take_array, allocator, kahan_count, kahan_reset
-        neon's; of no meaning here: False, None, None, 0 and 0.
+    is_trans, take_array, allocator
+        neon's; of no meaning here: False, None and None.
     """
 
     live_host: ClassVar[bool] = False
     is_trans: bool = False
     take_array: Any = None
     allocator: Any = None
-    kahan_count: int = 0
-    kahan_reset: int = 0
     backend: NervanaGPU
 
     def __init__(

@@ -1,0 +1,178 @@
+"""``python -m neonlike doctor``: what is installed, which GPUs there are, what is missing and how to get it.
+
+It needs none of what it looks for, and opens no GPU.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neonlike.kernels import fastpath
+from neonlike.kernels.toolchain import find_compiler
+from neonlike.version import __version__
+
+BASE = ("numpy", "jinja2", "ConfigArgParse")
+EXTRAS = {"matplotlib": "viz", "h5py": "data", "PyYAML": "data", "scikit-learn": "demo"}
+OLDEST_PYTHON = (3, 10)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report.
+
+    Attributes
+    ----------
+    part : str
+        Which part of the library needs it: "base", "cpu", "gpu" or "extra".
+    name : str
+    good : bool
+    text : str
+        What was found, or why it cannot be used.
+    fix : str
+        The command that helps, or what to do; empty if it is good.
+    """
+
+    part: str
+    name: str
+    good: bool
+    text: str
+    fix: str = ""
+
+
+def findings() -> Iterator[Finding]:
+    """Everything that is looked at, in the order of the report."""
+    yield from _base()
+    yield _compiler()
+    reason = fastpath.obstacle()
+    fix = "install the headers of this Python, python3-dev on Debian: small assignments then start faster"
+    yield Finding("extra", "Python.h", not reason, reason or "found", fix if "Python.h" in reason else "")
+    for package, extra in EXTRAS.items():
+        version = _version(package)
+        yield Finding("extra", package, bool(version), version or "not installed", f"pip install neonlike[{extra}]")
+    yield from _gpu()
+
+
+def report() -> tuple[str, int]:
+    """The text, and the exit status: 0, everything is there; 1, the GPU backend cannot run; 2, nor can the CPU's."""
+    found = list(findings())
+    lines = [f"neonlike {__version__}, {platform.system()} {platform.machine()}", ""]
+    for finding in found:
+        mark = "ok" if finding.good else ("--" if finding.part in ("extra", "cpu") else "NO")
+        lines.append(f"{mark}  {finding.name:<16} {finding.text}")
+        if finding.fix and not finding.good:
+            lines.append(f"    {'':<16} -> {finding.fix}")
+    broken = {finding.part for finding in found if not finding.good}
+    lines += ["", f"gen_backend('cpu'): {'cannot run' if 'base' in broken else 'can run'}"]
+    lines += [f"gen_backend('gpu'): {'cannot run' if broken & {'base', 'gpu'} else 'can run'}"]
+    return "\n".join(lines), 2 if "base" in broken else int("gpu" in broken)
+
+
+def _version(package: str) -> str:
+    """Installed version, or an empty text."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _base() -> Iterator[Finding]:
+    wanted = ".".join(map(str, OLDEST_PYTHON))
+    good = sys.version_info >= OLDEST_PYTHON
+    yield Finding("base", "Python", good, platform.python_version(), f"install Python {wanted} or later")
+    for package in BASE:
+        version = _version(package)
+        yield Finding("base", package, bool(version), version or "not installed", f"pip install {package}")
+
+
+def _compiler() -> Finding:
+    compiler = find_compiler()
+    if compiler is not None:
+        return Finding("cpu", "C compiler", True, " ".join(compiler.command[:1]))
+    text = "none that works: the CPU backend runs on NumPy, which takes several times as long"
+    return Finding("cpu", "C compiler", False, text, "install one, such as gcc: apt-get install gcc")
+
+
+# What the GPU backend needs ------------------------------------------------------------------------------------------
+
+
+def _gpu() -> Iterator[Finding]:
+    yield _cuda_compiler()
+    version = _version("scikit-cuda")
+    text = version or "not installed: products use the same library through a binding of our own"
+    yield Finding("extra", "scikit-cuda", bool(version), text, "pip install neonlike[gpu]")
+    version = _version("pycuda")
+    if not version:
+        yield Finding("gpu", "PyCUDA", False, "not installed", "pip install neonlike[gpu]")
+        yield Finding("gpu", "GPU driver", False, "not looked at without PyCUDA")
+        return
+    try:
+        import pycuda.driver as driver
+    except (ImportError, OSError) as error:
+        yield Finding("gpu", "PyCUDA", True, version)
+        yield Finding(
+            "gpu", "GPU driver", False, f"PyCUDA does not load: {error}",
+            "install the driver of the GPU (nvidia-smi then works), or build PyCUDA again for this one: "
+            "pip install --force-reinstall --no-cache-dir --no-binary pycuda pycuda",
+        )  # fmt: skip
+        return
+    built = ".".join(map(str, driver.get_version()))
+    yield Finding("gpu", "PyCUDA", True, f"{version}, built for CUDA {built}")
+    yield from _devices(driver)
+
+
+def _devices(driver: Any) -> Iterator[Finding]:
+    try:
+        driver.init()
+        count = driver.Device.count()
+    except driver.Error as error:
+        fix = "nvidia-smi says more; reboot after an update of the driver; in a container: --gpus all"
+        yield Finding("gpu", "GPU driver", False, str(error), fix)
+        return
+    version = driver.get_driver_version()
+    yield Finding("gpu", "GPU driver", True, f"for CUDA up to {version // 1000}.{version % 1000 // 10}")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if not count:
+        why = "no GPU" if visible is None else f"no GPU among CUDA_VISIBLE_DEVICES={visible}"
+        yield Finding("gpu", "GPU", False, why, "plug one in, or unset CUDA_VISIBLE_DEVICES")
+    for number in range(count):
+        device = driver.Device(number)
+        major, minor = device.compute_capability()
+        text = f"{device.name()}, capability {major}.{minor}, {device.total_memory() / 2**30:.1f} GiB"
+        yield Finding("gpu", f"GPU {number}", True, text)
+
+
+def _cuda_compiler() -> Finding:
+    found = cuda_compiler()
+    fix = "pip install nvidia-cuda-nvrtc, or install the CUDA toolkit and put nvcc on PATH"
+    return Finding("gpu", "CUDA compiler", bool(found), found or "neither NVRTC nor nvcc", fix)
+
+
+def cuda_compiler() -> str:
+    """What compiles CUDA here: ``NEONLIKE_NVCC``, else NVRTC, else nvcc; an empty text if nothing does."""
+    if named := os.environ.get("NEONLIKE_NVCC"):
+        return f"NEONLIKE_NVCC={named}" if shutil.which(named) else ""
+    for folder in _library_folders():
+        if library := next(iter(sorted(folder.glob("libnvrtc.so*")) + sorted(folder.glob("nvrtc64_*.dll"))), None):
+            return f"NVRTC, {library}"
+    homes = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    nvcc = shutil.which("nvcc") or next((str(path) for home in homes if (path := Path(home, "bin/nvcc")).exists()), "")
+    return f"nvcc, {nvcc}" if nvcc else ""
+
+
+def _library_folders() -> Iterator[Path]:
+    """Where NVRTC lies: in the packages that pip installs, then in toolkits."""
+    for entry in sys.path:
+        yield from Path(entry or ".").glob("nvidia/*/lib")
+        yield from Path(entry or ".").glob("nvidia/*/bin")
+    for home in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"):
+        if home:
+            yield from (Path(home, part) for part in ("lib64", "lib", "bin"))
