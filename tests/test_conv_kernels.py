@@ -15,6 +15,7 @@ from engines import backend
 
 from neonlike.backends import Backend
 from neonlike.backends.cpu import conv as kernels
+from neonlike.backends.cpu import conv_plan
 from neonlike.backends.cpu.backend import NervanaCPU
 from neonlike.backends.families.conv import ConvFamily, Epilogue
 
@@ -169,6 +170,33 @@ def test_small_sizes_in_all_vectors(
         same(bsum, row_sums(backward(s, error, filters)))
         be.update_conv(layer, I, E, dF)
         same(dF, update(s, image, error))
+
+
+UNPACKED = [
+    Sizes(32, 30, 20, (1, 7, 11)),
+    Sizes(64, 17, 33, (2, 3, 5)),
+    Sizes(96, 48, 140, (1, 5, 9), groups=2),
+]
+"""1 x 1 filters whose input is read as it is, in several blocks of lanes."""
+
+
+@pytest.mark.parametrize("block", [512, 7], ids=("one block", "blocks of channels"))
+@pytest.mark.parametrize("nbytes", VECTORS)
+@pytest.mark.parametrize("kind", ["f4", "f8"])
+@pytest.mark.parametrize("s", UNPACKED, ids=str)
+def test_input_that_is_not_packed(
+    be: Backend, guarded: Guarded, s: Sizes, kind: str, nbytes: int, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_vectors(monkeypatch, nbytes)
+    monkeypatch.setattr(conv_plan, "UNPACKED_CHANNELS", block)
+    conv_plan.data_plan.cache_clear()
+    compare(be, s, kind, np.random.default_rng(nbytes))
+    vector = kernels.vector_bytes(be.compiler)
+    for backward in (False, True):
+        plan = conv_plan.data_plan(s.layer(be, kind), backward, vector, np.dtype(kind).itemsize, 2)
+        fields = dict(zip(conv_plan.META, plan.fields))
+        assert fields["DIRECT"] and fields["STRIPS_SIZE"] == 0 and fields["CHANNEL_BLOCK"] <= block
+    conv_plan.data_plan.cache_clear()
 
 
 def test_lists_of_taps_fit_their_memory(be: Backend, guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:

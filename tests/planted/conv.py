@@ -45,6 +45,8 @@ MUTANTS = (
     fault("C: bsum before relu", FINISH, "sum += out[i];", "sum += alpha * acc[i] + bias;"),
     fault("C: bsum drops the tail", FINISH, "        for (int64_t i = 0; i < n; i++)\n            sum += out[i];", "        for (int64_t i = 0; i < n - n % 8; i++)\n            sum += out[i];"),
     fault("C: parts of maps off by one", DIRECT, "a.tile_hi = tiles * (part + 1) / m[MAP_PARTS];", "a.tile_hi = tiles * (part + 1) / m[MAP_PARTS] - (part + 1 < m[MAP_PARTS]);"),
+    fault("C: first block of an input that is not packed read again", DIRECT, "w.strips = input_row(g->in, m, &a, c, 0, 0)", "w.strips = input_row(g->in, m, &a, 0, 0, 0)"),
+    fault("C: columns of an input that is not packed", DIRECT, "input_row(g->in, m, &a, c, 0, 0) + a.q0 * m[IMAGES]", "input_row(g->in, m, &a, c, 0, 0)"),
     fault("C: taps of the last input row dropped", DIRECT, "if (h < 0 || h >= m[IN_H])\n", "if (h < 0 || h >= m[IN_H] - 1)\n"),
     fault("Winograd: filters not flipped in the data gradient", WINOGRAD, "(flip ? 8 - i : i)", "i"),
     fault("Winograd: window shifted", WINOGRAD, "OUT * ty - m[PAD_H] + i,", "OUT * ty - m[PAD_H] + i + 1,"),
