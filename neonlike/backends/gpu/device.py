@@ -376,16 +376,18 @@ def open_device(number: int = 0, most: int | None = None) -> GpuDevice:
     ArgumentError
         If there are GPUs, but none of that number.
     """
+    for device in _opened.values():
+        if device.number == number:
+            device.attend()  # in a fork, that says so; the driver would only answer that it is not initialized
+    count = device_count()
+    usable = count if most is None else min(count, most)
+    if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or not 0 <= number < usable:
+        limit = "" if usable == count else f", of which max_devices={most} leaves {usable}"
+        raise ArgumentError(
+            f"device_id: there is no GPU {number!r}; there are {count}{limit}, numbered from 0; set device_id"
+        )
     with _opening:
-        device = _opened.get(number)
-        if device is None:
-            count = device_count()
-            usable = count if most is None else min(count, most)
-            if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or not 0 <= number < usable:
-                limit = "" if usable == count else f", of which max_devices={most} leaves {usable}"
-                raise ArgumentError(
-                    f"device_id: there is no GPU {number!r}; there are {count}{limit}, numbered from 0; set device_id"
-                )
-            device = _opened[number] = GpuDevice(int(number))
-    device.attend()
-    return device
+        if number not in _opened:
+            _opened[int(number)] = GpuDevice(int(number))
+    _opened[number].attend()
+    return _opened[number]

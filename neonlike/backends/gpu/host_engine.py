@@ -7,7 +7,7 @@ end. Nothing reaches a target unless everything before it went well.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -61,9 +61,8 @@ class Target(Shadow):
         return np.empty(self.shape, self.dtype)
 
     def store(self) -> None:
-        """Copy the elements up, if there are any."""
-        if "array" in self.__dict__:
-            self.device.from_host(self.array, self.tensor.array)
+        """Copy the elements up."""
+        self.device.from_host(self.array, self.tensor.array)
 
 
 class _Temporaries(dict[int, Any]):
@@ -114,7 +113,9 @@ class HostStage:
         for index, host in temps.items():
             if index not in there:
                 there[index] = self._upload(host)
-        _store(graph.targets)
+        for store in self.stage.stores:
+            if not store.buffered:
+                graph.targets[store.target].store()
 
     def _upload(self, host: Array) -> Any:
         block = self.device.allocate(max(host.nbytes, 1))
@@ -135,13 +136,9 @@ class HostEngine(NumpyEngine):
         """Compute every assignment of ``graph``."""
         near = shadow(self.device, graph)
         super().execute(plan, near)
-        _store(near.targets)
+        for target in near.targets:
+            target.store()
 
     def prepare(self, plan: Plan, graph: Graph) -> Callable[[], None]:
         """A function that runs ``plan`` on these very tensors again and again."""
         return lambda: self.execute(plan, graph)
-
-
-def _store(targets: Iterable[Any]) -> None:
-    for target in targets:
-        target.store()

@@ -1,0 +1,435 @@
+"""The runtime of the GPU backend: contexts in threads and forks, copies, memory, errors, and the end of a process."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu_env import gpu_driver, run_on_gpu  # noqa: F401
+
+from neonlike.backends import Backend, cleanup_backend, gen_backend
+from neonlike.errors import ArgumentError, BackendUnavailable, DeviceError, KernelCompileError
+
+pytestmark = pytest.mark.usefixtures("gpu_driver")
+
+SOURCE = """
+extern "C" __global__ void scale(float *x, float by, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) x[i] *= by;
+}
+extern "C" __global__ void gathered(float *out, int n) {
+    extern __shared__ float part[];
+    for (int i = threadIdx.x; i < n; i += blockDim.x) part[i] = i;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        float sum = 0;
+        for (int i = 0; i < n; i++) sum += part[i];
+        *out = sum;
+    }
+}
+extern "C" __global__ void fault() { __trap(); }
+"""
+
+
+@pytest.fixture
+def be() -> Iterator[Any]:
+    """A GPU backend."""
+    yield gen_backend("gpu", rng_seed=0, batch_size=16)
+    cleanup_backend()
+
+
+@pytest.fixture(scope="session")
+def cubin(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The kernels above, compiled."""
+    folder = tmp_path_factory.mktemp("cubin")
+    (folder / "k.cu").write_text(SOURCE)
+    nvcc = os.environ.get("NEONLIKE_NVCC", "nvcc")
+    subprocess.run([nvcc, "-cubin", "-arch=sm_90", "-o", str(folder / "k.cubin"), str(folder / "k.cu")], check=True)
+    return (folder / "k.cubin").read_bytes()
+
+
+def packed(*arguments: Any) -> bytes:
+    """Arguments one after the other, each at a multiple of its size."""
+    data = b""
+    for argument in arguments:
+        piece = np.asarray(argument).tobytes()
+        data += bytes(-len(data) % len(piece)) + piece
+    return data
+
+
+# Launches
+
+
+def test_kernels_run_on_the_stream_in_order(be: Any, cubin: bytes) -> None:
+    device, t = be.device, be.array(np.arange(1000.0))
+    scale = device.load(cubin, "scale")
+    assert device.load(cubin, "scale") is scale
+    for by in (2.0, 0.5, 3.0):
+        device.launch(scale, (4, 1, 1), (256, 1, 1), 0, packed(np.uint64(t.ptr), np.float32(by), np.int32(1000)))
+    assert np.array_equal(t.get()[:, 0], 3 * np.arange(1000.0))
+
+
+def test_more_shared_memory_is_asked_for(be: Any, cubin: bytes) -> None:
+    device, out, n = be.device, be.empty((1, 1)), 20_000
+    kernel = device.load(cubin, "gathered")
+    device.launch(kernel, (1, 1, 1), (64, 1, 1), 4 * n, packed(np.uint64(out.ptr), np.int32(n)))
+    assert out.get()[0, 0] == pytest.approx(sum(range(n)), rel=1e-3)
+    assert device.capabilities.shared_bytes < 4 * n <= device.capabilities.shared_bytes_optin
+
+
+def test_a_refused_launch_costs_nothing(be: Any, cubin: bytes) -> None:
+    device, t = be.device, be.ones((8, 1))
+    kernel = device.load(cubin, "scale")
+    with pytest.raises(DeviceError, match=r"GPU 0, kernel scale \(grid \(1, 1, 1\), block \(4096, 1, 1\)"):
+        device.launch(kernel, (1, 1, 1), (4096, 1, 1), 0, packed(np.uint64(t.ptr), np.float32(2), np.int32(8)))
+    assert device.usable
+    assert t.get().sum() == 8
+
+
+def test_a_module_that_does_not_load_says_so(be: Any, cubin: bytes) -> None:
+    with pytest.raises(KernelCompileError, match="does not take kernel scale"):
+        be.device.load(b"not a cubin", "scale")
+    with pytest.raises(KernelCompileError, match="does not take kernel missing"):
+        be.device.load(cubin, "missing")
+    assert be.ones((2, 2)).get().sum() == 4
+
+
+def test_capabilities(be: Any) -> None:
+    found = be.device.capabilities
+    major, minor = be.compute_capability
+    assert found.arch == f"sm_{major}{minor}"
+    assert be.sm_count == found.multiprocessors > 0
+    assert (found.warp, be.gpu_memory_size, be.device_type, be.device_id) == (32, be.device.memory_size, 1, 0)
+    assert be.ctx is be.device.context
+    assert be.stream is be.device.stream
+    assert be.use_pinned_mem
+
+
+# Copies
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000, (4 << 20) // 4, (4 << 20) // 4 + 1, 7_000_001])
+def test_copies_of_any_size_come_back(be: Any, size: int) -> None:
+    host = np.random.default_rng(size).integers(0, 1 << 30, (size, 1)).astype(np.int32)
+    wanted = host.copy()
+    t = be.empty((size, 1), dtype=np.int32)
+    be.device.from_host(host, t.array)
+    host[:] = -1  # the copy may still be queued
+    assert np.array_equal(be.device.to_host(t.array), wanted)
+
+
+VIEWS = {
+    "columns": np.s_[:, 3:9],
+    "every second": np.s_[::2, ::3],
+    "backwards": np.s_[::-1, ::-2],
+    "inner": np.s_[1:3, 2:4, 1:-1],
+    "one element": np.s_[2:3, 5:6],
+    "nothing": np.s_[2:2],
+}
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+@pytest.mark.parametrize("turned", [False, True])
+def test_views_are_copied_without_their_neighbours(be: Any, view: Any, turned: bool) -> None:
+    host = np.arange(5 * 12 * 6, dtype=np.float64).reshape(5, 12, 6)
+    t = be.empty(host.shape, dtype=np.float64)
+    t.set(host)
+    ours, theirs = t.array[view], host[view]
+    if turned:
+        ours, theirs = ours.transpose(2, 0, 1), theirs.transpose(2, 0, 1)
+    assert np.array_equal(be.device.to_host(ours), theirs)
+    new = np.random.default_rng(0).random(theirs.shape)
+    be.device.from_host(new, ours)
+    theirs[...] = new
+    assert np.array_equal(t.get(), host)
+
+
+# Memory
+
+
+def test_memory_follows_the_tensors(be: Any) -> None:
+    be.release_memory()
+    be.reset_memory_peaks()
+    before = be.memory_stats()
+    t = be.empty((1 << 20, 4))
+    view = t[: 1 << 10]
+    assert be.memory_stats().used - before.used == 16 << 20
+    del t
+    assert be.memory_stats().used - before.used == 16 << 20  # the view needs it
+    del view
+    after = be.memory_stats()
+    assert (after.used, after.used_peak - before.used) == (before.used, 16 << 20)
+    assert be.release_memory() >= 16 << 20
+
+
+def test_memory_of_expressions_is_used_again(be: Any) -> None:
+    x = be.array(np.random.default_rng(0).random((300, 200)))
+    out = be.empty((300, 1))
+    out[:] = be.sum(be.exp(x), axis=1)
+    asked = be.memory_stats().driver_requests
+    for _ in range(20):
+        out[:] = be.sum(be.exp(x), axis=1)
+        be.empty((300, 200))
+    assert be.memory_stats().driver_requests <= asked + 1
+
+
+def test_too_large_a_tensor_is_refused_and_nothing_is_lost() -> None:
+    done = run_on_gpu(
+        """
+import numpy as np
+from neonlike.backends import gen_backend
+be = gen_backend("gpu")
+held = be.ones((1 << 20, 8))
+junk = [be.empty((1 << 20, 2)) for _ in range(3)]
+del junk
+try:
+    be.empty((1 << 20, 16))
+except MemoryError as error:
+    print(type(error).__name__, error)
+fits = be.empty((1 << 20, 6))  # only after what was kept for the junk went back
+fits[:] = held[:, :6] + 1
+print(fits.get().sum() / (1 << 20), held.get().sum() / (1 << 20), be.memory_stats().used >> 20)
+x = be.ones((1 << 19, 1))
+before = x.get()
+try:
+    x[:] = be.sum(be.dot(x, x.T), axis=1)  # a terabyte in between
+except MemoryError as error:
+    print(type(error).__name__, np.array_equal(x.get(), before))
+held[:] = held * 2
+print(held.get().max())
+""",
+        CUEMU_MEM_MB="64",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    first, numbers, second, last = done.stdout.splitlines()
+    assert first.startswith("DeviceMemoryError GPU 0: out of memory: 64.00 MiB asked for; 32.00 MiB are in use")
+    assert numbers == "12.0 8.0 56"
+    assert second.endswith("MemoryError True")
+    assert last == "2.0"
+
+
+# Devices, backends, threads
+
+
+@pytest.mark.parametrize("number", [1, -1, 99, "0", True, 0.0])
+def test_a_gpu_that_is_not_there(number: Any) -> None:
+    with pytest.raises(ArgumentError, match=f"there is no GPU {number!r}"):
+        gen_backend("gpu", device_id=number)
+
+
+def test_max_devices_leaves_some() -> None:
+    assert gen_backend("gpu", max_devices=1).device_id == 0
+    cleanup_backend()
+
+
+def test_backends_share_a_gpu(be: Any) -> None:
+    cls = type(be)
+    other = cls(default_dtype=np.float64, rng_seed=3)
+    assert other.device is be.device
+    t = other.ones((3, 3))
+    assert t.dtype == np.float64
+    other.cleanup_backend()
+    other.cleanup_backend()
+    with pytest.raises(BackendUnavailable, match="closed"):
+        t.get()
+    assert be.ones((3, 3)).get().sum() == 9
+    del t, other
+
+
+def test_the_backend_is_a_context_manager_and_starts_again() -> None:
+    with gen_backend("gpu") as made:
+        t = made.ones((2, 2))
+    assert made.closed
+    again = gen_backend("gpu")
+    assert again.array(np.ones((2, 2))).get().sum() == 4
+    cleanup_backend()
+    del t
+
+
+def test_threads_use_the_gpu_and_end(be: Any) -> None:
+    results: list[float] = []
+
+    def work(number: int) -> None:
+        t = be.array(np.full((50, 50), float(number)))
+        out = be.empty((50, 1))
+        for _ in range(5):
+            out[:] = be.sum(t * 2, axis=1)
+        results.append(float(out.get()[0, 0]))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == [100.0 * number for number in range(6)]
+    assert be.memory_stats().used < 1 << 20
+
+
+def test_a_gpu_opened_in_a_thread_serves_others() -> None:
+    done = run_on_gpu("""
+import threading
+import numpy as np
+from neonlike.backends import gen_backend
+made = []
+thread = threading.Thread(target=lambda: made.append(gen_backend("gpu").ones((4, 4))))
+thread.start()
+thread.join()
+out = made[0].backend.empty((4, 4))
+out[:] = made[0] + 1
+print(out.get().sum())
+""")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "32.0\n", "")
+
+
+def test_marks_measure_time(be: Any) -> None:
+    start, end = be.get_events()
+    be.record_mark(start)
+    be.ones((100, 100))
+    be.record_mark(end)
+    be.synchronize_mark(end)
+    assert be.get_time(start, end) >= 0
+    be.synchronize()
+
+
+def test_scratch_memory_is_on_the_gpu(be: Any) -> None:
+    be.set_scratch_size(1000, 5000)
+    first, second = be.scratch_buffer(1000), be.scratch_buffer_offset(5000)
+    assert (second - first, first % 128) == (1024, 0)
+    be.set_scratch_size(1 << 20)
+    assert be.scratch_buffer_offset(100) != second  # in new memory; the old addresses stay good
+    be.scratch_buffer_reset()
+    assert be.scratch_size == 0
+
+
+# Faults
+
+
+def test_after_a_lost_context_everything_refuses_and_says_why() -> None:
+    done = run_on_gpu(
+        f"""
+import os, subprocess, tempfile
+from neonlike.backends import gen_backend
+from neonlike.errors import DeviceLost
+folder = tempfile.mkdtemp()
+open(folder + "/k.cu", "w").write({SOURCE!r})
+subprocess.run([os.environ.get("NEONLIKE_NVCC", "nvcc"), "-cubin", "-arch=sm_90", "-o", folder + "/k.cubin",
+                folder + "/k.cu"], check=True)
+be = gen_backend("gpu")
+t = be.ones((3, 3))
+fault = be.device.load(open(folder + "/k.cubin", "rb").read(), "fault")
+messages = set()
+def attempt(call):
+    try:
+        call()
+        print("went well?")
+    except DeviceLost as error:
+        messages.add(str(error))
+def launch():
+    be.device.launch(fault, (1, 1, 1), (1, 1, 1), 0, b"")
+    be.device.synchronize()
+attempt(launch)
+for call in (launch, t.get, lambda: t.fill(1), lambda: be.ones((2, 2)), lambda: be.array([[1.0]]), be.synchronize,
+             lambda: gen_backend("gpu")):
+    attempt(call)
+(message,) = messages
+print(message)
+print(be.device.usable, be.memory_stats().blocks > 0)
+be.cleanup_backend()
+"""
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    message, state = done.stdout.splitlines()
+    assert message.startswith("GPU 0 was lost: ")
+    assert "launch failure" in message
+    assert "start the program again" in message
+    assert state == "False True"
+
+
+def test_a_forked_child_refuses_and_its_parent_goes_on() -> None:
+    done = run_on_gpu("""
+import os, signal
+from neonlike.backends import gen_backend
+be = gen_backend("gpu")
+t = be.ones((3, 3))
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    for call in (t.get, lambda: be.ones((2, 2)), be.synchronize, lambda: gen_backend("gpu")):
+        try:
+            call()
+            print("went well?")
+        except RuntimeError as error:
+            assert "forked" in str(error) and "spawn" in str(error), error
+    del t
+    raise SystemExit(7)  # with all that Python does at the end
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+print(t.get().sum(), be.ones((2, 2)).get().sum())
+""")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "9.0 4.0\n", "")
+
+
+ENDS = {
+    "tensors live on": "keep = be.ones((5, 5)); view = keep[1:]",
+    "in another order": "keep = be.ones((5, 5)); be.cleanup_backend(); del be",
+    "cleaned up twice": "from neonlike.backends import cleanup_backend as c\nbe.cleanup_backend()\n" * 2 + "c(); c()",
+    "work is queued": "x = be.ones((500, 500))\nfor _ in range(5): x[:] = x * 2",
+    "after an error": "try: be.empty((1 << 40, 1 << 20))\nexcept MemoryError: pass",
+    "used while exiting": "import atexit; atexit.register(lambda: print('at exit', be.closed))",
+    "in a cycle": "class C: pass\nc = C(); c.me = c; c.t = be.ones((3, 3))",
+    "by a thread that goes on": (
+        "import threading, time\n"
+        "def work():\n    t = be.ones((3, 3))\n    time.sleep(100)\n"
+        "threading.Thread(target=work, daemon=True).start(); time.sleep(0.3)"
+    ),
+    "after a destructor at the end": (
+        "class Late:\n    def __init__(self): self.t = be.ones((2, 2))\n"
+        "    def __del__(self):\n        try: self.t.get()\n        except Exception: pass\n"
+        "late = Late()"
+    ),
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_a_process_ends_quietly(end: str) -> None:
+    done = run_on_gpu(f"from neonlike.backends import gen_backend\nbe = gen_backend('gpu')\n{end}\n")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# Without
+
+
+def test_importing_the_library_imports_no_pycuda() -> None:
+    code = (
+        "import sys, neonlike, neonlike.backends, neonlike.backends.gpu, neonlike.backends.nervanagpu\n"
+        "import neonlike.models, neonlike.layers, neonlike.callbacks, neonlike.__main__\n"
+        "be = neonlike.backends.gen_backend('cpu'); be.ones((2, 2))\n"
+        "assert not [name for name in sys.modules if name.startswith(('pycuda', 'skcuda'))]\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.skipif(Path("/proc/driver/nvidia").exists(), reason="this machine has a driver")
+def test_without_a_driver_the_error_names_the_doctor() -> None:
+    code = (
+        "from neonlike.backends import gen_backend\n"
+        "try: gen_backend('gpu')\n"
+        "except RuntimeError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert "cannot use PyCUDA" in done.stdout
+    assert "neonlike doctor" in done.stdout
+
+
+def test_neons_module_path(be: Backend) -> None:
+    module = importlib.import_module("neonlike.backends.nervanagpu")
+    assert isinstance(be, module.NervanaGPU)
+    assert isinstance(be.ones((2, 2)), module.GPUTensor)
+    assert "gpu" in Backend.backend_choices()
