@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pycuda.driver as driver
 
 from neonlike.backends.backend import Backend
-from neonlike.backends.gpu import interop
+from neonlike.backends.gpu import interop, selftest
 from neonlike.backends.gpu.array import DeviceArray
 from neonlike.backends.gpu.device import GpuDevice, open_device
 from neonlike.backends.gpu.host_engine import HostEngine
@@ -51,7 +51,7 @@ class NervanaGPU(Backend):
     Raises
     ------
     BackendUnavailable
-        If there is no GPU that can be used.
+        If there is no GPU that can be used, or it computes wrong results (see :mod:`~neonlike.backends.gpu.selftest`).
     ArgumentError
         If ``device_id`` is not the number of one.
     """
@@ -89,6 +89,16 @@ class NervanaGPU(Backend):
             deterministic, bench=bench,
         )  # fmt: skip
         self.set_scratch_size(scratch_size)
+        if not self.device.tested:
+            self._test_device()
+
+    def _test_device(self) -> None:
+        """Have a backend of its own, which nobody else sees, compare the GPU with NumPy."""
+        try:
+            selftest.ensure(self.device, lambda: type(self)(rng_seed=0, device_id=self.device_id, bench=False))
+        except BaseException:
+            self.closed = True
+            raise
 
     def _make_engine(self) -> Any:
         return HostEngine(self.device)

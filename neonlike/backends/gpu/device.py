@@ -74,6 +74,10 @@ class GpuDevice:
         Bytes of the device.
     context, stream : pycuda.driver.Context, pycuda.driver.Stream
     pool : Pool
+    identity : tuple of str
+        Which GPU of which kind it is, with which driver.
+    tested : bool
+        Whether it passed its self-test, or need not take it.
     """
 
     def __init__(self, number: int) -> None:
@@ -87,6 +91,8 @@ class GpuDevice:
         self.compute_capability: tuple[int, int] = self.device.compute_capability()
         self.memory_size = int(self.device.total_memory())
         self.capabilities = _capabilities(self.device)
+        self.identity = (self.name, str(self.device.pci_bus_id()), str(driver.get_driver_version()))
+        self.tested = False
         try:
             self.context = self.device.retain_primary_context()
             contexts.enter(self, self.context)

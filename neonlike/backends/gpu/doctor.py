@@ -23,6 +23,7 @@ from neonlike.version import __version__
 BASE = ("numpy", "jinja2", "ConfigArgParse")
 EXTRAS = {"matplotlib": "viz", "h5py": "data", "PyYAML": "data", "scikit-learn": "demo"}
 OLDEST_PYTHON = (3, 10)
+TOOLKIT = "/usr/local/cuda"
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,6 @@ def _library_folders() -> Iterator[Path]:
     for entry in sys.path:
         yield from Path(entry or ".").glob("nvidia/*/lib")
         yield from Path(entry or ".").glob("nvidia/*/bin")
-    for home in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"):
+    for home in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), TOOLKIT):
         if home:
             yield from (Path(home, part) for part in ("lib64", "lib", "bin"))

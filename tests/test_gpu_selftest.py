@@ -1,0 +1,179 @@
+"""The test of a GPU before its first use, and what the doctor says."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu_env import gpu_driver, run_on_gpu  # noqa: F401
+
+from neonlike.backends import cleanup_backend, gen_backend
+from neonlike.backends.gpu import doctor, selftest
+from neonlike.errors import BackendUnavailable
+
+
+@pytest.fixture
+def untested(gpu_driver: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:  # noqa: F811
+    """The GPU as on its first use, with an empty cache."""
+    device = gen_backend("gpu").device  # type: ignore[attr-defined]
+    cleanup_backend()
+    monkeypatch.setenv("NEONLIKE_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv(selftest.SETTING, raising=False)
+    monkeypatch.setattr(device, "tested", False)
+    yield device
+    cleanup_backend()
+
+
+def kept(folder: Path) -> list[Path]:
+    return list(folder.rglob(f"*{selftest.SUFFIX}"))
+
+
+def test_it_is_done_once_and_kept(untested: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[Any] = []
+    real = selftest.run
+    monkeypatch.setattr(selftest, "run", lambda be: (runs.append(be), real(be)))
+    be = gen_backend("gpu", rng_seed=3)
+    assert (len(runs), len(kept(tmp_path)), untested.tested) == (1, 1, True)
+    assert runs[0] is not be
+    assert len(be.plans) == 0
+    drawn = be.rand(be.empty((2, 2))).get()
+    gen_backend("gpu")
+    untested.tested = False
+    assert np.array_equal((again := gen_backend("gpu", rng_seed=3)).rand(again.empty((2, 2))).get(), drawn)
+    assert len(runs) == 1
+    untested.tested = False
+    monkeypatch.setenv(selftest.SETTING, "1")
+    gen_backend("gpu")
+    assert len(runs) == 2
+
+
+class Wrong:
+    """An engine that gets one element of one kind of assignment wrong."""
+
+    def __init__(self, engine: Any, device: Any, name: str) -> None:
+        self.engine, self.device, self.name, self.wrong = engine, device, engine.name, name
+
+    def execute(self, plan: Any, graph: Any) -> None:
+        self.engine.execute(plan, graph)
+        if any(node.spec.name == self.wrong for node in graph.nodes):
+            array = graph.targets[0].array
+            host = self.device.to_host(array)
+            host[-1, -1] *= 1.01
+            self.device.from_host(host, array)
+
+
+@pytest.mark.parametrize(
+    ("op", "case"), [("sig", "elementwise"), ("dot", "a matrix product"), ("rand", "random numbers")]
+)
+def test_a_device_that_computes_wrong_results_is_refused(
+    untested: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, op: str, case: str
+) -> None:
+    from neonlike.backends.gpu.backend import NervanaGPU
+
+    real = NervanaGPU._make_engine
+    monkeypatch.setattr(NervanaGPU, "_make_engine", lambda self: Wrong(real(self), self.device, op))
+    for _ in range(2):
+        with pytest.raises(BackendUnavailable, match=f"computes wrong results: in its self-test, {case}, 1 of"):
+            gen_backend("gpu")
+    assert kept(tmp_path) == []
+    monkeypatch.setenv(selftest.SETTING, "0")
+    assert gen_backend("gpu").ones((2, 2)).get().sum() == 4
+
+
+# The doctor
+
+
+def run_doctor(**environment: str) -> subprocess.CompletedProcess[str]:
+    return run_on_gpu("from neonlike.__main__ import main\nraise SystemExit(main(['doctor']))", **environment)
+
+
+@pytest.mark.usefixtures("gpu_driver")
+def test_the_doctor_names_the_gpu() -> None:
+    done = run_doctor()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "GPU 0" in done.stdout
+    assert "gen_backend('gpu'): can run" in done.stdout
+    assert f"PyCUDA           {importlib.metadata.version('pycuda')}, built for CUDA" in done.stdout
+    assert "GiB" in done.stdout
+
+
+def test_the_doctor_needs_nothing_of_what_it_looks_for() -> None:
+    done = subprocess.run([sys.executable, "-m", "neonlike", "doctor"], capture_output=True, text=True, check=False)
+    assert (done.returncode in (0, 1), done.stderr) == (True, "")
+    assert "gen_backend('cpu'): can run" in done.stdout
+    for name in ("Python", "numpy", "jinja2", "ConfigArgParse", "C compiler", "CUDA compiler", "PyCUDA", "GPU driver"):
+        assert f"  {name} " in done.stdout
+
+
+def test_what_is_missing_comes_with_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_version", lambda package: "")
+    monkeypatch.setattr(doctor, "find_compiler", lambda: None)
+    monkeypatch.setattr(doctor, "cuda_compiler", lambda: "")
+    text, status = doctor.report()
+    assert status == 2
+    lines = text.splitlines()
+    for name, command in (
+        ("numpy", "pip install numpy"), ("matplotlib", "pip install neonlike[viz]"), ("C compiler", "gcc"),
+        ("PyCUDA", "pip install neonlike[gpu]"), ("CUDA compiler", "pip install nvidia-cuda-nvrtc"),
+    ):  # fmt: skip
+        place = next(i for i, line in enumerate(lines) if f"  {name} " in line)
+        assert command in lines[place + 1]
+    assert "gen_backend('cpu'): cannot run" in text
+
+
+def test_where_the_cuda_compiler_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.setattr(doctor, "TOOLKIT", str(tmp_path / "none"))
+    for name in ("NEONLIKE_NVCC", "CUDA_HOME", "CUDA_PATH", "PATH"):
+        monkeypatch.delenv(name, raising=False)
+    assert doctor.cuda_compiler() == ""
+    home = tmp_path / "toolkit"
+    nvcc = home / "bin" / "nvcc"
+    nvcc.parent.mkdir(parents=True)
+    nvcc.write_text("#!/bin/sh\n")
+    nvcc.chmod(0o755)
+    monkeypatch.setenv("CUDA_HOME", str(home))
+    assert doctor.cuda_compiler() == f"nvcc, {nvcc}"
+    library = tmp_path / "nvidia" / "cuda_nvrtc" / "lib" / "libnvrtc.so.12"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    assert doctor.cuda_compiler() == f"NVRTC, {library}"
+    monkeypatch.setenv("NEONLIKE_NVCC", str(nvcc))
+    assert doctor.cuda_compiler() == f"NEONLIKE_NVCC={nvcc}"
+    monkeypatch.setenv("NEONLIKE_NVCC", str(tmp_path / "gone"))
+    assert doctor.cuda_compiler() == ""
+
+
+def test_devices_that_the_driver_does_not_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Driver:
+        class Error(Exception): ...
+
+        class Device:
+            @staticmethod
+            def count() -> int:
+                return 0
+
+        @staticmethod
+        def init() -> None: ...
+
+        @staticmethod
+        def get_driver_version() -> int:
+            return 12040
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    found = {finding.name: finding for finding in doctor._devices(Driver)}
+    assert found["GPU driver"].text == "for CUDA up to 12.4"
+    assert (found["GPU"].good, "CUDA_VISIBLE_DEVICES=7" in found["GPU"].text) == (False, True)
+
+    def fails() -> None:
+        raise Driver.Error("cuInit failed: no CUDA-capable device is detected")
+
+    monkeypatch.setattr(Driver, "init", staticmethod(fails))
+    (only,) = doctor._devices(Driver)
+    assert (only.good, "no CUDA-capable device" in only.text, "nvidia-smi" in only.fix) == (False, True, True)
