@@ -111,6 +111,7 @@ def test_capabilities(be: Any) -> None:
     assert be.ctx is be.device.context
     assert be.stream is be.device.stream
     assert be.use_pinned_mem
+    assert list(be.context_rand_state_map) == list(be.context_rand_state_alive) == [be.ctx]
 
 
 # Copies
@@ -132,6 +133,7 @@ VIEWS = {
     "backwards": np.s_[::-1, ::-2],
     "inner": np.s_[1:3, 2:4, 1:-1],
     "one element": np.s_[2:3, 5:6],
+    "rows far apart": np.s_[::2, 1:4],
     "nothing": np.s_[2:2],
 }
 
@@ -150,6 +152,22 @@ def test_views_are_copied_without_their_neighbours(be: Any, view: Any, turned: b
     be.device.from_host(new, ours)
     theirs[...] = new
     assert np.array_equal(t.get(), host)
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_tensors_of_many_pieces_go_through_a_kernel(be: Any, view: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from neonlike.backends.gpu import tensor
+
+    host = np.arange(5 * 12 * 6, dtype=np.float32).reshape(5, 12, 6)
+    for most in (0, 4, 1000):
+        monkeypatch.setattr(tensor, "MOST_PIECES", most)
+        t = be.array(host)
+        t.rounding = 3  # copies round nothing
+        assert np.array_equal(t[view].get(), host[view])
+        wanted, new = host.copy(), np.random.default_rng(0).random(host[view].shape)
+        t[view].set(new)
+        wanted[view] = new
+        assert np.array_equal(t.get(), wanted)
 
 
 # Memory
@@ -287,6 +305,60 @@ out[:] = made[0] + 1
 print(out.get().sum())
 """)
     assert (done.returncode, done.stdout, done.stderr) == (0, "32.0\n", "")
+
+
+def test_devices_take_turns_in_a_thread() -> None:
+    """Two objects for the one GPU there is, each with a context, a stream and a pool, as two GPUs have."""
+    done = run_on_gpu("""
+import threading
+import numpy as np
+import pycuda.driver as driver
+from neonlike.backends.gpu.contexts import here
+from neonlike.backends.gpu.device import GpuDevice, device_count
+device_count()
+devices = [GpuDevice(0), GpuDevice(0)]
+hosts = [np.full((64, 3), number, np.float32) for number in range(2)]
+arrays = [device.empty((64, 3), np.dtype(np.float32)) for device in devices]
+def work():
+    for _ in range(50):
+        for device, host, array in zip(devices, hosts, arrays):
+            device.from_host(host, array)
+            assert here.device is device
+        for device, host, array in zip(devices, hosts, arrays):
+            assert np.array_equal(device.to_host(array), host)
+    depth = 0
+    driver.Context.pop()
+    try:
+        driver.Context.pop()
+        depth += 1
+    except driver.Error:
+        pass
+    devices[0].context.push()  # as it was
+    assert depth == 0
+work()
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+arrays[0].memory.lent = True
+del arrays
+print("done")
+""")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+def test_without_pinned_memory_copies_take_longer(be: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pycuda.driver as driver
+
+    from neonlike.backends.gpu.transfer import Transfer
+
+    def none_left(*arguments: Any) -> Any:
+        raise driver.MemoryError("cuMemHostAlloc failed: out of memory")
+
+    monkeypatch.setattr(driver, "pagelocked_empty", none_left)
+    monkeypatch.setattr(be.device, "transfer", Transfer(be.device.stream, be.device.attend))
+    host = np.random.default_rng(0).random((1300, 1000)).astype(np.float32)
+    t = be.array(host)
+    assert np.array_equal(t.get(), host)
 
 
 def test_marks_measure_time(be: Any) -> None:

@@ -286,16 +286,25 @@ def ascending(array: DeviceArray) -> tuple[DeviceArray, tuple[int, ...]]:
     return array[turned], axes
 
 
+def _rectangle(array: DeviceArray) -> tuple[int, int, int, Shape, Strides]:
+    """Width, height and pitch of the rectangles that ``array`` consists of, and the axes along which they lie."""
+    shape, strides = collapsed(array.shape, array.strides)
+    width = array.itemsize
+    if shape and strides[-1] == width:
+        width, shape, strides = shape[-1] * width, shape[:-1], strides[:-1]
+    if shape and width <= strides[-1] <= LARGEST_PITCH:
+        return width, shape[-1], strides[-1], shape[:-1], strides[:-1]
+    return width, 1, width, shape, strides
+
+
+def piece_count(array: DeviceArray) -> int:
+    """How many rectangles :func:`pieces` gives."""
+    return math.prod(_rectangle(ascending(array)[0])[3])
+
+
 def pieces(array: DeviceArray) -> Iterator[Piece]:
     """The elements of ``array``, whose strides are not negative, in C order as rectangles of bytes."""
-    shape, strides = collapsed(array.shape, array.strides)
-    if shape and strides[-1] == array.itemsize:
-        width, shape, strides = shape[-1] * array.itemsize, shape[:-1], strides[:-1]
-    else:
-        width = array.itemsize
-    height, pitch = 1, width
-    if shape and width <= strides[-1] <= LARGEST_PITCH:
-        height, pitch, shape, strides = shape[-1], strides[-1], shape[:-1], strides[:-1]
+    width, height, pitch, shape, strides = _rectangle(array)
     offsets = (
         sum(position * stride for position, stride in zip(place, strides))
         for place in itertools.product(*(range(size) for size in shape))

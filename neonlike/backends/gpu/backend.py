@@ -14,6 +14,7 @@ from neonlike.backends.gpu import interop, selftest
 from neonlike.backends.gpu.array import DeviceArray
 from neonlike.backends.gpu.device import GpuDevice, open_device
 from neonlike.backends.gpu.host_engine import HostEngine
+from neonlike.backends.gpu.linalg import ProductKernels
 from neonlike.backends.gpu.memory import Block, MemoryStats
 from neonlike.backends.gpu.tensor import GPUTensor
 from neonlike.backends.tensor import Tensor
@@ -22,7 +23,7 @@ from neonlike.optree.dtypes import DType, as_dtype
 from neonlike.optree.shapes import Shape, as_shape
 
 
-class NervanaGPU(Backend):
+class NervanaGPU(ProductKernels, Backend):
     """GPU backend. Assignments are queued and return at once; ``get()`` waits for what it needs.
 
     Backends on one GPU share its context, stream and memory pool; tensors may outlive the backend, though they can
@@ -89,6 +90,8 @@ class NervanaGPU(Backend):
             deterministic, bench=bench,
         )  # fmt: skip
         self.set_scratch_size(scratch_size)
+        self.context_rand_state_map[self.ctx] = self.init_rng_state.stream
+        self.context_rand_state_alive[self.ctx] = True
         if not self.device.tested:
             self._test_device()
 

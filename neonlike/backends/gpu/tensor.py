@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -10,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from neonlike.backends.gpu import interop
-from neonlike.backends.gpu.array import DeviceArray, contiguous_array, share_elements
+from neonlike.backends.gpu.array import DeviceArray, contiguous_array, piece_count, share_elements
 from neonlike.backends.indexing import Selection, select
 from neonlike.backends.tensor import Tensor
-from neonlike.errors import ShapeError
+from neonlike.errors import DeviceMemoryError, ShapeError
 from neonlike.kernels.program import converter
 from neonlike.optree import functions
 from neonlike.optree.dtypes import as_dtype
@@ -21,6 +22,9 @@ from neonlike.optree.shapes import Shape, as_shape
 
 if TYPE_CHECKING:
     from neonlike.backends.gpu.backend import NervanaGPU
+
+MOST_PIECES = 4
+"""Copies between host and device that a strided tensor takes at most; with more, a kernel makes it contiguous first."""
 
 
 class GPUTensor(Tensor):
@@ -110,8 +114,17 @@ class GPUTensor(Tensor):
     def get(self, stream: Any = None) -> npt.NDArray[Any]:
         """Host copy with this shape and dtype, after all that was queued before; ``stream`` is accepted, as in neon."""
         self.backend.check_open("get")
-        host: npt.NDArray[Any] = self.backend.device.to_host(self.array)
+        array = self.array
+        if not self.is_contiguous and piece_count(array) > MOST_PIECES:
+            with contextlib.suppress(DeviceMemoryError):
+                array = self._staging(self).array
+        host: npt.NDArray[Any] = self.backend.device.to_host(array)
         return host
+
+    def _staging(self, values: Any = None) -> GPUTensor:
+        """A contiguous tensor of this shape and dtype, with ``values`` assigned if given."""
+        made = GPUTensor(self.backend, self.backend.device.empty(self.shape, self.dtype))
+        return made if values is None else self.backend.assign(made, values)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         if copy is False:
@@ -126,6 +139,12 @@ class GPUTensor(Tensor):
             with np.errstate(all="ignore"):
                 converter(self.dtype)(host, converted)
             host = converted
+        if not self.is_contiguous and piece_count(self.array) > MOST_PIECES:
+            with contextlib.suppress(DeviceMemoryError):
+                staging = self._staging()
+                self.backend.device.from_host(host, staging.array)
+                self.backend.assign(self._make_view(self.array), staging)  # a view: it rounds nothing at random
+                return
         self.backend.device.from_host(host, self.array)
 
     # Other libraries

@@ -41,7 +41,10 @@ class _Buffer:
             self.event = driver.Event(driver.event_flags.DISABLE_TIMING)
         if len(self.bytes) < nbytes:
             size = max(SMALLEST_BYTES, 1 << (nbytes - 1).bit_length())
-            self.bytes = driver.pagelocked_empty(size, np.uint8)
+            try:
+                self.bytes = driver.pagelocked_empty(size, np.uint8)
+            except driver.MemoryError:  # the system pins no more: the driver copies once more itself, and waits
+                self.bytes = np.empty(size, np.uint8)
         return self.bytes[:nbytes]
 
     def queued(self, stream: Any) -> None:
