@@ -192,8 +192,8 @@ def test_input_that_is_not_packed(
     conv_plan.data_plan.cache_clear()
     compare(be, s, kind, np.random.default_rng(nbytes))
     vector = kernels.vector_bytes(be.compiler)
-    for backward in (False, True):
-        plan = conv_plan.data_plan(s.layer(be, kind), backward, vector, np.dtype(kind).itemsize, 2)
+    for data in (False, True):
+        plan = conv_plan.data_plan(s.layer(be, kind), data, vector, np.dtype(kind).itemsize, 2)
         fields = dict(zip(conv_plan.META, plan.fields))
         assert fields["DIRECT"] and fields["STRIPS_SIZE"] == 0 and fields["CHANNEL_BLOCK"] <= block
     conv_plan.data_plan.cache_clear()
