@@ -77,6 +77,25 @@ def test_agrees_with_loops(be: Backend, op: str, case: int) -> None:
         check(be, op, GRIDS[case], N, np.float32, alpha, beta, seed=case)
 
 
+SHARED = [
+    {"C": 3, "H": 7, "W": 7, "R": 7, "S": 7},
+    {"C": 2, "H": 9, "W": 8, "R": 2, "S": 3, "pad_w": 1},
+    {"C": 4, "D": 4, "H": 5, "W": 6, "J": 2, "T": 2, "R": 3, "S": 2, "str_h": 2, "pad_h": 1},
+]
+"""Windows that most rows and columns share with their neighbours, whose gradients are copied then."""
+
+
+@pytest.mark.parametrize("threads", ["1", "2", "3"])
+@pytest.mark.parametrize("case", range(len(SHARED)))
+def test_gradients_of_elements_in_the_same_windows(
+    be: Backend, case: int, threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "SERIAL", 1)
+    monkeypatch.setenv("NEONLIKE_NUM_THREADS", threads)
+    for N, (alpha, beta) in ((16, (1.0, 0.0)), (33, (0.5, 0.0)), (8, (1.0, 2.0))):
+        check(be, "avg", SHARED[case], N, np.float32, alpha, beta, seed=case)
+
+
 @pytest.mark.parametrize("op", ["max", "avg", "l2"])
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])
 def test_other_dtypes_agree_with_loops(be: Backend, op: str, dtype: Any) -> None:

@@ -195,11 +195,11 @@ def test_no_images_at_all(be: Backend) -> None:
 
 def test_workspace(be: Backend) -> None:
     layer = layer_of(be, "avg", 4, C=2, H=8, W=8, R=3, S=3, str_h=1, str_w=1)
-    assert layer.workspace_bytes() == 3 * 16
-    assert layer.workspace_bytes(threads=2, backward=True) == 2 * 3 * 16
+    assert layer.workspace_bytes() == (3 + 8) * 16  # 8 between the lists of two threads
+    assert layer.workspace_bytes(threads=2, backward=True) == 2 * (3 + 8) * 16
     norms = layer_of(be, "l2", 4, C=2, H=8, W=8, R=2, S=2)
-    assert norms.workspace_bytes(backward=True) == 2 * 16 + norms.sizeO * 4
-    assert norms.workspace_bytes() == 2 * 16
+    assert norms.workspace_bytes(backward=True) == (2 + 8) * 16 + norms.sizeO * 4
+    assert norms.workspace_bytes() == (2 + 8) * 16
 
 
 # The argmax tensor --------------------------------------------------------------------------------------------------

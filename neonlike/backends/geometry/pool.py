@@ -33,6 +33,9 @@ META = tuple("C D H W N K M P Q J T R S PAD_C PAD_D PAD_H PAD_W STR_C STR_D STR_
 LINE_BYTES = 16
 """Of an entry in the list of the lines that a kernel works down."""
 
+LINES_APART = 8
+"""Entries between the lists of two threads: 128 bytes, since processors fetch lines of the cache in pairs."""
+
 
 @dataclass(frozen=True)
 class PoolGeometry:
@@ -235,9 +238,14 @@ class PoolGeometry:
 
     @cached_property
     def lines(self) -> tuple[int, int]:
-        """Most rows of the input that a window lies over, and most rows of windows that an element lies in."""
+        """Places in the lists of a thread: for the most rows of the input that a window lies over, and for the most rows
+        of windows that an element lies in.
+
+        Empty ones lie between two threads' lists: both are written all the time, and in one line of a cache they made
+        two threads slower than one.
+        """
         sizes = [[int(np.max(end - first)) for first, end in ranges[:3]] for ranges in (self.covered, self.covering)]
-        return max(math.prod(sizes[0]), 1), max(math.prod(sizes[1]), 1)
+        return math.prod(sizes[0]) + LINES_APART, math.prod(sizes[1]) + LINES_APART
 
     @cached_property
     def meta(self) -> npt.NDArray[np.int64]:
