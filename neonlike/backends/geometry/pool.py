@@ -238,8 +238,8 @@ class PoolGeometry:
 
     @cached_property
     def lines(self) -> tuple[int, int]:
-        """Places in the lists of a thread: for the most rows of the input that a window lies over, and for the most rows
-        of windows that an element lies in.
+        """Places in the lists of a thread: for the most rows of the input that a window lies over, and for the most
+        rows of windows that an element lies in.
 
         Empty ones lie between two threads' lists: both are written all the time, and in one line of a cache they made
         two threads slower than one.
