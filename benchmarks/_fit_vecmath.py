@@ -84,18 +84,25 @@ def _log_erfc(high: Any, terms: int, bits: int) -> Fit:
     return Fit(lambda x: -mp.log(mp.erfc(x)), weight, 1, mp.mpf(high), terms, bits)
 
 
+def _root_erfc(high: Any, terms: int, bits: int) -> Fit:
+    """The weight turns the error of w = erfc(x)^(1/8) into that of erf(x) = 1 - w^8."""
+    root = lambda x: mp.erfc(x) ** (mp.mpf(1) / 8)  # noqa: E731
+    return Fit(
+        lambda x: (8 * (1 - root(x)) / x if x else 2 / mp.sqrt(mp.pi)) - 1,
+        lambda x: root(x) ** 7 * x / mp.erf(x) if x else mp.sqrt(mp.pi) / 2, 0, mp.mpf(high), terms, bits,
+    )  # fmt: skip
+
+
 FITS: dict[str, Callable[[], Fit]] = {
     "EXP_F32: (e^r - 1 - r) / r^2": lambda: _exp(5, 24),
+    "EXP_SHORT_F32: (e^r - 1 - r) / r^2": lambda: _exp(4, 24),
     "EXP2_F32: (2^r - 1) / r": lambda: _exp2(6, 24),
     "LOG_F32: (log(1+f) - f + f^2/2) / f^3": lambda: Fit(
         _rest(mp.log1p, 0, 1, mp.mpf(-1) / 2),
         lambda f: f**3 / mp.log1p(f) if f else f, SQRT_HALF - 1, mp.sqrt(2) - 1, 9, 24,
     ),
     "ATAN_F32: (atan(t)/t - 1) / t^2 in t^2": lambda: _odd_fit(mp.atan, 1, 10, 24, 1),
-    "ERF_F32: -log(erfc(x))/x - 1": lambda: Fit(
-        lambda x: (-mp.log(mp.erfc(x)) / x if x else 2 / mp.sqrt(mp.pi)) - 1,
-        lambda x: x * mp.erfc(x) / mp.erf(x) if x else mp.sqrt(mp.pi) / 2, 0, mp.mpf("3.95"), 9, 24,
-    ),
+    "ERF_F32: 8 (1 - erfc(x)^(1/8))/x - 1": lambda: _root_erfc("3.92", 8, 24),
     "SINQ_F64: sin(pi/2 t)/t in t^2": lambda: _odd_fit(lambda t: mp.sin(mp.pi / 2 * t), 0.5005, 4, 53),
     "COSQ_F64: (cos(pi/2 t) - 1)/t^2 in t^2": lambda: _cos(mp.pi / 2, mp.mpf("0.5005"), 4, 53, 1),
     "LOG2_SHORT_F64: log2((1+s)/(1-s))/s in s^2": lambda: _odd_fit(

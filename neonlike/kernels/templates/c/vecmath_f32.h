@@ -9,20 +9,49 @@
 #define NL_LN2_HI_F32 0x1.62e4p-1f /* 15 bits: times an exponent it is exact */
 #define NL_LN2_LO_F32 0x1.7f7d1cp-20f
 
-/* Bits of a magic sum (see NL_MAGIC_F32) of a number at least -151, with its whole part n held below 251: 2^n is
- * infinite there. Held as an integer, since for a minimum of floats compilers test nan as well. */
+/* As NL_MAGIC_F32, but leaves n + 254 in the low bits of the sum. */
+#define NL_MAGIC_254_F32 (NL_MAGIC_F32 + 254.0f)
+
+/* Bits of a magic sum with n held below 251: 2^n is infinite there. Held as an integer, since for a minimum of floats
+ * compilers test nan as well. */
 NL_FN int32_t nl_exponent_f32(float sum) {
     int32_t bits = (int32_t)nl_bits_f32(sum);
-    return bits < 0x4b400000 + 250 ? bits : 0x4b400000 + 250;
+    return bits < 0x4b400000 + 254 + 250 ? bits : 0x4b400000 + 254 + 250;
 }
 
-/* 2^n * p for the n in `bits`, in two halves, so that 2^128 has room and a subnormal result is rounded once. */
+/* 2^n * p for the n + 254 in `bits`, in two halves, so that 2^128 has room and a subnormal result is rounded once. The
+ * exponent of a float is biased by 127, and both halves of 254 are that; the magic number above is shifted out. */
 NL_FN float nl_scale_f32(float p, int32_t bits) {
-    int32_t biased = bits - (0x4b400000 - 254), half = biased >> 1;
-    return p * nl_from_bits_f32((uint32_t)half << 23) * nl_from_bits_f32((uint32_t)(biased - half) << 23);
+    int32_t half = bits >> 1;
+    return p * nl_from_bits_f32((uint32_t)half << 23) * nl_from_bits_f32((uint32_t)(bits - half) << 23);
 }
 
 /* Exponentials: e^x = 2^n e^r with n = rint(x / ln 2), |r| <= ln(2) / 2. */
+
+NL_FN float nl_exp_f32(float x) {
+    float clipped = x < -104.0f ? -104.0f : x;
+    int32_t bits = nl_exponent_f32(clipped * 0x1.715476p+0f + NL_MAGIC_254_F32);
+    float n = nl_from_bits_f32((uint32_t)bits) - NL_MAGIC_254_F32;
+    float r = clipped - n * NL_LN2_HI_F32;
+    r = r - n * NL_LN2_LO_F32;
+    float r2 = r * r; /* EXP_SHORT_F32 */
+    float high = 0x1.10628ep-7f * r + 0x1.572aep-5f;
+    float low = 0x1.5557bp-3f * r + 0x1.fffdfap-2f;
+    return nl_scale_f32((high * r2 + low) * r2 + (1.0f + r), bits);
+}
+
+NL_FN float nl_exp2_f32(float x) {
+    float clipped = x < -151.0f ? -151.0f : x;
+    int32_t bits = nl_exponent_f32(clipped + NL_MAGIC_254_F32);
+    float r = clipped - (nl_from_bits_f32((uint32_t)bits) - NL_MAGIC_254_F32);
+    float q = 0x1.470d12p-13f; /* EXP2_F32 */
+    q = q * r + 0x1.5f737ep-10f;
+    q = q * r + 0x1.3b270cp-7f;
+    q = q * r + 0x1.c6ae7p-5f;
+    q = q * r + 0x1.ebfbe2p-3f;
+    q = q * r + 0x1.62e432p-1f;
+    return nl_scale_f32(q * r + 1.0f, bits);
+}
 
 /* e^r - 1 (EXP_F32); the relative error stays small at 0. */
 NL_FN float nl_expm1_reduced_f32(float r) {
@@ -33,40 +62,20 @@ NL_FN float nl_expm1_reduced_f32(float r) {
     return (high * r2 + low) * r2 + r;
 }
 
+/* r, and in the low bits of `sum` n + 127: shifted left by 23, the bits of 2^n */
 typedef struct { float sum, r; } nl_exp_parts_f32;
 
 NL_FN nl_exp_parts_f32 nl_exp_split_f32(float x) {
-    float sum = x * 0x1.715476p+0f + NL_MAGIC_F32;
-    float n = sum - NL_MAGIC_F32;
+    float sum = x * 0x1.715476p+0f + (NL_MAGIC_F32 + 127.0f);
+    float n = sum - (NL_MAGIC_F32 + 127.0f);
     float r = x - n * NL_LN2_HI_F32;
     return (nl_exp_parts_f32){sum, r - n * NL_LN2_LO_F32};
-}
-
-NL_FN float nl_exp_f32(float x) {
-    float clipped = x < -104.0f ? -104.0f : x;
-    int32_t bits = nl_exponent_f32(clipped * 0x1.715476p+0f + NL_MAGIC_F32);
-    float n = nl_from_bits_f32((uint32_t)bits) - NL_MAGIC_F32;
-    float r = clipped - n * NL_LN2_HI_F32;
-    return nl_scale_f32(1.0f + nl_expm1_reduced_f32(r - n * NL_LN2_LO_F32), bits);
-}
-
-NL_FN float nl_exp2_f32(float x) {
-    float clipped = x < -151.0f ? -151.0f : x;
-    int32_t bits = nl_exponent_f32(clipped + NL_MAGIC_F32);
-    float r = clipped - (nl_from_bits_f32((uint32_t)bits) - NL_MAGIC_F32);
-    float q = 0x1.470d12p-13f; /* EXP2_F32 */
-    q = q * r + 0x1.5f737ep-10f;
-    q = q * r + 0x1.3b270cp-7f;
-    q = q * r + 0x1.c6ae7p-5f;
-    q = q * r + 0x1.ebfbe2p-3f;
-    q = q * r + 0x1.62e432p-1f;
-    return nl_scale_f32(q * r + 1.0f, bits);
 }
 
 /* 2^n (e^r - 1) + (2^n - 1) for -126 <= n <= 128, in halves because of 2^128. */
 NL_FN float nl_expm1_core_f32(float x) {
     nl_exp_parts_f32 e = nl_exp_split_f32(x);
-    float half_power = nl_from_bits_f32((nl_bits_f32(e.sum) + 126u) << 23);
+    float half_power = nl_from_bits_f32((nl_bits_f32(e.sum) - 1u) << 23);
     return 2.0f * (half_power * nl_expm1_reduced_f32(e.r) + (half_power - 0.5f));
 }
 
@@ -77,11 +86,13 @@ NL_FN float nl_expm1_f32(float x) {
     return __builtin_fabsf(x) < 0x1p-25f ? x : result; /* keeps -0 and subnormals */
 }
 
-/* (e^2a - 1) / (e^2a + 1); beyond 10 it is 1 to the last place. */
+/* (e^2a - 1) / (e^2a + 1); beyond 9.02 it is 1 to the last place. */
 NL_FN float nl_tanh_f32(float x) {
     float size = __builtin_fabsf(x);
-    size = size > 10.0f ? 10.0f : size;
-    float e = nl_expm1_core_f32(2.0f * size);
+    size = size > 9.02f ? 9.02f : size;
+    nl_exp_parts_f32 parts = nl_exp_split_f32(2.0f * size);
+    float power = nl_from_bits_f32(nl_bits_f32(parts.sum) << 23);
+    float e = power * nl_expm1_reduced_f32(parts.r) + (power - 1.0f);
     return __builtin_copysignf(e / (e + 2.0f), x);
 }
 
@@ -99,20 +110,22 @@ NL_FN float nl_sigmoid2_f32(float x) {
     return numerator / (1.0f + z);
 }
 
-/* 1 - e^-q with q = -log(erfc(|x|)) = |x| + |x| P(|x|) (ERF_F32); beyond 3.92 it is 1 to the last place. */
+/* 1 - w^8, where w = erfc(|x|)^(1/8) is smooth and of moderate size, so a short polynomial does: 8 (1 - w) =
+ * |x| + |x| P(|x|) (ERF_F32). With d = 1 - w, 1 - w^2 = d (2 - d), three times. Each d is kept multiplied by the power
+ * of two that makes it |x| at 0: no subnormal is lost. Beyond 3.92 it is 1 to the last place. */
 NL_FN float nl_erf_f32(float x) {
     float size = __builtin_fabsf(x);
-    size = size > 3.95f ? 3.95f : size;
-    float s2 = size * size, s4 = s2 * s2; /* Estrin's scheme: the chain of additions is what takes the time */
-    float a = 0x1.45f2fap-1f * size + 0x1.06eba8p-3f;
-    float b = -0x1.39cdc8p-6f * size + 0x1.a4fa5ep-4f;
-    float c = 0x1.b4ffbep-10f * size - 0x1.505cccp-13f;
-    float d = 0x1.ed6a3p-14f * size - 0x1.4bc91ep-11f;
-    d = -0x1.369482p-17f * s2 + d;
-    float p = (d * s2 + c) * s4 + (b * s2 + a);
-    nl_exp_parts_f32 e = nl_exp_split_f32(-(p * size + size));
-    float power = nl_from_bits_f32((nl_bits_f32(e.sum) + 127u) << 23);
-    return __builtin_copysignf((1.0f - power) - power * nl_expm1_reduced_f32(e.r), x);
+    size = size > 3.92f ? 3.92f : size;
+    float s2 = size * size;
+    float a = 0x1.1d34bcp-1f * size + 0x1.06eba8p-3f;
+    float b = -0x1.afd58p-5f * size + 0x1.11d09ep-6f;
+    float c = 0x1.0ce028p-8f * size - 0x1.871d88p-10f;
+    float d = 0x1.4227d6p-15f * size - 0x1.74c308p-11f;
+    float e = (((d * s2 + c) * s2 + b) * s2 + a) * size + size;
+    e = e - (0.0625f * e) * e; /* of 8 (1 - w), 4 (1 - w^2) */
+    e = e - (0.125f * e) * e;
+    e = e - (0.25f * e) * e;
+    return __builtin_copysignf(e, x);
 }
 
 /* Logarithms: x = 2^k m with sqrt(1/2) <= m < sqrt(2), log(m) = f - f^2/2 + f^3 P(f) with f = m - 1. */
