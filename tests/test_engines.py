@@ -317,6 +317,49 @@ def test_blocks_of_columns(
     assert len(set(found)) == 1
 
 
+@pytest.mark.parametrize("columns", (64, 129, 1104))
+@pytest.mark.parametrize("past", (0, 1 << 40))
+def test_packed_blocks_of_columns(
+    be: Backend, rng: Any, columns: int, past: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inputs and values of several types that several passes need, a target under an input, results streamed or not."""
+    monkeypatch.setattr(stage_c, "PARALLEL_WORK", 1000)
+    monkeypatch.setattr(stage_c, "STREAMED_BYTES", past)
+    monkeypatch.setattr(fit, "MAX_WIDTH", 128)
+    monkeypatch.setattr(fit, "PACKED_WIDTH", 32)
+    monkeypatch.setattr(fit, "PACKED_BYTES", 50 * 64 * 8)  # 64 columns where an element takes 8 bytes
+    hosts = [rng.uniform(-3, 3, (2, 50, columns)).astype(t) for t in ("f4", "f2")] + [
+        rng.integers(-9, 9, (2, 50, columns)).astype("i4")
+    ]
+    wide = [host.astype(np.float64) for host in hosts]
+    powers = np.exp(wide[0] - wide[0].max(1, keepdims=True))
+    curved = np.tanh(wide[1])
+    expected = powers / powers.sum(1, keepdims=True) + curved * curved.mean(1, keepdims=True) * wide[0]
+    centered = wide[2] - wide[2].mean(1, keepdims=True)
+    found = []
+    for threads in ("1", "2", "3"):
+        monkeypatch.setenv("NEONLIKE_NUM_THREADS", threads)
+        be.plans.clear()
+        x, y, z = (be.array(host, dtype=host.dtype) for host in hosts)
+        e, q = F.exp(x - F.max(x, 1)), F.tanh(y)
+        both = e / F.sum(e, 1) + q * F.mean(q, 1) * x
+        normal = (z - F.mean(z, 1)) / F.sqrt(F.mean(F.square(z - F.mean(z, 1)), 1))
+        if columns == 1104 and threads != "1":
+            text = be.explain(both, x)
+            assert "near_a" in text and "near_v" in text
+            assert ("nl_stream(o" in be.explain(normal, be.empty(z.shape))) == (past == 0)
+            assert "near_" not in be.explain(F.var(z, 1))
+        out = be.empty(z.shape)
+        out[:] = normal
+        x[:] = both
+        variance = F.var(z, 1).asnumpyarray()
+        found.append((out.get().tobytes(), x.get().tobytes(), variance.tobytes()))
+        assert_close(variance, wide[2].var(1, keepdims=True), 20)
+        assert_close(x.get(), expected, 20)
+        assert_close(out.get(), centered / np.sqrt((centered**2).mean(1, keepdims=True)), 20)
+    assert len(set(found)) == 1
+
+
 @pytest.mark.parametrize("threads", (1, 2, 3))
 def test_widths_of_blocks(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """They fit in what the template has room for, cover all columns, and are as many for each thread."""

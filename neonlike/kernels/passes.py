@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from neonlike.kernels.emit import Array, Kernel, Line, Writer, expression, type_of
 from neonlike.kernels.lower import Arg, Value, ValueArg
@@ -58,6 +58,18 @@ class Level:
     kept: list[Line] = field(default_factory=list)
     settle: Any = None
 
+
+class Near(NamedTuple):
+    """An input or a value kept in a block of columns; ``offset`` counts bytes an element."""
+
+    name: str
+    ctype: str
+    itemsize: int
+    offset: int
+
+
+NEAR = "at * pitch + b"
+"""Index of an element in such a block."""
 
 _STARTS = {"sum": "0", "prod": "1", "any": "0", "all": "1"}
 
@@ -118,11 +130,13 @@ class ReduceForm:
         Text of each array's index in a pass, by the array's name.
     by_columns : bool
         Columns side by side, else one row after the other.
+    packs : bool
+        By columns: what a pass reads or makes and a later one needs again is kept in a block of its own, ``near``.
     """
 
-    def __init__(self, kernel: Kernel, index_of: dict[str, str], by_columns: bool) -> None:
+    def __init__(self, kernel: Kernel, index_of: dict[str, str], by_columns: bool, packs: bool = False) -> None:
         self.kernel, self.writer = kernel, Writer(kernel)
-        self.index_of, self.by_columns = index_of, by_columns
+        self.index_of, self.by_columns, self.packs = index_of, by_columns, packs
         self.stage = kernel.stage
         self.values = {value.index: value for value in kernel.values}
         self.depth = pass_depths(kernel.values)
@@ -131,7 +145,9 @@ class ReduceForm:
         self.along: set[str] = set()  # arrays that a pass reads, or blocks of which it reads, along memory
         self.streamed: set[str] = set()
         self.stash_array: Array | None = None
+        self.near: dict[str, Near] = {}
         self._stashed: set[int] = set()
+        self._packed: set[str] = set()
 
     def varies(self, shape: tuple[int, ...]) -> bool:
         """True if something of ``shape`` varies along a reduced axis."""
@@ -176,9 +192,9 @@ class ReduceForm:
             level.known.append(Line(name, type_of(self.values[index].dtype), f"w_{name}[b]"))
         for array in arrays.values():
             once = not self.varies(array.shape)
-            line = self.writer.load(array, self.index_of[array.name])
-            (level.hoisted if once and not self.by_columns else level.lines).append(line)
-        level.ahead = [name for name in arrays if name in self.along]
+            (level.hoisted if once and not self.by_columns else level.lines).append(self._load(array))
+        level.ahead = [name for name in arrays if name in self.along and name not in self._packed]
+        packed = [name for name in level.ahead if name in self.near]
         if self.by_columns:
             level.lines = level.known + level.lines
         for index in sorted(again):
@@ -187,9 +203,18 @@ class ReduceForm:
         level.light = sum(self.values[index].spec.flops for index in order) < LIGHT_COST
         fresh = self.stashes & order.keys()
         self._stashed |= fresh
-        level.stashed = [f"{self._stash_text(index)} = v{index};" for index in sorted(fresh)]
+        level.stashed = [f"near_{name}[{NEAR}] = {name}[{self.index_of[name]}];" for name in packed]
+        level.stashed += [f"{self._stash_text(index)} = v{index};" for index in sorted(fresh)]
+        self._packed.update(packed)
         if self.stash_array is not None and (fresh or again) and self.stash_array.name in self.along:
             level.ahead.append(self.stash_array.name)
+
+    def _load(self, array: Array) -> Line:
+        """The line that reads ``array``, where it is packed already from there."""
+        line = self.writer.load(array, self.index_of[array.name])
+        if array.name not in self._packed:
+            return line
+        return replace(line, text=self.writer.load(replace(array, name=f"near_{array.name}"), NEAR).text)
 
     _fresh: frozenset[int] = frozenset()
 
@@ -228,7 +253,7 @@ class ReduceForm:
         chosen = [(a, arg) for a, arg in zip(self.kernel.outputs, self.kernel.sinks) if self._covers(a)]
         self.read([arg for _, arg in chosen], False, level)
         level.stores = [
-            self.writer.store(replace(a, name=f"near_{a.name}"), arg, "at - strip")
+            self.writer.store(replace(a, name=f"near_{a.name}"), arg, "b" if self.by_columns else "at - strip")
             if a.name in self.streamed
             else self.writer.store(a, arg, self.index_of[a.name])
             for a, arg in chosen
@@ -264,9 +289,48 @@ class ReduceForm:
                 here.add(index)
                 stack += self._computed(self.values[index].args)
             before |= here
-        if self.by_columns:
+        if self.packs:
+            self._choose_near()
+        elif self.by_columns:
             self.stash_array = next((a for a in self.kernel.outputs if self._can_hold(a)), None)
             self.stashes = set() if self.stash_array is None else self.stashes
+
+    def _choose_near(self) -> None:
+        """Give stashes, and inputs along memory that several passes read, a place in the near block.
+
+        A stash takes the place of an input that no later pass reads, since it is made where that is read last.
+        """
+        readers: dict[str, list[int]] = {}
+        makers: dict[int, int] = {}
+        for number, args in enumerate(self._wanted()):
+            seen: set[Arg] = set()
+            stack = list(args)
+            while stack:
+                arg = stack.pop()
+                array = self.kernel.find(arg)
+                if arg in seen:
+                    continue
+                seen.add(arg)
+                if array is not None and array.name in self.along:
+                    readers.setdefault(array.name, []).append(number)
+                elif array is None and isinstance(arg, ValueArg) and arg.value not in makers:
+                    stack += [] if self.is_row_value(arg.value) else self.values[arg.value].args
+            makers |= {i: number for i in self.stashes - makers.keys() if ValueArg(i) in seen}
+        for array in self.kernel.inputs:
+            if len(readers.get(array.name, [])) > 1:
+                self.near[array.name] = Near(array.name, array.ctype, array.dtype.itemsize, self.near_bytes())
+        free = {name: readers[name][-1] for name in self.near}
+        for index, maker in sorted(makers.items()):
+            dtype = compute_dtype(self.values[index].dtype)
+            ctype = type_of(dtype)
+            place = next((n for n in free if free[n] <= maker and self.near[n].ctype == ctype), "")
+            offset = self.near[place].offset if place else self.near_bytes()
+            free.pop(place, None)
+            self.near[f"v{index}"] = Near(f"v{index}", ctype, dtype.itemsize, offset)
+
+    def near_bytes(self) -> int:
+        """Bytes of the near block for each of its elements."""
+        return max((near.offset + near.itemsize for near in self.near.values()), default=0)
 
     def _wanted(self) -> list[list[Arg]]:
         """What each pass computes, and last what the final loop stores."""
@@ -306,6 +370,8 @@ class ReduceForm:
     def _stash_text(self, index: int) -> str:
         if self.stash_array is not None:
             return f"{self.stash_array.name}[{self.index_of[self.stash_array.name]}]"
+        if self.packs:
+            return f"near_v{index}[{NEAR}]"
         return f"stash_v{index}[at]"
 
     def _cost(self, index: int) -> int:

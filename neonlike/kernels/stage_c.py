@@ -18,7 +18,7 @@ from neonlike.kernels.blocks import Run
 from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.emit import Array, Kernel, make_kernel, unsupported
 from neonlike.kernels.fastpath import RELEASE_WORK, Recipe
-from neonlike.kernels.fit import MAX_WIDTH, SPLIT, Form, FormKey, fit
+from neonlike.kernels.fit import MAX_WIDTH, SPLIT, Form, FormKey, fit, packed
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.interp import LoopStage
 from neonlike.kernels.layout import LINE, Counter, element_strides
@@ -43,6 +43,7 @@ STREAMED_BYTES = 64 << 20
 Stores go past the caches then, unless more is written than read: those were slower (``column*row`` by a quarter).
 """
 _CAN_STREAM = platform.machine() in ("x86_64", "AMD64")
+_STREAMABLE = ("flat", "nested", "rows", "split", "columns packed")
 _ELEMENTWISE = ("flat", "nested", "turned")
 _KINDS = {"double": ctypes.c_double, "int64_t": ctypes.c_int64}
 _UNKNOWN = object()
@@ -234,13 +235,17 @@ class CStage:
 
     def _fit(self, shape: Shape, arrays: list[Any]) -> Form | None:
         form = fit(self.stage, shape, arrays, len(self.kernel.inputs))
-        if form is None or not _CAN_STREAM or form.key[0] not in ("flat", "nested", "rows", "split"):
-            return form
         outputs = arrays[len(self.kernel.inputs) :]
         read = sum(a.nbytes for a in arrays[: len(self.kernel.inputs)] if not isinstance(a, Counter))
         written = sum(a.nbytes for a in outputs)
+        large = read + written > STREAMED_BYTES
+        if form is not None and form.key[0] == "columns":
+            threads = self._threads(math.prod(shape))
+            form = packed(form, forms.packing(self.kernel, form.key[2], large, threads), threads)
+        if form is None or not _CAN_STREAM or form.key[0] not in _STREAMABLE:
+            return form
         aligned = form.key[0] == "flat" or all(a.strides[-2] % LINE == 0 for a in outputs)  # rows start at lines
-        if written <= read and read + written > STREAMED_BYTES and aligned and self.kernel.streamable():
+        if large and written <= read and aligned and self.kernel.streamable():
             return replace(form, key=(f"{form.key[0]} streamed", *form.key[1:]))
         return form
 
@@ -262,13 +267,13 @@ class CStage:
     def _source(self, key: FormKey) -> KernelSource:
         form, rank, inner = key
         source: Source
-        name, _, option = form.partition(" ")
+        name, *options = form.split()
         if name in _ELEMENTWISE:
             source = forms.elementwise(self.kernel, rank, inner, form)
         elif name in ("rows", "split"):
-            source = forms.rows(self.kernel, inner, SPLIT if name == "split" else 0, bool(option))
+            source = forms.rows(self.kernel, inner, SPLIT if name == "split" else 0, bool(options))
         else:
-            source = forms.columns(self.kernel, inner, MAX_WIDTH)
+            source = forms.columns(self.kernel, inner, MAX_WIDTH, options)
         return KernelSource(source, source.name, self.comment, {h: template_text(f"c/{h}") for h in HEADERS})
 
     def _variant(self, key: FormKey) -> Any:
