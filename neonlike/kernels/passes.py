@@ -54,6 +54,7 @@ class Level:
     light: bool = False
     ahead: list[str] = field(default_factory=list)  # arrays that lie along memory
     fetched: list[Any] = field(default_factory=list)  # those whose next row is fetched meanwhile
+    share: tuple[int, int] = (0, 1)  # of its cache lines, which
     stashed: list[str] = field(default_factory=list)
     kept: list[Line] = field(default_factory=list)
     settle: Any = None
