@@ -251,17 +251,17 @@ def test_dlpack_goes_round(be: Any, dtype: str, versioned: bool) -> None:
 
 def test_dlpack_keeps_the_memory_and_lets_go(be: Any) -> None:
     t = be.ones((1 << 10, 100))
-    used = be.memory_stats().used
+    size = rounded(t.nbytes)
     taken, unused = be.from_dlpack(t), t.__dlpack__()
     del t
-    assert be.memory_stats().used == used
+    assert be.memory_stats().used >= size
     assert taken.get().sum() == 100 << 10
     del taken
     gc.collect()
-    assert be.memory_stats().used == used  # the capsule that nobody took
+    assert be.memory_stats().used >= size  # for the capsule that nobody took
     del unused
     gc.collect()
-    assert be.memory_stats().used == used - rounded(400 << 10)
+    assert be.memory_stats().used < size
 
 
 def test_a_consumer_that_takes_the_capsule_calls_its_deleter(be: Any) -> None:
