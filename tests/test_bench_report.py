@@ -41,7 +41,7 @@ def test_json_has_every_figure(filled: Bench) -> None:
     filled.engine = "c"
     facts = json.loads(filled.report("json"))
     assert facts["engine"] == "c"
-    assert facts["machine"] == {"threads": 2, "copy_gb_per_s": 10.0, "gemm_gflop_per_s": RATES.gemm}
+    assert facts["machine"] == {"device": "", "threads": 2, "copy_gb_per_s": 10.0, "gemm_gflop_per_s": RATES.gemm}
     rows = {row["name"]: row for row in facts["rows"]}
     assert set(rows) == {"dot64", "dot", "a, b", "relu", "part"}
     assert rows["relu"] == {

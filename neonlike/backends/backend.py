@@ -35,7 +35,7 @@ from neonlike.backends.families.timing import TimingFamily
 from neonlike.backends.gpu import load as load_gpu
 from neonlike.backends.tensor import Tensor
 from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError
-from neonlike.kernels.bench import make_bench
+from neonlike.kernels.bench import Meter, make_bench
 from neonlike.kernels.bench_engine import TimedEngine
 from neonlike.kernels.explain import explain
 from neonlike.kernels.graph import Graph, linearize
@@ -136,6 +136,7 @@ class Backend(
         self.bench = make_bench(bench)
         self.engine = self._make_engine()
         if self.bench is not None:
+            self.bench.meter = self._make_meter()
             self.engine = TimedEngine(self.engine, self.bench)
         elif hasattr(self.engine, "recipe"):
             self.plans.hurry(self.tensor_cls)
@@ -144,6 +145,10 @@ class Backend(
 
     def _make_engine(self) -> Any:
         raise NotImplementedError
+
+    def _make_meter(self) -> Meter | None:
+        """What times the kernels in bench mode; None if they have run when a call returns."""
+        return None
 
     # Running expressions: Tensor.__setitem__ -> assign -> linearize -> plan -> engine, or replay of one seen before
 

@@ -15,11 +15,11 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from neonlike.errors import ArgumentError
+from neonlike.errors import ArgumentError, NeonlikeError
 from neonlike.kernels.bench_report import FORMATS, format_of, render
-from neonlike.kernels.machine_rates import machine_rates
+from neonlike.kernels.machine_rates import MachineRates, machine_rates
 from neonlike.logger import logger
 from neonlike.optree.shapes import Shape
 
@@ -28,8 +28,33 @@ SAMPLES = 1000
 KINDS = ("loop", "product")
 """A loop is set against the bandwidth of a memory copy, a product against the rate of a matrix product."""
 
+PENDING = 1000
+"""Calls whose times a device may still owe before the oldest are read."""
+
 _written: Counter[str] = Counter()
 """Reports that this process wrote at the end of a backend, by path."""
+
+
+class Meter(Protocol):
+    """The clock of a device that works on after a call returned, and the rates of that device."""
+
+    def mark(self) -> Any:
+        """A moment: when all that was queued before has been done."""
+        ...
+
+    def seconds(self, start: Any, end: Any) -> float:
+        """From one mark to another, after waiting for it; both are used up.
+
+        Raises
+        ------
+        NeonlikeError
+            If the device was lost meanwhile.
+        """
+        ...
+
+    def rates(self, dtypes: tuple[str, ...]) -> MachineRates:
+        """Rate of a memory copy of the device, and of matrix products of ``dtypes``."""
+        ...
 
 
 class Row:
@@ -75,13 +100,21 @@ class Bench:
     path : str or None
         File that :meth:`finish` writes, in the format of its suffix; None: the table goes through the logger.
     clock : callable
-        Seconds; for tests.
+        Seconds of the host: of all work that is done when a call returns.
+
+    Attributes
+    ----------
+    meter : Meter or None
+        Times work that a device does later; None: there is none, and the host's clock tells all.
     """
 
     def __init__(self, path: str | None = None, clock: Callable[[], float] = time.perf_counter) -> None:
         if path is not None:
             format_of(None, path)  # rejected now rather than at the end
         self.path, self.clock = path, clock
+        self.meter: Meter | None = None
+        self._pending: deque[tuple[Row, Any, Any, int, int]] = deque()
+        self._settling = threading.Lock()
         self.engine = ""
         self._compiling = 0.0
         self._rows: dict[tuple[Any, ...], Row] = {}
@@ -123,10 +156,13 @@ class Bench:
         ArgumentError
             On another ``kind``.
         """
+        self.add(self._row_of(name, shapes, kind, dtype), seconds, nbytes, flops)
+
+    def _row_of(self, name: str, shapes: Sequence[Sequence[int]], kind: str, dtype: Any) -> Row:
         if kind not in KINDS:
             raise ArgumentError(f"Bench.record: kind must be 'loop' or 'product', got {kind!r}")
         sizes = tuple(tuple(int(size) for size in shape) for shape in shapes)
-        self.add(self.row(name, sizes, kind, str(dtype)), seconds, nbytes, flops)
+        return self.row(name, sizes, kind, str(dtype))
 
     @contextmanager
     def measure(
@@ -142,12 +178,12 @@ class Bench:
         before = self._inside
         self._local.inside = name
         try:
-            start = self.clock()
+            start = self.mark()
             yield
-            seconds = self.clock() - start
+            end = self.mark()
         finally:
             self._local.inside = before
-        self.record(name, shapes, seconds, nbytes, flops, kind, dtype)
+        self.add_span(self._row_of(name, shapes, kind, dtype), start, end, nbytes, flops)
 
     @property
     def _inside(self) -> str:
@@ -162,6 +198,34 @@ class Bench:
             if found is None:
                 found = self._rows[key] = Row(*key)
             return found
+
+    def mark(self) -> Any:
+        """Now, or on a device the moment when all that was queued so far has been done."""
+        return self.clock() if self.meter is None else self.meter.mark()
+
+    def add_span(self, row: Row, start: Any, end: Any, nbytes: int, flops: int) -> None:
+        """Count one call in ``row``, which took from one mark to the other; a device's marks are read later."""
+        if self.meter is None:
+            self.add(row, end - start, nbytes, flops)
+            return
+        self._pending.append((row, start, end, nbytes, flops))
+        if len(self._pending) > PENDING:
+            self._settle(PENDING // 2)
+
+    def _settle(self, leave: int = 0) -> None:
+        """Read the times of all but the latest ``leave`` calls, waiting for those that run still."""
+        with self._settling:
+            while self.meter is not None and len(self._pending) > leave:
+                row, start, end, nbytes, flops = self._pending.popleft()
+                try:
+                    seconds = self.meter.seconds(start, end)
+                except NeonlikeError as error:
+                    logger.error(
+                        "bench mode: the times of the last %d calls are lost: %s", len(self._pending) + 1, error
+                    )
+                    self._pending.clear()
+                    return
+                self.add(row, seconds, nbytes, flops)
 
     def add(self, row: Row, seconds: float, nbytes: int, flops: int) -> None:
         """Count one call in ``row``."""
@@ -180,12 +244,14 @@ class Bench:
     # Reading
 
     def rows(self) -> list[Row]:
-        """Rows with calls, the longest total time first."""
+        """Rows with calls, the longest total time first; waits for what a device has still to do."""
+        self._settle()
         with self._lock:
             return sorted((row for row in self._rows.values() if row.calls), key=lambda row: -row.seconds)
 
     def clear(self) -> None:
         """Forget all calls so far: after a warm-up."""
+        self._settle()
         with self._lock:
             self._rows.clear()
             self._compiling = 0.0
@@ -194,12 +260,18 @@ class Bench:
         """The rows as "text", "json" or "csv"; see ``Backend.bench_report``."""
         chosen = format_of(format, path)
         rows = self.rows()
-        # products of float16 are computed in float32
-        wanted = {"float64" if row.dtype == "float64" else "float32" for row in rows if row.kind == "product"}
-        text = render(chosen, rows, machine_rates(tuple(sorted(wanted))), self.engine, self._compiling)
+        text = render(chosen, rows, self._rates(rows), self.engine, self._compiling)
         if path is not None:
             Path(path).write_text(text + "\n", encoding="utf-8")
         return text
+
+    def _rates(self, rows: Sequence[Row]) -> MachineRates:
+        """What the rows are set against."""
+        products = {row.dtype for row in rows if row.kind == "product"}
+        if self.meter is not None:
+            return self.meter.rates(tuple(sorted(name if "float" in name else "float32" for name in products)))
+        # the host computes products of float16 in float32
+        return machine_rates(tuple(sorted({"float64" if name == "float64" else "float32" for name in products})))
 
     def finish(self) -> None:
         """Write or show the report, once, if anything ran; what ``cleanup_backend`` and the end of the process call."""

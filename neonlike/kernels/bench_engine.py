@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from neonlike.errors import KernelCompileError
@@ -94,22 +95,32 @@ class TimedStage:
 
     def run(self, run: Run) -> None:
         """Execute the stage."""
-        clock = self.bench.clock
-        start = clock()
-        self.function(run)
-        self._record(run.graph, clock() - start)
+        call = partial(self.function, run) if self.bench.meter is None else self._ready(run)
+        start = self.bench.mark()
+        call()
+        self._record(run.graph, start, self.bench.mark())
+
+    def _ready(self, run: Run) -> Callable[[], object]:
+        """The stage with its kernels compiled and its memory allocated: a device would stand idle between its marks."""
+        if not hasattr(self.owner, "ready"):
+            return partial(self.function, run)
+        start = self.bench.clock()
+        call: Callable[[], object] = self.owner.ready(run)
+        if run.graph.layout() not in self.known:
+            self.bench.add_compiling(self.bench.clock() - start)
+        return call
 
     def bind(self, run: Run) -> Callable[[], None] | None:
         """The stage on the arrays of ``run``; None if it has no such form."""
         call = self.owner.bind(run) if hasattr(self.owner, "bind") else None
         if call is None:
             return None
-        clock, graph = self.bench.clock, run.graph
+        mark, graph = self.bench.mark, run.graph
 
         def timed() -> None:
-            start = clock()
+            start = mark()
             call()
-            self._record(graph, clock() - start)
+            self._record(graph, start, mark())
 
         return timed
 
@@ -117,13 +128,13 @@ class TimedStage:
         """As the stage's own."""
         return self.owner.kernel_source(run) if hasattr(self.owner, "kernel_source") else None
 
-    def _record(self, graph: Graph, seconds: float) -> None:
+    def _record(self, graph: Graph, start: Any, end: Any) -> None:
         layout = graph.layout()
         facts = self.known.get(layout)
         if facts is None:
             facts = self.known[layout] = self._facts(graph)
         row: Row = self.bench.row(*facts[:4])
-        self.bench.add(row, seconds, *facts[4:])
+        self.bench.add_span(row, start, end, *facts[4:])
 
     def _facts(self, graph: Graph) -> tuple[str, tuple[Shape, ...], str, str, int, int]:
         """Name, shapes, kind, dtype, bytes and flops on the tensors of ``graph``."""

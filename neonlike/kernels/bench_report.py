@@ -61,7 +61,7 @@ def _record(row: Row, rates: MachineRates) -> dict[str, Any]:
     """One row with its rates; None where bytes or flops, or the machine's rate, are not known."""
     bandwidth, speed = row.rate(row.nbytes), row.rate(row.flops)
     product = row.kind == "product"
-    best = rates.gemm.get("float64" if row.dtype == "float64" else "float32") if product else rates.copy
+    best = rates.gemm.get(row.dtype, rates.gemm.get("float32")) if product else rates.copy
     reached = speed if product else bandwidth
     values = (
         row.name, row.inside, row.kind, row.dtype, row.shapes, row.calls, row.seconds * 1e3, row.median * 1e3,
@@ -81,7 +81,12 @@ def shapes_text(shapes: Sequence[Shape]) -> str:
 
 
 def _json(records: list[dict[str, Any]], rates: MachineRates, engine: str, compiling: float) -> str:
-    machine = {"threads": rates.threads, "copy_gb_per_s": rates.copy, "gemm_gflop_per_s": rates.gemm}
+    machine = {
+        "device": rates.device,
+        "threads": rates.threads,
+        "copy_gb_per_s": rates.copy,
+        "gemm_gflop_per_s": rates.gemm,
+    }
     facts = {"engine": engine, "compiling_ms": compiling * 1e3, "machine": machine, "rows": records}
     return json.dumps(facts, indent=1)
 
@@ -112,7 +117,8 @@ def _text(records: list[dict[str, Any]], rates: MachineRates, engine: str, compi
     compiled = f", compiling {compiling * 1e3:.0f} ms" if compiling else ""
     kernels = f"{_count(len(top), 'kernel')} on the {engine or 'host'} engine"
     table.append(f"{kernels}: {_count(calls, 'call')}, {total:.3f} ms{compiled}")
-    table.append(f"this machine: memory copy {rates.copy:.1f} GB/s on {_count(rates.threads, 'thread')}{products}")
+    where = "" if rates.device else f" on {_count(rates.threads, 'thread')}"
+    table.append(f"{rates.device or 'this machine'}: memory copy {rates.copy:.1f} GB/s{where}{products}")
     return "\n".join(table)
 
 

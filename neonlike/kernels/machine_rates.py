@@ -15,12 +15,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from neonlike.kernels.threads import thread_count
 from neonlike.optree.npfuncs import Array
+
+Measure: TypeAlias = Callable[[Callable[[], Any]], float]
+"""Runs a function and tells the seconds it took."""
 
 COPY_BYTES = 256 << 20
 """Read and written by the measured copy, half each; half of this still came from a large shared cache at times."""
@@ -45,11 +48,14 @@ class MachineRates:
         GB/s of a memory copy, bytes read and bytes written both counted.
     gemm : dict
         GFLOP/s of a matrix product, by name of the dtype; a multiplication and an addition are two.
+    device : str
+        Name of the GPU whose rates these are (``threads`` is 0 then); "" for the host.
     """
 
     threads: int
     copy: float
     gemm: dict[str, float] = field(default_factory=dict)
+    device: str = ""
 
 
 def machine_rates(dtypes: tuple[str, ...] = ()) -> MachineRates:
@@ -63,29 +69,41 @@ def copy_rate(threads: int, nbytes: int = COPY_BYTES) -> float:
     """GB/s of a memory copy that reads half of ``nbytes`` and writes the other half."""
     source = np.ones(max(nbytes // 8, 1), np.float32)
     run = copier(source, np.zeros_like(source), threads)
-    return nbytes / _best_seconds(run) / 1e9
+    return nbytes / best_seconds(run) / 1e9
 
 
 @lru_cache(maxsize=8)
 def gemm_rate(dtype: str) -> float:
     """GFLOP/s of products of square matrices: the best of the sizes that there is time for."""
+
+    def product(size: int) -> Callable[[], Any]:
+        a, b, out = (np.ones((size, size), dtype) for _ in range(3))
+        return partial(np.matmul, a, b, out)
+
+    return best_square_rate(product, GEMM_SIZES)
+
+
+def best_square_rate(
+    product: Callable[[int], Callable[[], Any]], sizes: dict[int, float], measure: Measure | None = None
+) -> float:
+    """GFLOP/s of ``product(size)()`` at the best of ``sizes``; a size that would take longer than its value ends it."""
     rate = seconds = 0.0
-    for size, longest in GEMM_SIZES.items():
+    for size, longest in sizes.items():
         if 8 * seconds > longest:
             break
-        a, b, out = (np.ones((size, size), dtype) for _ in range(3))
-        seconds = _best_seconds(partial(np.matmul, a, b, out), BUDGET / 5)
+        seconds = best_seconds(product(size), BUDGET / 5, measure)
         rate = max(rate, 2 * size**3 / seconds / 1e9)
     return rate
 
 
-def _best_seconds(run: Callable[[], Any], budget: float = BUDGET) -> float:
+def best_seconds(run: Callable[[], Any], budget: float = BUDGET, measure: Measure | None = None) -> float:
     """The shortest of at least three runs and as many as fit ``budget``, after a first; of that one if it is long."""
-    samples = [_seconds(run)]
+    measure = measure or _seconds
+    samples = [measure(run)]
     if samples[0] < BUDGET:
         samples = []
         while len(samples) < 3 or sum(samples) < budget:
-            samples.append(_seconds(run))
+            samples.append(measure(run))
     return min(samples)
 
 

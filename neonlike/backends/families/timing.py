@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from typing import Any
 
 from neonlike.backends.families.base import Family
@@ -103,7 +104,7 @@ class TimingFamily(Family):
         flops: int = 0,
         kind: str = "loop",
         repeat: int = 1,
-    ) -> tuple[float, float] | None:
+    ) -> Sequence[float] | None:
         """Run a compound primitive that passed its checks; every family's public methods end here.
 
         ``repeat`` above 1 runs it ``max(repeat // 10, 1)`` times to warm up and ``repeat`` times by the clock, each
@@ -112,32 +113,54 @@ class TimingFamily(Family):
         Returns
         -------
         (milliseconds, GFLOP/s) or None
-            The mean of one run where it was timed: if ``repeat`` is above 1 or bench mode is on.
+            The mean of one run where it was timed: if ``repeat`` is above 1 or bench mode is on. On a device that is
+            still at work, reading them waits for it.
         """
         dtype = next((t.dtype for t in outputs if t is not None), "")
         if repeat <= 1:
             if self.bench is None:
                 run()
                 return None
-            begun = time.perf_counter()
+            start, end = self.init_mark(), self.init_mark()
+            self.record_mark(start)
             with self.bench_measure(name, shapes, nbytes, flops, kind, dtype):
                 run()
-            return _rate(time.perf_counter() - begun, flops)
+            self.record_mark(end)
+            later = _Rate(lambda: self.get_time(start, end), flops)
+            return later if self.bench.meter is not None else (later[0], later[1])
         changed = [tensor for tensor in outputs if tensor is not None]
         saved = [tensor.get() for tensor in changed]
-        seconds = 0.0
+        total = 0.0
         warm = max(repeat // 10, 1)
+        start, end = self.init_mark(), self.init_mark()
         for turn in range(warm + repeat):
             for tensor, values in zip(changed, saved):
                 tensor.set(values)
-            begun = time.perf_counter()
+            self.record_mark(start)
             run()
-            seconds += (time.perf_counter() - begun) * (turn >= warm)
-        rate = _rate(seconds / repeat, flops)
+            self.record_mark(end)
+            total += self.get_time(start, end) * (turn >= warm)
+        rate = tuple(_Rate(lambda: total / repeat, flops))
         logger.display("%s %s: %.4f ms, %.1f GFLOP/s, mean of %d runs", name, list(shapes), *rate, repeat)  # type: ignore[attr-defined]
         return rate
 
 
-def _rate(seconds: float, flops: int) -> tuple[float, float]:
-    """Milliseconds and GFLOP/s."""
-    return 1e3 * seconds, flops / seconds / 1e9 if seconds > 0 else 0.0
+class _Rate(Sequence[float]):
+    """Milliseconds and GFLOP/s, asked for when one of them is read."""
+
+    def __init__(self, milliseconds: Callable[[], float], flops: int) -> None:
+        self._milliseconds, self._flops = milliseconds, flops
+
+    @cached_property
+    def _pair(self) -> tuple[float, float]:
+        milliseconds = self._milliseconds()
+        return milliseconds, self._flops / milliseconds / 1e6 if milliseconds > 0 else 0.0
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._pair[index]
+
+    def __len__(self) -> int:
+        return 2
+
+    def __repr__(self) -> str:
+        return repr(self._pair)

@@ -16,6 +16,7 @@ from neonlike.backends.gpu.device import GpuDevice, open_device
 from neonlike.backends.gpu.host_engine import HostEngine
 from neonlike.backends.gpu.linalg import ProductKernels
 from neonlike.backends.gpu.memory import Block, MemoryStats
+from neonlike.backends.gpu.meter import EventMeter
 from neonlike.backends.gpu.tensor import GPUTensor
 from neonlike.backends.tensor import Tensor
 from neonlike.errors import DTypeError, ShapeError
@@ -98,10 +99,17 @@ class NervanaGPU(ProductKernels, Backend):
     def _test_device(self) -> None:
         """Have a backend of its own, which nobody else sees, compare the GPU with NumPy."""
         try:
-            selftest.ensure(self.device, lambda: type(self)(rng_seed=0, device_id=self.device_id, bench=False))
+            selftest.ensure(self.device, self._untimed)
         except BaseException:
             self.closed = True
             raise
+
+    def _untimed(self) -> NervanaGPU:
+        """Another backend on this GPU, without bench mode."""
+        return type(self)(rng_seed=0, device_id=self.device_id, bench=False)
+
+    def _make_meter(self) -> EventMeter:
+        return EventMeter(self.device, self._untimed)
 
     def _make_engine(self) -> Any:
         return HostEngine(self.device)
