@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import gc
 from collections.abc import Iterator
 from typing import Any
@@ -282,6 +283,18 @@ def test_a_consumer_that_takes_the_capsule_calls_its_deleter(be: Any) -> None:
         assert len(dlpack._given) == held + 1
         struct.deleter(address)
         assert len(dlpack._given) == held
+
+
+def test_memory_that_must_not_be_written_is_copied(be: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from neonlike.backends.gpu import dlpack, interop
+
+    t = be.ones((3, 4))
+    export = interop.export
+    locked = lambda what, versioned: export(dataclasses.replace(what, flags=dlpack.READ_ONLY), versioned)  # noqa: E731
+    monkeypatch.setattr(interop, "export", locked)
+    copied = be.from_dlpack(t)
+    copied[:] = 5
+    assert (t.get().max(), copied.get().min(), copied.alias_of(t)) == (1, 5, 0)
 
 
 def test_dlpack_refuses(be: Any) -> None:

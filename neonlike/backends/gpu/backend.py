@@ -134,9 +134,7 @@ class NervanaGPU(ProductKernels, Backend):
         """
         self.check_open("wrap")
         if hasattr(host, "__cuda_array_interface__"):
-            array, read_only = interop.from_cuda_array(self.device, host)
-            shared = self._over(array)
-            return self.empty_like(shared).copy(shared) if read_only else shared
+            return self._over(*interop.from_cuda_array(self.device, host))
         if host.ndim < 2:
             raise ShapeError(f"wrap: needs an array with at least two axes, got shape {host.shape}; reshape it")
         made: GPUTensor = self.empty(host.shape, as_dtype(host.dtype, "wrap"))
@@ -146,7 +144,8 @@ class NervanaGPU(ProductKernels, Backend):
     def from_dlpack(self, other: Any) -> GPUTensor:
         """Tensor over the memory of another library's array on this GPU (``__dlpack__``), without a copy.
 
-        A 1-D array becomes a column (n, 1). Keep using both: each sees the other's changes.
+        A 1-D array becomes a column (n, 1). Keep using both: each sees the other's changes. Of memory that must not be
+        written, the tensor is a copy.
 
         Raises
         ------
@@ -155,7 +154,7 @@ class NervanaGPU(ProductKernels, Backend):
         """
         self.check_open("from_dlpack")
         try:
-            return self._over(interop.from_dlpack(self.device, other))
+            return self._over(*interop.from_dlpack(self.device, other))
         except (AttributeError, TypeError, RuntimeError, BufferError) as error:
             if isinstance(error, DTypeError):
                 raise
@@ -163,8 +162,10 @@ class NervanaGPU(ProductKernels, Backend):
                 f"from_dlpack: cannot share the memory of {type(other).__name__}: {error}; copy with be.array"
             ) from None
 
-    def _over(self, array: DeviceArray) -> GPUTensor:
-        return GPUTensor(self, array.reshape(as_shape(array.shape or (1, 1))) if array.ndim < 2 else array)
+    def _over(self, array: DeviceArray, read_only: bool) -> GPUTensor:
+        """A tensor over ``array``, or a copy of it."""
+        shared = GPUTensor(self, array.reshape(as_shape(array.shape or (1, 1))) if array.ndim < 2 else array)
+        return self.empty_like(shared).copy(shared) if read_only else shared
 
     # Memory
 

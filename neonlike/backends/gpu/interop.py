@@ -127,13 +127,13 @@ def to_dlpack(tensor: GPUTensor, stream: Any, version: Any, where: Any, copy: An
 # Taking -------------------------------------------------------------------------------------------------------------
 
 
-def from_dlpack(device: GpuDevice, other: Any) -> DeviceArray:
-    """The memory of an object with ``__dlpack__``.
+def from_dlpack(device: GpuDevice, other: Any) -> tuple[DeviceArray, bool]:
+    """The memory of an object with ``__dlpack__``, and whether it may only be read.
 
     Raises
     ------
     DTypeError
-        If it is not on ``device``, read-only, or of a dtype that tensors cannot hold.
+        If it is not on ``device``, or of a dtype that tensors cannot hold.
     """
     name = type(other).__name__
     where = tuple(int(part) for part in other.__dlpack_device__())
@@ -146,8 +146,6 @@ def from_dlpack(device: GpuDevice, other: Any) -> DeviceArray:
     except TypeError:  # an older producer
         capsule = other.__dlpack__(stream=stream)
     tensor, flags = pointed_to(capsule)
-    if flags & READ_ONLY:
-        raise DTypeError(f"from_dlpack: the memory of {name} is read-only; copy with be.array")
     code, bits, lanes = tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes
     if code not in _KINDS or lanes != 1 or bits % 8:
         raise DTypeError(f"from_dlpack: tensors cannot hold what {name} does: DLPack's type ({code}, {bits}, {lanes})")
@@ -157,7 +155,7 @@ def from_dlpack(device: GpuDevice, other: Any) -> DeviceArray:
     if tensor.strides:
         strides = tuple(tensor.strides[axis] * dtype.itemsize for axis in range(tensor.ndim))
     address = (tensor.data or 0) + tensor.byte_offset
-    return _foreign(device, address, shape, strides, dtype, capsule)
+    return _foreign(device, address, shape, strides, dtype, capsule), bool(flags & READ_ONLY)
 
 
 def from_cuda_array(device: GpuDevice, other: Any) -> tuple[DeviceArray, bool]:
