@@ -425,6 +425,37 @@ be.cleanup_backend()
     assert state == "False True"
 
 
+@pytest.mark.parametrize("call", ["memcpy_htod_async", "memcpy_dtoh_async", "mem_alloc", "module_from_buffer"])
+def test_a_call_of_the_driver_that_fails_once_is_reported_and_forgotten(
+    be: Any, cubin: bytes, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pycuda.driver as driver
+
+    real, calls = getattr(driver, call), []
+
+    def failing(*arguments: Any) -> Any:
+        calls.append(call)
+        if len(calls) == 1:
+            raise driver.LogicError(f"{call} failed: made up")
+        return real(*arguments)
+
+    t, host = be.ones((8, 8)), np.full((8, 8), 3, np.float32)
+    fresh = cubin + call.encode()  # what follows the image is not looked at
+    work = {
+        "memcpy_htod_async": lambda: t.set(host),
+        "memcpy_dtoh_async": t.get,
+        "mem_alloc": lambda: be.empty((3 << 20, 1)),
+        "module_from_buffer": lambda: be.device.load(fresh, "scale"),
+    }[call]
+    monkeypatch.setattr(driver, call, failing)
+    with pytest.raises((DeviceError, KernelCompileError), match="made up"):
+        work()
+    assert be.device.usable
+    work()
+    assert len(calls) == 2
+    assert t.get().sum() in (64, 192)
+
+
 def test_a_forked_child_refuses_and_its_parent_goes_on() -> None:
     done = run_on_gpu("""
 import os, signal
@@ -456,6 +487,11 @@ ENDS = {
     "after an error": "try: be.empty((1 << 40, 1 << 20))\nexcept MemoryError: pass",
     "used while exiting": "import atexit; atexit.register(lambda: print('at exit', be.closed))",
     "in a cycle": "class C: pass\nc = C(); c.me = c; c.t = be.ones((3, 3))",
+    "by a pool of threads": (
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "pool = ThreadPoolExecutor(3)\n"
+        "assert [t.get().sum() for t in pool.map(lambda n: be.ones((n, n)), range(5))] == [0, 1, 4, 9, 16]"
+    ),
     "by a thread that goes on": (
         "import threading, time\n"
         "def work():\n    t = be.ones((3, 3))\n    time.sleep(100)\n"
