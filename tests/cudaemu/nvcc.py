@@ -1,0 +1,182 @@
+"""The stand-in for nvcc: compiles CUDA C++ with g++ into a shared object, which the emulated driver takes for a cubin.
+
+It understands the options that PyCUDA and neonlike pass. It starts several thousand times in a run of the tests, so it
+imports little, and g++ reads cuda_on_cpu.h as a precompiled header. README.md lists the variables that it honours.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+if __package__:
+    from .cuda_source import SourceError, needs_preprocessor, rewrite
+else:  # the copy in the cache, run as a script
+    from cuda_source import SourceError, needs_preprocessor, rewrite
+
+STANDARD = "-std=c++17"
+CODE_FLAGS = [
+    "-O1",  # -O2 takes 10% longer to compile and runs the kernels of the tests no faster
+    "-march=native",
+    "-fPIC",
+    "-w",
+    "-fno-strict-aliasing",
+    "-fwrapv",
+    "-ffp-contract=fast",  # as nvcc, which fuses a multiplication with an addition
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-ftls-model=initial-exec",
+    "-fno-stack-protector",
+    "-fno-gnu-unique",  # what two modules define under one name stays two things, and they can be unloaded
+    "-U_FORTIFY_SOURCE",
+]
+# The hooks of the thread sanitizer are those of checker.cpp; its own library is not linked.
+CHECK_FLAGS = [
+    "-g1",
+    "-gdwarf-4",  # which addr2line reads right for a source from a pipe
+    "-fsanitize=thread",
+    "--param=tsan-instrument-func-entry-exit=0",
+    "--param=tsan-distinguish-volatile=1",
+]
+LINK_FLAGS = ["-shared", "-nostdlib", "-Wl,-Bsymbolic", "-Wl,--hash-style=gnu"]
+
+_WITH_VALUE = {
+    *("-code", "--gpu-code", "-Xptxas", "--ptxas-options", "-Xcompiler", "--compiler-options", "-maxrregcount"),
+    *("--maxrregcount", "-gencode", "--generate-code", "-ccbin"),
+}
+_USAGE = re.compile(
+    r"Used (?P<registers>\d+) registers(?:, used \d+ barriers)?(?:, \d+ bytes cumulative stack size)?"
+    r"(?:, (?P<shared>\d+) bytes smem)?"
+)
+
+
+def flags(root: str, cuda_include: str, checked: bool) -> list[str]:
+    """What every compilation passes to g++; the precompiled headers are made with these."""
+    return [STANDARD, *CODE_FLAGS, *(CHECK_FLAGS if checked else ()), f"-I{root}/include", "-isystem", cuda_include]
+
+
+def header(root: str, checked: bool) -> str:
+    """The header included before every source, precompiled."""
+    return f"{root}/precompiled/{'check' if checked else 'fast'}.h"
+
+
+class Request:
+    """The command line, as far as it means anything here."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        self.arguments = arguments
+        self.mode = self.source = self.output = ""
+        self.architecture = "sm_90"
+        self.cxx: list[str] = []
+        rest = iter(arguments)
+        for argument in rest:
+            self._take(argument, rest)
+        self.version = "--version" in arguments or "-V" in arguments
+
+    def _take(self, argument: str, rest: object) -> None:
+        name, _, value = argument.partition("=")
+        if argument in ("--cubin", "-cubin"):
+            self.mode = "cubin"
+        elif argument in ("--preprocess", "-E"):
+            self.mode = "preprocess"
+        elif argument in ("--ptx", "-ptx", "--fatbin", "-fatbin"):
+            sys.exit(f"the emulator's nvcc makes cubins only; {argument} is not emulated")
+        elif name in ("-arch", "--gpu-architecture"):
+            self.architecture = value or next(rest)  # type: ignore[call-overload]
+        elif argument in ("-o", "--output-file"):
+            self.output = next(rest)  # type: ignore[call-overload]
+        elif argument in _WITH_VALUE:
+            next(rest)  # type: ignore[call-overload]
+        elif argument in ("-I", "-D", "-U", "-include"):
+            self.cxx += [argument, next(rest)]  # type: ignore[call-overload]
+        elif argument[:2] in ("-I", "-D", "-U") or name in ("-std", "--std"):
+            self.cxx.append(argument.replace("--std", "-std"))
+        elif argument in ("-use_fast_math", "--use_fast_math"):
+            self.cxx.append("-D__USE_FAST_MATH__")
+        elif not argument.startswith("-"):
+            self.source = argument
+
+
+def resource_usage(nvcc: str, request: Request) -> dict[str, tuple[int, int, int]]:
+    """Compile with the real nvcc too: its errors end this compilation, its figures go into the module."""
+    passed = [a for a in request.arguments if a not in ("--cubin", "-cubin", "--keep", request.source)]
+    command = [nvcc, "--cubin", "--resource-usage", *passed, "-o", os.devnull, request.source]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode:
+        sys.exit("the real nvcc refuses the source:\n" + done.stdout)
+    usage: dict[str, tuple[int, int, int]] = {}
+    kernel = ""
+    local = 0
+    for line in done.stdout.splitlines():
+        if match := re.search(r"(?:Function properties for|Compiling entry function ')\s*(\w+)", line):
+            kernel = match[1]
+        elif match := re.search(r"(\d+) bytes stack frame", line):
+            local = int(match[1])
+        elif (match := _USAGE.search(line)) and kernel:
+            usage[kernel] = (int(match["registers"]), int(match["shared"] or 0), local)
+    return usage
+
+
+def compile_cubin(request: Request, root: str, cuda_include: str) -> int:
+    """Compile one source; returns the exit status of g++."""
+    with open(request.source, encoding="utf-8") as file:
+        source = file.read()
+    # Code that relies on volatile shared memory needs its lanes kept in step, which the checker's hooks do.
+    checked = os.environ.get("CUEMU_CHECK", "0") == "1" or bool(re.search(r"volatile\s+[\w:<>]+\s*\*", source))
+    real = os.environ.get("CUEMU_REAL_NVCC", "")
+    usage = resource_usage(real, request) if real else {}
+    cxx = os.environ.get("CUEMU_CXX", "g++")
+    extra = os.environ.get("CUEMU_CXXFLAGS", "").split()
+    # g++ breaks down where extra flags ask for other code than the precompiled header's.
+    first = ["-include", f"{root}/include/cuda_on_cpu.h" if extra else header(root, checked)]
+    command = [cxx, *flags(root, cuda_include, checked), "-iquote", os.path.dirname(request.source) or "."]
+    command += [f"-D__CUEMU_ARCH__={re.sub('[^0-9]', '', request.architecture)}0", *request.cxx, *extra]
+    if needs_preprocessor(source):
+        expand = [*command, *first, "-E", "-x", "c++", request.source]
+        done = subprocess.run(expand, stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode:
+            return done.returncode
+        source, first = done.stdout, ["-include", f"{root}/include/cuda_kernel.h"]
+    else:
+        source = f'#line 1 "{request.source}"\n{source}'
+    output = request.output or os.path.splitext(request.source)[0] + ".cubin"
+    command += [*first, *LINK_FLAGS, "-x", "c++", "-", "-o", output]
+    return subprocess.run(command, input=rewrite(source, usage), text=True, check=False).returncode
+
+
+def main(arguments: list[str], root: str, cuda_include: str) -> int:
+    """Run as nvcc.
+
+    Parameters
+    ----------
+    arguments : list of str
+        As nvcc's command line.
+    root : str
+        The folder that build.py made, with ``include/``.
+    cuda_include : str
+        The folder of the real CUDA headers.
+    """
+    request = Request(arguments)
+    if request.version:
+        # Caches of compiled kernels ask for this: it tells builds and modes of the emulator apart.
+        modes = " ".join(f"{name}={os.environ.get(name, '')}" for name in ("CUEMU_CHECK", "CUEMU_REAL_NVCC", "CUEMU_CXXFLAGS"))
+        print(f"nvcc: stand-in of the emulated CUDA driver\nCuda compilation tools, release 13.0, V13.0.0\n{root} {modes}")
+        return 0
+    if not request.source:
+        sys.exit("nvcc: name a source file")
+    if request.mode == "preprocess":
+        cxx = os.environ.get("CUEMU_CXX", "g++")
+        command = [cxx, *flags(root, cuda_include, False), *request.cxx, "-include", header(root, False)]
+        return subprocess.run([*command, "-E", "-P", "-x", "c++", request.source], check=False).returncode
+    if request.mode != "cubin":
+        sys.exit("nvcc: the emulator's nvcc makes cubins only; pass --cubin")
+    try:
+        return compile_cubin(request, root, cuda_include)
+    except (OSError, SourceError) as error:
+        sys.exit(f"nvcc: {request.source}: {error}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[3:], sys.argv[1], sys.argv[2]))
