@@ -2,6 +2,7 @@
 #
 #   make demo    a network built from op-trees learns real handwritten digits
 #   make test    the whole test suite, op-trees on both engines   (PYTEST_ARGS="-k name" narrows it)
+#   make gpu-setup   what the GPU tests need without a GPU: PyCUDA and an emulated driver (make test runs this first)
 #   make check   ruff, mypy and the fast tests
 #   make bench   the benchmarks, in their quick form   (BENCH_ARGS= for the long form)
 #   make fuzz    random op-trees and calls of primitives on every engine (FUZZ=10000 of each)
@@ -27,7 +28,7 @@ PY = $(VENV)/bin/python
 INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check --editable
 
 .NOTPARALLEL:
-.PHONY: help demo test check bench fuzz fuzz-sanitize mutants docs clean
+.PHONY: help demo test gpu-setup check bench fuzz fuzz-sanitize mutants docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -36,10 +37,15 @@ demo: $(VENV)/.ready-demo
 	$(PY) examples/digits_mlp.py $(DEMO_ARGS)
 
 # Everything on the engine there is, then what op-trees mean once more on the NumPy engine, as without a compiler.
-test: $(VENV)/.ready-test
+test: $(VENV)/.ready-test gpu-setup
 	$(PY) -m pytest $(PYTEST_ARGS)
 	NEONLIKE_CPU_JIT=0 $(PY) -m pytest -q $(OPTREE_TESTS:%=tests/test_%.py) $(PYTEST_ARGS); \
 	    status=$$?; test $$status -eq 0 -o $$status -eq 5  # 5: PYTEST_ARGS chose none of these
+
+# Quick once all is there. Where it cannot be done the GPU tests say why they are skipped, or fail with
+# NEONLIKE_REQUIRE_GPU_TESTS=1.
+gpu-setup: $(VENV)/.ready-test
+	@$(PY) -m tests.cudaemu.install
 
 check: $(VENV)/.ready-dev
 	$(PY) -m ruff check .

@@ -1,49 +1,65 @@
-"""Fixtures shared by all tests. Tests that take ``be`` run on every CPU engine."""
+"""Options and fixtures shared by all tests; backend_fixtures.py has the backends."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend
-
-from neonlike.backends import Backend, cleanup_backend, gen_backend
 
 
-@pytest.fixture
-def be() -> Iterator[Backend]:
-    """A fresh backend with a fixed seed and a batch size of 128, cleaned up afterwards."""
-    yield gen_backend("cpu", rng_seed=0, batch_size=128)
-    cleanup_backend()
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("neonlike")
+    group.addoption("--backend", choices=("cpu", "gpu"), default="cpu", help="where tests that take `be` run")
+    group.addoption(
+        "--require-gpu",
+        action="store_true",
+        help="run on a real GPU and fail without one; tests of the emulated GPU are left out",
+    )
 
 
-@pytest.fixture
-def be64() -> Iterator[Backend]:
-    """As ``be``, computing in float64."""
-    yield gen_backend("cpu", rng_seed=0, batch_size=128, datatype=np.float64)
-    cleanup_backend()
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--backend") == "gpu":
+        os.environ["NEONLIKE_TEST_BACKEND"] = "gpu"
+    if config.getoption("--require-gpu"):
+        from gpu_driver import REQUIRE_VARIABLE, EmulatorUnavailable, require_real
+
+        os.environ[REQUIRE_VARIABLE] = "1"
+        try:
+            require_real()
+        except EmulatorUnavailable as error:
+            raise pytest.UsageError(f"--require-gpu: {error}") from error
+    config.pluginmanager.import_plugin("backend_fixtures")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if "gpu_driver" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.gpu)
+    if config.getoption("--require-gpu"):
+        left_out = [item for item in items if item.get_closest_marker("emulator")]
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reasons = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", ()) if "no GPU tests" in str(report.longrepr)]
+    if reasons:
+        terminalreporter.write_line(f"{len(reasons)} GPU tests were skipped: {reasons[0]}", yellow=True)
+
+
+@pytest.fixture(scope="session")
+def gpu_driver() -> object:
+    """The CUDA driver, real or emulated, ready for ``import pycuda.driver`` (a ``gpu_driver.Driver``)."""
+    from engines import needs_gpu
+    from gpu_driver import find_driver
+
+    needs_gpu()
+    return find_driver()
 
 
 @pytest.fixture
 def rng() -> np.random.Generator:
     """Random numbers for test data."""
     return np.random.default_rng(20240)
-
-
-@pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> str:
-    """Each engine of the CPU in turn."""
-    return str(request.param)
-
-
-@pytest.fixture(params=["float32", "float64", "float16"])
-def any_be(engine: str, request: pytest.FixtureRequest) -> Iterator[Backend]:
-    """A backend on each engine, computing in each float dtype."""
-    yield from backend(engine, datatype=np.dtype(request.param).type)
-
-
-@pytest.fixture
-def be32(engine: str) -> Iterator[Backend]:
-    """A backend on each engine, computing in float32."""
-    yield from backend(engine)

@@ -148,7 +148,7 @@ class TestBuildFiles:
 
     def test_make_targets_are_the_documented_ones(self) -> None:
         makefile = (ROOT / "Makefile").read_text()
-        documented = set(re.findall(r"^#   make (\w+)", makefile, re.MULTILINE))
+        documented = set(re.findall(r"^#   make ([\w-]+)", makefile, re.MULTILINE))
         assert {"demo", "test", "check", "bench", "docs", "clean"} <= documented
         assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in documented)
 
@@ -176,5 +176,5 @@ class TestReadme:
         missing = [path for path in (*links, *paths) if not (ROOT / path).exists()]
         assert missing == []
         makefile = (ROOT / "Makefile").read_text()
-        targets = set(re.findall(r"`make (\w+)", text))
+        targets = set(re.findall(r"`make ([\w-]+)", text))
         assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets), targets

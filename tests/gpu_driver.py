@@ -1,0 +1,51 @@
+"""The GPU that tests run on: a real one where there is a driver, else the emulated one of tests/cudaemu."""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass
+
+from cudaemu import Emulator, EmulatorUnavailable, activate_unless_real
+from cudaemu.install import REQUIRE_VARIABLE, missing
+from cudaemu.toolkit import real_devices
+
+
+@dataclass(frozen=True)
+class Driver:
+    """A CUDA driver that PyCUDA can use in this process."""
+
+    emulator: Emulator | None
+    """The emulated driver; None where the driver is real."""
+
+
+@functools.cache
+def find_driver() -> Driver:
+    """The driver, made ready before anything imports ``pycuda.driver``.
+
+    Raises
+    ------
+    EmulatorUnavailable
+        There is no GPU, and none can be emulated; the text says why.
+    """
+    if lacking := missing():
+        raise EmulatorUnavailable(lacking)
+    return Driver(activate_unless_real())
+
+
+def require_real() -> None:
+    """What ``--require-gpu`` asks for.
+
+    Raises
+    ------
+    EmulatorUnavailable
+        No real driver offers a GPU, or PyCUDA is missing.
+    """
+    if not real_devices():
+        raise EmulatorUnavailable("no CUDA driver offers a GPU on this machine")
+    find_driver()
+
+
+def may_skip() -> bool:
+    """Whether tests may be skipped for want of a GPU."""
+    return os.environ.get(REQUIRE_VARIABLE) != "1"
