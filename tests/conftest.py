@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from pathlib import Path
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +46,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    reasons = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", ()) if "no GPU tests" in str(report.longrepr)]
+    reasons = [
+        report.longrepr[2]
+        for report in terminalreporter.stats.get("skipped", ())
+        if "no GPU tests" in str(report.longrepr)
+    ]
     if reasons:
         terminalreporter.write_line(f"{len(reasons)} GPU tests were skipped: {reasons[0]}", yellow=True)
 
@@ -57,6 +63,18 @@ def gpu_driver() -> object:
 
     needs_gpu()
     return find_driver()
+
+
+@pytest.fixture
+def cuda(gpu_driver: Any) -> Iterator[Any]:
+    """``pycuda.driver`` with a context of the test's own."""
+    import pycuda.driver as driver
+
+    driver.init()
+    context = driver.Device(0).make_context()
+    yield driver
+    gc.collect()  # what belongs to the context goes before it
+    context.pop()
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 Tests of meaning run on the NumPy engine, where thousands of expressions cost nothing to compile; what the C engine
 makes of the same ops is tested with few, large kernels.
 
-With ``pytest --backend gpu``, which sets NEONLIKE_TEST_BACKEND, every backend of these functions is the GPU's: whole test
-files run on it unchanged.
+With ``pytest --backend gpu``, which sets NEONLIKE_TEST_BACKEND, every backend of these functions is the GPU's: whole
+test files run on it unchanged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The emulated GPU for programs: ``python -m tests.cudaemu env`` and ``python -m tests.cudaemu run [options] command``."""
+"""The emulated GPU for programs: ``python -m tests.cudaemu env``, ``python -m tests.cudaemu run [options] command``."""
 
 from __future__ import annotations
 
@@ -21,12 +21,16 @@ def parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="run a command on the emulated GPU")
     for each in (env, run):
         each.add_argument("--check", action="store_const", const=True, help="check memory accesses and races")
-        each.add_argument("--asynchronous", action="store_const", const=True, help="run streams as late as allowed")
+        each.add_argument(
+            "--asynchronous", action="store_const", const=True, help="run streams as late as allowed"
+        )
         each.add_argument("--order", choices=("forward", "reverse", "random"), help="of threads and blocks")
         each.add_argument("--seed", type=int, help="of the random order")
         each.add_argument("--capability", type=int, choices=(80, 90), help="compute capability times ten")
         each.add_argument("--memory-mb", type=int, help="device memory")
-        each.add_argument("--sticky", action="store_const", const=True, help="a failed kernel takes its context with it")
+        each.add_argument(
+            "--sticky", action="store_const", const=True, help="a failed kernel takes its context with it"
+        )
         each.add_argument("--real-nvcc", metavar="PATH", help="compile with this nvcc too")
     run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="command ...")
     return result

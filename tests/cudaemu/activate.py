@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .build import build
+from .build import LIBRARIES, build
 from .toolkit import EmulatorUnavailable, real_devices
 
 
@@ -16,7 +18,13 @@ def environment(folder: Path) -> dict[str, str]:
 
     def before(name: str, first: Path) -> str:
         rest = os.environ.get(name, "")
-        return str(first) if not rest else rest if str(first) in rest.split(os.pathsep) else f"{first}{os.pathsep}{rest}"
+        return (
+            str(first)
+            if not rest
+            else rest
+            if str(first) in rest.split(os.pathsep)
+            else f"{first}{os.pathsep}{rest}"
+        )
 
     return {
         "NEONLIKE_NVCC": str(folder / "bin" / "nvcc"),
@@ -61,7 +69,11 @@ def options(
     texts = {"CUEMU_ORDER": order, "CUEMU_REAL_NVCC": real_nvcc}
     if order not in (None, "forward", "reverse", "random"):
         raise ValueError(f"order is forward, reverse or random, not {order!r}")
-    chosen = {**{name: None if flag is None else int(flag) for name, flag in flags.items()}, **values, **texts}
+    chosen = {
+        **{name: None if flag is None else int(flag) for name, flag in flags.items()},
+        **values,
+        **texts,
+    }
     return {name: str(value) for name, value in chosen.items() if value is not None}
 
 
@@ -79,9 +91,17 @@ class Emulator:
         """Kernels launched so far."""
         return int(self.library.cuemu_launch_count())
 
-    def fail_allocation(self, after: int = 0) -> None:
-        """Let one allocation of device memory fail: the next one but ``after``. A negative number takes that back."""
-        self.library.cuemu_plan_allocation_failure(after)
+    @contextmanager
+    def failing_allocations(self, after: int = 0) -> Iterator[None]:
+        """Inside this context device memory runs out after so many allocations; every later one fails too.
+
+        (Not one alone: PyCUDA collects garbage and tries again.)
+        """
+        self.library.cuemu_plan_allocation_failures(after)
+        try:
+            yield
+        finally:
+            self.library.cuemu_plan_allocation_failures(-1)
 
     def lose_context(self, error: int = 700) -> None:
         """Break the current context: every later call in it answers ``error`` (700: an illegal address)."""
@@ -89,7 +109,9 @@ class Emulator:
 
     def mark_uninitialised(self, address: int, nbytes: int) -> None:
         """Tell the checker that device memory holds nothing: for memory pools that hand it out again."""
-        self._expect_success(self.library.cuemu_mark_uninitialised(ctypes.c_uint64(address), ctypes.c_size_t(nbytes)))
+        self._expect_success(
+            self.library.cuemu_mark_uninitialised(ctypes.c_uint64(address), ctypes.c_size_t(nbytes))
+        )
 
     def _expect_success(self, code: int) -> None:
         if code:
@@ -116,12 +138,11 @@ def activate(**modes: object) -> Emulator:
     """
     folder = build()
     os.environ.update({**environment(folder), **options(**modes)})  # type: ignore[arg-type]
-    for name in ("libcuda.so.1", "libcublas.so.13", "libcublas.so"):
-        library = ctypes.CDLL(str(folder / "lib" / name), mode=ctypes.RTLD_GLOBAL)
-        if name == "libcuda.so.1":
-            driver = library
+    driver, *_ = [ctypes.CDLL(str(folder / "lib" / name), mode=ctypes.RTLD_GLOBAL) for name in LIBRARIES]
     if ctypes.CDLL("libcuda.so.1")._handle != driver._handle:
-        raise EmulatorUnavailable("another libcuda.so.1 is loaded in this process: activate the emulator first")
+        raise EmulatorUnavailable(
+            "another libcuda.so.1 is loaded in this process: activate the emulator first"
+        )
     driver.cuemu_launch_count.restype = ctypes.c_uint64
     return Emulator(folder, driver)
 

@@ -1,9 +1,9 @@
 """Builds the emulator's libraries and precompiled headers, once for each version of the sources and the compiler.
 
-    lib/libcuda.so.1    the emulated driver
-    lib/libcublas.so    the emulated cuBLAS, under the names that programs ask for
-    precompiled/*.h     the CUDA language for the host, with and without the checker's hooks
-    bin/nvcc            the stand-in for the compiler
+lib/                the emulated driver and cuBLAS, under the names that programs load
+link/               the driver, for linkers
+precompiled/*.h     the CUDA language for the host, with and without the checker's hooks
+bin/nvcc            the stand-in for the compiler
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from .toolkit import EmulatorUnavailable, cache_folder, compiler_identity, cuda_
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE / "src"
+LIBRARIES = ("libcuda.so.1", "libcuda.so", "libcublas.so.13", "libcublas.so")
 STAND_IN = ("nvcc.py", "cuda_source.py")
 DRIVER_FLAGS = ["-O2", "-std=c++17", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
 CUBLAS_FLAGS = ["-O3", "-march=native", "-std=c++17", "-fPIC", "-Wall", "-Wextra"]
@@ -99,12 +100,14 @@ def _remove_old(cache: Path) -> None:
 def _run(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise EmulatorUnavailable(f"the emulated CUDA driver cannot be built: {shlex.join(command)}\n{done.stderr}")
+        raise EmulatorUnavailable(
+            f"the emulated CUDA driver cannot be built: {shlex.join(command)}\n{done.stderr}"
+        )
 
 
 def _build_into(folder: Path, compiler: str, include: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-    for name in ("bin", "lib", "objects", "precompiled", "pycuda-cache", "python"):
+    for name in ("bin", "lib", "link", "objects", "precompiled", "pycuda-cache", "python"):
         (folder / name).mkdir(parents=True)
     shutil.copytree(HERE / "include", folder / "include")
     shutil.copytree(SOURCES, folder / "src")  # beside include/, as the sources expect
@@ -144,9 +147,10 @@ def _link(folder: Path, compiler: str) -> None:
         _run([compiler, *flags, *inputs, "-lm", "-ldl", "-lpthread", "-o", str(lib / name)])
 
     link("libcuda.so.1", *driver)
-    (lib / "libcuda.so").symlink_to("libcuda.so.1")
+    (folder / "link" / "libcuda.so").symlink_to("../lib/libcuda.so.1")
     link("libcublas.so.13", *cublas, "-l:libcuda.so.1")
     # Bindings ask for either name, and the loader knows a library by one: the other is a library that needs it.
+    link("libcuda.so", "-l:libcuda.so.1")
     link("libcublas.so", "-l:libcublas.so.13")
 
 
@@ -156,7 +160,9 @@ def _write_stand_in(folder: Path, include: Path) -> None:
         py_compile.compile(str(folder / "python" / name))
     # A main program is compiled at each start, a module is not.
     main = folder / "python" / "main.py"
-    main.write_text(f"import sys\nimport nvcc\nsys.exit(nvcc.main(sys.argv[1:], {str(folder)!r}, {str(include)!r}))\n")
+    main.write_text(
+        f"import sys\nimport nvcc\nsys.exit(nvcc.main(sys.argv[1:], {str(folder)!r}, {str(include)!r}))\n"
+    )
     script = folder / "bin" / "nvcc"
     script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -SE {shlex.quote(str(main))} "$@"\n')
     script.chmod(0o755)

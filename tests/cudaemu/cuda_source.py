@@ -1,8 +1,9 @@
 """Rewrites CUDA C++ into C++ for the host: the two words of the language that no macro can stand for.
 
-``__shared__`` variables become references into the memory of the running block, and ``__global__`` functions plain
-ones, each listed after the source with `CUEMU_KERNEL` so that the driver finds it. Everything else of the language is in
-include/cuda_on_cpu.h. Lines stay where they are: messages of the compiler and of the checker name the right ones.
+``__shared__`` variables become references into the memory of the running block, and ``__global__`` functions
+plain ones, each listed after the source with `CUEMU_KERNEL` so that the driver finds it. Everything else of the
+language is in include/cuda_on_cpu.h. Lines stay where they are: messages of the compiler and of the checker name
+the right ones.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import re
 
 _COMMENT_OR_TEXT = re.compile(
-    r"""(?P<comment>//[^\n]*|/\*.*?\*/) | "(?:\\.|[^"\\\n])*" | '(?:\\.[0-7a-fA-F]{0,3}|[^'\\\n])'""", re.S | re.X
+    r"""(?P<comment>//[^\n]*|/\*.*?\*/) | "(?:\\.|[^"\\\n])*" | '(?:\\.[0-7a-fA-F]{0,3}|[^'\\\n])'""",
+    re.S | re.X,
 )
 _PARENTHESES = r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
 _ALIGNMENT = re.compile(rf"\b(?:__align__|alignas|__attribute__)\s*{_PARENTHESES}")
@@ -22,7 +24,9 @@ _DECLARATOR = re.compile(r"(?P<type>.*?)(?P<name>[A-Za-z_]\w*)\s*(?P<dimensions>
 _LAUNCH_BOUNDS = re.compile(rf"\b__launch_bounds__\s*(?P<bounds>{_PARENTHESES})")
 _KERNEL_NAME = re.compile(r"(?:(?:static|inline|__forceinline__)\s+)*void\s+(?P<name>[A-Za-z_]\w*)\s*\(")
 _TEMPLATE = re.compile(r'template\s*<[^;{}]*>\s*(?:extern\s*"C"\s*)?$')
-_BEYOND_TEXT = re.compile(r"^[ \t]*#[ \t]*(?:define\b(?:\\\n|[^\n])*__(?:shared|global)__|include[ \t]*\")", re.M)
+_BEYOND_TEXT = re.compile(
+    r"^[ \t]*#[ \t]*(?:define\b(?:\\\n|[^\n])*__(?:shared|global)__|include[ \t]*\")", re.M
+)
 
 DEFAULT_BOUND = "1024"
 
@@ -36,13 +40,22 @@ def needs_preprocessor(source: str) -> bool:
     return bool(_BEYOND_TEXT.search(source))
 
 
-def without_comments(source: str) -> str:
-    """The source with each comment replaced by a space, or by the ends of its lines."""
+def without_comments(source: str) -> tuple[str, list[str]]:
+    """The source with each comment replaced by a space, or by the ends of its lines, and each text by a word.
+
+    The words are ``cuemu_text_0`` and so on; the texts that they stand for come second.
+    """
+    texts: list[str] = []
 
     def blank(match: re.Match[str]) -> str:
-        return "\n" * match[0].count("\n") or " " if match["comment"] else match[0]
+        if match["comment"]:
+            return "\n" * match[0].count("\n") or " "
+        if "__" not in match[0]:
+            return match[0]
+        texts.append(match[0])
+        return f"cuemu_text_{len(texts) - 1}"
 
-    return _COMMENT_OR_TEXT.sub(blank, source)
+    return _COMMENT_OR_TEXT.sub(blank, source), texts
 
 
 def _split(text: str, separator: str = ",") -> list[str]:
@@ -60,7 +73,10 @@ def _split(text: str, separator: str = ",") -> list[str]:
 def _alignment(text: str) -> str:
     """The alignments that a declaration asks for, as attributes of a type."""
     found = _ALIGNMENT.findall(text)
-    return " ".join(re.sub(r"^(?:__align__|alignas)\s*(\(.*\))$", r"__attribute__((aligned\1))", a, flags=re.S) for a in found)
+    return " ".join(
+        re.sub(r"^(?:__align__|alignas)\s*(\(.*\))$", r"__attribute__((aligned\1))", a, flags=re.S)
+        for a in found
+    )
 
 
 class _SharedVariables:
@@ -77,7 +93,9 @@ class _SharedVariables:
         for part in _split(" ".join(body.split())):
             declarator = _DECLARATOR.fullmatch(part.strip())
             if declarator is None:
-                raise SourceError(f"cannot read the declaration `__shared__{match['after']};`: write one plain variable")
+                raise SourceError(
+                    f"cannot read the declaration `__shared__{match['after']};`: write one plain variable"
+                )
             base = base or declarator["type"].rstrip(" *&")
             pointer = "*" * declarator["type"].count("*")
             name, dimensions = declarator["name"], declarator["dimensions"].strip()
@@ -98,10 +116,11 @@ class _SharedVariables:
 
 
 def kernels(source: str) -> dict[str, str]:
-    """The kernels of a source without comments: name -> the most threads of a block, an expression.
+    """The kernels of a source: name -> the most threads of a block, an expression.
 
     Templates are left out: they have no name that a module could be asked for.
     """
+    source, _ = without_comments(source)
     found: dict[str, str] = {}
     for match in re.finditer(r"\b__global__\b", source):
         if _TEMPLATE.search(source[max(0, match.start() - 2000) : match.start()]):
@@ -131,11 +150,12 @@ def rewrite(source: str, usage: dict[str, tuple[int, int, int]] | None = None) -
     SourceError
         A ``__shared__`` declaration is more than a list of plain variables.
     """
-    text = without_comments(source)
+    text, texts = without_comments(source)
     listed = "".join(
         "CUEMU_KERNEL({}, ({}), {}, {}, {})\n".format(name, bound, *(usage or {}).get(name, (-1, -1, -1)))
-        for name, bound in kernels(text).items()
+        for name, bound in kernels(source).items()
     )
     text = _SHARED.sub(_SharedVariables().rewrite, text)
     text = re.sub(r"\b__global__\b", " ", text)
+    text = re.sub(r"\bcuemu_text_(\d+)\b", lambda match: texts[int(match[1])], text)
     return text + '\nextern "C++" {\n' + listed + "}\n"

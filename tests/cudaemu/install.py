@@ -41,7 +41,9 @@ def requirements(extra: str) -> list[str]:
 
 def pinned(package: str) -> str:
     """The version of a package that the GPU tests are made for."""
-    name, _, version = next(line for line in requirements("gpu-test") if line.startswith(package)).partition("==")
+    name, _, version = next(line for line in requirements("gpu-test") if line.startswith(package)).partition(
+        "=="
+    )
     assert name == package and version, f"{package} is not pinned in pyproject.toml"
     return version
 
@@ -59,16 +61,27 @@ def missing() -> str:
     for package in ("pycuda", "scikit-cuda"):
         if installed(package) != pinned(package):
             found = installed(package) or "not installed"
-            why = f"; the last attempt: {REASON.read_text().strip()}" if REASON.exists() else "; run `make gpu-setup`"
+            why = (
+                f"; the last attempt: {REASON.read_text().strip()}"
+                if REASON.exists()
+                else "; run `make gpu-setup`"
+            )
             return f"{package} {pinned(package)} is needed ({found}){why}"
     if importlib.util.find_spec("pkg_resources") is None:
-        return "scikit-cuda needs the package pkg_resources, which setuptools 81 dropped; run `make gpu-setup`"
+        return (
+            "scikit-cuda needs the package pkg_resources, which setuptools 81 dropped; run `make gpu-setup`"
+        )
     return ""
 
 
 def _run(what: str, command: list[str], **environment: str) -> None:
     done = subprocess.run(
-        command, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        command,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
     )
     if done.returncode:
         last = [line for line in done.stdout.splitlines() if line.strip() and "WARNING" not in line][-3:]
@@ -83,7 +96,10 @@ def pycuda_wheel() -> Path:
     folder = cache / f"pycuda-{version}-{sys.implementation.cache_tag}-{os.uname().machine}"
     with locked(cache / "pycuda.lock"):
         if not (wheels := list(folder.glob("*.whl"))):
-            print(f"Building PyCUDA {version} (once for each Python, a minute or two; kept in {folder})", flush=True)
+            print(
+                f"Building PyCUDA {version} (once for each Python, a minute or two; kept in {folder})",
+                flush=True,
+            )
             _build_wheel(version, folder)
             wheels = list(folder.glob("*.whl"))
     return wheels[0]
@@ -96,12 +112,21 @@ def _build_wheel(version: str, folder: Path) -> None:
         # PyCUDA's setup.py takes its settings from this file in the home directory and from nowhere else.
         (scratch / ".aksetup-defaults.py").write_text(
             f"CUDA_ROOT = {str(include.parent)!r}\nCUDA_INC_DIR = [{str(include)!r}]\n"
-            f"CUDADRV_LIB_DIR = [{str(emulator / 'lib')!r}]\nCUDA_ENABLE_CURAND = False\n"
+            f"CUDADRV_LIB_DIR = [{str(emulator / 'link')!r}]\nCUDA_ENABLE_CURAND = False\n"
         )
         home = Path.home()
         _run(
             f"building PyCUDA {version}",
-            [*_PIP, "wheel", "--no-deps", "--no-binary", "pycuda", "--wheel-dir", str(scratch / "wheel"), f"pycuda=={version}"],
+            [
+                *_PIP,
+                "wheel",
+                "--no-deps",
+                "--no-binary",
+                "pycuda",
+                "--wheel-dir",
+                str(scratch / "wheel"),
+                f"pycuda=={version}",
+            ],
             HOME=str(scratch),
             # pip's own settings stay those of the user.
             XDG_CONFIG_HOME=os.environ.get("XDG_CONFIG_HOME") or str(home / ".config"),
@@ -138,7 +163,10 @@ def main() -> int:
     except EmulatorUnavailable as error:
         REASON.write_text(f"{error}\n")
         required = os.environ.get(REQUIRE_VARIABLE) == "1"
-        print(f"{'No' if required else 'The'} GPU tests {'can run' if required else 'will be skipped'}: {error}", file=sys.stderr)
+        print(
+            f"{'No' if required else 'The'} GPU tests {'can run' if required else 'will be skipped'}: {error}",
+            file=sys.stderr,
+        )
         return int(required)
     return 0
 

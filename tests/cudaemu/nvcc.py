@@ -11,10 +11,14 @@ import re
 import subprocess
 import sys
 
+TYPE_CHECKING = False  # typing takes milliseconds to import
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 if __package__:
     from .cuda_source import SourceError, needs_preprocessor, rewrite
 else:  # the copy in the cache, run as a script
-    from cuda_source import SourceError, needs_preprocessor, rewrite
+    from cuda_source import SourceError, needs_preprocessor, rewrite  # type: ignore[no-redef]
 
 STANDARD = "-std=c++17"
 CODE_FLAGS = [
@@ -43,7 +47,15 @@ CHECK_FLAGS = [
 LINK_FLAGS = ["-shared", "-nostdlib", "-Wl,-Bsymbolic", "-Wl,--hash-style=gnu"]
 
 _WITH_VALUE = {
-    *("-code", "--gpu-code", "-Xptxas", "--ptxas-options", "-Xcompiler", "--compiler-options", "-maxrregcount"),
+    *(
+        "-code",
+        "--gpu-code",
+        "-Xptxas",
+        "--ptxas-options",
+        "-Xcompiler",
+        "--compiler-options",
+        "-maxrregcount",
+    ),
     *("--maxrregcount", "-gencode", "--generate-code", "-ccbin"),
 }
 _USAGE = re.compile(
@@ -54,7 +66,14 @@ _USAGE = re.compile(
 
 def flags(root: str, cuda_include: str, checked: bool) -> list[str]:
     """What every compilation passes to g++; the precompiled headers are made with these."""
-    return [STANDARD, *CODE_FLAGS, *(CHECK_FLAGS if checked else ()), f"-I{root}/include", "-isystem", cuda_include]
+    return [
+        STANDARD,
+        *CODE_FLAGS,
+        *(CHECK_FLAGS if checked else ()),
+        f"-I{root}/include",
+        "-isystem",
+        cuda_include,
+    ]
 
 
 def header(root: str, checked: bool) -> str:
@@ -75,7 +94,7 @@ class Request:
             self._take(argument, rest)
         self.version = "--version" in arguments or "-V" in arguments
 
-    def _take(self, argument: str, rest: object) -> None:
+    def _take(self, argument: str, rest: Iterator[str]) -> None:
         name, _, value = argument.partition("=")
         if argument in ("--cubin", "-cubin"):
             self.mode = "cubin"
@@ -84,13 +103,13 @@ class Request:
         elif argument in ("--ptx", "-ptx", "--fatbin", "-fatbin"):
             sys.exit(f"the emulator's nvcc makes cubins only; {argument} is not emulated")
         elif name in ("-arch", "--gpu-architecture"):
-            self.architecture = value or next(rest)  # type: ignore[call-overload]
+            self.architecture = value or next(rest)
         elif argument in ("-o", "--output-file"):
-            self.output = next(rest)  # type: ignore[call-overload]
+            self.output = next(rest)
         elif argument in _WITH_VALUE:
-            next(rest)  # type: ignore[call-overload]
+            next(rest)
         elif argument in ("-I", "-D", "-U", "-include"):
-            self.cxx += [argument, next(rest)]  # type: ignore[call-overload]
+            self.cxx += [argument, next(rest)]
         elif argument[:2] in ("-I", "-D", "-U") or name in ("-std", "--std"):
             self.cxx.append(argument.replace("--std", "-std"))
         elif argument in ("-use_fast_math", "--use_fast_math"):
@@ -124,7 +143,9 @@ def compile_cubin(request: Request, root: str, cuda_include: str) -> int:
     with open(request.source, encoding="utf-8") as file:
         source = file.read()
     # Code that relies on volatile shared memory needs its lanes kept in step, which the checker's hooks do.
-    checked = os.environ.get("CUEMU_CHECK", "0") == "1" or bool(re.search(r"volatile\s+[\w:<>]+\s*\*", source))
+    checked = os.environ.get("CUEMU_CHECK", "0") == "1" or bool(
+        re.search(r"volatile\s+[\w:<>]+\s*\*", source)
+    )
     real = os.environ.get("CUEMU_REAL_NVCC", "")
     usage = resource_usage(real, request) if real else {}
     cxx = os.environ.get("CUEMU_CXX", "g++")
@@ -161,8 +182,13 @@ def main(arguments: list[str], root: str, cuda_include: str) -> int:
     request = Request(arguments)
     if request.version:
         # Caches of compiled kernels ask for this: it tells builds and modes of the emulator apart.
-        modes = " ".join(f"{name}={os.environ.get(name, '')}" for name in ("CUEMU_CHECK", "CUEMU_REAL_NVCC", "CUEMU_CXXFLAGS"))
-        print(f"nvcc: stand-in of the emulated CUDA driver\nCuda compilation tools, release 13.0, V13.0.0\n{root} {modes}")
+        modes = " ".join(
+            f"{name}={os.environ.get(name, '')}"
+            for name in ("CUEMU_CHECK", "CUEMU_REAL_NVCC", "CUEMU_CXXFLAGS")
+        )
+        print(
+            f"nvcc: stand-in of the emulated CUDA driver\nCuda compilation tools, release 13.0, V13.0.0\n{root} {modes}"
+        )
         return 0
     if not request.source:
         sys.exit("nvcc: name a source file")

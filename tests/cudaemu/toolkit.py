@@ -14,7 +14,14 @@ from pathlib import Path
 from neonlike.kernels.cache import distrust
 
 CACHE_VARIABLE = "NEONLIKE_GPU_TEST_CACHE"
-HEADERS = ("cuda.h", "vector_types.h", "vector_functions.h", "cuda_fp16.h", "cuda_bf16.h", "crt/host_defines.h")
+HEADERS = (
+    "cuda.h",
+    "vector_types.h",
+    "vector_functions.h",
+    "cuda_fp16.h",
+    "cuda_bf16.h",
+    "crt/host_defines.h",
+)
 CUDA_MAJOR = 13
 
 
@@ -23,9 +30,10 @@ class EmulatorUnavailable(Exception):
 
 
 def cache_folder() -> Path:
-    """The folder for the emulator's libraries and the PyCUDA wheel: ``NEONLIKE_GPU_TEST_CACHE``, else in the user's cache.
+    """The folder for the emulator's libraries and the PyCUDA wheel.
 
-    Not ``NEONLIKE_CACHE_DIR``: tests change that one, and a new folder costs minutes of building.
+    ``NEONLIKE_GPU_TEST_CACHE``, else ``neonlike-gpu-tests`` in the user's cache directory. Not
+    ``NEONLIKE_CACHE_DIR``: tests change that one, and a new folder costs minutes of building.
     """
     if named := os.environ.get(CACHE_VARIABLE):
         folder = Path(named).expanduser().absolute()
@@ -35,7 +43,9 @@ def cache_folder() -> Path:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise EmulatorUnavailable(f"{folder} cannot be made ({error}); name a folder with {CACHE_VARIABLE}") from error
+        raise EmulatorUnavailable(
+            f"{folder} cannot be made ({error}); name a folder with {CACHE_VARIABLE}"
+        ) from error
     if reason := distrust(folder):
         raise EmulatorUnavailable(f"{folder} is not used: {reason}; name another with {CACHE_VARIABLE}")
     return folder
@@ -54,7 +64,9 @@ def host_compiler() -> str:
     name = os.environ.get("CUEMU_CXX", "g++")
     found = shutil.which(name)
     if found is None:
-        raise EmulatorUnavailable(f"there is no {name}, which the emulated CUDA driver is built with; install g++")
+        raise EmulatorUnavailable(
+            f"there is no {name}, which the emulated CUDA driver is built with; install g++"
+        )
     return found
 
 
@@ -77,11 +89,15 @@ def _version_of(include: Path) -> int:
 @functools.cache
 def find_cuda_include() -> Path | None:
     """The folder of the CUDA headers: ``CUEMU_CUDA_INCLUDE``, a toolkit's, or that of the packages on PyPI."""
-    roots = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT") if os.environ.get(name)]
+    roots = [
+        Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT") if os.environ.get(name)
+    ]
     folders = [Path(os.environ["CUEMU_CUDA_INCLUDE"])] if os.environ.get("CUEMU_CUDA_INCLUDE") else []
     folders += [root / "include" for root in [*roots, Path("/usr/local/cuda"), Path("/opt/cuda")]]
     packages = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *sys.path}
-    folders += [Path(package) / "nvidia" / f"cu{CUDA_MAJOR}" / "include" for package in sorted(filter(None, packages))]
+    folders += [
+        Path(package) / "nvidia" / f"cu{CUDA_MAJOR}" / "include" for package in sorted(filter(None, packages))
+    ]
     return next((folder for folder in folders if _version_of(folder) == CUDA_MAJOR), None)
 
 
@@ -96,8 +112,8 @@ def cuda_include() -> Path:
     found = find_cuda_include()
     if found is None:
         raise EmulatorUnavailable(
-            f"the headers of CUDA {CUDA_MAJOR} were not found; `make gpu-setup` installs them, or name their folder with "
-            "CUEMU_CUDA_INCLUDE"
+            f"the headers of CUDA {CUDA_MAJOR} were not found; `make gpu-setup` installs them, or name their "
+            "folder with CUEMU_CUDA_INCLUDE"
         )
     return found
 

@@ -80,10 +80,10 @@ EXPORT int cuemu_unsupported(const char *function) {
     return fail(CUDA_ERROR_NOT_SUPPORTED, std::string(function) + " is not emulated");
 }
 
-// The next allocation but `after` fails as if memory had run out; negative: none does.
-EXPORT void cuemu_plan_allocation_failure(int after) {
+// After so many allocations, all fail as if memory had run out; negative: none does.
+EXPORT void cuemu_plan_allocation_failures(int after) {
     Lock lock(driver_lock());
-    plan_allocation_failure(after);
+    plan_allocation_failures(after);
 }
 
 // Every later call in the current context answers `code`.

@@ -16,7 +16,7 @@ static constexpr unsigned char kFill = 0xFF;  // a nan in every floating-point t
 
 static char *range_begin, *range_next;
 static size_t used;
-static int failure_after = -1;
+static int failures_after = -1;
 // Addresses of freed memory by size. They are used again only when the range is full: until then an access to freed
 // memory faults.
 static std::map<size_t, std::vector<char *>> freed;
@@ -42,7 +42,7 @@ bool in_device_range(const void *address) {
 
 size_t total_memory() { return (size_t)option("CUEMU_MEM_MB", 8192) << 20; }
 size_t used_memory() { return used; }
-void plan_allocation_failure(int after) { failure_after = after; }
+void plan_allocation_failures(int after) { failures_after = after; }
 
 static void *reserve(size_t bytes, int protection) {
     void *memory = mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -71,7 +71,8 @@ static char *first_page(const Allocation &a) { return a.base - ((uintptr_t)a.bas
 
 MemoryError allocate_device(uintptr_t *address, size_t bytes, void *context) {
     if (bytes == 0) return MemoryError::invalid;
-    if (failure_after >= 0 && failure_after-- == 0) return MemoryError::out_of_memory;
+    if (failures_after == 0) return MemoryError::out_of_memory;
+    if (failures_after > 0) --failures_after;
     if (bytes > total_memory() - used) return MemoryError::out_of_memory;
     size_t mapped = (bytes + kPage - 1) / kPage * kPage;
     char *pages = take_pages(mapped);

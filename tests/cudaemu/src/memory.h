@@ -28,8 +28,8 @@ bool in_device_range(const void *address);
 
 size_t total_memory();
 size_t used_memory();
-// The next allocation but `after` fails as if memory had run out; negative: none does.
-void plan_allocation_failure(int after);
+// After so many allocations, all fail as if memory had run out; negative: none does.
+void plan_allocation_failures(int after);
 
 MemoryError allocate_device(uintptr_t *address, size_t bytes, void *context);
 // `damage` says what was written outside the allocation, if anything was.

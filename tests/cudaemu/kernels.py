@@ -1,0 +1,39 @@
+"""Compiling and loading single kernels with PyCUDA alone: what tests of the emulator are written with."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+
+@functools.cache
+def compile_cubin(source: str, *options: str) -> bytes:
+    """The module that NEONLIKE_NVCC makes of CUDA C++; RuntimeError with the compiler's words if it refuses."""
+    with tempfile.TemporaryDirectory(prefix="cudaemu-test-") as folder:
+        path = Path(folder) / "kernel.cu"
+        path.write_text(source)
+        target = path.with_suffix(".cubin")
+        command = [
+            os.environ["NEONLIKE_NVCC"],
+            "--cubin",
+            "-arch=sm_90",
+            *options,
+            "-o",
+            str(target),
+            str(path),
+        ]
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        return target.read_bytes()
+
+
+def load(source: str, name: str = "k", *options: str) -> Any:
+    """A kernel in the current context; it keeps its module."""
+    from pycuda.driver import module_from_buffer
+
+    return module_from_buffer(compile_cubin(source, *options)).get_function(name)

@@ -1,0 +1,123 @@
+"""What the emulated GPU finds: planted bugs, with the modes that must notice each, and healthy twins that stay clean.
+
+The modes hold for a whole process, so each runs all cases in a process of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cudaemu.planted_bugs import CASES
+
+pytestmark = [pytest.mark.emulator, pytest.mark.usefixtures("gpu_driver")]
+
+MODES: dict[str, dict[str, str]] = {
+    "plain": {"CUEMU_CHECK": "0", "CUEMU_ASYNC": "0"},
+    "late": {"CUEMU_CHECK": "0", "CUEMU_ASYNC": "1"},
+    "checked": {"CUEMU_CHECK": "1", "CUEMU_ASYNC": "1"},
+}
+
+FINDS: dict[str, tuple[str, str, str]] = {
+    # the outcome where nothing is checked, where streams are late, and with both: a part of its text
+    "barrier_missing_after_a_write": ("wrong", "wrong", "read of uninitialised shared memory at kernel.cu:7"),
+    "barrier_missing_in_a_loop": ("wrong", "wrong", "race on shared memory between lanes of one warp"),
+    "barrier_missing_before_the_next_tile": ("wrong", "wrong", "race on shared memory between"),
+    "warp_barrier_missing": ("wrong", "wrong", "read of uninitialised shared memory"),
+    "write_past_the_end": (
+        "out-of-bounds write 0 bytes past",
+        "out-of-bounds write",
+        "out-of-bounds global write of 4 bytes",
+    ),
+    "write_past_the_end_of_a_page": (
+        "illegal address",
+        "illegal address",
+        "out-of-bounds global write of 4 bytes",
+    ),
+    "read_past_the_end": ("clean", "clean", "out-of-bounds global read of 4 bytes"),
+    # The compiler drops the load, as a GPU's does.
+    "read_past_the_end_that_changes_nothing": ("clean", "clean", "clean"),
+    "shared_array_overrun": ("clean", "clean", "128 bytes from the start of a, which has 128"),
+    "shared_memory_not_initialised": ("wrong", "wrong", "read of uninitialised shared memory"),
+    "global_memory_not_initialised": ("wrong", "wrong", "read of uninitialised global memory"),
+    "vector_load_misaligned": ("illegal address", "illegal address", "misaligned 16-byte read"),
+    "atomic_missing": ("clean", "clean", "race on global memory between lanes of one warp"),
+    "blocks_write_the_same_output": (
+        "wrong|clean",
+        "wrong|clean",
+        "write-write race on global memory between different blocks",
+    ),
+    "fence_missing_before_the_last_block": (
+        "clean",
+        "clean",
+        "race on global memory between different blocks",
+    ),
+    "barrier_in_both_branches": ("clean", "clean", "divergent barrier"),
+    "shuffle_that_some_lanes_skip": (
+        "deadlock",
+        "deadlock",
+        "deadlock: of 32 threads 16 wait at __syncthreads()",
+    ),
+    "argument_of_the_wrong_size": (
+        "20 bytes of arguments, the kernel takes 12",
+        "20 bytes",
+        "20 bytes of arguments",
+    ),
+    "host_memory_in_a_kernel": ("wrong", "wrong", "not a device address"),
+    "memory_used_after_it_was_freed": ("illegal address", "illegal address", "was it freed?|past the end"),
+    "more_dynamic_shared_memory_than_there_is": (
+        "60000 bytes of dynamic shared memory, 49152 allowed",
+        "60000",
+        "60000",
+    ),
+    "dynamic_shared_memory_overrun": ("clean", "clean", "offset 128 of 128 bytes of dynamic shared memory"),
+    "result_read_before_the_stream_is_done": ("clean", "wrong", "wrong"),
+    "streams_without_an_event_between": ("clean", "wrong", "wrong"),
+    "division_by_zero": ("integer division by zero", "division by zero", "division by zero"),
+}
+
+
+@functools.cache
+def outcomes(mode: str) -> dict[str, dict[str, str]]:
+    """Every case's outcome in one mode, with its bug and without."""
+    done = subprocess.run(
+        [sys.executable, "-m", "cudaemu.planted_bugs"],
+        cwd=Path(__file__).parent,
+        env={**os.environ, **MODES[mode], "CUEMU_THREADS": "1", "CUEMU_ORDER": "forward"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    result: dict[str, dict[str, str]] = json.loads(done.stdout)
+    return result
+
+
+def test_the_table_has_every_planted_bug() -> None:
+    assert FINDS.keys() == CASES.keys()
+
+
+@pytest.mark.parametrize("name", FINDS)
+@pytest.mark.parametrize("column", range(len(MODES)), ids=list(MODES))
+def test_a_planted_bug_is_found_by_the_modes_that_can(name: str, column: int) -> None:
+    found = outcomes(list(MODES)[column])[name]["bug"]
+    assert any(part in found for part in FINDS[name][column].split("|")), found
+
+
+@pytest.mark.parametrize("name", FINDS)
+@pytest.mark.parametrize("mode", MODES)
+def test_its_healthy_twin_is_clean(name: str, mode: str) -> None:
+    assert outcomes(mode)[name]["healthy"] == "clean"
+
+
+def test_reports_name_kernel_block_thread_and_line() -> None:
+    report: Any = outcomes("checked")["write_past_the_end"]["bug"]
+    assert "at kernel.cu:3 [kernel k, block (7,0,0), thread (104,0,0)]" in report
+    assert "0 bytes past the end of the allocation before, which has 4000" in report

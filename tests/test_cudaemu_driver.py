@@ -1,0 +1,413 @@
+"""The emulated driver through real PyCUDA: contexts, memory, copies, streams, events, modules, launches, faults."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+from cudaemu import Emulator
+from cudaemu.kernels import compile_cubin, load
+
+pytestmark = pytest.mark.emulator
+
+ADD = """extern "C" __global__ void k(float *y, const float *x, float a, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] += a * x[i];
+}"""
+
+
+@pytest.fixture
+def emulator(gpu_driver: Any) -> Emulator:
+    assert gpu_driver.emulator is not None
+    return gpu_driver.emulator
+
+
+class TestDevice:
+    def test_one_device_with_the_limits_of_an_h100(self, cuda: Any) -> None:
+        device = cuda.Device(0)
+        attribute = cuda.device_attribute
+        assert cuda.Device.count() == 1
+        assert device.compute_capability() == (9, 0)
+        assert device.get_attribute(attribute.WARP_SIZE) == 32
+        assert device.get_attribute(attribute.MULTIPROCESSOR_COUNT) == 132
+        assert device.get_attribute(attribute.MAX_THREADS_PER_BLOCK) == 1024
+        assert device.get_attribute(attribute.MAX_SHARED_MEMORY_PER_BLOCK) == 48 * 1024
+
+    def test_the_environment_chooses_an_a100_and_its_memory(
+        self, cuda: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("CUEMU_CC", "80")
+        monkeypatch.setenv("CUEMU_MEM_MB", "16")
+        assert cuda.Device(0).compute_capability() == (8, 0)
+        assert cuda.Device(0).get_attribute(cuda.device_attribute.MULTIPROCESSOR_COUNT) == 108
+        assert cuda.mem_get_info()[1] == 16 << 20
+
+    def test_a_second_device_is_refused(self, cuda: Any) -> None:
+        with pytest.raises(cuda.LogicError, match="one device, number 0"):
+            cuda.Device(1)
+
+
+class TestContexts:
+    def test_push_and_pop_keep_a_stack(self, cuda: Any) -> None:
+        first = cuda.Context.get_current()
+        second = cuda.Device(0).make_context()
+        assert cuda.Context.get_current() == second
+        cuda.Context.pop()
+        assert cuda.Context.get_current() == first
+        second.push()
+        assert cuda.Context.get_current() == second
+        cuda.Context.pop()
+
+    def test_the_primary_context_is_one(self, cuda: Any) -> None:
+        first, second = (cuda.Device(0).retain_primary_context() for _ in range(2))
+        assert first == second
+        first.push()
+        cuda.mem_alloc(16).free()
+        cuda.Context.pop()
+
+    def test_memory_goes_with_its_context(self, cuda: Any) -> None:
+        free = cuda.mem_get_info()[0]
+        other = cuda.Device(0).make_context()
+        memory = cuda.mem_alloc(1 << 20)
+        assert cuda.mem_get_info()[0] == free - (1 << 20)
+        cuda.Context.pop()
+        other.detach()
+        assert cuda.mem_get_info()[0] == free
+        assert memory is not None
+
+    def test_without_a_context_calls_say_so(self, emulator: Emulator) -> None:
+        import pycuda.driver as driver
+
+        driver.init()
+        with pytest.raises(driver.LogicError, match="no context is current in this thread"):
+            driver.mem_alloc(16)
+
+
+class TestMemory:
+    def test_a_round_trip_keeps_every_byte(self, cuda: Any, rng: np.random.Generator) -> None:
+        host = rng.integers(0, 256, 100_003, dtype=np.uint8)
+        assert (cuda.from_device(cuda.to_device(host), host.shape, host.dtype) == host).all()
+
+    def test_new_memory_holds_nans(self, cuda: Any) -> None:
+        memory = cuda.mem_alloc(64)
+        assert np.isnan(cuda.from_device(memory, (16,), np.float32)).all()
+
+    def test_addresses_are_aligned_and_free_memory_is_counted(self, cuda: Any) -> None:
+        free, total = cuda.mem_get_info()
+        pieces = [cuda.mem_alloc(nbytes) for nbytes in (1, 255, 256, 257, 4096, 5000)]
+        assert all(int(piece) % 256 == 0 for piece in pieces)
+        assert cuda.mem_get_info() == (free - 1 - 255 - 256 - 257 - 4096 - 5000, total)
+        for piece in pieces:
+            piece.free()
+        assert cuda.mem_get_info()[0] == free
+
+    def test_out_of_memory_names_the_sizes(self, cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("CUEMU_MEM_MB", "1")
+        with pytest.raises(cuda.MemoryError, match=r"2097152 bytes asked for, \d+ of 1048576 free"):
+            cuda.mem_alloc(2 << 20)
+
+    def test_allocations_can_be_made_to_fail(self, cuda: Any, emulator: Emulator) -> None:
+        with emulator.failing_allocations(after=1):
+            kept = cuda.mem_alloc(16)
+            with pytest.raises(cuda.MemoryError):
+                cuda.mem_alloc(16)
+        assert cuda.mem_alloc(16) and kept
+
+    def test_copies_between_allocations_and_out_of_bounds(self, cuda: Any) -> None:
+        source, target = cuda.to_device(np.arange(8, dtype=np.float32)), cuda.mem_alloc(32)
+        cuda.memcpy_dtod(target, source, 32)
+        assert (cuda.from_device(target, (8,), np.float32) == np.arange(8)).all()
+        with pytest.raises(cuda.LogicError, match=r"33 bytes at .* are not inside one device allocation"):
+            cuda.memcpy_dtod(target, source, 33)
+
+    @pytest.mark.parametrize(
+        ("function", "dtype"), [("memset_d8", "u1"), ("memset_d16", "u2"), ("memset_d32", "u4")]
+    )
+    def test_fills_of_every_width(self, cuda: Any, function: str, dtype: str) -> None:
+        memory = cuda.mem_alloc(16 * np.dtype(dtype).itemsize)
+        getattr(cuda, function)(memory, 0xA5, 16)
+        assert (cuda.from_device(memory, (16,), dtype) == 0xA5).all()
+        getattr(cuda, f"{function}_async")(memory, 0x11, 16, cuda.Stream())
+        cuda.Context.synchronize()
+        assert (cuda.from_device(memory, (16,), dtype) == 0x11).all()
+
+    def test_copies_of_boxes(self, cuda: Any) -> None:
+        host = np.arange(6 * 8, dtype=np.float32).reshape(6, 8)
+        memory, pitch = cuda.mem_alloc_pitch(32, 6, 4)
+        copy = cuda.Memcpy2D()
+        copy.set_src_host(host)
+        copy.set_dst_device(memory)
+        copy.src_pitch, copy.dst_pitch, copy.width_in_bytes, copy.height = 32, pitch, 32, 6
+        copy(aligned=False)
+        back = np.zeros((3, 2), np.float32)
+        copy = cuda.Memcpy2D()
+        copy.set_src_device(memory)
+        copy.set_dst_host(back)
+        copy.src_x_in_bytes, copy.src_y = 8, 1
+        copy.src_pitch, copy.dst_pitch, copy.width_in_bytes, copy.height = pitch, 8, 8, 3
+        copy(aligned=False)
+        assert pitch % 512 == 0
+        assert (back == host[1:4, 2:4]).all()
+
+    def test_pinned_memory_is_known_and_kernels_may_use_it(self, cuda: Any) -> None:
+        pinned = cuda.pagelocked_zeros(64, np.float32, mem_flags=cuda.host_alloc_flags.DEVICEMAP)
+        address = np.intp(pinned.base.get_device_pointer())
+        load(ADD)(
+            address, cuda.to_device(np.ones(64, np.float32)), np.float32(3), np.int32(64), block=(64, 1, 1)
+        )
+        cuda.Context.synchronize()
+        assert (pinned == 3).all()
+
+    def test_host_arrays_can_be_registered(self, cuda: Any, emulator: Emulator) -> None:
+        """Through ctypes: PyCUDA 2026.1's own register_host_memory ends the process."""
+        array, memory = np.zeros(64, np.uint8), cuda.to_device(np.ones(64, np.uint8))
+        address, nbytes = ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(64)
+        assert emulator.library.cuMemHostRegister_v2(address, nbytes, 0) == 0
+        cuda.memcpy_dtoh_async(array, memory, cuda.Stream())
+        cuda.Context.synchronize()
+        assert array.all()
+        assert emulator.library.cuMemHostUnregister(address) == 0
+        assert emulator.library.cuMemHostUnregister(address) == 713
+
+    def test_freeing_twice_is_an_error(self, cuda: Any, emulator: Emulator) -> None:
+        assert emulator.library.cuMemFree_v2(ctypes.c_uint64(12345)) == 1
+
+
+class TestStreamsAndEvents:
+    @pytest.fixture(autouse=True)
+    def late(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Work on streams happens when something waits for it."""
+        monkeypatch.setenv("CUEMU_ASYNC", "1")
+
+    def test_work_is_late_until_it_is_waited_for(self, cuda: Any) -> None:
+        stream, memory = cuda.Stream(), cuda.to_device(np.zeros(4, np.uint32))
+        host = cuda.pagelocked_zeros(4, np.uint32)
+        cuda.memset_d32_async(memory, 7, 4, stream)
+        cuda.memcpy_dtoh_async(host, memory, stream)
+        assert (host == 0).all()
+        assert not stream.is_done()
+        stream.synchronize()
+        assert (host == 7).all() and stream.is_done()
+
+    def test_events_tell_time_and_order(self, cuda: Any) -> None:
+        stream, begin, end, memory = cuda.Stream(), cuda.Event(), cuda.Event(), cuda.mem_alloc(64)
+        begin.record(stream)
+        cuda.memset_d32_async(memory, 7, 16, stream)
+        end.record(stream)
+        assert not begin.query() or not end.query()
+        end.synchronize()
+        assert begin.query() and end.time_since(begin) >= 0
+
+    def test_a_stream_waits_for_an_event_of_another(self, cuda: Any) -> None:
+        first, second, event = cuda.Stream(), cuda.Stream(), cuda.Event()
+        memory, host = cuda.to_device(np.zeros(4, np.uint32)), cuda.pagelocked_zeros(4, np.uint32)
+        cuda.memset_d32_async(memory, 7, 4, first)
+        event.record(first)
+        second.wait_for_event(event)
+        cuda.memcpy_dtoh_async(host, memory, second)
+        second.synchronize()
+        assert (host == 7).all()
+
+    def test_pageable_memory_is_read_before_the_call_returns(self, cuda: Any) -> None:
+        stream, memory, host = cuda.Stream(), cuda.mem_alloc(16), np.full(4, 5, np.uint32)
+        cuda.memcpy_htod_async(memory, host, stream)
+        host[:] = 0
+        stream.synchronize()
+        assert (cuda.from_device(memory, (4,), np.uint32) == 5).all()
+
+    def test_the_null_stream_waits_for_the_others(self, cuda: Any) -> None:
+        stream, memory = cuda.Stream(), cuda.to_device(np.zeros(4, np.uint32))
+        cuda.memset_d32_async(memory, 7, 4, stream)
+        assert (cuda.from_device(memory, (4,), np.uint32) == 7).all()
+
+    def test_a_failed_kernel_is_reported_where_the_stream_is_waited_for(self, cuda: Any) -> None:
+        stream, memory = cuda.Stream(), cuda.to_device(np.zeros(1, np.float32))
+        load('extern "C" __global__ void k(float *y) { __trap(); }')(memory, block=(1, 1, 1), stream=stream)
+        with pytest.raises(cuda.LaunchError, match=r"__trap\(\) on line 1"):
+            stream.synchronize()
+
+    def test_memory_can_be_freed_in_stream_order(self, cuda: Any, emulator: Emulator) -> None:
+        free, stream = cuda.mem_get_info()[0], cuda.Stream()
+        memory = ctypes.c_uint64(0)
+        handle = ctypes.c_void_p(stream.handle)
+        assert emulator.library.cuMemAllocAsync(ctypes.byref(memory), ctypes.c_size_t(1000), handle) == 0
+        assert emulator.library.cuMemFreeAsync(memory, handle) == 0
+        assert cuda.mem_get_info()[0] == free - 1000
+        stream.synchronize()
+        assert cuda.mem_get_info()[0] == free
+
+
+class TestModules:
+    def test_plain_and_prepared_calls(self, cuda: Any, rng: np.random.Generator) -> None:
+        x, y = rng.normal(size=(2, 1000)).astype(np.float32)
+        to, by = cuda.to_device(y), cuda.to_device(x)
+        kernel = load(ADD)
+        kernel(to, by, np.float32(2), np.int32(1000), block=(128, 1, 1), grid=(8, 1))
+        kernel.prepare("PPfi")
+        kernel.prepared_call((8, 1), (128, 1, 1), to, by, 0.5, 1000)
+        kernel.prepared_async_call((8, 1), (128, 1, 1), cuda.Stream(), to, by, 0.25, 1000)
+        cuda.Context.synchronize()
+        np.testing.assert_allclose(
+            cuda.from_device(to, (1000,), np.float32), y + 2.75 * x, rtol=1e-5, atol=1e-5
+        )
+
+    def test_constants_and_device_variables(self, cuda: Any) -> None:
+        module = cuda.module_from_buffer(
+            compile_cubin(
+                "__constant__ float weights[4]; __device__ unsigned counter;\n"
+                'extern "C" __global__ void k(float *y) {\n'
+                "    y[threadIdx.x] = weights[threadIdx.x]; atomicAdd(&counter, 1);\n}"
+            )
+        )
+        weights, nbytes = module.get_global("weights")
+        counter, _ = module.get_global("counter")
+        cuda.memcpy_htod(weights, np.arange(4, dtype=np.float32))
+        y = cuda.mem_alloc(16)
+        module.get_function("k")(y, block=(4, 1, 1))
+        assert nbytes == 16
+        assert (cuda.from_device(y, (4,), np.float32) == np.arange(4)).all()
+        assert cuda.from_device(counter, (1,), np.uint32)[0] == 4
+
+    def test_two_modules_keep_their_own_variables_and_shared_memory(self, cuda: Any) -> None:
+        source = """template <int N> __device__ float tile_sum(float v) {
+            __shared__ float tile[N];
+            tile[threadIdx.x] = v; __syncthreads();
+            float sum = 0; for (int i = 0; i < N; ++i) sum += tile[i];
+            return sum;
+        }
+        extern "C" __global__ void k(float *y) { PAD y[threadIdx.x] = tile_sum<32>(SCALE); }"""
+        y = cuda.mem_alloc(128)
+        kernels = [
+            load(source.replace("SCALE", scale).replace("PAD", pad))
+            for scale, pad in (("1.f", ""), ("2.f", "__shared__ float pad[500]; pad[threadIdx.x] = 0;"))
+        ]
+        for kernel, expected in zip(kernels * 2, (32, 64) * 2):
+            kernel(y, block=(32, 1, 1))
+            assert (cuda.from_device(y, (32,), np.float32) == expected).all()
+
+    def test_hundreds_of_modules_with_shared_memory(self, cuda: Any) -> None:
+        """Each has its own layout: shared variables of one never take the room of another's."""
+        cubin = compile_cubin(
+            'extern "C" __global__ void k(float *y) {\n'
+            "    __shared__ float s[8192]; s[threadIdx.x] = 3; y[threadIdx.x] = s[threadIdx.x];\n}"
+        )
+        y = cuda.mem_alloc(128)
+        modules = [cuda.module_from_buffer(cubin) for _ in range(200)]
+        for module in modules:
+            module.get_function("k")(y, block=(32, 1, 1))
+        assert (cuda.from_device(y, (32,), np.float32) == 3).all()
+
+    def test_what_is_not_a_module_is_refused_with_advice(self, cuda: Any) -> None:
+        with pytest.raises(cuda.LogicError, match="not a cubin"):
+            cuda.module_from_buffer(b"// PTX text" + bytes(64))
+        real = bytearray(compile_cubin(ADD))
+        real[18:20] = (190).to_bytes(2, "little")  # the machine number of a GPU
+        with pytest.raises(cuda.RuntimeError, match=r"compiled for a GPU.*NEONLIKE_NVCC"):
+            cuda.module_from_buffer(bytes(real))
+        with pytest.raises(cuda.LogicError, match="no kernel named absent"):
+            load(ADD, "absent")
+
+    def test_source_modules_of_pycuda(self, cuda: Any) -> None:
+        """Whole PyCUDA: its compiler wrapper finds the stand-in on PATH, its arrays run kernels of their own."""
+        from pycuda import gpuarray
+        from pycuda.compiler import SourceModule
+
+        module = SourceModule("__global__ void twice(float *x) { x[threadIdx.x] *= 2; }", cache_dir=False)
+        x = gpuarray.to_gpu(np.arange(32, dtype=np.float32))
+        module.get_function("twice")(x, block=(32, 1, 1))
+        assert (x.get() == 2 * np.arange(32)).all()
+
+
+class TestLaunches:
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"block": (2048, 1, 1)}, r"bad block \(2048,1,1\)"),
+            ({"block": (1, 1, 65)}, "bad block"),
+            ({"grid": (1, 70000)}, "bad grid"),
+            ({"shared": 50000}, "50000 bytes of dynamic shared memory, 49152 allowed"),
+        ],
+    )
+    def test_what_a_gpu_refuses_is_refused(self, cuda: Any, changes: dict[str, Any], message: str) -> None:
+        x = cuda.to_device(np.zeros(4, np.float32))
+        shape = {"block": (1, 1, 1), "grid": (1, 1), "shared": 0, **changes}
+        with pytest.raises(cuda.LogicError, match=message):
+            load(ADD)(x, x, np.float32(1), np.int32(0), **shape)
+
+    def test_launch_bounds_hold(self, cuda: Any) -> None:
+        kernel = load(
+            '#define MOST 64\nextern "C" __global__ void __launch_bounds__(MOST, 2) k(float *y) { y[0] = 1; }'
+        )
+        y = cuda.mem_alloc(4)
+        kernel(y, block=(64, 1, 1))
+        assert kernel.max_threads_per_block == 64
+        with pytest.raises(cuda.LogicError, match=r"96 threads in a block, __launch_bounds__\(64\)"):
+            kernel(y, block=(96, 1, 1))
+
+    def test_more_shared_memory_where_a_kernel_asks_for_it(self, cuda: Any) -> None:
+        kernel = load(
+            'extern "C" __global__ void k(float *y) { extern __shared__ float s[]; s[40000] = 2; y[0] = s[40000]; }'
+        )
+        attribute = cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
+        with pytest.raises(cuda.LogicError, match="232448 bytes of shared memory at most"):
+            kernel.set_attribute(attribute, 232449)
+        kernel.set_attribute(attribute, 200_000)
+        y = cuda.mem_alloc(4)
+        kernel(y, block=(1, 1, 1), shared=180_000)
+        assert cuda.from_device(y, (1,), np.float32)[0] == 2
+
+    def test_launches_are_counted(self, cuda: Any, emulator: Emulator) -> None:
+        before, y = emulator.launches, cuda.mem_alloc(4)
+        load('extern "C" __global__ void k(float *y) {}')(y, block=(1, 1, 1))
+        assert emulator.launches == before + 1
+
+
+class TestFaults:
+    def test_the_device_stays_usable_after_an_error_unless_asked_otherwise(self, cuda: Any) -> None:
+        kernel = load('extern "C" __global__ void k(float *y) { y[threadIdx.x] = 1; }')
+        with pytest.raises(cuda.LogicError, match="illegal address"):
+            kernel(np.intp(0), block=(1, 1, 1))
+        y = cuda.mem_alloc(4)
+        kernel(y, block=(1, 1, 1))
+        assert cuda.from_device(y, (1,), np.float32)[0] == 1
+
+    @pytest.mark.filterwarnings("ignore")
+    def test_an_error_takes_the_context_with_it_when_sticky(
+        self, cuda: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("CUEMU_STICKY", "1")
+        other = cuda.Device(0).make_context()
+        try:
+            with pytest.raises(cuda.LogicError):
+                load('extern "C" __global__ void k(float *y) { y[0] = 1; }')(np.intp(0), block=(1, 1, 1))
+            with pytest.raises(cuda.LogicError, match="the context was lost by an earlier error"):
+                cuda.mem_alloc(4)
+        finally:
+            cuda.Context.pop()
+            other.detach()
+        cuda.mem_alloc(4).free()
+
+    def test_a_context_can_be_lost_on_purpose(self, cuda: Any, emulator: Emulator) -> None:
+        other = cuda.Device(0).make_context()
+        emulator.lose_context(719)
+        with pytest.raises(cuda.LaunchError, match="the context was lost"):
+            cuda.Context.synchronize()
+        cuda.Context.pop()
+        other.detach()
+
+    def test_a_stack_overflow_is_told_from_other_faults(self, cuda: Any) -> None:
+        source = """__device__ __noinline__ float deep(float v, int n) {
+            volatile float frame[1000]; frame[n % 1000] = v;
+            return n ? deep(frame[n % 1000], n - 1) + frame[0] : v;
+        }
+        extern "C" __global__ void k(float *y) { y[0] = deep(1, 1000); }"""
+        with pytest.raises(cuda.LogicError, match="stack overflowed"):
+            load(source)(cuda.mem_alloc(4), block=(1, 1, 1))
+
+
+def test_the_environment_leads_programs_to_the_emulator(emulator: Emulator) -> None:
+    assert os.environ["NEONLIKE_NVCC"] == str(emulator.folder / "bin" / "nvcc")
+    assert str(emulator.folder / "lib") in os.environ["LD_LIBRARY_PATH"]
