@@ -14,6 +14,10 @@ import pytest
 
 FOLDER = "NEONLIKE_EMU_DIR"
 
+needs_pool = pytest.mark.skipif(
+    os.environ.get("NEONLIKE_GPU_POOL") == "0", reason="about the memory pool, which NEONLIKE_GPU_POOL=0 goes without"
+)
+
 
 @lru_cache(maxsize=1)
 def activate() -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_env import gpu_driver, run_on_gpu  # noqa: F401
+from gpu_env import gpu_driver, needs_pool, run_on_gpu  # noqa: F401
 
 from neonlike.backends import Backend, cleanup_backend, gen_backend
 from neonlike.errors import ArgumentError, BackendUnavailable, DeviceError, KernelCompileError
@@ -188,6 +188,7 @@ def test_memory_follows_the_tensors(be: Any) -> None:
     assert be.release_memory() >= 16 << 20
 
 
+@needs_pool
 def test_memory_of_expressions_is_used_again(be: Any) -> None:
     x = be.array(np.random.default_rng(0).random((300, 200)))
     out = be.empty((300, 1))

@@ -169,6 +169,22 @@ def test_lent_memory_is_waited_for() -> None:
     assert source.settles == 1
 
 
+def test_without_pooling_every_block_is_the_sources_own() -> None:
+    pool = Pool(source := Counting(), pooled=False)
+    blocks = [pool.allocate(nbytes) for nbytes in (1, 1000, 1000, 3 * MIB, 0)]
+    assert sorted(source.taken.values()) == [1, 1, 1000, 1000, 3 * MIB]
+    assert [block.capacity for block in blocks] == [1, 1000, 1000, 3 * MIB, 1]
+    del blocks[:4]
+    pool.allocate(1000)
+    assert sorted(source.taken.values()) == [1, 1000]
+    assert source.takes == 6
+    blocks.clear()
+    pool.release()
+    assert source.taken == {}
+    with pytest.raises(ArgumentError):
+        pool.allocate(-1)
+
+
 def test_blocks_may_outlive_their_pool_and_die_anywhere() -> None:
     pool = Pool(Counting())
     blocks = [pool.allocate(100) for _ in range(10)]

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import functools
 import math
+import os
 import threading
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -100,7 +101,7 @@ class GpuDevice:
         except driver.Error as error:
             contexts.leave()
             raise BackendUnavailable(f"GPU {number}, {self.name}, cannot be used: {error}") from error
-        self.pool = Pool(_DriverMemory(self), f"GPU {number}")
+        self.pool = Pool(_DriverMemory(self), f"GPU {number}", os.environ.get("NEONLIKE_GPU_POOL") != "0")
         self.transfer = Transfer(self.stream, self.attend)
         contexts.remember(self)
 

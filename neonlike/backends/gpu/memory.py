@@ -127,10 +127,13 @@ class Pool:
     source : Source
     name : str
         For messages.
+    pooled : bool
+        False: every block is the source's, exactly of the size asked for, and goes back to it, so that checkers of
+        memory accesses know where it ends and when. That waits for the device again and again.
     """
 
-    def __init__(self, source: Source, name: str = "GPU") -> None:
-        self.source, self.name = source, name
+    def __init__(self, source: Source, name: str = "GPU", pooled: bool = True) -> None:
+        self.source, self.name, self.pooled = source, name, pooled
         self._kept: dict[int, list[tuple[int, Segment]]] = {}
         self._segments: set[Segment] = set()
         self._returned: deque[tuple[int, Segment, bool]] = deque()
@@ -147,9 +150,13 @@ class Pool:
             If there is not enough, even after kept blocks were given back.
         """
         size = rounded(nbytes)
+        if not self.pooled:
+            size = max(nbytes, 1)
         with self._lock:
             if self._returned:
                 self._collect()
+                if not self.pooled:
+                    self._drop()
             found = self._find(size)
             if found is None:
                 self._grow(size, nbytes)
@@ -168,21 +175,7 @@ class Pool:
         """Give what is kept back to the device, after waiting for it; the number of bytes."""
         with self._lock:
             self._collect()
-            idle = {segment for segment in self._segments if segment.free == segment.count}
-            if not idle:
-                return 0
-            self.source.settle()
-            self._kept = {
-                size: left
-                for size, entries in self._kept.items()
-                if (left := [entry for entry in entries if entry[1] not in idle])
-            }
-            for segment in idle:
-                self._segments.discard(segment)
-                self.source.give(segment.handle)
-            freed = sum(segment.size * segment.count for segment in idle)
-            self._reserved -= freed
-            return freed
+            return self._drop()
 
     def stats(self) -> MemoryStats:
         """What is in use and what was."""
@@ -214,6 +207,24 @@ class Pool:
         if lent:
             self.source.settle()
 
+    def _drop(self) -> int:
+        """Give the segments back that have no block in use; the number of bytes."""
+        idle = {segment for segment in self._segments if segment.free == segment.count}
+        if not idle:
+            return 0
+        self.source.settle()
+        self._kept = {
+            size: left
+            for size, entries in self._kept.items()
+            if (left := [entry for entry in entries if entry[1] not in idle])
+        }
+        for segment in idle:
+            self._segments.discard(segment)
+            self.source.give(segment.handle)
+        freed = sum(segment.size * segment.count for segment in idle)
+        self._reserved -= freed
+        return freed
+
     def _find(self, size: int) -> tuple[int, Segment] | None:
         """A kept block of ``size`` or a little more."""
         for _ in range(WIDER + 1):
@@ -224,7 +235,7 @@ class Pool:
 
     def _grow(self, size: int, nbytes: int) -> None:
         """Keep at least one block for ``size``: new memory, else what giving back kept memory makes room for."""
-        count = SLAB_BYTES // size if size <= SMALL_BYTES else 1
+        count = SLAB_BYTES // size if size <= SMALL_BYTES and self.pooled else 1
         segment = self._take(size, count)
         if segment is None:
             gc.collect()  # tensors in reference cycles
