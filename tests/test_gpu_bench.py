@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_env import gpu_driver, run_on_gpu  # noqa: F401
+from gpu_env import run_on_gpu
 from recording import Clock
 
 from neonlike.backends import Backend, cleanup_backend, gen_backend
@@ -108,7 +108,7 @@ def test_the_report_is_set_against_the_device(recording: tuple[Bench, FakeMeter]
 
 
 @pytest.fixture
-def timed(gpu_driver: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:  # noqa: F811
+def timed(gpu_driver: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
     """A GPU backend in bench mode; its rates are measured on little data."""
     from neonlike.backends.gpu import meter
 

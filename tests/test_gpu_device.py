@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_env import gpu_driver, needs_pool, run_on_gpu  # noqa: F401
+from gpu_env import needs_pool, run_on_gpu
 
 from neonlike.backends import Backend, cleanup_backend, gen_backend
-from neonlike.errors import ArgumentError, BackendUnavailable, DeviceError, KernelCompileError
+from neonlike.errors import ArgumentError, BackendUnavailable, DeviceError, DeviceMemoryError, KernelCompileError
 
 pytestmark = pytest.mark.usefixtures("gpu_driver")
 
@@ -47,12 +47,15 @@ def be() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def cubin(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+def cubin(gpu_driver: Any, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The kernels above, compiled."""
+    from neonlike.backends.gpu.device import open_device
+
+    arch = open_device().capabilities.arch
     folder = tmp_path_factory.mktemp("cubin")
     (folder / "k.cu").write_text(SOURCE)
     nvcc = os.environ.get("NEONLIKE_NVCC", "nvcc")
-    subprocess.run([nvcc, "-cubin", "-arch=sm_90", "-o", str(folder / "k.cubin"), str(folder / "k.cu")], check=True)
+    subprocess.run([nvcc, "-cubin", f"-arch={arch}", "-o", str(folder / "k.cubin"), str(folder / "k.cu")], check=True)
     return (folder / "k.cubin").read_bytes()
 
 
@@ -235,6 +238,51 @@ print(held.get().max())
     assert last == "2.0"
 
 
+@pytest.mark.emulator
+def test_running_out_anywhere_in_a_plan_changes_nothing(be: Any, gpu_driver: Any) -> None:
+    x = be.array(np.random.default_rng(0).random((300, 300)))  # too large for a slab
+    host, out, failures = x.get(), be.empty((300, 300)), 0
+    for after in range(30):
+        out[:] = 7
+        be.release_memory()
+        product = be.dot(x, x.T) + 1
+        try:
+            with gpu_driver.emulator.failing_allocations(after):
+                out[:] = be.exp(product - be.max(product, axis=1)) + be.dot(x, x)
+        except DeviceMemoryError:
+            assert (out.get() == 7).all()
+            failures += 1
+        else:
+            break
+    wide = host.astype(np.float64)
+    wanted = wide @ wide.T
+    np.testing.assert_allclose(out.get(), np.exp(wanted - wanted.max(1, keepdims=True)) + wide @ wide, rtol=1e-4)
+    assert (failures > 0) is (be.engine.name == "cuda")
+
+
+@pytest.mark.emulator
+def test_a_context_lost_by_somebody_else_is_reported() -> None:
+    folder = str(Path(__file__).resolve().parent)
+    done = run_on_gpu(f"""
+import sys
+sys.path.insert(0, {folder!r})
+from gpu_driver import find_driver
+emulator = find_driver().emulator
+from neonlike.backends import gen_backend
+be = gen_backend("gpu")
+t = be.ones((3, 3))
+emulator.lose_context()
+for call in (t.get, lambda: t.fill(2), lambda: be.ones((600, 600)), be.synchronize, t.get, be.release_memory):
+    try:
+        call()
+    except RuntimeError as error:
+        print(type(error).__name__, "illegal" in str(error))
+be.cleanup_backend()
+""")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["DeviceLost True"] * 6
+
+
 # Devices, backends, threads
 
 
@@ -393,9 +441,9 @@ from neonlike.backends import gen_backend
 from neonlike.errors import DeviceLost
 folder = tempfile.mkdtemp()
 open(folder + "/k.cu", "w").write({SOURCE!r})
-subprocess.run([os.environ.get("NEONLIKE_NVCC", "nvcc"), "-cubin", "-arch=sm_90", "-o", folder + "/k.cubin",
-                folder + "/k.cu"], check=True)
 be = gen_backend("gpu")
+subprocess.run([os.environ.get("NEONLIKE_NVCC", "nvcc"), "-cubin", "-arch=" + be.device.capabilities.arch, "-o",
+                folder + "/k.cubin", folder + "/k.cu"], check=True)
 t = be.ones((3, 3))
 fault = be.device.load(open(folder + "/k.cubin", "rb").read(), "fault")
 messages = set()
@@ -532,7 +580,8 @@ def test_without_a_driver_the_error_names_the_doctor() -> None:
         "try: gen_backend('gpu')\n"
         "except RuntimeError as error: print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    bare = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=bare)
     assert "cannot use PyCUDA" in done.stdout
     assert "neonlike doctor" in done.stdout
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_env import gpu_driver  # noqa: F401
 
 from neonlike.backends import cleanup_backend, gen_backend
 

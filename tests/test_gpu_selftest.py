@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_env import gpu_driver, run_on_gpu  # noqa: F401
+from gpu_env import run_on_gpu
 
 from neonlike.backends import cleanup_backend, gen_backend
 from neonlike.backends.gpu import doctor, selftest
@@ -19,7 +19,7 @@ from neonlike.errors import BackendUnavailable
 
 
 @pytest.fixture
-def untested(gpu_driver: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:  # noqa: F811
+def untested(gpu_driver: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The GPU as on its first use, with an empty cache."""
     device = gen_backend("gpu").device  # type: ignore[attr-defined]
     cleanup_backend()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_env import gpu_driver, needs_pool  # noqa: F401
+from gpu_env import needs_pool
 
 from neonlike.backends import NervanaCPU, cleanup_backend, gen_backend
 from neonlike.errors import BackendUnavailable, DTypeError, IndexRangeError, ShapeError
