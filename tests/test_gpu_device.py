@@ -410,6 +410,46 @@ def test_without_pinned_memory_copies_take_longer(be: Any, monkeypatch: pytest.M
     assert np.array_equal(t.get(), host)
 
 
+def test_another_context_on_top_is_named() -> None:
+    done = run_on_gpu("""
+import numpy as np
+from neonlike.backends import gen_backend
+be = gen_backend("gpu")
+t = be.ones((3, 3))
+import pycuda.autoinit
+for call in (t.get, lambda: be.array(np.ones((900, 900))), lambda: t.fill(2), be.synchronize):
+    try:
+        call()
+        print("went well?")
+    except RuntimeError as error:
+        assert "another context of PyCUDA" in str(error) and "be.ctx" in str(error), error
+pycuda.autoinit.context.pop()
+print(t.get().sum(), be.array(np.ones((900, 900))).get().sum())
+pycuda.autoinit.context.push()
+""")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "9.0 810000.0\n", "")
+
+
+def test_pycudas_primary_context_is_the_same() -> None:
+    for order in (0, 1):
+        lines = ["from neonlike.backends import gen_backend; be = gen_backend('gpu')", "import pycuda.autoprimaryctx"]
+        if order:
+            lines.reverse()
+        done = run_on_gpu("\n".join(lines) + "\nt = be.ones((3, 3)); t[:] = t + 1; print(t.get().sum())")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "18.0\n", "")
+
+
+def test_a_context_that_was_popped_is_put_back() -> None:
+    done = run_on_gpu("""
+from neonlike.backends import gen_backend
+be = gen_backend("gpu")
+t = be.ones((3, 3))
+be.ctx.pop()
+print(t.get().sum(), be.ones((2, 2)).get().sum())
+""")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "9.0 4.0\n", "")
+
+
 def test_marks_measure_time(be: Any) -> None:
     start, end = be.get_events()
     be.record_mark(start)

@@ -96,6 +96,7 @@ class GpuDevice:
         self.tested = False
         try:
             self.context = self.device.retain_primary_context()
+            self._handle = self.context.handle
             contexts.enter(self, self.context)
             self.stream = driver.Stream()
         except driver.Error as error:
@@ -219,15 +220,28 @@ class GpuDevice:
         ------
         BackendUnavailable
             If the device cannot be used any more.
+        DeviceError
+            If somebody put another context in its place.
         """
         if self._fault is not None:
             kind, reason = self._fault
             raise kind(reason)
-        if here.device is not self:
-            contexts.enter(self, self.context)
+        if here.device is self:
+            current = driver.Context.get_current()
+            if current is not None:
+                if current.handle != self._handle:
+                    raise DeviceError(
+                        f"GPU {self.number}: another context of PyCUDA is current in this thread (pycuda.autoinit?), "
+                        "which cannot reach this backend's memory: pop it, and run your kernels in be.ctx, or import "
+                        "pycuda.autoprimaryctx instead"
+                    )
+                return
+        contexts.enter(self, self.context)
 
     def fail(self, doing: str, error: driver.Error) -> NoReturn:
         """Raise the error of this library for one of the driver's."""
+        if self._fault is None:
+            self.attend()  # the reason may be that another context is current
         self._note(error)
         if self._fault is not None:
             kind, reason = self._fault
@@ -296,6 +310,7 @@ class _DriverMemory:
 
     def take(self, nbytes: int) -> Any:
         """Memory of the driver."""
+        self._device.attend()
         try:
             return driver.mem_alloc(nbytes)
         except driver.MemoryError:
@@ -309,6 +324,7 @@ class _DriverMemory:
 
     def settle(self) -> None:
         """Wait for all streams of the context."""
+        self._device.attend()
         try:
             driver.Context.synchronize()
         except driver.Error as error:
