@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import logging
 import math
 from collections.abc import Callable
@@ -259,4 +261,15 @@ PEERS: dict[str, Callable[[Problem], Contender]] = {
     "numba": numba,
     "jax": jax,
 }
+def import_peers() -> None:
+    """Import those that bring threads of their own before ours exist: they read the same variables when loaded.
+
+    Neonlike tells GCC's OpenMP library how long threads are to wait for work; PyTorch's copy is to wait as it would
+    alone.
+    """
+    for name in ("torch", "numba"):
+        if importlib.util.find_spec(name) is not None:
+            importlib.import_module(name)
+
+
 SLOW_TO_COMPILE = ("torch.compile", "numba")

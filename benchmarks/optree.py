@@ -10,7 +10,7 @@ import argparse
 import sys
 
 import _machine
-from _contenders import PEERS, make_case
+from _contenders import PEERS, import_peers, make_case
 from _expressions import EXPRESSIONS, Expression, footprint
 from _report import parse_size, size_text
 from _verdicts import HEADLINE, verdicts
@@ -72,6 +72,7 @@ def main(argv: list[str] | None = None) -> int:
     from neonlike.backends import gen_backend
 
     options = parse(argv)
+    import_peers()
     with gen_backend("cpu", rng_seed=0) as be:
         session = Session("optree", options, {"engine": be.engine.name, "threads": f"{_machine.cores()} for everyone"})
         for expression, size in schedule(options):
