@@ -28,6 +28,8 @@ class Contender:
         Ours must work and be right; a peer that fails is reported and left out.
     reference : callable, optional
         The float64 arrays to reproduce, of a library that defines the computation in another way than the case does.
+    elapsed : callable, optional
+        ``elapsed(n)``: seconds that n runs take on a device, which works on when ``run`` has returned.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Contender:
     result: Callable[[], Sequence[Any]]
     reset: Callable[[], None] = nothing
     ours: bool = False
+    elapsed: Callable[[int], float] | None = None
     reference: Callable[[], Sequence[Any]] | None = None
 
 

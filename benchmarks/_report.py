@@ -160,6 +160,7 @@ def as_json(session: Session) -> dict[str, Any]:
         "skipped": session.skipped,
         **session.more,
         "results": [dataclasses.asdict(result) for result in session.results],
+        "beside": [dataclasses.asdict(result) for result in session.beside],
     }
 
 
@@ -177,7 +178,7 @@ def section(session: Session) -> str:
     remarks = [
         *session.verdicts,
         *session.skipped,
-        *(f"{why}: {', '.join(who)}" for why, who in absences(session.results).items()),
+        *(f"{why}: {', '.join(who)}" for why, who in absences([*session.results, *session.beside]).items()),
     ]
     if remarks:
         lines += ["", *[f"* {remark}" for remark in remarks]]

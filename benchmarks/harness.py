@@ -26,7 +26,7 @@ import _machine
 import _report
 import numpy as np
 from _cases import Case, Contender, Effort, Result
-from _report import COPIES, COPY, MEMORY_COPY, NOT_BUILT, Form
+from _report import COPY, MEMORY_COPY, NOT_BUILT, Form
 
 from neonlike.kernels.machine_rates import copier
 
@@ -110,49 +110,59 @@ def measure(
         for contender in random.Random(turn).sample(contenders, len(contenders)):
             before = samples[contender.name]
             warm = not before or before[-1] < effort.long
-            before.append(_sample(contender.run, loops[contender.name], clock, effort.pause, warm))
+            before.append(_sample(contender, loops[contender.name], clock, effort.pause, warm))
     return {name: (loops[name], samples[name]) for name in samples}
 
 
 def _loops(contender: Contender, effort: Effort, clock: Clock) -> int:
     """Calls that make one sample long enough for the clock."""
-    start = clock()
-    contender.run()
-    if clock() - start >= max(effort.long, effort.sample):
+    if _elapsed(contender, 1, clock) >= max(effort.long, effort.sample):
         return 1
     count = 1
-    while (elapsed := _sample(contender.run, count, clock, 0.0) * count) < effort.sample and count < 1 << 20:
+    while (elapsed := _sample(contender, count, clock, 0.0) * count) < effort.sample and count < 1 << 20:
         count = max(2 * count, int(count * effort.sample / elapsed) if elapsed > 0 else 0)
     return count
 
 
-def _sample(run: Callable[[], object], loops: int, clock: Clock, pause: float, warm: bool = True) -> float:
+def _elapsed(contender: Contender, loops: int, clock: Clock) -> float:
+    """Seconds that ``loops`` runs take."""
+    if contender.elapsed is not None:
+        return contender.elapsed(loops)
+    run, start = contender.run, clock()
+    for _ in itertools.repeat(None, loops):
+        run()
+    return clock() - start
+
+
+def _sample(contender: Contender, loops: int, clock: Clock, pause: float, warm: bool = True) -> float:
     """Seconds a call, averaged over ``loops`` calls without garbage collection."""
     time.sleep(pause)
     if warm:
-        run()  # what ran before has filled the caches with its own data and code
+        contender.run()  # what ran before has filled the caches with its own data and code
     enabled = gc.isenabled()
     gc.disable()
     try:
-        start = clock()
-        for _ in itertools.repeat(None, loops):
-            run()
-        return (clock() - start) / loops
+        return _elapsed(contender, loops, clock) / loops
     finally:
         if enabled:
             gc.enable()
 
 
 def run_case(
-    case: Case, effort: Effort, clock: Clock = time.perf_counter, baseline: str = "numpy"
+    case: Case,
+    effort: Effort,
+    clock: Clock = time.perf_counter,
+    baseline: str = "numpy",
+    copies: Callable[[int], dict[str, tuple[Contender, int]]] | None = None,
 ) -> list[Result]:
-    """Check and measure ``case``; the last result is the copy's where it makes sense."""
+    """Check and measure ``case``; the last results are those of ``copies`` where they make sense."""
     able, results = check(case, clock)
     moved = dict.fromkeys((c.name for c in able), case.nbytes)
     if case.nbytes >= ROOFLINE_BYTES and not case.flops:
-        able += [copy_contender(case.nbytes), memory_copy()]
-        moved |= {COPY: case.nbytes, MEMORY_COPY: MEMORY_BYTES}
-        results += [Result(case.name, case.text, case.size, name) for name in COPIES]
+        beside = (copies or host_copies)(case.nbytes)
+        able += [contender for contender, _ in beside.values()]
+        moved |= {name: nbytes for name, (_, nbytes) in beside.items()}
+        results += [Result(case.name, case.text, case.size, name) for name in beside]
     measured = measure(able, effort, clock)
     found = {r.contender: r for r in results if r.contender in measured}
     for name, result in found.items():
@@ -161,7 +171,7 @@ def run_case(
         result.ratio = times(found.get(baseline), result)
         result.of_copy = times(result, found.get(COPY))
         share = times(result, found.get(MEMORY_COPY))
-        result.of_memory_copy = None if share is None else share * moved[result.contender] / MEMORY_BYTES
+        result.of_memory_copy = None if share is None else share * moved[result.contender] / moved[MEMORY_COPY]
     return results
 
 
@@ -190,6 +200,11 @@ def copy_contender(nbytes: int, threads: int | None = None, name: str = COPY) ->
     """A copy that reads half of ``nbytes`` and writes the other half, split over ``threads`` (default: all)."""
     source = np.ones(max(nbytes // 8, 1), np.float32)
     return _copier(source, np.zeros_like(source), threads or _machine.cores(), name)
+
+
+def host_copies(nbytes: int) -> dict[str, tuple[Contender, int]]:
+    """The copies that run beside a case that moves ``nbytes``, by name, and what each moves."""
+    return {COPY: (copy_contender(nbytes), nbytes), MEMORY_COPY: (memory_copy(), MEMORY_BYTES)}
 
 
 def _copier(source: Any, target: Any, threads: int, name: str) -> Contender:
@@ -244,6 +259,7 @@ class Session:
     """
 
     form = Form()
+    copies = staticmethod(host_copies)
 
     def __init__(
         self,
@@ -256,9 +272,11 @@ class Session:
         self.subject, self.options = subject, options
         self.form = form or self.form
         self.effort = effort or (QUICK if options.quick else Effort())
-        self.machine = _machine.describe() | (facts or {})
+        self.machine = self.describe() | (facts or {})
         self.command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
         self.results: list[Result] = []
+        self.beside: list[Result] = []
+        """Results that are in ``tables``."""
         self.verdicts: list[str] = []
         self.skipped: list[str] = []
         self.tables: dict[str, list[str]] = {}
@@ -267,8 +285,20 @@ class Session:
         """What the JSON file has besides."""
         self.say(_report.machine_text(self.machine))
         self.others = _machine.Others()
-        self.copy = roofline(self.effort)
+        self.copy = self.roofline()
         self.say("\n" + "\n".join(f"{name}: {rate:.1f} GB/s" for name, rate in self.copy.items()))
+
+    def describe(self) -> dict[str, str]:
+        """Facts of the machine and the software."""
+        return _machine.describe()
+
+    def roofline(self) -> dict[str, float]:
+        """Bandwidth of copies in GB/s."""
+        return roofline(self.effort)
+
+    def write_results(self) -> None:
+        """Write this subject's section of the recorded results."""
+        _report.update_results(self)
 
     @staticmethod
     def say(text: str) -> None:
@@ -284,7 +314,7 @@ class Session:
         """Check, measure and show one case."""
         if not self.results or self.results[-1].size != case.size:
             self.say("\n" + self.form.heading(case.size))
-        results = run_case(case, self.effort, baseline=self.form.baseline)
+        results = run_case(case, self.effort, baseline=self.form.baseline, copies=self.copies)
         self.results += results
         self.say(self.form.case(results))
 
@@ -301,7 +331,7 @@ class Session:
         self.machine["other programs"] = "unknown" if share is None else f"{share:.0%} of the processors"
         for line in ["", *self.verdicts, *self.skipped]:
             self.say(line)
-        for why, names in _report.absences(self.results).items():
+        for why, names in _report.absences([*self.results, *self.beside]).items():
             self.say(f"{why}: {', '.join(names)}")
         if share is not None and share > BUSY:
             self.say(
@@ -312,8 +342,8 @@ class Session:
         if self.options.picture:
             self.form.draw(self, self.options.picture)
         if self.options.results:
-            _report.update_results(self)
-        wrong = [f"{r.case} at {r.size}, {r.contender}: {r.note}" for r in self.results if r.wrong]
+            self.write_results()
+        wrong = [f"{r.case} at {r.size}, {r.contender}: {r.note}" for r in [*self.results, *self.beside] if r.wrong]
         for line in wrong:
             print(line, file=sys.stderr)
         return 1 if wrong else 0

@@ -1,0 +1,158 @@
+"""The GPU backend against PyTorch, CuPy and JAX: expressions, the cost of a call, matrix products, copies.
+
+It needs a GPU and PyCUDA, and ends with status 2 without them. ``--quick`` stays under two minutes, ``--results``
+writes RESULTS-gpu.md. Peers that are not installed are named at the end. ``python benchmarks/gpu.py --help`` lists the
+options; the targets are in ``_gpu_session.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import optree
+from _expressions import EXPRESSIONS
+from _gpu_contenders import Field, copy_case, expression_case, product_case
+from _gpu_libraries import Library, Neonlike, find_peers
+from _gpu_session import DISPATCH, PRODUCTS, TRANSFERS, GpuSession, verdicts
+from _report import parse_size
+from harness import arguments, check, measure
+
+SECTIONS = ("optree", "dispatch", "products", "copies")
+SIZES = (64, 1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 26)
+QUICK_SIZES = (1 << 20, 1 << 24)
+COMPILED = ("sigmoid", "softmax0", "softmax1", "sum_squares", "adam")
+"""In a quick run only these meet compilers that take seconds, at the largest size."""
+DISPATCHED, DISPATCH_SIZE = ("sigmoid", "softmax1", "adam"), 64
+PRECISIONS = ("float32", "tf32", "float16")
+PRECISION_SETTING = "NEONLIKE_PRODUCT_PRECISION"
+EDGES, QUICK_EDGES = (1024, 4096, 8192), (4096,)
+COPIED, QUICK_COPIED = (1 << 18, 1 << 22, 1 << 26), (1 << 22,)
+NO_GPU = 2
+"""Exit status where there is none."""
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = arguments(f"{__doc__}".partition("\n")[0])
+    parser.add_argument("--sizes", type=_sizes, metavar="N,N", help="elements of expressions, such as 64,4k,16M")
+    parser.add_argument("--edges", type=_sizes, metavar="N,N", help="of the square matrices multiplied")
+    parser.add_argument("--copied", type=_sizes, metavar="N,N", help="elements copied between host and GPU")
+    names = ", ".join(e.name for e in EXPRESSIONS)
+    parser.add_argument("--only", type=optree._chosen, metavar="NAME,NAME", help=f"some of {names}")
+    parser.add_argument("--sections", type=_sections, metavar="NAME,NAME", default=SECTIONS, help=", ".join(SECTIONS))
+    return parser.parse_args(argv)
+
+
+def _sizes(text: str) -> list[int]:
+    return [parse_size(part) for part in text.split(",")]
+
+
+def _sections(text: str) -> tuple[str, ...]:
+    chosen = tuple(text.split(","))
+    if unknown := set(chosen) - set(SECTIONS):
+        raise argparse.ArgumentTypeError(f"no section {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
+    return chosen
+
+
+class Run:
+    """What the sections share."""
+
+    def __init__(self, session: GpuSession, field: Field) -> None:
+        self.session, self.field, self.options = session, field, session.options
+        self.dispatch_seconds: dict[str, dict[str, float]] = {}
+
+    def optree(self) -> None:
+        """Expressions by size."""
+        quick = self.options.quick
+        sizes = self.options.sizes or (QUICK_SIZES if quick else SIZES)
+        for size in sizes:
+            for expression in self.options.only or EXPRESSIONS:
+                if why := optree.fits(expression, size, 8):
+                    self.session.skip(why)
+                    continue
+                slow = not quick or (expression.name in COMPILED and size == max(sizes))
+                self.session.run(expression_case(expression, size, self.field, slow))
+
+    def dispatch(self) -> None:
+        """What a call costs in Python, on so few elements that the GPU keeps up."""
+        self.session.say(f"\n{DISPATCH}, {DISPATCH_SIZE} elements, the GPU not waited for")
+        chosen = self.options.only or [e for e in EXPRESSIONS if e.name in DISPATCHED]
+        for expression in chosen:
+            able, results = check(expression_case(expression, DISPATCH_SIZE, self.field, True))
+            self.session.beside += [r for r in results if r.wrong]
+            queueing = [replace(c, elapsed=partial(self._library(c.name).queueing, c.run)) for c in able]
+            times = {n: statistics.median(s) for n, (_, s) in measure(queueing, self.session.effort).items()}
+            self.dispatch_seconds[expression.name] = times
+            self.session.say(f"{expression.name}: " + ", ".join(f"{n} {s * 1e6:.2f}" for n, s in times.items()))
+        names = list(dict.fromkeys(n for times in self.dispatch_seconds.values() for n in times))
+        lines = ["| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+        for case, times in self.dispatch_seconds.items():
+            cells = [f"{times[n] * 1e6:.2f}" if n in times else "-" for n in names]
+            lines.append(f"| {case}, {DISPATCH_SIZE} elements | " + " | ".join(cells) + " |")
+        self.session.tables[DISPATCH] = lines
+        self.session.more["dispatch_seconds"] = self.dispatch_seconds
+
+    def _library(self, contender: str) -> Library:
+        found: Library = self.field.peers.get(contender.partition(".")[0], self.field.ours)
+        return found
+
+    def products(self) -> None:
+        """Square matrices, in each precision."""
+        for precision in PRECISIONS:
+            with _precise(precision, self.session.be) as ours:
+                field = replace(self.field, ours=ours)
+                for edge in self.options.edges or (QUICK_EDGES if self.options.quick else EDGES):
+                    self.session.run_beside(product_case(edge, precision, field), PRODUCTS)
+
+    def copies(self) -> None:
+        """To the GPU and back."""
+        for size in self.options.copied or (QUICK_COPIED if self.options.quick else COPIED):
+            for down in (False, True):
+                self.session.run_beside(copy_case(size, down, self.field), TRANSFERS)
+
+
+@contextmanager
+def _precise(precision: str, be: Any) -> Iterator[Neonlike]:
+    """A backend on the same GPU whose float32 products are of this precision."""
+    before = os.environ.get(PRECISION_SETTING)
+    os.environ[PRECISION_SETTING] = "tf32" if precision == "tf32" else "float32"
+    try:
+        with type(be)(rng_seed=0, device_id=be.device_id, bench=False) as made:
+            yield Neonlike(made)
+    finally:
+        if before is None:
+            del os.environ[PRECISION_SETTING]
+        else:
+            os.environ[PRECISION_SETTING] = before
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run what the command line asks for; the exit status is 1 if a result of ours was wrong, 2 without a GPU."""
+    from neonlike.backends import gen_backend
+    from neonlike.errors import BackendUnavailable
+
+    options = parse(argv)
+    try:
+        be = gen_backend("gpu", rng_seed=0)
+    except BackendUnavailable as why:
+        print(f"benchmarks/gpu.py: {why}", file=sys.stderr)
+        return NO_GPU
+    with be:
+        peers, absent = find_peers()
+        session = GpuSession(options, be, peers)
+        run = Run(session, Field(session.ours, peers, absent, session.cache))
+        for section in options.sections:
+            getattr(run, section)()
+        return session.finish(verdicts(session, run.dispatch_seconds))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,209 @@
+"""The benchmark of the GPU backend: it runs, checks before it measures, and records nothing of an emulated GPU."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from benchmarking import bench  # noqa: F401
+from gpu_env import gpu_driver  # noqa: F401
+
+from neonlike.errors import BackendUnavailable
+
+MODULES = ("_gpu_libraries", "_gpu_contenders", "_gpu_session", "gpu")
+
+
+@pytest.fixture
+def gpu(bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimpleNamespace]:
+    """The modules of the benchmark, with the shortest of measurements, small copies and no peers."""
+    found = SimpleNamespace(**{name: importlib.import_module(name) for name in MODULES}, base=bench)
+    shortest = bench.harness.QUICK
+    for name in ("QUICK", "FULL"):
+        monkeypatch.setattr(found._gpu_session, name, shortest)
+    monkeypatch.setattr(found._gpu_session, "MEMORY_BYTES", 1 << 16)
+    monkeypatch.setattr(found._gpu_session, "RESULTS", tmp_path / "RESULTS-gpu.md")
+    monkeypatch.setattr(bench.harness, "ROOFLINE_BYTES", 1 << 14)
+    monkeypatch.setattr(found._gpu_contenders, "ROTATE_FROM", 1 << 14)
+    monkeypatch.setattr(found._gpu_contenders, "MOST_SETS", 3)
+    monkeypatch.setattr(found.gpu, "find_peers", lambda: ({}, dict.fromkeys(("torch", "cupy", "jax"), "not installed")))
+    yield found
+    for name in MODULES:
+        sys.modules.pop(name)
+
+
+TINY = ["--quick", "--sizes", "64,4k", "--edges", "16", "--copied", "64", "--only", "sigmoid,softmax0,variance,adam"]
+
+
+@pytest.mark.usefixtures("gpu_driver")
+def test_a_run_with_every_section(gpu: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "run.json"
+    assert gpu.gpu.main([*TINY, "--json", str(path)]) == 0
+    said, written = capsys.readouterr().out, json.loads(path.read_text())
+    for expected in ("GPU ", "pycuda", "copy of", "4k float32 elements", "vs torch", "Matrix products", "to the host"):
+        assert expected in said
+    timed = {(r["case"], r["size"], r["contender"]) for r in written["results"] if r["median"]}
+    assert {(case, size) for case, size, who in timed if who == "neonlike assign"} == {
+        (case, size) for case in ("sigmoid", "softmax0", "variance", "adam") for size in (64, 4096)
+    }
+    assert ("sigmoid", 4096, "memory copy") in timed, "a copy runs beside cases that move much"
+    assert {r["case"] for r in written["beside"]} == {"float32", "tf32", "float16", "to the GPU", "to the host"}
+    assert set(written["dispatch_seconds"]["adam"]) == {"neonlike assign", "neonlike prepared"}
+    assert any(line.startswith("Python for one call, prepared: at most") for line in written["verdicts"])
+
+
+@pytest.mark.usefixtures("gpu_driver")
+@pytest.mark.parametrize("emulated", [True, False])
+def test_results_are_recorded_of_real_gpus_only(
+    gpu: SimpleNamespace, emulated: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(gpu._gpu_session, "is_emulated", lambda be: emulated)
+    sizes = ["--sizes", "64", "--edges", "16", "--copied", "64", "--only", "sigmoid"]
+    assert gpu.gpu.main(["--quick", *sizes, "--results"]) == 0
+    path: Path = gpu._gpu_session.RESULTS
+    assert path.exists() is not emulated
+    assert ("This GPU is emulated" in capsys.readouterr().out) is emulated
+    if not emulated:
+        text = path.read_text()
+        for heading in ("# Results on a GPU", "## gpu", "### 64 elements", "### Matrix products", "### Copies between"):
+            assert f"{heading}" in text
+        assert "| float32 product, 16 x 16 x 16, 16 |" in text
+        assert "* not installed: torch" in text
+
+
+@pytest.mark.usefixtures("gpu_driver")
+def test_the_emulated_gpu_is_known_as_such(gpu: SimpleNamespace) -> None:
+    from neonlike.backends import gen_backend
+
+    with gen_backend("gpu") as be:
+        assert gpu._gpu_session.is_emulated(be) == ("CPU device" in be.device.name)
+
+
+def test_without_a_gpu_it_says_so(
+    gpu: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*arguments: Any, **options: Any) -> Any:
+        raise BackendUnavailable("no GPU here")
+
+    monkeypatch.setattr("neonlike.backends.gen_backend", refuse)
+    assert gpu.gpu.main(["--quick"]) == 2
+    assert "no GPU here" in capsys.readouterr().err
+
+
+def test_unknown_sections_are_refused(gpu: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        gpu.gpu.parse(["--sections", "optree,nonsense"])
+    assert "no section nonsense" in capsys.readouterr().err
+
+
+# Sets of operands -----------------------------------------------------------------------------------------------
+
+
+def test_large_cases_take_turns_so_that_the_cache_does_not_hold_them(gpu: SimpleNamespace) -> None:
+    sets_for = gpu._gpu_contenders.sets_for
+    gpu._gpu_contenders.ROTATE_FROM, gpu._gpu_contenders.MOST_SETS = 1 << 20, 16
+    cache = 50 << 20
+    assert sets_for(1024, cache) == 1, "what calling costs does not depend on where the data is"
+    assert sets_for(16 << 20, cache) == 13
+    assert sets_for(2 << 20, cache) == 16
+    assert sets_for(1 << 30, cache) == 1
+
+
+class FakeLibrary:
+    """Arrays of NumPy."""
+
+    def get(self, array: Any) -> Any:
+        return array.copy()
+
+    def synchronize(self) -> None:
+        pass
+
+    def elapsed(self, run: Any, loops: int) -> float:
+        for _ in range(loops):
+            run()
+        return 1.0 * loops
+
+
+def fake_sets(gpu: SimpleNamespace, *values: float) -> tuple[list[Any], list[int]]:
+    """Sets that compute these values, and the order in which they ran."""
+    order: list[int] = []
+    sets = []
+    for number, value in enumerate(values):
+        out = np.full(2, np.nan)
+
+        def run(out: Any = out, value: float = value, number: int = number) -> None:
+            out[:] = value
+            order.append(number)
+
+        sets.append(gpu._gpu_contenders.Set(run, lambda out=out: [out], lambda out=out: out.fill(np.nan)))
+    return sets, order
+
+
+def test_sets_are_run_in_turns(gpu: SimpleNamespace) -> None:
+    sets, order = fake_sets(gpu, 1.0, 1.0, 1.0)
+    made = gpu._gpu_contenders.contender(FakeLibrary(), "we", sets, ours=True)
+    made.reset()
+    made.run()
+    assert made.result()[0].tolist() == [1.0, 1.0]
+    assert made.elapsed(4) == 4.0
+    assert order == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_sets_of_ours_that_differ_are_a_failure(gpu: SimpleNamespace) -> None:
+    sets, _ = fake_sets(gpu, 1.0, 1.0, 1.5)
+    made = gpu._gpu_contenders.contender(FakeLibrary(), "we", sets, ours=True)
+    case = gpu.base._cases.Case("ones", "1", 2, [made], lambda: [np.ones(2)], 8)
+    able, (result,) = gpu.base.harness.check(case)
+    assert able == []
+    assert result.wrong
+    assert "another result" in result.note
+
+
+def test_times_of_a_device_are_asked_of_it(gpu: SimpleNamespace) -> None:
+    sets, _ = fake_sets(gpu, 1.0)
+    made = gpu._gpu_contenders.contender(FakeLibrary(), "we", sets, ours=True)
+    effort = gpu.base._cases.Effort(sample=3.0, pause=0.0, min_rounds=2, max_rounds=2)
+    ((loops, samples),) = gpu.base.harness.measure([made], effort).values()
+    assert loops >= 3
+    assert samples == [1.0, 1.0]
+
+
+# Targets --------------------------------------------------------------------------------------------------------
+
+
+def fake_session(gpu: SimpleNamespace, shares: dict[str, float], compiled: dict[str, float]) -> Any:
+    """Results at 16M: ours takes 1 s, torch.compile what ``compiled`` says."""
+    make, size = gpu.base._cases.Result, 1 << 24
+    results = [
+        make(case, case, size, "neonlike assign", 1.0, samples=[1.0], of_memory_copy=share)
+        for case, share in shares.items()
+    ]
+    results += [make(case, case, size, "torch.compile", s, samples=[s]) for case, s in compiled.items()]
+    beside = [
+        make("float32", "float32 product, 8 x 8 x 8", 8, who, 1.0, gflop_per_s=rate)
+        for who, rate in (("neonlike prepared", 95.0), ("torch", 100.0), ("cupy", 90.0))
+    ]
+    return argparse.Namespace(results=results, beside=beside)
+
+
+def test_the_targets(gpu: SimpleNamespace) -> None:
+    session = fake_session(gpu, {"axpy": 0.95, "adam": 0.85}, {"axpy": 2.0, "adam": 0.8})
+    dispatch = {
+        "adam": {"neonlike assign": 16e-6, "neonlike prepared": 3e-6, "torch": 9e-6},
+        "axpy": {"neonlike assign": 9e-6, "neonlike prepared": 2e-6},
+    }
+    assert gpu._gpu_session.verdicts(session, dispatch) == [
+        "16M, share of the bandwidth of a copy within the GPU: adam 85% (target >= 90%): MISSED",
+        "16M, geometric mean over 2: torch.compile takes 1.26 times as long; slower than it: adam 1.25 "
+        "(target: mean >= 1): met",
+        "Python for one call, assign: at most 16.00 us (adam; target < 15): MISSED",
+        "Python for one call, prepared: at most 3.00 us (adam; target < 5): met",
+        "float32 product, 8 x 8 x 8: 95% of the library's best rate (target >= 97%): MISSED",
+    ]
