@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmarking import bench  # noqa: F401
-from gpu_env import gpu_driver  # noqa: F401
 
 from neonlike.errors import BackendUnavailable
 
