@@ -15,7 +15,8 @@ from gpu_env import run_on_gpu
 
 from neonlike.backends import cleanup_backend, gen_backend
 from neonlike.backends.gpu import doctor, selftest
-from neonlike.errors import BackendUnavailable
+from neonlike.backends.util import check_gpu
+from neonlike.errors import ArgumentError, BackendUnavailable
 
 
 @pytest.fixture
@@ -84,6 +85,29 @@ def test_a_device_that_computes_wrong_results_is_refused(
     assert kept(tmp_path) == []
     monkeypatch.setenv(selftest.SETTING, "0")
     assert gen_backend("gpu").ones((2, 2)).get().sum() == 4
+
+
+# What scripts ask
+
+
+@pytest.mark.usefixtures("gpu_driver")
+def test_gpus_can_be_counted() -> None:
+    count = check_gpu.get_device_count(verbose=True)
+    assert count >= 1
+    be = gen_backend("gpu")
+    assert check_gpu.get_compute_capability(0) == float("{}.{}".format(*be.compute_capability))
+    assert check_gpu.get_compute_capability() >= check_gpu.get_compute_capability(0)
+    check_gpu.ensure_gpu_capability(0)
+    with pytest.raises(ArgumentError, match=f"there is no GPU {count}"):
+        check_gpu.ensure_gpu_capability(count)
+    cleanup_backend()
+
+
+def test_without_pycuda_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pycuda", None)
+    assert (check_gpu.get_device_count(verbose=True), check_gpu.get_compute_capability()) == (0, 0.0)
+    with pytest.raises(BackendUnavailable, match="needs PyCUDA"):
+        check_gpu.ensure_gpu_capability(0)
 
 
 # The doctor

@@ -379,6 +379,12 @@ def device_count() -> int:
     return count
 
 
+def compute_capability(number: int) -> tuple[int, int]:
+    """Of the GPU ``number``, which there is; it is not opened."""
+    major, minor = driver.Device(number).compute_capability()
+    return int(major), int(minor)
+
+
 _opened: dict[int, GpuDevice] = {}
 _opening = threading.Lock()
 

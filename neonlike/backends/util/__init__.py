@@ -1,0 +1,1 @@
+"""neon's package of helpers around backends."""
