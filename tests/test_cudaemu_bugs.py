@@ -1,6 +1,6 @@
 """What the emulated GPU finds: planted bugs, with the modes that must notice each, and healthy twins that stay clean.
 
-The modes hold for a whole process, so each runs all cases in a process of its own.
+Checking holds for a whole process: all cases run in one with it and in one without.
 """
 
 from __future__ import annotations
@@ -18,11 +18,8 @@ from cudaemu.planted_bugs import CASES
 
 pytestmark = [pytest.mark.emulator, pytest.mark.usefixtures("gpu_driver")]
 
-MODES: dict[str, dict[str, str]] = {
-    "plain": {"CUEMU_CHECK": "0", "CUEMU_ASYNC": "0"},
-    "late": {"CUEMU_CHECK": "0", "CUEMU_ASYNC": "1"},
-    "checked": {"CUEMU_CHECK": "1", "CUEMU_ASYNC": "1"},
-}
+# CUEMU_CHECK and CUEMU_ASYNC
+MODES = {"plain": ("0", "0"), "late": ("0", "1"), "checked": ("1", "1")}
 
 FINDS: dict[str, tuple[str, str, str]] = {
     # the outcome where nothing is checked, where streams are late, and with both: a part of its text
@@ -84,20 +81,26 @@ FINDS: dict[str, tuple[str, str, str]] = {
 
 
 @functools.cache
-def outcomes(mode: str) -> dict[str, dict[str, str]]:
-    """Every case's outcome in one mode, with its bug and without."""
+def outcomes_of_process(check: str) -> dict[str, dict[str, dict[str, str]]]:
+    """Every case's outcome, with its bug and without, for each way of running streams."""
+    asynchronous = [late for checked, late in MODES.values() if checked == check]
     done = subprocess.run(
-        [sys.executable, "-m", "cudaemu.planted_bugs"],
+        [sys.executable, "-m", "cudaemu.planted_bugs", *asynchronous],
         cwd=Path(__file__).parent,
-        env={**os.environ, **MODES[mode], "CUEMU_THREADS": "1", "CUEMU_ORDER": "forward"},
+        env={**os.environ, "CUEMU_CHECK": check, "CUEMU_THREADS": "1", "CUEMU_ORDER": "forward"},
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    result: dict[str, dict[str, str]] = json.loads(done.stdout)
+    result: dict[str, dict[str, dict[str, str]]] = json.loads(done.stdout)
     return result
+
+
+def outcomes(mode: str) -> dict[str, dict[str, str]]:
+    check, asynchronous = MODES[mode]
+    return outcomes_of_process(check)[asynchronous]
 
 
 def test_the_table_has_every_planted_bug() -> None:

@@ -109,6 +109,12 @@ def test_another_driver_that_is_loaded_already_is_noticed(gpu_driver: Any, tmp_p
     assert "another libcuda.so.1 is loaded in this process" in done.stderr
 
 
+def test_sources_that_do_not_compile_are_no_reason_to_skip() -> None:
+    with pytest.raises(toolkit.EmulatorBroken, match="cannot be built: false --now"):
+        build._run(["false", "--now"])
+    assert not issubclass(toolkit.EmulatorBroken, EmulatorUnavailable)
+
+
 class TestWhatMayBeMissing:
     def test_a_compiler(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("CUEMU_CXX", "absent-g++")

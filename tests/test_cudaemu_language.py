@@ -180,6 +180,13 @@ class TestArithmetic:
         assert got[1].tolist() == [2, 2, -2, high, low, 0, high, 0]
         assert got[2].view(np.uint32).tolist() == [2, 2, 0, 3_000_000_000, 0, 0, 2**32 - 1, 0]
 
+    def test_extremes_of_mixed_types(self, cuda: Any) -> None:
+        source = """extern "C" __global__ void k(double *y, int i, unsigned u, float f) {
+            y[0] = min(i, u); y[1] = max(u, i); y[2] = min(f, 2.5); y[3] = max(3ll, 4ull); y[4] = min(-1, 2);
+        }"""
+        values = (np.int32(3), np.uint32(5), np.float32(1.5))
+        assert run(cuda, source, 5, np.float64, *values, threads=1).tolist() == [3, 5, 1.5, 4, -1]
+
     def test_bits_and_wide_products(self, cuda: Any) -> None:
         source = """extern "C" __global__ void k(unsigned *y) {
             y[0] = __popc(0xF0F0u); y[1] = __clz(1); y[2] = __ffs(8); y[3] = __brev(1u);
@@ -239,6 +246,10 @@ class TestRewriting:
     def test_what_it_cannot_read_is_an_error(self) -> None:
         with pytest.raises(SourceError, match=r"__shared__ float a = 3;.*one plain variable"):
             rewrite("__shared__ float a = 3;")
+
+    def test_too_much_static_shared_memory_is_an_error(self, gpu_driver: Any) -> None:
+        with pytest.raises(RuntimeError, match="tile: more than 48 KiB of static shared memory"):
+            compile_cubin('extern "C" __global__ void k() { __shared__ float tile[12289]; tile[0] = 1; }')
 
     def test_messages_of_the_compiler_name_source_and_line(self, gpu_driver: Any) -> None:
         with pytest.raises(RuntimeError, match=r"kernel\.cu:3:\d+: error: .*absent"):

@@ -8,7 +8,6 @@ bin/nvcc            the stand-in for the compiler
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import py_compile
@@ -23,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from . import nvcc
-from .toolkit import EmulatorUnavailable, cache_folder, compiler_identity, cuda_include, host_compiler
+from .toolkit import EmulatorBroken, cache_folder, compiler_identity, cuda_include, host_compiler
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE / "src"
@@ -65,7 +64,9 @@ def build() -> Path:
     Raises
     ------
     EmulatorUnavailable
-        No g++, no CUDA headers, or the sources do not compile.
+        No g++, no CUDA headers, or no folder to build in.
+    EmulatorBroken
+        The sources do not compile.
     """
     compiler, include = host_compiler(), cuda_include()
     cache = cache_folder()
@@ -85,6 +86,8 @@ def build() -> Path:
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold a lock among processes; the system gives it back when a process dies."""
+    import fcntl  # which Windows does not have; nothing is built there
+
     with open(path, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -100,7 +103,7 @@ def _remove_old(cache: Path) -> None:
 def _run(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise EmulatorUnavailable(
+        raise EmulatorBroken(
             f"the emulated CUDA driver cannot be built: {shlex.join(command)}\n{done.stderr}"
         )
 

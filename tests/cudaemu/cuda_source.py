@@ -110,6 +110,7 @@ class _SharedVariables:
         type_name, site = f"cuemu_type_{self.count}", f"cuemu_site_{self.count}"
         return (
             f"typedef {base} {type_name}{dimensions} {alignment}; "
+            f'static_assert(sizeof({type_name}) <= 48 << 10, "{name}: more than 48 KiB of static shared memory"); '
             f'static cuemu_shared_site {site} = {{"{name}", sizeof({type_name}), alignof({type_name}), -1}}; '
             f"{type_name} &{name} = cuemu::shared<{type_name}>({site});"
         )

@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 from .build import build, locked
-from .toolkit import EmulatorUnavailable, cache_folder, cuda_include, find_cuda_include
+from .toolkit import EmulatorBroken, EmulatorUnavailable, cache_folder, cuda_include, find_cuda_include
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -160,7 +160,7 @@ def main() -> int:
     """Run as a program; the exit status is that of a failure only where GPU tests are required."""
     try:
         install()
-    except EmulatorUnavailable as error:
+    except (EmulatorUnavailable, EmulatorBroken) as error:
         REASON.write_text(f"{error}\n")
         required = os.environ.get(REQUIRE_VARIABLE) == "1"
         print(

@@ -1,12 +1,14 @@
-"""Kernels with a planted bug each, and a healthy twin of each: ``python -m cudaemu.planted_bugs`` runs them all.
+"""Kernels with a planted bug each, and a healthy twin of each: ``python -m cudaemu.planted_bugs 0 1`` runs them all.
 
-It prints, as JSON, what became of the two in the mode that the environment asks for: "clean" (no error, right results),
-"wrong" (other results), or the text of the error. tests/test_cudaemu_bugs.py says what each mode must find.
+The arguments are values of CUEMU_ASYNC to run them with, one after the other. It prints, as JSON, what became of bug
+and twin with each: "clean" (no error, right results), "wrong" (other results), or the text of the error.
+tests/test_cudaemu_bugs.py says what each mode must find.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -384,14 +386,19 @@ def outcome(name: str, bug: bool) -> str:
 
 
 def main() -> None:
-    """Run every case, with its bug and without, and print the outcomes."""
+    """Run every case in each mode, with its bug and without, and print the outcomes."""
     activate()
     import pycuda.driver as driver
 
     driver.init()
     context = driver.Device(0).make_context()
     try:
-        outcomes = {name: {"bug": outcome(name, True), "healthy": outcome(name, False)} for name in CASES}
+        outcomes = {}
+        for asynchronous in sys.argv[1:]:
+            os.environ["CUEMU_ASYNC"] = asynchronous
+            outcomes[asynchronous] = {
+                name: {"bug": outcome(name, True), "healthy": outcome(name, False)} for name in CASES
+            }
     finally:
         context.pop()
     json.dump(outcomes, sys.stdout)

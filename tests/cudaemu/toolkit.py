@@ -29,6 +29,10 @@ class EmulatorUnavailable(Exception):
     """GPU tests cannot run here; the text says why, and what would change that."""
 
 
+class EmulatorBroken(Exception):
+    """The emulator's own sources do not compile: an error, never a reason to skip."""
+
+
 def cache_folder() -> Path:
     """The folder for the emulator's libraries and the PyCUDA wheel.
 

@@ -10,6 +10,7 @@
 #define __exp10f cuemu_exp10f
 #define __powf cuemu_powf
 #define __sinf cuemu_sinf
+#define __sincosf cuemu_sincosf
 #define __cosf cuemu_cosf
 #define __tanf cuemu_tanf
 
@@ -18,6 +19,11 @@ extern "C++" {
 #define CUEMU_MIN_MAX(T)                                    \
     static inline T min(T a, T b) { return b < a ? b : a; } \
     static inline T max(T a, T b) { return a < b ? b : a; }
+#define CUEMU_MIN_MAX_MIXED(A, B, T)                          \
+    static inline T min(A a, B b) { return min((T)a, (T)b); } \
+    static inline T min(B a, A b) { return min((T)a, (T)b); } \
+    static inline T max(A a, B b) { return max((T)a, (T)b); } \
+    static inline T max(B a, A b) { return max((T)a, (T)b); }
 CUEMU_MIN_MAX(int)
 CUEMU_MIN_MAX(unsigned)
 CUEMU_MIN_MAX(long)
@@ -29,6 +35,11 @@ static inline float max(float a, float b) { return fmaxf(a, b); }
 static inline double min(double a, double b) { return fmin(a, b); }
 static inline double max(double a, double b) { return fmax(a, b); }
 
+CUEMU_MIN_MAX_MIXED(int, unsigned, unsigned)
+CUEMU_MIN_MAX_MIXED(long, unsigned long, unsigned long)
+CUEMU_MIN_MAX_MIXED(long long, unsigned long long, unsigned long long)
+CUEMU_MIN_MAX_MIXED(float, double, double)
+
 static inline void sincos(float x, float *s, float *c) { sincosf(x, s, c); }
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static inline float rsqrt(float x) { return rsqrtf(x); }
@@ -36,6 +47,10 @@ static inline double rsqrt(double x) { return 1.0 / sqrt(x); }
 static inline float rcbrtf(float x) { return 1.0f / cbrtf(x); }
 static inline double rcbrt(double x) { return 1.0 / cbrt(x); }
 static inline float exp10f(float x, int = 0) { return (float)pow(10.0, (double)x); }
+static inline float sinpif(float x) { return (float)sin(M_PI * (double)x); }
+static inline float cospif(float x) { return (float)cos(M_PI * (double)x); }
+static inline double sinpi(double x) { return sin(M_PI * x); }
+static inline double cospi(double x) { return cos(M_PI * x); }
 static inline float normcdff(float x) { return 0.5f * erfcf(-x * 0.70710678f); }
 static inline double normcdf(double x) { return 0.5 * erfc(-x * 0.70710678118654752); }
 static inline float __saturatef(float x) { return x > 0 ? (x < 1 ? x : 1.0f) : 0.0f; }
@@ -50,6 +65,7 @@ static inline float cuemu_powf(float x, float y) { return powf(x, y); }
 static inline float cuemu_sinf(float x) { return sinf(x); }
 static inline float cuemu_cosf(float x) { return cosf(x); }
 static inline float cuemu_tanf(float x) { return tanf(x); }
+static inline void cuemu_sincosf(float x, float *s, float *c) { sincosf(x, s, c); }
 static inline float __fdividef(float a, float b) { return a / b; }
 
 // Operations with a stated rounding; the optimisation barrier keeps the host from fusing them.
