@@ -4,7 +4,6 @@
 #include "driver.h"
 
 static thread_local std::vector<Context *> stack;
-static Context *primary;
 
 static std::set<Context *> &living() {
     static auto *contexts = new std::set<Context *>;
@@ -105,37 +104,43 @@ API cuCtxSetCurrent(CUcontext handle) {
     return CUDA_SUCCESS;
 }
 
+// The primary context has one handle for good: what was pushed before its last release works after the next retain.
+static Context *primary() {
+    static auto *context = new Context;
+    return context;
+}
+
+static bool primary_is_active() { return living().count(primary()); }
+
 API cuDevicePrimaryCtxRetain(CUcontext *handle, CUdevice) {
     Lock lock(driver_lock());
-    if (primary)
-        ++primary->references;
-    else
-        primary = make_context();
-    *handle = (CUcontext)primary;
+    if (primary_is_active()) {
+        ++primary()->references;
+    } else {
+        *primary() = Context();
+        living().insert(primary());
+    }
+    *handle = (CUcontext)primary();
     return CUDA_SUCCESS;
 }
 
 API cuDevicePrimaryCtxRelease_v2(CUdevice) {
     Lock lock(driver_lock());
-    if (!primary) return fail(CUDA_ERROR_INVALID_CONTEXT, "the primary context is not retained");
-    if (--primary->references > 0) return CUDA_SUCCESS;
-    destroy(primary);
-    primary = nullptr;
+    if (!primary_is_active()) return fail(CUDA_ERROR_INVALID_CONTEXT, "the primary context is not retained");
+    if (--primary()->references == 0) destroy(primary());
     return CUDA_SUCCESS;
 }
 
 API cuDevicePrimaryCtxReset_v2(CUdevice) {
     Lock lock(driver_lock());
-    if (!primary) return CUDA_SUCCESS;
-    destroy(primary);
-    primary = nullptr;
+    if (primary_is_active()) destroy(primary());
     return CUDA_SUCCESS;
 }
 
 API cuDevicePrimaryCtxGetState(CUdevice, unsigned *flags, int *active) {
     Lock lock(driver_lock());
     *flags = 0;
-    *active = primary != nullptr;
+    *active = primary_is_active();
     return CUDA_SUCCESS;
 }
 
