@@ -41,6 +41,9 @@ IMAGE_LANES = 128
 """Images side by side, at most: memory that is read and written in shorter runs is slow."""
 AREA_LANES = {"data": 1024, "update": 2048}
 """Lanes of a unit's rows and columns together: more are read again less often, fewer leave room for sums."""
+DATA_UNITS, LEAST_LANES = 8, 128
+"""Areas of forward and data gradient at least, if they have so many lanes: with fewer, threads have to share areas,
+and each packs what it reads of them and lists the taps anew."""
 SUMS_BYTES = 384 << 10
 """Sums of a unit of forward and data gradient, which stay in the second-level cache with the strips."""
 PACKED_BYTES = 400 << 10
@@ -301,6 +304,18 @@ def flattened(g: ConvGeometry) -> ConvGeometry:
     return replace(g, DHW=row, MPQ=row)
 
 
+def _areas(
+    phases: list[Phase], images: int, times: int, area: int, tile: Tile, itemsize: int
+) -> tuple[list[Blocks], list[int]]:
+    """Blocks of each phase, of ``area`` lanes or fewer, and how many there are, ``times`` over."""
+    while True:
+        blocks = [block_phase(phase, images, area, tile, itemsize) for phase in phases]
+        counts = [block.units(times, 1) for block in blocks]
+        if sum(counts) >= DATA_UNITS or area <= LEAST_LANES:
+            return blocks, counts
+        area = max(LEAST_LANES, area // 2)
+
+
 def _unpacked(g: ConvGeometry, channels: int, maps: int, itemsize: int) -> bool:
     """Whether the input of a convolution by single elements is read as it is.
 
@@ -335,9 +350,8 @@ def data_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int,
         some = even(channels, UNPACKED_CHANNELS)
     room = SUMS_BYTES // all_maps if direct else min(PACKED_BYTES // (some * strips), SUMS_BYTES // all_maps)
     area = max(width, min(AREA_LANES["data"], room // itemsize))
-    blocks = [block_phase(phase, images, area, tile, itemsize) for phase in phases]
-
-    counts = [block.units(g.groups, ceil_div(g.N, images)) for block in blocks]
+    image_blocks = ceil_div(g.N, images)
+    blocks, counts = _areas(phases, images, g.groups * image_blocks, area, tile, itemsize)
     parts = min(tiles, max(1, ceil_div(4 * threads, sum(counts))))
     filters = 0
     records: list[list[int]] = []
@@ -349,7 +363,7 @@ def data_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int,
     sums = max(b.rows * all_maps * whole(b.lanes, width) for b in blocks)
     fields |= {
         "IMAGE_BLOCK": images,
-        "IMAGE_BLOCKS": ceil_div(g.N, images),
+        "IMAGE_BLOCKS": image_blocks,
         "CHANNEL_BLOCK": some,
         "MAP_PARTS": parts,
         "BY_COLUMN": int(by_column),
