@@ -248,4 +248,4 @@ def test_the_stand_in_reads_the_options_that_matter() -> None:
         "out",
         "in.cu",
     )
-    assert request.cxx == ["-DA=1", "-D", "B", "-std=c++20", "-D__USE_FAST_MATH__"]
+    assert request.cxx == ["-DA=1", "-DB", "-std=c++20", "-D__USE_FAST_MATH__"]

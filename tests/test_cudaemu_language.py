@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,7 @@ def test_declarations_and_arguments_of_every_form(
     source = FORMS.replace("SHARED_MACRO", macro)
     if not through_a_macro:
         source = source.replace("SHARED ", "__shared__ ")
-    assert needs_preprocessor(source) == through_a_macro
+    assert needs_preprocessor(source, []) == through_a_macro
     x = rng.random(64).astype(np.float32)
     from_memory, to_memory = cuda.to_device(x), cuda.mem_alloc(256)
     arguments = struct.pack(
@@ -242,6 +243,15 @@ class TestRewriting:
         rewritten = rewrite(source)
         assert rewritten.splitlines()[5] == "int here;"
         assert "__shared__" not in rewritten and "__global__" not in rewritten
+
+    def test_included_files_are_looked_at(self, tmp_path: Path) -> None:
+        (tmp_path / "plain.h").write_text('#include "inner.h"\n')
+        (tmp_path / "inner.h").write_text("int inner;\n")
+        source = '#include "plain.h"\n__global__ void k() {}\n'
+        assert not needs_preprocessor(source, [str(tmp_path)])
+        (tmp_path / "inner.h").write_text("#define TILE __shared__ float\n")
+        assert needs_preprocessor(source, [str(tmp_path)])
+        assert needs_preprocessor('#include "absent.h"\n', [str(tmp_path)])
 
     def test_what_it_cannot_read_is_an_error(self) -> None:
         with pytest.raises(SourceError, match=r"__shared__ float a = 3;.*one plain variable"):

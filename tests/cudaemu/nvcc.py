@@ -108,8 +108,8 @@ class Request:
             self.output = next(rest)
         elif argument in _WITH_VALUE:
             next(rest)
-        elif argument in ("-I", "-D", "-U", "-include"):
-            self.cxx += [argument, next(rest)]
+        elif argument in ("-I", "-D", "-U"):
+            self.cxx.append(argument + next(rest))
         elif argument[:2] in ("-I", "-D", "-U") or name in ("-std", "--std"):
             self.cxx.append(argument.replace("--std", "-std"))
         elif argument in ("-use_fast_math", "--use_fast_math"):
@@ -154,7 +154,8 @@ def compile_cubin(request: Request, root: str, cuda_include: str) -> int:
     first = ["-include", f"{root}/include/cuda_on_cpu.h" if extra else header(root, checked)]
     command = [cxx, *flags(root, cuda_include, checked), "-iquote", os.path.dirname(request.source) or "."]
     command += [f"-D__CUEMU_ARCH__={re.sub('[^0-9]', '', request.architecture)}0", *request.cxx, *extra]
-    if needs_preprocessor(source):
+    included = [argument[2:] for argument in request.cxx if argument.startswith("-I")]
+    if needs_preprocessor(source, [os.path.dirname(request.source) or ".", *included]):
         expand = [*command, *first, "-E", "-x", "c++", request.source]
         done = subprocess.run(expand, stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode:
