@@ -48,7 +48,7 @@ SUMS_BYTES = 384 << 10
 """Sums of a unit of forward and data gradient, which stay in the second-level cache with the strips."""
 PACKED_BYTES = 400 << 10
 """Strips of a block of channels, in the second-level cache as well."""
-DEEP, MANY = 1500, 128
+DEEP, MANY = 300, 128
 """Taps of a result, or maps, from which each tile is stored when it is done; with fewer, whole rows are."""
 STRIP_BYTES = 32 << 10
 """Strips that a tile reads of a block of channels, in the first-level cache; and at least MIN_TAPS taps."""
