@@ -14,7 +14,7 @@ import pytest
 from gpu_env import run_on_gpu
 
 from neonlike.backends import cleanup_backend, gen_backend
-from neonlike.backends.gpu import doctor, selftest
+from neonlike.backends.gpu import doctor, libraries, selftest
 from neonlike.backends.util import check_gpu
 from neonlike.errors import ArgumentError, BackendUnavailable
 
@@ -153,7 +153,7 @@ def test_what_is_missing_comes_with_a_command(monkeypatch: pytest.MonkeyPatch) -
 
 def test_where_the_cuda_compiler_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    monkeypatch.setattr(doctor, "TOOLKIT", str(tmp_path / "none"))
+    monkeypatch.setattr(libraries, "TOOLKIT", str(tmp_path / "none"))
     for name in ("NEONLIKE_NVCC", "CUDA_HOME", "CUDA_PATH", "PATH"):
         monkeypatch.delenv(name, raising=False)
     assert doctor.cuda_compiler() == ""

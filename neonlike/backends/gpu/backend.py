@@ -12,6 +12,7 @@ import pycuda.driver as driver
 from neonlike.backends.backend import Backend
 from neonlike.backends.gpu import interop, selftest
 from neonlike.backends.gpu.array import DeviceArray
+from neonlike.backends.gpu.blas import Products
 from neonlike.backends.gpu.device import GpuDevice, open_device
 from neonlike.backends.gpu.host_engine import HostEngine
 from neonlike.backends.gpu.linalg import ProductKernels
@@ -84,6 +85,7 @@ class NervanaGPU(ProductKernels, Backend):
         self.ctx, self.stream = self.device.context, self.device.stream
         self.compute_capability = self.device.compute_capability
         self.gpu_memory_size = self.device.memory_size
+        self.products = Products(self.device)
         self.enable_winograd = enable_winograd
         self.round_mode = 10 if stochastic_round is True else int(stochastic_round or 0)
         super().__init__(

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from neonlike.backends.gpu.libraries import library_folders
 from neonlike.kernels import fastpath
 from neonlike.kernels.toolchain import find_compiler
 from neonlike.version import __version__
@@ -23,7 +24,6 @@ from neonlike.version import __version__
 BASE = ("numpy", "jinja2", "ConfigArgParse")
 EXTRAS = {"matplotlib": "viz", "h5py": "data", "PyYAML": "data", "scikit-learn": "demo"}
 OLDEST_PYTHON = (3, 10)
-TOOLKIT = "/usr/local/cuda"
 
 
 @dataclass(frozen=True)
@@ -161,19 +161,9 @@ def cuda_compiler() -> str:
     """What compiles CUDA here: ``NEONLIKE_NVCC``, else NVRTC, else nvcc; an empty text if nothing does."""
     if named := os.environ.get("NEONLIKE_NVCC"):
         return f"NEONLIKE_NVCC={named}" if shutil.which(named) else ""
-    for folder in _library_folders():
+    for folder in library_folders():
         if library := next(iter(sorted(folder.glob("libnvrtc.so*")) + sorted(folder.glob("nvrtc64_*.dll"))), None):
             return f"NVRTC, {library}"
     homes = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     nvcc = shutil.which("nvcc") or next((str(path) for home in homes if (path := Path(home, "bin/nvcc")).exists()), "")
     return f"nvcc, {nvcc}" if nvcc else ""
-
-
-def _library_folders() -> Iterator[Path]:
-    """Where NVRTC lies: in the packages that pip installs, then in toolkits."""
-    for entry in sys.path:
-        yield from Path(entry or ".").glob("nvidia/*/lib")
-        yield from Path(entry or ".").glob("nvidia/*/bin")
-    for home in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), TOOLKIT):
-        if home:
-            yield from (Path(home, part) for part in ("lib64", "lib", "bin"))

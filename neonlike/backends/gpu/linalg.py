@@ -1,15 +1,109 @@
-"""Matrix products of the compound primitives as expressions, so that the engine's products and epilogues run them."""
+"""The linalg family on a GPU: products with alpha and beta by cuBLAS, all else as expressions that the engine runs."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from neonlike.backends.families.linalg import LinalgFamily
+from neonlike.backends.gpu.blas import Products
+from neonlike.optree.dtypes import F16, F32, DType, compute_dtype
+from neonlike.optree.functions import F as Functions
+
+F: Any = Functions
 
 
 class ProductKernels(LinalgFamily):
-    """Overrides the hook of ``compound_dot``."""
+    """Overrides of LinalgFamily's hooks.
+
+    Attributes
+    ----------
+    products : Products
+    """
+
+    products: Products
+
+    @property
+    def product_precision(self) -> str:
+        """What factors of float32 products may be rounded to: "float32", the default, "tf32" or "bfloat16".
+
+        Sums are float32 always. May be set; backends start from the variable ``NEONLIKE_PRODUCT_PRECISION``. A prepared
+        assignment keeps what was set when it was prepared.
+        """
+        return self.products.blas.precision
+
+    @product_precision.setter
+    def product_precision(self, precision: str) -> None:
+        self.products.blas.set_precision(precision)
+
+    @property
+    def cublas_handle(self) -> int | None:  # type: ignore[override]
+        """The handle of cuBLAS, for calls of one's own; None if there is no cuBLAS."""
+        handle = self.products.blas.handle
+        return None if handle is None else handle.value
 
     def _compound_dot(self, A: Any, B: Any, C: Any, alpha: float, beta: float, relu: bool, bsum: Any) -> None:
-        """C = f(alpha * A.B) + beta * C in one plan, a product and its epilogue; then the row sums of C."""
-        self._epilogue(self.dot(A, B), C, alpha, beta, relu, bsum)
+        if _scaled_in_the_product(C, (A, B), alpha, beta, relu) and self._multiplied(A, B, C, alpha, beta):
+            self._epilogue(C, C, 1.0, 0.0, relu, bsum)
+        else:
+            self._epilogue(self.dot(A, B), C, alpha, beta, relu, bsum)
+
+    def _batched_dot(self, A: Any, B: Any, C: Any, alpha: float, beta: float, relu: bool) -> None:
+        if C.ndim == 2:
+            self._compound_dot(*self._matrices(A, B), C, alpha, beta, relu, None)
+            return
+        if _scaled_in_the_product(C, (A, B), alpha, beta, relu) and self._multiplied(A, B, C, alpha, beta):
+            self._epilogue(C, C, 1.0, 0.0, relu, None)
+            return
+        product = self.empty(C.shape, dtype=compute_dtype(C.dtype))
+        if self._multiplied(A, B, product):
+            self._epilogue(product, C, alpha, beta, relu, None)
+        else:
+            super()._batched_dot(A, B, C, alpha, beta, relu)
+
+    def _multiplied(self, a: Any, b: Any, out: Any, alpha: float = 1.0, beta: float = 0.0) -> bool:
+        """Queue out = alpha * a.b + beta * out; False, with nothing done, if that takes a kernel that is not there."""
+        call = self.products.ready(a.array, b.array, out.array, compute_dtype(out.dtype), alpha, beta)
+        if call is not None:
+            call()
+        return call is not None
+
+    def _matrices(self, A: Any, B: Any) -> tuple[Any, Any]:
+        """Two matrices whose product is the sum over i of A[i].B[i], one of A and B being a stack."""
+        if A.ndim == 2:
+            return A, self._summed(B)
+        if B.ndim == 2:
+            return self._summed(A), B
+        count, rows, inner = A.shape
+        side_by_side = self.empty((rows, count, inner), dtype=A.dtype)
+        self.assign(side_by_side, A.permuted((1, 0, 2)))
+        below = B if B.is_contiguous else self.empty(B.shape, dtype=B.dtype)
+        if below is not B:
+            self.assign(below, B)
+        return side_by_side.reshape((rows, count * inner)), below.reshape((count * inner, B.shape[2]))
+
+    def _summed(self, stack: Any) -> Any:
+        total = self.empty((1, *stack.shape[1:]), dtype=compute_dtype(stack.dtype))
+        self.assign(total, F.sum(stack, axis=0))
+        return total.reshape(stack.shape[1:])
+
+    def _xnor_product(self, A: Any, B: Any, out: Any) -> None:
+        """Signs are exact in float16, and so is the sum of their products in float32."""
+        kind = compute_dtype(out.dtype)
+        a, b = (self._signs(x, F16 if kind == F32 else kind) for x in (A, B))
+        if not self._multiplied(a, b, out):
+            super()._xnor_product(A, B, out)
+
+    def _signs(self, tensor: Any, dtype: DType) -> Any:
+        signs = self.empty(tensor.shape, dtype=dtype)
+        self.assign(signs, (tensor >= 0) * 2 - 1)
+        return signs
+
+
+def _scaled_in_the_product(C: Any, factors: tuple[Any, Any], alpha: float, beta: float, relu: bool) -> bool:
+    """Whether a product can be written to C with alpha and beta, and relu be applied to what is there then.
+
+    Not integers, which are scaled as floats, nor with alpha 0, which BLAS takes for 0 even times nan.
+    """
+    exact = C.dtype.kind == "f" or (alpha == 1.0 and beta == 0.0)
+    together = (beta == 0.0 or not relu) and alpha != 0.0 and not C.rounding
+    return exact and together and not any(C.alias_of(factor) for factor in factors)

@@ -1,0 +1,272 @@
+"""Matrix products of a GPU's arrays: which calls of cuBLAS they are, with copies only where no call fits.
+
+cuBLAS knows matrices by columns, ours lie by rows: row by row, C = A.B is what cuBLAS calls C' = B'.A'. A transposed
+view is a flag; so every matrix whose rows or columns have no gaps is multiplied where it is. float16 is summed in
+float32. float32 products are of float32 factors unless ``precision`` says otherwise.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+from neonlike.backends.gpu.array import DeviceArray
+from neonlike.backends.gpu.cublas import Handle, open_handle
+from neonlike.errors import ArgumentError
+from neonlike.optree.dtypes import F16, F32, F64, DType
+
+SETTING = "NEONLIKE_PRODUCT_PRECISION"
+"""What backends start from; see :meth:`Blas.set_precision`."""
+LARGEST = 2**31 - 1
+"""Sizes and steps are 32-bit integers in cuBLAS."""
+
+TYPES = {F32: 0, F64: 1, F16: 2}
+"""cudaDataType_t."""
+SUM_F32, SUM_F64, DEFAULT_ALGORITHM = 68, 70, -1
+PRECISIONS = {"float32": SUM_F32, "tf32": 77, "bfloat16": 75}
+"""cublasComputeType_t of float32 products."""
+COMBINATIONS = {(F32, F32), (F64, F64), (F16, F16), (F16, F32)}
+"""dtypes of factors and results."""
+
+Call = Callable[[], None]
+
+
+class Matrix(NamedTuple):
+    """Where the elements of a matrix, or of a stack of them, are.
+
+    Attributes
+    ----------
+    transposed : bool
+        Its columns have no gaps, rather than its rows.
+    step : int
+        Elements from one row to the next, or one column to the next if transposed.
+    between : int
+        Elements from one matrix to the next; 0: there is one, which all share.
+    """
+
+    transposed: bool
+    step: int
+    between: int
+
+
+def layout(array: DeviceArray) -> Matrix | None:
+    """How cuBLAS can read ``array``, which has elements, where it is; None if it cannot."""
+    rows, columns = array.shape[-2:]
+    size = array.itemsize
+    down, right = (step // size for step in array.strides[-2:])
+    between = array.strides[0] // size if array.ndim == 3 and array.shape[0] > 1 else 0
+    if between < 0:
+        return None
+    if right == 1 or columns == 1:
+        step = columns if rows == 1 else down
+        if columns <= step <= LARGEST:
+            return Matrix(False, step, between)
+    if down == 1 or rows == 1:
+        step = rows if columns == 1 else right
+        if rows <= step <= LARGEST:
+            return Matrix(True, step, between)
+    return None
+
+
+class Blas:
+    """Products by cuBLAS.
+
+    Parameters
+    ----------
+    device : GpuDevice
+
+    Attributes
+    ----------
+    precision : str
+        See :meth:`set_precision`.
+    """
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+        self.precision = ""
+        self.set_precision(os.environ.get(SETTING, "float32"))
+
+    def set_precision(self, precision: str) -> None:
+        """What factors of float32 products may be rounded to.
+
+        Parameters
+        ----------
+        precision : {"float32", "tf32", "bfloat16"}
+            With 23, 10 or 7 bits of mantissa. Sums are float32 always.
+
+        Raises
+        ------
+        ArgumentError
+            If it is none of these.
+        """
+        if precision not in PRECISIONS:
+            raise ArgumentError(f"product_precision: got {precision!r}; one of {', '.join(PRECISIONS)} is expected")
+        self.precision = precision
+
+    @cached_property
+    def handle(self) -> Handle | None:
+        """cuBLAS on this device, opened when it is first asked for; None if there is none."""
+        return open_handle(self.device)
+
+    def takes(self, factors: DType, result: DType) -> bool:
+        """Whether there is a cuBLAS, and it multiplies these."""
+        return (factors, result) in COMBINATIONS and self.handle is not None
+
+    def ready(self, a: Any, b: Any, out: Any, alpha: float = 1.0, beta: float = 0.0) -> Call | None:
+        """What queues ``out = alpha * a.b + beta * out``, summed in float32 or wider; None if cuBLAS does not take it.
+
+        Parameters
+        ----------
+        a, b, out : DeviceArray (m, k), (k, n), (m, n), or stacks (x, ...) of these
+            A matrix ``a`` or ``b`` with a stack ``out`` is shared by all. ``out`` overlaps neither of them. With beta 0
+            what it holds is not read.
+        """
+        if a.dtype != b.dtype or 0 in out.shape or not a.shape[-1] or not self.takes(a.dtype, out.dtype):
+            return None
+        if out.shape[-1] != 1 and out.strides[-1] != out.itemsize:  # by columns: the transposed product
+            a, b, out = _turned(b), _turned(a), _turned(out)
+        layouts = [layout(array) for array in (a, b, out)]
+        if None in layouts or max(*out.shape, a.shape[-1]) > LARGEST:
+            return None
+        left, right, result = (found for found in layouts if found is not None)
+        if result.transposed:
+            return None
+        return self._call(a, b, out, (left, right, result), alpha, beta)
+
+    def _call(
+        self, a: Any, b: Any, out: Any, layouts: tuple[Matrix, Matrix, Matrix], alpha: float, beta: float
+    ) -> Call:
+        left, right, result = layouts
+        handle = self.handle
+        assert handle is not None
+        number: Any = ctypes.c_double if out.dtype == F64 else ctypes.c_float
+        scale, keep = number(alpha), number(beta)
+        stack = out.shape[0] if out.ndim == 3 else 1
+        one = stack == 1
+
+        def place(array: Any, matrix: Matrix) -> tuple[int, ...]:
+            there = (array.address, TYPES[array.dtype], matrix.step)
+            return there if one else (*there, matrix.between)
+
+        arguments = (
+            int(right.transposed), int(left.transposed), out.shape[-1], out.shape[-2], a.shape[-1],
+            ctypes.addressof(scale), *place(b, right), *place(a, left),
+            ctypes.addressof(keep), *place(out, result),
+            *(() if one else (stack,)), self._sums(a.dtype), DEFAULT_ALGORITHM,
+        )  # fmt: skip
+        return _Queue(handle, handle.gemm if one else handle.gemms, arguments, (a, b, out, scale, keep))
+
+    def _sums(self, factors: DType) -> int:
+        if factors == F32:
+            return PRECISIONS[self.precision]
+        return SUM_F64 if factors == F64 else SUM_F32
+
+
+class _Queue:
+    """A call, ready to be made again and again; ``kept`` is the memory it works on."""
+
+    __slots__ = ("arguments", "function", "handle", "kept")
+
+    def __init__(self, handle: Handle, function: Any, arguments: tuple[Any, ...], kept: tuple[Any, ...]) -> None:
+        self.handle, self.function, self.arguments, self.kept = handle, function, arguments, kept
+
+    def __call__(self) -> None:
+        self.handle.call(self.function, self.arguments)
+
+
+def _turned(array: Any) -> Any:
+    """The transposed matrix, or stack of transposed matrices."""
+    order = (*range(array.ndim - 2), array.ndim - 1, array.ndim - 2)
+    return array.transpose(order)
+
+
+class Kernels(NamedTuple):
+    """What else an engine offers.
+
+    Attributes
+    ----------
+    copy : callable
+        ``copy(source, target)``: what queues ``target = source``, converted.
+    product : callable
+        ``product(a, b, out, dtype, alpha, beta)``: what queues the product of any arrays that are apart, computed in
+        ``dtype``.
+    """
+
+    copy: Callable[[Any, Any], Call]
+    product: Callable[[Any, Any, Any, DType, float, float], Call]
+
+
+class Products:
+    """Every product: by cuBLAS, on copies where it needs them, and by kernels of our own for the rest.
+
+    Parameters
+    ----------
+    device : GpuDevice
+
+    Attributes
+    ----------
+    blas : Blas
+    kernels : Kernels or None
+        Of the engine; without, there are no products but those that cuBLAS takes as they are.
+    """
+
+    def __init__(self, device: Any) -> None:
+        self.device, self.blas = device, Blas(device)
+        self.kernels: Kernels | None = None
+
+    def ready(self, a: Any, b: Any, out: Any, dtype: DType, alpha: float = 1.0, beta: float = 0.0) -> Call | None:
+        """What queues ``out = alpha * a.b + beta * out``; see :meth:`Blas.ready`. Memory is allocated now.
+
+        Parameters
+        ----------
+        a, b, out : DeviceArray
+            Of any strides and dtypes; with integers alpha is 1 and beta 0.
+        dtype : float32, float64 or int64
+            What is multiplied and summed in.
+
+        Returns
+        -------
+        callable, or None without kernels of our own, if it takes one
+        """
+        if 0 in out.shape:
+            return partial(_in_turn, ())
+        call = self.blas.ready(a, b, out, alpha, beta)
+        if call is not None or self.kernels is None:
+            return call
+        if a.shape[-1] and self.blas.takes(dtype, dtype):
+            return self._on_copies(a, b, out, dtype, alpha, beta)
+        return self.kernels.product(a, b, out, dtype, alpha, beta)
+
+    def _on_copies(self, a: Any, b: Any, out: Any, dtype: DType, alpha: float, beta: float) -> Call:
+        """The product with copies of what has gaps, or another dtype than cuBLAS takes beside the others."""
+        assert self.kernels is not None
+        factors = F16 if a.dtype == b.dtype == F16 and dtype == F32 else dtype
+        calls: list[Call] = []
+        a, b = self._near(a, factors, calls), self._near(b, factors, calls)
+        result = out
+        if layout(out) is None or (factors, out.dtype) not in COMBINATIONS:
+            result = self.device.empty(out.shape, dtype)
+            if beta:
+                calls.append(self.kernels.copy(out, result))
+        call = self.blas.ready(a, b, result, alpha, beta)
+        calls.append(call or self.kernels.product(a, b, result, dtype, alpha, beta))  # None: beyond 32-bit sizes
+        if result is not out:
+            calls.append(self.kernels.copy(result, out))
+        return calls[0] if len(calls) == 1 else partial(_in_turn, calls)
+
+    def _near(self, array: Any, dtype: DType, calls: list[Call]) -> Any:
+        """``array``, or a copy that cuBLAS can read."""
+        if array.dtype == dtype and layout(array) is not None:
+            return array
+        assert self.kernels is not None
+        copy = self.device.empty(array.shape, dtype)
+        calls.append(self.kernels.copy(array, copy))
+        return copy
+
+
+def _in_turn(calls: Sequence[Call]) -> None:
+    for call in calls:
+        call()
