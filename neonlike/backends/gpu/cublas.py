@@ -287,7 +287,7 @@ def _open(device: Any) -> Handle | None:
         logger.debug("matrix products: cuBLAS %d through %s", handle.version, binding.name)
         return handle
     why = "; ".join(reasons) or (f"{SETTING}=none" if os.environ.get(SETTING) == "none" else "it is not installed")
-    logger.warning("no cuBLAS (%s): matrix products run on kernels of our own, which take several times as long", why)
+    logger.warning("no cuBLAS (%s): matrix products run on kernels of our own, which are slower", why)
     return None
 
 
