@@ -14,6 +14,26 @@ needs_pool = pytest.mark.skipif(
 )
 
 
+SOURCE = """
+extern "C" __global__ void scale(float *x, float by, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) x[i] *= by;
+}
+extern "C" __global__ void gathered(float *out, int n) {
+    extern __shared__ float part[];
+    for (int i = threadIdx.x; i < n; i += blockDim.x) part[i] = i;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        float sum = 0;
+        for (int i = 0; i < n; i++) sum += part[i];
+        *out = sum;
+    }
+}
+extern "C" __global__ void fault() { __trap(); }
+"""
+"""Kernels to launch by hand: a loop, one with shared memory, and one that fails."""
+
+
 def run_on_gpu(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run ``code`` in a process of its own, with the GPU of the tests."""
     find_driver()  # which has the programs started from here find it too

@@ -22,10 +22,11 @@ import pycuda.driver as driver
 from neonlike.backends.gpu import contexts
 from neonlike.backends.gpu.array import DeviceArray, contiguous_array
 from neonlike.backends.gpu.contexts import here
-from neonlike.backends.gpu.memory import Block, Exhausted, Pool, text
+from neonlike.backends.gpu.memory import Block, Pool
+from neonlike.backends.gpu.resources import DriverMemory, Kernel, capabilities
 from neonlike.backends.gpu.transfer import Transfer
 from neonlike.errors import ArgumentError, BackendUnavailable, DeviceError, DeviceLost, KernelCompileError
-from neonlike.kernels.device import Capabilities, Memory, Size3
+from neonlike.kernels.device import Memory, Size3
 from neonlike.optree.dtypes import DType
 from neonlike.optree.shapes import Shape
 
@@ -36,29 +37,6 @@ FATAL = (
     "tensor memory", "contained",
 )  # fmt: skip
 """In the driver's words: errors after which a context answers nothing but that error."""
-
-
-class Kernel:
-    """A loaded function.
-
-    Attributes
-    ----------
-    start : callable
-        PyCUDA's raw launch: (grid, block, arguments, shared bytes, stream).
-    shared : int
-        Bytes of dynamic shared memory that it may be launched with.
-    """
-
-    __slots__ = ("_function", "name", "shared", "start")
-
-    def __init__(self, function: Any, name: str, shared: int) -> None:
-        self._function, self.name, self.shared = function, name, shared
-        self.start = function._launch_kernel
-
-    def allow(self, shared: int) -> None:
-        """Let it be launched with ``shared`` bytes of dynamic shared memory."""
-        self._function.set_attribute(driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
-        self.shared = shared
 
 
 class GpuDevice:
@@ -91,7 +69,7 @@ class GpuDevice:
         self.name = str(self.device.name())
         self.compute_capability: tuple[int, int] = self.device.compute_capability()
         self.memory_size = int(self.device.total_memory())
-        self.capabilities = _capabilities(self.device)
+        self.capabilities = capabilities(self.device)
         self.identity = (self.name, str(self.device.pci_bus_id()), str(driver.get_driver_version()))
         self.tested = False
         try:
@@ -102,7 +80,7 @@ class GpuDevice:
         except driver.Error as error:
             contexts.leave()
             raise BackendUnavailable(f"GPU {number}, {self.name}, cannot be used: {error}") from error
-        self.pool = Pool(_DriverMemory(self), f"GPU {number}", os.environ.get("NEONLIKE_GPU_POOL") != "0")
+        self.pool = Pool(DriverMemory(self), f"GPU {number}", os.environ.get("NEONLIKE_GPU_POOL") != "0")
         self.transfer = Transfer(self.stream, self.attend)
         contexts.remember(self)
 
@@ -300,55 +278,6 @@ class GpuDevice:
         except (driver.Error, BackendUnavailable):
             pass
         self._fault = self._fault or (BackendUnavailable, f"GPU {self.number}: the interpreter is exiting")
-
-
-class _DriverMemory:
-    """Where the pool of a device takes memory from."""
-
-    def __init__(self, device: GpuDevice) -> None:
-        self._device = device
-
-    def take(self, nbytes: int) -> Any:
-        """Memory of the driver."""
-        self._device.attend()
-        try:
-            return driver.mem_alloc(nbytes)
-        except driver.MemoryError:
-            raise Exhausted from None
-        except driver.Error as error:
-            self._device.fail(f"allocation of {text(nbytes)}", error)
-
-    def give(self, handle: Any) -> None:
-        """Back to the driver."""
-        handle.free()
-
-    def settle(self) -> None:
-        """Wait for all streams of the context."""
-        self._device.attend()
-        try:
-            driver.Context.synchronize()
-        except driver.Error as error:
-            self._device.fail("synchronize", error)
-
-    def room(self) -> tuple[int, int]:
-        """Free and total bytes."""
-        free, total = driver.mem_get_info()
-        return int(free), int(total)
-
-
-def _capabilities(device: Any) -> Capabilities:
-    attribute = driver.device_attribute
-    major, minor = device.compute_capability()
-    shared = device.get_attribute(attribute.MAX_SHARED_MEMORY_PER_BLOCK)
-    optin = getattr(attribute, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN", None)
-    return Capabilities(
-        arch=f"sm_{major}{minor}",
-        multiprocessors=device.get_attribute(attribute.MULTIPROCESSOR_COUNT),
-        threads_per_block=device.get_attribute(attribute.MAX_THREADS_PER_BLOCK),
-        warp=device.get_attribute(attribute.WARP_SIZE),
-        shared_bytes=shared,
-        shared_bytes_optin=shared if optin is None else device.get_attribute(optin),
-    )
 
 
 @functools.lru_cache(maxsize=1)
