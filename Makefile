@@ -3,6 +3,8 @@
 #   make demo    a network built from op-trees learns real handwritten digits
 #   make test    the whole test suite, op-trees on both engines   (PYTEST_ARGS="-k name" narrows it)
 #   make gpu-setup   what the GPU tests need without a GPU: PyCUDA and an emulated driver (make test runs this first)
+#   make gpu-check   the GPU backend on a machine with a GPU: tests, compute-sanitizer, benchmark  (GPU_CHECK_ARGS=--emulated)
+#   make gpu-wheels  what that needs on a machine without a registry, into .gpu-wheels     (GPU_PYTHON=3.12, that machine's)
 #   make check   ruff, mypy and the fast tests
 #   make bench   the benchmarks, in their quick form   (BENCH_ARGS= for the long form)
 #   make fuzz    random op-trees and calls of primitives on every engine (FUZZ=10000 of each)
@@ -20,6 +22,8 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?= --quick
 FUZZ_ARGS ?=
 MUTANT_ARGS ?=
+GPU_CHECK_ARGS ?=
+GPU_PYTHON ?= 3.12
 
 OPTREE_TESTS = activations assignment autodiff autodiff_api creation defects_core errors families fuzz indexing interop \
     linalg made_up_op moves_c neonform ops overlap plan prepared random reductions summation tensor
@@ -28,7 +32,7 @@ PY = $(VENV)/bin/python
 INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check --editable
 
 .NOTPARALLEL:
-.PHONY: help demo test gpu-setup check bench fuzz fuzz-sanitize mutants docs clean
+.PHONY: help demo test gpu-setup gpu-check gpu-wheels check bench fuzz fuzz-sanitize mutants docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -46,6 +50,13 @@ test: $(VENV)/.ready-test gpu-setup
 # NEONLIKE_REQUIRE_GPU_TESTS=1.
 gpu-setup: $(VENV)/.ready-test
 	@$(PY) -m tests.cudaemu.install
+
+# With the machine's own Python, which has the PyTorch, CuPy and JAX to compare with; it changes nothing there.
+gpu-check:
+	$(PYTHON) tests/gpu_check $(GPU_CHECK_ARGS)
+
+gpu-wheels: $(PY)
+	$(PY) tests/gpu_check/packages.py fetch .gpu-wheels --python $(GPU_PYTHON)
 
 check: $(VENV)/.ready-dev
 	$(PY) -m ruff check .

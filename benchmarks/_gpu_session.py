@@ -25,6 +25,7 @@ How it is measured is told in [README.md](README.md).
 """
 MEMORY_BYTES = 1 << 30
 """Read and written by the copy that is called the roofline, half each."""
+EMULATED_BYTES = 1 << 22
 COPY_SHARE = 8
 """One of its two arrays takes no more than this part of the memory that is free."""
 QUICK = Effort(sample=1e-3, pause=0.0, min_rounds=5, max_rounds=9, budget=0.25)
@@ -104,8 +105,8 @@ class GpuSession(Session):
         if self._memory_copy is None:
             import pycuda.driver as driver
 
-            free = driver.mem_get_info()[0] // COPY_SHARE
-            nbytes = min(MEMORY_BYTES, 2 * free, self.be.gpu_memory_size // COPY_SHARE) // 512 * 512
+            most = EMULATED_BYTES if is_emulated(self.be) else MEMORY_BYTES
+            nbytes = min(most, 2 * driver.mem_get_info()[0] // COPY_SHARE) // 512 * 512
             self._memory_copy = self._copy(MEMORY_COPY, nbytes, 1), nbytes
         return self._memory_copy
 

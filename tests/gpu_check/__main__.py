@@ -1,0 +1,254 @@
+"""Checks the GPU backend on a machine with a GPU, in under eight minutes: ``python tests/gpu_check --out FOLDER``.
+
+It installs what is lacking into a folder of its own (packages.py; ``make gpu-wheels`` fetches it beforehand for a
+machine without a registry), asks the doctor, runs the tests of the GPU backend and those of op-trees on it, the
+benchmark, and compute-sanitizer on every kind of kernel. Each step has a time limit and a log in FOLDER; the end is a
+summary, and the exit status is 0 if every step did well. The GPU's settings are left alone. ``--emulated`` runs the
+same on the emulated driver of tests/cudaemu, on little data: to see that the check itself works.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+TOTAL = 470
+"""Seconds for everything."""
+RESULTS = ROOT / "benchmarks" / "RESULTS-gpu.md"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command.
+
+    Parameters
+    ----------
+    name : str
+    limit : float
+        Seconds after which it is stopped.
+    command : tuple of str
+        Empty: it cannot be run here; ``why`` says so.
+    log : str
+        File in the output folder; steps may share one.
+    """
+
+    name: str
+    limit: float
+    command: tuple[str, ...]
+    log: str
+    environment: dict[str, str] = field(default_factory=dict)
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a step went."""
+
+    name: str
+    good: bool
+    seconds: float
+    text: str
+
+
+def run(step: Step, out: Path, environment: dict[str, str], left: float) -> Outcome:
+    """Run one step with its log; what it started is stopped with it."""
+    if not step.command or left < 1:
+        return Outcome(step.name, False, 0.0, step.why or "no time was left")
+    limit, start = min(step.limit, left), time.monotonic()
+    with (out / step.log).open("a", encoding="utf-8") as log:
+        log.write(f"$ {shlex.join(step.command)}\n")
+        log.flush()
+        process = subprocess.Popen(
+            step.command, cwd=ROOT, env=environment | step.environment, stdout=log, stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            status = process.wait(limit)
+            text = "" if status == 0 else f"status {status}"
+        except subprocess.TimeoutExpired:
+            status, text = -1, f"stopped after {limit:.0f} s"
+        finally:
+            stop(process)
+    return Outcome(
+        step.name, status == 0, time.monotonic() - start, "; ".join(filter(None, (text, last(out / step.log))))
+    )
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a process and all that it started."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+    process.wait()
+
+
+def last(log: Path) -> str:
+    """The last line of a log that says something."""
+    lines = [line.strip(" =\t") for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
+    return next((line for line in reversed(lines) if line), "")[:160]
+
+
+# Steps ----------------------------------------------------------------------------------------------------------
+
+
+def optree_tests() -> list[str]:
+    """The test files of op-trees, as the Makefile lists them."""
+    text = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
+    listed = re.search(r"^OPTREE_TESTS = (.*)$", text, re.MULTILINE)
+    assert listed, "the Makefile has no OPTREE_TESTS"
+    return [f"tests/test_{name}.py" for name in listed[1].split()]
+
+
+def sanitizer() -> str:
+    """The path of compute-sanitizer, or an empty text."""
+    homes = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    places = [Path(home) for home in [*homes, "/usr/local/cuda", "/opt/cuda"]]
+    inside = [place / part for place in places for part in ("bin", "compute-sanitizer")]
+    return (
+        shutil.which("compute-sanitizer", path=os.pathsep.join([os.environ.get("PATH", ""), *map(str, inside)])) or ""
+    )
+
+
+def install_step(asked: argparse.Namespace, site: Path) -> Step:
+    """What makes the rest possible."""
+    command = [sys.executable, str(HERE / "packages.py"), "install", str(site), "--wheels", str(asked.wheels)]
+    return Step("install", 300 if asked.emulated else 150, (*command, *["--emulated"][: asked.emulated]), "setup.log")
+
+
+def steps(asked: argparse.Namespace, out: Path) -> Iterator[Step]:
+    """The others, the most important first."""
+    python = (sys.executable,)
+    pytest = (*python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *workers(), *["--require-gpu"][asked.emulated :])
+    yield Step("doctor", 30, (*python, "-m", "neonlike", "doctor"), "setup.log")
+    yield Step("tests of the GPU backend", 120, (*pytest, "-m", "gpu and not emulator", *asked.tests), "tests.log")
+    small = ("--sizes", "64,4k", "--edges", "64", "--copied", "4k") if asked.emulated else ()
+    bench = (*python, "benchmarks/gpu.py", "--quick", "--results", "--json", str(out / "benchmark.json"), *small)
+    yield Step("benchmark", 115, bench, "benchmark.log")
+    files = asked.optree.split(",") if asked.optree else optree_tests()
+    yield Step("op-trees on the GPU", 150, (*pytest, "--backend", "gpu", *files), "optree.log")
+    yield from checks(asked)
+
+
+def workers() -> list[str]:
+    """Tests run side by side where pytest-xdist is there: what takes time is compiling."""
+    count = min((os.cpu_count() or 2) // 2, 8)
+    return ["-n", str(count)] if count > 1 else []
+
+
+def checks(asked: argparse.Namespace) -> Iterator[Step]:
+    """Memory checkers on every kind of kernel, with each tensor a piece of memory by itself."""
+    program = (sys.executable, str(HERE / "kernels.py"))
+    exact = {"NEONLIKE_GPU_POOL": "0", "NEONLIKE_CUBLAS": "none", "NEONLIKE_GPU_SELFTEST": "0"}
+    if asked.emulated:
+        yield Step("memory checker", 120, program, "memcheck.log", exact | {"CUEMU_CHECK": "1", "CUEMU_ASYNC": "1"})
+        return
+    found = sanitizer()
+    for tool, limit in (("memcheck", 60), ("racecheck", 60)):
+        command = (found, "--tool", tool, "--error-exitcode", "7", "--target-processes", "application-only", *program)
+        why = "" if found else "there is no compute-sanitizer: it comes with the CUDA toolkit"
+        yield Step(tool, limit, command if found else (), f"{tool}.log", exact, why)
+
+
+# The run --------------------------------------------------------------------------------------------------------
+
+
+def environment(asked: argparse.Namespace, site: Path, work: Path) -> dict[str, str]:
+    """Variables of all steps but the first."""
+    rest = os.environ.get("PYTHONPATH", "")
+    made = os.environ | {
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(site), str(ROOT), rest])),
+        "PYTHONUNBUFFERED": "1",
+        "NEONLIKE_CACHE_DIR": str(work / "kernels"),
+        "NEONLIKE_REQUIRE_GPU_TESTS": "1",
+    }
+    if asked.emulated:
+        command = [sys.executable, "-m", "tests.cudaemu", "env"]
+        said = subprocess.run(command, cwd=ROOT, env=made, stdout=subprocess.PIPE, text=True, check=True).stdout
+        pairs = (shlex.split(line)[1].partition("=") for line in said.splitlines())
+        made |= {name: value for name, _, value in pairs}
+    return made
+
+
+def check(asked: argparse.Namespace, out: Path, work: Path) -> list[Outcome]:
+    """Run everything; each outcome is told when it is there."""
+    start = time.monotonic()
+    total = asked.seconds or (TOTAL if not asked.emulated else 3600)
+    site, outcomes = work / "site", list[Outcome]()
+    first = install_step(asked, site)
+    plain = os.environ | {"PYTHONUNBUFFERED": "1"}
+    outcomes.append(tell(run(first, out, plain, total)))
+    if not outcomes[0].good:
+        return outcomes
+    variables = environment(asked, site, work)
+    for step in steps(asked, out):
+        outcomes.append(tell(run(step, out, variables, total - (time.monotonic() - start))))
+    return outcomes
+
+
+def tell(outcome: Outcome) -> Outcome:
+    """Show how a step went."""
+    mark = "ok    " if outcome.good else "FAILED"
+    print(f"{mark}  {outcome.name:<26}{outcome.seconds:6.1f} s  {outcome.text}", flush=True)
+    return outcome
+
+
+def summary(outcomes: list[Outcome], out: Path) -> int:
+    """Show the parts of the logs that matter; the exit status."""
+    print("\nThe benchmark's targets:" if (out / "benchmark.log").exists() else "", flush=True)
+    log = out / "benchmark.log"
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+    for line in lines:
+        if line.endswith((": met", ": MISSED")) or "within the GPU:" in line:
+            print(f"  {line}")
+    bad = [outcome for outcome in outcomes if not outcome.good]
+    for outcome in bad:
+        print(f"FAILED: {outcome.name}: {outcome.text}")
+    print(f"{len(outcomes) - len(bad)} of {len(outcomes)} steps did well; the logs are in {out}")
+    return int(bool(bad))
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python tests/gpu_check", description=f"{__doc__}".partition("\n")[0])
+    default = Path(os.environ.get("OUT") or ROOT / "gpu-check")
+    parser.add_argument("--out", type=Path, default=default, help="folder of the logs ($OUT, else ./gpu-check)")
+    parser.add_argument("--work", type=Path, help="folder for what is installed and compiled (else a temporary one)")
+    parser.add_argument("--wheels", type=Path, default=ROOT / ".gpu-wheels", help="what make gpu-wheels fetched")
+    parser.add_argument("--seconds", type=float, help=f"for everything (default: {TOTAL})")
+    parser.add_argument("--emulated", action="store_true", help="on the emulated driver, on little data")
+    parser.add_argument("--tests", nargs="*", default=["tests"], help="test files of the GPU backend")
+    parser.add_argument("--optree", metavar="FILE,FILE", help="test files of op-trees (default: all)")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line."""
+    asked = parse(argv)
+    out: Path = asked.out.absolute()
+    out.mkdir(parents=True, exist_ok=True)
+    asked.wheels = asked.wheels.absolute()
+    with tempfile.TemporaryDirectory(prefix="neonlike-gpu-check-") as temporary:
+        work = (asked.work or Path(temporary)).absolute()
+        work.mkdir(parents=True, exist_ok=True)
+        outcomes = check(asked, out, work)
+    if not asked.emulated and RESULTS.exists():
+        shutil.copy(RESULTS, out / RESULTS.name)
+    return summary(outcomes, out)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
