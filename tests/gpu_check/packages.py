@@ -19,6 +19,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,11 +68,12 @@ def fetch(folder: Path, python: str) -> None:
 
 def lacking() -> list[str]:
     """What this interpreter has not, as requirements; PyCUDA is not among them."""
-    wanted = {name: name for name in NEEDED} | pins()
-    del wanted["pycuda"]
-    if importlib.util.find_spec("pkg_resources") is not None:  # all that scikit-cuda wants of an older setuptools
-        del wanted["setuptools"]
-    return [line for name, line in wanted.items() if not _version(name) or ("==" in line and not _pinned(name))]
+    found = [name for name in NEEDED if not _version(name)]
+    if not _pinned("scikit-cuda"):
+        found.append(pins()["scikit-cuda"])
+    if importlib.util.find_spec("pkg_resources") is None:  # of setuptools before 81, for scikit-cuda
+        found.append(pins()["setuptools"])
+    return found
 
 
 def _pinned(name: str) -> bool:
@@ -98,16 +100,19 @@ def install(site: Path, wheels: Path, emulated: bool) -> None:
     here = {"PYTHONPATH": os.pathsep.join([str(site), str(ROOT)])}
     path = [emulated_library(here)] if emulated else []
     if _pinned("pycuda") and _imports(here, *path):
+        print("PyCUDA was there")
         return
-    ready = sorted(wheels.glob(f"pycuda-*-{_tag()}-*.whl"))
-    if ready:
-        run(*PIP, *into, *offline, str(ready[-1]))
+    for wheel in sorted(wheels.glob(f"pycuda-*-{_tag()}-*.whl")):
+        run(*PIP, *into, *offline, str(wheel))
         if _imports(here, *path):
+            print(f"PyCUDA installed from {wheel.name}")
             return
-        print(f"{ready[-1].name} does not load here; building PyCUDA instead", flush=True)
+        print(f"{wheel.name} does not load here; building PyCUDA instead", flush=True)
+    start = time.monotonic()
     run(*PIP, *into, *offline, str(build_pycuda(site.parent, wheels, path[0] if path else driver_library(), here)))
     if not _imports(here, *path):
         raise SystemExit("PyCUDA was built, but does not load")
+    print(f"PyCUDA built in {time.monotonic() - start:.0f} s")
 
 
 def _tag() -> str:

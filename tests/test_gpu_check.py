@@ -1,0 +1,140 @@
+"""The check of a GPU machine: its steps are stopped and told as they should be. Nothing here needs a GPU."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "tests" / "gpu_check"
+
+
+def load(name: str) -> ModuleType:
+    """A module of the check, which is a program and no package."""
+    spec = importlib.util.spec_from_file_location(f"gpu_check_{name.strip('_')}", FOLDER / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+check, packages = load("__main__"), load("packages")
+
+
+def step(code: str, limit: float = 60.0, **more: Any) -> Any:
+    return check.Step("a step", limit, (sys.executable, "-c", code), "log", **more)
+
+
+def test_a_step_is_told_with_the_last_line_of_its_log(tmp_path: Path) -> None:
+    good = check.run(step("print('first'); print('== 3 passed in 1 s ==')"), tmp_path, dict(os.environ), 60.0)
+    bad = check.run(step("import sys; print('2 failed'); sys.exit(3)"), tmp_path, dict(os.environ), 60.0)
+    assert (good.good, good.text) == (True, "3 passed in 1 s")
+    assert (bad.good, bad.text) == (False, "status 3; 2 failed")
+    assert (tmp_path / "log").read_text().count("$ ") == 2
+
+
+def test_a_step_gets_its_variables(tmp_path: Path) -> None:
+    told = check.run(
+        step("import os; print(os.environ['MARK'])", environment={"MARK": "here"}), tmp_path, dict(os.environ), 60.0
+    )
+    assert told.text == "here"
+
+
+@pytest.mark.parametrize(("limit", "left"), [(0.5, 60.0), (60.0, 1.5)])
+def test_a_step_that_hangs_is_stopped_with_what_it_started(limit: float, left: float, tmp_path: Path) -> None:
+    mark = tmp_path / "survived"
+    child = f"import time, pathlib; time.sleep(3); pathlib.Path({str(mark)!r}).touch()"
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    outcome = check.run(step(code, limit), tmp_path, dict(os.environ), left)
+    assert not outcome.good
+    assert outcome.text.startswith("stopped after")
+    assert outcome.seconds < 3
+    assert not mark.exists()
+
+
+def test_what_cannot_be_run_is_no_success(tmp_path: Path) -> None:
+    absent = check.Step("sanitizer", 10.0, (), "log", why="there is no compute-sanitizer")
+    assert check.run(absent, tmp_path, {}, 60.0) == check.Outcome(
+        "sanitizer", False, 0.0, "there is no compute-sanitizer"
+    )
+    assert check.run(step("print(1)"), tmp_path, {}, 0.5).text == "no time was left"
+
+
+def test_the_summary_has_the_targets_and_the_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "benchmark.log").write_text("noise\n16M, share of a copy: met\nPython for one call: MISSED\n")
+    good, bad = check.Outcome("one", True, 1.0, "fine"), check.Outcome("two", False, 2.0, "status 1; 2 failed")
+    assert check.summary([good], tmp_path) == 0
+    assert check.summary([good, bad], tmp_path) == 1
+    said = capsys.readouterr().out
+    assert "  16M, share of a copy: met\n  Python for one call: MISSED\n" in said
+    assert "noise" not in said
+    assert "FAILED: two: status 1; 2 failed\n1 of 2 steps did well" in said
+
+
+def test_the_steps_of_a_real_gpu_require_it(tmp_path: Path) -> None:
+    planned = {s.name: s for s in check.steps(check.parse([]), tmp_path)}
+    assert "--require-gpu" in planned["tests of the GPU backend"].command
+    assert {"--require-gpu", "--backend"} <= set(planned["op-trees on the GPU"].command)
+    assert "--results" in planned["benchmark"].command
+    assert {"memcheck", "racecheck"} <= set(planned)
+    emulated = {s.name: s for s in check.steps(check.parse(["--emulated"]), tmp_path)}
+    assert not [s for s in emulated.values() if "--require-gpu" in s.command]
+    assert emulated["memory checker"].environment["CUEMU_CHECK"] == "1"
+    assert max(s.limit for s in planned.values()) < check.TOTAL < 480
+    assert len({s.log for s in planned.values()} | {"benchmark.json", "RESULTS-gpu.md"}) <= 8
+
+
+def test_the_test_files_of_op_trees_are_there() -> None:
+    files = check.optree_tests()
+    assert "tests/test_reductions.py" in files
+    assert [name for name in files if not (ROOT / name).is_file()] == []
+
+
+# Packages -------------------------------------------------------------------------------------------------------
+
+
+def test_versions_are_those_of_the_project() -> None:
+    assert set(packages.pins()) == {"pycuda", "scikit-cuda", "setuptools"}
+    assert packages.pins()["pycuda"].startswith("pycuda==")
+
+
+def test_what_is_lacking_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = dict.fromkeys(packages.NEEDED, "1.0") | {"scikit-cuda": packages.pins()["scikit-cuda"].partition("==")[2]}
+
+    def version(name: str) -> str:
+        if name not in there:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return there[name]
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    assert packages.lacking() == []
+    there["scikit-cuda"] = "0.4"
+    del there["Mako"]
+    assert packages.lacking() == ["Mako", packages.pins()["scikit-cuda"]]
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert packages.lacking()[-1] == packages.pins()["setuptools"], "a newer setuptools has no pkg_resources"
+
+
+def test_a_machine_without_a_driver_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> Any:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr(packages.ctypes, "CDLL", refuse)
+    with pytest.raises(SystemExit, match=r"no driver of a GPU on this machine: libcuda\.so\.1"):
+        packages.driver_library()
+
+
+def test_the_headers_are_found_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include" / "cuda.h").touch()
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    assert packages.cuda_include() == tmp_path / "include"
