@@ -8,7 +8,6 @@ options; the targets are in ``_gpu_session.py``.
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import sys
 from collections.abc import Iterator
@@ -32,7 +31,6 @@ COMPILED = ("sigmoid", "softmax0", "softmax1", "sum_squares", "adam")
 """In a quick run only these meet compilers that take seconds, at the largest size."""
 DISPATCHED, DISPATCH_SIZE = ("sigmoid", "softmax1", "adam"), 64
 PRECISIONS = ("float32", "tf32", "float16")
-PRECISION_SETTING = "NEONLIKE_PRODUCT_PRECISION"
 EDGES, QUICK_EDGES = (1024, 4096, 8192), (4096,)
 COPIED, QUICK_COPIED = (1 << 18, 1 << 22, 1 << 26), (1 << 22,)
 NO_GPU = 2
@@ -121,17 +119,10 @@ class Run:
 
 @contextmanager
 def _precise(precision: str, be: Any) -> Iterator[Neonlike]:
-    """A backend on the same GPU whose float32 products are of this precision."""
-    before = os.environ.get(PRECISION_SETTING)
-    os.environ[PRECISION_SETTING] = "tf32" if precision == "tf32" else "float32"
-    try:
-        with type(be)(rng_seed=0, device_id=be.device_id, bench=False) as made:
-            yield Neonlike(made)
-    finally:
-        if before is None:
-            del os.environ[PRECISION_SETTING]
-        else:
-            os.environ[PRECISION_SETTING] = before
+    """Another backend on the same GPU, whose float32 products are of this precision."""
+    with type(be)(rng_seed=0, device_id=be.device_id, bench=False) as made:
+        made.product_precision = "tf32" if precision == "tf32" else "float32"
+        yield Neonlike(made)
 
 
 def main(argv: list[str] | None = None) -> int:
