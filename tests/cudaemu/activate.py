@@ -124,7 +124,8 @@ def activate(**modes: object) -> Emulator:
     """Load the emulated driver into this process, before anything imports ``pycuda.driver``.
 
     A library that is loaded is found under its name by whatever asks for that name later: PyCUDA for libcuda.so.1,
-    scikit-cuda for libcublas.so. Programs started from here find both, and the stand-in for nvcc, through variables.
+    scikit-cuda for libcublas.so and libcudart.so. Programs started from here find them, and the stand-in for nvcc,
+    through variables.
 
     Parameters
     ----------
@@ -138,7 +139,9 @@ def activate(**modes: object) -> Emulator:
     """
     folder = build()
     os.environ.update({**environment(folder), **options(**modes)})  # type: ignore[arg-type]
-    driver, *_ = [ctypes.CDLL(str(folder / "lib" / name), mode=ctypes.RTLD_GLOBAL) for name in LIBRARIES]
+    # The runtime is found under its name only: other libraries shall not take its functions for their own runtime's.
+    modes_of = {name: ctypes.RTLD_LOCAL if "cudart" in name else ctypes.RTLD_GLOBAL for name in LIBRARIES}
+    driver, *_ = [ctypes.CDLL(str(folder / "lib" / name), mode=mode) for name, mode in modes_of.items()]
     if ctypes.CDLL("libcuda.so.1")._handle != driver._handle:
         raise EmulatorUnavailable(
             "another libcuda.so.1 is loaded in this process: activate the emulator first"

@@ -26,7 +26,7 @@ from .toolkit import EmulatorBroken, cache_folder, compiler_identity, cuda_inclu
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE / "src"
-LIBRARIES = ("libcuda.so.1", "libcuda.so", "libcublas.so.13", "libcublas.so")
+LIBRARIES = ("libcuda.so.1", "libcuda.so", "libcublas.so.13", "libcublas.so", "libcudart.so")
 STAND_IN = ("nvcc.py", "cuda_source.py")
 DRIVER_FLAGS = ["-O2", "-std=c++17", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
 CUBLAS_FLAGS = ["-O3", "-march=native", "-std=c++17", "-fPIC", "-Wall", "-Wextra"]
@@ -42,7 +42,7 @@ def symbols(library: str) -> list[str]:
 
 def unsupported_source(library: str) -> str:
     """C++ that defines those functions, for the linker to take where no real definition exists."""
-    answer = "cuemu_unsupported" if library == "cuda" else "cuemu_cublas_unsupported"
+    answer = "cuemu_unsupported" if library == "cuda" else f"cuemu_{library}_unsupported"
     weak = 'extern "C" __attribute__((weak, visibility("default")))'
     lines = [f'{weak} int {name}() {{ return {answer}("{name}"); }}' for name in symbols(library)]
     return f'extern "C" int {answer}(const char *);\n' + "\n".join(lines) + "\n"
@@ -114,7 +114,7 @@ def _build_into(folder: Path, compiler: str, include: Path) -> None:
         (folder / name).mkdir(parents=True)
     shutil.copytree(HERE / "include", folder / "include")
     shutil.copytree(SOURCES, folder / "src")  # beside include/, as the sources expect
-    for library in ("cuda", "cublas"):
+    for library in ("cuda", "cublas", "cudart"):
         (folder / "src" / f"unsupported_{library}.cpp").write_text(unsupported_source(library))
     _write_stand_in(folder, include)
 
@@ -141,8 +141,8 @@ def _build_into(folder: Path, compiler: str, include: Path) -> None:
 def _link(folder: Path, compiler: str) -> None:
     lib = folder / "lib"
     objects = sorted((folder / "objects").glob("*.o"))
-    driver = [str(path) for path in objects if "cublas" not in path.name]
-    cublas = [str(path) for path in objects if "cublas" in path.name]
+    cublas, cudart = ([str(path) for path in objects if name in path.name] for name in ("cublas", "cudart"))
+    driver = [str(path) for path in objects if str(path) not in (*cublas, *cudart)]
 
     def link(name: str, *inputs: str) -> None:
         # -lm: kernels find the functions of the C library through the driver.
@@ -155,6 +155,7 @@ def _link(folder: Path, compiler: str) -> None:
     # Bindings ask for either name, and the loader knows a library by one: the other is a library that needs it.
     link("libcuda.so", "-l:libcuda.so.1")
     link("libcublas.so", "-l:libcublas.so.13")
+    link("libcudart.so", *cudart)
 
 
 def _write_stand_in(folder: Path, include: Path) -> None:
