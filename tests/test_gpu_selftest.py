@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -149,6 +150,52 @@ def test_what_is_missing_comes_with_a_command(monkeypatch: pytest.MonkeyPatch) -
         place = next(i for i, line in enumerate(lines) if f"  {name} " in line)
         assert command in lines[place + 1]
     assert "gen_backend('cpu'): cannot run" in text
+
+
+def test_what_the_doctor_says_of_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_version", lambda package: "0.5.3")
+    monkeypatch.setattr(doctor, "loads", lambda name: True)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(doctor, "cublas_libraries", lambda: iter([("libcublas.so.13", None)]))
+
+    def said() -> list[tuple[bool, str]]:
+        return [(finding.good, f"{finding.text} -> {finding.fix}") for finding in doctor._products()]
+
+    assert [good for good, _ in said()] == [True, True]
+    monkeypatch.setattr(doctor, "loads", lambda name: name != "libcublas.so")
+    assert "0.5.3 finds no libcublas.so: cuBLAS is called through a binding of our own" in said()[0][1]
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pkg_resources" else object())
+    assert "needs pkg_resources" in said()[0][1] and 'pip install "setuptools<81"' in said()[0][1]
+    monkeypatch.setattr(doctor, "_version", lambda package: "")
+    assert said()[0][1].startswith("not installed: cuBLAS is called") and said()[1][0]
+    monkeypatch.setattr(doctor, "cublas_libraries", lambda: iter([]))
+    assert said()[1] == (
+        False,
+        "not found: matrix products run on kernels of our own, which are slower -> "
+        "pip install nvidia-cublas, or install the CUDA toolkit",
+    )
+
+
+def test_where_libraries_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.setattr(libraries, "TOOLKIT", str(tmp_path / "toolkit"))
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(libraries, "CUBLAS", ("libcublas.so.99",))
+    folder = tmp_path / "nvidia" / "cu99" / "lib"
+    folder.mkdir(parents=True)
+    (folder / "libcublas.so.99").touch()
+    loaded: list[str] = []
+
+    def load(name: str) -> str:
+        loaded.append(name)
+        if name in ("libcublas.so.99", "libcublas.so"):
+            raise OSError(name)
+        return name
+
+    monkeypatch.setattr(libraries.ctypes, "CDLL", load)
+    assert list(libraries.cublas_libraries()) == [(str(folder / "libcublas.so.99"),) * 2]
+    assert loaded[-2:] == [str(folder / "libcublasLt.so.99"), str(folder / "libcublas.so.99")]
 
 
 def test_where_the_cuda_compiler_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import itertools
 import os
 import threading
 import warnings
@@ -19,13 +18,12 @@ from typing import Any
 
 from neonlike.backends.gpu import contexts
 from neonlike.backends.gpu.contexts import here
-from neonlike.backends.gpu.libraries import library_folders
+from neonlike.backends.gpu.libraries import cublas_libraries
 from neonlike.errors import ArgumentError, DeviceError, DeviceMemoryError
 from neonlike.logger import logger
 
 SETTING = "NEONLIKE_CUBLAS"
 """``direct``: without scikit-cuda; ``none``: not at all; a path: that library; else whatever there is."""
-NAMES = ("libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "cublas64_13.dll", "cublas64_12.dll")
 
 POINTER, INT, LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong
 _ONE = (POINTER, INT, INT)  # a matrix: address, type, step between its rows
@@ -161,7 +159,7 @@ def bindings() -> Iterator[Binding]:
             yield SkcudaBinding(module)
         else:
             _say_once(f"scikit-cuda cannot be imported ({reason}): cuBLAS is called through a binding of our own")
-    yield from _direct()
+    yield from (Binding(library, name) for name, library in cublas_libraries())
 
 
 @cache
@@ -181,17 +179,6 @@ def import_skcuda() -> tuple[Any, str]:
             text += ', which setuptools dropped: pip install "setuptools<81"'
         return None, text
     return module, ""
-
-
-def _direct() -> Iterator[Binding]:
-    folders = (str(path) for folder in library_folders() for name in NAMES if (path := folder / name).exists())
-    for name in itertools.chain(NAMES, ["libcublas.so"], folders):
-        try:
-            if os.path.isabs(name):  # it needs its neighbour, which the system's loader would not find
-                ctypes.CDLL(os.path.join(os.path.dirname(name), os.path.basename(name).replace("cublas", "cublasLt")))
-            yield Binding(ctypes.CDLL(name), name)
-        except OSError:
-            continue
 
 
 class Handle:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from neonlike.backends.gpu.libraries import library_folders
+from neonlike.backends.gpu.libraries import cublas_libraries, library_folders, loads
 from neonlike.kernels import fastpath
 from neonlike.kernels.toolchain import find_compiler
 from neonlike.version import __version__
@@ -107,9 +107,7 @@ def _compiler() -> Finding:
 
 def _gpu() -> Iterator[Finding]:
     yield _cuda_compiler()
-    version = _version("scikit-cuda")
-    text = version or "not installed: products use the same library through a binding of our own"
-    yield Finding("extra", "scikit-cuda", bool(version), text, "pip install neonlike[gpu]")
+    yield from _products()
     version = _version("pycuda")
     if not version:
         yield Finding("gpu", "PyCUDA", False, "not installed", "pip install neonlike[gpu]")
@@ -128,6 +126,21 @@ def _gpu() -> Iterator[Finding]:
     built = ".".join(map(str, driver.get_version()))
     yield Finding("gpu", "PyCUDA", True, f"{version}, built for CUDA {built}")
     yield from _devices(driver)
+
+
+def _products() -> Iterator[Finding]:
+    version, text, fix = _version("scikit-cuda"), "", "pip install neonlike[gpu]"
+    if not version:
+        text = "not installed"
+    elif importlib.util.find_spec("pkg_resources") is None:
+        text, fix = f"{version} needs pkg_resources, which setuptools dropped", 'pip install "setuptools<81"'
+    elif not loads("libcublas.so"):
+        text, fix = f"{version} finds no libcublas.so", "no need to; CUDA toolkits have a file of that name"
+    text = f"{text}: cuBLAS is called through a binding of our own" if text else version
+    yield Finding("extra", "scikit-cuda", text == version, text, fix)
+    found, _ = next(cublas_libraries(), ("", None))
+    text = found or "not found: matrix products run on kernels of our own, which are slower"
+    yield Finding("extra", "cuBLAS", bool(found), text, "pip install nvidia-cublas, or install the CUDA toolkit")
 
 
 def _devices(driver: Any) -> Iterator[Finding]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 TOOLKIT = "/usr/local/cuda"
+CUBLAS = ("libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "cublas64_13.dll", "cublas64_12.dll")
+"""Versions that have products with a type to compute in, the newest first."""
 
 
 def library_folders() -> Iterator[Path]:
@@ -18,3 +22,24 @@ def library_folders() -> Iterator[Path]:
     for home in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), TOOLKIT):
         if home:
             yield from (Path(home, part) for part in ("lib64", "lib", "bin"))
+
+
+def loads(name: str) -> bool:
+    """Whether the system's loader finds a library."""
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True
+
+
+def cublas_libraries() -> Iterator[tuple[str, ctypes.CDLL]]:
+    """Names or paths of every cuBLAS that can be loaded, and the library: of the system, then of packages."""
+    folders = (str(path) for folder in library_folders() for name in CUBLAS if (path := folder / name).exists())
+    for name in itertools.chain(CUBLAS, ["libcublas.so"], folders):
+        try:
+            if os.path.isabs(name):  # it needs its neighbour, which the system's loader would not find
+                ctypes.CDLL(os.path.join(os.path.dirname(name), os.path.basename(name).replace("cublas", "cublasLt")))
+            yield name, ctypes.CDLL(name)
+        except OSError:
+            continue
