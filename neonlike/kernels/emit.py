@@ -185,17 +185,27 @@ class Writer:
     kernel : Kernel
     language : str
         "c" or "cuda".
+
+    Attributes
+    ----------
+    near : dict
+        Text of an element, by the name of its array, for arrays whose elements were fetched before they are read
+        or are stored after they were written.
+    rounded : dict
+        Digits and the arguments of ``rand``, by the name of an output that is stored with stochastic rounding.
     """
 
     def __init__(self, kernel: Kernel, language: str = "c") -> None:
         self.kernel = kernel
         self.language = language
+        self.near: dict[str, str] = {}
+        self.rounded: dict[str, tuple[int, str]] = {}
 
     def load(self, array: Array, index: str) -> Line:
         """Read ``array[index]`` in the type it is computed in."""
         if array.kind == "counter":
             return Line(_element(array), "int64_t", f"{array.name} + {index}")
-        read = f"{array.name}[{index}]"
+        read = self.near.get(array.name) or f"{array.name}[{index}]"
         if array.dtype == F16:
             return Line(_element(array), "float", f"nl_f16_to_f32({read})")
         ctype = array.ctype if array.dtype.kind == "f" else "int64_t"
@@ -204,7 +214,10 @@ class Writer:
     def store(self, array: Array, arg: Arg, index: str) -> str:
         """The statement that stores ``arg`` in ``array[index]``, converted."""
         text, dtype = self.operand(arg)
-        return f"{array.name}[{index}] = {convert_store(text, dtype, array.dtype)};"
+        place = self.near.get(array.name) or f"{array.name}[{index}]"
+        if array.name in self.rounded:
+            text, dtype = _round(text, dtype, array.dtype, *self.rounded[array.name])
+        return f"{place} = {convert_store(text, dtype, array.dtype)};"
 
     def operand(self, arg: Arg) -> tuple[str, DType]:
         """Text and compute dtype of an operand."""
@@ -287,6 +300,22 @@ def convert_store(text: str, have: DType, want: DType) -> str:
     if have == I64:
         return text if want == I64 else f"nl_sat_i64_{_short(want)}({text})"
     return f"nl_sat_{_SUFFIX[have]}_{_short(want)}({text})"
+
+
+def _round(text: str, have: DType, want: DType, digits: int, draw: str) -> tuple[str, DType]:
+    """``text`` rounded so that storing it as ``want`` changes nothing more, and its dtype; see conversions.h."""
+    if want.kind == "b" or (have == I64 and want.kind != "f"):
+        return text, have
+    if want == F64:
+        return f"nl_stochastic_f64({_cast(text, have, F64)}, {digits}, nl_rand_f64{draw})", F64
+    if want.kind == "f":
+        least = SUBNORMAL_F16 if want == F16 else 0
+        return f"nl_stochastic_f32({_cast(text, have, F32)}, {digits}, {least}, nl_rand_f32{draw})", F32
+    return f"nl_stochastic_whole({_cast(text, have, F64)}, nl_rand_f64{draw})", F64
+
+
+SUBNORMAL_F16 = 113
+"""Exponent, as float32 has it, from which down float16's unit stays the same."""
 
 
 def _short(dtype: DType) -> str:

@@ -86,8 +86,9 @@ def describe_reduction(writer: Writer, value: Value) -> Reduction:
         ctype = type_of(have)
         return Reduction(
             i, ">" if largest else "<", ctype, ctype, out, _worst(largest, have), operand,
-            lane=expression(better, [f"p{i}[l]", operand], have, "c"),
-            fold=expression(better, [f"p{i}[l]", f"p{i}[l + s]"], have, "c"), merge="", column="", merge_column="",
+            lane=expression(better, [f"p{i}[l]", operand], have, writer.language),
+            fold=expression(better, [f"p{i}[l]", f"p{i}[l + s]"], have, writer.language),
+            merge="", column="", merge_column="",
         )  # fmt: skip
     dtype = compute_dtype(value.dtype)
     total = "double" if dtype == F32 and spec.name in ("sum", "prod") else out
@@ -95,11 +96,11 @@ def describe_reduction(writer: Writer, value: Value) -> Reduction:
     merger = OPS[spec.combine or ""]
 
     def combine(a: str, b: str) -> str:
-        return expression(merger, [a, b], dtype, "c")
+        return expression(merger, [a, b], dtype, writer.language)
 
     if spec.name in ("any", "all"):
         operand = f"({operand} != 0)"
-    magnitude = spec.name in ("max", "min") and dtype == F32
+    magnitude = spec.name in ("max", "min") and dtype == F32 and writer.language == "c"
     sign = ">" if spec.name == "max" else "<"
     q = [f"q{i}[{k}]" for k in range(4)]
 
@@ -133,10 +134,14 @@ class ReduceForm:
         Columns side by side, else one row after the other.
     packs : bool
         By columns: what a pass reads or makes and a later one needs again is kept in a block of its own, ``near``.
+    language : str
+        "c" or "cuda".
     """
 
-    def __init__(self, kernel: Kernel, index_of: dict[str, str], by_columns: bool, packs: bool = False) -> None:
-        self.kernel, self.writer = kernel, Writer(kernel)
+    def __init__(
+        self, kernel: Kernel, index_of: dict[str, str], by_columns: bool, packs: bool = False, language: str = "c"
+    ) -> None:
+        self.kernel, self.writer = kernel, Writer(kernel, language)
         self.index_of, self.by_columns, self.packs = index_of, by_columns, packs
         self.stage = kernel.stage
         self.values = {value.index: value for value in kernel.values}
@@ -147,6 +152,7 @@ class ReduceForm:
         self.streamed: set[str] = set()
         self.stash_array: Array | None = None
         self.near: dict[str, Near] = {}
+        self.stash_index = "at"
         self._stashed: set[int] = set()
         self._packed: set[str] = set()
 
@@ -373,7 +379,7 @@ class ReduceForm:
             return f"{self.stash_array.name}[{self.index_of[self.stash_array.name]}]"
         if self.packs:
             return f"near_v{index}[{NEAR}]"
-        return f"stash_v{index}[at]"
+        return f"stash_v{index}[{self.stash_index}]"
 
     def _cost(self, index: int) -> int:
         """Flops of computing value ``index`` from memory and row values; counted no further than needed."""

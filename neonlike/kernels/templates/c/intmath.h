@@ -3,23 +3,27 @@
 #define NL_INTMATH_H
 #include <stdint.h>
 
-/* Wrap where they overflow; C leaves that undefined for signed integers. */
-static inline int64_t nl_wrap_add_i64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
-static inline int64_t nl_wrap_sub_i64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
-static inline int64_t nl_wrap_mul_i64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
+#ifndef NL_ANYWHERE /* CUDA has its own: the two languages share this text */
+#define NL_ANYWHERE static inline
+#endif
 
-static inline int64_t nl_fabs_i64(int64_t a) { return a < 0 ? nl_wrap_sub_i64(0, a) : a; }
-static inline int64_t nl_sign_i64(int64_t a) { return (a > 0) - (a < 0); }
-static inline int64_t nl_rint_i64(int64_t a) { return a; }
-static inline int64_t nl_floor_i64(int64_t a) { return a; }
-static inline int64_t nl_ceil_i64(int64_t a) { return a; }
-static inline int64_t nl_max_nan_i64(int64_t a, int64_t b) { return a > b ? a : b; }
-static inline int64_t nl_min_nan_i64(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t nl_isfinite_i64(int64_t a) { (void)a; return 1; }
-static inline int64_t nl_isnan_i64(int64_t a) { (void)a; return 0; }
+/* Wrap where they overflow; C leaves that undefined for signed integers. */
+NL_ANYWHERE int64_t nl_wrap_add_i64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
+NL_ANYWHERE int64_t nl_wrap_sub_i64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
+NL_ANYWHERE int64_t nl_wrap_mul_i64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
+
+NL_ANYWHERE int64_t nl_fabs_i64(int64_t a) { return a < 0 ? nl_wrap_sub_i64(0, a) : a; }
+NL_ANYWHERE int64_t nl_sign_i64(int64_t a) { return (a > 0) - (a < 0); }
+NL_ANYWHERE int64_t nl_rint_i64(int64_t a) { return a; }
+NL_ANYWHERE int64_t nl_floor_i64(int64_t a) { return a; }
+NL_ANYWHERE int64_t nl_ceil_i64(int64_t a) { return a; }
+NL_ANYWHERE int64_t nl_max_nan_i64(int64_t a, int64_t b) { return a > b ? a : b; }
+NL_ANYWHERE int64_t nl_min_nan_i64(int64_t a, int64_t b) { return a < b ? a : b; }
+NL_ANYWHERE int64_t nl_isfinite_i64(int64_t a) { (void)a; return 1; }
+NL_ANYWHERE int64_t nl_isnan_i64(int64_t a) { (void)a; return 0; }
 
 #define NL_SATURATE(SHORT, TYPE, LOW, HIGH) \
-    static inline TYPE nl_sat_i64_##SHORT(int64_t a) { return (TYPE)(a < (LOW) ? (LOW) : a > (HIGH) ? (HIGH) : a); }
+    NL_ANYWHERE TYPE nl_sat_i64_##SHORT(int64_t a) { return (TYPE)(a < (LOW) ? (LOW) : a > (HIGH) ? (HIGH) : a); }
 NL_SATURATE(i8, int8_t, INT8_MIN, INT8_MAX)
 NL_SATURATE(u8, uint8_t, 0, UINT8_MAX)
 NL_SATURATE(i16, int16_t, INT16_MIN, INT16_MAX)

@@ -4,9 +4,13 @@
 #define NL_PHILOX_H
 #include <stdint.h>
 
+#ifndef NL_ANYWHERE /* CUDA has its own: the two languages share this text */
+#define NL_ANYWHERE static inline
+#endif
+
 typedef struct { uint32_t x0, x1, x2, x3; } nl_block;
 
-static inline nl_block nl_philox(uint64_t counter, uint64_t call, uint64_t seed)
+NL_ANYWHERE nl_block nl_philox(uint64_t counter, uint64_t call, uint64_t seed)
 {
     uint32_t x0 = (uint32_t)counter, x1 = (uint32_t)(counter >> 32), x2 = (uint32_t)call, x3 = (uint32_t)(call >> 32);
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
@@ -20,23 +24,25 @@ static inline nl_block nl_philox(uint64_t counter, uint64_t call, uint64_t seed)
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
-    return (nl_block){ x0, x1, x2, x3 };
+    const nl_block found = { x0, x1, x2, x3 };
+    return found;
 }
 
-static inline float nl_rand_f32(int64_t element, int64_t seed, int64_t call)
+NL_ANYWHERE float nl_rand_f32(int64_t element, int64_t seed, int64_t call)
 {
     const nl_block b = nl_philox((uint64_t)element >> 2, (uint64_t)call, (uint64_t)seed);
     const uint32_t low = element & 1 ? b.x1 : b.x0, high = element & 1 ? b.x3 : b.x2;
     return (float)(int32_t)((element & 2 ? high : low) >> 8) * 0x1p-24f;
 }
 
-static inline double nl_rand_f64(int64_t element, int64_t seed, int64_t call)
+NL_ANYWHERE double nl_rand_f64(int64_t element, int64_t seed, int64_t call)
 {
     const nl_block b = nl_philox((uint64_t)element >> 1, (uint64_t)call, (uint64_t)seed);
     const uint32_t first = element & 1 ? b.x2 : b.x0, second = element & 1 ? b.x3 : b.x1;
     return (double)(int64_t)((uint64_t)(first >> 5) << 26 | second >> 6) * 0x1p-53;
 }
 
+#ifndef NL_CUDA
 /* Numbers first to first + n (at most NL_STRIP) in out, which has room for NL_STRIP + 8; every block is computed once.
  * Returns where the first one lies. */
 #define NL_STRIP 256
@@ -68,4 +74,5 @@ static inline const double *nl_draw_f64(double *out, int64_t first, int64_t n, i
     }
     return out + (first & 1);
 }
+#endif
 #endif
