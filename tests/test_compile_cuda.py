@@ -1,0 +1,216 @@
+"""From CUDA text to a module: which compiler, the cache, errors; and what the real nvcc makes of the hot kernels."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_backends import gpu
+
+from neonlike.backends import Backend
+from neonlike.errors import KernelCompileError
+from neonlike.kernels import compile_cuda, nvrtc
+from neonlike.kernels.blocks import Run
+from neonlike.kernels.compile_c import KernelSource
+from neonlike.kernels.compile_cuda import CudaCompiler, build_cubin, cubin_key, find_cuda_compiler, headers
+from neonlike.kernels.graph import linearize
+
+__all__ = ["gpu"]
+TEXT = '#include "types.h"\nextern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }\n'
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cache of kernels of its own."""
+    monkeypatch.setenv("NEONLIKE_CACHE_DIR", str(tmp_path / "cache"))
+    yield tmp_path / "cache"
+
+
+def fake_nvcc(folder: Path, body: str) -> str:
+    """A program that calls itself nvcc."""
+    path = folder / "nvcc"
+    path.write_text(f'#!/bin/sh\nif [ "$1" = --version ]; then echo "fake nvcc 1"; exit 0; fi\n{body}\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+COPY = 'while [ "$1" != -o ]; do shift; done\necho compiled >> "$(dirname "$0")/runs"\nprintf module > "$2"'
+
+
+def test_a_module_is_compiled_once(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEONLIKE_NVCC", fake_nvcc(tmp_path, COPY))
+    kernel = KernelSource(TEXT, "twice", "x * 2", headers())
+    assert build_cubin(kernel, "sm_80") == build_cubin(kernel, "sm_80") == b"module"
+    assert (tmp_path / "runs").read_text() == "compiled\n"
+    build_cubin(kernel, "sm_90")
+    assert (tmp_path / "runs").read_text() == "compiled\n" * 2
+
+
+def test_what_a_module_depends_on() -> None:
+    compiler = CudaCompiler("nvcc 1", "/nvcc", False)
+    kernel = KernelSource(TEXT, "twice", "x * 2", headers())
+    key = cubin_key(kernel, "sm_80", compiler)
+    assert cubin_key(kernel._replace(name="other", expression="y"), "sm_80", compiler) == key
+    others = [
+        cubin_key(kernel, "sm_90", compiler),
+        cubin_key(kernel, "sm_80", CudaCompiler("nvcc 2", "/nvcc", False)),
+        cubin_key(kernel._replace(source=TEXT + " "), "sm_80", compiler),
+        cubin_key(kernel._replace(headers={**headers(), "types.h": ""}), "sm_80", compiler),
+    ]
+    assert len({key, *others}) == 5
+
+
+def test_errors_have_the_source_and_the_compilers_words(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEONLIKE_NVCC", fake_nvcc(tmp_path, 'echo "k.cu(3): error: what is this?"; exit 2'))
+    with pytest.raises(KernelCompileError) as caught:
+        build_cubin(KernelSource(TEXT, "twice", "x * 2", headers()), "sm_80")
+    error = caught.value
+    assert "what is this?" in error.compiler_output
+    assert error.expression == "x * 2"
+    assert error.source_path is not None
+    kept = Path(error.source_path).read_text()
+    assert TEXT in kept
+    assert "x * 2" in kept
+    assert all(part in str(error) for part in (error.source_path, "what is this?", "-arch=sm_80"))
+
+
+def test_no_compiler_is_an_error_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compile_cuda, "find_cuda_compiler", lambda: None)
+    with pytest.raises(KernelCompileError, match="nvidia-cuda-nvrtc"):
+        build_cubin(KernelSource(TEXT, "twice", "", headers()), "sm_80")
+
+
+def test_a_named_compiler_is_the_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEONLIKE_NVCC", fake_nvcc(tmp_path, COPY))
+    found = find_cuda_compiler()
+    assert found is not None
+    assert found.path == str(tmp_path / "nvcc")
+    assert found.identity.startswith("fake nvcc 1")
+    monkeypatch.setenv("NEONLIKE_NVCC", str(tmp_path / "missing"))
+    assert find_cuda_compiler() is None
+
+
+def test_the_flags_keep_numbers_right() -> None:
+    assert not any("fast" in flag for flag in compile_cuda.FLAGS)
+    assert {"--ftz=false", "--prec-div=true", "--prec-sqrt=true"} <= set(compile_cuda.FLAGS)
+
+
+def test_a_kernel_that_does_not_compile_leaves_everything(
+    gpu: Backend, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, a, b = gpu.zeros((3, 4)), gpu.ones((3, 4)), gpu.ones((4, 4))
+    values = (gpu.exp(a) - 7.25, gpu.dot(a, b) * gpu.sum(gpu.exp(a), axis=1))
+    gpu.plans.clear()
+    with monkeypatch.context() as broken:
+        broken.setenv("NEONLIKE_NVCC", fake_nvcc(tmp_path, "echo no; exit 1"))
+        for value in values:
+            with pytest.raises(KernelCompileError):
+                out[:] = value
+    np.testing.assert_array_equal(out.get(), np.zeros((3, 4)))
+    out[:] = values[0]
+    np.testing.assert_allclose(out.get(), np.full((3, 4), np.e - 7.25), 1e-6)
+
+
+# What the real compiler makes of it ---------------------------------------------------------------------------------
+
+NVCC = next((path for path in ("/usr/local/cuda/bin/nvcc", "/usr/local/bin/nvcc") if shutil.which(path)), None)
+needs_nvcc = pytest.mark.skipif(NVCC is None, reason="there is no CUDA toolkit, whose nvcc compiles for real GPUs")
+
+
+def hot_kernels(be: Any) -> dict[str, Any]:
+    """Assignments whose kernels matter most."""
+    a, b = be.empty((512, 512)), be.empty((512, 512))
+    c, half = be.empty((512, 1)), be.empty((512, 512), dtype=np.float16)
+    shifted = a - be.max(a, axis=1)
+    return {
+        "elementwise": (b, be.sig(a * b + 2)),
+        "bias": (b, be.tanh(a + c)),
+        "half": (half, half * 2 + half),
+        "turned": (b, a.T + b),
+        "softmax of rows": (b, be.exp(shifted) / be.sum(be.exp(shifted), axis=1)),
+        "normalised columns": (b, (a - be.mean(a, axis=0)) / be.sqrt(be.var(a, axis=0) + 1e-5)),
+        "sum": (be.empty((1, 1)), be.sum(a)),
+        "dropout": (b, a * be.dropout(0.5)),
+    }
+
+
+VECTORS = {
+    "elementwise": (2, 1), "bias": (1, 1), "half": (1, 1), "softmax of rows": (1, 1), "sum": (1, 0), "dropout": (1, 1),
+}  # fmt: skip
+"""Accesses of 16 bytes, at least: loads and stores."""
+
+
+@needs_nvcc
+@pytest.mark.parametrize("arch", ("sm_80", "sm_90a"))
+def test_hot_kernels_spill_nothing_and_use_wide_accesses(gpu: Backend, tmp_path: Path, arch: str) -> None:
+    texts = {}
+    for name, pair in hot_kernels(gpu).items():
+        graph = linearize((pair,))
+        plan = gpu.plans.find(graph)
+        assert "#include" in gpu.explain(pair[1], out=pair[0]), name
+        (function,) = gpu.engine.compile(plan, graph)
+        texts[name] = str(function.__self__.kernel_source(Run(graph)).source)
+    for header, text in headers().items():
+        (tmp_path / header).write_text(text)
+    for name, text in texts.items():
+        (tmp_path / "k.cu").write_text(text)
+        assert NVCC is not None
+        made = subprocess.run(
+            [NVCC, "-ptx", f"-arch={arch}", *compile_cuda.FLAGS, "-I.", "k.cu", "-o", "k.ptx"],
+            cwd=tmp_path, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert made.returncode == 0, f"{name}: {made.stderr}"
+        ptx = (tmp_path / "k.ptx").read_text()
+        loads, stores = VECTORS.get(name, (0, 0))
+        assert len(re.findall(r"ld\.global(?:\.nc)?\.v4\.", ptx)) >= loads, name
+        assert len(re.findall(r"st\.global\.v4\.", ptx)) >= stores, name
+        used = subprocess.run(
+            [NVCC, "-cubin", f"-arch={arch}", "--resource-usage", "k.ptx", "-o", "k.cubin"],
+            cwd=tmp_path, capture_output=True, text=True, check=True,
+        ).stderr  # fmt: skip
+        assert "0 bytes spill stores, 0 bytes spill loads" in used, f"{name}: {used}"
+        assert not re.search(r"[1-9]\d* bytes spill", used), f"{name}: {used}"
+
+
+COMPILE = """
+import sys
+from pathlib import Path
+from neonlike.errors import KernelCompileError
+from neonlike.kernels import nvrtc
+from neonlike.kernels.compile_c import KernelSource
+from neonlike.kernels.compile_cuda import CudaCompiler, build_cubin, headers
+library = nvrtc.find_library(None)
+compiler = CudaCompiler(f"NVRTC {nvrtc.version(library)}", library, True)
+for path in sys.argv[1:]:
+    print(build_cubin(KernelSource(Path(path).read_text(), "k", "", headers()), "sm_80", compiler)[:4] == b"\\x7fELF")
+try:
+    build_cubin(KernelSource("__global__ void f() { nonsense; }", "f", "", headers()), "sm_80", compiler)
+except KernelCompileError as error:
+    print('identifier "nonsense" is undefined' in error.compiler_output)
+"""
+
+
+@pytest.mark.skipif(nvrtc.find_library(None) is None, reason="there is no NVRTC (pip install nvidia-cuda-nvrtc)")
+def test_nvrtc_compiles_what_nvcc_compiles(gpu: Backend, cache: Path, tmp_path: Path) -> None:
+    paths = []
+    for position, pair in enumerate(hot_kernels(gpu).values()):
+        graph = linearize((pair,))
+        (function,) = gpu.engine.compile(gpu.plans.find(graph), graph)
+        paths.append(tmp_path / f"{position}.cu")
+        paths[-1].write_text(str(function.__self__.kernel_source(Run(graph)).source))
+    # A process of its own that does not find the emulated driver, with which NVRTC crashes.
+    environment = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE, *map(str, paths)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["True"] * (len(paths) + 1), (done.returncode, done.stdout, done.stderr)
