@@ -119,6 +119,11 @@ class DeviceArray(Protocol):
     """Strided elements in device memory; shapes and views as NumPy's, no arithmetic."""
 
     @property
+    def memory(self) -> Memory | None:
+        """What it keeps alive."""
+        ...
+
+    @property
     def shape(self) -> Shape: ...
 
     @property

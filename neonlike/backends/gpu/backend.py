@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,15 +13,17 @@ import pycuda.driver as driver
 from neonlike.backends.backend import Backend
 from neonlike.backends.gpu import interop, selftest
 from neonlike.backends.gpu.array import DeviceArray
-from neonlike.backends.gpu.blas import Products
+from neonlike.backends.gpu.blas import Kernels, Products
 from neonlike.backends.gpu.device import GpuDevice, open_device
-from neonlike.backends.gpu.host_engine import HostEngine
+from neonlike.backends.gpu.host_engine import HostStage
 from neonlike.backends.gpu.linalg import ProductKernels
 from neonlike.backends.gpu.memory import Block, MemoryStats
 from neonlike.backends.gpu.meter import EventMeter
 from neonlike.backends.gpu.tensor import GPUTensor
 from neonlike.backends.tensor import Tensor
-from neonlike.errors import DTypeError, ShapeError
+from neonlike.errors import BackendUnavailable, DTypeError, ShapeError
+from neonlike.kernels.compile_cuda import NEEDED, find_cuda_compiler
+from neonlike.kernels.engine_cuda import CudaEngine
 from neonlike.optree.dtypes import DType, as_dtype
 from neonlike.optree.shapes import Shape, as_shape
 
@@ -114,7 +117,17 @@ class NervanaGPU(ProductKernels, Backend):
         return EventMeter(self.device, self._untimed)
 
     def _make_engine(self) -> Any:
-        return HostEngine(self.device)
+        if find_cuda_compiler() is None:
+            raise BackendUnavailable(f"the backend 'gpu' needs a CUDA compiler: {NEEDED}; python -m neonlike doctor")
+        engine = CudaEngine(self.device, partial(HostStage, self.device), self._draws, self.products)
+        self.products.kernels = Kernels(engine.copier.ready, engine.gemm.ready)
+        return engine
+
+    def _draws(self, count: int) -> list[int]:
+        """Key of the ``rand`` stream, and the numbers of ``count`` calls that nothing else gets."""
+        key, call = self._rand_stream
+        self._rand_stream = (key, call + count)
+        return [key, *range(call, call + count)]
 
     # Tensors
 

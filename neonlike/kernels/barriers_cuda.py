@@ -1,0 +1,163 @@
+"""The stages of a plan that read whole operands, on a device: matrix products, gathers, scatters and windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from neonlike.kernels.blocks import Run
+from neonlike.kernels.graph import Graph
+from neonlike.kernels.interp import BarrierStage
+from neonlike.kernels.moves_cuda import Moves
+from neonlike.kernels.plan import Plan, Stage
+from neonlike.kernels.stage_cuda import digits_of, in_turn, reserve_store
+from neonlike.optree.dtypes import I64
+from neonlike.optree.npfuncs import check_range
+
+if TYPE_CHECKING:
+    from neonlike.kernels.engine_cuda import CudaEngine
+
+
+class DeviceBarrier:
+    """One product or move. Its result goes to the target where nothing else reads it, else to a temporary."""
+
+    def __init__(self, engine: CudaEngine, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
+        self.engine, self.stage, self.comment = engine, stage, comment
+        base = BarrierStage(plan, stage, graph)
+        self.value, self.sources, self.dtype, self.keys = base.value, base.sources, base.dtype, base.keys
+        self.direct = base.direct
+        if self.direct is None and len(stage.stores) == 1 and not plan.kept(stage):
+            self.direct = stage.stores[0]  # converted by the kernel
+
+    def run(self, run: Run) -> None:
+        """Queue the stage.
+
+        Raises
+        ------
+        IndexRangeError
+            If an index is out of range; nothing was written then.
+        """
+        self.ready(run)()
+
+    def ready(self, run: Run) -> Callable[[], None]:
+        """What queues the stage; memory is allocated and kernels are compiled now."""
+        if any(source.kind != "leaf" and source.index not in run.temps for source in self.sources):
+            return partial(self.run, run)  # a fallback before it makes them
+        graph, engine = run.graph, self.engine
+        digits = {s.target: digits_of(graph.targets[s.target].rounding, graph.targets[s.target].dtype)
+                  for s in self.stage.stores}  # fmt: skip
+        direct = None if self.direct is None or digits[self.direct.target] else self.direct
+        if direct is None:
+            out = engine.empty(self.value.source.of(graph), self.dtype)
+        else:
+            out = reserve_store(engine, run, direct)
+        run.temps[self.value.index] = out
+        calls = self._calls(run, [run.array(source, 0) for source in self.sources], out)
+        for store in self.stage.stores:
+            if store is not direct:
+                calls.append(engine.copier.ready(out, reserve_store(engine, run, store), digits[store.target]))
+        return calls[0] if len(calls) == 1 else partial(in_turn, calls)
+
+    def bind(self, run: Run) -> Callable[[], None] | None:
+        """The stage on the arrays of ``run``; None if it cannot be fixed."""
+        if any(run.graph.targets[store.target].rounding for store in self.stage.stores):
+            return None
+        return self.ready(run)
+
+    def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
+        raise NotImplementedError
+
+
+class DeviceProduct(DeviceBarrier):
+    """A matrix product."""
+
+    def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
+        a, b = operands
+        return [self.engine.ready_product(a, b, out, self.dtype)]
+
+
+class DeviceMove(DeviceBarrier):
+    """``take`` and ``untake``. The host looks at the indices first, and waits for them: they may be out of range."""
+
+    def __init__(self, engine: CudaEngine, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
+        super().__init__(engine, plan, stage, graph, comment)
+        self.axis: int = graph.nodes[self.value.node].attrs["axis"] % len(self.value.shape)  # type: ignore[index]
+        self.moves = Moves(engine.device, comment)
+
+    def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
+        source, indices = operands
+        return [partial(self._move, source, indices, out)]
+
+    def _move(self, source: Any, indices: Any, out: Any) -> None:
+        scatter = self.value.spec.name == "untake"
+        host = self.engine.device.to_host(indices).reshape(-1)
+        limit = (out if scatter else source).shape[self.axis]
+        check_range("take", host, limit)
+        if 0 in out.shape:
+            return
+        if scatter:
+            found = host.astype(np.int64)
+            found[found < 0] += limit
+            slices = np.argsort(found, kind="stable")
+            start = np.zeros(limit + 1, np.int64)
+            np.cumsum(np.bincount(found, minlength=limit), out=start[1:])
+            self.moves.scatter(source, self._upload(start), self._upload(slices), out, self.axis)
+        else:
+            flat = indices if indices.ndim == 1 else _flat(indices)
+            self.moves.gather(source, self._upload(host) if flat is None else flat, out, self.axis)
+
+    def _upload(self, host: Any) -> Any:
+        array = self.engine.empty(host.shape, host.dtype if host.dtype.kind in "iu" else I64)
+        self.engine.device.from_host(host, array)
+        return array
+
+
+def _flat(indices: Any) -> Any | None:
+    """``indices`` as a vector, None if that takes a copy."""
+    long = [axis for axis, size in enumerate(indices.shape) if size != 1]
+    if len(long) > 1:
+        return None
+    return indices[tuple(slice(None) if axis in long else 0 for axis in range(indices.ndim))] if long else None
+
+
+class DeviceView(DeviceBarrier):
+    """``view`` and ``unview``: copies from and to a strided window of contiguous elements."""
+
+    def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
+        layout = run.attrs(self.value.node)["layout"]
+        (source,) = operands
+        copier, calls = self.engine.copier, []
+        if self.value.spec.name == "view":
+            whole = source if _is_contiguous(source) else self.engine.empty(source.shape, source.dtype)
+            if whole is not source:
+                calls.append(copier.ready(source, whole))
+            return [*calls, copier.ready(self._window(whole, layout), out)]
+        whole = out if _is_contiguous(out) else self.engine.empty(out.shape, out.dtype)
+        calls += [copier.ready_fill(whole, 0.0), copier.ready(source, self._window(whole, layout))]
+        return calls if whole is out else [*calls, copier.ready(whole, out)]
+
+    def _window(self, whole: Any, layout: tuple[Any, ...]) -> Any:
+        """The elements of contiguous ``whole`` that ``layout`` = (shape, strides, offset, in elements) describes."""
+        shape, strides, offset = layout
+        size = whole.itemsize
+        strides = [step * size for step in strides]
+        return self.engine.device.view(whole.memory, whole.address + offset * size, shape, strides, whole.dtype)
+
+
+def _is_contiguous(array: Any) -> bool:
+    step = array.itemsize
+    for size, stride in zip(reversed(array.shape), reversed(array.strides)):
+        if size != 1 and stride != step:
+            return 0 in array.shape
+        step *= size
+    return True
+
+
+def make_barrier(engine: CudaEngine, plan: Plan, stage: Stage, graph: Graph, comment: str) -> DeviceBarrier:
+    """What runs a stage that is a product or a move."""
+    name = plan.values[stage.values[0]].spec.name
+    kind = {"dot": DeviceProduct, "take": DeviceMove, "untake": DeviceMove, "view": DeviceView, "unview": DeviceView}
+    return kind[name](engine, plan, stage, graph, comment)

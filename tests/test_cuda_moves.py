@@ -1,0 +1,106 @@
+"""Products, gathers, scatters and windows on the GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_backends import LAYOUTS, assert_near, gpu, tensor
+
+from neonlike.backends import Backend
+from neonlike.backends.autodiff import Autodiff
+from neonlike.errors import IndexRangeError
+from neonlike.kernels.gemm_cuda import Gemm
+from neonlike.optree.dtypes import F32, F64
+from neonlike.optree.functions import F
+
+__all__ = ["gpu"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_products_of_any_size_and_strides(gpu: Backend, rng: Any, layout: str) -> None:
+    for m, k, n in ((1, 1, 1), (3, 33, 5), (65, 16, 70), (64, 130, 64)):
+        x, y = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((k, n)).astype(np.float32)
+        out = tensor(gpu, np.zeros((m, n), np.float32), layout)
+        out[:] = gpu.dot(tensor(gpu, x, layout), tensor(gpu, y, layout))
+        assert_near(out, x.astype(np.float64) @ y, f"{m} {k} {n}", slack=4)
+        out[:] = gpu.relu(gpu.dot(tensor(gpu, x, layout), gpu.array(y)) + 1)
+        assert_near(out, np.maximum(x.astype(np.float64) @ y + 1, 0), f"{m} {k} {n}", slack=4)
+
+
+@pytest.mark.parametrize("dtype", ("float16", "float64", "int32"))
+def test_products_of_other_dtypes(gpu: Backend, rng: Any, dtype: str) -> None:
+    x, y = ((rng.standard_normal(shape) * 3).astype(dtype) for shape in ((20, 35), (35, 18)))
+    out = gpu.empty((20, 18), dtype=x.dtype)
+    out[:] = gpu.dot(gpu.array(x, dtype=x.dtype), gpu.array(y, dtype=x.dtype))
+    wide = np.int64 if dtype == "int32" else np.float64
+    assert_near(out, x.astype(wide) @ y.astype(wide))
+
+
+def test_products_of_nothing(gpu: Backend) -> None:
+    out = gpu.ones((3, 4))
+    out[:] = gpu.dot(gpu.empty((3, 0)), gpu.empty((0, 4)))
+    np.testing.assert_array_equal(out.get(), np.zeros((3, 4)))
+
+
+def test_stacks_of_products_scaled_and_added(gpu: Backend, rng: Any) -> None:
+    x, y, z = (rng.standard_normal(shape).astype(np.float32) for shape in ((3, 5, 7), (3, 7, 6), (3, 5, 6)))
+    a, b = gpu.array(x).array, gpu.array(y).array
+    product = Gemm(gpu.device)
+    out = gpu.array(z)
+    product.ready(a, b, out.array, F32, 2.0, 0.5)()
+    assert_near(out, 2 * (x.astype(np.float64) @ y) + 0.5 * z)
+    one = gpu.array(y[0])
+    product.ready(a, one.array, out.array, F64)()
+    assert_near(out, x.astype(np.float64) @ y[0])
+
+
+def test_gathers(gpu: Backend, rng: Any) -> None:
+    for layout in LAYOUTS:
+        x = rng.standard_normal((12, 9)).astype(np.float32)
+        a = tensor(gpu, x, layout)
+        for axis in (0, 1):
+            index = np.array([[3, 0, -1, 3, 8, -9]], np.int32)
+            out = gpu.take(a, gpu.array(index, dtype=np.int32), axis=axis).asnumpyarray()
+            np.testing.assert_array_equal(out, np.take(x, index[0], axis=axis), err_msg=f"{layout} {axis}")
+    half = gpu.empty((12, 2), dtype=np.float16)
+    half[:] = gpu.take(gpu.array(x), gpu.array(np.array([[1], [0]]), dtype=np.int64), axis=1)
+    assert_near(half, x[:, [1, 0]])
+    wide = rng.standard_normal((3, 4, 5, 6)).astype(np.float32)
+    found = gpu.take(gpu.array(wide), gpu.array(np.array([[3, 3, 0]]), dtype=np.int16), axis=2).asnumpyarray()
+    np.testing.assert_array_equal(found, wide[:, :, [3, 3, 0]])
+
+
+def test_scatters_add_in_order(gpu: Backend, rng: Any) -> None:
+    for dtype in ("float32", "float16", "int32"):
+        d = (rng.standard_normal((5, 40)) * 4).astype(dtype)
+        index = rng.integers(-7, 7, (1, 40)).astype(np.int32)
+        wanted = np.zeros((5, 7), np.float64)
+        np.add.at(wanted.T, index[0], d.astype(np.float64).T)
+        out = gpu.empty((5, 7), dtype=np.dtype(dtype))
+        what = F.untake(gpu.array(d, dtype=np.dtype(dtype)), gpu.array(index, dtype=np.int32), (5, 7), 1)
+        out[:] = what
+        assert_near(out, wanted)
+        first = out.get()
+        out[:] = what
+        np.testing.assert_array_equal(out.get(), first)
+
+
+def test_an_index_out_of_range_leaves_the_target(gpu: Backend) -> None:
+    a, out = gpu.ones((3, 4)), gpu.zeros((3, 2))
+    with pytest.raises(IndexRangeError, match="index 4"):
+        out[:] = gpu.take(a, gpu.array(np.array([[0, 4]]), dtype=np.int32), axis=1)
+    np.testing.assert_array_equal(out.get(), np.zeros((3, 2)))
+
+
+def test_gradients_through_views(gpu: Backend, rng: Any) -> None:
+    x = rng.standard_normal((6, 8)).astype(np.float32)
+    a = gpu.array(x)
+    cost = a[1:5, ::2] * a[:4, 1::2]
+    grad = gpu.empty(x.shape)
+    Autodiff(cost, gpu).back_prop_grad([a], [grad])
+    wanted = np.zeros(x.shape)
+    wanted[1:5, ::2] += x[:4, 1::2]
+    wanted[:4, 1::2] += x[1:5, ::2]
+    assert_near(grad, wanted)
