@@ -126,7 +126,9 @@ def _first_line(program: str, *arguments: str) -> str:
 
 
 def _commit() -> str:
-    """`` (commit, changed)`` inside a checkout, else nothing."""
+    """`` (commit, changed)`` inside a checkout; elsewhere what NEONLIKE_COMMIT says, else nothing."""
+    if named := os.environ.get("NEONLIKE_COMMIT"):
+        return f" ({named})"
     here = Path(__file__).resolve().parent
     git = ("git", "-C", str(here))
     if shutil.which("git") is None:

@@ -1,15 +1,17 @@
-"""The check of a GPU machine: its steps are stopped and told as they should be. Nothing here needs a GPU."""
+"""The check of a GPU machine: its steps are stopped and told as they should be, and it runs on the emulated GPU."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
 import os
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -81,13 +83,13 @@ def test_the_summary_has_the_targets_and_the_status(tmp_path: Path, capsys: pyte
 
 def test_the_steps_of_a_real_gpu_require_it(tmp_path: Path) -> None:
     planned = {s.name: s for s in check.steps(check.parse([]), tmp_path)}
-    assert "--require-gpu" in planned["tests of the GPU backend"].command
-    assert {"--require-gpu", "--backend"} <= set(planned["op-trees on the GPU"].command)
+    assert "--require-gpu" in planned["tests"].command
+    assert {"--require-gpu", "--backend"} <= set(planned["optree"].command)
     assert "--results" in planned["benchmark"].command
     assert {"memcheck", "racecheck"} <= set(planned)
     emulated = {s.name: s for s in check.steps(check.parse(["--emulated"]), tmp_path)}
     assert not [s for s in emulated.values() if "--require-gpu" in s.command]
-    assert emulated["memory checker"].environment["CUEMU_CHECK"] == "1"
+    assert emulated["memcheck"].environment["CUEMU_CHECK"] == "1"
     assert max(s.limit for s in planned.values()) < check.TOTAL < 480
     assert len({s.log for s in planned.values()} | {"benchmark.json", "RESULTS-gpu.md"}) <= 8
 
@@ -96,6 +98,34 @@ def test_the_test_files_of_op_trees_are_there() -> None:
     files = check.optree_tests()
     assert "tests/test_reductions.py" in files
     assert [name for name in files if not (ROOT / name).is_file()] == []
+
+
+@pytest.mark.emulator
+def test_the_check_runs_on_the_emulated_gpu(
+    gpu_driver: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--emulated", "--out", str(tmp_path / "out"), "--work", str(tmp_path / "work")]
+    steps = ["--steps", "doctor,optree", "--optree", "tests/test_overlap.py"]
+    assert check.main([*asked, *steps]) == 0, (tmp_path / "out" / "setup.log").read_text()
+    said = capsys.readouterr().out
+    assert re.search(r"^ok +install .*PyCUDA was there$", said, re.MULTILINE)
+    assert re.search(r"^ok +doctor .*gen_backend\('gpu'\): can run$", said, re.MULTILINE)
+    assert re.search(r"^ok +optree .* passed", said, re.MULTILINE)
+    assert "3 of 3 steps did well" in said
+
+
+@pytest.mark.usefixtures("gpu_driver")
+def test_every_kind_of_kernel_computes_what_the_cpu_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert load("kernels").main() == 0
+    assert ", 0 wrong" in capsys.readouterr().out
+
+
+def test_a_wrong_kernel_is_told() -> None:
+    compare, right = load("kernels").compare, np.ones((2, 2), np.float32)
+    assert compare("sums", right, right) == ""
+    assert compare("sums", right + np.float32(1e-3), right).startswith("sums: differs by 1.00e-03, allowed is 2.00e-05")
+    assert "expected (2, 2) of float64" in compare("sums", right, right.astype(np.float64))
+    assert compare("sums", right * np.nan, right) != ""
 
 
 # Packages -------------------------------------------------------------------------------------------------------

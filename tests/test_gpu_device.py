@@ -182,6 +182,7 @@ def test_memory_of_expressions_is_used_again(be: Any) -> None:
     assert be.memory_stats().driver_requests <= asked + 1
 
 
+@pytest.mark.emulator  # which gives it a GPU of 64 MiB
 def test_too_large_a_tensor_is_refused_and_nothing_is_lost() -> None:
     done = run_on_gpu(
         """

@@ -134,12 +134,12 @@ def steps(asked: argparse.Namespace, out: Path) -> Iterator[Step]:
     python = (sys.executable,)
     pytest = (*python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *workers(), *["--require-gpu"][asked.emulated :])
     yield Step("doctor", 30, (*python, "-m", "neonlike", "doctor"), "setup.log")
-    yield Step("tests of the GPU backend", 120, (*pytest, "-m", "gpu and not emulator", *asked.tests), "tests.log")
+    yield Step("tests", 120, (*pytest, "-m", "gpu and not emulator", *asked.tests), "tests.log")
     small = ("--sizes", "64,4k", "--edges", "64", "--copied", "4k") if asked.emulated else ()
     bench = (*python, "benchmarks/gpu.py", "--quick", "--results", "--json", str(out / "benchmark.json"), *small)
     yield Step("benchmark", 115, bench, "benchmark.log")
     files = asked.optree.split(",") if asked.optree else optree_tests()
-    yield Step("op-trees on the GPU", 150, (*pytest, "--backend", "gpu", *files), "optree.log")
+    yield Step("optree", 150, (*pytest, "--backend", "gpu", *files), "optree.log")
     yield from checks(asked)
 
 
@@ -154,7 +154,7 @@ def checks(asked: argparse.Namespace) -> Iterator[Step]:
     program = (sys.executable, str(HERE / "kernels.py"))
     exact = {"NEONLIKE_GPU_POOL": "0", "NEONLIKE_CUBLAS": "none", "NEONLIKE_GPU_SELFTEST": "0"}
     if asked.emulated:
-        yield Step("memory checker", 120, program, "memcheck.log", exact | {"CUEMU_CHECK": "1", "CUEMU_ASYNC": "1"})
+        yield Step("memcheck", 120, program, "memcheck.log", exact | {"CUEMU_CHECK": "1", "CUEMU_ASYNC": "1"})
         return
     found = sanitizer()
     for tool, limit in (("memcheck", 60), ("racecheck", 60)):
@@ -194,7 +194,7 @@ def check(asked: argparse.Namespace, out: Path, work: Path) -> list[Outcome]:
     if not outcomes[0].good:
         return outcomes
     variables = environment(asked, site, work)
-    for step in steps(asked, out):
+    for step in (each for each in steps(asked, out) if not asked.steps or each.name in asked.steps):
         outcomes.append(tell(run(step, out, variables, total - (time.monotonic() - start))))
     return outcomes
 
@@ -202,7 +202,7 @@ def check(asked: argparse.Namespace, out: Path, work: Path) -> list[Outcome]:
 def tell(outcome: Outcome) -> Outcome:
     """Show how a step went."""
     mark = "ok    " if outcome.good else "FAILED"
-    print(f"{mark}  {outcome.name:<26}{outcome.seconds:6.1f} s  {outcome.text}", flush=True)
+    print(f"{mark}  {outcome.name:<12}{outcome.seconds:6.1f} s  {outcome.text}", flush=True)
     return outcome
 
 
@@ -229,6 +229,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--work", type=Path, help="folder for what is installed and compiled (else a temporary one)")
     parser.add_argument("--wheels", type=Path, default=ROOT / ".gpu-wheels", help="what make gpu-wheels fetched")
     parser.add_argument("--seconds", type=float, help=f"for everything (default: {TOTAL})")
+    parser.add_argument("--steps", type=lambda text: text.split(","), metavar="NAME,NAME", help="only these")
     parser.add_argument("--emulated", action="store_true", help="on the emulated driver, on little data")
     parser.add_argument("--tests", nargs="*", default=["tests"], help="test files of the GPU backend")
     parser.add_argument("--optree", metavar="FILE,FILE", help="test files of op-trees (default: all)")
