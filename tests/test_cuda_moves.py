@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -104,3 +105,24 @@ def test_gradients_through_views(gpu: Backend, rng: Any) -> None:
     wanted[1:5, ::2] += x[:4, 1::2]
     wanted[:4, 1::2] += x[1:5, ::2]
     assert_near(grad, wanted)
+
+
+def test_a_stage_with_too_many_arguments_runs_on_the_host(rng: Any, gpu: Backend) -> None:
+    parts = [rng.standard_normal((3, 5)).astype(np.float32) for _ in range(12)]
+    tensors = [gpu.array(part.T.copy()).T for part in parts]
+    total, out = tensors[0], gpu.empty((3, 5))
+    for one in tensors[1:]:
+        total = total * one + one
+    wanted = parts[0].astype(np.float64)
+    for part in parts[1:]:
+        wanted = wanted * part + part
+    device = gpu.device
+    try:
+        kept, device.capabilities = device.capabilities, replace(device.capabilities, argument_bytes=100)
+        gpu.plans.clear()
+        for _ in range(2):
+            out[:] = total - gpu.sum(total, axis=1)
+            assert_near(out, wanted - wanted.sum(1, keepdims=True), slack=20)
+    finally:
+        device.capabilities = kept
+        gpu.plans.clear()

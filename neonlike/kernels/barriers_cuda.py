@@ -67,6 +67,12 @@ class DeviceBarrier:
             return None
         return self.ready(run)
 
+    def kernel_source(self, run: Run) -> None:
+        """There is none of the stage's own; allocates what it writes, for the stages that read it."""
+        run.temps[self.value.index] = self.engine.empty(self.value.source.of(run.graph), self.dtype)
+        for store in self.stage.stores:
+            reserve_store(self.engine, run, store)
+
     def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
         raise NotImplementedError
 

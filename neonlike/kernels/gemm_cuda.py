@@ -53,7 +53,7 @@ class Gemm:
             ]
             numbers = (m, n, a.shape[-1], *(number for step in steps for number in step))
             arguments = _ARGUMENTS.pack(*addresses, alpha, beta, *numbers)
-            grid = (-(-n // TILE), -(-m // TILE), count)
+            grid = (-(-n // TILE) * -(-m // TILE), 1, count)
             calls.append(partial(self.device.launch, function, grid, (THREADS, 1, 1), 0, arguments))
         return calls[0] if len(calls) == 1 else partial(_all, calls)
 

@@ -27,6 +27,10 @@ CELL = 8
 """Bytes of a partial result."""
 
 
+class TooManyArguments(KernelCompileError):
+    """A kernel has more bytes of arguments than the device takes; its stage runs as the fallback does."""
+
+
 class Launch(NamedTuple):
     """Loaded functions with grid and block, one after the other; how addresses and numbers are packed; what follows."""
 
@@ -73,13 +77,13 @@ class CudaKernel:
             return Launch((), _pack_nothing, b"", 0)
         kernel, rounded = self._form(digits)
         fit = self.fit(shape, arrays, aligned, digits)
-        functions = self._variant(fit.key, digits)
         index = "q" if fit.key.wide else "i"
         tail = struct.pack(f"={len(fit.meta)}{index}", *fit.meta)
         room = fit.cells * CELL * forms_cuda.cells_of(kernel) if self._is_split(fit) else 0
         pack = struct.Struct("=" + self._format(kernel, rounded, bool(room))).pack
         if pack.__self__.size + len(tail) > self.device.capabilities.argument_bytes:  # type: ignore[attr-defined]
-            raise KernelCompileError(f"{self.comment}: more arguments than a CUDA kernel takes")
+            raise TooManyArguments(f"{self.comment}: more arguments than a CUDA kernel takes", expression=self.comment)
+        functions = self._variant(fit.key, digits)
         last = (fit.grid[0], 1, 1)
         steps = [(f, last if name.endswith("_rows") else fit.grid, fit.block) for name, f in functions]
         return Launch(tuple(steps), pack, tail, room)

@@ -13,7 +13,15 @@ from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.emit import Array, make_kernel, unsupported
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.interp import buffer_key
-from neonlike.kernels.launch_cuda import MAX_LAUNCHES, CudaKernel, Launch, are_aligned, call_on, widened
+from neonlike.kernels.launch_cuda import (
+    MAX_LAUNCHES,
+    CudaKernel,
+    Launch,
+    TooManyArguments,
+    are_aligned,
+    call_on,
+    widened,
+)
 from neonlike.kernels.layout import Counter, element_strides
 from neonlike.kernels.lower import NumberArg
 from neonlike.kernels.plan import Plan, Stage, StageKind, Store
@@ -109,7 +117,7 @@ class CudaStage:
     def run(self, run: Run) -> None:
         """Queue the stage."""
         graph = run.graph
-        if self.slots is None or not self.usable:
+        if not self.usable or self.slots is None:
             self.ready(run)()
             return
         inputs, outputs = self.slots[0](graph.leaves), self.slots[1](graph.targets)
@@ -122,9 +130,13 @@ class CudaStage:
         launch = self.launches.get(key)
         if launch is None:
             if self._is_empty_reduction(graph):
-                self.fallback.run(run)
+                self.ready(run)()
                 return
-            launch = self._remember(key, run)
+            try:
+                launch = self._remember(key, run)
+            except TooManyArguments:
+                self._give_up(run)()
+                return
         if launch.room:
             self.compiled.call(launch, addresses, self.numbers(graph.numbers))()
             return
@@ -155,6 +167,20 @@ class CudaStage:
             return partial(self.fallback.run, run)
         if any(a.kind == "temp" and a.index not in run.temps for a in self.kernel.inputs):
             return partial(self.run, run)  # a fallback before it makes them
+        try:
+            return self._ready(run)
+        except TooManyArguments:
+            return self._give_up(run)
+
+    def _give_up(self, run: Run) -> Callable[[], None]:
+        """From now on the fallback runs the stage, and makes its temporaries."""
+        self.usable = False
+        for index in [*self.stage.saved, *(buffer_key(store.target) for store in self.stage.stores)]:
+            run.temps.pop(index, None)
+        return self.ready(run)
+
+    def _ready(self, run: Run) -> Callable[[], None]:
+        """As :meth:`ready` where there is a kernel."""
         arrays, shape = self._arrays(run), self.stage.space.of(run.graph)
         numbers, digits = self.numbers(run.graph.numbers), self._digits(run.graph)
         if not digits:
