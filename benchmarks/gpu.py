@@ -10,23 +10,25 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import optree
-from _expressions import EXPRESSIONS
+from _expressions import EXPRESSIONS, Expression
 from _gpu_contenders import Field, copy_case, expression_case, product_case
 from _gpu_libraries import Library, Neonlike, find_peers
 from _gpu_session import DISPATCH, PRODUCTS, TRANSFERS, GpuSession, verdicts
-from _report import parse_size
+from _report import parse_size, size_text
 from harness import arguments, check, measure
 
-SECTIONS = ("optree", "dispatch", "products", "copies")
+SECTIONS = ("dispatch", "products", "optree", "copies")
 SIZES = (64, 1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 26)
-QUICK_SIZES = (1 << 20, 1 << 24)
+QUICK_SIZES = (1 << 24,)
+QUICK = ("sigmoid", "axpy", "gelu", "softmax0", "softmax1", "layer_norm", "variance", "sum_squares", "adam")
 COMPILED = ("sigmoid", "softmax0", "softmax1", "sum_squares", "adam")
 """In a quick run only these meet compilers that take seconds, at the largest size."""
 DISPATCHED, DISPATCH_SIZE = ("sigmoid", "softmax1", "adam"), 64
@@ -45,6 +47,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--copied", type=_sizes, metavar="N,N", help="elements copied between host and GPU")
     names = ", ".join(e.name for e in EXPRESSIONS)
     parser.add_argument("--only", type=optree._chosen, metavar="NAME,NAME", help=f"some of {names}")
+    parser.add_argument("--seconds", type=float, help="leave out the cases that have not begun after so many")
     parser.add_argument("--sections", type=_sections, metavar="NAME,NAME", default=SECTIONS, help=", ".join(SECTIONS))
     return parser.parse_args(argv)
 
@@ -66,13 +69,28 @@ class Run:
     def __init__(self, session: GpuSession, field: Field) -> None:
         self.session, self.field, self.options = session, field, session.options
         self.dispatch_seconds: dict[str, dict[str, float]] = {}
+        self.start = time.monotonic()
+
+    def _late(self, case: str) -> bool:
+        """Whether the time is up; then ``case`` is left out, and that is told."""
+        if self.options.seconds is None or time.monotonic() - self.start < self.options.seconds:
+            return False
+        self.session.skip(f"{case}: left out, {self.options.seconds:.0f} seconds are over")
+        return True
+
+    def _expressions(self, quick: Sequence[str]) -> list[Expression]:
+        """Those that are asked for; in a quick run ``quick``, unless others are."""
+        chosen = self.options.only or [e for e in EXPRESSIONS if not self.options.quick or e.name in quick]
+        return list(chosen)
 
     def optree(self) -> None:
         """Expressions by size."""
         quick = self.options.quick
         sizes = self.options.sizes or (QUICK_SIZES if quick else SIZES)
         for size in sizes:
-            for expression in self.options.only or EXPRESSIONS:
+            for expression in self._expressions(QUICK):
+                if self._late(f"{expression.name} at {size_text(size)}"):
+                    continue
                 if why := optree.fits(expression, size, 8):
                     self.session.skip(why)
                     continue
@@ -84,7 +102,8 @@ class Run:
         self.session.say(f"\n{DISPATCH}, {DISPATCH_SIZE} elements, the GPU not waited for")
         chosen = self.options.only or [e for e in EXPRESSIONS if e.name in DISPATCHED]
         for expression in chosen:
-            able, results = check(expression_case(expression, DISPATCH_SIZE, self.field, True))
+            slow = not self.options.quick or expression.name == chosen[0].name
+            able, results = check(expression_case(expression, DISPATCH_SIZE, self.field, slow))
             self.session.beside += [r for r in results if r.wrong]
             queueing = [replace(c, elapsed=partial(self._library(c.name).queueing, c.run)) for c in able]
             times = {n: statistics.median(s) for n, (_, s) in measure(queueing, self.session.effort).items()}
@@ -108,13 +127,15 @@ class Run:
             with _precise(precision, self.session.be) as ours:
                 field = replace(self.field, ours=ours)
                 for edge in self.options.edges or (QUICK_EDGES if self.options.quick else EDGES):
-                    self.session.run_beside(product_case(edge, precision, field), PRODUCTS)
+                    if not self._late(f"{precision} product at {edge}"):
+                        self.session.run_beside(product_case(edge, precision, field), PRODUCTS)
 
     def copies(self) -> None:
         """To the GPU and back."""
         for size in self.options.copied or (QUICK_COPIED if self.options.quick else COPIED):
             for down in (False, True):
-                self.session.run_beside(copy_case(size, down, self.field), TRANSFERS)
+                if not self._late(f"copies of {size_text(size)}"):
+                    self.session.run_beside(copy_case(size, down, self.field), TRANSFERS)
 
 
 @contextmanager

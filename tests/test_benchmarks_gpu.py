@@ -96,6 +96,14 @@ def test_without_a_gpu_it_says_so(
     assert "no GPU here" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("gpu_driver")
+def test_cases_are_left_out_when_the_time_is_up(gpu: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+    assert gpu.gpu.main([*TINY, "--seconds", "0"]) == 0
+    said = capsys.readouterr().out
+    for case in ("softmax0 at 4k", "tf32 product at 16", "copies of 64"):
+        assert f"{case}: left out, 0 seconds are over" in said
+
+
 def test_unknown_sections_are_refused(gpu: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         gpu.gpu.parse(["--sections", "optree,nonsense"])
