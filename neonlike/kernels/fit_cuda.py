@@ -20,6 +20,7 @@ WAVES = 32
 """Blocks for each multiprocessor in an elementwise launch; more elements are taken in turns."""
 MAX_VECTOR, ALIGNMENT = 8, 16
 """Most elements a thread takes at once, and the bytes of the widest access."""
+COUNTING = 2
 RANKS = (1, 2, 4, 8)
 """Numbers of axes that kernels are made for."""
 TURNED = 3
@@ -45,7 +46,8 @@ MOST_THREADS, HELD_THREADS, MIN_COLUMNS = 1024, 1024, 4
 class MapKey:
     """Form of an elementwise kernel.
 
-    ``classes`` says of each array whether it moves along the innermost axis (0 or 1; or ``TURNED``); ``vector`` how
+    ``classes`` says of each array whether it moves along the innermost axis (0 or 1; or ``TURNED``; or ``COUNTING``
+    for positions that start each vector at a multiple of its length and then count up by one); ``vector`` how
     many elements a thread takes at once, which lie side by side then; ``wide`` that offsets take 64 bits. Few forms,
     for each is a kernel to compile: steps are arguments, and ranks are rounded up to ``RANKS``.
     """
@@ -120,7 +122,10 @@ def fit_map(shape: Shape, arrays: Sequence[Any], inputs: int, aligned: bool, dev
             return _fit_turned(_padded(axes, len(arrays)), turned[:MAX_TURNED], len(arrays), wide)
     moving = [i for i, array in enumerate(arrays) if inner.steps[i] and not isinstance(array, Counter)]
     vector = _vector(axes[:-1], inner, arrays, moving, aligned, exact=len(axes) > 1)
-    classes = tuple([int(step != 0 or vector == 1) for step in inner.steps])
+    classes = [int(step != 0 or vector == 1) for step in inner.steps]
+    for i, array in enumerate(arrays):
+        if isinstance(array, Counter) and inner.steps[i] == 1 and not any(a.steps[i] % vector for a in axes[:-1]):
+            classes[i] = COUNTING if vector % 4 == 0 else classes[i]
     axes = _padded(axes, len(arrays))
     chunks = -(-inner.size // vector)
     count = chunks * math.prod(axis.size for axis in axes[:-1])
@@ -128,7 +133,7 @@ def fit_map(shape: Shape, arrays: Sequence[Any], inputs: int, aligned: bool, dev
     meta = [count, inner.size, *divisors(sizes, wide)]
     meta += [axis.steps[i] for i in range(len(arrays)) for axis in axes]
     blocks = max(1, min(-(-count // THREADS), WAVES * device.multiprocessors))
-    return Fit(MapKey(len(axes), classes, vector, wide), meta, (blocks, 1, 1), (THREADS, 1, 1))
+    return Fit(MapKey(len(axes), tuple(classes), vector, wide), meta, (blocks, 1, 1), (THREADS, 1, 1))
 
 
 def _is_turned(i: int, array: Any, axes: list[Axis]) -> bool:

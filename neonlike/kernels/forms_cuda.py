@@ -15,7 +15,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from neonlike.kernels.emit import Array, Kernel, Line, Writer, type_of
-from neonlike.kernels.fit_cuda import ALIGNMENT, THREADS, TILE, TILE_ROWS, TURNED, MapKey, ReduceKey
+from neonlike.kernels.fit_cuda import (
+    ALIGNMENT,
+    COUNTING,
+    THREADS,
+    TILE,
+    TILE_ROWS,
+    TURNED,
+    MapKey,
+    ReduceKey,
+)
 from neonlike.kernels.passes import Level, ReduceForm
 from neonlike.kernels.render import Source
 from neonlike.optree.dtypes import I64
@@ -163,7 +172,9 @@ def _straight(kernel: Kernel, key: MapKey, writer: Writer, offsets: Offsets) -> 
         if array.kind == "counter" and classes[array.name] and many:
             index = f"l * {offsets.step(array.name, last)}"
         (hoisted if index == "0" and array not in near else lines).append(writer.load(array, index))
-    lines += [writer.line(value) for value in kernel.values]
+    draws, made = _draws(kernel, key, writer, classes)
+    hoisted += draws
+    lines += made
     return {
         "threads": THREADS,
         "vector": key.vector,
@@ -177,6 +188,23 @@ def _straight(kernel: Kernel, key: MapKey, writer: Writer, offsets: Offsets) -> 
         "lines": lines,
         "stores": [writer.store(a, arg, "0") for a, arg in zip(kernel.outputs, kernel.sinks)],
     }
+
+
+def _draws(
+    kernel: Kernel, key: MapKey, writer: Writer, classes: dict[str, int]
+) -> tuple[list[Line], list[Line]]:
+    """Lines that draw the random numbers of a vector at once, where they follow each other; lines of all values."""
+    draws, lines = [], []
+    for value in kernel.values:
+        line, counter = writer.line(value), kernel.counter(value)
+        counting = counter is not None and classes[counter.name] == COUNTING
+        if value.spec.name == "rand" and line.ctype == "float" and counter is not None and counting:
+            numbers = ", ".join(writer.operand(arg)[0] for arg in value.args)
+            text = f"nl_draw_f32<{key.vector}>({counter.name}, {numbers})"
+            draws.append(Line(f"draw_{line.name}", f"nl_numbers<{key.vector}>", text))
+            line = Line(line.name, line.ctype, f"draw_{line.name}.v[l]")
+        lines.append(line)
+    return draws, lines
 
 
 def _turned(kernel: Kernel, key: MapKey, writer: Writer, offsets: Offsets) -> dict[str, Any]:

@@ -74,5 +74,22 @@ static inline const double *nl_draw_f64(double *out, int64_t first, int64_t n, i
     }
     return out + (first & 1);
 }
+#else
+/* Numbers first to first + N, both multiples of 4: every block is computed once. */
+template <int N> struct nl_numbers { float v[N]; };
+
+template <int N> NL_ANYWHERE nl_numbers<N> nl_draw_f32(int64_t first, int64_t seed, int64_t call)
+{
+    nl_numbers<N> out;
+#pragma unroll
+    for (int b = 0; b < N; b += 4) {
+        const nl_block r = nl_philox((uint64_t)(first + b) >> 2, (uint64_t)call, (uint64_t)seed);
+        out.v[b] = (float)(int32_t)(r.x0 >> 8) * 0x1p-24f;
+        out.v[b + 1] = (float)(int32_t)(r.x1 >> 8) * 0x1p-24f;
+        out.v[b + 2] = (float)(int32_t)(r.x2 >> 8) * 0x1p-24f;
+        out.v[b + 3] = (float)(int32_t)(r.x3 >> 8) * 0x1p-24f;
+    }
+    return out;
+}
 #endif
 #endif
