@@ -119,8 +119,16 @@ def test_which_layouts_take_a_copy(be: Any) -> None:
     assert layout(stack.permuted((2, 0, 1)).array) is None
     assert layout(stack[::-1].array) is None
     assert layout(stack[1:2].array) == (False, 5, 0)
-    far = type(t.array)(None, 0, (2, 3), (2**34, 4), np.dtype(np.float32))
-    assert layout(far) is None
+
+    def strided(shape: tuple[int, int], strides: tuple[int, int]) -> Any:
+        return layout(type(t.array)(None, 0, shape, strides, np.dtype(np.float32)))
+
+    assert strided((2, 3), (2**34, 4)) is None and strided((3, 2), (4, 2**34)) is None  # too far apart
+    assert strided((6, 3), (8, 4)) is None and strided((3, 6), (4, 8)) is None  # they overlap
+    assert strided((6, 3), (0, 4)) is None and strided((3, 6), (4, 0)) is None  # broadcast
+    row = t[2:3, ::2]
+    for out in (row, row.T):  # by rows and by columns at the same time
+        assert be.products.blas.ready(be.ones((out.shape[0], 2)).array, be.ones((2, out.shape[1])).array, out.array)
 
 
 # Values
@@ -149,7 +157,14 @@ def test_nothing_to_sum(be: Any, dtype: str) -> None:
     np.testing.assert_array_equal(c.get(), np.zeros((2, 2)))
 
 
-def test_alpha_0_times_nan_is_nan_as_on_the_cpu(be: Any) -> None:
+def test_alpha_0_times_nan_is_nan_as_on_the_cpu(be: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = be.products.ready
+
+    def watched(a: Any, b: Any, out: Any, dtype: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
+        assert alpha != 0  # cuBLAS need not look at the factors then
+        return real(a, b, out, dtype, alpha, beta)
+
+    monkeypatch.setattr(be.products, "ready", watched)
     a = be.array(np.array([[np.nan, 1.0], [1.0, 1.0]]))
     c = be.ones((2, 2))
     be.compound_dot(a, be.ones((2, 2)), c, alpha=0.0, beta=1.0)
@@ -239,6 +254,15 @@ def test_stacks_with_gaps_and_upside_down(be: Any, rng: np.random.Generator) -> 
     assert not C.get()[::2].any()
     be.batched_dot(A, B, A)
     check(A.get(), host, other, 0, 1.0, 0.0)
+
+
+def test_relu_of_stacks(be: Any, rng: np.random.Generator) -> None:
+    a, b, c = (rng.normal(size=(3, 4, 4)).astype(np.float32) for _ in range(3))
+    for alpha, beta in ((1.0, 0.0), (-2.0, 0.0), (-2.0, 0.5)):
+        C = be.array(c)
+        be.batched_dot(be.array(a), be.array(b), C, alpha, beta, relu=True)
+        wanted = np.maximum(alpha * (a.astype(np.float64) @ b), 0) + beta * c
+        np.testing.assert_allclose(C.get(), wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_products_of_signs(be: Any, rng: np.random.Generator) -> None:

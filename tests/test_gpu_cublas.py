@@ -169,7 +169,8 @@ def test_libraries_that_do_not_work_are_passed_over(
 
     be = other_library("direct")
     good = next(module.bindings())
-    monkeypatch.setattr(module, "bindings", lambda: iter([Old(None, "the old one"), good]))
+    other = module.Binding(module.ctypes.CDLL("libm.so.6"), "another library")
+    monkeypatch.setattr(module, "bindings", lambda: iter([Old(None, "the old one"), other, good]))
     assert be.products.blas.handle.binding is good
     monkeypatch.setattr(module, "_handles", {})
     monkeypatch.setattr(module, "bindings", lambda: iter([Old(None, "the old one")]))
@@ -262,6 +263,19 @@ def test_a_lost_context_is_said_to_be_lost(be: Any, monkeypatch: pytest.MonkeyPa
     monkeypatch.undo()
 
 
+def test_the_context_is_current_before_the_library_is_called(be: Any, other_library: Any) -> None:
+    from neonlike.backends.gpu import contexts
+
+    be = other_library("direct")
+    contexts.leave()
+    assert be.products.blas.handle and contexts.here.device is be.device
+    c = be.empty((4, 4))
+    call = be.products.blas.ready(be.ones((4, 4)).array, be.ones((4, 4)).array, c.array)
+    contexts.leave()
+    call()
+    assert contexts.here.device is be.device and (c.get() == 4).all()
+
+
 def test_threads_share_a_handle(be: Any, rng: np.random.Generator) -> None:
     hosts = [rng.normal(size=(20, 20)).astype(np.float32) for _ in range(4)]
     wrong: list[int] = []
@@ -311,7 +325,7 @@ print(int(c.get()[0, 0]), flush=True)
         ("import sys; sys.excepthook = lambda *_: None; 1 / 0", 1, "8 destroyed"),
         ("handle = be.products.blas.handle; handle.close(); handle.close()", 0, "8 destroyed"),
         ("import atexit; atexit.register(lambda: print(be.compound_dot(a, a, c).get().sum()))", 0, "8 512.0 destroyed"),
-        ("be.device._give_up(RuntimeError, 'lost')", 0, "8"),
+        ("from neonlike.errors import DeviceLost; be.device._give_up(DeviceLost, 'lost')", 0, "8"),
     ],
     ids=["plain", "cleanup", "a call kept", "exit", "error", "twice", "at exit", "lost"],
 )

@@ -65,9 +65,8 @@ def layout(array: DeviceArray) -> Matrix | None:
         if columns <= step <= LARGEST:
             return Matrix(False, step, between)
     if down == 1 or rows == 1:
-        step = rows if columns == 1 else right
-        if rows <= step <= LARGEST:
-            return Matrix(True, step, between)
+        if rows <= right <= LARGEST:
+            return Matrix(True, right, between)
     return None
 
 
@@ -209,15 +208,16 @@ class Products:
     Attributes
     ----------
     blas : Blas
-    kernels : Kernels or None
-        Of the engine; without, there are no products but those that cuBLAS takes as they are.
+    kernels : Kernels
+        Of the engine; whoever makes that sets them.
     """
+
+    kernels: Kernels
 
     def __init__(self, device: Any) -> None:
         self.device, self.blas = device, Blas(device)
-        self.kernels: Kernels | None = None
 
-    def ready(self, a: Any, b: Any, out: Any, dtype: DType, alpha: float = 1.0, beta: float = 0.0) -> Call | None:
+    def ready(self, a: Any, b: Any, out: Any, dtype: DType, alpha: float = 1.0, beta: float = 0.0) -> Call:
         """What queues ``out = alpha * a.b + beta * out``; see :meth:`Blas.ready`. Memory is allocated now.
 
         Parameters
@@ -226,15 +226,11 @@ class Products:
             Of any strides and dtypes; with integers alpha is 1 and beta 0.
         dtype : float32, float64 or int64
             What is multiplied and summed in.
-
-        Returns
-        -------
-        callable, or None without kernels of our own, if it takes one
         """
         if 0 in out.shape:
             return partial(_in_turn, ())
         call = self.blas.ready(a, b, out, alpha, beta)
-        if call is not None or self.kernels is None:
+        if call is not None:
             return call
         if a.shape[-1] and self.blas.takes(dtype, dtype):
             return self._on_copies(a, b, out, dtype, alpha, beta)
@@ -242,7 +238,6 @@ class Products:
 
     def _on_copies(self, a: Any, b: Any, out: Any, dtype: DType, alpha: float, beta: float) -> Call:
         """The product with copies of what has gaps, or another dtype than cuBLAS takes beside the others."""
-        assert self.kernels is not None
         factors = F16 if a.dtype == b.dtype == F16 and dtype == F32 else dtype
         calls: list[Call] = []
         a, b = self._near(a, factors, calls), self._near(b, factors, calls)
@@ -261,7 +256,6 @@ class Products:
         """``array``, or a copy that cuBLAS can read."""
         if array.dtype == dtype and layout(array) is not None:
             return array
-        assert self.kernels is not None
         copy = self.device.empty(array.shape, dtype)
         calls.append(self.kernels.copy(array, copy))
         return copy

@@ -7,6 +7,7 @@ library that it loaded. It cannot be imported with setuptools 81 or later, nor w
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import os
@@ -19,7 +20,7 @@ from typing import Any
 from neonlike.backends.gpu import contexts
 from neonlike.backends.gpu.contexts import here
 from neonlike.backends.gpu.libraries import cublas_libraries
-from neonlike.errors import ArgumentError, DeviceError, DeviceMemoryError
+from neonlike.errors import ArgumentError, BackendUnavailable, DeviceError, DeviceMemoryError
 from neonlike.logger import logger
 
 SETTING = "NEONLIKE_CUBLAS"
@@ -234,12 +235,10 @@ class Handle:
     def close(self) -> None:
         """When the interpreter exits, before the device does; a lost context took it along."""
         value, self.value = self.value, 0
-        if value and self.device.usable:
-            try:
+        if value:
+            with contextlib.suppress(Refused, BackendUnavailable):
                 self.device.attend()
                 self.binding.destroy(value)
-            except (Refused, RuntimeError):
-                pass
 
 
 _handles: dict[Any, Handle | None] = {}

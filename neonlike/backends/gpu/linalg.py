@@ -42,7 +42,8 @@ class ProductKernels(LinalgFamily):
         return None if handle is None else handle.value
 
     def _compound_dot(self, A: Any, B: Any, C: Any, alpha: float, beta: float, relu: bool, bsum: Any) -> None:
-        if _scaled_in_the_product(C, (A, B), alpha, beta, relu) and self._multiplied(A, B, C, alpha, beta):
+        if _scaled_in_the_product(C, (A, B), alpha, beta, relu):
+            self._queue_product(A, B, C, alpha, beta)
             self._epilogue(C, C, 1.0, 0.0, relu, bsum)
         else:
             self._epilogue(self.dot(A, B), C, alpha, beta, relu, bsum)
@@ -50,22 +51,17 @@ class ProductKernels(LinalgFamily):
     def _batched_dot(self, A: Any, B: Any, C: Any, alpha: float, beta: float, relu: bool) -> None:
         if C.ndim == 2:
             self._compound_dot(*self._matrices(A, B), C, alpha, beta, relu, None)
-            return
-        if _scaled_in_the_product(C, (A, B), alpha, beta, relu) and self._multiplied(A, B, C, alpha, beta):
+        elif _scaled_in_the_product(C, (A, B), alpha, beta, relu):
+            self._queue_product(A, B, C, alpha, beta)
             self._epilogue(C, C, 1.0, 0.0, relu, None)
-            return
-        product = self.empty(C.shape, dtype=compute_dtype(C.dtype))
-        if self._multiplied(A, B, product):
-            self._epilogue(product, C, alpha, beta, relu, None)
         else:
-            super()._batched_dot(A, B, C, alpha, beta, relu)
+            product = self.empty(C.shape, dtype=compute_dtype(C.dtype))
+            self._queue_product(A, B, product)
+            self._epilogue(product, C, alpha, beta, relu, None)
 
-    def _multiplied(self, a: Any, b: Any, out: Any, alpha: float = 1.0, beta: float = 0.0) -> bool:
-        """Queue out = alpha * a.b + beta * out; False, with nothing done, if that takes a kernel that is not there."""
-        call = self.products.ready(a.array, b.array, out.array, compute_dtype(out.dtype), alpha, beta)
-        if call is not None:
-            call()
-        return call is not None
+    def _queue_product(self, a: Any, b: Any, out: Any, alpha: float = 1.0, beta: float = 0.0) -> None:
+        """Queue out = alpha * a.b + beta * out."""
+        self.products.ready(a.array, b.array, out.array, compute_dtype(out.dtype), alpha, beta)()
 
     def _matrices(self, A: Any, B: Any) -> tuple[Any, Any]:
         """Two matrices whose product is the sum over i of A[i].B[i], one of A and B being a stack."""
@@ -90,8 +86,7 @@ class ProductKernels(LinalgFamily):
         """Signs are exact in float16, and so is the sum of their products in float32."""
         kind = compute_dtype(out.dtype)
         a, b = (self._signs(x, F16 if kind == F32 else kind) for x in (A, B))
-        if not self._multiplied(a, b, out):
-            super()._xnor_product(A, B, out)
+        self._queue_product(a, b, out)
 
     def _signs(self, tensor: Any, dtype: DType) -> Any:
         signs = self.empty(tensor.shape, dtype=dtype)
