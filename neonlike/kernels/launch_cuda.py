@@ -21,6 +21,7 @@ from neonlike.kernels.emit import Kernel, Writer
 from neonlike.kernels.fit_cuda import ALIGNMENT, Fit, MapKey, ReduceKey, fit_map, fit_reduce
 from neonlike.kernels.forms_cuda import Rounded
 from neonlike.kernels.layout import Counter, element_strides
+from neonlike.kernels.lower import NumberArg
 from neonlike.optree.shapes import Shape
 
 CELL = 8
@@ -132,8 +133,10 @@ class CudaKernel:
 
     def _format(self, kernel: Kernel, rounded: dict[str, Rounded], room: bool) -> str:
         pointers = sum(array.kind != "counter" for array in [*kernel.inputs, *kernel.outputs])
-        numbers = "".join("d" if number.ctype == "double" else "q" for number in kernel.numbers)
-        draws = f"{1 + len(rounded)}q" if rounded else ""
+        seeds = {arg.slot for v in kernel.values if v.spec.name == "rand" if isinstance(arg := v.args[0], NumberArg)}
+        whole = {number.slot: "Q" if number.slot in seeds else "q" for number in kernel.numbers}  # seeds: 64 bits
+        numbers = "".join("d" if number.ctype == "double" else whole[number.slot] for number in kernel.numbers)
+        draws = f"Q{len(rounded)}q" if rounded else ""
         return f"{pointers}Q{numbers}{draws}{'Q' if room else ''}"
 
     def _variant(self, key: MapKey | ReduceKey, digits: tuple[int, ...]) -> list[Any]:
