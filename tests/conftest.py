@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import gc
 import os
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
+LEFT_OUT = pytest.StashKey[Counter[str]]()
+"""Why tests were left out, and how many."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("neonlike")
     group.addoption("--backend", choices=("cpu", "gpu"), default="cpu", help="where tests that take `be` run")
+    group.addoption(
+        "--cases",
+        type=int,
+        default=0,
+        metavar="N",
+        help="run at most N cases of each parametrized test, spread over all of them (default: all)",
+    )
     group.addoption(
         "--require-gpu",
         action="store_true",
@@ -40,12 +51,36 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "gpu_driver" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.gpu)
     if config.getoption("--require-gpu"):
-        left_out = [item for item in items if item.get_closest_marker("emulator")]
-        items[:] = [item for item in items if item not in left_out]
-        config.hook.pytest_deselected(items=left_out)
+        leave_out(config, items, "emulator", "about the emulated GPU")
+    if config.getoption("--backend") == "gpu":
+        leave_out(config, items, "cpu_only")
+    if most := config.getoption("--cases"):
+        leave_out_cases(config, items, most)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def leave_out(config: pytest.Config, items: list[pytest.Item], name: str, reason: str = "") -> None:
+    """Deselect tests marked ``name``, for the reasons that they give."""
+    marked = {item: mark for item in items if (mark := item.get_closest_marker(name))}
+    deselect(config, items, {item: reason or str(mark.args[0]) for item, mark in marked.items()})
+
+
+def leave_out_cases(config: pytest.Config, items: list[pytest.Item], most: int) -> None:
+    """Deselect cases of tests that have more than ``most``, at equal distances."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    kept = {of_one[len(of_one) * n // most] for of_one in cases.values() for n in range(most)}
+    deselect(config, items, {item: f"cases beyond {most} of a test" for item in items if item not in kept})
+
+
+def deselect(config: pytest.Config, items: list[pytest.Item], reasons: dict[pytest.Item, str]) -> None:
+    """Leave out the tests of ``reasons``; the summary says how many for which reason."""
+    config.stash.setdefault(LEFT_OUT, Counter()).update(reasons.values())
+    items[:] = [item for item in items if item not in reasons]
+    config.hook.pytest_deselected(items=list(reasons))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     reasons = [
         report.longrepr[2]
         for report in terminalreporter.stats.get("skipped", ())
@@ -53,6 +88,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     ]
     if reasons:
         terminalreporter.write_line(f"{len(reasons)} GPU tests were skipped: {reasons[0]}", yellow=True)
+    if config.getoption("--backend") == "gpu":
+        from engines import on_gpu
+
+        terminalreporter.write_line(f"{len(on_gpu)} tests ran on the GPU backend in place of the CPU's")
+    left_out = config.stash.get(LEFT_OUT, Counter[str]())
+    if left_out:
+        terminalreporter.write_line(f"{left_out.total()} tests were left out:")
+    for reason, count in left_out.most_common():
+        terminalreporter.write_line(f"  {count:5} {reason}")
 
 
 @pytest.fixture(scope="session")

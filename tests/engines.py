@@ -4,7 +4,8 @@ Tests of meaning run on the NumPy engine, where thousands of expressions cost no
 makes of the same ops is tested with few, large kernels.
 
 With ``pytest --backend gpu``, which sets NEONLIKE_TEST_BACKEND, every backend of these functions is the GPU's: whole
-test files run on it unchanged.
+test files run on it unchanged. A test of the CPU itself, its engines, host memory or compiler, has the marker
+``cpu_only`` with the reason (or its file has), and is left out there.
 """
 
 from __future__ import annotations
@@ -19,20 +20,37 @@ from neonlike.backends import Backend, cleanup_backend, gen_backend
 from neonlike.kernels.toolchain import find_compiler
 
 ON_GPU = os.environ.get("NEONLIKE_TEST_BACKEND") == "gpu"
+BACKEND = "gpu" if ON_GPU else "cpu"
+"""What ``gen_backend`` is asked for."""
 ENGINES = ("gpu",) if ON_GPU else ("numpy", "c")
+COMPARED = ("cpu", "gpu") if ON_GPU else ENGINES
+"""What gives equal results: the engines of the CPU, or the NumPy engine and the GPU."""
+on_gpu: set[str] = set()
+"""Tests that had a backend on the GPU."""
 
 
 def any_backend(**options: Any) -> Iterator[Backend]:
     """Yield a backend: the CPU's on the engine there is, or the GPU's."""
-    if ON_GPU:
-        needs_gpu()
-    yield gen_backend("gpu" if ON_GPU else "cpu", rng_seed=0, batch_size=128, **options)
+    ready()
+    yield gen_backend(BACKEND, rng_seed=0, batch_size=128, **options)
     cleanup_backend()
+
+
+def new_backend(**options: Any) -> Backend:
+    """A backend made by its class, the CPU's or the GPU's; the current one stays."""
+    ready()
+    return Backend.allocate_backend(BACKEND, **options)
+
+
+def current_backend(**options: Any) -> Backend:
+    """``gen_backend`` of the CPU or the GPU, for tests that clean up themselves."""
+    ready()
+    return gen_backend(BACKEND, **options)
 
 
 def backend(engine: str, **options: Any) -> Iterator[Backend]:
     """Yield one backend on ``engine``, to be used by a fixture or a loop; skips where there is no C compiler."""
-    if ON_GPU:
+    if ON_GPU and engine != "cpu":
         yield from any_backend(**options)
         return
     before = os.environ.get("NEONLIKE_CPU_JIT")
@@ -41,7 +59,7 @@ def backend(engine: str, **options: Any) -> Iterator[Backend]:
         if engine == "c":
             needs_compiler()
         made = gen_backend("cpu", rng_seed=0, batch_size=128, **options)
-        assert made.engine.name == engine
+        assert made.engine.name == ("numpy" if engine == "cpu" else engine)
         yield made
         cleanup_backend()
     finally:
@@ -49,6 +67,13 @@ def backend(engine: str, **options: Any) -> Iterator[Backend]:
             os.environ.pop("NEONLIKE_CPU_JIT")
         else:
             os.environ["NEONLIKE_CPU_JIT"] = before
+
+
+def ready() -> None:
+    """Have a GPU ready where the tests run on one, and note that this test does."""
+    if ON_GPU:
+        needs_gpu()
+        on_gpu.add(os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0])
 
 
 def needs_compiler() -> None:

@@ -215,6 +215,7 @@ def test_neons_table_and_checks(be: Backend) -> None:
     assert GradUtil.is_invalid(be.log(x - 2), be)
 
 
+@pytest.mark.cpu_only("live host memory")
 def test_memory_that_cannot_be_mapped_is_named(be: Backend) -> None:
     """Views of strided host memory have no tensor that holds them all."""
     strided = be.wrap(np.ones((4, 6), np.float32)[:, ::2])

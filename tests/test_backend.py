@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from engines import BACKEND, current_backend, new_backend, ready
 
 from neonlike import NervanaObject
 from neonlike.backends import Backend, NervanaCPU, cleanup_backend, gen_backend
@@ -54,8 +55,8 @@ def test_gen_backend_takes_neons_arguments_in_neons_order() -> None:
 
 
 def test_the_next_backend_closes_the_one_before() -> None:
-    first = gen_backend("cpu")
-    second = gen_backend("cpu")
+    first = current_backend()
+    second = current_backend()
     assert first.closed
     assert not second.closed
     assert NervanaObject.be is second
@@ -77,7 +78,7 @@ def test_the_next_backend_closes_the_one_before() -> None:
     ],
 )
 def test_a_backend_that_cannot_be_made_leaves_none(arguments: Any, error: type[Exception], words: str) -> None:
-    before = gen_backend("cpu")
+    before = current_backend()
     with pytest.raises(error, match=words):
         gen_backend(**arguments)
     assert NervanaObject.be is None
@@ -89,7 +90,7 @@ def test_deprecated_arguments_are_warned_about_and_ignored(caplog: pytest.LogCap
     logger.addHandler(caplog.handler)
     level, logger.level = logger.level, logging.WARNING
     try:
-        be = gen_backend("cpu", deterministic_update=True, deterministic=True)
+        be = current_backend(deterministic_update=True, deterministic=True)
     finally:
         logger.removeHandler(caplog.handler)
         logger.level = level
@@ -98,12 +99,13 @@ def test_deprecated_arguments_are_warned_about_and_ignored(caplog: pytest.LogCap
 
 
 def test_the_current_backend_is_closed_when_the_interpreter_ends() -> None:
+    ready()
     script = (
         "import atexit\n"
         "from neonlike.backends import gen_backend\n"
         "made = []\n"
         "atexit.register(lambda: print('closed', made[0].closed, made[1].closed))\n"  # runs after gen_backend's hook
-        "made += [gen_backend('cpu'), gen_backend('cpu')]\n"
+        f"made += [gen_backend({BACKEND!r}), gen_backend({BACKEND!r})]\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "closed True True"
@@ -135,27 +137,27 @@ def test_a_class_with_a_name_registers_itself() -> None:
 
 
 def test_with_closes_the_backend_also_after_an_error() -> None:
-    with gen_backend("cpu") as be:
+    with current_backend() as be:
         t = be.ones((2, 2))
     assert be.closed
     assert NervanaObject.be is None
     with pytest.raises(BackendUnavailable):
         t.get()
-    with pytest.raises(KeyError), gen_backend("cpu") as other:
+    with pytest.raises(KeyError), current_backend() as other:
         raise KeyError
     assert other.closed
 
 
 def test_with_on_another_backend_keeps_the_current_one() -> None:
-    current = gen_backend("cpu")
-    with NervanaCPU() as other:
+    current = current_backend()
+    with new_backend() as other:
         pass
     assert other.closed
     assert NervanaObject.be is current
 
 
 def test_cleanup_may_be_repeated() -> None:
-    be = gen_backend("cpu")
+    be = current_backend()
     cleanup_backend()
     cleanup_backend()
     be.cleanup_backend()
@@ -166,7 +168,7 @@ def test_cleanup_may_be_repeated() -> None:
 def test_every_object_reads_the_current_backend() -> None:
     thing = NervanaObject()
     assert thing.be is None
-    be = gen_backend("cpu")
+    be = current_backend()
     assert thing.be is be
 
 
@@ -202,14 +204,14 @@ CLOSED: dict[str, Callable[[Any, Any, Any], Any]] = {
     "fill_normal": lambda be, t, step: be.fill_normal(t),
     "binarize": lambda be, t, step: be.binarize(t, t),
     "copy_transpose": lambda be, t, step: be.copy_transpose(t, t),
-    "from another backend": lambda be, t, step: NervanaCPU().zeros((2, 2)).copy(t),
-    "expression from another backend": lambda be, t, step: NervanaCPU().array(t * 2),
+    "from another backend": lambda be, t, step: new_backend().zeros((2, 2)).copy(t),
+    "expression from another backend": lambda be, t, step: new_backend().array(t * 2),
 }
 
 
 @pytest.mark.parametrize("use", CLOSED)
 def test_using_a_closed_backend_says_so_and_changes_nothing(use: str) -> None:
-    be = gen_backend("cpu", rng_seed=0)
+    be = current_backend(rng_seed=0)
     t = be.array([[1.0, 2.0], [3.0, 4.0]])
     live = t.asnumpyarray()
     step = be.prepare(t, t * 2)
@@ -225,8 +227,8 @@ def test_using_a_closed_backend_says_so_and_changes_nothing(use: str) -> None:
 
 
 def test_tensors_use_their_own_backend() -> None:
-    current = gen_backend("cpu", batch_size=4)
-    single, double = NervanaCPU(), NervanaCPU(default_dtype=np.float64)
+    current = current_backend(batch_size=4)
+    single, double = new_backend(), new_backend(default_dtype=np.float64)
     assert NervanaObject.be is current
     a, b = single.array([[1.0, 2.0]]), double.array([[1.0, 2.0]])
     assert ((a + 1).backend, (b + 1).backend) == (single, double)
@@ -239,7 +241,7 @@ def test_tensors_use_their_own_backend() -> None:
 
 
 def test_expressions_do_not_mix_backends() -> None:
-    a, b = NervanaCPU().array([[1.0, 2.0]]), NervanaCPU().array([[3.0, 4.0]])
+    a, b = new_backend().array([[1.0, 2.0]]), new_backend().array([[3.0, 4.0]])
     attempts: list[Callable[[], Any]] = [
         lambda: a + b, lambda: a * 2 + b / 3, lambda: a.backend.maximum(a, b), lambda: a.backend.dot(a, b.T),
         lambda: a.backend.where(a > 0, a, b), lambda: a == b,
@@ -258,9 +260,10 @@ def test_expressions_do_not_mix_backends() -> None:
 
 
 def test_attributes_callers_read_and_write(be: Backend) -> None:
-    assert NervanaCPU().bsz is None
-    assert (be.bsz, be.default_dtype, be.device_type, be.device_id) == (128, np.float32, 0, 0)
-    assert (be.compat_mode, be.use_pinned_mem, be.tensor_cls) == (None, False, CPUTensor)
+    assert new_backend().bsz is None
+    assert (be.bsz, be.default_dtype, be.device_id, be.compat_mode) == (128, np.float32, 0, None)
+    kind = {"cpu": (0, False, CPUTensor), "gpu": (1, True, type(be.ones((1, 1))))}[BACKEND]
+    assert (be.device_type, be.use_pinned_mem, be.tensor_cls) == kind
     assert isinstance(be.rng, np.random.RandomState)
     assert be.init_rng_state[0] == "MT19937"
     be.enable_winograd = 4
@@ -275,14 +278,14 @@ def test_attributes_callers_read_and_write(be: Backend) -> None:
 
 def test_iobuf_needs_a_batch_size() -> None:
     with pytest.raises(ValueError, match="bsz"):
-        NervanaCPU().iobuf(3)
+        new_backend().iobuf(3)
 
 
 def test_caffe_mode(be: Backend) -> None:
     assert be.check_caffe_compat() is False
     be.set_caffe_compat()
     assert be.check_caffe_compat() is True
-    assert gen_backend("cpu", compat_mode="caffe").check_caffe_compat() is True
+    assert current_backend(compat_mode="caffe").check_caffe_compat() is True
 
 
 def test_hooks_accept_anything_and_do_nothing(be: Backend) -> None:
@@ -317,6 +320,11 @@ def test_time_marks_are_milliseconds(be: Backend) -> None:
     be.record_mark(end)
     be.synchronize_mark(end)
     assert be.get_time(start, end) >= 0
+
+
+@pytest.mark.cpu_only("what only one of CPU and GPU has")
+def test_the_times_of_marks_can_be_set(be: Backend) -> None:
+    start, end = be.init_mark(), be.init_mark()
     start["time"], end["time"] = 1.0, 1.5
     assert be.get_time(start, end) == 500
 
@@ -354,7 +362,7 @@ def test_all_own_errors_share_a_base() -> None:
 @pytest.mark.parametrize("batch_size", ["x", -3, 2.5, True])
 def test_a_batch_size_is_a_count(batch_size: object) -> None:
     with pytest.raises(ArgumentError, match="batch_size must be a whole number"):
-        gen_backend("cpu", batch_size=batch_size)
+        current_backend(batch_size=batch_size)
 
 
 def test_without_pycuda_the_gpu_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

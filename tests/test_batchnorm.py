@@ -241,7 +241,7 @@ def views(be: Any, values: Array) -> Iterator[tuple[Any, Any]]:
 
         def outside(base: Any = base, select: Any = select) -> None:
             after = base.get()
-            select(be.wrap(after))[:] = 77
+            select(after)[:] = 77
             assert (after == 77).all()
 
         yield view, outside

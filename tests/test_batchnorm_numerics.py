@@ -132,6 +132,7 @@ def test_masked_errors_do_not_count(be: Any) -> None:
 # The compiled kernels -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cpu_only("the compiled kernels of the CPU")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_kernels_agree_with_the_definition(compiled: Any, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Results, and that the kernels ran at all; the definition is what runs without a compiler."""
@@ -175,6 +176,7 @@ def test_results_do_not_depend_on_threads(compiled: Any, monkeypatch: pytest.Mon
                     np.testing.assert_array_equal(got[name], values, f"{shape} {how} {name}")
 
 
+@pytest.mark.cpu_only("the compiled kernels of the CPU")
 def test_results_past_the_caches(compiled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large results are stored in another way: the same values."""
     cases = [(case.forward, Forward(relu=relu, alpha=alpha)) for case in (Case(5, 1024), Case(3, 66_000 // 16 * 16))

@@ -16,6 +16,8 @@ from reference import domains, rows, sample
 
 from neonlike.optree.ops import Kind, OpSpec
 
+pytestmark = pytest.mark.cpu_only("the C compiler and its cache")
+
 HELPERS = """
 #include <math.h>
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }

@@ -20,7 +20,10 @@ from neonlike.kernels.cache import DiskCache, default_cache
 from neonlike.kernels.compile_c import KernelSource, build, build_many, kernel_key
 from neonlike.kernels.toolchain import SUFFIX, Compiler, find_compiler
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="the compilers of these tests are shell scripts")
+pytestmark = [
+    pytest.mark.skipif(os.name != "posix", reason="the compilers of these tests are shell scripts"),
+    pytest.mark.cpu_only("the C compiler and its cache"),
+]
 
 
 # --- building

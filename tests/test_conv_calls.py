@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 from conv_loops import Sizes, backward, forward, quarters, same, tensor, update
-from engines import ENGINES, backend
+from engines import ENGINES, backend, current_backend, new_backend
 
-from neonlike.backends import Backend, NervanaCPU, cleanup_backend, gen_backend
+from neonlike.backends import Backend, cleanup_backend
 from neonlike.errors import AliasError, ArgumentError, DTypeError, NeonlikeError, ShapeError
 
 Array = np.ndarray[Any, Any]
@@ -204,7 +204,7 @@ def test_repeats_start_from_the_same_values(be: Backend) -> None:
 
 
 def test_bench_mode_lists_the_calls() -> None:
-    be = gen_backend("cpu", batch_size=2, bench=True)
+    be = current_backend(batch_size=2, bench=True)
     try:
         layer = be.conv_layer(np.float32, 7, 3, 4, H=6, W=7, R=3, S=2)
         I, F, O = be.ones((126, 5)), be.ones(layer.dimF), be.ones((96, 5))
@@ -325,7 +325,7 @@ def test_what_is_no_fitting_tensor_or_layer(be: Backend) -> None:
 
 
 def test_other_and_closed_backends(be: Backend) -> None:
-    other = NervanaCPU(rng_seed=0)
+    other = new_backend(rng_seed=0)
     fails(be, "fprop", DTypeError, "I belongs to another backend", I=other.ones((40, 2)))
     fails(be, "bprop", DTypeError, "bsum belongs to another backend", bsum=other.ones((2, 1)))
     fails(be, "update", DTypeError, "grad_bias belongs to another backend", grad_bias=other.ones((3, 1)))

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import backend, needs_compiler
+from engines import backend, current_backend, needs_compiler
 
-from neonlike.backends import Backend, cleanup_backend, gen_backend
+from neonlike.backends import Backend, cleanup_backend
 from neonlike.backends.layer_cpu import ConvLayer, DeconvLayer
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 
@@ -123,7 +123,7 @@ CHECKED = {
 
 @pytest.mark.parametrize("mode", ["normal", "caffe"])
 def test_output_dim(mode: str) -> None:
-    be = gen_backend("cpu", batch_size=2, compat_mode="caffe" if mode == "caffe" else None)
+    be = current_backend(batch_size=2, compat_mode="caffe" if mode == "caffe" else None)
     try:
         for (length, pad), wanted in CHECKED[mode].items():
             assert be.output_dim(length, 3, pad, 2, pooling=True) == wanted

@@ -19,6 +19,8 @@ from neonlike.backends.cpu import conv_plan
 from neonlike.backends.cpu.backend import NervanaCPU
 from neonlike.backends.families.conv import ConvFamily, Epilogue
 
+pytestmark = pytest.mark.cpu_only("the compiled kernels of the CPU")
+
 Array = np.ndarray[Any, Any]
 GUARD = 1024
 """Elements before and behind the memory that a kernel may use."""

@@ -17,6 +17,8 @@ from neonlike.backends.cpu import conv as kernels
 from neonlike.backends.cpu import conv_winograd as plans
 from neonlike.backends.families.conv import ConvFamily
 
+pytestmark = pytest.mark.cpu_only("the compiled kernels of the CPU")
+
 Array = np.ndarray[Any, Any]
 BOTH = pytest.mark.parametrize("back", [False, True], ids=["forward", "backward"])
 EDGES = pytest.mark.parametrize("edge", [2, 4])

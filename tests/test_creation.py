@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from engines import ON_GPU, new_backend
 
-from neonlike.backends import Backend, NervanaCPU
+from neonlike.backends import Backend
 from neonlike.backends.cpu.tensor import CPUTensor
 from neonlike.backends.tensor import Tensor
 from neonlike.errors import ShapeError
@@ -22,7 +23,7 @@ DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "uint16", "
 @pytest.mark.parametrize("make", ["empty", "zeros", "ones"])
 def test_shapes_have_at_least_two_dimensions(be: Backend, make: str, given: Any, shape: tuple[int, ...]) -> None:
     made = getattr(be, make)(given, name="n", persist_values=False)
-    assert isinstance(made, CPUTensor)
+    assert isinstance(made, be.tensor_cls if ON_GPU else CPUTensor)
     assert isinstance(made, Tensor)
     assert made.shape == shape
     assert made.size == np.prod(shape)
@@ -48,7 +49,7 @@ def test_creation_takes_neons_positional_arguments(be: Backend) -> None:
 def test_array_takes_the_backends_dtype_not_the_datas(be: Backend, be64: Backend) -> None:
     host = np.arange(6, dtype=np.int16).reshape(2, 3)
     assert be64.array(host).dtype == np.float64
-    assert NervanaCPU(default_dtype=np.float16).array(host).dtype == np.float16
+    assert new_backend(default_dtype=np.float16).array(host).dtype == np.float16
     assert be64.array(host, dtype=np.int8).dtype == np.int8
 
 

@@ -23,8 +23,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from engines import new_backend
 
-from neonlike.backends import Autodiff, Backend, NervanaCPU
+from neonlike.backends import Autodiff, Backend
 from neonlike.errors import ShapeError
 from neonlike.optree.node import OpTreeNode
 
@@ -136,7 +137,7 @@ def test_defect_09_take_has_out_and_runs_inside_expressions(be: Backend) -> None
 
 def test_defect_10_all_random_numbers_follow_the_seed() -> None:
     def drawn(seed: int) -> list[np.ndarray]:
-        be = NervanaCPU(rng_seed=seed)
+        be = new_backend(rng_seed=seed)
         normal, signs, mask = be.zeros((4, 5)), be.zeros((4, 5)), be.zeros((4, 5))
         be.fill_normal(normal, 1, 2)
         be.binarize(be.zeros((4, 5)), signs)

@@ -8,19 +8,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from engines import ENGINES, needs_compiler
+from engines import COMPARED, ON_GPU, needs_compiler, ready
 
 from neonlike import NervanaObject
 from neonlike.backends import cleanup_backend
 from neonlike.callbacks.store import open_store
 from neonlike.logger import logger
 
+ON = ["-b", "gpu"] if ON_GPU else []
 SCRIPT = Path(__file__).resolve().parent.parent / "examples" / "digits_mlp.py"
 
 
 @pytest.fixture
 def example(tmp_path, monkeypatch):
     """The script as a module, in a folder and home of its own."""
+    ready()
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     spec = importlib.util.spec_from_file_location("digits_mlp", SCRIPT)
@@ -34,7 +36,7 @@ def example(tmp_path, monkeypatch):
 
 
 def test_it_reads_digits_it_has_not_seen(example, capsys):
-    accuracy = example.main([])
+    accuracy = example.main(ON)
     out = capsys.readouterr().out
     assert accuracy >= 0.96
     assert f"{100 * accuracy:.1f}%" in out.splitlines()[-1]
@@ -57,30 +59,33 @@ def test_the_parts_share_no_image(example):
 
 @pytest.mark.parametrize("output", [[], ["-o", "metrics.h5"]])
 def test_the_learning_curve(example, tmp_path, output):
-    example.main(["--epochs", "2", "--no_progress_bar", "--plot", "curve.png", "--eval_freq", "2", *output])
+    example.main(["--epochs", "2", "--no_progress_bar", "--plot", "curve.png", "--eval_freq", "2", *ON, *output])
     assert (tmp_path / "curve.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_equal_seeds_learn_equally(example):
-    first, second = (example.main(["--epochs", "2", "--no_progress_bar"]) for _ in range(2))
+    first, second = (example.main(["--epochs", "2", "--no_progress_bar", *ON]) for _ in range(2))
     assert first == second
 
 
 def test_without_scikit_learn(example, monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(SystemExit, match=r"neonlike\[demo\]"):
-        example.main(["--epochs", "1"])
+        example.main(["--epochs", "1", *ON])
 
 
 def test_both_engines_learn_alike(example, monkeypatch):
     """The cost of each minibatch of three epochs agrees to 1e-4, float32 rounding having grown over 60 updates."""
-    needs_compiler()
+    if not ON_GPU:
+        needs_compiler()
     curves = {}
-    for engine in ENGINES:
+    for engine in COMPARED:
         monkeypatch.setenv("NEONLIKE_CPU_JIT", "1" if engine == "c" else "0")
-        example.main(["--epochs", "3", "--no_progress_bar", "-o", f"{engine}.h5"])
-        assert NervanaObject.be.engine.name == engine
+        on = ["-b", engine] if ON_GPU else []
+        example.main(["--epochs", "3", "--no_progress_bar", "-o", f"{engine}.h5", *on])
+        assert NervanaObject.be.backend_name == engine if ON_GPU else NervanaObject.be.engine.name == engine
         with open_store(f"{engine}.h5", "r") as recorded:
             curves[engine] = np.asarray(recorded["cost/train"][...])
-    assert len(curves["c"]) == 3 * 20 and curves["c"][-1] < 0.3 < curves["c"][0]
-    np.testing.assert_allclose(curves["c"], curves["numpy"], 1e-4)
+    ours, theirs = curves.values()
+    assert len(ours) == 3 * 20 and ours[-1] < 0.3 < ours[0]
+    np.testing.assert_allclose(theirs, ours, 1e-4)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import backend
+from engines import ON_GPU, backend
 from reference import LAYOUTS, assert_close, backwards, domains, formula, plain, reordered, rows, sample, strided
 from test_fuzz import agree
 from trees import Grower
@@ -284,7 +284,7 @@ def test_results_that_go_past_the_caches(
     np.testing.assert_array_equal(out.get(), (wide[0] * 2 + wide[1]).astype(dtype))
     np.testing.assert_array_equal(a.get(), (wide[0] + 1).astype(dtype))
     np.testing.assert_array_equal(other.get(), (wide[0] * wide[1] + wide[2]).astype(dtype))
-    assert size < 63 or "nl_stream(o0" in be.explain(a * 2 + b, out)
+    assert ON_GPU or size < 63 or "nl_stream(o0" in be.explain(a * 2 + b, out)
     out[:] = 0
     out[1:3] = b[1:3] + 1
     np.testing.assert_array_equal(out.get()[1:3], (wide[1][1:3] + 1).astype(dtype))
@@ -345,7 +345,7 @@ def test_packed_blocks_of_columns(
         e, q = F.exp(x - F.max(x, 1)), F.tanh(y)
         both = e / F.sum(e, 1) + q * F.mean(q, 1) * x
         normal = (z - F.mean(z, 1)) / F.sqrt(F.mean(F.square(z - F.mean(z, 1)), 1))
-        if columns == 1104 and threads != "1":
+        if columns == 1104 and threads != "1" and not ON_GPU:
             text = be.explain(both, x)
             assert "near_a" in text and "near_v" in text
             assert ("nl_stream(o" in be.explain(normal, be.empty(z.shape))) == (past == 0)

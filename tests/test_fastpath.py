@@ -19,7 +19,10 @@ from neonlike.optree.functions import F
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.ops import OPS
 
-pytestmark = pytest.mark.skipif(bool(fastpath.obstacle()), reason=fastpath.obstacle())
+pytestmark = [
+    pytest.mark.skipif(bool(fastpath.obstacle()), reason=fastpath.obstacle()),
+    pytest.mark.cpu_only("replayed assignments of the CPU"),
+]
 
 
 def by_python(be: Backend, pairs: list[tuple[Any, Any]]) -> list[bytes]:

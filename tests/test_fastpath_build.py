@@ -14,6 +14,7 @@ from neonlike.kernels import fastpath
 from neonlike.kernels.toolchain import find_compiler
 
 pytestmark = [
+    pytest.mark.cpu_only("replayed assignments of the CPU"),
     pytest.mark.skipif(os.name != "posix", reason="the compilers of these tests are shell scripts"),
     pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler on this machine"),
     pytest.mark.skipif(bool(fastpath.obstacle()), reason=fastpath.obstacle()),

@@ -24,7 +24,10 @@ from neonlike.kernels import fastpath
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.ops import OPS, Kind
 
-pytestmark = pytest.mark.skipif(bool(fastpath.obstacle()), reason=fastpath.obstacle())
+pytestmark = [
+    pytest.mark.skipif(bool(fastpath.obstacle()), reason=fastpath.obstacle()),
+    pytest.mark.cpu_only("replayed assignments of the CPU"),
+]
 
 
 # Memory ----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,10 @@ from compiling import SOURCE, Wrapper, compiler, forget, fresh, messages, python
 
 from neonlike.kernels.toolchain import Compiler
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="the compilers of these tests are shell scripts")
+pytestmark = [
+    pytest.mark.skipif(os.name != "posix", reason="the compilers of these tests are shell scripts"),
+    pytest.mark.cpu_only("the C compiler and its cache"),
+]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

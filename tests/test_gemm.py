@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from engines import backend, needs_compiler
 
 from neonlike.backends import Backend
 from neonlike.kernels import gemm as gemm_module
@@ -23,7 +24,8 @@ from neonlike.kernels.blas import openblas_core
 from neonlike.kernels.gemm import gemm, multiply, pays
 from neonlike.kernels.toolchain import find_compiler
 from neonlike.kernels.workspace import release_workspace, workspace
-from tests.engines import backend, needs_compiler
+
+pytestmark = pytest.mark.cpu_only("the compiled kernels of the CPU")
 
 SIZES = [(1, 1, 1), (3, 5, 7), (13, 400, 33), (30, 20, 100), (12, 384, 32), (5, 1000, 49), (200, 385, 2100)]
 

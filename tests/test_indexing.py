@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from engines import new_backend
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neonlike.backends import Backend, NervanaCPU
+from neonlike.backends import Backend
 from neonlike.errors import IndexRangeError, IndexTypeError, ShapeError
 
 A, B = np.arange(12.0).reshape(3, 4), np.arange(24.0).reshape(2, 3, 4)
@@ -207,7 +208,7 @@ def indexed(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[Any, ...]]:
 @given(indexed())
 def test_random_indices_select_what_numpy_selects(case: tuple[tuple[int, ...], tuple[Any, ...]]) -> None:
     shape, items = case
-    be = NervanaCPU()
+    be = new_backend()
     host = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
     t = be.array(host)
     expected = select(host, items)

@@ -19,6 +19,7 @@ DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "uint16", "
 # Host arrays of tensors ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cpu_only("live host memory")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_asarray_shares_memory(be: Backend, dtype: str) -> None:
     t = be.ones((3, 4), dtype=dtype)
@@ -40,6 +41,7 @@ def test_np_array_copies(be: Backend) -> None:
     assert not np.shares_memory(np.array(t), t.asnumpyarray())
 
 
+@pytest.mark.cpu_only("live host memory")
 def test_asarray_with_a_dtype_copies_only_when_it_must(be: Backend) -> None:
     t = be.array([[1.5, 2.5]])
     assert np.shares_memory(np.asarray(t, dtype=np.float32), t.asnumpyarray())
@@ -48,6 +50,7 @@ def test_asarray_with_a_dtype_copies_only_when_it_must(be: Backend) -> None:
     assert not np.shares_memory(wide, t.asnumpyarray())
 
 
+@pytest.mark.cpu_only("live host memory")
 def test_the_array_protocol_knows_copy(be: Backend) -> None:
     t = be.ones((2, 2))
     live = t.asnumpyarray()
@@ -121,6 +124,7 @@ def test_arrays_are_operands_on_either_side(
         assert np.allclose(node.asnumpyarray(), wanted, rtol=1e-5)
 
 
+@pytest.mark.cpu_only("live host memory")
 def test_array_operands_are_read_when_the_expression_runs(be: Backend) -> None:
     t, host = be.ones((2, 2)), np.ones((2, 2), np.float32)
     node = t + host
@@ -194,6 +198,7 @@ def test_operators_numpy_has_and_tensors_lack(be: Backend) -> None:
 # Memory of others ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cpu_only("live host memory")
 def test_wrap_shares_memory(be: Backend) -> None:
     host = np.arange(12, dtype=np.float64).reshape(3, 4)
     t = be.wrap(host)
@@ -223,6 +228,7 @@ def test_wrap_copies_what_must_not_be_written(be: Backend) -> None:
     assert t.get().tolist() == [[6, 6, 6], [6, 6, 6]]
 
 
+@pytest.mark.cpu_only("live host memory")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_dlpack_goes_out_without_a_copy(be: Backend, dtype: str) -> None:
     t = be.ones((3, 4), dtype=dtype)
@@ -233,6 +239,7 @@ def test_dlpack_goes_out_without_a_copy(be: Backend, dtype: str) -> None:
         assert np.shares_memory(peer, t.asnumpyarray())
 
 
+@pytest.mark.cpu_only("live host memory")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_dlpack_comes_in_without_a_copy(be: Backend, dtype: str) -> None:
     host = np.ones((3, 4), dtype)
@@ -257,6 +264,7 @@ def test_dlpack_between_tensors(be: Backend) -> None:
     assert t.get().tolist() == [[4, 4], [4, 4]]
 
 
+@pytest.mark.cpu_only("live host memory")
 def test_dlpack_keeps_the_memory_alive(be: Backend) -> None:
     t = be.from_dlpack(np.full((100, 100), 7, np.float32))
     peer = np.from_dlpack(be.array(np.full((100, 100), 3)))

@@ -301,6 +301,7 @@ def test_large_values_do_not_spoil_later_channels(be: Backend) -> None:
 # Kernels ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cpu_only("the compiled kernels of the CPU")
 @pytest.mark.parametrize("beta", [0.0, 0.5])
 @pytest.mark.parametrize("n", [1, 33, 700])
 def test_kernels_agree_with_the_definition(compiled: Backend, n: int, beta: float) -> None:

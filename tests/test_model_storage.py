@@ -7,6 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
+from engines import ON_GPU
 
 from neonlike.data import ArrayIterator
 from neonlike.errors import ArgumentError, DTypeError
@@ -67,7 +68,8 @@ class TestStorage:
         saved = trained.serialize()
         assert set(saved) == {"neon_version", "backend", "cost", "optimizer", "model", "epoch_index",
                               "train_input_shape"}  # fmt: skip
-        assert saved["backend"]["type"] == "NervanaCPU" and saved["backend"]["compat_mode"] == "neon"
+        assert saved["backend"]["type"] == ("NervanaGPU" if ON_GPU else "NervanaCPU")
+        assert saved["backend"]["compat_mode"] == "neon"
         assert saved["backend"]["rng_seed"] == 0
         assert saved["cost"]["config"]["costfunc"]["type"] == "neonlike.transforms.cost.CrossEntropyMulti"
         assert saved["optimizer"]["config"]["momentum_coef"] == 0.9

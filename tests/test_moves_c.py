@@ -252,6 +252,7 @@ def test_out_of_range_where_nothing_is_read(be: Backend) -> None:
 # What is compiled -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cpu_only("the compiled kernels of the CPU")
 @pytest.mark.parametrize("engine", ["c"])
 def test_kernels_are_shown(be: Backend) -> None:
     """Moves run as C, and ``explain`` shows it."""
@@ -266,6 +267,7 @@ def test_kernels_are_shown(be: Backend) -> None:
         assert e.spec.name.replace("untake", "scatter").replace("take", "gather") + "(" in be.explain(e)
 
 
+@pytest.mark.cpu_only("the compiled kernels of the CPU")
 @pytest.mark.parametrize("engine", ["c"])
 def test_a_kernel_that_does_not_compile(be: Backend, monkeypatch: pytest.MonkeyPatch, fallbacks: list[str]) -> None:
     """NumPy runs instead, with the same result."""
@@ -276,6 +278,7 @@ def test_a_kernel_that_does_not_compile(be: Backend, monkeypatch: pytest.MonkeyP
     assert fallbacks == ["take"]
 
 
+@pytest.mark.cpu_only("the compiled kernels of the CPU")
 def test_forms() -> None:
     """The form follows what is written; neighbouring axes are merged whatever their order."""
 

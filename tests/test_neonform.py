@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from engines import ON_GPU
 
 from neonlike.backends import Backend
 from neonlike.errors import ArgumentError, DTypeError, NeonlikeError, ShapeError
@@ -87,7 +88,8 @@ def test_traversal_is_in_postorder(be: Backend, x: Any, y: Any) -> None:
     node = be.sum(x * y + 2, axis=0)
     assert node.traverse(found) is found
     names = [item["op"] if isinstance(item, dict) else item for item in found]
-    assert [type(item).__name__ for item in names] == ["CPUTensor", "CPUTensor", "str", "int", "str", "str"]
+    tensor = "GPUTensor" if ON_GPU else "CPUTensor"
+    assert [type(item).__name__ for item in names] == [tensor, tensor, "str", "int", "str", "str"]
     assert names[0] is x
     assert names[1] is y
     assert names[2:] == ["mul", 2, "add", "sum"]

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend
+from engines import ENGINES, backend, current_backend, new_backend
 from pool_loops import Sizes, backward, close, forward, layer_of, steps
 
-from neonlike.backends import Backend, NervanaCPU, gen_backend
+from neonlike.backends import Backend
 from neonlike.backends.layer_cpu import PoolLayer
 from neonlike.errors import AliasError, ArgumentError, DTypeError, MissingArgument, ShapeError
 
@@ -308,7 +308,7 @@ def test_repeats_start_from_the_same_values(be: Backend) -> None:
 
 
 def test_bench_mode_lists_the_calls() -> None:
-    be = gen_backend("cpu", batch_size=2, bench=True)
+    be = current_backend(batch_size=2, bench=True)
     try:
         layer = layer_of(be, "avg", 2, C=1, W=4, S=2)
         be.fprop_pool(layer, be.ones((4, 2)), be.empty((2, 2)))
@@ -357,7 +357,7 @@ def test_failed_calls_write_nothing(be: Any) -> None:
     layer = layer_of(be, "max", 2, C=1, W=4, S=2)
     image, pooled, argmax, whole = be.ones((4, 2)), be.zeros((2, 2)), be.zeros((2, 2), dtype=np.uint8), be.zeros((6, 2))
     double, half = be.ones((4, 2), dtype=np.float64), be.empty((2, 2), dtype=np.float16)
-    other = NervanaCPU(rng_seed=0)
+    other = new_backend(rng_seed=0)
     calls: list[tuple[type[Exception], str, tuple[Any, ...]]] = [
         (MissingArgument, r"max pooling needs argmax.*\(2, 2\), dtype=np\.uint8", (layer, image, pooled)),
         (ShapeError, r"O must have \(1, 1, 1, 2, 2\) = 4 elements", (layer, image, be.zeros((3, 2)), argmax)),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend
+from engines import COMPARED, backend
 from reference import LAYOUTS
 
 from neonlike.backends import Backend
@@ -15,9 +15,9 @@ from neonlike.kernels.stage_c import CStage
 
 
 def on_both(compute: Callable[[Backend], Any], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What ``compute`` returns on each engine, the C engine doing all of it in C."""
+    """What ``compute`` returns on each engine, the C engine doing all of it in C; or on the CPU and the GPU."""
     found = []
-    for engine in ENGINES:
+    for engine in COMPARED:
         for be in backend(engine):
             with monkeypatch.context() as patch:
                 if engine == "c":

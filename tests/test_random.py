@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from engines import new_backend
 
-from neonlike.backends import Backend, NervanaCPU, gen_backend
+from neonlike.backends import Backend
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.optree import philox
 
@@ -42,9 +43,9 @@ def assert_all_differ(first: list[np.ndarray], second: list[np.ndarray]) -> None
 
 
 def test_equal_seeds_give_equal_numbers_and_others_other() -> None:
-    assert_same(draw_everything(NervanaCPU(rng_seed=7)), draw_everything(NervanaCPU(rng_seed=7)))
-    assert_all_differ(draw_everything(NervanaCPU(rng_seed=7)), draw_everything(NervanaCPU(rng_seed=8)))
-    assert_all_differ(draw_everything(NervanaCPU()), draw_everything(NervanaCPU()))
+    assert_same(draw_everything(new_backend(rng_seed=7)), draw_everything(new_backend(rng_seed=7)))
+    assert_all_differ(draw_everything(new_backend(rng_seed=7)), draw_everything(new_backend(rng_seed=8)))
+    assert_all_differ(draw_everything(new_backend()), draw_everything(new_backend()))
 
 
 def test_the_host_generator_is_numpys(be: Backend) -> None:
@@ -56,7 +57,7 @@ def test_reset_replays_from_the_seed(be: Backend) -> None:
     assert_all_differ(first, draw_everything(be))
     be.rng_reset()
     assert_same(first, draw_everything(be))
-    unseeded = NervanaCPU()
+    unseeded = new_backend()
     first = draw_everything(unseeded)
     unseeded.rng_reset()
     assert_same(first, draw_everything(unseeded))
@@ -74,12 +75,12 @@ def test_a_state_replays_from_where_it_was_taken(be: Backend) -> None:
 @pytest.mark.parametrize("carry", [pickle.dumps, copy.deepcopy, copy.copy])
 def test_states_survive_pickling_and_other_backends(carry: Any) -> None:
     for seed in (3, None):
-        be = NervanaCPU(rng_seed=seed)
+        be = new_backend(rng_seed=seed)
         draw_everything(be)
         carried = carry(be.rng_get_state())
         state = pickle.loads(carried) if carry is pickle.dumps else carried
         expected = draw_everything(be)
-        other = NervanaCPU(rng_seed=99)
+        other = new_backend(rng_seed=99)
         other.rng_set_state(state)
         assert_same(expected, draw_everything(other))
 
@@ -108,7 +109,7 @@ def test_a_wrong_state_changes_nothing(be: Backend, state: Any) -> None:
 
 
 def test_gen_rng_starts_anew(be: Backend) -> None:
-    expected = draw_everything(NervanaCPU(rng_seed=11))
+    expected = draw_everything(new_backend(rng_seed=11))
     made = be.gen_rng(11)
     assert made is be.rng
     assert_same(expected, draw_everything(be))
@@ -211,7 +212,7 @@ def test_philox_known_answers() -> None:
 
 
 def test_rand_is_philox_of_seed_call_and_element() -> None:
-    be = NervanaCPU(rng_seed=12345)
+    be = new_backend(rng_seed=12345)
     t = be.zeros((3, 5))
     for call in range(2):
         t[:] = be.rand()
@@ -225,10 +226,10 @@ def test_rand_is_philox_of_seed_call_and_element() -> None:
 @pytest.mark.parametrize("shape", [(3, 5), (1, 1), (700, 301), (5, 1), (2, 3, 4, 5), (0, 3)])
 def test_rand_numbers_depend_on_the_element_only(shape: tuple[int, ...]) -> None:
     """Not on layout, blocks, what surrounds them or the batch they come in."""
-    whole = NervanaCPU(rng_seed=1).zeros((1, math.prod(shape)))
+    whole = new_backend(rng_seed=1).zeros((1, math.prod(shape)))
     whole[:] = whole.backend.rand()
     expected = whole.get().reshape(shape)
-    be = NervanaCPU(rng_seed=1)
+    be = new_backend(rng_seed=1)
     t, memory = be.zeros(shape), be.zeros((*shape[:-1], 2 * shape[-1]))
     node = be.rand()
     t[:] = node
@@ -255,7 +256,7 @@ def test_one_node_is_the_same_numbers_everywhere_and_two_are_not(be: Backend) ->
 
 
 def test_rand_in_float64_has_53_bits() -> None:
-    be = gen_backend("cpu", rng_seed=0, datatype=np.float64)
+    be = new_backend(rng_seed=0, default_dtype=np.float64)
     t = be.zeros((100, 100))
     t[:] = be.rand()
     values = t.get()

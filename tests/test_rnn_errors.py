@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from engines import backend, current_backend
 
 from neonlike import transforms
 from neonlike.backends import Backend
 from neonlike.errors import AliasError, ArgumentError, DTypeError, ShapeError
-from tests.engines import backend
 
 TANH, LOGISTIC = transforms.Tanh(), transforms.Logistic()
 
@@ -123,9 +123,9 @@ def test_no_steps_no_units_no_samples(be32: Backend) -> None:
 
 
 def test_bench_mode_counts_an_unroll_as_one_primitive() -> None:
-    from neonlike.backends import cleanup_backend, gen_backend
+    from neonlike.backends import cleanup_backend
 
-    be = gen_backend("cpu", batch_size=2, bench=True)
+    be = current_backend(batch_size=2, bench=True)
     h = [be.zeros((3, 2)), be.zeros((3, 2))]
     be.compound_rnn_unroll_fprop(be.ones((3, 3)), h, h, h, None, 3, 2, 2, TANH)
     text = be.bench_report()

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from engines import backend
 
 from neonlike import transforms
 from neonlike.backends import Backend
 from neonlike.backends.families.rnn import RecurrentFamily
 from neonlike.backends.families.rnn_gated import GatedFamily
-from tests.engines import backend
 
 TANH, LOGISTIC = transforms.Tanh(), transforms.Logistic()
 GATES = {"simple": 1, "lstm": 4, "gru": 3}
@@ -203,6 +203,7 @@ def results(layer: Layer, error: Any) -> list[Any]:
     return [t.get() for t in (layer.h, layer.c, layer.a, layer.ff, layer.reset, layer.e, layer.d, layer.dh0, layer.dc0)]
 
 
+@pytest.mark.cpu_only("the compiled kernels of the CPU")
 @pytest.mark.parametrize("kind", GATES)
 def test_kernels_and_definitions_agree_and_are_not_the_same(
     be_c: Backend, rng: Any, kind: str, monkeypatch: pytest.MonkeyPatch

@@ -244,6 +244,7 @@ def test_the_names_of_the_gpu(be: Backend) -> None:
         assert [*inspect.signature(method).parameters][: len(wanted)] == wanted
 
 
+@pytest.mark.cpu_only("the compiled kernels of the CPU")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_kernels_agree_with_the_definition_for_any_threads(
     compiled: Backend, dtype: Any, monkeypatch: pytest.MonkeyPatch

@@ -11,6 +11,7 @@ from neonlike.backends import Backend
 from neonlike.errors import ArgumentError, ShapeError
 
 
+@pytest.mark.cpu_only("live host memory")
 def test_get_copies_and_asnumpyarray_is_live(be: Backend) -> None:
     t = be.array([[1.0, 2.0], [3.0, 4.0]])
     host, live = t.T.get(), t.T.asnumpyarray()
@@ -21,6 +22,16 @@ def test_get_copies_and_asnumpyarray_is_live(be: Backend) -> None:
     live[0, 0] = 5
     assert t.get()[0, 0] == 5
     assert t._tensor is t.asnumpyarray()
+
+
+def test_get_copies(be: Backend) -> None:
+    t = be.array([[1.0, 2.0], [3.0, 4.0]])
+    host = t.T.get()
+    t[0, 1] = 9
+    assert host.tolist() == [[1, 3], [2, 4]]
+    assert host.flags.c_contiguous
+    host[0, 0] = 5
+    assert t.get().tolist() == [[1, 9], [3, 4]]
     assert t.get(stream=None).shape == (2, 2)
 
 

@@ -20,7 +20,10 @@ from neonlike.kernels.cache import default_cache
 from neonlike.kernels.compile_c import build
 from neonlike.kernels.toolchain import Compiler, find_compiler
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="the compilers of these tests are shell scripts")
+pytestmark = [
+    pytest.mark.skipif(os.name != "posix", reason="the compilers of these tests are shell scripts"),
+    pytest.mark.cpu_only("the C compiler and its cache"),
+]
 
 
 # --- finding the compiler

@@ -17,6 +17,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.cpu_only("the C compiler and its cache")
+
 Array: TypeAlias = np.ndarray[Any, Any]
 
 HEADERS = Path(__file__).resolve().parent.parent / "neonlike" / "kernels" / "templates" / "c"

@@ -24,6 +24,7 @@ from neonlike.kernels.warm import CollectingEngine, Fate, ScriptStopped, WarmUp
 ROOT = Path(__file__).resolve().parent.parent
 
 pytestmark = [
+    pytest.mark.cpu_only("the C compiler and its cache"),
     pytest.mark.skipif(os.name != "posix", reason="the compilers of these tests are shell scripts"),
     pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler on this machine"),
 ]
