@@ -1,7 +1,8 @@
 # Everything a newcomer needs, each target with all of its set-up: an environment of its own in .venv, no root.
 #
 #   make demo    a network built from op-trees learns real handwritten digits
-#   make test    the whole test suite, op-trees on both engines   (PYTEST_ARGS="-k name" narrows it)
+#   make test    the whole test suite, op-trees on both engines, backends on the GPU  (PYTEST_ARGS="-k name" narrows it)
+#   make test-gpu    the whole test suite with the GPU backend in place of the CPU's
 #   make gpu-setup   what the GPU tests need without a GPU: PyCUDA and an emulated driver (make test runs this first)
 #   make gpu-check   the GPU backend on a machine with a GPU: tests, compute-sanitizer, benchmark  (GPU_CHECK_ARGS=--emulated)
 #   make gpu-wheels  what that needs on a machine without a registry, into .gpu-wheels     (GPU_PYTHON=3.12, that machine's)
@@ -28,11 +29,27 @@ GPU_PYTHON ?= 3.12
 OPTREE_TESTS = activations assignment autodiff autodiff_api creation defects_core errors families fuzz indexing interop \
     linalg made_up_op moves_c neonform ops overlap plan prepared random reductions summation tensor
 
+# Tests of what a backend does, which run on the GPU backend too. Each expression of theirs is a kernel to compile there:
+# GPU_CASES of a test are run, the others by make test-gpu.
+GPU_TESTS = activations array_iterator assignment autodiff autodiff_api backend batchnorm batchnorm_numerics bench \
+    callbacks callbacks_control conv conv_calls conv_geometry costs creation defects_core digits_example engines errors \
+    families fuzz indexing initializers interop layers_mlp linalg lrn made_up_op metrics model_mlp model_storage moments \
+    moves_c neonform nervanaobject ops optimizers overlap persist plan pool pool_calls positions prepared random \
+    reductions rest_helpers rest_lookup rest_products rnn rnn_errors rnn_gated rnn_unroll roi sequential signatures \
+    summation tensor
+GPU_CASES ?= 8
+# The same with every access of a kernel checked, for races too, and each stream as late as the driver may run it.
+CHECKED_TESTS = batchnorm linalg lrn moves_c overlap pool positions reductions rnn_gated rest_lookup
+CHECKED = CUEMU_CHECK=1 CUEMU_ASYNC=1 NEONLIKE_GPU_POOL=0
+
+# PYTEST_ARGS may choose none of the tests of a pass: status 5.
+OR_NONE = status=$$?; test $$status -eq 0 -o $$status -eq 5
+
 PY = $(VENV)/bin/python
 INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check --editable
 
 .NOTPARALLEL:
-.PHONY: help demo test gpu-setup gpu-check gpu-wheels check bench fuzz fuzz-sanitize mutants docs clean
+.PHONY: help demo test test-gpu gpu-setup gpu-check gpu-wheels check bench fuzz fuzz-sanitize mutants docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -40,11 +57,16 @@ help:
 demo: $(VENV)/.ready-demo
 	$(PY) examples/digits_mlp.py $(DEMO_ARGS)
 
-# Everything on the engine there is, then what op-trees mean once more on the NumPy engine, as without a compiler.
+# Everything on the engine there is, then what op-trees mean once more on the NumPy engine, as without a compiler, then
+# what backends do on the GPU backend, and some of that with its kernels checked.
 test: $(VENV)/.ready-test gpu-setup
 	$(PY) -m pytest $(PYTEST_ARGS)
-	NEONLIKE_CPU_JIT=0 $(PY) -m pytest -q $(OPTREE_TESTS:%=tests/test_%.py) $(PYTEST_ARGS); \
-	    status=$$?; test $$status -eq 0 -o $$status -eq 5  # 5: PYTEST_ARGS chose none of these
+	NEONLIKE_CPU_JIT=0 $(PY) -m pytest -q $(OPTREE_TESTS:%=tests/test_%.py) $(PYTEST_ARGS); $(OR_NONE)
+	$(PY) -m pytest -q --backend gpu --cases $(GPU_CASES) $(GPU_TESTS:%=tests/test_%.py) $(PYTEST_ARGS); $(OR_NONE)
+	$(CHECKED) $(PY) -m pytest -q --backend gpu --cases 1 $(CHECKED_TESTS:%=tests/test_%.py) $(PYTEST_ARGS); $(OR_NONE)
+
+test-gpu: $(VENV)/.ready-test gpu-setup
+	$(PY) -m pytest --backend gpu $(PYTEST_ARGS)
 
 # Quick once all is there. Where it cannot be done the GPU tests say why they are skipped, or fail with
 # NEONLIKE_REQUIRE_GPU_TESTS=1.
