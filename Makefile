@@ -38,7 +38,8 @@ GPU_TESTS = activations array_iterator assignment autodiff autodiff_api backend 
     reductions rest_helpers rest_lookup rest_products rnn rnn_errors rnn_gated rnn_unroll roi sequential signatures \
     summation tensor
 GPU_CASES ?= 8
-# The same with every access of a kernel checked, for races too, and each stream as late as the driver may run it.
+# With every access of a kernel checked, for races too, and each stream as late as the driver may run it.
+CHECKED_KERNELS = elementwise moves reductions
 CHECKED_TESTS = batchnorm linalg lrn moves_c overlap pool positions reductions rnn_gated rest_lookup
 CHECKED = CUEMU_CHECK=1 CUEMU_ASYNC=1 NEONLIKE_GPU_POOL=0
 
@@ -63,6 +64,7 @@ test: $(VENV)/.ready-test gpu-setup
 	$(PY) -m pytest $(PYTEST_ARGS)
 	NEONLIKE_CPU_JIT=0 $(PY) -m pytest -q $(OPTREE_TESTS:%=tests/test_%.py) $(PYTEST_ARGS); $(OR_NONE)
 	$(PY) -m pytest -q --backend gpu --cases $(GPU_CASES) $(GPU_TESTS:%=tests/test_%.py) $(PYTEST_ARGS); $(OR_NONE)
+	$(CHECKED) $(PY) -m pytest -q $(CHECKED_KERNELS:%=tests/test_cuda_%.py) $(PYTEST_ARGS); $(OR_NONE)
 	$(CHECKED) $(PY) -m pytest -q --backend gpu --cases 1 $(CHECKED_TESTS:%=tests/test_%.py) $(PYTEST_ARGS); $(OR_NONE)
 
 test-gpu: $(VENV)/.ready-test gpu-setup
