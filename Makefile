@@ -37,7 +37,7 @@ GPU_TESTS = activations array_iterator assignment autodiff autodiff_api backend 
     moves_c neonform nervanaobject ops optimizers overlap persist plan pool pool_calls positions prepared random \
     reductions rest_helpers rest_lookup rest_products rnn rnn_errors rnn_gated rnn_unroll roi sequential signatures \
     summation tensor
-GPU_CASES ?= 8
+GPU_CASES ?= 3
 # With every access of a kernel checked, for races too, and each stream as late as the driver may run it.
 CHECKED_KERNELS = elementwise moves reductions
 CHECKED_TESTS = batchnorm linalg lrn moves_c overlap pool positions reductions rnn_gated rest_lookup
