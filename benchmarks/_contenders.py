@@ -114,13 +114,7 @@ def _neonlike(be: Any, problem: Problem, prepared: bool) -> Contender:
     tensors = {key: be.array(array) for key, array in problem.inputs.items()}
     targets = [tensors[name] for name in names] or [be.zeros(problem.out_shape)]
     operands = list(tensors.values())
-    run: Callable[[], object]
-    if prepared:
-        run = be.prepare(list(zip(targets, _as_tuple(build(*operands)))))
-    elif len(targets) > 1:
-        run = lambda: be.assign_many(list(zip(targets, build(*operands))))  # noqa: E731
-    else:
-        run = _assignment(targets[0], build, operands)
+    run = our_run(be, build, operands, targets, prepared)
 
     def reset() -> None:
         for name in names:
@@ -128,6 +122,18 @@ def _neonlike(be: Any, problem: Problem, prepared: bool) -> Contender:
 
     name = "neonlike prepared" if prepared else "neonlike assign"
     return Contender(name, run, lambda: [target.get() for target in targets], reset, ours=True)
+
+
+def our_run(
+    be: Any, build: Callable[..., Any], operands: list[Any], targets: list[Any], prepared: bool
+) -> Callable[[], object]:
+    """What assigns ``build(*operands)`` to ``targets``: prepared, or building the expression each time."""
+    if prepared:
+        prepared_step: Callable[[], object] = be.prepare(list(zip(targets, _as_tuple(build(*operands)))))
+        return prepared_step
+    if len(targets) > 1:
+        return lambda: be.assign_many(list(zip(targets, build(*operands))))
+    return _assignment(targets[0], build, operands)
 
 
 def _assignment(out: Any, build: Callable[..., Any], operands: list[Any]) -> Callable[[], object]:

@@ -16,7 +16,7 @@ from typing import Any
 import _expressions
 import numpy as np
 from _cases import Case, Contender
-from _contenders import Problem, _as_tuple, _functions
+from _contenders import Problem, _as_tuple, _functions, our_run
 from _expressions import Expression
 from _gpu_libraries import Library, Run
 from _report import LEFT_OUT
@@ -125,21 +125,8 @@ def neonlike_set(problem: Problem, library: Any, prepared: bool) -> Set:
     """Ours: an assignment, which builds the expression each time, or a prepared one."""
     be, place = library.be, Place(problem, library)
     build, operands, targets = problem.expression.neonlike(be), list(place.operands.values()), place.targets
-    run: Run
-    if prepared:
-        run = be.prepare(list(zip(targets, _as_tuple(build(*operands)))))
-    elif len(targets) > 1:
-        run = lambda: be.assign_many(list(zip(targets, build(*operands))))  # noqa: E731
-    else:
-        run = _assignment(targets[0], build, operands)
+    run = our_run(be, build, operands, targets, prepared)
     return Set(run, lambda: targets, place.reset)
-
-
-def _assignment(out: Any, build: Callable[..., Any], operands: list[Any]) -> Run:
-    def run() -> None:
-        out[:] = build(*operands)
-
-    return run
 
 
 def torch_set(problem: Problem, library: Any, function: Callable[..., Any]) -> Set:

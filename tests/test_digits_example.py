@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from digits_script import digits_script
 from engines import COMPARED, ON_GPU, needs_compiler, ready
 
 from neonlike import NervanaObject
-from neonlike.backends import cleanup_backend
 from neonlike.callbacks.store import open_store
-from neonlike.logger import logger
 
 ON = ["-b", "gpu"] if ON_GPU else []
-SCRIPT = Path(__file__).resolve().parent.parent / "examples" / "digits_mlp.py"
 
 
 @pytest.fixture
@@ -25,14 +21,7 @@ def example(tmp_path, monkeypatch):
     ready()
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    spec = importlib.util.spec_from_file_location("digits_mlp", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    handlers, level = list(logger.handlers), logger.level
-    yield module
-    logger.handlers[:] = handlers
-    logger.setLevel(level)
-    cleanup_backend()
+    yield from digits_script()
 
 
 def test_it_reads_digits_it_has_not_seen(example, capsys):

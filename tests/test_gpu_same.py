@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from digits_script import digits_script
 
 from neonlike import initializers as inits
 from neonlike.backends import Backend, cleanup_backend, gen_backend
@@ -166,23 +167,9 @@ def test_a_network_learns_alike() -> None:
 
 @pytest.fixture
 def digits(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """``examples/digits_mlp.py`` as a module."""
-    import importlib.util
-    from pathlib import Path
-
+    """The script, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-    script = Path(__file__).resolve().parent.parent / "examples" / "digits_mlp.py"
-    spec = importlib.util.spec_from_file_location("digits_mlp", script)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    from neonlike.logger import logger
-
-    handlers, level = list(logger.handlers), logger.level
-    yield module
-    logger.handlers[:] = handlers
-    logger.setLevel(level)
-    cleanup_backend()
+    yield from digits_script()
 
 
 def test_digits_are_read_as_well(digits: Any) -> None:

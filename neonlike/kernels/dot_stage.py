@@ -16,8 +16,8 @@ from neonlike.kernels.interp import BarrierStage, store_result
 from neonlike.kernels.plan import Plan, Stage
 from neonlike.kernels.program import Source
 from neonlike.kernels.routine import REAL_TYPES, address
+from neonlike.kernels.stage_arrays import remember
 
-MOST_LAUNCHES = 256
 _UNKNOWN: Any = object()
 
 
@@ -72,10 +72,8 @@ class DotStage(BarrierStage):
         key: Any = a.shape, a.strides, b.shape, b.strides, out.strides
         launch = self.launches.get(key, _UNKNOWN)
         if launch is _UNKNOWN:
-            if len(self.launches) >= MOST_LAUNCHES:
-                self.launches.clear()
             pays = gemm.pays(a.shape[0], *b.shape)
-            launch = self.launches[key] = gemm.find_launch(a, b, out) if pays else None
+            launch = remember(self.launches, key, gemm.find_launch(a, b, out) if pays else None)
         found: gemm.Launch | None = launch
         return found
 

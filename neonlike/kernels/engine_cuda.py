@@ -19,7 +19,8 @@ from neonlike.kernels.gemm_cuda import Gemm
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.interp import CopyBack, StageFunction, buffer_key
 from neonlike.kernels.plan import Plan, Stage, StageKind
-from neonlike.kernels.stage_cuda import CudaStage, expression_text, in_turn
+from neonlike.kernels.stage_arrays import expression_text
+from neonlike.kernels.stage_cuda import CudaStage, in_turn
 from neonlike.logger import logger
 from neonlike.optree.dtypes import DType
 from neonlike.optree.shapes import Shape

@@ -22,6 +22,7 @@ from neonlike.kernels.fit_cuda import ALIGNMENT, Fit, MapKey, ReduceKey, fit_map
 from neonlike.kernels.forms_cuda import Rounded
 from neonlike.kernels.layout import Counter, element_strides
 from neonlike.kernels.lower import NumberArg
+from neonlike.kernels.stage_arrays import remember
 from neonlike.optree.shapes import Shape
 
 CELL = 8
@@ -177,9 +178,6 @@ def widened(kernel: Kernel, outputs: Sequence[int]) -> Kernel:
     return replace(kernel, outputs=found)
 
 
-MAX_LAUNCHES = 256
-
-
 def call_on(
     compiled: CudaKernel,
     launches: dict[Any, Launch],
@@ -194,7 +192,5 @@ def call_on(
     key = (aligned, digits, shape, *[(a.shape, a.strides) for a in arrays])
     launch = launches.get(key)
     if launch is None:
-        if len(launches) >= MAX_LAUNCHES:
-            launches.clear()
-        launch = launches[key] = compiled.launch_for(shape, arrays, aligned, digits)
+        launch = remember(launches, key, compiled.launch_for(shape, arrays, aligned, digits))
     return compiled.call(launch, addresses, numbers, arrays)

@@ -27,11 +27,11 @@ from neonlike.kernels.lower import NumberArg, ValueArg
 from neonlike.kernels.plan import Plan, Stage
 from neonlike.kernels.program import converter
 from neonlike.kernels.render import Source, template_text
+from neonlike.kernels.stage_arrays import expression_text, remember
 from neonlike.kernels.stage_c import HEADERS, PARALLEL_WORK, load_function
 from neonlike.kernels.threads import thread_count
 from neonlike.optree import npfuncs
 from neonlike.optree.dtypes import DType, compute_dtype
-from neonlike.optree.show import infix
 
 ROW_BLOCK = 1 << 14
 """Elements of a slice that one thread copies at a time."""
@@ -147,8 +147,7 @@ class MoveStage:
         if self.direct is None and len(stage.stores) == 1 and not plan.kept(stage):
             self.direct, self.others = stage.stores[0], []  # converted by the kernel
         self.dtype: DType = fallback.dtype if self.direct is None else graph.targets[self.direct.target].dtype
-        roots = [graph.nodes[r] for r in graph.roots if 0 <= r < len(graph.nodes)]
-        self.comment = "; ".join(infix(root) for root in roots)[:400]
+        self.comment = expression_text(graph)
         self.variants: dict[FormKey, Any] = {}
         self.launches: dict[Any, Launch | None] = {}
 
@@ -237,9 +236,7 @@ class MoveStage:
                 threads = 1 if layout.work < PARALLEL_WORK else min(thread_count(), layout.units)
                 meta = (ctypes.c_int64 * len(layout.meta))(*layout.meta)
                 launch = (function, meta, layout.units, threads)
-            if len(self.launches) >= 256:
-                self.launches.clear()
-            self.launches[key] = launch
+            remember(self.launches, key, launch)
         return launch  # type: ignore[return-value]
 
     def _layout(self, source: npfuncs.Array, flat: npfuncs.Array, out: npfuncs.Array) -> Layout | None:

@@ -7,7 +7,7 @@ import math
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,19 +16,19 @@ from neonlike.errors import KernelCompileError
 from neonlike.kernels import compile_c, forms
 from neonlike.kernels.blocks import Run
 from neonlike.kernels.compile_c import KernelSource
-from neonlike.kernels.emit import Array, Kernel, make_kernel, unsupported
+from neonlike.kernels.emit import Kernel, make_kernel, unsupported
 from neonlike.kernels.fastpath import RELEASE_WORK, Recipe
 from neonlike.kernels.fit import MAX_WIDTH, SPLIT, Form, FormKey, fit, packed
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.interp import LoopStage
-from neonlike.kernels.layout import LINE, Counter, element_strides
-from neonlike.kernels.plan import Plan, Stage, StageKind
+from neonlike.kernels.layout import LINE, Counter
+from neonlike.kernels.plan import Plan, Stage
 from neonlike.kernels.render import Source, template_text
+from neonlike.kernels.stage_arrays import Picker, expression_text, input_array, is_flat, picker, remember
 from neonlike.kernels.threads import thread_count
 from neonlike.kernels.toolchain import Compiler
 from neonlike.logger import logger
 from neonlike.optree.shapes import Shape
-from neonlike.optree.show import infix
 
 HEADERS = (
     "vecmath.h", "vecmath_f32.h", "vecmath_f64.h", "vecmath_small.h", "intmath.h", "philox.h", "stream.h", "packed.h",
@@ -60,16 +60,6 @@ class Launch(NamedTuple):
     meta: Any
 
 
-Picker = Callable[[list[Any]], tuple[Any, ...]]
-
-
-def _picker(slots: list[int]) -> Picker:
-    """The function that takes what lies at ``slots`` out of a list."""
-    if len(slots) > 1:
-        return itemgetter(*slots)
-    return itemgetter(slice(slots[0], slots[0] + 1)) if slots else lambda _: ()
-
-
 class CStage:
     """One stage and its compiled variants."""
 
@@ -79,14 +69,13 @@ class CStage:
         self.usable = small and unsupported([plan.values[i] for i in stage.values]) is None
         self.kernel: Kernel = make_kernel(plan, stage, graph) if self.usable else Kernel(plan, stage)
         self.arrays = [*self.kernel.inputs, *self.kernel.outputs]
-        roots = [graph.nodes[r] for r in graph.roots if 0 <= r < len(graph.nodes)]
-        self.comment = "; ".join(infix(root) for root in roots).replace("*/", "* /")[:400] or "copy"
+        self.comment = expression_text(graph)
         self.cost = 1 + sum(plan.values[i].spec.flops for i in stage.values) / 8
         self.variants: dict[FormKey, Any] = {}
         self.launches: dict[Any, Any] = {}  # layout -> Launch, None where there is no C form
-        self.numbers = _picker([number.slot for number in self.kernel.numbers])
+        self.numbers = picker([number.slot for number in self.kernel.numbers])
         self.slots = self._tensor_slots()
-        self.flat = self._is_flat(graph)
+        self.flat = self.slots is not None and is_flat(self.kernel, stage, graph)
 
     def _tensor_slots(self) -> tuple[Picker, Picker] | None:
         """What picks leaves and targets when the kernel touches nothing but tensors: the hot path."""
@@ -94,22 +83,7 @@ class CStage:
             return None
         if any(array.kind != "leaf" for array in self.kernel.inputs):
             return None
-        return _picker([a.index for a in self.kernel.inputs]), _picker([a.index for a in self.kernel.outputs])
-
-    def _is_flat(self, graph: Graph) -> bool:
-        """True if all arrays are tensors, contiguous over the whole space or of one element (the plan's key says so).
-
-        A target's shape then tells all that a launch depends on.
-        """
-        if self.stage.kind is not StageKind.ELEMENTWISE or self.slots is None:
-            return False
-        single = [array for array in self.kernel.inputs if math.prod(array.shape) == 1]
-        return all(
-            array.shape == self.stage.shape and array.perm is None and tensors[array.index].is_contiguous
-            for arrays, tensors in ((self.kernel.inputs, graph.leaves), (self.kernel.outputs, graph.targets))
-            for array in arrays
-            if array not in single
-        )
+        return picker([a.index for a in self.kernel.inputs]), picker([a.index for a in self.kernel.outputs])
 
     # Running
 
@@ -202,21 +176,8 @@ class CStage:
 
     def _arrays(self, run: Run) -> list[Any]:
         """What the kernel reads and writes in ``run``, temporaries allocated."""
-        inputs = [self._input(run, array) for array in self.kernel.inputs]
+        inputs = [input_array(self.kernel, run, array) for array in self.kernel.inputs]
         return [*inputs, *self.fallback.outputs(run)]
-
-    def _input(self, run: Run, array: Array) -> Any:
-        if array.kind == "counter":
-            return self._counter(run.graph, array.index)
-        found = run.graph.leaves[array.index].array if array.kind == "leaf" else run.temps[array.index]
-        return found if array.perm is None else found.transpose(array.perm)
-
-    def _counter(self, graph: Graph, index: int) -> Counter:
-        value = self.kernel.plan.values[index]
-        shape = value.source.of(graph)
-        if value.spec.name == "onehot":
-            return Counter(shape, [int(axis in value.axes) for axis in range(len(shape))])
-        return Counter(shape, element_strides(shape, value.perm))
 
     def _plan_launch(self, run: Run, key: Any, arrays: list[Any]) -> Launch | None:
         """Function and arguments for ``arrays``, remembered as ``key``; None if there is no C form for their layout."""
@@ -228,9 +189,7 @@ class CStage:
             meta = (ctypes.c_int64 * len(form.meta))(*form.meta)
             where, threads = ctypes.addressof(meta), self._threads(math.prod(shape))
             launch = Launch(function, (where, form.count, threads), (where, form.count, 1), meta)
-        if len(self.launches) >= 256:
-            self.launches.clear()
-        self.launches[key] = launch
+        remember(self.launches, key, launch)
         return launch
 
     def _fit(self, shape: Shape, arrays: list[Any]) -> Form | None:

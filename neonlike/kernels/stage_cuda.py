@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from neonlike.kernels.blocks import Run
 from neonlike.kernels.compile_c import KernelSource
-from neonlike.kernels.emit import Array, make_kernel, unsupported
+from neonlike.kernels.emit import make_kernel, unsupported
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.interp import buffer_key
 from neonlike.kernels.launch_cuda import (
-    MAX_LAUNCHES,
     CudaKernel,
     Launch,
     TooManyArguments,
@@ -22,12 +21,12 @@ from neonlike.kernels.launch_cuda import (
     call_on,
     widened,
 )
-from neonlike.kernels.layout import Counter, element_strides
+from neonlike.kernels.layout import Counter
 from neonlike.kernels.lower import NumberArg
 from neonlike.kernels.plan import Plan, Stage, StageKind, Store
+from neonlike.kernels.stage_arrays import Picker, expression_text, input_array, is_flat, picker, remember
 from neonlike.optree.dtypes import DType, compute_dtype
 from neonlike.optree.shapes import Shape
-from neonlike.optree.show import infix
 
 if TYPE_CHECKING:
     from neonlike.kernels.engine_cuda import CudaEngine
@@ -38,27 +37,11 @@ DIGITS = {"float16": 10, "float32": 15, "float64": 15}
 """Most binary digits that stochastic rounding keeps, by dtype name; ``True`` stands for 10."""
 
 _address, _geometry, _rounding = attrgetter("address"), attrgetter("geometry"), attrgetter("rounding")
-Picker = Callable[[list[Any]], tuple[Any, ...]]
-
-
-def picker(slots: list[int]) -> Picker:
-    """The function that takes what lies at ``slots`` out of a list."""
-    if len(slots) > 1:
-        return itemgetter(*slots)
-    return itemgetter(slice(slots[0], slots[0] + 1)) if slots else lambda _: ()
-
-
 def digits_of(rounding: int | bool, dtype: DType) -> int:
     """Binary digits that a tensor of ``dtype`` with this ``rounding`` keeps behind the first; 0: rounded to nearest."""
     if not rounding or dtype.kind == "b":
         return 0
     return max(1, min(10 if rounding is True else int(rounding), DIGITS.get(dtype.name, 10)))
-
-
-def expression_text(graph: Graph) -> str:
-    """What ``graph`` computes, for people."""
-    roots = [graph.nodes[r] for r in graph.roots if 0 <= r < len(graph.nodes)]
-    return "; ".join(infix(root) for root in roots)[:400] or "copy"
 
 
 class CudaStage:
@@ -86,7 +69,7 @@ class CudaStage:
         self.numbers = picker([number.slot for number in kernel.numbers])
         self.counters = [array for array in kernel.inputs if array.kind == "counter"]
         self.slots = self._tensor_slots()
-        self.flat = self._is_flat(graph)
+        self.flat = self.slots is not None and not self.counters and is_flat(kernel, stage, graph)
 
     def _tensor_slots(self) -> tuple[Picker, Picker] | None:
         """What picks leaves and targets when the kernel touches nothing but tensors: the hot path."""
@@ -96,21 +79,6 @@ class CudaStage:
         if any(array.kind != "leaf" for array in memory):
             return None
         return picker([a.index for a in memory]), picker([a.index for a in self.kernel.outputs])
-
-    def _is_flat(self, graph: Graph) -> bool:
-        """True if all arrays are tensors, contiguous over the whole space or of one element (the plan's key says so).
-
-        A target's shape then tells all that a launch depends on, but for alignment.
-        """
-        if self.stage.kind is not StageKind.ELEMENTWISE or self.slots is None or self.counters:
-            return False
-        single = [array for array in self.kernel.inputs if math.prod(array.shape) == 1]
-        return all(
-            array.shape == self.stage.shape and array.perm is None and tensors[array.index].is_contiguous
-            for arrays, tensors in ((self.kernel.inputs, graph.leaves), (self.kernel.outputs, graph.targets))
-            for array in arrays
-            if array not in single
-        )
 
     # Running
 
@@ -150,11 +118,8 @@ class CudaStage:
         return (*map(_geometry, inputs), *map(_geometry, outputs), *counted)
 
     def _remember(self, key: Any, run: Run) -> Launch:
-        if len(self.launches) >= MAX_LAUNCHES:
-            self.launches.clear()
         launch = self.compiled.launch_for(self.stage.space.of(run.graph), self._arrays(run), key[0])
-        self.launches[key] = launch
-        return launch
+        return remember(self.launches, key, launch)
 
     def _is_empty_reduction(self, graph: Graph) -> bool:
         """Over nothing some reductions have a value, others raise: NumPy knows."""
@@ -237,20 +202,7 @@ class CudaStage:
 
     def _arrays(self, run: Run) -> list[Any]:
         """What the kernel reads and writes in ``run``, temporaries allocated."""
-        return [*(self._input(run, array) for array in self.kernel.inputs), *self.reserve(run)]
-
-    def _input(self, run: Run, array: Array) -> Any:
-        if array.kind == "counter":
-            return self._counter(run.graph, array.index)
-        found = run.graph.leaves[array.index].array if array.kind == "leaf" else run.temps[array.index]
-        return found if array.perm is None else found.transpose(array.perm)
-
-    def _counter(self, graph: Graph, index: int) -> Counter:
-        value = self.kernel.plan.values[index]
-        shape: Shape = value.source.of(graph)
-        if value.spec.name == "onehot":
-            return Counter(shape, [int(axis in value.axes) for axis in range(len(shape))])
-        return Counter(shape, element_strides(shape, value.perm))
+        return [*(input_array(self.kernel, run, array) for array in self.kernel.inputs), *self.reserve(run)]
 
     def kernel_source(self, run: Run) -> KernelSource | None:
         """The kernel for the tensors of ``run``; None where there is none. Temporaries are allocated."""

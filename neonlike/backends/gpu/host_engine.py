@@ -1,13 +1,12 @@
-"""Running a plan, or one stage of it, on host copies: what a device has no kernel for runs slower, never different.
+"""Running a stage of a plan on host copies: what a device has no kernel for runs slower, never different.
 
-:class:`HostStage` stands in for one stage of an engine that keeps its temporaries on the device. :class:`HostEngine`
-runs whole plans that way: every tensor that is read comes down, the NumPy engine runs, and the targets go up at the
-end. Nothing reaches a target unless everything before it went well.
+:class:`HostStage` stands in for one stage of an engine that keeps its temporaries on the device: every tensor that is
+read comes down, the NumPy engine runs, and the targets go up at the end. Nothing reaches a target unless everything
+before it went well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -122,23 +121,3 @@ class HostStage:
         array = contiguous_array(block, block.address, host.shape, host.dtype)
         self.device.from_host(host, array)
         return array
-
-
-class HostEngine(NumpyEngine):
-    """Runs plans of a device's tensors with NumPy, on host copies."""
-
-    name = "host"
-
-    def __init__(self, device: Any) -> None:
-        self.device = device
-
-    def execute(self, plan: Plan, graph: Graph) -> None:
-        """Compute every assignment of ``graph``."""
-        near = shadow(self.device, graph)
-        super().execute(plan, near)
-        for target in near.targets:
-            target.store()
-
-    def prepare(self, plan: Plan, graph: Graph) -> Callable[[], None]:
-        """A function that runs ``plan`` on these very tensors again and again."""
-        return lambda: self.execute(plan, graph)
