@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import re
 import threading
 import time
 from collections import defaultdict
@@ -20,6 +19,7 @@ from typing import NamedTuple, Protocol
 
 from neonlike.errors import KernelCompileError
 from neonlike.kernels.cache import default_cache, key_of
+from neonlike.kernels.kept_source import commented, compile_error, file_name, keep, keeps_sources
 from neonlike.kernels.threads import limit_spinning, thread_count
 from neonlike.kernels.toolchain import (
     LIBRARIES,
@@ -217,7 +217,7 @@ def _from_cache(kernel: KernelSource, key: str, compiler: Compiler) -> ctypes.CD
         logger.info("kernel %s: the cached %s does not load (%s) and is compiled again", kernel.name, path, error)
         cache.discard(key, SUFFIX)
         return None
-    if _keeps_sources():
+    if keeps_sources():
         _keep(kernel, key, compiler)
     return library
 
@@ -227,7 +227,7 @@ def _compile(kernel: KernelSource, key: str, compiler: Compiler) -> ctypes.CDLL:
     try:
         data = compile_object(
             (*compiler.command, *compiler.flags),
-            _file_name(kernel.name),
+            file_name(kernel.name),
             _commented(kernel, compiler),
             _header_texts(kernel.headers),
         )
@@ -236,45 +236,23 @@ def _compile(kernel: KernelSource, key: str, compiler: Compiler) -> ctypes.CDLL:
         raise _compile_error(kernel, key, compiler, str(error)) from None
     _compiled.add(key)
     logger.info("kernel %s: compiled in %.0f ms", kernel.name, 1e3 * (time.perf_counter() - began))
-    if _keeps_sources():
+    if keeps_sources():
         _keep(kernel, key, compiler)
     return library
 
 
-def _keeps_sources() -> bool:
-    return os.environ.get("NEONLIKE_KEEP_SOURCE", "") not in ("", "0")
-
-
 def _keep(kernel: KernelSource, key: str, compiler: Compiler) -> str | None:
-    """Write the source where people find it; None if that is not possible."""
-    try:
-        return str(default_cache().keep(key, _file_name(kernel.name), _commented(kernel, compiler)))
-    except OSError as error:
-        logger.info("kernel %s: the source could not be kept (%s)", kernel.name, error)
-        return None
-
-
-def _file_name(name: str) -> str:
-    return re.sub(r"\W+", "_", name, flags=re.ASCII)[:60] or "kernel"
+    return keep(kernel, key, _commented(kernel, compiler), ".c")
 
 
 def _commented(kernel: KernelSource, compiler: Compiler) -> str:
-    """The text that is compiled and kept: the compiler's line numbers are those of the kept file."""
-    about = f"{kernel.expression or kernel.name}\n{compiler.command_line()}"
-    lines = about.replace("*/", "* /").replace("/*", "/ *").splitlines()
-    return "/* " + "\n * ".join(lines) + "\n */\n" + str(kernel.source)
+    return commented(kernel, compiler.command_line())
 
 
 def _compile_error(kernel: KernelSource, key: str, compiler: Compiler, words: str) -> KernelCompileError:
-    what = f" of {kernel.expression}" if kernel.expression else ""
-    path = _keep(kernel, key, compiler)
-    message = (
-        f"kernel {kernel.name}{what} could not be compiled:\n{words[:4000]}\n"
-        f"source: {path or 'could not be written'}\n"
-        f"compiler: {compiler.command_line()} ({compiler.identity})\n"
-        "NEONLIKE_CPU_JIT=0 runs everything on the NumPy engine"
-    )
-    return KernelCompileError(message, path, words, kernel.expression)
+    advice = "\nNEONLIKE_CPU_JIT=0 runs everything on the NumPy engine"
+    described = f"{compiler.command_line()} ({compiler.identity})"
+    return compile_error(kernel, _keep(kernel, key, compiler), words, described, advice)
 
 
 def _after_fork() -> None:

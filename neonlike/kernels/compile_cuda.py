@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import tempfile
@@ -26,6 +25,7 @@ from neonlike.errors import KernelCompileError
 from neonlike.kernels import nvrtc
 from neonlike.kernels.cache import default_cache, key_of
 from neonlike.kernels.compile_c import KernelSource
+from neonlike.kernels.kept_source import commented, compile_error, keep, keeps_sources
 from neonlike.kernels.render import template_text
 from neonlike.logger import logger
 
@@ -109,7 +109,7 @@ def build_cubin(kernel: KernelSource, arch: str, compiler: CudaCompiler | None =
             mine = _building[key]
         with mine:  # a second thread waits for the first instead of compiling the same
             cubin = cache.read(key, SUFFIX) or _compile(kernel, key, arch, compiler)
-    elif os.environ.get("NEONLIKE_KEEP_SOURCE", "") not in ("", "0"):
+    elif keeps_sources():
         _keep(kernel, key, arch, compiler)
     return cubin
 
@@ -132,7 +132,7 @@ def _flags(arch: str) -> tuple[str, ...]:
 
 def _compile(kernel: KernelSource, key: str, arch: str, compiler: CudaCompiler) -> bytes:
     began = time.perf_counter()
-    text = _commented(kernel, arch, compiler)
+    text = commented(kernel, compiler.command_line(arch))
     try:
         if compiler.is_nvrtc:
             stand_in = template_text("cuda/rtc_stdint.h")
@@ -142,11 +142,12 @@ def _compile(kernel: KernelSource, key: str, arch: str, compiler: CudaCompiler) 
             cubin = _run_nvcc(compiler.path, text, kernel, _flags(arch))
         default_cache().put(key, cubin, SUFFIX)
     except (CudaRefused, nvrtc.NvrtcRefused) as error:
-        raise _compile_error(kernel, key, arch, compiler, str(error)) from None
+        described = f"{compiler.command_line(arch)} ({compiler.identity})"
+        raise compile_error(kernel, _keep(kernel, key, arch, compiler), str(error), described) from None
     except OSError as error:
         logger.info("kernel %s: the compiled module is not kept (%s)", kernel.name, error)
     logger.info("kernel %s: compiled in %.0f ms", kernel.name, 1e3 * (time.perf_counter() - began))
-    if os.environ.get("NEONLIKE_KEEP_SOURCE", "") not in ("", "0"):
+    if keeps_sources():
         _keep(kernel, key, arch, compiler)
     return cubin
 
@@ -214,34 +215,8 @@ def _stamp(path: str) -> str:
     return f"{os.path.realpath(path)} {status.st_size} {status.st_mtime_ns}"
 
 
-def _commented(kernel: KernelSource, arch: str, compiler: CudaCompiler) -> str:
-    """The text that is compiled and kept: the compiler's line numbers are those of the kept file."""
-    about = f"{kernel.expression or kernel.name}\n{compiler.command_line(arch)}"
-    lines = about.replace("*/", "* /").replace("/*", "/ *").splitlines()
-    return "/* " + "\n * ".join(lines) + "\n */\n" + str(kernel.source)
-
-
 def _keep(kernel: KernelSource, key: str, arch: str, compiler: CudaCompiler) -> str | None:
-    """Write the source where people find it; None if that is not possible."""
-    name = re.sub(r"\W+", "_", kernel.name, flags=re.ASCII)[:60] or "kernel"
-    try:
-        return str(default_cache().keep(key, name, _commented(kernel, arch, compiler), ".cu"))
-    except OSError as error:
-        logger.info("kernel %s: the source could not be kept (%s)", kernel.name, error)
-        return None
-
-
-def _compile_error(
-    kernel: KernelSource, key: str, arch: str, compiler: CudaCompiler, words: str
-) -> KernelCompileError:
-    what = f" of {kernel.expression}" if kernel.expression else ""
-    path = _keep(kernel, key, arch, compiler)
-    message = (
-        f"kernel {kernel.name}{what} could not be compiled:\n{words[:4000]}\n"
-        f"source: {path or 'could not be written'}\n"
-        f"compiler: {compiler.command_line(arch)} ({compiler.identity})"
-    )
-    return KernelCompileError(message, path, words, kernel.expression)
+    return keep(kernel, key, commented(kernel, compiler.command_line(arch)), ".cu")
 
 
 def _after_fork() -> None:
