@@ -22,7 +22,7 @@ MUTANTS = (
     Mutant("lookup", "C: words sorted by their lowest bits", LUT, "(uint64_t)(limit - 1) >> (shift - 32);", "shift == 32 && limit > 1;"),
     Mutant("lookup", "C: the last column of a word dropped", LUT, "last = g->start[group + 1];", "last = g->start[group + 1] - (g->start[group + 1] - g->start[group] > 1);"),
     Mutant("lookup", "onehot on the wrong axis", LOOKUP, "functions.onehot(indices, axis, self)", "functions.onehot(indices, 1 - axis, self)"),
-    Mutant("lookup", "C: onehot on the wrong axis", KERNELS + "stage_c.py", "int(axis in value.axes)", "int(axis not in value.axes)"),
+    Mutant("lookup", "kernels: onehot on the wrong axis", KERNELS + "stage_arrays.py", "int(axis in value.axes)", "int(axis not in value.axes)"),
     Mutant("lookup", "wrong tie in argmax", NUMPY, "    np.argmax(x, axis=axes[0], out=out, keepdims=True)\n", "    last = np.argmax(np.flip(x, axes[0]), axis=axes[0], keepdims=True)\n    out[...] = x.shape[axes[0]] - 1 - last\n"),
     Mutant("lookup", "C: wrong tie in argmax", KERNELS + "passes.py", 'i, ">" if largest else "<", ctype', 'i, ">=" if largest else "<=", ctype'),
     Mutant("linalg", "bsum before relu and beta", LINALG, "F.sum(C, axis=1)", "F.sum(product, axis=1)"),
