@@ -42,3 +42,9 @@ def any_be(engine: str, request: pytest.FixtureRequest) -> Iterator[Backend]:
 def be32(engine: str) -> Iterator[Backend]:
     """A backend on each engine, computing in float32."""
     yield from backend(engine)
+
+
+@pytest.fixture
+def compiled() -> Iterator[Backend]:
+    """A backend on compiled kernels."""
+    yield from backend("c")

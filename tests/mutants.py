@@ -35,8 +35,8 @@ MUTANTS = tuple(row for table in (roi, lrn, batchnorm, pool, rnn, rest, conv) fo
 TESTS = {
     family: tuple(f"tests/test_{name}.py" for name in names.split())
     for family, names in {
-        "roi": "roi",
-        "lrn": "lrn",
+        "roi": "nms roi",
+        "lrn": "lrn lrn_calls",
         "batchnorm": "batchnorm_numerics batchnorm",
         "pool": "pool_calls pool",
         "rnn": "rnn_errors rnn rnn_unroll rnn_gated gemm",

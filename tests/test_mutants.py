@@ -12,7 +12,7 @@ from planted.table import Mutant
 
 from neonlike.kernels.toolchain import find_compiler
 
-NMS = ("tests/test_roi.py", "-k", "sides_of_pixels or wrong_detections")
+NMS = ("tests/test_nms.py", "-k", "sides_of_pixels or wrong_detections")
 SOURCE = "neonlike/backends/families/roi.py"
 
 
@@ -43,7 +43,7 @@ def test_verdicts(copy: Path) -> None:
     fault = next(mutant for mutant in MUTANTS if title(mutant) == "roi: definition: nms threshold >=")
     before = (copy / SOURCE).read_text(encoding="utf-8")
     caught = judge(copy, fault, NMS)
-    assert caught.verdict == CAUGHT and caught.words.startswith("test_roi.py::"), caught
+    assert caught.verdict == CAUGHT and caught.words.startswith("test_nms.py::"), caught
     harmless = fault._replace(old="is nan, so it has no rank", new="is nan, so it has no rank at all")
     assert judge(copy, harmless, NMS).verdict == SURVIVED
     assert judge(copy, fault._replace(old="import numpy as np\n", new="import nmpy as np\n"), NMS).verdict == INVALID

@@ -42,12 +42,6 @@ def be(request: pytest.FixtureRequest) -> Iterator[Backend]:
     yield from backend(request.param)
 
 
-@pytest.fixture
-def compiled() -> Iterator[Backend]:
-    """A backend on compiled kernels."""
-    yield from backend("c")
-
-
 def check(be: Any, op: str, given: dict[str, int], N: int, dtype: Any, alpha: float, beta: float, seed: int) -> None:
     """Forward and backward of one case against the loops."""
     rng = np.random.default_rng(seed)
