@@ -16,8 +16,9 @@ from compiling import SOURCE, Wrapper, compiler, forget, fresh, messages, python
 
 from neonlike.errors import KernelCompileError
 from neonlike.kernels import compile_c, toolchain
+from neonlike.kernels.ahead import build_many
 from neonlike.kernels.cache import DiskCache, default_cache
-from neonlike.kernels.compile_c import KernelSource, build, build_many, kernel_key
+from neonlike.kernels.compile_c import KernelSource, build, build_kernel, kernel_key
 from neonlike.kernels.toolchain import SUFFIX, Compiler, find_compiler
 
 pytestmark = [
@@ -112,10 +113,8 @@ def test_the_key_holds_everything_that_changes_the_object(compiler: Compiler, mo
 
 def test_many_kernels_at_once_come_in_order(compiler: Compiler) -> None:
     kernels = [KernelSource(f"int f(void) {{ return {n}; }}", f"k{n}") for n in range(5)]
-    assert [library.f() for library in build_many(kernels)] == list(range(5))
-    assert build_many([]) == []
-    plain = [("int f(void) { return 7; }", "plain"), ("int f(void) { return 8; }", "plain", "eight")]
-    assert [library.f() for library in build_many(plain)] == [7, 8]  # type: ignore[arg-type]
+    assert [library.f() for library in build_many(kernels, build_kernel)] == list(range(5))
+    assert build_many([], build_kernel) == []
 
 
 def test_many_kernels_compile_side_by_side_and_no_more_than_allowed(
@@ -135,7 +134,7 @@ def test_many_kernels_compile_side_by_side_and_no_more_than_allowed(
     )
     monkeypatch.setenv("NEONLIKE_NUM_THREADS", "2")
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    build_many([KernelSource(f"int f(void) {{ return {n}; }}", f"k{n}") for n in range(4)])
+    build_many([KernelSource(f"int f(void) {{ return {n}; }}", f"k{n}") for n in range(4)], build_kernel)
     counts = [int(line) for line in (tmp_path / "counts").read_text().split()]
     assert len(counts) == 4
     assert max(counts) == 2
@@ -144,9 +143,9 @@ def test_many_kernels_compile_side_by_side_and_no_more_than_allowed(
 def test_one_failure_of_many_leaves_the_others_compiled(compiler: Compiler, wrapper: Wrapper) -> None:
     good = [KernelSource(f"int f(void) {{ return {n}; }}", f"k{n}") for n in range(2)]
     with pytest.raises(KernelCompileError, match="kernel broken"):
-        build_many([KernelSource("int f(void) {", "broken"), *good])
+        build_many([KernelSource("int f(void) {", "broken"), *good], build_kernel)
     wrapper.calls()
-    assert [library.f() for library in build_many(good)] == [0, 1]
+    assert [library.f() for library in build_many(good, build_kernel)] == [0, 1]
     assert wrapper.calls() == []
 
 
@@ -204,13 +203,14 @@ def test_a_damaged_library_is_compiled_again(
 def test_many_processes_start_at_once_on_an_empty_cache(compiler: Compiler, fresh: Path, tmp_path: Path) -> None:
     code = """
 import sys, time, pathlib
-from neonlike.kernels.compile_c import KernelSource, build_many
+from neonlike.kernels.ahead import build_many
+from neonlike.kernels.compile_c import KernelSource, build_kernel
 folder, me = pathlib.Path(sys.argv[1]), sys.argv[2]
 (folder / f"ready{me}").touch()
 while not (folder / "go").exists():
     time.sleep(0.002)
 sources = [f"int f(void) {{ return {n}; }}" for n in (10, 20, 30)]
-print([library.f() for library in build_many([KernelSource(s, "f") for s in sources])])
+print([library.f() for library in build_many([KernelSource(s, "f") for s in sources], build_kernel)])
 """
     processes = [
         subprocess.Popen(

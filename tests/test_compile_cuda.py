@@ -7,17 +7,18 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from cuda_backends import gpu
+from cuda_backends import assert_near, gpu
 
 from neonlike.backends import Backend
 from neonlike.errors import KernelCompileError
-from neonlike.kernels import compile_cuda, nvrtc
+from neonlike.kernels import ahead, compile_cuda, nvrtc
 from neonlike.kernels.blocks import Run
 from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.compile_cuda import CudaCompiler, build_cubin, cubin_key, find_cuda_compiler, headers
@@ -119,6 +120,43 @@ def test_a_kernel_that_does_not_compile_leaves_everything(
     np.testing.assert_array_equal(out.get(), np.zeros((3, 4)))
     out[:] = values[0]
     np.testing.assert_allclose(out.get(), np.full((3, 4), np.e - 7.25), 1e-6)
+
+
+WATCHED = """
+mkdir {folder}/$$; n=0
+until [ $(ls {folder} | wc -l) -ge 2 ] || [ $n -ge 300 ]; do sleep 0.1; n=$((n+1)); done
+[ $n -lt 300 ] && echo beside >> {folder}.log
+exec {nvcc} "$@"
+"""
+"""Waits until it runs a second time at once, writes that down, and compiles."""
+
+
+@pytest.mark.parametrize("how", ("assigned", "prepared"))
+def test_kernels_of_a_plan_compile_side_by_side(
+    gpu: Backend, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    (folder := tmp_path / "running").mkdir()
+    body = WATCHED.format(folder=folder, nvcc=os.environ["NEONLIKE_NVCC"])
+    monkeypatch.setenv("NEONLIKE_NVCC", fake_nvcc(tmp_path, body))
+    monkeypatch.setenv("NEONLIKE_NUM_THREADS", "2")
+    ahead._compilers.cache_clear()
+    a, total, out = gpu.array(np.arange(12.0).reshape(3, 4)), gpu.empty((1, 4)), gpu.empty((3, 3))
+    pairs = [(total, gpu.sum(a * 1.5, axis=0)), (out, gpu.dot(gpu.exp(-a), gpu.tanh(a.T)) * 2)]
+    gpu.plans.clear()
+    if how == "assigned":
+        gpu.assign_many(pairs)
+    else:
+        step = gpu.prepare(pairs)
+        deadline = time.monotonic() + 60
+        while not folder.with_suffix(".log").exists():
+            assert time.monotonic() < deadline, "nothing compiles before the first run"
+            time.sleep(0.01)
+        step()
+    assert len(folder.with_suffix(".log").read_text().split()) >= 2
+    host = np.arange(12.0).reshape(3, 4)
+    assert_near(total, 1.5 * host.sum(0, keepdims=True))
+    assert_near(out, np.exp(-host) @ np.tanh(host.T) * 2)
+    ahead._compilers.cache_clear()
 
 
 # What the real compiler makes of it ---------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from recording import Clock
 from neonlike.backends import Backend, cleanup_backend, gen_backend
 from neonlike.errors import DeviceLost
 from neonlike.kernels import bench as recorder
+from neonlike.kernels import compile_cuda, launch_cuda
 from neonlike.kernels.bench import Bench
 from neonlike.kernels.machine_rates import MachineRates
 from neonlike.logger import logger
@@ -77,6 +79,21 @@ def test_clearing_forgets_what_is_not_read_yet(recording: tuple[Bench, FakeMeter
     measure(bench, 3)
     bench.clear()
     assert bench.rows() == []
+
+
+def test_a_primitive_takes_no_longer_for_what_was_compiled_in_it(recording: tuple[Bench, FakeMeter]) -> None:
+    """Marks are a second apart: outer has two pauses of one each, and inner one of them."""
+    bench, meter = recording
+    with bench.measure("outer"):
+        with bench.compiling():
+            pass
+        with bench.measure("inner"), bench.compiling():
+            pass
+    with bench.compiling():  # in no primitive: no mark is needed
+        pass
+    assert {row.name: row.seconds for row in bench.rows()} == {"outer": 5.0, "inner": 2.0}
+    assert (meter.made, meter.read) == (8, 4)
+    assert "compiling" in bench.report()
 
 
 def test_a_lost_device_costs_times_and_no_report(
@@ -164,6 +181,37 @@ def test_every_kernel_and_primitive_has_its_row(timed: Backend) -> None:
     text = timed.bench_report()
     assert timed.device.name in text.splitlines()[-1]
     assert "float32 product" in text.splitlines()[-1]
+
+
+def test_first_calls_take_no_longer_than_later_ones(
+    timed: Backend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The device's time moves a million seconds where a kernel is compiled or loaded; none of it is in a row."""
+    bench: Any = timed.bench
+    clock = Clock()
+    meter = FakeMeter()
+    meter.mark, bench.clock = clock, clock  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(bench, "meter", meter)
+    monkeypatch.setenv("NEONLIKE_CACHE_DIR", str(tmp_path))
+    for where, name in ((compile_cuda, "build_cubin"), (launch_cuda, "build_cubin"), (timed.device, "load")):
+        real = getattr(where, name)
+
+        def slow(*arguments: Any, real: Any = real) -> Any:
+            clock.now += 1e6
+            return real(*arguments)
+
+        monkeypatch.setattr(where, name, slow)
+    timed.plans.clear()
+    bench.clear()
+    a, out = timed.array(np.eye(4) * 0.25), timed.zeros((4, 4))
+    out[:] = timed.exp(a * 0.375) - timed.sum(a + 0.625, axis=1)
+    with timed.bench_measure("own"):
+        timed.prepare(out, timed.dot(a, a) * timed.sum(out * 3.5, axis=0))()
+    timed.compound_dot(a, a, out, relu=True)
+    rows = bench.rows()
+    assert {"compound_dot", "own"} < {row.name for row in rows}
+    assert all(row.seconds < 1 for row in rows), [(row.name, row.seconds) for row in rows]
+    assert json.loads(timed.bench_report("json"))["compiling_ms"] > 1e9
 
 
 def test_marks_are_used_again(timed: Backend) -> None:

@@ -14,6 +14,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -92,6 +93,19 @@ class Row:
         return total / self.calls / self.median / 1e9 if total and self.median else None
 
 
+class Span:
+    """From one mark of a meter (None: the host's clock) to another; a meter's are used up when it is first read."""
+
+    def __init__(self, meter: Meter | None, start: Any, end: Any) -> None:
+        self.meter, self.start, self.end = meter, start, end
+
+    @cached_property
+    def seconds(self) -> float:
+        """See :meth:`Meter.seconds`."""
+        seconds: float = self.end - self.start if self.meter is None else self.meter.seconds(self.start, self.end)
+        return seconds
+
+
 class Bench:
     """Collects timings from any number of threads.
 
@@ -113,7 +127,7 @@ class Bench:
             format_of(None, path)  # rejected now rather than at the end
         self.path, self.clock = path, clock
         self.meter: Meter | None = None
-        self._pending: deque[tuple[Row, Any, Any, int, int]] = deque()
+        self._pending: deque[tuple[Row, Span, Sequence[Span], int, int]] = deque()
         self._settling = threading.Lock()
         self.engine = ""
         self._compiling = 0.0
@@ -175,20 +189,38 @@ class Bench:
         dtype: Any = "",
     ) -> Iterator[None]:
         """Time the block and :meth:`record` it, unless it raises; kernels that run in it are shown as parts of it."""
-        before = self._inside
-        self._local.inside = name
+        before, outer = self._inside, self._pauses
+        self._local.inside, self._local.pauses = name, []
         try:
             start = self.mark()
             yield
             end = self.mark()
         finally:
-            self._local.inside = before
-        self.add_span(self._row_of(name, shapes, kind, dtype), start, end, nbytes, flops)
+            pauses, self._local.inside, self._local.pauses = self._pauses, before, outer
+            outer += pauses
+        self.add_span(self._row_of(name, shapes, kind, dtype), start, end, nbytes, flops, pauses)
+
+    @contextmanager
+    def compiling(self) -> Iterator[None]:
+        """Time that the block takes is in a figure of its own, and not in the primitives during which it runs."""
+        began, start = self.clock(), self.mark() if self._inside else None
+        try:
+            yield
+        finally:
+            if self._inside:
+                self._pauses.append(Span(self.meter, start, self.mark()))
+            self.add_compiling(self.clock() - began)
 
     @property
     def _inside(self) -> str:
         """The primitive being measured on this thread."""
         return getattr(self._local, "inside", "")
+
+    @property
+    def _pauses(self) -> list[Span]:
+        """When kernels were compiled during that, and a device stood idle unless it had other work."""
+        found: list[Span] = getattr(self._local, "pauses", [])
+        return found
 
     def row(self, name: str, shapes: tuple[Shape, ...], kind: str, dtype: str) -> Row:
         """The row of calls like this one, made if there is none."""
@@ -203,12 +235,15 @@ class Bench:
         """Now, or on a device the moment when all that was queued so far has been done."""
         return self.clock() if self.meter is None else self.meter.mark()
 
-    def add_span(self, row: Row, start: Any, end: Any, nbytes: int, flops: int) -> None:
-        """Count one call in ``row``, which took from one mark to the other; a device's marks are read later."""
+    def add_span(
+        self, row: Row, start: Any, end: Any, nbytes: int, flops: int, pauses: Sequence[Span] = ()
+    ) -> None:
+        """Count one call in ``row``, from one mark to the other without ``pauses``; a device's marks are read later."""
+        span = Span(self.meter, start, end)
         if self.meter is None:
-            self.add(row, end - start, nbytes, flops)
+            self.add(row, span.seconds - sum(pause.seconds for pause in pauses), nbytes, flops)
             return
-        self._pending.append((row, start, end, nbytes, flops))
+        self._pending.append((row, span, pauses, nbytes, flops))
         if len(self._pending) > PENDING:
             self._settle(PENDING // 2)
 
@@ -216,9 +251,9 @@ class Bench:
         """Read the times of all but the latest ``leave`` calls, waiting for those that run still."""
         with self._settling:
             while self.meter is not None and len(self._pending) > leave:
-                row, start, end, nbytes, flops = self._pending.popleft()
+                row, span, pauses, nbytes, flops = self._pending.popleft()
                 try:
-                    seconds = self.meter.seconds(start, end)
+                    seconds = max(span.seconds - sum(pause.seconds for pause in pauses), 0.0)
                 except NeonlikeError as error:
                     logger.error(
                         "bench mode: the times of the last %d calls are lost: %s", len(self._pending) + 1, error

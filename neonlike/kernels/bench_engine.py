@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from neonlike.errors import KernelCompileError
-from neonlike.kernels import compile_c
+from neonlike.kernels.ahead import build_many
 from neonlike.kernels.bench import Bench, Row
 from neonlike.kernels.blocks import Run
 from neonlike.kernels.compile_c import KernelSource
@@ -74,12 +74,10 @@ class TimedEngine:
         layouts.add(layout)
 
     def _compile_kernels(self, kernels: list[KernelSource]) -> None:
-        missing = [kernel for kernel in kernels if not compile_c.is_built(kernel)]
-        start = self.bench.clock()
-        with contextlib.suppress(KernelCompileError):  # reported by the run that needs the kernel
-            compile_c.build_many(kernels)
-        if missing:
-            self.bench.add_compiling(self.bench.clock() - start)
+        missing = any(not self.engine.is_built(kernel) for kernel in kernels)
+        with self.bench.compiling() if missing else contextlib.nullcontext():
+            with contextlib.suppress(KernelCompileError):  # reported by the run that needs the kernel
+                build_many(kernels, self.engine.build)
 
 
 # Stages -----------------------------------------------------------------------------------------------------------
@@ -104,15 +102,17 @@ class TimedStage:
         """The stage with its kernels compiled and its memory allocated: a device would stand idle between its marks."""
         if not hasattr(self.owner, "ready"):
             return partial(self.function, run)
-        start = self.bench.clock()
-        call: Callable[[], object] = self.owner.ready(run)
-        if run.graph.layout() not in self.known:
-            self.bench.add_compiling(self.bench.clock() - start)
+        met = run.graph.layout() in self.known
+        with contextlib.nullcontext() if met else self.bench.compiling():
+            call: Callable[[], object] = self.owner.ready(run)
         return call
 
     def bind(self, run: Run) -> Callable[[], None] | None:
         """The stage on the arrays of ``run``; None if it has no such form."""
-        call = self.owner.bind(run) if hasattr(self.owner, "bind") else None
+        if not hasattr(self.owner, "bind"):
+            return None
+        with contextlib.nullcontext() if self.bench.meter is None else self.bench.compiling():
+            call = self.owner.bind(run)
         if call is None:
             return None
         mark, graph = self.bench.mark, run.graph

@@ -1,6 +1,6 @@
 """C source text -> loaded shared library, from the cache of compiled kernels or with the machine's C compiler.
 
-:func:`build` returns the library of one kernel, whoever compiled it; :func:`build_many` compiles several side by side.
+:func:`build` returns the library of one kernel, whoever compiled it; ``ahead.py`` compiles several side by side.
 Which compiler there is and what it can do is in ``toolchain.py``, where and how libraries are kept in ``cache.py``.
 """
 
@@ -13,14 +13,13 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from neonlike.errors import KernelCompileError
 from neonlike.kernels.cache import default_cache, key_of
 from neonlike.kernels.kept_source import commented, compile_error, file_name, keep, keeps_sources
-from neonlike.kernels.threads import limit_spinning, thread_count
+from neonlike.kernels.threads import limit_spinning
 from neonlike.kernels.toolchain import (
     LIBRARIES,
     SUFFIX,
@@ -40,7 +39,6 @@ __all__ = [
     "after_fork_serial",
     "build",
     "build_kernel",
-    "build_many",
     "find_compiler",
     "kernel_key",
 ]
@@ -140,22 +138,6 @@ def build(
 def build_kernel(kernel: KernelSource, compiler: Compiler | None = None) -> ctypes.CDLL:
     """:func:`build` of a kernel held together."""
     return build(kernel.source, kernel.name, kernel.expression, compiler, kernel.headers)
-
-
-def build_many(kernels: Sequence[KernelSource], compiler: Compiler | None = None) -> list[ctypes.CDLL]:
-    """The libraries of several kernels (or tuples like them), compiled side by side, in the order given.
-
-    Raises
-    ------
-    KernelCompileError
-        Of the first kernel that failed, after all were tried: the others are in the cache then.
-    """
-    compiler = compiler or find_compiler()
-
-    workers = max(1, min(len(kernels), thread_count(), os.cpu_count() or 1))
-    with ThreadPoolExecutor(workers, thread_name_prefix="neonlike-cc") as pool:
-        futures = [pool.submit(build_kernel, KernelSource(*kernel), compiler) for kernel in kernels]
-    return [future.result() for future in futures]
 
 
 def is_built(kernel: KernelSource) -> bool:

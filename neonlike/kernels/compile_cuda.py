@@ -114,6 +114,12 @@ def build_cubin(kernel: KernelSource, arch: str, compiler: CudaCompiler | None =
     return cubin
 
 
+def is_built(kernel: KernelSource, arch: str) -> bool:
+    """Whether the module of ``kernel`` is in the cache, so that :func:`build_cubin` compiles nothing."""
+    compiler = find_cuda_compiler()
+    return compiler is not None and default_cache().get(cubin_key(kernel, arch, compiler), SUFFIX) is not None
+
+
 def cubin_key(kernel: KernelSource, arch: str, compiler: CudaCompiler) -> str:
     """Where the module of ``kernel`` lies in the cache."""
     source = kernel.source if isinstance(kernel.source, str) else kernel.source.identity
@@ -229,4 +235,4 @@ def _after_fork() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
-__all__: list[Any] = ["CudaCompiler", "build_cubin", "cubin_key", "find_cuda_compiler", "headers"]
+__all__: list[Any] = ["CudaCompiler", "build_cubin", "cubin_key", "find_cuda_compiler", "headers", "is_built"]

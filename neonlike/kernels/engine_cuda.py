@@ -1,7 +1,8 @@
 """The CUDA engine: each stage of a plan becomes kernels of a device, queued in order on its stream.
 
-A stage is compiled for the layout it meets when it first meets it. Before anything of a run is queued, the memory of
-all its stages is allocated and their kernels compiled: a run that fails leaves its targets as they were. Stages
+A stage is compiled for the layout it meets when it first meets it, the stages of a plan side by side. Before anything
+of a run is queued, the memory of all its stages is allocated and their kernels compiled: a run that fails leaves its
+targets as they were. Stages
 without a kernel run as the device's ``fallback`` runs them: slower, never different.
 """
 
@@ -11,8 +12,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
+from neonlike.kernels import compile_cuda
+from neonlike.kernels.ahead import CompilesAhead
 from neonlike.kernels.barriers_cuda import make_barrier
 from neonlike.kernels.blocks import Run
+from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.copy_cuda import Copier
 from neonlike.kernels.device import Device
 from neonlike.kernels.gemm_cuda import Gemm
@@ -37,7 +41,7 @@ class Product(Protocol):
         ...
 
 
-class CudaEngine:
+class CudaEngine(CompilesAhead):
     """Runs plans on a device.
 
     Parameters
@@ -84,7 +88,7 @@ class CudaEngine:
 
     def execute(self, plan: Plan, graph: Graph) -> None:
         """Compute every assignment of ``graph``; returns when all is queued."""
-        stages: Any = plan.engine.get(self.name) or self.compile(plan, graph)
+        stages: Any = plan.engine.get(self.name) or self.start(plan, graph)
         run = Run(graph)
         if len(stages) > 1 and all(hasattr(stage.__self__, "ready") for stage in stages):
             in_turn([stage.__self__.ready(run) for stage in stages])
@@ -92,17 +96,13 @@ class CudaEngine:
         for stage in stages:
             stage(run)
 
-    def prepare(self, plan: Plan, graph: Graph) -> Callable[[], None]:
-        """A function that runs ``plan`` on these very tensors again and again; its kernels are compiled now."""
-        stages: Any = plan.engine.get(self.name) or self.compile(plan, graph)
-        run = Run(graph)
-        calls: list[Callable[[], None]] = []
-        for stage in stages:
-            call = stage.__self__.bind(run)
-            if call is None:
-                return partial(self.execute, plan, graph)
-            calls.append(call)
-        return partial(_replay, calls, run)
+    def is_built(self, kernel: KernelSource) -> bool:
+        """Whether the module of ``kernel`` is in the cache."""
+        return compile_cuda.is_built(kernel, self.device.capabilities.arch)
+
+    def build(self, kernel: KernelSource) -> object:
+        """The module of ``kernel``, not loaded: that takes the caller's thread."""
+        return compile_cuda.build_cubin(kernel, self.device.capabilities.arch)
 
     def empty(self, shape: Shape, dtype: DType) -> Any:
         """A contiguous array in new memory, its contents undefined."""
@@ -128,12 +128,6 @@ class CudaEngine:
     def note_fallback(self, stage: Stage) -> None:
         """Say that a stage has no kernel here."""
         logger.debug("cuda engine: stage %d (%s) runs on host copies", stage.index, stage.reason)
-
-
-def _replay(calls: list[Callable[[], None]], run: Run) -> None:
-    """Queue a run's stages again; ``run`` keeps the temporaries they work on."""
-    for call in calls:
-        call()
 
 
 class _Fallback:

@@ -37,6 +37,8 @@ DIGITS = {"float16": 10, "float32": 15, "float64": 15}
 """Most binary digits that stochastic rounding keeps, by dtype name; ``True`` stands for 10."""
 
 _address, _geometry, _rounding = attrgetter("address"), attrgetter("geometry"), attrgetter("rounding")
+
+
 def digits_of(rounding: int | bool, dtype: DType) -> int:
     """Binary digits that a tensor of ``dtype`` with this ``rounding`` keeps behind the first; 0: rounded to nearest."""
     if not rounding or dtype.kind == "b":
@@ -55,7 +57,7 @@ class CudaStage:
     """
 
     def __init__(self, engine: CudaEngine, plan: Plan, stage: Stage, graph: Graph, fallback: Any) -> None:
-        self.engine, self.stage, self.fallback = engine, stage, fallback
+        self.engine, self.plan, self.stage, self.fallback = engine, plan, stage, fallback
         small = len(stage.values) <= MAX_OPS and len(graph.leaves) + len(graph.numbers) <= MAX_ARGUMENTS
         self.usable = small and unsupported([plan.values[i] for i in stage.values]) is None
         self.launches: dict[Any, Launch] = {}
@@ -159,6 +161,16 @@ class CudaStage:
         self, shape: Shape, arrays: list[Any], numbers: tuple[Any, ...], digits: tuple[int, ...]
     ) -> Callable[[], None]:
         """A reduction whose results are rounded stochastically: by a kernel of their own, after all is known."""
+        compiled, launches, wide = self._rounded_later(arrays, digits)
+        calls = [call_on(compiled, launches, shape, wide, numbers)]
+        results = zip(wide[-len(digits) :], arrays[-len(digits) :], digits)
+        calls += [self.engine.copier.ready(near, out, n) for near, out, n in results if n]
+        return partial(in_turn, calls)
+
+    def _rounded_later(
+        self, arrays: list[Any], digits: tuple[int, ...]
+    ) -> tuple[CudaKernel, dict[Any, Launch], list[Any]]:
+        """The kernel whose outputs that have ``digits`` are not rounded, its launches and arrays."""
         where = tuple(position for position, n in enumerate(digits) if n)
         if where not in self._widened:
             kernel = widened(self.kernel, where)
@@ -169,9 +181,7 @@ class CudaStage:
         for position in where:
             dtype = compiled.kernel.outputs[position].dtype
             wide[first + position] = self.engine.empty(arrays[first + position].shape, dtype)
-        calls = [call_on(compiled, launches, shape, wide, numbers)]
-        calls += [self.engine.copier.ready(wide[first + i], arrays[first + i], digits[i]) for i in where]
-        return partial(in_turn, calls)
+        return compiled, launches, wide
 
     def _digits(self, graph: Graph) -> tuple[int, ...]:
         """To how many digits each output is rounded; () if none is. A fill with a number is not."""
@@ -195,7 +205,7 @@ class CudaStage:
         outputs = []
         for index in self.stage.saved:
             if index not in run.temps:
-                value = self.kernel.plan.values[index]
+                value = self.plan.values[index]
                 run.temps[index] = self.engine.empty(value.source.of(run.graph), compute_dtype(value.dtype))
             outputs.append(run.temps[index])
         return outputs + [reserve_store(self.engine, run, store) for store in self.stage.stores]
@@ -205,12 +215,18 @@ class CudaStage:
         return [*(input_array(self.kernel, run, array) for array in self.kernel.inputs), *self.reserve(run)]
 
     def kernel_source(self, run: Run) -> KernelSource | None:
-        """The kernel for the tensors of ``run``; None where there is none. Temporaries are allocated."""
+        """The kernel for the tensors of ``run``; None where there is none. What later stages read is allocated."""
         if not self.usable or 0 in self.stage.space.of(run.graph):
+            self.reserve(run)
             return None
-        arrays = self._arrays(run)
+        arrays, digits = self._arrays(run), self._digits(run.graph)
+        if digits and self.stage.kind is StageKind.REDUCE:
+            compiled, _, arrays = self._rounded_later(arrays, digits)
+            digits = ()
+        else:
+            compiled = self.compiled
         aligned = are_aligned([array.address for array in arrays if not isinstance(array, Counter)])
-        return self.compiled.source(self.compiled.fit(self.stage.space.of(run.graph), arrays, aligned))
+        return compiled.source(compiled.fit(self.stage.space.of(run.graph), arrays, aligned, digits), digits)
 
 
 def in_turn(calls: Sequence[Callable[[], None]]) -> None:
