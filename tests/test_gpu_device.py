@@ -152,6 +152,53 @@ def test_tensors_of_many_pieces_go_through_a_kernel(be: Any, view: Any, monkeypa
         assert np.array_equal(t.get(), wanted)
 
 
+@pytest.mark.emulator  # which runs each stream as late as it may
+def test_uploads_cross_the_bus_while_kernels_run_and_arrive_in_their_turn() -> None:
+    done = run_on_gpu(
+        """
+import numpy as np
+import pycuda.driver as driver
+from neonlike.backends import gen_backend
+from neonlike.backends.gpu import transfer
+be = gen_backend("gpu")
+rng = np.random.default_rng(0)
+host = rng.random((512, 256)).astype(np.float32)
+x, total = be.array(host), be.zeros((512, 256))
+be.synchronize()
+total[:] = total + x
+computed = driver.Event()
+be.record_mark(computed)
+x.set(host[::-1])
+be.device.transfer.uploads.synchronize()
+print(computed.query())  # the new values are there and the kernel has not run, which is to read the old ones
+print(np.array_equal(total.get(), host), np.array_equal(x.get(), host[::-1]))
+transfer.BUFFER_BYTES = transfer.SMALLEST_BYTES = transfer.OVERLAPPED_BYTES = 4096
+be.release_memory()
+for turn in range(30):  # many parts, memory that was just freed, several tensors
+    new = rng.random((64, 96)).astype(np.float32)
+    fresh = be.array(new)
+    y = fresh * 2 + x[:64, :96]
+    x[:64, :96] = y
+    fresh[:] = new + 1
+    new[:] = -7
+    x[:64, 32:128] = fresh + x[:64, 32:128]
+    del fresh
+print(len(be.device.transfer._parts) > 1, be.release_memory() > 0, len(be.device.transfer._parts))
+rng = np.random.default_rng(0)
+rng.random((512, 256))
+wanted = host[::-1].astype(np.float64)
+for turn in range(30):
+    new = rng.random((64, 96)).astype(np.float32)
+    wanted[:64, :96] += new.astype(np.float64) * 2
+    wanted[:64, 32:128] += new.astype(np.float64) + 1
+print(np.allclose(x.get(), wanted, 1e-5))
+""",
+        CUEMU_ASYNC="1",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == ["False", "True", "True", "True", "True", "0", "True"]
+
+
 # Memory
 
 
@@ -281,7 +328,9 @@ def test_without_pinned_memory_copies_take_longer(be: Any, monkeypatch: pytest.M
     assert np.array_equal(t.get(), host)
 
 
-@pytest.mark.parametrize("call", ["memcpy_htod_async", "memcpy_dtoh_async", "mem_alloc", "module_from_buffer"])
+@pytest.mark.parametrize(
+    "call", ["memcpy_htod_async", "memcpy_dtod_async", "memcpy_dtoh_async", "mem_alloc", "module_from_buffer"]
+)
 def test_a_call_of_the_driver_that_fails_once_is_reported_and_forgotten(
     be: Any, cubin: bytes, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,11 +348,14 @@ def test_a_call_of_the_driver_that_fails_once_is_reported_and_forgotten(
     fresh = cubin + call.encode()  # what follows the image is not looked at
     work = {
         "memcpy_htod_async": lambda: t.set(host),
+        "memcpy_dtod_async": lambda: t.set(host),
         "memcpy_dtoh_async": t.get,
         "mem_alloc": lambda: be.empty((3 << 20, 1)),
         "module_from_buffer": lambda: be.device.load(fresh, "scale"),
     }[call]
     monkeypatch.setattr(driver, call, failing)
+    if call == "memcpy_dtod_async":
+        monkeypatch.setattr("neonlike.backends.gpu.transfer.OVERLAPPED_BYTES", 1)
     with pytest.raises((DeviceError, KernelCompileError), match="made up"):
         work()
     assert be.device.usable

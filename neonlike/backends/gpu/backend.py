@@ -194,8 +194,7 @@ class NervanaGPU(ProductKernels, Backend):
 
     def release_memory(self) -> int:
         """Give memory that no tensor uses back to the driver, for other programs; the number of bytes."""
-        self.device.attend()
-        return self.device.pool.release()
+        return self.device.release()
 
     _scratch: Block | None = None
 

@@ -260,22 +260,32 @@ class GpuDevice:
             'multiprocessing.get_context("spawn")',
         )
 
+    def release(self) -> int:
+        """Give memory that no tensor uses back to the driver; the number of bytes."""
+        return self.release_parts() + self.pool.release()
+
+    def release_parts(self) -> int:
+        """Give back the memory that copies from the host pass through; the number of bytes."""
+        self.attend()
+        try:
+            return self.transfer.release()
+        except driver.Error as error:
+            self.fail("release of memory", error)
+
     def relax(self) -> None:
         """Give back what is kept, if the device still works."""
         if self._fault is None:
             with contextlib.suppress(DeviceError, BackendUnavailable):
-                self.attend()
-                self.pool.release()
+                self.release()
 
     def close(self) -> None:
         """When the interpreter exits: wait for what is queued, and give back what is kept."""
         if self._fault is not None:
             return
         try:
-            self.attend()
-            self.stream.synchronize()
-            self.pool.release()
-        except (driver.Error, BackendUnavailable):
+            self.synchronize()
+            self.release()
+        except (DeviceError, BackendUnavailable):
             pass
         self._fault = self._fault or (BackendUnavailable, f"GPU {self.number}: the interpreter is exiting")
 

@@ -48,6 +48,8 @@ class DriverMemory:
         try:
             return driver.mem_alloc(nbytes)
         except driver.MemoryError:
+            if self._device.release_parts():
+                return self.take(nbytes)
             raise Exhausted from None
         except driver.Error as error:
             self._device.fail(f"allocation of {text(nbytes)}", error)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from neonlike.backends.gpu.backend import NervanaGPU
 
 MOST_PIECES = 4
-"""Copies between host and device that a strided tensor takes at most; with more, a kernel makes it contiguous first."""
+"""Copies to the host that a strided tensor takes at most; with more, a kernel makes it contiguous first."""
 
 
 class GPUTensor(Tensor):
@@ -139,7 +139,7 @@ class GPUTensor(Tensor):
             with np.errstate(all="ignore"):
                 converter(self.dtype)(host, converted)
             host = converted
-        if not self.is_contiguous and piece_count(self.array) > MOST_PIECES:
+        if not self.is_contiguous:  # copies of pieces would wait for the device
             with contextlib.suppress(DeviceMemoryError):
                 staging = self._staging()
                 self.backend.device.from_host(host, staging.array)

@@ -1,14 +1,23 @@
-"""Copies between host and device through pinned memory, queued on the device's stream.
+"""Copies between host and device through pinned memory, in the order of the device's stream.
 
 Memory that the operating system may move cannot be copied while the host goes on. So data passes through a few
 pinned buffers; an event after each copy says when its buffer may be used again. A copy to the device returns as soon
 as the last part is queued, a copy to the host when all has arrived, parts being unpacked while the next one comes.
+
+On the device's stream a copy from the host would begin when all that was queued before it has run. Large ones take a
+stream of their own, into parts of device memory that nothing else uses: they cross the bus while kernels run. The
+device's stream waits for a part and moves it to where it belongs, which is quick, in its turn. So no tensor and no
+memory of the pool is ever written out of order.
+
+    uploads   | wait: part is free | host -> part | event |
+    device's    ... kernels ...                           | wait | part -> tensor | event: part is free | kernels ...
 """
 
 from __future__ import annotations
 
 import itertools
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +33,12 @@ BUFFERS = 4
 BUFFER_BYTES = 4 << 20
 SMALLEST_BYTES = 64 << 10
 """A buffer starts this small and grows to what it is used for, up to ``BUFFER_BYTES``."""
+PARTS = 16
+"""Of ``BUFFER_BYTES`` of device memory each: so much may be on its way at once. Taken as needed."""
+OVERLAPPED_BYTES = 256 << 10
+"""Smaller copies take some microseconds: they go on the device's stream."""
+NON_BLOCKING = 1
+"""CU_STREAM_NON_BLOCKING: the driver's default stream and this one do not wait for each other."""
 
 
 class _Buffer:
@@ -59,8 +74,16 @@ class _Buffer:
             self.pending = False
 
 
+class _Part:
+    """Device memory where data from the host waits to be moved, and the event after that."""
+
+    def __init__(self) -> None:
+        self.memory: Any = driver.mem_alloc(BUFFER_BYTES)
+        self.free: Any = driver.Event(driver.event_flags.DISABLE_TIMING)
+
+
 class Transfer:
-    """Copies on ``stream``.
+    """Copies in the order of ``stream``.
 
     Parameters
     ----------
@@ -71,6 +94,8 @@ class Transfer:
 
     def __init__(self, stream: Any, attend: Callable[[], None]) -> None:
         self.stream, self._attend = stream, attend
+        self.uploads: Any = driver.Stream(NON_BLOCKING)
+        self._parts: deque[_Part] = deque()
         self._lock = threading.RLock()
         self._ring = itertools.cycle([_Buffer() for _ in range(BUFFERS)])
 
@@ -108,14 +133,47 @@ class Transfer:
                 copy(aligned=False)
             host[...] = np.flip(data.view(host.dtype).reshape(host.shape), axes)
 
+    def release(self) -> int:
+        """Give the device memory that copies passed through back, after waiting for them; the number of bytes."""
+        with self._lock:
+            if not self._parts:
+                return 0
+            self.uploads.synchronize()
+            self.stream.synchronize()
+            nbytes = len(self._parts) * BUFFER_BYTES
+            while self._parts:
+                self._parts.pop().memory.free()
+            return nbytes
+
     def _up(self, data: Bytes, address: int) -> None:
         for start in range(0, len(data), BUFFER_BYTES):
-            part = data[start : start + BUFFER_BYTES]
+            piece = data[start : start + BUFFER_BYTES]
             buffer = next(self._ring)
-            pinned = buffer.ready(len(part))
-            pinned[:] = part
-            driver.memcpy_htod_async(address + start, pinned, self.stream)
-            buffer.queued(self.stream)
+            pinned = buffer.ready(len(piece))
+            pinned[:] = piece
+            part = self._next_part() if len(data) >= OVERLAPPED_BYTES else None
+            if part is None:
+                driver.memcpy_htod_async(address + start, pinned, self.stream)
+                buffer.queued(self.stream)
+                continue
+            self.uploads.wait_for_event(part.free)
+            driver.memcpy_htod_async(part.memory, pinned, self.uploads)
+            buffer.queued(self.uploads)
+            self.stream.wait_for_event(buffer.event)
+            driver.memcpy_dtod_async(address + start, part.memory, len(piece), self.stream)
+            part.free.record(self.stream)
+
+    def _next_part(self) -> _Part | None:
+        """The part used longest ago, or a new one while that is in use; None if there is no memory for the first."""
+        parts = self._parts
+        if parts and (len(parts) == PARTS or parts[0].free.query()):
+            parts.rotate(-1)
+        else:
+            try:
+                parts.append(_Part())
+            except driver.MemoryError:
+                parts.rotate(-1)
+        return parts[-1] if parts else None
 
     def _down(self, address: int, data: Bytes) -> None:
         coming: list[tuple[_Buffer, Bytes, Bytes]] = []
