@@ -12,7 +12,9 @@ from cuda_backends import LAYOUTS, assert_near, gpu, tensor
 from neonlike.backends import Backend
 from neonlike.backends.autodiff import Autodiff
 from neonlike.errors import IndexRangeError
+from neonlike.kernels import moves_cuda
 from neonlike.kernels.gemm_cuda import Gemm
+from neonlike.kernels.moves_cuda import Moves
 from neonlike.optree.dtypes import F32, F64
 from neonlike.optree.functions import F
 
@@ -86,6 +88,49 @@ def test_scatters_add_in_order(gpu: Backend, rng: Any) -> None:
         first = out.get()
         out[:] = what
         np.testing.assert_array_equal(out.get(), first)
+
+
+def test_slices_are_grouped_in_order(gpu: Backend, rng: Any) -> None:
+    moves = Moves(gpu.device, "")
+    for limit, count, dtype in ((1, 1, "int32"), (3, 100, "int64"), (2050, 700, "int16"), (5, 33, "uint8")):
+        host = rng.integers(-limit if dtype[0] == "i" else 0, limit, (count, 2)).astype(dtype)
+        index = gpu.array(host, dtype=host.dtype)[:, 1]
+        start, slices = (gpu.empty((n, 1), dtype=np.int64) for n in (limit + 2, count))
+        moves.group(index.array.reshape(count), start.array.reshape(limit + 2), slices.array.reshape(count))()
+        places = host[:, 1].astype(np.int64) % limit
+        np.testing.assert_array_equal(slices.get()[:, 0], np.argsort(places, kind="stable"))
+        np.testing.assert_array_equal(start.get()[:-1, 0], np.searchsorted(np.sort(places), np.arange(limit + 1)))
+
+
+def test_indices_stay_on_the_device(gpu: Backend, rng: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    host, x = rng.integers(0, 50, (1, 5000)), rng.standard_normal((50, 3)).astype(np.float32)
+    index, a = gpu.array(host, dtype=np.int32), gpu.array(x)
+    picked, back = gpu.empty((5000, 3)), gpu.empty((50, 3))
+    down: list[int] = []
+    with monkeypatch.context() as watched:
+        real = gpu.device.to_host
+        watched.setattr(gpu.device, "to_host", lambda array: (down.append(array.nbytes), real(array))[1])
+        watched.setattr(gpu.device, "from_host", lambda *arguments: pytest.fail("copied to the device"))
+        picked[:] = gpu.take(a, index, axis=0)
+        back[:] = F.untake(picked, index, (50, 3), 0)
+    assert len(down) == 2
+    assert sum(down) <= 512
+    np.testing.assert_array_equal(picked.get(), x[host[0]])
+    assert_near(back, x * np.bincount(host[0], minlength=50)[:, None].astype(np.float64))
+
+
+@pytest.mark.parametrize("where", (0, 40, 99))
+def test_any_index_out_of_range_is_found(gpu: Backend, monkeypatch: pytest.MonkeyPatch, where: int) -> None:
+    monkeypatch.setattr(moves_cuda, "FEWEST_INDICES", 10)
+    a, out = gpu.ones((3, 4)), gpu.zeros((100, 4))
+    for bad in (3, -4):
+        host = np.full((100, 1), -3)
+        host[where] = bad
+        step = gpu.prepare(out, gpu.take(a, gpu.array(host, dtype=np.int64), axis=0))
+        for _ in range(2):
+            with pytest.raises(IndexRangeError, match=f"take: index {bad} "):
+                step()
+    assert not out.get().any()
 
 
 def test_an_index_out_of_range_leaves_the_target(gpu: Backend) -> None:

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from neonlike.kernels.blocks import Run
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.interp import BarrierStage
@@ -86,39 +84,35 @@ class DeviceProduct(DeviceBarrier):
 
 
 class DeviceMove(DeviceBarrier):
-    """``take`` and ``untake``. The host looks at the indices first, and waits for them: they may be out of range."""
+    """``take`` and ``untake``. The host waits until the device has looked at the indices: they may be out of range."""
 
     def __init__(self, engine: CudaEngine, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
         super().__init__(engine, plan, stage, graph, comment)
         self.axis: int = graph.nodes[self.value.node].attrs["axis"] % len(self.value.shape)  # type: ignore[index]
+        self.scatters = self.value.spec.name == "untake"
         self.moves = Moves(engine.device, comment)
 
     def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
         source, indices = operands
-        return [partial(self._move, source, indices, out)]
-
-    def _move(self, source: Any, indices: Any, out: Any) -> None:
-        scatter = self.value.spec.name == "untake"
-        host = self.engine.device.to_host(indices).reshape(-1)
-        limit = (out if scatter else source).shape[self.axis]
-        check_range("take", host, limit)
+        limit = (out if self.scatters else source).shape[self.axis]
+        calls: list[Callable[[], None]] = []
+        index = _flat(indices)
+        if index is None:
+            index = self.engine.empty((indices.size,), indices.dtype)
+            calls.append(self.engine.copier.ready(indices, index.reshape(*indices.shape)))
+        calls.append(partial(self._check, self.moves.check(index, limit), indices, limit))
         if 0 in out.shape:
-            return
-        if scatter:
-            found = host.astype(np.int64)
-            found[found < 0] += limit
-            slices = np.argsort(found, kind="stable")
-            start = np.zeros(limit + 1, np.int64)
-            np.cumsum(np.bincount(found, minlength=limit), out=start[1:])
-            self.moves.scatter(source, self._upload(start), self._upload(slices), out, self.axis)
-        else:
-            flat = indices if indices.ndim == 1 else _flat(indices)
-            self.moves.gather(source, self._upload(host) if flat is None else flat, out, self.axis)
+            return calls
+        if not self.scatters:
+            return [*calls, self.moves.gather(source, index, out, self.axis)]
+        start, slices = self.engine.empty((limit + 2,), I64), self.engine.empty((indices.size,), I64)
+        return [
+            *calls, self.moves.group(index, start, slices), self.moves.scatter(source, start, slices, out, self.axis)
+        ]  # fmt: skip
 
-    def _upload(self, host: Any) -> Any:
-        array = self.engine.empty(host.shape, host.dtype if host.dtype.kind in "iu" else I64)
-        self.engine.device.from_host(host, array)
-        return array
+    def _check(self, is_outside: Callable[[], bool], indices: Any, limit: int) -> None:
+        if is_outside():
+            check_range("take", self.engine.device.to_host(indices), limit)
 
 
 def _flat(indices: Any) -> Any | None:
