@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from engines import ON_GPU
+from gpu_driver import find_driver
 
 from fuzz.bounds import is_known, wrong
 from fuzz.programs import Instance, Program, build
@@ -18,7 +20,8 @@ from neonlike.kernels import layout
 from neonlike.logger import logger
 from neonlike.optree.dtypes import compute_dtype
 
-ENGINES = ("numpy", "c")
+ENGINES = ("numpy", "gpu" if ON_GPU else "c")
+"""What is compared; the first grows programs and says what they may give."""
 
 
 class Failure(Exception):
@@ -92,15 +95,22 @@ class Bench:
 
 
 def root(array: Any) -> Any:
-    """The array that ``array`` is a view of."""
+    """The array that ``array`` is a view of, or the memory on the GPU."""
+    if hasattr(array, "memory"):
+        return array.memory
     while array.base is not None and isinstance(array.base, np.ndarray):
         array = array.base
     return array
 
 
+def address(array: Any) -> int:
+    """Of its first element."""
+    return int(array.address if hasattr(array, "address") else array.__array_interface__["data"][0])
+
+
 def positions(base: Any, view: Any) -> Any:
     """Element numbers of ``view`` in ``base``, which is contiguous."""
-    start = (view.__array_interface__["data"][0] - base.__array_interface__["data"][0]) // base.itemsize
+    start = (address(view) - address(base)) // base.itemsize
     found = np.full(view.shape, start)
     for axis, stride in enumerate(view.strides):
         steps = np.arange(view.shape[axis]) * (stride // base.itemsize)
@@ -118,6 +128,9 @@ def difference(got: Any, val: Any, off: Any) -> str:
 
 def make_backend(engine: str) -> Any:
     """A backend of its own on ``engine``."""
+    if engine == "gpu":
+        find_driver()
+        return Backend.allocate_backend("gpu", rng_seed=0)
     with environment({"NEONLIKE_CPU_JIT": str(int(engine == "c"))}):
         made = Backend.allocate_backend("cpu", rng_seed=0)
     assert made.engine.name == engine, f"there is no {engine} engine here: a C compiler is needed"

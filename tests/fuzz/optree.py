@@ -163,7 +163,8 @@ def report(seed: int, index: int, variables: dict[str, str]) -> bool:
         smallest = minimised(program, fails)
         words = fails(smallest) or "nothing any more"
         print(f"\n# Seed {seed}, cut down. What happens:\n#   " + words.replace("\n", "\n#   "))
-        print(snippet(smallest, be, "numpy" if "Failure: numpy" in words else "c"), flush=True)
+        compiled = variables.get("NEONLIKE_TEST_BACKEND") or "c"
+        print(snippet(smallest, be, "numpy" if "Failure: numpy" in words else compiled), flush=True)
         return True
     print(f"Seed {seed}: nothing is wrong with its programs when each runs alone", flush=True)
     return False
@@ -179,6 +180,7 @@ def main() -> int:
     parser.add_argument("--calls", type=int, help="calls of compound primitives to check (default: as many as trees)")
     parser.add_argument("--call", type=int, help="run the one call of this seed")
     parser.add_argument("--sanitize", action="store_true", help="compile kernels with AddressSanitizer and UBSan")
+    parser.add_argument("--gpu", action="store_true", help="compare the GPU, real or emulated, instead of C")
     parser.add_argument("--fault", help=argparse.SUPPRESS)
     parser.add_argument("--replay", help=argparse.SUPPRESS)
     parser.add_argument("--work", type=int, nargs=3, help=argparse.SUPPRESS)
@@ -194,6 +196,8 @@ def main() -> int:
     if args.replay:
         Bench().check(pickle.loads(Path(args.replay).read_bytes()))
         return 0
+    if args.gpu:
+        os.environ["NEONLIKE_TEST_BACKEND"] = "gpu"  # for the processes that run programs
     variables = environment(args.sanitize)
     if args.sanitize:
         prove(variables)

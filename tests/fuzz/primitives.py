@@ -27,7 +27,7 @@ from unittest.mock import patch
 import numpy as np
 from conv_loops import random_sizes
 
-from fuzz.check import Complaints, environment, make_backend
+from fuzz.check import ENGINES, Complaints, environment, make_backend
 from neonlike.backends.cpu import conv as conv_kernels
 from neonlike.kernels import layout
 from neonlike.logger import logger
@@ -234,7 +234,7 @@ class Calls:
     """Runs cases on both engines and compares."""
 
     def __init__(self) -> None:
-        self.backends = {engine: make_backend(engine) for engine in ("numpy", "c")}
+        self.backends = {engine: make_backend(engine) for engine in ENGINES}
         self.complaints = Complaints()
         logger.addHandler(self.complaints)
 

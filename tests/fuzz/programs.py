@@ -313,7 +313,7 @@ def snippet(program: Program, be: Any, engine: str) -> str:
         "from numpy import inf, nan",
         "from neonlike.backends import gen_backend",
         "from neonlike.optree.functions import F, rand",
-        'be = gen_backend("cpu", rng_seed=0)',
+        f'be = gen_backend("{"gpu" if engine == "gpu" else "cpu"}", rng_seed=0)',
     ]
     if "data(" in text:
         head[3:3] = ['sys.path.insert(0, "tests")', "from fuzz.programs import data"]

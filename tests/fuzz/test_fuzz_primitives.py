@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import needs_compiler
+from engines import needs_compiler, ready
 
 from fuzz.primitives import CASES, LINE, NAMES, Calls, exact_memory, strict
 from fuzz.sanitize import MAIN
@@ -21,6 +21,7 @@ from neonlike.logger import logger
 @pytest.fixture(scope="module")
 def calls() -> Iterator[Calls]:
     needs_compiler()
+    ready()
     made = Calls()
     yield made
     logger.removeHandler(made.complaints)
@@ -53,6 +54,7 @@ def test_a_seed_gives_the_same_values_on_every_engine(calls: Calls) -> None:
         assert (values == written[0][0]).all() and number == written[0][1]
 
 
+@pytest.mark.cpu_only("the compiled kernels of the CPU")
 def test_a_wrong_result_is_seen(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel that doubles what it finds; the definition on the other engine does not."""
     right = conv.ConvKernels._update_conv
@@ -65,6 +67,7 @@ def test_a_wrong_result_is_seen(calls: Calls, monkeypatch: pytest.MonkeyPatch) -
         calls.check(0)
 
 
+@pytest.mark.cpu_only("the compiled kernels of the CPU")
 def test_memory_of_exact_size() -> None:
     for count in (1, 16, 100, 5000):
         with strict(3):

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import needs_compiler
+from engines import needs_compiler, ready
 
 from fuzz import bounds
-from fuzz.check import Bench
+from fuzz.check import ENGINES, Bench
 from fuzz.growth import Grower, other_spaces
 from fuzz.minimise import minimised
 from fuzz.programs import Leaf, Op, Program, Ref, Target, build, snippet
@@ -25,6 +25,7 @@ from neonlike.logger import logger
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Bench]:
     needs_compiler()
+    ready()
     made = Bench()
     yield made
     logger.removeHandler(made.complaints)
@@ -48,6 +49,7 @@ def product(space: tuple[int, int] = (1, 5), dtype: str = "f4") -> Program:
     return Program(space, (Leaf((0, 1), dtype, "plain", "real", 1), Op("mul", (Ref(0), 2))), (Target(1),))
 
 
+@pytest.mark.cpu_only("the compiled kernels of the CPU")
 def test_a_wrong_element_of_a_kernel_is_seen() -> None:
     """One element too few is written; in a process and a cache of its own."""
     needs_compiler()
@@ -111,7 +113,7 @@ def test_a_failure_is_cut_down_to_what_fails(bench: Bench) -> None:
 def test_the_printed_script_runs(bench: Bench, tmp_path: Path) -> None:
     program = Grower(bench.backends["numpy"], 3).grow()
     script = tmp_path / "failure.py"
-    script.write_text(snippet(program, bench.backends["numpy"], "c"))
+    script.write_text(snippet(program, bench.backends["numpy"], ENGINES[1]))
     root = MAIN.parent.parent.parent
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(root), os.environ.get("PYTHONPATH", "")))}
     done = subprocess.run([sys.executable, str(script)], cwd=root, env=environment, capture_output=True, text=True)
@@ -125,6 +127,7 @@ def test_a_window_scattered_into_a_strided_target(bench: Bench) -> None:
         bench.check(Program((4, 6), (leaf, Op("unview", (Ref(0),), 0, 5)), (Target(1, "f4", layout),)))
 
 
+@pytest.mark.cpu_only("the compiled kernels of the CPU")
 def test_sanitizers_catch_deliberate_faults(capfd: Any) -> None:
     needs_compiler()
     try:
