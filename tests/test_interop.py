@@ -211,6 +211,9 @@ def test_wrap_shares_memory(be: Backend) -> None:
     wanted = host[:-1] * 2
     a[:] = b * 2  # separate tensors, overlapping memory
     assert np.array_equal(a.get(), wanted)
+
+
+def test_wrap_refuses_other_ranks_and_dtypes(be: Backend) -> None:
     for wrong in (np.ones(3), np.ones(())):
         with pytest.raises(ShapeError, match="wrap"):
             be.wrap(wrong)

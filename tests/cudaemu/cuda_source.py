@@ -38,7 +38,7 @@ class SourceError(Exception):
 def needs_preprocessor(source: str, folders: list[str]) -> bool:
     """Whether ``__shared__`` or ``__global__`` may come out of a macro, or of a file included from ``folders``.
 
-    Preprocessing first takes a kernel three times as long: the precompiled header is of no use then.
+    Preprocessing first takes a kernel five times as long: the precompiled header is of no use then.
     """
     if _WORD_IN_A_MACRO.search(source):
         return True

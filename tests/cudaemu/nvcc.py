@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 
-TYPE_CHECKING = False  # typing takes milliseconds to import
+TYPE_CHECKING = False  # typing takes milliseconds to import, and so does subprocess, which few compilations need
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import NoReturn
 
 if __package__:
     from .cuda_source import SourceError, needs_preprocessor, rewrite
@@ -120,6 +120,8 @@ class Request:
 
 def resource_usage(nvcc: str, request: Request) -> dict[str, tuple[int, int, int]]:
     """Compile with the real nvcc too: its errors end this compilation, its figures go into the module."""
+    import subprocess
+
     passed = [a for a in request.arguments if a not in ("--cubin", "-cubin", "--keep", request.source)]
     command = [nvcc, "--cubin", "--resource-usage", *passed, "-o", os.devnull, request.source]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
@@ -138,8 +140,18 @@ def resource_usage(nvcc: str, request: Request) -> dict[str, tuple[int, int, int
     return usage
 
 
+def become(command: list[str], text: str) -> NoReturn:
+    """Go on as ``command``, which reads ``text``."""
+    source = os.memfd_create("source")
+    with open(source, "w", encoding="utf-8", closefd=False) as file:
+        file.write(text)
+    os.lseek(source, 0, os.SEEK_SET)
+    os.dup2(source, 0)
+    os.execvp(command[0], command)
+
+
 def compile_cubin(request: Request, root: str, cuda_include: str) -> int:
-    """Compile one source; returns the exit status of g++."""
+    """Compile one source: this process becomes g++, unless its exit status is returned."""
     with open(request.source, encoding="utf-8") as file:
         source = file.read()
     # Code that relies on volatile shared memory needs its lanes kept in step, which the checker's hooks do.
@@ -156,6 +168,8 @@ def compile_cubin(request: Request, root: str, cuda_include: str) -> int:
     command += [f"-D__CUEMU_ARCH__={re.sub('[^0-9]', '', request.architecture)}0", *request.cxx, *extra]
     included = [argument[2:] for argument in request.cxx if argument.startswith("-I")]
     if needs_preprocessor(source, [os.path.dirname(request.source) or ".", *included]):
+        import subprocess
+
         expand = [*command, *first, "-E", "-x", "c++", request.source]
         done = subprocess.run(expand, stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode:
@@ -165,7 +179,7 @@ def compile_cubin(request: Request, root: str, cuda_include: str) -> int:
         source = f'#line 1 "{request.source}"\n{source}'
     output = request.output or os.path.splitext(request.source)[0] + ".cubin"
     command += [*first, *LINK_FLAGS, "-x", "c++", "-", "-o", output]
-    return subprocess.run(command, input=rewrite(source, usage), text=True, check=False).returncode
+    become(command, rewrite(source, usage))
 
 
 def main(arguments: list[str], root: str, cuda_include: str) -> int:
@@ -196,7 +210,7 @@ def main(arguments: list[str], root: str, cuda_include: str) -> int:
     if request.mode == "preprocess":
         cxx = os.environ.get("CUEMU_CXX", "g++")
         command = [cxx, *flags(root, cuda_include, False), *request.cxx, "-include", header(root, False)]
-        return subprocess.run([*command, "-E", "-P", "-x", "c++", request.source], check=False).returncode
+        os.execvp(cxx, [*command, "-E", "-P", "-x", "c++", request.source])
     if request.mode != "cubin":
         sys.exit("nvcc: the emulator's nvcc makes cubins only; pass --cubin")
     try:

@@ -7,6 +7,9 @@
 #define CUDA_ON_CPU_H
 
 #define __CUEMU__ 1
+// <math.h> of GNU's C++17 library brings Bessel functions and the like: loading them made up a fifth of a compilation.
+#include <cstddef>
+#undef _GLIBCXX_USE_STD_SPEC_FUNCS
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
