@@ -63,7 +63,7 @@ demo: $(VENV)/.ready-demo
 test: $(VENV)/.ready-test gpu-setup
 	$(PY) -m pytest $(PYTEST_ARGS)
 	NEONLIKE_CPU_JIT=0 $(PY) -m pytest -q $(OPTREE_TESTS:%=tests/test_%.py) $(PYTEST_ARGS); $(OR_NONE)
-	$(PY) -m pytest -q --backend gpu --cases $(GPU_CASES) $(GPU_TESTS:%=tests/test_%.py) $(PYTEST_ARGS); $(OR_NONE)
+	$(PY) -m pytest -q --backend gpu --cases $(GPU_CASES) $(GPU_TESTS:%=tests/test_%.py) tests/fuzz $(PYTEST_ARGS); $(OR_NONE)
 	$(CHECKED) $(PY) -m pytest -q $(CHECKED_KERNELS:%=tests/test_cuda_%.py) $(PYTEST_ARGS); $(OR_NONE)
 	$(CHECKED) $(PY) -m pytest -q --backend gpu --cases 1 $(CHECKED_TESTS:%=tests/test_%.py) $(PYTEST_ARGS); $(OR_NONE)
 
