@@ -197,3 +197,19 @@ def test_our_own_kernel_gives_the_same(monkeypatch: pytest.MonkeyPatch, rng: np.
             be.batched_dot(be.array(np.stack([a, -a]), dtype=dtype), B, stack)
             assert np.array_equal(stack.get(), np.stack([a @ b, -a @ b]))
             assert multiplied.taken() == (0, 0, 3)
+            with monkeypatch.context() as watched:
+                launched: list[Any] = []
+                launch = be.device.launch
+                watched.setattr(be.device, "launch", lambda *given: (launched.append(given), launch(*given))[1])  # noqa: B023
+                C.set(c)
+                be.compound_dot(A, B, C, 0.5, -2.0, relu=True)
+                assert np.array_equal(C.get(), np.maximum(a @ b * 0.5, 0) - 2 * c)
+                assert len(launched) == 1
+            be.batched_dot(be.array(np.stack([a, -a]), dtype=dtype), B, stack, relu=True)
+            assert np.array_equal(stack.get(), np.maximum(np.stack([a @ b, -a @ b]), 0))
+            assert multiplied.taken() == (0, 0, 2)
+            A[:1, :1] = np.nan
+            be.compound_dot(A, B, C, relu=True)
+            assert np.isnan(C.get()[0]).all()
+            assert np.array_equal(C.get()[1:], np.maximum(a @ b, 0)[1:])
+            multiplied.taken()

@@ -29,9 +29,9 @@ class Gemm:
         self.variants: dict[Any, Any] = {}
 
     def ready(
-        self, a: Any, b: Any, out: Any, dtype: DType, alpha: float = 1.0, beta: float = 0.0
+        self, a: Any, b: Any, out: Any, dtype: DType, alpha: float = 1.0, beta: float = 0.0, relu: bool = False
     ) -> Callable[[], None]:
-        """What queues ``out[...] = alpha * a @ b + beta * out``.
+        """What queues ``out[...] = f(alpha * a @ b) + beta * out``, where f = max(., 0) if ``relu``.
 
         Parameters
         ----------
@@ -45,7 +45,7 @@ class Gemm:
         *stack, m, n = out.shape
         steps = [_steps(array, len(stack)) for array in (a, b, out)]
         calls: list[Callable[[], None]] = []
-        function = self._variant(a, b, out, dtype, alpha != 1 or beta != 0)
+        function = self._variant(a, b, out, dtype, alpha != 1 or beta != 0, relu)
         for first in range(0, stack[0] if stack else 1, MAX_MATRICES):
             count = min(MAX_MATRICES, stack[0] - first) if stack else 1
             addresses = [
@@ -57,7 +57,9 @@ class Gemm:
             calls.append(partial(self.device.launch, function, grid, (THREADS, 1, 1), 0, arguments))
         return calls[0] if len(calls) == 1 else partial(_all, calls)
 
-    def source(self, a: Any, b: Any, out: Any, dtype: DType, scaled: bool = False) -> KernelSource:
+    def source(
+        self, a: Any, b: Any, out: Any, dtype: DType, scaled: bool = False, relu: bool = False
+    ) -> KernelSource:
         """The kernel for such arrays."""
         compute = STORAGE[dtype.name]
         context = {
@@ -72,6 +74,7 @@ class Gemm:
             "load_c": f"({compute}){_load('to[0]', out.dtype)}",
             "multiply_add": "total[i][j] + rows[i] * columns[j]",
             "scaled": scaled,
+            "relu": relu,
             "result": convert_store("x0", dtype, out.dtype),
         }
         if dtype == I64:  # wraps, as NumPy's
@@ -79,14 +82,14 @@ class Gemm:
         source = Source("cuda/gemm.cu.j2", context)
         return KernelSource(source, source.name, "matrix product", headers())
 
-    def _variant(self, a: Any, b: Any, out: Any, dtype: DType, scaled: bool) -> Any:
+    def _variant(self, a: Any, b: Any, out: Any, dtype: DType, scaled: bool, relu: bool) -> Any:
         key = (
-            a.dtype, b.dtype, out.dtype, dtype, scaled,
+            a.dtype, b.dtype, out.dtype, dtype, scaled, relu,
             abs(a.strides[-1]) <= abs(a.strides[-2]), abs(b.strides[-2]) < abs(b.strides[-1]),
         )  # fmt: skip
         function = self.variants.get(key)
         if function is None:
-            kernel = self.source(a, b, out, dtype, scaled)
+            kernel = self.source(a, b, out, dtype, scaled, relu)
             cubin = build_cubin(kernel, self.device.capabilities.arch)
             function = self.variants[key] = self.device.load(cubin, kernel.name)
         return function

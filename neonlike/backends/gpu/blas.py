@@ -190,12 +190,12 @@ class Kernels(NamedTuple):
     copy : callable
         ``copy(source, target)``: what queues ``target = source``, converted.
     product : callable
-        ``product(a, b, out, dtype, alpha, beta)``: what queues the product of any arrays that are apart, computed in
-        ``dtype``.
+        ``product(a, b, out, dtype, alpha, beta, relu)``: what queues the product of any arrays that are apart, computed
+        in ``dtype``.
     """
 
     copy: Callable[[Any, Any], Call]
-    product: Callable[[Any, Any, Any, DType, float, float], Call]
+    product: Callable[[Any, Any, Any, DType, float, float, bool], Call]
 
 
 class Products:
@@ -217,8 +217,14 @@ class Products:
     def __init__(self, device: Any) -> None:
         self.device, self.blas = device, Blas(device)
 
-    def ready(self, a: Any, b: Any, out: Any, dtype: DType, alpha: float = 1.0, beta: float = 0.0) -> Call:
-        """What queues ``out = alpha * a.b + beta * out``; see :meth:`Blas.ready`. Memory is allocated now.
+    def applies_relu(self, dtype: DType) -> bool:
+        """Whether products computed in ``dtype`` run on our own kernels, which apply relu as they store."""
+        return not self.blas.takes(dtype, dtype)
+
+    def ready(
+        self, a: Any, b: Any, out: Any, dtype: DType, alpha: float = 1.0, beta: float = 0.0, relu: bool = False
+    ) -> Call:
+        """What queues ``out = f(alpha * a.b) + beta * out``; see :meth:`Blas.ready`. Memory is allocated now.
 
         Parameters
         ----------
@@ -226,7 +232,10 @@ class Products:
             Of any strides and dtypes; with integers alpha is 1 and beta 0.
         dtype : float32, float64 or int64
             What is multiplied and summed in.
+        relu : bool
+            f = max(., 0), else f is nothing; only where :meth:`applies_relu`.
         """
+        assert not relu or self.applies_relu(dtype)
         if 0 in out.shape:
             return partial(_in_turn, ())
         call = self.blas.ready(a, b, out, alpha, beta)
@@ -234,7 +243,7 @@ class Products:
             return call
         if a.shape[-1] and self.blas.takes(dtype, dtype):
             return self._on_copies(a, b, out, dtype, alpha, beta)
-        return self.kernels.product(a, b, out, dtype, alpha, beta)
+        return self.kernels.product(a, b, out, dtype, alpha, beta, relu)
 
     def _on_copies(self, a: Any, b: Any, out: Any, dtype: DType, alpha: float, beta: float) -> Call:
         """The product with copies of what has gaps, or another dtype than cuBLAS takes beside the others."""
@@ -247,7 +256,7 @@ class Products:
             if beta:
                 calls.append(self.kernels.copy(out, result))
         call = self.blas.ready(a, b, result, alpha, beta)
-        calls.append(call or self.kernels.product(a, b, result, dtype, alpha, beta))  # None: beyond 32-bit sizes
+        calls.append(call or self.kernels.product(a, b, result, dtype, alpha, beta, False))  # None: beyond 32-bit sizes
         if result is not out:
             calls.append(self.kernels.copy(result, out))
         return calls[0] if len(calls) == 1 else partial(_in_turn, calls)

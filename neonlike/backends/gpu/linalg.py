@@ -1,4 +1,8 @@
-"""The linalg family on a GPU: products with alpha and beta by cuBLAS, all else as expressions that the engine runs."""
+"""The linalg family on a GPU: products with alpha and beta by cuBLAS, all else as expressions that the engine runs.
+
+Our own kernel, which multiplies where cuBLAS does not, applies relu too. Row sums are a kernel of their own: they are
+of what was stored, as it was rounded.
+"""
 
 from __future__ import annotations
 
@@ -42,26 +46,30 @@ class ProductKernels(LinalgFamily):
         return None if handle is None else handle.value
 
     def _compound_dot(self, A: Any, B: Any, C: Any, alpha: float, beta: float, relu: bool, bsum: Any) -> None:
-        if _scaled_in_the_product(C, (A, B), alpha, beta, relu):
-            self._queue_product(A, B, C, alpha, beta)
-            self._epilogue(C, C, 1.0, 0.0, relu, bsum)
+        after = relu and not self.products.applies_relu(compute_dtype(C.dtype))
+        if _scaled_in_the_product(C, (A, B), alpha, beta, after):
+            self._queue_product(A, B, C, alpha, beta, relu and not after)
+            self._epilogue(C, C, 1.0, 0.0, after, bsum)
         else:
             self._epilogue(self.dot(A, B), C, alpha, beta, relu, bsum)
 
     def _batched_dot(self, A: Any, B: Any, C: Any, alpha: float, beta: float, relu: bool) -> None:
+        after = relu and not self.products.applies_relu(compute_dtype(C.dtype))
         if C.ndim == 2:
             self._compound_dot(*self._matrices(A, B), C, alpha, beta, relu, None)
-        elif _scaled_in_the_product(C, (A, B), alpha, beta, relu):
-            self._queue_product(A, B, C, alpha, beta)
-            self._epilogue(C, C, 1.0, 0.0, relu, None)
+        elif _scaled_in_the_product(C, (A, B), alpha, beta, after):
+            self._queue_product(A, B, C, alpha, beta, relu and not after)
+            self._epilogue(C, C, 1.0, 0.0, after, None)
         else:
             product = self.empty(C.shape, dtype=compute_dtype(C.dtype))
             self._queue_product(A, B, product)
             self._epilogue(product, C, alpha, beta, relu, None)
 
-    def _queue_product(self, a: Any, b: Any, out: Any, alpha: float = 1.0, beta: float = 0.0) -> None:
-        """Queue out = alpha * a.b + beta * out."""
-        self.products.ready(a.array, b.array, out.array, compute_dtype(out.dtype), alpha, beta)()
+    def _queue_product(
+        self, a: Any, b: Any, out: Any, alpha: float = 1.0, beta: float = 0.0, relu: bool = False
+    ) -> None:
+        """Queue out = f(alpha * a.b) + beta * out; f is relu only where ``products.applies_relu``."""
+        self.products.ready(a.array, b.array, out.array, compute_dtype(out.dtype), alpha, beta, relu)()
 
     def _matrices(self, A: Any, B: Any) -> tuple[Any, Any]:
         """Two matrices whose product is the sum over i of A[i].B[i], one of A and B being a stack."""
