@@ -227,7 +227,7 @@ from neonlike.errors import KernelCompileError
 from neonlike.kernels import nvrtc
 from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.compile_cuda import CudaCompiler, build_cubin, headers
-library = nvrtc.find_library(None)
+library = nvrtc.find_library()
 compiler = CudaCompiler(f"NVRTC {nvrtc.version(library)}", library, True)
 for path in sys.argv[1:]:
     print(build_cubin(KernelSource(Path(path).read_text(), "k", "", headers()), "sm_80", compiler)[:4] == b"\\x7fELF")
@@ -238,7 +238,7 @@ except KernelCompileError as error:
 """
 
 
-@pytest.mark.skipif(nvrtc.find_library(None) is None, reason="there is no NVRTC (pip install nvidia-cuda-nvrtc)")
+@pytest.mark.skipif(nvrtc.find_library() is None, reason="there is no NVRTC (pip install nvidia-cuda-nvrtc)")
 def test_nvrtc_compiles_what_nvcc_compiles(gpu: Backend, cache: Path, tmp_path: Path) -> None:
     paths = []
     for position, pair in enumerate(hot_kernels(gpu).values()):

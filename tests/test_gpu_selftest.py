@@ -18,6 +18,7 @@ from neonlike.backends import cleanup_backend, gen_backend
 from neonlike.backends.gpu import doctor, libraries, selftest
 from neonlike.backends.util import check_gpu
 from neonlike.errors import ArgumentError, BackendUnavailable
+from neonlike.kernels import compile_cuda, cuda_places
 
 
 @pytest.fixture
@@ -139,7 +140,7 @@ def test_the_doctor_needs_nothing_of_what_it_looks_for() -> None:
 def test_what_is_missing_comes_with_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_version", lambda package: "")
     monkeypatch.setattr(doctor, "find_compiler", lambda: None)
-    monkeypatch.setattr(doctor, "cuda_compiler", lambda: "")
+    monkeypatch.setattr(doctor, "find_cuda_compiler", lambda: None)
     text, status = doctor.report()
     assert status == 2
     lines = text.splitlines()
@@ -178,7 +179,7 @@ def test_what_the_doctor_says_of_products(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_where_libraries_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    monkeypatch.setattr(libraries, "TOOLKIT", str(tmp_path / "toolkit"))
+    monkeypatch.setattr(cuda_places, "TOOLKIT", str(tmp_path / "toolkit"))
     for name in ("CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(libraries, "CUBLAS", ("libcublas.so.99",))
@@ -200,25 +201,38 @@ def test_where_libraries_are_looked_for(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_where_the_cuda_compiler_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    monkeypatch.setattr(libraries, "TOOLKIT", str(tmp_path / "none"))
+    monkeypatch.setattr(cuda_places, "TOOLKIT", str(tmp_path / "none"))
+    monkeypatch.setattr(compile_cuda.nvrtc.ctypes.util, "find_library", lambda name: None)
+    monkeypatch.setattr(compile_cuda.nvrtc, "version", lambda library: "13.0")
     for name in ("NEONLIKE_NVCC", "CUDA_HOME", "CUDA_PATH", "PATH"):
         monkeypatch.delenv(name, raising=False)
-    assert doctor.cuda_compiler() == ""
-    home = tmp_path / "toolkit"
-    nvcc = home / "bin" / "nvcc"
+
+    def said() -> tuple[bool, str]:
+        compile_cuda._search.cache_clear()
+        finding = doctor._cuda_compiler()
+        return finding.good, finding.text
+
+    assert said() == (False, "neither NVRTC nor nvcc")
+    nvcc = tmp_path / "toolkit" / "bin" / "nvcc"
     nvcc.parent.mkdir(parents=True)
-    nvcc.write_text("#!/bin/sh\n")
+    nvcc.write_text("#!/bin/sh\necho made up\n")
     nvcc.chmod(0o755)
-    monkeypatch.setenv("CUDA_HOME", str(home))
-    assert doctor.cuda_compiler() == f"nvcc, {nvcc}"
-    library = tmp_path / "nvidia" / "cuda_nvrtc" / "lib" / "libnvrtc.so.12"
-    library.parent.mkdir(parents=True)
-    library.touch()
-    assert doctor.cuda_compiler() == f"NVRTC, {library}"
+    for name in ("CUDA_PATH", "CUDA_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "toolkit"))
+        assert said() == (True, f"nvcc, {nvcc}")
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(cuda_places, "TOOLKIT", str(tmp_path / "toolkit"))
+    assert said() == (True, f"nvcc, {nvcc}")
+    for folder in ("nvidia/cuda_nvrtc/lib", "nvidia/cu13/lib", "toolkit/lib64"):  # the last one made is taken
+        library = tmp_path / folder / "libnvrtc.so.12"
+        library.parent.mkdir(parents=True)
+        library.touch()
+        assert said() == (True, f"NVRTC, {library}")
     monkeypatch.setenv("NEONLIKE_NVCC", str(nvcc))
-    assert doctor.cuda_compiler() == f"NEONLIKE_NVCC={nvcc}"
+    assert said() == (True, f"nvcc, {nvcc}")
     monkeypatch.setenv("NEONLIKE_NVCC", str(tmp_path / "gone"))
-    assert doctor.cuda_compiler() == ""
+    assert said() == (False, f"NEONLIKE_NVCC={tmp_path / 'gone'} does not run")
+    compile_cuda._search.cache_clear()
 
 
 def test_devices_that_the_driver_does_not_give(monkeypatch: pytest.MonkeyPatch) -> None:

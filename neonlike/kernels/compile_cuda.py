@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from neonlike.errors import KernelCompileError
-from neonlike.kernels import nvrtc
+from neonlike.kernels import cuda_places, nvrtc
 from neonlike.kernels.cache import default_cache, key_of
 from neonlike.kernels.compile_c import KernelSource
+from neonlike.kernels.cuda_places import HOMES, named_toolkits
 from neonlike.kernels.kept_source import commented, compile_error, keep, keeps_sources
 from neonlike.kernels.render import template_text
 from neonlike.logger import logger
@@ -79,9 +80,9 @@ def find_cuda_compiler() -> CudaCompiler | None:
     """The CUDA compiler to use, or None.
 
     ``NEONLIKE_NVCC`` (the path of an nvcc) if it is set, else NVRTC where its library is found, else nvcc in
-    ``CUDA_HOME`` or on PATH.
+    ``CUDA_HOME`` or ``CUDA_PATH``, on PATH, or in the toolkit's usual place.
     """
-    return _search(*map(os.environ.get, ("NEONLIKE_NVCC", "CUDA_HOME", "PATH")))
+    return _search(os.environ.get("NEONLIKE_NVCC"), *map(os.environ.get, (*HOMES, "PATH")))
 
 
 def build_cubin(kernel: KernelSource, arch: str, compiler: CudaCompiler | None = None) -> bytes:
@@ -186,17 +187,18 @@ def _run(command: tuple[str, ...], directory: Path | None = None) -> tuple[int, 
 
 
 @lru_cache(maxsize=8)
-def _search(named: str | None, home: str | None, path: str | None) -> CudaCompiler | None:
+def _search(named: str | None, *places: str | None) -> CudaCompiler | None:
+    """See :func:`find_cuda_compiler`; ``places`` are the variables that the result depends on."""
     if named:
         found = _nvcc(named)
         if found is None:
             logger.warning("NEONLIKE_NVCC=%s does not run; correct it or unset it", named)
         return found
-    if library := nvrtc.find_library(home):
+    if library := nvrtc.find_library():
         if version := nvrtc.version(library):
             return CudaCompiler(f"NVRTC {version} {_stamp(library)}", library, True)
-    beside = [os.path.join(home, "bin", "nvcc")] if home else []
-    for name in (*beside, "nvcc", "/usr/local/cuda/bin/nvcc"):
+    named_homes = (str(home / "bin" / "nvcc") for home in named_toolkits())
+    for name in (*named_homes, "nvcc", f"{cuda_places.TOOLKIT}/bin/nvcc"):
         program = shutil.which(name)
         if program and (found := _nvcc(program)):
             return found

@@ -4,34 +4,25 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
-import glob
-import importlib.util
-import os
-import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-_PACKAGES = ("nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib")
-"""Where PyPI's wheels of NVRTC put the library, below a directory of ``sys.path``."""
+from neonlike.kernels.cuda_places import library_folders
+
+_PATTERNS = ("libnvrtc.so*", "nvrtc64_*.dll")
 
 
 class NvrtcRefused(Exception):
     """NVRTC refused; the text is its log."""
 
 
-def find_library(home: str | None) -> str | None:
-    """Path (or name) of the library: of the toolkit at ``home`` or /usr/local/cuda, of a wheel, or of the system."""
-    for place in [home, "/usr/local/cuda"]:
-        found = sorted(glob.glob(os.path.join(place or "", "lib64", "libnvrtc.so*"))) if place else []
-        if found:
-            return found[-1]
-    if importlib.util.find_spec("nvidia") is not None:
-        for directory in sys.path:
-            for package in _PACKAGES:
-                found = sorted(glob.glob(os.path.join(directory, package, "libnvrtc.so*")))
-                if found:
-                    return found[-1]
+def find_library() -> str | None:
+    """Path (or name) of the library: in one of ``library_folders``, or of the system."""
+    for folder in library_folders():
+        for pattern in _PATTERNS:
+            if found := sorted(folder.glob(pattern)):
+                return str(found[-1])
     return ctypes.util.find_library("nvrtc")
 
 

@@ -9,15 +9,14 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
-import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from neonlike.backends.gpu.libraries import cublas_libraries, library_folders, loads
+from neonlike.backends.gpu.libraries import cublas_libraries, loads
 from neonlike.kernels import fastpath
+from neonlike.kernels.compile_cuda import NEEDED, find_cuda_compiler
 from neonlike.kernels.toolchain import find_compiler
 from neonlike.version import __version__
 
@@ -165,18 +164,9 @@ def _devices(driver: Any) -> Iterator[Finding]:
 
 
 def _cuda_compiler() -> Finding:
-    found = cuda_compiler()
-    fix = "pip install nvidia-cuda-nvrtc, or install the CUDA toolkit and put nvcc on PATH"
-    return Finding("gpu", "CUDA compiler", bool(found), found or "neither NVRTC nor nvcc", fix)
-
-
-def cuda_compiler() -> str:
-    """What compiles CUDA here: ``NEONLIKE_NVCC``, else NVRTC, else nvcc; an empty text if nothing does."""
-    if named := os.environ.get("NEONLIKE_NVCC"):
-        return f"NEONLIKE_NVCC={named}" if shutil.which(named) else ""
-    for folder in library_folders():
-        if library := next(iter(sorted(folder.glob("libnvrtc.so*")) + sorted(folder.glob("nvrtc64_*.dll"))), None):
-            return f"NVRTC, {library}"
-    homes = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
-    nvcc = shutil.which("nvcc") or next((str(path) for home in homes if (path := Path(home, "bin/nvcc")).exists()), "")
-    return f"nvcc, {nvcc}" if nvcc else ""
+    found = find_cuda_compiler()
+    if found is not None:
+        return Finding("gpu", "CUDA compiler", True, f"{'NVRTC' if found.is_nvrtc else 'nvcc'}, {found.path}")
+    named = os.environ.get("NEONLIKE_NVCC")
+    text = f"NEONLIKE_NVCC={named} does not run" if named else "neither NVRTC nor nvcc"
+    return Finding("gpu", "CUDA compiler", False, text, NEEDED)

@@ -1,27 +1,16 @@
-"""Where NVIDIA's libraries lie on this machine, for those that are loaded by hand."""
+"""NVIDIA's libraries that are loaded by hand."""
 
 from __future__ import annotations
 
 import ctypes
 import itertools
 import os
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
-TOOLKIT = "/usr/local/cuda"
+from neonlike.kernels.cuda_places import library_folders
+
 CUBLAS = ("libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "cublas64_13.dll", "cublas64_12.dll")
 """Versions that have products with a type to compute in, the newest first."""
-
-
-def library_folders() -> Iterator[Path]:
-    """Folders with libraries: of the packages that pip installs, then of toolkits."""
-    for entry in sys.path:
-        yield from Path(entry or ".").glob("nvidia/*/lib")
-        yield from Path(entry or ".").glob("nvidia/*/bin")
-    for home in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), TOOLKIT):
-        if home:
-            yield from (Path(home, part) for part in ("lib64", "lib", "bin"))
 
 
 def loads(name: str) -> bool:
@@ -34,7 +23,7 @@ def loads(name: str) -> bool:
 
 
 def cublas_libraries() -> Iterator[tuple[str, ctypes.CDLL]]:
-    """Names or paths of every cuBLAS that can be loaded, and the library: of the system, then of packages."""
+    """Names or paths of every cuBLAS that can be loaded, and the library: of the system, of toolkits, of packages."""
     folders = (str(path) for folder in library_folders() for name in CUBLAS if (path := folder / name).exists())
     for name in itertools.chain(CUBLAS, ["libcublas.so"], folders):
         try:

@@ -1,0 +1,28 @@
+"""Where NVIDIA's compilers and libraries lie on a machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+TOOLKIT = "/usr/local/cuda"
+HOMES = ("CUDA_HOME", "CUDA_PATH")
+"""Variables that name a toolkit."""
+
+
+def named_toolkits() -> Iterator[Path]:
+    """Toolkits that the environment names."""
+    for name in HOMES:
+        if home := os.environ.get(name):
+            yield Path(home)
+
+
+def library_folders() -> Iterator[Path]:
+    """Folders with libraries: of toolkits, then of the packages that pip installs."""
+    for home in (*named_toolkits(), Path(TOOLKIT)):
+        yield from (home / part for part in ("lib64", "lib", "bin"))
+    for entry in sys.path:
+        yield from sorted(Path(entry or ".").glob("nvidia/*/lib"))
+        yield from sorted(Path(entry or ".").glob("nvidia/*/bin"))
