@@ -104,8 +104,44 @@ def as_bfloat(values: np.ndarray) -> np.ndarray:
     return (values.astype(np.float32).view(np.uint32) & 0xFFFF0000).view(np.float32)
 
 
+NUMPY: dict[int, Any] = {FLOAT32: np.float32, FLOAT64: np.float64, FLOAT16: np.float16, BFLOAT16: np.uint16}
+"""What holds the elements on the host, by cudaDataType_t."""
+M = 6
+"""Rows and columns."""
+
+
+def stored(values: np.ndarray, kind: int) -> np.ndarray:
+    """Matrices as cuBLAS takes them: by columns, in the type ``kind``."""
+    turned = np.ascontiguousarray(values.transpose(0, 2, 1))
+    return (turned.view(np.uint32) >> 16).astype(np.uint16) if kind == BFLOAT16 else turned.astype(NUMPY[kind])
+
+
+def multiplied(
+    cuda: Any, library: ctypes.CDLL, handle: Any, a: np.ndarray, b: np.ndarray, types: tuple[int, int, int], batch: int
+) -> np.ndarray:
+    """The products by ``GemmEx``, or ``GemmStridedBatchedEx`` where there is a batch; types as in the test below."""
+    factors, result, compute = types
+    held = [cuda.to_device(stored(x, factors)) for x in (a, b)]
+    held.append(cuda.mem_alloc(a.size * np.dtype(NUMPY[result]).itemsize))
+    on_a, on_b, on_c = map(address, held)
+    alpha, beta = scalars(np.float64 if compute == COMPUTE_64F else np.float32, 1.0, 0.0)
+    step = ctypes.c_longlong(M * M)
+    if batch:
+        status = library.cublasGemmStridedBatchedEx(
+            handle, N, N, M, M, M, alpha, on_a, factors, M, step, on_b, factors, M, step, beta,
+            on_c, result, M, step, batch, compute, -1,
+        )  # fmt: skip
+    else:
+        status = library.cublasGemmEx(
+            handle, N, N, M, M, M, alpha, on_a, factors, M, on_b, factors, M, beta, on_c, result, M, compute, -1,
+        )  # fmt: skip
+    assert status == 0
+    got = cuda.from_device(held[2], a.shape, NUMPY[result]).transpose(0, 2, 1)
+    return (got.astype(np.uint32) << 16).view(np.float32) if result == BFLOAT16 else got
+
+
 @pytest.mark.parametrize(
-    ("factors", "result", "compute"),
+    "types",
     [
         (FLOAT32, FLOAT32, COMPUTE_32F),
         (FLOAT32, FLOAT32, COMPUTE_TF32),
@@ -118,69 +154,13 @@ def as_bfloat(values: np.ndarray) -> np.ndarray:
 )
 @pytest.mark.parametrize("batch", [0, 3])
 def test_products_of_mixed_types(
-    cuda: Any,
-    library: ctypes.CDLL,
-    handle: Any,
-    rng: np.random.Generator,
-    factors: int,
-    result: int,
-    compute: int,
-    batch: int,
+    cuda: Any, library: ctypes.CDLL, handle: Any, rng: np.random.Generator, types: tuple[int, int, int], batch: int
 ) -> None:
-    """``GemmEx``, and ``GemmStridedBatchedEx`` where there is a batch."""
-    types: dict[int, Any] = {
-        FLOAT32: np.float32,
-        FLOAT64: np.float64,
-        FLOAT16: np.float16,
-        BFLOAT16: np.uint16,
-    }
-    count, m = max(batch, 1), 6
-    a, b = (as_bfloat(rng.normal(size=(count, m, m))) for _ in range(2))
-
-    def stored(values: np.ndarray) -> np.ndarray:
-        if factors == BFLOAT16:
-            return (values.view(np.uint32) >> 16).astype(np.uint16)
-        return values.astype(types[factors])
-
-    on_a, on_b = (cuda.to_device(np.ascontiguousarray(stored(x).transpose(0, 2, 1))) for x in (a, b))
-    on_c = cuda.mem_alloc(count * m * m * np.dtype(types[result]).itemsize)
-    alpha, beta = scalars(np.float64 if compute == COMPUTE_64F else np.float32, 1.0, 0.0)
-    stride = ctypes.c_longlong(m * m)
-    if batch:
-        status = library.cublasGemmStridedBatchedEx(
-            handle, N, N, m, m, m, alpha, address(on_a), factors, m, stride, address(on_b), factors, m, stride, beta,
-            address(on_c), result, m, stride, count, compute, -1,
-        )  # fmt: skip
-    else:
-        status = library.cublasGemmEx(
-            handle,
-            N,
-            N,
-            m,
-            m,
-            m,
-            alpha,
-            address(on_a),
-            factors,
-            m,
-            address(on_b),
-            factors,
-            m,
-            beta,
-            address(on_c),
-            result,
-            m,
-            compute,
-            -1,
-        )
-    assert status == 0
-    got = cuda.from_device(on_c, (count, m, m), types[result])
-    if result == BFLOAT16:
-        got = (got.astype(np.uint32) << 16).view(np.float32)
-    tolerance = {FLOAT16: 2e-3, BFLOAT16: 1e-2}.get(result, 1e-5)
-    np.testing.assert_allclose(
-        got.transpose(0, 2, 1), a.astype(float) @ b.astype(float), rtol=tolerance, atol=10 * tolerance
-    )
+    """``types`` are those of factors and result, and the one that is computed in."""
+    a, b = (as_bfloat(rng.normal(size=(max(batch, 1), M, M))) for _ in range(2))
+    got = multiplied(cuda, library, handle, a, b, types, batch)
+    tolerance = {FLOAT16: 2e-3, BFLOAT16: 1e-2}.get(types[1], 1e-5)
+    np.testing.assert_allclose(got, a.astype(float) @ b.astype(float), rtol=tolerance, atol=10 * tolerance)
 
 
 def test_tf32_rounds_the_factors_and_only_when_asked(cuda: Any, library: ctypes.CDLL, handle: Any) -> None:

@@ -183,13 +183,13 @@ print(t.get().sum(), be.ones((2, 2)).get().sum())
 # Faults
 
 
-def test_after_a_lost_context_everything_refuses_and_says_why() -> None:
+def test_after_a_lost_context_everything_refuses_and_says_why(tmp_path: Path) -> None:
     done = run_on_gpu(
         f"""
-import os, subprocess, tempfile
+import os, subprocess
 from neonlike.backends import gen_backend
 from neonlike.errors import DeviceLost
-folder = tempfile.mkdtemp()
+folder = {str(tmp_path)!r}
 open(folder + "/k.cu", "w").write({SOURCE!r})
 be = gen_backend("gpu")
 subprocess.run([os.environ.get("NEONLIKE_NVCC", "nvcc"), "-cubin", "-arch=" + be.device.capabilities.arch, "-o",
