@@ -201,6 +201,42 @@ def test_input_that_is_not_packed(
     conv_plan.data_plan.cache_clear()
 
 
+IN_PLACE = [
+    Sizes(32, 9, 20, (1, 7, 11), (1, 3, 4), (0, 1, 2), (1, 2, 3)),
+    Sizes(256, 3, 17, (1, 5, 4), (1, 5, 3), (0, 2, 1)),
+    Sizes(64, 26, 34, (4, 3, 6), (2, 1, 3), (1, 0, 1), dil=(2, 1, 2), groups=2),
+]
+"""Windows that read their input in place."""
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=("", "past the caches"))
+@pytest.mark.parametrize("nbytes", VECTORS)
+@pytest.mark.parametrize("kind", ["f4", "f8"])
+@pytest.mark.parametrize("s", IN_PLACE, ids=str)
+def test_windows_that_read_in_place(
+    be: Backend, guarded: Guarded, s: Sizes, kind: str, nbytes: int, streamed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one block of channels, and in blocks of a few that read few columns."""
+    with_vectors(monkeypatch, nbytes)
+    if streamed:
+        monkeypatch.setattr(kernels, "STREAMED_BYTES", 0)
+        assert kernels._bits(Epilogue(), be.empty(s.shape_o, dtype=kind).asnumpyarray()) & kernels.STREAMED
+    rng, itemsize = np.random.default_rng(nbytes), np.dtype(kind).itemsize
+    for few in (False, True):
+        if few:
+            monkeypatch.setattr(conv_plan, "PACKED_BYTES", 16 << 10)
+            monkeypatch.setattr(conv_plan, "IN_PLACE_BYTES", 0)
+            monkeypatch.setattr(conv_plan, "IN_PLACE_LANES", 2 * s.N)
+        conv_plan.data_plan.cache_clear()
+        plan = conv_plan.data_plan(s.layer(be, kind), False, kernels.vector_bytes(be.compiler), itemsize, 2)
+        fields = dict(zip(conv_plan.META, plan.fields))
+        assert fields["DIRECT"] and not fields["MAPS_FIRST"]
+        assert (fields["CHANNEL_BLOCK"] < fields["CHANNELS"]) == few
+        for _ in range(3):
+            compare(be, s, kind, rng)
+    conv_plan.data_plan.cache_clear()
+
+
 def test_lists_of_taps_fit_their_memory(be: Backend, guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
     """27 taps in 18 rows and their places are 513 numbers of 4 bytes, which is no whole number of doubles."""
     monkeypatch.setenv("NEONLIKE_NUM_THREADS", "1")

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.cpu.compiled import CompiledFamily
-from neonlike.backends.cpu.conv_plan import META, PHASE, ConvPlan, data_plan, update_plan
+from neonlike.backends.cpu.conv_plan import META, PHASE, ConvPlan, data_plan
+from neonlike.backends.cpu.conv_update_plan import update_plan
 from neonlike.backends.cpu.conv_winograd import META as WINOGRAD_META
 from neonlike.backends.cpu.conv_winograd import winograd_edge, winograd_plan
 from neonlike.backends.families.conv import ConvFamily, Epilogue
@@ -21,14 +22,15 @@ from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.errors import ArgumentError
 from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 from neonlike.kernels.simd import vector_bytes
+from neonlike.kernels.stage_c import STREAMED_BYTES
 from neonlike.kernels.toolchain import find_compiler
 from neonlike.kernels.workspace import workspace
 from neonlike.optree.dtypes import compute_dtype
 
-HEADERS, WINOGRAD_HEADERS = ("conv_strips.h", "conv_finish.h"), ("conv_finish.h", "conv_points.h")
-PARALLEL_WORK = 1 << 18
-"""Products below which starting threads costs more than it saves."""
-RELU, BRELU, BETA = 1, 2, 4
+HEADERS, WINOGRAD_HEADERS = ("conv_strips.h", "conv_finish.h", "stream.h"), ("conv_finish.h", "conv_points.h")
+PARALLEL_WORK, LINE = 1 << 18, 64
+"""Products below which starting threads costs more than it saves; bytes of a line of memory."""
+RELU, BRELU, BETA, STREAMED = 1, 2, 4, 8
 """Bits of the epilogue, as the kernel takes it."""
 
 _TYPES = [POINTER] * 8 + [REAL] * 3 + [INT] * 2
@@ -63,10 +65,10 @@ class ConvKernels(CompiledFamily, ConvFamily):
         rounded = epilogue.bsum is not None and target.dtype != read.dtype  # sums are of what is stored
         sums = None if epilogue.bsum is None or rounded else np.zeros((plan.units, dims[0]))
         work = workspace(plan.work(threads), read.dtype)
-        numbers = epilogue.alpha, epilogue.beta, epilogue.slope, _bits(epilogue), threads
+        scalars = epilogue.alpha, epilogue.beta, epilogue.slope
         with written(target, dims, keep=epilogue.reads_old) as out:
             pointers = map(address, (read, weights, out, bias, x, sums, work))
-            kernel(*pointers, ctypes.addressof(plan.meta), *numbers)
+            kernel(*pointers, ctypes.addressof(plan.meta), *scalars, _bits(epilogue, out), threads)
         del out, x  # of float16 these are copies, and what is stored is copied next
         if epilogue.bsum is not None:
             total = host(target, (dims[0], -1)).sum(axis=1, dtype=np.float64) if sums is None else sums.sum(axis=0)
@@ -88,8 +90,11 @@ class ConvKernels(CompiledFamily, ConvFamily):
             kernel(*pointers, ctypes.addressof(plan.meta), alpha, beta, threads)
 
 
-def _bits(epilogue: Epilogue) -> int:
-    return RELU * epilogue.relu | BRELU * epilogue.brelu | BETA * (epilogue.beta != 0)
+def _bits(epilogue: Epilogue, out: np.ndarray[Any, Any]) -> int:
+    bits = RELU * epilogue.relu | BRELU * epilogue.brelu | BETA * (epilogue.beta != 0)
+    in_lines = (int(address(out) or 0) | out.shape[-1] * out.itemsize) % LINE == 0
+    # Results that would not stay in any cache, unless they are read before they are stored and so are in it.
+    return bits | STREAMED * (out.nbytes > STREAMED_BYTES and in_lines and not epilogue.reads_old)
 
 
 def _threads(g: ConvGeometry) -> int:

@@ -27,6 +27,17 @@ static inline void nl_stream(void *to, const void *from, int64_t bytes)
     memcpy(out + done, in + done, (size_t)(bytes - done));
 }
 
+/* Store one vector, of the width that code is compiled for, at a multiple of its size. */
+#if defined(__AVX512F__)
+#define NL_STREAM_VECTOR(to, v) _mm512_stream_si512((__m512i *)(to), (__m512i)(v))
+#elif defined(__AVX__)
+#define NL_STREAM_VECTOR(to, v) _mm256_stream_si256((__m256i *)(to), (__m256i)(v))
+#elif defined(__SSE2__)
+#define NL_STREAM_VECTOR(to, v) _mm_stream_si128((__m128i *)(to), (__m128i)(v))
+#else
+#define NL_STREAM_VECTOR(to, v) memcpy(to, &(v), sizeof(v))
+#endif
+
 /* After it, other threads see what was stored. */
 static inline void nl_stream_end(void)
 {

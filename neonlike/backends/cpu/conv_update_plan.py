@@ -1,0 +1,91 @@
+"""How the weight gradient of a convolution is cut into work: the meta array of ``conv_update.c.j2``.
+
+Its parts are those of ``conv_plan.py``, with the one phase of a forward convolution.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from neonlike.backends.cpu.conv_plan import (
+    META,
+    PHASE,
+    ConvPlan,
+    Phase,
+    Tile,
+    block_phase,
+    ceil_div,
+    even,
+    flatten,
+    flattened,
+    forward_axis,
+    image_block,
+    pointwise,
+    shapes,
+    whole,
+)  # fmt: skip
+from neonlike.backends.geometry.conv import ConvGeometry
+
+AREA_LANES = 2048
+"""Lanes of a unit's rows and columns together."""
+UPDATE_BYTES = 2 << 20
+"""Sums of a unit of the weight gradient at most; each is touched once in an area."""
+UPDATE_STRIPS = 256 << 10
+"""Strips of a block of channels of the weight gradient, in the second-level cache."""
+UPDATE_UNITS = 8
+"""Units of the weight gradient at least, where there are as many areas: a number that suits up to as many threads."""
+UPDATE_TAPS = 384
+"""Taps of a unit of the weight gradient that make up for packing its errors."""
+
+
+def update_tile(vector_bytes: int, itemsize: int) -> Tile:
+    """The tile of the weight gradient; about as many sums as registers hold beside the operands."""
+    lanes = vector_bytes // itemsize
+    return Tile(2 * lanes, 12 if vector_bytes == 64 else 6, lanes)
+
+
+def _unit_channels(channels: int, taps: int, areas: int, channel_bytes: int) -> int:
+    """Channels of a unit of the weight gradient: of 1, 2, 4 or a multiple of 8 blocks, which threads share evenly."""
+    needed = min(ceil_div(UPDATE_UNITS, areas), channels * taps // UPDATE_TAPS)
+    blocks = max(1, needed, ceil_div(channels * channel_bytes, UPDATE_BYTES))
+    blocks = whole(blocks, UPDATE_UNITS) if blocks > UPDATE_UNITS // 2 else 1 << (blocks - 1).bit_length()
+    return ceil_div(channels, min(blocks, channels))
+
+
+@lru_cache(maxsize=512)
+def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
+    """Weight gradient. Nothing depends on the number of threads, so results do not either."""
+    g = flattened(g)
+    axes = zip(g.MPQ, g.TRS, g.padding, g.strides, g.dilation)
+    fields = shapes(g, False)
+    channels, maps = fields["CHANNELS"], fields["MAPS"]
+    tile = update_tile(vector_bytes, itemsize)
+    all_maps = whole(maps, tile.maps)
+    images = image_block(g.N, tile.lanes)
+    phase: Phase = tuple(forward_axis(*axis)[0] for axis in axes)  # type: ignore[assignment]
+    block = block_phase(phase, images, AREA_LANES, tile, itemsize)
+    areas = block.units(1, ceil_div(g.N, images))
+    each = _unit_channels(channels, block.taps, g.groups * areas, all_maps * block.taps * itemsize)
+    unit_blocks = ceil_div(channels, each)
+    parts = min(areas, ceil_div(UPDATE_UNITS, g.groups * unit_blocks))
+    some = min(each, whole(even(each, max(1, UPDATE_STRIPS // (block.strips * block.strip * itemsize))), tile.width))
+    tails: list[int] = []
+    record = block.record(areas, 0, len(META) - 1 + len(PHASE) - 1, tails)
+    tiles = some * block.taps // tile.width + 1
+    direct = pointwise(g) and images == g.N and some * g.DHW[2] * g.N < 1 << 31
+    fields |= {
+        "IMAGE_BLOCK": images,
+        "IMAGE_BLOCKS": ceil_div(g.N, images),
+        "CHANNEL_BLOCK": some,
+        "DIRECT": int(direct),
+        "UNIT_CHANNELS": each,
+        "UNIT_BLOCKS": unit_blocks,
+        "UNIT_PARTS": parts,
+        "FILTERS_SIZE": whole(g.groups * unit_blocks * parts * each * all_maps * block.taps, 64),
+        "STRIPS_SIZE": whole((some * block.strips + 1) * block.strip + tile.lanes, 64),
+        "SUMS_SIZE": whole(block.rows * all_maps * block.lanes, 64),
+        "LIST_SIZE": whole(ceil_div(tiles * (tile.width * (block.rows + 1) + 6) * 4, itemsize), 64),
+        "ALL_UNITS": areas,
+    }
+    private = fields["STRIPS_SIZE"] + fields["SUMS_SIZE"] + fields["LIST_SIZE"]
+    return ConvPlan(tile, flatten(fields, [record], tails), 0, fields["FILTERS_SIZE"], private)
