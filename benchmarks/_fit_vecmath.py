@@ -101,6 +101,7 @@ FITS: dict[str, Callable[[], Fit]] = {
         _rest(mp.log1p, 0, 1, mp.mpf(-1) / 2),
         lambda f: f**3 / mp.log1p(f) if f else f, SQRT_HALF - 1, mp.sqrt(2) - 1, 9, 24,
     ),
+    "TANH_F32: (tanh(b)/b - 1) / b^2 in b^2": lambda: _odd_fit(mp.tanh, HALF_LN2 / 2, 2, 24, 1),
     "ATAN_F32: (atan(t)/t - 1) / t^2 in t^2": lambda: _odd_fit(mp.atan, 1, 10, 24, 1),
     "ERF_F32: 8 (1 - erfc(x)^(1/8))/x - 1": lambda: _root_erfc("3.92", 8, 24),
     "SINQ_F64: sin(pi/2 t)/t in t^2": lambda: _odd_fit(lambda t: mp.sin(mp.pi / 2 * t), 0.5005, 4, 53),

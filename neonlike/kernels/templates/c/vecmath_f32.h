@@ -86,14 +86,19 @@ NL_FN float nl_expm1_f32(float x) {
     return __builtin_fabsf(x) < 0x1p-25f ? x : result; /* keeps -0 and subnormals */
 }
 
-/* (e^2a - 1) / (e^2a + 1); beyond 9.02 it is 1 to the last place. */
+/* tanh(n ln(2)/2 + b) by the theorem of addition, |b| <= ln(2)/4: (m + p t) / (p + m t) with t = tanh(b) (TANH_F32),
+ * m = 2^n - 1, p = 2^n + 1. What rounding ln(2) costs b is nothing to the result, and where n = 0 it is t itself. The
+ * numerator is never the larger. Beyond 9.02 it is 1 to the last place. */
 NL_FN float nl_tanh_f32(float x) {
     float size = __builtin_fabsf(x);
     size = size > 9.02f ? 9.02f : size;
-    nl_exp_parts_f32 parts = nl_exp_split_f32(2.0f * size);
-    float power = nl_from_bits_f32(nl_bits_f32(parts.sum) << 23);
-    float e = power * nl_expm1_reduced_f32(parts.r) + (power - 1.0f);
-    return __builtin_copysignf(e / (e + 2.0f), x);
+    float sum = size * 0x1.715476p+1f + (NL_MAGIC_F32 + 127.0f);
+    float b = size - (sum - (NL_MAGIC_F32 + 127.0f)) * 0x1.62e43p-2f;
+    float power = nl_from_bits_f32(nl_bits_f32(sum) << 23);
+    float b2 = b * b;
+    float t = (b * b2) * (0x1.0c7f6ap-3f * b2 - 0x1.554feap-2f) + b;
+    float m = power - 1.0f, p = power + 1.0f;
+    return __builtin_copysignf((p * t + m) / (m * t + p), x);
 }
 
 /* With z = e^-|x| nothing overflows: 1 / (1 + z) on the right, z / (1 + z) on the left. */
