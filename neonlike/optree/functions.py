@@ -211,6 +211,9 @@ def clip(a: Any, a_min: Any, a_max: Any) -> OpTreeNode:
     return F.minimum(F.maximum(a, a_min), a_max)
 
 
+_SUM = OPS["sum"]
+
+
 @lru_cache(maxsize=1024)
 def _count(shape: Shape, axes: tuple[int, ...]) -> float:
     """Number of elements that one result of a reduction comes from."""
@@ -219,8 +222,9 @@ def _count(shape: Shape, axes: tuple[int, ...]) -> float:
 
 def mean(a: Any, axis: Any = None) -> OpTreeNode:
     """Arithmetic mean over ``axis``; nan where nothing is averaged."""
-    a = expression("mean", a)
-    total = F.sum(a, axis)
+    if not isinstance(a, Expression) or a.shape is FREE:
+        a = expression("mean", a)
+    total = builders.reduce(_SUM, a, axis)
     assert total.attrs is not None
     return F.div(total, _count(a.shape, total.attrs["axis"]))
 

@@ -42,6 +42,7 @@ def broadcast(name: str, shapes: Sequence[Shape]) -> Shape:
     return _broadcast(name, tuple(fixed))
 
 
+@lru_cache(maxsize=4096)
 def broadcast_two(name: str, a: Shape, b: Shape) -> Shape:
     """As :func:`broadcast`, for two shapes that are not free."""
     return _broadcast(name, (a, b))

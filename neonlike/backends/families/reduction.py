@@ -8,7 +8,7 @@ from typing import Any
 from neonlike.backends.families.base import Family
 from neonlike.optree import functions
 from neonlike.optree.builders import reduce
-from neonlike.optree.node import expression
+from neonlike.optree.node import Expression, expression
 from neonlike.optree.ops import OPS, Kind, OpSpec
 
 
@@ -17,7 +17,8 @@ class ReductionFamily(Family):
 
     def mean(self, a: Any, axis: Any = None, partial: Any = None, out: Any = None, keepdims: bool = True) -> Any:
         """Arithmetic mean over ``axis``; ``partial`` and ``keepdims`` are accepted for neon's sake."""
-        return self._finish(functions.mean(self._array(a), axis), out)
+        node = functions.mean(a if isinstance(a, Expression) else self._array(a), axis)
+        return node if out is None else self._finish(node, out)
 
     def var(
         self,
