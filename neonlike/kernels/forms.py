@@ -18,7 +18,7 @@ from typing import Any
 from neonlike.kernels.emit import Array, Kernel, Line, Writer, type_of
 from neonlike.kernels.fit import TILE, TURNED
 from neonlike.kernels.moments import find_moments
-from neonlike.kernels.passes import Level, ReduceForm
+from neonlike.kernels.passes import LANES, LIGHT_LANES, Level, ReduceForm
 from neonlike.kernels.render import Source
 from neonlike.optree.dtypes import compute_dtype
 
@@ -110,11 +110,8 @@ def _draws(writer: Writer, inner: dict[str, int]) -> list[Line]:
     return draws
 
 
-LANES, PLACES = 16, 64
-"""Partial results side by side in a reduction by rows, folded in halves at its end; in a search, whose steps take long.
-
-With as few, memory is read in its order: at 1M elements a sum of squares took 0.92 of the time, a layer norm 0.91.
-"""
+PLACES = 64
+"""Candidates side by side in a search for a place, by rows."""
 
 
 def _streamed(kernel: Kernel, inner: Sequence[int]) -> list[Array]:
@@ -145,8 +142,8 @@ def rows(kernel: Kernel, inner: Sequence[int], split: int, streams: bool) -> Sou
     context["streamed"] = [{"name": a.name, "ctype": a.ctype} for a in streamed]
     context["split"] = split
     context["moments"] = find_moments(form) if split else None
-    context["lanes"], context["places"] = LANES, PLACES
-    context["halves"], context["place_halves"] = _halves(LANES), _halves(PLACES)
+    context["places"] = PLACES
+    context["halves"] = {lanes: _halves(lanes) for lanes in (LIGHT_LANES, LANES, PLACES)}
     context["stashes"] = [Line(f"v{value.index}", type_of(value.dtype), "") for value in stashes]
     context["stash_bytes"] = sum(compute_dtype(value.dtype).itemsize for value in stashes)
     context["inner_steps"] = [
