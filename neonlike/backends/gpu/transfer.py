@@ -78,7 +78,8 @@ class _Part:
     """Device memory where data from the host waits to be moved, and the event after that."""
 
     def __init__(self) -> None:
-        self.memory: Any = driver.mem_alloc(BUFFER_BYTES)
+        self.nbytes = BUFFER_BYTES
+        self.memory: Any = driver.mem_alloc(self.nbytes)
         self.free: Any = driver.Event(driver.event_flags.DISABLE_TIMING)
 
 
@@ -96,6 +97,7 @@ class Transfer:
         self.stream, self._attend = stream, attend
         self.uploads: Any = driver.Stream(NON_BLOCKING)
         self._parts: deque[_Part] = deque()
+        self._queueing = 0  # copies under way in this thread
         self._lock = threading.RLock()
         self._ring = itertools.cycle([_Buffer() for _ in range(BUFFERS)])
 
@@ -134,18 +136,32 @@ class Transfer:
             host[...] = np.flip(data.view(host.dtype).reshape(host.shape), axes)
 
     def release(self) -> int:
-        """Give the device memory that copies passed through back, after waiting for them; the number of bytes."""
-        with self._lock:
-            if not self._parts:
+        """Give the device memory that copies passed through back, after waiting for them; the number of bytes.
+
+        It stays while a copy is being queued: by another thread, or by this one, in which garbage is collected.
+        """
+        if not self._lock.acquire(blocking=False):
+            return 0
+        try:
+            if not self._parts or self._queueing:
                 return 0
             self.uploads.synchronize()
             self.stream.synchronize()
-            nbytes = len(self._parts) * BUFFER_BYTES
+            nbytes = sum(part.nbytes for part in self._parts)
             while self._parts:
                 self._parts.pop().memory.free()
             return nbytes
+        finally:
+            self._lock.release()
 
     def _up(self, data: Bytes, address: int) -> None:
+        self._queueing += 1
+        try:
+            self._queue_up(data, address)
+        finally:
+            self._queueing -= 1
+
+    def _queue_up(self, data: Bytes, address: int) -> None:
         for start in range(0, len(data), BUFFER_BYTES):
             piece = data[start : start + BUFFER_BYTES]
             buffer = next(self._ring)
