@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from engines import ON_GPU
 
 from neonlike.backends import Backend
 from neonlike.errors import DTypeError, ShapeError
@@ -286,6 +287,8 @@ def test_dlpack_refuses_what_has_no_such_memory(be: Backend) -> None:
 
 def test_torch_shares_memory_both_ways(be: Backend) -> None:
     torch = pytest.importorskip("torch")
+    if ON_GPU and not torch.cuda.is_available():
+        pytest.skip("PyTorch sees no GPU")
     t = be.ones((2, 3))
     peer = torch.from_dlpack(t)
     peer[0, 0] = 5
