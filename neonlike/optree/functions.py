@@ -211,22 +211,28 @@ def clip(a: Any, a_min: Any, a_max: Any) -> OpTreeNode:
     return F.minimum(F.maximum(a, a_min), a_max)
 
 
-_SUM = OPS["sum"]
+_SUM, _DIV = OPS["sum"], OPS["div"]
 
 
 @lru_cache(maxsize=1024)
-def _count(shape: Shape, axes: tuple[int, ...]) -> float:
-    """Number of elements that one result of a reduction comes from."""
-    return float(math.prod(shape[i] for i in axes))
+def _averaged(axis: Any, shape: Shape) -> tuple[tuple[int, ...], Shape, float]:
+    """Normalized axes, ``shape`` reduced over them, and how many elements one result comes from."""
+    axes = shapes.normalize_axes("mean", axis, shape)
+    return axes, shapes.reduced(shape, axes), float(math.prod(shape[i] for i in axes))
 
 
 def mean(a: Any, axis: Any = None) -> OpTreeNode:
     """Arithmetic mean over ``axis``; nan where nothing is averaged."""
     if not isinstance(a, Expression) or a.shape is FREE:
         a = expression("mean", a)
-    total = builders.reduce(_SUM, a, axis)
-    assert total.attrs is not None
-    return F.div(total, _count(a.shape, total.attrs["axis"]))
+    if axis is not None and axis.__class__ is not int:
+        axis = shapes.normalize_axes("mean", axis, a.shape)
+    axes, small, count = _averaged(axis, a.shape)
+    dtype, backend = a.dtype, a.backend
+    if (dtype is F32 or dtype is F64) and backend is not None:  # the common case, whose nodes need no more checks
+        total = OpTreeNode(_SUM, (a,), {"axis": axes}, small, dtype, backend)
+        return OpTreeNode(_DIV, (total, count), None, small, dtype, backend)
+    return F.div(F.sum(a, axes), count)
 
 
 def var(a: Any, axis: Any = None, binary: bool = False) -> OpTreeNode:
