@@ -162,7 +162,7 @@ def test_output_dim(mode: str) -> None:
         (ArgumentError, "groups must divide C and K", {"groups": 3}),
         (ArgumentError, "groups must be at least 1", {"groups": 0}),
         (DTypeError, "not a dtype", {"dtype": "image"}),
-        (DTypeError, "must be float16, float32 or float64, got int32", {"dtype": np.int32}),
+        (DTypeError, "must be float16, bfloat16, float32 or float64, got int32", {"dtype": np.int32}),
     ],
 )
 def test_sizes_that_do_not_fit(be: Any, kind: str, error: type[Exception], words: str, given: dict[str, Any]) -> None:

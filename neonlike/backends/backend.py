@@ -42,7 +42,7 @@ from neonlike.kernels.graph import Graph, linearize
 from neonlike.kernels.plan import Plan
 from neonlike.kernels.plan_cache import PlanCache
 from neonlike.kernels.prepared import Prepared
-from neonlike.optree.dtypes import DType, as_dtype
+from neonlike.optree.dtypes import DType, as_dtype, is_float
 from neonlike.optree.node import OpTreeNode, adapt
 
 __all__ = ["Backend", "Block", "OpCollection", "OpTreeNode", "Tensor"]
@@ -82,7 +82,7 @@ class Backend(
     rng_seed : int or None
         Seed of ``be.rng`` and of ``rand``; None takes entropy from the system.
     default_dtype : dtype
-        Of tensors made without a dtype: float16, float32 or float64.
+        Of tensors made without a dtype: float16, bfloat16, float32 or float64.
     hist_bins, hist_offset : int
         Number of bins of ``tensor.hist``, and the exponent of the first.
     compat_mode : None or "caffe"
@@ -346,13 +346,13 @@ class Backend(
 
 def _default_dtype(name: str, value: npt.DTypeLike) -> DType:
     if value is None:
-        raise BadDefaultDType(f"{name}: default_dtype must be float16, float32 or float64, got None")
+        raise BadDefaultDType(f"{name}: default_dtype must be float16, bfloat16, float32 or float64, got None")
     try:
         dtype = as_dtype(value, name)
     except DTypeError as error:
         raise BadDefaultDType(str(error)) from None
-    if dtype.kind != "f":
-        raise BadDefaultDType(f"{name}: default_dtype must be float16, float32 or float64, got {dtype.name}")
+    if not is_float(dtype):
+        raise BadDefaultDType(f"{name}: default_dtype must be float16, bfloat16, float32 or float64, got {dtype.name}")
     return dtype
 
 

@@ -38,7 +38,7 @@ def gen_backend(
     rng_seed : int or None
         Equal seeds give equal numbers; None takes entropy from the system.
     datatype : dtype
-        Default dtype of tensors: float16, float32 or float64.
+        Default dtype of tensors: float16, bfloat16, float32 or float64.
     batch_size : int
         Becomes ``be.bsz``.
     stochastic_round, device_id, max_devices

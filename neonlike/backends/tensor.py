@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neonlike.errors import DTypeError, ShapeError
-from neonlike.optree.dtypes import DType
+from neonlike.optree.dtypes import DType, holds
 from neonlike.optree.node import Expression
 from neonlike.optree.shapes import Shape, ShapeTypeError, normalize_axes, permutation
 
@@ -299,7 +299,7 @@ def host_array(operation: str, value: Any) -> npt.NDArray[Any]:
         host = np.asarray(value)
     except ValueError as error:  # nested lists of different lengths
         raise DTypeError(f"{operation}: {type(value).__name__} is no regular array of numbers: {error}") from None
-    if host.dtype.kind not in "fiub":
+    if host.dtype.kind not in "fiub" and not holds(host.dtype):
         raise DTypeError(
             f"{operation}: cannot store {type(value).__name__} of dtype {host.dtype}; expected real numbers"
         )

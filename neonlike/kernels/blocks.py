@@ -16,7 +16,7 @@ from neonlike.kernels.graph import Graph
 from neonlike.kernels.lower import Value
 from neonlike.kernels.program import AXES, BLOCK, Block, Mask, Program, Source
 from neonlike.kernels.threads import parallel
-from neonlike.optree.dtypes import F64, compute_dtype
+from neonlike.optree.dtypes import F64, compute_dtype, is_float
 from neonlike.optree.npfuncs import Array
 from neonlike.optree.ops import OPS
 from neonlike.optree.shapes import Shape
@@ -66,7 +66,7 @@ class Total:
         self.dtype = compute_dtype(value.dtype)
         self.part = np.empty(shape, self.dtype)
         self.combine = OPS[value.spec.combine or ""].numpy
-        self.wide = F64 if value.spec.name in ("sum", "prod") and self.dtype.kind == "f" else self.dtype
+        self.wide = F64 if value.spec.name in ("sum", "prod") and is_float(self.dtype) else self.dtype
         self.value = np.empty(shape, self.wide)
         self.seen: dict[tuple[int, ...], tuple[slice, ...]] = {}
 

@@ -13,16 +13,18 @@ from dataclasses import dataclass, field
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.lower import Arg, LeafArg, NumberArg, Perm, Value, ValueArg
 from neonlike.kernels.plan import Plan, Stage
-from neonlike.optree.dtypes import F16, F32, F64, I64, DType, DTypeRule, compute_dtype
+from neonlike.optree.dtypes import F16, F32, F64, I64, DType, DTypeRule, compute_dtype, is_float
 from neonlike.optree.ops import Kind, OpSpec
 from neonlike.optree.shapes import Shape
 
 STORAGE = {
-    "float16": "uint16_t", "float32": "float", "float64": "double", "bool": "uint8_t",
+    "float16": "uint16_t", "bfloat16": "uint16_t", "float32": "float", "float64": "double", "bool": "uint8_t",
     "int8": "int8_t", "uint8": "uint8_t", "int16": "int16_t", "uint16": "uint16_t",
     "int32": "int32_t", "uint32": "uint32_t", "int64": "int64_t",
 }  # fmt: skip
 """C type that holds an element in memory, by dtype name."""
+NARROW = {"float16": "f16", "bfloat16": "bf16"}
+"""dtypes held as bits that ``nl_f16_to_f32`` and ``nl_f32_to_f16`` convert, and their name there."""
 _SUFFIX = {F32: "f32", F64: "f64", I64: "i64"}
 _CALL = re.compile(r"\b([a-z_][a-z_0-9]*)\(")
 _LITERAL = re.compile(r"(?<![\w.])(\d+\.\d+(?:e[+-]?\d+)?)(?![\w.])")
@@ -206,10 +208,9 @@ class Writer:
         if array.kind == "counter":
             return Line(_element(array), "int64_t", f"{array.name} + {index}")
         read = self.near.get(array.name) or f"{array.name}[{index}]"
-        if array.dtype == F16:
-            return Line(_element(array), "float", f"nl_f16_to_f32({read})")
-        ctype = array.ctype if array.dtype.kind == "f" else "int64_t"
-        return Line(_element(array), ctype, read if array.dtype.kind == "f" else f"(int64_t){read}")
+        ctype = type_of(array.dtype)
+        text = load_element(read, array.dtype)
+        return Line(_element(array), ctype, text if is_float(array.dtype) else f"(int64_t){text}")
 
     def store(self, array: Array, arg: Arg, index: str) -> str:
         """The statement that stores ``arg`` in ``array[index]``, converted."""
@@ -289,11 +290,16 @@ def expression(spec: OpSpec, operands: Sequence[str], dtype: DType, language: st
     return text.format(*operands)
 
 
+def load_element(text: str, dtype: DType) -> str:
+    """``text``, an element of ``dtype`` in memory, as a number."""
+    return f"nl_{NARROW[dtype.name]}_to_f32({text})" if dtype.name in NARROW else text
+
+
 def convert_store(text: str, have: DType, want: DType) -> str:
     """``text`` of compute dtype ``have`` as an element of dtype ``want``: rounded to nearest, integers saturated."""
-    if want.kind == "f":
-        if want == F16:
-            return f"nl_f32_to_f16({_cast(text, have, F32)})"
+    if want.name in NARROW:
+        return f"nl_f32_to_{NARROW[want.name]}({_cast(text, have, F32)})"
+    if is_float(want):
         return _cast(text, have, want)
     if want.kind == "b":
         return f"({text} != 0)"
@@ -304,11 +310,11 @@ def convert_store(text: str, have: DType, want: DType) -> str:
 
 def _round(text: str, have: DType, want: DType, digits: int, draw: str) -> tuple[str, DType]:
     """``text`` rounded so that storing it as ``want`` changes nothing more, and its dtype; see conversions.h."""
-    if want.kind == "b" or (have == I64 and want.kind != "f"):
+    if want.kind == "b" or (have == I64 and not is_float(want)):
         return text, have
     if want == F64:
         return f"nl_stochastic_f64({_cast(text, have, F64)}, {digits}, nl_rand_f64{draw})", F64
-    if want.kind == "f":
+    if is_float(want):
         least = SUBNORMAL_F16 if want == F16 else 0
         return f"nl_stochastic_f32({_cast(text, have, F32)}, {digits}, {least}, nl_rand_f32{draw})", F32
     return f"nl_stochastic_whole({_cast(text, have, F64)}, nl_rand_f64{draw})", F64

@@ -11,7 +11,7 @@ from typing import Any
 from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.compile_cuda import build_cubin, headers
 from neonlike.kernels.device import Device
-from neonlike.kernels.emit import STORAGE, convert_store
+from neonlike.kernels.emit import STORAGE, convert_store, load_element
 from neonlike.kernels.render import Source
 from neonlike.optree.dtypes import I64, DType
 
@@ -69,9 +69,9 @@ class Gemm:
             "compute": compute,
             "a_along": abs(a.strides[-1]) <= abs(a.strides[-2]),
             "b_along": abs(b.strides[-2]) < abs(b.strides[-1]),
-            "load_a": _load("from[0]", a.dtype),
-            "load_b": _load("from[0]", b.dtype),
-            "load_c": f"({compute}){_load('to[0]', out.dtype)}",
+            "load_a": load_element("from[0]", a.dtype),
+            "load_b": load_element("from[0]", b.dtype),
+            "load_c": f"({compute}){load_element('to[0]', out.dtype)}",
             "multiply_add": "total[i][j] + rows[i] * columns[j]",
             "scaled": scaled,
             "relu": relu,
@@ -93,10 +93,6 @@ class Gemm:
             cubin = build_cubin(kernel, self.device.capabilities.arch)
             function = self.variants[key] = self.device.load(cubin, kernel.name)
         return function
-
-
-def _load(element: str, dtype: DType) -> str:
-    return f"nl_f16_to_f32({element})" if dtype.name == "float16" else element
 
 
 def _steps(array: Any, stacked: int) -> tuple[int, int, int]:

@@ -31,7 +31,7 @@ from neonlike.kernels.stage_arrays import expression_text, remember
 from neonlike.kernels.stage_c import HEADERS, PARALLEL_WORK, load_function
 from neonlike.kernels.threads import thread_count
 from neonlike.optree import npfuncs
-from neonlike.optree.dtypes import DType, compute_dtype
+from neonlike.optree.dtypes import DType, compute_dtype, is_float
 
 ROW_BLOCK = 1 << 14
 """Elements of a slice that one thread copies at a time."""
@@ -267,7 +267,7 @@ class MoveStage:
         if self.scatter:
             template = "c/scatter_few.c.j2" if form == "few" else "c/scatter.c.j2"
             place = "j * source_step" if form == "few" else "b * source_inner"
-            context |= {"width": SUM_WIDTHS.get(form, 0), "total_type": "double" if read.kind == "f" else "uint64_t"}
+            context |= {"width": SUM_WIDTHS.get(form, 0), "total_type": "double" if is_float(read) else "uint64_t"}
             context |= self._types(read, place, "sum")
         else:
             template = "c/gather.c.j2"

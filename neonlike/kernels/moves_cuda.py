@@ -16,12 +16,12 @@ import numpy as np
 from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.compile_cuda import build_cubin, headers
 from neonlike.kernels.device import Device
-from neonlike.kernels.emit import STORAGE, Array, convert_store
+from neonlike.kernels.emit import STORAGE, Array, convert_store, load_element
 from neonlike.kernels.fit_cuda import THREADS, WAVES, divisors, merged, needs_wide
 from neonlike.kernels.forms_cuda import Offsets
 from neonlike.kernels.layout import Axis
 from neonlike.kernels.render import Source
-from neonlike.optree.dtypes import DType, compute_dtype
+from neonlike.optree.dtypes import DType, compute_dtype, is_float
 
 GROUPING_THREADS = 1024
 """Threads of a block that looks at indices."""
@@ -152,15 +152,13 @@ class Moves:
             if read == written:  # elements are copied as they are, whatever they stand for
                 context |= {"load": "source[0]", "result": "x", "value_type": STORAGE[read.name]}
         else:
-            context["total_type"] = "double" if read.kind == "f" else "uint64_t"
+            context["total_type"] = "double" if is_float(read) else "uint64_t"
         source = Source(f"cuda/{form}.cu.j2", context)
         return KernelSource(source, source.name, self.comment, headers())
 
 
 def _load(dtype: DType) -> str:
-    if dtype.kind == "f":
-        return "nl_f16_to_f32(source[0])" if dtype.itemsize == 2 else "source[0]"
-    return "(int64_t)source[0]"
+    return load_element("source[0]", dtype) if is_float(dtype) else "(int64_t)source[0]"
 
 
 def _axes(out: Any, source: Any, axis: int, by: int) -> tuple[list[Axis], int]:

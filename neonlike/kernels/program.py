@@ -19,7 +19,7 @@ from neonlike.kernels.layout import element_strides
 from neonlike.kernels.lower import Arg, LeafArg, NumberArg, Perm, Value, ValueArg
 from neonlike.kernels.plan import Plan
 from neonlike.optree import philox
-from neonlike.optree.dtypes import DType, DTypeRule, compute_dtype
+from neonlike.optree.dtypes import F32, DType, DTypeRule, compute_dtype, is_float
 from neonlike.optree.npfuncs import Array, is_inplace, takes_any_dtype
 from neonlike.optree.ops import Kind
 from neonlike.optree.shapes import Shape
@@ -173,6 +173,7 @@ class _Assembler:
         self.owner: dict[int, tuple[DType, Mask]] = {}  # scratch register -> its class
         self.input = {source: 2 + position for position, source in enumerate(program.sources)}
         self.number = {slot: program.first_number + position for position, slot in enumerate(program.number_slots)}
+        self.widened: dict[int, int] = {}  # input of bfloat16 -> scratch register, for as long as the program runs
         self.last_use: dict[int, int] = {}
         for position, source in enumerate(program.sources):
             self.dtype[2 + position] = source.dtype
@@ -230,7 +231,16 @@ class _Assembler:
             return self.number[arg.slot]
         if isinstance(arg, ValueArg) and arg.perm is None and arg.value in self.register:
             return self.register[arg.value]
-        return self.input[program.source(arg)]
+        source = program.source(arg)
+        register = self.input[source]
+        return register if source.dtype.kind != "V" else self._widen(register, source.mask)
+
+    def _widen(self, register: int, mask: Mask) -> int:
+        """An input of bfloat16 in float32: NumPy's own functions and promotions do not know it."""
+        if register not in self.widened:
+            self.widened[register] = self._allocate(F32, mask)
+            self._append(_cast_into, (register, self.widened[register]))
+        return self.widened[register]
 
     def _emit(self, position: int, value: Value) -> None:
         spec, dtype = value.spec, compute_dtype(value.dtype)
@@ -318,7 +328,7 @@ def _cast_into(source: Array, out: Array) -> None:
 
 def converter(dtype: DType) -> Callable[[Any, Array], None]:
     """The function that stores computed values in an array of ``dtype``."""
-    if dtype.kind == "f":
+    if is_float(dtype):
         return _cast_into
     return _store_bool if dtype.kind == "b" else store_integer
 
@@ -331,7 +341,7 @@ def store_integer(source: Any, out: Array) -> None:
     """Store in an integer array: halves round to even, values outside saturate, nan becomes 0."""
     values = np.asarray(source)
     info = np.iinfo(out.dtype)
-    if values.dtype.kind != "f":
+    if not is_float(values.dtype):
         np.copyto(out, np.clip(values.astype(np.int64), info.min, info.max), casting="unsafe")
         return
     rounded = np.rint(values.astype(np.float64))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 MAX_OPS, MAX_ARGUMENTS = 512, 256
 """Longer stages run on host copies: compiling them takes minutes, and calls have a limit of arguments."""
-DIGITS = {"float16": 10, "float32": 15, "float64": 15}
+DIGITS = {"float16": 10, "bfloat16": 7, "float32": 15, "float64": 15}
 """Most binary digits that stochastic rounding keeps, by dtype name; ``True`` stands for 10."""
 
 _address, _geometry, _rounding = attrgetter("address"), attrgetter("geometry"), attrgetter("rounding")

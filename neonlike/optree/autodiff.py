@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neonlike.errors import AliasError, GradientError, ShapeError
+from neonlike.optree.dtypes import is_float
 from neonlike.optree.functions import F as Functions
 from neonlike.optree.functions import drop_axes
 from neonlike.optree.node import Expression, OpTreeNode
@@ -166,7 +167,7 @@ class Autodiff:
 def _check(op_tree: Any, next_error: Any) -> None:
     if not isinstance(op_tree, Expression) or op_tree.shape is FREE or op_tree.backend is None:
         raise GradientError(f"Autodiff: needs an expression with tensors in it, got {op_tree}")
-    if op_tree.dtype.kind != "f":
+    if not is_float(op_tree.dtype):
         raise GradientError(f"Autodiff: an expression of integers ({op_tree.dtype.name}) has no gradient: {op_tree}")
     if next_error is not None and getattr(next_error, "shape", None) != op_tree.shape:
         raise ShapeError(
@@ -186,7 +187,7 @@ def _backward(root: Any, incoming: Any) -> dict[int, GradNode]:
             continue
         increments = rule(F, mine.total, node, *node.operands)  # type: ignore[operator]
         for operand, increment in zip(node.operands, increments):
-            if increment is None or not isinstance(operand, Expression) or operand.dtype.kind != "f":
+            if increment is None or not isinstance(operand, Expression) or not is_float(operand.dtype):
                 continue
             if operand.shape is FREE:
                 continue
@@ -220,7 +221,7 @@ def _check_tensor(tensor: Any) -> None:
 def _of_tensor(tensor: Any, found: dict[int, GradNode], be: Any) -> Any:
     """Gradient with respect to ``tensor``, gathered from every tensor of the tree that shares its memory."""
     _check_tensor(tensor)
-    if tensor.dtype.kind != "f":
+    if not is_float(tensor.dtype):
         raise GradientError(f"Autodiff: no gradient with respect to an integer tensor ({tensor.dtype.name}): {tensor}")
     base = tensor._original_base
     related = [

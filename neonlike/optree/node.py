@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from neonlike.errors import DTypeError, NeonlikeError, ShapeError
 from neonlike.optree import shapes
-from neonlike.optree.dtypes import F32, F64, DType, promote, result_dtype
+from neonlike.optree.dtypes import F32, F64, DType, is_float, promote, result_dtype
 from neonlike.optree.ops import OPS, OpSpec
 from neonlike.optree.shapes import FREE, Shape
 
@@ -319,7 +319,7 @@ def node_dtype(spec: OpSpec, operands: tuple[Any, ...]) -> DType:
     typed = [o.dtype for o in counted if not is_number(o)]
     promoted = promote(typed) if typed else F32
     fractional = any(isinstance(number_value(o), float) for o in counted if is_number(o))
-    if promoted.kind != "f" and fractional:
+    if not is_float(promoted) and fractional:
         promoted = F32
     return result_dtype(spec.dtype, promoted)
 

@@ -30,7 +30,7 @@ from neonlike.backends.families.operands import (
 )
 from neonlike.errors import AliasError, DTypeError, ShapeError
 from neonlike.optree import npfuncs
-from neonlike.optree.dtypes import DType, compute_dtype
+from neonlike.optree.dtypes import DType, compute_dtype, is_float
 
 _ROW_BLOCK = 1 << 18
 """Elements that the reference definition holds in float64 at a time, or one row."""
@@ -232,7 +232,7 @@ class BatchNormFamily(Family):
         check_floats(operation, x=x, **data)
         nfm = rows["gamma"].size
         for name, tensor in rows.items():
-            if tensor.dtype.kind != "f":
+            if not is_float(tensor.dtype):
                 raise DTypeError(f"{operation}: {name} must hold floats, got {tensor.dtype.name}; make it float32")
             if tensor.size != nfm:
                 check_size(operation, name, tensor, (nfm, 1), "gamma")

@@ -24,7 +24,7 @@ from neonlike.backends.families.operands import (
 from neonlike.backends.geometry.conv import ConvGeometry, DeconvGeometry, Triple, deconv_geometry
 from neonlike.backends.geometry.sizes import output_size
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
-from neonlike.optree.dtypes import as_dtype
+from neonlike.optree.dtypes import as_dtype, is_float
 from neonlike.optree.functions import F as Functions
 
 
@@ -166,8 +166,8 @@ class ConvFamily(Family):
 
     def _layer_dtype(self, name: str, dtype: Any) -> Any:
         found = self.default_np_dtype if dtype is None else as_dtype(dtype, name)
-        if found.kind != "f":
-            raise DTypeError(f"{name}: dtype must be float16, float32 or float64, got {found.name}")
+        if not is_float(found):
+            raise DTypeError(f"{name}: dtype must be float16, bfloat16, float32 or float64, got {found.name}")
         return found
 
     def output_dim(self, X: int, S: int, padding: int, strides: int, pooling: bool = False, dilation: int = 1) -> int:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from neonlike.backends.tensor import Tensor
 from neonlike.errors import AliasError, DTypeError, ShapeError
-from neonlike.optree.dtypes import DType, compute_dtype
+from neonlike.optree.dtypes import DType, compute_dtype, is_float
 from neonlike.optree.shapes import Shape
 
 Array = npt.NDArray[Any]
@@ -48,7 +48,7 @@ def check_floats(operation: str, **tensors: Any) -> DType:
     """The one float dtype of all ``tensors`` that are not None; DTypeError if they differ or hold no floats."""
     present = {name: tensor.dtype for name, tensor in tensors.items() if tensor is not None}
     dtypes = set(present.values())
-    if len(dtypes) != 1 or next(iter(dtypes)).kind != "f":
+    if len(dtypes) != 1 or not is_float(next(iter(dtypes))):
         listed = ", ".join(f"{name} {dtype.name}" for name, dtype in present.items())
         raise DTypeError(f"{operation}: the tensors must have one float dtype, got {listed}")
     return dtypes.pop()

@@ -9,7 +9,7 @@ from typing import Any
 from neonlike.backends.families.operands import check_apart, check_tensors, require_tensors
 from neonlike.backends.tensor import Tensor
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
-from neonlike.optree.dtypes import DType
+from neonlike.optree.dtypes import DType, is_float
 
 Pairs = frozenset[frozenset[str]]
 
@@ -108,7 +108,7 @@ def _check_role(
             raise DTypeError(
                 f"{operation}: {name} holds {tensor.dtype.name}, other tensors {dtype.name}; use one dtype"
             )
-    if dtype.kind != "f":
+    if not is_float(dtype):
         raise DTypeError(f"{operation}: {name} must hold floats, got {dtype.name}")
 
 

@@ -1,8 +1,8 @@
 """Matrix products of a GPU's arrays: which calls of cuBLAS they are, with copies only where no call fits.
 
 cuBLAS knows matrices by columns, ours lie by rows: row by row, C = A.B is what cuBLAS calls C' = B'.A'. A transposed
-view is a flag; so every matrix whose rows or columns have no gaps is multiplied where it is. float16 is summed in
-float32. float32 products are of float32 factors unless ``precision`` says otherwise.
+view is a flag; so every matrix whose rows or columns have no gaps is multiplied where it is. float16 and bfloat16 are
+summed in float32. float32 products are of float32 factors unless ``precision`` says otherwise.
 """
 
 from __future__ import annotations
@@ -10,28 +10,37 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
 from neonlike.backends.gpu.array import DeviceArray
 from neonlike.backends.gpu.cublas import Handle, open_handle
 from neonlike.errors import ArgumentError
-from neonlike.optree.dtypes import F16, F32, F64, DType
+from neonlike.optree.dtypes import F32, F64, DType
 
 SETTING = "NEONLIKE_PRODUCT_PRECISION"
 """What backends start from; see :meth:`Blas.set_precision`."""
 LARGEST = 2**31 - 1
 """Sizes and steps are 32-bit integers in cuBLAS."""
 
-TYPES = {F32: 0, F64: 1, F16: 2}
-"""cudaDataType_t."""
+TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}
+"""cudaDataType_t, by dtype name."""
 SUM_F32, SUM_F64, DEFAULT_ALGORITHM = 68, 70, -1
 PRECISIONS = {"float32": SUM_F32, "tf32": 77, "bfloat16": 75}
 """cublasComputeType_t of float32 products."""
-COMBINATIONS = {(F32, F32), (F64, F64), (F16, F16), (F16, F32)}
-"""dtypes of factors and results."""
 
 Call = Callable[[], None]
+
+
+@cache
+def multiplies(factors: DType, result: DType) -> bool:
+    """Whether cuBLAS has products of these: of all its types into the same, of the narrow ones into float32 too."""
+    return factors.name in TYPES and (result == factors or (factors.itemsize == 2 and result == F32))
+
+
+@cache
+def _type(dtype: DType) -> int:
+    return TYPES[dtype.name]
 
 
 class Matrix(NamedTuple):
@@ -112,7 +121,7 @@ class Blas:
 
     def takes(self, factors: DType, result: DType) -> bool:
         """Whether there is a cuBLAS, and it multiplies these."""
-        return (factors, result) in COMBINATIONS and self.handle is not None
+        return multiplies(factors, result) and self.handle is not None
 
     def ready(self, a: Any, b: Any, out: Any, alpha: float = 1.0, beta: float = 0.0) -> Call | None:
         """What queues ``out = alpha * a.b + beta * out``, summed in float32 or wider; None if cuBLAS does not take it.
@@ -147,7 +156,7 @@ class Blas:
         one = stack == 1
 
         def place(array: Any, matrix: Matrix) -> tuple[int, ...]:
-            there = (array.address, TYPES[array.dtype], matrix.step)
+            there = (array.address, _type(array.dtype), matrix.step)
             return there if one else (*there, matrix.between)
 
         arguments = (
@@ -247,11 +256,11 @@ class Products:
 
     def _on_copies(self, a: Any, b: Any, out: Any, dtype: DType, alpha: float, beta: float) -> Call:
         """The product with copies of what has gaps, or another dtype than cuBLAS takes beside the others."""
-        factors = F16 if a.dtype == b.dtype == F16 and dtype == F32 else dtype
+        factors = a.dtype if a.dtype == b.dtype and multiplies(a.dtype, dtype) else dtype
         calls: list[Call] = []
         a, b = self._near(a, factors, calls), self._near(b, factors, calls)
         result = out
-        if layout(out) is None or (factors, out.dtype) not in COMBINATIONS:
+        if layout(out) is None or not multiplies(factors, out.dtype):
             result = self.device.empty(out.shape, dtype)
             if beta:
                 calls.append(self.kernels.copy(out, result))

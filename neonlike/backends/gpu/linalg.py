@@ -10,7 +10,7 @@ from typing import Any
 
 from neonlike.backends.families.linalg import LinalgFamily
 from neonlike.backends.gpu.blas import Products
-from neonlike.optree.dtypes import F16, F32, DType, compute_dtype
+from neonlike.optree.dtypes import F16, F32, DType, compute_dtype, is_float
 from neonlike.optree.functions import F as Functions
 
 F: Any = Functions
@@ -107,6 +107,6 @@ def _scaled_in_the_product(C: Any, factors: tuple[Any, Any], alpha: float, beta:
 
     Not integers, which are scaled as floats, nor with alpha 0, which BLAS takes for 0 even times nan.
     """
-    exact = C.dtype.kind == "f" or (alpha == 1.0 and beta == 0.0)
+    exact = is_float(C.dtype) or (alpha == 1.0 and beta == 0.0)
     together = (beta == 0.0 or not relu) and alpha != 0.0 and not C.rounding
     return exact and together and not any(C.alias_of(factor) for factor in factors)

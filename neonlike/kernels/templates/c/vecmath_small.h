@@ -152,6 +152,15 @@ NL_FN uint16_t nl_f32_to_f16(float x) {
 }
 #endif
 
+/* bfloat16, held as uint16_t, is the upper half of a float32: to nearest, halves to even, nan kept. */
+NL_FN float nl_bf16_to_f32(uint16_t upper) { return nl_from_bits_f32((uint32_t)upper << 16); }
+
+NL_FN uint16_t nl_f32_to_bf16(float x) {
+    uint32_t bits = nl_bits_f32(x);
+    uint32_t nearest = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16; /* what overflows carries into infinity */
+    return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16) | 0x40u : nearest);
+}
+
 /* Rounded once: the float32 in between is rounded to odd, which keeps what the second rounding must know. */
 NL_FN uint16_t nl_f64_to_f16(double x) {
     float near = (float)x;

@@ -1,4 +1,4 @@
-/* Conversions when elements are read and stored: float16, saturation, stochastic rounding. */
+/* Conversions when elements are read and stored: float16, bfloat16, saturation, stochastic rounding. */
 #ifndef NL_CONVERSIONS_H
 #define NL_CONVERSIONS_H
 #include "functions.h"
@@ -59,6 +59,22 @@ NL_ANYWHERE uint16_t nl_f32_to_f16(float x)
     return (uint16_t)(half | (bits >> 16 & 0x8000u));
 }
 #endif
+
+/* bfloat16, held as uint16_t, is the upper half of a float32. */
+NL_ANYWHERE float nl_bf16_to_f32(uint16_t upper) { return nl_from_bits_f32((uint32_t)upper << 16); }
+
+NL_ANYWHERE uint16_t nl_f32_to_bf16(float x)
+{
+#if !defined(__CUEMU__) && __CUDA_ARCH__ >= 800
+    uint16_t upper;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(upper) : "f"(x));
+    return upper;
+#else
+    const uint32_t bits = nl_bits_f32(x);
+    const uint32_t nearest = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16; /* what overflows carries into infinity */
+    return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fffu : nearest);
+#endif
+}
 
 /* x rounded to `digits` bits of significand behind the first, up with the probability that keeps the expectation:
  * `chance` is uniform in [0, 1). The unit does not fall below that of exponent `least`, where the type it is stored in
