@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from neonlike.errors import DTypeError, NeonlikeError, ShapeError
 from neonlike.optree import shapes
-from neonlike.optree.dtypes import F32, F64, DType, is_float, promote, result_dtype
+from neonlike.optree.dtypes import F32, F64, DType, holds, is_float, promote, result_dtype
 from neonlike.optree.ops import OPS, OpSpec
 from neonlike.optree.shapes import FREE, Shape
 
@@ -246,7 +246,12 @@ class NoTensorError(NeonlikeError, ValueError):
 
 def is_operand(value: Any) -> bool:
     """True if ``value`` can stand in an expression: tensor, node, number, NumPy scalar or array."""
-    return isinstance(value, (Expression, int, float, np.number, np.bool_, np.ndarray))
+    return isinstance(value, (Expression, int, float, np.ndarray)) or _is_scalar(value)
+
+
+def _is_scalar(value: Any) -> bool:
+    """True for a NumPy scalar, and for one of bfloat16, which is not among NumPy's numbers."""
+    return isinstance(value, (np.number, np.bool_)) or (isinstance(value, np.generic) and holds(value.dtype))
 
 
 def adapt(name: str, value: Any, backend: Any) -> Operand:
@@ -261,7 +266,7 @@ def adapt(name: str, value: Any, backend: Any) -> Operand:
     """
     if isinstance(value, (Expression, int, float)):
         return value
-    if isinstance(value, (np.number, np.bool_)) or (isinstance(value, np.ndarray) and value.ndim == 0):
+    if _is_scalar(value) or (isinstance(value, np.ndarray) and value.ndim == 0):
         number = value.item()
         if isinstance(number, (int, float)):
             return number

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from neonlike.backends.dlpack import export_bfloat16
 from neonlike.backends.indexing import select
 from neonlike.backends.tensor import Tensor
 from neonlike.errors import ShapeError
@@ -114,7 +115,7 @@ class CPUTensor(Tensor):
 
     def __dlpack__(self, **options: Any) -> Any:
         self.backend.check_open("dlpack")
-        return self.array.__dlpack__(**options)
+        return export_bfloat16(self.array, **options) if self.dtype.kind == "V" else self.array.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.array.__dlpack_device__()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from neonlike.backends.dlpack import import_bfloat16
 from neonlike.backends.families.base import Family
 from neonlike.backends.tensor import host_array
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
@@ -137,9 +138,12 @@ class CreationFamily(Family):
         try:
             array = np.from_dlpack(other)
         except (AttributeError, TypeError, RuntimeError, BufferError) as error:
-            raise DTypeError(
-                f"from_dlpack: cannot share the memory of {type(other).__name__}: {error}; copy with be.array"
-            ) from None
+            found = import_bfloat16(other)
+            if found is None:
+                raise DTypeError(
+                    f"from_dlpack: cannot share the memory of {type(other).__name__}: {error}; copy with be.array"
+                ) from None
+            array = found
         if not array.flags.writeable:  # NumPy before 2.1 hands out everything read-only
             alternative = np.asarray(other)
             array = alternative if np.shares_memory(alternative, array) else array

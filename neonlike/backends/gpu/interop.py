@@ -10,11 +10,10 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
 import pycuda.driver as driver
 
-from neonlike.backends.gpu.array import DeviceArray, contiguous_strides
-from neonlike.backends.gpu.dlpack import (
+from neonlike.backends.dlpack import (
+    BFLOAT,
     BOOL,
     CUDA,
     FLOAT,
@@ -27,8 +26,9 @@ from neonlike.backends.gpu.dlpack import (
     export,
     pointed_to,
 )
+from neonlike.backends.gpu.array import DeviceArray, contiguous_strides
 from neonlike.errors import DTypeError
-from neonlike.optree.dtypes import DType, as_dtype
+from neonlike.optree.dtypes import BFLOAT16, DType, as_dtype
 
 if TYPE_CHECKING:
     from neonlike.backends.gpu.device import GpuDevice
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 LEGACY_STREAM = 1
 """How both protocols write the driver's default stream, which waits for ours; None means it too in DLPack."""
 
-_CODES = {"f": FLOAT, "i": SIGNED, "u": UNSIGNED, "b": BOOL}
+_CODES = {"f": FLOAT, "i": SIGNED, "u": UNSIGNED, "b": BOOL, "V": BFLOAT}
 _KINDS = {code: kind for kind, code in _CODES.items()}
 
 
@@ -83,7 +83,15 @@ def lend(tensor: GPUTensor) -> None:
 
 
 def cuda_array_interface(tensor: GPUTensor) -> dict[str, Any]:
-    """What ``tensor.__cuda_array_interface__`` is."""
+    """What ``tensor.__cuda_array_interface__`` is.
+
+    Raises
+    ------
+    DTypeError
+        If it holds bfloat16.
+    """
+    if tensor.dtype.kind == "V":
+        raise DTypeError("__cuda_array_interface__ has no type for bfloat16; use DLPack: from_dlpack(t) of the library")
     lend(tensor)
     return {
         "version": 3,
@@ -149,7 +157,8 @@ def from_dlpack(device: GpuDevice, other: Any) -> tuple[DeviceArray, bool]:
     code, bits, lanes = tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes
     if code not in _KINDS or lanes != 1 or bits % 8:
         raise DTypeError(f"from_dlpack: tensors cannot hold what {name} does: DLPack's type ({code}, {bits}, {lanes})")
-    dtype = as_dtype(np.dtype(f"{_KINDS[code]}{bits // 8}"), "from_dlpack")
+    name_of = BFLOAT16 if (code, bits) == (BFLOAT, 16) else f"{_KINDS[code]}{bits // 8}"
+    dtype = as_dtype(name_of, "from_dlpack")
     shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
     strides = contiguous_strides(shape, dtype.itemsize)
     if tensor.strides:
@@ -169,6 +178,8 @@ def from_cuda_array(device: GpuDevice, other: Any) -> tuple[DeviceArray, bool]:
     given = other.__cuda_array_interface__
     if given.get("mask") is not None:
         raise DTypeError(f"wrap: {type(other).__name__} is masked; fill in its values first")
+    if given["typestr"][1:] == "V2":
+        raise DTypeError("wrap: elements of two bytes and no type, as bfloat16 is given out; use be.from_dlpack")
     dtype = as_dtype(given["typestr"], "wrap")
     shape = tuple(given["shape"])
     address, read_only = given["data"]

@@ -2,19 +2,27 @@
 
 A capsule holds the address of a structure that describes memory and has a function to let go of it. Who takes the
 memory renames the capsule and calls that function when done; a capsule that nobody took calls it when it dies.
+
+On the host NumPy does this for us, but for bfloat16, of which it knows nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Callable
 from ctypes import POINTER, Structure, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
-CUDA = 2
+import numpy as np
+import numpy.typing as npt
+
+from neonlike.optree.dtypes import bfloat16
+
+CPU, CUDA = 1, 2
 """Among the kinds of devices."""
-SIGNED, UNSIGNED, FLOAT, BOOL = 0, 1, 2, 6
+SIGNED, UNSIGNED, FLOAT, BFLOAT, BOOL = 0, 1, 2, 4, 6
 """Among the kinds of elements."""
 READ_ONLY, IS_COPIED = 1, 2
 """Flags of a versioned structure."""
@@ -141,3 +149,45 @@ def pointed_to(capsule: Any) -> tuple[TensorStruct, int]:
             struct: Any = kind.from_address(_pointer(id(capsule), name))
             return struct.tensor, int(getattr(struct, "flags", 0))
     raise BufferError("from_dlpack: expected a fresh capsule, named dltensor or dltensor_versioned")
+
+
+# bfloat16 on the host ---------------------------------------------------------------------------------------------
+
+
+_BFLOAT16 = (BFLOAT, 16, 1)
+
+
+def export_bfloat16(array: npt.NDArray[Any], **options: Any) -> Any:
+    """A capsule over ``array``, of bfloat16; the options are those of ``__dlpack__``. NumPy's own, of another type."""
+    capsule = array.view(np.uint16).__dlpack__(**options)
+    pointed_to(capsule)[0].dtype = DataType(*_BFLOAT16)
+    return capsule
+
+
+class _Bits:
+    """Elements of two bytes, kept by a capsule, for NumPy to see as integers."""
+
+    def __init__(self, capsule: Any, tensor: TensorStruct, read_only: bool) -> None:
+        self.capsule = capsule
+        axes = range(tensor.ndim)
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": np.dtype(np.uint16).str,
+            "shape": tuple(tensor.shape[axis] for axis in axes),
+            "strides": tuple(2 * tensor.strides[axis] for axis in axes) if tensor.strides else None,
+            "data": ((tensor.data or 0) + tensor.byte_offset, read_only),
+        }
+
+
+def import_bfloat16(other: Any) -> npt.NDArray[Any] | None:
+    """The memory of an object with ``__dlpack__`` as an array of bfloat16; None unless that is what it holds, here."""
+    for options in ({"max_version": (1, 0)}, {}):  # which older producers do not know
+        with contextlib.suppress(AttributeError, TypeError, RuntimeError, BufferError):
+            capsule = other.__dlpack__(**options)
+            tensor, flags = pointed_to(capsule)
+            break
+    else:
+        return None
+    if tensor.device.kind != CPU or (tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes) != _BFLOAT16:
+        return None
+    return np.asarray(_Bits(capsule, tensor, bool(flags & READ_ONLY))).view(bfloat16())
