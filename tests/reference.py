@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from neonlike.optree.dtypes import FLOATS, compute_dtype
+from neonlike.optree.dtypes import FLOATS, bfloat16, compute_dtype, is_float
 from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.ops import OPS, REAL, WHOLE, Kind, OpSpec
 from neonlike.optree.walk import postorder
@@ -20,14 +20,16 @@ from neonlike.optree.walk import postorder
 Array = np.ndarray[Any, Any]
 Function = Callable[..., Any]
 
+BF16 = bfloat16()
 TOLERANCE: dict[Any, tuple[float, float]] = {
     np.dtype(np.float16): (1e-3, 1e-6),
+    BF16: (8e-3, 1e-6),
     np.dtype(np.float32): (1e-5, 1e-6),
     np.dtype(np.float64): (1e-12, 1e-13),
 }
 """dtype of the result -> relative and absolute tolerance of one op; the only place that says what is close."""
 
-EPSILON = {dtype: float(np.finfo(compute_dtype(dtype)).eps) for dtype in FLOATS}
+EPSILON = {dtype: float(np.finfo(compute_dtype(dtype)).eps) for dtype in (*FLOATS, BF16)}
 """dtype of a node -> rounding error of one op, in the dtype it is computed in."""
 
 
@@ -37,7 +39,7 @@ def assert_close(actual: Array, expected: Any, slack: float = 1.0, what: str = "
     assert actual.shape == wanted.shape, f"{what}: shape {actual.shape}, expected {wanted.shape}"
     with np.errstate(all="ignore"):
         wanted = wanted.astype(actual.dtype)
-    if actual.dtype.kind != "f":
+    if not is_float(actual.dtype):
         np.testing.assert_array_equal(actual, wanted, err_msg=what)
         return
     rtol, atol = TOLERANCE[actual.dtype]
@@ -185,7 +187,7 @@ def evaluate(root: Any, memo: dict[int, Any] | None = None) -> Array:
             return operand
         if id(operand) not in values:  # a tensor
             host = operand.get()  # type: ignore[attr-defined]
-            values[id(operand)] = host.astype(np.float64 if host.dtype.kind == "f" else np.int64)
+            values[id(operand)] = host.astype(np.float64 if is_float(host.dtype) else np.int64)
         return values[id(operand)]
 
     for node in postorder(root):
@@ -205,7 +207,7 @@ def sample(domain: tuple[float, float], shape: tuple[int, ...], dtype: Any, rng:
     """Random values of ``domain`` that ``dtype`` holds exactly; whole numbers for WHOLE and for integers."""
     low, high = domain
     kind = np.dtype(dtype)
-    if kind.kind == "f" and domain is not WHOLE:
+    if is_float(kind) and domain is not WHOLE:
         values = rng.uniform(low, high, shape).astype(kind)
         return np.clip(values, np.nextafter(kind.type(low), kind.type(high)), kind.type(high))
     if kind.kind in "ub":

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from engines import backend
-from reference import TOLERANCE
+from reference import BF16, TOLERANCE
 from trees import Grower, Leaf, Term
 
 from neonlike.backends import Backend
@@ -23,7 +23,7 @@ from neonlike.optree.node import OpTreeNode
 from neonlike.optree.ops import REAL
 from neonlike.optree.walk import postorder
 
-MIXED = tuple(np.dtype(name) for name in ("f2", "f4", "f4", "f8", "i4", "u1", "b1"))
+MIXED = (BF16, *(np.dtype(name) for name in ("f2", "f4", "f4", "f8", "i4", "u1", "b1")))
 SEEDS = range(150)
 LIMITS = ("BLOCK_ELEMENTS", "RESIDENT_ELEMENTS", "STREAM_ELEMENTS", "MIN_COLUMNS")
 
@@ -90,7 +90,7 @@ def test_float64_graphs(be64: Backend, seed: int) -> None:
 def test_graphs_of_mixed_dtypes(be: Backend, seed: int) -> None:
     graph = grower(be, 1000 + seed, dtypes=MIXED)
     root = graph.grow(count(graph))
-    for dtype in (F16, F32, F64):
+    for dtype in (F16, BF16, F32, F64):
         out = be.empty(root.node.shape, dtype=dtype)
         run(be, graph, [(out, root.node)])
         agree(out.get(), root, dtype.name)

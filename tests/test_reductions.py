@@ -16,7 +16,7 @@ from neonlike.errors import ShapeError
 from neonlike.kernels.blocks import BLOCK_ELEMENTS, RESIDENT_ELEMENTS
 from neonlike.kernels.interp import _fits_resident
 from neonlike.optree import builders, shapes
-from neonlike.optree.dtypes import FLOATS, INTEGERS, DTypeRule
+from neonlike.optree.dtypes import FLOATS, INTEGERS, DTypeRule, is_float
 from neonlike.optree.ops import Kind, OpSpec
 
 each_row = pytest.mark.parametrize("spec", rows(Kind.REDUCTION), ids=lambda spec: spec.name)
@@ -54,11 +54,11 @@ def values(spec: OpSpec, shape: tuple[int, ...], dtype: Any, extent: int, rng: A
 
 def check(be: Backend, spec: OpSpec, host: Any, axis: Any, layout: Any = plain, slack: float = 1.0) -> None:
     axes = shapes.normalize_axes(spec.name, axis, host.shape)
-    wide = host.astype(np.float64 if host.dtype.kind == "f" else np.int64)
+    wide = host.astype(np.float64 if is_float(host.dtype) else np.int64)
     tensor = layout(be, host)
     expression = builders.reduce(spec, tensor, axis)
     what = f"{spec.name} of {host.shape} {host.dtype} over {axis}, {layout.__name__}"
-    if spec.name == "sum" and host.dtype.kind == "f":  # an error relative to what is added, not to the sum
+    if spec.name == "sum" and is_float(host.dtype):  # an error relative to what is added, not to the sum
         size = np.abs(np.where(np.isfinite(wide), wide, 0)).sum(axis=axes).max(initial=0)
         slack *= 1 + size / 10
     assert_close(expression.asnumpyarray(), formula(spec)(wide, axis=axes), slack, what)

@@ -17,7 +17,7 @@ from reference import EPSILON, Array, apply, domains, sample
 
 from neonlike.errors import ShapeError
 from neonlike.optree import builders, node, shapes
-from neonlike.optree.dtypes import F32, F64, compute_dtype
+from neonlike.optree.dtypes import F32, F64, compute_dtype, is_float
 from neonlike.optree.functions import F
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.ops import NON_DIFFERENTIABLE, OPS, POSITIVE, REAL, UNIT, Kind, OpSpec
@@ -118,7 +118,7 @@ class Grower:
         base = self.be.array(sample(REAL, whole, dtype, self.rng), dtype=dtype)
         made = Leaf(base, pick, pick(base))
         self.leaves.append(made)
-        host = made.tensor.get().astype(np.float64 if dtype.kind == "f" else np.int64)
+        host = made.tensor.get().astype(np.float64 if is_float(dtype) else np.int64)
         return self.keep(Term(made.tensor, host, (host, host)))
 
     def keep(self, term: Term) -> Term:
@@ -135,7 +135,7 @@ class Grower:
         value = apply(expression, values)
         if not np.isfinite(value).all() or self._too_close(expression, operands):
             return None
-        rounds = value.dtype.kind == "f" and expression.spec.name not in EXACT
+        rounds = is_float(value.dtype) and expression.spec.name not in EXACT
         epsilon = EPSILON[expression.dtype] if rounds and expression.spec.grad is not NON_DIFFERENTIABLE else 0.0
         shaken = [apply(expression, [o.shaken[i] if isinstance(o, Term) else o for o in operands]) for i in range(2)]
         if epsilon:
@@ -151,7 +151,7 @@ class Grower:
         return made
 
     def _is_coarse(self, expression: Any) -> bool:
-        return any(compute_dtype(d) == F32 or d.kind != "f" for d in (*self.dtypes, expression.dtype))
+        return any(compute_dtype(d) == F32 or not is_float(d) for d in (*self.dtypes, expression.dtype))
 
     def _too_close(self, expression: OpTreeNode, operands: tuple[Any, ...]) -> bool:
         """True if a step or kink of the op lies within reach of rounding (or of differencing, for smooth graphs)."""
@@ -171,7 +171,7 @@ class Grower:
                     moved.append(operand)
                     continue
                 gap = 1e3 * operand.noise
-                if self.smooth and operand.value.dtype.kind == "f":
+                if self.smooth and is_float(operand.value.dtype):
                     gap = max(gap, 1e-2)
                 moved.append(operand.value + (gap * sign if sign else gap * self._random_signs(operand)))
             if terms and not np.array_equal(before, test(*moved)):

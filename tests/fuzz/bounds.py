@@ -16,7 +16,7 @@ import numpy as np
 import reference
 
 from neonlike.optree import philox
-from neonlike.optree.dtypes import F32, F64, I64, DType, DTypeRule, compute_dtype
+from neonlike.optree.dtypes import F32, F64, I64, DType, DTypeRule, compute_dtype, is_float
 from neonlike.optree.ops import OPS, Kind
 
 Array = np.ndarray[Any, Any]
@@ -50,7 +50,7 @@ class Val(NamedTuple):
 
 def exact(host: Array) -> Val:
     """What memory holds."""
-    return Val(host.astype(np.float64 if host.dtype.kind == "f" else np.int64), np.zeros(host.shape))
+    return Val(host.astype(np.float64 if is_float(host.dtype) else np.int64), np.zeros(host.shape))
 
 
 def unit(dtype: DType) -> float:
@@ -343,10 +343,10 @@ def wrong(got: Array, val: Val, source: DType) -> Array:
         if got.dtype.kind == "b":
             doubt = (e > 0) & ~(np.abs(v) > e)
             off: Array = (got != (v != 0)) & ~doubt
-        elif v.dtype.kind == "i" and got.dtype.kind != "f":
+        elif v.dtype.kind == "i" and not is_float(got.dtype):
             info = np.iinfo(got.dtype)
             off = (got != np.clip(v, info.min, info.max)) & (e == 0)
-        elif got.dtype.kind != "f":
+        elif not is_float(got.dtype):
             off = (got < saturated(v - e, got.dtype)) | (got > saturated(v + e, got.dtype))
         else:
             low, high = (np.where(np.isfinite(v), v + s * e, v).astype(got.dtype) for s in (-1, 1))

@@ -20,7 +20,7 @@ LENGTHS = (255, 256, 257, 511, 513, 1025, 4095, 4096, 4097, 4128, 8193)
 SPLITS = (65535, 65536, 65537, 65600, 131073)
 """Around the 65536 elements from which one row is shared by all threads, and of a NumPy block."""
 NUMBERS = (-2, -1.5, -1, 0, 0.1, 0.25, 0.5, 1, 1.25, 2, 3, 7, 1e-3)
-FLOAT_NAMES = ("f2", "f4", "f4", "f4", "f8", "f8")
+FLOAT_NAMES = ("f2", "bfloat16", "f4", "f4", "f4", "f8", "f8")
 
 
 def spaces(rng: np.random.Generator, ndim: int | None = None) -> Shape:

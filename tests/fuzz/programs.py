@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from ml_dtypes import finfo
 
 from fuzz import bounds
 from fuzz.bounds import Val
+from neonlike.optree.dtypes import as_dtype
 from neonlike.optree.functions import F, rand
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.ops import OPS
@@ -95,7 +97,7 @@ class Program:
 
 def data(kind: str, shape: Shape, dtype: str, seed: int) -> Array:
     """Values for a tensor: "whole" (small whole numbers), "real", "wide" (all magnitudes), "special" or "extreme"."""
-    rng, what = np.random.default_rng(seed), np.dtype(dtype)
+    rng, what = np.random.default_rng(seed), as_dtype(dtype)
     if what.kind == "b":
         return rng.integers(0, 2, shape).astype(what)
     if what.kind in "iu":
@@ -110,7 +112,7 @@ def data(kind: str, shape: Shape, dtype: str, seed: int) -> Array:
     if kind == "wide":
         made = made * 2.0 ** rng.integers(-20, 12, shape)
     if kind in ("special", "extreme"):
-        info = np.finfo(what)
+        info = finfo(what)
         ends = (info.tiny, -info.tiny / 4, info.smallest_subnormal, info.max, -info.max, 0.75 * float(info.max))
         odd = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, *(map(float, ends) if kind == "extreme" else ()))
         made = np.where(rng.random(shape) < 0.2, rng.choice(odd, shape), made)
