@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import ml_dtypes  # noqa: F401  NumPy knows the name bfloat16 from here on
 import numpy as np
 import pytest
 

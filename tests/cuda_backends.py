@@ -10,7 +10,7 @@ import pytest
 
 from neonlike.backends import Backend, cleanup_backend, gen_backend
 
-TOLERANCE = {"float16": 2e-3, "float32": 2e-6, "float64": 1e-13}
+TOLERANCE = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 2e-6, "float64": 1e-13}
 """Relative to the largest element, by the name of the dtype that holds the result."""
 
 

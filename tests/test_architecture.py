@@ -51,7 +51,7 @@ PROJECT = tomllib.loads((SOURCE.parent / "pyproject.toml").read_text(encoding="u
 BASE_DEPENDENCIES = {re.split("[<>=]", requirement)[0].lower() for requirement in PROJECT["dependencies"]}
 """What `import neonlike` may need; every other package is imported inside the function that uses it."""
 
-THIRD_PARTY = {"optree": {"numpy"}, "kernels": {"numpy", "jinja2"}}
+THIRD_PARTY = {"optree": {"numpy", "ml_dtypes"}, "kernels": {"numpy", "jinja2"}}
 """Storeys that may use less than the base dependencies, even inside functions."""
 
 GPU_PACKAGES = {"pycuda", "skcuda"}

@@ -56,6 +56,7 @@ def test_options_short_and_long(tmp_path):
                  "--no_progress_bar", "-b", "cpu", "-i", "0", "-m", "2", "-w", "~/d", "-o", "x.h5", "--serialize", "5",
                  "--log_token", "t", "--manifest", "train:a.tsv", "--manifest", "val:b:c", "-vv")  # fmt: skip
     assert (args.epochs, args.eval_freq, args.batch_size, args.rng_seed, args.history) == (3, 2, 64, 7, 4)
+    assert parse("-d", "bf16").datatype == "bfloat16"
     assert args.datatype is np.float64 and args.compat_mode == "caffe" and args.progress_bar is False
     assert args.data_dir == str(tmp_path / "home" / "d")
     assert (args.save_path, args.serialize, args.output_file) == ("m.p", 5, "x.h5")

@@ -12,7 +12,7 @@ from neonlike.backends import Backend, NervanaCPU
 from neonlike.errors import DTypeError, ShapeError
 
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64"]
-DTYPES = ["float16", "float32", "float64", *INTEGERS, "bool"]
+DTYPES = ["float16", "bfloat16", "float32", "float64", *INTEGERS, "bool"]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -32,7 +32,7 @@ def test_products_of_any_size_and_strides(gpu: Backend, rng: Any, layout: str) -
         assert_near(out, np.maximum(x.astype(np.float64) @ y + 1, 0), f"{m} {k} {n}", slack=4)
 
 
-@pytest.mark.parametrize("dtype", ("float16", "float64", "int32"))
+@pytest.mark.parametrize("dtype", ("float16", "bfloat16", "float64", "int32"))
 def test_products_of_other_dtypes(gpu: Backend, rng: Any, dtype: str) -> None:
     x, y = ((rng.standard_normal(shape) * 3).astype(dtype) for shape in ((20, 35), (35, 18)))
     out = gpu.empty((20, 18), dtype=x.dtype)
@@ -76,7 +76,7 @@ def test_gathers(gpu: Backend, rng: Any) -> None:
 
 
 def test_scatters_add_in_order(gpu: Backend, rng: Any) -> None:
-    for dtype in ("float32", "float16", "int32"):
+    for dtype in ("float32", "float16", "bfloat16", "int32"):
         d = (rng.standard_normal((5, 40)) * 4).astype(dtype)
         index = rng.integers(-7, 7, (1, 40)).astype(np.int32)
         wanted = np.zeros((5, 7), np.float64)

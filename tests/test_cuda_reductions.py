@@ -50,7 +50,7 @@ def test_sums_over_every_axis(gpu: Backend, rng: Any, form: str, layout: str) ->
             assert_near((be.sum(a * 3, axis=axis)).asnumpyarray(), wanted, f"{shape} {axis}", slack=10)
 
 
-@pytest.mark.parametrize("dtype", ("float16", "float64", "int16"))
+@pytest.mark.parametrize("dtype", ("float16", "bfloat16", "float64", "int16"))
 def test_sums_of_other_dtypes(gpu: Backend, rng: Any, form: str, dtype: str) -> None:
     be = fresh(gpu)
     x = (rng.standard_normal((37, 40)) * 5).astype(dtype)

@@ -58,7 +58,7 @@ def host(rng: np.random.Generator, *shape: int) -> Any:
     return rng.integers(-4, 5, shape).astype(np.float64)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_products_in_expressions_are_cublas(
     be: Any, rng: np.random.Generator, multiplied: Multiplied, dtype: str
 ) -> None:
@@ -98,6 +98,8 @@ def test_targets_that_are_read(be: Any, rng: np.random.Generator, multiplied: Mu
     [
         (("float16", "float16", "float32"), (1, 0, 0)),
         (("float32", "float16", "float32"), (1, 1, 0)),
+        (("bfloat16", "bfloat16", "float32"), (1, 0, 0)),
+        (("bfloat16", "float16", "bfloat16"), (1, 3, 0)),
         (("float16", "float64", "float64"), (1, 1, 0)),
         (("float32", "float32", "float16"), (1, 1, 0)),
         (("float32", "float32", "float64"), (1, 1, 0)),
@@ -186,7 +188,8 @@ def test_our_own_kernel_gives_the_same(monkeypatch: pytest.MonkeyPatch, rng: np.
     monkeypatch.setenv(cublas.SETTING, "none")
     with gen_backend("gpu") as be:
         multiplied = Multiplied(be, monkeypatch)
-        for dtype, (m, k, n) in itertools.product(("float16", "float32", "float64"), [(3, 5, 2), (65, 17, 70)]):
+        dtypes = "float16", "bfloat16", "float32", "float64"
+        for dtype, (m, k, n) in itertools.product(dtypes, [(3, 5, 2), (65, 17, 70)]):
             a, b, c = host(rng, m, k), host(rng, k, n), host(rng, m, n)
             A, B, C = (be.array(x, dtype=dtype) for x in (a, b, c))
             be.compound_dot(A, B, C, 0.5, 2.0)

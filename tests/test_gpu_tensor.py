@@ -6,7 +6,7 @@ import ctypes
 import dataclasses
 import gc
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -21,7 +21,9 @@ from neonlike.kernels.plan import make_plan
 
 pytestmark = pytest.mark.usefixtures("gpu_driver")
 
-DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "bool"]
+DTYPES = [
+    "float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "bool",
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -52,7 +54,7 @@ def test_conversions_round_and_saturate_as_on_the_cpu(be: Any) -> None:
         t, wanted = be.empty((1, 5), dtype=dtype), other.empty((1, 5), dtype=dtype)
         t.set(host)
         wanted.set(host)
-        np.testing.assert_array_equal(t.get(), wanted.get())
+        np.testing.assert_array_equal(t.get().astype(np.float64), wanted.get().astype(np.float64))
 
 
 def test_host_arrays_are_copies(be: Any) -> None:
@@ -75,6 +77,19 @@ def test_a_closed_backend_refuses(be: Any) -> None:
     ):  # fmt: skip
         with pytest.raises(BackendUnavailable, match="closed"):
             call()
+
+
+def test_the_array_interface_has_no_bfloat16(be: Any) -> None:
+    t = be.ones((2, 2), dtype="bfloat16")
+    for call in (lambda: t.__cuda_array_interface__, lambda: be.wrap(t), lambda: be.wrap(Untyped())):
+        with pytest.raises(DTypeError, match=r"bfloat16.*from_dlpack"):
+            call()
+
+
+class Untyped:
+    """As bfloat16 would be given out."""
+
+    __cuda_array_interface__: ClassVar[dict[str, Any]] = {"typestr": "<V2", "shape": (1, 1), "data": (0, False)}
 
 
 def test_views_share_memory_and_know_it(be: Any) -> None:

@@ -21,7 +21,7 @@ DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "uint16", "
 
 
 @pytest.mark.cpu_only("live host memory")
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", [*DTYPES, "bfloat16"])
 def test_asarray_shares_memory(be: Backend, dtype: str) -> None:
     t = be.ones((3, 4), dtype=dtype)
     for view in (t, t.T, t[1:, ::2]):
@@ -259,6 +259,23 @@ def test_dlpack_comes_in_without_a_copy(be: Backend, dtype: str) -> None:
     assert be.from_dlpack(np.ones((4, 6), dtype)[::2, ::3]).strides == (12, 3)
 
 
+@pytest.mark.cpu_only("live host memory")
+def test_dlpack_of_bfloat16_which_numpy_does_not_take(be: Backend) -> None:
+    t = be.array(np.arange(12).reshape(3, 4), dtype="bfloat16")
+    for view in (t, t.T, t[1:, ::2], t[:0]):
+        back = be.from_dlpack(view)
+        assert (back.shape, back.dtype, back.strides) == (view.shape, t.dtype, view.strides)
+        assert np.array_equal(back.get(), view.get())
+        back[:] = back + 1
+        assert np.array_equal(back.get(), view.get())
+    kept = be.from_dlpack(be.array([[3.0]], dtype="bfloat16"))
+    with pytest.raises((BufferError, RuntimeError)):
+        np.from_dlpack(t)
+    with pytest.raises(DTypeError, match=r"ndarray: .*be\.array"):
+        be.from_dlpack(t.get())
+    assert kept.get() == 3
+
+
 def test_dlpack_between_tensors(be: Backend) -> None:
     t = be.ones((2, 2))
     again = be.from_dlpack(t)
@@ -289,11 +306,12 @@ def test_torch_shares_memory_both_ways(be: Backend) -> None:
     torch = pytest.importorskip("torch")
     if ON_GPU and not torch.cuda.is_available():
         pytest.skip("PyTorch sees no GPU")
-    t = be.ones((2, 3))
-    peer = torch.from_dlpack(t)
-    peer[0, 0] = 5
-    assert t.get()[0, 0] == 5
-    back = be.from_dlpack(peer)
-    back[1, 1] = 7
-    assert peer[1, 1].item() == 7
+    for dtype in ("float32", "bfloat16"):
+        t = be.ones((2, 3), dtype=dtype)
+        peer = torch.from_dlpack(t)
+        peer[0, 0] = 5
+        assert t.get()[0, 0] == 5
+        back = be.from_dlpack(peer)
+        back[1, 1] = 7
+        assert (peer[1, 1].item(), str(peer.dtype)) == (7, f"torch.{dtype}")
     assert be.array(torch.arange(3.0)).get().ravel().tolist() == [0, 1, 2]

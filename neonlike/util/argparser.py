@@ -22,6 +22,7 @@ from neonlike.callbacks.callbacks import Callbacks
 from neonlike.errors import ArgumentError, NeonlikeError
 from neonlike.logger import DISPLAY_LEVEL_NUM, logger
 from neonlike.nervanaobject import get_args
+from neonlike.optree.dtypes import BFLOAT16
 from neonlike.util.persist import ensure_dirs_exist
 from neonlike.version import __version__
 
@@ -29,7 +30,7 @@ __all__ = ["NeonArgparser", "extract_valid_args"]
 
 WORK_DIR = os.path.join("~", "nervana")
 DEFAULT_MODEL_FILE = "neon_model.pkl"
-DATATYPES = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
+DATATYPES: dict[str, Any] = {"f16": np.float16, "bf16": BFLOAT16, "f32": np.float32, "f64": np.float64}
 LOG_FILE_BYTES = 10 * 2**20
 LOG_FILES_KEPT = 5
 PATH_OPTIONS = ("data_dir", "save_path", "model_file", "output_file", "logfile")

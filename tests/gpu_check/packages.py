@@ -28,7 +28,7 @@ HERE = Path(__file__).resolve().parent
 NEEDED = (
     "ConfigArgParse", "Jinja2", "MarkupSafe", "Mako", "platformdirs", "pytools", "siphash24", "typing_extensions",
     "pytest", "pluggy", "iniconfig", "packaging", "pygments", "pytest-xdist", "execnet", "hypothesis",
-    "sortedcontainers",
+    "sortedcontainers", "ml_dtypes",
 )  # fmt: skip
 """Of the library, its tests, and PyCUDA; NumPy and its like are expected there."""
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")

@@ -21,7 +21,7 @@ from neonlike.kernels.toolchain import find_compiler
 from neonlike.version import __version__
 
 BASE = ("numpy", "jinja2", "ConfigArgParse")
-EXTRAS = {"matplotlib": "viz", "h5py": "data", "PyYAML": "data", "scikit-learn": "demo"}
+EXTRAS = {"matplotlib": "viz", "h5py": "data", "PyYAML": "data", "scikit-learn": "demo", "ml_dtypes": "bfloat16"}
 OLDEST_PYTHON = (3, 10)
 
 
