@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from engines import backend
 from reference import (
+    BF16,
     BROADCASTS,
     LAYOUTS,
     SHAPES,
@@ -330,4 +331,4 @@ def test_var_with_binary_shifts(be: Backend, rng: Any) -> None:
 
 
 def test_every_float_type_has_a_tolerance() -> None:
-    assert set(TOLERANCE) == set(FLOATS)
+    assert set(TOLERANCE) == {*FLOATS, BF16}

@@ -66,6 +66,8 @@ def loops() -> list[tuple[str, str]]:
         ("f16", "f32", "uint16_t", "float"),
         ("f32", "f16", "float", "uint16_t"),
         ("f64", "f16", "double", "uint16_t"),
+        ("bf16", "f32", "uint16_t", "float"),
+        ("f32", "bf16", "float", "uint16_t"),
     ):
         name = f"{source}_to_{target}"
         lines.append((name, f"(const {have} *restrict a, {want} *restrict y, long n)", f"nl_{name}(a[i])"))
@@ -294,6 +296,19 @@ def test_float16_conversions(c: Loops) -> None:
             np.testing.assert_array_equal(result, expected)
             numbers = ~np.isnan(x)
             assert np.array_equal(np.signbit(result)[numbers], np.signbit(expected)[numbers])
+
+
+def test_bfloat16_conversions(c: Loops) -> None:
+    """All values as bits; of nan the bits that are kept, quiet."""
+    upper = np.arange(2**16).astype(np.uint16)
+    wide = upper.astype(np.uint32) << 16
+    assert np.array_equal(c("bf16_to_f32", upper, out=np.float32).view(np.uint32), wide)
+    nan = np.isnan(wide.view(np.float32))
+    assert np.array_equal(c("f32_to_bf16", wide.view(np.float32), out=np.uint16), np.where(nan, upper | 0x40, upper))
+    x = sample("f32")
+    with np.errstate(invalid="ignore"):
+        stored, expected = c("f32_to_bf16", x, out=np.uint16), x.astype("bfloat16")
+    assert np.array_equal(stored[~np.isnan(x)], expected.view(np.uint16)[~np.isnan(x)])
 
 
 @pytest.mark.parametrize("kind", FLOAT)

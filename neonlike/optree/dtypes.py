@@ -103,7 +103,7 @@ def promote(dtypes: Iterable[DType]) -> DType:
     """Promoted dtype of operands: the widest float if there is one, else int64."""
     best: DType | None = None
     for dtype in dtypes:
-        if not is_float(dtype):
+        if dtype is best or not is_float(dtype):
             continue
         if best is None or dtype.itemsize > best.itemsize:
             best = dtype
