@@ -9,7 +9,7 @@ from planted.table import CPU, FAMILIES, GEOMETRY, C, Mutant
 FAMILY, SIZES, KERNELS, PLAN = FAMILIES + "conv.py", GEOMETRY + "conv.py", CPU + "conv.py", CPU + "conv_plan.py"
 DIRECT, UPDATE = C + "conv_direct.c.j2", C + "conv_update.c.j2"
 FINISH, WINOGRAD, WINOGRAD_PLAN = C + "conv_finish.h", C + "conv_winograd.c.j2", CPU + "conv_winograd.py"
-POINTS = C + "conv_points.h"
+POINTS, POINTWISE, POINTWISE_PLAN = C + "conv_points.h", C + "conv_pointwise.c.j2", CPU + "conv_pointwise.py"
 
 
 def fault(name: str, file: str, old: str, new: str) -> Mutant:
@@ -53,6 +53,15 @@ MUTANTS = (
     fault("C: taps of one column for the next that reads others", DIRECT, "if (lo != s_lo || hi != s_hi)", "if (lo != s_lo)"),
     fault("C: results go past the caches without what ends them", DIRECT, "nl_stream(to, row, sizeof row);", "nl_stream(to, acc + k * acc_step, sizeof row);"),
     fault("C: sums of earlier channels lost where the last store results", DIRECT, "w.once = w.first && w.last && m[BY_TILE];", "w.once = w.last && m[BY_TILE];"),
+    fault("pointwise: first block of channels read again", POINTWISE, "const real *x = g->in + (a->group * channels + c) * step + lane;", "const real *x = g->in + a->group * channels * step + lane;"),
+    fault("pointwise: later blocks of channels overwrite", POINTWISE, "c == 0, plain && there == KB", "1, plain && there == KB"),
+    fault("pointwise: last lane of a tail dropped", POINTWISE, "j < lanes ? x[i * step + j] : 0", "j < lanes - 1 ? x[i * step + j] : 0"),
+    fault("pointwise: channels of a copied panel shifted", POINTWISE, "*(vec *)(panel + i * TILE + j * LANES) = v[j];", "*(vec *)(panel + (i > 0 ? i - 1 : 0) * TILE + j * LANES) = v[j];"),
+    fault("pointwise: alpha ignored in results from registers", POINTWISE, "sum[k][j] = alpha * sum[k][j] + bias[k];", "sum[k][j] = sum[k][j] + bias[k];"),
+    fault("pointwise: bias of another group", POINTWISE, "g->bias == NULL ? zeros : g->bias + map", "g->bias == NULL ? zeros : g->bias + kt * KB"),
+    fault("pointwise: results past the caches lose their epilogue", POINTWISE, "nl_stream(to, row, ", "nl_stream(to, acc + k * TILE, "),
+    fault("pointwise: parts of maps off by one", POINTWISE, ".tile_hi = tiles * (part + 1) / m[MAP_PARTS] };", ".tile_hi = tiles * (part + 1) / m[MAP_PARTS] - (part + 1 < m[MAP_PARTS]) };"),
+    fault("pointwise: filters of the first group for all", POINTWISE_PLAN, '"FILTER_GROUP": g.K // g.groups,', '"FILTER_GROUP": 0,'),
     fault("C: taps of the last input row dropped", DIRECT, "if (h < 0 || h >= m[IN_H])\n", "if (h < 0 || h >= m[IN_H] - 1)\n"),
     fault("Winograd: filters not flipped in the data gradient", WINOGRAD, "(flip ? 8 - i : i)", "i"),
     fault("Winograd: window shifted", WINOGRAD, "OUT * ty - m[PAD_H] + i,", "OUT * ty - m[PAD_H] + i + 1,"),

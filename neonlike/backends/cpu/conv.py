@@ -1,7 +1,7 @@
 """Compiled convolution, for the hooks of ``families/conv.py``; ``conv_plan.py`` cuts it into work.
 
 Forward and data gradient of 3 x 3 filters are Winograd's where that pays and ``enable_winograd`` allows it
-(``conv_winograd.py``); all else is direct.
+(``conv_winograd.py``), those of 1 x 1 a matrix product (``conv_pointwise.py``); all else is direct.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.cpu.compiled import CompiledFamily
-from neonlike.backends.cpu.conv_plan import META, PHASE, ConvPlan, data_plan
+from neonlike.backends.cpu.conv_plan import META, PHASE, ConvPlan, data_plan, pointwise
+from neonlike.backends.cpu.conv_pointwise import META as POINTWISE_META
+from neonlike.backends.cpu.conv_pointwise import pointwise_plan
 from neonlike.backends.cpu.conv_update_plan import update_plan
 from neonlike.backends.cpu.conv_winograd import META as WINOGRAD_META
 from neonlike.backends.cpu.conv_winograd import winograd_edge, winograd_plan
@@ -22,20 +24,23 @@ from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.errors import ArgumentError
 from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 from neonlike.kernels.simd import vector_bytes
-from neonlike.kernels.stage_c import STREAMED_BYTES
 from neonlike.kernels.toolchain import find_compiler
 from neonlike.kernels.workspace import workspace
 from neonlike.optree.dtypes import compute_dtype
 
-HEADERS, WINOGRAD_HEADERS = ("conv_strips.h", "conv_finish.h", "stream.h"), ("conv_finish.h", "conv_points.h")
+HEADERS = ("conv_strips.h", "conv_finish.h", "conv_filters.h", "stream.h")
+WINOGRAD_HEADERS, POINTWISE_HEADERS = ("conv_finish.h", "conv_points.h"), HEADERS[1:]
 PARALLEL_WORK, LINE = 1 << 18, 64
 """Products below which starting threads costs more than it saves; bytes of a line of memory."""
+STREAMED_BYTES = 32 << 20
+"""Results larger than this leave the caches before anything reads them."""
 RELU, BRELU, BETA, STREAMED = 1, 2, 4, 8
 """Bits of the epilogue, as the kernel takes it."""
 
 _TYPES = [POINTER] * 8 + [REAL] * 3 + [INT] * 2
 _DATA = Routine("c/conv_direct.c.j2", _TYPES, "direct convolution", HEADERS)
 _WINOGRAD = Routine("c/conv_winograd.c.j2", _TYPES, "Winograd convolution", WINOGRAD_HEADERS)
+_POINTWISE = Routine("c/conv_pointwise.c.j2", _TYPES, "pointwise convolution", POINTWISE_HEADERS)
 _UPDATE = Routine("c/conv_update.c.j2", [POINTER] * 5 + [REAL] * 2 + [INT], "gradient of filters", HEADERS[:1])
 
 
@@ -51,11 +56,12 @@ class ConvKernels(CompiledFamily, ConvFamily):
         plan = _data_plan(g, backward, vector, read.itemsize, threads, self.enable_winograd)
         tile = plan.tile
         shape = {"real": REAL_TYPES[read.dtype], "lanes": tile.lanes, "maps": tile.maps, "vectors": tile.width}
-        kernel = (
-            _WINOGRAD.variant(self.compiler, **shape, outputs=plan.winograd, meta=WINOGRAD_META)
-            if plan.winograd
-            else _DATA.variant(self.compiler, **shape, meta=META, phase=PHASE)
-        )
+        if plan.winograd:
+            kernel = _WINOGRAD.variant(self.compiler, **shape, outputs=plan.winograd, meta=WINOGRAD_META)
+        elif plan.pointwise:
+            kernel = _POINTWISE.variant(self.compiler, **shape, meta=POINTWISE_META)
+        else:
+            kernel = _DATA.variant(self.compiler, **shape, meta=META, phase=PHASE)
         if kernel is None:
             super()._conv(g, backward, source, filters, target, epilogue)
             return
@@ -68,7 +74,8 @@ class ConvKernels(CompiledFamily, ConvFamily):
         scalars = epilogue.alpha, epilogue.beta, epilogue.slope
         with written(target, dims, keep=epilogue.reads_old) as out:
             pointers = map(address, (read, weights, out, bias, x, sums, work))
-            kernel(*pointers, ctypes.addressof(plan.meta), *scalars, _bits(epilogue, out), threads)
+            bits = _bits(epilogue, out, out.nbytes + plan.pointwise * read.nbytes)
+            kernel(*pointers, ctypes.addressof(plan.meta), *scalars, bits, threads)
         del out, x  # of float16 these are copies, and what is stored is copied next
         if epilogue.bsum is not None:
             total = host(target, (dims[0], -1)).sum(axis=1, dtype=np.float64) if sums is None else sums.sum(axis=0)
@@ -90,11 +97,12 @@ class ConvKernels(CompiledFamily, ConvFamily):
             kernel(*pointers, ctypes.addressof(plan.meta), alpha, beta, threads)
 
 
-def _bits(epilogue: Epilogue, out: np.ndarray[Any, Any]) -> int:
+def _bits(epilogue: Epilogue, out: np.ndarray[Any, Any], moved: int) -> int:
+    """For a kernel that moves so many bytes, of which results are the last."""
     bits = RELU * epilogue.relu | BRELU * epilogue.brelu | BETA * (epilogue.beta != 0)
     in_lines = (int(address(out) or 0) | out.shape[-1] * out.itemsize) % LINE == 0
     # Results that would not stay in any cache, unless they are read before they are stored and so are in it.
-    return bits | STREAMED * (out.nbytes > STREAMED_BYTES and in_lines and not epilogue.reads_old)
+    return bits | STREAMED * (moved > STREAMED_BYTES and in_lines and not epilogue.reads_old)
 
 
 def _threads(g: ConvGeometry) -> int:
@@ -108,6 +116,8 @@ def _data_plan(
     edge = winograd_edge(g, backward, vector, itemsize, winograd)
     if edge:
         return winograd_plan(g, backward, vector, itemsize, edge, threads)
+    if pointwise(g):
+        return pointwise_plan(g, backward, vector, itemsize, threads)
     return data_plan(g, backward, vector, itemsize, threads)
 
 

@@ -25,7 +25,7 @@ from neonlike.backends.geometry.conv import ConvGeometry
 META = (
     "CHANNELS", "MAPS", "GROUPS", "ALL_MAPS", "IMAGES", "IN_D", "IN_H", "IN_W", "OUT_D", "OUT_H", "OUT_W",
     "FILTER_GROUP", "FILTER_CHANNEL", "FILTER_MAP", "FILTER_TAP", "TAPS_HW", "TAPS_ROW",
-    "IMAGE_BLOCK", "IMAGE_BLOCKS", "CHANNEL_BLOCK", "MAP_PARTS", "BY_COLUMN", "BY_TILE", "DIRECT", "MAPS_FIRST",
+    "IMAGE_BLOCK", "IMAGE_BLOCKS", "CHANNEL_BLOCK", "MAP_PARTS", "BY_COLUMN", "BY_TILE", "DIRECT",
     "UNIT_CHANNELS", "UNIT_BLOCKS", "UNIT_PARTS",
     "FILTERS_SIZE", "STRIPS_SIZE", "SUMS_SIZE", "LIST_SIZE", "ALL_UNITS", "PHASES", "PHASES_AT", "META_SIZE",
 )  # fmt: skip
@@ -61,8 +61,9 @@ CACHE_WAY, SECOND_WAY = 4096, 64 << 10
 """Bytes after which addresses fall on the same place of a first-level or second-level cache again, mostly."""
 WAYS = 8
 """Channels read in place that may start at the same place of the second-level cache: half of what it holds there."""
-UNPACKED_CHANNELS, UNPACKED_MAPS = 512, 64
-"""Channels of a block whose input is not packed; maps up to which it is not where channels share places."""
+APART = 4096
+"""Bytes between what a thread writes and what others use: processors fetch ahead up to the end of a page, and would
+take lines from each other."""
 
 
 class AxisPhase(NamedTuple):
@@ -124,7 +125,9 @@ class ConvPlan:
     shared, private : int
         Elements of working memory, for all and for each thread.
     winograd : int
-        Edge of the tiles of results; 0: direct.
+        Edge of the tiles of results; 0: no Winograd.
+    pointwise : bool
+        Of ``conv_pointwise.py``.
     """
 
     tile: Tile
@@ -133,6 +136,7 @@ class ConvPlan:
     shared: int
     private: int
     winograd: int = 0
+    pointwise: bool = False
 
     @cached_property
     def meta(self) -> Any:
@@ -284,7 +288,7 @@ def _channel_block(channels: int, phases: list[Phase], images: int, tile: Tile, 
 
 
 def pointwise(g: ConvGeometry) -> bool:
-    """A convolution by single elements: each output position reads its own input position."""
+    """A convolution by single elements: each output position reads its own input position (``conv_pointwise.py``)."""
     return max(*g.TRS, *g.strides) == 1 and not any(g.padding)
 
 
@@ -305,27 +309,12 @@ def _areas(phases: list[Phase], images: int, times: int, area: int, tile: Tile, 
         area = max(LEAST_LANES, area // 2)
 
 
-def _unpacked(g: ConvGeometry, channels: int, maps: int, itemsize: int) -> bool:
-    """Whether the input of a convolution by single elements is read as it is.
-
-    Packing it takes a tenth of the time or more, but where the same lanes of many channels fall on few places of the
-    first-level cache they push each other out. Measured: two places and up to 64 maps 0.98 to 1.03 times as fast as
-    packed, for more maps less; one place 0.88; from eight places on 1.02 to 1.45 times.
-    """
-    if not pointwise(g):
-        return False
-    step = math.prod(g.DHW) * g.N * itemsize
-    places = CACHE_WAY // math.gcd(step, CACHE_WAY)
-    return (places > 2 or (places == 2 and maps <= UNPACKED_MAPS)) and channels * step < 1 << 31
-
-
 class Cut(NamedTuple):
-    """Blocks of each phase, channels of a block, and how the input of these is read (fields of the meta array)."""
+    """Blocks of each phase, channels of a block, and whether the input of these is read in place."""
 
     blocks: list[Blocks]
     channels: int
     direct: bool
-    maps_first: bool
 
 
 def _in_place(fields: dict[str, int], phases: list[Phase], images: int, tile: Tile, itemsize: int) -> Cut:
@@ -350,30 +339,26 @@ def _in_place(fields: dict[str, int], phases: list[Phase], images: int, tile: Ti
         blocks.append(Blocks(phase, 1, columns, images, tile, itemsize))
         read = max(read, column * ((columns - 1) * width.in_step + reach))
     some = channels if read * most <= IN_PLACE_BYTES and most == channels else min(most, max(1, PACKED_BYTES // read))
-    return Cut(blocks, even(channels, some), True, False)
+    return Cut(blocks, even(channels, some), True)
 
 
 def _packed(
     g: ConvGeometry, fields: dict[str, int], phases: list[Phase], images: int, tile: Tile, itemsize: int
 ) -> Cut:
-    """All other convolutions; those by single elements may read the input as it is too."""
+    """All other convolutions."""
     channels, maps, width = fields["CHANNELS"], fields["MAPS"], tile.width * tile.lanes
     by_column, all_maps = g.N % width == 0, whole(maps, tile.maps)
     some = _channel_block(channels, phases, images, tile, by_column, itemsize)
     strips = max(len(depth.taps) * len(height.taps) for depth, height, _ in phases) or 1
-    direct = by_column and images == g.N and _unpacked(g, channels, maps, itemsize)
-    if direct:
-        some = even(channels, UNPACKED_CHANNELS)
-    room = SUMS_BYTES // all_maps if direct else min(PACKED_BYTES // (some * strips), SUMS_BYTES // all_maps)
+    room = min(PACKED_BYTES // (some * strips), SUMS_BYTES // all_maps)
     area = max(width, min(AREA_LANES, room // itemsize))
     blocks = _areas(phases, images, g.groups * ceil_div(g.N, images), area, tile, itemsize)
-    return Cut(blocks, some, direct, True)
+    return Cut(blocks, some, False)
 
 
 @lru_cache(maxsize=512)
 def data_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, threads: int) -> ConvPlan:
     """Forward, or data gradient. Results do not depend on ``threads``, nor do the units by which a bsum is cut."""
-    g = flattened(g)
     axes = zip(g.DHW if backward else g.MPQ, g.TRS, g.padding, g.strides, g.dilation)
     fields = shapes(g, backward)
     channels, maps = fields["CHANNELS"], fields["MAPS"]
@@ -389,7 +374,7 @@ def data_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int,
     blocks, image_blocks = cut.blocks, ceil_div(g.N, images)
     counts = [block.units(g.groups * image_blocks, 1) for block in blocks]
     parts = min(tiles, max(1, ceil_div(4 * threads, sum(counts))))
-    by_tile = by_column and (not cut.maps_first or channels * math.prod(g.TRS) >= DEEP or maps >= MANY)
+    by_tile = by_column and (cut.direct or channels * math.prod(g.TRS) >= DEEP or maps >= MANY)
     filters = 0
     records: list[list[int]] = []
     tails: list[int] = []
@@ -406,12 +391,11 @@ def data_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int,
         "MAP_PARTS": parts,
         "BY_COLUMN": int(by_column),
         "DIRECT": int(cut.direct),
-        "MAPS_FIRST": int(cut.maps_first),
         "BY_TILE": int(by_tile),
-        "FILTERS_SIZE": whole(filters, 64),
+        "FILTERS_SIZE": whole(filters, 64) + APART // itemsize,
         "STRIPS_SIZE": whole(strips, 64),
         "SUMS_SIZE": whole(tile.maps * width if by_tile and cut.channels >= channels else sums, 64),
-        "LIST_SIZE": whole(cut.channels * max(b.taps for b in blocks) * 8 // itemsize, 64),
+        "LIST_SIZE": whole(cut.channels * max(b.taps for b in blocks) * 8 // itemsize, 64) + APART // itemsize,
         "ALL_UNITS": sum(counts) * parts,
     }
     private = fields["STRIPS_SIZE"] + fields["SUMS_SIZE"] + fields["LIST_SIZE"]

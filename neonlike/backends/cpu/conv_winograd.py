@@ -25,7 +25,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from neonlike.backends.cpu.conv_plan import IMAGE_LANES, ConvPlan, ceil_div, data_tile, even, image_block, whole
+from neonlike.backends.cpu.conv_plan import APART, IMAGE_LANES, ConvPlan, ceil_div, data_tile, even, image_block, whole
 from neonlike.backends.geometry.conv import ConvGeometry
 
 META = (
@@ -110,10 +110,10 @@ def winograd_plan(
         "FILTER_CHANNEL": channel_step, "FILTER_MAP": map_step, "FILTER_TAP": g.K,
         "TILES_W": tiles_w, "TILES": tiles, "RUN": run, "RUNS": runs,
         "IMAGE_BLOCK": images, "IMAGE_BLOCKS": image_blocks, "CHANNEL_BLOCK": block, "PART_TILES": part, "PARTS": parts,
-        "FILTERS_SIZE": whole(points * channels * map_tiles * tile.maps, 64),
+        "FILTERS_SIZE": whole(points * channels * map_tiles * tile.maps, 64) + APART // itemsize,
         "V_SIZE": whole(points * (block * lanes + tile.lanes), 64),
         "M_SIZE": whole(points * (part * tile.maps * lanes + tile.lanes), 64),
-        "RESULTS_SIZE": whole(edge * edge * lanes, 64),
+        "RESULTS_SIZE": whole(edge * edge * lanes, 64) + APART // itemsize,
         "ALL_UNITS": units * parts,
     }  # fmt: skip
     private = fields["V_SIZE"] + fields["M_SIZE"] + fields["RESULTS_SIZE"]
