@@ -153,6 +153,10 @@ def test_chains_over_one_axis(be: Backend, rng: Any, shape: tuple[int, ...], dty
         pairs = {
             "softmax": (F.softmax(x, axis), softmax),
             "logsumexp": (F.logsumexp(x, axis), np.log(powers.sum(axis, keepdims=True)) + top),
+            "weighted": (
+                F.sum(F.exp(x - F.max(x, axis)) * x, axis) + F.sum(F.exp(-x) + F.exp(x / 2), axis),
+                (powers * wide).sum(axis, keepdims=True) + (np.exp(-wide) + np.exp(wide / 2)).sum(axis, keepdims=True),
+            ),
             "normalised": (
                 (x - F.mean(x, axis)) / F.sqrt(F.var(x, axis) + 0.1) * 2,
                 (wide - mean) / np.sqrt(var + 0.1) * 2,

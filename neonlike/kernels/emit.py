@@ -248,6 +248,11 @@ class Writer:
             text = f"({type_of(value.dtype)}){text}"
         return Line(f"v{value.index}", type_of(value.dtype), text)
 
+    def converted_operand(self, value: Value) -> str:
+        """The only operand of an elementwise value, in the type it is computed in."""
+        (arg,), dtype = value.args, compute_dtype(value.dtype)
+        return _cast(*self.operand(arg), self._operand_dtypes(value, dtype)[0])
+
     def _operand_dtypes(self, value: Value, dtype: DType) -> list[DType]:
         """Type each operand is converted to before the op."""
         if value.spec.kind is Kind.ZERO:  # numbers of a draw, indices: whole, or compared with places as double
