@@ -352,13 +352,16 @@ def test_packed_blocks_of_columns(
         if columns == 1104 and threads != "1" and not ON_GPU:
             text = be.explain(both, x)
             assert "near_a" in text and "near_v" in text
-            assert ("nl_stream(o" in be.explain(normal, be.empty(z.shape))) == (past == 0)
+            for expression in (normal, F.softmax(x, 1)):
+                text = be.explain(expression, be.empty(z.shape))
+                assert ("nl_stream(o" in text) == ("#define PASSES" in text) == (past == 0)
             assert "near_" not in be.explain(F.var(z, 1))
-        out = be.empty(z.shape)
-        out[:] = normal
+        out, soft = be.empty(z.shape), be.empty(z.shape)
+        out[:], soft[:] = normal, F.softmax(x, 1)
         x[:] = both
         variance = F.var(z, 1).asnumpyarray()
-        found.append((out.get().tobytes(), x.get().tobytes(), variance.tobytes()))
+        found.append((out.get().tobytes(), soft.get().tobytes(), x.get().tobytes(), variance.tobytes()))
+        assert_close(soft.get(), powers / powers.sum(1, keepdims=True), 20)
         assert_close(variance, wide[2].var(1, keepdims=True), 20)
         assert_close(x.get(), expected, 20)
         assert_close(out.get(), centered / np.sqrt((centered**2).mean(1, keepdims=True)), 20)

@@ -6,7 +6,8 @@
 * reduction by *columns*: the reduced axis outside, columns side by side in the vector unit.
 
 Any may be *streamed*: results larger than the caches are stored past them. Columns may be *packed*: what several
-passes need of a block, larger than a cache because its rows lie far apart, is copied to memory of its own.
+passes need of a block, larger than a cache because its rows lie far apart, is copied to memory of its own. Both are
+*piped*: the passes over a block and over its neighbours take turns.
 """
 
 from __future__ import annotations
@@ -133,6 +134,7 @@ def rows(kernel: Kernel, inner: Sequence[int], split: int, streams: bool) -> Sou
     index_of = {a.name: access(step, "at", f"step_{a.name}") for a, step in zip(arrays, inner)}
     form = ReduceForm(kernel, index_of, by_columns=False)
     form.along = {a.name for a, step in zip(arrays, inner) if step == 1 and a.kind != "counter"}
+    form.calls = True
     if not split:
         form.choose_stashes()
     stashes = [form.values[index] for index in sorted(form.stashes)]
@@ -184,12 +186,16 @@ def _with_row_step(array: Array, index: int) -> dict[str, Any]:
 def columns(kernel: Kernel, right: Sequence[int], width: int, options: Collection[str] = ()) -> Source:
     """Source of a reduction by columns, at most ``width`` to a block; ``right`` holds the steps between columns.
 
-    ``options`` are "packed" and "streamed"; see above.
+    ``options`` are "packed" and "streamed", or "piped"; see above.
     """
     arrays = [*kernel.inputs, *kernel.outputs]
-    form = _by_columns(kernel, right, "packed" in options)
-    streamed = [a for a in (_streamed(kernel, right) if "streamed" in options else []) if a.name in form.along]
+    piped = "piped" in options
+    form = _by_columns(kernel, right, piped or "packed" in options)
+    streams = piped or "streamed" in options
+    streamed = [a for a in (_streamed(kernel, right) if streams else []) if a.name in form.along]
     form.streamed = {a.name for a in streamed}
+    if piped:
+        form.streamed_index, form.calls = "l", True
     context = form.context() | parameters(kernel)
     context["arrays"] = [
         {"name": a.name, "declaration": a.declaration, "steps": [5 + 3 * i, 6 + 3 * i, 7 + 3 * i]}
@@ -200,9 +206,20 @@ def columns(kernel: Kernel, right: Sequence[int], width: int, options: Collectio
     context["near_bytes"] = form.near_bytes()
     first, second = [*context["levels"], context["final"]][:2]
     # The second pass reads no memory: it fetches what the first will of the next block (0.92 of a softmax's time).
-    second.fetched = [name for name in first.ahead if name in form.near]
+    second.fetched = [name for name in first.ahead if piped or name in form.near]
     context["width"] = width
+    if piped:
+        return Source("c/reduce_piped.c.j2", context | {"lanes": LANES, "chunk": CHUNK})
     return Source("c/reduce_columns.c.j2", context)
+
+
+CHUNK = 32
+"""Rows of a piped block that a pass goes over at a time."""
+
+
+def pipes(kernel: Kernel) -> bool:
+    """True if its passes over columns may be piped: the template knows no positions."""
+    return all(value.spec.name not in ("argmax", "argmin") for value in kernel.values)
 
 
 def packing(kernel: Kernel, right: Sequence[int], large: bool, threads: int) -> int:

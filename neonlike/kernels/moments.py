@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from neonlike.kernels.emit import Line, type_of
 from neonlike.kernels.lower import Arg, Value, ValueArg
-from neonlike.kernels.passes import Level, ReduceForm, Reduction
+from neonlike.kernels.passes import Level, ReduceForm
+from neonlike.kernels.reduction_texts import Reduction
 from neonlike.optree.dtypes import F32, F64, compute_dtype
 from neonlike.optree.ops import Kind
 

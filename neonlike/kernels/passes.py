@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from neonlike.kernels.emit import Array, Kernel, Line, Writer, expression, type_of
-from neonlike.kernels.lower import Arg, Value, ValueArg
+from neonlike.kernels.emit import Array, Kernel, Line, Writer, type_of
+from neonlike.kernels.lower import Arg, ValueArg
 from neonlike.kernels.plan import pass_depths
-from neonlike.optree.dtypes import F32, I64, DType, compute_dtype
-from neonlike.optree.ops import OPS, Kind
+from neonlike.kernels.reduction_texts import Reduction, describe_reduction
+from neonlike.optree.dtypes import F32, compute_dtype
+from neonlike.optree.ops import Kind
 
 LIGHT_COST = 8
 """Flops an element below which a pass by rows is as long as its additions; four go into a partial result at a time."""
@@ -27,26 +28,6 @@ ARRAY_CALLS = {"exp": "nl_exp_array_f32"}
 """Functions of vecmath_array.h, which take the place of float32 ops over a stretch of a row."""
 STASH_COST = 8
 """Flops above which a value is kept between the passes over a row rather than computed again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reduction:
-    """Texts of one reduction; see the templates for where each is used."""
-
-    index: int | str  # str of what is no value of the stage
-    position: str  # ">" or "<" for argmax and argmin
-    ctype: str
-    total: str
-    out: str
-    start: str
-    operand: str
-    lane: str
-    fold: str
-    merge: str
-    column: str
-    merge_column: str
-    four: tuple[str, ...] = ()
-    magnitude: bool = False  # nan is found beside the reduction, see nl_magnitude_f32
 
 
 @dataclass(slots=True)
@@ -101,55 +82,6 @@ class Near(NamedTuple):
 NEAR = "at * pitch + b"
 """Index of an element in such a block."""
 
-_STARTS = {"sum": "0", "prod": "1", "any": "0", "all": "1"}
-
-
-def describe_reduction(writer: Writer, value: Value) -> Reduction:
-    """The texts of reduction ``value``."""
-    spec, out = value.spec, type_of(value.dtype)
-    operand, have = writer.operand(value.args[0])
-    i = value.index
-    if spec.name in ("argmax", "argmin"):
-        largest = spec.name == "argmax"
-        better = OPS["maximum" if largest else "minimum"]
-        ctype = type_of(have)
-        return Reduction(
-            i, ">" if largest else "<", ctype, ctype, out, _worst(largest, have), operand,
-            lane=expression(better, [f"p{i}[l]", operand], have, writer.language),
-            fold=expression(better, [f"p{i}[l]", f"p{i}[l + s]"], have, writer.language),
-            merge="", column="", merge_column="",
-        )  # fmt: skip
-    dtype = compute_dtype(value.dtype)
-    total = "double" if dtype == F32 and spec.name in ("sum", "prod") else out
-    start = _STARTS.get(spec.name) or _worst(spec.name == "max", dtype)
-    merger = OPS[spec.combine or ""]
-
-    def combine(a: str, b: str) -> str:
-        return expression(merger, [a, b], dtype, writer.language)
-
-    if spec.name in ("any", "all"):
-        operand = f"({operand} != 0)"
-    magnitude = spec.name in ("max", "min") and dtype == F32 and writer.language == "c"
-    sign = ">" if spec.name == "max" else "<"
-    q = [f"q{i}[{k}]" for k in range(4)]
-
-    def add(total: str, new: str) -> str:
-        return f"{new} {sign} {total} ? {new} : {total}" if magnitude else combine(total, new)
-
-    return Reduction(
-        i, "", out, total, out, start, operand,
-        lane=add(f"p{i}[l]", operand), fold=add(f"p{i}[l]", f"p{i}[l + s]"), merge=combine(f"t{i}", "other"),
-        four=tuple([f"{a} = {add(a, b)};" for a, b in ((q[0], q[1]), (q[2], q[3]), (q[0], q[2]), (f"p{i}[l]", q[0]))]),
-        column=add(f"p{i}[b]", operand), merge_column=combine(f"t{i}[b]", "other"), magnitude=magnitude,
-    )  # fmt: skip
-
-
-def _worst(largest: bool, dtype: DType) -> str:
-    """What every value is at least as good as, in search of the largest or the smallest."""
-    if dtype == I64:
-        return "INT64_MIN" if largest else "INT64_MAX"
-    return "-INFINITY" if largest else "INFINITY"
-
 
 class ReduceForm:
     """Sorts a reduce stage's values by pass, and by whether they vary along the reduced axes.
@@ -179,6 +111,8 @@ class ReduceForm:
         self.stashes: set[int] = set()
         self.along: set[str] = set()  # arrays that a pass reads, or blocks of which it reads, along memory
         self.streamed: set[str] = set()
+        self.streamed_index = "b" if by_columns else "at - strip"
+        self.calls = False  # whether passes may be written around calls
         self.stash_array: Array | None = None
         self.near: dict[str, Near] = {}
         self.stash_index = "at"
@@ -284,27 +218,26 @@ class ReduceForm:
         """Pass ``depth`` (from 1): its reductions and the inner lines they need."""
         made = [v for v in self.kernel.values if v.spec.kind is Kind.REDUCTION and self.depth[v.index] == depth]
         level, args = Level(settle=self.settle(depth - 1)), [v.args[0] for v in made]
-        stashed = set(self._stashed)
+        kept = set(self._stashed), set(self._packed)
         computed = self.read(args, False, level)
         level.reductions = [describe_reduction(self.writer, v) for v in made]
-        if not self.by_columns and self.writer.language == "c":
-            level.call = self._call(args, computed, stashed)
+        level.call = self._call(args, computed, kept) if self.calls else None
         return level
 
-    def _call(self, args: list[Arg], computed: Iterable[int], stashed: set[int]) -> Call | None:
-        """A pass that computes ``args`` around the only call among ``computed``, where ``stashed`` is kept already."""
+    def _call(self, args: list[Arg], computed: Iterable[int], before_it: tuple[set[int], set[str]]) -> Call | None:
+        """A pass that computes ``args`` around the only call among ``computed``; what was stashed and packed before."""
         values = [self.values[index] for index in computed if self.values[index].spec.name in ARRAY_CALLS]
         if len(values) != 1 or compute_dtype(values[0].dtype) != F32:
             return None
-        (value,), before, after, kept = values, Level(), Level(), self._stashed
-        self._stashed = stashed
+        (value,), before, after, kept = values, Level(), Level(), (self._stashed, self._packed)
+        self._stashed, self._packed = before_it
         first = self.read(value.args, False, before)
         self._called = value.index
         twice = set(first) & set(self.read(args, False, after))
-        self._called, self._stashed = None, kept
+        self._called, (self._stashed, self._packed) = None, kept
         if sum(self.values[index].spec.flops for index in twice) >= STASH_COST:
             return None
-        room = f"stash_v{value.index}" if value.index in self.stashes else ""
+        room = ("near_v" if self.packs else "stash_v") + str(value.index) if value.index in self.stashes else ""
         operand = self.writer.converted_operand(value)
         return Call(ARRAY_CALLS[value.spec.name], operand, f"v{value.index}", room, before, after)
 
@@ -314,7 +247,7 @@ class ReduceForm:
         chosen = [(a, arg) for a, arg in zip(self.kernel.outputs, self.kernel.sinks) if self._covers(a)]
         self.read([arg for _, arg in chosen], False, level)
         level.stores = [
-            self.writer.store(replace(a, name=f"near_{a.name}"), arg, "b" if self.by_columns else "at - strip")
+            self.writer.store(replace(a, name=f"near_{a.name}"), arg, self.streamed_index)
             if a.name in self.streamed
             else self.writer.store(a, arg, self.index_of[a.name])
             for a, arg in chosen

@@ -199,13 +199,14 @@ class CStage:
         read = sum(a.nbytes for a in arrays[: len(self.kernel.inputs)] if not isinstance(a, Counter))
         written = sum(a.nbytes for a in outputs)
         large = read + written > STREAMED_BYTES
+        lined = all(a.strides[-2] % LINE == 0 for a in outputs if a.ndim > 1)  # rows start at lines
+        streams = _CAN_STREAM and large and written <= read and bool(self.kernel.streamable())
         if form is not None and form.key[0] == "columns":
-            threads = self._threads(math.prod(shape))
-            form = packed(form, forms.packing(self.kernel, form.key[2], large, threads), threads)
-        if form is None or not _CAN_STREAM or form.key[0] not in _STREAMABLE:
+            threads, piped = self._threads(math.prod(shape)), streams and lined and forms.pipes(self.kernel)
+            form = packed(form, forms.packing(self.kernel, form.key[2], large, threads), threads, piped)
+        if form is None or form.key[0] not in _STREAMABLE:
             return form
-        aligned = form.key[0] == "flat" or all(a.strides[-2] % LINE == 0 for a in outputs)  # rows start at lines
-        if large and written <= read and aligned and self.kernel.streamable():
+        if streams and (lined or form.key[0] == "flat"):
             return replace(form, key=(f"{form.key[0]} streamed", *form.key[1:]))
         return form
 

@@ -24,7 +24,7 @@ MUTANTS = (
     Mutant("lookup", "onehot on the wrong axis", LOOKUP, "functions.onehot(indices, axis, self)", "functions.onehot(indices, 1 - axis, self)"),
     Mutant("lookup", "kernels: onehot on the wrong axis", KERNELS + "stage_arrays.py", "int(axis in value.axes)", "int(axis not in value.axes)"),
     Mutant("lookup", "wrong tie in argmax", NUMPY, "    np.argmax(x, axis=axes[0], out=out, keepdims=True)\n", "    last = np.argmax(np.flip(x, axes[0]), axis=axes[0], keepdims=True)\n    out[...] = x.shape[axes[0]] - 1 - last\n"),
-    Mutant("lookup", "C: wrong tie in argmax", KERNELS + "passes.py", 'i, ">" if largest else "<", ctype', 'i, ">=" if largest else "<=", ctype'),
+    Mutant("lookup", "C: wrong tie in argmax", KERNELS + "reduction_texts.py", 'i, ">" if largest else "<", ctype', 'i, ">=" if largest else "<=", ctype'),
     Mutant("linalg", "bsum before relu and beta", LINALG, "F.sum(C, axis=1)", "F.sum(product, axis=1)"),
     Mutant("linalg", "beta ignored", LINALG, "result + c * beta", "result + c"),
     Mutant("linalg", "alpha ignored", LINALG, "result = product if alpha == 1.0 else product * alpha", "result = product"),

@@ -24,7 +24,8 @@ static inline void nl_stream(void *to, const void *from, int64_t bytes)
     for (; ((uintptr_t)out & 15) == 0 && done + 16 <= bytes; done += 16)
         _mm_stream_si128((__m128i *)(out + done), _mm_loadu_si128((const __m128i *)(in + done)));
 #endif
-    memcpy(out + done, in + done, (size_t)(bytes - done));
+    if (done < bytes)
+        memcpy(out + done, in + done, (size_t)(bytes - done));
 }
 
 /* Store one vector, of the width that code is compiled for, at a multiple of its size. */
