@@ -322,17 +322,18 @@ def test_blocks_of_columns(
 
 
 @pytest.mark.parametrize("columns", (64, 129, 1104))
-@pytest.mark.parametrize("past", (0, 1 << 40))
+@pytest.mark.parametrize(("past", "piped"), ((0, 0), (0, 1 << 30), (1 << 40, 0)))
 def test_packed_blocks_of_columns(
-    be: Backend, rng: Any, columns: int, past: int, monkeypatch: pytest.MonkeyPatch
+    be: Backend, rng: Any, columns: int, past: int, piped: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Inputs and values of several types that several passes need, a target under an input, results streamed or not."""
+    """Inputs and values of several types that several passes need, a target under an input; streamed, piped or not."""
     monkeypatch.setattr(stage_c, "PARALLEL_WORK", 1000)
     monkeypatch.setattr(stage_c, "STREAMED_BYTES", past)
     monkeypatch.setattr(fit, "FAR_BYTES", past)
     monkeypatch.setattr(fit, "MAX_WIDTH", 128)
-    monkeypatch.setattr(fit, "PACKED_WIDTH", 32)
-    monkeypatch.setattr(fit, "PACKED_BYTES", 50 * 64 * 8)  # 64 columns where an element takes 8 bytes
+    monkeypatch.setattr(fit, "PACKED_WIDTH", 96 if past == piped else 32)  # piped: lanes and a rest of them
+    monkeypatch.setattr(fit, "PIPED_BYTES", piped)
+    monkeypatch.setattr(fit, "PACKED_BYTES", 50 * 96 * 16)  # 96 columns where an element takes 16 bytes
     hosts = [rng.uniform(-3, 3, (2, 50, columns)).astype(t) for t in ("f4", "f2")] + [
         rng.integers(-9, 9, (2, 50, columns)).astype("i4")
     ]
@@ -354,7 +355,8 @@ def test_packed_blocks_of_columns(
             assert "near_a" in text and "near_v" in text
             for expression in (normal, F.softmax(x, 1)):
                 text = be.explain(expression, be.empty(z.shape))
-                assert ("nl_stream(o" in text) == ("#define PASSES" in text) == (past == 0)
+                assert ("nl_stream(o" in text) == (past == 0)
+                assert ("#define PASSES" in text) == (past == piped == 0)
             assert "near_" not in be.explain(F.var(z, 1))
         out, soft = be.empty(z.shape), be.empty(z.shape)
         out[:], soft[:] = normal, F.softmax(x, 1)
