@@ -209,12 +209,12 @@ def columns(kernel: Kernel, right: Sequence[int], width: int, options: Collectio
     second.fetched = [name for name in first.ahead if piped or name in form.near]
     context["width"] = width
     if piped:
-        return Source("c/reduce_piped.c.j2", context | {"lanes": LANES, "chunk": CHUNK})
+        return Source("c/reduce_piped.c.j2", context | {"lanes": PIPED_LANES, "chunk": CHUNK})
     return Source("c/reduce_columns.c.j2", context)
 
 
-CHUNK = 32
-"""Rows of a piped block that a pass goes over at a time."""
+PIPED_LANES, CHUNK = 64, 32
+"""Columns of a piped block whose partial results lie in registers, and rows that a pass goes over at a time."""
 
 
 def pipes(kernel: Kernel) -> bool:
