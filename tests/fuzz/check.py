@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from fuzz.bounds import is_known, wrong
 from fuzz.programs import Instance, Program, build
 from neonlike.backends import Backend
 from neonlike.kernels import layout
+from neonlike.kernels.plan import StageKind
 from neonlike.logger import logger
 from neonlike.optree.dtypes import compute_dtype
 
@@ -130,11 +132,21 @@ def make_backend(engine: str) -> Any:
     """A backend of its own on ``engine``."""
     if engine == "gpu":
         find_driver()
-        return Backend.allocate_backend("gpu", rng_seed=0)
+        gpu: Any = Backend.allocate_backend("gpu", rng_seed=0)
+        gpu.engine.fallback = partial(only_nothing, gpu.engine.fallback)
+        return gpu
     with environment({"NEONLIKE_CPU_JIT": str(int(engine == "c"))}):
         made = Backend.allocate_backend("cpu", rng_seed=0)
     assert made.engine.name == engine, f"there is no {engine} engine here: a C compiler is needed"
     return made
+
+
+def only_nothing(fallback: Any, plan: Any, position: int, graph: Any) -> Any:
+    """Stands for a GPU's way without a kernel, which only a reduction of nothing may go."""
+    stage = plan.stages[position]
+    if stage.kind is not StageKind.REDUCE or 0 not in stage.space.of(graph):
+        raise Failure(f"gpu: stage {position} ({stage.reason}) has no kernel")
+    return fallback(plan, position, graph)
 
 
 @contextmanager
