@@ -28,15 +28,27 @@ static inline void nl_stream(void *to, const void *from, int64_t bytes)
         memcpy(out + done, in + done, (size_t)(bytes - done));
 }
 
-/* Store one vector, of the width that code is compiled for, at a multiple of its size. */
+/* Store one vector at a multiple of its size: past the caches if it has the width that code is compiled for. */
 #if defined(__AVX512F__)
-#define NL_STREAM_VECTOR(to, v) _mm512_stream_si512((__m512i *)(to), (__m512i)(v))
+#define NL_STREAM(to, v) _mm512_stream_si512((__m512i *)(to), (__m512i)(v))
+#define NL_STREAMED __m512i
 #elif defined(__AVX__)
-#define NL_STREAM_VECTOR(to, v) _mm256_stream_si256((__m256i *)(to), (__m256i)(v))
+#define NL_STREAM(to, v) _mm256_stream_si256((__m256i *)(to), (__m256i)(v))
+#define NL_STREAMED __m256i
 #elif defined(__SSE2__)
-#define NL_STREAM_VECTOR(to, v) _mm_stream_si128((__m128i *)(to), (__m128i)(v))
+#define NL_STREAM(to, v) _mm_stream_si128((__m128i *)(to), (__m128i)(v))
+#define NL_STREAMED __m128i
+#endif
+#if defined(NL_STREAM)
+#define NL_STREAM_VECTOR(to, v)                                                                                \
+    do {                                                                                                       \
+        if (sizeof(v) == sizeof(NL_STREAMED))                                                                  \
+            NL_STREAM(to, __builtin_choose_expr(sizeof(v) == sizeof(NL_STREAMED), (v), (NL_STREAMED){0}));     \
+        else                                                                                                   \
+            *(__typeof__(v) *)(to) = (v);                                                                      \
+    } while (0)
 #else
-#define NL_STREAM_VECTOR(to, v) memcpy(to, &(v), sizeof(v))
+#define NL_STREAM_VECTOR(to, v) (*(__typeof__(v) *)(to) = (v))
 #endif
 
 /* After it, other threads see what was stored. */
