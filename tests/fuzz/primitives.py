@@ -261,10 +261,10 @@ class Calls:
 
 
 def one_map() -> None:
-    """The smallest convolution, compiled."""
+    """The smallest direct convolution, compiled; filters of one element have a kernel of their own."""
     be = make_backend("c")
     with strict(1):
-        layer = be.conv_layer(np.float32, 1, 1, 1)
+        layer = be.conv_layer(np.float32, 1, 1, 1, W=2, S=2)
         be.fprop_conv(layer, be.ones(layer.dimI), be.ones(layer.dimF), be.empty(layer.dimO))
 
 
