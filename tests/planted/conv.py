@@ -39,6 +39,8 @@ MUTANTS = (
     fault("dilation ignored in sizes of deconvolutions", SIZES, "2 * p + window_extent(s, d)", "2 * p + s"),
     fault("C: alpha ignored", FINISH, "out[i] = alpha * acc[i] + bias;", "out[i] = acc[i] + bias;"),
     fault("C: bias of another group", DIRECT, "g->bias[map]", "g->bias[k]"),
+    fault("C: bias of another group, in sums that are stored from registers", DIRECT, "g->bias + map", "g->bias + kt * KB"),
+    fault("C: results past the caches of the first map for all", DIRECT, "NL_STREAM_VECTOR(out + j * LANES", "NL_STREAM_VECTOR(to->out + j * LANES"),
     fault("C: relu slope ignored", FINISH, "(slope == 0 ? 0 : slope * (v))", "0"),
     fault("C: brelu uses output instead of X", FINISH, "v *= x[i] > 0 ? 1 : x[i] < 0 ? slope : 0;", "v *= v > 0 ? 1 : v < 0 ? slope : 0;"),
     fault("C: beta ignored in short runs", FINISH, "add ? v + beta * x[i] : v", "add && n > 8 ? v + beta * x[i] : v"),
