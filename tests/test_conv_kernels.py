@@ -249,6 +249,13 @@ def test_windows_that_read_in_place(
     conv_plan.data_plan.cache_clear()
 
 
+@pytest.mark.parametrize("s", [LARGE[0], Sizes(16, 5, 20, (1, 9, 20), (1, 3, 5))], ids=("Winograd", "packed"))
+def test_results_past_the_caches(be: Backend, guarded: Guarded, s: Sizes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "STREAMED_BYTES", 0)
+    for turn in range(4):
+        compare(be, s, "f4", np.random.default_rng(turn), plain=turn == 0)
+
+
 def test_lists_of_taps_fit_their_memory(be: Backend, guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
     """27 taps in 18 rows and their places are 513 numbers of 4 bytes, which is no whole number of doubles."""
     monkeypatch.setenv("NEONLIKE_NUM_THREADS", "1")

@@ -53,7 +53,7 @@ MUTANTS = (
     fault("C: images of the first block for all, read in place", DIRECT, "* m[IN_W] * m[IMAGES] + a->n0;", "* m[IN_W] * m[IMAGES];"),
     fault("C: planes of an input that is read in place", DIRECT, "(c * m[IN_D] + rows->planes[i]) * m[IN_H]", "(c * m[IN_D] + i) * m[IN_H]"),
     fault("C: taps of one column for the next that reads others", DIRECT, "if (lo != s_lo || hi != s_hi)", "if (lo != s_lo)"),
-    fault("C: results go past the caches without what ends them", DIRECT, "nl_stream(to, row, sizeof row);", "nl_stream(to, acc + k * acc_step, sizeof row);"),
+    fault("C: results go past the caches without what ends them", FINISH, "nl_stream(out + i, some,", "nl_stream(out + i, acc + i,"),
     fault("C: sums of earlier channels lost where the last store results", DIRECT, "w.once = w.first && w.last && m[BY_TILE];", "w.once = w.last && m[BY_TILE];"),
     fault("pointwise: first block of channels read again", POINTWISE, "const real *x = g->in + (a->group * channels + c) * step + lane;", "const real *x = g->in + a->group * channels * step + lane;"),
     fault("pointwise: later blocks of channels overwrite", POINTWISE, "c == 0, plain && there == KB", "1, plain && there == KB"),

@@ -1,10 +1,11 @@
 /* What is done to sums of a convolution when they are stored (Epilogue in families/conv.py): what conv_direct and
  * conv_winograd share. The including file defines real, and struct call with alpha, beta, slope, sums, and
- * epilogue: 1 for relu, 2 for brelu, 4 for beta. */
+ * epilogue: 1 for relu, 2 for brelu, 4 for beta, 8 to store results past the caches (then nl_stream_end ends it). */
 #ifndef NL_CONV_FINISH_H
 #define NL_CONV_FINISH_H
 #include <stdint.h>
 #include <stdlib.h>
+#include "stream.h"
 
 /* alpha, bias, brelu, relu, beta x, store; returns the sum of what was stored. x may be out: element by element. */
 static double finish(const struct call *g, const real *restrict acc, real *out, const real *x, real bias, int64_t n)
@@ -38,6 +39,22 @@ static double finish(const struct call *g, const real *restrict acc, real *out, 
 #pragma omp simd reduction(+:sum)
         for (int64_t i = 0; i < n; i++)
             sum += out[i];
+    }
+    return sum;
+}
+
+/* The same; past the caches if the call says so. */
+static double finish_large(const struct call *g, const real *restrict acc, real *out, const real *x, real bias, int64_t n)
+{
+    enum { SOME = 128 };
+    real some[SOME] __attribute__((aligned(64)));
+    if (!(g->epilogue & 8))
+        return finish(g, acc, out, x, bias, n);
+    double sum = 0;
+    for (int64_t i = 0; i < n; i += SOME) {
+        const int64_t count = n - i < SOME ? n - i : SOME;
+        sum += finish(g, acc + i, some, x + i, bias, count);
+        nl_stream(out + i, some, count * (int64_t)sizeof *some);
     }
     return sum;
 }
