@@ -58,6 +58,8 @@ def guarded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Guarded]:
     monkeypatch.setattr(kernels, "workspace", memory)
     yield memory
     memory.check()
+    for routine in (kernels._DATA, kernels._WINOGRAD, kernels._POINTWISE, kernels._UPDATE):
+        assert None not in routine.variants.values(), "did not compile, so the definition ran in its place"
 
 
 @pytest.fixture
@@ -73,8 +75,11 @@ def with_vectors(monkeypatch: pytest.MonkeyPatch, nbytes: int) -> None:
 # The definition -----------------------------------------------------------------------------------------------------
 
 
-def compare(be: Any, s: Sizes, kind: str, rng: np.random.Generator, plain: bool = False) -> None:
-    """The hooks of the kernels and of the definition, one after the other on the same tensors; plain: only a bias."""
+def compare(be: Any, s: Sizes, kind: str, rng: np.random.Generator, simple: str = "") -> None:
+    """The hooks of the kernels and of the definition, one after the other on the same tensors.
+
+    simple: "bias" for nothing else, "relu" for what sums in registers can do too; else anything, by chance.
+    """
     layer, dtype = s.layer(be, kind), np.dtype(kind)
 
     def made(shape: Any) -> Any:
@@ -91,8 +96,10 @@ def compare(be: Any, s: Sizes, kind: str, rng: np.random.Generator, plain: bool 
         epilogue = Epilogue(
             X=X if rng.random() < 0.5 else None, bias=bias if rng.random() < 0.5 else None, bsum=sums, **flags
         )
-        if plain:
-            epilogue = Epilogue(flags["alpha"], bias=bias)
+        if simple == "bias":
+            epilogue = Epilogue(bias=bias)
+        elif simple == "relu":
+            epilogue = Epilogue(0.5, bias=bias, relu=True, slope=0.1, bsum=sums)
         old, results = T.get(), []
         for hooks in (type(be), ConvFamily):
             T.set(old)
@@ -244,16 +251,16 @@ def test_windows_that_read_in_place(
         plan = conv_plan.data_plan(s.layer(be, kind), False, kernels.vector_bytes(be.compiler), itemsize, 2)
         fields = dict(zip(conv_plan.META, plan.fields))
         assert fields["DIRECT"] and (fields["CHANNEL_BLOCK"] < fields["CHANNELS"]) == few
-        for turn in range(3):
-            compare(be, s, kind, rng, plain=turn == 0)
+        for simple in ("bias", "relu", ""):
+            compare(be, s, kind, rng, simple)
     conv_plan.data_plan.cache_clear()
 
 
 @pytest.mark.parametrize("s", [LARGE[0], Sizes(16, 5, 20, (1, 9, 20), (1, 3, 5))], ids=("Winograd", "packed"))
 def test_results_past_the_caches(be: Backend, guarded: Guarded, s: Sizes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "STREAMED_BYTES", 0)
-    for turn in range(4):
-        compare(be, s, "f4", np.random.default_rng(turn), plain=turn == 0)
+    for turn, simple in enumerate(("bias", "relu", "", "")):
+        compare(be, s, "f4", np.random.default_rng(turn), simple)
 
 
 def test_lists_of_taps_fit_their_memory(be: Backend, guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from planted.table import CPU, FAMILIES, GEOMETRY, C, Mutant
 
 FAMILY, SIZES, KERNELS, PLAN = FAMILIES + "conv.py", GEOMETRY + "conv.py", CPU + "conv.py", CPU + "conv_plan.py"
-DIRECT, UPDATE = C + "conv_direct.c.j2", C + "conv_update.c.j2"
+DIRECT, UPDATE, TILE = C + "conv_direct.c.j2", C + "conv_update.c.j2", C + "conv_tile.h"
 FINISH, WINOGRAD, WINOGRAD_PLAN = C + "conv_finish.h", C + "conv_winograd.c.j2", CPU + "conv_winograd.py"
 POINTS, POINTWISE, POINTWISE_PLAN = C + "conv_points.h", C + "conv_pointwise.c.j2", CPU + "conv_pointwise.py"
 
@@ -40,7 +40,9 @@ MUTANTS = (
     fault("C: alpha ignored", FINISH, "out[i] = alpha * acc[i] + bias;", "out[i] = acc[i] + bias;"),
     fault("C: bias of another group", DIRECT, "g->bias[map]", "g->bias[k]"),
     fault("C: bias of another group, in sums that are stored from registers", DIRECT, "g->bias + map", "g->bias + kt * KB"),
-    fault("C: results past the caches of the first map for all", DIRECT, "NL_STREAM_VECTOR(out + j * LANES", "NL_STREAM_VECTOR(to->out + j * LANES"),
+    fault("C: relu slope ignored, in sums that are stored from registers", TILE, "slope == 0 ? (vec){ 0 } : slope * v", "(vec){ 0 }"),
+    fault("C: bsum of results that are stored from registers", TILE, "to->totals[k] += __builtin_convertvector", "to->totals[k] = __builtin_convertvector"),
+    fault("C: results past the caches of the first map for all", TILE, "NL_STREAM_VECTOR(out + j * LANES", "NL_STREAM_VECTOR(to->out + j * LANES"),
     fault("C: relu slope ignored", FINISH, "(slope == 0 ? 0 : slope * (v))", "0"),
     fault("C: brelu uses output instead of X", FINISH, "v *= x[i] > 0 ? 1 : x[i] < 0 ? slope : 0;", "v *= v > 0 ? 1 : v < 0 ? slope : 0;"),
     fault("C: beta ignored in short runs", FINISH, "add ? v + beta * x[i] : v", "add && n > 8 ? v + beta * x[i] : v"),

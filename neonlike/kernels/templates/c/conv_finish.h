@@ -1,5 +1,5 @@
 /* What is done to sums of a convolution when they are stored (Epilogue in families/conv.py): what conv_direct and
- * conv_winograd share. The including file defines real, and struct call with alpha, beta, slope, sums, and
+ * conv_winograd share. The including file defines real, INLINE, and struct call with alpha, beta, slope, sums, and
  * epilogue: 1 for relu, 2 for brelu, 4 for beta, 8 to store results past the caches (then nl_stream_end ends it). */
 #ifndef NL_CONV_FINISH_H
 #define NL_CONV_FINISH_H
@@ -8,7 +8,7 @@
 #include "stream.h"
 
 /* alpha, bias, brelu, relu, beta x, store; returns the sum of what was stored. x may be out: element by element. */
-static double finish(const struct call *g, const real *restrict acc, real *out, const real *x, real bias, int64_t n)
+INLINE double finish(const struct call *g, const real *restrict acc, real *out, const real *x, real bias, int64_t n)
 {
     const real alpha = g->alpha, beta = g->beta, slope = g->slope;
     const int relu = g->epilogue & 1, brelu = g->epilogue & 2, add = g->epilogue & 4;
@@ -44,7 +44,7 @@ static double finish(const struct call *g, const real *restrict acc, real *out, 
 }
 
 /* The same; past the caches if the call says so. */
-static double finish_large(const struct call *g, const real *restrict acc, real *out, const real *x, real bias, int64_t n)
+INLINE double finish_large(const struct call *g, const real *restrict acc, real *out, const real *x, real bias, int64_t n)
 {
     enum { SOME = 128 };
     real some[SOME] __attribute__((aligned(64)));

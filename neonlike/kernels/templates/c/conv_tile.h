@@ -1,0 +1,104 @@
+/* The tile of conv_direct: sums of KB maps x NV vectors that stay in registers while taps go by, and what becomes of
+ * them. The including file defines real, LANES, KB, NV, vec (LANES of real), loose (the same, anywhere in memory), INLINE. */
+#ifndef NL_CONV_TILE_H
+#define NL_CONV_TILE_H
+#include <stdint.h>
+#include "stream.h"
+
+typedef __typeof__((vec){ 0 } < (vec){ 0 }) mask;
+typedef double doubles __attribute__((vector_size(LANES * sizeof(double))));
+
+/* Where a tap of a block of channels reads: in the strips, and in the filters of a map tile. */
+struct tap {
+    int32_t x, f;
+};
+
+/* Where the sums of a tile go. */
+struct sums {
+    real *acc; /* kept, if they are not the last */
+    int64_t acc_step;
+    int first; /* whether there are none yet */
+    real *out; /* stored as results; NULL: kept */
+    int64_t out_step;
+    int streamed;
+    real alpha;
+    const real *bias; /* of each map of the tile */
+    int relu;
+    real slope;
+    doubles *totals; /* of results, of each map; NULL: not wanted */
+};
+
+/* slope v of the negative elements of v, which are 0 if that is: not the product of 0 with infinity. */
+INLINE vec relu(vec v, real slope)
+{
+    const mask negative = v < 0;
+    const vec small = slope == 0 ? (vec){ 0 } : slope * v;
+    return (vec)(((mask)v & ~negative) | ((mask)small & negative));
+}
+
+/* Add count taps to KB maps x nv vectors. */
+INLINE void tile(const real *restrict x, const struct tap *restrict taps, int64_t count, const real *restrict f, const struct sums *to, const int nv)
+{
+    vec sum[KB][NV];
+#pragma GCC unroll 32
+    for (int k = 0; k < KB; k++)
+#pragma GCC unroll 32
+        for (int j = 0; j < nv; j++)
+            sum[k][j] = to->first ? (vec){ 0 } : *(const vec *)(to->acc + k * to->acc_step + j * LANES);
+    for (int64_t i = 0; i < count; i++) {
+        const real *at = x + taps[i].x, *w = f + taps[i].f;
+        vec v[NV];
+#pragma GCC unroll 32
+        for (int j = 0; j < nv; j++)
+            v[j] = *(const loose *)(at + j * LANES);
+#pragma GCC unroll 32
+        for (int k = 0; k < KB; k++)
+#pragma GCC unroll 32
+            for (int j = 0; j < nv; j++)
+                sum[k][j] += w[k] * v[j];
+    }
+    real *out = to->out;
+    const int64_t step = out != NULL ? to->out_step : to->acc_step;
+    if (out == NULL) {
+#pragma GCC unroll 32
+        for (int k = 0; k < KB; k++)
+#pragma GCC unroll 32
+            for (int j = 0; j < nv; j++)
+                *(vec *)(to->acc + k * step + j * LANES) = sum[k][j];
+        return;
+    }
+    const real alpha = to->alpha, *bias = to->bias;
+#pragma GCC unroll 32
+    for (int k = 0; k < KB; k++)
+#pragma GCC unroll 32
+        for (int j = 0; j < nv; j++)
+            sum[k][j] = alpha * sum[k][j] + bias[k];
+    if (to->relu) {
+        const real slope = to->slope;
+#pragma GCC unroll 32
+        for (int k = 0; k < KB; k++)
+#pragma GCC unroll 32
+            for (int j = 0; j < nv; j++)
+                sum[k][j] = relu(sum[k][j], slope);
+    }
+    if (to->totals != NULL)
+#pragma GCC unroll 32
+        for (int k = 0; k < KB; k++)
+#pragma GCC unroll 32
+            for (int j = 0; j < nv; j++)
+                to->totals[k] += __builtin_convertvector(sum[k][j], doubles);
+    if (to->streamed)
+#pragma GCC unroll 32
+        for (int k = 0; k < KB; k++, out += step)
+#pragma GCC unroll 32
+            for (int j = 0; j < nv; j++)
+                NL_STREAM_VECTOR(out + j * LANES, sum[k][j]);
+    else
+#pragma GCC unroll 32
+        for (int k = 0; k < KB; k++, out += step)
+#pragma GCC unroll 32
+            for (int j = 0; j < nv; j++)
+                *(loose *)(out + j * LANES) = sum[k][j];
+}
+
+#endif
