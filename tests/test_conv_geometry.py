@@ -251,6 +251,7 @@ def in_a_process(text: str, *arguments: str, **variables: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.cpu_only("the compiled kernels of the CPU")
 @pytest.mark.parametrize("threads", ["1", "3"])
 def test_calls_take_no_more_memory_than_the_layer_says(threads: str) -> None:
     """Arrays of NumPy, which is where kernels work, are seen by tracemalloc."""
@@ -302,6 +303,7 @@ print(json.dumps(run(64, "fprop", "bprop", "update")))
 """
 
 
+@pytest.mark.cpu_only("the compiled kernels of the CPU")
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss has other units elsewhere")
 def test_the_process_grows_no_more_than_the_layer_says() -> None:
     """Memory that kernels would take by themselves is seen here; the image has 17 MB, all its windows 150 MB."""
