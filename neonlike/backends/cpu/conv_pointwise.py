@@ -37,7 +37,6 @@ CHANNEL_BLOCK = 2048
 """Channels of a panel, which stays in the second-level cache."""
 
 
-
 def _copied(step: int, channels: int) -> bool:
     """Whether tiles of maps read a copy of the lanes: channels are ``step`` bytes apart, and fall on too few places.
 
