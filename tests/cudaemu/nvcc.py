@@ -44,7 +44,12 @@ CHECK_FLAGS = [
     "--param=tsan-instrument-func-entry-exit=0",
     "--param=tsan-distinguish-volatile=1",
 ]
-LINK_FLAGS = ["-shared", "-nostdlib", "-Wl,-Bsymbolic", "-Wl,--hash-style=gnu"]
+LINK_FLAGS = [
+    *("-shared", "-nostdlib", "-Wl,-Bsymbolic", "-Wl,--hash-style=gnu"),
+    # Two mappings of memory a module instead of five: a process may have 65530, and a run of all tests loads more than
+    # ten thousand modules.
+    *("-Wl,-z,noseparate-code", "-Wl,-z,norelro"),
+]
 
 _WITH_VALUE = {
     *(
