@@ -39,6 +39,7 @@ def copy() -> Iterator[Path]:
         yield folder
 
 
+@pytest.mark.cpu_only("the compiled kernels of the CPU")
 def test_verdicts(copy: Path) -> None:
     fault = next(mutant for mutant in MUTANTS if title(mutant) == "roi: definition: nms threshold >=")
     before = (copy / SOURCE).read_text(encoding="utf-8")
