@@ -29,7 +29,7 @@ from neonlike.kernels.workspace import workspace
 from neonlike.optree.dtypes import compute_dtype
 
 HEADERS = ("conv_strips.h", "conv_tile.h", "conv_finish.h", "conv_filters.h", "stream.h")
-WINOGRAD_HEADERS, POINTWISE_HEADERS = ("conv_finish.h", "stream.h", "conv_points.h"), HEADERS[2:]
+WINOGRAD_HEADERS, POINTWISE_HEADERS = ("conv_finish.h", "stream.h", "conv_points.h"), HEADERS[1:]
 PARALLEL_WORK, LINE = 1 << 18, 64
 """Products below which starting threads costs more than it saves; bytes of a line of memory."""
 STREAMED_BYTES = 32 << 20

@@ -1,6 +1,7 @@
-/* What is done to sums of a convolution when they are stored (Epilogue in families/conv.py): what conv_direct and
- * conv_winograd share. The including file defines real, INLINE, and struct call with alpha, beta, slope, sums, and
- * epilogue: 1 for relu, 2 for brelu, 4 for beta, 8 to store results past the caches (then nl_stream_end ends it). */
+/* What is done to sums of a convolution when they are stored (Epilogue in families/conv.py): what conv_direct,
+ * conv_pointwise and conv_winograd share. The including file defines real, INLINE, and struct call with alpha, beta,
+ * slope, sums, and epilogue: 1 for relu, 2 for brelu, 4 for beta, 8 to store results past the caches (then nl_stream_end
+ * ends it). */
 #ifndef NL_CONV_FINISH_H
 #define NL_CONV_FINISH_H
 #include <stdint.h>

@@ -1,5 +1,6 @@
-/* The tile of conv_direct: sums of KB maps x NV vectors that stay in registers while taps go by, and what becomes of
- * them. The including file defines real, LANES, KB, NV, vec (LANES of real), loose (the same, anywhere in memory), INLINE. */
+/* The sums of a tile, KB maps x NV vectors that stay in registers while what they are sums of goes by: where they start
+ * and what becomes of them. conv_direct and conv_pointwise share it. The including file defines real, LANES, KB, NV, vec
+ * (LANES of real), loose (the same, anywhere in memory) and INLINE. */
 #ifndef NL_CONV_TILE_H
 #define NL_CONV_TILE_H
 #include <stdint.h>
@@ -7,11 +8,6 @@
 
 typedef __typeof__((vec){ 0 } < (vec){ 0 }) mask;
 typedef double doubles __attribute__((vector_size(LANES * sizeof(double))));
-
-/* Where a tap of a block of channels reads: in the strips, and in the filters of a map tile. */
-struct tap {
-    int32_t x, f;
-};
 
 /* Where the sums of a tile go. */
 struct sums {
@@ -36,27 +32,19 @@ INLINE vec relu(vec v, real slope)
     return (vec)(((mask)v & ~negative) | ((mask)small & negative));
 }
 
-/* Add count taps to KB maps x nv vectors. */
-INLINE void tile(const real *restrict x, const struct tap *restrict taps, int64_t count, const real *restrict f, const struct sums *to, const int nv)
+/* The sums so far of KB maps x nv vectors. */
+INLINE void take_sums(vec sum[KB][NV], const struct sums *to, const int nv)
 {
-    vec sum[KB][NV];
 #pragma GCC unroll 32
     for (int k = 0; k < KB; k++)
 #pragma GCC unroll 32
         for (int j = 0; j < nv; j++)
             sum[k][j] = to->first ? (vec){ 0 } : *(const vec *)(to->acc + k * to->acc_step + j * LANES);
-    for (int64_t i = 0; i < count; i++) {
-        const real *at = x + taps[i].x, *w = f + taps[i].f;
-        vec v[NV];
-#pragma GCC unroll 32
-        for (int j = 0; j < nv; j++)
-            v[j] = *(const loose *)(at + j * LANES);
-#pragma GCC unroll 32
-        for (int k = 0; k < KB; k++)
-#pragma GCC unroll 32
-            for (int j = 0; j < nv; j++)
-                sum[k][j] += w[k] * v[j];
-    }
+}
+
+/* Keep them, or store what they give. */
+INLINE void leave_sums(vec sum[KB][NV], const struct sums *to, const int nv)
+{
     real *out = to->out;
     const int64_t step = out != NULL ? to->out_step : to->acc_step;
     if (out == NULL) {
