@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
 from typing import Any, NamedTuple, TypeAlias
@@ -290,14 +290,6 @@ def _channel_block(channels: int, phases: list[Phase], images: int, tile: Tile, 
 def pointwise(g: ConvGeometry) -> bool:
     """A convolution by single elements: each output position reads its own input position (``conv_pointwise.py``)."""
     return max(*g.TRS, *g.strides) == 1 and not any(g.padding)
-
-
-def flattened(g: ConvGeometry) -> ConvGeometry:
-    """A convolution by single elements as one of a single row, which it is the same as: rows are cut anywhere then."""
-    if not pointwise(g):
-        return g
-    row = 1, 1, math.prod(g.DHW)
-    return replace(g, DHW=row, MPQ=row)
 
 
 def _areas(phases: list[Phase], images: int, times: int, area: int, tile: Tile, itemsize: int) -> list[Blocks]:

@@ -5,6 +5,8 @@ Its parts are those of ``conv_plan.py``, with the one phase of a forward convolu
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from functools import lru_cache
 
 from neonlike.backends.cpu.conv_plan import (
@@ -17,7 +19,6 @@ from neonlike.backends.cpu.conv_plan import (
     ceil_div,
     even,
     flatten,
-    flattened,
     forward_axis,
     image_block,
     pointwise,
@@ -52,10 +53,18 @@ def _unit_channels(channels: int, taps: int, areas: int, channel_bytes: int) -> 
     return ceil_div(channels, min(blocks, channels))
 
 
+def _flattened(g: ConvGeometry) -> ConvGeometry:
+    """A convolution by single elements as one of a single row, which it is the same as: rows are cut anywhere then."""
+    if not pointwise(g):
+        return g
+    row = 1, 1, math.prod(g.DHW)
+    return replace(g, DHW=row, MPQ=row)
+
+
 @lru_cache(maxsize=512)
 def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
     """Weight gradient. Nothing depends on the number of threads, so results do not either."""
-    g = flattened(g)
+    g = _flattened(g)
     axes = zip(g.MPQ, g.TRS, g.padding, g.strides, g.dilation)
     fields = shapes(g, False)
     channels, maps = fields["CHANNELS"], fields["MAPS"]
