@@ -206,7 +206,7 @@ def test_pointwise(
     conv_pointwise.pointwise_plan.cache_clear()
     rng, layer = np.random.default_rng(nbytes), s.layer(be, kind)
     for streamed in (0, 1 << 30):
-        monkeypatch.setattr(kernels, "STREAMED_BYTES", streamed)
+        monkeypatch.setattr(kernels, "STREAMED_RESULT_BYTES", streamed)
         compare(be, s, kind, rng)
         I, F, shift = (rng.normal(size=shape) for shape in (s.shape_i, s.shape_f, (s.K, 1)))
         results = []
@@ -239,7 +239,7 @@ def test_windows_that_read_in_place(
     """In one block of channels, and in blocks of a few that read few columns."""
     with_vectors(monkeypatch, nbytes)
     if streamed:
-        monkeypatch.setattr(kernels, "STREAMED_BYTES", 0)
+        monkeypatch.setattr(kernels, "STREAMED_RESULT_BYTES", 0)
         assert kernels._bits(Epilogue(), be.empty(s.shape_o, dtype=kind).asnumpyarray(), 1) & kernels.STREAMED
     rng, itemsize = np.random.default_rng(nbytes), np.dtype(kind).itemsize
     for few in (False, True):
@@ -258,7 +258,7 @@ def test_windows_that_read_in_place(
 
 @pytest.mark.parametrize("s", [LARGE[0], Sizes(16, 5, 20, (1, 9, 20), (1, 3, 5))], ids=("Winograd", "packed"))
 def test_results_past_the_caches(be: Backend, guarded: Guarded, s: Sizes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "STREAMED_BYTES", 0)
+    monkeypatch.setattr(kernels, "STREAMED_RESULT_BYTES", 0)
     for turn, simple in enumerate(("bias", "relu", "", "")):
         compare(be, s, "f4", np.random.default_rng(turn), simple)
 

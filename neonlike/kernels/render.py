@@ -1,6 +1,6 @@
 """Kernel sources: a template and what fills it. All decisions are made in Python; templates only loop and choose.
 
-A source is told from others by its template and context, so a kernel that was compiled before is found without
+A source is told from others by the files of its template and by its context, so a kernel that was compiled before is found without
 rendering, which would cost more than loading it.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import pkgutil
+import re
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,18 @@ def template_text(path: str) -> str:
     return data.decode("utf-8")
 
 
+_READS_FILE = re.compile(r'\{%-?\s*(?:include|import|from|extends)\s+"([^"]+)"')
+
+
+@lru_cache(maxsize=64)
+def files_of(template: str) -> tuple[str, ...]:
+    """A template and, after it, the files that Jinja2 reads for it: included, imported, and theirs."""
+    files = [template]
+    for path in files:
+        files += [name for name in _READS_FILE.findall(template_text(path)) if name not in files]
+    return tuple(files)
+
+
 class Source:
     """Source of one kernel, rendered when its text is asked for.
 
@@ -56,7 +69,8 @@ class Source:
     @cached_property
     def identity(self) -> str:
         """Hash of all that the text depends on."""
-        parts = f"{self.template}\0{template_text(self.template)}\0{self.context!r}"
+        files = files_of(self.template)
+        parts = "\0".join([*files, *map(template_text, files), repr(self.context)])
         return hashlib.sha256(parts.encode()).hexdigest()
 
     @property

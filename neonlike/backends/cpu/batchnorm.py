@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from neonlike.backends.cpu.compiled import CompiledFamily
+from neonlike.backends.cpu.compiled import CompiledFamily, in_lines
 from neonlike.backends.families.batchnorm import BatchNormBackward, BatchNormFamily, BatchNormForward
 from neonlike.backends.families.operands import Array
-from neonlike.kernels.layout import LINE
 from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 from neonlike.kernels.stage_c import HEADERS, STREAMED_BYTES
 
@@ -96,4 +95,4 @@ def _streamed(out: Array, inputs: list[Array | None]) -> bool:
     starts = [address(array) for array in inputs if array is not None]
     if out.nbytes * (1 + len(starts)) <= STREAMED_BYTES or address(out) in starts:
         return False
-    return not (int(address(out) or 0) | out.strides[0]) % LINE
+    return in_lines(out)

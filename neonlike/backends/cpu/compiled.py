@@ -1,9 +1,15 @@
-"""What the hooks that run compiled kernels share: the C compiler that their backend was made with."""
+"""What the hooks that run compiled kernels share: their backend's C compiler, and which results pass the caches by."""
 
 from __future__ import annotations
 
 from neonlike.backends.families.base import Family
+from neonlike.backends.families.operands import Array
+from neonlike.kernels.layout import LINE
+from neonlike.kernels.routine import address
 from neonlike.kernels.toolchain import Compiler
+
+STREAMED_RESULT_BYTES = 32 << 20
+"""Results of convolution and pooling larger than this leave the caches before anything reads them."""
 
 
 class CompiledFamily(Family):
@@ -17,3 +23,8 @@ class CompiledFamily(Family):
     """
 
     compiler: Compiler | None
+
+
+def in_lines(out: Array) -> bool:
+    """Whether each row of a contiguous array is whole lines of memory, as stores past the caches need."""
+    return (int(address(out) or 0) | out.shape[-1] * out.itemsize) % LINE == 0

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.backends.cpu.compiled import CompiledFamily
+from neonlike.backends.cpu.compiled import STREAMED_RESULT_BYTES, CompiledFamily, in_lines
 from neonlike.backends.cpu.conv_plan import META, PHASE, ConvPlan, data_plan, pointwise
 from neonlike.backends.cpu.conv_pointwise import META as POINTWISE_META
 from neonlike.backends.cpu.conv_pointwise import pointwise_plan
@@ -30,10 +30,8 @@ from neonlike.optree.dtypes import compute_dtype
 
 HEADERS = ("conv_strips.h", "conv_tile.h", "conv_finish.h", "conv_filters.h", "stream.h")
 WINOGRAD_HEADERS, POINTWISE_HEADERS = ("conv_finish.h", "stream.h", "conv_points.h"), HEADERS[1:]
-PARALLEL_WORK, LINE = 1 << 18, 64
-"""Products below which starting threads costs more than it saves; bytes of a line of memory."""
-STREAMED_BYTES = 32 << 20
-"""Results larger than this leave the caches before anything reads them."""
+PARALLEL_WORK = 1 << 18
+"""Products below which starting threads costs more than it saves."""
 RELU, BRELU, BETA, STREAMED = 1, 2, 4, 8
 """Bits of the epilogue, as the kernel takes it."""
 
@@ -100,9 +98,8 @@ class ConvKernels(CompiledFamily, ConvFamily):
 def _bits(epilogue: Epilogue, out: np.ndarray[Any, Any], moved: int) -> int:
     """For a kernel that moves so many bytes, of which results are the last."""
     bits = RELU * epilogue.relu | BRELU * epilogue.brelu | BETA * (epilogue.beta != 0)
-    in_lines = (int(address(out) or 0) | out.shape[-1] * out.itemsize) % LINE == 0
     # Results that would not stay in any cache, unless they are read before they are stored and so are in it.
-    return bits | STREAMED * (moved > STREAMED_BYTES and in_lines and not epilogue.reads_old)
+    return bits | STREAMED * (moved > STREAMED_RESULT_BYTES and in_lines(out) and not epilogue.reads_old)
 
 
 def _threads(g: ConvGeometry) -> int:

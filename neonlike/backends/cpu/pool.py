@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.backends.cpu.compiled import CompiledFamily
+from neonlike.backends.cpu.compiled import STREAMED_RESULT_BYTES, CompiledFamily, in_lines
 from neonlike.backends.families.operands import Array
 from neonlike.backends.families.pool import PoolFamily, backward_arrays, forward_arrays
 from neonlike.backends.families.pool_definition import share_of_norm
@@ -38,9 +38,6 @@ FEW_IMAGES = {FORWARD: 3, BACKWARD: 7}
 
 SERIAL = 1 << 15
 """Values read in windows, below which one thread is sooner done."""
-
-STREAMED_BYTES = 32 << 20
-"""Gradients larger than this leave the caches before anything reads them."""
 
 FETCHED_BYTES = 2 << 20
 """Images larger than this are fetched from far ahead, since they may not be in the caches."""
@@ -71,8 +68,7 @@ class PoolKernels(CompiledFamily, PoolFamily):
                 forward = _variant(FORWARD, self.compiler, layer, dtype, None)
                 _forward(forward, layer, values, norm, None, 1.0, 0.0)
                 error = share_of_norm(error, norm)
-            lines_up = not (layer.N * dtype.itemsize | delta.ctypes.data) % WIDEST_VECTOR
-            streamed = int(beta == 0 and delta.nbytes > STREAMED_BYTES and lines_up)
+            streamed = int(beta == 0 and delta.nbytes > STREAMED_RESULT_BYTES and in_lines(delta))
             threads, lines = _lines(layer, backward=True)
             arrays = map(address, (error, delta, numbers, values, lines))
             tables: tuple[Array, ...] = (layer.meta, layer.ranges[1], layer.places, layer.weights)

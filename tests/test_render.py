@@ -1,0 +1,55 @@
+"""Sources of kernels: told apart by all that their text depends on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from jinja2 import meta
+
+from neonlike.kernels import render
+from neonlike.kernels.render import Source, environment, files_of
+
+pytestmark = pytest.mark.cpu_only("texts of kernels")
+
+FOLDER = Path(render.__file__).parent / render.FOLDER
+TEMPLATES = sorted(str(path.relative_to(FOLDER).as_posix()) for path in FOLDER.rglob("*.j2"))
+
+
+def referenced(path: str) -> set[str]:
+    """Files that Jinja2 reads for a template, by its own account."""
+    found, left = set(), {path}
+    while left:
+        found |= left
+        texts = ((FOLDER / name).read_text() for name in left)
+        names = {name for text in texts for name in meta.find_referenced_templates(environment().parse(text))}
+        assert None not in names, f"{path} chooses what it includes while it is rendered"
+        left = {name for name in names if name} - found
+    return found
+
+
+@pytest.mark.parametrize("path", TEMPLATES)
+def test_the_files_of_a_template_are_those_that_jinja_reads(path: str) -> None:
+    assert set(files_of(path)) == referenced(path)
+    assert files_of(path)[0] == path
+
+
+def test_some_template_includes_another() -> None:
+    assert any(len(files_of(path)) > 1 for path in TEMPLATES)
+
+
+@pytest.mark.parametrize("changed", sorted(referenced("c/reduce_rows.c.j2")))
+def test_a_kernel_is_another_when_any_file_of_its_template_changes(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Source("c/reduce_rows.c.j2", {}).identity
+    assert Source("c/reduce_rows.c.j2", {}).identity == before
+    read = render.template_text
+    monkeypatch.setattr(render, "template_text", lambda path: read(path) + " " * (path == changed))
+    render.files_of.cache_clear()
+    try:
+        assert Source("c/reduce_rows.c.j2", {}).identity != before
+    finally:
+        render.files_of.cache_clear()
+
+
+def test_a_kernel_is_another_with_another_context() -> None:
+    assert Source("c/reduce_rows.c.j2", {"a": 1}).identity != Source("c/reduce_rows.c.j2", {"a": 2}).identity
