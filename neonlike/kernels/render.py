@@ -1,7 +1,7 @@
 """Kernel sources: a template and what fills it. All decisions are made in Python; templates only loop and choose.
 
-A source is told from others by the files of its template and by its context, so a kernel that was compiled before is found without
-rendering, which would cost more than loading it.
+A source is told from others by the files of its template and by its context, so a kernel that was compiled before is
+found without rendering, which would cost more than loading it.
 """
 
 from __future__ import annotations

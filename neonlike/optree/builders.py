@@ -8,7 +8,7 @@ from typing import Any
 from neonlike.errors import ShapeError
 from neonlike.optree import shapes
 from neonlike.optree.dtypes import F32, F64, DTypeRule, promote, result_dtype
-from neonlike.optree.node import Expression, OpTreeNode, common_backend, expression, node_dtype
+from neonlike.optree.node import OpTreeNode, common_backend, expression, node_dtype
 from neonlike.optree.ops import OPS, Kind, OpSpec
 from neonlike.optree.shapes import FREE, Shape
 
@@ -21,8 +21,7 @@ def reduce(spec: OpSpec, a: Any, axis: Any, backend: Any = None) -> OpTreeNode:
     ShapeError
         On a wrong axis, or when nothing is left to reduce and the op has no identity.
     """
-    if not isinstance(a, Expression) or a.shape is FREE:
-        a = expression(spec.name, a, backend)
+    a = expression(spec.name, a, backend)
     if spec.dtype is DTypeRule.INDEX and (axis is None or isinstance(axis, (tuple, list))):
         raise ShapeError(f"{spec.name}: needs one axis, got axis={axis!r}; reshape to reduce over several")
     shape = a.shape

@@ -223,8 +223,7 @@ def _averaged(axis: Any, shape: Shape) -> tuple[tuple[int, ...], Shape, float]:
 
 def mean(a: Any, axis: Any = None) -> OpTreeNode:
     """Arithmetic mean over ``axis``; nan where nothing is averaged."""
-    if not isinstance(a, Expression) or a.shape is FREE:
-        a = expression("mean", a)
+    a = expression("mean", a)
     if axis is not None and axis.__class__ is not int:
         axis = shapes.normalize_axes("mean", axis, a.shape)
     axes, small, count = _averaged(axis, a.shape)

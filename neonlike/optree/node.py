@@ -430,7 +430,9 @@ def expression(name: str, value: Any, backend: Any = None) -> Expression:
     ShapeError
         For a number or a free shape, where the op has nothing to work on.
     """
-    adapted = value if isinstance(value, Expression) else adapt(name, value, backend)
+    if isinstance(value, Expression) and value.shape is not FREE:  # the common case
+        return value
+    adapted = adapt(name, value, backend)
     if not isinstance(adapted, Expression) or adapted.shape is FREE:
         raise ShapeError(f"{name}: needs a tensor or an expression with a shape, got {value}")
     return adapted
