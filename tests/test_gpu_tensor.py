@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import gc
+import sys
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -13,6 +14,7 @@ import pytest
 from gpu_env import needs_pool
 
 from neonlike.backends import NervanaCPU, cleanup_backend, gen_backend
+from neonlike.backends.dlpack import NUMPY_KNOWS_VERSIONS
 from neonlike.errors import BackendUnavailable, DTypeError, IndexRangeError, ShapeError
 from neonlike.kernels.blocks import Run
 from neonlike.kernels.graph import linearize
@@ -282,23 +284,34 @@ def test_dlpack_keeps_the_memory_and_lets_go(be: Any) -> None:
 def test_a_consumer_that_takes_the_capsule_calls_its_deleter(be: Any) -> None:
     from neonlike.backends import dlpack
 
-    t = be.ones((3, 4))
-    for version, name, kind in ((None, b"dltensor", dlpack.Plain), ((1, 0), b"dltensor_versioned", dlpack.Versioned)):
-        held = len(dlpack._given)
+    api = ctypes.pythonapi
+    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", api))
+    rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_SetName", api))
+    newer = (b"dltensor_versioned", dlpack.Versioned) if NUMPY_KNOWS_VERSIONS else (b"dltensor", dlpack.Plain)
+    for version, (name, kind) in ((None, (b"dltensor", dlpack.Plain)), ((1, 0), newer)):
+        t = be.ones((3, 4))
+        held = sys.getrefcount(t)
         capsule = t.__dlpack__(stream=1, max_version=version)
-        api = ctypes.pythonapi
-        address = dlpack._pointer(id(capsule), name)
-        rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_SetName", api))
+        address = pointer(capsule, name)
         used = ctypes.create_string_buffer(b"used_" + name)
         rename(capsule, ctypes.cast(used, ctypes.c_char_p))
         struct: Any = kind.from_address(address)
         assert (struct.tensor.ndim, struct.tensor.data, struct.tensor.device.kind) == (2, t.ptr, 2)
         del capsule
-        assert len(dlpack._given) == held + 1
+        assert sys.getrefcount(t) == held + 1
         struct.deleter(address)
-        assert len(dlpack._given) == held
+        assert sys.getrefcount(t) == held
 
 
+def test_a_consumer_that_cannot_take_the_capsule_says_why(be: Any) -> None:
+    t = be.ones((3, 4))
+    with pytest.raises((BufferError, RuntimeError), match=r"(?i)device"):
+        np.from_dlpack(t)
+    gc.collect()
+    assert sys.getrefcount(t) == 2
+
+
+@pytest.mark.skipif(not NUMPY_KNOWS_VERSIONS, reason="NumPy before 2.1 makes no capsules with flags")
 def test_memory_that_must_not_be_written_is_copied(be: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from neonlike.backends import dlpack
     from neonlike.backends.gpu import interop

@@ -39,7 +39,9 @@ def test_some_template_includes_another() -> None:
 
 
 @pytest.mark.parametrize("changed", sorted(referenced("c/reduce_rows.c.j2")))
-def test_a_kernel_is_another_when_any_file_of_its_template_changes(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_is_another_when_a_file_of_its_template_changes(
+    changed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = Source("c/reduce_rows.c.j2", {}).identity
     assert Source("c/reduce_rows.c.j2", {}).identity == before
     read = render.template_text

@@ -3,7 +3,8 @@
 A capsule holds the address of a structure that describes memory and has a function to let go of it. Who takes the
 memory renames the capsule and calls that function when done; a capsule that nobody took calls it when it dies.
 
-On the host NumPy does this for us, but for bfloat16, of which it knows nothing.
+That may happen while an error is on its way, when no Python code can run: so NumPy makes our capsules, whose functions
+are C. We write into them what it knows nothing of: memory on a GPU, and bfloat16.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neonlike.optree.dtypes import bfloat16
+from neonlike.optree.shapes import Shape
 
 CPU, CUDA = 1, 2
 """Among the kinds of devices."""
@@ -86,8 +88,8 @@ class Exported:
     address: int
     device: int
     dtype: DataType
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    shape: Shape
+    strides: Shape
     flags: int
 
 
@@ -97,46 +99,48 @@ def _function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
     return found
 
 
-_new = _function("PyCapsule_New", ctypes.py_object, c_void_p, ctypes.c_char_p, c_void_p)
 _valid = _function("PyCapsule_IsValid", c_int32, c_void_p, ctypes.c_char_p)
 _pointer = _function("PyCapsule_GetPointer", c_void_p, c_void_p, ctypes.c_char_p)
 
-_given: dict[int, tuple[Any, ...]] = {}
-"""By the address of its structure: all that must live until its deleter is called."""
+NUMPY_KNOWS_VERSIONS = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 
 
-@Deleter
-def _let_go(address: int) -> None:
-    _given.pop(address, None)
+class _Memory:
+    """Elements of ``size`` bytes, for NumPy to see as integers; an array of them keeps ``owner``."""
+
+    def __init__(
+        self, owner: Any, address: int, size: int, shape: Shape, strides: Shape | None, read_only: bool = False
+    ) -> None:
+        self.owner = owner
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": np.dtype(f"u{size}").str,
+            "shape": shape,
+            "strides": strides and tuple(size * step for step in strides),
+            "data": (address, read_only),
+        }
 
 
-@ctypes.CFUNCTYPE(None, c_void_p)
-def _capsule_died(capsule: int) -> None:
-    # By address: a reference to an object that is being destroyed would destroy it again.
-    for name in (PLAIN_NAME, VERSIONED_NAME):
-        if _valid(capsule, name):
-            _given.pop(_pointer(capsule, name), None)
+def _structure(capsule: Any) -> Plain | Versioned:
+    for name, kind in ((VERSIONED_NAME, Versioned), (PLAIN_NAME, Plain)):
+        if _valid(id(capsule), name):
+            struct: Plain | Versioned = kind.from_address(_pointer(id(capsule), name))
+            return struct
+    raise BufferError("from_dlpack: expected a fresh capsule, named dltensor or dltensor_versioned")
 
 
 def export(what: Exported, versioned: bool) -> Any:
-    """A capsule over ``what``."""
-    sizes = c_int64 * max(len(what.shape), 1)
-    shape, strides = sizes(*what.shape), sizes(*what.strides)
-    struct: Any = Versioned() if versioned else Plain()
+    """A capsule over ``what``; NumPy before 2.1 makes none with a version."""
+    array = np.asarray(_Memory(what.owner, what.address, what.dtype.bits // 8, what.shape, what.strides))
+    options: dict[str, Any] = {"max_version": (1, 0)} if versioned and NUMPY_KNOWS_VERSIONS else {}
+    capsule = array.__dlpack__(**options)
+    struct = _structure(capsule)
     tensor = struct.tensor
-    tensor.data = what.address
-    tensor.device = Device(CUDA, what.device)
-    tensor.ndim = len(what.shape)
-    tensor.dtype = what.dtype
-    tensor.shape = ctypes.cast(shape, POINTER(c_int64))
-    tensor.strides = ctypes.cast(strides, POINTER(c_int64))
-    struct.deleter = _let_go
-    if versioned:
-        struct.major, struct.minor, struct.flags = 1, 0, what.flags
-    address = ctypes.addressof(struct)
-    _given[address] = (struct, shape, strides, what.owner)
-    name = VERSIONED_NAME if versioned else PLAIN_NAME
-    return _new(address, name, ctypes.cast(_capsule_died, c_void_p))
+    tensor.data, tensor.byte_offset = what.address, 0  # NumPy puts its own under an array without elements
+    tensor.device, tensor.dtype = Device(CUDA, what.device), what.dtype
+    if isinstance(struct, Versioned):
+        struct.flags = what.flags
+    return capsule
 
 
 def pointed_to(capsule: Any) -> tuple[TensorStruct, int]:
@@ -144,11 +148,8 @@ def pointed_to(capsule: Any) -> tuple[TensorStruct, int]:
 
     Keeping the capsule is enough to keep the memory: it lets go when it dies.
     """
-    for name, kind in ((VERSIONED_NAME, Versioned), (PLAIN_NAME, Plain)):
-        if _valid(id(capsule), name):
-            struct: Any = kind.from_address(_pointer(id(capsule), name))
-            return struct.tensor, int(getattr(struct, "flags", 0))
-    raise BufferError("from_dlpack: expected a fresh capsule, named dltensor or dltensor_versioned")
+    struct = _structure(capsule)
+    return struct.tensor, int(getattr(struct, "flags", 0))
 
 
 # bfloat16 on the host ---------------------------------------------------------------------------------------------
@@ -164,21 +165,6 @@ def export_bfloat16(array: npt.NDArray[Any], **options: Any) -> Any:
     return capsule
 
 
-class _Bits:
-    """Elements of two bytes, kept by a capsule, for NumPy to see as integers."""
-
-    def __init__(self, capsule: Any, tensor: TensorStruct, read_only: bool) -> None:
-        self.capsule = capsule
-        axes = range(tensor.ndim)
-        self.__array_interface__ = {
-            "version": 3,
-            "typestr": np.dtype(np.uint16).str,
-            "shape": tuple(tensor.shape[axis] for axis in axes),
-            "strides": tuple(2 * tensor.strides[axis] for axis in axes) if tensor.strides else None,
-            "data": ((tensor.data or 0) + tensor.byte_offset, read_only),
-        }
-
-
 def import_bfloat16(other: Any) -> npt.NDArray[Any] | None:
     """The memory of an object with ``__dlpack__`` as an array of bfloat16; None unless that is what it holds, here."""
     for options in ({"max_version": (1, 0)}, {}):  # which older producers do not know
@@ -190,4 +176,8 @@ def import_bfloat16(other: Any) -> npt.NDArray[Any] | None:
         return None
     if tensor.device.kind != CPU or (tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes) != _BFLOAT16:
         return None
-    return np.asarray(_Bits(capsule, tensor, bool(flags & READ_ONLY))).view(bfloat16())
+    axes = range(tensor.ndim)
+    shape = tuple(tensor.shape[axis] for axis in axes)
+    strides = tuple(tensor.strides[axis] for axis in axes) if tensor.strides else None
+    address = (tensor.data or 0) + tensor.byte_offset
+    return np.asarray(_Memory(capsule, address, 2, shape, strides, bool(flags & READ_ONLY))).view(bfloat16())

@@ -2,8 +2,7 @@
 
 A stage is compiled for the layout it meets when it first meets it, the stages of a plan side by side. Before anything
 of a run is queued, the memory of all its stages is allocated and their kernels compiled: a run that fails leaves its
-targets as they were. Stages
-without a kernel run as the device's ``fallback`` runs them: slower, never different.
+targets as they were. Stages without a kernel run as the device's ``fallback`` runs them: slower, never different.
 """
 
 from __future__ import annotations
