@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from engines import ENGINES, backend
-from recording import Clock, bench, known_rates, timed  # noqa: F401
+from recording import Clock, bench, known_rates, shown, timed  # noqa: F401
 
 from neonlike.backends import Backend
 from neonlike.errors import ArgumentError, IndexRangeError
@@ -79,6 +79,35 @@ def test_without_bench_mode_nothing_is_wrapped(engine: str) -> None:
             pass
         with pytest.raises(ArgumentError, match="bench=True"):
             be.bench_report()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_mode_may_be_switched_as_neons_scripts_do(engine: str, shown: list[str]) -> None:
+    for be in backend(engine):
+        a, out = be.ones((4, 4)), be.empty((4, 4))
+
+        def step() -> Any:
+            out[:] = be.compound_dot(a, a, out, repeat=1) * 2  # noqa: B023
+            return be.fprop_lrn(be.lrn_layer(np.float32, 4, 4), a, out, be.empty((4, 4)))  # noqa: B023
+
+        for off in (False, 0, None):
+            for _ in range(5):
+                assert step() is None and be.bench is None
+            be.bench = True
+            recorder = be.bench
+            assert isinstance(be.engine, TimedEngine)
+            for on in (1, 2, recorder):
+                be.bench = on
+                assert len(step()) == 2 and be.bench is recorder
+            with pytest.raises(ArgumentError, match="bench: expected"):
+                be.bench = "yes"
+            assert be.bench is recorder
+            be.bench = off
+        lrn = [row for row in recorder.rows() if row.name == "fprop_lrn"]
+        assert [row.calls for row in lrn] == [9]
+        assert "compound_dot" in be.bench_report()
+        assert shown == []
+    assert len(shown) == 1 and "fprop_lrn" in shown[0]
 
 
 def test_a_failed_call_is_not_recorded(timed: Backend) -> None:

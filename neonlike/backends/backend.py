@@ -35,7 +35,7 @@ from neonlike.backends.families.timing import TimingFamily
 from neonlike.backends.gpu import load as load_gpu
 from neonlike.backends.tensor import Tensor
 from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError
-from neonlike.kernels.bench import Meter, make_bench
+from neonlike.kernels.bench import Bench, Meter, make_bench
 from neonlike.kernels.bench_engine import TimedEngine
 from neonlike.kernels.explain import explain
 from neonlike.kernels.graph import Graph, linearize
@@ -132,14 +132,9 @@ class Backend(
         self.default_dtype: Any = dtype.type
         self.default_np_dtype: DType = dtype
         self.compat_mode = compat_mode
-        self.plans = PlanCache()
-        self.bench = make_bench(bench)
-        self.engine = self._make_engine()
-        if self.bench is not None:
-            self.bench.meter = self._make_meter()
-            self.engine = TimedEngine(self.engine, self.bench)
-        elif hasattr(self.engine, "recipe"):
-            self.plans.hurry(self.tensor_cls)
+        recorder = make_bench(bench)
+        self._untimed_engine = self._make_engine()
+        self._switch_bench(recorder)
         self._init_random(rng_seed)
         self.set_hist_buffers(hist_bins, hist_offset)
 
@@ -149,6 +144,17 @@ class Backend(
     def _make_meter(self) -> Meter | None:
         """What times the kernels in bench mode; None if they have run when a call returns."""
         return None
+
+    def _switch_bench(self, recorder: Bench | None) -> None:
+        self._bench, self.engine = recorder, self._untimed_engine
+        self.plans = PlanCache()  # plans keep their stages with or without clocks around them
+        if recorder is not None:
+            self._recorder = recorder
+            if recorder.meter is None:
+                recorder.meter = self._make_meter()
+            self.engine = TimedEngine(self.engine, recorder)
+        elif hasattr(self.engine, "recipe"):
+            self.plans.hurry(self.tensor_cls)
 
     # Running expressions: Tensor.__setitem__ -> assign -> linearize -> plan -> engine, or replay of one seen before
 
@@ -304,8 +310,8 @@ class Backend(
         """Release what the backend holds; afterwards its tensors raise BackendUnavailable. May be called again."""
         self.closed = True
         self.plans.clear()
-        if self.bench is not None:
-            self.bench.finish()
+        if self._recorder is not None:
+            self._recorder.finish()
 
     def __enter__(self) -> Backend:
         return self

@@ -246,7 +246,7 @@ class LinalgFamily(Family):
     def _run_product(
         self, name: str, run: Any, tensors: tuple[Any, Any, Any], beta: float, products: int, bsum: Any, repeat: int
     ) -> Any:
-        if repeat <= 1 and self.bench is None:  # small products take less time than counting bytes for no one
+        if repeat <= 1 and self._bench is None:  # small products take less time than counting bytes for no one
             run()
             return None
         nbytes = sum(t.nbytes for t in tensors) + (tensors[2].nbytes if beta else 0)

@@ -11,20 +11,51 @@ from typing import Any
 
 from neonlike.backends.families.base import Family
 from neonlike.errors import ArgumentError
-from neonlike.kernels.bench import Bench
+from neonlike.kernels.bench import Bench, make_bench
 from neonlike.logger import logger
 
 
 class TimingFamily(Family):
     """``init_mark``, ``record_mark``, ``synchronize_mark``, ``get_time``; ``begin``, ``end``; ``bench_report``.
-
-    Attributes
-    ----------
-    bench : Bench or None
-        The recorder of bench mode; None when it is off.
     """
 
-    bench: Bench | None
+    _bench: Bench | None = None
+    """The recorder while bench mode is on."""
+    _recorder: Bench | None = None
+    """The one that was in use last, on or off."""
+
+    @property
+    def bench(self) -> Bench | None:
+        """The recorder of bench mode; None when it is off.
+
+        May be set, as neon's scripts do: to True, a number or a file, as ``gen_backend(bench=)`` takes them, or to a
+        recorder; to None, False or 0 to turn it off. Turned on again it goes on with what was recorded.
+
+        Raises
+        ------
+        ArgumentError
+            If it is set to anything else; the mode stays as it was.
+        """
+        return self._bench
+
+    @bench.setter
+    def bench(self, option: Any) -> None:
+        recorder = self._recorder_for(option)
+        if recorder is not self._bench:
+            if recorder is not None and self._recorder is not None and recorder is not self._recorder:
+                self._recorder.finish()
+            self._switch_bench(recorder)
+
+    def _recorder_for(self, option: Any) -> Bench | None:
+        if option is None or isinstance(option, Bench):
+            return option
+        if isinstance(option, int) and option and self._recorder is not None:
+            return self._recorder
+        return make_bench(option)
+
+    def _switch_bench(self, recorder: Bench | None) -> None:
+        """Time what runs from now on with ``recorder``, or nothing."""
+        raise NotImplementedError
 
     def init_mark(self) -> dict[str, float]:
         """A new mark."""
@@ -69,12 +100,12 @@ class TimingFamily(Family):
         ArgumentError
             If bench mode is off, or on another format.
         """
-        if self.bench is None:
+        if self._recorder is None:
             raise ArgumentError(
                 "bench_report: bench mode is off, so nothing was timed; make the backend with gen_backend(bench=True), "
                 "or set NEONLIKE_BENCH=1"
             )
-        return self.bench.report(format, path)
+        return self._recorder.report(format, path)
 
     def bench_measure(
         self,
@@ -90,9 +121,9 @@ class TimingFamily(Family):
         Nothing happens unless bench mode is on; see ``Bench.record`` for the arguments. Kernels that run in the block
         are reported as parts of it.
         """
-        if self.bench is None:
+        if self._bench is None:
             return nullcontext()
-        return self.bench.measure(name, shapes, nbytes, flops, kind, dtype)
+        return self._bench.measure(name, shapes, nbytes, flops, kind, dtype)
 
     def _run_primitive(
         self,
@@ -118,7 +149,7 @@ class TimingFamily(Family):
         """
         dtype = next((t.dtype for t in outputs if t is not None), "")
         if repeat <= 1:
-            if self.bench is None:
+            if self._bench is None:
                 run()
                 return None
             start, end = self.init_mark(), self.init_mark()
@@ -127,7 +158,7 @@ class TimingFamily(Family):
                 run()
             self.record_mark(end)
             later = _Rate(lambda: self.get_time(start, end), flops)
-            return later if self.bench.meter is not None else (later[0], later[1])
+            return later if self._bench.meter is not None else (later[0], later[1])
         changed = [tensor for tensor in outputs if tensor is not None]
         saved = [tensor.get() for tensor in changed]
         total = 0.0
