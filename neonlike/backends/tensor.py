@@ -46,6 +46,10 @@ class Tensor(Expression):
     rounding: int | bool = 0
     live_host: ClassVar[bool] = True
     """Whether ``asnumpyarray()`` is the tensor's own memory and not a copy."""
+    kahan_count: int = 0
+    """Calls of ``be.compensated_sum`` that this tensor served as compensation, since it last started anew."""
+    kahan_reset: int = 0
+    """After how many it starts anew; 0: never."""
 
     def __init__(
         self,

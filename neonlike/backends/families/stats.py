@@ -165,7 +165,7 @@ class StatsFamily(Family):
                 "must have one shape"
             )
         check_apart(name, {"sum_tensor": sum_tensor, "cmp_tensor": cmp_tensor}, {})
-        reset, count = getattr(cmp_tensor, "kahan_reset", None), getattr(cmp_tensor, "kahan_count", 0)
+        reset, count = cmp_tensor.kahan_reset, cmp_tensor.kahan_count
         if reset and count > reset:
             cmp_scale, count = 0.0, 0
         y = added * float(add_scale)
