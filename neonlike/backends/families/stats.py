@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,11 +17,12 @@ from neonlike.optree.ops import OPS
 
 F: Any = Functions
 
-_HIST_ROWS = 4096
-
 
 class StatsFamily(Family):
     """Histogram bookkeeping: ``hist_bins``, ``hist_offset``, ``hist_max``, ``hist_idx``, ``hist_map``."""
+
+    _hist_limit: ClassVar[int] = 4096
+    """How many histograms may wait to be read, as in neon."""
 
     def set_hist_buffers(self, hist_bins: int, hist_offset: int) -> None:
         """Set the number of bins and the exponent of the first; drops recorded histograms if either changes.
@@ -35,7 +36,7 @@ class StatsFamily(Family):
             raise ArgumentError(f"set_hist_buffers: hist_bins must be at least 1, got {hist_bins!r}")
         if (hist_bins, hist_offset) == (getattr(self, "hist_bins", None), getattr(self, "hist_offset", None)):
             return
-        self.hist_bins, self.hist_offset, self.hist_max = hist_bins, hist_offset, _HIST_ROWS
+        self.hist_bins, self.hist_offset, self.hist_max = hist_bins, hist_offset, self._hist_limit
         self._clear_histograms()
 
     def _clear_histograms(self) -> None:

@@ -66,6 +66,8 @@ class NervanaGPU(ProductKernels, Backend):
     tensor_cls: ClassVar[type[Tensor]] = GPUTensor
     device_type = 1
     use_pinned_mem = True
+    _hist_limit = 16384
+    _untimed_rate = (0, 0)
 
     def __init__(
         self,
