@@ -68,6 +68,7 @@ def test_attributes_are_those_of_a_pooling(be: Backend) -> None:
     assert {name: getattr(layer, name) for name in wanted} == wanted
     assert be.lrn_layer(np.float32, 8, 6).overlap == 0.0
     assert "6 channels of 2x3x4" in str(layer)
+    assert be.lrn_layer(None, 8, 6).dtype == be.pool_layer(None, "max", 8, 6).dtype == be.default_dtype
     layer.set_is_mklop()
     layer.set_not_mklop()
     assert layer.get_is_mklop() is False

@@ -141,7 +141,7 @@ ATTRIBUTES: dict[str, Any] = {
     "op": "max", "N": 8, "C": 6, "D": 4, "H": 9, "W": 10, "K": 3, "M": 5, "P": 5, "Q": 4, "JTRS": (2, 2, 3, 4),
     "DHW": (4, 9, 10), "MPQ": (5, 5, 4), "padding": (0, 1, 1, 2), "strides": (2, 1, 2, 3), "dimI": (6, 4, 9, 10, 8),
     "dimO": (3, 5, 5, 4, 8), "dimI2": (2160, 8), "dimO2": (300, 8), "dimF2": None, "sizeI": 17280, "sizeO": 2400,
-    "nOut": 300, "overlap": 8.0, "flops": 0, "dtype": np.dtype(np.float32),
+    "nOut": 300, "overlap": 8.0, "flops": 0, "dtype": np.dtype(np.float32), "is_mklop": False,
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from neonlike.backends.tensor import Tensor
 from neonlike.errors import DTypeError
-from neonlike.optree.dtypes import DType
+from neonlike.optree.dtypes import DType, as_dtype, is_float
 from neonlike.optree.ops import OPS, Kind, OpSpec
 
 
@@ -56,6 +56,13 @@ class Family:
 
         def _run_primitive(self, name: str, run: Callable[[], None], *args: Any, **options: Any) -> Any:
             """See ``TimingFamily._run_primitive``."""
+
+    def _layer_dtype(self, name: str, dtype: Any) -> DType:
+        """``dtype``, or this backend's if it is None, for what ``name`` makes; DTypeError if it is no float."""
+        found = self.default_np_dtype if dtype is None else as_dtype(dtype, name)
+        if not is_float(found):
+            raise DTypeError(f"{name}: dtype must be float16, bfloat16, float32 or float64, got {found.name}")
+        return found
 
     def _finish(self, node: Any, out: Any) -> Any:
         """The lazy ``node``, or ``out`` with the node computed into it."""

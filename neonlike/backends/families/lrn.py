@@ -19,7 +19,6 @@ from neonlike.backends.families.operands import (
 )
 from neonlike.backends.geometry.lrn import LrnGeometry
 from neonlike.errors import DTypeError, ShapeError
-from neonlike.optree.dtypes import as_dtype
 
 
 class LrnNumbers(NamedTuple):
@@ -59,6 +58,7 @@ class LrnFamily(Family):
         Parameters
         ----------
         dtype : dtype
+            Of the tensors to come; None for the backend's.
         N, C, D, H, W : int
             Images, channels, depth, height, width. Calls take any number of images.
         J : int
@@ -69,7 +69,7 @@ class LrnFamily(Family):
         DTypeError, ArgumentError
             On sizes that are no positive integers, or an even J.
         """
-        return LrnGeometry(as_dtype(dtype, "lrn_layer"), N, C, (D, H, W), J)
+        return LrnGeometry(self._layer_dtype("lrn_layer", dtype), N, C, (D, H, W), J)
 
     def fprop_lrn(
         self,

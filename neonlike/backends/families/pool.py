@@ -24,7 +24,6 @@ from neonlike.backends.families.operands import (
 from neonlike.backends.families.pool_definition import blend, pool, unpool
 from neonlike.backends.geometry.pool import PoolGeometry
 from neonlike.errors import ArgumentError, DTypeError, MissingArgument
-from neonlike.optree.dtypes import as_dtype
 
 
 class PoolFamily(Family):
@@ -57,7 +56,7 @@ class PoolFamily(Family):
         Parameters
         ----------
         dtype : dtype
-            Of the tensors.
+            Of the tensors to come; None for the backend's.
         op : "max", "avg" or "l2"
             The greatest value of a window, the mean, or the root of the sum of squares; of the values in the input,
             padding left out.
@@ -66,6 +65,8 @@ class PoolFamily(Family):
         ------
         ArgumentError
             On another op, and on padding that is not less than the window.
+        DTypeError
+            If dtype is no float.
         ShapeError
             If a window is larger than the padded input.
         """
@@ -73,7 +74,7 @@ class PoolFamily(Family):
         strides = tuple(size if step is None else step for step, size in zip((str_c, str_d, str_h, str_w), window))
         padding = (pad_c, pad_d, pad_h, pad_w)
         caffe = self.compat_mode == "caffe"
-        kind = as_dtype(self.default_dtype if dtype is None else dtype, "pool_layer")
+        kind = self._layer_dtype("pool_layer", dtype)
         return PoolGeometry(op, kind, N, (C, D, H, W), window, padding, strides, caffe)  # type: ignore[arg-type]
 
     def fprop_pool(

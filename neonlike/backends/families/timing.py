@@ -16,8 +16,7 @@ from neonlike.logger import logger
 
 
 class TimingFamily(Family):
-    """``init_mark``, ``record_mark``, ``synchronize_mark``, ``get_time``; ``begin``, ``end``; ``bench_report``.
-    """
+    """``init_mark``, ``record_mark``, ``synchronize_mark``, ``get_time``; ``begin``, ``end``; ``bench_report``."""
 
     _bench: Bench | None = None
     """The recorder while bench mode is on."""

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from neonlike.backends.geometry.sizes import output_size, whole
+from neonlike.backends.geometry.sizes import MklSwitches, output_size, whole
 from neonlike.errors import ArgumentError, ShapeError
 from neonlike.optree.dtypes import DType
 
@@ -38,7 +38,7 @@ LINES_APART = 8
 
 
 @dataclass(frozen=True)
-class PoolGeometry:
+class PoolGeometry(MklSwitches):
     """Sizes of a pooling; tuples of four are in the order channels, depth, height, width.
 
     Attributes
