@@ -391,6 +391,10 @@ def test_conversions_have_nothing_to_convert(be: Backend) -> None:
     assert be.get_numpy(t + 1).tolist() == [[0, 3]]
     assert be.Relu(t, t) is t
     assert t.get().tolist() == [[0, 2]]
+    array = np.array([-1.0, 2])
+    found = be.Relu(array)
+    assert type(found) is np.ndarray and found.tolist() == [0, 2]
+    assert be.Relu(array, array) is array and array.tolist() == [0, 2]
 
 
 def test_sums_and_transposes(be: Backend) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from neonlike.backends.families.base import Family
 from neonlike.optree import functions
 from neonlike.optree.functions import F
@@ -35,7 +37,9 @@ class ElementwiseFamily(Family):
         return self._finish(F.leaky_relu(self._operand("leaky_relu", a), slope), out)  # type: ignore[attr-defined]
 
     def Relu(self, ary: Any, out: Any = None) -> Any:  # noqa: N802  (neon's name)
-        """max(ary, 0)."""
+        """max(ary, 0); of an array an array at once, as neon's CPU backend gives."""
+        if isinstance(ary, np.ndarray) and (out is None or isinstance(out, np.ndarray)):
+            return np.maximum(ary, 0, out=out)
         return self._finish(F.relu(self._operand("Relu", ary)), out)  # type: ignore[attr-defined]
 
     def _operand(self, name: str, value: Any) -> Any:
