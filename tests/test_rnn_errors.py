@@ -41,6 +41,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(be32: Backend) 
     three = {"num_steps": 3, "h_prev_s": lambda h: [h[0]] * 3, "h_ff_s": lambda h: [h[0]] * 3}
     wide = [ones((3, 2)), ones((3, 4))]
     refused(be, ShapeError, "h_s has 2 tensors, but there are 3", **three)
+    refused(be, ShapeError, "every list has more tensors than .* 1", num_steps=1, num_used_steps=None)
     refused(be, ShapeError, r"h_ff_s must hold tensors of shape \(3, 2\), got \(3, 4\)", h_ff_s=wide)
     refused(be, ShapeError, r"W_recur must be \(3, 3\)", W_recur=ones((3, 2)))
     refused(be, ShapeError, r"bias must be \(3, 1\)", bias=ones((2, 1)))

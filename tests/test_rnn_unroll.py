@@ -287,6 +287,19 @@ def test_one_tensor_may_hold_the_state_of_all_steps(be32: Backend, rng: Any) -> 
     np.testing.assert_allclose(state.get(), gru.h.get()[:, -35:], 1e-5, 1e-6)
 
 
+def test_a_list_may_be_longer_than_there_are_steps(be32: Backend) -> None:
+    """As in neon, which zips them: all states h_0 ... h_T as those before the steps, forward and backward."""
+    wanted, layer = (made_layer(be32, "simple") for _ in range(2))
+    wanted.forward()
+    wanted.backward(np.ones((20, 105)))
+    h, e = layer.cut(layer.h), layer.cut(layer.e)
+    be32.compound_rnn_unroll_fprop(layer.w, [layer.h0, *h], layer.cut(layer.ff), h, layer.b, 20, 3, 3, TANH)
+    layer.e[:], layer.dh0[:] = 1, 0
+    be32.compound_rnn_unroll_bprop(layer.w.T, [layer.dh0, *e], e, h, 20, 3, 3, TANH)
+    for mine, its in ((layer.h, wanted.h), (layer.e, wanted.e), (layer.dh0, wanted.dh0)):
+        assert np.array_equal(mine.get(), its.get())
+
+
 def test_one_tensor_may_hold_the_cell_errors_of_all_steps(be32: Backend, rng: Any) -> None:
     error = rng.standard_normal((20, 105))
     layer = made_layer(be32, "lstm")

@@ -43,7 +43,7 @@ class RecurrentFamily(GatedFamily):
         Parameters
         ----------
         W_recur : tensor (nout, nout)
-        h_prev_s, h_ff_s, h_s : lists of ``num_steps`` tensors (nout, N)
+        h_prev_s, h_ff_s, h_s : lists of ``num_steps`` tensors (nout, N), or of more, which are left out
             State before each step, input projection, and the state that is computed. ``h_ff_s`` may be ``h_s``: the
             projection is then overwritten.
         bias : tensor (nout, 1) or None

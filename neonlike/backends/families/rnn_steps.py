@@ -55,12 +55,15 @@ def gather_steps(
 ) -> Steps:
     """Check ``lists``, of tensors ``(rows, N)`` for each name's ``(list, rows)``, cut them and bring them in order.
 
+    The shortest has a tensor for each step. Others may have more at their end, which are left out: as neon, which pairs
+    them up by ``zip``, does with the last of the states h_0 ... h_T.
+
     Raises
     ------
     DTypeError
         If something is no tensor of ``backend``, or dtypes are not one float.
     ShapeError
-        If a list has not ``num_steps`` entries, or a tensor another shape.
+        If a list has fewer than ``num_steps`` entries, or all have more, or a tensor has another shape.
     ArgumentError
         If ``num_used_steps`` is negative.
     """
@@ -72,10 +75,12 @@ def gather_steps(
     for name, (tensors, _) in lists.items():
         if not isinstance(tensors, (list, tuple)):
             raise DTypeError(f"{operation}: {name} must be a list of tensors, one a step, got {type(tensors).__name__}")
-        if len(tensors) != num_steps:
+        if len(tensors) < num_steps:
             raise ShapeError(f"{operation}: {name} has {len(tensors)} tensors, but there are {num_steps} steps")
         chosen = list(tensors[:used])
         roles[name] = chosen[::-1] if reverse else chosen
+    if num_steps < min(len(tensors) for tensors, _ in lists.values()):
+        raise ShapeError(f"{operation}: every list has more tensors than there are steps, which are {num_steps}")
     like = next((t for role in roles.values() for t in role if isinstance(t, Tensor)), None)
     samples = like.shape[-1] if like is not None else 0
     dtype = like.dtype if like is not None else backend.default_np_dtype
