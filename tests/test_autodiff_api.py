@@ -146,6 +146,20 @@ def test_equal_arguments_share_one_object_while_it_lives(be: Backend) -> None:
     assert Autodiff(be.ones((2, 2)) * 3, be) is not first
 
 
+def test_after_cleanup_equal_arguments_make_a_new_object(be: Backend) -> None:
+    """Scripts keep the old object in the variable that gets the new one: ``a = Autodiff(...); ...; a.cleanup()``."""
+    x = be.array([[1.0, 2.0]])
+    other = Autodiff(x + 1, be)
+    for _ in range(3):
+        made = Autodiff(x * x, be)
+        assert made.get_grad_asnumpyarray([x])[0].tolist() == [[2, 4]]
+        made.cleanup()
+        made.cleanup()
+    with pytest.raises(GradientError, match="cleanup"):
+        made.get_grad_tensor([x])
+    assert Autodiff(x + 1, be) is other
+
+
 def test_gradients_follow_the_values_of_tensors(be: Backend) -> None:
     x = be.array([[1.0, 2.0]])
     made = Autodiff(x * x, be)

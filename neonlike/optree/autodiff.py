@@ -92,6 +92,7 @@ class Autodiff:
     be: Any
     next_error: Any
     _found: dict[int, GradNode] | None
+    _key: tuple[Any, ...]
 
     def __new__(cls, op_tree: Any, be: Any, next_error: Any = None) -> Autodiff:
         _check(op_tree, next_error)
@@ -99,7 +100,7 @@ class Autodiff:
         found = cls._living.get(key)
         if found is None:
             found = super().__new__(cls)
-            found.op_tree, found.be, found.next_error, found._found = op_tree, be, next_error, None
+            found.op_tree, found.be, found.next_error, found._found, found._key = op_tree, be, next_error, None, key
             cls._living[key] = found
         return found
 
@@ -151,7 +152,9 @@ class Autodiff:
         self._evaluate(tensors, gradients)
 
     def cleanup(self) -> None:
-        """Drop the expression and its gradients."""
+        """Drop the expression and its gradients; the next Autodiff of equal arguments is a new object."""
+        if self._living.get(self._key) is self:
+            del self._living[self._key]
         self.op_tree = self.next_error = self._found = None
 
     def _evaluate(self, tensors: Sequence[Any], out: Sequence[Any]) -> None:
