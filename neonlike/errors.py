@@ -31,8 +31,8 @@ class IndexTypeError(DTypeError, IndexRangeError):
     """An index is of a kind that picks no elements: a float, a mask, a string."""
 
 
-class AliasError(NeonlikeError, ValueError):
-    """Two tensors share memory in a way that makes the operation ambiguous."""
+class AliasError(NeonlikeError, ValueError, AssertionError):
+    """Two tensors share memory in a way that makes the operation ambiguous; neon checked it with ``assert``."""
 
 
 class BackendUnavailable(NeonlikeError, RuntimeError):

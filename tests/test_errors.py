@@ -49,7 +49,7 @@ def t(be: Backend) -> Any:
     ("error", "builtins"),
     [
         (ShapeError, (ValueError, AssertionError)), (DTypeError, (TypeError, AssertionError)),
-        (AliasError, (ValueError,)),
+        (AliasError, (ValueError, AssertionError)),
         (BackendUnavailable, (RuntimeError,)), (KernelCompileError, (RuntimeError,)), (GradientError, (ValueError,)),
         (IndexRangeError, (IndexError,)), (IndexTypeError, (IndexError, TypeError)),
         (ArgumentError, (ValueError, AssertionError)),
