@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
 
 from neonlike.backends import Backend, cleanup_backend, gen_backend
+from neonlike.errors import BackendUnavailable
 from neonlike.kernels.toolchain import find_compiler
 
 ON_GPU = os.environ.get("NEONLIKE_TEST_BACKEND") == "gpu"
@@ -67,6 +69,11 @@ def backend(engine: str, **options: Any) -> Iterator[Backend]:
             os.environ.pop("NEONLIKE_CPU_JIT")
         else:
             os.environ["NEONLIKE_CPU_JIT"] = before
+
+
+def refused_after_cleanup(match: str | None = None) -> AbstractContextManager[Any]:
+    """What a backend is asked for after ``cleanup_backend()``: the GPU's refuses, the CPU's does it, as in neon."""
+    return pytest.raises(BackendUnavailable, match=match) if ON_GPU else nullcontext()
 
 
 def ready() -> None:

@@ -307,7 +307,7 @@ class Backend(
             raise BackendUnavailable(f"{operation}: this backend was closed; make a new one with gen_backend()")
 
     def cleanup_backend(self) -> None:
-        """Release what the backend holds; afterwards its tensors raise BackendUnavailable. May be called again."""
+        """Release what the backend holds; afterwards tensors of a GPU raise BackendUnavailable. May be called again."""
         self.closed = True
         self.plans.clear()
         if self._recorder is not None:

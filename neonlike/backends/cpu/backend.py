@@ -65,9 +65,15 @@ class NervanaCPU(
         return NumpyEngine() if self.compiler is None else _compiled_engine[-1]()
 
     def cleanup_backend(self) -> None:
-        """See ``Backend.cleanup_backend``; the memory that kernels keep on this thread goes as well."""
+        """Drop plans and the memory that kernels keep on this thread; tensors and the backend can still be used.
+
+        As in neon, where scripts call ``gen_backend`` again and go on with data and models that they made before.
+        """
         super().cleanup_backend()
         release_workspace()
+
+    def check_open(self, operation: str) -> None:
+        """Nothing is refused after ``cleanup_backend``: what it dropped is made anew."""
 
     def _allocate(self, shape: Shape, dtype: DType, name: str | None, persist_values: bool) -> CPUTensor:
         return CPUTensor(self, aligned_empty(shape, dtype), name, persist_values)
