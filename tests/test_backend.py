@@ -21,6 +21,7 @@ from neonlike.backends.abstract_backend import AbstractBackend
 from neonlike.backends.backend import Block, OpCollection, OpTreeNode, Tensor
 from neonlike.backends.nervanacpu import CPUTensor
 from neonlike.backends.nervanamkl import MKLTensor, NervanaMKL
+from neonlike.backends.util.check_mkl import get_mkl_lib
 from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError, NeonlikeError
 
 
@@ -120,7 +121,9 @@ def test_registry() -> None:
     made = Backend.allocate_backend("mkl", rng_seed=1, default_dtype=np.float64)
     assert isinstance(made, NervanaMKL)
     assert isinstance(made.zeros((1, 1)), MKLTensor)
-    assert gen_backend("mkl").is_mkl() is False  # CPU semantics under MKL's name
+    assert gen_backend("mkl").is_mkl() is True
+    assert new_backend().is_mkl() is False
+    assert get_mkl_lib(device_id=None, verbose=True) == 0  # CPU semantics under MKL's name
 
 
 def test_a_class_with_a_name_registers_itself() -> None:

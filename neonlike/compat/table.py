@@ -64,7 +64,7 @@ CONTRACT: dict[str, Row] = {
     "backends.nervanamkl": _row("NervanaMKL MKLTensor"),
     "backends.autodiff": _row("Autodiff GradUtil GradNode grad_map", "backends"),
     "backends.layer_cpu": _row(_LAYER_RECORDS),
-    "backends.layer_gpu": _row(_LAYER_RECORDS + " DataLayer FullLayer Inception BatchNorm Layer"),
+    "backends.layer_gpu": _row(_LAYER_RECORDS + " DataLayer FullLayer Inception BatchNorm Layer", "backends.layer_cpu"),
     "backends.layer_mkl": _row(_LAYER_RECORDS, "backends.layer_cpu"),
     "backends.util": _row(),
     "backends.util.check_gpu": _row("get_compute_capability get_device_count ensure_gpu_capability"),

@@ -101,9 +101,13 @@ class NervanaCPU(
 
 
 class NervanaMKL(NervanaCPU):
-    """neon's MKL backend by name; the CPU backend in everything."""
+    """neon's MKL backend by name; the CPU backend in everything else."""
 
     backend_name: ClassVar[str] = "mkl"
+
+    def is_mkl(self) -> bool:
+        """True, as in neon; its further methods are on every backend."""
+        return True
 
 
 MKLTensor = CPUTensor

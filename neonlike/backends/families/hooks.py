@@ -93,7 +93,7 @@ class HooksFamily(EngineFamily):
         return self.compat_mode == "caffe"
 
     def is_mkl(self) -> bool:
-        """False: there is no MKL engine behind this backend."""
+        """Whether this is the backend ``mkl``."""
         return False
 
     def distribute_data(self, tensor: Any, layer_parallelism: Any) -> None:
