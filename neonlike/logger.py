@@ -1,7 +1,7 @@
 """The library's one logger, with neon's extra level between ERROR and CRITICAL.
 
 ``logger.display(message)`` is for what the user asked to see (a table, a progress line): it is shown at the
-default threshold, unlike ``info`` and ``warning``.
+default threshold, unlike ``info`` and ``warning``. As in neon, every logger of :mod:`logging` gets the method.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ class NeonLogger(logging.Logger):
         """Log ``message`` at level 41, shown unless logging is silenced."""
         if self.isEnabledFor(DISPLAY_LEVEL_NUM):
             self._log(DISPLAY_LEVEL_NUM, message, args, **kwargs)  # type: ignore[arg-type]
+
+
+if not hasattr(logging.Logger, "display"):
+    logging.Logger.display = NeonLogger.display  # type: ignore[attr-defined]  # scripts have loggers of their own
 
 
 def _make_logger(name: str) -> NeonLogger:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import logging
+import sys
 
 import numpy as np
 import pytest
@@ -44,6 +46,18 @@ def test_get_args_gives_defaults_and_none_for_required():
 
     assert get_args(function) == {"a": None, "b": 2, "c": 3}
     assert list(get_args(Thing)) == ["size", "colour", "inner", "parts", "name"]
+
+
+def test_every_logger_can_display(capsys):
+    mine = logging.getLogger("a.script")
+    mine.addHandler(handler := logging.StreamHandler(sys.stdout))
+    try:
+        mine.display("%d of %d", 1, 2)
+        mine.setLevel(logging.CRITICAL)
+        mine.display("silenced")
+    finally:
+        mine.removeHandler(handler)
+    assert capsys.readouterr().out == "1 of 2\n"
 
 
 def test_a_description_holds_what_differs_from_the_defaults():
