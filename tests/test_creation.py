@@ -11,7 +11,7 @@ from engines import ON_GPU, new_backend
 from neonlike.backends import Backend
 from neonlike.backends.cpu.tensor import CPUTensor
 from neonlike.backends.tensor import Tensor
-from neonlike.errors import ShapeError
+from neonlike.errors import MissingArgument, ShapeError
 
 DTYPES = [
     "float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "bool",
@@ -84,6 +84,12 @@ def test_like_inherits_the_dtype(be: Backend, make: str) -> None:
     assert (like(host).shape, like(host).dtype) == ((4, 1), np.float64)
     assert like([[1, 2]]).shape == (1, 2)
     assert like(tensor, dtype=np.float16, name="x", persist_values=False).dtype == np.float16
+    assert like(ary=tensor, dtype=np.int32).dtype == np.int32  # the CPU's name of it in neon
+    assert like(other_ary=host, name="y").name == "y"  # the GPU's
+    with pytest.raises(MissingArgument, match=make):
+        like()
+    with pytest.raises(MissingArgument, match=make):
+        like(tensor, ary=tensor)
     expected = {"zeros_like": 0, "ones_like": 1}.get(make)
     if expected is not None:
         assert np.array_equal(like(tensor).get(), np.full((3, 2), expected))
@@ -110,6 +116,8 @@ def test_iobuf_returns_what_it_is_given_or_zeroes_the_shared_memory(be: Backend)
     assert (part.shape, part.base, part.ptr) == ((3, 4), pool, pool.ptr)
     assert np.array_equal(pool.get().ravel(), [0] * 12 + [1] * 28)
     assert be.shared_iobuf_size((2, 3), None) == 6
+    be.num_dev = 2  # type: ignore[attr-defined]  # of a script that has several
+    assert [be.shared_iobuf_size((2, 3), p) for p in ("Data", "Model", "Disabled", None)] == [6, 6, 12, 12]
     with pytest.raises(ShapeError, match="share"):
         be.iobuf(100, shared=pool)
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from neonlike.backends.dlpack import import_bfloat16
 from neonlike.backends.families.base import Family
 from neonlike.backends.tensor import host_array
-from neonlike.errors import ArgumentError, DTypeError, ShapeError
+from neonlike.errors import ArgumentError, DTypeError, MissingArgument, ShapeError
 from neonlike.optree.dtypes import DType, as_dtype
 from neonlike.optree.node import Expression
 from neonlike.optree.shapes import Shape, as_shape
@@ -102,23 +102,56 @@ class CreationFamily(Family):
         shape = as_shape(host.shape or (1, 1), "array")
         return self.empty(shape, dtype, name, persist_values).set(host)
 
-    def _like(self, other: Any, dtype: Any, name: str | None, persist_values: bool) -> Any:
+    def _like(self, operation: str, given: tuple[Any, Any, Any], dtype: Any, *options: Any) -> Any:
+        sources = [source for source in given if source is not None]
+        if len(sources) != 1:
+            raise MissingArgument(f"{operation}: needs one tensor or array to be like, got {len(sources)}")
+        other = sources[0]
         if not isinstance(other, Expression):
-            other = host_array("empty_like", other)
-        kind = dtype if dtype is not None else other.dtype
-        return self.empty(other.shape, kind, name, persist_values)
+            other = host_array(operation, other)
+        return self.empty(other.shape, other.dtype if dtype is None else dtype, *options)
 
-    def empty_like(self, other: Any, dtype: Any = None, name: str | None = None, persist_values: bool = True) -> Any:
-        """New tensor shaped like ``other`` (tensor or array), its dtype unless given, contents undefined."""
-        return self._like(other, dtype, name, persist_values)
+    def empty_like(
+        self,
+        other: Any = None,
+        dtype: Any = None,
+        name: str | None = None,
+        persist_values: bool = True,
+        *,
+        ary: Any = None,
+        other_ary: Any = None,
+    ) -> Any:
+        """New tensor shaped like ``other`` (tensor or array), its dtype unless given, contents undefined.
 
-    def zeros_like(self, other: Any, dtype: Any = None, name: str | None = None, persist_values: bool = True) -> Any:
-        """New tensor of zeros shaped like ``other``."""
-        return self._like(other, dtype, name, persist_values).fill(0)
+        ``ary`` and ``other_ary`` are neon's names of ``other``.
+        """
+        return self._like("empty_like", (other, ary, other_ary), dtype, name, persist_values)
 
-    def ones_like(self, other: Any, dtype: Any = None, name: str | None = None, persist_values: bool = True) -> Any:
-        """New tensor of ones shaped like ``other``."""
-        return self._like(other, dtype, name, persist_values).fill(1)
+    def zeros_like(
+        self,
+        other: Any = None,
+        dtype: Any = None,
+        name: str | None = None,
+        persist_values: bool = True,
+        *,
+        ary: Any = None,
+        other_ary: Any = None,
+    ) -> Any:
+        """New tensor of zeros; arguments as :meth:`empty_like`."""
+        return self._like("zeros_like", (other, ary, other_ary), dtype, name, persist_values).fill(0)
+
+    def ones_like(
+        self,
+        other: Any = None,
+        dtype: Any = None,
+        name: str | None = None,
+        persist_values: bool = True,
+        *,
+        ary: Any = None,
+        other_ary: Any = None,
+    ) -> Any:
+        """New tensor of ones; arguments as :meth:`empty_like`."""
+        return self._like("ones_like", (other, ary, other_ary), dtype, name, persist_values).fill(1)
 
     def wrap(self, host: npt.NDArray[Any]) -> Any:
         """Hook: a tensor over the memory of a NumPy array, without a copy where the backend can."""
@@ -201,5 +234,10 @@ class CreationFamily(Family):
         devlist[buf_index].set(host.T)
 
     def shared_iobuf_size(self, shape: Any, parallelism: Any = None) -> int:
-        """Elements of a buffer shared by layers of ``shape``."""
-        return math.prod(shape) if isinstance(shape, (tuple, list)) else int(shape)
+        """Elements of a buffer shared by layers of ``shape``.
+
+        For ``be.num_dev`` devices, an attribute that scripts may set, unless layers are split over them, which is what
+        ``parallelism`` "Data" or "Model" says.
+        """
+        size = math.prod(shape) if isinstance(shape, (tuple, list)) else int(shape)
+        return size if parallelism in ("Data", "Model") else size * int(getattr(self, "num_dev", 1))
