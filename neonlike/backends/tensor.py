@@ -190,7 +190,7 @@ class Tensor(Expression):
 
         Raises
         ------
-        ShapeError
+        ShapeTypeError
             If the number of elements differs, or neither shape splits axes of the other.
         DTypeError
             If the data are no numbers.
@@ -199,7 +199,7 @@ class Tensor(Expression):
         if host.ndim == 0:
             return self.backend.assign(self, host.item())
         if host.shape != self.shape and not (host.size == self.size and _regroups(host.shape, self.shape)):
-            raise ShapeError(
+            raise ShapeTypeError(
                 f"set: got {host.size} elements of shape {host.shape}, expected {self.size} of shape {self.shape}; "
                 "reshape or transpose the array first"
             )

@@ -170,4 +170,4 @@ def as_shape(value: Any, operation: str = "shape") -> Shape:
 
 
 class ShapeTypeError(ShapeError, TypeError):
-    """A shape made of something other than integers (a TypeError for callers who expect neon's)."""
+    """A shape that neon's CPU or GPU backend calls a TypeError: not made of integers, or not that of the tensor."""

@@ -14,7 +14,7 @@ from neonlike.backends.tensor import Tensor
 from neonlike.errors import ShapeError
 from neonlike.kernels.program import converter
 from neonlike.optree.dtypes import as_dtype
-from neonlike.optree.shapes import Shape, as_shape
+from neonlike.optree.shapes import Shape, ShapeTypeError, as_shape
 
 if TYPE_CHECKING:
     from neonlike.backends.backend import Backend
@@ -174,7 +174,7 @@ class CPUTensor(Tensor):
         new, kind = as_shape(shape, "share"), self.dtype if dtype is None else as_dtype(dtype, "share")
         count = int(np.prod(new, dtype=np.int64))
         if not self.is_contiguous:
-            raise ShapeError(f"share: needs a contiguous tensor, got strides {self.strides}")
+            raise ShapeTypeError(f"share: needs a contiguous tensor, got strides {self.strides}")
         if count * kind.itemsize > self.nbytes:
             needed = count * kind.itemsize
             raise ShapeError(f"share: {new} of {kind.name} needs {needed} bytes, there are {self.nbytes}")

@@ -18,7 +18,7 @@ from neonlike.errors import DeviceMemoryError, ShapeError
 from neonlike.kernels.program import converter
 from neonlike.optree import functions
 from neonlike.optree.dtypes import as_dtype
-from neonlike.optree.shapes import Shape, as_shape
+from neonlike.optree.shapes import Shape, ShapeTypeError, as_shape
 
 if TYPE_CHECKING:
     from neonlike.backends.gpu.backend import NervanaGPU
@@ -231,7 +231,7 @@ class GPUTensor(Tensor):
         new, kind = as_shape(shape, "share"), self.dtype if dtype is None else as_dtype(dtype, "share")
         needed = math.prod(new) * kind.itemsize
         if not self.is_contiguous:
-            raise ShapeError(f"share: needs a contiguous tensor, got strides {self.strides}")
+            raise ShapeTypeError(f"share: needs a contiguous tensor, got strides {self.strides}")
         if needed > self.nbytes:
             raise ShapeError(f"share: {new} of {kind.name} needs {needed} bytes, there are {self.nbytes}")
         view = self._make_view(contiguous_array(self.array.memory, self.address, new, kind))
