@@ -76,6 +76,16 @@ def test_array_copies(be: Backend) -> None:
     assert np.array_equal(be.array(made * 2).get(), np.full((2, 2), 14))
 
 
+@pytest.mark.cpu_only("a GPU's contents are undefined")
+@pytest.mark.parametrize("shape", [(3, 5), (64, 64)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_empty_is_zero_on_the_cpu_whatever_the_memory_held(be: Backend, shape: tuple[int, int], dtype: Any) -> None:
+    used = [be.ones(shape, dtype=dtype) for _ in range(8)]
+    del used
+    again = [be.empty(shape, dtype=dtype) for _ in range(4)] + [be.empty_like(be.ones(shape, dtype=dtype))]
+    assert not any(made.get().any() for made in again)
+
+
 @pytest.mark.parametrize("make", ["empty_like", "zeros_like", "ones_like"])
 def test_like_inherits_the_dtype(be: Backend, make: str) -> None:
     like = getattr(be, make)

@@ -295,7 +295,7 @@ class Backend(
     def explain(self, value: Any, out: Tensor | None = None) -> str:
         """Text showing how ``value`` runs: stages with reasons, operations, bytes and flops."""
         self.check_open("explain")
-        target = out if out is not None else self.empty(value.shape, dtype=value.dtype)
+        target = out if out is not None else self.fresh(value.shape, value.dtype)
         graph = linearize(((target, value),))
         return explain(self.plans.find(graph), graph, self.engine)
 

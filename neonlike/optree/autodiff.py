@@ -127,7 +127,7 @@ class Autodiff:
             tensors = [tensors]
         for tensor in tensors:
             _check_tensor(tensor)
-        out = [self.be.empty(tensor.shape, dtype=tensor.dtype) for tensor in tensors]
+        out = [self.be.fresh(tensor.shape, tensor.dtype) for tensor in tensors]
         self._evaluate(tensors, out)
         return out
 

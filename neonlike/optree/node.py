@@ -178,7 +178,7 @@ class OpTreeNode(Expression):
             raise NoTensorError(f"astensor: {self} holds no tensor; assign it to one: out[:] = expression")
         if self.shape is FREE:
             raise ShapeError(f"astensor: {self} has no shape of its own; assign it to a tensor: out[:] = expression")
-        out = self.backend.empty(self.shape, dtype=self.dtype)
+        out = self.backend.fresh(self.shape, self.dtype)
         return self.backend.assign(out, self)
 
     def asnumpyarray(self) -> npt.NDArray[Any]:

@@ -78,6 +78,11 @@ class NervanaCPU(
     def _allocate(self, shape: Shape, dtype: DType, name: str | None, persist_values: bool) -> CPUTensor:
         return CPUTensor(self, aligned_empty(shape, dtype), name, persist_values)
 
+    def _clear(self, made: CPUTensor) -> CPUTensor:
+        """Zeros: neon's CPU backend gave them, and scripts may add to what they never wrote."""
+        made.array.fill(0)
+        return made
+
     def wrap(self, host: npt.NDArray[Any]) -> CPUTensor:
         """Tensor over the memory of ``host`` (at least 2-D): both see each other's changes.
 

@@ -51,6 +51,9 @@ class Family:
         def empty(self, *args: Any, **options: Any) -> Any:
             """See ``CreationFamily.empty``."""
 
+        def fresh(self, *args: Any, **options: Any) -> Any:
+            """See ``CreationFamily.fresh``."""
+
         def zeros(self, *args: Any, **options: Any) -> Any:
             """See ``CreationFamily.zeros``."""
 

@@ -27,6 +27,15 @@ class CreationFamily(Family):
         """Hook: a new tensor with undefined contents."""
         raise NotImplementedError
 
+    def _clear(self, made: Any) -> Any:
+        """Hook: what ``empty`` does to a new tensor before it gives it away; returns it."""
+        return made
+
+    def fresh(self, shape: Any, dtype: Any = None, name: str | None = None, persist_values: bool = True) -> Any:
+        """As :meth:`empty`, with contents undefined on every backend: for what is written at once."""
+        self.check_open("empty")
+        return self._allocate(as_shape(shape, "empty"), self._dtype(dtype, "empty"), name, persist_values)
+
     def _dtype(self, dtype: Any, operation: str) -> DType:
         return self.default_np_dtype if dtype is None else as_dtype(dtype, operation)
 
@@ -40,7 +49,9 @@ class CreationFamily(Family):
         distributed: bool = False,
         allocator: Any = None,
     ) -> Any:
-        """New tensor of ``shape`` (int or sequence; one dimension becomes (n, 1)), contents undefined.
+        """New tensor of ``shape`` (int or sequence; one dimension becomes (n, 1)).
+
+        Contents are zeros on the CPU, as in neon, and undefined on a GPU.
 
         Raises
         ------
@@ -49,8 +60,7 @@ class CreationFamily(Family):
         DTypeError
             On a dtype that tensors cannot hold.
         """
-        self.check_open("empty")
-        return self._allocate(as_shape(shape, "empty"), self._dtype(dtype, "empty"), name, persist_values)
+        return self._clear(self.fresh(shape, dtype, name, persist_values))
 
     def zeros(
         self,
@@ -63,7 +73,7 @@ class CreationFamily(Family):
         allocator: Any = None,
     ) -> Any:
         """New tensor of zeros; arguments as :meth:`empty`."""
-        return self.empty(shape, dtype, name, persist_values).fill(0)
+        return self.fresh(shape, dtype, name, persist_values).fill(0)
 
     def ones(
         self,
@@ -76,7 +86,7 @@ class CreationFamily(Family):
         allocator: Any = None,
     ) -> Any:
         """New tensor of ones; arguments as :meth:`empty`."""
-        return self.empty(shape, dtype, name, persist_values).fill(1)
+        return self.fresh(shape, dtype, name, persist_values).fill(1)
 
     def array(
         self,
@@ -100,7 +110,7 @@ class CreationFamily(Family):
         self.check_open("array")
         host = host_array("array", ary)
         shape = as_shape(host.shape or (1, 1), "array")
-        return self.empty(shape, dtype, name, persist_values).set(host)
+        return self.fresh(shape, dtype, name, persist_values).set(host)
 
     def _like(self, operation: str, given: tuple[Any, Any, Any], dtype: Any, *options: Any) -> Any:
         sources = [source for source in given if source is not None]
@@ -109,7 +119,7 @@ class CreationFamily(Family):
         other = sources[0]
         if not isinstance(other, Expression):
             other = host_array(operation, other)
-        return self.empty(other.shape, other.dtype if dtype is None else dtype, *options)
+        return self.fresh(other.shape, other.dtype if dtype is None else dtype, *options)
 
     def empty_like(
         self,
@@ -121,11 +131,11 @@ class CreationFamily(Family):
         ary: Any = None,
         other_ary: Any = None,
     ) -> Any:
-        """New tensor shaped like ``other`` (tensor or array), its dtype unless given, contents undefined.
+        """New tensor shaped like ``other`` (tensor or array), its dtype unless given, contents as of :meth:`empty`.
 
         ``ary`` and ``other_ary`` are neon's names of ``other``.
         """
-        return self._like("empty_like", (other, ary, other_ary), dtype, name, persist_values)
+        return self._clear(self._like("empty_like", (other, ary, other_ary), dtype, name, persist_values))
 
     def zeros_like(
         self,
@@ -209,7 +219,7 @@ class CreationFamily(Family):
         sizes = as_shape(dim0, "iobuf")
         shape = (sizes[0], sizes[1] * self.bsz) if len(sizes) == 2 else (math.prod(sizes), self.bsz)
         if shared is None:
-            buffer = self.empty(shape, dtype, name, persist_values)
+            buffer = self.fresh(shape, dtype, name, persist_values)
         elif shared.shape == shape and dtype in (None, shared.dtype):
             buffer = shared
         else:
@@ -230,7 +240,7 @@ class CreationFamily(Family):
             raise ArgumentError(f"consume: buf_index must be 0 or 1, got {buf_index!r}")
         host = host_array("consume", hostlist[buf_index])
         if devlist[buf_index] is None:
-            devlist[buf_index] = self.empty_like(host.T)
+            devlist[buf_index] = self.fresh(host.T.shape, host.dtype)
         devlist[buf_index].set(host.T)
 
     def shared_iobuf_size(self, shape: Any, parallelism: Any = None) -> int:

@@ -151,7 +151,7 @@ class LinalgFamily(Family):
 
         def run() -> None:
             direct = _written_at_once(C, 1.0, float(beta), False)
-            product = C if direct else self.empty(C.shape, dtype=compute_dtype(C.dtype))
+            product = C if direct else self.fresh(C.shape, dtype=compute_dtype(C.dtype))
             self._xnor_product(A, B, product)
             self._epilogue(product, C, 1.0, float(beta), False, bsum)
 
@@ -190,7 +190,7 @@ class LinalgFamily(Family):
     def _compound_dot(self, A: Any, B: Any, C: Any, alpha: float, beta: float, relu: bool, bsum: Any) -> None:
         """Hook: see :meth:`compound_dot`; the operands were checked."""
         direct = _written_at_once(C, alpha, beta, relu)
-        product = C if direct else self.empty(C.shape, dtype=compute_dtype(C.dtype))
+        product = C if direct else self.fresh(C.shape, dtype=compute_dtype(C.dtype))
         self._multiply(A.asnumpyarray(), B.asnumpyarray(), product)
         self._epilogue(product, C, alpha, beta, relu, bsum)
 
@@ -200,7 +200,7 @@ class LinalgFamily(Family):
         if C.ndim == 2:
             a, b = _side_by_side(a, b)
         direct = _written_at_once(C, alpha, beta, relu)
-        product = C if direct else self.empty(C.shape, dtype=compute_dtype(C.dtype))
+        product = C if direct else self.fresh(C.shape, dtype=compute_dtype(C.dtype))
         self._multiply(a, b, product)
         self._epilogue(product, C, alpha, beta, relu, None)
 

@@ -252,7 +252,7 @@ class RecurrentFamily(GatedFamily):
     # Definitions
 
     def _rnn_fprop(self, steps: Steps, weight: Any, bias: Any, activation: Any) -> None:
-        before = self.empty((steps.units, steps.samples), dtype=compute_dtype(steps.dtype))
+        before = self.fresh((steps.units, steps.samples), dtype=compute_dtype(steps.dtype))
         for h_prev, h_ff, h in steps.each("h_prev_s", "h_ff_s", "h_s"):
             total = dot(weight, h_prev) + h_ff
             self.assign(before, total if bias is None else total + bias.reshape(steps.units, 1))

@@ -271,7 +271,7 @@ class GatedFamily(Family):
 
     def _lstm_fprop(self, steps: Steps, weight: Any, bias: Any, act: Any, gate_act: Any) -> None:
         n = steps.units
-        before = self.empty((4 * n, steps.samples), dtype=compute_dtype(steps.dtype))
+        before = self.fresh((4 * n, steps.samples), dtype=compute_dtype(steps.dtype))
         names = ("h_prev_s", "c_prev_s", "ifog_ff_s", "ifog_s", "c_s", "c_act_s", "h_s")
         for h_prev, c_prev, ff, ifog, c, c_act, h in steps.each(*names):
             total = dot(weight, h_prev) + ff
@@ -311,7 +311,7 @@ class GatedFamily(Family):
 
     def _gru_fprop(self, steps: Steps, weight: Any, bias: Any, act: Any, gate_act: Any) -> None:
         n = steps.units
-        reset_here, before = (self.empty((k * n, steps.samples), dtype=compute_dtype(steps.dtype)) for k in (1, 3))
+        reset_here, before = (self.fresh((k * n, steps.samples), dtype=compute_dtype(steps.dtype)) for k in (1, 3))
         b_rz, b_n = (0.0, 0.0) if bias is None else (bias.reshape(3 * n, 1)[: 2 * n], bias.reshape(3 * n, 1)[2 * n :])
         for h_prev, ff, rzn, reset_h, h in steps.each("h_prev_s", "rzn_ff_s", "rzn_s", "reset_h_s", "h_s"):
             self.assign(before[: 2 * n], dot(weight[: 2 * n], h_prev) + ff[: 2 * n] + b_rz)
@@ -327,7 +327,7 @@ class GatedFamily(Family):
 
     def _gru_bprop(self, steps: Steps, weight: Any, act: Any, gate_act: Any) -> None:
         n = steps.units
-        q = self.empty((n, steps.samples), dtype=compute_dtype(steps.dtype))
+        q = self.fresh((n, steps.samples), dtype=compute_dtype(steps.dtype))
         names = ("delta_prev_s", "delta_s", "rzn_delta_s", "rzn_s", "h_prev_s")
         for delta_prev, delta, d, rzn, h_prev in steps.each(*names):
             r, z, candidate = (rzn[k * n : (k + 1) * n] for k in range(3))

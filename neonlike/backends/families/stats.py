@@ -56,7 +56,7 @@ class StatsFamily(Family):
             exponent = np.rint(np.log2(np.abs(host[~np.isnan(host)].astype(np.float32))))
         bins = np.clip(exponent - self.hist_offset, 0, self.hist_bins - 1).astype(np.int64)
         counts = np.bincount(bins, minlength=self.hist_bins)
-        row = self.empty((1, self.hist_bins), dtype=np.int32).set(counts.reshape(1, -1))
+        row = self.fresh((1, self.hist_bins), dtype=np.int32).set(counts.reshape(1, -1))
         self.hist_map[tag] = self.hist_idx
         self.hist_idx += 1
         self._hist_rows.append(row)
@@ -100,7 +100,7 @@ class StatsFamily(Family):
         a, b = adapt("shift", ary, self), adapt("shift", shift_ary, self)
         shifted = node.apply(OPS["shift" if value else "shift_exponent"], (a, b), self)
         if out is None:
-            out = self.empty(shifted.shape, None if shifted.backend is None else shifted.dtype)
+            out = self.fresh(shifted.shape, None if shifted.backend is None else shifted.dtype)
         return self._finish(shifted, out)
 
     def binarize(self, ary: Any, out: Any, stochastic: bool = True) -> Any:
@@ -176,7 +176,7 @@ class StatsFamily(Family):
             total = sum_tensor + y
             self.assign_many([(cmp_tensor, (total - sum_tensor) - y), (sum_tensor, total)])
         else:  # the sum is rounded before what was lost can be told
-            rounded = self.empty(sum_tensor.shape, dtype=sum_tensor.dtype)
+            rounded = self.fresh(sum_tensor.shape, dtype=sum_tensor.dtype)
             self.assign(rounded, sum_tensor + y)
             self.assign(cmp_tensor, (rounded - sum_tensor) - y)
             self.assign(sum_tensor, rounded)

@@ -154,7 +154,7 @@ class NervanaGPU(ProductKernels, Backend):
             return self._over(*interop.from_cuda_array(self.device, host))
         if host.ndim < 2:
             raise ShapeError(f"wrap: needs an array with at least two axes, got shape {host.shape}; reshape it")
-        made: GPUTensor = self.empty(host.shape, as_dtype(host.dtype, "wrap"))
+        made: GPUTensor = self.fresh(host.shape, as_dtype(host.dtype, "wrap"))
         made.set(host)
         return made
 

@@ -61,7 +61,7 @@ class ProductKernels(LinalgFamily):
             self._queue_product(A, B, C, alpha, beta, relu and not after)
             self._epilogue(C, C, 1.0, 0.0, after, None)
         else:
-            product = self.empty(C.shape, dtype=compute_dtype(C.dtype))
+            product = self.fresh(C.shape, dtype=compute_dtype(C.dtype))
             self._queue_product(A, B, product)
             self._epilogue(product, C, alpha, beta, relu, None)
 
@@ -78,15 +78,15 @@ class ProductKernels(LinalgFamily):
         if B.ndim == 2:
             return self._summed(A), B
         count, rows, inner = A.shape
-        side_by_side = self.empty((rows, count, inner), dtype=A.dtype)
+        side_by_side = self.fresh((rows, count, inner), dtype=A.dtype)
         self.assign(side_by_side, A.permuted((1, 0, 2)))
-        below = B if B.is_contiguous else self.empty(B.shape, dtype=B.dtype)
+        below = B if B.is_contiguous else self.fresh(B.shape, dtype=B.dtype)
         if below is not B:
             self.assign(below, B)
         return side_by_side.reshape((rows, count * inner)), below.reshape((count * inner, B.shape[2]))
 
     def _summed(self, stack: Any) -> Any:
-        total = self.empty((1, *stack.shape[1:]), dtype=compute_dtype(stack.dtype))
+        total = self.fresh((1, *stack.shape[1:]), dtype=compute_dtype(stack.dtype))
         self.assign(total, F.sum(stack, axis=0))
         return total.reshape(stack.shape[1:])
 
@@ -97,7 +97,7 @@ class ProductKernels(LinalgFamily):
         self._queue_product(a, b, out)
 
     def _signs(self, tensor: Any, dtype: DType) -> Any:
-        signs = self.empty(tensor.shape, dtype=dtype)
+        signs = self.fresh(tensor.shape, dtype=dtype)
         self.assign(signs, (tensor >= 0) * 2 - 1)
         return signs
 

@@ -182,7 +182,7 @@ class GPUTensor(Tensor):
             same = array.shape == self.shape and array.strides == self.array.strides
             return self if same else self._make_view(array)
         picked = functions.take(self._make_view(array), chosen.gather, chosen.gather_axis or 0)
-        out = self.backend.empty(picked.shape, self.dtype, self.name, self.persist_values)
+        out = self.backend.fresh(picked.shape, self.dtype, self.name, self.persist_values)
         self.backend.assign(out, picked)
         return out
 
@@ -199,7 +199,7 @@ class GPUTensor(Tensor):
         axis, positions = chosen.gather_axis or 0, chosen.gather
         assert positions is not None
         shape = (*view.shape[:axis], len(positions), *view.shape[axis + 1 :])
-        values = self.backend.empty(shape, self.dtype)
+        values = self.backend.fresh(shape, self.dtype)
         self.backend.assign(values, value)
         before = (slice(None),) * axis
         last = {int(position): source for source, position in enumerate(positions)}
