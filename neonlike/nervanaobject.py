@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from neonlike.errors import ArgumentError
+from neonlike.errors import ArgumentError, BackendUnavailable
 from neonlike.logger import logger
 
 Description = dict[str, Any]
@@ -131,6 +131,21 @@ class NervanaObject:
     def modulenm(self) -> str:
         """Dotted public path of the class, as written in descriptions."""
         return public_path(type(self))
+
+    def require_backend(self, operation: str = "") -> Any:
+        """The current backend; without one an error that names the class and ``operation``.
+
+        Raises
+        ------
+        BackendUnavailable
+            Before ``gen_backend``.
+        """
+        if self.be is None:
+            where = f"{self.classnm}.{operation}" if operation else self.classnm
+            raise BackendUnavailable(
+                f"{where}: there is no backend; make one first, e.g. gen_backend('cpu', batch_size=128)"
+            )
+        return self.be
 
     def get_description(self, skip: Collection[str] = (), **kwargs: Any) -> Description:
         """Describe the object by the constructor arguments that differ from their defaults.

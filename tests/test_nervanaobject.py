@@ -9,11 +9,14 @@ import sys
 import numpy as np
 import pytest
 
-from neonlike.errors import ArgumentError
+from neonlike.data import ArrayIterator
+from neonlike.errors import ArgumentError, BackendUnavailable
 from neonlike.initializers import Array, Gaussian, Uniform
-from neonlike.layers import Linear
+from neonlike.layers import Dropout, GeneralizedCost, Linear
+from neonlike.models import Model
 from neonlike.nervanaobject import NervanaObject, differs, get_args, load_class, public_path
 from neonlike.optimizers import GradientDescentMomentum, MultiOptimizer, RMSProp, Schedule, StepSchedule
+from neonlike.transforms import CrossEntropyMulti, Misclassification, PrecisionRecall
 
 
 class Thing(NervanaObject):
@@ -155,3 +158,21 @@ def test_array_initializer_describes_its_values_on_the_host(be):
     config = Array(be.array(values)).get_description()["config"]
     assert isinstance(config["val"], np.ndarray)
     np.testing.assert_array_equal(config["val"], values)
+
+
+@pytest.mark.parametrize(
+    ("make", "where"),
+    [
+        (lambda: GeneralizedCost(CrossEntropyMulti()), "GeneralizedCost"),
+        (lambda: Misclassification(), "Misclassification"),
+        (lambda: PrecisionRecall(3), "PrecisionRecall"),
+        (lambda: Dropout(), "Dropout"),
+        (lambda: ArrayIterator(np.zeros((2, 2))), "ArrayIterator"),
+        (lambda: Model([Linear(2, Gaussian())]).initialize(3), "Model.initialize"),
+        (lambda: RMSProp().optimize([], 0), "RMSProp.optimize"),
+    ],
+)
+def test_what_needs_a_backend_says_so_before_there_is_one(make, where):
+    assert NervanaObject.be is None
+    with pytest.raises(BackendUnavailable, match=rf"^{where}: there is no backend; .*gen_backend"):
+        make()

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError, MissingArgument, ShapeError
+from neonlike.errors import ArgumentError, DTypeError, MissingArgument, ShapeError
 from neonlike.nervanaobject import Description, NervanaObject
 
 
@@ -108,9 +108,7 @@ class ArrayIterator(NervanaDataIterator):
                 f"ArrayIterator: the inputs have {', '.join(str(len(array)) for array in arrays)} samples; "
                 "all must have the same number"
             )
-        if self.be is None:
-            raise BackendUnavailable("ArrayIterator: there is no backend; make one first with gen_backend()")
-        if not self.be.bsz:
+        if not self.require_backend().bsz:
             raise ArgumentError(
                 f"ArrayIterator: the backend's batch size is {self.be.bsz}; give gen_backend(batch_size=...) or "
                 "set be.bsz"

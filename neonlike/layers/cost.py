@@ -45,7 +45,7 @@ class GeneralizedCost(NervanaObject):
         self.prev_layer: Any = None
         self.nstep = 1
         self.cost: Any = np.zeros((1, 1), dtype=np.float32)
-        self.cost_buffer = self.be.zeros((1, 1))
+        self.cost_buffer = self.require_backend().zeros((1, 1))
 
     def initialize(self, in_obj: Any) -> None:
         """Allocate the buffers.

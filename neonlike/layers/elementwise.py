@@ -109,7 +109,7 @@ class Dropout(Layer):
             raise ArgumentError(f"Dropout: keep={keep!r}; expected a probability in (0, 1]")
         self.keep = keep
         self.keep_mask: Any = None
-        self.caffe_mode = self.be.check_caffe_compat()
+        self.caffe_mode = self.require_backend().check_caffe_compat()
         self._train_scaling = 1.0 / keep if self.caffe_mode else 1.0
         self.owns_output = False
 

@@ -97,7 +97,7 @@ class Model(NervanaObject):
         cost : cost layer, optional
             Prepared for the network's output.
         """
-        if not self.be.bsz:
+        if not self.require_backend("initialize").bsz:
             raise ArgumentError(
                 f"{self.name}.initialize: the backend's batch size is {self.be.bsz}; give gen_backend(batch_size=...) "
                 "or set be.bsz"

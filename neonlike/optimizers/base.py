@@ -54,7 +54,7 @@ class Optimizer(NervanaObject):
             Number of the epoch, from 0, for the learning rate.
         """
         param_list = get_param_list(layer_list)
-        if not self.be.bsz:
+        if not self.require_backend("optimize").bsz:
             raise ArgumentError(
                 f"{self.classnm}.optimize: the backend's batch size is {self.be.bsz}; gradients are divided by it, "
                 "so set be.bsz to the number of samples in a batch"

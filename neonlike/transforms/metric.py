@@ -128,8 +128,9 @@ class PrecisionRecall(Metric):
         super().__init__()
         self.num_classes, self.binarize, self.epsilon = num_classes, binarize, epsilon
         self.metric_names = ["Precision", "Recall"]
-        self.outputs = self.be.empty((num_classes, 2))
-        self.token_stats = self.be.empty((num_classes, 3))
+        be = self.require_backend()
+        self.outputs = be.empty((num_classes, 2))
+        self.token_stats = be.empty((num_classes, 3))
         self._row_buffer("bin_buf", dtype=np.int32)
 
     def __call__(self, y: Any, t: Any, calcrange: slice = EVERYTHING) -> np.ndarray:

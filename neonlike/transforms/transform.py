@@ -84,10 +84,11 @@ class Metric(Cost):
 
     def _row_buffer(self, attribute: str, columns: int | None = None, dtype: Any = None) -> Any:
         """The (1, columns) buffer kept in ``attribute``, allocated anew when the number of columns changed."""
-        columns = columns if columns is not None else (self.be.bsz or 0) * getattr(self, "steps", 1)
+        be = self.require_backend()
+        columns = columns if columns is not None else (be.bsz or 0) * getattr(self, "steps", 1)
         buffer = getattr(self, attribute, None)
-        if buffer is None or buffer.shape[1] != columns or buffer.backend is not self.be:
-            buffer = self.be.empty((1, columns), dtype=dtype) if columns else None
+        if buffer is None or buffer.shape[1] != columns or buffer.backend is not be:
+            buffer = be.empty((1, columns), dtype=dtype) if columns else None
             setattr(self, attribute, buffer)
         return buffer
 
