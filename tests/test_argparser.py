@@ -44,7 +44,7 @@ def test_defaults(tmp_path):
         "verbose": 1, "progress_bar": True, "epochs": 10, "save_path": None, "serialize": 0, "model_file": None,
         "logfile": None, "output_file": None, "eval_freq": None, "history": 1, "log_token": "", "manifest": None,
         "manifest_root": None, "backend": "cpu", "device_id": 0, "max_devices": 1, "rng_seed": None,
-        "rounding": False, "datatype": np.float32, "batch_size": 128, "compat_mode": None, "deterministic": False,
+        "rounding": False, "datatype": np.float32, "batch_size": 128, "compat_mode": None, "deterministic": None,
         "profile": False, "profiling_method": "time", "profile_inference": False, "profile_iterations": 50,
         "profile_iter_skip": 5, "data_dir": str(tmp_path / "home" / "nervana" / "data"), "log_thresh": 30,
     }  # fmt: skip
@@ -96,7 +96,7 @@ def test_the_config_file_in_the_home_folder(tmp_path):
     assert parse(default_config_files=[]).epochs == 10
 
 
-def test_a_backend_is_made():
+def test_a_backend_is_made(capsys):
     args = parse("-z", "16", "-r", "5", "-d", "f64", "--caffe", gen_be=True)
     be = NervanaObject.be
     assert (be.bsz, be.rng_seed, be.default_dtype, be.compat_mode) == (16, 5, np.float64, "caffe")
@@ -105,6 +105,7 @@ def test_a_backend_is_made():
     assert NervanaObject.be is None
     gen_backend(**extract_valid_args(args, gen_backend))
     assert (NervanaObject.be.bsz, NervanaObject.be.rng_seed) == (16, 5)
+    assert "deprecated" not in capsys.readouterr().err, "nobody asked for --deterministic"
 
 
 def test_callback_args_are_for_callbacks(be, tmp_path):

@@ -131,7 +131,8 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
         )  # fmt: skip
         add("-d", "--datatype", choices=list(DATATYPES), default="f32", help="type of numbers")
         add("--caffe", action="store_true", help="sizes and scalings as in Caffe")
-        add("--deterministic", action="store_true", help="deprecated")
+        # None, not False: scripts hand it to gen_backend, which warns of any value.
+        add("--deterministic", action="store_true", default=None, help="deprecated")
 
     def _override_defaults(self, overrides: dict[str, Any]) -> None:
         known = {action.dest for action in self._actions}
