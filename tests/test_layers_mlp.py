@@ -253,10 +253,25 @@ class TestElementwise:
         inputs[:] = x
         np.testing.assert_allclose(layer.fprop(inputs, inference=True).get(), x * (1 if caffe else 0.5), rtol=1e-6)
 
-    @pytest.mark.parametrize("keep", [0, -0.1, 1.5])
+    @pytest.mark.parametrize("keep", [-0.1, 1.5])
     def test_dropout_needs_a_probability(self, be, keep):
         with pytest.raises(ArgumentError, match="probability"):
             Dropout(keep)
+
+    def test_dropout_may_drop_everything_but_not_where_it_divides_by_keep(self, be):
+        layer = ready(Dropout(keep=0), 5)
+        assert not layer.fprop(be.ones((5, N))).get().any()
+        assert not layer.fprop(be.ones((5, N)), inference=True).get().any()
+        be.set_caffe_compat()
+        with pytest.raises(ArgumentError, match="Caffe"):
+            Dropout(keep=0)
+
+    def test_dropout_can_be_allocated_again_for_another_batch_size(self, be):
+        layer = ready(Dropout(keep=0.5), 5)
+        be.bsz = 2 * N
+        layer.outputs = None
+        ready(layer, 5)
+        assert layer.fprop(be.ones((5, 2 * N))).shape == layer.keep_mask.shape == (5, 2 * N)
 
 
 class TestStructure:

@@ -6,7 +6,7 @@ from typing import Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
-from neonlike.layers.base import Layer
+from neonlike.layers.base import Layer, interpret_in_shape
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -105,11 +105,13 @@ class Dropout(Layer):
 
     def __init__(self, keep: float = 0.5, name: str | None = None) -> None:
         super().__init__(name)
-        if not 0.0 < keep <= 1.0:
-            raise ArgumentError(f"Dropout: keep={keep!r}; expected a probability in (0, 1]")
+        if not 0.0 <= keep <= 1.0:
+            raise ArgumentError(f"Dropout: keep={keep!r}; expected a probability in [0, 1]")
         self.keep = keep
         self.keep_mask: Any = None
         self.caffe_mode = self.require_backend().check_caffe_compat()
+        if self.caffe_mode and not keep:
+            raise ArgumentError("Dropout: keep=0 cannot be used in Caffe mode, which divides by it; keep more than 0")
         self._train_scaling = 1.0 / keep if self.caffe_mode else 1.0
         self.owns_output = False
 
@@ -123,9 +125,10 @@ class Dropout(Layer):
         return self
 
     def allocate(self, shared_outputs: Tensor | None = None) -> None:
-        """Create the buffer of the mask."""
+        """Create the buffer of the mask, again if the shape or the batch size is another."""
         super().allocate(shared_outputs)
-        if self.keep_mask is None:
+        features, steps = interpret_in_shape(self.out_shape)
+        if self.keep_mask is None or self.keep_mask.shape != (features, steps * self.be.bsz):
             self.keep_mask = self.be.iobuf(self.out_shape, parallelism=self.parallelism)
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
