@@ -50,6 +50,15 @@ def test_constant_scalar_array_and_tensor(be):
         np.testing.assert_array_equal(filled(be, init, (2, 3)), values)
 
 
+def test_an_array_without_two_dimensions_takes_the_shape_of_the_parameter(be):
+    values = np.arange(4.0)
+    for init, expected in ((Constant(values), values[:, None]), (Array(values), values[:, None]),
+                           (Constant(np.array(2.5)), np.full((4, 1), 2.5))):  # fmt: skip
+        np.testing.assert_array_equal(filled(be, init, (4, 1)), expected)
+    with pytest.raises(ShapeError, match=r"\(4,\).*\(3, 1\)"):
+        filled(be, Constant(values), (3, 1))
+
+
 @pytest.mark.parametrize("wrap", [np.asarray, "tensor"])
 def test_constant_of_another_shape_is_refused_and_the_target_stays(be, wrap):
     values = np.ones((3, 2))

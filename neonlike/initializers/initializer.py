@@ -33,7 +33,7 @@ class Constant(Initializer):
     Parameters
     ----------
     val : float, Tensor or ndarray
-        A scalar, or values of exactly the parameter's shape.
+        A scalar, or values of exactly the parameter's shape; a flat array is given that shape.
     """
 
     def __init__(self, val: float | Tensor | np.ndarray = 0.0, name: str = "constantInit") -> None:
@@ -48,12 +48,17 @@ class Constant(Initializer):
         ShapeError
             If an array of another shape was given.
         """
-        if isinstance(self.val, Tensor | np.ndarray) and tuple(self.val.shape) != tuple(param.shape):
+        val = self.val
+        if isinstance(val, np.ndarray) and val.ndim == 0:
+            val = val.item()
+        elif isinstance(val, np.ndarray) and val.ndim == 1 and val.size == param.size:
+            val = val.reshape(param.shape)
+        if isinstance(val, Tensor | np.ndarray) and tuple(val.shape) != tuple(param.shape):
             raise ShapeError(
-                f"{self.classnm}.fill: the values have shape {tuple(self.val.shape)}, the parameter "
+                f"{self.classnm}.fill: the values have shape {tuple(val.shape)}, the parameter "
                 f"{tuple(param.shape)}; give values of the parameter's shape"
             )
-        param[:] = self.val
+        param[:] = val
 
 
 class Array(Constant):
