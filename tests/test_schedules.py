@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from neonlike.errors import ArgumentError
@@ -31,6 +32,10 @@ def rates(schedule, epochs, lr=1.0):
         (ExpSchedule(0.5), [1, 1 / 1.5, 1 / 2, 1 / 2.5]),
         (ShiftSchedule(2), [1, 1, 0.5, 0.5, 0.25]),
         (ShiftSchedule(1, 2), [1, 0.25, 0.0625]),
+        (StepSchedule([1, 3], [0.7, 0]), [1, 0.7, 0.7, 0, 0]),
+        (Schedule(np.int64(2), 0.5), [1, 1, 0.5, 0.5, 0.25]),
+        (Schedule(np.array([1, 3]), np.array([0.7, 0.2])), [1, 0.7, 0.7, 0.2, 0.2]),
+        (PowerSchedule(np.int64(2), 0.5), [1, 1, 0.5, 0.5, 0.25]),
     ],
     ids=lambda value: getattr(value, "classnm", ""),
 )

@@ -8,11 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from neonlike.errors import ArgumentError
 from neonlike.logger import logger
 from neonlike.nervanaobject import NervanaObject
 
 __public_module__ = "neonlike.optimizers.optimizer"
+
+
+def _plain(value: Any) -> Any:
+    """A number or list of Python's, where one of NumPy's came."""
+    return value.tolist() if isinstance(value, np.ndarray | np.integer) else value
 
 
 class Schedule(NervanaObject):
@@ -28,6 +35,7 @@ class Schedule(NervanaObject):
 
     def __init__(self, step_config: int | Sequence[int] | None = None, change: float | Sequence[float] = 1.0) -> None:
         super().__init__()
+        step_config, change = _plain(step_config), _plain(change)
         if isinstance(step_config, list | tuple) and isinstance(change, list | tuple):
             _check_equal_length(self.classnm, step_config, change)
             logger.warning("Schedule with two lists is deprecated: use StepSchedule")
@@ -44,7 +52,8 @@ class Schedule(NervanaObject):
         if isinstance(self.step_config, int):
             return learning_rate * self.change ** (epoch // self.step_config)  # type: ignore[operator]
         if isinstance(self.change, list | tuple):
-            return _step_rate(self.step_config, self.change, learning_rate, epoch)
+            rate = _step_rate(self.step_config, self.change, epoch)
+            return learning_rate if rate is None else rate
         return learning_rate * self.change ** sum(step <= epoch for step in self.step_config)  # type: ignore[operator]
 
 
@@ -66,6 +75,7 @@ class StepSchedule(Schedule):
 
     def __init__(self, step_config: Sequence[int], change: Sequence[float]) -> None:
         NervanaObject.__init__(self)
+        step_config, change = _plain(step_config), _plain(change)
         if not isinstance(step_config, list | tuple) or not isinstance(change, list | tuple):
             raise ArgumentError(
                 f"StepSchedule: step_config={step_config!r}, change={change!r}; expected two lists of equal length"
@@ -76,8 +86,9 @@ class StepSchedule(Schedule):
 
     def get_learning_rate(self, learning_rate: float, epoch: int) -> float:
         """Rate in ``epoch`` (counted from 0)."""
-        self.steps = _step_rate(self.step_config, self.change, 0, epoch)  # type: ignore[arg-type]
-        return self.steps or learning_rate
+        rate = _step_rate(self.step_config, self.change, epoch)  # type: ignore[arg-type]
+        self.steps = rate or 0
+        return learning_rate if rate is None else rate
 
 
 class PowerSchedule(NervanaObject):
@@ -85,6 +96,7 @@ class PowerSchedule(NervanaObject):
 
     def __init__(self, step_config: int, change: float) -> None:
         super().__init__()
+        step_config, change = _plain(step_config), _plain(change)
         if not isinstance(step_config, int) or step_config < 1:
             raise ArgumentError(f"PowerSchedule: step_config={step_config!r}; expected a positive number of epochs")
         if isinstance(change, list | tuple):
@@ -148,7 +160,7 @@ def _check_equal_length(what: str, step_config: Sequence[Any], change: Sequence[
         )
 
 
-def _step_rate(steps: Sequence[int], rates: Sequence[float], before: float, epoch: int) -> float:
-    """The rate of the latest step that is not after ``epoch``."""
+def _step_rate(steps: Sequence[int], rates: Sequence[float], epoch: int) -> float | None:
+    """The rate of the latest step that is not after ``epoch``; None before the first."""
     reached = [(step, rate) for step, rate in zip(steps, rates, strict=True) if step <= epoch]
-    return max(reached, key=lambda pair: pair[0])[1] if reached else before
+    return max(reached, key=lambda pair: pair[0])[1] if reached else None
