@@ -330,6 +330,32 @@ class TestCosts:
         assert multi.outputs is costs[0].outputs and multi.costfunc is costs[0].costfunc
         assert multi.cost is costs[0].cost
 
+    def test_an_output_without_a_target_has_no_error(self, be, last):
+        multi = Multicost([GeneralizedCost(SumSquared()), GeneralizedCost(SumSquared())])
+        multi.initialize([last, last])
+        y, t = be.ones((3, N)), be.zeros((3, N))
+        multi.get_errors([y, y], t)
+        errors = multi.get_errors([y, y], [t, None])
+        assert errors[0].get().all() and not errors[1].get().any()
+
+    def test_several_costs_need_several_outputs_and_targets(self, be, last):
+        multi = Multicost([GeneralizedCost(SumSquared()), GeneralizedCost(SumSquared())])
+        multi.initialize([last, last])
+        y = be.ones((3, N))
+        for ask in (multi.get_cost, multi.get_errors):
+            with pytest.raises(ArgumentError, match="2 costs for 2 outputs and 1 targets"):
+                ask([y, y], [y])
+            with pytest.raises(ArgumentError, match="2 costs for 3 outputs"):
+                ask([y, y, y], y)
+        with pytest.raises(ArgumentError, match="one output"):
+            multi.get_errors(y, y)
+
+    def test_a_cost_that_was_not_initialized(self, be):
+        cost, y = GeneralizedCost(SumSquared()), be.ones((3, N))
+        for ask in (cost.get_cost, cost.get_errors):
+            with pytest.raises(ArgumentError, match="initialize"):
+                ask(y, y)
+
     @pytest.mark.parametrize("costfunc", [CrossEntropyMulti, "CrossEntropyMulti", None])
     def test_a_cost_function_must_be_an_object(self, be, costfunc):
         with pytest.raises(DTypeError, match="CrossEntropyMulti"):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.errors import DTypeError
+from neonlike.errors import ArgumentError, DTypeError
 from neonlike.layers.base import interpret_in_shape
 from neonlike.nervanaobject import NervanaObject
 from neonlike.util.values import values
@@ -68,7 +68,15 @@ class GeneralizedCost(NervanaObject):
         inputs, targets : Tensor
             Outputs of the network and what they should be, ``(features, N)``.
         """
+        self._check_ready("get_cost")
         return self._record(self.costfunc(inputs, targets))
+
+    def _check_ready(self, operation: str) -> None:
+        if self.outputs is None:
+            raise ArgumentError(
+                f"{self.name}.{operation}: the cost does not know its network; call initialize(last layer) first, or "
+                "give the cost to model.fit or model.initialize"
+            )
 
     def _record(self, columns: Any) -> np.ndarray:
         self.outputs[:] = columns
@@ -78,6 +86,7 @@ class GeneralizedCost(NervanaObject):
 
     def get_errors(self, inputs: Any, targets: Any) -> Any:
         """Gradient of the summed cost by the network's outputs (``deltas``)."""
+        self._check_ready("get_errors")
         self.deltas[:] = self.costfunc.bprop(inputs, targets)
         return self.deltas
 
@@ -97,12 +106,14 @@ class GeneralizedCostMask(GeneralizedCost):
 
     def get_cost(self, inputs: Any, targets: Any) -> np.ndarray:
         """Mean over **all** columns of the masked cost, times ``weights``, ``(1, 1)``."""
+        self._check_ready("get_cost")
         target, mask = self._pair(targets)
         masked_inputs, masked_target = inputs * mask, target * mask
         return self._record(self.costfunc(masked_inputs, masked_target) * self.weights)
 
     def get_errors(self, inputs: Any, targets: Any) -> Any:
         """Masked and weighted gradient (``deltas``)."""
+        self._check_ready("get_errors")
         target, mask = self._pair(targets)
         self.deltas[:] = self.costfunc.bprop(inputs, target) * mask * self.weights
         return self.deltas

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from neonlike.errors import ArgumentError, DTypeError
@@ -71,24 +71,36 @@ class Multicost(NervanaObject):
 
         Inputs that are not a list are the first output alone; a target that is not a sequence serves all.
         """
-        if not isinstance(inputs, list):
+        if not isinstance(inputs, list | tuple):
             return self.costs[0].get_cost(inputs, targets)
         total: Any = 0
-        for cost, weight, y, t in zip(self.costs, self.weights, inputs, self._spread(targets), strict=True):
+        for cost, weight, y, t in self._branches(inputs, targets):
             if t is not None:
                 total = total + weight * cost.get_cost(y, t)
         return total
 
     def get_errors(self, inputs: Any, targets: Any) -> list[Any]:
-        """Gradients of the costs, each scaled by its weight, in the order of the outputs."""
+        """Gradients of the costs, each scaled by its weight, in the order of the outputs; 0 without a target."""
+        if not isinstance(inputs, list | tuple):
+            raise ArgumentError(
+                f"{self.name}.get_errors: the network has one output, and each of the {len(self.costs)} costs needs "
+                "its own; use a GeneralizedCost alone"
+            )
         errors = []
-        for cost, weight, y, t in zip(self.costs, self.weights, inputs, self._spread(targets), strict=True):
-            error = cost.get_errors(y, t)
+        for cost, weight, y, t in self._branches(inputs, targets):
+            error = cost.deltas.fill(0) if t is None else cost.get_errors(y, t)
             if weight != 1:
                 error[:] = error * weight
             errors.append(error)
         self.deltas = errors
         return errors
 
-    def _spread(self, targets: Any) -> Sequence[Any]:
-        return targets if isinstance(targets, list | tuple) else [targets] * len(self.costs)
+    def _branches(self, inputs: Sequence[Any], targets: Any) -> Iterable[tuple[Any, float, Any, Any]]:
+        """Cost, weight, output and target of each branch."""
+        targets = targets if isinstance(targets, list | tuple) else [targets] * len(self.costs)
+        if not len(self.costs) == len(inputs) == len(targets):
+            raise ArgumentError(
+                f"{self.name}: {len(self.costs)} costs for {len(inputs)} outputs and {len(targets)} targets; "
+                "give one each, None where there is no target"
+            )
+        return zip(self.costs, self.weights, inputs, targets, strict=True)
