@@ -142,14 +142,30 @@ class TestLinear:
         with pytest.raises(ShapeError, match="positive"):
             Linear(nout, Gaussian())
 
-    def test_a_wrong_initializer(self, be):
-        with pytest.raises(DTypeError, match="Gaussian"):
-            Linear(3, "gaussian")
+    @pytest.mark.parametrize("init", ["gaussian", Gaussian, 0.1])
+    def test_a_wrong_initializer(self, be, init):
+        for make in (lambda: Linear(3, init), lambda: Bias(init)):
+            with pytest.raises(DTypeError, match=r"Gaussian\("):
+                make()
 
     def test_a_wrong_input_is_reported_with_the_shapes(self, be):
         layer = ready(Linear(3, Gaussian()), 5)
         with pytest.raises(ShapeError, match=r"\(6, 4\).*5 features"):
             layer.fprop(be.zeros((6, N)))
+        with pytest.raises(ShapeError, match=r"\(5, 8\).*4 columns.*batch size"):
+            layer.fprop(be.zeros((5, 2 * N)))
+
+    def test_a_layer_that_is_not_ready_says_what_is_missing(self, be):
+        layer = Linear(3, Gaussian())
+        for ask in (layer.allocate, Bias(Constant(0)).allocate, lambda: layer.fprop(be.zeros((5, N)))):
+            with pytest.raises(ArgumentError, match="configure"):
+                ask()
+        layer.configure(5)
+        with pytest.raises(ArgumentError, match="allocate"):
+            layer.fprop(be.zeros((5, N)))
+        layer.allocate()
+        with pytest.raises(ArgumentError, match="fprop first"):
+            layer.bprop(be.zeros((3, N)))
 
     def test_weights_for_another_input_are_noticed(self, be):
         layer = ready(Linear(3, Gaussian()), 5)
@@ -226,6 +242,12 @@ class TestElementwise:
         layer.deltas.fill(1.0)
         got = layer.bprop(tensor(be64, e), alpha=2.0, beta=0.5).get()
         np.testing.assert_allclose(got, 2 * y * (1 - y) * e + 0.5, rtol=1e-12)
+
+    @pytest.mark.parametrize("layer", [Activation, DataTransform])
+    @pytest.mark.parametrize("transform", [Tanh, "tanh", None])
+    def test_a_transform_must_be_an_object(self, be, layer, transform):
+        with pytest.raises(DTypeError, match=rf"^{layer.__name__}: .*Rectlin\(\)"):
+            layer(transform)
 
     def test_data_transform_ends_the_backward_pass(self, be):
         layer = ready(DataTransform(Normalizer(divisor=2.0)), 5)

@@ -180,7 +180,7 @@ class TestSequential:
         with pytest.raises(ArgumentError, match="empty"):
             Sequential(layers)
 
-    @pytest.mark.parametrize("entry", ["Linear", 3, None, Linear])
+    @pytest.mark.parametrize("entry", ["Linear", 3, None, Linear, Affine])
     def test_an_entry_that_is_no_layer(self, be, entry):
         with pytest.raises(DTypeError, match="layer"):
             Sequential([Linear(3, Gaussian()), entry])

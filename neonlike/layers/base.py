@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from neonlike.backends.backend import Tensor
-from neonlike.errors import DTypeError, NeonlikeError, ShapeError
+from neonlike.errors import ArgumentError, DTypeError, NeonlikeError, ShapeError
 from neonlike.logger import logger
 from neonlike.nervanaobject import Description, NervanaObject
 
@@ -135,6 +135,8 @@ class Layer(NervanaObject):
             Memory to use for it instead of new memory.
         """
         if self.outputs is None and self.owns_output:
+            if self.out_shape is None:
+                raise ArgumentError(f"{self.name}.allocate: the layer does not know its shape; call configure first")
             self.outputs = self.be.iobuf(self.out_shape, shared=shared_outputs, parallelism=self.parallelism)
 
     def allocate_deltas(self, global_deltas: Any) -> None:
@@ -306,12 +308,31 @@ def require_size(value: Any, where: str) -> int:
 
 
 def require_input(layer: Layer, inputs: Any, expected_rows: int) -> None:
-    """Raise unless ``inputs`` has the features for which the layer was configured."""
+    """Raise unless the layer is set up, for the features and columns that ``inputs`` has."""
+    outputs = layer.outputs
+    if outputs is None:
+        missing = "configure and allocate" if layer.in_shape is None else "allocate"
+        raise ArgumentError(
+            f"{layer.name}.fprop: the layer is not set up; call model.initialize(data), or {missing} on the layer"
+        )
     if inputs.shape[0] != expected_rows:
         raise ShapeError(
             f"{layer.name}.fprop: input has shape {tuple(inputs.shape)}, but the layer was configured for "
             f"{expected_rows} features ({layer.in_shape}); configure it for the new shape"
         )
+    in_part = layer.actual_bsz is not None or layer.actual_seq_len is not None
+    if inputs.shape[1] != outputs.shape[1] and not in_part:
+        raise ShapeError(
+            f"{layer.name}.fprop: input has shape {tuple(inputs.shape)}, but the layer was allocated for "
+            f"{outputs.shape[1]} columns; if the batch size was changed since, set the network up again"
+        )
+
+
+def require_transform(transform: Any, where: str) -> Any:
+    """Return ``transform``, or raise if it is not an object that transforms."""
+    if isinstance(transform, type) or not callable(transform):
+        raise DTypeError(f"{where}: {transform!r} is not a transform object; construct one, e.g. Rectlin()")
+    return transform
 
 
 def _plain_shape(shape: Any) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from neonlike.errors import DTypeError, MissingArgument
+from neonlike.errors import MissingArgument
+from neonlike.layers.base import require_transform
 from neonlike.layers.elementwise import Activation
 
 __public_module__ = "neonlike.layers.layer"
@@ -34,11 +35,8 @@ class CompoundLayer(list[Any]):
                 f"{type(self).__name__}: bias and batch_norm exclude each other, since batch normalization has a "
                 "bias of its own; leave one out"
             )
-        if isinstance(activation, type) or (activation is not None and not callable(activation)):
-            raise DTypeError(
-                f"{type(self).__name__}: activation={activation!r} is not a transform object; "
-                "construct one, e.g. Rectlin()"
-            )
+        if activation is not None:
+            require_transform(activation, f"{type(self).__name__}: activation")
         self.bias, self.batch_norm, self.activation = bias, batch_norm, activation
         self.name = name
         self.base_name = name

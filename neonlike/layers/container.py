@@ -18,7 +18,7 @@ __all__ = ["DeltasTree", "LayerContainer", "Multicost", "Sequential", "flatten",
 
 def flatten(item: Any) -> Iterator[Any]:
     """The entries of nested iterables, depth first."""
-    if not hasattr(item, "__iter__") or isinstance(item, str | bytes):
+    if not hasattr(item, "__iter__") or isinstance(item, str | bytes | type):
         yield item
         return
     for entry in item:

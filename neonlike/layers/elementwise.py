@@ -6,7 +6,7 @@ from typing import Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
-from neonlike.layers.base import Layer, interpret_in_shape
+from neonlike.layers.base import Layer, interpret_in_shape, require_transform
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -22,7 +22,7 @@ class Activation(Layer):
 
     def __init__(self, transform: Any, name: str | None = None) -> None:
         super().__init__(name)
-        self.transform = transform
+        self.transform = require_transform(transform, self.classnm)
         self.owns_output = False
         self.owns_delta = True
 
@@ -64,7 +64,7 @@ class DataTransform(Layer):
 
     def __init__(self, transform: Any, name: str | None = None) -> None:
         super().__init__(name)
-        self.transform = transform
+        self.transform = require_transform(transform, self.classnm)
         self.owns_output = False
 
     def __str__(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from neonlike.backends.backend import Tensor
+from neonlike.errors import ArgumentError
 from neonlike.layers.base import Layer, interpret_in_shape, require_input, require_size
 from neonlike.layers.compound import CompoundLayer
 from neonlike.layers.parameter import ParameterLayer
@@ -58,6 +59,8 @@ class Linear(ParameterLayer):
     @Layer.accumulates
     def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
         """deltas = alpha · Wᵀ · error + beta · deltas; dW = error · inputsᵀ."""
+        if self.inputs is None:
+            raise ArgumentError(f"{self.name}.bprop: there are no inputs to take the gradient by; call fprop first")
         error = self._used(error)
         if self.deltas is not None:
             self.be.compound_dot(A=self.W.T, B=error, C=self._used(self.deltas), alpha=alpha, beta=beta)

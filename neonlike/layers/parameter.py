@@ -37,7 +37,7 @@ class ParameterLayer(Layer):
 
     def __init__(self, init: Any = None, name: str | None = None, parallelism: str = "Unknown") -> None:
         super().__init__(name, parallelism)
-        if init is not None and not isinstance(init, Initializer | Tensor | np.ndarray) and not hasattr(init, "fill"):
+        if init is not None and not isinstance(init, Initializer | Tensor | np.ndarray) and not _fills(init):
             raise DTypeError(
                 f"{self.classnm}: init={init!r} is not usable; expected an initializer, e.g. Gaussian(scale=0.01), "
                 "or an array of the weight's shape"
@@ -83,6 +83,8 @@ class ParameterLayer(Layer):
 
     def init_params(self, shape: Any) -> None:
         """Create the weight and its gradient and fill the weight."""
+        if shape is None:
+            raise ArgumentError(f"{self.name}.allocate: the layer does not know its shape; call configure first")
         if self.init is None:
             raise ArgumentError(f"{self.name}: no initializer for the weight; give init=, e.g. Gaussian(scale=0.01)")
         self.W = self.new_parameter(shape, self.init)
@@ -172,6 +174,10 @@ class ParameterLayer(Layer):
         if isinstance(states, list | tuple):
             return [self._to_device(entry) for entry in states]
         return self.be.array(states, **self.get_param_attrs())
+
+
+def _fills(init: Any) -> bool:
+    return hasattr(init, "fill") and not isinstance(init, type)
 
 
 def _to_host(states: Any) -> Any:
