@@ -116,6 +116,11 @@ class TestOrder:
         assert [b for e, b in every_third.of("batch end") if e == 0] == [1, 3, 5]
         assert listed.of("epoch end") == [(0,), (2,)] and listed.of("batch end") == []
 
+    @pytest.mark.parametrize("freq", [np.int64(2), (1, 3), range(1, 4, 2), np.array([1, 3])])
+    def test_frequencies_of_other_types(self, freq):
+        fires = [Callback().should_fire(None, None, time, freq) for time in range(5)]
+        assert fires == [False, True, False, True, False]
+
     def test_the_model_is_held_weakly(self, be, model):
         callbacks = Callbacks(model)
         assert callbacks.model is model
@@ -123,6 +128,8 @@ class TestOrder:
         callbacks = Callbacks(other)
         del other
         assert callbacks.model is None
+        with pytest.raises(ArgumentError, match="model"):
+            callbacks.on_train_begin(1)
 
     def test_unusable_arguments(self, model, valid):
         with pytest.raises(ValueError, match="eval_set"):

@@ -11,11 +11,12 @@ from neonlike.callbacks.callbacks import (
     Callback,
     Callbacks,
     EarlyStopCallback,
+    LossCallback,
     SaveBestStateCallback,
     SerializeModelCallback,
 )
 from neonlike.data import ArrayIterator
-from neonlike.errors import ArgumentError
+from neonlike.errors import ArgumentError, DTypeError
 from neonlike.initializers import Constant, GlorotUniform
 from neonlike.layers import Affine, GeneralizedCost
 from neonlike.models import Model
@@ -153,4 +154,20 @@ class TestEarlyStop:
         callbacks = Callbacks(model, progress_bar=False)
         callbacks.add_callback(make())
         with pytest.raises(ArgumentError, match="eval_set"):
+            fit(model, data, callbacks)
+
+    def test_it_follows_a_list_of_epochs(self, be, model, data, valid):
+        callbacks, seen = Callbacks(model, progress_bar=False), []
+        callbacks.add_callback(LossCallback(valid, epoch_freq=[1, 2]))
+        callbacks.add_early_stop_callback(lambda state, loss: (seen.append(loss), len(seen) == 2))
+        fit(model, data, callbacks, 10)
+        assert model.epoch_index == 3
+        np.testing.assert_allclose(seen, callbacks.callback_data["cost/loss"][...])
+
+    def test_an_unusable_function(self, be, model, data, valid):
+        with pytest.raises(DTypeError, match="stop_func"):
+            EarlyStopCallback(3)
+        callbacks = Callbacks(model, progress_bar=False, eval_set=valid, eval_freq=1)
+        callbacks.add_early_stop_callback(lambda state, loss: loss < 1)
+        with pytest.raises(DTypeError, match=r"\(state, finished\)"):
             fit(model, data, callbacks)

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
+
+import numpy as np
 
 from neonlike.data.dataiterator import NervanaDataIterator
 from neonlike.nervanaobject import Description, NervanaObject
 
 __public_module__ = "neonlike.callbacks.callbacks"
 
-Frequency = int | list[int] | None
+Frequency = int | Container[int] | None
+
+
+def fires(time: int, freq: Frequency) -> bool:
+    """Whether something of that frequency happens at ``time``, an epoch or minibatch counted from 0."""
+    if freq is None:
+        return False
+    if isinstance(freq, int | np.integer):
+        return bool((time + 1) % freq == 0)
+    return time in freq
+
+
+def recorded_at(dataset: Any, epoch: int) -> int | None:
+    """Where a dataset with the attribute ``epoch_freq`` has the value of ``epoch``; None if that has none."""
+    freq = dataset.attrs.get("epoch_freq", 1)
+    return sum(fires(earlier, freq) for earlier in range(epoch)) if fires(epoch, freq) else None
 
 
 class Callback(NervanaObject):
@@ -17,7 +35,7 @@ class Callback(NervanaObject):
 
     Parameters
     ----------
-    epoch_freq, minibatch_freq : int, list of int or None
+    epoch_freq, minibatch_freq : int, list (or other container) of int, or None
         Every how many epochs (minibatches) the hooks are called, or in which ones, or never.
     """
 
@@ -47,11 +65,7 @@ class Callback(NervanaObject):
 
     def should_fire(self, callback_data: Any, model: Any, time: int, freq: Frequency) -> bool:
         """Whether a hook is called at ``time``, an epoch or minibatch counted from 0."""
-        if freq is None:
-            return False
-        if isinstance(freq, int):
-            return (time + 1) % freq == 0
-        return time in freq
+        return fires(time, freq)
 
     def get_description(self, skip: Any = (), **kwargs: Any) -> Description:
         """Describe the callback; of a data iterator only the name is kept."""

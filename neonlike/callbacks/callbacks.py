@@ -154,6 +154,8 @@ class Callbacks(NervanaObject):
     def on_train_begin(self, epochs: int) -> None:
         """Prepare the store for ``epochs`` epochs in all, load ``model_file``, and tell the callbacks."""
         model, data = self.model, self._open()
+        if model is None:
+            raise ArgumentError("Callbacks: their model is gone; make them with the model that is trained, and keep it")
         if self.model_file:
             model.load_params(self.model_file)
             self.model_file = None  # once: a second call of fit goes on from where the first ended

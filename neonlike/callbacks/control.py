@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from neonlike.callbacks.callback import Callback, Frequency
-from neonlike.errors import ArgumentError
+from neonlike.callbacks.callback import Callback, Frequency, recorded_at
+from neonlike.errors import ArgumentError, DTypeError
 from neonlike.logger import logger
 from neonlike.util.persist import expand
 
@@ -68,8 +68,8 @@ class _OnLoss(Callback):
 
     def _new_loss(self, callback_data: Any, epoch: int) -> float | None:
         losses = callback_data["cost/loss"]
-        freq = int(losses.attrs["epoch_freq"])
-        return None if (epoch + 1) % freq else float(losses[epoch // freq])
+        at = recorded_at(losses, epoch)
+        return None if at is None else float(losses[at])
 
 
 class SaveBestStateCallback(_OnLoss):
@@ -106,6 +106,8 @@ class EarlyStopCallback(_OnLoss):
 
     def __init__(self, stop_func: Callable[[Any, float], tuple[Any, bool]]) -> None:
         super().__init__(epoch_freq=1)
+        if not callable(stop_func):
+            raise DTypeError(f"EarlyStopCallback: stop_func={stop_func!r} is no function (state, loss) of your own")
         self.stop_func = stop_func
         self.stop_state: Any = None
 
@@ -114,7 +116,10 @@ class EarlyStopCallback(_OnLoss):
         loss = self._new_loss(callback_data, epoch)
         if loss is None:
             return
-        self.stop_state, finished = self.stop_func(self.stop_state, loss)
+        answer = self.stop_func(self.stop_state, loss)
+        if not isinstance(answer, tuple | list) or len(answer) != 2:
+            raise DTypeError(f"EarlyStopCallback: stop_func returned {answer!r}; expected a pair (state, finished)")
+        self.stop_state, finished = answer
         if finished:
             model.finished = True
             logger.info("Early stopping after epoch %d with state %s", epoch, self.stop_state)

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any
 
-from neonlike.callbacks.callback import Callback
+from neonlike.callbacks.callback import Callback, recorded_at
 
 __public_module__ = "neonlike.callbacks.callbacks"
 
@@ -94,12 +94,9 @@ class ProgressBarCallback(Callback):
         line = self._line
         if "cost/loss" in callback_data:
             losses, seconds = callback_data["cost/loss"], callback_data["time/loss"]
-            freq = losses.attrs["epoch_freq"]
-            if isinstance(freq, int) or getattr(freq, "ndim", 1) == 0:
-                at = epoch // int(freq)
-                if (epoch + 1) % int(freq) == 0:
-                    name = type(model.cost.costfunc).__name__
-                    line += f" [{name} Loss {float(losses[at]):.2f}, {float(seconds[at]):.2f}s]"
+            if (at := recorded_at(losses, epoch)) is not None:
+                name = type(model.cost.costfunc).__name__
+                line += f" [{name} Loss {float(losses[at]):.2f}, {float(seconds[at]):.2f}s]"
         self._write(("\r" if self._live else "") + line + "\n")
 
     def _write(self, text: str) -> None:

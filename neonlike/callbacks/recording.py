@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.callbacks.callback import Callback, Frequency
+from neonlike.callbacks.callback import Callback, Frequency, recorded_at
 from neonlike.callbacks.store import first_minibatch, new_dataset
 from neonlike.errors import ArgumentError
 from neonlike.layers.container import Multicost
@@ -262,7 +262,5 @@ class HistCallback(Callback):
 
 def _latest(name: str, dataset: Any, epoch: int) -> list[str]:
     """Text of the value recorded in ``epoch``, if there is one."""
-    freq = dataset.attrs.get("epoch_freq", 1)
-    if np.ndim(freq) or (epoch + 1) % freq:
-        return []
-    return [f"{name}: {float(dataset[epoch // int(freq)]):.6f}"]
+    at = recorded_at(dataset, epoch)
+    return [] if at is None else [f"{name}: {float(dataset[at]):.6f}"]
