@@ -193,12 +193,22 @@ class TestFit:
     @pytest.mark.parametrize(
         ("wrong", "message"),
         [({"cost": CrossEntropyMulti()}, "GeneralizedCost"), ({"cost": GeneralizedCost}, "GeneralizedCost"),
-         ({"optimizer": 0.1}, "GradientDescentMomentum"), ({"optimizer": Adam}, "class Adam")],
+         ({"optimizer": 0.1}, "GradientDescentMomentum"), ({"optimizer": Adam}, "class Adam"),
+         ({"dataset": np.zeros((N, NIN))}, "dataset is a ndarray.*ArrayIterator"),
+         ({"dataset": ArrayIterator}, "class ArrayIterator"), ({"callbacks": Callbacks}, "class Callbacks"),
+         ({"callbacks": []}, r"callbacks is a list.*Callbacks\(model")],
     )  # fmt: skip
-    def test_a_cost_or_optimizer_of_the_wrong_type(self, be, data, wrong, message):
-        arguments = {"cost": cost(), "optimizer": Adam(), **wrong}
+    def test_an_argument_of_the_wrong_type(self, be, data, wrong, message):
+        arguments = {"dataset": data, "cost": cost(), "optimizer": Adam(), **wrong}
         with pytest.raises(DTypeError, match=message):
-            Model(layers()).fit(data, num_epochs=1, **arguments)
+            Model(layers()).fit(num_epochs=1, **arguments)
+
+    def test_what_is_no_dataset_is_not_evaluated(self, be):
+        be.bsz = N
+        model, x = Model(layers()), np.zeros((N, NIN))
+        for ask in (lambda: model.eval(x, Misclassification()), lambda: model.get_outputs(x)):
+            with pytest.raises(DTypeError, match="dataset is a ndarray.*ArrayIterator"):
+                ask()
 
     @pytest.mark.parametrize("bsz", [0, None])
     def test_no_batch_size(self, be, bsz):

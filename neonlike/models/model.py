@@ -18,6 +18,8 @@ from neonlike.util.values import values
 
 __all__ = ["Model"]
 
+DATASET_EXAMPLE = "ArrayIterator(X, y, nclass=10)"
+
 
 class Model(NervanaObject):
     """A network with its training, evaluation and storage.
@@ -158,11 +160,13 @@ class Model(NervanaObject):
         """
         _require(cost, ("initialize", "get_cost", "get_errors"), "cost", "GeneralizedCost(CrossEntropyMulti())")
         _require(optimizer, ("optimize",), "optimizer", "GradientDescentMomentum(0.1, 0.9)")
+        _require(dataset, ("nbatches", "ndata", "__iter__"), "dataset", DATASET_EXAMPLE)
+        if callbacks is None:
+            callbacks = _NoCallbacks()
+        _require(callbacks, ("on_train_begin",), "callbacks", "Callbacks(model, eval_set=...)")
         self.nbatches, self.ndata = dataset.nbatches, dataset.ndata
         self.optimizer = optimizer
         self.initialize(dataset, cost)
-        if callbacks is None:
-            callbacks = _NoCallbacks()
         try:
             callbacks.on_train_begin(num_epochs)
             while self.epoch_index < num_epochs and not self.finished:
@@ -222,6 +226,7 @@ class Model(NervanaObject):
             float32, one number for each of ``metric.metric_names``.
         """
         _require(metric, ("metric_names",), "metric", "Misclassification()")
+        _require(dataset, ("reset", "ndata", "__iter__"), "dataset", DATASET_EXAMPLE)
         self.initialize(dataset)
         dataset.reset()
         total = np.zeros(len(metric.metric_names), dtype=np.float64)
@@ -243,6 +248,7 @@ class Model(NervanaObject):
         ndarray
             ``(ndata, nout)``, or ``(ndata, steps, nout)`` for sequences.
         """
+        _require(dataset, ("reset", "ndata", "__iter__"), "dataset", DATASET_EXAMPLE)
         self.initialize(dataset)
         dataset.reset()
         batches = []
