@@ -83,17 +83,17 @@ def test_several_inputs(be):
     assert ArrayIterator([numbered(8, 6), numbered(8)], lshape=[(1, 2, 3), 3]).shape == [(1, 2, 3), 3]
 
 
-@pytest.mark.parametrize("y", [np.arange(8.0), np.arange(8.0)[:, None], np.arange(16.0).reshape(8, 2)])
+@pytest.mark.parametrize("y", [np.arange(8.0), np.arange(8.0)[:, None], np.arange(16.0).reshape(8, 2), [*range(8)]])
 def test_any_targets_without_one_hot(be, y):
     iterator = ArrayIterator(numbered(8), y, make_onehot=False)
     _, t = next(iter(iterator))
-    np.testing.assert_array_equal(t.get(), y.reshape(8, -1)[:4].T)
+    np.testing.assert_array_equal(t.get(), np.reshape(y, (8, -1))[:4].T)
 
 
 def test_shape_is_lshape_or_the_number_of_features(be):
     images = np.zeros((8, 2, 3, 4))
     assert ArrayIterator(images).shape == 24
-    assert ArrayIterator(images, lshape=(2, 3, 4)).shape == (2, 3, 4)
+    assert ArrayIterator(images, lshape=(2, 3, 4)).shape == ArrayIterator(images, lshape=[2, 3, 4]).shape == (2, 3, 4)
 
 
 def test_a_changed_batch_size_is_followed(be):
@@ -128,6 +128,8 @@ def test_labels_may_be_stored_as_whole_floats_or_bytes(be):
         ((numbered(8), None, None, (2, 2)), ShapeError, "4 elements.*sample has 3"),
         (([numbered(8)], None, None, [3, 3]), ShapeError, "1 inputs but 2 shapes"),
         (("data",), DTypeError, "NumPy array"),
+        ((numbered(8), np.zeros(8), "2"), DTypeError, "nclass"),
+        ((numbered(8), np.zeros(8), 2.0), DTypeError, "nclass"),
         ((np.float64(3),), DTypeError, "float64"),
     ],
 )

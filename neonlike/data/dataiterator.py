@@ -87,13 +87,13 @@ class ArrayIterator(NervanaDataIterator):
             raise ArgumentError("ArrayIterator: X is an empty list; give at least one array")
         self.ndata = len(arrays[0])
         self.start = 0
-        self.lshape = lshape
+        self.lshape = lshape = lshape if isinstance(X, list) or not isinstance(lshape, list) else tuple(lshape)
         self.make_onehot = make_onehot and y is not None
         self.nclass = nclass
         shapes = [array.shape[1] for array in arrays] if lshape is None else _shapes_of(lshape, arrays)
         self.shape = shapes if isinstance(X, list) else shapes[0]
         self._check_rows(arrays)
-        targets = self._labels(y) if self.make_onehot else None if y is None else _matrix(y, "y")
+        targets = self._labels(y) if self.make_onehot else None if y is None else _matrix(np.asarray(y), "y")
         if targets is not None and len(targets) != self.ndata:
             raise ArrayShapeError(f"ArrayIterator: X has {self.ndata} samples but y has {len(targets)}")
         self.Xdev = [self.be.array(array) for array in arrays]
@@ -128,6 +128,8 @@ class ArrayIterator(NervanaDataIterator):
                 "ArrayIterator: labels need nclass, the number of classes; for targets that are not labels pass "
                 "make_onehot=False"
             )
+        if isinstance(self.nclass, bool) or not isinstance(self.nclass, int | np.integer):
+            raise DTypeError(f"ArrayIterator: nclass={self.nclass!r} is not the number of classes, an integer")
         if labels.ndim > 2 or (labels.ndim == 2 and labels.shape[1] != 1):
             raise ArrayShapeError(
                 f"ArrayIterator: labels have shape {labels.shape}; expected (ndata,) or (ndata, 1), "
