@@ -216,6 +216,13 @@ def test_nesterov_needs_momentum():
         GDM(0.1, 0.0, nesterov=True)
 
 
+@pytest.mark.parametrize("schedule", [0.1, ExpSchedule, None])
+@pytest.mark.parametrize("optimizer", [lambda **kwargs: GDM(0.1, 0.9, **kwargs), RMSProp, ShiftAdaMax])
+def test_a_schedule_must_be_an_object(optimizer, schedule):
+    with pytest.raises(DTypeError, match=r"schedule.*Schedule\("):
+        optimizer(schedule=schedule)
+
+
 def test_a_missing_batch_size_is_reported(be):
     be.bsz = 0
     layer = Layer(be, 1.0)

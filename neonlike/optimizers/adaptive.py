@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from neonlike.optimizers.base import Optimizer
-from neonlike.optimizers.schedules import CONSTANT_RATE, Schedule
+from neonlike.optimizers.schedules import CONSTANT_RATE, Schedule, require_schedule
 
 __public_module__ = "neonlike.optimizers.optimizer"
 
@@ -36,7 +36,7 @@ class RMSProp(Optimizer):
         self.learning_rate, self.epsilon = learning_rate, epsilon
         self.gradient_clip_norm, self.gradient_clip_value = gradient_clip_norm, gradient_clip_value
         self.param_clip_value = param_clip_value
-        self.schedule: Schedule = schedule
+        self.schedule: Schedule = require_schedule(schedule, self.classnm)
 
     def _begin(self, epoch: int) -> float:
         return self.schedule.get_learning_rate(self.learning_rate, epoch)
@@ -197,7 +197,7 @@ class ShiftAdaMax(Optimizer):
         super().__init__(name=name)
         self.stochastic_round, self.learning_rate, self.epsilon = stochastic_round, learning_rate, epsilon
         self.beta_1, self.beta_2 = beta_1, beta_2
-        self.schedule: Schedule = schedule
+        self.schedule: Schedule = require_schedule(schedule, self.classnm)
 
     def _begin(self, epoch: int) -> float:
         learning_rate = self.schedule.get_learning_rate(self.learning_rate, epoch)

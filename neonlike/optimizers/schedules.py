@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.errors import ArgumentError
+from neonlike.errors import ArgumentError, DTypeError
 from neonlike.logger import logger
 from neonlike.nervanaobject import NervanaObject
 
@@ -150,6 +150,15 @@ class ShiftSchedule(NervanaObject):
 
 CONSTANT_RATE = Schedule()
 """The default schedule, shared because it has no state."""
+
+
+def require_schedule(schedule: Any, where: str) -> Any:
+    """Return ``schedule``, or raise if it is not an object with rates."""
+    if isinstance(schedule, type) or not hasattr(schedule, "get_learning_rate"):
+        raise DTypeError(
+            f"{where}: schedule={schedule!r} is not a schedule object; construct one, e.g. Schedule([10, 20], 0.1)"
+        )
+    return schedule
 
 
 def _check_equal_length(what: str, step_config: Sequence[Any], change: Sequence[Any]) -> None:

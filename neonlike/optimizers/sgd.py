@@ -6,7 +6,7 @@ from typing import Any
 
 from neonlike.errors import ArgumentError
 from neonlike.optimizers.base import Optimizer
-from neonlike.optimizers.schedules import CONSTANT_RATE, Schedule
+from neonlike.optimizers.schedules import CONSTANT_RATE, Schedule, require_schedule
 
 __public_module__ = "neonlike.optimizers.optimizer"
 
@@ -61,7 +61,7 @@ class GradientDescentMomentum(Optimizer):
         self.stochastic_round, self.wdecay = stochastic_round, wdecay
         self.gradient_clip_norm, self.gradient_clip_value = gradient_clip_norm, gradient_clip_value
         self.param_clip_value = param_clip_value
-        self.schedule: Schedule = schedule
+        self.schedule: Schedule = require_schedule(schedule, self.classnm)
         self.nesterov = nesterov
 
     @property
