@@ -68,6 +68,12 @@ class TestFiles:
         with pytest.raises(AttributeError, match="another version"):
             load_obj(str(tmp_path / "x.p"))
 
+    @pytest.mark.parametrize("content", [b"", b"not a pickle", b"\x89HDF\r\n\x1a\n"])
+    def test_a_file_that_is_no_pickle_is_named(self, tmp_path, content):
+        (tmp_path / "x.p").write_bytes(content)
+        with pytest.raises(pickle.UnpicklingError, match=r"x\.p is not a file written by save_obj"):
+            load_obj(str(tmp_path / "x.p"))
+
     def test_pickles_of_python_2(self):
         assert pickle_load(io.BytesIO(b"\x80\x02U\x03\xe9abq\x00.")) == "éab"
         assert PY3 is True and xrange is range

@@ -15,6 +15,7 @@ from neonlike.util.compat import pickle_load
 
 __all__ = [
     "LoadError",
+    "UnreadableFile",
     "ensure_dirs_exist",
     "get_cache_dir",
     "get_data_cache_dir",
@@ -31,6 +32,10 @@ PICKLE_PROTOCOL = 2
 
 class LoadError(NeonlikeError, AttributeError):
     """A saved file mentions something that does not exist here."""
+
+
+class UnreadableFile(NeonlikeError, pickle.UnpicklingError, EOFError):
+    """A file is not what ``save_obj`` writes, or only a part of it."""
 
 
 def expand(path: str | os.PathLike[str]) -> str:
@@ -77,6 +82,8 @@ def load_obj(load_path: str | bytes | os.PathLike[str] | IO[bytes]) -> Any:
     ------
     LoadError
         If the file mentions a class or attribute that does not exist here.
+    UnreadableFile
+        If it is not a file of ``save_obj``, or only a part of one.
     """
     if isinstance(load_path, str | bytes | os.PathLike):
         path = expand(os.fsdecode(load_path))
@@ -93,6 +100,10 @@ def _unpickle(file: IO[bytes], where: str) -> Any:
         raise LoadError(
             f"load_obj: {where} holds an object whose class cannot be found ({error}); it was written by another "
             "version of the program, or its class must be importable under the same path"
+        ) from error
+    except (pickle.UnpicklingError, EOFError) as error:
+        raise UnreadableFile(
+            f"load_obj: {where} is not a file written by save_obj or save_params, or not a whole one ({error})"
         ) from error
 
 
