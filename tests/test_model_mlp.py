@@ -207,7 +207,7 @@ class TestFit:
         be.bsz = N
         model, x = Model(layers()), np.zeros((N, NIN))
         for ask in (lambda: model.eval(x, Misclassification()), lambda: model.get_outputs(x)):
-            with pytest.raises(DTypeError, match="dataset is a ndarray.*ArrayIterator"):
+            with pytest.raises(DTypeError, match=r"dataset is a ndarray.*ArrayIterator"):
                 ask()
 
     @pytest.mark.parametrize("bsz", [0, None])
