@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import pickle
+import pickletools
 
 import numpy as np
 import pytest
@@ -168,6 +169,21 @@ class TestStorage:
         saved["backend"]["rng_state"] = ("from", "elsewhere")
         Model(saved)
         assert be.check_caffe_compat()
+
+    def test_a_file_holds_nothing_but_plain_values_and_arrays(self, be, trained, tmp_path):
+        trained.save_params(tmp_path / "m.p")
+        names = {value for op, value, _ in pickletools.genops((tmp_path / "m.p").read_bytes()) if op.name == "GLOBAL"}
+        assert names and all(name.split()[0].split(".")[0] in ("numpy", "_codecs") for name in names), names
+
+    def test_the_stream_of_rand_is_restored(self, be, trained, tmp_path):
+        trained.save_params(tmp_path / "m.p")
+        out = be.empty((3, 4))
+        out[:] = be.rand()
+        expected = out.get().copy()
+        be.gen_rng(77)
+        Model(tmp_path / "m.p")
+        out[:] = be.rand()
+        np.testing.assert_array_equal(out.get(), expected)
 
     def test_the_old_list_of_parameters(self, be, data, trained):
         old = {

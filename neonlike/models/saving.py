@@ -2,7 +2,7 @@
 
 ::
 
-    neon_version, backend {type, compat_mode, rng_seed, rng_state}, cost, optimizer {type, config},
+    neon_version, backend {type, compat_mode, rng_seed, rng_state, rand_stream}, cost, optimizer {type, config},
     model {type, container, config {name, layers [{type, config[, params][, states]}, ...]}},
     epoch_index (completed epochs), train_input_shape (of a model that is set up)
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from neonlike.backends.families.random import RngState
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.logger import logger
 from neonlike.nervanaobject import Description, load_class
@@ -23,13 +24,16 @@ __all__ = ["describe", "load_obj", "restore", "save_obj"]
 def describe(model: Any, get_weights: bool, keep_states: bool) -> Description:
     """Dictionary of a model."""
     be = model.be
+    rng_state = be.rng_get_state()
     described: Description = {
         "neon_version": __version__,
         "backend": {
             "type": type(be).__name__,
             "compat_mode": be.compat_mode or "neon",
             "rng_seed": be.rng_seed,
-            "rng_state": be.rng_get_state(),
+            # A class of ours would make the file unreadable without this library.
+            "rng_state": tuple(rng_state),
+            "rand_stream": rng_state.stream,
         },
         "model": model.layers.get_description(get_weights=get_weights, keep_states=keep_states),
         "epoch_index": model.completed_epochs,
@@ -62,10 +66,13 @@ def restore(model: Any, model_dict: Any, load_states: bool) -> None:
 def _restore_backend(be: Any, saved: Description) -> None:
     if saved.get("compat_mode") is not None:
         be.compat_mode = saved["compat_mode"]
-    if saved.get("rng_state") is None:
+    if (state := saved.get("rng_state")) is None:
         return
     try:
-        be.rng_set_state(saved["rng_state"])
+        if saved.get("rand_stream") is not None:
+            state = RngState(state)
+            state.stream = saved["rand_stream"]
+        be.rng_set_state(state)
     except Exception as error:  # whatever a foreign backend's state looks like, it is not worth failing for
         logger.warning("Model: the saved random state does not fit this backend and is ignored (%s)", error)
 
