@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from engines import ON_GPU
 
+from neonlike.callbacks import Callbacks
 from neonlike.data import ArrayIterator
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.initializers import Constant, GlorotUniform
 from neonlike.layers import Affine, Dropout, GeneralizedCost
 from neonlike.models import Model
-from neonlike.optimizers import Adam, GradientDescentMomentum
+from neonlike.optimizers import Adam, GradientDescentMomentum, MultiOptimizer, RMSProp, ShiftAdaMax, StepSchedule
 from neonlike.transforms import (
     CrossEntropyMulti,
     Rectlin,
@@ -112,9 +113,15 @@ class TestStorage:
         for layer in model.layers_to_optimize:
             assert len(layer.states) == 1
 
-    def test_training_continues_as_if_it_had_not_stopped(self, be, data, tmp_path):
-        def train(epochs, model):
-            model.fit(data, cost(), GradientDescentMomentum(0.1, 0.9), epochs)
+    @pytest.mark.parametrize("how", ["path", "load_params", "callbacks"])
+    @pytest.mark.parametrize(
+        "make",
+        [lambda: GradientDescentMomentum(0.1, 0.9), lambda: Adam(0.01), ShiftAdaMax,
+         lambda: MultiOptimizer({"default": Adam(), "Bias": RMSProp(schedule=StepSchedule([1, 3], [0.1, 0.01]))})],
+    )  # fmt: skip
+    def test_training_continues_as_if_it_had_not_stopped(self, be, data, tmp_path, make, how):
+        def train(epochs, model, **kwargs):
+            model.fit(data, cost(), make(), epochs, Callbacks(model, progress_bar=False, **kwargs))
             return model
 
         be.rng_reset()
@@ -122,11 +129,27 @@ class TestStorage:
         be.rng_reset()
         data.reset()
         half = train(2, Model(layers(dropout=True)))
-        half.save_params(tmp_path / "half.p")
+        path = str(tmp_path / "half.p")
+        half.save_params(path)
         be.rng.uniform(size=1000)  # whatever happened in between
-        resumed = weights(train(4, Model(str(tmp_path / "half.p"))))
+        model = Model(path if how == "path" else layers(dropout=True))
+        if how == "load_params":
+            model.load_params(path)
+        resumed = weights(train(4, model, model_file=path if how == "callbacks" else None))
         for a, b in zip(whole, resumed, strict=True):
             np.testing.assert_array_equal(a, b)
+
+    def test_steps_are_counted_anew_without_the_states(self, be, data, tmp_path):
+        model = Model(layers())
+        model.fit(data, cost(), Adam(), 2)
+        assert model.serialize()["optimizer"]["progress"] == {"t": 2 * 6}
+        assert "progress" not in model.serialize(keep_states=False)["optimizer"]
+        for weights_only, expected in ((False, 3 * 6), (True, 6)):
+            again, optimizer = Model(model.serialize(), weights_only=weights_only), Adam()
+            again.fit(data, cost(), optimizer, 3)
+            assert optimizer.t == expected
+            again.fit(data, cost(), optimizer, 4)
+            assert optimizer.t == expected + 6
 
     def test_defect_37_the_number_of_completed_epochs_is_saved(self, be, data, tmp_path):
         seen = []

@@ -67,6 +67,7 @@ class Model(NervanaObject):
         self.nbatches = 0
         self.ndata = 0
         self.total_cost = values(np.zeros((1, 1), dtype=np.float32))
+        self.optimizer_progress: dict[str, Any] = {}
         self._epoch_is_done = False
         if dataset is not None:
             logger.warning("Model: the argument dataset is not used; give the data to fit or initialize")
@@ -169,6 +170,7 @@ class Model(NervanaObject):
         self.initialize(dataset, cost)
         try:
             callbacks.on_train_begin(num_epochs)
+            saving.resume(self, optimizer)
             while self.epoch_index < num_epochs and not self.finished:
                 self.nbatches = dataset.nbatches
                 callbacks.on_epoch_begin(self.epoch_index)

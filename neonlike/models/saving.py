@@ -2,7 +2,8 @@
 
 ::
 
-    neon_version, backend {type, compat_mode, rng_seed, rng_state, rand_stream}, cost, optimizer {type, config},
+    neon_version, backend {type, compat_mode, rng_seed, rng_state, rand_stream}, cost {type, config},
+    optimizer {type, config[, progress]},
     model {type, container, config {name, layers [{type, config[, params][, states]}, ...]}},
     epoch_index (completed epochs), train_input_shape (of a model that is set up)
 """
@@ -15,10 +16,11 @@ from neonlike.backends.families.random import RngState
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.logger import logger
 from neonlike.nervanaobject import Description, load_class
+from neonlike.optimizers.base import Optimizer
 from neonlike.util.persist import load_obj, save_obj
 from neonlike.version import __version__
 
-__all__ = ["describe", "load_obj", "restore", "save_obj"]
+__all__ = ["describe", "load_obj", "restore", "resume", "save_obj"]
 
 
 def describe(model: Any, get_weights: bool, keep_states: bool) -> Description:
@@ -41,10 +43,17 @@ def describe(model: Any, get_weights: bool, keep_states: bool) -> Description:
     if model.cost is not None:
         described["cost"] = model.cost.get_description()
     if model.optimizer is not None:
-        described["optimizer"] = model.optimizer.get_description()
+        described["optimizer"] = optimizer = dict(model.optimizer.get_description())
+        if keep_states and (progress := _progress(model.optimizer)):
+            optimizer["progress"] = progress
     if model.initialized:
         described["train_input_shape"] = model.layers.in_shape
     return described
+
+
+def _progress(optimizer: Any) -> dict[str, Any]:
+    """Progress of an optimizer, which may be anybody's."""
+    return optimizer.progress() if isinstance(optimizer, Optimizer) else {}
 
 
 def restore(model: Any, model_dict: Any, load_states: bool) -> None:
@@ -61,6 +70,15 @@ def restore(model: Any, model_dict: Any, load_states: bool) -> None:
             f"Model.deserialize: no entry 'model' among {sorted(map(str, model_dict))}; this is not a saved model"
         )
     model.epoch_index = int(model_dict.get("epoch_index", 0))
+    optimizer = model_dict.get("optimizer") if load_states else None
+    model.optimizer_progress = optimizer.get("progress", {}) if isinstance(optimizer, dict) else {}
+
+
+def resume(model: Any, optimizer: Any) -> None:
+    """Let ``optimizer`` go on where the one of the file was from which ``model`` has its states; done once."""
+    progress, model.optimizer_progress = model.optimizer_progress, {}
+    if progress and isinstance(optimizer, Optimizer):
+        optimizer.set_progress(progress)
 
 
 def _restore_backend(be: Any, saved: Description) -> None:

@@ -157,6 +157,14 @@ class Adam(Optimizer):
         self.param_clip_value = param_clip_value
         self.t = 0
 
+    def progress(self) -> dict[str, Any]:
+        """The number of steps."""
+        return {"t": self.t}
+
+    def set_progress(self, saved: dict[str, Any]) -> None:
+        """Count on from the number of steps saved."""
+        self.t = int(saved.get("t", self.t))
+
     def _begin(self, epoch: int) -> float:
         self.t += 1
         return self.learning_rate * math.sqrt(1.0 - self.beta_2**self.t) / (1.0 - self.beta_1**self.t)

@@ -67,6 +67,13 @@ class Optimizer(NervanaObject):
                 states.extend(self.be.zeros_like(param) for _ in range(self.number_of_states - len(states)))
             self.be.assign_many(self._updates(param, grad, states, scale, step))
 
+    def progress(self) -> dict[str, Any]:
+        """What is needed, beside the states of the layers, to go on with a saved training; plain values."""
+        return {}
+
+    def set_progress(self, saved: dict[str, Any]) -> None:
+        """Go on where an optimizer with that :meth:`progress` was; what is not in it stays."""
+
     def _begin(self, epoch: int) -> Any:
         """Hyperparameters of this step, handed to each ``_updates``."""
         raise NotImplementedError(f"{self.classnm} does not define the update of a step")

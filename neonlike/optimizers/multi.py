@@ -65,6 +65,17 @@ class MultiOptimizer(Optimizer):
         for optimizer, layers in self._groups(layer_list).items():
             optimizer.optimize(layers, epoch)
 
+    def progress(self) -> dict[str, Any]:
+        """That of each optimizer that has any, by its key in the mapping."""
+        every = {key: optimizer.progress() for key, optimizer in self.optimizer_mapping.items()}
+        return {key: progress for key, progress in every.items() if progress}
+
+    def set_progress(self, saved: dict[str, Any]) -> None:
+        """Hand each optimizer what was saved under its key."""
+        for key, optimizer in self.optimizer_mapping.items():
+            if isinstance(progress := saved.get(key), dict):
+                optimizer.set_progress(progress)
+
     def get_description(self, skip: Any = (), **kwargs: Any) -> Description:
         """Describe the optimizer with the descriptions of those it chooses from."""
         mapping = {key: value.get_description() for key, value in self.optimizer_mapping.items()}
