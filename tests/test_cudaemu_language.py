@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from pathlib import Path
 from typing import Any
@@ -268,3 +269,36 @@ class TestRewriting:
     def test_ptx_is_not_made(self, gpu_driver: Any) -> None:
         with pytest.raises(RuntimeError, match="makes cubins only; --ptx is not emulated"):
             compile_cubin("", "--ptx")
+
+
+FUNCTIONS = """
+extern "C" __global__ void k(float *y, double *z) {
+    const int i = threadIdx.x;
+    const float x = 0.37f * i - 20;
+    y[i] = expf(x); y[i + 128] = tanhf(x / 8); y[i + 256] = powf(x * x, 0.7f); y[i + 384] = sqrtf(x * x);
+    z[i] = exp((double)x);
+    if (i == 0) y[0] = expf(0.0f);
+}
+"""
+
+
+def test_inexact_functions_err_as_far_as_a_gpu_may(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUEMU_INEXACT", "1")
+    singles, doubles = cuda.mem_alloc(512 * 4), cuda.mem_alloc(128 * 8)
+    load(FUNCTIONS)(singles, doubles, block=(128, 1, 1))
+    x = (np.float32(0.37) * np.arange(128, dtype=np.float32) - np.float32(20)).astype(np.float64)
+    exps, tanhs, powers, roots = cuda.from_device(singles, (4, 128), np.float32)
+    assert exps[0] == 1, "what is exact stays"
+    units = {}
+    for name, got, right in (
+        ("exp", exps[1:], np.exp(x[1:])),
+        ("tanh", tanhs, np.tanh(x / 8)),
+        ("pow", powers, np.power((x * x).astype(np.float32).astype(np.float64), np.float64(np.float32(0.7)))),
+        ("double", cuda.from_device(doubles, (128,), np.float64), np.array([math.exp(value) for value in x])),
+    ):
+        units[name] = np.abs((got - right) / np.spacing(np.abs(right).astype(got.dtype)))
+    furthest = {name: round(float(found.max())) for name, found in units.items()}
+    assert furthest == {"exp": 2, "tanh": 2, "pow": 4, "double": 1}
+    assert np.abs(tanhs).max() <= 1
+    assert all(found.mean() > 0.3 for found in units.values())
+    np.testing.assert_allclose(roots, np.abs(x), 1e-7)

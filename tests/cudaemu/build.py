@@ -123,15 +123,15 @@ def _build_into(folder: Path, compiler: str, include: Path) -> None:
         target = folder / "objects" / f"{source.stem}.o"
         _run([compiler, *flags, "-isystem", str(include), "-c", str(source), "-o", str(target)])
 
-    def precompile(checked: bool) -> None:
-        header = nvcc.header(str(folder), checked)
+    def precompile(checked: bool, inexact: bool = False) -> None:
+        header = nvcc.header(str(folder), checked, inexact)
         Path(header).write_text('#include "cuda_on_cpu.h"\n')
-        flags = nvcc.flags(str(folder), str(include), checked)
+        flags = nvcc.flags(str(folder), str(include), checked, inexact)
         _run([compiler, *flags, "-x", "c++-header", header, "-o", f"{header}.gch"])
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         work = [pool.submit(compile_one, source) for source in sorted((folder / "src").glob("*.cpp"))]
-        work += [pool.submit(precompile, checked) for checked in (False, True)]
+        work += [pool.submit(precompile, *modes) for modes in ((False,), (True,), (False, True))]
         for done in work:
             done.result()
     _link(folder, compiler)

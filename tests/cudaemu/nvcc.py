@@ -69,21 +69,24 @@ _USAGE = re.compile(
 )
 
 
-def flags(root: str, cuda_include: str, checked: bool) -> list[str]:
+def flags(root: str, cuda_include: str, checked: bool, inexact: bool = False) -> list[str]:
     """What every compilation passes to g++; the precompiled headers are made with these."""
     return [
         STANDARD,
         *CODE_FLAGS,
         *(CHECK_FLAGS if checked else ()),
+        *(["-DCUEMU_INEXACT"] if inexact else ()),
         f"-I{root}/include",
         "-isystem",
         cuda_include,
     ]
 
 
-def header(root: str, checked: bool) -> str:
-    """The header included before every source, precompiled."""
-    return f"{root}/precompiled/{'check' if checked else 'fast'}.h"
+def header(root: str, checked: bool, inexact: bool = False) -> str:
+    """The header included before every source, precompiled but for the two modes together."""
+    if checked and inexact:
+        return f"{root}/include/cuda_on_cpu.h"
+    return f"{root}/precompiled/{'check' if checked else 'inexact' if inexact else 'fast'}.h"
 
 
 class Request:
@@ -167,9 +170,10 @@ def compile_cubin(request: Request, root: str, cuda_include: str) -> int:
     usage = resource_usage(real, request) if real else {}
     cxx = os.environ.get("CUEMU_CXX", "g++")
     extra = os.environ.get("CUEMU_CXXFLAGS", "").split()
+    inexact = os.environ.get("CUEMU_INEXACT", "0") == "1"
     # g++ breaks down where extra flags ask for other code than the precompiled header's.
-    first = ["-include", f"{root}/include/cuda_on_cpu.h" if extra else header(root, checked)]
-    command = [cxx, *flags(root, cuda_include, checked), "-iquote", os.path.dirname(request.source) or "."]
+    first = ["-include", f"{root}/include/cuda_on_cpu.h" if extra else header(root, checked, inexact)]
+    command = [cxx, *flags(root, cuda_include, checked, inexact), "-iquote", os.path.dirname(request.source) or "."]
     command += [f"-D__CUEMU_ARCH__={re.sub('[^0-9]', '', request.architecture)}0", *request.cxx, *extra]
     included = [argument[2:] for argument in request.cxx if argument.startswith("-I")]
     if needs_preprocessor(source, [os.path.dirname(request.source) or ".", *included]):
@@ -204,7 +208,7 @@ def main(arguments: list[str], root: str, cuda_include: str) -> int:
         # Caches of compiled kernels ask for this: it tells builds and modes of the emulator apart.
         modes = " ".join(
             f"{name}={os.environ.get(name, '')}"
-            for name in ("CUEMU_CHECK", "CUEMU_REAL_NVCC", "CUEMU_CXXFLAGS")
+            for name in ("CUEMU_CHECK", "CUEMU_REAL_NVCC", "CUEMU_INEXACT", "CUEMU_CXXFLAGS")
         )
         print(
             f"nvcc: stand-in of the emulated CUDA driver\nCuda compilation tools, release 13.0, V13.0.0\n{root} {modes}"

@@ -161,5 +161,8 @@ const int cuemu_checked = 0;
 #include "cuda_threads.h"
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#ifdef CUEMU_INEXACT
+#include "inexact.h"
+#endif
 
 #endif

@@ -11,9 +11,6 @@ static CUresult check_launch(const Function *function, dim3 grid, dim3 block, un
     unsigned long threads = (unsigned long)block.x * block.y * block.z;
     CUresult code = CUDA_ERROR_INVALID_VALUE;
     char text[200] = "";
-    // A buffer may be padded to a multiple of 8 bytes.
-    bool fits = bytes == kernel->argument_bytes ||
-                (bytes > kernel->argument_bytes && bytes <= (kernel->argument_bytes + 7u) / 8 * 8);
     int shared = (int)dynamic_shared + function->static_shared(), limit = function->dynamic_shared_limit;
     if (!grid.x || !grid.y || !grid.z || grid.x > 2147483647u || grid.y > 65535 || grid.z > 65535) {
         snprintf(text, sizeof text, "bad grid (%u,%u,%u)", grid.x, grid.y, grid.z);
@@ -28,7 +25,7 @@ static CUresult check_launch(const Function *function, dim3 grid, dim3 block, un
     } else if ((int)dynamic_shared > limit || shared > std::max(limit, kDefaultSharedLimit)) {
         snprintf(text, sizeof text, "%u bytes of dynamic shared memory, %d allowed (cuFuncSetAttribute allows more)",
                  dynamic_shared, limit);
-    } else if (!fits) {
+    } else if (bytes != kernel->argument_bytes) {  // padding at the end is refused by real drivers, too
         snprintf(text, sizeof text, "%zu bytes of arguments, the kernel takes %u in %u parameters", bytes,
                  kernel->argument_bytes, kernel->parameters);
     } else {
