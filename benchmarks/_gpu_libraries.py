@@ -230,4 +230,6 @@ def find_peers() -> tuple[dict[str, Library], dict[str, str]]:
             found[name] = make()
         except Refused as why:
             absent[name] = str(why)
+        except Exception as failure:  # an installation of theirs that does not load is no reason to measure nothing
+            absent[name] = f"does not load: {type(failure).__name__}: {failure}".splitlines()[0]
     return found, absent

@@ -11,6 +11,7 @@ import argparse
 import statistics
 import sys
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -146,8 +147,27 @@ def _precise(precision: str, be: Any) -> Iterator[Neonlike]:
         yield Neonlike(made)
 
 
+def run_sections(run: Run, sections: Sequence[str]) -> bool:
+    """Run them; whether one broke off. What was measured is written all the same, also after an interrupt."""
+    broken = False
+    for section in sections:
+        try:
+            getattr(run, section)()
+        except KeyboardInterrupt:
+            run.session.skip(f"interrupted in the section {section}: the rest is left out")
+            return True
+        except Exception as failure:
+            traceback.print_exc()
+            run.session.skip(f"the section {section} broke off: {type(failure).__name__}: {failure}".splitlines()[0])
+            broken = True
+    return broken
+
+
 def main(argv: list[str] | None = None) -> int:
-    """Run what the command line asks for; the exit status is 1 if a result of ours was wrong, 2 without a GPU."""
+    """Run what the command line asks for.
+
+    The exit status is 1 if a result of ours was wrong or a section broke off, 2 without a GPU.
+    """
     from neonlike.backends import gen_backend
     from neonlike.errors import BackendUnavailable
 
@@ -161,9 +181,8 @@ def main(argv: list[str] | None = None) -> int:
         peers, absent = find_peers()
         session = GpuSession(options, be, peers)
         run = Run(session, Field(session.ours, peers, absent, session.cache))
-        for section in options.sections:
-            getattr(run, section)()
-        return session.finish(verdicts(session, run.dispatch_seconds))
+        broken = run_sections(run, options.sections)
+        return session.finish(verdicts(session, run.dispatch_seconds)) or int(broken)
 
 
 if __name__ == "__main__":

@@ -104,6 +104,38 @@ def test_cases_are_left_out_when_the_time_is_up(gpu: SimpleNamespace, capsys: py
         assert f"{case}: left out, 0 seconds are over" in said
 
 
+@pytest.mark.usefixtures("gpu_driver")
+@pytest.mark.parametrize(
+    ("failure", "said", "runs"),
+    [(RuntimeError("no more\nof it"), "RuntimeError: no more", 2), (KeyboardInterrupt(), "interrupted", 1)],
+)
+def test_what_was_measured_is_written_when_a_section_breaks_off(
+    gpu: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failure: BaseException, said: str, runs: int
+) -> None:
+    path, begun = tmp_path / "run.json", []
+
+    def copies(self: Any) -> None:
+        begun.append("copies")
+        raise failure
+
+    monkeypatch.setattr(gpu.gpu.Run, "copies", copies)
+    monkeypatch.setattr(gpu.gpu.Run, "optree", lambda self: begun.append("optree"))
+    assert gpu.gpu.main([*TINY, "--sections", "products,copies,optree", "--json", str(path)]) == 1
+    written = json.loads(path.read_text())
+    assert {r["case"] for r in written["beside"]} == {"float32", "tf32", "float16"}
+    assert begun == ["copies", "optree"][:runs]
+    assert [line for line in written["skipped"] if said in line]
+
+
+def test_a_library_that_does_not_load_is_left_out(gpu: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> Any:
+        raise ImportError("libfoo.so.3: cannot open shared object file")
+
+    monkeypatch.setattr(gpu._gpu_libraries, "PEERS", {"torch": refuse})
+    found, absent = gpu._gpu_libraries.find_peers()
+    assert (found, absent) == ({}, {"torch": "does not load: ImportError: libfoo.so.3: cannot open shared object file"})
+
+
 def test_unknown_sections_are_refused(gpu: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         gpu.gpu.parse(["--sections", "optree,nonsense"])
