@@ -81,6 +81,17 @@ def deselect(config: pytest.Config, items: list[pytest.Item], reasons: dict[pyte
     config.hook.pytest_deselected(items=list(reasons))
 
 
+def pytest_runtest_logfinish() -> None:
+    """Give up a worker of pytest-xdist that has lost its GPU: it would fail all the tests that it still got, quickly.
+
+    What failed is reported by now. The others go to the worker that takes its place.
+    """
+    from gpu_driver import is_lost
+
+    if "PYTEST_XDIST_WORKER" in os.environ and is_lost():
+        os._exit(70)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     reasons = [
         report.longrepr[2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from dataclasses import dataclass
 
 from cudaemu import Emulator, EmulatorUnavailable, activate_unless_real
@@ -44,6 +45,12 @@ def require_real() -> None:
     if not real_devices():
         raise EmulatorUnavailable("no CUDA driver offers a GPU on this machine")
     find_driver()
+
+
+def is_lost() -> bool:
+    """Whether a GPU that this process uses answers nothing any more, after a kernel that failed."""
+    module = sys.modules.get("neonlike.backends.gpu.device")
+    return module is not None and not all(device.usable for device in module._opened.values())
 
 
 def may_skip() -> bool:

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,12 @@ def test_a_step_that_hangs_is_stopped_with_what_it_started(limit: float, left: f
     assert not mark.exists()
 
 
+def test_a_step_whose_time_is_up_tells_what_it_found(tmp_path: Path) -> None:
+    code = "import time\ntry: time.sleep(60)\nexcept KeyboardInterrupt: print('3 failed, 40 passed')"
+    outcome = check.run(step(code, 1.5), tmp_path, dict(os.environ), 60.0)
+    assert (outcome.good, outcome.text) == (False, "stopped after 2 s; 3 failed, 40 passed")
+
+
 def test_what_cannot_be_run_is_no_success(tmp_path: Path) -> None:
     absent = check.Step("sanitizer", 10.0, (), "log", why="there is no compute-sanitizer")
     assert check.run(absent, tmp_path, {}, 60.0) == check.Outcome(
@@ -88,10 +94,28 @@ def test_the_steps_of_a_real_gpu_require_it(tmp_path: Path) -> None:
     assert "--results" in planned["benchmark"].command
     assert {"memcheck", "racecheck"} <= set(planned)
     emulated = {s.name: s for s in check.steps(check.parse(["--emulated"]), tmp_path)}
-    assert not [s for s in emulated.values() if "--require-gpu" in s.command]
+    assert "--require-gpu" in emulated["tests"].command, "the tests that a real GPU gets"
     assert emulated["memcheck"].environment["CUEMU_CHECK"] == "1"
     assert max(s.limit for s in planned.values()) < check.TOTAL < 480
-    assert len({s.log for s in planned.values()} | {"benchmark.json", "RESULTS-gpu.md"}) <= 8
+    assert len({s.log for s in planned.values()} | {"benchmark.json", "RESULTS-gpu.md", "what the caller adds"}) <= 8
+
+
+@pytest.mark.parametrize(("worker", "usable", "given_up"), [(True, False, [70]), (True, True, []), (False, False, [])])
+def test_a_worker_that_has_lost_its_gpu_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, worker: bool, usable: bool, given_up: list[int]
+) -> None:
+    import conftest
+
+    device = SimpleNamespace(_opened={0: SimpleNamespace(usable=True), 1: SimpleNamespace(usable=usable)})
+    ended: list[int] = []
+    with monkeypatch.context() as pretended:
+        pretended.setitem(sys.modules, "neonlike.backends.gpu.device", device)  # type: ignore[arg-type]
+        pretended.setattr(os, "_exit", ended.append)
+        pretended.delenv("PYTEST_XDIST_WORKER", raising=False)
+        if worker:
+            pretended.setenv("PYTEST_XDIST_WORKER", "gw0")
+        conftest.pytest_runtest_logfinish()
+    assert ended == given_up
 
 
 def test_the_test_files_of_op_trees_are_there() -> None:
@@ -152,6 +176,23 @@ def test_what_is_lacking_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert packages.lacking() == ["Mako", packages.pins()["scikit-cuda"]]
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert packages.lacking()[-1] == packages.pins()["setuptools"], "a newer setuptools has no pkg_resources"
+
+
+def test_a_package_that_is_not_to_be_had_stops_no_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked = []
+
+    def run(*command: str) -> None:
+        asked.append(command[-1])
+        if command[-1] == "Mako":
+            raise SystemExit("failed with status 1")
+
+    monkeypatch.setattr(packages, "run", run)
+    monkeypatch.setattr(packages, "lacking", lambda: ["Mako", "pytools"])
+    monkeypatch.setattr(packages, "_pinned", lambda name: True)
+    monkeypatch.setattr(packages, "_imports", lambda *arguments: True)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    packages.install(tmp_path / "site", tmp_path / "wheels", emulated=False)
+    assert asked == ["Mako", "pytools"]
 
 
 def test_a_machine_without_a_driver_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

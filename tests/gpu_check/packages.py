@@ -8,6 +8,7 @@ that is there. Without a folder of wheels it asks the registry. The interpreter'
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import importlib.metadata
 import importlib.util
@@ -94,9 +95,10 @@ def install(site: Path, wheels: Path, emulated: bool) -> None:
     sys.path.insert(0, str(site))  # of an earlier run
     offline = ["--no-index", "--find-links", str(wheels)] if wheels.is_dir() else []
     into = ["install", "--no-deps", "--no-compile", "--no-cache-dir", "--upgrade", "--target", str(site)]
-    if names := lacking():
-        print("Installing", *names, flush=True)
-        run(*PIP, *into, *offline, *names)
+    for name in lacking():  # one by one: what is not to be had may be needed by one step only, which then says so
+        print("Installing", name, flush=True)
+        with contextlib.suppress(SystemExit):
+            run(*PIP, *into, *offline, name)
     here = {"PYTHONPATH": os.pathsep.join([str(site), str(ROOT)])}
     path = [emulated_library(here)] if emulated else []
     if _pinned("pycuda") and _imports(here, *path):
