@@ -101,6 +101,33 @@ def test_a_named_compiler_is_the_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert find_cuda_compiler() is None
 
 
+@pytest.mark.parametrize(
+    ("words", "helps"),
+    [
+        ("nvrtc: error: failed to open libnvrtc-builtins.so.13.0.\n  Make sure it is installed correctly.", True),
+        ("nvrtc: error: invalid value for --gpu-architecture (-arch)", True),
+        ('k.cu(3): error: identifier "nonsense" is undefined', False),
+    ],
+)
+def test_nvcc_compiles_where_nvrtc_itself_fails(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, helps: bool
+) -> None:
+    def refuse(*arguments: Any) -> bytes:
+        raise nvrtc.NvrtcRefused(words)
+
+    monkeypatch.setattr(nvrtc, "compile_cubin", refuse)
+    monkeypatch.setenv("PATH", str(Path(fake_nvcc(tmp_path, COPY)).parent), prepend=os.pathsep)
+    for name in compile_cuda.HOMES:
+        monkeypatch.delenv(name, raising=False)
+    kernel = KernelSource(TEXT, "twice", "x * 2", headers())
+    compiler = CudaCompiler("NVRTC 13.0", "libnvrtc.so", True)
+    if helps:
+        assert build_cubin(kernel, "sm_90", compiler) == b"module"
+    else:
+        with pytest.raises(KernelCompileError, match="nonsense"):
+            build_cubin(kernel, "sm_90", compiler)
+
+
 def test_the_flags_keep_numbers_right() -> None:
     assert not any("fast" in flag for flag in compile_cuda.FLAGS)
     assert {"--ftz=false", "--prec-div=true", "--prec-sqrt=true"} <= set(compile_cuda.FLAGS)

@@ -227,7 +227,7 @@ def test_where_the_cuda_compiler_is_looked_for(tmp_path: Path, monkeypatch: pyte
         library = tmp_path / folder / "libnvrtc.so.12"
         library.parent.mkdir(parents=True)
         library.touch()
-        assert said() == (True, f"NVRTC, {library}")
+        assert said() == (True, f"NVRTC 13.0, {library}")
     monkeypatch.setenv("NEONLIKE_NVCC", str(nvcc))
     assert said() == (True, f"nvcc, {nvcc}")
     monkeypatch.setenv("NEONLIKE_NVCC", str(tmp_path / "gone"))

@@ -149,6 +149,9 @@ def _compile(kernel: KernelSource, key: str, arch: str, compiler: CudaCompiler) 
             cubin = _run_nvcc(compiler.path, text, kernel, _flags(arch))
         default_cache().put(key, cubin, SUFFIX)
     except (CudaRefused, nvrtc.NvrtcRefused) as error:
+        instead = _nvcc_instead(error)
+        if instead is not None:
+            return build_cubin(kernel, arch, instead)
         described = f"{compiler.command_line(arch)} ({compiler.identity})"
         raise compile_error(kernel, _keep(kernel, key, arch, compiler), str(error), described) from None
     except OSError as error:
@@ -157,6 +160,21 @@ def _compile(kernel: KernelSource, key: str, arch: str, compiler: CudaCompiler) 
     if keeps_sources():
         _keep(kernel, key, arch, compiler)
     return cubin
+
+
+def _nvcc_instead(error: Exception) -> CudaCompiler | None:
+    """An nvcc, if it is NVRTC that is at fault and not the source: a library of it is missing, or the GPU is too new."""
+    if not isinstance(error, nvrtc.NvrtcRefused) or not str(error).startswith("nvrtc: error"):
+        return None
+    found = _search_nvcc(*map(os.environ.get, (*HOMES, "PATH")))
+    if found is not None:
+        _say_once(f"{str(error).splitlines()[0]}; {found.path} compiles instead")
+    return found
+
+
+@lru_cache(maxsize=8)
+def _say_once(text: str) -> None:
+    logger.warning("%s", text)
 
 
 def _run_nvcc(nvcc: str, text: str, kernel: KernelSource, flags: tuple[str, ...]) -> bytes:
@@ -197,6 +215,11 @@ def _search(named: str | None, *places: str | None) -> CudaCompiler | None:
     if library := nvrtc.find_library():
         if version := nvrtc.version(library):
             return CudaCompiler(f"NVRTC {version} {_stamp(library)}", library, True)
+    return _search_nvcc(*places)
+
+
+def _search_nvcc(*places: str | None) -> CudaCompiler | None:
+    """The nvcc of a toolkit or on PATH."""
     named_homes = (str(home / "bin" / "nvcc") for home in named_toolkits())
     for name in (*named_homes, "nvcc", f"{cuda_places.TOOLKIT}/bin/nvcc"):
         program = shutil.which(name)

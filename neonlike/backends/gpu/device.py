@@ -115,7 +115,10 @@ class GpuDevice:
                 kernel = Kernel(module.get_function(name), name, self.capabilities.shared_bytes)
             except driver.Error as error:
                 self._note(error)
-                raise KernelCompileError(f"load: {self} does not take kernel {name}: {error}") from error
+                raise KernelCompileError(
+                    f"load: {self} does not take kernel {name}: {error}; was it compiled by a newer CUDA than the "
+                    "driver's? python -m neonlike doctor shows both"
+                ) from error
             self._kernels[cubin, name] = kernel
         return kernel
 

@@ -166,7 +166,8 @@ def _devices(driver: Any) -> Iterator[Finding]:
 def _cuda_compiler() -> Finding:
     found = find_cuda_compiler()
     if found is not None:
-        return Finding("gpu", "CUDA compiler", True, f"{'NVRTC' if found.is_nvrtc else 'nvcc'}, {found.path}")
+        name = " ".join(found.identity.split()[:2]) if found.is_nvrtc else "nvcc"
+        return Finding("gpu", "CUDA compiler", True, f"{name}, {found.path}")
     named = os.environ.get("NEONLIKE_NVCC")
     text = f"NEONLIKE_NVCC={named} does not run" if named else "neither NVRTC nor nvcc"
     return Finding("gpu", "CUDA compiler", False, text, NEEDED)
