@@ -163,7 +163,7 @@ def _compile(kernel: KernelSource, key: str, arch: str, compiler: CudaCompiler) 
 
 
 def _nvcc_instead(error: Exception) -> CudaCompiler | None:
-    """An nvcc, if NVRTC is at fault and not the source: a library of its own is missing, or the GPU is too new for it."""
+    """An nvcc, if NVRTC is at fault, not the source: a library of its own is missing, or the GPU is too new for it."""
     if not isinstance(error, nvrtc.NvrtcRefused) or not str(error).startswith("nvrtc: error"):
         return None
     found = _search_nvcc(*map(os.environ.get, (*HOMES, "PATH")))
