@@ -334,6 +334,12 @@ def test_wrong_operands(be: Any) -> None:
             be.compound_fprop_bn(**tensors, **Forward().arguments())
         for name, values in before.items():
             assert (tensors[name].get() == values).all(), name
+    tensors = {name: be.array(values) for name, values in given.items()}
+    for name in ("eps", "rho", "accumbeta"):
+        with pytest.raises(DTypeError, match=f"compound_fprop_bn: {name} must be a number, got None"):
+            be.compound_fprop_bn(**tensors, **{**Forward().arguments(), name: None})
+    for name, values in given.items():
+        assert (tensors[name].get() == be.array(values).get()).all(), name
 
 
 def test_wrong_operands_backward(be: Any) -> None:

@@ -367,6 +367,8 @@ def test_failed_calls_write_nothing(be: Any) -> None:
         (DTypeError, "one float dtype, got I float64, O float32", (layer, double, pooled, argmax)),
         (DTypeError, "one float dtype", (layer, image, half, argmax)),
         (DTypeError, "layer must come from be.pool_layer, got NoneType", (None, image, pooled, argmax)),
+        (DTypeError, "I must be a tensor, got None", (layer, None, pooled, argmax)),
+        (DTypeError, "O must be a tensor, got None", (layer, image, None, argmax)),
         (DTypeError, "I must be a tensor", (layer, np.ones((4, 2)), pooled, argmax)),
         (DTypeError, "argmax must be a tensor", (layer, image, pooled, np.zeros((2, 2), np.uint8))),
         (DTypeError, "I belongs to another backend", (layer, other.ones((4, 2)), pooled, argmax)),

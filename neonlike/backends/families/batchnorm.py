@@ -26,6 +26,7 @@ from neonlike.backends.families.operands import (
     check_size,
     check_tensors,
     host,
+    number,
     written,
 )
 from neonlike.errors import AliasError, DTypeError, ShapeError
@@ -115,11 +116,12 @@ class BatchNormFamily(Family):
         ShapeError
             If sizes do not fit, or there is no element to take statistics of.
         DTypeError
-            If the data have not one float dtype, or what is needed is no float tensor.
+            If the data have not one float dtype, or what is needed is no float tensor or no number.
         AliasError
             If y overlaps x without being it, or another tensor that is written overlaps any.
         """
         rows = {"xsum": xsum, "xvar": xvar, "gmean": gmean, "gvar": gvar, "gamma": gamma, "beta": beta}
+        eps, rho, alpha, accumbeta = _numbers("compound_fprop_bn", eps=eps, rho=rho, alpha=alpha, accumbeta=accumbeta)
         how = BatchNormForward(eps, rho, alpha, accumbeta, not compute_batch_sum, inference, relu, binary)
         return self._forward(x, rows, y, how, repeat)
 
@@ -168,6 +170,10 @@ class BatchNormFamily(Family):
         """
         rows = {"xsum": xsum, "xvar": xvar, "gamma": gamma}
         inputs = {"delta_in": delta_in} if y is None else {"delta_in": delta_in, "y": y}
+        eps, alpha_data, beta_data, alpha_param, beta_param = _numbers(
+            "compound_bprop_bn", eps=eps, alpha_data=alpha_data, beta_data=beta_data, alpha_param=alpha_param,
+            beta_param=beta_param,
+        )  # fmt: skip
         how = BatchNormBackward(eps, alpha_data, beta_data, alpha_param, beta_param, binary)
         gradients = {"grad_gamma": grad_gamma, "grad_beta": grad_beta}
         return self._backward({**inputs, "x": x}, rows, delta_out, gradients, how, repeat)
@@ -321,6 +327,10 @@ def _blend(factor: float, old: Array, new: Array) -> Array:
 
 
 # Operands ------------------------------------------------------------------------------------------------------------
+
+
+def _numbers(operation: str, **values: Any) -> list[float]:
+    return [number(operation, name, value) for name, value in values.items()]
 
 
 def _dims(operation: str, x: Any, nfm: int) -> tuple[int, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from neonlike.backends.families.operands import (
     check_floats,
     check_size,
     host,
+    number,
     require_tensors,
     written,
 )
@@ -223,10 +223,7 @@ def _numbers(name: str, layer: Any, alpha: Any, beta: Any, ascale: Any, bpower: 
         "ascale": ascale,
         "bpower": bpower,
     }
-    for what, value in values.items():
-        if not isinstance(value, Real):
-            raise DTypeError(f"{name}: {what} must be a number, got {value!r}")
-    a, b, c, power = map(float, values.values())
+    a, b, c, power = (number(name, what, value) for what, value in values.items())
     return LrnNumbers(a, b, c / layer.J, power)
 
 

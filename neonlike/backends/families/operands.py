@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,13 @@ def check_floats(operation: str, **tensors: Any) -> DType:
         listed = ", ".join(f"{name} {dtype.name}" for name, dtype in present.items())
         raise DTypeError(f"{operation}: the tensors must have one float dtype, got {listed}")
     return dtypes.pop()
+
+
+def number(operation: str, name: str, value: Any) -> float:
+    """``value`` as a float; DTypeError if it is no number, such as a tensor."""
+    if not isinstance(value, Real):
+        raise DTypeError(f"{operation}: {name} must be a number, got {value!r}")
+    return float(value)
 
 
 def check_size(operation: str, name: str, tensor: Any, dims: Sequence[int], source: object) -> None:

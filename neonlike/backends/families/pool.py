@@ -19,6 +19,7 @@ from neonlike.backends.families.operands import (
     check_size,
     check_tensors,
     host,
+    require_tensors,
     written,
 )
 from neonlike.backends.families.pool_definition import blend, pool, unpool
@@ -201,6 +202,7 @@ class PoolFamily(Family):
         if not isinstance(layer, PoolGeometry):
             raise DTypeError(f"{name}: layer must come from be.pool_layer, got {type(layer).__name__}")
         check_tensors(self, name, **outputs, **inputs)
+        require_tensors(self, name, I=inputs["I"], O=outputs["O"])
         given = inputs.get("inputs")
         if layer.op == "max" and argmax is None:
             raise MissingArgument(
