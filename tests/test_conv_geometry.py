@@ -50,6 +50,22 @@ def test_attributes_of_a_convolution(be: Backend) -> None:
     layer.set_not_mklop()
 
 
+def test_sizes_of_numpys_narrow_integers(be: Backend) -> None:
+    """Products of them, such as the elements of an image, would overflow."""
+    narrow = {name: np.uint8(value) for name, value in {**SIZES, **STEPS}.items()}
+    shape, deconvolution = {**SIZES, **STEPS}, dict(zip("MPQ", (60, 70, 80)))
+    N, C, K = np.array([8, 6, 10], np.uint8)
+    assert repr(be.conv_layer(None, N, C, K, **narrow)) == repr(be.conv_layer(None, 8, 6, 10, **shape))
+    wide = {name: np.uint8(value) for name, value in deconvolution.items()}
+    made = be.deconv_layer(None, N, C, K, **wide, str_h=np.uint8(9))
+    assert repr(made) == repr(be.deconv_layer(None, 8, 6, 10, **deconvolution, str_h=9))
+    assert made.sizeI == 8 * 6 * 60 * (69 * 9 + 1) * 80
+    pool, lrn = (N, C, *map(np.uint8, (5, 11, 12, 2, 1, 3, 4))), (N, C, *map(np.uint8, (5, 11, 12, 3)))
+    assert repr(be.pool_layer(None, "max", *pool)) == repr(be.pool_layer(None, "max", *map(int, pool)))
+    assert repr(be.lrn_layer(None, *lrn)) == repr(be.lrn_layer(None, *map(int, lrn)))
+    assert be.output_dim(np.uint8(200), np.uint8(3), np.uint8(100), np.uint8(1)) == 398
+
+
 def test_attributes_of_a_deconvolution(be: Backend) -> None:
     sizes = {"M": 2, "P": 5, "Q": 3, "T": 2, "R": 3, "S": 4, "pad_d": 1, "pad_h": 2}
     layer = be.deconv_layer(np.float64, 8, 6, 10, **sizes, **STEPS)

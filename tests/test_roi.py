@@ -120,6 +120,18 @@ class Case:
         assert (self.E.get() == self.error.reshape(self.E.shape)).all()
 
 
+def test_sizes_of_numpys_narrow_integers(be: Backend) -> None:
+    case = Case(be, (70, 9, 8, 1))
+    case.fprop()
+    case.bprop()
+    wanted = [tensor.get() for tensor in (case.O, case.argmax, case.delta)]
+    case.O[:], case.delta[:] = 0, 0
+    sizes = (*map(np.uint8, case.sizes()[:-1]), np.float32(1 / 16))
+    case.fprop(*sizes)
+    case.bprop(*sizes)
+    assert all(np.array_equal(t.get(), its) for t, its in zip((case.O, case.argmax, case.delta), wanted))
+
+
 # Region pooling -----------------------------------------------------------------------------------------------------
 
 

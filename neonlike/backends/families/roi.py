@@ -340,7 +340,7 @@ def _sizes(
             raise MissingArgument(f"{name}: {key} is missing")
     whole(name, 0, roi_count=roi_count)
     whole(name, **sizes)
-    return {"roi_count": roi_count, **sizes}
+    return {key: int(size) for key, size in {"roi_count": roi_count, **sizes}.items()}
 
 
 def _check_rois(name: str, rois: Array, images: int) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
-from neonlike.backends.geometry.sizes import MklSwitches, output_size, whole, window_extent
+from neonlike.backends.geometry.sizes import MklSwitches, make_plain, output_size, plain, whole, window_extent
 from neonlike.errors import ArgumentError, ShapeError
 from neonlike.optree.dtypes import DType
 
@@ -54,6 +54,7 @@ class ConvGeometry(MklSwitches):
         whole(name, N=self.N, C=self.C, K=self.K, groups=self.groups)
         _whole_axes(name, DHW=self.DHW, TRS=self.TRS, strides=self.strides, dilation=self.dilation)
         _whole_axes(name, 0, padding=self.padding)
+        make_plain(self)
         if self.C % self.groups or self.K % self.groups:
             raise ArgumentError(f"{name}: groups must divide C and K, got C={self.C}, K={self.K}, groups={self.groups}")
         if not any(self.MPQ):
@@ -267,6 +268,7 @@ def deconv_geometry(
     """
     _whole_axes("deconv_layer", MPQ=MPQ, TRS=TRS, strides=strides, dilation=dilation)
     _whole_axes("deconv_layer", 0, padding=padding)
+    MPQ, TRS, padding, strides, dilation = map(plain, (MPQ, TRS, padding, strides, dilation))
     sizes = zip(MPQ, TRS, padding, strides, dilation)
     DHW = tuple((m - 1) * st - 2 * p + window_extent(s, d) for m, s, p, st, d in sizes)
     if min(DHW) < 1:

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from neonlike.backends.geometry.sizes import MklSwitches, whole
+from neonlike.backends.geometry.sizes import MklSwitches, make_plain, whole
 from neonlike.errors import ArgumentError
 from neonlike.optree.dtypes import DType
 
@@ -47,6 +47,7 @@ class LrnGeometry(MklSwitches):
     def __post_init__(self) -> None:
         depth, height, width = self.DHW
         whole("lrn_layer", N=self.N, C=self.C, D=depth, H=height, W=width, J=self.J)
+        make_plain(self)
         if self.J % 2 == 0:
             raise ArgumentError(
                 f"lrn_layer: J={self.J} channels have no middle one; give an odd window, {self.J - 1} or {self.J + 1}"

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from neonlike.backends.geometry.sizes import MklSwitches, output_size, whole
+from neonlike.backends.geometry.sizes import MklSwitches, make_plain, output_size, whole
 from neonlike.errors import ArgumentError, ShapeError
 from neonlike.optree.dtypes import DType
 
@@ -75,6 +75,7 @@ class PoolGeometry(MklSwitches):
         whole("pool_layer", **dict(zip("CDHW", self.CDHW)), **dict(zip("JTRS", self.JTRS)))
         whole("pool_layer", 0, **dict(zip(("pad_c", "pad_d", "pad_h", "pad_w"), self.padding)))
         whole("pool_layer", **dict(zip(("str_c", "str_d", "str_h", "str_w"), self.strides)))
+        make_plain(self)
         axes = zip(self.CDHW, self.JTRS, self.padding, self.strides)
         sizes = tuple(output_size(*axis, pooling=True, caffe=self.caffe) for axis in axes)
         object.__setattr__(self, "KMPQ", sizes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from dataclasses import fields
 from typing import Any, ClassVar
 
 from neonlike.errors import ArgumentError, DTypeError
@@ -25,6 +26,7 @@ def output_size(
     ArgumentError
         If pooling windows could lie in the padding alone (``padding`` not less than the window).
     """
+    length, window, padding, stride, dilation = plain((length, window, padding, stride, dilation))
     extent = window_extent(window, dilation)
     if pooling and padding >= extent:
         raise ArgumentError(f"output_dim: padding {padding} must be less than the pooling window's extent {extent}")
@@ -42,6 +44,21 @@ def whole(operation: str, least: int = 1, **sizes: Any) -> None:
             raise DTypeError(f"{operation}: {name} must be an integer, got {size!r}")
         if size < least:
             raise ArgumentError(f"{operation}: {name} must be at least {least}, got {size}")
+
+
+def make_plain(geometry: Any) -> None:
+    """Make the sizes of a new geometry Python's integers: products of NumPy's narrow ones would overflow."""
+    for field in fields(geometry):
+        value = getattr(geometry, field.name)
+        if isinstance(value, tuple):
+            object.__setattr__(geometry, field.name, plain(value))
+        elif isinstance(value, numbers.Integral) and not isinstance(value, bool):
+            object.__setattr__(geometry, field.name, int(value))
+
+
+def plain(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+    """``sizes`` as Python's integers."""
+    return tuple(map(int, sizes))
 
 
 class MklSwitches:
