@@ -67,7 +67,7 @@ class NervanaCPU(
     def cleanup_backend(self) -> None:
         """Drop plans and the memory that kernels keep on this thread; tensors and the backend can still be used.
 
-        As in neon, where scripts call ``gen_backend`` again and go on with data and models that they made before.
+        As in neon, where scripts call ``gen_backend`` again and go on with what they made before.
         """
         super().cleanup_backend()
         release_workspace()
