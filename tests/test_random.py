@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import new_backend
+from engines import ON_GPU, new_backend
 
 from neonlike.backends import Backend
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
@@ -85,12 +85,22 @@ def test_states_survive_pickling_and_other_backends(carry: Any) -> None:
         assert_same(expected, draw_everything(other))
 
 
-def test_states_are_numpys_five_tuples(be: Backend) -> None:
+def test_states_are_numpys_five_tuples_and_pairs_on_a_gpu(be: Backend) -> None:
+    draw_everything(be)
     state = be.rng_get_state()
     assert isinstance(state, tuple)
-    assert len(state) == 5
+    host = state
+    if ON_GPU:
+        host, device = state
+        assert (device.shape, device.dtype) == ((196608, 1), np.uint32)
+        assert (device != be.init_rng_state_dev).any()
+        expected = draw_everything(be)
+        be.rng_set_state((tuple(host), device.copy()))  # both parts hold what is needed
+        assert_same(expected, draw_everything(be))
+        be.rng_set_state(state)
+    assert len(host) == len(be.init_rng_state) == 5
     plain = np.random.RandomState(0)
-    plain.set_state(state)
+    plain.set_state(host)
     assert plain.uniform() == be.rng.uniform()
     numpy_state = np.random.RandomState(5).get_state()
     be.rng_set_state(numpy_state)

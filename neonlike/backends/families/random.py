@@ -6,6 +6,7 @@ import operator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from neonlike.backends.families.base import Family
 from neonlike.errors import ArgumentError
@@ -13,7 +14,7 @@ from neonlike.optree import functions
 
 
 class RngState(tuple[Any, ...]):
-    """NumPy's 5-tuple, with the state of the ``rand`` stream in an attribute.
+    """NumPy's 5-tuple, on a GPU a pair of it and :func:`pool_of`; the ``rand`` stream is in an attribute.
 
     Attributes
     ----------
@@ -31,6 +32,25 @@ def _make_state(state: Any, stream: tuple[int, int]) -> RngState:
     made = RngState(state)
     made.stream = stream
     return made
+
+
+def pool_of(stream: tuple[int, int]) -> npt.NDArray[np.uint32]:
+    """The state of the ``rand`` stream in the form of neon's GPU generators: uint32 (196608, 1).
+
+    Key and number of calls in two words each, low ones first, and ones.
+    """
+    pool = np.ones((3 * 65536, 1), np.uint32)
+    pool[:4, 0] = [number >> shift & 0xFFFFFFFF for number in stream for shift in (0, 32)]
+    return pool
+
+
+def _stream_of(pool: Any) -> tuple[int, int] | None:
+    """The stream that :func:`pool_of` made ``pool`` of; None if it is of another origin."""
+    words = np.asarray(pool).reshape(-1)
+    if words.dtype.kind != "u" or words.size <= 4 or not (words[4:] == 1).all():
+        return None
+    key_low, key_high, call_low, call_high = map(int, words[:4])
+    return key_high << 32 | key_low, call_high << 32 | call_low
 
 
 class RandomFamily(Family):
@@ -60,18 +80,21 @@ class RandomFamily(Family):
             raise ArgumentError(f"gen_rng: the seed must be an integer in [0, 2**32) or None, got {seed!r}") from None
         self.rng = rng
         self._rand_stream = (key, 0)
-        self.init_rng_state = self.rng_get_state()
+        self.init_rng_state = self._host_state()
         return rng
 
-    def rng_get_state(self) -> RngState:
-        """State of both generators; a 5-tuple as ``RandomState.get_state`` gives."""
+    def _host_state(self) -> RngState:
         return _make_state(self.rng.get_state(), self._rand_stream)
+
+    def rng_get_state(self) -> RngState:
+        """State of both generators: a 5-tuple as of ``RandomState.get_state``, on a GPU a pair of it and an array."""
+        return self._host_state()
 
     def rng_set_state(self, state: Any) -> None:
         """Restore a state of :meth:`rng_get_state`, also one of another backend.
 
-        A plain NumPy state restarts ``rand`` from its first call. Of a pair (host state, device state), as neon's
-        GPU backend gives, the host's is used.
+        A plain NumPy state restarts ``rand`` from its first call, and so does a pair (host state, device state) of
+        neon's own GPU backend.
 
         Raises
         ------
@@ -79,10 +102,12 @@ class RandomFamily(Family):
             If it is no state; the generators stay as they were.
         """
         try:
-            self.rng.set_state(tuple(state[0] if len(state) == 2 else state))
+            host, pool = state if len(state) == 2 else (state, None)
+            stream = getattr(state, "stream", None) or _stream_of(pool)
+            self.rng.set_state(tuple(host))
         except (TypeError, ValueError, LookupError) as error:
             raise ArgumentError(f"rng_set_state: expected a state of rng_get_state(): {error}") from None
-        self._rand_stream = getattr(state, "stream", (self._rand_stream[0], 0))
+        self._rand_stream = stream or (self._rand_stream[0], 0)
 
     def rng_reset(self) -> None:
         """Back to the state right after seeding."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pycuda.driver as driver
 
 from neonlike.backends.backend import Backend
+from neonlike.backends.families.random import RngState, pool_of
 from neonlike.backends.gpu import interop, selftest
 from neonlike.backends.gpu.array import DeviceArray
 from neonlike.backends.gpu.blas import Kernels, Products
@@ -130,6 +131,20 @@ class NervanaGPU(ProductKernels, Backend):
         key, call = self._rand_stream
         self._rand_stream = (key, call + count)
         return [key, *range(call, call + count)]
+
+    # Random state
+
+    def rng_get_state(self) -> RngState:
+        """State of both generators: the host's 5-tuple, and uint32 (196608, 1) that stand for the device's."""
+        host = self._host_state()
+        state = RngState((tuple(host), pool_of(host.stream)))
+        state.stream = host.stream
+        return state
+
+    @property
+    def init_rng_state_dev(self) -> Any:
+        """The second member of ``rng_get_state()`` right after seeding."""
+        return pool_of(self.init_rng_state.stream)
 
     # Tensors
 
