@@ -180,6 +180,16 @@ SHAPES: dict[str, Callable[[Backend, Any], Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("case", ["operands", "operands of an expression", "tensor to target", "expression to target"])
+@pytest.mark.parametrize("error", [ValueError, TypeError])
+def test_shapes_that_do_not_broadcast_are_the_errors_of_both_backends(
+    be: Backend, t: Any, case: str, error: type[Exception]
+) -> None:
+    """neon raises ValueError on the CPU, TypeError on a GPU."""
+    with pytest.raises(error):
+        SHAPES[case](be, t)
+
+
 @pytest.mark.parametrize("case", SHAPES)
 def test_shapes_and_axes_that_do_not_fit(be: Backend, t: Any, case: str) -> None:
     before = t.get().tobytes()

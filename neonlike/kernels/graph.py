@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from neonlike.errors import AliasError, DTypeError, ShapeError
+from neonlike.errors import AliasError, DTypeError
 from neonlike.optree.functions import drop_axes
 from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.ops import OPS, Kind
-from neonlike.optree.shapes import FREE, Shape, stretches_to
+from neonlike.optree.shapes import FREE, Shape, ShapeTypeError, stretches_to
 
 NUMBER_FLOAT = 1 << 24
 NUMBER_INT = 2 << 24
@@ -88,7 +88,7 @@ def linearize(pairs: Sequence[tuple[Any, Any]]) -> Graph:
 
     Raises
     ------
-    ShapeError
+    ShapeTypeError
         If an expression does not broadcast to its target.
     AliasError
         If two targets share memory.
@@ -117,7 +117,7 @@ def _fitted(root: Any, target: Any) -> Any:
         return drop_axes(root, extra) if extra > 0 else root
     text = str(root)
     text = text if len(text) < 120 else text[:117] + "..."
-    raise ShapeError(
+    raise ShapeTypeError(
         f"assignment: cannot store {root.shape} in a tensor of shape {target.shape}: {text}; sizes must be equal or 1"
     )
 

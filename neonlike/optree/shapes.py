@@ -33,7 +33,7 @@ def broadcast(name: str, shapes: Sequence[Shape]) -> Shape:
 
     Raises
     ------
-    ShapeError
+    ShapeTypeError
         If two sizes differ and neither is 1.
     """
     fixed = [shape for shape in shapes if shape is not FREE]
@@ -58,7 +58,7 @@ def _broadcast(name: str, fixed: tuple[Shape, ...]) -> Shape:
                 continue
             if out[axis] != 1:
                 listed = " and ".join(str(s) for s in fixed)
-                raise ShapeError(
+                raise ShapeTypeError(
                     f"{name}: shapes {listed} do not broadcast: axis {axis - ndim} is {out[axis]} and {size}; "
                     "sizes must be equal or 1 (use .T or reshape)"
                 )
@@ -170,4 +170,4 @@ def as_shape(value: Any, operation: str = "shape") -> Shape:
 
 
 class ShapeTypeError(ShapeError, TypeError):
-    """A shape that neon's CPU or GPU backend calls a TypeError: not made of integers, or not that of the tensor."""
+    """A shape that one of neon's backends calls a TypeError: not made of integers, or one that does not fit."""
