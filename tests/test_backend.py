@@ -375,6 +375,8 @@ def test_without_pycuda_the_gpu_says_what_to_install(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "pycuda", None)  # an import of it fails
     with pytest.raises(BackendUnavailable, match=r"needs PyCUDA.*pip install neonlike\[gpu\].*neonlike doctor"):
         gen_backend("gpu")
+    with pytest.raises(ValueError, match=r"choose one of \['cpu', 'mkl'\]"):  # a name that is not registered, for neon
+        gen_backend("gpu")
     module = importlib.import_module("neonlike.backends.nervanagpu")
     with pytest.raises(ImportError, match="needs PyCUDA"):
         module.NervanaGPU  # noqa: B018

@@ -338,12 +338,16 @@ class Backend(
         Raises
         ------
         UnknownBackend
-            If there is none of that name.
+            If there is none of that name, or it is "gpu" and PyCUDA or a driver is missing.
         BackendUnavailable
-            If it is "gpu", and PyCUDA, a driver or a GPU is missing.
+            If there is no GPU that can be used.
         """
         if name == "gpu":
-            load_gpu()
+            try:
+                load_gpu()
+            except BackendUnavailable as error:
+                others = sorted(set(Backend.backends) - {name})
+                raise UnknownBackend(f"{error}; or choose one of {others}") from error
         if name not in Backend.backends:
             choices = Backend.backend_choices()
             raise UnknownBackend(f"backend {name!r} does not exist here; choose one of {choices}")
