@@ -229,6 +229,18 @@ def test_after_cleanup_a_gpu_says_so_and_changes_nothing_and_a_cpu_goes_on(use: 
     assert be.rng.get_state()[1].tolist() == state
 
 
+def test_the_default_dtype_may_be_set() -> None:
+    be = current_backend(batch_size=2)
+    for dtype in (np.float16, "float64", np.dtype(np.float32)):
+        be.default_dtype = dtype
+        assert be.default_dtype is np.dtype(dtype).type
+        layers = be.conv_layer(None, 1, 1, 1), be.pool_layer(None, "max", 1, 1), be.lrn_layer(None, 1, 1)
+        made = be.empty(2), be.zeros((1, 2)), be.array([[1, 2]]), be.iobuf(3), *layers
+        assert {thing.dtype for thing in made} == {np.dtype(dtype)}
+        with pytest.raises(ValueError, match="default_dtype must be float16"):
+            be.default_dtype = np.int32
+
+
 # Several at once -----------------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ from neonlike.backends.abstract_backend import AbstractBackend
 from neonlike.backends.families.activation import ActivationFamily
 from neonlike.backends.families.batchnorm import BatchNormFamily
 from neonlike.backends.families.conv import ConvFamily
-from neonlike.backends.families.creation import CreationFamily
+from neonlike.backends.families.creation import CreationFamily, checked_default_dtype
 from neonlike.backends.families.elementwise import ElementwiseFamily
 from neonlike.backends.families.hooks import HooksFamily
 from neonlike.backends.families.linalg import LinalgFamily
@@ -42,7 +42,6 @@ from neonlike.kernels.graph import Graph, linearize
 from neonlike.kernels.plan import Plan
 from neonlike.kernels.plan_cache import PlanCache
 from neonlike.kernels.prepared import Prepared
-from neonlike.optree.dtypes import DType, as_dtype, is_float
 from neonlike.optree.node import OpTreeNode, adapt
 
 __all__ = ["Backend", "Block", "OpCollection", "OpTreeNode", "Tensor"]
@@ -126,11 +125,9 @@ class Backend(
     ) -> None:
         self.closed = False
         name = type(self).__name__
-        dtype = _default_dtype(name, default_dtype)
+        self.default_np_dtype = checked_default_dtype(name, default_dtype)
         if compat_mode not in (None, "caffe"):
             raise ArgumentError(f"{name}: compat_mode must be None or 'caffe', got {compat_mode!r}")
-        self.default_dtype: Any = dtype.type
-        self.default_np_dtype: DType = dtype
         self.compat_mode = compat_mode
         recorder = make_bench(bench)
         self._untimed_engine = self._make_engine()
@@ -354,24 +351,8 @@ class Backend(
         return Backend.backends[name](**arguments)
 
 
-def _default_dtype(name: str, value: npt.DTypeLike) -> DType:
-    if value is None:
-        raise BadDefaultDType(f"{name}: default_dtype must be float16, bfloat16, float32 or float64, got None")
-    try:
-        dtype = as_dtype(value, name)
-    except DTypeError as error:
-        raise BadDefaultDType(str(error)) from None
-    if not is_float(dtype):
-        raise BadDefaultDType(f"{name}: default_dtype must be float16, bfloat16, float32 or float64, got {dtype.name}")
-    return dtype
-
-
 class UnknownBackend(BackendUnavailable, ValueError):
     """A backend name that is not registered."""
-
-
-class BadDefaultDType(DTypeError, ValueError):
-    """A default dtype that is not a float."""
 
 
 class OpCollection:

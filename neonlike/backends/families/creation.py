@@ -12,7 +12,7 @@ from neonlike.backends.dlpack import import_bfloat16
 from neonlike.backends.families.base import Family
 from neonlike.backends.tensor import host_array
 from neonlike.errors import ArgumentError, DTypeError, MissingArgument, ShapeError
-from neonlike.optree.dtypes import DType, as_dtype
+from neonlike.optree.dtypes import DType, as_dtype, is_float
 from neonlike.optree.node import Expression
 from neonlike.optree.shapes import Shape, as_shape
 
@@ -22,6 +22,23 @@ class CreationFamily(Family):
 
     ``parallel``, ``distributed`` and ``allocator`` are neon's arguments, accepted and without effect.
     """
+
+    default_np_dtype: DType
+
+    @property
+    def default_dtype(self) -> Any:
+        """NumPy's type of the elements of tensors that are made without a dtype; may be set to another dtype.
+
+        Raises
+        ------
+        BadDefaultDType
+            If it is set to what is no float; it stays as it was.
+        """
+        return self.default_np_dtype.type
+
+    @default_dtype.setter
+    def default_dtype(self, value: Any) -> None:
+        self.default_np_dtype = checked_default_dtype("default_dtype", value)
 
     def _allocate(self, shape: Shape, dtype: DType, name: str | None, persist_values: bool) -> Any:
         """Hook: a new tensor with undefined contents."""
@@ -251,3 +268,20 @@ class CreationFamily(Family):
         """
         size = math.prod(shape) if isinstance(shape, (tuple, list)) else int(shape)
         return size if parallelism in ("Data", "Model") else size * int(getattr(self, "num_dev", 1))
+
+
+class BadDefaultDType(DTypeError, ValueError):
+    """A default dtype that is not a float."""
+
+
+def checked_default_dtype(name: str, value: npt.DTypeLike) -> DType:
+    """``value`` as the default dtype of a backend; BadDefaultDType if it is no float."""
+    if value is None:
+        raise BadDefaultDType(f"{name}: default_dtype must be float16, bfloat16, float32 or float64, got None")
+    try:
+        dtype = as_dtype(value, name)
+    except DTypeError as error:
+        raise BadDefaultDType(str(error)) from None
+    if not is_float(dtype):
+        raise BadDefaultDType(f"{name}: default_dtype must be float16, bfloat16, float32 or float64, got {dtype.name}")
+    return dtype
