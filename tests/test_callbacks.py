@@ -17,6 +17,7 @@ from neonlike.callbacks.callbacks import (
     LossCallback,
     MetricCallback,
     ProgressBarCallback,
+    TrainCostCallback,
     get_progress_string,
 )
 from neonlike.callbacks.store import MemoryStore, new_dataset, open_store
@@ -138,6 +139,7 @@ class TestOrder:
             Callbacks(model, eval_set=valid, eval_freq=1, metric=Misclassification)
         with pytest.raises(DTypeError, match="Model"):
             Callbacks("model")
+        assert Callbacks(valid).model is valid, "whatever has a model's methods is one"
         with pytest.raises(DTypeError, match="Callback"):
             Callbacks(model).add_callback(lambda: None)
 
@@ -202,6 +204,18 @@ class TestRecords:
         fit(model, data, callbacks)
         means = [np.mean(costs[max(0, i - 9) : i + 1]) for i in range(len(costs))]
         np.testing.assert_allclose(recorded(callbacks, output_file)["cost/train"][: len(costs)], means, rtol=1e-5)
+
+    def test_the_training_cost_of_a_callback_driven_by_hand(self, model, output_file):
+        store, callback = open_store(output_file), TrainCostCallback(wsz=1)
+        store.require_group("config").attrs["total_minibatches"] = 4
+        new_dataset(store, "time_markers/minibatch", (2,))[...] = [2, 4]
+        model.cost = GeneralizedCost(CrossEntropyMulti())
+        for start in (1.0, 5.0):
+            callback.on_train_begin(store, model, 2)
+            for i in range(4):
+                model.cost.cost = np.array([[start + i]])
+                callback.on_minibatch_end(store, model, i // 2, i % 2)
+            np.testing.assert_array_equal(store["cost/train"][...], start + np.arange(4))
 
     def test_a_second_fit_goes_on_in_the_same_place(self, model, data, valid, output_file):
         callbacks = Callbacks(model, output_file=output_file, progress_bar=False, eval_set=valid, eval_freq=1)

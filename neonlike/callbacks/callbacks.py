@@ -102,11 +102,12 @@ class Callbacks(NervanaObject):
         super().__init__()
         if train_set is not None:
             logger.warning("Callbacks: the argument train_set is not used; give the data to fit")
-        if not hasattr(model, "layers"):
-            raise DTypeError(f"Callbacks: model is a {type(model).__name__}; expected a Model")
         if eval_freq and eval_set is None:
             raise ArgumentError(f"Callbacks: eval_freq={eval_freq} needs data to evaluate on; give eval_set=")
-        self._model = weakref.ref(model)
+        try:
+            self._model = weakref.ref(model)
+        except TypeError:
+            raise DTypeError(f"Callbacks: model is a {type(model).__name__}; expected a Model") from None
         self.output_file = output_file
         self.model_file = model_file
         self.save_path = save_path

@@ -34,16 +34,14 @@ class TrainCostCallback(Callback):
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
         """Create the dataset."""
         points = int(callback_data["config"].attrs["total_minibatches"])
-        new_dataset(callback_data, "cost/train", (points,), time_markers="minibatch")
+        self._dataset = new_dataset(callback_data, "cost/train", (points,), time_markers="minibatch")
+        self._epoch = -1
         self.cost_history.clear()
-
-    def on_epoch_begin(self, callback_data: Any, model: Any, epoch: int) -> None:
-        """Look up where the epoch starts in the dataset."""
-        self._dataset = callback_data["cost/train"]
-        self._first = first_minibatch(callback_data, epoch)
 
     def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
         """Record the running mean."""
+        if epoch != self._epoch:
+            self._epoch, self._first = epoch, first_minibatch(callback_data, epoch)
         self.cost_history.append(np.asarray(model.cost.cost).item())
         self._dataset[self._first + minibatch] = sum(self.cost_history) / len(self.cost_history)
 
