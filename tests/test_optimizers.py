@@ -254,6 +254,10 @@ class TestMultiOptimizer:
         multi.optimize(layers, 0)
         multi.optimize(layers, 0)
         assert list(multi.map_list) == [id(layers)]
+        default = multi.optimizer_mapping["default"]
+        assert multi.map_list[id(layers)] == {default: layers} and multi.map_list[default] == layers
+        with pytest.raises(KeyError):
+            multi.map_list[GDM(0.1, 0)]
         multi._reset_mapping({"default": GDM(0.5, 0)})
         multi.optimize(layers, 0)
         assert layers[0].W.get().item() == pytest.approx(1 - 0.1 - 0.1 - 0.5)

@@ -12,6 +12,14 @@ from neonlike.optimizers.base import Optimizer
 __public_module__ = "neonlike.optimizers.optimizer"
 
 
+class LayersOfOptimizers(dict[Any, Any]):
+    """Id of a list of layers -> {optimizer: its layers}; an optimizer is the key of its layers in the last list."""
+
+    def __missing__(self, key: Any) -> Any:
+        latest = next(reversed(self.values()), {})
+        return latest[key]
+
+
 class MultiOptimizer(Optimizer):
     """Chooses an optimizer for each layer: by the layer's name, else by its class, else the default.
 
@@ -28,9 +36,9 @@ class MultiOptimizer(Optimizer):
         self._reset_mapping(optimizer_mapping)
 
     @property
-    def map_list(self) -> dict[int, dict[Optimizer, list[Any]]]:
-        """The chosen layers of each optimizer, by the identity of the list of layers."""
-        return {key: groups for key, (_, groups) in self._map_cache.items()}
+    def map_list(self) -> LayersOfOptimizers:
+        """The chosen layers of each optimizer, by the identity of the list of layers or by the optimizer."""
+        return LayersOfOptimizers((key, groups) for key, (_, groups) in self._map_cache.items())
 
     def _reset_mapping(self, new_mapping: dict[str, Optimizer]) -> None:
         """Take a new mapping and forget which layers were assigned before."""
