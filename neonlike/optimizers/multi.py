@@ -16,7 +16,7 @@ class LayersOfOptimizers(dict[Any, Any]):
     """Id of a list of layers -> {optimizer: its layers}; an optimizer is the key of its layers in the last list."""
 
     def __missing__(self, key: Any) -> Any:
-        latest = next(reversed(self.values()), {})
+        latest: dict[Any, Any] = next(reversed(self.values()), {})
         return latest[key]
 
 
