@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from neonlike.backends import gen_backend
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.optimizers import (
     Adadelta,
@@ -202,6 +203,15 @@ def test_clip_functions(be):
     out[:] = optimizer.clip_value(v, -2.0)
     np.testing.assert_allclose(out.get(), [[-2.0, 0.1, 2.0]], rtol=1e-6)
     assert optimizer.clip_value(v, None) is v and optimizer.clip_value(v) is v
+
+
+@pytest.mark.parametrize("value", [3e-4, 300.0, 2000.0])
+def test_the_norm_of_many_gradients_is_no_half(be, value):
+    be = gen_backend(be.backend_name, batch_size=1, datatype=np.float16)
+    layer = Layer(be, np.zeros((200, 200)), np.full((200, 200), value))
+    norm = 200 * float(np.float16(value))
+    factor = GDM(0.1, 0.0).clip_gradient_norm(get_param_list([layer]), 1e-3)
+    assert factor == pytest.approx(1e-3 / norm, rel=1e-6)
 
 
 def test_adam_counts_its_steps(be):

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from neonlike.errors import ArgumentError
 from neonlike.nervanaobject import NervanaObject
+from neonlike.optree.dtypes import compute_dtype
 
 __public_module__ = "neonlike.optimizers.optimizer"
 
@@ -100,7 +101,7 @@ class Optimizer(NervanaObject):
         total: Any = 0
         for (_, grad), _ in param_list:
             total = total + be.sum(be.square(grad))
-        norm = be.empty((1, 1))
+        norm = be.empty((1, 1), dtype=compute_dtype(be.default_np_dtype))  # halves overflow
         norm[:] = be.sqrt(total) / be.bsz
         return float(clip_norm / max(float(norm.get()[0, 0]), clip_norm))
 
