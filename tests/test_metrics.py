@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from neonlike.backends import gen_backend
 from neonlike.errors import ArgumentError, ShapeError
 from neonlike.transforms import (
     Accuracy,
@@ -39,6 +40,20 @@ def test_worked_numbers(be):
     assert LogLoss()(y, t) == pytest.approx(0.780324, abs=1e-6)
     np.testing.assert_allclose(TopKMisclassification(2)(y, t), [0.780324, 0.5, 0.0], atol=1e-6)
     np.testing.assert_allclose(PrecisionRecall(3)(y, t), [0.509258, 0.333333], atol=2e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_many_columns_lose_nothing_to_half_precision(be, rng, dtype):
+    be = gen_backend(be.backend_name, batch_size=5003, datatype=dtype)
+    labels, guesses = rng.integers(2, size=(2, 5003))
+    y, t = be.array(onehot(guesses, 2)), be.array(onehot(labels, 2))
+    wrong = (labels != guesses).mean()
+    assert Misclassification()(y, t) == pytest.approx(wrong, rel=1e-6)
+    assert Accuracy()(y, t) == pytest.approx(1 - wrong, rel=1e-6)
+    assert TopKMisclassification(1)(y, t)[1:] == pytest.approx(wrong, rel=1e-6)
+    hits = (onehot(guesses, 2) * onehot(labels, 2)).sum(axis=1)
+    expected = [(hits / onehot(values, 2).sum(axis=1)).mean() for values in (guesses, labels)]
+    np.testing.assert_allclose(PrecisionRecall(2)(y, t), expected, rtol=1e-6)
 
 
 def test_names(be):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.errors import ArgumentError
+from neonlike.optree.dtypes import compute_dtype
 from neonlike.transforms.transform import Metric, column_mean
 
 __public_module__ = "neonlike.transforms.cost"
@@ -129,8 +130,9 @@ class PrecisionRecall(Metric):
         self.num_classes, self.binarize, self.epsilon = num_classes, binarize, epsilon
         self.metric_names = ["Precision", "Recall"]
         be = self.require_backend()
-        self.outputs = be.empty((num_classes, 2))
-        self.token_stats = be.empty((num_classes, 3))
+        dtype = compute_dtype(be.default_np_dtype)  # halves count to 2048
+        self.outputs = be.empty((num_classes, 2), dtype=dtype)
+        self.token_stats = be.empty((num_classes, 3), dtype=dtype)
         self._row_buffer("bin_buf", dtype=np.int32)
 
     def __call__(self, y: Any, t: Any, calcrange: slice = EVERYTHING) -> np.ndarray:

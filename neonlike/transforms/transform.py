@@ -12,6 +12,7 @@ import numpy as np
 
 from neonlike.errors import ShapeError
 from neonlike.nervanaobject import NervanaObject
+from neonlike.optree.dtypes import compute_dtype
 
 
 class Transform(NervanaObject):
@@ -94,5 +95,6 @@ class Metric(Cost):
 
 
 def column_mean(buffer: Any, calcrange: slice) -> np.ndarray:
-    """Mean of each row of a tensor over the columns ``calcrange``, on the host."""
-    return np.asarray(buffer.get()[:, calcrange].mean(axis=1))
+    """Mean of each row of a tensor over the columns ``calcrange``, on the host; of halves in float32."""
+    values = buffer.get()[:, calcrange]
+    return np.asarray(values.astype(compute_dtype(values.dtype), copy=False).mean(axis=1))
