@@ -11,6 +11,7 @@ import h5py
 import numpy as np
 import pytest
 
+from neonlike.backends import gen_backend
 from neonlike.callbacks.callbacks import (
     Callback,
     Callbacks,
@@ -24,10 +25,17 @@ from neonlike.callbacks.store import MemoryStore, new_dataset, open_store
 from neonlike.data import ArrayIterator
 from neonlike.errors import ArgumentError, DTypeError, MissingExtra
 from neonlike.initializers import Constant, GlorotUniform
-from neonlike.layers import Affine, GeneralizedCost, Multicost
+from neonlike.layers import Affine, GeneralizedCost, Linear, Multicost
 from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum
-from neonlike.transforms import CrossEntropyMulti, Misclassification, Softmax, Tanh, TopKMisclassification
+from neonlike.transforms import (
+    CrossEntropyMulti,
+    Misclassification,
+    Softmax,
+    SumSquared,
+    Tanh,
+    TopKMisclassification,
+)
 
 N = 8
 
@@ -235,6 +243,16 @@ class TestRecords:
         labels = np.concatenate([t.get().argmax(axis=0) for _, t in valid])[: valid.ndata]
         expected = -np.log(outputs[np.arange(valid.ndata), labels]).mean()
         assert callbacks.callback_data["cost/loss"][0] == pytest.approx(expected, rel=1e-5)
+
+    def test_a_loss_in_half_precision_does_not_overflow(self, be):
+        be = gen_backend(be.backend_name, batch_size=512, datatype=np.float16)
+        ones = ArrayIterator(np.ones((512, 4)))
+        model = Model([Linear(4, Constant(4.0))])  # every output is 16: a column costs 450, a batch 230400
+        model.initialize(ones, GeneralizedCost(SumSquared()))
+        store, callback = open_store(None), LossCallback(ones)
+        callback.on_train_begin(store, model, 1)
+        callback.on_epoch_end(store, model, 0)
+        assert store["cost/loss"][0] == 450.0
 
     def test_several_costs(self, be, model, data, output_file):
         callbacks = Callbacks(model, output_file=output_file, progress_bar=False, multicost=True)

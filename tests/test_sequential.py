@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from neonlike.backends import gen_backend
 from neonlike.errors import ArgumentError, DTypeError, MissingArgument, ShapeError
 from neonlike.initializers import Constant, Gaussian, Uniform
 from neonlike.layers import (
@@ -301,6 +302,13 @@ class TestCosts:
         errors = cost.get_errors(tensor(be, y), tensor(be, t))
         assert errors is cost.deltas
         np.testing.assert_allclose(errors.get(), y - t, rtol=1e-5, atol=1e-6)
+
+    def test_a_mean_of_halves_is_not_rounded_to_one(self, be, rng):
+        be = gen_backend(be.backend_name, batch_size=1000, datatype=np.float16)
+        cost, y = GeneralizedCost(SumSquared()), rng.integers(3, size=(4, 1000))
+        cost.initialize(Linear(4, Gaussian()).configure(5))
+        value = cost.get_cost(be.array(y), be.zeros((4, 1000))).item()
+        assert value == pytest.approx(0.5 * (y**2).sum(axis=0).mean(), rel=1e-6)
 
     def test_a_mask(self, be, last, rng):
         cost = GeneralizedCostMask(SumSquared(), weights=0.5)

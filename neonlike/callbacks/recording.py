@@ -121,7 +121,7 @@ class LossCallback(Callback):
             model.cost.get_cost(y, t)
             columns = model.cost.outputs.get()
             steps = max(1, columns.shape[1] // model.be.bsz)
-            total += float(columns[:, : valid * steps].sum()) / steps
+            total += float(columns[:, : valid * steps].sum(dtype=np.float64)) / steps
             samples += valid
         return total / samples
 

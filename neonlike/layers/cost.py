@@ -9,6 +9,7 @@ import numpy as np
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.layers.base import interpret_in_shape
 from neonlike.nervanaobject import NervanaObject
+from neonlike.optree.dtypes import compute_dtype
 from neonlike.util.values import values
 
 __public_module__ = "neonlike.layers.layer"
@@ -45,7 +46,8 @@ class GeneralizedCost(NervanaObject):
         self.prev_layer: Any = None
         self.nstep = 1
         self.cost: Any = np.zeros((1, 1), dtype=np.float32)
-        self.cost_buffer = self.require_backend().zeros((1, 1))
+        be = self.require_backend()
+        self.cost_buffer = be.zeros((1, 1), dtype=compute_dtype(be.default_np_dtype))
 
     def initialize(self, in_obj: Any) -> None:
         """Allocate the buffers.
