@@ -273,6 +273,31 @@ class TestSequential:
             np.testing.assert_array_equal(a.W.get(), b.W.get())
         assert again.layers[2].transform.slope == 0.1 and again.layers[4].keep == 0.7
 
+    def test_a_branch_adds_its_error_to_that_of_the_trunk(self, be64, rng):
+        node = BranchNode("fork")
+        below, above, top, side = (Linear(n, Gaussian()) for n in (6, 5, 2, 3))
+        trunk = Sequential([below, node, above, Activation(Tanh()), top])
+        branch = Sequential([node, side, Activation(Tanh())])
+        trunk.configure(4), branch.configure(None)
+        tree = DeltasTree()
+        for chain in (trunk, branch):
+            chain.allocate()
+            chain.allocate_deltas(tree)
+        tree.allocate_buffers()
+        for chain in (trunk, branch):
+            chain.set_deltas(tree)
+        assert above.deltas is node.deltas is side.deltas
+        x, e, e_side = rng.normal(size=(4, N)), rng.normal(size=(2, N)), rng.normal(size=(3, N))
+        trunk.fprop(tensor(be64, x)), branch.fprop(None)
+        branch.bprop(tensor(be64, e_side), alpha=0.5, beta=0.0)
+        trunk.bprop(tensor(be64, e), alpha=1.0, beta=1.0)
+        W = {layer: layer.W.get() for layer in (below, above, top, side)}
+        h = W[below] @ x
+        error = W[above].T @ ((1 - np.tanh(W[above] @ h) ** 2) * (W[top].T @ e))
+        error += 0.5 * W[side].T @ ((1 - np.tanh(W[side] @ h) ** 2) * e_side)
+        np.testing.assert_allclose(node.deltas.get(), error, rtol=1e-10)
+        np.testing.assert_allclose(below.dW.get(), error @ x.T, rtol=1e-10)
+
     def test_weights_of_another_chain_are_refused_and_nothing_changes(self, be):
         net = ready(Sequential([Linear(3, Constant(1)), Linear(2, Constant(1))]), 4)
         other = ready(Sequential([Linear(3, Constant(5)), Linear(4, Constant(5))]), 4)

@@ -68,5 +68,9 @@ class DeltasTree(NervanaObject):
                 "tree.allocate_buffers() first"
             )
         view = self.be.iobuf(layer.in_shape, shared=self.buffers[0], parallelism=layer.parallelism)
-        self.buffers.reverse()
+        self.swap()
         return view
+
+    def swap(self) -> None:
+        """Let the next layer take the other buffer."""
+        self.buffers.reverse()

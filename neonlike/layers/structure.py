@@ -132,6 +132,7 @@ class BranchNode(Layer):
         if in_obj is not None:
             super().configure(in_obj)
             self.out_shape = self.in_shape
+            self.deltas = None
         elif self.in_shape is None:
             raise ArgumentError(
                 f"BranchNode '{self.name}': a branch starts here before the trunk has passed; list the trunk, "
@@ -140,8 +141,14 @@ class BranchNode(Layer):
         return self
 
     def set_deltas(self, delta_buffers: Any) -> None:
-        """Take an error buffer that the trunk and all branches add to."""
-        self.deltas = delta_buffers.take_view(self)
+        """Have an error buffer that the trunk and all branches add to.
+
+        It is memory of its own: all of the trunk behind the node runs between the first branch that writes to it
+        and the last that adds to it, with both buffers of the tree.
+        """
+        if self.deltas is None:
+            self.deltas = self.be.iobuf(self.in_shape, parallelism=self.parallelism)
+            delta_buffers.swap()
 
     def fprop(self, inputs: Tensor | None = None, inference: bool = False) -> Tensor:
         """Remember what the trunk brings; with None, return what it brought."""
