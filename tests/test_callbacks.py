@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import io
 import re
 import sys
@@ -21,7 +20,7 @@ from neonlike.callbacks.callbacks import (
     TrainCostCallback,
     get_progress_string,
 )
-from neonlike.callbacks.store import MemoryStore, new_dataset, open_store
+from neonlike.callbacks.store import new_dataset, open_store
 from neonlike.data import ArrayIterator
 from neonlike.errors import ArgumentError, DTypeError, MissingExtra
 from neonlike.initializers import Constant, GlorotUniform
@@ -297,55 +296,25 @@ class TestRecords:
         with h5py.File(path) as store:
             assert "cost/train" in store
 
+    def test_a_file_that_an_earlier_training_left_open_is_overwritten(self, model, data, tmp_path):
+        left_open = Callbacks(model, output_file=str(tmp_path / "metrics.h5"))
+        fit(model, data, Callbacks(model, output_file=str(tmp_path / "metrics.h5"), progress_bar=False), 1)
+        assert left_open.callback_data, "still there for the one who has it"
+        with h5py.File(tmp_path / "metrics.h5") as store:
+            assert "cost/train" in store
+
+    def test_the_folder_of_a_file_is_made_and_its_name_expanded(self, model, data, tmp_path, monkeypatch):
+        monkeypatch.setenv("HOME", str(tmp_path))
+        callbacks = Callbacks(model, output_file="~/new/metrics.h5", progress_bar=False)
+        fit(model, data, callbacks, 1)
+        fit(model, data, callbacks, 2)
+        assert (tmp_path / "new" / "metrics.h5").is_file()
+
     def test_a_file_without_h5py(self, model, monkeypatch, tmp_path):
         monkeypatch.setitem(sys.modules, "h5py", None)
         with pytest.raises(MissingExtra, match=r"neonlike\[data\]"):
             Callbacks(model, output_file=str(tmp_path / "metrics.h5"))
         assert Callbacks(model).callback_data is not None
-
-
-class TestMemoryStore:
-    """The stand-in for h5py behaves like it where it is used."""
-
-    @pytest.fixture(params=["memory", "hdf5"])
-    def store(self, request, tmp_path):
-        return open_store(None if request.param == "memory" else str(tmp_path / "x.h5"))
-
-    def test_groups_and_datasets(self, store):
-        made = store.create_dataset("a/b/c", (2, 3), "float32")
-        made[0, 1] = 5
-        made.attrs["unit"] = "s"
-        assert "a" in store and "a/b/c" in store and "a/x" not in store and "a/b/c/d" not in store
-        assert store["a/b/c"][0, 1] == 5 and store["a"]["b/c"].attrs["unit"] == "s"
-        assert store["a/b/c"].dtype == np.float32 and store["a/b/c"].shape == (2, 3) and len(store["a/b/c"]) == 2
-        assert np.asarray(store["a/b/c"]).sum() == 5
-        assert store["a/b/c"].attrs.get("none", 7) == 7
-        group = store.require_group("g")
-        group.attrs["x"] = 1
-        assert store.require_group("g").attrs["x"] == 1 and list(store) == list(store.keys()) == ["a", "g"]
-        assert store.create_dataset("d", data=np.arange(3)).dtype == np.arange(3).dtype
-        assert len(store) == 3 == len(list(store.values())) and [k for k, _ in store.items()] == ["a", "d", "g"]
-        with pytest.raises(ValueError, match=r"."):
-            store.create_dataset("a/b/c", (1,), "float32")
-        with pytest.raises(ValueError, match=r"."):
-            store.create_group("a/b")
-        with pytest.raises(KeyError):
-            store["nothing"]
-        del store["a/b/c"]
-        assert "a/b/c" not in store
-        store.flush()
-        store.close()
-
-    def test_a_dataset_is_enlarged_with_its_values(self, store):
-        new_dataset(store, "x/y", (2,), kind="old")[...] = [1, 2]
-        again = new_dataset(store, "x/y", (4,), kind="new")
-        np.testing.assert_array_equal(again[...], [1, 2, 0, 0])
-        assert again.attrs["kind"] == "new"
-
-    def test_reading_gives_a_copy(self):
-        made = MemoryStore().create_dataset("x", (2,))
-        made[...][0] = 9
-        assert made[0] == 0
 
 
 class TestProgressBar:
@@ -426,16 +395,3 @@ def test_callbacks_come_back_from_their_description(be, model, data, valid, tmp_
     fit(model, data, again, 2)
     with pytest.raises(ArgumentError, match="valid"):
         Callbacks.load_callbacks(callbacks.serialize(), model, data=[data])
-
-
-def test_nothing_imports_h5py_without_need(monkeypatch):
-    real = builtins.__import__
-    asked = []
-
-    def spy(name, *args, **kwargs):
-        asked.append(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", spy)
-    open_store(None)
-    assert "h5py" not in asked

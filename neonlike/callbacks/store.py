@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.errors import MissingExtra
+from neonlike.util.persist import ensure_dirs_exist, expand
 
 
 class MemoryDataset:
@@ -133,6 +134,8 @@ class MemoryStore(MemoryGroup):
 def open_store(output_file: str | os.PathLike[str] | None, mode: str = "w") -> Any:
     """A new HDF5 file, or a store in memory if ``output_file`` is None.
 
+    Its folder is made, and a file of that name replaced.
+
     Raises
     ------
     MissingExtra
@@ -147,7 +150,13 @@ def open_store(output_file: str | os.PathLike[str] | None, mode: str = "w") -> A
             f"Callbacks: output_file={os.fspath(output_file)!r} needs h5py to write HDF5; "
             "install it with: pip install 'neonlike[data]'"
         ) from error
-    return h5py.File(output_file, mode)
+    path = expand(output_file)
+    if mode == "w":
+        ensure_dirs_exist(path)
+        if os.path.isfile(path):
+            # HDF5 does not write over a file that is open, as an interrupted training in a notebook leaves it.
+            os.unlink(os.path.realpath(path))
+    return h5py.File(path, mode)
 
 
 def new_dataset(store: Any, path: str, shape: tuple[int, ...], dtype: Any = "float32", **attrs: Any) -> Any:
