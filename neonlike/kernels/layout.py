@@ -6,7 +6,7 @@ Fewer axes mean longer inner loops. The result also says which kernel form fits:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -50,10 +50,19 @@ def steps_over(array: np.ndarray[Any, Any] | Counter, space: Shape) -> tuple[int
 
 def aligned_empty(shape: Shape, dtype: DType) -> np.ndarray[Any, Any]:
     """Uninitialised C-order array that starts at a cache line, so that no two threads write the same one."""
+    return _aligned(np.empty, shape, dtype)
+
+
+def aligned_zeros(shape: Shape, dtype: DType) -> np.ndarray[Any, Any]:
+    """As :func:`aligned_empty`, of zeros; large ones are pages that the system clears when they are first touched."""
+    return _aligned(np.zeros, shape, dtype)
+
+
+def _aligned(make: Callable[..., Any], shape: Shape, dtype: DType) -> np.ndarray[Any, Any]:
     size = math.prod(shape) * dtype.itemsize
     if size < ALIGNED_FROM:
-        return np.empty(shape, dtype)
-    memory = np.empty(size + LINE, np.uint8)
+        return make(shape, dtype)  # type: ignore[no-any-return]
+    memory: np.ndarray[Any, Any] = make(size + LINE, np.uint8)
     first = -memory.__array_interface__["data"][0] % LINE
     return memory[first : first + size].view(dtype).reshape(shape)
 

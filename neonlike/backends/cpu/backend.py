@@ -24,7 +24,7 @@ from neonlike.errors import ShapeError
 from neonlike.kernels.compile_c import find_compiler
 from neonlike.kernels.engine_c import CEngine
 from neonlike.kernels.interp import NumpyEngine
-from neonlike.kernels.layout import aligned_empty
+from neonlike.kernels.layout import aligned_empty, aligned_zeros
 from neonlike.kernels.workspace import release_workspace
 from neonlike.optree.dtypes import DType, as_dtype
 from neonlike.optree.shapes import Shape
@@ -78,10 +78,9 @@ class NervanaCPU(
     def _allocate(self, shape: Shape, dtype: DType, name: str | None, persist_values: bool) -> CPUTensor:
         return CPUTensor(self, aligned_empty(shape, dtype), name, persist_values)
 
-    def _clear(self, made: CPUTensor) -> CPUTensor:
+    def _allocate_for_users(self, shape: Shape, dtype: DType, name: str | None, persist_values: bool) -> CPUTensor:
         """Zeros: neon's CPU backend gave them, and scripts may add to what they never wrote."""
-        made.array.fill(0)
-        return made
+        return CPUTensor(self, aligned_zeros(shape, dtype), name, persist_values)
 
     def wrap(self, host: npt.NDArray[Any]) -> CPUTensor:
         """Tensor over the memory of ``host`` (at least 2-D): both see each other's changes.

@@ -44,9 +44,9 @@ class CreationFamily(Family):
         """Hook: a new tensor with undefined contents."""
         raise NotImplementedError
 
-    def _clear(self, made: Any) -> Any:
-        """Hook: what ``empty`` does to a new tensor before it gives it away; returns it."""
-        return made
+    def _allocate_for_users(self, shape: Shape, dtype: DType, name: str | None, persist_values: bool) -> Any:
+        """Hook: what ``empty`` gives."""
+        return self._allocate(shape, dtype, name, persist_values)
 
     def fresh(self, shape: Any, dtype: Any = None, name: str | None = None, persist_values: bool = True) -> Any:
         """As :meth:`empty`, with contents undefined on every backend: for what is written at once."""
@@ -77,7 +77,8 @@ class CreationFamily(Family):
         DTypeError
             On a dtype that tensors cannot hold.
         """
-        return self._clear(self.fresh(shape, dtype, name, persist_values))
+        self.check_open("empty")
+        return self._allocate_for_users(as_shape(shape, "empty"), self._dtype(dtype, "empty"), name, persist_values)
 
     def zeros(
         self,
@@ -129,14 +130,13 @@ class CreationFamily(Family):
         shape = as_shape(host.shape or (1, 1), "array")
         return self.fresh(shape, dtype, name, persist_values).set(host)
 
-    def _like(self, operation: str, given: tuple[Any, Any, Any], dtype: Any, *options: Any) -> Any:
+    def _like(self, operation: str, *given: Any) -> tuple[Shape, Any]:
+        """Shape and dtype of the one of ``given`` that is not None."""
         sources = [source for source in given if source is not None]
         if len(sources) != 1:
             raise MissingArgument(f"{operation}: needs one tensor or array to be like, got {len(sources)}")
-        other = sources[0]
-        if not isinstance(other, Expression):
-            other = host_array(operation, other)
-        return self.fresh(other.shape, other.dtype if dtype is None else dtype, *options)
+        other = sources[0] if isinstance(sources[0], Expression) else host_array(operation, sources[0])
+        return other.shape, other.dtype
 
     def empty_like(
         self,
@@ -152,7 +152,8 @@ class CreationFamily(Family):
 
         ``ary`` and ``other_ary`` are neon's names of ``other``.
         """
-        return self._clear(self._like("empty_like", (other, ary, other_ary), dtype, name, persist_values))
+        shape, own = self._like("empty_like", other, ary, other_ary)
+        return self.empty(shape, own if dtype is None else dtype, name, persist_values)
 
     def zeros_like(
         self,
@@ -165,7 +166,8 @@ class CreationFamily(Family):
         other_ary: Any = None,
     ) -> Any:
         """New tensor of zeros; arguments as :meth:`empty_like`."""
-        return self._like("zeros_like", (other, ary, other_ary), dtype, name, persist_values).fill(0)
+        shape, own = self._like("zeros_like", other, ary, other_ary)
+        return self.zeros(shape, own if dtype is None else dtype, name, persist_values)
 
     def ones_like(
         self,
@@ -178,7 +180,8 @@ class CreationFamily(Family):
         other_ary: Any = None,
     ) -> Any:
         """New tensor of ones; arguments as :meth:`empty_like`."""
-        return self._like("ones_like", (other, ary, other_ary), dtype, name, persist_values).fill(1)
+        shape, own = self._like("ones_like", other, ary, other_ary)
+        return self.ones(shape, own if dtype is None else dtype, name, persist_values)
 
     def wrap(self, host: npt.NDArray[Any]) -> Any:
         """Hook: a tensor over the memory of a NumPy array, without a copy where the backend can."""
