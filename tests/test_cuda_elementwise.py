@@ -195,6 +195,24 @@ def test_stochastic_rounding_keeps_the_expectation(gpu: Backend, dtype: str) -> 
     assert set(np.unique(sums.get())) == {8.0, 10.0}
 
 
+@pytest.mark.parametrize(("option", "digits"), ((2, 2), (True, 10)))
+def test_stochastic_rounding_of_a_backend(gpu: Backend, option: Any, digits: int) -> None:
+    """Tensors that a user makes round, their views too; not what lies between, nor what says otherwise."""
+    be: Any = type(gpu)(rng_seed=0, stochastic_round=option)
+    be.bsz = 40
+    thin = 1.0 + 2.0 ** -(digits + 2)  # a quarter of the way from 1 to the next value
+    values = be.array(np.full((30, 40), thin))
+    like = be.empty_like(values), be.zeros_like(values)
+    made = be.empty((30, 40)), be.zeros((30, 40)), be.ones((30, 40)), be.array(values.get()), be.iobuf(30), *like
+    for out in (*made, be.empty((40, 30)).T, be.empty((60, 40))[::2], be.empty((2, 30, 40))[1]):
+        out[:] = values * 1
+        assert set(np.unique(out.get())) == {1.0, 1.0 + 2.0**-digits}
+    exact = be.empty((30, 40))
+    exact.rounding = False
+    exact[:] = values * 1
+    assert (exact.get() == thin).all() and ((values * 1).asnumpyarray() == thin).all()
+
+
 def test_what_stochastic_rounding_leaves_alone(gpu: Backend) -> None:
     out = gpu.empty((3, 5))
     out.rounding = True

@@ -53,6 +53,10 @@ class CreationFamily(Family):
         self.check_open("empty")
         return self._allocate(as_shape(shape, "empty"), self._dtype(dtype, "empty"), name, persist_values)
 
+    def _new(self, shape: Any, dtype: Any, name: str | None, persist_values: bool) -> Any:
+        """Hook: a tensor for users, contents undefined."""
+        return self.fresh(shape, dtype, name, persist_values)
+
     def _dtype(self, dtype: Any, operation: str) -> DType:
         return self.default_np_dtype if dtype is None else as_dtype(dtype, operation)
 
@@ -91,7 +95,7 @@ class CreationFamily(Family):
         allocator: Any = None,
     ) -> Any:
         """New tensor of zeros; arguments as :meth:`empty`."""
-        return self.fresh(shape, dtype, name, persist_values).fill(0)
+        return self._new(shape, dtype, name, persist_values).fill(0)
 
     def ones(
         self,
@@ -104,7 +108,7 @@ class CreationFamily(Family):
         allocator: Any = None,
     ) -> Any:
         """New tensor of ones; arguments as :meth:`empty`."""
-        return self.fresh(shape, dtype, name, persist_values).fill(1)
+        return self._new(shape, dtype, name, persist_values).fill(1)
 
     def array(
         self,
@@ -128,7 +132,7 @@ class CreationFamily(Family):
         self.check_open("array")
         host = host_array("array", ary)
         shape = as_shape(host.shape or (1, 1), "array")
-        return self.fresh(shape, dtype, name, persist_values).set(host)
+        return self._new(shape, dtype, name, persist_values).set(host)
 
     def _like(self, operation: str, *given: Any) -> tuple[Shape, Any]:
         """Shape and dtype of the one of ``given`` that is not None."""
@@ -239,7 +243,7 @@ class CreationFamily(Family):
         sizes = as_shape(dim0, "iobuf")
         shape = (sizes[0], sizes[1] * self.bsz) if len(sizes) == 2 else (math.prod(sizes), self.bsz)
         if shared is None:
-            buffer = self.fresh(shape, dtype, name, persist_values)
+            buffer = self._new(shape, dtype, name, persist_values)
         elif shared.shape == shape and dtype in (None, shared.dtype):
             buffer = shared
         else:

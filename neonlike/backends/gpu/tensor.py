@@ -173,7 +173,10 @@ class GPUTensor(Tensor):
     # Views
 
     def _make_view(self, array: DeviceArray) -> GPUTensor:
-        return GPUTensor(self.backend, array, self.name, self.persist_values, base=self)
+        view = GPUTensor(self.backend, array, self.name, self.persist_values, base=self)
+        if self.rounding:
+            view.rounding = self.rounding
+        return view
 
     def _view(self, index: Any) -> Tensor:
         chosen = select(index, self.shape)
