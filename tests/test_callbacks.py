@@ -139,11 +139,18 @@ class TestOrder:
         with pytest.raises(ArgumentError, match="model"):
             callbacks.on_train_begin(1)
 
+    def test_callbacks_of_another_model(self, be, model, data):
+        other = Model([Affine(2, GlorotUniform())])
+        with pytest.raises(ArgumentError, match="another model"):
+            fit(model, data, Callbacks(other, progress_bar=False))
+
     def test_unusable_arguments(self, model, valid):
         with pytest.raises(ValueError, match="eval_set"):
             Callbacks(model, eval_freq=1)
         with pytest.raises(ValueError, match="Misclassification"):
             Callbacks(model, eval_set=valid, eval_freq=1, metric=Misclassification)
+        with pytest.raises(DTypeError, match="ndarray.*ArrayIterator"):
+            Callbacks(model, eval_set=np.zeros((8, 4)), eval_freq=1)
         with pytest.raises(DTypeError, match="Model"):
             Callbacks("model")
         assert Callbacks(valid).model is valid, "whatever has a model's methods is one"

@@ -157,6 +157,8 @@ class Callbacks(NervanaObject):
         model, data = self.model, self._open()
         if model is None:
             raise ArgumentError("Callbacks: their model is gone; make them with the model that is trained, and keep it")
+        if getattr(model, "cost", model) is None:
+            raise ArgumentError("Callbacks: they were made with another model than the one in training")
         if self.model_file:
             model.load_params(self.model_file)
             self.model_file = None  # once: a second call of fit goes on from where the first ended

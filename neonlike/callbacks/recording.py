@@ -10,7 +10,7 @@ import numpy as np
 
 from neonlike.callbacks.callback import Callback, Frequency, recorded_at
 from neonlike.callbacks.store import first_minibatch, new_dataset
-from neonlike.errors import ArgumentError
+from neonlike.errors import ArgumentError, DTypeError
 from neonlike.layers.container import Multicost
 from neonlike.logger import logger
 
@@ -95,8 +95,12 @@ class LossCallback(Callback):
 
     def __init__(self, eval_set: Any, epoch_freq: Frequency = 1) -> None:
         super().__init__(epoch_freq=epoch_freq)
+        if isinstance(eval_set, np.ndarray | list | tuple):
+            raise DTypeError(
+                f"LossCallback: eval_set is a {type(eval_set).__name__}; expected a data iterator, e.g. "
+                "ArrayIterator(X, y, nclass=10)"
+            )
         self.eval_set = eval_set
-        self._next = 0
 
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
         """Create the datasets."""
