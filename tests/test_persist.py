@@ -62,6 +62,11 @@ class TestFiles:
             save_obj(lambda: 0, path)
         assert load_obj(path) == "old" and os.listdir(tmp_path) == ["x.p"]
 
+    def test_a_folder_is_no_file(self, tmp_path):
+        for path in (str(tmp_path), f"{tmp_path}/new/"):
+            with pytest.raises(IsADirectoryError, match="is a folder"):
+                save_obj([1], path)
+
     def test_a_vanished_class_is_explained(self, tmp_path):
         text = b"\x80\x02cneonlike.layers.layer\nNoSuchLayer\n)\x81."
         (tmp_path / "x.p").write_bytes(text)

@@ -62,6 +62,8 @@ def save_obj(obj: Any, save_path: str | os.PathLike[str] | None) -> None:
     if not save_path:
         return
     path = ensure_dirs_exist(expand(save_path))
+    if os.path.isdir(path):
+        raise IsADirectoryError(f"save_obj: {path} is a folder; give the name of a file in it")
     handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=".save-")
     try:
         with os.fdopen(handle, "wb") as file:
