@@ -26,6 +26,14 @@ class TestMemoryStore:
         assert store["a/b/c"].dtype == np.float32 and store["a/b/c"].shape == (2, 3) and len(store["a/b/c"]) == 2
         assert np.asarray(store["a/b/c"]).sum() == 5
         assert store["a/b/c"].attrs.get("none", 7) == 7
+        assert (store["a/b/c"].ndim, store["a/b/c"].size) == (2, 6) and list(store["a/b/c"][0]) == [0, 5, 0]
+        assert store.get("a/b/c")[0, 1] == 5 and store.get("x") is None and store.get("x", 3) == 3
+        assert store.create_dataset("a/z", (1,), "float32", maxshape=(None,), compression="gzip").shape == (1,)
+        seen = []
+        assert store.visititems(lambda path, item: seen.append((path, hasattr(item, "shape")))) is None
+        assert seen == [("a", False), ("a/b", False), ("a/b/c", True), ("a/z", True)]
+        assert store["a"].visititems(lambda path, item: path) == "b"
+        del store["a/z"]
         group = store.require_group("g")
         group.attrs["x"] = 1
         assert store.require_group("g").attrs["x"] == 1 and list(store) == list(store.keys()) == ["a", "g"]

@@ -7,7 +7,7 @@ when a file is asked for.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,16 @@ class MemoryDataset:
     def dtype(self) -> np.dtype[Any]:
         """dtype of the array."""
         return self.values.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return self.values.ndim
+
+    @property
+    def size(self) -> int:
+        """Number of values."""
+        return self.values.size
 
     def __len__(self) -> int:
         return len(self.values)
@@ -65,8 +75,10 @@ class MemoryGroup:
         """The group of that path, created if need be."""
         return self[path] if path in self else self.create_group(path)
 
-    def create_dataset(self, path: str, shape: Any = None, dtype: Any = None, data: Any = None) -> MemoryDataset:
-        """Create a dataset (float32 unless told), and the groups on the way to it."""
+    def create_dataset(
+        self, path: str, shape: Any = None, dtype: Any = None, data: Any = None, **storage: Any
+    ) -> MemoryDataset:
+        """Create a dataset (float32 unless told), and the groups on the way to it; how to store it is of no concern."""
         group, name = self._parent(path)
         if name in group.children:
             raise ValueError(f"create_dataset: {path!r} exists already")
@@ -93,6 +105,20 @@ class MemoryGroup:
         if (found := self._find(path)) is None:
             raise KeyError(f"no group or dataset {path!r}; there are {sorted(self.children)}")
         return found
+
+    def get(self, path: str, default: Any = None) -> Any:
+        """The group or dataset of that path, or ``default``."""
+        return self[path] if path in self else default
+
+    def visititems(self, visit: Callable[[str, Any], Any]) -> Any:
+        """Call ``visit(path, item)`` for everything below this group, until it returns something other than None."""
+        return next((found for path, item in self._below("") if (found := visit(path, item)) is not None), None)
+
+    def _below(self, prefix: str) -> Iterator[tuple[str, Any]]:
+        for name, item in self.items():
+            yield prefix + name, item
+            if isinstance(item, MemoryGroup):
+                yield from item._below(f"{prefix}{name}/")
 
     def __delitem__(self, path: str) -> None:
         if path not in self:
