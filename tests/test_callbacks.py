@@ -128,6 +128,7 @@ class TestOrder:
     def test_frequencies_of_other_types(self, freq):
         fires = [Callback().should_fire(None, None, time, freq) for time in range(5)]
         assert fires == [False, True, False, True, False]
+        assert not Callback().should_fire(None, None, 1, 0), "every 0 epochs is never"
 
     def test_the_model_is_held_weakly(self, be, model):
         callbacks = Callbacks(model)

@@ -20,7 +20,7 @@ def fires(time: int, freq: Frequency) -> bool:
     if freq is None:
         return False
     if isinstance(freq, int | np.integer):
-        return bool((time + 1) % freq == 0)
+        return bool(freq and (time + 1) % freq == 0)
     return time in freq
 
 
