@@ -288,7 +288,7 @@ def test_nothing_to_do(be: Any) -> None:
 
 def test_repeated_runs_leave_what_one_leaves(be: Any) -> None:
     case = Case(3, 40)
-    for how in (Forward(accumbeta=0.5), Forward(given=True)):
+    for how in (Forward(accumbeta=0.5), Forward(given=True), Forward(eps=np.array(0.25), rho=np.float32(0.5))):
         tensors = {n: be.array(case.rows[n]) for n in (*STATISTICS, "gamma", "beta")}
         tensors.update(x=be.array(case.x), y=be.array(case.y))
         milliseconds, rate = be.compound_fprop_bn(**tensors, **how.arguments(), repeat=3)

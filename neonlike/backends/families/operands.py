@@ -56,8 +56,10 @@ def check_floats(operation: str, **tensors: Any) -> DType:
 
 
 def number(operation: str, name: str, value: Any) -> float:
-    """``value`` as a float; DTypeError if it is no number, such as a tensor."""
-    if not isinstance(value, Real):
+    """``value``, which may be an array without axes, as a float; DTypeError if it is no number, such as a tensor."""
+    if value.__class__ is float:
+        return value  # at once: isinstance of an abstract class takes as long as many a small kernel
+    if not isinstance(value, Real) and not (isinstance(value, np.ndarray) and value.ndim == 0):
         raise DTypeError(f"{operation}: {name} must be a number, got {value!r}")
     return float(value)
 
