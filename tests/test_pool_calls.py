@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
+import pickle
 from collections.abc import Iterator
 from typing import Any
 
@@ -143,6 +145,18 @@ ATTRIBUTES: dict[str, Any] = {
     "dimO": (3, 5, 5, 4, 8), "dimI2": (2160, 8), "dimO2": (300, 8), "dimF2": None, "sizeI": 17280, "sizeO": 2400,
     "nOut": 300, "overlap": 8.0, "flops": 0, "dtype": np.dtype(np.float32), "is_mklop": False,
 }  # fmt: skip
+
+
+def test_layers_that_were_used_may_be_copied_and_pickled(be: Backend) -> None:
+    layer = layer_of(be, "l2", 1, C=1, H=4, W=4, R=2, S=2)
+    image, pooled, delta = be.ones((16, 3)), be.empty((4, 3)), be.empty((16, 3))
+    be.fprop_pool(layer, image, pooled)
+    for made in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert made == layer and made.dimO == layer.dimO
+        with pytest.raises(MissingArgument, match="l2 pooling needs inputs"):
+            be.bprop_pool(made, pooled, delta)
+        be.fprop_pool(made, image, pooled)
+    be.bprop_pool(layer, pooled, delta)
 
 
 def test_overlap_is_zero_for_windows_apart(be: Backend) -> None:

@@ -83,6 +83,10 @@ class PoolGeometry(MklSwitches):
             if size < 1:
                 raise ShapeError(f"pool_layer: the window is larger than the padded input along the {axis}: {self}")
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the tensor that was seen: copies and pickles of a model go without those of its backend."""
+        return {**self.__dict__, "seen": {}, "batches": {}}
+
     def __str__(self) -> str:
         return self._words
 
