@@ -150,7 +150,7 @@ class TestOrder:
             Callbacks(model, eval_freq=1)
         with pytest.raises(ValueError, match="Misclassification"):
             Callbacks(model, eval_set=valid, eval_freq=1, metric=Misclassification)
-        with pytest.raises(DTypeError, match="ndarray.*ArrayIterator"):
+        with pytest.raises(DTypeError, match=r"ndarray.*ArrayIterator"):
             Callbacks(model, eval_set=np.zeros((8, 4)), eval_freq=1)
         with pytest.raises(DTypeError, match="Model"):
             Callbacks("model")
