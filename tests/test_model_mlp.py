@@ -10,6 +10,7 @@ from neonlike.data import ArrayIterator, NervanaDataIterator
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.initializers import Constant, Gaussian, GlorotUniform, Uniform
 from neonlike.layers import Affine, Dropout, GeneralizedCost, Linear, Sequential
+from neonlike.logger import logger
 from neonlike.models import Model
 from neonlike.optimizers import Adam, GradientDescentMomentum, MultiOptimizer, RMSProp
 from neonlike.transforms import (
@@ -178,6 +179,18 @@ class TestFit:
 
         model.fit(data, cost(), GradientDescentMomentum(0.1, 0.9), 5, Stop())
         assert model.epoch_index == 1
+
+    def test_a_fit_with_nothing_left_to_train_says_so(self, be, data, trained, monkeypatch):
+        said = []
+        monkeypatch.setattr(logger, "warning", lambda message, *args: said.append(message % args))
+        trained.fit(data, cost(), Adam(), 2)
+        assert len(said) == 1 and "2 epochs are done" in said[0]
+        trained.finished = True
+        trained.fit(data, cost(), Adam(), 5)
+        assert len(said) == 2 and "model.finished = False" in said[1]
+        trained.finished = False
+        trained.fit(data, cost(), Adam(), 3)
+        assert len(said) == 2 and trained.epoch_index == 3
 
     def test_data_for_another_network(self, be, data, trained, rng):
         other = ArrayIterator(rng.normal(size=(N, NIN + 1)), np.zeros(N), nclass=NCLASS)

@@ -171,6 +171,7 @@ class Model(NervanaObject):
         try:
             callbacks.on_train_begin(num_epochs)
             saving.resume(self, optimizer)
+            self._warn_if_done(num_epochs)
             while self.epoch_index < num_epochs and not self.finished:
                 self.nbatches = dataset.nbatches
                 callbacks.on_epoch_begin(self.epoch_index)
@@ -188,6 +189,15 @@ class Model(NervanaObject):
             if self._epoch_is_done:  # a callback raised after the epoch had been trained
                 self.epoch_index += 1
                 self._epoch_is_done = False
+
+    def _warn_if_done(self, num_epochs: int) -> None:
+        if self.finished:
+            logger.warning("%s.fit: an earlier training was stopped; set model.finished = False to go on", self.name)
+        elif 0 < self.epoch_index >= num_epochs:
+            logger.warning(
+                "%s.fit: %d epochs are done, and num_epochs=%d counts them; give more to go on",
+                self.name, self.epoch_index, num_epochs,
+            )  # fmt: skip
 
     def _epoch_fit(self, dataset: Any, callbacks: Any) -> None:
         be, epoch, cost, total = self.be, self.epoch_index, self.cost, self.total_cost
