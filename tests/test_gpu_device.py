@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,8 @@ from gpu_env import SOURCE, needs_pool, run_on_gpu
 
 from neonlike.backends import cleanup_backend, gen_backend
 from neonlike.errors import DeviceError, DeviceMemoryError, KernelCompileError
+from neonlike.kernels.compile_c import KernelSource
+from neonlike.kernels.compile_cuda import build_cubin
 
 pytestmark = pytest.mark.usefixtures("gpu_driver")
 
@@ -26,16 +26,11 @@ def be() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def cubin(gpu_driver: Any, tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The kernels above, compiled."""
+def cubin(gpu_driver: Any) -> bytes:
+    """The kernels of gpu_env, compiled."""
     from neonlike.backends.gpu.device import open_device
 
-    arch = open_device().capabilities.arch
-    folder = tmp_path_factory.mktemp("cubin")
-    (folder / "k.cu").write_text(SOURCE)
-    nvcc = os.environ.get("NEONLIKE_NVCC", "nvcc")
-    subprocess.run([nvcc, "-cubin", f"-arch={arch}", "-o", str(folder / "k.cubin"), str(folder / "k.cu")], check=True)
-    return (folder / "k.cubin").read_bytes()
+    return build_cubin(KernelSource(SOURCE, "scale", "kernels of the tests", {}), open_device().capabilities.arch)
 
 
 def packed(*arguments: Any) -> bytes:
