@@ -280,7 +280,7 @@ def test_products_of_signs(be: Any, rng: np.random.Generator) -> None:
 # Precision
 
 
-def test_float32_is_not_rounded_unless_allowed(be: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_float32_is_not_rounded_unless_allowed(be: Any, gpu_driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     module = importlib.import_module("neonlike.backends.gpu.blas")
     value = 1 + 2.0**-12
     a, c = be.array(np.full((16, 16), value)), be.empty((16, 16))
@@ -295,7 +295,7 @@ def test_float32_is_not_rounded_unless_allowed(be: Any, monkeypatch: pytest.Monk
         be.product_precision = name
         assert be.products.blas.ready(a.array, a.array, c.array).arguments[-2] == code
     be.product_precision = "tf32"
-    assert product() == 1.0
+    assert product() == 1.0 or (not gpu_driver.emulator and product() == value)  # cuBLAS may, it need not
     double = be.array(np.full((2, 2), value), dtype=np.float64)
     be.compound_dot(double, be.array(np.eye(2), dtype=np.float64), double)
     assert (double.get() == value).all()

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <vector>
@@ -122,12 +123,16 @@ template <class T, class Out, class Sum>
 static void multiply(const Shape &s, Sum alpha, const T *a, long lda, const T *b, long ldb, Sum beta, Out *c,
                      long ldc) {
     auto factor = [&](T value) { return s.tf32 ? (Sum)as_tf32((float)value) : (Sum)value; };
+    // In which order cuBLAS adds up depends on the GPU and the sizes.
+    const char *inexact = getenv("CUEMU_INEXACT");
+    const bool backwards = inexact && *inexact == '1';
     std::vector<Sum> column(s.m), packed((size_t)s.m * s.k);
     for (long p = 0; p < s.k; ++p)
         for (long i = 0; i < s.m; ++i) packed[p * s.m + i] = factor(s.transpose_a ? a[p + i * lda] : a[i + p * lda]);
     for (long j = 0; j < s.n; ++j) {
         std::fill(column.begin(), column.end(), Sum(0));
-        for (long p = 0; p < s.k; ++p) {
+        for (long turn = 0; turn < s.k; ++turn) {
+            const long p = backwards ? s.k - 1 - turn : turn;
             Sum f = factor(s.transpose_b ? b[j + p * ldb] : b[p + j * ldb]);
             const Sum *from = &packed[p * s.m];
             for (long i = 0; i < s.m; ++i) column[i] += from[i] * f;
