@@ -27,7 +27,6 @@ CODE_FLAGS = [
     "-fPIC",
     "-w",
     "-fno-strict-aliasing",
-    "-fwrapv",
     "-ffp-contract=fast",  # as nvcc, which fuses a multiplication with an addition
     "-fno-math-errno",
     "-fno-trapping-math",
