@@ -107,16 +107,21 @@ def test_cases_are_left_out_when_the_time_is_up(gpu: SimpleNamespace, capsys: py
 @pytest.mark.usefixtures("gpu_driver")
 @pytest.mark.parametrize(
     ("failure", "said", "runs"),
-    [(RuntimeError("no more\nof it"), "RuntimeError: no more", 2), (KeyboardInterrupt(), "interrupted", 1)],
+    [(RuntimeError, "RuntimeError: no more", 2), (KeyboardInterrupt, "interrupted", 1)],
 )
 def test_what_was_measured_is_written_when_a_section_breaks_off(
-    gpu: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failure: BaseException, said: str, runs: int
+    gpu: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    failure: type[BaseException],
+    said: str,
+    runs: int,
 ) -> None:
     path, begun = tmp_path / "run.json", []
 
     def copies(self: Any) -> None:
         begun.append("copies")
-        raise failure
+        raise failure("no more\nof it")
 
     monkeypatch.setattr(gpu.gpu.Run, "copies", copies)
     monkeypatch.setattr(gpu.gpu.Run, "optree", lambda self: begun.append("optree"))
