@@ -143,7 +143,9 @@ class GPUTensor(Tensor):
             with contextlib.suppress(DeviceMemoryError):
                 staging = self._staging()
                 self.backend.device.from_host(host, staging.array)
-                self.backend.assign(self._make_view(self.array), staging)  # a view: it rounds nothing at random
+                target = self._make_view(self.array)
+                target.rounding = 0  # copies round nothing at random
+                self.backend.assign(target, staging)
                 return
         self.backend.device.from_host(host, self.array)
 
