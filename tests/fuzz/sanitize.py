@@ -61,7 +61,7 @@ def environment(sanitized: bool) -> dict[str, str]:
         **os.environ,
         "CC": shlex.join((*compiler, *FLAGS)),
         "LD_PRELOAD": os.path.realpath(runtime),
-        # Frames that ASan takes off the stack lie at multiples of 32 only: with gcc 12, vectors of 64 bytes in them fault.
+        # Frames that ASan keeps elsewhere than on the stack misplace vectors of 64 bytes, which fault (gcc 12).
         "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:detect_stack_use_after_return=0",
         "UBSAN_OPTIONS": "print_stacktrace=1",
     }
