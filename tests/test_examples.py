@@ -77,7 +77,7 @@ def test_it_shows_one_kernel_for_softmax(tour: str) -> None:
         ("step(); step(); step(); w.get()", "[0.7195 2.2805]"),
         ("after be.rng_reset(): the same mask?", "True"),
         ("np.from_dlpack(t) shares the memory?", "True"),
-        ("a + b", "ShapeError: add: shapes (2, 3) and (3, 2)"),
+        ("a + b", "ShapeTypeError: add: shapes (2, 3) and (3, 2)"),
     ],
 )
 def test_what_it_prints_is_right(tour: str, code: str, value: str) -> None:
