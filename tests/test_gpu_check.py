@@ -195,6 +195,28 @@ def test_a_package_that_is_not_to_be_had_stops_no_other(monkeypatch: pytest.Monk
     assert asked == ["Mako", "pytools"]
 
 
+def test_a_wheel_of_pycuda_that_cannot_be_installed_is_built_anew(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+
+    def run(*command: str) -> None:
+        asked.append(Path(command[-1]).name)
+        if "broken" in command[-1]:
+            raise SystemExit("failed with status 1")
+
+    (tmp_path / f"pycuda-1-{packages._tag()}-broken.whl").touch()
+    monkeypatch.setattr(packages, "run", run)
+    monkeypatch.setattr(packages, "lacking", lambda: [])
+    monkeypatch.setattr(packages, "_pinned", lambda name: False)
+    monkeypatch.setattr(packages, "_imports", lambda *arguments: "built.whl" in asked)
+    monkeypatch.setattr(packages, "driver_library", lambda: Path("libcuda.so.1"))
+    monkeypatch.setattr(packages, "build_pycuda", lambda *arguments: tmp_path / "built.whl")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    packages.install(tmp_path / "site", tmp_path, emulated=False)
+    assert asked == [f"pycuda-1-{packages._tag()}-broken.whl", "built.whl"]
+
+
 def test_a_machine_without_a_driver_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(name: str) -> Any:
         raise OSError(f"{name}: cannot open shared object file")
