@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -126,6 +127,26 @@ def test_nvcc_compiles_where_nvrtc_itself_fails(
     else:
         with pytest.raises(KernelCompileError, match="nonsense"):
             build_cubin(kernel, "sm_90", compiler)
+
+
+def test_nvrtc_finds_its_other_half_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("libnvrtc.so.13", "libnvrtc-builtins.so.13.0", "libnvrtc-builtins.alt.so.13.0"):
+        (tmp_path / name).touch()
+    loaded: list[str] = []
+
+    def load(path: str) -> Any:
+        loaded.append(Path(path).name)
+        if "builtins" in path:
+            raise OSError("not one of mine")
+        return SimpleNamespace(nvrtcGetErrorString=SimpleNamespace())
+
+    monkeypatch.setattr(nvrtc.ctypes, "CDLL", load)
+    nvrtc._load(str(tmp_path / "libnvrtc.so.13"))
+    assert loaded == ["libnvrtc-builtins.so.13.0", "libnvrtc.so.13"]
+    loaded.clear()
+    nvrtc._load("libnvrtc.so.99")  # which the system's loader finds, and its other half too
+    assert loaded == ["libnvrtc.so.99"]
+    nvrtc._load.cache_clear()
 
 
 def test_the_flags_keep_numbers_right() -> None:

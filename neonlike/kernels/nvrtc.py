@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import ctypes.util
+import os
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from neonlike.kernels.cuda_places import library_folders
@@ -81,6 +84,10 @@ def _check(nvrtc: Any, status: int) -> None:
 
 @lru_cache(maxsize=4)
 def _load(library: str) -> Any:
+    # NVRTC opens its other half by name when it first compiles, and that of CUDA 13.0 does not look beside itself.
+    for half in sorted(Path(library).parent.glob("libnvrtc-builtins.so*")) if os.path.isabs(library) else ():
+        with contextlib.suppress(OSError):
+            ctypes.CDLL(str(half))
     nvrtc = ctypes.CDLL(library)
     nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
     return nvrtc
