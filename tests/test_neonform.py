@@ -261,7 +261,14 @@ def test_nothing_is_left_to_execute(x: Any) -> None:
         (x + 1).execute()
 
 
-def test_unknown_attributes_say_what_to_do(x: Any) -> None:
-    with pytest.raises(AttributeError, match="astensor"):
-        (x + 1).get()
+@pytest.mark.parametrize("name", ["get", "set", "fill", "copy", "reshape", "size", "ndim"])
+def test_what_only_tensors_have_says_what_to_do(x: Any, name: str) -> None:
+    assert hasattr(x, name)
+    with pytest.raises(AttributeError, match=f"'{name}'; compute it first with astensor"):
+        getattr(x + 1, name)
+    assert not hasattr(x + 1, name)
+
+
+def test_attributes_of_nodes_are_found_without_a_function_of_theirs(x: Any) -> None:
+    assert not hasattr(OpTreeNode, "__getattr__")  # with it, CPython does not remember where attributes are
     assert not hasattr(x + 1, "no_such_thing")

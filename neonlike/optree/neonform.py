@@ -199,4 +199,4 @@ METHODS: dict[str, Callable[..., Any]] = {
     "pp": show.infix,
     "to_dot": show.to_dot,
 }
-"""Methods of a node found here by ``OpTreeNode.__getattr__``."""
+"""Methods of a node that it finds here: see ``node._Elsewhere``."""

@@ -111,6 +111,23 @@ class Expression:
         return _ge(self, other)
 
 
+class _Elsewhere:
+    """A rarely used method of nodes, in ``neonform``, or one of tensors, which says that nodes do not have it.
+
+    Not by ``__getattr__``: in a class that defines it, Python reads every attribute by a path four times as long.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, node: Any, owner: type) -> Any:
+        from neonlike.optree import neonform
+
+        if self.name in neonform.METHODS:
+            return neonform.METHODS[self.name].__get__(node, owner)
+        raise AttributeError(f"an expression has no attribute {self.name!r}; compute it first with astensor()")
+
+
 class OpTreeNode(Expression):
     """One op applied to operands; nothing is computed until it is assigned to a tensor.
 
@@ -136,6 +153,8 @@ class OpTreeNode(Expression):
     shape: Shape
     dtype: DType
     backend: Any
+    traverse, key, intrinsic_key_maps, execute, pp, to_dot = (_Elsewhere() for _ in range(6))
+    get, set, fill, copy, reshape, size, ndim = (_Elsewhere() for _ in range(7))
 
     def __init__(
         self,
@@ -197,15 +216,6 @@ class OpTreeNode(Expression):
         from neonlike.optree.neonform import as_tuple
 
         return as_tuple(self)[index]
-
-    def __getattr__(self, name: str) -> Any:
-        """The rarely used neon methods (``key``, ``traverse``, ``pp``, ...) live in ``neonform`` and ``show``."""
-        from neonlike.optree import neonform
-
-        try:
-            return neonform.METHODS[name].__get__(self)
-        except KeyError:
-            raise AttributeError(f"an expression has no attribute {name!r}; compute it first with astensor()") from None
 
     def __str__(self) -> str:
         from neonlike.optree.show import prefix
@@ -377,15 +387,11 @@ def binary(spec: OpSpec) -> Binary:
                 kind = b.__class__
                 if kind is float or kind is int:
                     return OpTreeNode(spec, (a, b), None, a.shape, dtype, a.backend)
-                if (
-                    isinstance(b, Expression)
-                    and b.dtype is dtype
-                    and b.backend is a.backend
-                    and a.shape is not FREE
-                    and b.shape is not FREE
-                ):
-                    shape = a.shape if a.shape == b.shape else shapes.broadcast_two(spec.name, a.shape, b.shape)
-                    return OpTreeNode(spec, (a, b), None, shape, dtype, a.backend)
+                if isinstance(b, Expression) and b.dtype is dtype and b.backend is a.backend:
+                    shape, other = a.shape, b.shape
+                    if shape is not FREE and other is not FREE:
+                        shape = shape if shape == other else shapes.broadcast_two(spec.name, shape, other)
+                        return OpTreeNode(spec, (a, b), None, shape, dtype, a.backend)
         elif (a.__class__ is float or a.__class__ is int) and isinstance(b, Expression) and b.backend is not None:
             dtype = b.dtype
             if dtype is F32 or dtype is F64:
