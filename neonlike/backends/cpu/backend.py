@@ -78,9 +78,12 @@ class NervanaCPU(
     def _allocate(self, shape: Shape, dtype: DType, name: str | None, persist_values: bool) -> CPUTensor:
         return CPUTensor(self, aligned_empty(shape, dtype), name, persist_values)
 
-    def _allocate_for_users(self, shape: Shape, dtype: DType, name: str | None, persist_values: bool) -> CPUTensor:
-        """Zeros: neon's CPU backend gave them, and scripts may add to what they never wrote."""
-        return CPUTensor(self, aligned_zeros(shape, dtype), name, persist_values)
+    def _allocate_for_users(
+        self, shape: Shape, dtype: DType, name: str | None, persist_values: bool, cleared: bool
+    ) -> CPUTensor:
+        """Cleared, zeros: neon's CPU backend gave them, and scripts may add to what they never wrote."""
+        make = aligned_zeros if cleared else aligned_empty
+        return CPUTensor(self, make(shape, dtype), name, persist_values)
 
     def wrap(self, host: npt.NDArray[Any]) -> CPUTensor:
         """Tensor over the memory of ``host`` (at least 2-D): both see each other's changes.

@@ -44,8 +44,10 @@ class CreationFamily(Family):
         """Hook: a new tensor with undefined contents."""
         raise NotImplementedError
 
-    def _allocate_for_users(self, shape: Shape, dtype: DType, name: str | None, persist_values: bool) -> Any:
-        """Hook: what ``empty`` gives."""
+    def _allocate_for_users(
+        self, shape: Shape, dtype: DType, name: str | None, persist_values: bool, cleared: bool
+    ) -> Any:
+        """Hook: a tensor that a user asked for; not ``cleared``: it is filled at once."""
         return self._allocate(shape, dtype, name, persist_values)
 
     def fresh(self, shape: Any, dtype: Any = None, name: str | None = None, persist_values: bool = True) -> Any:
@@ -53,9 +55,11 @@ class CreationFamily(Family):
         self.check_open("empty")
         return self._allocate(as_shape(shape, "empty"), self._dtype(dtype, "empty"), name, persist_values)
 
-    def _new(self, shape: Any, dtype: Any, name: str | None, persist_values: bool) -> Any:
-        """Hook: a tensor for users, contents undefined."""
-        return self.fresh(shape, dtype, name, persist_values)
+    def _new(self, shape: Any, dtype: Any, name: str | None, persist_values: bool, cleared: bool = False) -> Any:
+        """A tensor for users."""
+        self.check_open("empty")
+        kind = self._dtype(dtype, "empty")
+        return self._allocate_for_users(as_shape(shape, "empty"), kind, name, persist_values, cleared)
 
     def _dtype(self, dtype: Any, operation: str) -> DType:
         return self.default_np_dtype if dtype is None else as_dtype(dtype, operation)
@@ -81,8 +85,7 @@ class CreationFamily(Family):
         DTypeError
             On a dtype that tensors cannot hold.
         """
-        self.check_open("empty")
-        return self._allocate_for_users(as_shape(shape, "empty"), self._dtype(dtype, "empty"), name, persist_values)
+        return self._new(shape, dtype, name, persist_values, cleared=True)
 
     def zeros(
         self,

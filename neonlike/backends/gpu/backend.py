@@ -151,13 +151,11 @@ class NervanaGPU(ProductKernels, Backend):
     def _allocate(self, shape: Shape, dtype: DType, name: str | None, persist_values: bool) -> GPUTensor:
         return GPUTensor(self, self.device.empty(shape, dtype), name, persist_values)
 
-    def _allocate_for_users(self, shape: Shape, dtype: DType, name: str | None, persist_values: bool) -> GPUTensor:
+    def _allocate_for_users(
+        self, shape: Shape, dtype: DType, name: str | None, persist_values: bool, cleared: bool
+    ) -> GPUTensor:
         made = self._allocate(shape, dtype, name, persist_values)
         made.rounding = self.round_mode
-        return made
-
-    def _new(self, shape: Any, dtype: Any, name: str | None, persist_values: bool) -> GPUTensor:
-        made: GPUTensor = self.empty(shape, dtype, name, persist_values)
         return made
 
     def wrap(self, host: Any) -> GPUTensor:
