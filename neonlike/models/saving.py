@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from neonlike.backends.families.random import RngState
+from neonlike.backends.families.random import make_state
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.logger import logger
 from neonlike.nervanaobject import Description, load_class
@@ -88,8 +88,7 @@ def _restore_backend(be: Any, saved: Description) -> None:
         return
     try:
         if saved.get("rand_stream") is not None:
-            state = RngState(state)
-            state.stream = saved["rand_stream"]
+            state = make_state(state, saved["rand_stream"])
         be.rng_set_state(state)
     except Exception as error:  # whatever a foreign backend's state looks like, it is not worth failing for
         logger.warning("Model: the saved random state does not fit this backend and is ignored (%s)", error)

@@ -25,10 +25,11 @@ class RngState(tuple[Any, ...]):
     stream: tuple[int, int]
 
     def __reduce__(self) -> Any:
-        return _make_state, (tuple(self), self.stream)
+        return make_state, (tuple(self), self.stream)
 
 
-def _make_state(state: Any, stream: tuple[int, int]) -> RngState:
+def make_state(state: Any, stream: tuple[int, int]) -> RngState:
+    """``state`` with that of the ``rand`` stream."""
     made = RngState(state)
     made.stream = stream
     return made
@@ -84,7 +85,7 @@ class RandomFamily(Family):
         return rng
 
     def _host_state(self) -> RngState:
-        return _make_state(self.rng.get_state(), self._rand_stream)
+        return make_state(self.rng.get_state(), self._rand_stream)
 
     def rng_get_state(self) -> RngState:
         """State of both generators: a 5-tuple as of ``RandomState.get_state``, on a GPU a pair of it and an array."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pycuda.driver as driver
 
 from neonlike.backends.backend import Backend
-from neonlike.backends.families.random import RngState, pool_of
+from neonlike.backends.families.random import RngState, make_state, pool_of
 from neonlike.backends.gpu import interop, selftest
 from neonlike.backends.gpu.array import DeviceArray
 from neonlike.backends.gpu.blas import Kernels, Products
@@ -137,9 +137,7 @@ class NervanaGPU(ProductKernels, Backend):
     def rng_get_state(self) -> RngState:
         """State of both generators: the host's 5-tuple, and uint32 (196608, 1) that stand for the device's."""
         host = self._host_state()
-        state = RngState((tuple(host), pool_of(host.stream)))
-        state.stream = host.stream
-        return state
+        return make_state((tuple(host), pool_of(host.stream)), host.stream)
 
     @property
     def init_rng_state_dev(self) -> Any:
