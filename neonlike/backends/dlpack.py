@@ -152,6 +152,13 @@ def pointed_to(capsule: Any) -> tuple[TensorStruct, int]:
     return struct.tensor, int(getattr(struct, "flags", 0))
 
 
+def layout_of(tensor: TensorStruct) -> tuple[int, Shape, Shape | None]:
+    """Address of the first element, shape, and strides in elements, which are None in C order."""
+    axes = range(tensor.ndim)
+    strides = tuple(tensor.strides[axis] for axis in axes) if tensor.strides else None
+    return (tensor.data or 0) + tensor.byte_offset, tuple(tensor.shape[axis] for axis in axes), strides
+
+
 # bfloat16 on the host ---------------------------------------------------------------------------------------------
 
 
@@ -176,8 +183,5 @@ def import_bfloat16(other: Any) -> npt.NDArray[Any] | None:
         return None
     if tensor.device.kind != CPU or (tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes) != _BFLOAT16:
         return None
-    axes = range(tensor.ndim)
-    shape = tuple(tensor.shape[axis] for axis in axes)
-    strides = tuple(tensor.strides[axis] for axis in axes) if tensor.strides else None
-    address = (tensor.data or 0) + tensor.byte_offset
+    address, shape, strides = layout_of(tensor)
     return np.asarray(_Memory(capsule, address, 2, shape, strides, bool(flags & READ_ONLY))).view(bfloat16())

@@ -24,6 +24,7 @@ from neonlike.backends.dlpack import (
     DataType,
     Exported,
     export,
+    layout_of,
     pointed_to,
 )
 from neonlike.backends.gpu.array import DeviceArray, contiguous_strides
@@ -159,11 +160,9 @@ def from_dlpack(device: GpuDevice, other: Any) -> tuple[DeviceArray, bool]:
         raise DTypeError(f"from_dlpack: tensors cannot hold what {name} does: DLPack's type ({code}, {bits}, {lanes})")
     name_of = BFLOAT16 if (code, bits) == (BFLOAT, 16) else f"{_KINDS[code]}{bits // 8}"
     dtype = as_dtype(name_of, "from_dlpack")
-    shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
-    strides = contiguous_strides(shape, dtype.itemsize)
-    if tensor.strides:
-        strides = tuple(tensor.strides[axis] * dtype.itemsize for axis in range(tensor.ndim))
-    address = (tensor.data or 0) + tensor.byte_offset
+    address, shape, steps = layout_of(tensor)
+    size = dtype.itemsize
+    strides = contiguous_strides(shape, size) if steps is None else tuple(step * size for step in steps)
     return _foreign(device, address, shape, strides, dtype, capsule), bool(flags & READ_ONLY)
 
 
