@@ -21,12 +21,12 @@ import numpy as np
 from neonlike.backends.families.base import Family
 from neonlike.backends.families.operands import (
     Array,
+    as_numbers,
     check_apart,
     check_floats,
     check_size,
     check_tensors,
     host,
-    number,
     written,
 )
 from neonlike.errors import AliasError, DTypeError, ShapeError
@@ -121,7 +121,7 @@ class BatchNormFamily(Family):
             If y overlaps x without being it, or another tensor that is written overlaps any.
         """
         rows = {"xsum": xsum, "xvar": xvar, "gmean": gmean, "gvar": gvar, "gamma": gamma, "beta": beta}
-        eps, rho, alpha, accumbeta = _numbers("compound_fprop_bn", eps=eps, rho=rho, alpha=alpha, accumbeta=accumbeta)
+        eps, rho, alpha, accumbeta = as_numbers("compound_fprop_bn", eps=eps, rho=rho, alpha=alpha, accumbeta=accumbeta)
         how = BatchNormForward(eps, rho, alpha, accumbeta, not compute_batch_sum, inference, relu, binary)
         return self._forward(x, rows, y, how, repeat)
 
@@ -170,7 +170,7 @@ class BatchNormFamily(Family):
         """
         rows = {"xsum": xsum, "xvar": xvar, "gamma": gamma}
         inputs = {"delta_in": delta_in} if y is None else {"delta_in": delta_in, "y": y}
-        eps, alpha_data, beta_data, alpha_param, beta_param = _numbers(
+        eps, alpha_data, beta_data, alpha_param, beta_param = as_numbers(
             "compound_bprop_bn", eps=eps, alpha_data=alpha_data, beta_data=beta_data, alpha_param=alpha_param,
             beta_param=beta_param,
         )  # fmt: skip
@@ -327,10 +327,6 @@ def _blend(factor: float, old: Array, new: Array) -> Array:
 
 
 # Operands ------------------------------------------------------------------------------------------------------------
-
-
-def _numbers(operation: str, **values: Any) -> list[float]:
-    return [number(operation, name, value) for name, value in values.items()]
 
 
 def _dims(operation: str, x: Any, nfm: int) -> tuple[int, int]:

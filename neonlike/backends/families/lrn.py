@@ -9,11 +9,11 @@ import numpy as np
 from neonlike.backends.families.base import Family
 from neonlike.backends.families.operands import (
     Array,
+    as_numbers,
     check_apart,
     check_floats,
     check_size,
     host,
-    number,
     require_tensors,
     written,
 )
@@ -217,13 +217,8 @@ def _numbers(name: str, layer: Any, alpha: Any, beta: Any, ascale: Any, bpower: 
     """The numbers of a call, None replaced; DTypeError on what is no layer or no number."""
     if not isinstance(layer, LrnGeometry):
         raise DTypeError(f"{name}: layer must come from be.lrn_layer(...), got {type(layer).__name__}")
-    values = {
-        "alpha": 1.0 if alpha is None else alpha,
-        "beta": 0.0 if beta is None else beta,
-        "ascale": ascale,
-        "bpower": bpower,
-    }
-    a, b, c, power = (number(name, what, value) for what, value in values.items())
+    alpha, beta = 1.0 if alpha is None else alpha, 0.0 if beta is None else beta
+    a, b, c, power = as_numbers(name, alpha=alpha, beta=beta, ascale=ascale, bpower=bpower)
     return LrnNumbers(a, b, c / layer.J, power)
 
 

@@ -64,6 +64,11 @@ def number(operation: str, name: str, value: Any) -> float:
     return float(value)
 
 
+def as_numbers(operation: str, **values: Any) -> list[float]:
+    """Each of ``values`` as :func:`number`, in their order."""
+    return [number(operation, name, value) for name, value in values.items()]
+
+
 def check_size(operation: str, name: str, tensor: Any, dims: Sequence[int], source: object) -> None:
     """Raise ShapeError unless ``tensor`` has as many elements as ``dims``; str(source) says where these come from."""
     if tensor is not None and tensor.size != math.prod(dims):
