@@ -27,7 +27,11 @@ def fires(time: int, freq: Frequency) -> bool:
 def recorded_at(dataset: Any, epoch: int) -> int | None:
     """Where a dataset with the attribute ``epoch_freq`` has the value of ``epoch``; None if that has none."""
     freq = dataset.attrs.get("epoch_freq", 1)
-    return sum(fires(earlier, freq) for earlier in range(epoch)) if fires(epoch, freq) else None
+    if not fires(epoch, freq):
+        return None
+    if isinstance(freq, int | np.integer):
+        return epoch // abs(int(freq))
+    return sum(earlier in freq for earlier in range(epoch))
 
 
 class Callback(NervanaObject):
