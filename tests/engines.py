@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from neonlike.backends import Backend, cleanup_backend, gen_backend
-from neonlike.errors import BackendUnavailable
+from neonlike.errors import BackendUnavailable, DTypeError
 from neonlike.kernels.toolchain import find_compiler
 
 ON_GPU = os.environ.get("NEONLIKE_TEST_BACKEND") == "gpu"
@@ -74,6 +74,18 @@ def backend(engine: str, **options: Any) -> Iterator[Backend]:
 def refused_after_cleanup(match: str | None = None) -> AbstractContextManager[Any]:
     """What a backend is asked for after ``cleanup_backend()``: the GPU's refuses, the CPU's does it, as in neon."""
     return pytest.raises(BackendUnavailable, match=match) if ON_GPU else nullcontext()
+
+
+def check_other_backends(case: Any) -> None:
+    """``case.fprop`` refuses tensors of another backend than ``case.be``, and of that one once it is closed."""
+    be = case.be
+    case.be = type(be)(rng_seed=0)
+    with pytest.raises(DTypeError, match="another backend"):
+        case.fprop()
+    case.be = be
+    be.cleanup_backend()
+    with refused_after_cleanup():
+        case.fprop()
 
 
 def ready() -> None:

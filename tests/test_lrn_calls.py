@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend, refused_after_cleanup
+from engines import ENGINES, backend, check_other_backends
 from lrn_loops import Case
 
 from neonlike.backends import Backend, gen_backend
@@ -154,10 +154,4 @@ def test_outputs_need_memory_of_their_own(be: Backend) -> None:
 
 def test_closed_and_foreign_backends(be: Backend) -> None:
     case = Case(be, (4, 1, 1, 2, 3), 3)
-    case.be = type(be)(rng_seed=0)
-    with pytest.raises(DTypeError, match="another backend"):
-        case.fprop()
-    case.be = be
-    be.cleanup_backend()
-    with refused_after_cleanup():
-        case.fprop()
+    check_other_backends(case)
