@@ -2,7 +2,8 @@
 
 The very same module objects appear under both names, so classes compare and pickle as one. Where a real
 package called neon can be imported, nothing is shadowed behind the user's back: the import raises, unless the
-environment variable ``NEONLIKE_COMPAT_FORCE`` is set.
+environment variable ``NEONLIKE_COMPAT_FORCE`` is set. The forms that :mod:`neonlike.optree.dialect` lists get neon's
+meaning.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from types import ModuleType
 
 from neonlike.compat import contract
 from neonlike.compat.contract import ORIGINAL, PACKAGE
+from neonlike.optree.dialect import use_neon
 
 FORCE = "NEONLIKE_COMPAT_FORCE"
 
@@ -66,6 +68,7 @@ def install(force: bool = False) -> None:
         There is a real package called neon and ``force`` is not set.
     """
     contract.install()
+    use_neon()
     if any(isinstance(finder, AliasFinder) for finder in sys.meta_path):
         return
     if (place := _real_neon()) is not None:

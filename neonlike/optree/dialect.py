@@ -1,0 +1,42 @@
+"""Whose meaning three forms of Python have that neon and NumPy read differently.
+
+==========================  ===============================================  ======================================
+form                        as NumPy and PyTorch mean it (the default)       in neon's dialect
+==========================  ===============================================  ======================================
+``t += x`` on a tensor      changes the tensor                               binds ``t`` to the expression ``t + x``
+``e[0]`` on an expression   its first row, as an expression                  its op dict: ``(op_dict, left, right)``
+``bool(e)``                 the value of one element; an error for several   True: there is an expression
+==========================  ===============================================  ======================================
+
+Importing :mod:`neonlike.compat.neon` chooses neon's dialect for the process. The library itself uses none of the
+three forms, so that it runs alike in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_neon = False
+
+
+def is_neon() -> bool:
+    """True if the three forms have neon's meaning."""
+    return _neon
+
+
+def use_neon(on: bool = True) -> None:
+    """Choose neon's dialect, or the default one, for the process."""
+    global _neon
+    _neon = on
+
+
+@contextmanager
+def neon_dialect() -> Iterator[None]:
+    """neon's dialect within a ``with`` block."""
+    before = _neon
+    use_neon()
+    try:
+        yield
+    finally:
+        use_neon(before)
