@@ -36,7 +36,7 @@ GPU_TESTS = activations argparser array_iterator assignment autodiff autodiff_ap
     creation defects_core digits_example docs engines errors families fuzz indexing initializers interop layers_mlp linalg \
     lrn lrn_calls made_up_op metrics model_mlp model_storage moments moves_c neonform nervanaobject nms ops \
     optimizers overlap persist plan pool pool_calls positions prepared random reductions rest_helpers rest_lookup \
-    rest_products rnn rnn_errors rnn_gated rnn_unroll roi sequential signatures summation tensor
+    rest_products rnn rnn_errors rnn_gated rnn_unroll roi sequential signatures summation tensor unpickle
 GPU_CASES ?= 3
 # With every access of a kernel checked, for races too, and each stream as late as the driver may run it.
 CHECKED_KERNELS = elementwise moves reductions

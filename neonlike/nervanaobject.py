@@ -26,6 +26,7 @@ Self = TypeVar("Self", bound="NervanaObject")
 PACKAGE = "neonlike"
 _FOREIGN_ROOT = "neon"
 _SEARCHED_FIRST = ("layers", "initializers", "transforms", "optimizers", "data", "callbacks", "models")
+_SEARCHED = frozenset((*_SEARCHED_FIRST, "benchmark"))
 
 
 def get_args(func: Callable[..., Any]) -> dict[str, Any]:
@@ -47,9 +48,11 @@ def get_args(func: Callable[..., Any]) -> dict[str, Any]:
 
 
 def load_class(name: str) -> type[Any]:
-    """Find a class by its dotted path, or by a bare name searched in this package.
+    """Find a class for descriptions by its dotted path, or by a bare name searched in this package.
 
-    A leading ``neon.`` means this package, so that descriptions written by neon are understood.
+    A leading ``neon.`` means this package, so that descriptions written by neon are understood. Descriptions come from
+    files of any origin, so nothing outside of this package is imported: classes of your own are found if they are
+    derived from :class:`NervanaObject` and defined by now.
 
     Raises
     ------
@@ -61,28 +64,69 @@ def load_class(name: str) -> type[Any]:
     >>> load_class("neon.initializers.initializer.Gaussian").__name__
     'Gaussian'
     """
+    if not isinstance(name, str):
+        raise ArgumentError(f"load_class: expected the dotted path of a class, got {type(name).__name__}")
     module_name, _, class_name = name.rpartition(".")
-    found = _from_module(module_name, class_name) if module_name else _from_package(class_name)
+    if not module_name:
+        found = _from_package(class_name)
+    else:
+        found = _from_module(_of_this_package(module_name), class_name) or _defined(name)
     if found is None:
         where = f"module {module_name!r}" if module_name else f"package {PACKAGE!r}"
         raise ArgumentError(
-            f"load_class: no class {class_name!r} in {where}; a custom class must be importable under that path"
+            f"load_class: no class {class_name!r} in {where} that descriptions may name: parts of models in "
+            f"{PACKAGE}, and your own classes derived from NervanaObject, once the module that defines them is imported"
         )
     return found
 
 
-def _from_module(module_name: str, class_name: str) -> type[Any] | None:
+def _of_this_package(module_name: str) -> str:
     root, dot, rest = module_name.partition(".")
-    if root == _FOREIGN_ROOT:
-        module_name = PACKAGE + dot + rest
+    return PACKAGE + dot + rest if root == _FOREIGN_ROOT else module_name
+
+
+def _from_module(module_name: str, class_name: str) -> type[Any] | None:
+    """A class of a module of this package; None if there is none, or the module is not one to look into."""
+    root, _, rest = module_name.partition(".")
+    if root != PACKAGE or rest.partition(".")[0] not in _SEARCHED:
+        return None
     try:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not module_name.startswith(error.name):
             raise  # the module exists, but something that it imports does not
         return None
-    found = getattr(module, class_name, None)
-    return found if isinstance(found, type) else None
+    return _describable(vars(module).get(class_name))
+
+
+def _defined(name: str) -> type[Any] | None:
+    """A class that exists, by its public path; the latest of that path."""
+    classes: list[type[Any]] = [NervanaObject]
+    for cls in classes:
+        classes += type.__subclasses__(cls)
+    return next((cls for cls in reversed(classes) if public_path(cls) == name and _describable(cls)), None)
+
+
+def _describable(found: Any) -> type[Any] | None:
+    return found if isinstance(found, type) and getattr(found, "from_description", False) is True else None
+
+
+def build(described: Any) -> Any:
+    """The object that a description (``type`` and ``config``) describes; ``described`` stays as it is.
+
+    Raises
+    ------
+    ArgumentError
+        If it is no description, or one of a class that is not there or takes other arguments.
+    """
+    if not isinstance(described, dict) or not isinstance(described.get("config", {}), dict):
+        raise ArgumentError(
+            f"expected the description of an object, a dictionary with 'type' and 'config', got {str(described)[:80]}"
+        )
+    cls = load_class(described.get("type"))  # type: ignore[arg-type]
+    if not hasattr(cls, "gen_class"):
+        raise ArgumentError(f"{cls.__name__}: objects of this class are not built from descriptions")
+    return cls.gen_class(dict(described.get("config", {})))
 
 
 def _from_package(class_name: str) -> type[Any] | None:
@@ -109,9 +153,12 @@ class NervanaObject:
     ----------
     be
         The process-wide current backend, or None before ``gen_backend``; read at each use.
+    from_description : bool
+        Whether a description may bring objects of the class to life. False where making one reads or writes files.
     """
 
     be: ClassVar[Any] = None
+    from_description: ClassVar[bool] = True
     _instance_counts: ClassVar[dict[str, int]] = {}
 
     def __init__(self, name: str | None = None) -> None:
@@ -179,10 +226,10 @@ class NervanaObject:
 
     @staticmethod
     def recursive_gen(pdict: Any, key: Any) -> None:
-        """Replace ``pdict[key]`` by the object it describes, if it is a description; in place."""
+        """Replace ``pdict[key]`` by the object it describes, if it is a description; ``pdict`` is changed in place."""
         value = pdict[key]
         if type(value) is dict and "type" in value:
-            pdict[key] = load_class(value["type"]).gen_class(value.setdefault("config", {}))
+            pdict[key] = build(value)
 
     @classmethod
     def gen_class(cls: type[Self], pdict: dict[str, Any]) -> Self:
@@ -191,16 +238,17 @@ class NervanaObject:
         ``pdict`` is changed in place: nested descriptions are replaced by the objects.
         """
         for key, value in pdict.items():
-            if type(value) is tuple:
-                pdict[key] = value = list(value)
-                for i in range(len(value)):
-                    cls.recursive_gen(value, i)
-                pdict[key] = tuple(value)
-            elif type(value) is list:
-                for i in range(len(value)):
-                    cls.recursive_gen(value, i)
+            if type(value) in (list, tuple):
+                entries = list(value)
+                for i in range(len(entries)):
+                    cls.recursive_gen(entries, i)
+                pdict[key] = type(value)(entries)
             else:
                 cls.recursive_gen(pdict, key)
+        try:
+            inspect.signature(cls).bind(**pdict)
+        except TypeError as error:
+            raise ArgumentError(f"{cls.__name__}: its description has other arguments: {error}") from None
         return cls(**pdict)
 
 

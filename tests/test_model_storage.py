@@ -12,7 +12,7 @@ from engines import ON_GPU
 
 from neonlike.callbacks import Callbacks
 from neonlike.data import ArrayIterator
-from neonlike.errors import ArgumentError, DTypeError
+from neonlike.errors import ArgumentError, DTypeError, NeonlikeError
 from neonlike.initializers import Constant, GlorotUniform
 from neonlike.layers import Affine, Dropout, GeneralizedCost
 from neonlike.models import Model
@@ -230,6 +230,45 @@ class TestStorage:
             Model(str(tmp_path / "list.p"))
         with pytest.raises(FileNotFoundError):
             Model(str(tmp_path / "nothing.p"))
+
+    @pytest.mark.parametrize("damage", range(8))
+    def test_a_damaged_description_changes_nothing(self, be, data, trained, damage):
+        saved = trained.serialize()
+        entry = saved["model"]["config"]["layers"][0]
+        model = Model(layers())
+        model.initialize(data)
+        before, state = weights(model), be.rng_get_state()
+        if damage == 0:
+            saved["epoch_index"] = "two"
+        elif damage == 1:
+            saved["model"] = ["evil"]
+        elif damage == 2:
+            del saved["model"]["config"]
+        elif damage == 3:
+            entry["params"] = 7
+        elif damage == 4:
+            saved["model"]["config"]["layers"][2] = None
+        elif damage == 5:
+            entry["params"]["W"] = np.array(["a"] * 8 * NIN).reshape(8, NIN)
+        elif damage == 6:
+            entry["states"] = 3
+        else:
+            saved["epoch_index"] = -1
+        with pytest.raises(NeonlikeError):
+            model.deserialize(saved)
+        for a, b in zip(before, weights(model), strict=True):
+            np.testing.assert_array_equal(a, b)
+        assert model.epoch_index == 0 and str(be.rng_get_state()) == str(state)
+        if damage not in (5, 6):
+            with pytest.raises(NeonlikeError):
+                Model(saved)
+
+    @pytest.mark.parametrize("name", ["os.system", "subprocess.Popen", "neonlike.callbacks.callbacks.Callbacks"])
+    def test_a_description_runs_nothing(self, be, trained, name):
+        saved = trained.serialize()
+        saved["model"]["config"]["layers"][0]["type"] = name
+        with pytest.raises(ArgumentError, match="load_class"):
+            Model(saved)
 
     def test_load_weights_is_the_old_name(self, be, trained, tmp_path):
         trained.save_params(tmp_path / "m.p")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import logging
 import sys
@@ -14,7 +15,7 @@ from neonlike.errors import ArgumentError, BackendUnavailable
 from neonlike.initializers import Array, Gaussian, Uniform
 from neonlike.layers import Dropout, GeneralizedCost, Linear
 from neonlike.models import Model
-from neonlike.nervanaobject import NervanaObject, differs, get_args, load_class, public_path
+from neonlike.nervanaobject import NervanaObject, build, differs, get_args, load_class, public_path
 from neonlike.optimizers import GradientDescentMomentum, MultiOptimizer, RMSProp, Schedule, StepSchedule
 from neonlike.transforms import CrossEntropyMulti, Misclassification, PrecisionRecall
 
@@ -106,6 +107,40 @@ def test_load_class_takes_both_prefixes_and_bare_names():
     assert load_class(f"{__name__}.Thing") is Thing
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["os.system", "subprocess.Popen", "builtins.dict", "antigravity.fly", "this.C", "neonlike.util.persist.Path",
+     "neonlike.util.argparser.NeonArgparser", "neonlike.util.argparser.RotatingFileHandler", "neonlike.__main__.main",
+     "neonlike.models.model.Model", "neonlike.callbacks.callbacks.Callbacks", "neonlike.layers.layer.np.ndarray",
+     "neonlike.layers.base.NeonlikeError", f"{__name__}.Path", "..", "", None, 3],
+)  # fmt: skip
+def test_a_description_brings_only_parts_of_networks_to_life(name):
+    before = set(sys.modules)
+    with pytest.raises(ArgumentError, match="load_class"):
+        load_class(name)
+    with pytest.raises(ArgumentError, match="load_class"):
+        Thing.gen_class({"size": 1, "inner": {"type": name, "config": {}}})
+    assert not {"antigravity", "this"} & set(sys.modules) and set(sys.modules) == before
+
+
+@pytest.mark.parametrize(
+    "described",
+    [{"type": "Linear", "config": [1]}, {"type": "Linear", "config": {"nout": 1, "evil": 2}}, {"type": "Affine"}, []],
+)
+def test_what_is_no_description_is_refused(described):
+    with pytest.raises(ArgumentError):
+        build(described)
+
+
+def test_building_leaves_the_description_as_it_is():
+    described = Thing(3, inner=Thing(1)).get_description()
+    described["config"]["parts"] = [Thing(7).get_description()]
+    before = copy.deepcopy(described)
+    made = build(described)
+    assert made.inner.size == 1 and made.parts[0].size == 7
+    assert described == before
+
+
 @pytest.mark.parametrize("name", ["neon.layers.layer.Nothing", "no.such.module.X", "NoSuchClassAnywhere"])
 def test_load_class_names_what_is_missing(name):
     with pytest.raises(ArgumentError, match=name.rpartition(".")[2]):
@@ -118,8 +153,9 @@ def test_load_class_names_what_is_missing(name):
 )  # fmt: skip
 def test_the_public_path_of_every_class_leads_back_to_it(module):
     loaded = importlib.import_module(f"neonlike.{module}")
-    classes = [getattr(loaded, name) for name in loaded.__all__ if isinstance(getattr(loaded, name), type)]
-    assert classes
+    classes = [getattr(loaded, name) for name in loaded.__all__]
+    classes = [cls for cls in classes if getattr(cls, "from_description", False)]
+    assert classes or module == "models"
     for cls in classes:
         assert load_class(public_path(cls)) is cls
 

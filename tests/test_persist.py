@@ -62,6 +62,22 @@ class TestFiles:
             save_obj(lambda: 0, path)
         assert load_obj(path) == "old" and os.listdir(tmp_path) == ["x.p"]
 
+    @pytest.mark.parametrize("step", ["replace", "chmod", "dump"])
+    def test_an_interrupted_save_leaves_a_whole_file(self, tmp_path, monkeypatch, step):
+        path = tmp_path / "x.p"
+        save_obj("old", path)
+        module = pickle if step == "dump" else os
+        original = getattr(module, step)
+
+        def interrupted(*args, **kwargs):
+            original(*args, **kwargs)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(module, step, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            save_obj("new", path)
+        assert load_obj(path) == ("new" if step == "replace" else "old") and os.listdir(tmp_path) == ["x.p"]
+
     def test_a_folder_is_no_file(self, tmp_path):
         for path in (str(tmp_path), f"{tmp_path}/new/"):
             with pytest.raises(IsADirectoryError, match="is a folder"):

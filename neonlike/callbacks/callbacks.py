@@ -22,7 +22,7 @@ from neonlike.callbacks.recording import (
 from neonlike.callbacks.store import new_dataset, open_store
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.logger import logger
-from neonlike.nervanaobject import Description, NervanaObject, load_class
+from neonlike.nervanaobject import Description, NervanaObject, build
 from neonlike.util.persist import load_obj
 
 __all__ = [
@@ -82,6 +82,8 @@ class Callbacks(NervanaObject):
     callback_data : h5py.File or MemoryStore
         What was recorded; a file is closed when training ends.
     """
+
+    from_description = False
 
     def __init__(
         self,
@@ -258,7 +260,7 @@ class Callbacks(NervanaObject):
         made.callbacks = []
         for entry in described["callbacks"]:
             config = {key: _find_data(value, by_name) for key, value in entry["config"].items()}
-            made.add_callback(load_class(entry["type"]).gen_class(config))
+            made.add_callback(build({**entry, "config": config}))
         return made
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from neonlike.errors import MissingArgument
 from neonlike.layers.base import require_transform
@@ -25,6 +25,8 @@ class CompoundLayer(list[Any]):
     name : str, optional
         Name of the first layer; the others add a suffix to it.
     """
+
+    from_description: ClassVar[bool] = True
 
     def __init__(
         self, bias: Any = None, batch_norm: bool = False, activation: Any = None, name: str | None = None

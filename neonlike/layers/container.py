@@ -11,7 +11,7 @@ from neonlike.layers.base import Layer, require_layer
 from neonlike.layers.deltas import DeltasTree
 from neonlike.layers.elementwise import DataTransform, Dropout
 from neonlike.layers.multicost import Multicost
-from neonlike.nervanaobject import Description, get_args, load_class
+from neonlike.nervanaobject import Description, build, get_args
 
 __all__ = ["DeltasTree", "LayerContainer", "Multicost", "Sequential", "flatten", "pairwise"]
 
@@ -138,7 +138,7 @@ class LayerContainer(Layer):
     @classmethod
     def gen_class(cls, pdict: dict[str, Any]) -> LayerContainer:
         """Build the container from the descriptions in ``pdict["layers"]`` (weights are loaded afterwards)."""
-        layers = [load_class(entry["type"]).gen_class(dict(entry.get("config", {}))) for entry in pdict["layers"]]
+        layers = [build(entry) for entry in pdict["layers"]]
         rest = {key: value for key, value in pdict.items() if key != "layers"}
         for key in rest:
             cls.recursive_gen(rest, key)
@@ -153,6 +153,8 @@ class LayerContainer(Layer):
                 f"{len(self.layers)}; weights can be loaded only into the same network"
             )
         for layer, described in zip(self.layers, saved, strict=True):
+            if not isinstance(described, dict):
+                raise ArgumentError(f"{self.name}: what is saved for {layer.name} is no description, {described!r:.80}")
             layer.check_weights(described)
 
     def load_weights(self, pdict: Description, load_states: bool = True) -> None:

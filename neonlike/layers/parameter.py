@@ -135,14 +135,21 @@ class ParameterLayer(Layer):
         return described
 
     def check_weights(self, pdict: Description) -> None:
-        """Raise ShapeError if a saved parameter does not have the shape of the present one."""
+        """Raise if a saved parameter is none of this layer's, no numbers, or not of the shape of the present one."""
         for name, value in pdict.get("params", {}).items():
+            if name not in self.parameter_names():
+                raise ArgumentError(
+                    f"{self.name}: saved parameter {name!r} is none of this layer's, {list(self.parameter_names())}; "
+                    "the file belongs to another network"
+                )
+            _check_numbers(self.name, f"parameter {name!r}", value)
             present = getattr(self, name, None)
             if isinstance(present, Tensor) and tuple(present.shape) != np.shape(value):
                 raise ShapeError(
                     f"{self.name}: saved parameter {name!r} has shape {np.shape(value)}, the layer's has "
                     f"{tuple(present.shape)}; the file belongs to another network"
                 )
+        _check_states(self.name, pdict.get("states", []))
 
     def load_weights(self, pdict: Description, load_states: bool = True) -> None:
         """Restore parameters if there are any, and optimizer states if there are any and they are wanted."""
@@ -174,6 +181,22 @@ class ParameterLayer(Layer):
         if isinstance(states, list | tuple):
             return [self._to_device(entry) for entry in states]
         return self.be.array(states, **self.get_param_attrs())
+
+
+def _check_states(layer: str, states: Any) -> None:
+    if isinstance(states, list | tuple):
+        for entry in states:
+            _check_states(layer, entry)
+    else:
+        _check_numbers(layer, "optimizer state", states)
+
+
+def _check_numbers(layer: str, what: str, value: Any) -> None:
+    if not isinstance(value, np.ndarray | np.number) or value.dtype.kind not in "biufV":
+        raise DTypeError(
+            f"{layer}: saved {what} is a {type(value).__name__} of "
+            f"{getattr(value, 'dtype', 'no dtype')}; expected an array of numbers: the file is damaged"
+        )
 
 
 def _fills(init: Any) -> bool:

@@ -49,6 +49,8 @@ class Model(NervanaObject):
         Cost of the epoch, ``(1, 1)``: the sum so far, and the mean over the batches at its end.
     """
 
+    from_description = False
+
     def __init__(
         self,
         layers: Any,

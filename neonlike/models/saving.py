@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from neonlike.backends.families.random import make_state
-from neonlike.errors import ArgumentError, DTypeError
+from neonlike.errors import ArgumentError, DTypeError, NeonlikeError
 from neonlike.logger import logger
-from neonlike.nervanaobject import Description, load_class
+from neonlike.nervanaobject import Description, build
 from neonlike.optimizers.base import Optimizer
 from neonlike.util.persist import load_obj, save_obj
 from neonlike.version import __version__
@@ -60,18 +62,28 @@ def restore(model: Any, model_dict: Any, load_states: bool) -> None:
     """Restore a model from a dictionary, into its layers if it has any."""
     if not isinstance(model_dict, dict):
         raise DTypeError(f"Model.deserialize: expected the dictionary of a model, got {type(model_dict).__name__}")
+    epoch_index = _completed_epochs(model_dict)
     if "model" in model_dict:
-        _restore_backend(model.be, model_dict.get("backend", {}))
         _restore_layers(model, model_dict["model"], load_states)
+        _restore_backend(model.be, model_dict.get("backend", {}))
     elif "layer_params_states" in model_dict and model.layers is not None:
         _restore_old_layers(model, model_dict["layer_params_states"], load_states)
     else:
         raise ArgumentError(
             f"Model.deserialize: no entry 'model' among {sorted(map(str, model_dict))}; this is not a saved model"
         )
-    model.epoch_index = int(model_dict.get("epoch_index", 0))
+    model.epoch_index = epoch_index
     optimizer = model_dict.get("optimizer") if load_states else None
     model.optimizer_progress = optimizer.get("progress", {}) if isinstance(optimizer, dict) else {}
+
+
+def _completed_epochs(model_dict: Description) -> int:
+    epochs = model_dict.get("epoch_index", 0)
+    if isinstance(epochs, bool) or not isinstance(epochs, int | np.integer) or epochs < 0:
+        raise ArgumentError(
+            f"Model.deserialize: epoch_index={str(epochs)[:40]} is no number of epochs; the file is damaged"
+        )
+    return int(epochs)
 
 
 def resume(model: Any, optimizer: Any) -> None:
@@ -96,9 +108,17 @@ def _restore_backend(be: Any, saved: Description) -> None:
 
 def _restore_layers(model: Any, saved: Description, load_states: bool) -> None:
     layers = model.layers
-    if layers is None:
-        layers = load_class(saved["type"]).gen_class(dict(saved["config"]))
-        layers.propagate_parallelism("Data")
+    try:
+        if layers is None:
+            layers = build(saved)
+            layers.propagate_parallelism("Data")
+        layers.check_weights(saved)
+    except NeonlikeError:
+        raise
+    except Exception as error:  # whatever is missing or of another type in a file that somebody changed
+        raise ArgumentError(
+            f"Model.deserialize: the description of the model is damaged, or of another program ({error!r:.200})"
+        ) from error
     layers.load_weights(saved, load_states)
     model.layers = layers
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from neonlike.errors import ArgumentError, DTypeError
-from neonlike.nervanaobject import Description, NervanaObject, load_class
+from neonlike.nervanaobject import Description, NervanaObject, build
 from neonlike.optimizers.base import Optimizer
 
 __public_module__ = "neonlike.optimizers.optimizer"
@@ -95,10 +95,7 @@ class MultiOptimizer(Optimizer):
         """Build the optimizer and those in its mapping from their descriptions."""
         mapping: dict[str, Any] = {}
         for key, value in pdict["optimizer_mapping"].items():
-            if isinstance(value, NervanaObject):
-                mapping[key] = value
-            else:
-                mapping[key] = load_class(value["type"]).gen_class(dict(value.get("config", {})))
+            mapping[key] = value if isinstance(value, NervanaObject) else build(value)
         return cls(mapping, name=pdict.get("name"))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pickle
 from typing import IO, Any
 
+from neonlike.util.unpickle import load
+
 __all__ = ["PY3", "pickle", "pickle_load", "xrange"]
 
 PY3 = True
@@ -12,8 +14,5 @@ xrange = range
 
 
 def pickle_load(file: IO[bytes]) -> Any:
-    """Unpickle from an open file; strings that Python 2 wrote are read as Latin-1.
-
-    Only for files you trust: unpickling can run code.
-    """
-    return pickle.load(file, encoding="latin1")
+    """Read an open pickle file as ``load_obj`` does; strings that Python 2 wrote are read as Latin-1."""
+    return load(file, str(getattr(file, "name", "the file")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import pickle
@@ -9,13 +10,14 @@ import tempfile
 from pathlib import Path
 from typing import IO, Any
 
-from neonlike.errors import NeonlikeError
 from neonlike.nervanaobject import load_class
-from neonlike.util.compat import pickle_load
+from neonlike.util.unpickle import LoadError, RefusedContent, UnreadableFile, admit, load
 
 __all__ = [
     "LoadError",
+    "RefusedContent",
     "UnreadableFile",
+    "admit",
     "ensure_dirs_exist",
     "get_cache_dir",
     "get_data_cache_dir",
@@ -28,14 +30,6 @@ __all__ = [
 
 PICKLE_PROTOCOL = 2
 """Old enough for neon on Python 2 to read the files."""
-
-
-class LoadError(NeonlikeError, AttributeError):
-    """A saved file mentions something that does not exist here."""
-
-
-class UnreadableFile(NeonlikeError, pickle.UnpicklingError, EOFError):
-    """A file is not what ``save_obj`` writes, or only a part of it."""
 
 
 def expand(path: str | os.PathLike[str]) -> str:
@@ -71,19 +65,21 @@ def save_obj(obj: Any, save_path: str | os.PathLike[str] | None) -> None:
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
     except BaseException:
-        os.unlink(temporary)
+        with contextlib.suppress(FileNotFoundError):  # an interrupt may come when it has its name already
+            os.unlink(temporary)
         raise
 
 
 def load_obj(load_path: str | bytes | os.PathLike[str] | IO[bytes]) -> Any:
-    """Unpickle a file given by its path (``.gz`` is uncompressed) or as an open file.
+    """Read a pickled file given by its path (``.gz`` is uncompressed) or as an open file.
 
-    Only for files you trust: unpickling can run code.
+    NumPy arrays, numbers, texts and plain containers are read; a file of unknown origin cannot run anything. Classes of
+    your own are admitted by :func:`admit`.
 
     Raises
     ------
-    LoadError
-        If the file mentions a class or attribute that does not exist here.
+    RefusedContent
+        If the file mentions another class or a function.
     UnreadableFile
         If it is not a file of ``save_obj``, or only a part of one.
     """
@@ -91,22 +87,8 @@ def load_obj(load_path: str | bytes | os.PathLike[str] | IO[bytes]) -> Any:
         path = expand(os.fsdecode(load_path))
         opener = gzip.open if path.endswith(".gz") else open
         with opener(path, "rb") as file:
-            return _unpickle(file, path)  # type: ignore[arg-type]
-    return _unpickle(load_path, getattr(load_path, "name", "the file"))
-
-
-def _unpickle(file: IO[bytes], where: str) -> Any:
-    try:
-        return pickle_load(file)
-    except AttributeError as error:
-        raise LoadError(
-            f"load_obj: {where} holds an object whose class cannot be found ({error}); it was written by another "
-            "version of the program, or its class must be importable under the same path"
-        ) from error
-    except (pickle.UnpicklingError, EOFError) as error:
-        raise UnreadableFile(
-            f"load_obj: {where} is not a file written by save_obj or save_params, or not a whole one ({error})"
-        ) from error
+            return load(file, path)  # type: ignore[arg-type]
+    return load(load_path, str(getattr(load_path, "name", "the file")))
 
 
 def _umask() -> int:
