@@ -146,6 +146,7 @@ def _unview(d: Array, node: OpTreeNode) -> Array:
 
 MOVES: dict[str, Function] = {
     "dot": lambda x, y, node: x @ y,
+    "concat": lambda *parts: np.concatenate(parts[:-1], axis=parts[-1].attrs["axis"]),
     "transpose": lambda x, node: x.transpose(node.attrs["axes"]),
     "broadcast": lambda x, node: np.broadcast_to(x.reshape(x.shape[-len(node.shape) :]), node.shape),
     "take": lambda x, i, node: np.take(x, i.reshape(-1).astype(np.int64), axis=node.attrs["axis"]),

@@ -126,6 +126,8 @@ def moves(x: Any, y: Any, be: Backend) -> dict[str, Any]:
         "transpose": F.transpose(F.sin(x)),
         "transpose of axes": F.transpose(F.sin(x.reshape(2, 2, 3)), (2, 0, 1)),
         "broadcast": F.broadcast_to(F.sin(x[:, :1]), (2, 4, 3)),
+        "concat": F.concat([F.sin(x), x, y[:, :3]], 0),
+        "concat inside": F.exp(F.concat([x, F.sin(x), x * x], 1)) * 0.1,
         "take": F.take(F.sin(x), index, 1),
         "take of a tensor": F.take(x, [3, 3, -1], 0),
         "untake": F.untake(F.sin(x), index.T, (3, 3), 0),

@@ -27,7 +27,7 @@ MAX_SIZE = 3000
 NUMBERS = (-2, -1.5, -0.5, 0.25, 0.5, 1, 1.25, 3)
 """Numbers that every float type holds exactly."""
 
-EXACT = {"neg", "abs", "relu", "maximum", "minimum", "where", "max", "min", "transpose", "broadcast", "take"}
+EXACT = {"neg", "abs", "relu", "maximum", "minimum", "where", "max", "min", "transpose", "broadcast", "take", "concat"}
 """Ops that do not round, beside those without a gradient."""
 
 
@@ -283,7 +283,11 @@ class Grower:
         skip = [int(self.rng.integers(n)) for n in shape]
         kept = tuple(n - s for n, s in zip(shape, skip))
         layout = (kept, tuple(strides), sum(n * s for n, s in zip(skip, strides)))
-        choice = self.rng.integers(5)
+        choice = self.rng.integers(6)
+        if choice == 5:
+            fitting = [term] + [t for t in self.terms[-30:] if _joins(t.node.shape, shape, axis)]
+            others = [fitting[i] for i in self.rng.integers(0, len(fitting), self.rng.integers(1, 4))]
+            return self.extend(F.concat([term.node, *(t.node for t in others)], axis), term, *others)
         if choice == 0:
             return self.extend(F.take(term.node, indices, axis), term, positions)
         if choice == 1:
@@ -335,6 +339,11 @@ class Grower:
             merged = small and self.extend(root.node + small.node, root, small)
             root = merged or root
         return self.keep(root)
+
+
+def _joins(shape: Any, other: Any, axis: int) -> bool:
+    """True if two shapes differ along ``axis`` at most."""
+    return len(shape) == len(other) and all(n == m for i, (n, m) in enumerate(zip(shape, other)) if i != axis)
 
 
 def _fits(*shapes_: tuple[int, ...]) -> bool:

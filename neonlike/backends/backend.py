@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from neonlike.backends.abstract_backend import AbstractBackend
 from neonlike.backends.families.activation import ActivationFamily
+from neonlike.backends.families.arrange import ArrangeFamily
 from neonlike.backends.families.batchnorm import BatchNormFamily
 from neonlike.backends.families.conv import ConvFamily
 from neonlike.backends.families.creation import CreationFamily, checked_default_dtype
@@ -58,6 +59,7 @@ class Backend(
     ReductionFamily,
     LinalgFamily,
     LookupFamily,
+    ArrangeFamily,
     RandomFamily,
     ActivationFamily,
     ConvFamily,
@@ -197,7 +199,7 @@ class Backend(
         plan = self.plans.find(graph)
         self.engine.execute(plan, graph)
         if known is None:
-            self.plans.learn(self, pairs, self.engine.recipe(plan, graph))
+            self.plans.learn(self, pairs, None if graph.windows else self.engine.recipe(plan, graph))
 
     def _source(self, value: Any) -> Any:
         """``value`` as the right side of an assignment: a number, or an expression of this backend."""

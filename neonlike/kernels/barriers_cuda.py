@@ -147,6 +147,19 @@ class DeviceView(DeviceBarrier):
         return self.engine.device.view(whole.memory, whole.address + offset * size, shape, strides, whole.dtype)
 
 
+class DeviceJoin(DeviceBarrier):
+    """``concat``: each operand copied to its part of the result."""
+
+    def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
+        axis, start, calls = run.attrs(self.value.node)["axis"], 0, []
+        for part in operands:
+            end = start + part.shape[axis]
+            if part.size:
+                calls.append(self.engine.copier.ready(part, out[(*[slice(None)] * axis, slice(start, end))]))
+            start = end
+        return calls
+
+
 def _is_contiguous(array: Any) -> bool:
     step = array.itemsize
     for size, stride in zip(reversed(array.shape), reversed(array.strides)):
@@ -159,5 +172,14 @@ def _is_contiguous(array: Any) -> bool:
 def make_barrier(engine: CudaEngine, plan: Plan, stage: Stage, graph: Graph, comment: str) -> DeviceBarrier:
     """What runs a stage that is a product or a move."""
     name = plan.values[stage.values[0]].spec.name
-    kind = {"dot": DeviceProduct, "take": DeviceMove, "untake": DeviceMove, "view": DeviceView, "unview": DeviceView}
-    return kind[name](engine, plan, stage, graph, comment)
+    return _BARRIERS[name](engine, plan, stage, graph, comment)
+
+
+_BARRIERS: dict[str, type[DeviceBarrier]] = {
+    "dot": DeviceProduct,
+    "take": DeviceMove,
+    "untake": DeviceMove,
+    "view": DeviceView,
+    "unview": DeviceView,
+    "concat": DeviceJoin,
+}

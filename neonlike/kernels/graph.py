@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from neonlike.errors import AliasError, DTypeError
+from neonlike.optree.dtypes import compute_dtype
 from neonlike.optree.functions import drop_axes
 from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.ops import OPS, Kind
@@ -18,6 +19,9 @@ from neonlike.optree.shapes import FREE, Shape, ShapeTypeError, stretches_to
 NUMBER_FLOAT = 1 << 24
 NUMBER_INT = 2 << 24
 """References: a node is its index i >= 0, a leaf k is -1-k, number s is NUMBER_FLOAT + s or NUMBER_INT + s."""
+
+MOST_WINDOWS = 64
+"""Parts of a concatenation that are stages of their own; of more, the whole is made first."""
 
 Key: TypeAlias = tuple[Any, ...]
 
@@ -36,6 +40,8 @@ class Leaf(Protocol):
         """Stands for the allocation; None for foreign memory, which may overlap anything."""
         ...
 
+    def __getitem__(self, index: Any) -> Any: ...
+
     def alias_of(self, other: Any) -> int:
         """0 no shared memory, 1 exactly the same elements, 2 any other overlap."""
         ...
@@ -51,12 +57,16 @@ class Graph:
     leaves, numbers : lists
     roots : list of references, one a target
     targets : list of tensors
+    assigned : list of tensors
+        What was to be assigned: the targets, unless one is written in windows (see :func:`_in_windows`).
+    windows : list of int
+        For each target the number of the assigned tensor that it is a window of; empty if there are no windows.
     sized : bool
         True if some node has a shape that does not follow from its operands.
     key : tuple
     """
 
-    __slots__ = ("args", "key", "leaves", "nodes", "numbers", "roots", "sized", "targets")
+    __slots__ = ("args", "assigned", "key", "leaves", "nodes", "numbers", "roots", "sized", "targets", "windows")
 
     def __init__(self, targets: list[Any]) -> None:
         self.nodes: list[OpTreeNode] = []
@@ -64,7 +74,8 @@ class Graph:
         self.leaves: list[Any] = []
         self.numbers: list[Any] = []
         self.roots: list[int] = []
-        self.targets = targets
+        self.targets = self.assigned = targets
+        self.windows: list[int] = []
         self.sized = False
         self.key: Key = ()
 
@@ -94,6 +105,10 @@ def linearize(pairs: Sequence[tuple[Any, Any]]) -> Graph:
         If two targets share memory.
     """
     graph = Graph([target for target, _ in pairs])
+    for _, root in pairs:
+        if root.__class__ is OpTreeNode and root.spec is _CONCAT:
+            pairs = _in_windows(graph, pairs)
+            break
     memo: dict[int, int] = {}
     key: list[Any] = []
     for target, root in pairs:
@@ -106,6 +121,43 @@ def linearize(pairs: Sequence[tuple[Any, Any]]) -> Graph:
             graph.roots.append(_leaf_or_number(root, graph, memo, key))
     _finish_key(graph, key)
     return graph
+
+
+def _in_windows(graph: Graph, pairs: Sequence[tuple[Any, Any]]) -> Sequence[tuple[Any, Any]]:
+    """``pairs`` with each part of a concatenation assigned to its own window of the target: nothing is copied twice.
+
+    A part is computed in the type of the whole; where it is of another, and where there are very many, the op makes
+    the whole first.
+    """
+    parts: list[tuple[Any, Any]] = []
+    for number, pair in enumerate(pairs):
+        of_one = list(_windows(*pair))
+        parts += of_one
+        graph.windows += [number] * len(of_one)
+    if len(parts) == len(pairs):
+        graph.windows = []
+        return pairs
+    graph.targets = [target for target, _ in parts]
+    return parts
+
+
+def _windows(target: Any, root: Any) -> Iterator[tuple[Any, Any]]:
+    """What to assign to which part of ``target`` instead of ``root`` to all of it."""
+    operands = root.operands if root.__class__ is OpTreeNode and root.spec is _CONCAT else ()
+    whole = compute_dtype(root.dtype) if operands else None
+    fits = len(operands) <= MOST_WINDOWS and all(compute_dtype(part.dtype) == whole for part in operands)
+    if not operands or not fits or not stretches_to(root.shape, target.shape):
+        yield target, root
+        return
+    before = (slice(None),) * (root.attrs["axis"] + len(target.shape) - len(root.shape))
+    if len(before) >= len(target.shape) or root.shape[root.attrs["axis"]] != target.shape[len(before)]:
+        yield target, root
+        return
+    start = 0
+    for part in operands:
+        end = start + part.shape[root.attrs["axis"]]
+        yield from _windows(target[(*before, slice(start, end))], part)
+        start = end
 
 
 def _fitted(root: Any, target: Any) -> Any:
@@ -253,16 +305,18 @@ def _finish_key(graph: Graph, key: list[Any]) -> None:
             else:
                 key.append(0)
         if position:
-            _refuse_overlap(targets, position)
+            _refuse_overlap(targets, position, graph.windows)
     if not uniform:
         key.append(_size_pattern(graph))
     graph.key = tuple(key)
 
 
-def _refuse_overlap(targets: list[Any], position: int) -> None:
+def _refuse_overlap(targets: list[Any], position: int, windows: list[int]) -> None:
     target = targets[position]
-    for other in targets[:position]:
+    for place, other in enumerate(targets[:position]):
         apart = other.root is not target.root and other.root is not None and target.root is not None
+        if windows and windows[place] == windows[position]:
+            continue  # windows of one target lie apart
         if other is target or (not apart and other.alias_of(target)):
             raise AliasError(
                 f"assignment: targets {other} and {target} share memory, so the result depends on the order; "
@@ -291,7 +345,7 @@ _patterns: dict[tuple[Shape, ...], Key] = {}
 _DEEP = 50
 """Nodes below each other after which the walk stops calling itself."""
 _ELEMENTWISE = Kind.ELEMENTWISE
-_RAND = OPS["rand"]
+_RAND, _CONCAT = OPS["rand"], OPS["concat"]
 _RESHAPING = frozenset((Kind.MOVE, Kind.CONTRACTION))
 """Kinds that change which axis a size is on: whether sizes are equal then decides what fuses with what."""
 _SIZED = frozenset(("broadcast", "untake", "view", "unview"))

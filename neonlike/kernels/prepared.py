@@ -26,5 +26,5 @@ class Prepared:
         if self._backend.closed:
             self._backend.check_open("prepared assignment")
         self._run()
-        targets = self._graph.targets
+        targets = self._graph.assigned
         return targets[0] if len(targets) == 1 else list(targets)

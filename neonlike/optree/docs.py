@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from neonlike.optree.dtypes import DTypeRule
 from neonlike.optree.functions import COMPOSED
-from neonlike.optree.ops import NON_DIFFERENTIABLE, OPS, Kind, OpSpec
+from neonlike.optree.ops import MANY, NON_DIFFERENTIABLE, OPS, Kind, OpSpec
 
 _KINDS: dict[Kind, tuple[str, str]] = {
     Kind.ELEMENTWISE: ("Elementwise", "Operands broadcast. Python and NumPy numbers may stand anywhere."),
@@ -31,6 +31,7 @@ ALSO: dict[str, tuple[str, ...]] = {
     "onehot": ("be.onehot",),
     "dot": ("a @ b",),
     "transpose": ("be.transpose", "a.T"),
+    "concat": ("be.concatenate", "be.stack"),
     "take": ("be.take",),
     "softmax": ("be.fprop_softmax",),
 }
@@ -57,7 +58,8 @@ How an expression becomes a kernel is told in [tour.md](tour.md), how an op is a
 
 def row(spec: OpSpec) -> str:
     """One line of the table."""
-    cells = (f"`{spec.name}`", _builders(spec), str(spec.arity), spec.dtype.value, _gradient(spec), spec.doc)
+    operands = "any" if spec.arity == MANY else str(spec.arity)
+    cells = (f"`{spec.name}`", _builders(spec), operands, spec.dtype.value, _gradient(spec), spec.doc)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 

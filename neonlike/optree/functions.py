@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
-from neonlike.optree import builders, node, shapes
+from neonlike.optree import arrange, builders, node, shapes
 from neonlike.optree.dtypes import F32, F64
 from neonlike.optree.node import Expression, OpTreeNode, expression
 from neonlike.optree.npfuncs import check_range
@@ -277,5 +277,6 @@ COMPOSED: dict[str, Callable[..., Any]] = {
 for _row in OPS.values():
     add_row(_row)
 _others: tuple[Callable[..., Any], ...] = (builders.dot, transpose, broadcast_to, take, untake, view, unview, onehot)
+_others += (arrange.concat, arrange.parts_of)
 for _function in (*COMPOSED.values(), *_others):
     setattr(F, _function.__name__, staticmethod(_function))

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from neonlike.errors import ArgumentError, DTypeError
-from neonlike.optree import builders, functions, node, show
+from neonlike.optree import arrange, builders, functions, node, show
 from neonlike.optree.node import Expression, OpTreeNode
-from neonlike.optree.ops import OPS, Kind
+from neonlike.optree.ops import MANY, OPS, Kind
 from neonlike.optree.walk import postorder
 
 
@@ -164,7 +164,7 @@ def _make(name: str, operands: list[Any], attrs: dict[str, Any]) -> Any:
         raise DTypeError(f"OpTreeNode.build: no op is called {name!r}; choose one of {', '.join(OPS)}")
     if name == "onehot" and not operands:
         operands = [attrs.get("idx")]
-    if len(operands) != spec.arity:
+    if len(operands) != spec.arity and spec.arity != MANY:
         raise DTypeError(f"OpTreeNode.build: {name} takes {spec.arity} operands, got {len(operands)}")
     if spec.kind is Kind.ELEMENTWISE:
         return node.apply(spec, tuple(operands))
@@ -181,6 +181,7 @@ _OTHERS: dict[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
     "dot": ((), builders.dot),
     "transpose": (("axes",), functions.transpose),
     "broadcast": (("shape",), functions.broadcast_to),
+    "concat": (("axis",), lambda *given: arrange.concat(given[:-1], given[-1])),
     "take": (("axis",), functions.take),
     "untake": (("shape", "axis"), functions.untake),
     "view": (("layout",), functions.view),

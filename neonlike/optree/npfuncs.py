@@ -271,6 +271,16 @@ def copy(x: Array, out: Array) -> None:
     out[...] = x
 
 
+def concat(*parts_and_out: Array, axis: int) -> None:
+    """The last argument = the others, one after the other along ``axis``."""
+    *parts, out = parts_and_out
+    start, before = 0, (slice(None),) * axis
+    for part in parts:
+        end = start + part.shape[axis]
+        out[(*before, slice(start, end))] = part
+        start = end
+
+
 def check_range(name: str, indices: Array, limit: int) -> None:
     """Raise IndexRangeError unless all of ``indices`` lie in [-limit, limit)."""
     bad = indices[(indices < -limit) | (indices >= limit)]

@@ -44,6 +44,8 @@ NON_DIFFERENTIABLE = _NonDifferentiable()
 """The op has no useful derivative (it is zero almost everywhere): gradients stop there."""
 
 GradRule = Callable[..., tuple[Any, ...]]
+MANY = -1
+"""``arity`` of an op that takes any number of operands."""
 REAL = (-4.0, 4.0)
 POSITIVE = (0.05, 4.0)
 UNIT = (-0.95, 0.95)
@@ -59,7 +61,7 @@ class OpSpec:
     name : str
         neon's name where neon has the op.
     arity : int
-        Number of operands.
+        Number of operands; ``MANY``: any.
     kind : Kind
     numpy : callable
         See :mod:`neonlike.optree.npfuncs` for the calling convention.
@@ -248,6 +250,7 @@ _ROWS: tuple[OpSpec, ...] = (
     OpSpec("take", 2, Kind.MOVE, f.take, "", SAME, lambda F, d, z, x, i: (F.untake(d, i, x.shape, z.attrs["axis"]), None), "Slices picked by index along axis.", domain=(REAL, WHOLE), keyed=("axis",), flops=0),
     OpSpec("untake", 2, Kind.MOVE, f.untake, "", SAME, lambda F, d, z, x, i: (F.take(d, i, z.attrs["axis"]), None), "Slices added at indices along axis (gradient of take).", domain=(REAL, WHOLE), keyed=("axis",)),
     OpSpec("view", 1, Kind.MOVE, f.view, "", SAME, lambda F, d, z, x: (F.unview(d, x.shape, z.attrs["layout"]),), "Strided window of an expression.", flops=0),
+    OpSpec("concat", MANY, Kind.MOVE, f.concat, "", SAME, lambda F, d, z, *parts: F.parts_of(d, z, parts), "Operands one after the other along axis.", domain=(REAL,), keyed=("axis",), flops=0),
     OpSpec("unview", 1, Kind.MOVE, f.unview, "", SAME, lambda F, d, z, x: (F.view(d, z.attrs["layout"]),), "Zeros with a strided window filled (gradient of view).", flops=0),
 )  # fmt: skip
 

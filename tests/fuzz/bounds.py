@@ -75,6 +75,9 @@ def evaluate(node: Any, operands: Sequence[Any]) -> Val:
             return _REDUCTIONS[node.spec.name](node, operands[0])
         if node.spec.name == "dot":
             return _dot(node, *operands)
+        if node.spec.name == "concat":
+            converted = [_convert(o, compute_dtype(node.dtype)) for o in operands]
+            return Val(*(np.concatenate(parts, axis=node.attrs["axis"]) for parts in zip(*converted)))
         function = formula(node.spec)
         rest = [o.v for o in operands[1:]]
         if node.spec.name != "untake":

@@ -197,11 +197,15 @@ class Grower:
         """A transpose, stretching, a gather, a scatter, a window, or a product."""
         source = self.operand()
         shape: Shape = self.made.terms[source.term].shape
-        name = self.one_of(("transpose", "broadcast", "take", "untake", "view", "unview", "dot"))
+        name = self.one_of(("transpose", "broadcast", "take", "untake", "view", "unview", "dot", "concat"))
         if name == "transpose":
             return self.add(Op(name, (source,), tuple(int(a) for a in self.rng.permutation(len(shape)))))
         if name == "broadcast":
             return len(shape) == len(self.space) and self.add(Op(name, (source,), tuple(range(len(shape)))))
+        if name == "concat":
+            fitting = [i for i, term in enumerate(self.made.terms) if term.shape == shape]
+            others = tuple(Ref(self.one_of(fitting)) for _ in range(int(self.rng.integers(1, 4))))
+            return self.add(Op(name, (source, *others), int(self.rng.integers(len(shape)))))
         if name == "dot":
             if len(shape) != 2 or shape[0] > 300 or shape[1] > 20_000:
                 return False

@@ -213,6 +213,8 @@ class Instance:
         shape: Shape = shapes[0]
         if op.name == "transpose":
             return f"F.transpose({texts[0]}, {op.axis})"
+        if op.name == "concat":
+            return f"F.concat([{', '.join(texts)}], {op.axis})"
         if op.name == "broadcast":
             return f"F.broadcast_to({texts[0]}, {self.shape_of(op.axis)})"
         if op.name in ("take", "untake"):

@@ -1,0 +1,124 @@
+"""Joining, cutting and rearranging tensors and expressions: lazy and differentiable, views where nothing moves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from neonlike.backends.families.base import Family
+from neonlike.errors import ShapeError
+from neonlike.optree import arrange, functions
+from neonlike.optree.node import expression
+
+
+class ArrangeFamily(Family):
+    """``concatenate``, ``stack``, ``split`` and what is made of them, with NumPy's arguments.
+
+    Results are lazy, or computed into ``out``. Parts and other shapes of tensors are views of their memory, as
+    slices are; those of expressions are expressions. Nothing has fewer than two axes.
+    """
+
+    def concatenate(self, parts: Any, axis: int = 0, out: Any = None) -> Any:
+        """``parts`` one after the other along ``axis``; assigned to a tensor, each is computed straight into its place.
+
+        Parameters
+        ----------
+        parts : list or tuple of tensors, expressions and 2-D arrays
+            Of equal sizes but for ``axis``. The result has the dtype that arithmetic on them would give.
+        axis : int
+        out : tensor, optional
+            May share memory with the parts.
+
+        Raises
+        ------
+        ShapeError
+            If sizes do not fit, or a part is a number.
+        ArgumentError
+            If there is no part.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend('cpu')
+        >>> a = be.array([[1., 2.], [3., 4.]])
+        >>> be.concatenate([a, a * 10], axis=1).asnumpyarray().tolist()
+        [[1.0, 2.0, 10.0, 20.0], [3.0, 4.0, 30.0, 40.0]]
+        """
+        return self._finish(arrange.concat(parts, axis, self), out)
+
+    def stack(self, parts: Any, axis: int = 0, out: Any = None) -> Any:
+        """``parts``, all of one shape, along a new axis, which is ``axis`` of the result; see :meth:`concatenate`."""
+        return self._finish(arrange.stack(parts, axis, self), out)
+
+    def split(self, a: Any, where: Any, axis: int = 0) -> list[Any]:
+        """Parts of ``a`` along ``axis``: views of a tensor, lazy windows of an expression.
+
+        Parameters
+        ----------
+        where : int or sequence of int
+            A number of equal parts, or the positions to cut at: ``[2, 5]`` gives ``a[:2]``, ``a[2:5]`` and ``a[5:]``.
+
+        Raises
+        ------
+        ShapeError
+            If the axis cannot be cut into equal parts.
+        """
+        return arrange.split(expression("split", a, self), where, axis)
+
+    def flip(self, a: Any, axis: Any = None, out: Any = None) -> Any:
+        """``a`` with the order along ``axis`` (int, tuple, or None for all axes) reversed."""
+        return self._finish(arrange.flip(expression("flip", a, self), axis), out)
+
+    def roll(self, a: Any, shift: int, axis: int, out: Any = None) -> Any:
+        """``a`` moved on by ``shift`` along ``axis``; what leaves at one end comes back at the other."""
+        return self._finish(arrange.roll(expression("roll", a, self), shift, axis), out)
+
+    def tile(self, a: Any, counts: Any, out: Any = None) -> Any:
+        """``a`` as a whole ``counts[i]`` times along each axis; fewer counts than axes are for the last ones."""
+        return self._finish(arrange.tile(expression("tile", a, self), counts), out)
+
+    def repeat(self, a: Any, counts: Any, axis: int, out: Any = None) -> Any:
+        """Each slice of ``a`` along ``axis`` so many times: one number for all, or one for each slice.
+
+        Raises
+        ------
+        ShapeError
+            If a number is negative, or there are neither one nor as many as slices.
+        """
+        a = expression("repeat", a, self)
+        axis = arrange.one_axis("repeat", axis, a.shape)
+        given = counts if isinstance(counts, (list, tuple, np.ndarray)) else [counts]
+        times = [arrange.whole_number("repeat", "each count", n) for n in given]
+        size = a.shape[axis]
+        if len(times) not in (1, size) or any(n < 0 for n in times):
+            raise ShapeError(f"repeat: needs one count or {size} of them, none negative, got {counts!r}")
+        return self._finish(functions.take(a, np.repeat(np.arange(size), times), axis), out)
+
+    def pad(self, a: Any, widths: Any, value: float = 0, out: Any = None) -> Any:
+        """``a`` with ``value`` around it.
+
+        Parameters
+        ----------
+        widths : int, pair (before, after) for all axes, or such a pair for each axis
+
+        Raises
+        ------
+        ShapeError
+            On widths that are negative or do not fit the axes.
+        """
+        return self._finish(arrange.pad(expression("pad", a, self), widths, value), out)
+
+    def expand_dims(self, a: Any, axis: int) -> Any:
+        """``a`` with a new axis of size 1, which is ``axis`` of the result; a view of a tensor."""
+        return arrange.expand_dims(expression("expand_dims", a, self), axis)
+
+    def squeeze(self, a: Any, axis: Any = None) -> Any:
+        """``a`` without the axes of size 1 that ``axis`` names (None: any), as long as two remain; a view of a tensor.
+
+        Raises
+        ------
+        ShapeError
+            If an axis named has another size, or fewer than two axes would remain.
+        """
+        return arrange.squeeze(expression("squeeze", a, self), axis)

@@ -1,0 +1,283 @@
+"""Joining, cutting and rearranging: what makes new shapes of expressions without arithmetic.
+
+Of a tensor a part or a new shape is a view where one exists; of an expression it is a lazy ``view`` node. Joining is
+the op ``concat``: assigned to a tensor, each part is computed straight into its window of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from neonlike.errors import ArgumentError, DTypeError, ShapeError
+from neonlike.optree import builders, shapes
+from neonlike.optree.node import Expression, OpTreeNode, expression, is_number, is_operand
+from neonlike.optree.shapes import Shape
+
+
+def one_axis(name: str, axis: Any, shape: Shape) -> int:
+    """``axis`` of ``shape`` as a number from 0 on.
+
+    Raises
+    ------
+    ShapeError
+        If it is not exactly one axis of ``shape``.
+    """
+    axes = shapes.normalize_axes(name, axis, shape)
+    if axis is None or len(axes) != 1:
+        raise ShapeError(f"{name}: needs one axis of {shape}, got axis={axis!r}")
+    return axes[0]
+
+
+def whole_number(name: str, what: str, value: Any) -> int:
+    """``value`` as an int; DTypeError if it is none."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise DTypeError(f"{name}: {what} must be an integer, got {value!r}") from None
+
+
+def _view(a: Any, layout: tuple[Any, ...]) -> OpTreeNode:
+    return builders.move("view", (a,), {"layout": layout}, tuple(layout[0]))
+
+
+# Parts --------------------------------------------------------------------------------------------------------------
+
+
+def sliced(a: Any, axis: int, start: int, stop: int, step: int = 1) -> Expression:
+    """The slices ``start`` to ``stop`` of ``a`` along ``axis``, numbers from 0 on: a view, or a lazy one.
+
+    With a ``step`` of -1 ``stop`` itself is the last.
+    """
+    count = len(range(start, stop + (step < 0) * step, step))
+    if count == a.shape[axis] and step == 1:
+        return a  # type: ignore[no-any-return]
+    if not isinstance(a, OpTreeNode):
+        end = None if step < 0 and stop == 0 else stop + (step < 0) * step
+        part: Expression = a[(*[slice(None)] * axis, slice(start, end, step))]
+        return part
+    strides = list(shapes.contiguous_strides(a.shape))
+    offset = start * strides[axis] if count else 0
+    strides[axis] *= step
+    return _view(a, ((*a.shape[:axis], count, *a.shape[axis + 1 :]), tuple(strides), offset))
+
+
+def cuts(name: str, where: Any, size: int) -> list[int]:
+    """Where parts begin and end: ``where`` is a number of equal parts, or the positions to cut at, as NumPy has it.
+
+    Raises
+    ------
+    ShapeError
+        If the parts would not be equal.
+    DTypeError
+        If ``where`` is neither an integer nor a sequence of integers.
+    """
+    if isinstance(where, (list, tuple)) or (hasattr(where, "tolist") and getattr(where, "ndim", 0) == 1):
+        positions = [slice(None, whole_number(name, "each position", p)).indices(size)[1] for p in where]
+        return [0, *positions, size]
+    parts = whole_number(name, "the number of parts", where)
+    if parts < 1 or size % parts:
+        raise ShapeError(
+            f"{name}: {size} cannot be cut into {parts} equal parts; pass the positions to cut at, as a list"
+        )
+    return [size // parts * i for i in range(parts + 1)]
+
+
+def split(a: Any, where: Any, axis: Any = 0) -> list[Expression]:
+    """Parts of ``a`` along ``axis``: so many equal ones, or those between the positions in ``where``."""
+    a = expression("split", a)
+    axis = one_axis("split", axis, a.shape)
+    ends = cuts("split", where, a.shape[axis])
+    return [sliced(a, axis, low, max(low, high)) for low, high in itertools.pairwise(ends)]
+
+
+def flip(a: Any, axis: Any = None) -> Expression:
+    """``a`` with the order along ``axis`` (int, tuple, or None for all) reversed."""
+    made = expression("flip", a)
+    for each in shapes.normalize_axes("flip", axis, made.shape):
+        made = sliced(made, each, made.shape[each] - 1, 0, -1) if made.shape[each] > 1 else made
+    return made
+
+
+# Other shapes -------------------------------------------------------------------------------------------------------
+
+
+def reshape(a: Any, shape: Shape) -> Expression:
+    """``a``, in C order, as ``shape``, which has as many elements: a view where one exists, else a lazy copy."""
+    source = expression("reshape", a)
+    assert math.prod(shape) == math.prod(source.shape)
+    if source.shape == shape:
+        return source
+    if not isinstance(source, OpTreeNode):
+        try:
+            made: Expression = source.reshape(shape)  # type: ignore[attr-defined]
+            return made
+        except ShapeError:  # strided so that there is none
+            pass
+    return _view(source, (shape, shapes.contiguous_strides(shape), 0))
+
+
+def expand_dims(a: Any, axis: Any) -> Expression:
+    """``a`` with a new axis of size 1 at ``axis`` of the result."""
+    a = expression("expand_dims", a)
+    axis = one_axis("expand_dims", axis, (*a.shape, 1))
+    return reshape(a, (*a.shape[:axis], 1, *a.shape[axis:]))
+
+
+def squeeze(a: Any, axis: Any = None) -> Expression:
+    """``a`` without axes of size 1: those of ``axis`` (int or tuple), or (None) all; two axes always remain.
+
+    Raises
+    ------
+    ShapeError
+        If an axis named has another size, or fewer than two axes would remain.
+    """
+    a = expression("squeeze", a)
+    axes = [i for i in shapes.normalize_axes("squeeze", axis, a.shape) if axis is not None or a.shape[i] == 1]
+    if any(a.shape[i] != 1 for i in axes):
+        raise ShapeError(f"squeeze: axis {axis!r} of {a.shape} is larger than 1; only axes of size 1 can be left out")
+    spare = len(a.shape) - 2
+    if axis is not None and len(axes) > spare:
+        raise ShapeError(f"squeeze: without axis {axis!r} {a.shape} would have fewer than two axes")
+    left_out = axes[: min(len(axes), spare)]
+    return reshape(a, tuple(size for i, size in enumerate(a.shape) if i not in left_out))
+
+
+# Joining ------------------------------------------------------------------------------------------------------------
+
+
+def _parts(name: str, parts: Any, backend: Any) -> list[Expression]:
+    """``parts`` as expressions with shapes.
+
+    Raises
+    ------
+    ArgumentError
+        If there are none, or it is no list or tuple.
+    ShapeError
+        For a number, which has no extent to join.
+    """
+    if isinstance(parts, Expression) or is_operand(parts) or not isinstance(parts, Sequence) or isinstance(parts, str):
+        raise ArgumentError(
+            f"{name}: expected a list or tuple of tensors and expressions, got {type(parts).__name__}; write [a, b]"
+        )
+    if not parts:
+        raise ArgumentError(f"{name}: needs at least one tensor or expression, got an empty {type(parts).__name__}")
+    backend = backend or next((b for part in parts if (b := getattr(part, "backend", None)) is not None), None)
+    if any(is_number(part) for part in parts):
+        raise ShapeError(f"{name}: a number has no shape to join; use be.full or an array of the shape you mean")
+    return [expression(name, part, backend) for part in parts]
+
+
+def concat(parts: Any, axis: Any = 0, backend: Any = None) -> Expression:
+    """``parts``, a list of tensors and expressions, one after the other along ``axis``.
+
+    Raises
+    ------
+    ShapeError
+        If another axis than ``axis`` has different sizes.
+    """
+    found = _parts("concatenate", parts, backend)
+    first = found[0].shape
+    axis = one_axis("concatenate", axis, first)
+    for position, part in enumerate(found):
+        same = len(part.shape) == len(first) and all(
+            n == m for i, (n, m) in enumerate(zip(part.shape, first)) if i != axis
+        )
+        if not same:
+            raise ShapeError(
+                f"concatenate: along axis {axis}, part {position} of shape {part.shape} does not fit part 0 of shape "
+                f"{first}; all other sizes must be equal"
+            )
+    if len(found) == 1:
+        return found[0]
+    shape = (*first[:axis], sum(part.shape[axis] for part in found), *first[axis + 1 :])
+    return builders.move("concat", tuple(found), {"axis": axis}, shape)
+
+
+def stack(parts: Any, axis: Any = 0, backend: Any = None) -> Expression:
+    """``parts``, all of one shape, along a new axis, which is ``axis`` of the result."""
+    found = _parts("stack", parts, backend)
+    for position, part in enumerate(found):
+        if part.shape != found[0].shape:
+            raise ShapeError(
+                f"stack: part {position} of shape {part.shape} differs from part 0 of shape {found[0].shape}; "
+                "all must have one shape"
+            )
+    axis = one_axis("stack", axis, (1, *found[0].shape))
+    return concat([expand_dims(part, axis) for part in found], axis)
+
+
+def parts_of(d: Any, z: Any, parts: Sequence[Any]) -> tuple[Any, ...]:
+    """What of ``d``, the gradient of the concatenation ``z``, belongs to each of its ``parts``."""
+    axis = z.attrs["axis"]
+    ends = itertools.accumulate((part.shape[axis] for part in parts), initial=0)
+    return tuple(sliced(d, axis, low, high) for low, high in itertools.pairwise(ends))
+
+
+def roll(a: Any, shift: Any, axis: Any) -> Expression:
+    """``a`` moved on by ``shift`` along ``axis``; what leaves at the end comes back at the start."""
+    a = expression("roll", a)
+    axis = one_axis("roll", axis, a.shape)
+    size = a.shape[axis]
+    by = whole_number("roll", "shift", shift) % max(size, 1)
+    return concat([sliced(a, axis, size - by, size), sliced(a, axis, 0, size - by)], axis) if by else a
+
+
+def tile(a: Any, counts: Any) -> Expression:
+    """``a`` repeated as a whole: ``counts[i]`` times along axis i, the last counts for the last axes, as NumPy's."""
+    made = expression("tile", a)
+    given = counts if isinstance(counts, (list, tuple)) else (counts,)
+    times = [whole_number("tile", "each count", n) for n in given]
+    if any(n < 0 for n in times):
+        raise ShapeError(f"tile: counts must not be negative, got {counts!r}")
+    times = [1] * (len(made.shape) - len(times)) + times
+    while len(made.shape) < len(times):
+        made = expand_dims(made, 0)
+    for axis, n in enumerate(times):
+        made = sliced(made, axis, 0, 0) if n == 0 else concat([made] * n, axis)
+    return made
+
+
+def pad(a: Any, widths: Any, value: Any = 0) -> Expression:
+    """``a`` with ``value`` around it: ``widths`` elements before and after each axis, or one pair (before, after) for
+    all axes, or a pair for each.
+
+    Raises
+    ------
+    ShapeError
+        On widths that are negative or do not fit the axes.
+    DTypeError
+        If the value is no number.
+    """
+    made = expression("pad", a)
+    if not isinstance(value, (int, float)):
+        raise DTypeError(f"pad: the value must be a number, got {value!r}")
+    one = made.backend.array([[value]], dtype=made.dtype)
+    for axis, ends in enumerate(_widths(widths, len(made.shape))):
+        blocks = [(*made.shape[:axis], n, *made.shape[axis + 1 :]) for n in ends]
+        before, after = ([_stretched(one, shape)] if n else [] for shape, n in zip(blocks, ends))
+        made = concat([*before, made, *after], axis)
+    return made
+
+
+def _stretched(one: Any, shape: Shape) -> OpTreeNode:
+    return builders.move("broadcast", (one,), {"shape": shape}, shape)
+
+
+def _widths(widths: Any, ndim: int) -> list[tuple[int, int]]:
+    """A pair for each axis."""
+    given = list(widths) if isinstance(widths, (list, tuple)) else [widths, widths]
+    pairs = given if given and all(isinstance(pair, (list, tuple)) for pair in given) else [given] * ndim
+    if len(pairs) == 1:
+        pairs = pairs * ndim
+    if len(pairs) != ndim or any(len(pair) != 2 for pair in pairs):
+        raise ShapeError(
+            f"pad: widths must be a number, a pair (before, after), or a pair for each of {ndim} axes; got {widths!r}"
+        )
+    found = [(whole_number("pad", "each width", low), whole_number("pad", "each width", high)) for low, high in pairs]
+    if any(n < 0 for pair in found for n in pair):
+        raise ShapeError(f"pad: widths must not be negative, got {widths!r}")
+    return found
