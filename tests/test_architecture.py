@@ -23,7 +23,7 @@ SOURCE = Path(__file__).resolve().parent.parent / PACKAGE
 MAX_FILE_LINES = 450
 MAX_FUNCTION_LINES = 60
 
-GROUND_FLOOR = ("errors", "logger", "version", "nervanaobject", "compat")
+GROUND_FLOOR = ("errors", "logger", "version", "nervanaobject", "compat", "optree.dialect")
 """Usable by everything, and using nothing of the package but each other."""
 
 STOREYS: tuple[tuple[str, ...], ...] = (
@@ -60,7 +60,7 @@ GPU_PACKAGES = {"pycuda", "skcuda"}
 def storey(module: str) -> int:
     """The height of a dotted name inside the package; -1 is the ground, the package itself is the roof."""
     parts = module.split(".")[1:]
-    if parts and parts[0] in GROUND_FLOOR:
+    if parts and (parts[0] in GROUND_FLOOR or ".".join(parts[:2]) in GROUND_FLOOR):
         return -1
     heights = {name: height for height, names in enumerate(STOREYS) for name in names}
     for length in range(len(parts), 0, -1):

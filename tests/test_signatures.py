@@ -111,7 +111,7 @@ def test_builders_make_neons_ops(be: Backend, method: str, op: str) -> None:
     binary = "b" in inspect.signature(getattr(be, method)).parameters
     node = getattr(be, method)(t, t) if binary else getattr(be, method)(t)
     assert isinstance(node, OpTreeNode)
-    assert node[0]["op"] == op
+    assert node.as_tuple()[0]["op"] == op
     out = be.zeros(node.shape)
     made = getattr(be, method)(t, t, out) if binary else getattr(be, method)(t, out=out)
     assert made is out

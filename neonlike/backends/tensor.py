@@ -15,7 +15,7 @@ import numpy.typing as npt
 from neonlike.errors import DTypeError, ShapeError
 from neonlike.optree.dtypes import DType, holds
 from neonlike.optree.node import Expression
-from neonlike.optree.shapes import Shape, ShapeTypeError, normalize_axes, permutation
+from neonlike.optree.shapes import Shape, ShapeTypeError, normalize_axes, permutation, regrouped
 
 if TYPE_CHECKING:
     from neonlike.backends.backend import Backend
@@ -234,25 +234,8 @@ class Tensor(Expression):
         ShapeError
             If the sizes do not match, or the tensor is strided so that no view exists.
         """
-        wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-        try:
-            sizes = tuple(operator.index(n) for n in wanted)
-        except TypeError:
-            raise ShapeTypeError(f"reshape: shape must be integers, got {wanted!r}") from None
-        new = self._infer_shape(sizes)
+        new = regrouped(self.shape, shape)
         return self if new == self.shape else self._reshaped(new)
-
-    def _infer_shape(self, wanted: Shape) -> Shape:
-        if wanted.count(-1) == 1:
-            known = math.prod(n for n in wanted if n != -1)
-            if known and self.size % known == 0:
-                wanted = tuple(self.size // known if n == -1 else n for n in wanted)
-        new = wanted + (1,) * (2 - len(wanted))
-        if any(n < 0 for n in new) or math.prod(new) != self.size:
-            raise ShapeError(
-                f"reshape: cannot make {wanted} of {self.shape} with {self.size} elements; sizes must multiply to that"
-            )
-        return new
 
     def _reshaped(self, shape: Shape) -> Tensor:
         raise NotImplementedError

@@ -192,7 +192,11 @@ _OTHERS: dict[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
 """Ops that are neither elementwise nor reductions: members of the op dict that the function takes, the function."""
 
 
-METHODS: dict[str, Callable[..., Any]] = {
+METHODS: dict[str, Any] = {
+    "build": staticmethod(build),
+    "optree_to_list": staticmethod(optree_to_list),
+    "list_to_optree": staticmethod(list_to_optree),
+    "as_tuple": as_tuple,
     "traverse": traverse,
     "key": key,
     "intrinsic_key_maps": intrinsic_key_maps,

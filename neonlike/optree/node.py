@@ -7,7 +7,7 @@ operators. Comparisons build nodes, therefore neither is ever compared by value 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -37,8 +37,13 @@ class Expression:
         backend: Any
 
     def __bool__(self) -> bool:
-        """Always true: ``if tensor:`` asks whether there is one."""
+        """A tensor's: always true, ``if tensor:`` asks whether there is one. That of a node is its value."""
         return True
+
+    def __contains__(self, value: Any) -> bool:
+        from neonlike.optree.reading import contains
+
+        return contains(self, value)
 
     def __hash__(self) -> int:
         return id(self)
@@ -112,7 +117,7 @@ class Expression:
 
 
 class _Elsewhere:
-    """A rarely used method of nodes, in ``neonform``, or one of tensors, which says that nodes do not have it.
+    """A rarely used method of nodes, in ``reading`` (values) or ``neonform`` (neon's view of a node).
 
     Not by ``__getattr__``: in a class that defines it, Python reads every attribute by a path four times as long.
     """
@@ -121,11 +126,10 @@ class _Elsewhere:
         self.name = name
 
     def __get__(self, node: Any, owner: type) -> Any:
-        from neonlike.optree import neonform
+        from neonlike.optree import neonform, reading
 
-        if self.name in neonform.METHODS:
-            return neonform.METHODS[self.name].__get__(node, owner)
-        raise AttributeError(f"an expression has no attribute {self.name!r}; compute it first with astensor()")
+        found = reading.METHODS.get(self.name) or neonform.METHODS[self.name]
+        return found.__get__(node, owner)
 
 
 class OpTreeNode(Expression):
@@ -153,8 +157,9 @@ class OpTreeNode(Expression):
     shape: Shape
     dtype: DType
     backend: Any
-    traverse, key, intrinsic_key_maps, execute, pp, to_dot = (_Elsewhere() for _ in range(6))
-    get, set, fill, copy, reshape, size, ndim = (_Elsewhere() for _ in range(7))
+    build, optree_to_list, list_to_optree = (_Elsewhere() for _ in range(3))
+    as_tuple, traverse, key, intrinsic_key_maps, execute, pp, to_dot = (_Elsewhere() for _ in range(7))
+    get, item, tolist, copy, set, fill, copy_from, reshape, size, ndim = (_Elsewhere() for _ in range(10))
 
     def __init__(
         self,
@@ -208,14 +213,32 @@ class OpTreeNode(Expression):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         return self.asnumpyarray() if dtype is None else self.asnumpyarray().astype(dtype)
 
+    def __bool__(self) -> bool:
+        from neonlike.optree.reading import truth
+
+        return truth(self)
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
     def __len__(self) -> int:
-        return 3
+        from neonlike.optree.reading import length
 
-    def __getitem__(self, index: int) -> Any:
-        """neon's tuple form ``(op_dict, left, right)``; to index values, use ``astensor()[...]``."""
-        from neonlike.optree.neonform import as_tuple
+        return length(self)
 
-        return as_tuple(self)[index]
+    def __iter__(self) -> Iterator[Any]:
+        from neonlike.optree.reading import members
+
+        return members(self)
+
+    def __getitem__(self, index: Any) -> Any:
+        """The elements that ``tensor[index]`` has, lazy. In neon's dialect a member of ``(op_dict, left, right)``."""
+        from neonlike.optree.reading import member
+
+        return member(self, index)
 
     def __str__(self) -> str:
         from neonlike.optree.show import prefix
@@ -224,27 +247,6 @@ class OpTreeNode(Expression):
 
     def __repr__(self) -> str:
         return f"<OpTreeNode {self.spec.name} shape={self.shape} dtype={self.dtype.name}>"
-
-    @staticmethod
-    def build(op: str, a: Any, b: Any, out: Any = None, **kwargs: Any) -> Any:
-        """neon's constructor by op name; ``assign`` and ``out`` execute at once. See :mod:`.neonform`."""
-        from neonlike.optree.neonform import build
-
-        return build(op, a, b, out, **kwargs)
-
-    @staticmethod
-    def optree_to_list(optree: Any) -> Any:
-        """Nested lists ``[op_dict, left, right]`` of an expression."""
-        from neonlike.optree.neonform import optree_to_list
-
-        return optree_to_list(optree)
-
-    @staticmethod
-    def list_to_optree(parts: Any) -> Any:
-        """The expression of nested lists made by :meth:`optree_to_list`."""
-        from neonlike.optree.neonform import list_to_optree
-
-        return list_to_optree(parts)
 
 
 class NoTensorError(NeonlikeError, ValueError):

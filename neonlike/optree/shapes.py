@@ -5,6 +5,7 @@ Shapes have at least two dimensions and broadcast as in NumPy (aligned on the la
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from functools import lru_cache
@@ -167,6 +168,34 @@ def as_shape(value: Any, operation: str = "shape") -> Shape:
     if any(size < 0 for size in shape):
         raise ShapeError(f"{operation}: sizes must not be negative, got {shape}")
     return shape + (1,) * (2 - len(shape))
+
+
+def regrouped(shape: Shape, wanted: tuple[Any, ...]) -> Shape:
+    """What ``reshape(*wanted)`` makes of ``shape``: sizes, or one sequence of them; one may be -1. At least 2-D.
+
+    Raises
+    ------
+    ShapeError
+        If the sizes do not multiply to the number of elements.
+    ShapeTypeError
+        If they are no integers.
+    """
+    given = wanted[0] if len(wanted) == 1 and isinstance(wanted[0], (tuple, list)) else wanted
+    try:
+        sizes = tuple(operator.index(n) for n in given)
+    except TypeError:
+        raise ShapeTypeError(f"reshape: shape must be integers, got {given!r}") from None
+    size = math.prod(shape)
+    if sizes.count(-1) == 1:
+        known = math.prod(n for n in sizes if n != -1)
+        if known and size % known == 0:
+            sizes = tuple(size // known if n == -1 else n for n in sizes)
+    new = sizes + (1,) * (2 - len(sizes))
+    if any(n < 0 for n in new) or math.prod(new) != size:
+        raise ShapeError(
+            f"reshape: cannot make {sizes} of {shape} with {size} elements; sizes must multiply to that"
+        )
+    return new
 
 
 class ShapeTypeError(ShapeError, TypeError):

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from neonlike.backends.dlpack import export_bfloat16
-from neonlike.backends.indexing import select
 from neonlike.backends.tensor import Tensor
 from neonlike.errors import ShapeError
 from neonlike.kernels.program import converter
 from neonlike.optree.dtypes import as_dtype
+from neonlike.optree.indexing import select
 from neonlike.optree.shapes import Shape, ShapeTypeError, as_shape
 
 if TYPE_CHECKING:

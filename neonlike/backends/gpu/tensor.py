@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from neonlike.backends.gpu import interop
 from neonlike.backends.gpu.array import DeviceArray, contiguous_array, piece_count, share_elements
-from neonlike.backends.indexing import Selection, select
 from neonlike.backends.tensor import Tensor
 from neonlike.errors import DeviceMemoryError, ShapeError
 from neonlike.kernels.program import converter
 from neonlike.optree import functions
 from neonlike.optree.dtypes import as_dtype
+from neonlike.optree.indexing import Selection, select
 from neonlike.optree.shapes import Shape, ShapeTypeError, as_shape
 
 if TYPE_CHECKING:

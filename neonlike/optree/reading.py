@@ -1,0 +1,144 @@
+"""What Python asks of an expression as a value: its truth, numbers, rows and sizes. Asking for values computes them.
+
+A node is read as the tensor that it would be assigned to. In neon's dialect (:mod:`.dialect`) its truth, length,
+members and iteration are those of neon's tuple ``(op_dict, left, right)``, see :mod:`.neonform`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy.typing as npt
+
+from neonlike.errors import DTypeError, ShapeError
+from neonlike.optree import dialect, neonform, windows
+from neonlike.optree.node import Expression, OpTreeNode, is_number, number_value
+from neonlike.optree.shapes import FREE
+
+
+def truth(node: OpTreeNode) -> bool:
+    """``bool(node)``: whether its one element, computed now, is not zero. True in neon's dialect.
+
+    Raises
+    ------
+    ShapeError
+        If there is not exactly one element, or the shape is free.
+    """
+    if dialect.is_neon():
+        return True
+    if not is_number(node) and size_of(node, "bool") != 1:
+        raise ShapeError(
+            f"bool: an expression of shape {node.shape} has no truth value of its own; ask for be.any(expression) or "
+            "be.all(expression), and compare tensors themselves by `is`"
+        )
+    return bool(item(node))
+
+
+def contains(self: Expression, value: Any) -> bool:
+    """``value in self``: whether any element equals ``value``; computed now.
+
+    In neon's dialect, for a node: whether ``value`` is one of the members of its tuple.
+    """
+    if dialect.is_neon() and isinstance(self, OpTreeNode):
+        return any(member is value for member in neonform.as_tuple(self))
+    from neonlike.optree.functions import F
+
+    return bool(item(F.any(F.equal(self, value))))
+
+
+def size_of(node: OpTreeNode, operation: str) -> int:
+    """Number of elements; ShapeError if the shape is free."""
+    if node.shape is FREE:
+        raise ShapeError(
+            f"{operation}: {node} has no shape of its own (rand and onehot take that of what they meet); "
+            "assign it to a tensor: out[:] = expression"
+        )
+    return math.prod(node.shape)
+
+
+def item(self: OpTreeNode) -> int | float | bool:
+    """The one element as a Python number; computed now.
+
+    Raises
+    ------
+    ShapeError
+        If there is not exactly one element.
+    """
+    if is_number(self):
+        return number_value(self)
+    if size_of(self, "item") != 1:
+        raise ShapeError(f"item: needs one element, got an expression of shape {self.shape}; use tolist() or get()")
+    number: int | float | bool = self.asnumpyarray().reshape(-1)[0].item()
+    return number
+
+
+def tolist(self: OpTreeNode) -> list[Any]:
+    """The elements as nested lists of Python numbers; computed now."""
+    nested: list[Any] = self.asnumpyarray().tolist()
+    return nested
+
+
+def get(self: OpTreeNode, stream: Any = None) -> npt.NDArray[Any]:
+    """The elements as a host array of this shape and dtype; computed now. ``stream`` is accepted, as in neon."""
+    return self.asnumpyarray()
+
+
+def length(node: OpTreeNode) -> int:
+    """``len(node)``: the size of the first axis; in neon's dialect 3, the members of its tuple."""
+    if dialect.is_neon():
+        return 3
+    size_of(node, "len")
+    return node.shape[0]
+
+
+def members(node: OpTreeNode) -> Iterator[Any]:
+    """``iter(node)``: rows along the first axis, lazy; in neon's dialect the members of its tuple."""
+    if dialect.is_neon():
+        return iter(neonform.as_tuple(node))
+    size_of(node, "iteration")
+    return (windows.index(node, position) for position in range(node.shape[0]))
+
+
+def member(node: OpTreeNode, index: Any) -> Any:
+    """``node[index]``: what a tensor of these values has there, lazy; in neon's dialect a member of its tuple."""
+    return neonform.as_tuple(node)[index] if dialect.is_neon() else windows.index(node, index)
+
+
+def copy(self: OpTreeNode, *values: Any) -> Any:
+    """A new tensor with the values, as :meth:`OpTreeNode.astensor`; with an argument an error, as ``set``.
+
+    Raises
+    ------
+    DTypeError
+        If a value to write is given.
+    """
+    return _unwritable("copy")(self) if values else self.astensor()
+
+
+def _unwritable(name: str) -> Callable[..., Any]:
+    def write(self: OpTreeNode, *values: Any) -> Any:
+        raise DTypeError(
+            f"{name}: an expression cannot be written to: {str(self)[:60]}; "
+            f"compute it into a tensor first: t = expression.astensor(), then t.{name}(...)"
+        )
+
+    write.__name__ = name
+    write.__doc__ = "Always DTypeError: only tensors can be written to."
+    return write
+
+
+METHODS: dict[str, Any] = {
+    "get": get,
+    "item": item,
+    "tolist": tolist,
+    "copy": copy,
+    "set": _unwritable("set"),
+    "fill": _unwritable("fill"),
+    "copy_from": _unwritable("copy_from"),
+    "reshape": windows.reshape,
+    "size": property(lambda self: size_of(self, "size")),
+    "ndim": property(lambda self: len(self.shape)),
+}
+"""Methods of a node that it finds here: see ``node._Elsewhere``."""

@@ -1,0 +1,294 @@
+"""``expression[index]`` and ``expression.reshape(...)``: nodes that show a part or another shape of an expression.
+
+What they show is what a tensor of the same values would (:mod:`.indexing`). A node of kind ``view`` copies a window out
+of memory, so it is moved towards the tensors where that is cheaper: ``(a + b)[0]`` becomes ``a[0] + b[0]``, one kernel
+that reads one row. It stays where it is below a product, a gather or a reduction that it would not make much smaller,
+where random numbers would be others in a smaller shape, and where moving it would repeat too many ops.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from neonlike.errors import ShapeError
+from neonlike.optree import functions, shapes
+from neonlike.optree.indexing import select
+from neonlike.optree.node import Expression, OpTreeNode, is_number
+from neonlike.optree.ops import Kind
+from neonlike.optree.shapes import FREE, Shape
+
+MOST_NODES = 12
+"""Nodes that moving one window towards the tensors may make; beyond, the expression is computed whole, once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """Which positions of one axis: ``start``, ``start + step``, ... ``count`` of them; not ``kept``: the axis goes."""
+
+    start: int
+    step: int
+    count: int
+    kept: bool = True
+
+    def of(self, inner: Pick) -> Pick:
+        """The positions that these are among those of ``inner``."""
+        return Pick(inner.start + inner.step * self.start, inner.step * self.step, self.count, self.kept)
+
+    def is_all(self, size: int) -> bool:
+        """Whether these are all ``size`` positions of an axis, in order."""
+        return self == Pick(0, 1, size)
+
+    def as_index(self) -> Any:
+        """The same for a tensor's ``[]``."""
+        if not self.kept:
+            return self.start
+        stop = self.start + self.step * self.count
+        return slice(self.start, stop if stop >= 0 else None, self.step) if self.count else slice(0, 0)
+
+
+Picks = tuple[Pick, ...]
+
+
+def index(node: OpTreeNode, key: Any) -> Expression:
+    """``node[key]``: the elements that ``tensor[key]`` has of a tensor of that shape, as an expression.
+
+    Raises
+    ------
+    IndexRangeError
+        If an integer is out of range, or there are too many indices, ellipses or lists.
+    IndexTypeError
+        If an index is neither integer, slice, ellipsis, list, array nor integer tensor.
+    ShapeError
+        If the node has no shape of its own.
+    """
+    if node.shape is FREE:
+        raise ShapeError(f"index {key!r}: {node} has no shape of its own; assign it to a tensor and index that")
+    chosen = select(key, node.shape)
+    picks = tuple(_pick(basic, size) for basic, size in zip(chosen.basic, node.shape))
+    made = node if _is_whole(picks, node.shape) else picked(node, picks)
+    return made if chosen.gather is None else functions.take(made, chosen.gather, chosen.gather_axis or 0)
+
+
+def reshape(self: OpTreeNode, *shape: Any) -> Expression:
+    """The elements in C order with another shape, as an expression; one entry may be -1. At least 2-D.
+
+    Raises
+    ------
+    ShapeError
+        If the sizes do not match, or the expression has no shape of its own.
+    """
+    if self.shape is FREE:
+        raise ShapeError(f"reshape: {self} has no shape of its own; assign it to a tensor and reshape that")
+    new = shapes.regrouped(self.shape, shape)
+    if new == self.shape or is_number(self):
+        return self
+    moved = _Reshaping(self.shape, new).of(self)
+    return functions.view(_unshaped(self), contiguous(new)) if moved is None else moved
+
+
+def contiguous(shape: Shape) -> tuple[Shape, tuple[int, ...], int]:
+    """Layout of elements in C order."""
+    return shape, shapes.contiguous_strides(shape), 0
+
+
+def picked(node: Expression, picks: Picks) -> Expression:
+    """The elements of ``node`` at ``picks``, one an axis."""
+    moved = _Picking().of(node, picks)
+    return _window(node, picks) if moved is None else moved
+
+
+def _pick(basic: Any, size: int) -> Pick:
+    if not isinstance(basic, slice):
+        return Pick(basic, 1, 1, kept=False)
+    positions = range(size)[basic]
+    return Pick(positions.start if positions else 0, positions.step, len(positions))
+
+
+def _is_whole(picks: Picks, shape: Shape) -> bool:
+    return all(pick.is_all(size) for pick, size in zip(picks, shape))
+
+
+def _shape(picks: Picks) -> Shape:
+    return tuple(pick.count for pick in picks if pick.kept)
+
+
+def _unshaped(node: Expression) -> Expression:
+    """``node``, or what it is a reshape of: another one of it reads that."""
+    while isinstance(node, OpTreeNode) and _is_reshape(node):
+        node = node.operands[0]
+    return node
+
+
+def _is_reshape(node: OpTreeNode) -> bool:
+    return (
+        node.spec.name == "view"
+        and math.prod(node.shape) == math.prod(node.operands[0].shape)
+        and node.attrs is not None
+        and node.attrs["layout"] == contiguous(node.shape)
+    )
+
+
+def _window(node: Expression, picks: Picks) -> Expression:
+    """A ``view`` of ``node``, or of what ``node`` is a reshape of."""
+    strides = shapes.contiguous_strides(node.shape)
+    kept = [(pick, step) for pick, step in zip(picks, strides) if pick.kept]
+    offset = sum(pick.start * step for pick, step in zip(picks, strides)) if all(p.count for p in picks) else 0
+    layout = (_shape(picks), tuple(pick.step * step for pick, step in kept), offset)
+    if isinstance(node, OpTreeNode) and _is_reshape(node):
+        return functions.view(_unshaped(node), layout)
+    made = functions.view(node, layout)
+    made.attrs["picks"] = tuple((p.start, p.step, p.count, p.kept) for p in picks)  # type: ignore[index]
+    return made
+
+
+# Moving towards the tensors ---------------------------------------------------------------------------------------
+
+
+class _TooMuch(Exception):
+    """Moving would make too many nodes, or cannot be done all the way."""
+
+
+class _Picking:
+    """One window on its way down an expression. What it makes of a node used twice is made once."""
+
+    def __init__(self) -> None:
+        self.made: dict[tuple[int, Picks], Expression] = {}
+
+    def of(self, root: Expression, picks: Picks) -> Expression | None:
+        """``root`` at ``picks`` without a window on top; None if it is better there."""
+        try:
+            return self._moved(root, picks)
+        except _TooMuch:
+            return None
+
+    def _at(self, operand: Any, picks: Picks) -> Any:
+        """``operand`` at ``picks``, with a window on top where that cannot be moved on."""
+        if is_number(operand) or _is_whole(picks, operand.shape):
+            return operand
+        key = (id(operand), picks)
+        if key not in self.made:
+            if len(self.made) >= MOST_NODES:
+                raise _TooMuch
+            moved = self._moved(operand, picks)
+            self.made[key] = _window(operand, picks) if moved is None else moved
+        return self.made[key]
+
+    def _moved(self, operand: Expression, picks: Picks) -> Expression | None:
+        if not isinstance(operand, OpTreeNode):
+            return _tensor_at(operand, picks)
+        kind, name = operand.spec.kind, operand.spec.name
+        if operand.attrs is not None and "picks" in operand.attrs:  # a window of a window
+            outer = iter(picks)
+            inner = tuple(Pick(*numbers) for numbers in operand.attrs["picks"])
+            both = tuple(next(outer).of(pick) if pick.kept else pick for pick in inner)
+            whole: Expression = self._at(operand.operands[0], both)
+            return whole
+        if kind is Kind.ELEMENTWISE:
+            return self._elementwise(operand, picks)
+        if kind is Kind.REDUCTION:
+            return self._reduction(operand, picks)
+        if name == "dot":
+            return self._product(operand, picks)
+        if name == "transpose" and all(pick.kept for pick in picks):
+            axes: tuple[int, ...] = operand.attrs["axes"]  # type: ignore[index]
+            turned = tuple(picks[axes.index(axis)] for axis in range(len(axes)))
+            return functions.transpose(self._at(operand.operands[0], turned), axes)
+        return None
+
+    def _elementwise(self, node: OpTreeNode, picks: Picks) -> OpTreeNode | None:
+        """The op on its operands' elements there; stretched axes of an operand keep their one element."""
+        operands = []
+        for operand in node.operands:
+            if is_number(operand):
+                operands.append(operand)
+                continue
+            if operand.shape is FREE or (len(operand.shape) < len(picks) and not all(pick.kept for pick in picks)):
+                return None
+            aligned = zip(picks[len(picks) - len(operand.shape) :], operand.shape, node.shape[-len(operand.shape) :])
+            own = tuple(Pick(0, 1, 1, pick.kept) if size == 1 != whole else pick for pick, size, whole in aligned)
+            operands.append(self._at(operand, own))
+        return OpTreeNode(node.spec, tuple(operands), node.attrs, _shape(picks), node.dtype, node.backend)
+
+    def _reduction(self, node: OpTreeNode, picks: Picks) -> Expression | None:
+        """The reduction of less, where that is at most half: other parts may be asked for too."""
+        axes: tuple[int, ...] = node.attrs["axis"]  # type: ignore[index]
+        (operand,) = node.operands
+        if 2 * math.prod(_shape(picks)) > math.prod(node.shape) or not _keeps(picks, axes):
+            return None
+        inside = tuple(
+            Pick(0, 1, size) if axis in axes else pick for axis, (pick, size) in enumerate(zip(picks, operand.shape))
+        )
+        if isinstance(operand, OpTreeNode) and operand.spec.kind not in (Kind.ELEMENTWISE, Kind.REDUCTION):
+            return None
+        within = self._at(operand, inside)
+        lost = [axis for axis, pick in enumerate(picks) if not pick.kept]
+        left = tuple(axis - sum(gone < axis for gone in lost) for axis in axes)
+        return OpTreeNode(node.spec, (within,), {"axis": left}, _shape(picks), node.dtype, node.backend)
+
+    def _product(self, node: OpTreeNode, picks: Picks) -> Expression | None:
+        """The product of fewer rows and columns, where the result is at most half: one large product is faster."""
+        if 2 * math.prod(_shape(picks)) > math.prod(node.shape) or 0 in _shape(picks):
+            return None
+        left, right = node.operands
+        inner = Pick(0, 1, left.shape[1])
+        operands = self._at(left, (picks[0], inner)), self._at(right, (inner, picks[1]))
+        return OpTreeNode(node.spec, operands, None, _shape(picks), node.dtype, node.backend)
+
+
+def _keeps(picks: Picks, axes: tuple[int, ...]) -> bool:
+    """Whether ``axes``, which have size 1, stay as they are."""
+    return all(picks[axis].kept and picks[axis].count == 1 for axis in axes)
+
+
+class _Reshaping:
+    """A reshape on its way down elementwise ops whose operands all have its shape, or are one number."""
+
+    def __init__(self, old: Shape, new: Shape) -> None:
+        self.old, self.new = old, new
+        self.made: dict[int, Expression] = {}
+
+    def of(self, root: OpTreeNode) -> Expression | None:
+        """``root`` with the new shape; None if it must be computed first."""
+        try:
+            moved: Expression = self._moved(root)
+        except _TooMuch:
+            return None
+        return moved
+
+    def _moved(self, operand: Any) -> Any:
+        if is_number(operand):
+            return operand
+        if operand.shape != self.old:
+            if operand.shape is not FREE and math.prod(operand.shape) == 1 and len(operand.shape) <= len(self.new):
+                return operand
+            raise _TooMuch
+        if id(operand) not in self.made:
+            if len(self.made) >= MOST_NODES:
+                raise _TooMuch
+            self.made[id(operand)] = self._reshaped(operand)
+        return self.made[id(operand)]
+
+    def _reshaped(self, operand: Any) -> Expression:
+        if not isinstance(operand, OpTreeNode):
+            if not (operand.is_contiguous and _is_mappable(operand)):
+                raise _TooMuch
+            shown: Expression = operand.reshape(self.new)
+            return shown
+        if operand.spec.kind is not Kind.ELEMENTWISE:
+            raise _TooMuch
+        parts = tuple(self._moved(part) for part in operand.operands)
+        return OpTreeNode(operand.spec, parts, operand.attrs, self.new, operand.dtype, operand.backend)
+
+
+def _is_mappable(tensor: Any) -> bool:
+    """True if gradients of a view of ``tensor`` can be mapped to the tensor whose memory it is."""
+    return bool(tensor.base is None and tensor.is_contiguous) or bool(tensor._original_base.is_contiguous)
+
+
+def _tensor_at(tensor: Any, picks: Picks) -> Expression | None:
+    if not _is_mappable(tensor):
+        return None
+    view: Expression = tensor[tuple(pick.as_index() for pick in picks)]
+    return view
