@@ -45,12 +45,9 @@ def messages() -> Iterator[list[str]]:
     texts: list[str] = []
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: texts.append(record.getMessage())  # type: ignore[method-assign]
-    level = logger.level
     logger.addHandler(handler)
-    logger.setLevel(logging.WARNING)
     yield texts
     logger.removeHandler(handler)
-    logger.setLevel(level)
 
 
 class Wrapper:

@@ -8,6 +8,7 @@ from argparse import Namespace
 
 import numpy as np
 import pytest
+from logs import nobody_configured_logging
 
 from neonlike.backends import gen_backend
 from neonlike.callbacks.callbacks import Callbacks
@@ -96,7 +97,7 @@ def test_the_config_file_in_the_home_folder(tmp_path):
     assert parse(default_config_files=[]).epochs == 10
 
 
-def test_a_backend_is_made(capsys):
+def test_a_backend_is_made(caplog):
     args = parse("-z", "16", "-r", "5", "-d", "f64", "--caffe", gen_be=True)
     be = NervanaObject.be
     assert (be.bsz, be.rng_seed, be.default_dtype, be.compat_mode) == (16, 5, np.float64, "caffe")
@@ -105,7 +106,7 @@ def test_a_backend_is_made(capsys):
     assert NervanaObject.be is None
     gen_backend(**extract_valid_args(args, gen_backend))
     assert (NervanaObject.be.bsz, NervanaObject.be.rng_seed) == (16, 5)
-    assert "deprecated" not in capsys.readouterr().err, "nobody asked for --deterministic"
+    assert "deprecated" not in caplog.text, "nobody asked for --deterministic"
 
 
 def test_callback_args_are_for_callbacks(be, tmp_path):
@@ -182,16 +183,16 @@ def test_version_and_help(capsys):
     assert __version__ in out and "A test" in out and "--batch_size" in out
 
 
-def test_options_added_after_parsing_come_too_late(capsys):
+def test_options_added_after_parsing_come_too_late(caplog):
     parser = NeonArgparser()
     parser.parse_args([], gen_be=False)
     parser.add_argument("--late")
-    assert "--late" in capsys.readouterr().err
+    assert "--late" in caplog.text
 
 
-def test_deterministic_is_deprecated(capsys):
+def test_deterministic_is_deprecated(caplog):
     parse("--deterministic")
-    assert "deprecated" in capsys.readouterr().err
+    assert "deprecated" in caplog.text
 
 
 def test_a_yaml_file():
@@ -204,25 +205,28 @@ class TestLog:
     """Thresholds and the log file."""
 
     def test_verbosity_sets_the_threshold(self, capsys):
-        parse()
-        logger.info("hidden")
-        logger.warning("shown")
-        logger.display("plain")
-        parse("-v")
-        logger.info("shown too")
+        with nobody_configured_logging():
+            parse()
+            logger.info("hidden")
+            logger.warning("shown")
+            logger.display("plain")
+            parse("-v")
+            logger.info("shown too")
         assert capsys.readouterr().err == "WARNING: shown\nplain\nINFO: shown too\n"
 
     def test_a_log_file(self, tmp_path, capsys):
-        args = parse("-l", "logs/run.txt")
-        logger.warning("for the file")
-        logger.display("for both")
+        with nobody_configured_logging():
+            args = parse("-l", "logs/run.txt")
+            logger.warning("for the file")
+            logger.display("for both")
         assert capsys.readouterr().err == "for both\n", "warnings would tear the progress bar"
         text = (tmp_path / "logs" / "run.txt").read_text()
         assert "WARNING for the file" in text and "for both" in text and args.logfile == "logs/run.txt"
 
     def test_a_log_file_without_a_bar(self, capsys):
-        parse("-l", "run.txt", "--no_progress_bar")
-        logger.warning("for both")
+        with nobody_configured_logging():
+            parse("-l", "run.txt", "--no_progress_bar")
+            logger.warning("for both")
         assert "for both" in capsys.readouterr().err
 
     def test_the_default_log_file(self, tmp_path):

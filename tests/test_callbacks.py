@@ -373,17 +373,9 @@ class TestProgressBar:
 
 
 def test_costs_and_metrics_are_logged(be, model, data, valid, caplog):
-    from neonlike.logger import logger
-
     callbacks = Callbacks(model, progress_bar=False, eval_set=valid, eval_freq=2, metric=Misclassification())
-    level = logger.level
-    logger.addHandler(caplog.handler)
-    logger.setLevel("INFO")
-    try:
+    with caplog.at_level("INFO", logger="neon"):
         fit(model, data, callbacks, 2)
-    finally:
-        logger.removeHandler(caplog.handler)
-        logger.setLevel(level)
     assert "Network Layers" in caplog.text
     lines = [record.getMessage() for record in caplog.records if "complete" in record.getMessage()]
     assert "Loss" not in lines[0] and "Train: " in lines[0]

@@ -10,9 +10,8 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -28,7 +27,6 @@ from neonlike.kernels.interp import NumpyEngine
 from neonlike.kernels.plan import Plan
 from neonlike.kernels.threads import thread_count
 from neonlike.kernels.toolchain import SUFFIX, find_compiler
-from neonlike.logger import logger
 
 _MET = "warm"
 """Where a plan keeps the layouts it was met with."""
@@ -209,26 +207,15 @@ def obstacle() -> str:
     """Why kernels cannot be compiled and kept here, after the warnings that say more; empty if they can."""
     if os.environ.get("NEONLIKE_CPU_JIT") == "0":
         return "NEONLIKE_CPU_JIT=0 forbids the C compiler; unset it"
-    with _warnings_shown():
-        if find_compiler() is None:
-            return "there is no C compiler that works, so there are no kernels to compile"
-        key = key_of("warm")
-        try:
-            kept = _is_kept(default_cache().put(key, b"", ".probe"))
-        except OSError:
-            kept = False
-        default_cache().discard(key, ".probe")
-    return "" if kept else "compiled kernels cannot be kept; name a directory of your own with NEONLIKE_CACHE_DIR"
-
-
-@contextmanager
-def _warnings_shown() -> Iterator[None]:
-    level = logger.level
-    logger.setLevel("WARNING")
+    if find_compiler() is None:
+        return "there is no C compiler that works, so there are no kernels to compile"
+    key = key_of("warm")
     try:
-        yield
-    finally:
-        logger.setLevel(level)
+        kept = _is_kept(default_cache().put(key, b"", ".probe"))
+    except OSError:
+        kept = False
+    default_cache().discard(key, ".probe")
+    return "" if kept else "compiled kernels cannot be kept; name a directory of your own with NEONLIKE_CACHE_DIR"
 
 
 def _entry(kernel: KernelSource) -> Path | None:

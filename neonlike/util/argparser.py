@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from logging.handlers import RotatingFileHandler
@@ -20,7 +19,7 @@ from neonlike.backends import gen_backend
 from neonlike.backends.backend import Backend
 from neonlike.callbacks.callbacks import Callbacks
 from neonlike.errors import ArgumentError, NeonlikeError
-from neonlike.logger import DISPLAY_LEVEL_NUM, logger
+from neonlike.logger import log_to, logger
 from neonlike.nervanaobject import get_args
 from neonlike.optree.dtypes import BFLOAT16
 from neonlike.util.persist import ensure_dirs_exist
@@ -204,29 +203,16 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
 def _set_up_log(args: Namespace) -> None:
     args.log_thresh = max(logging.DEBUG, logging.ERROR - 10 * args.verbose)
     logger.setLevel(args.log_thresh)
-    for handler in list(logger.handlers):
-        logger.removeHandler(handler)
-    console = logging.StreamHandler(sys.stderr)
-    console.setFormatter(_Format())
-    logger.addHandler(console)
+    file = None
     if args.logfile:
         file = RotatingFileHandler(
             ensure_dirs_exist(args.logfile), maxBytes=LOG_FILE_BYTES, backupCount=LOG_FILES_KEPT, encoding="utf-8"
         )
         file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-        logger.addHandler(file)
-        if args.progress_bar:
-            console.setLevel(logging.ERROR)  # other messages would tear the bar
+    tears_the_bar = file is not None and args.progress_bar
+    log_to(file, logging.ERROR if tears_the_bar else logging.NOTSET)
     if args.deterministic:
         logger.warning("--deterministic is deprecated and has no effect: equal seeds give equal results")
-
-
-class _Format(logging.Formatter):
-    """What was asked to be displayed comes as it is; other messages with their level."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        text = super().format(record)
-        return text if record.levelno == DISPLAY_LEVEL_NUM else f"{record.levelname}: {text}"
 
 
 def _check_rounding(args: Namespace) -> None:

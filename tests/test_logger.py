@@ -1,0 +1,93 @@
+"""The logger: what is shown where nobody configured logging, and that it stands back where somebody did."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from logs import nobody_configured_logging
+
+from neonlike.logger import FallbackHandler, log_to, logger
+
+
+@pytest.fixture(autouse=True)
+def as_it_was() -> Iterator[None]:
+    handlers, level = logger.handlers[:], logger.level
+    yield
+    logger.handlers[:] = handlers
+    logger.setLevel(level)
+
+
+def say_all() -> None:
+    for level in ("info", "warning", "display", "error"):
+        getattr(logger, level)("one %s", level)
+
+
+def test_warnings_and_displays_are_shown_by_default(capsys: pytest.CaptureFixture[str]) -> None:
+    with nobody_configured_logging():
+        say_all()
+    assert capsys.readouterr().err == "WARNING: one warning\none display\nERROR: one error\n"
+
+
+def test_a_level_chosen_later_is_shown_too(capsys: pytest.CaptureFixture[str]) -> None:
+    logger.setLevel("INFO")
+    with nobody_configured_logging():
+        logger.info("hello")
+    assert capsys.readouterr().err == "INFO: hello\n"
+
+
+@pytest.mark.parametrize("place", ["root", "neon"])
+def test_handlers_of_the_application_get_each_line_once(place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    with nobody_configured_logging():
+        owner = logging.getLogger(None if place == "root" else place)
+        owner.addHandler(handler)
+        try:
+            say_all()
+        finally:
+            owner.removeHandler(handler)
+    assert lines == ["one warning", "one display", "one error"]
+    assert capsys.readouterr().err == ""
+
+
+def test_loggers_below_and_caplog_get_it(caplog: pytest.LogCaptureFixture) -> None:
+    logger.warning("from the top")
+    logging.getLogger("neon.below").warning("from below")
+    assert [record.getMessage() for record in caplog.records] == ["from the top", "from below"]
+
+
+def test_a_log_file_is_not_somebody_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = (logging.FileHandler(tmp_path / name) for name in ("first", "second"))
+    with nobody_configured_logging():
+        log_to(first)
+        logger.warning("to both")
+        log_to(second, logging.ERROR)
+        logger.warning("to the file")
+        log_to(None)
+    assert capsys.readouterr().err == "WARNING: to both\n"
+    assert (tmp_path / "first").read_text() == "to both\n" and (tmp_path / "second").read_text() == "to the file\n"
+    assert [type(handler) for handler in logger.handlers] == [FallbackHandler]
+
+
+def test_what_was_set_before_the_import_stays() -> None:
+    code = """
+import logging, sys
+neon = logging.getLogger("neon")
+neon.setLevel(logging.DEBUG)
+neon.addHandler(handler := logging.StreamHandler(sys.stdout))
+import neonlike
+neonlike.logger.debug("debugged")
+neonlike.logger.removeHandler(handler)
+neonlike.logger.debug("by ours")
+logging.basicConfig(stream=sys.stdout, format="root %(message)s")
+neonlike.display("shown")
+assert neonlike.logger.level == logging.DEBUG and neonlike.logger.propagate
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "debugged\nroot shown\n", "DEBUG: by ours\n")
