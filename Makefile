@@ -36,7 +36,7 @@ GPU_TESTS = activations argparser arrange array_iterator assignment autodiff aut
     creation defects_core digits_example docs engines errors expressions families fuzz indexing initializers interop \
     layers_mlp linalg lrn lrn_calls made_up_op metrics model_mlp model_storage moments moves_c neonform nervanaobject nms ops \
     optimizers overlap persist plan pool pool_calls positions prepared random reductions rest_helpers rest_lookup \
-    rest_products rnn rnn_errors rnn_gated rnn_unroll roi sequential signatures summation tensor unpickle
+    rest_products rnn rnn_errors rnn_gated rnn_unroll roi sequential settings signatures summation tensor unpickle
 GPU_CASES ?= 3
 # With every access of a kernel checked, for races too, and each stream as late as the driver may run it.
 CHECKED_KERNELS = elementwise moves reductions
@@ -108,6 +108,7 @@ mutants: $(VENV)/.ready-test
 docs: $(VENV)/.ready-test
 	$(PY) -m neonlike.optree.docs > docs/ops.md.new
 	@mv docs/ops.md.new docs/ops.md
+	$(PY) -c 'from neonlike import settings; print(settings.page(), end="")' > docs/environment.md
 
 clean:
 	rm -rf $(VENV) build dist neonlike.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -9,8 +9,10 @@ import runpy
 import sys
 from collections.abc import Sequence
 
+from neonlike import settings
 from neonlike.backends.cpu.backend import compiled_engine
 from neonlike.backends.gpu.doctor import report
+from neonlike.errors import ArgumentError
 from neonlike.kernels.cache import DiskCache, default_cache, default_directory, distrust
 from neonlike.kernels.toolchain import SUFFIX
 from neonlike.kernels.warm import CollectingEngine, Fate, Report, ScriptStopped, WarmUp, obstacle
@@ -66,13 +68,15 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     cache.add_argument("--clear", action="store_true", help="remove them all; what is needed is compiled again")
-    commands.add_parser(
+    doctor = commands.add_parser(
         "doctor",
         help="say what is installed, which GPUs there are, and how to get what is missing",
-        description="Says what is installed, which GPUs there are, what is missing, and the command that fixes it. "
-        "Exits with 1 if the GPU backend cannot run, 2 if the CPU backend cannot.",
+        description="Says what is installed, which GPUs there are, what is missing and the command that fixes it, and "
+        "which environment variables are set. Exits with 1 if there is a GPU that the GPU backend cannot use, 2 if "
+        "the CPU backend cannot run.",
         allow_abbrev=False,
     )
+    doctor.add_argument("--gpu", action="store_true", help="exit with 1 if the GPU backend cannot run for any reason")
     return top
 
 
@@ -168,12 +172,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
     found = parser()
     options = found.parse_args(argv)
-    if options.command == "cache":
-        return cache(options)
     if options.command == "doctor":
-        text, status = report()
+        text, status = report(options.gpu)
         print(text)
         return status
+    try:
+        settings.check()
+    except ArgumentError as error:
+        return _fail(options.command, str(error))
+    if options.command == "cache":
+        return cache(options)
     if options.module:
         # Only the top: looking further imports the packages above, and they may run expressions already.
         if importlib.util.find_spec(options.script.partition(".")[0] or "?") is None:

@@ -6,6 +6,15 @@ also derive from the built-in exception a caller would catch without knowing thi
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Callable, Iterable
+
+
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """The end of a message about an unknown ``name``: ``"; did you mean a or b?"``, or nothing if none is close."""
+    near = difflib.get_close_matches(name, sorted(known), 3, cutoff)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
 
 class NeonlikeError(Exception):
     """Base of all errors raised by this library."""
@@ -86,6 +95,24 @@ class ArgumentError(NeonlikeError, ValueError, AssertionError):
 
 class MissingArgument(ArgumentError, AttributeError):
     """An argument that another argument makes necessary was not given, or contradicts it."""
+
+
+class UnknownArgument(ArgumentError, TypeError):
+    """There is no argument of this name; the message lists those that there are."""
+
+
+class MissingAttribute(NeonlikeError, AttributeError):
+    """There is no attribute of this name; the message names those that are close.
+
+    They are looked for when the message is read: ``hasattr`` and ``getattr`` with a default never do.
+    """
+
+    def __init__(self, message: str, name: str = "", known: Callable[[], Iterable[str]] = tuple) -> None:
+        super().__init__(message)
+        self._message, self._wanted, self._known = message, name, known
+
+    def __str__(self) -> str:
+        return self._message + did_you_mean(self._wanted, self._known())
 
 
 class MissingExtra(NeonlikeError, ImportError):

@@ -137,3 +137,12 @@ def cuda(gpu_driver: Any) -> Iterator[Any]:
 def rng() -> np.random.Generator:
     """Random numbers for test data."""
     return np.random.default_rng(20240)
+
+
+@pytest.fixture(autouse=True)
+def threads_as_they_were() -> Iterator[None]:
+    """What a test said about threads holds for that test."""
+    yield
+    from neonlike.kernels import threads
+
+    threads.choose(None)

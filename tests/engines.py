@@ -19,6 +19,7 @@ import pytest
 
 from neonlike.backends import Backend, cleanup_backend, gen_backend
 from neonlike.errors import BackendUnavailable, DTypeError
+from neonlike.kernels import threads
 from neonlike.kernels.toolchain import find_compiler
 
 ON_GPU = os.environ.get("NEONLIKE_TEST_BACKEND") == "gpu"
@@ -109,3 +110,9 @@ def needs_gpu() -> None:
         find_driver()
     except EmulatorUnavailable as error:
         (pytest.skip if may_skip() else pytest.fail)(f"no GPU tests: {error}")
+
+
+def use_threads(monkeypatch: pytest.MonkeyPatch, count: Any) -> None:
+    """Kernels use ``count`` threads, as the environment says, until the test ends."""
+    monkeypatch.setenv("NEONLIKE_NUM_THREADS", str(count))
+    threads.refresh()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,10 +18,11 @@ from neonlike import NervanaObject
 from neonlike.backends import Backend, NervanaCPU, cleanup_backend, gen_backend
 from neonlike.backends.abstract_backend import AbstractBackend
 from neonlike.backends.backend import Block, OpCollection, OpTreeNode, Tensor
+from neonlike.backends.families.base import Family
 from neonlike.backends.nervanacpu import CPUTensor
 from neonlike.backends.nervanamkl import MKLTensor, NervanaMKL
 from neonlike.backends.util.check_mkl import get_mkl_lib
-from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError, NeonlikeError
+from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError, NeonlikeError, UnknownArgument
 
 
 @pytest.fixture(autouse=True)
@@ -75,14 +76,69 @@ def test_the_next_backend_closes_the_one_before() -> None:
         ({"rng_seed": -1}, ArgumentError, "seed"),
         ({"rng_seed": "x"}, ArgumentError, "seed"),
         ({"nonsense": 1}, TypeError, "nonsense"),
+        ({"batchsize": 1}, UnknownArgument, "no argument 'batchsize' among "),
+        ({"batch_size": "x"}, ArgumentError, "batch_size"),
+        ({"device_id": "x"}, ArgumentError, "device_id must be the number of a GPU, counted from 0, got 'x'"),
+        ({"device_id": -1}, ArgumentError, "device_id"),
+        ({"max_devices": "a"}, ArgumentError, "max_devices must be a number of GPUs"),
+        ({"stochastic_round": "x"}, ArgumentError, "stochastic_round must be True, False or a number of mantissa bits"),
+        ({"rng_seed": 1.5}, ArgumentError, "rng_seed"),
+        ({"rng_seed": 2**32}, ArgumentError, "rng_seed"),
+        ({"bench": "x.xml"}, ArgumentError, "bench"),
     ],
 )
-def test_a_backend_that_cannot_be_made_leaves_none(arguments: Any, error: type[Exception], words: str) -> None:
+def test_a_backend_that_cannot_be_made_leaves_the_one_there_is(
+    arguments: Any, error: type[Exception], words: str
+) -> None:
     before = current_backend()
-    with pytest.raises(error, match=words):
-        gen_backend(**arguments)
-    assert NervanaObject.be is None
-    assert before.closed
+    with pytest.raises(error, match=words) as caught:
+        gen_backend(**({"backend": BACKEND} | arguments))
+    assert isinstance(caught.value, NeonlikeError)
+    assert NervanaObject.be is before
+    assert not before.closed
+
+
+def test_unknown_arguments_come_with_those_there_are() -> None:
+    with pytest.raises(UnknownArgument) as caught:
+        gen_backend(BACKEND, batchsize=1)
+    message = str(caught.value)
+    assert "; did you mean batch_size" in message
+    for name in ("rng_seed", "datatype", "batch_size", "bench", "hist_bins"):
+        assert re.search(rf"\b{name}\b", message)
+
+
+def test_attributes_that_are_close_are_named(be: Backend) -> None:
+    with pytest.raises(AttributeError, match=r"attribute 'fprop_covn'; did you mean .*fprop_conv") as caught:
+        be.fprop_covn  # noqa: B018
+    assert isinstance(caught.value, NeonlikeError)
+    with pytest.raises(AttributeError, match=r"'xyzzyxyzzy'$"):
+        be.xyzzyxyzzy  # noqa: B018
+    assert not hasattr(be, "fprop_covn") and getattr(be, "fprop_covn", 3) == 3
+    assert hasattr(be, "fprop_conv")
+
+
+def test_nothing_is_looked_for_when_an_attribute_is_only_asked_for(
+    be: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(type(be), "_public_names", lambda self: asked.append("names") or [])
+    assert not hasattr(be, "fprop_covn")
+    assert asked == []
+
+
+def test_assignments_probe_no_missing_attribute(be: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def note(self: Any, name: str) -> Any:
+        asked.append(name)
+        raise AttributeError(name)
+
+    a, out = be.ones((3, 4)), be.empty((3, 4))
+    monkeypatch.setattr(Family, "__getattr__", note)
+    for _ in range(3):
+        out[:] = be.sig(a * 2 + 1) + be.sum(a, axis=1)
+        be.assign_many([(out, out + 1)])
+    assert asked == []
 
 
 def test_deprecated_arguments_are_warned_about_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
@@ -106,8 +162,7 @@ def test_the_current_backend_is_closed_when_the_interpreter_ends() -> None:
 
 def test_registry() -> None:
     assert {"cpu", "mkl"} <= set(Backend.backend_choices())
-    gpu = {"gpu"} if importlib.util.find_spec("pycuda") else set()
-    assert Backend.backend_choices() == sorted({*Backend.backends, *gpu})
+    assert Backend.backend_choices() == sorted({*Backend.backends, "gpu"})
     assert Backend.backends["cpu"] is NervanaCPU
     assert (NervanaCPU.backend_name, NervanaMKL.backend_name) == ("cpu", "mkl")
     made = Backend.allocate_backend("mkl", rng_seed=1, default_dtype=np.float64)

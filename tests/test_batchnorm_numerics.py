@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from batchnorm_cases import BACK_FLAGS, EPS, FLAGS, Backward, Case, Forward, agree, replaced
-from engines import ENGINES, backend
+from engines import ENGINES, backend, use_threads
 
 from neonlike.backends.cpu import batchnorm as kernels
 from neonlike.backends.families.batchnorm import BatchNormFamily
@@ -169,7 +169,7 @@ def test_results_do_not_depend_on_threads(compiled: Any, monkeypatch: pytest.Mon
         ):
             results = []
             for threads in ("1", "2", "3", "8"):
-                monkeypatch.setenv("NEONLIKE_NUM_THREADS", threads)
+                use_threads(monkeypatch, threads)
                 results.append(run(compiled, how))
             for got in results[1:]:
                 for name, values in results[0].items():

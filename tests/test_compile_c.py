@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from compiling import SOURCE, Wrapper, compiler, forget, fresh, messages, python, wrapper  # noqa: F401
+from engines import use_threads
 
 from neonlike.errors import KernelCompileError
 from neonlike.kernels import compile_c, toolchain
@@ -132,7 +133,7 @@ def test_many_kernels_compile_side_by_side_and_no_more_than_allowed(
         ls {running} | wc -l >> {tmp_path}/counts; touch {tmp_path}/two; sleep 0.2; rmdir {running}/$$
         """
     )
-    monkeypatch.setenv("NEONLIKE_NUM_THREADS", "2")
+    use_threads(monkeypatch, "2")
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     build_many([KernelSource(f"int f(void) {{ return {n}; }}", f"k{n}") for n in range(4)], build_kernel)
     counts = [int(line) for line in (tmp_path / "counts").read_text().split()]

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cuda_backends import assert_near, gpu
+from engines import use_threads
 
 from neonlike.backends import Backend
 from neonlike.errors import KernelCompileError
@@ -118,7 +119,7 @@ def test_nvcc_compiles_where_nvrtc_itself_fails(
 
     monkeypatch.setattr(nvrtc, "compile_cubin", refuse)
     monkeypatch.setenv("PATH", str(Path(fake_nvcc(tmp_path, COPY)).parent), prepend=os.pathsep)
-    for name in compile_cuda.HOMES:
+    for name in (home.name for home in compile_cuda.HOMES):
         monkeypatch.delenv(name, raising=False)
     kernel = KernelSource(TEXT, "twice", "x * 2", headers())
     compiler = CudaCompiler("NVRTC 13.0", "libnvrtc.so", True)
@@ -189,7 +190,7 @@ def test_kernels_of_a_plan_compile_side_by_side(
         pytest.skip("there is no nvcc, whose runs can be watched")
     body = WATCHED.format(folder=folder, nvcc=nvcc)
     monkeypatch.setenv("NEONLIKE_NVCC", fake_nvcc(tmp_path, body))
-    monkeypatch.setenv("NEONLIKE_NUM_THREADS", "2")
+    use_threads(monkeypatch, "2")
     ahead._compilers.cache_clear()
     a, total, out = gpu.array(np.arange(12.0).reshape(3, 4)), gpu.empty((1, 4)), gpu.empty((3, 3))
     pairs = [(total, gpu.sum(a * 1.5, axis=0)), (out, gpu.dot(gpu.exp(-a), gpu.tanh(a.T)) * 2)]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import backend, current_backend, needs_compiler
+from engines import backend, current_backend, needs_compiler, use_threads
 
 from neonlike.backends import Backend, cleanup_backend
 from neonlike.backends.layer_cpu import ConvLayer, DeconvLayer
@@ -331,11 +331,11 @@ def test_the_process_grows_no_more_than_the_layer_says() -> None:
 def test_stated_memory_follows_images_and_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     for be in backend("c"):
         layer = be.conv_layer(np.float32, 32, 16, 16, H=20, W=20, R=3, S=3)
-        monkeypatch.setenv("NEONLIKE_NUM_THREADS", "1")
+        use_threads(monkeypatch, "1")
         alone = [layer.workspace_bytes(operation) for operation in ("fprop", "bprop", "update")]
         assert layer.workspace_bytes() == alone[0]
         assert min(alone) > math.prod(layer.dimF) * 4
-        monkeypatch.setenv("NEONLIKE_NUM_THREADS", "4")
+        use_threads(monkeypatch, "4")
         for operation, less in zip(("fprop", "bprop", "update"), alone):
             assert layer.workspace_bytes(operation) > less
         half = be.conv_layer(np.float16, 32, 16, 16, H=20, W=20, R=3, S=3)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conv_loops import Sizes, backward, finish, forward, quarters, random_sizes, row_sums, same, tensor, update
-from engines import backend
+from engines import backend, use_threads
 
 from neonlike.backends import Backend
 from neonlike.backends.cpu import conv as kernels
@@ -124,7 +124,7 @@ def test_kernels_agree_with_the_definition(
     rng = np.random.default_rng(nbytes + len(kind))
     for _ in range(60):
         s = random_sizes(rng)
-        monkeypatch.setenv("NEONLIKE_NUM_THREADS", str(rng.choice([1, 1, 2])))
+        use_threads(monkeypatch, rng.choice([1, 1, 2]))
         try:
             compare(be, s, kind, rng)
             guarded.check()
@@ -265,7 +265,7 @@ def test_results_past_the_caches(be: Backend, guarded: Guarded, s: Sizes, monkey
 
 def test_lists_of_taps_fit_their_memory(be: Backend, guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
     """27 taps in 18 rows and their places are 513 numbers of 4 bytes, which is no whole number of doubles."""
-    monkeypatch.setenv("NEONLIKE_NUM_THREADS", "1")
+    use_threads(monkeypatch, "1")
     compare(be, Sizes(2, 3, 4, (1, 20, 6), (1, 3, 3)), "f8", np.random.default_rng(0))
     guarded.check()
 
@@ -337,7 +337,7 @@ def test_results_do_not_depend_on_the_number_of_threads(
     I, F, E = (tensor(be, rng.normal(size=d), np.dtype(dtype)) for d in (s.shape_i, s.shape_f, s.shape_o))
     results = []
     for threads in ("1", "2", "3", "5"):
-        monkeypatch.setenv("NEONLIKE_NUM_THREADS", threads)
+        use_threads(monkeypatch, threads)
         assert kernels._threads(layer) == int(threads)
         shapes = (s.shape_o, (s.K, 1), s.shape_i, (s.C, 1), s.shape_f, (s.K, 1))
         made = [be.empty(shape, dtype="f8" if shape[-1] == 1 and len(shape) == 2 else dtype) for shape in shapes]
@@ -351,6 +351,6 @@ def test_results_do_not_depend_on_the_number_of_threads(
 
 
 def test_small_calls_do_not_start_threads(be: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NEONLIKE_NUM_THREADS", "4")
+    use_threads(monkeypatch, "4")
     assert kernels._threads(be.conv_layer(np.float32, 2, 3, 4, H=5, W=5, R=3, S=3)) == 1
     assert kernels._threads(be.conv_layer(np.float32, 64, 64, 64, H=5, W=5, R=3, S=3)) == 4

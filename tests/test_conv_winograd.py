@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conv_loops import Sizes, backward, finish, forward, quarters, row_sums, same, tensor
-from engines import backend
+from engines import backend, use_threads
 from test_conv import FLAGS
 from test_conv_kernels import Guarded
 
@@ -209,7 +209,7 @@ def test_results_do_not_depend_on_the_number_of_threads(
     source = rng.normal(size=s.shape_o if back else s.shape_i).astype(np.float32)
     filters, results = rng.normal(size=s.shape_f).astype(np.float32), set()
     for threads in ("1", "2", "3", "5"):
-        monkeypatch.setenv("NEONLIKE_NUM_THREADS", threads)
+        use_threads(monkeypatch, threads)
         assert kernels._threads(s.layer(be)) == int(threads)
         bsum = be.empty((s.C if back else s.K, 1), dtype=np.float64)
         found = passes(be, s, back, source, filters, bsum=bsum, relu=True)

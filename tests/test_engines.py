@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import ON_GPU, backend
+from engines import ON_GPU, backend, use_threads
 from reference import LAYOUTS, assert_close, backwards, domains, formula, plain, reordered, rows, sample, strided
 from test_fuzz import agree
 from trees import Grower
@@ -260,7 +260,7 @@ def test_long_rows_do_not_depend_on_threads(
     host = rng.standard_normal(shape).astype(np.float32)
     found = []
     for threads in ("1", "2", "3"):
-        monkeypatch.setenv("NEONLIKE_NUM_THREADS", threads)
+        use_threads(monkeypatch, threads)
         for fresh in backend("c"):
             x = fresh.array(host)
             found.append([F.softmax(x, 1).asnumpyarray(), F.sum(x, 1).asnumpyarray(), F.argmax(x, 1).asnumpyarray()])
@@ -310,7 +310,7 @@ def test_blocks_of_columns(
     found = []
     for far, threads in itertools.product((0, 1 << 40), ("1", "2", "3")):
         monkeypatch.setattr(fit, "FAR_BYTES", far)
-        monkeypatch.setenv("NEONLIKE_NUM_THREADS", threads)
+        use_threads(monkeypatch, threads)
         be.plans.clear()
         x, out = be.array(host, dtype=dtype), be.empty(host.shape, dtype=dtype)
         out[:] = F.softmax(x, 1)
@@ -344,7 +344,7 @@ def test_packed_blocks_of_columns(
     centered = wide[2] - wide[2].mean(1, keepdims=True)
     found = []
     for threads in ("1", "2", "3"):
-        monkeypatch.setenv("NEONLIKE_NUM_THREADS", threads)
+        use_threads(monkeypatch, threads)
         be.plans.clear()
         x, y, z = (be.array(host, dtype=host.dtype) for host in hosts)
         e, q = F.exp(x - F.max(x, 1)), F.tanh(y)
@@ -373,7 +373,7 @@ def test_packed_blocks_of_columns(
 @pytest.mark.parametrize("threads", (1, 2, 3))
 def test_widths_of_blocks(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """They fit in what the template has room for, cover all columns, and are as many for each thread."""
-    monkeypatch.setenv("NEONLIKE_NUM_THREADS", str(threads))
+    use_threads(monkeypatch, threads)
     for outer, columns, far in itertools.product((1, 5), (1, 2, 40, 300, 512, 513, 1000, 4096, 70001), (False, True)):
         width = fit._width(outer, columns, far)
         blocks = -(-columns // width)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import backend, needs_compiler
+from engines import backend, needs_compiler, use_threads
 
 from neonlike.backends import Backend
 from neonlike.kernels import gemm as gemm_module
@@ -73,7 +73,7 @@ def test_the_number_of_threads_changes_nothing(rng: Any, monkeypatch: pytest.Mon
         a, b = matrix(rng, m, k, "float32", False), matrix(rng, k, n, "float32", True)
         found = []
         for threads in ("1", "2", "3"):
-            monkeypatch.setenv("NEONLIKE_NUM_THREADS", threads)
+            use_threads(monkeypatch, threads)
             found.append(np.empty((m, n), np.float32))
             assert gemm(a, b, found[-1])
         assert (found[0] == found[1]).all() and (found[0] == found[2]).all()

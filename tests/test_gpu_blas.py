@@ -302,9 +302,9 @@ def test_float32_is_not_rounded_unless_allowed(be: Any, gpu_driver: Any, monkeyp
     with pytest.raises(ArgumentError, match=r"product_precision: got 'fp8'.*float32, tf32, bfloat16"):
         be.product_precision = "fp8"
     assert be.product_precision == "tf32"
-    monkeypatch.setenv(module.SETTING, "bfloat16")
+    monkeypatch.setenv("NEONLIKE_PRODUCT_PRECISION", "bfloat16")
     with gen_backend("gpu") as made:
         assert made.product_precision == "bfloat16"
-    monkeypatch.setenv(module.SETTING, "best")
-    with pytest.raises(ArgumentError, match="product_precision: got 'best'"):
+    monkeypatch.setenv("NEONLIKE_PRODUCT_PRECISION", "best")
+    with pytest.raises(ArgumentError, match="NEONLIKE_PRODUCT_PRECISION=best: expected"):
         gen_backend("gpu")

@@ -27,7 +27,7 @@ def untested(gpu_driver: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     device = gen_backend("gpu").device  # type: ignore[attr-defined]
     cleanup_backend()
     monkeypatch.setenv("NEONLIKE_CACHE_DIR", str(tmp_path))
-    monkeypatch.delenv(selftest.SETTING, raising=False)
+    monkeypatch.delenv("NEONLIKE_GPU_SELFTEST", raising=False)
     monkeypatch.setattr(device, "tested", False)
     yield device
     cleanup_backend()
@@ -51,7 +51,7 @@ def test_it_is_done_once_and_kept(untested: Any, tmp_path: Path, monkeypatch: py
     assert np.array_equal((again := gen_backend("gpu", rng_seed=3)).rand(again.empty((2, 2))).get(), drawn)
     assert len(runs) == 1
     untested.tested = False
-    monkeypatch.setenv(selftest.SETTING, "1")
+    monkeypatch.setenv("NEONLIKE_GPU_SELFTEST", "1")
     gen_backend("gpu")
     assert len(runs) == 2
 
@@ -85,7 +85,7 @@ def test_a_device_that_computes_wrong_results_is_refused(
         with pytest.raises(BackendUnavailable, match=f"computes wrong results: in its self-test, {case}, 1 of"):
             gen_backend("gpu")
     assert kept(tmp_path) == []
-    monkeypatch.setenv(selftest.SETTING, "0")
+    monkeypatch.setenv("NEONLIKE_GPU_SELFTEST", "0")
     assert gen_backend("gpu").ones((2, 2)).get().sum() == 4
 
 
@@ -131,10 +131,27 @@ def test_the_doctor_names_the_gpu() -> None:
 
 def test_the_doctor_needs_nothing_of_what_it_looks_for() -> None:
     done = subprocess.run([sys.executable, "-m", "neonlike", "doctor"], capture_output=True, text=True, check=False)
-    assert (done.returncode in (0, 1), done.stderr) == (True, "")
+    status = int(doctor.has_gpu() and "gen_backend('gpu'): cannot run" in done.stdout)
+    assert (done.returncode, done.stderr) == (status, "")
     assert "gen_backend('cpu'): can run" in done.stdout
     for name in ("Python", "numpy", "jinja2", "ConfigArgParse", "C compiler", "CUDA compiler", "PyCUDA", "GPU driver"):
         assert f"  {name} " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("gpu", "there", "wanted", "status"),
+    [(False, False, False, 0), (False, True, False, 1), (False, False, True, 1), (True, True, True, 0)],
+)
+def test_the_status_is_of_what_the_machine_has(
+    monkeypatch: pytest.MonkeyPatch, gpu: bool, there: bool, wanted: bool, status: int
+) -> None:
+    monkeypatch.setattr(doctor, "_gpu", lambda: iter([doctor.Finding("gpu", "PyCUDA", gpu, "made up", "buy one")]))
+    monkeypatch.setattr(doctor, "has_gpu", lambda: there)
+    text, found = doctor.report(wanted)
+    assert found == status
+    mark = "ok" if gpu else ("NO" if there or wanted else "--")
+    assert f"{mark}  PyCUDA " in text
+    assert f"gen_backend('gpu'): {'can' if gpu else 'cannot'} run" in text
 
 
 def test_what_is_missing_comes_with_a_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend
+from engines import ENGINES, backend, use_threads
 from lrn_loops import Case
 
 from neonlike.backends import Backend
@@ -237,7 +237,7 @@ def test_results_depend_neither_on_threads_nor_on_stores(
     for n, beta in ((1, 0.0), (33, 0.0), (320, 0.5)):
         results = []
         for threads in ("1", "2", "3"):
-            monkeypatch.setenv("NEONLIKE_NUM_THREADS", threads)
+            use_threads(monkeypatch, threads)
             case = Case(compiled, (6, 1, 3, 5, n), 3)
             case.O[:] = case.delta[:] = compiled.array(case.old)
             case.fprop(beta=beta)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend
+from engines import ENGINES, backend, use_threads
 
 from neonlike.backends import Backend
 from neonlike.kernels.fit import SPLIT
@@ -150,7 +150,7 @@ def test_threads_change_no_bit(c: Backend, rng: Any, monkeypatch: pytest.MonkeyP
     host = (1000 + rng.standard_normal((2, LONG))).astype(np.float32)
     found = []
     for count in (1, 2, 3):
-        monkeypatch.setenv("NEONLIKE_NUM_THREADS", str(count))
+        use_threads(monkeypatch, count)
         c.plans.clear()
         x = c.array(host)
         found.append([F.var(x, axis).asnumpyarray().tobytes() for axis in (1, None)])

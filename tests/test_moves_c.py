@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend
+from engines import ENGINES, backend, use_threads
 from reference import LAYOUTS, backwards, plain, strided, transposed
 
 from neonlike.backends import Backend
@@ -357,7 +357,7 @@ def test_threads_change_nothing(rng: Any, monkeypatch: pytest.MonkeyPatch) -> No
         indices[0, : count // 2] = 0  # one position met far more often than others
         d = rng.standard_normal(narrow(shape, axis, count)).astype(np.float32)
         for threads in ("1", "2", "3"):
-            monkeypatch.setenv("NEONLIKE_NUM_THREADS", threads)
+            use_threads(monkeypatch, threads)
             for be in backend("c"):
                 out, grad, index = be.empty(d.shape), be.empty(shape), be.array(indices, dtype=np.int32)
                 out[:] = be.take(be.array(table), index, axis)

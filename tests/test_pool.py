@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend
+from engines import ENGINES, backend, use_threads
 from pool_loops import Sizes, backward, close, forward, layer_of, steps
 
 from neonlike.backends import Backend
@@ -85,7 +85,7 @@ def test_gradients_of_elements_in_the_same_windows(
     be: Backend, case: int, threads: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernels, "SERIAL", 1)
-    monkeypatch.setenv("NEONLIKE_NUM_THREADS", threads)
+    use_threads(monkeypatch, threads)
     for N, (alpha, beta) in ((16, (1.0, 0.0)), (33, (0.5, 0.0)), (8, (1.0, 2.0))):
         check(be, "avg", SHARED[case], N, np.float32, alpha, beta, seed=case)
 
@@ -155,7 +155,7 @@ def test_results_do_not_depend_on_the_number_of_threads(
             image, E = (compiled.array(rng.normal(size=shape)) for shape in (layer.dimI, layer.dimO))
             results = []
             for threads in ("1", "2", "5"):
-                monkeypatch.setenv("NEONLIKE_NUM_THREADS", threads)
+                use_threads(monkeypatch, threads)
                 pooled, delta = compiled.empty(layer.dimO), compiled.empty(layer.dimI)
                 argmax = compiled.empty(layer.dimO, dtype=np.int32)
                 compiled.fprop_pool(layer, image, pooled, argmax)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend
+from engines import ENGINES, backend, use_threads
 
 from neonlike.backends import Backend
 from neonlike.backends.families.lookup import LookupFamily
@@ -131,7 +131,7 @@ def test_kernel_definition_and_threads_agree(
         error = be.array(rng.normal(size=(70, 4000)), dtype=dtype)
         results = []
         for threads in ("1", "2", "3"):
-            monkeypatch.setenv("NEONLIKE_NUM_THREADS", threads)
+            use_threads(monkeypatch, threads)
             rows = be.ones((300, 70), dtype=dtype)
             be.compound_bprop_lut(1, be.array(words.reshape(1, -1), dtype=np.int32), error, None, rows, None)
             results.append(rows.get())

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend, new_backend
+from engines import ENGINES, backend, new_backend, use_threads
 
 from neonlike.backends import Backend
 from neonlike.backends.families.linalg import LinalgFamily, blas_takes
@@ -112,7 +112,7 @@ def test_arrays_that_blas_takes() -> None:
 def test_stacks_of_small_products_are_dealt_out(
     be: Backend, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, threads: str
 ) -> None:
-    monkeypatch.setenv("NEONLIKE_NUM_THREADS", threads)
+    use_threads(monkeypatch, threads)
     a, b = rng.normal(size=(50, 20, 17)), rng.normal(size=(50, 17, 19))
     out = be.empty((50, 20, 19)).fill(np.nan)
     for left, right in ((a, b), (a[0], b), (a, b[0])):
@@ -220,7 +220,7 @@ def test_kernel_definition_and_threads_agree(rng: np.random.Generator, monkeypat
             left, right = (be.empty_like(t, dtype=dtype).copy(t) for t in (a, b))
             results = []
             for threads in ("1", "2", "5"):
-                monkeypatch.setenv("NEONLIKE_NUM_THREADS", threads)
+                use_threads(monkeypatch, threads)
                 results.append(be.xnor_compound_dot(left, right, be.zeros((150, 130), dtype=dtype)).get())
             defined = be.zeros((150, 130), dtype=dtype)
             LinalgFamily._xnor_product(be, left, right, defined)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import backend
+from engines import backend, use_threads
 
 from neonlike import transforms
 from neonlike.backends import Backend
@@ -231,7 +231,7 @@ def test_results_do_not_depend_on_the_number_of_threads(
 ) -> None:
     error, found = rng.standard_normal((150, 80)), []
     for threads in ("1", "2", "3"):
-        monkeypatch.setenv("NEONLIKE_NUM_THREADS", threads)
+        use_threads(monkeypatch, threads)
         found.append(results(made_layer(be_c, kind, 150, 40, 2), error))
     for other in found[1:]:
         for a, b in zip(found[0], other):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend, check_other_backends, refused_after_cleanup
+from engines import ENGINES, backend, check_other_backends, refused_after_cleanup, use_threads
 
 from neonlike.backends import Backend
 from neonlike.backends.cpu import roi as kernels
@@ -263,7 +263,7 @@ def test_kernels_agree_with_the_definition_for_any_threads(
         ("roi_count", "C", "H", "W", "pooled_height", "pooled_width"), case.sizes())), case.scale)  # fmt: skip
     results = []
     for family, threads in (*((kernels.RoiKernels, count) for count in "125"), (RoiFamily, "1")):
-        monkeypatch.setenv("NEONLIKE_NUM_THREADS", threads)
+        use_threads(monkeypatch, threads)
         family._fprop_roi(compiled, case.I, case.O, case.argmax, regions)  # type: ignore[arg-type]
         family._bprop_roi(compiled, case.E, case.delta, case.argmax, regions)  # type: ignore[arg-type]
         results.append([tensor.get().tobytes() for tensor in (case.O, case.argmax, case.delta)])

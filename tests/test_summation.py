@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend
+from engines import ENGINES, backend, use_threads
 
 from neonlike.backends import Backend
 from neonlike.optree.functions import F
@@ -29,7 +29,7 @@ def be(request: Any) -> Iterator[Backend]:
 
 @pytest.fixture(params=(1, 2), ids=("1 thread", "2 threads"))
 def threads(request: Any, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setenv("NEONLIKE_NUM_THREADS", str(request.param))
+    use_threads(monkeypatch, request.param)
     return int(request.param)
 
 
@@ -92,7 +92,7 @@ def test_the_number_of_threads_changes_no_bit(be: Backend, monkeypatch: pytest.M
     host = mixed(LARGE)
     found = []
     for count in (1, 2, 3):
-        monkeypatch.setenv("NEONLIKE_NUM_THREADS", str(count))
+        use_threads(monkeypatch, count)
         be.plans.clear()  # which remember how many threads are worth starting
         x = be.array(host[: LARGE // 7 * 7].reshape(7, -1))
         found.append([F.sum(e, axis).asnumpyarray().tobytes() for e in (x, x.T) for axis in (0, 1, None)])

@@ -5,7 +5,6 @@ This file holds what all families rest on: assignment (the hot path), plans, the
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -13,7 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from neonlike import settings
 from neonlike.backends.abstract_backend import AbstractBackend
+from neonlike.backends.arguments import check_values
 from neonlike.backends.families.activation import ActivationFamily
 from neonlike.backends.families.arrange import ArrangeFamily
 from neonlike.backends.families.batchnorm import BatchNormFamily
@@ -43,6 +44,7 @@ from neonlike.kernels.graph import Graph, linearize
 from neonlike.kernels.plan import Plan
 from neonlike.kernels.plan_cache import PlanCache
 from neonlike.kernels.prepared import Prepared
+from neonlike.kernels.threads import refresh as refresh_threads
 from neonlike.optree.node import OpTreeNode, adapt
 
 __all__ = ["Backend", "Block", "OpCollection", "OpTreeNode", "Tensor"]
@@ -98,7 +100,8 @@ class Backend(
     BadDefaultDType
         If ``default_dtype`` is no float.
     ArgumentError
-        On another ``compat_mode`` or ``bench``.
+        On another ``compat_mode`` or ``bench``, on numbers that are none, or if an environment variable makes no sense
+        (docs/environment.md).
     """
 
     backends: ClassVar[dict[str, type[Backend]]] = {}
@@ -125,11 +128,12 @@ class Backend(
         *,
         bench: bool | int | str | os.PathLike[str] | None = None,
     ) -> None:
-        self.closed = False
         name = type(self).__name__
+        settings.check()
+        check_values(name, rng_seed, stochastic_round, device_id, num_devices, compat_mode)
+        refresh_threads()
+        self.closed = False
         self.default_np_dtype = checked_default_dtype(name, default_dtype)
-        if compat_mode not in (None, "caffe"):
-            raise ArgumentError(f"{name}: compat_mode must be None or 'caffe', got {compat_mode!r}")
         self.compat_mode = compat_mode
         recorder = make_bench(bench)
         self._untimed_engine = self._make_engine()
@@ -326,9 +330,8 @@ class Backend(
 
     @staticmethod
     def backend_choices() -> list[str]:
-        """Sorted names of the backends that exist here; "gpu" is one where PyCUDA is installed."""
-        gpu = {"gpu"} if importlib.util.find_spec("pycuda") else set()
-        return sorted({*Backend.backends, *gpu})
+        """Sorted names of the backends. "gpu" always is one: asked for where it cannot run, it says what is missing."""
+        return sorted({*Backend.backends, "gpu"})
 
     @staticmethod
     def allocate_backend(name: str, **arguments: Any) -> Backend:
@@ -341,6 +344,17 @@ class Backend(
         BackendUnavailable
             If there is no GPU that can be used.
         """
+        return Backend.backend_class(name)(**arguments)
+
+    @staticmethod
+    def backend_class(name: str) -> type[Backend]:
+        """The class registered as ``name``; "gpu" is loaded when it is first asked for.
+
+        Raises
+        ------
+        UnknownBackend
+            If there is none of that name, or it is "gpu" and PyCUDA or a driver is missing.
+        """
         if name == "gpu":
             try:
                 load_gpu()
@@ -350,7 +364,7 @@ class Backend(
         if name not in Backend.backends:
             choices = Backend.backend_choices()
             raise UnknownBackend(f"backend {name!r} does not exist here; choose one of {choices}")
-        return Backend.backends[name](**arguments)
+        return Backend.backends[name]
 
 
 class UnknownBackend(BackendUnavailable, ValueError):

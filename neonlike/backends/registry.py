@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from neonlike import settings
+from neonlike.backends.arguments import check_names, check_values
 from neonlike.backends.backend import Backend
-from neonlike.errors import ArgumentError
+from neonlike.backends.families.creation import checked_default_dtype
+from neonlike.kernels.bench import bench_target
 from neonlike.logger import logger
 from neonlike.nervanaobject import NervanaObject
 
@@ -53,28 +56,33 @@ def gen_backend(
     ------
     BackendUnavailable
         If the name is not registered, or it is "gpu" and a GPU, its driver or PyCUDA is missing.
+    ArgumentError
+        If an argument or environment variable (docs/environment.md) makes no sense. An earlier backend stays then.
     """
     if deterministic_update is not None or deterministic is not None:
         logger.warning("gen_backend: deterministic and deterministic_update are deprecated and ignored")
-    if isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)) or batch_size < 0:
-        raise ArgumentError(f"gen_backend: batch_size must be a whole number of samples, got {batch_size!r}")
+    kind = Backend.backend_class(backend)
+    check_names("gen_backend", options, gen_backend, kind.__init__)
+    check_values("gen_backend", rng_seed, stochastic_round, device_id, max_devices, compat_mode, batch_size)
+    checked_default_dtype("gen_backend", datatype)
+    bench_target(options.get("bench"))
+    settings.check()
+    _replace_current()  # only now: what is wrong above leaves the backend there is as it was
+    be = kind(
+        rng_seed=rng_seed, default_dtype=datatype, stochastic_round=stochastic_round, device_id=device_id,
+        num_devices=max_devices, compat_mode=compat_mode, **options,
+    )  # fmt: skip
+    be.bsz = batch_size
+    NervanaObject.be = be
+    return be
+
+
+def _replace_current() -> None:
+    """Clean up the current backend; what is made next is cleaned up at the end of the process at the latest."""
     cleanup_backend()
     if not _state["hooked"]:
         atexit.register(cleanup_backend)
         _state["hooked"] = True
-    be = Backend.allocate_backend(
-        backend,
-        rng_seed=rng_seed,
-        default_dtype=datatype,
-        stochastic_round=stochastic_round,
-        device_id=device_id,
-        num_devices=max_devices,
-        compat_mode=compat_mode,
-        **options,
-    )
-    be.bsz = batch_size
-    NervanaObject.be = be
-    return be
 
 
 def cleanup_backend() -> None:

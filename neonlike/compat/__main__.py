@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
+from neonlike import settings
 from neonlike.compat.contract import NotBuiltYet, availability
 
 
@@ -40,7 +41,7 @@ def run_script(script: str, arguments: Sequence[str], force: bool) -> None:
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = os.path.dirname(os.path.abspath(script))
     if force:
-        os.environ["NEONLIKE_COMPAT_FORCE"] = "1"
+        settings.COMPAT_FORCE.put("1")
     import neonlike.compat.neon  # noqa: F401  (after sys.path is right: it looks for a real neon there)
 
     runpy.run_path(script, run_name="__main__")

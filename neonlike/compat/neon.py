@@ -9,18 +9,16 @@ meaning.
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
+from neonlike import settings
 from neonlike.compat import contract
 from neonlike.compat.contract import ORIGINAL, PACKAGE
 from neonlike.optree.dialect import use_neon
-
-FORCE = "NEONLIKE_COMPAT_FORCE"
 
 
 class _AliasLoader(Loader):
@@ -75,7 +73,7 @@ def install(force: bool = False) -> None:
         if not force:
             raise ImportError(
                 f"a real package called {ORIGINAL} is at {place}: {PACKAGE}.compat.neon does not hide it. "
-                f"Uninstall it, or set {FORCE}=1 to use {PACKAGE} in its place",
+                f"Uninstall it, or set {settings.COMPAT_FORCE.name}=1 to use {PACKAGE} in its place",
                 name=ORIGINAL,
             )
         for name in [name for name in sys.modules if name.partition(".")[0] == ORIGINAL]:
@@ -83,4 +81,4 @@ def install(force: bool = False) -> None:
     sys.meta_path.insert(0, AliasFinder())
 
 
-install(force=bool(os.environ.get(FORCE)))
+install(force=settings.COMPAT_FORCE.get())

@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
+from neonlike import settings
 from neonlike.errors import ArgumentError, NeonlikeError
 from neonlike.kernels.bench_report import FORMATS, format_of, render
 from neonlike.kernels.machine_rates import MachineRates, machine_rates
@@ -348,13 +349,18 @@ def make_bench(option: Any = None) -> Bench | None:
     ArgumentError
         If it is none of these.
     """
-    source = "bench"
+    target = bench_target(option)
+    return Bench(target) if isinstance(target, str) else Bench() if target else None
+
+
+def bench_target(option: Any = None) -> bool | str:
+    """What :func:`make_bench` makes of ``option``: whether there is a report, or its file."""
     if option is None:
-        option, source = os.environ.get("NEONLIKE_BENCH", ""), "NEONLIKE_BENCH"
+        option = settings.BENCH.get()
     if isinstance(option, (str, Path)) and Path(option).suffix.lower() in FORMATS:
-        return Bench(str(option))
+        return str(option)
     if isinstance(option, str) and option in ("", "0", "1"):
         option = option == "1"
     if not isinstance(option, int):
-        raise ArgumentError(f"{source}: expected 0, 1 or a file that ends in {', '.join(FORMATS)}, got {option!r}")
-    return Bench() if option else None
+        raise ArgumentError(f"bench: expected 0, 1 or a file that ends in {', '.join(FORMATS)}, got {option!r}")
+    return bool(option)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from neonlike import settings
 from neonlike.errors import ArgumentError
 from neonlike.kernels.machine_rates import MachineRates
 from neonlike.optree.shapes import Shape
@@ -18,7 +19,7 @@ from neonlike.optree.shapes import Shape
 if TYPE_CHECKING:
     from neonlike.kernels.bench import Row
 
-FORMATS = {".txt": "text", ".json": "json", ".csv": "csv"}
+FORMATS = dict(zip(settings.REPORT_SUFFIXES, ("text", "json", "csv")))
 """Suffix of a file -> format of a report."""
 COLUMNS = (
     "name", "inside", "kind", "dtype", "shapes", "calls", "total_ms", "median_ms", "gb_per_s", "gflop_per_s",

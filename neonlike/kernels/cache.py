@@ -25,9 +25,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from neonlike import settings
 from neonlike.logger import logger
-
-DEFAULT_LIMIT_MB = 512.0
 
 GRACE_S = 600.0
 """A file made or used within this time is never removed to save space: its finder may be about to load it."""
@@ -59,30 +58,15 @@ def default_directory() -> Path:
     RuntimeError
         The user has no home directory.
     """
-    if named := os.environ.get("NEONLIKE_CACHE_DIR"):
+    if named := settings.CACHE_DIR.text:
         return Path(named).expanduser().absolute()
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "neonlike" / "cache"
+        return Path(settings.of_the_system("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "neonlike" / "cache"
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "neonlike"
-    xdg = os.environ.get("XDG_CACHE_HOME", "")
+    xdg = settings.XDG_CACHE_HOME.text
     # The XDG specification says that a relative path is to be ignored.
     return (Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache") / "neonlike"
-
-
-def default_limit_mb() -> float:
-    """``NEONLIKE_CACHE_MB``, else 512."""
-    text = os.environ.get("NEONLIKE_CACHE_MB", "")
-    try:
-        limit = float(text) if text else DEFAULT_LIMIT_MB
-    except ValueError:
-        limit = -1.0
-    if limit >= 0:
-        return limit
-    logger.warning(
-        "kernel cache: NEONLIKE_CACHE_MB=%s is not a number of megabytes; %g is used", text, DEFAULT_LIMIT_MB
-    )
-    return DEFAULT_LIMIT_MB
 
 
 def distrust(directory: Path) -> str:
@@ -128,7 +112,7 @@ class DiskCache:
     directory : path, optional
         Made when it is first needed, for its owner alone. Default: :func:`default_directory`.
     limit_mb : float, optional
-        Upper bound of the size in megabytes (10^6 bytes), kept approximately. Default: :func:`default_limit_mb`.
+        Upper bound of the size in megabytes (10^6 bytes), kept approximately. Default: what ``NEONLIKE_CACHE_MB`` says.
 
     Attributes
     ----------
@@ -138,7 +122,7 @@ class DiskCache:
 
     def __init__(self, directory: str | Path | None = None, limit_mb: float | None = None) -> None:
         self.wanted = None if directory is None else Path(directory).absolute()
-        self.limit = int((default_limit_mb() if limit_mb is None else limit_mb) * 1e6)
+        self.limit = int((settings.CACHE_MB.get() if limit_mb is None else limit_mb) * 1e6)
         self.hits = self.misses = self.corrupt = 0
         self._opened: Path | None = None
         self._refused = False
@@ -330,16 +314,16 @@ class DiskCache:
             )
 
 
-_caches: dict[tuple[str | None, ...], DiskCache] = {}
+_caches: dict[tuple[str, ...], DiskCache] = {}
 
 
 def default_cache() -> DiskCache:
     """The cache that the environment names; one object as long as the environment stays the same."""
-    names = ("NEONLIKE_CACHE_DIR", "NEONLIKE_CACHE_MB", "XDG_CACHE_HOME", "HOME")
-    settings = tuple(map(os.environ.get, names))
-    cache = _caches.get(settings)
+    named = (settings.CACHE_DIR, settings.CACHE_MB, settings.XDG_CACHE_HOME)
+    told = (*(setting.text for setting in named), settings.of_the_system("HOME"))
+    cache = _caches.get(told)
     if cache is None:
-        cache = _caches.setdefault(settings, DiskCache())
+        cache = _caches.setdefault(told, DiskCache())
     return cache
 
 

@@ -21,6 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from neonlike import settings
 from neonlike.errors import KernelCompileError
 from neonlike.kernels import cuda_places, nvrtc
 from neonlike.kernels.cache import default_cache, key_of
@@ -82,7 +83,7 @@ def find_cuda_compiler() -> CudaCompiler | None:
     ``NEONLIKE_NVCC`` (the path of an nvcc) if it is set, else NVRTC where its library is found, else nvcc in
     ``CUDA_HOME`` or ``CUDA_PATH``, on PATH, or in the toolkit's usual place.
     """
-    return _search(os.environ.get("NEONLIKE_NVCC"), *map(os.environ.get, (*HOMES, "PATH")))
+    return _search(settings.NVCC.text, *_places())
 
 
 def build_cubin(kernel: KernelSource, arch: str, compiler: CudaCompiler | None = None) -> bytes:
@@ -166,7 +167,7 @@ def _nvcc_instead(error: Exception) -> CudaCompiler | None:
     """An nvcc, if NVRTC is at fault, not the source: a library of its own is missing, or the GPU is too new for it."""
     if not isinstance(error, nvrtc.NvrtcRefused) or not str(error).startswith("nvrtc: error"):
         return None
-    found = _search_nvcc(*map(os.environ.get, (*HOMES, "PATH")))
+    found = _search_nvcc(*_places())
     if found is not None:
         _say_once(f"{str(error).splitlines()[0]}; {found.path} compiles instead")
     return found
@@ -204,8 +205,13 @@ def _run(command: tuple[str, ...], directory: Path | None = None) -> tuple[int, 
     return done.returncode, done.stdout
 
 
+def _places() -> tuple[str, ...]:
+    """The variables that say where toolkits are."""
+    return (*(home.text for home in HOMES), settings.of_the_system("PATH"))
+
+
 @lru_cache(maxsize=8)
-def _search(named: str | None, *places: str | None) -> CudaCompiler | None:
+def _search(named: str, *places: str) -> CudaCompiler | None:
     """See :func:`find_cuda_compiler`; ``places`` are the variables that the result depends on."""
     if named:
         found = _nvcc(named)
@@ -218,7 +224,7 @@ def _search(named: str | None, *places: str | None) -> CudaCompiler | None:
     return _search_nvcc(*places)
 
 
-def _search_nvcc(*places: str | None) -> CudaCompiler | None:
+def _search_nvcc(*places: str) -> CudaCompiler | None:
     """The nvcc of a toolkit or on PATH."""
     named_homes = (str(home / "bin" / "nvcc") for home in named_toolkits())
     for name in (*named_homes, "nvcc", f"{cuda_places.TOOLKIT}/bin/nvcc"):

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from neonlike import settings
+
 TOOLKIT = "/usr/local/cuda"
-HOMES = ("CUDA_HOME", "CUDA_PATH")
+HOMES = (settings.CUDA_HOME, settings.CUDA_PATH)
 """Variables that name a toolkit."""
 
 
 def named_toolkits() -> Iterator[Path]:
     """Toolkits that the environment names."""
-    for name in HOMES:
-        if home := os.environ.get(name):
+    for setting in HOMES:
+        if home := setting.text:
             yield Path(home)
 
 

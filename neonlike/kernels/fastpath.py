@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from neonlike import settings
 from neonlike.kernels import compile_c
 from neonlike.kernels.cache import default_cache, key_of
 from neonlike.kernels.render import template_text
@@ -118,7 +119,7 @@ def build() -> bool:
 
 def obstacle() -> str:
     """Why this interpreter or setting has no use for the extension; empty if it does."""
-    if os.environ.get("NEONLIKE_FASTPATH") == "0":
+    if not settings.FASTPATH.get():
         return "NEONLIKE_FASTPATH=0"
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
         return "this Python is no CPython with a global interpreter lock"

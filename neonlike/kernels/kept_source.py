@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import TYPE_CHECKING
 
+from neonlike import settings
 from neonlike.errors import KernelCompileError
 from neonlike.kernels.cache import default_cache
 from neonlike.logger import logger
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def keeps_sources() -> bool:
     """Whether ``NEONLIKE_KEEP_SOURCE`` asks for the sources of kernels that compile, too."""
-    return os.environ.get("NEONLIKE_KEEP_SOURCE", "") not in ("", "0")
+    return settings.KEEP_SOURCE.get()
 
 
 def commented(kernel: KernelSource, command_line: str) -> str:

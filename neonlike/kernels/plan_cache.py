@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from neonlike.kernels import fastpath
+from neonlike.kernels import fastpath, threads
 from neonlike.kernels.fastpath import Recipe
 from neonlike.kernels.graph import Graph, Key
 from neonlike.kernels.plan import Plan, make_plan
 
 MAX_PLANS = 2048
+
+_caches: weakref.WeakSet[PlanCache] = weakref.WeakSet()
+
+
+def forget_all() -> None:
+    """Forget the plans of every backend; what they keep was made for another number of threads."""
+    for cache in list(_caches):
+        cache.clear()
+
+
+threads.when_changed.append(forget_all)
 
 
 class PlanCache:
@@ -37,6 +49,7 @@ class PlanCache:
         self.replay_many: Callable[[Any, Any], bool | None] | None = None
         self._tensor_type: type | None = None
         self._asks = False
+        _caches.add(self)
 
     def __len__(self) -> int:
         return len(self.plans)

@@ -1,7 +1,8 @@
-"""Worker threads for large blocks: NumPy releases the interpreter lock inside its loops.
+"""How many threads there are, and the worker threads of NumPy blocks: NumPy releases the interpreter lock in its loops.
 
-The number of threads is ``NEONLIKE_NUM_THREADS``, else ``OMP_NUM_THREADS``, else the number of cores. How work is
-cut into groups does not depend on it, so neither do results.
+The number is the process's: the one chosen by code (``be.num_threads = 4``), else ``NEONLIKE_NUM_THREADS``, else
+``OMP_NUM_THREADS``, else the number of cores. The environment is read when a backend is made; kernels ask many thousand
+times a second. How work is cut into groups does not depend on it, so neither do results.
 """
 
 from __future__ import annotations
@@ -11,20 +12,52 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from neonlike import settings
 from neonlike.kernels.blas import half_vectors
 
 SHORT_SPIN, LONG_SPIN = "3000", "30000"
 """Turns that a thread waits before it sleeps, some thirty and three hundred microseconds: see limit_spinning."""
 
+when_changed: list[Callable[[], None]] = []
+"""Called when the number has changed: launches that were kept hold the old one."""
+
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
+_count = 0
+"""The number in force; 0 until it is first asked for."""
+_chosen: int | None = None
+"""The one that code chose."""
 
 
 def thread_count() -> int:
     """Threads to use."""
-    for name in ("NEONLIKE_NUM_THREADS", "OMP_NUM_THREADS"):
-        value = os.environ.get(name, "")
-        if value.isdigit() and int(value) > 0:
-            return int(value)
+    return _count or refresh()
+
+
+def choose(count: int | None) -> None:
+    """Use ``count`` threads (1 to ``settings.MOST_THREADS``) from now on; None: as the environment says."""
+    global _chosen
+    _chosen = count
+    refresh()
+
+
+def refresh() -> int:
+    """The number of threads, after a new look at the environment.
+
+    Raises
+    ------
+    ArgumentError
+        If ``NEONLIKE_NUM_THREADS`` is no number of threads.
+    """
+    global _count
+    before = _count
+    _count = _chosen or settings.NUM_THREADS.get() or settings.OMP_NUM_THREADS.get() or _cores()
+    if before not in (0, _count):
+        for forget in when_changed:
+            forget()
+    return _count
+
+
+def _cores() -> int:
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on this system
@@ -39,8 +72,8 @@ def limit_spinning() -> None:
     times as long as a small kernel. So they wait longer where all but small products are ours (see ``gemm.pays``).
     ``OMP_WAIT_POLICY`` and ``GOMP_SPINCOUNT`` stay as they are set.
     """
-    if "OMP_WAIT_POLICY" not in os.environ and "GOMP_SPINCOUNT" not in os.environ:
-        os.environ["GOMP_SPINCOUNT"] = LONG_SPIN if half_vectors() else SHORT_SPIN
+    if not settings.OMP_WAIT_POLICY.text and not settings.GOMP_SPINCOUNT.text:
+        settings.GOMP_SPINCOUNT.put(LONG_SPIN if half_vectors() else SHORT_SPIN)
 
 
 def parallel(function: Callable[[Any], None], items: Sequence[Any]) -> None:

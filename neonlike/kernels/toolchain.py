@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from neonlike import settings
 from neonlike.kernels.cache import default_cache, key_of
 from neonlike.logger import logger
 
@@ -93,7 +94,7 @@ class CompilerRefused(Exception):
 
 
 _lock = threading.RLock()
-_found: dict[tuple[str | None, ...], Compiler | None] = {}
+_found: dict[tuple[str, ...], Compiler | None] = {}
 _unconfirmed: dict[tuple[str, ...], str] = {}
 """Command -> version text, of the compilers that this process knows from the cache only."""
 
@@ -105,14 +106,14 @@ def find_compiler() -> Compiler | None:
     that compiles a test file into a library that loads. ``NEONLIKE_CPU_JIT=0`` forbids all of them. What was found
     holds for the process until one of these variables or PATH changes; a failure is logged once.
     """
-    settings = tuple(map(os.environ.get, ("NEONLIKE_CPU_JIT", "CC", "PATH")))
+    told = (settings.CPU_JIT.text, settings.CC.text, settings.of_the_system("PATH"))
     try:
-        return _found[settings]
+        return _found[told]
     except KeyError:
         with _lock:
-            if settings not in _found:
-                _found[settings] = _search()
-            return _found[settings]
+            if told not in _found:
+                _found[told] = _search()
+            return _found[told]
 
 
 def confirm(compiler: Compiler) -> Compiler:
@@ -125,7 +126,7 @@ def confirm(compiler: Compiler) -> Compiler:
             found = _probe(compiler.command)
         except (CompilerRefused, OSError):
             return compiler  # which shows its words when it fails to compile the kernel
-        _found.update({settings: found for settings, old in _found.items() if old == compiler})
+        _found.update({told: found for told, old in _found.items() if old == compiler})
         return found
 
 
@@ -179,15 +180,15 @@ def store_and_load(key: str, data: bytes) -> ctypes.CDLL:
 
 def architecture() -> str:
     """System, machine and pointer size of this process."""
-    machine = os.uname().machine if hasattr(os, "uname") else os.environ.get("PROCESSOR_ARCHITECTURE", "")
+    machine = os.uname().machine if hasattr(os, "uname") else settings.of_the_system("PROCESSOR_ARCHITECTURE")
     return f"{sys.platform} {machine} {8 * ctypes.sizeof(ctypes.c_void_p)}"
 
 
 def _search() -> Compiler | None:
-    if os.environ.get("NEONLIKE_CPU_JIT") == "0":
+    if not settings.CPU_JIT.get():
         logger.info("NEONLIKE_CPU_JIT=0: kernels run on the NumPy engine")
         return None
-    named = os.environ.get("CC", "").strip()
+    named = settings.CC.text
     failures: list[str] = []
     for command in _named_command(named) if named else _commands():
         try:
@@ -212,7 +213,10 @@ def _search() -> Compiler | None:
 
 def _named_command(named: str) -> Iterator[tuple[str, ...]]:
     """CC as a command; absolute, because compilers run in a directory of their own."""
-    words = shlex.split(named, posix=os.name == "posix")
+    try:
+        words = shlex.split(named, posix=os.name == "posix")
+    except ValueError as error:  # a quotation mark too many
+        raise CompilerRefused(str(error)) from None
     if refused := [word for word in words if word in UNSAFE_FLAGS]:
         logger.warning("CC: %s is left out, as kernels would be wrong on nan and inf", " ".join(refused))
     if program := shutil.which(words[0]):
@@ -316,7 +320,7 @@ def _processor() -> str:
     except OSError:
         if sys.platform == "darwin":
             return _run(("sysctl", "-n", "machdep.cpu.brand_string"))[1]
-        return os.environ.get("PROCESSOR_IDENTIFIER", "")
+        return settings.of_the_system("PROCESSOR_IDENTIFIER")
     # Not the clock frequency, nor anything else that changes from one look to the next.
     stable = "vendor_id|model|stepping|flags|features|cpu|isa|uarch|cpu (?:family|implementer|variant|part|revision)"
     return "\n".join(re.findall(rf"^(?i:{stable})\s*:.*", first, re.MULTILINE))
@@ -325,12 +329,11 @@ def _processor() -> str:
 def _run(command: tuple[str, ...], directory: Path | None = None) -> tuple[int, str]:
     """Exit status and words (in English) of a command; 127 if it cannot be started or does not end."""
     # Without CC: `zig cc` would call the compiler that it names, which may be itself.
-    environment = {name: value for name, value in os.environ.items() if name != "CC"}
     try:
         done = subprocess.run(
             command,
             cwd=directory,
-            env={**environment, "LC_ALL": "C"},
+            env=settings.for_a_child(settings.CC, LC_ALL="C"),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

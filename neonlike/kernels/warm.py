@@ -17,6 +17,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from neonlike import settings
 from neonlike.errors import KernelCompileError
 from neonlike.kernels import fastpath
 from neonlike.kernels.cache import default_cache, default_directory, key_of
@@ -205,7 +206,7 @@ class CollectingEngine(NumpyEngine):
 
 def obstacle() -> str:
     """Why kernels cannot be compiled and kept here, after the warnings that say more; empty if they can."""
-    if os.environ.get("NEONLIKE_CPU_JIT") == "0":
+    if not settings.CPU_JIT.get():
         return "NEONLIKE_CPU_JIT=0 forbids the C compiler; unset it"
     if find_compiler() is None:
         return "there is no C compiler that works, so there are no kernels to compile"

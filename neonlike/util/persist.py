@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import IO, Any
 
+from neonlike import settings
 from neonlike.nervanaobject import load_class
 from neonlike.util.unpickle import LoadError, RefusedContent, UnreadableFile, admit, load
 
@@ -102,20 +103,20 @@ def get_cache_dir(subdir: str | list[str] | None = None) -> str:
 
     ``NEON_CACHE_DIR`` if it is set, else the user's cache folder.
     """
-    base = os.environ.get("NEON_CACHE_DIR")
+    base = settings.NEON_CACHE_DIR.text
     if not base:
-        base = os.path.join(os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache"), "neonlike")
+        base = os.path.join(settings.XDG_CACHE_HOME.text or str(Path.home() / ".cache"), "neonlike")
     return _folder(base, subdir)
 
 
 def get_data_cache_dir(data_dir: str, subdir: str | list[str] | None = None) -> str:
     """The folder for data sets, created if need be: ``NEON_DATA_CACHE_DIR`` if it is set, else ``data_dir``."""
-    return _folder(os.environ.get("NEON_DATA_CACHE_DIR") or data_dir, subdir)
+    return _folder(settings.NEON_DATA_CACHE_DIR.text or data_dir, subdir)
 
 
 def get_data_cache_or_nothing(subdir: str | list[str] | None = None) -> str:
     """The folder of ``NEON_DATA_CACHE_DIR``, created if need be; an empty string if that is not set."""
-    base = os.environ.get("NEON_DATA_CACHE_DIR")
+    base = settings.NEON_DATA_CACHE_DIR.text
     return _folder(base, subdir) if base else ""
 
 

@@ -17,7 +17,7 @@ from gpu_driver import find_driver
 from fuzz.bounds import is_known, wrong
 from fuzz.programs import Instance, Program, build
 from neonlike.backends import Backend
-from neonlike.kernels import layout
+from neonlike.kernels import layout, threads
 from neonlike.kernels.plan import StageKind
 from neonlike.logger import logger
 from neonlike.optree.dtypes import compute_dtype
@@ -165,6 +165,16 @@ def environment(values: dict[str, str]) -> Iterator[None]:
 
 
 @contextmanager
+def threads_chosen(count: int) -> Iterator[None]:
+    """So many threads for a while."""
+    threads.choose(count)
+    try:
+        yield
+    finally:
+        threads.choose(None)
+
+
+@contextmanager
 def settings(program: Program) -> Iterator[None]:
     """Its number of threads, and threads for little work if it is eager."""
     kernels = [module for name, module in sys.modules.items() if name.startswith("neonlike.kernels.")]
@@ -175,7 +185,7 @@ def settings(program: Program) -> Iterator[None]:
         if program.eager:
             module.PARALLEL_WORK = 1
     try:
-        with environment({"NEONLIKE_NUM_THREADS": str(program.threads)}):
+        with threads_chosen(program.threads):
             yield
     finally:
         for module, value in zip(modules, before):

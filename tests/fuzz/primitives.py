@@ -27,7 +27,7 @@ from unittest.mock import patch
 import numpy as np
 from conv_loops import random_sizes
 
-from fuzz.check import ENGINES, Complaints, environment, make_backend
+from fuzz.check import ENGINES, Complaints, environment, make_backend, threads_chosen
 from neonlike.backends.cpu import conv as conv_kernels
 from neonlike.kernels import layout
 from neonlike.logger import logger
@@ -226,7 +226,7 @@ def strict(threads: int) -> Iterator[None]:
             for limit in [name for name in vars(module) if name.startswith(("PARALLEL_", "SERIAL"))]:
                 put(module, limit, 1)
         put(layout, "ALIGNED_FROM", sys.maxsize)  # tensors of exact size too
-        stack.enter_context(environment({"NEONLIKE_NUM_THREADS": str(threads)}))
+        stack.enter_context(threads_chosen(threads))
         yield
 
 

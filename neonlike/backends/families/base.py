@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from neonlike.backends.tensor import Tensor
-from neonlike.errors import DTypeError
+from neonlike.errors import DTypeError, MissingAttribute
 from neonlike.optree.dtypes import DType, as_dtype, is_float
 from neonlike.optree.ops import OPS, Kind, OpSpec
 
@@ -28,7 +28,12 @@ class Family:
         for spec in () if name.startswith("_") else OPS.values():
             if name in spec.builders and spec.kind in self.builders:
                 return self.builders[spec.kind](spec, name).__get__(self)
-        raise AttributeError(f"{type(self).__name__} has no method or attribute {name!r}")
+        raise MissingAttribute(f"{type(self).__name__} has no method or attribute {name!r}", name, self._public_names)
+
+    def _public_names(self) -> list[str]:
+        """What a user may have meant."""
+        made_later = (name for spec in OPS.values() if spec.kind in self.builders for name in spec.builders)
+        return [name for name in {*dir(self), *made_later} if not name.startswith("_")]
 
     def assign(self, target: Any, value: Any) -> Any:
         """See ``Backend.assign``."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numbers
 from functools import cached_property
 from typing import Any
 
 from neonlike.backends.families.engine import EngineFamily
+from neonlike.errors import ArgumentError
 from neonlike.kernels.cache import default_directory
-from neonlike.kernels.threads import thread_count
+from neonlike.kernels.threads import choose, thread_count
+from neonlike.settings import MOST_THREADS
 
 
 class HooksFamily(EngineFamily):
@@ -70,6 +73,42 @@ class HooksFamily(EngineFamily):
     def sm_count(self) -> int:
         """Parts of the device that work side by side: threads."""
         return thread_count()
+
+    @property
+    def num_threads(self) -> int:
+        """Threads of a kernel, and of NumPy where it computes block by block; may be set, for the whole process.
+
+        It is ``NEONLIKE_NUM_THREADS`` at first, else ``OMP_NUM_THREADS``, else the number of cores; None goes back to
+        that. Results do not depend on it. Steps of ``be.prepare`` keep the number that they were made with, and matrix
+        products of NumPy's BLAS have threads of their own (``OPENBLAS_NUM_THREADS``, or the package threadpoolctl).
+
+        Raises
+        ------
+        ArgumentError
+            If it is set to no whole number from 1 to 4096; it stays as it was.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.num_threads = 1
+        >>> be.num_threads
+        1
+        >>> be.num_threads = None
+        """
+        return thread_count()
+
+    @num_threads.setter
+    def num_threads(self, count: int | None) -> None:
+        if count is not None:
+            whole = isinstance(count, numbers.Integral) and not isinstance(count, bool)
+            if not whole or not 1 <= int(count) <= MOST_THREADS:
+                raise ArgumentError(
+                    f"num_threads: expected a whole number from 1 to {MOST_THREADS}, or None for what the environment "
+                    f"says, got {count!r}"
+                )
+            count = int(count)
+        choose(count)
 
     @property
     def cache_dir(self) -> str:

@@ -8,17 +8,16 @@ summed in float32. float32 products are of float32 factors unless ``precision`` 
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
+from neonlike import settings
 from neonlike.backends.gpu.array import DeviceArray
 from neonlike.backends.gpu.cublas import Handle, open_handle
 from neonlike.errors import ArgumentError
 from neonlike.optree.dtypes import F32, F64, DType
 
-SETTING = "NEONLIKE_PRODUCT_PRECISION"
 """What backends start from; see :meth:`Blas.set_precision`."""
 LARGEST = 2**31 - 1
 """Sizes and steps are 32-bit integers in cuBLAS."""
@@ -26,7 +25,7 @@ LARGEST = 2**31 - 1
 TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}
 """cudaDataType_t, by dtype name."""
 SUM_F32, SUM_F64, DEFAULT_ALGORITHM = 68, 70, -1
-PRECISIONS = {"float32": SUM_F32, "tf32": 77, "bfloat16": 75}
+PRECISIONS = dict(zip(settings.PRECISIONS, (SUM_F32, 77, 75)))
 """cublasComputeType_t of float32 products."""
 
 Call = Callable[[], None]
@@ -95,7 +94,7 @@ class Blas:
     def __init__(self, device: Any) -> None:
         self.device = device
         self.precision = ""
-        self.set_precision(os.environ.get(SETTING, "float32"))
+        self.set_precision(settings.PRODUCT_PRECISION.get())
 
     def set_precision(self, precision: str) -> None:
         """What factors of float32 products may be rounded to.

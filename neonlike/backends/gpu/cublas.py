@@ -10,20 +10,20 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib
-import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
+from neonlike import settings
 from neonlike.backends.gpu import contexts
 from neonlike.backends.gpu.contexts import here
 from neonlike.backends.gpu.libraries import cublas_libraries
 from neonlike.errors import ArgumentError, BackendUnavailable, DeviceError, DeviceMemoryError
 from neonlike.logger import logger
 
-SETTING = "NEONLIKE_CUBLAS"
+SETTING = settings.CUBLAS.name
 """``direct``: without scikit-cuda; ``none``: not at all; a path: that library; else whatever there is."""
 
 POINTER, INT, LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong
@@ -145,7 +145,7 @@ def bindings() -> Iterator[Binding]:
     ArgumentError
         If the setting names a library that cannot be loaded.
     """
-    setting = os.environ.get(SETTING, "")
+    setting = settings.CUBLAS.text
     if setting == "none":
         return
     if setting not in ("", "direct"):
@@ -272,7 +272,7 @@ def _open(device: Any) -> Handle | None:
             continue
         logger.debug("matrix products: cuBLAS %d through %s", handle.version, binding.name)
         return handle
-    why = "; ".join(reasons) or (f"{SETTING}=none" if os.environ.get(SETTING) == "none" else "it is not installed")
+    why = "; ".join(reasons) or (f"{SETTING}=none" if settings.CUBLAS.text == "none" else "it is not installed")
     logger.warning("no cuBLAS (%s): matrix products run on kernels of our own, which are slower", why)
     return None
 

@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import functools
 import math
-import os
 import threading
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -19,6 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 import pycuda.driver as driver
 
+from neonlike import settings
 from neonlike.backends.gpu import contexts
 from neonlike.backends.gpu.array import DeviceArray, contiguous_array
 from neonlike.backends.gpu.contexts import here
@@ -80,7 +80,7 @@ class GpuDevice:
         except driver.Error as error:
             contexts.leave()
             raise BackendUnavailable(f"GPU {number}, {self.name}, cannot be used: {error}") from error
-        self.pool = Pool(DriverMemory(self), f"GPU {number}", os.environ.get("NEONLIKE_GPU_POOL") != "0")
+        self.pool = Pool(DriverMemory(self), f"GPU {number}", settings.GPU_POOL.get())
         self.transfer = Transfer(self.stream, self.attend)
         contexts.remember(self)
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import os
 import platform
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from neonlike import settings
 from neonlike.backends.gpu.libraries import cublas_libraries, loads
 from neonlike.kernels import fastpath
 from neonlike.kernels.compile_cuda import NEEDED, find_cuda_compiler
@@ -61,19 +62,48 @@ def findings() -> Iterator[Finding]:
     yield from _gpu()
 
 
-def report() -> tuple[str, int]:
-    """The text, and the exit status: 0, everything is there; 1, the GPU backend cannot run; 2, nor can the CPU's."""
+def report(gpu_is_wanted: bool = False) -> tuple[str, int]:
+    """The text, and the exit status.
+
+    0: the CPU backend can run, and so can the GPU's, unless there is no GPU; 1: the GPU backend cannot run although
+    there is a GPU, or ``gpu_is_wanted``; 2: not even the CPU backend can.
+    """
     found = list(findings())
+    listed = any(finding.good and finding.name.startswith("GPU ") for finding in found)
+    gpu_is_wanted = gpu_is_wanted or listed or has_gpu()
+    needed = ("base", "gpu") if gpu_is_wanted else ("base",)
     lines = [f"neonlike {__version__}, {platform.system()} {platform.machine()}", ""]
     for finding in found:
-        mark = "ok" if finding.good else ("--" if finding.part in ("extra", "cpu") else "NO")
-        lines.append(f"{mark}  {finding.name:<16} {finding.text}")
+        lines.append(f"{_mark(finding, needed)}  {finding.name:<16} {finding.text}")
         if finding.fix and not finding.good:
             lines.append(f"    {'':<16} -> {finding.fix}")
-    broken = {finding.part for finding in found if not finding.good}
+    variables = list(_environment())
+    lines += ["", "environment variables, see docs/environment.md"]
+    lines += [f"{_mark(finding, needed)}  {finding.name:<26} {finding.text}" for finding in variables]
+    broken = {finding.part for finding in (*found, *variables) if not finding.good}
     lines += ["", f"gen_backend('cpu'): {'cannot run' if 'base' in broken else 'can run'}"]
     lines += [f"gen_backend('gpu'): {'cannot run' if broken & {'base', 'gpu'} else 'can run'}"]
-    return "\n".join(lines), 2 if "base" in broken else int("gpu" in broken)
+    return "\n".join(lines), 2 if "base" in broken else int(gpu_is_wanted and "gpu" in broken)
+
+
+def _mark(finding: Finding, needed: tuple[str, ...]) -> str:
+    return "ok" if finding.good else ("NO" if finding.part in needed else "--")
+
+
+def has_gpu() -> bool:
+    """Whether NVIDIA's driver shows a GPU on this machine, whatever is installed for Python."""
+    return any(Path("/proc/driver/nvidia/gpus").glob("*")) or Path("/dev/nvidia0").exists()
+
+
+def _environment() -> Iterator[Finding]:
+    """Every variable that is read, with its value and effect; then names that look misspelt."""
+    for setting in settings.SETTINGS:
+        value = setting.text or f"not set: {setting.default}"
+        fault = setting.fault()
+        part = "base" if setting.ours else "extra"
+        yield Finding(part, setting.name, not fault, fault or f"{value} ({setting.effect})")
+    for name, suggestion in settings.misspelt().items():
+        yield Finding("extra", name, False, f"not known{suggestion}")
 
 
 def _version(package: str) -> str:
@@ -152,9 +182,9 @@ def _devices(driver: Any) -> Iterator[Finding]:
         return
     version = driver.get_driver_version()
     yield Finding("gpu", "GPU driver", True, f"for CUDA up to {version // 1000}.{version % 1000 // 10}")
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = settings.CUDA_VISIBLE_DEVICES.text
     if not count:
-        why = "no GPU" if visible is None else f"no GPU among CUDA_VISIBLE_DEVICES={visible}"
+        why = "no GPU" if not visible else f"no GPU among CUDA_VISIBLE_DEVICES={visible}"
         yield Finding("gpu", "GPU", False, why, "plug one in, or unset CUDA_VISIBLE_DEVICES")
     for number in range(count):
         device = driver.Device(number)
@@ -168,6 +198,6 @@ def _cuda_compiler() -> Finding:
     if found is not None:
         name = " ".join(found.identity.split()[:2]) if found.is_nvrtc else "nvcc"
         return Finding("gpu", "CUDA compiler", True, f"{name}, {found.path}")
-    named = os.environ.get("NEONLIKE_NVCC")
+    named = settings.NVCC.text
     text = f"NEONLIKE_NVCC={named} does not run" if named else "neither NVRTC nor nvcc"
     return Finding("gpu", "CUDA compiler", False, text, NEEDED)

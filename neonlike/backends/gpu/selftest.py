@@ -6,13 +6,13 @@ cache of kernels. ``NEONLIKE_GPU_SELFTEST=0`` goes without, ``1`` tests in every
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from neonlike import settings
 from neonlike.errors import BackendUnavailable
 from neonlike.kernels.cache import default_cache, key_of
 from neonlike.logger import logger
@@ -22,7 +22,6 @@ from neonlike.optree.philox import uniform
 from neonlike.version import __version__
 
 SUFFIX = ".selftest"
-SETTING = "NEONLIKE_GPU_SELFTEST"
 
 Case = tuple[str, Callable[[Any], Any], Array, float]
 """What it is, what computes it on a backend, the right values, and the error allowed in parts of the largest."""
@@ -36,11 +35,11 @@ def ensure(device: Any, make: Callable[[], Any]) -> None:
     BackendUnavailable
         If it computes anything wrong; it is tested again when it is next asked for.
     """
-    setting = os.environ.get(SETTING, "")
-    if device.tested or setting == "0":
+    wanted = settings.GPU_SELFTEST.get()
+    if device.tested or wanted is False:
         return
     key = key_of("gpu selftest", __version__, *device.identity)
-    if setting != "1" and default_cache().get(key, SUFFIX) is not None:
+    if not wanted and default_cache().get(key, SUFFIX) is not None:
         device.tested = True
         return
     device.tested = True  # or the backend that is made now would test it
@@ -67,7 +66,7 @@ def run(be: Any) -> None:
                 f"GPU {be.device.number}, {be.device.name}, computes wrong results: in its self-test, {name}, "
                 f"{int(wrong.sum())} of {wrong.size} elements; the one at {where} is {got[where]}, expected "
                 f"{wanted[where]:.8g}. Update its driver, clear the kernels (python -m neonlike cache --clear), and "
-                f"if that does not help, do not trust it; {SETTING}=0 uses it as it is"
+                f"if that does not help, do not trust it; {settings.GPU_SELFTEST.name}=0 uses it as it is"
             )
 
 

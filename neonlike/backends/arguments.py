@@ -1,0 +1,49 @@
+"""The arguments of a backend, looked at before anything is made or cleaned up."""
+
+from __future__ import annotations
+
+import inspect
+import numbers
+from collections.abc import Iterable
+from typing import Any
+
+from neonlike.errors import ArgumentError, UnknownArgument, did_you_mean
+
+SEEDS = 2**32
+
+
+def check_values(
+    operation: str, rng_seed: Any, stochastic_round: Any, device_id: Any, max_devices: Any, compat_mode: Any,
+    batch_size: Any = 0,
+) -> None:
+    """Raise ArgumentError unless the numbers are whole ones that can be meant, or None, and there is such a mode."""
+    if compat_mode not in (None, "caffe"):
+        raise ArgumentError(f"{operation}: compat_mode must be None or 'caffe', got {compat_mode!r}")
+    flag = isinstance(stochastic_round, bool)
+    wanted: tuple[tuple[str, Any, int, Any, str], ...] = (
+        ("rng_seed", rng_seed, 0, SEEDS - 1, "a whole number in [0, 2**32), or None for one of the system's"),
+        ("stochastic_round", None if flag else stochastic_round, 0, 52, "True, False or a number of mantissa bits"),
+        ("device_id", device_id, 0, None, "the number of a GPU, counted from 0"),
+        ("batch_size", batch_size, 0, None, "a whole number of samples"),
+        ("max_devices", max_devices, 0, None, "a number of GPUs, or None for all"),
+    )
+    for name, value, least, most, meant in wanted:
+        if value is None and name != "batch_size":
+            continue
+        whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        if not whole or value < least or (most is not None and value > most):
+            raise ArgumentError(f"{operation}: {name} must be {meant}, got {value!r}")
+
+
+def check_names(operation: str, options: Iterable[str], *functions: Any) -> None:
+    """Raise UnknownArgument for the first of ``options`` that is no argument of any of ``functions``."""
+    known: dict[str, None] = {}
+    for function in functions:
+        for parameter in inspect.signature(function).parameters.values():
+            if parameter.name != "self" and parameter.kind is not parameter.VAR_KEYWORD:
+                known.setdefault(parameter.name)
+    for name in options:
+        if name not in known:
+            raise UnknownArgument(
+                f"{operation}: there is no argument {name!r} among {', '.join(known)}{did_you_mean(name, known)}"
+            )

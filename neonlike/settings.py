@@ -1,0 +1,289 @@
+"""Every environment variable that the library reads: name, allowed values, default, effect. Read nowhere else.
+
+A variable of ours whose value makes no sense is an error, raised when a backend is made (:func:`check`); what belongs
+to others (``OMP_NUM_THREADS``) is ignored then, with a warning. An empty value is the same as none. Reading takes a
+microsecond: what runs again and again keeps what it read, see ``kernels/threads.py``.
+
+``python -m neonlike doctor`` prints the table with its values, ``make docs`` writes docs/environment.md from it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from neonlike.errors import ArgumentError, did_you_mean
+from neonlike.logger import logger
+
+T = TypeVar("T")
+
+PREFIX = "NEONLIKE_"
+MOST_THREADS = 4096
+REPORT_SUFFIXES = (".txt", ".json", ".csv")
+"""Of files that a report of bench mode is written to."""
+
+
+@dataclass(frozen=True)
+class Setting(Generic[T]):
+    """One environment variable.
+
+    Attributes
+    ----------
+    name : str
+    allowed : str
+        The values that make sense, in words.
+    default : str
+        What holds where it is not set, in words.
+    effect : str
+        What it does.
+    parse : callable
+        The value for a text; raises ValueError for one that makes no sense.
+    unset : object
+        The value where it is not set.
+    """
+
+    name: str
+    allowed: str
+    default: str
+    effect: str
+    parse: Callable[[str], T]
+    unset: T
+
+    @property
+    def ours(self) -> bool:
+        """Whether nobody else reads it."""
+        return self.name.startswith(PREFIX)
+
+    @property
+    def text(self) -> str:
+        """As it is set; empty if it is not."""
+        return os.environ.get(self.name, "").strip()
+
+    def get(self) -> T:
+        """The value.
+
+        Raises
+        ------
+        ArgumentError
+            If it makes no sense; a variable of others is ignored then.
+        """
+        text = self.text
+        if not text:
+            return self.unset
+        if fault := self.fault():
+            if self.ours:
+                raise ArgumentError(fault)
+            return self.unset
+        return self.parse(text)
+
+    def fault(self) -> str:
+        """What is wrong with the value; empty if nothing is."""
+        text = self.text
+        try:
+            if text:
+                self.parse(text)
+        except ValueError:
+            return f"{self.name}={text}: expected {self.allowed}; correct it or unset it"
+        return ""
+
+    def put(self, value: str) -> None:
+        """Set it, for a library that is loaded later, or for processes that are started."""
+        os.environ[self.name] = value
+
+
+def _flag(text: str) -> bool:
+    return {"0": False, "1": True}[text] if text in ("0", "1") else _refuse()
+
+
+def _threads(text: str) -> int:
+    count = int(text)
+    return count if 1 <= count <= MOST_THREADS else _refuse()
+
+
+def _first_threads(text: str) -> int:
+    """OpenMP allows a number for each level of nesting."""
+    count = int(text.partition(",")[0])
+    return min(count, MOST_THREADS) if count > 0 else _refuse()
+
+
+def _megabytes(text: str) -> float:
+    size = float(text)
+    return size if 0 <= size < float("inf") else _refuse()
+
+
+def _report(text: str) -> str:
+    return text if text in ("0", "1") or Path(text).suffix.lower() in REPORT_SUFFIXES else _refuse()
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    return lambda text: text if text in choices else _refuse()
+
+
+def _refuse() -> T:  # type: ignore[type-var]
+    raise ValueError
+
+
+_FLAG = "0 or 1"
+PRECISIONS = ("float32", "tf32", "bfloat16")
+
+CC: Setting[str] = Setting(
+    "CC", "a command, which may have arguments", "cc, gcc, clang, then `python -m ziglang cc`",
+    "the C compiler to use", str, "",
+)  # fmt: skip
+CPU_JIT = Setting(
+    "NEONLIKE_CPU_JIT", _FLAG, "1", "0: no C compiler; the CPU's expressions run in NumPy, block by block", _flag, True
+)
+FASTPATH = Setting(
+    "NEONLIKE_FASTPATH", _FLAG, "1",
+    "0: assignments are always started by Python, without the extension that does it faster", _flag, True,
+)  # fmt: skip
+NUM_THREADS: Setting[int | None] = Setting(
+    "NEONLIKE_NUM_THREADS", f"a whole number from 1 to {MOST_THREADS}", "`OMP_NUM_THREADS`, else all cores",
+    "threads of a kernel; `be.num_threads` goes before it", _threads, None,
+)  # fmt: skip
+OMP_NUM_THREADS: Setting[int | None] = Setting(
+    "OMP_NUM_THREADS", "a whole number from 1", "`NEONLIKE_NUM_THREADS`, else all cores",
+    "threads of a kernel, and of other programs", _first_threads, None,
+)  # fmt: skip
+GOMP_SPINCOUNT: Setting[str] = Setting(
+    "GOMP_SPINCOUNT", "see GCC's libgomp",
+    "3000, or 30000 where NumPy's BLAS does not know the processor and matrix products are ours, unless "
+    "`OMP_WAIT_POLICY` is set",
+    "how long a kernel's threads wait for the next one", str, "",
+)  # fmt: skip
+OMP_WAIT_POLICY: Setting[str] = Setting(
+    "OMP_WAIT_POLICY", "see OpenMP", "none", "how long a kernel's threads wait for the next one", str, ""
+)
+CACHE_DIR: Setting[str] = Setting(
+    "NEONLIKE_CACHE_DIR", "a folder", "`neonlike` in the user's folder of caches",
+    "where compiled kernels are kept", str, "",
+)  # fmt: skip
+CACHE_MB = Setting(
+    "NEONLIKE_CACHE_MB", "a number of megabytes from 0", "512", "how much of them is kept", _megabytes, 512.0
+)
+KEEP_SOURCE = Setting(
+    "NEONLIKE_KEEP_SOURCE", _FLAG, "0", "1: each kernel's source is kept beside it", _flag, False
+)
+BENCH: Setting[str] = Setting(
+    "NEONLIKE_BENCH", f"0, 1 or a file that ends in {', '.join(REPORT_SUFFIXES)}", "0",
+    "times every kernel and reports at the end, on the screen or to the file; see docs/bench.md", _report, "0",
+)  # fmt: skip
+NVCC: Setting[str] = Setting(
+    "NEONLIKE_NVCC", "the path of an nvcc", "NVRTC, else nvcc of `CUDA_HOME`, `CUDA_PATH`, PATH or /usr/local/cuda",
+    "the CUDA compiler to use", str, "",
+)  # fmt: skip
+CUBLAS: Setting[str] = Setting(
+    "NEONLIKE_CUBLAS", "none, direct, or the path of a library", "scikit-cuda, else the library itself",
+    "none: GPU products on kernels of our own; direct: cuBLAS without scikit-cuda", str, "",
+)  # fmt: skip
+PRODUCT_PRECISION = Setting(
+    "NEONLIKE_PRODUCT_PRECISION", "float32, tf32 or bfloat16", "float32",
+    "what the GPU may round factors of float32 products to; see docs/gpu.md", _one_of(*PRECISIONS), "float32",
+)  # fmt: skip
+GPU_POOL = Setting(
+    "NEONLIKE_GPU_POOL", _FLAG, "1", "0: each GPU tensor has memory of its own, for checkers of accesses", _flag, True
+)
+GPU_SELFTEST: Setting[bool | None] = Setting(
+    "NEONLIKE_GPU_SELFTEST", _FLAG, "once for a GPU, driver and version",
+    "1: a GPU is tested in every process before its first use; 0: never", _flag, None,
+)  # fmt: skip
+CUDA_HOME: Setting[str] = Setting("CUDA_HOME", "a folder", "none", "a CUDA toolkit", str, "")
+CUDA_PATH: Setting[str] = Setting("CUDA_PATH", "a folder", "none", "a CUDA toolkit", str, "")
+CUDA_VISIBLE_DEVICES: Setting[str] = Setting(
+    "CUDA_VISIBLE_DEVICES", "see CUDA", "all", "the GPUs there are, to CUDA's driver", str, ""
+)
+COMPAT_FORCE = Setting(
+    "NEONLIKE_COMPAT_FORCE", _FLAG, "0", "1: `import neon` means this library although a real neon is installed",
+    _flag, False,
+)  # fmt: skip
+NEON_CACHE_DIR: Setting[str] = Setting(
+    "NEON_CACHE_DIR", "a folder", "`neonlike` in the user's folder of caches", "what `get_cache_dir` returns", str, ""
+)
+NEON_DATA_CACHE_DIR: Setting[str] = Setting(
+    "NEON_DATA_CACHE_DIR", "a folder", "the script's `data_dir`", "where data sets are kept", str, ""
+)
+XDG_CACHE_HOME: Setting[str] = Setting("XDG_CACHE_HOME", "a folder", "~/.cache", "the user's folder of caches", str, "")
+
+SETTINGS: tuple[Setting[object], ...] = tuple(value for value in list(globals().values()) if isinstance(value, Setting))
+"""The table, in the order of this file."""
+
+OF_THE_SYSTEM = ("HOME", "PATH", "LOCALAPPDATA", "PROCESSOR_ARCHITECTURE", "PROCESSOR_IDENTIFIER")
+"""What operating systems set for every program; where they lead is not this library's affair."""
+
+
+def of_the_system(name: str) -> str:
+    """One of :data:`OF_THE_SYSTEM`; empty if it is not set."""
+    assert name in OF_THE_SYSTEM, name
+    return os.environ.get(name, "")
+
+
+def for_a_child(*without: Setting[str], **values: str) -> dict[str, str]:
+    """The environment for a process: this one's, without some variables and with others."""
+    left_out = {setting.name for setting in without}
+    return {name: value for name, value in os.environ.items() if name not in left_out} | values
+
+
+_told: set[str] = set()
+
+
+def check() -> None:
+    """Look at all variables, as is done when a backend is made.
+
+    Others' that make no sense, and names that look like a misspelt one of ours, are warned of once.
+
+    Raises
+    ------
+    ArgumentError
+        Ours that make no sense: each by its name, its value and what is allowed.
+    """
+    faults = [(setting, fault) for setting in SETTINGS if (fault := setting.fault())]
+    if ours := [fault for setting, fault in faults if setting.ours]:
+        raise ArgumentError("\n".join(ours))
+    for _, fault in faults:
+        _tell_once(f"{fault}. It is ignored")
+    for name, suggestion in misspelt().items():
+        _tell_once(f"the environment variable {name} is not known{suggestion}")
+
+
+def misspelt() -> dict[str, str]:
+    """Variables that are set, of names close to ours -> ``"; did you mean ...?"``."""
+    known = {setting.name.removeprefix(PREFIX): setting.name for setting in SETTINGS if setting.ours}
+    found = {}
+    for name in os.environ:
+        short = name.removeprefix(PREFIX)
+        if short != name and short not in known and (suggestion := did_you_mean(short, known, 0.75)):
+            found[name] = suggestion.replace("mean ", f"mean {PREFIX}").replace(" or ", f" or {PREFIX}")
+    return found
+
+
+def _tell_once(text: str) -> None:
+    if text not in _told:
+        _told.add(text)
+        logger.warning("%s", text)
+
+
+# Documentation
+
+ABOUT = """\
+# Environment variables
+
+Written by `make docs` from `neonlike/settings.py`; `python -m neonlike doctor` shows the values on your machine.
+
+They are looked at when a backend is made; an empty value is the same as none. A variable that begins with `NEONLIKE_`
+and whose value makes no sense is an error then, an `ArgumentError` that names the variable, its value and what is
+allowed. Other programs' variables are ignored where they make no sense, with a warning, and so is a name that looks
+like a misspelt one of these.
+
+| variable | values | where it is not set | effect |
+|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """The text of docs/environment.md."""
+    rows = (f"| `{s.name}` | {s.allowed} | {s.default} | {s.effect} |\n" for s in SETTINGS)
+    return ABOUT + "".join(rows)
+
