@@ -55,7 +55,7 @@ def check(be: Backend, expression: Any, tensors: list[Any], rng: Any, rtol: floa
         out[:] = expression
         return float((out.get() * error.get()).sum())
 
-    gradients = Autodiff(expression, be, error).get_grad_tensor(tensors)
+    gradients = Autodiff(expression, be, error).get_grad_tensor(tensors, absent="zeros")
     for tensor, gradient in zip(tensors, gradients):
         assert gradient.shape == tensor.shape
         direction = rng.standard_normal(tensor.shape)
@@ -179,7 +179,7 @@ def test_random_trees_twice(be64: Backend, seed: int) -> None:
     graph = Grower(be64, rng, smooth=True)
     root = graph.grow(int(rng.choice((4, 8, 16))))
     tensors = [leaf.tensor for leaf in graph.leaves]
-    first = Autodiff(F.sum(root.node), be64).get_grad_op_tree(tensors)
+    first = Autodiff(F.sum(root.node), be64).get_grad_op_tree(tensors, absent="zeros")
     for gradient in first:
         if isinstance(gradient, OpTreeNode):
             check(be64, gradient, tensors, rng, 1e-5)
@@ -227,10 +227,3 @@ def test_gradients_through_views(be64: Backend, rng: Any, name: str) -> None:
     x = be64.array(rng.standard_normal((4, 4)))
     for tensor in (x, x.T, x[1:3], x[:, ::2], x.reshape(2, 8), x[::-1]):
         check(be64, VIEWS[name](x), [tensor], rng)
-
-
-def test_a_gradient_through_a_gathered_copy_stops(be64: Backend) -> None:
-    """``x[[0, 1]]`` is a new tensor; ``be.take`` is what gradients flow through."""
-    x = be64.ones((3, 2))
-    assert not Autodiff(x[[0, 1]] * 2, be64).get_grad_asnumpyarray([x])[0].any()
-    assert Autodiff(be64.take(x, [0, 1], 0) * 2, be64).get_grad_asnumpyarray([x])[0].any()

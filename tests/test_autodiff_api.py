@@ -15,6 +15,7 @@ from neonlike.backends import Backend
 from neonlike.backends.autodiff import Autodiff, GradUtil, grad_map
 from neonlike.errors import AliasError, GradientError, ShapeError
 from neonlike.optree import builders, node
+from neonlike.optree.dialect import neon_dialect
 from neonlike.optree.functions import F
 from neonlike.optree.ops import NON_DIFFERENTIABLE, OPS, Kind, OpSpec
 from neonlike.optree.walk import postorder
@@ -72,10 +73,42 @@ def test_random_numbers_are_constants(be: Backend) -> None:
     assert gradient(be, x * x * dropped, x) == [(2 * mask.get()).tolist()]
 
 
-def test_occurrences_accumulate_and_absence_is_zero(be: Backend) -> None:
+def test_occurrences_accumulate(be: Backend) -> None:
+    x = be.array([[1.0, 2.0]])
+    assert gradient(be, x * x + 3 * x, x) == [[[5, 7]]]
+    assert gradient(be, x, x) == [[[1, 1]]]
+
+
+def test_a_tensor_that_is_not_there_is_an_error(be: Backend) -> None:
+    x, y, out = be.array([[1.0, 2.0]]), be.ones((3, 1), name="y"), be.empty((1, 2))
+    out[:] = x * 2
+    made = Autodiff(x * x, be)
+    for ask in (made.get_grad_op_tree, made.get_grad_tensor, made.get_grad_asnumpyarray):
+        with pytest.raises(GradientError, match=r"mul\(t0, t0\) does not contain .*name:y.*absent='zeros'"):
+            ask([x, y])
+    with pytest.raises(GradientError, match="does not contain"):
+        made.back_prop_grad([y], [be.empty((3, 1))])
+    with pytest.raises(GradientError, match="assigned to another tensor"):
+        Autodiff(out * 2, be).get_grad_tensor([x])
+    with pytest.raises(GradientError, match="absent must be"):
+        made.get_grad_tensor([x], absent="zero")
+    assert made.get_grad_asnumpyarray([x])[0].tolist() == [[2, 4]]
+
+
+def test_absent_tensors_have_zeros_where_they_are_asked_for_and_in_neons_dialect(be: Backend) -> None:
     x, y = be.array([[1.0, 2.0]]), be.ones((3, 1))
-    assert gradient(be, x * x + 3 * x, x, y) == [[[5, 7]], [[0], [0], [0]]]
-    assert gradient(be, x, x, y) == [[[1, 1]], [[0], [0], [0]]]
+    made = Autodiff(x * x, be)
+    assert [g.tolist() for g in made.get_grad_asnumpyarray([x, y], absent="zeros")] == [[[2, 4]], [[0], [0], [0]]]
+    (second,) = Autodiff(be.sum(3 * x), be).get_grad_op_tree([x])
+    assert Autodiff(be.sum(second), be).get_grad_asnumpyarray([x], absent="zeros")[0].tolist() == [[0, 0]]
+    with neon_dialect():
+        assert gradient(be, x * x, x, y) == [[[2, 4]], [[0], [0], [0]]]
+
+
+def test_zero_is_no_absence(be: Backend) -> None:
+    x = be.array([[1.0, 2.0], [3.0, 4.0]])
+    assert gradient(be, be.sgn(x), x) == [[[0, 0], [0, 0]]]
+    assert gradient(be, be.sum(x[0]), x[1]) == [[[0, 0]]]
 
 
 # Size and memory -------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from neonlike.errors import DTypeError, ShapeError
 from neonlike.optree.dtypes import DType, holds
 from neonlike.optree.node import Expression
+from neonlike.optree.origin import Origin
 from neonlike.optree.shapes import Shape, ShapeTypeError, normalize_axes, permutation, regrouped
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class Tensor(Expression):
         Mantissa bits of stochastic rounding; accepted everywhere, used on the GPU.
     """
 
+    origin: Origin | None = None
+    """What the values were computed from, for gradients; see :mod:`neonlike.optree.origin`."""
     rounding: int | bool = 0
     live_host: ClassVar[bool] = True
     """Whether ``asnumpyarray()`` is the tensor's own memory and not a copy."""
@@ -152,7 +155,10 @@ class Tensor(Expression):
     # Indexing and assignment
 
     def __getitem__(self, index: Any) -> Tensor:
-        """View (slices, integers) or gathered copy (a list, array or integer tensor on one axis); never below 2-D."""
+        """View (slices, integers) or gathered copy (a list, array or integer tensor on one axis); never below 2-D.
+
+        Gradients flow through a copy as long as neither it nor the tensor is written to: :mod:`neonlike.optree.origin`.
+        """
         if index.__class__ is slice and index == _ALL:
             return self
         return self._view(index)

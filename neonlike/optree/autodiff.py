@@ -7,13 +7,14 @@ undoing broadcasting, and mapping the gradient of a view (slice, transpose, resh
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from neonlike.errors import AliasError, GradientError, ShapeError
+from neonlike.optree import dialect, origin
 from neonlike.optree.dtypes import is_float
 from neonlike.optree.functions import F as Functions
 from neonlike.optree.functions import drop_axes
@@ -59,6 +60,9 @@ class GradNode:
 class Autodiff:
     """Gradients of an expression with respect to tensors in it.
 
+    They flow through tensors that were computed from others, such as ``E[[1, 1]]`` and ``expression.astensor()``, as
+    long as both still have the values that they had then; :mod:`neonlike.optree.origin` has the rule.
+
     Parameters
     ----------
     op_tree : expression
@@ -92,6 +96,7 @@ class Autodiff:
     be: Any
     next_error: Any
     _found: dict[int, GradNode] | None
+    _bases: dict[int, Any]
     _key: tuple[Any, ...]
 
     def __new__(cls, op_tree: Any, be: Any, next_error: Any = None) -> Autodiff:
@@ -101,45 +106,65 @@ class Autodiff:
         if found is None:
             found = super().__new__(cls)
             found.op_tree, found.be, found.next_error, found._found, found._key = op_tree, be, next_error, None, key
+            found._bases = {}
             cls._living[key] = found
         return found
 
-    def get_grad_op_tree(self, tensors: Sequence[Any]) -> list[Any]:
+    def get_grad_op_tree(self, tensors: Sequence[Any], *, absent: str = "error") -> list[Any]:
         """Gradients as lazy expressions, one a tensor, each of its tensor's shape.
+
+        Parameters
+        ----------
+        tensors : sequence of tensors, or one
+        absent : "error" or "zeros"
+            What a tensor gets that the expression does not contain; "zeros" for derivatives of derivatives, where a
+            linear expression has none left. In neon's dialect always zeros, as in neon.
 
         Raises
         ------
         GradientError
-            For something that is not a tensor of floats.
+            For something that is not a tensor of floats, for one that the expression does not contain, and for one
+            that it contains through a copy that was written to since it was made.
         """
         if self.op_tree is None:
             raise GradientError("Autodiff: cleanup() was called; make a new one")
-        if isinstance(tensors, Expression):
-            tensors = [tensors]
-        found = self._found
-        if found is None:
-            found = self._found = _backward(self.op_tree, self._incoming())
-        return [_of_tensor(tensor, found, self.be) for tensor in tensors]
-
-    def get_grad_tensor(self, tensors: Sequence[Any]) -> list[Any]:
-        """Gradients in newly allocated tensors, of their tensors' dtypes."""
+        if absent not in ("error", "zeros"):
+            raise GradientError(f"Autodiff: absent must be 'error' or 'zeros', got {absent!r}")
         if isinstance(tensors, Expression):
             tensors = [tensors]
         for tensor in tensors:
             _check_tensor(tensor)
+        found = self._found
+        if found is None:
+            found = self._found = _backward(self.op_tree, self._incoming())
+            self._bases = {id(base): base for leaf in leaves(self.op_tree) for base in (leaf._original_base,)}
+        gathered, known = _by_base(found, self._bases, {id(tensor._original_base) for tensor in tensors})
+        for tensor in tensors:
+            if absent == "error" and id(tensor._original_base) not in known and not dialect.is_neon():
+                raise _not_there(tensor, self.op_tree)
+        return [_of_tensor(tensor, gathered.get(id(tensor._original_base), []), self.be) for tensor in tensors]
+
+    def get_grad_tensor(self, tensors: Sequence[Any], *, absent: str = "error") -> list[Any]:
+        """Gradients in newly allocated tensors, of their tensors' dtypes; see :meth:`get_grad_op_tree`."""
+        if isinstance(tensors, Expression):
+            tensors = [tensors]
+        trees = self.get_grad_op_tree(tensors, absent=absent)
         out = [self.be.fresh(tensor.shape, tensor.dtype) for tensor in tensors]
-        self._evaluate(tensors, out)
-        return out
+        self.be.assign_many(list(zip(out, trees)))
+        return [origin.computed(made, tree) for made, tree in zip(out, trees)]
 
-    def get_grad_asnumpyarray(self, tensors: Sequence[Any]) -> list[npt.NDArray[Any]]:
-        """Gradients as host arrays of the backend's default dtype."""
-        return [g.get().astype(self.be.default_dtype, copy=False) for g in self.get_grad_tensor(tensors)]
+    def get_grad_asnumpyarray(self, tensors: Sequence[Any], *, absent: str = "error") -> list[npt.NDArray[Any]]:
+        """Gradients as host arrays of the backend's default dtype; see :meth:`get_grad_op_tree`."""
+        made = self.get_grad_tensor(tensors, absent=absent)
+        return [g.get().astype(self.be.default_dtype, copy=False) for g in made]
 
-    def back_prop_grad(self, tensors: Sequence[Any], gradients: Sequence[Any]) -> None:
+    def back_prop_grad(self, tensors: Sequence[Any], gradients: Sequence[Any], *, absent: str = "error") -> None:
         """Evaluate gradients into the given tensors; one of them may be ``next_error``.
 
         Raises
         ------
+        GradientError
+            As :meth:`get_grad_op_tree`.
         AliasError
             If a buffer shares memory with a tensor of the expression, which would change the expression.
         """
@@ -149,16 +174,14 @@ class Autodiff:
             for leaf in leaves(self.op_tree):
                 if buffer is not self.next_error and (leaf is buffer or leaf.alias_of(buffer)):
                     raise AliasError(f"back_prop_grad: buffer {buffer} shares memory with {leaf} of the expression")
-        self._evaluate(tensors, gradients)
+        self.be.assign_many(list(zip(gradients, self.get_grad_op_tree(tensors, absent=absent))))
 
     def cleanup(self) -> None:
         """Drop the expression and its gradients; the next Autodiff of equal arguments is a new object."""
         if self._living.get(self._key) is self:
             del self._living[self._key]
         self.op_tree = self.next_error = self._found = None
-
-    def _evaluate(self, tensors: Sequence[Any], out: Sequence[Any]) -> None:
-        self.be.assign_many(list(zip(out, self.get_grad_op_tree(tensors))))
+        self._bases = {}
 
     def _incoming(self) -> Any:
         if self.next_error is not None:
@@ -221,22 +244,52 @@ def _check_tensor(tensor: Any) -> None:
         raise GradientError(f"Autodiff: gradients are taken with respect to tensors, got {tensor}")
 
 
-def _of_tensor(tensor: Any, found: dict[int, GradNode], be: Any) -> Any:
-    """Gradient with respect to ``tensor``, gathered from every tensor of the tree that shares its memory."""
-    _check_tensor(tensor)
+def _by_base(
+    found: dict[int, GradNode], bases: dict[int, Any], wanted: set[int]
+) -> tuple[dict[int, list[GradNode]], set[int]]:
+    """Gradients of tensors, by the id of whose memory they are, and the ids of all memory that the expression reads.
+
+    Where the origins of its tensors lead to one that is ``wanted``, gradients are carried on to what these were
+    computed from.
+    """
+    gathered: dict[int, list[GradNode]] = {}
+
+    def add(gradients: Iterable[GradNode]) -> None:
+        for gradient in gradients:
+            if not isinstance(gradient.owner, OpTreeNode):
+                gathered.setdefault(id(gradient.owner._original_base), []).append(gradient)
+
+    add(found.values())
+    known = set(bases)
+    for tensor in origin.on_the_way(bases.values(), wanted):
+        known.update(id(base) for base in tensor.origin.bases())
+        mine = gathered.get(id(tensor))
+        if mine:
+            add(_backward(origin.current_expression(tensor), _of_memory(tensor, mine)).values())
+    return gathered, known
+
+
+def _not_there(tensor: Any, op_tree: Any) -> GradientError:
+    return GradientError(
+        f"Autodiff: the expression {str(op_tree)[:80]} does not contain {tensor}, so it has no gradient with respect "
+        "to it; values that were assigned to another tensor, or went through the host, are constants. Differentiate "
+        "the expression before it is assigned, or ask for absent='zeros'"
+    )
+
+
+def _of_tensor(tensor: Any, related: list[GradNode], be: Any) -> Any:
+    """Gradient with respect to ``tensor``, from those of the tensors that share its memory."""
     if not is_float(tensor.dtype):
         raise GradientError(f"Autodiff: no gradient with respect to an integer tensor ({tensor.dtype.name}): {tensor}")
-    base = tensor._original_base
-    related = [
-        g for g in found.values() if not isinstance(g.owner, OpTreeNode) and g.owner._original_base is base
-    ]
-    if not related:
-        return be.zeros(tensor.shape, dtype=tensor.dtype)
+    return _of_memory(tensor, related) if related else be.zeros(tensor.shape, dtype=tensor.dtype)
+
+
+def _of_memory(tensor: Any, related: list[GradNode]) -> Any:
     total = None
     for gathered in related:
         part = _as_seen_by(tensor, gathered.owner, gathered.total)
         if part is None:
-            return _through_base(tensor, base, related)
+            return _through_base(tensor, tensor._original_base, related)
         total = part if total is None else total + part
     return total
 

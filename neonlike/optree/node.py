@@ -7,7 +7,7 @@ operators. Comparisons build nodes, therefore neither is ever compared by value 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -159,6 +159,7 @@ class OpTreeNode(Expression):
     backend: Any
     build, optree_to_list, list_to_optree = (_Elsewhere() for _ in range(3))
     as_tuple, traverse, key, intrinsic_key_maps, execute, pp, to_dot = (_Elsewhere() for _ in range(7))
+    __len__, __iter__, __getitem__, __float__, __int__ = (_Elsewhere() for _ in range(5))
     get, item, tolist, copy, set, fill, copy_from, reshape, size, ndim = (_Elsewhere() for _ in range(10))
 
     def __init__(
@@ -189,7 +190,7 @@ class OpTreeNode(Expression):
         return self.T if out is None else OpTreeNode.build("assign", out, self.T)
 
     def astensor(self) -> Any:
-        """Compute into a new tensor of this shape and dtype.
+        """Compute into a new tensor of this shape and dtype, through which gradients flow: :mod:`.origin`.
 
         Raises
         ------
@@ -198,16 +199,21 @@ class OpTreeNode(Expression):
         NoTensorError
             If no tensor is in the tree, so there is no backend to compute on.
         """
+        from neonlike.optree.origin import computed
+
+        return computed(self._evaluated(), self)
+
+    def _evaluated(self) -> Any:
+        """:meth:`astensor` for what only reads the values."""
         if self.backend is None:
             raise NoTensorError(f"astensor: {self} holds no tensor; assign it to one: out[:] = expression")
         if self.shape is FREE:
             raise ShapeError(f"astensor: {self} has no shape of its own; assign it to a tensor: out[:] = expression")
-        out = self.backend.fresh(self.shape, self.dtype)
-        return self.backend.assign(out, self)
+        return self.backend.assign(self.backend.fresh(self.shape, self.dtype), self)
 
     def asnumpyarray(self) -> npt.NDArray[Any]:
         """Compute and return a host array of this shape and dtype."""
-        host: npt.NDArray[Any] = self.astensor().get()
+        host: npt.NDArray[Any] = self._evaluated().get()
         return host
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
@@ -217,28 +223,6 @@ class OpTreeNode(Expression):
         from neonlike.optree.reading import truth
 
         return truth(self)
-
-    def __float__(self) -> float:
-        return float(self.item())
-
-    def __int__(self) -> int:
-        return int(self.item())
-
-    def __len__(self) -> int:
-        from neonlike.optree.reading import length
-
-        return length(self)
-
-    def __iter__(self) -> Iterator[Any]:
-        from neonlike.optree.reading import members
-
-        return members(self)
-
-    def __getitem__(self, index: Any) -> Any:
-        """The elements that ``tensor[index]`` has, lazy. In neon's dialect a member of ``(op_dict, left, right)``."""
-        from neonlike.optree.reading import member
-
-        return member(self, index)
 
     def __str__(self) -> str:
         from neonlike.optree.show import prefix

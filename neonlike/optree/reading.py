@@ -130,6 +130,11 @@ def _unwritable(name: str) -> Callable[..., Any]:
 
 
 METHODS: dict[str, Any] = {
+    "__len__": length,
+    "__iter__": members,
+    "__getitem__": member,
+    "__float__": lambda self: float(item(self)),
+    "__int__": lambda self: int(item(self)),
     "get": get,
     "item": item,
     "tolist": tolist,

@@ -14,6 +14,7 @@ from neonlike.errors import ShapeError
 from neonlike.kernels.program import converter
 from neonlike.optree.dtypes import as_dtype
 from neonlike.optree.indexing import select
+from neonlike.optree.origin import gathered
 from neonlike.optree.shapes import Shape, ShapeTypeError, as_shape
 
 if TYPE_CHECKING:
@@ -130,13 +131,13 @@ class CPUTensor(Tensor):
     def _make_view(self, array: npt.NDArray[Any]) -> CPUTensor:
         return CPUTensor(self.backend, array, self.name, self.persist_values, base=self)
 
-    def _view(self, index: Any) -> Tensor:
+    def _view(self, index: Any) -> Any:
         chosen = select(index, self.shape)
         array = self.array[chosen.basic]
         if chosen.gather is None:
             return self if array.shape == self.shape and array.strides == self.array.strides else self._make_view(array)
-        gathered = np.take(array, chosen.gather, axis=chosen.gather_axis)
-        return CPUTensor(self.backend, gathered, self.name, self.persist_values)
+        picked = np.take(array, chosen.gather, axis=chosen.gather_axis)
+        return gathered(CPUTensor(self.backend, picked, self.name, self.persist_values), self, chosen)
 
     def _set_selected(self, index: Any, value: Any) -> None:
         chosen = select(index, self.shape)

@@ -14,6 +14,7 @@ from neonlike.backends.tensor import host_array
 from neonlike.errors import ArgumentError, DTypeError, MissingArgument, ShapeError
 from neonlike.optree.dtypes import DType, as_dtype, is_float
 from neonlike.optree.node import Expression
+from neonlike.optree.origin import computed
 from neonlike.optree.shapes import Shape, as_shape
 
 
@@ -135,7 +136,7 @@ class CreationFamily(Family):
         self.check_open("array")
         host = host_array("array", ary)
         shape = as_shape(host.shape or (1, 1), "array")
-        return self._new(shape, dtype, name, persist_values).set(host)
+        return computed(self._new(shape, dtype, name, persist_values).set(host), ary)
 
     def _like(self, operation: str, *given: Any) -> tuple[Shape, Any]:
         """Shape and dtype of the one of ``given`` that is not None."""

@@ -18,6 +18,7 @@ from neonlike.kernels.program import converter
 from neonlike.optree import functions
 from neonlike.optree.dtypes import as_dtype
 from neonlike.optree.indexing import Selection, select
+from neonlike.optree.origin import gathered
 from neonlike.optree.shapes import Shape, ShapeTypeError, as_shape
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ class GPUTensor(Tensor):
             view.rounding = self.rounding
         return view
 
-    def _view(self, index: Any) -> Tensor:
+    def _view(self, index: Any) -> Any:
         chosen = select(index, self.shape)
         array = self.array[chosen.basic]
         if chosen.gather is None:
@@ -188,8 +189,7 @@ class GPUTensor(Tensor):
             return self if same else self._make_view(array)
         picked = functions.take(self._make_view(array), chosen.gather, chosen.gather_axis or 0)
         out = self.backend.fresh(picked.shape, self.dtype, self.name, self.persist_values)
-        self.backend.assign(out, picked)
-        return out
+        return gathered(self.backend.assign(out, picked), self, chosen)
 
     def _set_selected(self, index: Any, value: Any) -> None:
         chosen = select(index, self.shape)
