@@ -69,7 +69,7 @@ class TestStorage:
     def test_the_saved_dictionary(self, be, data, trained):
         saved = trained.serialize()
         assert set(saved) == {"neon_version", "backend", "cost", "optimizer", "model", "epoch_index",
-                              "train_input_shape"}  # fmt: skip
+                              "train_input_shape", "progress"}  # fmt: skip
         assert saved["backend"]["type"] == ("NervanaGPU" if ON_GPU else "NervanaCPU")
         assert saved["backend"]["compat_mode"] == "neon"
         assert saved["backend"]["rng_seed"] == 0
@@ -81,6 +81,7 @@ class TestStorage:
         assert entries[0]["params"]["W"].shape == (8, NIN) and len(entries[0]["states"]) == 1
         assert "params" not in trained.get_description()["model"]["config"]["layers"][0]
         assert "states" not in trained.serialize(keep_states=False)["model"]["config"]["layers"][0]
+        assert "progress" not in trained.serialize(keep_states=False)
 
     @pytest.mark.parametrize("form", ["dict", "path", "bytes", "gz", "pathlib"])
     def test_a_model_is_rebuilt(self, be, data, trained, tmp_path, form):

@@ -71,6 +71,13 @@ class Callback(NervanaObject):
         """Whether a hook is called at ``time``, an epoch or minibatch counted from 0."""
         return fires(time, freq)
 
+    def progress(self) -> dict[str, Any]:
+        """What the callback remembers of the training, as plain values: saved with the model, to go on with it."""
+        return {}
+
+    def set_progress(self, saved: dict[str, Any]) -> None:
+        """Go on where a callback with that :meth:`progress` was; called after ``on_train_begin``."""
+
     def get_description(self, skip: Any = (), **kwargs: Any) -> Description:
         """Describe the callback; of a data iterator only the name is kept."""
         described = super().get_description(skip=skip, **kwargs)
@@ -82,6 +89,9 @@ class Callback(NervanaObject):
 
     def firings(self, epochs: int) -> int:
         """How many of ``epochs`` epochs the epoch hooks are called in."""
+        freq = self.epoch_freq
+        if isinstance(freq, int | np.integer) and freq and type(self).should_fire is Callback.should_fire:
+            return epochs // abs(int(freq))
         return sum(self.should_fire(None, None, epoch, self.epoch_freq) for epoch in range(epochs))
 
     def marks(self) -> dict[str, Any]:

@@ -19,9 +19,10 @@ from neonlike.callbacks.recording import (
     TrainLoggerCallback,
     TrainMulticostCallback,
 )
-from neonlike.callbacks.store import new_dataset, open_store
+from neonlike.callbacks.store import MARKERS, MemoryStore, new_dataset, open_store, records, restore
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.logger import logger
+from neonlike.models.progress import Progress, check_epochs
 from neonlike.nervanaobject import Description, NervanaObject, build
 from neonlike.util.persist import load_obj
 
@@ -41,6 +42,10 @@ __all__ = [
     "TrainMulticostCallback",
     "get_progress_string",
 ]
+
+
+NOT_SAVED = ("hist", "config", "time")
+"""Groups of the store that a saved model does not hold: large ones, and the clock."""
 
 
 class Callbacks(NervanaObject):
@@ -115,6 +120,10 @@ class Callbacks(NervanaObject):
         self.save_path = save_path
         self.callback_data = open_store(output_file)
         self.callbacks: list[Callback] = []
+        self._at_begin: list[Callback] = []
+        self._at_end: list[Callback] = []
+        self._minibatches_in_epoch = 0
+        self._progress: Description = {}
         self.add_callback(TrainMulticostCallback() if multicost else TrainCostCallback())
         if progress_bar:
             self.add_callback(ProgressBarCallback())
@@ -164,15 +173,20 @@ class Callbacks(NervanaObject):
         if self.model_file:
             model.load_params(self.model_file)
             self.model_file = None  # once: a second call of fit goes on from where the first ended
+            check_epochs(model, epochs)
         per_epoch = -(-model.ndata // model.be.bsz)
         config = data.require_group("config")
         config.attrs["total_minibatches"] = per_epoch * epochs
         config.attrs["total_epochs"] = epochs
-        markers = new_dataset(data, "time_markers/minibatch", (epochs,))
+        markers = new_dataset(data, MARKERS, (epochs,))
+        saved = _saved_progress(model)
+        restore(data, {path: values for path, values in saved.get("records", {}).items() if path == MARKERS})
         markers.attrs["epochs_complete"] = model.epoch_index
         markers.attrs["minibatches_complete"] = int(markers[model.epoch_index - 1]) if 0 < model.epoch_index else 0
         for callback in self.callbacks:
             callback.on_train_begin(data, model, epochs)
+        if saved:
+            self.set_progress(saved)
 
     def _open(self) -> Any:
         """The store; a file that an earlier training closed is opened again."""
@@ -180,15 +194,25 @@ class Callbacks(NervanaObject):
             self.callback_data = open_store(self.output_file, "r+")
         return self.callback_data
 
+    def _is_open(self) -> bool:
+        return isinstance(self.callback_data, MemoryStore) or bool(self.callback_data)
+
     def on_train_end(self) -> None:
         """Tell the callbacks and close the file."""
         for callback in self.callbacks:
             callback.on_train_end(self.callback_data, self.model)
+        self._close()
+
+    def _close(self) -> None:
+        self._progress = self.progress()
         self.callback_data.close()
 
     def on_epoch_begin(self, epoch: int) -> None:
         """Tell the callbacks that are due."""
         model, data = self.model, self.callback_data
+        # Most callbacks do nothing in minibatches: ask once an epoch, not in every one.
+        self._at_begin = [cb for cb in self.callbacks if _overrides(cb, "on_minibatch_begin")]
+        self._at_end = [cb for cb in self.callbacks if _overrides(cb, "on_minibatch_end")]
         for callback in self.callbacks:
             if callback.should_fire(data, model, epoch, callback.epoch_freq):
                 callback.on_epoch_begin(data, model, epoch)
@@ -196,7 +220,7 @@ class Callbacks(NervanaObject):
     def on_epoch_end(self, epoch: int) -> None:
         """Count the minibatches and tell the callbacks that are due."""
         model, data = self.model, self.callback_data
-        markers = data["time_markers/minibatch"]
+        markers = data[MARKERS]
         done = int(markers.attrs["minibatches_complete"]) + self._minibatches_in_epoch
         markers[epoch] = done
         markers.attrs["epochs_complete"] = epoch + 1
@@ -204,14 +228,11 @@ class Callbacks(NervanaObject):
         for callback in self.callbacks:
             if callback.should_fire(data, model, epoch, callback.epoch_freq):
                 callback.on_epoch_end(data, model, epoch)
+        data.flush()  # what is on the disk can be read, whatever becomes of this process
 
     def on_minibatch_begin(self, epoch: int, minibatch: int) -> None:
         """Tell the callbacks that are due."""
         model, data = self.model, self.callback_data
-        if minibatch == 0:
-            # Most callbacks do nothing here: ask once an epoch, not in every minibatch.
-            self._at_begin = [cb for cb in self.callbacks if _overrides(cb, "on_minibatch_begin")]
-            self._at_end = [cb for cb in self.callbacks if _overrides(cb, "on_minibatch_end")]
         for callback in self._at_begin:
             if callback.should_fire(data, model, minibatch, callback.minibatch_freq):
                 callback.on_minibatch_begin(data, model, epoch, minibatch)
@@ -229,7 +250,8 @@ class Callbacks(NervanaObject):
         if self.save_path:
             logger.display("Training was interrupted; the model is saved to %s", self.save_path)
             self.model.save_params(os.fspath(self.save_path))
-        self.callback_data.close()
+        if self._is_open():
+            self._close()
 
     # -- saving --------------------------------------------------------------------------------------------
 
@@ -240,6 +262,25 @@ class Callbacks(NervanaObject):
             "output_file": self.output_file,
             "callbacks": [callback.get_description() for callback in self.callbacks],
         }
+
+    def progress(self) -> Description:
+        """What the callbacks remember and have recorded, for a saved model; of the end once the store is closed."""
+        if not self._is_open():
+            return self._progress
+        return {
+            "callbacks": [(callback.modulenm, callback.progress()) for callback in self.callbacks],
+            "records": records(self.callback_data, without=NOT_SAVED),
+        }
+
+    def set_progress(self, saved: Description) -> None:
+        """Go on where callbacks with that :meth:`progress` were: those of the same classes, in their order."""
+        restore(self.callback_data, saved["records"])
+        left = list(saved["callbacks"])
+        for callback in self.callbacks:
+            found = next((entry for entry in left if entry[0] == callback.modulenm), None)
+            if found is not None:
+                left.remove(found)
+                _set_progress(callback, found[1])
 
     @classmethod
     def load_callbacks(cls, cdict: Any, model: Any, data: Any = ()) -> Callbacks:
@@ -262,6 +303,20 @@ class Callbacks(NervanaObject):
             config = {key: _find_data(value, by_name) for key, value in entry["config"].items()}
             made.add_callback(build({**entry, "config": config}))
         return made
+
+
+def _saved_progress(model: Any) -> Description:
+    """What a file said of the callbacks of ``model``, which goes on with its training; empty if nothing."""
+    progress = getattr(model, "progress", None)
+    return progress.loaded.get("callbacks", {}) if isinstance(progress, Progress) else {}
+
+
+def _set_progress(callback: Callback, saved: Any) -> None:
+    try:
+        if saved:
+            callback.set_progress(saved)
+    except (TypeError, ValueError, LookupError) as error:
+        logger.warning("%s begins anew: what was saved of it does not fit (%r)", callback.name, error)
 
 
 def _overrides(callback: Callback, hook: str) -> bool:

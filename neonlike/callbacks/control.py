@@ -10,7 +10,7 @@ from typing import Any
 from neonlike.callbacks.callback import Callback, Frequency, recorded_at
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.logger import logger
-from neonlike.util.persist import expand
+from neonlike.util.persist import expand, is_plain
 
 __public_module__ = "neonlike.callbacks.callbacks"
 
@@ -47,13 +47,26 @@ class SerializeModelCallback(Callback):
         model.save_params(file)
         if file not in self.checkpoint_files:
             self.checkpoint_files.append(file)
-        if os.path.lexists(path):
-            os.remove(path)
-        os.symlink(os.path.basename(file), path)
+        link = f"{path}.new"
+        if os.path.lexists(link):
+            os.remove(link)
+        os.symlink(os.path.basename(file), link)
+        os.replace(link, path)  # at no time without a file of that name
         while len(self.checkpoint_files) > self.history:
             oldest = self.checkpoint_files.popleft()
             if os.path.exists(oldest):
                 os.remove(oldest)
+
+
+    def progress(self) -> dict[str, Any]:
+        """The files kept."""
+        return {"files": list(self.checkpoint_files)}
+
+    def set_progress(self, saved: dict[str, Any]) -> None:
+        """Count the files of a saved training among those to keep."""
+        base, extension = os.path.splitext(expand(self.save_path))
+        known = [file for file in saved["files"] if file.startswith(f"{base}_") and file.endswith(extension)]
+        self.checkpoint_files = deque(known)
 
 
 class _OnLoss(Callback):
@@ -94,6 +107,14 @@ class SaveBestStateCallback(_OnLoss):
             self.best_cost = loss
             model.save_params(expand(self.path))
 
+    def progress(self) -> dict[str, Any]:
+        """The lowest loss."""
+        return {"best_cost": self.best_cost}
+
+    def set_progress(self, saved: dict[str, Any]) -> None:
+        """Save only what is better than the best of the saved training."""
+        self.best_cost = saved["best_cost"]
+
 
 class EarlyStopCallback(_OnLoss):
     """Stop the training when a function of the losses says so.
@@ -123,3 +144,11 @@ class EarlyStopCallback(_OnLoss):
         if finished:
             model.finished = True
             logger.info("Early stopping after epoch %d with state %s", epoch, self.stop_state)
+
+    def progress(self) -> dict[str, Any]:
+        """The state of the function, if it is one that files can hold."""
+        return {"state": self.stop_state} if is_plain(self.stop_state) else {}
+
+    def set_progress(self, saved: dict[str, Any]) -> None:
+        """Go on with the state of the saved training."""
+        self.stop_state = saved.get("state", self.stop_state)

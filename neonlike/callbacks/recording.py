@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.callbacks.callback import Callback, Frequency, recorded_at
-from neonlike.callbacks.store import first_minibatch, new_dataset
+from neonlike.callbacks.store import Steps, first_minibatch, new_dataset
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.layers.container import Multicost
 from neonlike.logger import logger
@@ -34,7 +34,7 @@ class TrainCostCallback(Callback):
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
         """Create the dataset."""
         points = int(callback_data["config"].attrs["total_minibatches"])
-        self._dataset = new_dataset(callback_data, "cost/train", (points,), time_markers="minibatch")
+        self._costs = Steps(new_dataset(callback_data, "cost/train", (points,), time_markers="minibatch"))
         self._epoch = -1
         self.cost_history.clear()
 
@@ -43,7 +43,15 @@ class TrainCostCallback(Callback):
         if epoch != self._epoch:
             self._epoch, self._first = epoch, first_minibatch(callback_data, epoch)
         self.cost_history.append(np.asarray(model.cost.cost).item())
-        self._dataset[self._first + minibatch] = sum(self.cost_history) / len(self.cost_history)
+        self._costs[self._first + minibatch] = sum(self.cost_history) / len(self.cost_history)
+
+    def progress(self) -> dict[str, Any]:
+        """The last costs."""
+        return {"costs": list(self.cost_history)}
+
+    def set_progress(self, saved: dict[str, Any]) -> None:
+        """Go on with the last costs of a saved training."""
+        self.cost_history.extend(saved["costs"])
 
 
 class TrainMulticostCallback(Callback):
@@ -69,17 +77,28 @@ class TrainMulticostCallback(Callback):
             )
         points = int(callback_data["config"].attrs["total_minibatches"])
         branches = len(model.cost.costs)
-        new_dataset(callback_data, "multicost/train", (points,), time_markers="minibatch")
-        new_dataset(callback_data, "multicost/train_allbranches", (points, branches), time_markers="minibatch")
+        sums = new_dataset(callback_data, "multicost/train", (points,), time_markers="minibatch")
+        each = new_dataset(callback_data, "multicost/train_allbranches", (points, branches), time_markers="minibatch")
+        self._sums, self._each = Steps(sums), Steps(each)
+        self._epoch = -1
         self.cost_history.clear()
 
     def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
         """Record the running means."""
         self.cost_history.append(np.array([np.asarray(cost.cost).item() for cost in model.cost.costs]))
         means = np.mean(self.cost_history, axis=0)
-        at = first_minibatch(callback_data, epoch) + minibatch
-        callback_data["multicost/train"][at] = float(means @ np.array(model.cost.weights))
-        callback_data["multicost/train_allbranches"][at] = means
+        if epoch != self._epoch:
+            self._epoch, self._first = epoch, first_minibatch(callback_data, epoch)
+        self._sums[self._first + minibatch] = float(means @ np.array(model.cost.weights))
+        self._each[self._first + minibatch] = means
+
+    def progress(self) -> dict[str, Any]:
+        """The last costs."""
+        return {"costs": list(self.cost_history)}
+
+    def set_progress(self, saved: dict[str, Any]) -> None:
+        """Go on with the last costs of a saved training."""
+        self.cost_history.extend(saved["costs"])
 
 
 class LossCallback(Callback):
@@ -236,11 +255,15 @@ class HistCallback(Callback):
         group.attrs["offset"] = model.be.hist_offset
         group.attrs["time_markers"] = "minibatch" if self.plot_per_mini else "epoch"
         group.attrs["time_steps"] = int(total)
+        self._steps: dict[str, Steps] = {}
+        self._epoch = -1
 
     def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
         """Record the histograms of the minibatch."""
         if self.plot_per_mini:
-            self._record(callback_data, model, first_minibatch(callback_data, epoch) + minibatch)
+            if epoch != self._epoch:
+                self._epoch, self._first = epoch, first_minibatch(callback_data, epoch)
+            self._record(callback_data, model, self._first + minibatch)
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
         """Record the histograms of the epoch."""
@@ -255,11 +278,16 @@ class HistCallback(Callback):
                     tensor.hist(f"{layer.name}_{i}_{attribute}")
         rows, tags = model.be.dump_hist_data()
         rows = rows.get()
-        group = callback_data["hist"]
         for tag, row in tags.items():
-            if tag not in group:
-                group.create_dataset(tag, (int(group.attrs["bins"]), int(group.attrs["time_steps"])), "float32")
-            group[tag][:, step] = rows[row].reshape(-1)
+            if tag not in self._steps:
+                self._steps[tag] = self._dataset(callback_data["hist"], tag)
+            self._steps[tag][step] = rows[row]
+
+    @staticmethod
+    def _dataset(group: Any, tag: str) -> Steps:
+        if tag not in group:
+            group.create_dataset(tag, (int(group.attrs["bins"]), int(group.attrs["time_steps"])), "float32")
+        return Steps(group[tag], axis=1)
 
 
 def _latest(name: str, dataset: Any, epoch: int) -> list[str]:

@@ -15,6 +15,9 @@ import numpy as np
 from neonlike.errors import MissingExtra
 from neonlike.util.persist import ensure_dirs_exist, expand
 
+MARKERS = "time_markers/minibatch"
+"""The dataset with the number of minibatches up to the end of each epoch."""
+
 
 class MemoryDataset:
     """An array with attributes, as h5py's Dataset."""
@@ -191,14 +194,73 @@ def new_dataset(store: Any, path: str, shape: tuple[int, ...], dtype: Any = "flo
     if old is not None:
         del store[path]
     made = store.create_dataset(path, shape, dtype=dtype)
-    if old is not None and old.ndim == len(shape):
-        common = tuple(slice(0, min(a, b)) for a, b in zip(old.shape, shape, strict=True))
-        made[common] = old[common]
+    if old is not None:
+        restore(store, {path: old})
     for name, value in attrs.items():
         made.attrs[name] = value
     return made
 
 
+class Steps:
+    """Writes a dataset step by step, as ``dataset[step] = value`` or ``dataset[:, step] = value`` would.
+
+    That would make a dozen h5py objects a step; here they are made once. Making them is slow, and they have weak
+    references, in whose callbacks Python swallows a Ctrl-C.
+
+    Parameters
+    ----------
+    dataset : h5py.Dataset or MemoryDataset
+    axis : int
+        The axis of the steps, 0 or 1.
+    """
+
+    def __init__(self, dataset: Any, axis: int = 0) -> None:
+        self._values = dataset.values if isinstance(dataset, MemoryDataset) else None
+        self._axis = axis
+        if self._values is not None:
+            return
+        import h5py
+
+        self._count = tuple(1 if i == axis else n for i, n in enumerate(dataset.shape))
+        self._step = np.empty(self._count, dataset.dtype)
+        self._dataset = dataset.id
+        self._in_file = dataset.id.get_space()
+        self._in_memory = h5py.h5s.create_simple(self._count)
+        self._type = h5py.h5t.py_create(dataset.dtype)
+
+    def __setitem__(self, step: int, value: Any) -> None:
+        if self._values is not None:
+            self._values[(slice(None),) * self._axis + (step,)] = value
+            return
+        self._step[...] = np.reshape(value, self._count) if np.ndim(value) else value
+        start = tuple(step if i == self._axis else 0 for i in range(len(self._count)))
+        self._in_file.select_hyperslab(start, self._count)
+        self._dataset.write(self._in_memory, self._in_file, self._step, self._type)
+
+
+def records(store: Any, without: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
+    """Every dataset of a store by its path, but not those of the groups ``without``."""
+    found: dict[str, np.ndarray] = {}
+
+    def visit(path: str, item: Any) -> None:
+        if hasattr(item, "shape") and path.split("/")[0] not in without:
+            found[path] = item[...]
+
+    store.visititems(visit)
+    return found
+
+
+def restore(store: Any, saved: dict[str, np.ndarray]) -> None:
+    """Write what :func:`records` gave into the datasets of the same paths, as far as they reach."""
+    for path, values in saved.items():
+        if path not in store or not isinstance(values, np.ndarray):
+            continue
+        dataset = store[path]
+        if hasattr(dataset, "shape") and len(dataset.shape) == values.ndim:
+            common = tuple(slice(0, min(a, b)) for a, b in zip(dataset.shape, values.shape, strict=True))
+            dataset[common] = values[common]
+
+
 def first_minibatch(store: Any, epoch: int) -> int:
     """Number of minibatches in all epochs before ``epoch``."""
-    return int(store["time_markers/minibatch"][epoch - 1]) if epoch > 0 else 0
+    return int(store[MARKERS][epoch - 1]) if epoch > 0 else 0

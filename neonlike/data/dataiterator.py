@@ -38,6 +38,13 @@ class NervanaDataIterator(NervanaObject):
         """Start over with the first sample."""
         raise NotImplementedError(f"{self.classnm} does not define reset")
 
+    def progress(self) -> dict[str, Any]:
+        """Where the next epoch begins, as plain values: saved with a model, so that its training can go on there."""
+        return {}
+
+    def set_progress(self, saved: dict[str, Any]) -> None:
+        """Begin the next epoch where the iterator was that gave ``saved``."""
+
 
 class ArrayShapeError(ShapeError, ArgumentError):
     """Arrays of a data set do not fit together or do not fit the batch size."""
@@ -162,6 +169,16 @@ class ArrayIterator(NervanaDataIterator):
     def reset(self) -> None:
         """Start over with the first sample."""
         self.start = 0
+
+    def progress(self) -> dict[str, Any]:
+        """The sample that the next epoch starts with."""
+        return {"start": self.start}
+
+    def set_progress(self, saved: dict[str, Any]) -> None:
+        """Start the next epoch with the sample saved, if there is one."""
+        start = saved.get("start")
+        if isinstance(start, int) and 0 <= start < self.ndata:
+            self.start = start
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         bsz = self.be.bsz

@@ -13,6 +13,8 @@ from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.layers.container import LayerContainer, Sequential
 from neonlike.logger import logger
 from neonlike.models import saving, timing
+from neonlike.models.interrupts import InterruptGuard
+from neonlike.models.progress import Progress, check_epochs
 from neonlike.nervanaobject import Description, NervanaObject
 from neonlike.util.values import values
 
@@ -70,6 +72,8 @@ class Model(NervanaObject):
         self.ndata = 0
         self.total_cost = values(np.zeros((1, 1), dtype=np.float32))
         self.optimizer_progress: dict[str, Any] = {}
+        self.progress = Progress()
+        self._guard = InterruptGuard()
         self._epoch_is_done = False
         if dataset is not None:
             logger.warning("Model: the argument dataset is not used; give the data to fit or initialize")
@@ -157,9 +161,17 @@ class Model(NervanaObject):
         optimizer : Optimizer
             Updates the parameters after each batch.
         num_epochs : int
-            Total number of epochs, those of earlier calls included.
+            Total number of epochs, those of earlier calls and of a loaded model included.
         callbacks : Callbacks, optional
             Called at the start and end of training, epochs and batches.
+
+        Raises
+        ------
+        ArgumentError
+            If more epochs are done than ``num_epochs``.
+        KeyboardInterrupt
+            After Ctrl-C, once the minibatch is done; at once if that takes long, or after a second one. The next
+            ``fit`` goes on where it was.
         """
         _require(cost, ("initialize", "get_cost", "get_errors"), "cost", "GeneralizedCost(CrossEntropyMulti())")
         _require(optimizer, ("optimize",), "optimizer", "GradientDescentMomentum(0.1, 0.9)")
@@ -167,22 +179,18 @@ class Model(NervanaObject):
         if callbacks is None:
             callbacks = _NoCallbacks()
         _require(callbacks, ("on_train_begin",), "callbacks", "Callbacks(model, eval_set=...)")
+        check_epochs(self, num_epochs)
         self.nbatches, self.ndata = dataset.nbatches, dataset.ndata
         self.optimizer = optimizer
         self.initialize(dataset, cost)
         try:
-            callbacks.on_train_begin(num_epochs)
-            saving.resume(self, optimizer)
-            self._warn_if_done(num_epochs)
-            while self.epoch_index < num_epochs and not self.finished:
-                self.nbatches = dataset.nbatches
-                callbacks.on_epoch_begin(self.epoch_index)
-                self._epoch_fit(dataset, callbacks)
-                self._epoch_is_done = True
-                callbacks.on_epoch_end(self.epoch_index)
-                self.epoch_index += 1
-                self._epoch_is_done = False
-            callbacks.on_train_end()
+            with self._guard:
+                callbacks.on_train_begin(num_epochs)
+                saving.resume(self, optimizer)
+                self.progress.begin(self, dataset, callbacks)
+                self._warn_if_done(num_epochs)
+                self._epochs(num_epochs, dataset, callbacks)
+                callbacks.on_train_end()
         except KeyboardInterrupt:
             if hasattr(callbacks, "on_interrupt"):
                 callbacks.on_interrupt()
@@ -191,6 +199,19 @@ class Model(NervanaObject):
             if self._epoch_is_done:  # a callback raised after the epoch had been trained
                 self.epoch_index += 1
                 self._epoch_is_done = False
+            self.progress.end(self)
+
+    def _epochs(self, num_epochs: int, dataset: Any, callbacks: Any) -> None:
+        while self.epoch_index < num_epochs and not self.finished:
+            self.nbatches = dataset.nbatches
+            callbacks.on_epoch_begin(self.epoch_index)
+            self._guard.check()
+            self._epoch_fit(dataset, callbacks)
+            self._epoch_is_done = True
+            callbacks.on_epoch_end(self.epoch_index)
+            self.epoch_index += 1
+            self._epoch_is_done = False
+            self._guard.check()
 
     def _warn_if_done(self, num_epochs: int) -> None:
         if self.finished:
@@ -202,24 +223,29 @@ class Model(NervanaObject):
             )  # fmt: skip
 
     def _epoch_fit(self, dataset: Any, callbacks: Any) -> None:
-        be, epoch, cost, total = self.be, self.epoch_index, self.cost, self.total_cost
+        be, epoch, cost, total, progress = self.be, self.epoch_index, self.cost, self.total_cost, self.progress
         fprop, bprop, optimize = self.layers.fprop, self.layers.bprop, self.optimizer.optimize
-        to_optimize = self.layers_to_optimize
-        total[:] = 0
-        batches = 0
-        for x, t in dataset:
-            callbacks.on_minibatch_begin(epoch, batches)
-            be.begin(Block.minibatch, batches)
+        to_optimize, guard = self.layers_to_optimize, self._guard
+        if not progress.minibatches:
+            total[:] = 0
+        for x, t in progress.batches(self):
+            batch = progress.minibatches
+            callbacks.on_minibatch_begin(epoch, batch)
+            guard.check()
+            be.begin(Block.minibatch, batch)
             y = fprop(x)
             total += cost.get_cost(y, t)
             bprop(cost.get_errors(y, t))
             optimize(to_optimize, epoch)
-            be.end(Block.minibatch, batches)
-            callbacks.on_minibatch_end(epoch, batches)
-            batches += 1
-        if not batches:
+            be.end(Block.minibatch, batch)
+            progress.minibatches += 1
+            callbacks.on_minibatch_end(epoch, batch)
+            guard.check()
+        if not progress.minibatches:
             raise ArgumentError(f"{self.name}.fit: the data iterator {dataset!r} yielded no batch")
-        total /= batches
+        total /= progress.minibatches
+        progress.minibatches = 0
+        self._epoch_is_done = True
 
     def fprop(self, x: Any, inference: bool = False) -> Any:
         """Outputs of the network for a batch of inputs."""

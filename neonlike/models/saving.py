@@ -5,7 +5,8 @@
     neon_version, backend {type, compat_mode, rng_seed, rng_state, rand_stream}, cost {type, config},
     optimizer {type, config[, progress]},
     model {type, container, config {name, layers [{type, config[, params][, states]}, ...]}},
-    epoch_index (completed epochs), train_input_shape (of a model that is set up)
+    epoch_index (completed epochs), train_input_shape (of a model that is set up),
+    progress (of a model that was trained; see neonlike.models.progress)
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from neonlike.backends.families.random import make_state
 from neonlike.errors import ArgumentError, DTypeError, NeonlikeError
 from neonlike.logger import logger
+from neonlike.models.progress import checked_progress
 from neonlike.nervanaobject import Description, build
 from neonlike.optimizers.base import Optimizer
 from neonlike.util.persist import load_obj, save_obj
@@ -50,6 +52,8 @@ def describe(model: Any, get_weights: bool, keep_states: bool) -> Description:
             optimizer["progress"] = progress
     if model.initialized:
         described["train_input_shape"] = model.layers.in_shape
+    if keep_states and get_weights and (progress := model.progress.describe(model)):
+        described["progress"] = progress
     return described
 
 
@@ -63,6 +67,7 @@ def restore(model: Any, model_dict: Any, load_states: bool) -> None:
     if not isinstance(model_dict, dict):
         raise DTypeError(f"Model.deserialize: expected the dictionary of a model, got {type(model_dict).__name__}")
     epoch_index = _completed_epochs(model_dict)
+    progress = checked_progress(model_dict.get("progress") if load_states else None)
     if "model" in model_dict:
         _restore_layers(model, model_dict["model"], load_states)
         _restore_backend(model.be, model_dict.get("backend", {}))
@@ -75,6 +80,7 @@ def restore(model: Any, model_dict: Any, load_states: bool) -> None:
     model.epoch_index = epoch_index
     optimizer = model_dict.get("optimizer") if load_states else None
     model.optimizer_progress = optimizer.get("progress", {}) if isinstance(optimizer, dict) else {}
+    model.progress.load(progress)
 
 
 def _completed_epochs(model_dict: Description) -> int:

@@ -6,9 +6,11 @@ import contextlib
 import gzip
 import os
 import pickle
-import tempfile
+import secrets
 from pathlib import Path
 from typing import IO, Any
+
+import numpy as np
 
 from neonlike import settings
 from neonlike.nervanaobject import load_class
@@ -23,6 +25,7 @@ __all__ = [
     "get_cache_dir",
     "get_data_cache_dir",
     "get_data_cache_or_nothing",
+    "is_plain",
     "load_class",
     "load_obj",
     "save_obj",
@@ -59,16 +62,25 @@ def save_obj(obj: Any, save_path: str | os.PathLike[str] | None) -> None:
     path = ensure_dirs_exist(expand(save_path))
     if os.path.isdir(path):
         raise IsADirectoryError(f"save_obj: {path} is a folder; give the name of a file in it")
-    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=".save-")
+    # Named before it exists, so that an interrupt finds it to remove at any moment.
+    temporary = os.path.join(os.path.dirname(path), f".save-{os.getpid()}-{secrets.token_hex(4)}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with open(temporary, "xb") as file:
             pickle.dump(obj, file, PICKLE_PROTOCOL)
-        os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
     except BaseException:
-        with contextlib.suppress(FileNotFoundError):  # an interrupt may come when it has its name already
+        with contextlib.suppress(FileNotFoundError):  # not made yet, or under its final name already
             os.unlink(temporary)
         raise
+
+
+def is_plain(value: Any) -> bool:
+    """Whether files can hold ``value``: a number, a text, an array, or a container of these."""
+    if isinstance(value, list | tuple | set):
+        return all(map(is_plain, value))
+    if isinstance(value, dict):
+        return all(is_plain(key) and is_plain(entry) for key, entry in value.items())
+    return value is None or isinstance(value, bool | int | float | str | bytes | np.ndarray | np.number)
 
 
 def load_obj(load_path: str | bytes | os.PathLike[str] | IO[bytes]) -> Any:
@@ -90,12 +102,6 @@ def load_obj(load_path: str | bytes | os.PathLike[str] | IO[bytes]) -> Any:
         with opener(path, "rb") as file:
             return load(file, path)  # type: ignore[arg-type]
     return load(load_path, str(getattr(load_path, "name", "the file")))
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def get_cache_dir(subdir: str | list[str] | None = None) -> str:

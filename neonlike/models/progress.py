@@ -1,0 +1,129 @@
+"""Where a training is, beside weights, optimizer and random state: what a resumed one needs to be equal bit for bit.
+
+A saved model has it in the entry ``progress``::
+
+    ndata, batch_size     of the data that it was trained with; for other data the rest is of no use
+    data                  position of the data iterator, at the begin of the epoch in progress
+    minibatches           how many of that epoch are done, and
+    total_cost            their costs added up
+    callbacks             what callbacks remember and have recorded
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from neonlike.errors import ArgumentError, DTypeError
+from neonlike.logger import logger
+
+
+class Progress:
+    """What a model knows of its training.
+
+    Attributes
+    ----------
+    minibatches : int
+        Minibatches done of the epoch in progress; 0 between epochs.
+    loaded : dict
+        Of a file, until a training takes it up.
+    """
+
+    def __init__(self) -> None:
+        self.minibatches = 0
+        self.loaded: dict[str, Any] = {}
+        self._last: dict[str, Any] = {}
+        self._dataset: Any = None
+        self._callbacks: Any = None
+        self._epoch_began: dict[str, Any] = {}
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Take what a file says (:func:`checked_progress`); another training of the model is forgotten."""
+        self.__init__()  # type: ignore[misc]
+        self.loaded = saved
+
+    def begin(self, model: Any, dataset: Any, callbacks: Any) -> None:
+        """A training begins: put the data where they were, if they are those of the saved one."""
+        saved, self.loaded = self.loaded or self._last, {}
+        self._dataset, self._callbacks = dataset, callbacks
+        same = (saved.get("ndata"), saved.get("batch_size")) == (dataset.ndata, model.be.bsz)
+        goes_on = same and saved.get("epoch") == model.epoch_index
+        self.minibatches = saved["minibatches"] if goes_on else 0
+        if same and (saved is not self._last or self.minibatches) and hasattr(type(dataset), "set_progress"):
+            dataset.set_progress(saved.get("data", {}))
+        if self.minibatches:
+            model.total_cost[:] = saved["total_cost"]
+            logger.info("%s goes on after minibatch %d of epoch %d", model.name, self.minibatches, model.epoch_index)
+
+    def batches(self, model: Any) -> Iterator[Any]:
+        """The rest of the epoch's batches, all of them as a rule."""
+        self._epoch_began = _of(self._dataset)
+        batches = iter(self._dataset)
+        if self.minibatches:
+            state = model.be.rng_get_state()
+            for _ in range(self.minibatches):
+                next(batches, None)
+            model.be.rng_set_state(state)  # of after these batches already
+        return batches
+
+    def end(self, model: Any) -> None:
+        """The training ended, or was interrupted."""
+        self._last = self.describe(model)
+        self._dataset = self._callbacks = None
+
+    def describe(self, model: Any) -> dict[str, Any]:
+        """The entry ``progress`` of a saved model; empty for one that was never trained."""
+        if self._dataset is None:
+            return self.loaded or self._last
+        return {
+            "epoch": model.completed_epochs,
+            "ndata": int(self._dataset.ndata),
+            "batch_size": int(model.be.bsz),
+            "data": self._epoch_began if self.minibatches else _of(self._dataset),
+            "minibatches": self.minibatches,
+            "total_cost": float(np.asarray(model.total_cost)[0, 0]),
+            "callbacks": _of(self._callbacks),
+        }
+
+
+def checked_progress(saved: Any) -> dict[str, Any]:
+    """``saved`` itself if it is an entry ``progress``, empty if there is none.
+
+    Raises
+    ------
+    ArgumentError
+        If it is damaged.
+    """
+    if saved is None or saved == {}:
+        return {}
+    kinds = {"epoch": int, "ndata": int, "batch_size": int, "minibatches": int, "total_cost": float, "data": dict,
+             "callbacks": dict}  # fmt: skip
+    fits = isinstance(saved, dict) and all(isinstance(saved.get(name), kind) for name, kind in kinds.items())
+    if fits and (callbacks := saved["callbacks"]):
+        entries, recorded = callbacks.get("callbacks"), callbacks.get("records")
+        fits = isinstance(entries, list) and isinstance(recorded, dict)
+        fits = fits and all(isinstance(entry, tuple | list) and len(entry) == 2 for entry in entries)
+        fits = fits and all(isinstance(values, np.ndarray) for values in recorded.values())
+    if not fits or saved["minibatches"] < 0:
+        raise ArgumentError("Model.deserialize: the entry 'progress' is damaged; leave it out to load the rest")
+    return saved  # type: ignore[no-any-return]
+
+
+def _of(thing: Any) -> dict[str, Any]:
+    """Progress of a data iterator or callbacks, which may be anybody's."""
+    return thing.progress() if hasattr(type(thing), "progress") else {}
+
+
+def check_epochs(model: Any, num_epochs: Any) -> None:
+    """Raise unless ``num_epochs`` is a number of epochs, and not smaller than that of those done."""
+    if isinstance(num_epochs, bool) or not isinstance(num_epochs, int | np.integer):
+        raise DTypeError(f"{model.name}.fit: num_epochs={num_epochs!r} is not the number of epochs, an integer")
+    if num_epochs < 0:
+        raise ArgumentError(f"{model.name}.fit: num_epochs={num_epochs}; give the number of epochs to train, 0 or more")
+    if num_epochs < model.epoch_index:
+        raise ArgumentError(
+            f"{model.name}.fit: num_epochs={num_epochs}, but {model.epoch_index} epochs are done and count; give "
+            f"{model.epoch_index} plus the number of epochs to train, or set model.epoch_index = 0 to count anew"
+        )
