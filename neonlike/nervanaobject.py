@@ -265,4 +265,6 @@ def differs(value: Any, default: Any) -> bool:
         return False
     if isinstance(value, np.ndarray) or isinstance(default, np.ndarray):
         return not np.array_equal(value, default)
-    return bool(value != default)  # on tensors an expression, which is true: they differ from any default
+    unequal = value != default
+    # Of tensors it is an expression: they differ from any default.
+    return bool(unequal) if isinstance(unequal, bool | np.bool_) else True
