@@ -35,7 +35,7 @@ OPTREE_TESTS = activations arrange assignment autodiff autodiff_api creation def
 GPU_TESTS = activations argparser arrange array_iterator assignment autodiff autodiff_api backend batchnorm \
     batchnorm_numerics bench bfloat16 callbacks callbacks_control contract_names conv conv_calls conv_geometry costs \
     creation defects_core digits_example docs engines errors expressions families fuzz indexing initializers interop \
-    layers_mlp linalg lrn lrn_calls made_up_op metrics model_mlp model_storage moments moves_c neonform nervanaobject nms \
+    layers_mlp linalg lrn lrn_calls made_up_op memory metrics model_mlp model_storage moments moves_c neonform nervanaobject nms \
     ops optimizers origin overlap persist plan pool pool_calls positions prepared random reductions rest_helpers \
     rest_lookup rest_products rnn rnn_errors rnn_gated rnn_unroll roi sequential settings signatures summation tensor \
     unpickle

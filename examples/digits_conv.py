@@ -10,10 +10,12 @@ as a layer library does it. The data are the 1,797 images of 8 x 8 pixels that c
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 import numpy as np
 
+from neonlike import console
 from neonlike.backends import Backend, gen_backend
 
 CLASSES = 10
@@ -150,6 +152,10 @@ def main(arguments: list[str] | None = None) -> float:
     options = parser.parse_args(arguments)
     pixels, labels = load_digits()
     split = len(labels) * 4 // 5
+    if not 1 <= options.batch <= split:
+        parser.error(f"--batch {options.batch}: a minibatch has 1 to {split} images, all there are to train on")
+    if options.epochs < 1:
+        parser.error(f"--epochs {options.epochs}: train at least once")
     be = gen_backend("cpu", rng_seed=0, batch_size=options.batch)
     network = Network(be, options.batch)
     print(network.blocks[0].conv)
@@ -168,4 +174,4 @@ def main(arguments: list[str] | None = None) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(console.run(main))

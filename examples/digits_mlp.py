@@ -10,10 +10,12 @@ All options of a neon script work too: see --help.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
 
+from neonlike import console
 from neonlike.callbacks.callbacks import Callbacks
 from neonlike.callbacks.store import open_store
 from neonlike.data import ArrayIterator
@@ -114,4 +116,4 @@ def main(arguments: list[str] | None = None) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(console.run(main))

@@ -7,11 +7,14 @@ Runs in a second or two, needs no data. Each section is a function; the code it 
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from neonlike import console
 from neonlike.backends import Autodiff, gen_backend
 from neonlike.errors import NeonlikeError
 
@@ -194,6 +197,7 @@ def mistakes(be: Any) -> None:
 
 def main() -> None:
     """Run every section on one backend."""
+    argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
     with gen_backend("cpu", rng_seed=1) as be:
         print(f"neonlike, the expressions. Engine: {be.engine.name}.")
         for number, (title, step) in enumerate(STEPS, 1):
@@ -203,4 +207,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(console.run(main))

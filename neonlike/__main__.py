@@ -9,13 +9,14 @@ import runpy
 import sys
 from collections.abc import Sequence
 
-from neonlike import settings
+from neonlike import console, settings
 from neonlike.backends.cpu.backend import compiled_engine
 from neonlike.backends.gpu.doctor import report
 from neonlike.errors import ArgumentError
 from neonlike.kernels.cache import DiskCache, default_cache, default_directory, distrust
 from neonlike.kernels.toolchain import SUFFIX
 from neonlike.kernels.warm import CollectingEngine, Fate, Report, ScriptStopped, WarmUp, obstacle
+from neonlike.version import __version__
 
 ABOUT = "Compiles a script's kernels ahead of its runs, looks after the cache they are in, says what is installed."
 
@@ -39,7 +40,9 @@ def seconds(text: str) -> float:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    top = argparse.ArgumentParser(prog="python -m neonlike", description=ABOUT, allow_abbrev=False)
+    name = "neonlike" if os.path.basename(sys.argv[0]).startswith("neonlike") else "python -m neonlike"
+    top = argparse.ArgumentParser(prog=name, description=ABOUT, allow_abbrev=False)
+    top.add_argument("--version", action="version", version=f"neonlike {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     warm = commands.add_parser(
         "warm",
@@ -109,11 +112,14 @@ def run_script(script: str, arguments: Sequence[str], is_module: bool) -> None:
     sys.argv = [script, *arguments]
     if is_module:
         runpy.run_module(script, run_name="__main__", alter_sys=True)
-        return
-    # For -m, Python puts the current folder first; for a script, the script's own (or nothing with -P).
+    else:
+        runpy.run_path(script, run_name="__main__")
+
+
+def _look_for_imports_as(script: str, is_module: bool) -> None:
+    """Put first what Python puts first: for -m the current folder, for a script its own (or nothing with -P)."""
     if not getattr(sys.flags, "safe_path", False):
-        sys.path[0] = os.path.dirname(os.path.abspath(script))
-    runpy.run_path(script, run_name="__main__")
+        sys.path[0] = os.getcwd() if is_module else os.path.dirname(os.path.abspath(script))
 
 
 def cache(options: argparse.Namespace) -> int:
@@ -182,6 +188,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(options.command, str(error))
     if options.command == "cache":
         return cache(options)
+    _look_for_imports_as(options.script, options.module)
     if options.module:
         # Only the top: looking further imports the packages above, and they may run expressions already.
         if importlib.util.find_spec(options.script.partition(".")[0] or "?") is None:
@@ -191,5 +198,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return warm(options)
 
 
+def program() -> int:
+    """The command ``neonlike``."""
+    return console.run(main)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program())

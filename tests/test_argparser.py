@@ -12,12 +12,15 @@ from logs import nobody_configured_logging
 
 from neonlike.backends import gen_backend
 from neonlike.callbacks.callbacks import Callbacks
-from neonlike.errors import ArgumentError
+from neonlike.data import ArrayIterator
+from neonlike.errors import ArgumentError, BackendUnavailable
 from neonlike.initializers import Gaussian
-from neonlike.layers import Linear
+from neonlike.layers import GeneralizedCost, Linear
 from neonlike.logger import logger
-from neonlike.models import Model
+from neonlike.models import Model, timing
 from neonlike.nervanaobject import NervanaObject
+from neonlike.optimizers import GradientDescentMomentum
+from neonlike.transforms import SumSquared
 from neonlike.util.argparser import NeonArgparser, extract_valid_args
 
 
@@ -181,6 +184,50 @@ def test_version_and_help(capsys):
         assert ended.value.code == 0
     out = capsys.readouterr().out
     assert __version__ in out and "A test" in out and "--batch_size" in out
+
+
+def test_the_gpu_is_offered_and_says_what_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pycuda", None)
+    assert parse("-b", "gpu").backend == "gpu"
+    with pytest.raises(BackendUnavailable, match="needs PyCUDA, which is not installed: pip install"):
+        parse("-b", "gpu", gen_be=True)
+
+
+class TestProfile:
+    @pytest.fixture(autouse=True)
+    def train_afterwards(self):
+        yield
+        timing.instead_of_training(None)
+
+    def fit(self, *arguments):
+        args = parse("-z", "8", *arguments, gen_be=True)
+        data = ArrayIterator(np.ones((32, 4), np.float32), np.arange(32) % 2, nclass=2)
+        model = Model([Linear(nout=2, init=Gaussian(), name="deep")])
+        cost = GeneralizedCost(costfunc=SumSquared())
+        model.fit(data, cost=cost, optimizer=GradientDescentMomentum(0.1, 0.9), num_epochs=args.epochs,
+                  callbacks=Callbacks(model, progress_bar=False))  # fmt: skip
+        return model
+
+    def test_the_model_is_timed_instead_of_trained(self, caplog):
+        model = self.fit("--profile", "--profile_iterations", "3", "--profile_iter_skip", "1", "-e", "7")
+        assert model.epoch_index == 0, "it was not trained"
+        for words in ("3 minibatches after 1", "Median", "iteration", "bprop deep", "data_loading"):
+            assert words in caplog.text, words
+
+    def test_inference_alone(self, caplog):
+        self.fit("--profile", "--profile_inference", "--profile_iterations", "2")
+        assert "fprop deep" in caplog.text and "bprop" not in caplog.text
+
+    def test_without_the_option_it_trains(self, caplog):
+        self.fit("--profile", "--profile_iterations", "2")
+        assert self.fit("-e", "2").epoch_index == 2
+
+    @pytest.mark.parametrize("arguments", [["--profile_iterations", "0"], ["--profile_iter_skip", "-1"],
+                                           ["--profiling_method", "guess"]])  # fmt: skip
+    def test_nonsense_is_refused(self, arguments, capsys):
+        with pytest.raises(SystemExit):
+            parse("--profile", *arguments)
+        assert arguments[0] in capsys.readouterr().err
 
 
 def test_options_added_after_parsing_come_too_late(caplog):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -82,6 +83,34 @@ def test_it_shows_one_kernel_for_softmax(tour: str) -> None:
 )
 def test_what_it_prints_is_right(tour: str, code: str, value: str) -> None:
     assert shown(tour, code).startswith(value)
+
+
+@pytest.mark.parametrize("name", ["optree_tour.py", "digits_conv.py", "digits_mlp.py"])
+def test_help_is_only_help(name: str) -> None:
+    text = run_example(name, "--help")
+    assert text.startswith(f"usage: {name}")
+    assert len(text.splitlines()) < 130
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--batch", "5000"], "--batch 5000: a minibatch has 1 to 1437 images"),
+        (["--batch", "0"], "--batch 0"),
+        (["--epochs", "0"], "--epochs 0: train at least once"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = importlib.util.spec_from_file_location("digits_conv", ROOT / "examples" / "digits_conv.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with pytest.raises(SystemExit) as ended:
+        module.main(arguments)
+    assert ended.value.code == 2
+    assert words in capsys.readouterr().err
 
 
 def test_a_network_of_primitives_learns() -> None:

@@ -75,6 +75,40 @@ def test_a_log_file_is_not_somebody_else(tmp_path: Path, capsys: pytest.CaptureF
     assert [type(handler) for handler in logger.handlers] == [FallbackHandler]
 
 
+COMPUTE = """
+import numpy as np
+from neonlike.backends import gen_backend
+be = gen_backend("cpu")
+out = be.empty((2, 3))
+for _ in range(3):
+    out[:] = be.ones((2, 3)) * 2
+gen_backend("cpu")
+print(int(out.get().sum()))
+"""
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"CC": "/nonexistent"}, "CC=/nonexistent does not work as a C compiler (there is no such command)"),
+        ({"CC": "/bin/false"}, "CC=/bin/false does not work as a C compiler"),
+        ({"CC": "gcc '"}, "CC=gcc ' does not work as a C compiler (No closing quotation)"),
+        ({"NEONLIKE_CACHE_DIR": "/dev/null/kernels"}, "kernel cache: /dev/null/kernels is not used: it cannot be made"),
+    ],
+)
+def test_what_makes_a_program_slow_is_said_once(
+    variables: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEONLIKE_FASTPATH", "0")
+    monkeypatch.setenv("NEONLIKE_CPU_JIT", "1")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    done = subprocess.run([sys.executable, "-c", COMPUTE], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "12\n"), done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"WARNING: {words}")
+
+
 def test_what_was_set_before_the_import_stays() -> None:
     code = """
 import logging, sys

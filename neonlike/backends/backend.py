@@ -25,6 +25,7 @@ from neonlike.backends.families.hooks import HooksFamily
 from neonlike.backends.families.linalg import LinalgFamily
 from neonlike.backends.families.lookup import LookupFamily
 from neonlike.backends.families.lrn import LrnFamily
+from neonlike.backends.families.memory import MemoryFamily
 from neonlike.backends.families.merge import MergeFamily
 from neonlike.backends.families.pool import PoolFamily
 from neonlike.backends.families.random import RandomFamily
@@ -75,6 +76,7 @@ class Backend(
     CreationFamily,
     StatsFamily,
     TimingFamily,
+    MemoryFamily,
     HooksFamily,
     AbstractBackend,
 ):

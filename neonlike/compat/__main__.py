@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-from neonlike import settings
+from neonlike import console, settings
 from neonlike.compat.contract import NotBuiltYet, availability
 
 
@@ -67,4 +67,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(console.run(main))

@@ -190,11 +190,14 @@ def _search() -> Compiler | None:
         return None
     named = settings.CC.text
     failures: list[str] = []
-    for command in _named_command(named) if named else _commands():
-        try:
-            return _known(command) or _probe(command)
-        except (CompilerRefused, OSError) as error:
-            failures.append(f"{' '.join(command)}: {' '.join(str(error).split())[-300:]}")
+    try:
+        for command in _named_command(named) if named else _commands():
+            try:
+                return _known(command) or _probe(command)
+            except (CompilerRefused, OSError) as error:
+                failures.append(f"{' '.join(command)}: {' '.join(str(error).split())[-300:]}")
+    except ValueError as error:  # CC has a quotation mark too many
+        failures.append(str(error))
     if named:
         logger.warning(
             "CC=%s does not work as a C compiler (%s). Correct CC, or unset it to use cc, gcc or clang; until then "
@@ -213,10 +216,7 @@ def _search() -> Compiler | None:
 
 def _named_command(named: str) -> Iterator[tuple[str, ...]]:
     """CC as a command; absolute, because compilers run in a directory of their own."""
-    try:
-        words = shlex.split(named, posix=os.name == "posix")
-    except ValueError as error:  # a quotation mark too many
-        raise CompilerRefused(str(error)) from None
+    words = shlex.split(named, posix=os.name == "posix")
     if refused := [word for word in words if word in UNSAFE_FLAGS]:
         logger.warning("CC: %s is left out, as kernels would be wrong on nan and inf", " ".join(refused))
     if program := shutil.which(words[0]):

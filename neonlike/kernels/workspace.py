@@ -36,6 +36,12 @@ def held_workspace(needed: int) -> tuple[npt.NDArray[Any], int]:
     return held
 
 
+def kept_bytes() -> int:
+    """Bytes that the calling thread keeps."""
+    held = getattr(_kept, "memory", None)
+    return 0 if held is None else int(held[0].nbytes)
+
+
 def release_workspace() -> None:
     """Give back what the calling thread keeps; what other threads keep goes when they end."""
     _kept.memory = None

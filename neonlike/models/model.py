@@ -152,6 +152,8 @@ class Model(NervanaObject):
     def fit(self, dataset: Any, cost: Any, optimizer: Any, num_epochs: int, callbacks: Any = None) -> None:
         """Train until ``num_epochs`` epochs are done in all, or a callback sets ``finished``.
 
+        With ``--profile`` on the command line (``NeonArgparser``) some minibatches are timed instead.
+
         Parameters
         ----------
         dataset : iterator
@@ -183,6 +185,9 @@ class Model(NervanaObject):
         self.nbatches, self.ndata = dataset.nbatches, dataset.ndata
         self.optimizer = optimizer
         self.initialize(dataset, cost)
+        if timing.wanted is not None:
+            timing.profile(self, dataset, timing.wanted)
+            return
         try:
             with self._guard:
                 callbacks.on_train_begin(num_epochs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,43 @@ from neonlike.nervanaobject import NervanaObject
 __public_module__ = "neonlike.benchmark"
 
 Statistic = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What :func:`profile` times.
+
+    Attributes
+    ----------
+    inference : bool
+        Forward passes only.
+    iterations, skipped : int
+        Minibatches to time, and how many before them to leave out.
+    """
+
+    inference: bool = False
+    iterations: int = 50
+    skipped: int = 5
+
+
+wanted: Profile | None = None
+"""What ``Model.fit`` does instead of training, as the command line asked (``--profile``); None: it trains."""
+
+
+def instead_of_training(asked: Profile | None) -> None:
+    """Have ``Model.fit`` time the model from now on; None: have it train."""
+    global wanted
+    wanted = asked
+
+
+def profile(model: Any, dataset: Any, asked: Profile) -> None:
+    """Run some minibatches and show how long passes and layers take; ``model`` has its cost and optimizer."""
+    logger.display(
+        "--profile: %s is timed instead of trained, %d minibatches after %d that are left out",
+        model.name, asked.iterations, asked.skipped,
+    )  # fmt: skip
+    times = Benchmark(model).time(dataset, asked.inference, asked.iterations + asked.skipped)
+    Benchmark.print_stats(times, nskip=asked.skipped)
 
 
 class BenchmarkError(NeonlikeError, RuntimeError):

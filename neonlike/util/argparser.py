@@ -20,6 +20,7 @@ from neonlike.backends.backend import Backend
 from neonlike.callbacks.callbacks import Callbacks
 from neonlike.errors import ArgumentError, NeonlikeError
 from neonlike.logger import log_to, logger
+from neonlike.models.timing import Profile, instead_of_training
 from neonlike.nervanaobject import get_args
 from neonlike.optree.dtypes import BFLOAT16
 from neonlike.util.persist import ensure_dirs_exist
@@ -99,11 +100,11 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
         add("-H", "--history", type=int, default=1, help="how many saved models to keep")
         timing = self.add_argument_group("profile")
         add = timing.add_argument
-        add("--profile", action="store_true", help="time the model instead of training it")
-        add("--profiling_method", default="time", help="how to measure")
+        add("--profile", action="store_true", help="have model.fit time the model instead of training it")
+        add("--profiling_method", choices=("time",), default="time", help="how to measure")
         add("--profile_inference", action="store_true", help="time the forward pass only")
-        add("--profile_iterations", type=int, default=50, help="minibatches to time")
-        add("--profile_iter_skip", type=int, default=5, help="first minibatches to leave out")
+        add("--profile_iterations", type=_count(1), default=50, help="minibatches to time")
+        add("--profile_iter_skip", type=_count(0), default=5, help="minibatches before them to leave out")
 
     def _add_file_options(self) -> None:
         add = self.add_argument_group("files").add_argument
@@ -186,6 +187,8 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
         _check_rounding(parsed)
         _check_files(parsed)
         parsed.callback_args = extract_valid_args(parsed, Callbacks.__init__, startidx=1)
+        asked = Profile(parsed.profile_inference, parsed.profile_iterations, parsed.profile_iter_skip)
+        instead_of_training(asked if parsed.profile else None)
         self.args = parsed
         if gen_be:
             gen_backend(
@@ -198,6 +201,16 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
                 compat_mode=parsed.compat_mode,
             )
         return parsed
+
+
+def _count(least: int) -> Callable[[str], int]:
+    def count(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise ValueError
+        return value
+
+    return count
 
 
 def _set_up_log(args: Namespace) -> None:

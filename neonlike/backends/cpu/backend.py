@@ -15,6 +15,7 @@ from neonlike.backends.cpu.binary import BinaryKernels
 from neonlike.backends.cpu.conv import ConvKernels
 from neonlike.backends.cpu.lookup import LookupKernels
 from neonlike.backends.cpu.lrn import LrnKernels
+from neonlike.backends.cpu.memory import HostMemory
 from neonlike.backends.cpu.pool import PoolKernels
 from neonlike.backends.cpu.rnn import RecurrentKernels
 from neonlike.backends.cpu.roi import RoiKernels
@@ -52,6 +53,7 @@ class NervanaCPU(
     LookupKernels,
     RoiKernels,
     BinaryKernels,
+    HostMemory,
     Backend,
 ):
     """CPU backend; see :class:`~neonlike.backends.backend.Backend` for the parameters."""

@@ -19,9 +19,10 @@ from neonlike.backends.gpu.blas import Kernels, Products
 from neonlike.backends.gpu.device import GpuDevice, open_device
 from neonlike.backends.gpu.host_engine import HostStage
 from neonlike.backends.gpu.linalg import ProductKernels
-from neonlike.backends.gpu.memory import Block, MemoryStats
+from neonlike.backends.gpu.memory import Block
 from neonlike.backends.gpu.meter import EventMeter
 from neonlike.backends.gpu.tensor import GPUTensor
+from neonlike.backends.memory import MemoryStats
 from neonlike.backends.tensor import Tensor
 from neonlike.errors import BackendUnavailable, DTypeError, ShapeError
 from neonlike.kernels.compile_cuda import NEEDED, find_cuda_compiler

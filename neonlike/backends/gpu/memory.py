@@ -14,9 +14,9 @@ import gc
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+from neonlike.backends.memory import MemoryStats
 from neonlike.errors import ArgumentError, DeviceMemoryError
 
 GRANULE = 256
@@ -51,31 +51,6 @@ class Source(Protocol):
     def room(self) -> tuple[int, int]:
         """Bytes that are free on the device, and all that it has."""
         ...
-
-
-@dataclass(frozen=True)
-class MemoryStats:
-    """Bytes of a pool, now and at most since the start or the last reset.
-
-    Attributes
-    ----------
-    used, used_peak : int
-        In blocks that are in use, rounded up as they were handed out.
-    reserved, reserved_peak : int
-        Taken from the device: used, and kept for the next request.
-    blocks : int
-        In use.
-    requests, driver_requests : int
-        Blocks handed out so far, and how often the device was asked for memory.
-    """
-
-    used: int
-    used_peak: int
-    reserved: int
-    reserved_peak: int
-    blocks: int
-    requests: int
-    driver_requests: int
 
 
 class Segment:

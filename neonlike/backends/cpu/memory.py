@@ -1,0 +1,55 @@
+"""What the tensors of a process take of the host's memory, counted when somebody asks."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+
+from neonlike.backends.cpu.tensor import CPUTensor
+from neonlike.backends.families.memory import MemoryFamily
+from neonlike.backends.memory import MemoryStats
+from neonlike.kernels.workspace import kept_bytes, release_workspace
+
+_peaks = {"used": 0, "reserved": 0}
+
+
+class HostMemory(MemoryFamily):
+    """``memory_stats`` and its kin in host memory."""
+
+    _scratch: Any
+
+    def memory_stats(self) -> MemoryStats:
+        """See :meth:`MemoryFamily.memory_stats`."""
+        blocks = _memory_of_tensors()
+        used = sum(blocks.values())
+        reserved = used + kept_bytes() + (0 if self._scratch is None else self._scratch.nbytes)
+        _peaks.update(used=max(used, _peaks["used"]), reserved=max(reserved, _peaks["reserved"]))
+        return MemoryStats(used, _peaks["used"], reserved, _peaks["reserved"], len(blocks), 0, 0)
+
+    def reset_memory_peaks(self) -> None:
+        """See :meth:`MemoryFamily.reset_memory_peaks`."""
+        _peaks.update(used=0, reserved=0)
+        self.memory_stats()
+
+    def release_memory(self) -> int:
+        """See :meth:`MemoryFamily.release_memory`."""
+        kept = kept_bytes()
+        release_workspace()
+        return kept
+
+
+def _memory_of_tensors() -> dict[int, int]:
+    """Address of each piece of memory that living tensors have -> its bytes."""
+    found: dict[int, int] = {}
+    for thing in gc.get_objects():
+        if not issubclass(type(thing), CPUTensor):
+            continue
+        array, root = getattr(thing, "array", None), getattr(thing, "root", None)
+        if array is None or root is None:  # half made, or over memory of others
+            continue
+        while isinstance(array.base, np.ndarray):
+            array = array.base
+        found[array.__array_interface__["data"][0]] = array.nbytes
+    return found
