@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from neonlike.backends.backend import Tensor
+from neonlike.backends.families.activation import asks_for, derivative
 from neonlike.errors import ArgumentError
-from neonlike.layers.base import Layer, interpret_in_shape, require_transform
+from neonlike.layers.base import Layer, interpret_in_shape, require_input, require_transform
 
 __public_module__ = "neonlike.layers.layer"
 
 
 class Activation(Layer):
     """Apply a transform **in place** on the previous layer's output.
+
+    A transform whose ``bprop`` asks for ``inputs`` (Swish, GELU) leaves that output as it is, and the layer has a
+    buffer of its own.
 
     Parameters
     ----------
@@ -23,7 +27,7 @@ class Activation(Layer):
     def __init__(self, transform: Any, name: str | None = None) -> None:
         super().__init__(name)
         self.transform = require_transform(transform, self.classnm)
-        self.owns_output = False
+        self.owns_output = "inputs" in asks_for(self.transform)
         self.owns_delta = True
 
     def __str__(self) -> str:
@@ -36,8 +40,12 @@ class Activation(Layer):
         return self
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
-        """outputs = transform(inputs), in place."""
-        self.inputs = self.outputs = inputs
+        """outputs = transform(inputs), in place unless the derivative needs the inputs."""
+        self.inputs = inputs
+        if self.owns_output:
+            require_input(self, inputs, self.outputs.shape[0])
+        else:
+            self.outputs = inputs
         self.be.fprop_transform(self, self.transform, inputs, self.outputs, relu=False)
         return self.outputs
 
@@ -45,10 +53,11 @@ class Activation(Layer):
         """deltas = alpha · transform'(outputs) · error + beta · deltas."""
         if self.deltas is None:
             return None
+        kept = self.inputs if self.owns_output else None
         if alpha == 1 and not beta:
-            self.be.bprop_transform(self, self.transform, self.outputs, error, self.deltas, relu=False)
+            self.be.bprop_transform(self, self.transform, self.outputs, error, self.deltas, relu=False, inputs=kept)
         else:
-            gradient = self.transform.bprop(self.outputs) * error * alpha
+            gradient = derivative(self.transform, self.outputs, kept) * error * alpha
             self.deltas[:] = gradient + beta * self.deltas if beta else gradient
         return self.deltas
 

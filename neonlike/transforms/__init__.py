@@ -1,6 +1,7 @@
 """Activation functions, cost functions and metrics."""
 
 from neonlike.transforms.activation import (
+    GELU,
     Explin,
     Identity,
     Logistic,
@@ -9,7 +10,9 @@ from neonlike.transforms.activation import (
     Rectlin,
     Rectlinclip,
     Sign,
+    SiLU,
     Softmax,
+    Swish,
     Tanh,
 )
 from neonlike.transforms.cost import (
@@ -32,6 +35,7 @@ from neonlike.transforms.metric import (
 from neonlike.transforms.transform import Cost, Metric, Transform
 
 __all__ = [
+    "GELU",
     "Accuracy",
     "Cost",
     "CrossEntropyBinary",
@@ -50,11 +54,13 @@ __all__ = [
     "PrecisionRecall",
     "Rectlin",
     "Rectlinclip",
+    "SiLU",
     "Sign",
     "SmoothL1Loss",
     "Softmax",
     "SquareHingeLoss",
     "SumSquared",
+    "Swish",
     "Tanh",
     "TopKMisclassification",
     "Transform",

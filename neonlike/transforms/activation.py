@@ -1,11 +1,13 @@
 """Activation functions.
 
 ``f(x)`` builds the expression of the activation; ``f.bprop(y)`` that of its derivative as a function of the
-**output** y = f(x), because layers apply activations in place and the input is gone.
+**output** y = f(x), because layers apply activations in place and the input is gone. Where the output does not tell
+the derivative, ``bprop`` has a parameter called ``inputs``, and layers keep the input for it.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from neonlike.transforms.transform import Transform
@@ -186,6 +188,59 @@ class Logistic(Transform):
     def bprop(self, x: Any) -> Any:
         """Expression y (1 − y), or the number 1 with the shortcut."""
         return 1 if self.shortcut else x * (1.0 - x)
+
+
+class Swish(Transform):
+    """x · sig(beta · x).
+
+    Its derivative needs the input: layers give it an output buffer of its own.
+
+    Parameters
+    ----------
+    beta : float
+        1 is the sigmoid linear unit, :class:`SiLU`.
+
+    Source: Ramachandran et al., "Searching for activation functions" (2017).
+    """
+
+    def __init__(self, beta: float = 1.0, name: str | None = None) -> None:
+        super().__init__(name)
+        self.beta = beta
+
+    def __call__(self, x: Any) -> Any:
+        """Expression of the activation."""
+        return x * self.be.sig(x if self.beta == 1 else self.beta * x)
+
+    def bprop(self, inputs: Any) -> Any:
+        """Expression s + beta · x · s · (1 − s) with s = sig(beta · x), of the **input** x."""
+        scaled = inputs if self.beta == 1 else self.beta * inputs
+        s = self.be.sig(scaled)
+        return s + scaled * s * (1 - s)
+
+
+class SiLU(Swish):
+    """Sigmoid linear unit x · sig(x): :class:`Swish` with beta 1."""
+
+    def __init__(self, name: str | None = None) -> None:
+        super().__init__(1.0, name)
+
+
+class GELU(Transform):
+    """Gaussian error linear unit x · Φ(x), with the normal distribution function Φ (exact, by erf).
+
+    Its derivative needs the input: layers give it an output buffer of its own.
+
+    Source: Hendrycks and Gimpel, "Gaussian error linear units" (2016).
+    """
+
+    def __call__(self, x: Any) -> Any:
+        """Expression of the activation."""
+        return self.be.gelu(x)
+
+    def bprop(self, inputs: Any) -> Any:
+        """Expression Φ(x) + x · φ(x) with the normal density φ, of the **input** x."""
+        density = self.be.exp(-0.5 * self.be.square(inputs)) * (1 / math.sqrt(2 * math.pi))
+        return 0.5 * (1 + self.be.erf(inputs * math.sqrt(0.5))) + inputs * density
 
 
 class Sign(Transform):

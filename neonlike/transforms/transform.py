@@ -20,6 +20,24 @@ class Transform(NervanaObject):
 
     A subclass either overrides ``__call__`` and ``bprop``, or sets ``func`` and ``funcgrad`` to callables that
     build the expression and its derivative.
+
+    ``bprop(x)`` gets the activation's **output**, since layers apply activations in place and the input is gone. A
+    ``bprop`` with parameters called ``inputs`` or ``outputs`` gets what they name: ``bprop(inputs)``,
+    ``bprop(inputs, outputs)``. Layers keep the input only for those that ask for it. ``be.check_grad(f, x)`` compares
+    a ``bprop`` with differences.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> class Mish(Transform):
+    ...     def __call__(self, x):
+    ...         return x * self.be.tanh(self.be.softplus(x))
+    ...     def bprop(self, inputs):
+    ...         t = self.be.tanh(self.be.softplus(inputs))
+    ...         return t + inputs * (1 - t * t) * self.be.sig(inputs)
+    >>> be.check_grad(Mish(), be.array([[-1.0, 0.3, 2.0]])) < 1e-5
+    True
     """
 
     func: Callable[[Any], Any] | None = None

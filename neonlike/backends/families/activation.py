@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+from functools import lru_cache
 from typing import Any
 
 from neonlike.backends.families.base import Family
-from neonlike.errors import ShapeError
+from neonlike.errors import MissingArgument, ShapeError
 from neonlike.optree import functions
 from neonlike.optree.functions import F as Functions
 from neonlike.optree.node import expression
@@ -64,7 +66,15 @@ class ActivationFamily(Family):
         self.assign(outputs, transform(inputs))
 
     def bprop_transform(
-        self, ngLayer: Any, transform: Any, outputs: Any, error: Any, deltas: Any, relu: bool = False
+        self,
+        ngLayer: Any,
+        transform: Any,
+        outputs: Any,
+        error: Any,
+        deltas: Any,
+        relu: bool = False,
+        *,
+        inputs: Any = None,
     ) -> None:
         """deltas = transform.bprop(outputs) * error.
 
@@ -73,11 +83,18 @@ class ActivationFamily(Family):
         ngLayer, relu
             As in :meth:`fprop_transform`.
         transform : object
-            Its ``bprop`` takes outputs and gives the derivative, an expression or a number.
+            Its ``bprop`` gives the derivative, an expression or a number; see :func:`derivative` for what it gets.
         outputs, error, deltas : tensors of one shape
             ``deltas`` may be ``error`` or ``outputs``.
+        inputs : tensor of that shape, optional
+            What the transform was applied to, for those that ask for it.
+
+        Raises
+        ------
+        MissingArgument
+            If the transform asks for ``inputs`` and there are none.
         """
-        self.assign(deltas, transform.bprop(outputs) * error)
+        self.assign(deltas, derivative(transform, outputs, inputs) * error)
 
     def fprop_skipnode(self, x: Any, y: Any, beta: float) -> None:
         """y = beta * y + x, for tensors of one shape; with beta 0 what y held is not read."""
@@ -100,6 +117,59 @@ class ActivationFamily(Family):
         err = expression("update_fc_bias", err, self)
         _check_bias("update_fc_bias", err, out)
         self.assign(out, F.sum(err, axis=1))
+
+
+def asks_for(transform: Any) -> frozenset[str]:
+    """Which of ``inputs`` and ``outputs`` the ``bprop`` of an activation has as parameters of these names."""
+    bprop = getattr(transform, "bprop", None)
+    return _asked(getattr(bprop, "__func__", bprop))
+
+
+@lru_cache(maxsize=1024)
+def _asked(bprop: Any) -> frozenset[str]:
+    try:
+        parameters = inspect.signature(bprop).parameters
+    except (TypeError, ValueError):  # a builtin without a signature
+        return frozenset()
+    return frozenset(("inputs", "outputs")) & parameters.keys()
+
+
+def derivative(transform: Any, outputs: Any, inputs: Any = None) -> Any:
+    """The derivative of an activation, by its ``bprop``: an expression or a number.
+
+    ``bprop(x)`` gets the outputs, as in neon. Parameters called ``inputs`` and ``outputs`` get what they name, and no
+    parameter besides is filled then, unless ``outputs`` is not among them: ``bprop(x, inputs)`` gets the outputs first.
+
+    Raises
+    ------
+    MissingArgument
+        If it asks for ``inputs``, and they are None: overwritten, as in recurrent layers.
+    """
+    asked = asks_for(transform)
+    if not asked:
+        return transform.bprop(outputs)
+    if inputs is None:
+        refuse_inputs("derivative", transform)
+    named = {name: value for name, value in (("inputs", inputs), ("outputs", outputs)) if name in asked}
+    return transform.bprop(**named) if _all_named(transform.bprop, asked) else transform.bprop(outputs, **named)
+
+
+def refuse_inputs(operation: str, transform: Any) -> None:
+    """Raise MissingArgument if the ``bprop`` of an activation asks for ``inputs``, which ``operation`` has not."""
+    if "inputs" in asks_for(transform):
+        raise MissingArgument(
+            f"{operation}: the derivative of {type(transform).__name__} needs the inputs of the activation, which are "
+            "not kept here; use an activation whose derivative follows from its output (Tanh, Logistic, Rectlin, ...)"
+        )
+
+
+def _all_named(bprop: Any, asked: frozenset[str]) -> bool:
+    """Whether no parameter but ``asked`` must be given."""
+    kinds = inspect.Parameter
+    return not any(
+        p.default is p.empty and p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD) and name not in asked
+        for name, p in inspect.signature(bprop).parameters.items()
+    )
 
 
 def _check_bias(operation: str, rows: Any, bias: Any) -> None:

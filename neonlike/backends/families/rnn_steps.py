@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from neonlike.backends.families.activation import refuse_inputs
 from neonlike.backends.families.operands import check_apart, check_tensors, require_tensors
 from neonlike.backends.tensor import Tensor
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
@@ -171,7 +172,7 @@ def pairs(*names: tuple[str, str]) -> Pairs:
 
 
 def check_activation(operation: str, backward: bool, **functions: Any) -> None:
-    """Raise DTypeError unless each function can be called, and has ``bprop`` if that is needed."""
+    """Raise DTypeError unless each function can be called, and has ``bprop`` of the outputs if that is needed."""
     for name, function in functions.items():
         needed: Callable[..., Any] | None = getattr(function, "bprop", None) if backward else function
         if not callable(needed):
@@ -180,3 +181,5 @@ def check_activation(operation: str, backward: bool, **functions: Any) -> None:
                 f"{operation}: {name} must {'have' if backward else 'be'} {what}, as the transforms of "
                 f"neonlike.transforms; got {type(function).__name__}"
             )
+        if backward:
+            refuse_inputs(operation, function)
