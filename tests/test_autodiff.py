@@ -108,6 +108,13 @@ def test_each_reduction_row(be64: Backend, rng: Any, spec: OpSpec, shape: Any) -
         check(be64, builders.reduce(spec, F.sin(x) * x, axis), [x], rng)
 
 
+def test_a_slope_counts_in_full_precision(be64: Backend) -> None:
+    """A choice between two numbers alone is one of float32."""
+    x = be64.array([[-1.0, 2.0]])
+    (gradient,) = Autodiff(be64.leaky_relu(x, 0.1), be64).get_grad_tensor([x])
+    assert gradient.get().tolist() == [[0.1, 1.0]]
+
+
 def test_prod_where_factors_are_zero(be64: Backend, rng: Any) -> None:
     host = rng.standard_normal((4, 5))
     host[0, 2] = host[1, :2] = host[2] = 0

@@ -307,7 +307,7 @@ def test_long_shared_parts_are_kept_rather_than_computed_again(be: Backend) -> N
 
 
 def test_kinds_are_what_the_docs_call_them() -> None:
-    assert {kind.value for kind in StageKind} == {"elementwise", "reduce", "contraction", "move"}
+    assert {kind.value for kind in StageKind} == {"elementwise", "reduce", "contraction", "move", "call"}
 
 
 SIZE_DEPENDENT: dict[str, Any] = {

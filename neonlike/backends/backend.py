@@ -21,7 +21,9 @@ from neonlike.backends.families.batchnorm import BatchNormFamily
 from neonlike.backends.families.conv import ConvFamily
 from neonlike.backends.families.creation import CreationFamily, checked_default_dtype
 from neonlike.backends.families.elementwise import ElementwiseFamily
+from neonlike.backends.families.gradients import GradientFamily
 from neonlike.backends.families.hooks import HooksFamily
+from neonlike.backends.families.lazy import LazyFamily
 from neonlike.backends.families.linalg import LinalgFamily
 from neonlike.backends.families.lookup import LookupFamily
 from neonlike.backends.families.lrn import LrnFamily
@@ -72,6 +74,8 @@ class Backend(
     RecurrentFamily,
     RoiFamily,
     MergeFamily,
+    LazyFamily,
+    GradientFamily,
     ScratchFamily,
     CreationFamily,
     StatsFamily,

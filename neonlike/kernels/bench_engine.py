@@ -148,10 +148,16 @@ class TimedStage:
 
 
 def _timed(functions: list[StageFunction], plan: Plan, bench: Bench) -> list[StageFunction]:
-    """``functions`` of the stages of ``plan``, and of the copies after them, with clocks."""
+    """``functions`` of the stages of ``plan``, and of the copies after them, with clocks.
+
+    Calls of primitives have none here: what they run is timed where it is run.
+    """
     stages = [*plan.stages, *[None] * (len(functions) - len(plan.stages))]
     assert all(isinstance(getattr(f, "__self__", None), CopyBack) for f, s in zip(functions, stages) if s is None)
-    return [TimedStage(function, plan, stage, bench).run for function, stage in zip(functions, stages)]
+    return [
+        function if stage is not None and stage.kind is StageKind.CALL else TimedStage(function, plan, stage, bench).run
+        for function, stage in zip(functions, stages)
+    ]
 
 
 def _size(tensor: Any) -> int:

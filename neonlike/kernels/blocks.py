@@ -38,9 +38,12 @@ class Run:
     ----------
     temps : dict
         Values in memory, by index.
+    results : dict
+        All results of each compound primitive, as tensors, by the index of its value; there once one has run.
     """
 
-    __slots__ = ("graph", "temps")
+    __slots__ = ("graph", "results", "temps")
+    results: dict[int, list[Any]]
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -56,6 +59,11 @@ class Run:
         if source.perm is not None:
             array = array.transpose(source.perm)
         return array if array.ndim >= ndim else array[(None,) * (ndim - array.ndim)]
+
+
+def buffer_key(target: int) -> int:
+    """Key in ``Run.temps`` of the array that stands in for a target still to be read."""
+    return -1 - target
 
 
 class Total:

@@ -14,13 +14,14 @@ from typing import Any, Protocol
 from neonlike.kernels import compile_cuda
 from neonlike.kernels.ahead import CompilesAhead
 from neonlike.kernels.barriers_cuda import make_barrier
-from neonlike.kernels.blocks import Run
+from neonlike.kernels.blocks import Run, buffer_key
+from neonlike.kernels.call_stage import CallStage
 from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.copy_cuda import Copier
 from neonlike.kernels.device import Device
 from neonlike.kernels.gemm_cuda import Gemm
 from neonlike.kernels.graph import Graph
-from neonlike.kernels.interp import CopyBack, StageFunction, buffer_key
+from neonlike.kernels.interp import CopyBack, StageFunction
 from neonlike.kernels.plan import Plan, Stage, StageKind
 from neonlike.kernels.stage_arrays import expression_text
 from neonlike.kernels.stage_cuda import CudaStage, in_turn
@@ -80,6 +81,8 @@ class CudaEngine(CompilesAhead):
             fallback = _Fallback(self, plan, position, graph)
             if stage.kind in (StageKind.ELEMENTWISE, StageKind.REDUCE):
                 made.append(CudaStage(self, plan, stage, graph, fallback).run)
+            elif stage.kind is StageKind.CALL:
+                made.append(CallStage(plan, stage, graph).run)
             else:
                 made.append(make_barrier(self, plan, stage, graph, expression_text(graph)).run)
         stores = [store for stage in plan.stages for store in stage.stores if store.buffered]

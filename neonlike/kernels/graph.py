@@ -329,7 +329,8 @@ def _size_pattern(graph: Graph) -> Key:
     shapes = [thing.shape for thing in graph.targets]
     shapes += [thing.shape for thing in graph.leaves]
     if graph.sized:
-        shapes += [n.shape for n in graph.nodes if n.attrs is not None and n.spec.name in _SIZED]
+        sized = [n for n in graph.nodes if n.attrs is not None]
+        shapes += [n.shape for n in sized if n.spec.name in _SIZED or n.spec.kind is Kind.CALL]
     key = tuple(shapes)
     pattern = _patterns.get(key)
     if pattern is None:
@@ -346,6 +347,6 @@ _DEEP = 50
 """Nodes below each other after which the walk stops calling itself."""
 _ELEMENTWISE = Kind.ELEMENTWISE
 _RAND, _CONCAT = OPS["rand"], OPS["concat"]
-_RESHAPING = frozenset((Kind.MOVE, Kind.CONTRACTION))
+_RESHAPING = frozenset((Kind.MOVE, Kind.CONTRACTION, Kind.CALL))
 """Kinds that change which axis a size is on: whether sizes are equal then decides what fuses with what."""
 _SIZED = frozenset(("broadcast", "untake", "view", "unview"))

@@ -14,7 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.kernels.blocks import BLOCK_ELEMENTS, MIN_COLUMNS, RESIDENT_ELEMENTS, Run, run_partial, run_program
+from neonlike.kernels.blocks import (
+    BLOCK_ELEMENTS,
+    MIN_COLUMNS,
+    RESIDENT_ELEMENTS,
+    Run,
+    buffer_key,
+    run_partial,
+    run_program,
+)
+from neonlike.kernels.call_stage import CallStage
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.layout import aligned_empty
 from neonlike.kernels.lower import Value, ValueArg
@@ -42,7 +51,9 @@ class NumpyEngine:
         """One function a stage, and the copies that end a run."""
         made: list[StageFunction] = []
         for stage in plan.stages:
-            if stage.kind is StageKind.CONTRACTION or stage.kind is StageKind.MOVE:
+            if stage.kind is StageKind.CALL:
+                made.append(CallStage(plan, stage, graph).run)
+            elif stage.kind is StageKind.CONTRACTION or stage.kind is StageKind.MOVE:
                 made.append(BarrierStage(plan, stage, graph).run)
             else:
                 made.append(LoopStage(plan, stage, graph).run)
@@ -170,11 +181,6 @@ class CopyBack:
 
 def _plain(store: Store) -> bool:
     return isinstance(store.arg, ValueArg) and store.arg.perm is None
-
-
-def buffer_key(target: int) -> int:
-    """Key in ``Run.temps`` of the array that stands in for a target still to be read."""
-    return -1 - target
 
 
 def _leaves(graph: Graph) -> list[tuple[Shape, DType]]:

@@ -5,7 +5,8 @@ The planner knows no device. A :class:`Stage` is
 * ELEMENTWISE: one pass over a space;
 * REDUCE: several passes over one space and one set of axes (softmax: max, sum of exp, divide);
 * CONTRACTION: a matrix product; an elementwise stage that only follows it is its epilogue;
-* MOVE: a gather, scatter or window.
+* MOVE: a gather, scatter or window;
+* CALL: a compound primitive of the backend, or one of its results.
 
 Elementwise values have no place of their own: they are computed in every stage that needs them, since reading memory
 costs more than arithmetic, unless the repeated part is long. What does have a place are reductions, products, moves
@@ -35,6 +36,15 @@ class StageKind(Enum):
     REDUCE = "reduce"
     CONTRACTION = "contraction"
     MOVE = "move"
+    CALL = "call"
+
+
+_BARRIERS = {
+    Kind.CONTRACTION: StageKind.CONTRACTION,
+    Kind.MOVE: StageKind.MOVE,
+    Kind.CALL: StageKind.CALL,
+}
+"""Kinds of ops that read whole operands from memory, and the stages they become."""
 
 
 @dataclass(slots=True)
@@ -217,8 +227,9 @@ class Planner:
     def _place_barrier(self, value: Value) -> None:
         for arg in value.args:
             self.materialize(arg, f"{value.spec.name} reads it from memory")
-        kind = StageKind.CONTRACTION if value.spec.kind is Kind.CONTRACTION else StageKind.MOVE
-        stage = self._new(kind, value.source, value.shape, f"{value.spec.name} is a kernel of its own")
+        kind = _BARRIERS[value.spec.kind]
+        what = "a compound primitive" if kind is StageKind.CALL else "a kernel of its own"
+        stage = self._new(kind, value.source, value.shape, f"{value.spec.name} is {what}")
         self.home[value.index] = stage.index
         self.save(value.index, stage.index)
 
@@ -336,7 +347,7 @@ class Planner:
             if not relation:
                 continue
             for perm, reader in self._readers(slot):
-                barrier = reader.kind in (StageKind.CONTRACTION, StageKind.MOVE)
+                barrier = reader.kind in _BARRIERS.values()
                 if reader.index > stage.index:
                     return True
                 if reader.index == stage.index and (relation == 2 or perm is not None or barrier):
@@ -346,7 +357,9 @@ class Planner:
         return False
 
     def _may_fail(self, stage: Stage) -> bool:
-        return stage.kind is StageKind.MOVE and self.values[stage.values[0]].spec.name in ("take", "untake")
+        if stage.kind is not StageKind.MOVE:
+            return stage.kind is StageKind.CALL
+        return self.values[stage.values[0]].spec.name in ("take", "untake")
 
     def _readers(self, slot: int) -> list[tuple[object, Stage]]:
         """Stages that read leaf ``slot`` and in which axis order."""
@@ -362,7 +375,7 @@ def is_barrier(value: Value) -> bool:
     """True for ops that read whole operands from memory."""
     if value.spec.name == "broadcast":
         return False
-    return value.spec.kind in (Kind.CONTRACTION, Kind.MOVE)
+    return value.spec.kind in _BARRIERS
 
 
 def _axes_text(axes: tuple[int, ...]) -> str:

@@ -8,11 +8,10 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from neonlike.kernels.blocks import Run
+from neonlike.kernels.blocks import Run, buffer_key
 from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.emit import make_kernel, unsupported
 from neonlike.kernels.graph import Graph
-from neonlike.kernels.interp import buffer_key
 from neonlike.kernels.launch_cuda import (
     CudaKernel,
     Launch,

@@ -6,6 +6,8 @@ undoing broadcasting, and mapping the gradient of a view (slice, transpose, resh
 
 from __future__ import annotations
 
+import functools
+import operator
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -126,23 +128,38 @@ class Autodiff:
             For something that is not a tensor of floats, for one that the expression does not contain, and for one
             that it contains through a copy that was written to since it was made.
         """
-        if self.op_tree is None:
-            raise GradientError("Autodiff: cleanup() was called; make a new one")
         if absent not in ("error", "zeros"):
             raise GradientError(f"Autodiff: absent must be 'error' or 'zeros', got {absent!r}")
         if isinstance(tensors, Expression):
             tensors = [tensors]
         for tensor in tensors:
             _check_tensor(tensor)
-        found = self._found
-        if found is None:
-            found = self._found = _backward(self.op_tree, self._incoming())
-            self._bases = {id(base): base for leaf in leaves(self.op_tree) for base in (leaf._original_base,)}
+        found = self._differentiated()
         gathered, known = _by_base(found, self._bases, {id(tensor._original_base) for tensor in tensors})
         for tensor in tensors:
             if absent == "error" and id(tensor._original_base) not in known and not dialect.is_neon():
                 raise _not_there(tensor, self.op_tree)
         return [_of_tensor(tensor, gathered.get(id(tensor._original_base), []), self.be) for tensor in tensors]
+
+    def gradient_at(self, node: OpTreeNode) -> Any:
+        """Gradient as a lazy expression with respect to ``node``, a part of the expression; None if it is not one.
+
+        Wherever a tensor of the expression was computed from ``node``, it is found by its attributes, one object of
+        all copies of it.
+        """
+        wanted = {id(leaf._original_base) for leaf in leaves(node)}
+        gathered, _ = _by_base(self._differentiated(), self._bases, wanted, node.attrs)
+        totals = [gradient.total for gradient in gathered.get(id(node.attrs), ())]
+        return functools.reduce(operator.add, totals) if totals else None
+
+    def _differentiated(self) -> dict[int, GradNode]:
+        """The gradient at every node and tensor of the expression, by id."""
+        if self.op_tree is None:
+            raise GradientError("Autodiff: cleanup() was called; make a new one")
+        if self._found is None:
+            self._found = _backward(self.op_tree, self._incoming())
+            self._bases = {id(base): base for leaf in leaves(self.op_tree) for base in (leaf._original_base,)}
+        return self._found
 
     def get_grad_tensor(self, tensors: Sequence[Any], *, absent: str = "error") -> list[Any]:
         """Gradients in newly allocated tensors, of their tensors' dtypes; see :meth:`get_grad_op_tree`."""
@@ -245,12 +262,12 @@ def _check_tensor(tensor: Any) -> None:
 
 
 def _by_base(
-    found: dict[int, GradNode], bases: dict[int, Any], wanted: set[int]
+    found: dict[int, GradNode], bases: dict[int, Any], wanted: set[int], mark: dict[str, Any] | None = None
 ) -> tuple[dict[int, list[GradNode]], set[int]]:
     """Gradients of tensors, by the id of whose memory they are, and the ids of all memory that the expression reads.
 
     Where the origins of its tensors lead to one that is ``wanted``, gradients are carried on to what these were
-    computed from.
+    computed from. Gradients of nodes whose attributes are ``mark`` are listed too, by its id.
     """
     gathered: dict[int, list[GradNode]] = {}
 
@@ -258,6 +275,8 @@ def _by_base(
         for gradient in gradients:
             if not isinstance(gradient.owner, OpTreeNode):
                 gathered.setdefault(id(gradient.owner._original_base), []).append(gradient)
+            elif mark is not None and gradient.owner.attrs is mark:
+                gathered.setdefault(id(mark), []).append(gradient)
 
     add(found.values())
     known = set(bases)

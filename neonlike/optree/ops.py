@@ -33,6 +33,7 @@ class Kind(Enum):
     ZERO = "zero"  # no tensor operand decides its shape: rand, onehot
     CONTRACTION = "contraction"
     MOVE = "move"
+    CALL = "call"  # a compound primitive, which has no row here: see ``calls``
 
 
 class _NonDifferentiable:
@@ -188,7 +189,7 @@ _ROWS: tuple[OpSpec, ...] = (
     _unary("relu", f.relu, "({0} > 0 || {0} != {0} ? {0} : 0)", lambda F, d, z, x: (d * F.greater(x, 0),), "max(a, 0); gradient 0 at 0.", dtype=SAME),
     _binary(
         "leaky_relu", f.leaky_relu, "({0} > 0 ? {0} : {0} * {1})",
-        lambda F, d, z, x, slope: (d * F.where(F.greater(x, 0), 1, slope), d * F.minimum(x, 0)),
+        lambda F, d, z, x, slope: (F.where(F.greater(x, 0), d, d * slope), d * F.minimum(x, 0)),
         "a where a > 0, else slope * a.", builders=("leaky_relu",), dtype=FLOAT,
     ),
     _unary("softplus", f.softplus, "(max_nan({0}, 0) + log1p(exp(-fabs({0}))))", lambda F, d, z, x: (d * F.sig(x),), "log(1 + e**a), without overflow.", flops=20),

@@ -1,0 +1,221 @@
+"""Gradients as users want them: ``be.grad(f)``, ``be.value_and_grad(f)``, ``be.check_grad(f, tensors)``."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from neonlike.backends.families.base import Family
+from neonlike.backends.families.grad_check import check, differentiating, is_differentiating
+from neonlike.backends.tensor import Tensor
+from neonlike.errors import ArgumentError, DTypeError, GradientError
+from neonlike.optree.autodiff import Autodiff
+from neonlike.optree.dtypes import is_float
+from neonlike.optree.node import Expression, OpTreeNode
+from neonlike.optree.ops import OPS
+
+
+class GradientFamily(Family):
+    """``grad``, ``value_and_grad`` and ``check_grad``."""
+
+    def grad(self, f: Callable[..., Any], argnums: int | Sequence[int] | None = None) -> Callable[..., Any]:
+        """The function that computes the gradient of ``f``.
+
+        Parameters
+        ----------
+        f : callable
+            Takes tensors (and anything else), returns an expression. Where that has more than one element, the
+            gradient is that of their sum: for a function of single elements, the derivative at each.
+        argnums : int or sequence of int, optional
+            Positions of the arguments to differentiate by; default: all that are tensors of floats.
+
+        Returns
+        -------
+        callable
+            With the arguments of ``f``; gives a new tensor of the shape and dtype of the argument, or a tuple of
+            tensors where there are several arguments to differentiate by, or ``argnums`` is a sequence. ``f`` is
+            called each time; what it reads besides its arguments counts as constant.
+
+        Raises
+        ------
+        DTypeError, ArgumentError
+            If ``f`` cannot be called, or ``argnums`` names no positions.
+        GradientError
+            When called: if ``f`` returns no expression of floats or does not use an argument, or an argument is no
+            tensor of floats.
+
+        Notes
+        -----
+        Inside a function whose gradient is taken, ``be.grad`` gives lazy expressions and ``f`` gets such, so that
+        second derivatives are written ``be.grad(be.grad(f))``.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> x = be.array([[1.0, 2.0]])
+        >>> be.grad(lambda x: be.sum(x * x * x))(x).get().tolist()
+        [[3.0, 12.0]]
+        >>> be.grad(be.grad(lambda x: x * x * x))(x).get().tolist()
+        [[6.0, 12.0]]
+        """
+        return self._gradient_function("grad", f, argnums, with_value=False)
+
+    def value_and_grad(self, f: Callable[..., Any], argnums: int | Sequence[int] | None = None) -> Callable[..., Any]:
+        """As :meth:`grad`, of a function that returns the value of ``f`` as well: ``(value, gradient)``.
+
+        The value is a new tensor. Both are computed in one go, what they share once.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> w, x = be.array([[1.0, 2.0]]), be.array([[3.0], [4.0]])
+        >>> loss, (dw, dx) = be.value_and_grad(lambda w, x: be.square(be.dot(w, x)))(w, x)
+        >>> loss.get().item(), dw.get().tolist()
+        (121.0, [[66.0, 88.0]])
+        """
+        return self._gradient_function("value_and_grad", f, argnums, with_value=True)
+
+    def check_grad(self, f: Any, tensors: Any, rtol: float = 1e-5, seed: int = 0) -> float:
+        """Compare a gradient with central differences, in float64, along random directions.
+
+        Parameters
+        ----------
+        f : callable or Transform or Cost
+            A function of the tensors that returns an expression, of any shape: its gradient is what Autodiff makes
+            of it, :meth:`primitive` included. Or an activation (of one tensor) or cost (of outputs and targets):
+            then its ``bprop`` is compared with what calling it computes.
+        tensors : tensor or sequence of tensors
+            Where to compare. They are copied, in float64, and not changed; integers are passed as they are.
+        rtol : float
+            Difference allowed, relative to the size of the gradient along a direction.
+        seed : int
+            Of the directions.
+
+        Returns
+        -------
+        float
+            The largest relative difference found.
+
+        Raises
+        ------
+        GradientError
+            If the gradient is wrong: names the element that differs most, with both values. Also if differences
+            cannot tell, at a kink or where values are not finite.
+        DTypeError
+            If there is nothing to compare, or ``f`` computes in another dtype than float64.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> x = be.array([[0.5, -1.0, 2.0]])
+        >>> be.check_grad(lambda x: be.tanh(x) * x, x) < 1e-5
+        True
+        """
+        given = [tensors] if isinstance(tensors, Expression) else list(tensors)
+        if not given or not all(isinstance(tensor, Tensor) and tensor.backend is self for tensor in given):
+            raise DTypeError(f"check_grad: needs tensors of this backend to compare at, got {tensors!r}"[:300])
+        if not callable(f) or isinstance(f, type):
+            raise DTypeError(f"check_grad: f must be a function, an activation or a cost, got {f!r}")
+        return check(self, f, given, rtol, seed)
+
+    def _gradient_function(self, name: str, f: Any, argnums: Any, with_value: bool) -> Callable[..., Any]:
+        if not callable(f) or isinstance(f, Expression):
+            raise DTypeError(f"{name}: f must be a function that returns an expression, got {f!r}")
+        wanted = _positions(name, argnums)
+
+        def gradient(*arguments: Any, **options: Any) -> Any:
+            at = _chosen(name, self, arguments, wanted)
+            lazy = is_differentiating()
+            replaced = list(arguments)
+            for position in at:
+                replaced[position] = _itself(arguments[position]) if lazy else _stand_in(self, arguments[position])
+            with differentiating():
+                value = f(*replaced, **options)
+            places = [replaced[position] for position in at]
+            found = _differentiate(name, self, value, dict(zip(at, places)))
+            if not lazy:
+                value, found = self._computed(value if with_value else None, places, found)
+            result = found[0] if len(at) == 1 and (wanted is None or isinstance(argnums, int)) else tuple(found)
+            return (value, result) if with_value else result
+
+        gradient.__name__ = gradient.__qualname__ = f"{name}({getattr(f, '__name__', type(f).__name__)})"
+        return gradient
+
+    def _computed(self, value: Any, places: list[Any], gradients: list[Any]) -> tuple[Any, list[Any]]:
+        """Values of ``value``, where it is not None, and ``gradients`` in new tensors, by one plan."""
+        pairs = [(self.fresh(place.shape, place.dtype), gradient) for place, gradient in zip(places, gradients)]
+        if value is not None:
+            pairs.insert(0, (self.fresh(value.shape, value.dtype), value))
+        made = self.assign_many(pairs)
+        return (None, made) if value is None else (made[0], made[1:])
+
+
+def _positions(name: str, argnums: Any) -> tuple[int, ...] | None:
+    if argnums is None:
+        return None
+    try:
+        return tuple(operator.index(n) for n in (argnums if isinstance(argnums, (tuple, list)) else (argnums,)))
+    except TypeError:
+        raise DTypeError(f"{name}: argnums must be a position or several, got {argnums!r}") from None
+
+
+def _chosen(name: str, be: Any, arguments: tuple[Any, ...], wanted: tuple[int, ...] | None) -> list[int]:
+    """Positions of the arguments to differentiate by, checked."""
+    if wanted is None:
+        at = [n for n, value in enumerate(arguments) if isinstance(value, Expression) and is_float(value.dtype)]
+        if not at:
+            raise GradientError(f"{name}: no argument is a tensor of floats; make them with be.array(values)")
+    else:
+        at = [n + len(arguments) if n < 0 else n for n in wanted]
+        if not at or len(set(at)) != len(at) or not all(0 <= n < len(arguments) for n in at):
+            raise ArgumentError(f"{name}: argnums={wanted} do not name arguments; the function got {len(arguments)}")
+    for n in at:
+        value = arguments[n]
+        if not isinstance(value, Expression) or not is_float(value.dtype):
+            what = value.dtype.name if isinstance(value, Expression) else type(value).__name__
+            raise GradientError(
+                f"{name}: argument {n} must be a tensor of floats to differentiate by, got {what}; make one with "
+                "be.array(values), or leave it out of argnums"
+            )
+        if value.backend is not be:
+            raise DTypeError(f"{name}: argument {n} belongs to another backend; copy it: be.array(x.get())")
+    return at
+
+
+def _itself(value: Any) -> OpTreeNode:
+    """``value`` as a node of its own, so that what else reads it counts as constant; costs nothing when run."""
+    axes = tuple(range(len(value.shape)))
+    return OpTreeNode(OPS["transpose"], (value,), {"axes": axes}, value.shape, value.dtype, value.backend)
+
+
+def _stand_in(be: Any, value: Any) -> Any:
+    """A tensor of its own on the memory of ``value``; of what is strided or lazy, a copy."""
+    if isinstance(value, OpTreeNode) or not value.is_contiguous:
+        return be.assign(be.fresh(value.shape, value.dtype), value)
+    made = be.tensor_cls(be, value.array, value.name)
+    made.root = value.root  # it shares memory with whatever the other does
+    return made
+
+
+def _differentiate(name: str, be: Any, value: Any, places: dict[int, Any]) -> list[Any]:
+    """Gradients of ``value`` by ``places``, tensors or nodes, as expressions."""
+    if not isinstance(value, Expression):
+        raise GradientError(f"{name}: f must return an expression of tensors, got {type(value).__name__}")
+    autodiff = Autodiff(value, be)
+    found = []
+    for position, place in places.items():
+        try:
+            if not isinstance(place, OpTreeNode):
+                found += autodiff.get_grad_op_tree([place])
+                continue
+            gradient = autodiff.gradient_at(place)
+        except GradientError as error:
+            raise GradientError(f"{name}, by argument {position}: {error}") from error
+        if gradient is None:
+            raise GradientError(f"{name}, by argument {position}: what f returned does not contain it: {value}"[:600])
+        found.append(gradient)
+    return found

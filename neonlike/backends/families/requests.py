@@ -1,0 +1,356 @@
+"""What the lazy forms of compound primitives ask of the backend, and their gradient rules; see ``lazy.py``.
+
+A gradient rule gets ``z``, the node whose gradient is taken, and builds nodes of the primitives' own gradients. Where
+these are linear in what they read they have rules too, and so second derivatives; elsewhere the rule says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NoReturn
+
+from neonlike.backends.geometry.conv import ConvGeometry
+from neonlike.backends.geometry.lrn import LrnGeometry
+from neonlike.backends.geometry.pool import PoolGeometry
+from neonlike.errors import GradientError
+from neonlike.optree.calls import Request, call, call_spec, part
+from neonlike.optree.dtypes import DType, compute_dtype
+from neonlike.optree.functions import F
+from neonlike.optree.node import OpTreeNode
+from neonlike.optree.shapes import Shape, stretches_to
+
+Result = tuple[Shape, DType]
+
+
+def reshaped(value: Any, shape: Shape) -> Any:
+    """``value``, a tensor or expression, in another shape; for expressions a lazy copy."""
+    if value.shape == shape:
+        return value
+    if not isinstance(value, OpTreeNode) and value.is_contiguous:
+        return value.reshape(shape)
+    steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    return F.view(value, (shape, tuple(0 if n == 1 else step for n, step in zip(shape, steps)), 0))
+
+
+def no_second(name: str) -> Callable[..., NoReturn]:
+    """The gradient rule of a gradient that has none."""
+
+    def rule(F: Any, d: Any, z: Any, *operands: Any) -> NoReturn:
+        raise GradientError(
+            f"Autodiff: {name} has a gradient, but no second derivative; write it in ops of docs/ops.md where you "
+            "need one"
+        )
+
+    return rule
+
+
+# Convolution ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Conv(Request):
+    """One pass of a convolution: ``fprop`` of (I, F[, bias]), ``bprop`` of (E, F[, bias]), or ``update`` of (I, E)."""
+
+    geometry: ConvGeometry
+    kind: str
+    results: tuple[Result, ...]
+    dtypes: tuple[DType | None, ...]
+
+    def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
+        """Compute the pass."""
+        first, second, *bias = operands
+        more = {"bias": bias[0]} if bias else {}
+        if self.kind == "update":
+            be.update_conv(self.geometry, I=first, E=second, grad_F=results[0])
+        elif self.kind == "bprop":
+            be.bprop_conv(self.geometry, F=second, E=first, grad_I=results[0], **more)
+        else:
+            be.fprop_conv(self.geometry, I=first, F=second, O=results[0], **more)
+
+
+def conv_node(kind: str, g: ConvGeometry, operands: Sequence[Any], shape: Shape, transposed: bool = False) -> Any:
+    """A pass of a convolution as an expression; ``transposed``: it is what the user calls deconvolution."""
+    request = Conv(g, kind, ((shape, g.dtype),), (g.dtype,) * len(operands))
+    return call(DECONV if transposed else _CONV_SPECS[kind], request, operands)
+
+
+def _conv_gradients(F: Any, d: Any, z: Any, first: Any, second: Any, *bias: Any) -> tuple[Any, ...]:
+    """Each pass is linear in both operands, and the gradient of one is another."""
+    request: Conv = z.attrs["request"]
+    g = request.geometry
+    if request.kind == "fprop":  # of I, F
+        gradients = conv_node("bprop", g, (d, second), first.shape), conv_node("update", g, (first, d), second.shape)
+    elif request.kind == "bprop":  # of E, F
+        gradients = conv_node("fprop", g, (d, second), first.shape), conv_node("update", g, (d, first), second.shape)
+    else:  # of I, E
+        gradients = conv_node("bprop", g, (second, d), first.shape), conv_node("fprop", g, (first, d), second.shape)
+    if not bias:
+        return gradients
+    sums = F.sum(d, axis=tuple(range(1, len(d.shape))))
+    return (*gradients, reshaped(sums, bias[0].shape))
+
+
+_CONV_SPECS = {
+    "fprop": call_spec("conv", _conv_gradients),
+    "bprop": call_spec("conv_data_gradient", _conv_gradients),
+    "update": call_spec("conv_filter_gradient", _conv_gradients),
+}
+DECONV = call_spec("deconv", _conv_gradients)
+
+
+# Pooling --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Pool(Request):
+    """``fprop_pool`` of (I,), with the positions of maxima as second result of a max pooling."""
+
+    geometry: PoolGeometry
+    results: tuple[Result, ...]
+    dtypes: tuple[DType | None, ...]
+
+    def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
+        """Compute it."""
+        be.fprop_pool(self.geometry, operands[0], *results)
+
+
+@dataclass(frozen=True, eq=False)
+class Unpool(Request):
+    """``bprop_pool`` of (error,), of (error, positions) for max pooling, of (error, inputs) for l2."""
+
+    geometry: PoolGeometry
+    results: tuple[Result, ...]
+    dtypes: tuple[DType | None, ...]
+
+    def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
+        """Compute it."""
+        error, *more = operands
+        names = {"max": ("argmax",), "l2": ("inputs",), "avg": ()}[self.geometry.op]
+        be.bprop_pool(self.geometry, error, results[0], **dict(zip(names, more)))
+
+
+def pool_node(g: PoolGeometry, x: Any, shape: Shape) -> Any:
+    """Pooling as an expression."""
+    results: tuple[Result, ...] = ((shape, g.dtype),)
+    if g.op == "max":
+        results = (*results, (shape, g.argmax_dtype))
+    return call(_POOL, Pool(g, results, (g.dtype,)), (x,))
+
+
+def _pool_gradient(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
+    g: PoolGeometry = z.attrs["request"].geometry
+    more: tuple[Any, ...] = ()
+    if g.op != "avg":
+        more = (part(z, 1) if g.op == "max" else x,)
+    dtypes = (g.dtype, *(operand.dtype for operand in more))
+    return (call(_UNPOOL, Unpool(g, ((x.shape, g.dtype),), dtypes), (d, *more)),)
+
+
+def _unpool_gradient(F: Any, d: Any, z: Any, error: Any, *more: Any) -> tuple[Any, ...]:
+    g: PoolGeometry = z.attrs["request"].geometry
+    if g.op != "avg":
+        no_second(f"pool(op={g.op!r})")(F, d, z)
+    return (pool_node(g, d, error.shape),)
+
+
+_POOL, _UNPOOL = call_spec("pool", _pool_gradient), call_spec("pool_gradient", _unpool_gradient)
+
+
+# Normalisations -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class BatchNorm(Request):
+    """``compound_fprop_bn`` of (x, gamma, beta) in training; further results are the sums and variances of rows."""
+
+    eps: float
+    results: tuple[Result, ...]
+    dtypes: tuple[DType | None, ...]
+
+    def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
+        """Compute it; the running statistics go nowhere."""
+        y, xsum, xvar = results
+        x, gamma, beta = operands
+        gmean, gvar = be.fresh(xsum.shape, xsum.dtype), be.fresh(xsum.shape, xsum.dtype)
+        be.compound_fprop_bn(x, xsum, xvar, gmean, gvar, gamma, beta, y, self.eps, 0.0, True)
+
+
+@dataclass(frozen=True, eq=False)
+class BatchNormGradient(Request):
+    """``compound_bprop_bn`` of (error, x, xsum, xvar, gamma): the gradients of x, gamma and beta."""
+
+    eps: float
+    results: tuple[Result, ...]
+    dtypes: tuple[DType | None, ...]
+
+    def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
+        """Compute them."""
+        delta, grad_gamma, grad_beta = results
+        error, x, xsum, xvar, gamma = operands
+        be.compound_bprop_bn(delta, grad_gamma, grad_beta, error, x, xsum, xvar, gamma, self.eps)
+
+
+def batchnorm_node(x: Any, gamma: Any, beta: Any, eps: float) -> Any:
+    """Batch normalisation as an expression."""
+    rows = (gamma.size if not isinstance(gamma, OpTreeNode) else math.prod(gamma.shape), 1), compute_dtype(x.dtype)
+    request = BatchNorm(eps, ((x.shape, x.dtype), rows, rows), (x.dtype, None, None))
+    return call(_BATCHNORM, request, (x, gamma, beta))
+
+
+def _batchnorm_gradients(F: Any, d: Any, z: Any, x: Any, gamma: Any, beta: Any) -> tuple[Any, ...]:
+    kind = x.dtype
+    parameters = ((gamma.shape, compute_dtype(gamma.dtype)), (beta.shape, compute_dtype(beta.dtype)))
+    request = BatchNormGradient(
+        z.attrs["request"].eps, ((x.shape, kind), *parameters), (kind, kind, None, None, None)
+    )
+    node = call(_BATCHNORM_GRADIENT, request, (d, x, part(z, 1), part(z, 2), gamma))
+    return node, part(node, 1), part(node, 2)
+
+
+_BATCHNORM = call_spec("batchnorm", _batchnorm_gradients)
+_BATCHNORM_GRADIENT = call_spec("batchnorm_gradient", no_second("batchnorm"))
+
+
+@dataclass(frozen=True, eq=False)
+class Lrn(Request):
+    """``fprop_lrn`` of (I,), or with ``backward`` ``bprop_lrn`` of (I, O, E, denom)."""
+
+    geometry: LrnGeometry
+    ascale: float
+    bpower: float
+    backward: bool
+    results: tuple[Result, ...]
+    dtypes: tuple[DType | None, ...]
+
+    def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
+        """Compute the pass."""
+        powers = {"ascale": self.ascale, "bpower": self.bpower}
+        if not self.backward:
+            be.fprop_lrn(self.geometry, operands[0], *results, **powers)
+            return
+        inputs, outputs, error, denom = operands
+        be.bprop_lrn(self.geometry, inputs, outputs, error, results[0], denom, **powers)
+
+
+def lrn_node(g: LrnGeometry, x: Any, ascale: float, bpower: float) -> Any:
+    """Local response normalisation as an expression."""
+    result = x.shape, g.dtype
+    return call(_LRN, Lrn(g, ascale, bpower, False, (result, result), (g.dtype,)), (x,))
+
+
+def _lrn_gradient(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
+    had: Lrn = z.attrs["request"]
+    kind = had.geometry.dtype
+    request = Lrn(had.geometry, had.ascale, had.bpower, True, ((x.shape, kind),), (kind,) * 4)
+    return (call(_LRN_GRADIENT, request, (x, z, d, part(z, 1))),)
+
+
+_LRN, _LRN_GRADIENT = call_spec("lrn", _lrn_gradient), call_spec("lrn_gradient", no_second("lrn"))
+
+
+# Batched products -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class BatchedDot(Request):
+    """``batched_dot`` of (A, B)."""
+
+    results: tuple[Result, ...]
+    dtypes: tuple[DType | None, ...]
+
+    def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
+        """Compute the products."""
+        be.batched_dot(*operands, results[0])
+
+
+def matmul_node(a: Any, b: Any, shape: Shape, dtype: DType) -> Any:
+    """Products of matrices over a leading axis as an expression; summed over it if ``shape`` has two axes."""
+    return call(_MATMUL, BatchedDot(((shape, dtype),), (dtype, dtype)), (a, b))
+
+
+def _matmul_gradients(F: Any, d: Any, z: Any, a: Any, b: Any) -> tuple[Any, ...]:
+    dtype: DType = z.dtype
+    return (
+        matmul_node(d, F.transpose(b), a.shape, dtype),
+        matmul_node(F.transpose(a), d, b.shape, dtype),
+    )
+
+
+_MATMUL = call_spec("matmul", _matmul_gradients)
+
+
+# A user's own ---------------------------------------------------------------------------------------------------------
+
+
+class Primitive:
+    """What ``be.primitive`` returns; calling it builds a node.
+
+    Attributes
+    ----------
+    name : str
+    forward, backward, shape, dtype
+        As given to ``be.primitive``.
+    """
+
+    def __init__(self, forward: Any, backward: Any, shape: Any, dtype: DType | None, name: str) -> None:
+        self.forward, self.backward, self.shape, self.dtype, self.name = forward, backward, shape, dtype, name
+        self.spec = call_spec(name, _custom_gradients)
+
+    def __repr__(self) -> str:
+        return f"<primitive {self.name}>"
+
+
+@dataclass(frozen=True, eq=False)
+class Custom(Request):
+    """A call of a user's function; ``arguments`` holds what is no operand, and None for each operand."""
+
+    primitive: Primitive
+    arguments: tuple[Any, ...]
+    places: tuple[int, ...]
+    results: tuple[Result, ...]
+    dtypes: tuple[DType | None, ...]
+    direct: ClassVar[bool] = False
+
+    def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
+        """Have the function write the result."""
+        self.primitive.forward(results[0], *self.filled(operands))
+
+    def filled(self, operands: Sequence[Any]) -> list[Any]:
+        """The arguments of the function, ``operands`` in their places."""
+        arguments = list(self.arguments)
+        for place, operand in zip(self.places, operands):
+            arguments[place] = operand
+        return arguments
+
+
+def _custom_gradients(F: Any, d: Any, z: Any, *operands: Any) -> tuple[Any, ...]:
+    request: Custom = z.attrs["request"]
+    name, backward = request.primitive.name, request.primitive.backward
+    if backward is None:
+        raise GradientError(f"Autodiff: the primitive {name} was made without backward, so it has no gradient")
+    given = backward(d, z, *request.filled(operands))
+    gradients = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+    if len(gradients) != len(request.arguments):
+        raise GradientError(
+            f"Autodiff: backward of the primitive {name} returned {len(gradients)} gradients; expected "
+            f"{len(request.arguments)}, one for each argument of forward after out (None where there is none)"
+        )
+    found = tuple(gradients[place] for place in request.places)
+    for operand, gradient in zip(operands, found):
+        _check_gradient(name, operand, gradient)
+    return found
+
+
+def _check_gradient(name: str, operand: Any, gradient: Any) -> None:
+    shape = getattr(gradient, "shape", None)
+    if gradient is None or shape == operand.shape:
+        return
+    if shape and (stretches_to(shape, operand.shape) or stretches_to(operand.shape, shape)):
+        return  # summed or stretched as broadcasting asks for
+    raise GradientError(
+        f"Autodiff: backward of the primitive {name} returned "
+        f"{type(gradient).__name__ if shape is None else f'a gradient of shape {shape}'} for an operand of shape "
+        f"{operand.shape}; return an expression of that shape, or None"
+    )

@@ -1,0 +1,81 @@
+"""Compound primitives as nodes: ``be.conv(x, w)`` stands in an expression as ``be.sig(x)`` does.
+
+A node of kind CALL holds a request: an object that knows its results and runs the primitive on tensors. The op table
+has no row for it, since it is no formula of elements: its row is made by :func:`call_spec`, with a gradient rule like
+any other. What a primitive gives besides its first result (the positions of maxima, the sums of a normalisation) are
+nodes too, made by :func:`part`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from neonlike.errors import GradientError
+from neonlike.optree import npfuncs
+from neonlike.optree.dtypes import DType, DTypeRule
+from neonlike.optree.node import OpTreeNode, common_backend
+from neonlike.optree.ops import GradRule, Kind, OpSpec
+from neonlike.optree.shapes import Shape
+
+
+class Request:
+    """What a node of kind CALL asks of its backend.
+
+    Attributes
+    ----------
+    results : tuple of (shape, dtype)
+        Of all tensors that the primitive writes; the first is the node's value.
+    dtypes : tuple of (dtype or None), one an operand
+        What an operand is converted to; None leaves it as it is.
+    direct : bool
+        Whether it may write into the target of an assignment: its primitive checks everything first.
+    """
+
+    direct: ClassVar[bool] = True
+
+    if TYPE_CHECKING:
+
+        @property
+        def results(self) -> tuple[tuple[Shape, DType], ...]: ...
+
+        @property
+        def dtypes(self) -> tuple[DType | None, ...]: ...
+
+    def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
+        """Compute ``results`` from ``operands``, all of them tensors of ``be``; no operand is written."""
+        raise NotImplementedError
+
+
+def call_spec(name: str, grad: GradRule) -> OpSpec:
+    """The row of a primitive; its rule is called as those of the table, and finds the request in ``z.attrs``."""
+    return OpSpec(name, -1, Kind.CALL, npfuncs.copy, "", DTypeRule.SAME, grad, f"The primitive {name}.", flops=0)
+
+
+def call(spec: OpSpec, request: Request, operands: Sequence[Any]) -> OpTreeNode:
+    """The lazy first result of ``request`` on ``operands``, which are tensors or expressions with a shape."""
+    shape, dtype = request.results[0]
+    backend = common_backend(spec.name, tuple(operands))
+    return OpTreeNode(spec, tuple(operands), {"request": request}, shape, dtype, backend)
+
+
+def part(node: OpTreeNode, position: int) -> OpTreeNode:
+    """Result number ``position`` of the primitive that ``node`` calls; 0 is ``node`` itself."""
+    if position == 0:
+        return node
+    shape, dtype = node.attrs["request"].results[position]  # type: ignore[index]
+    return OpTreeNode(PART, (node,), {"part": position, "dtype": dtype}, shape, dtype, node.backend)
+
+
+def _of_a_part(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
+    raise GradientError(
+        f"Autodiff: result {z.attrs['part']} of {x.spec.name} has no gradient: the primitive has no second derivative; "
+        "write it in ops of docs/ops.md where you need one"
+    )
+
+
+PART = OpSpec(
+    "part", 1, Kind.CALL, npfuncs.copy, "", DTypeRule.SAME, _of_a_part, "A further result of a primitive.",
+    keyed=("part", "dtype"), flops=0,
+)  # fmt: skip
+"""The row of a result that is not a primitive's first."""
