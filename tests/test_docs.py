@@ -161,6 +161,20 @@ def test_the_tour_names_what_exists() -> None:
     assert [f"{name} in {path}" for name, path in named if name not in defined(ROOT / path)] == []
 
 
+@pytest.mark.parametrize("name", ["gradients", "primitives"])
+def test_the_python_of_a_page_runs(name: str, tmp_path: Path) -> None:
+    """All blocks of a page in one process, as a reader types them; what a comment says is printed is printed."""
+    text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert blocks
+    script = tmp_path / "page.py"
+    script.write_text(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n" + "\n".join(blocks), encoding="utf-8")
+    made = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    promised = re.findall(r"print\(.*\) +# (.+)$", "\n".join(blocks), re.MULTILINE)
+    assert [line for line in promised if line not in made.stdout.splitlines()] == [], made.stdout
+
+
 # The tour's seven steps -----------------------------------------------------------------------------------------
 
 

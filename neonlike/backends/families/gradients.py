@@ -187,9 +187,11 @@ def _chosen(name: str, be: Any, arguments: tuple[Any, ...], wanted: tuple[int, .
 
 
 def _itself(value: Any) -> OpTreeNode:
-    """``value`` as a node of its own, so that what else reads it counts as constant; costs nothing when run."""
-    axes = tuple(range(len(value.shape)))
-    return OpTreeNode(OPS["transpose"], (value,), {"axes": axes}, value.shape, value.dtype, value.backend)
+    """``value`` as a node of its own, so that what else reads it counts as constant.
+
+    Stretched to its own shape: nothing is done when it runs, and windows do not move past it to the tensor.
+    """
+    return OpTreeNode(OPS["broadcast"], (value,), {"shape": value.shape}, value.shape, value.dtype, value.backend)
 
 
 def _stand_in(be: Any, value: Any) -> Any:

@@ -20,7 +20,6 @@ from neonlike.backends.families.requests import (
     lrn_node,
     matmul_node,
     pool_node,
-    reshaped,
 )
 from neonlike.backends.geometry.conv import ConvGeometry, deconv_geometry
 from neonlike.backends.geometry.lrn import LrnGeometry
@@ -331,7 +330,7 @@ class LazyFamily(Family):
     def _bias(self, operation: str, given: list[Any], rows: int) -> list[Any]:
         for bias in given:
             _same_size(operation, "bias", bias.shape, (rows, 1))
-        return [reshaped(bias, (rows, 1)) for bias in given]
+        return given
 
 
 def _spatial(operation: str, x: Any, w: Any = None) -> int:

@@ -17,21 +17,10 @@ from neonlike.backends.geometry.pool import PoolGeometry
 from neonlike.errors import GradientError
 from neonlike.optree.calls import Request, call, call_spec, part
 from neonlike.optree.dtypes import DType, compute_dtype
-from neonlike.optree.functions import F
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.shapes import Shape, stretches_to
 
 Result = tuple[Shape, DType]
-
-
-def reshaped(value: Any, shape: Shape) -> Any:
-    """``value``, a tensor or expression, in another shape; for expressions a lazy copy."""
-    if value.shape == shape:
-        return value
-    if not isinstance(value, OpTreeNode) and value.is_contiguous:
-        return value.reshape(shape)
-    steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    return F.view(value, (shape, tuple(0 if n == 1 else step for n, step in zip(shape, steps)), 0))
 
 
 def no_second(name: str) -> Callable[..., NoReturn]:
@@ -89,7 +78,7 @@ def _conv_gradients(F: Any, d: Any, z: Any, first: Any, second: Any, *bias: Any)
     if not bias:
         return gradients
     sums = F.sum(d, axis=tuple(range(1, len(d.shape))))
-    return (*gradients, reshaped(sums, bias[0].shape))
+    return (*gradients, sums.reshape(bias[0].shape))
 
 
 _CONV_SPECS = {
