@@ -115,5 +115,9 @@ class MissingAttribute(NeonlikeError, AttributeError):
         return self._message + did_you_mean(self._wanted, self._known())
 
 
+class FixedAttribute(NeonlikeError, AttributeError):
+    """An attribute was set that cannot change after an object was made."""
+
+
 class MissingExtra(NeonlikeError, ImportError):
     """A feature needs an optional package; the message names the extra to install."""

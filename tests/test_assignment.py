@@ -10,6 +10,7 @@ import pytest
 
 from neonlike.backends import Backend, NervanaCPU
 from neonlike.errors import DTypeError, ShapeError
+from neonlike.optree.dialect import neon_dialect
 
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64"]
 DTYPES = ["float16", "bfloat16", "float32", "float64", *INTEGERS, "bool"]
@@ -129,7 +130,7 @@ def test_assignment_forms(be: Backend, form: str, layout: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [[1, 2, 3, 4], (1, 2), "x", b"x", None, {}, object(), 1j, np.complex64(1), np.array(["a"]), range(4)]
+    "value", [["a"], "x", b"x", None, {}, {1, 2}, object(), 1j, np.complex64(1), np.array(["a"])]
 )
 @pytest.mark.parametrize("index", [np.s_[:], 0, np.s_[1:, ::2], [0, 2]])
 def test_other_values_are_refused(be: Backend, index: Any, value: Any) -> None:
@@ -219,7 +220,8 @@ def test_in_place_forms(be: Backend) -> None:
     t[:] = t * t - t
     assert t is kept
     assert kept.get().tolist() == [[2, 6]]
-    t += 1  # rebinds the name to an expression
+    with neon_dialect():
+        t += 1  # rebinds the name to an expression
     assert t is not kept
     assert kept.get().tolist() == [[2, 6]]
     assert t.asnumpyarray().tolist() == [[3, 7]]

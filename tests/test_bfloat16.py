@@ -103,7 +103,7 @@ def test_promotion() -> None:
     ):  # fmt: skip
         assert promote((BF16, *others)) == promote((*others, BF16)) == result
     assert compute_dtype(BF16) == F32
-    for name in ("float8_e4m3fn", "V2", ">u2"):
+    for name in ("float8_e4m3fn", "V2", "c8"):
         with pytest.raises(DTypeError, match=r"supported are float16.*, bfloat16$"):
             as_dtype(name)
 

@@ -65,7 +65,7 @@ def test_host_arrays_are_copies(be: Any) -> None:
         host[:] = 5
     assert t.get().tolist() == [[1, 1], [1, 1]]
     assert np.asarray(t, dtype=np.float64).dtype == np.float64
-    with pytest.raises(ValueError, match="needs a copy"):
+    with pytest.raises(ValueError, match="must be copied"):
         t.__array__(copy=False)
     assert not t.live_host
 
@@ -225,11 +225,9 @@ def test_wrap_shares_device_memory_and_copies_host_memory(be: Any) -> None:
     copied = be.wrap(host)
     copied[:] = 3
     assert (host.max(), copied.dtype) == (1, np.float64)
-    for wrong in (Interface(t, typestr="<c8"), Interface(t, mask=t), Interface(t, strides=(17, 4))):
+    for options in ({"typestr": "<c8"}, {"typestr": ">f4"}, {"mask": t}, {"strides": (17, 4)}):
         with pytest.raises(DTypeError):
-            be.wrap(wrong)
-    with pytest.raises(ShapeError, match="two axes"):
-        be.wrap(np.ones(3))
+            be.wrap(Interface(t, **options))
 
 
 def test_foreign_memory_that_overlaps_is_seen(be: Any) -> None:

@@ -162,11 +162,11 @@ def test_matrix_product_operator_with_arrays(be: Backend) -> None:
 def test_ambiguous_and_foreign_operands_are_refused(be: Backend, op: Callable[..., Any]) -> None:
     t = be.ones((3, 3))
     for operand in (t, t * 2):
-        for vector in (np.ones(3), np.ones(1)):
-            with pytest.raises(ShapeError, match="ambiguous"):
-                op(operand, vector)
-            with pytest.raises(ShapeError, match="ambiguous"):
-                op(vector, operand)
+        with pytest.raises(ShapeError, match="ambiguous"):
+            op(operand, np.ones(3))
+        with pytest.raises(ShapeError, match="ambiguous"):
+            op(np.ones(3), operand)
+        assert op(operand, np.ones(1)).shape == op(np.ones(1), operand).shape == (3, 3)
         with pytest.raises(ShapeError, match="broadcast"):
             op(operand, np.ones((2, 3)))
         for foreign in (np.ones((3, 3), complex), np.array([["a"]]), np.array(None), np.complex64(1), np.str_("a")):
@@ -174,19 +174,64 @@ def test_ambiguous_and_foreign_operands_are_refused(be: Backend, op: Callable[..
                 op(operand, foreign)
 
 
-def test_numpys_own_functions_refuse_tensors(be: Backend) -> None:
-    t = be.ones((2, 2))
-    for operand in (t, t + 1):
-        for call in (
-            lambda x: np.add(x, 1), lambda x: np.add(1, x), lambda x: np.multiply(np.ones((2, 2)), x),
-            lambda x: np.exp(x), lambda x: np.add.reduce(x), lambda x: np.add(np.ones((2, 2)), 1, out=x),
-        ):  # fmt: skip
-            with pytest.raises(TypeError):
-                call(operand)
-    host = np.ones((2, 2))
-    with pytest.raises(TypeError):
-        host += t
+def test_numpys_functions_get_values_and_give_numpys_results(be: Backend) -> None:
+    host = np.array([[1.0, 4.0], [2.0, 7.0]], np.float32)
+    t = be.array(host)
+    calls: list[Callable[..., Any]] = [
+        np.sum, np.mean, np.max, np.std, np.argmax, np.median, np.sort, np.exp, np.sqrt, np.isnan, np.transpose,
+        np.ravel, np.shape, np.ndim, np.size, np.linalg.norm, np.linalg.inv, np.add.reduce, np.multiply.accumulate,
+        lambda x: np.sum(x, axis=0), lambda x: np.max(x, axis=1, keepdims=True), lambda x: np.maximum(x, 3),
+        lambda x: np.concatenate([x, x], axis=1), lambda x: np.where(x > 2, x, 0), lambda x: np.einsum("ij,jk", x, x),
+        lambda x: np.take(x, [1, 0], axis=1), lambda x: np.reshape(x, (4, 1)), lambda x: np.clip(x, a_min=2, a_max=3),
+        lambda x: np.add(x, 1, dtype=np.float64), lambda x: np.subtract.outer(x, [1.0]), lambda x: np.stack((x, x)),
+        lambda x: np.modf(x), lambda x: np.add(x, x, out=np.empty((2, 2), np.float32)), lambda x: np.array([x, x]),
+    ]  # fmt: skip
+    for call in calls:
+        wanted = call(host)
+        for operand in (t, t * 1):
+            found = call(operand)
+            assert type(found) is type(wanted)
+            np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    assert np.array_equal(t, host)
+    assert np.allclose(host, t * 1)
+
+
+@pytest.mark.parametrize(
+    ("ufunc", "op"),
+    [
+        (np.add, operator.add), (np.subtract, operator.sub), (np.multiply, operator.mul),
+        (np.divide, operator.truediv), (np.power, operator.pow), (np.matmul, operator.matmul),
+        (np.less, operator.lt), (np.less_equal, operator.le), (np.greater, operator.gt),
+        (np.greater_equal, operator.ge), (np.equal, operator.eq), (np.not_equal, operator.ne),
+    ],
+)  # fmt: skip
+def test_numpys_name_of_an_operator_builds_the_same_expression(be: Backend, ufunc: np.ufunc, op: Any) -> None:
+    """NumPy calls the one for the other, without saying which it was."""
+    host, other = np.array([[1.0, 2], [3, 4]], np.float32), np.array([[2.0, 2], [1, 5]], np.float32)
+    t = be.array(host)
+    for operand in (t, t * 1):
+        for first, second in ((operand, other), (other, operand), (operand, other.tolist()), (other.tolist(), operand)):
+            node = ufunc(first, second)
+            assert isinstance(node, OpTreeNode)
+            wanted = op(host if first is operand else other, host if second is operand else other)
+            assert np.allclose(node.asnumpyarray(), wanted)
+
+
+def test_numpy_stores_in_arrays_only(be: Backend) -> None:
+    t, host = be.ones((2, 2)), np.ones((2, 2))
+    for call in (
+        lambda: np.add(host, 1, out=t), lambda: np.exp(t, out=t), lambda: np.sum(t, axis=0, out=t),
+        lambda: np.copyto(t, host), lambda: np.fill_diagonal(t, 5), lambda: np.put(t, [0], [5]),
+    ):  # fmt: skip
+        with pytest.raises((TypeError, ValueError)):
+            call()
+    with pytest.raises(DTypeError, match=r"np\.sum: out .*t\[:\] = np\.sum"):
+        np.sum(host, axis=0, out=t)
     assert t.get().tolist() == [[1, 1], [1, 1]]
+    host += t  # in place, as every array's
+    host *= t + 1
+    assert isinstance(host, np.ndarray)
+    assert host.tolist() == [[4, 4], [4, 4]]
 
 
 def test_operators_numpy_has_and_tensors_lack(be: Backend) -> None:
@@ -214,9 +259,19 @@ def test_wrap_shares_memory(be: Backend) -> None:
     assert np.array_equal(a.get(), wanted)
 
 
-def test_wrap_refuses_other_ranks_and_dtypes(be: Backend) -> None:
-    for wrong in (np.ones(3), np.ones(())):
-        with pytest.raises(ShapeError, match="wrap"):
+def test_wrap_makes_columns(be: Backend) -> None:
+    host = np.arange(6.0)
+    assert be.wrap(host).get().tolist() == host[:, None].tolist()
+    assert be.wrap(host[::2]).shape == (3, 1)
+    assert be.wrap(np.array(5.0)).get().tolist() == [[5.0]]
+    if not ON_GPU:
+        be.wrap(host)[0] = -1
+        assert host[0] == -1
+
+
+def test_wrap_refuses_what_is_no_array_of_such_numbers(be: Backend) -> None:
+    for wrong in ([1, 2], 3, None, "a", np.float32(1)):
+        with pytest.raises(DTypeError, match=r"wrap: .*be\.array"):
             be.wrap(wrong)
     with pytest.raises(DTypeError, match="complex"):
         be.wrap(np.ones((2, 2), complex))

@@ -10,6 +10,7 @@ from engines import ON_GPU
 
 from neonlike.backends import Backend
 from neonlike.errors import ArgumentError, ShapeError
+from neonlike.optree.dialect import neon_dialect
 
 
 @pytest.mark.cpu_only("live host memory")
@@ -182,7 +183,10 @@ def test_any_attribute_may_be_set(be: Backend) -> None:
 
 def test_text_names_the_tensor_and_shows_no_values(be: Backend) -> None:
     t = be.array(np.full((2, 3), 123.0), name="weights")
-    for text in (str(t), repr(t)):
+    with neon_dialect():
+        neons = repr(t)
+    assert neons == str(t)
+    for text in (str(t), neons):
         assert "weights" in text
         assert "(2, 3)" in text
         assert "float32" in text

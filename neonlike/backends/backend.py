@@ -48,7 +48,7 @@ from neonlike.kernels.plan import Plan
 from neonlike.kernels.plan_cache import PlanCache
 from neonlike.kernels.prepared import Prepared
 from neonlike.kernels.threads import refresh as refresh_threads
-from neonlike.optree.node import OpTreeNode, adapt
+from neonlike.optree.node import OpTreeNode, adapt, is_operand
 
 __all__ = ["Backend", "Block", "OpCollection", "OpTreeNode", "Tensor"]
 
@@ -175,7 +175,7 @@ class Backend(
         ShapeError
             If ``value`` does not broadcast to ``target``.
         DTypeError
-            If ``value`` is no number, tensor, expression or array.
+            If ``value`` is no number, tensor, expression or array, nor lists of numbers.
         """
         replay = self.plans.replay
         known = False if replay is None else replay(self, target, value)
@@ -195,10 +195,11 @@ class Backend(
 
     def _assign_simple(self, target: Tensor, value: Any, known: bool | None) -> Tensor:
         self._check_target(target)
-        if isinstance(value, np.ndarray) and value.ndim > 0:
+        if isinstance(value, Tensor):
+            if value.backend is not self:
+                return target.set(value.get())
+        elif not is_operand(value) or (isinstance(value, np.ndarray) and value.ndim > 0):
             return target.set(value)
-        if isinstance(value, Tensor) and value.backend is not self:
-            return target.set(value.get())
         if value is not target:
             self._run(((target, self._source(value)),), known)
         return target

@@ -2,34 +2,65 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-import operator
-from collections.abc import Iterator
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from neonlike.errors import DTypeError, ShapeError
-from neonlike.optree.dtypes import DType, holds
+from neonlike.backends import pickling, tensor_text
+from neonlike.backends.hostdata import check_fills, host_array
+from neonlike.backends.inplace import InPlaceOperators
+from neonlike.errors import FixedAttribute, ShapeError
+from neonlike.optree.dtypes import DType
 from neonlike.optree.node import Expression
 from neonlike.optree.origin import Origin
-from neonlike.optree.shapes import Shape, ShapeTypeError, normalize_axes, permutation, regrouped
+from neonlike.optree.shapes import Shape, normalize_axes, permutation, regrouped
 
 if TYPE_CHECKING:
     from neonlike.backends.backend import Backend
 
 _ALL = slice(None)
 _PLAN_KEYS: dict[tuple[Any, ...], int] = {}
+_FIXED = {
+    "shape": "t.reshape(...) is a view of another shape",
+    "dtype": "t.astype(dtype) is a converted copy",
+    "backend": "other.array(t.get()) is a copy on another backend",
+}
+"""Attributes that are set once, and what to do instead of setting them."""
+
+put: Callable[[Any, str, Any], None] = object.__setattr__
+"""Sets an attribute of a tensor that is being made. Unlike writing to its ``__dict__``, this leaves the values where
+Python 3.11 and 3.12 read them fastest: within the object."""
+T = TypeVar("T")
 
 
-class Tensor(Expression):
+class cached(Generic[T]):  # noqa: N801
+    """A property computed once, as ``functools.cached_property``, that is kept by :func:`put`."""
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self.compute, self.__doc__ = compute, compute.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, tensor: Any, owner: type | None = None) -> T:
+        if tensor is None:
+            return self  # type: ignore[return-value]
+        value = self.compute(tensor)
+        put(tensor, self.name, value)
+        return value
+
+
+class Tensor(InPlaceOperators, Expression):
     """An n-dimensional array on a backend, with at least two dimensions.
 
     Make one with ``be.empty``, ``be.zeros``, ``be.ones``, ``be.array`` or ``be.iobuf``. Operators build lazy
-    expressions; ``t[:] = expression`` computes. Any attribute may be set on a tensor.
+    expressions; ``t[:] = expression`` computes. Any attribute may be set on a tensor but its shape, dtype and backend.
+
+    ``repr`` shows values, ``str`` is neon's line without them; in neon's dialect both are that line.
 
     Attributes
     ----------
@@ -44,6 +75,9 @@ class Tensor(Expression):
         Mantissa bits of stochastic rounding; accepted everywhere, used on the GPU.
     """
 
+    name: str | None = None
+    persist_values: bool = True
+    base: Tensor | None = None
     origin: Origin | None = None
     """What the values were computed from, for gradients; see :mod:`neonlike.optree.origin`."""
     rounding: int | bool = 0
@@ -63,12 +97,23 @@ class Tensor(Expression):
         persist_values: bool = True,
         base: Tensor | None = None,
     ) -> None:
-        self.backend = backend
-        self.shape = shape
-        self.dtype = dtype
-        self.name = name
-        self.persist_values = persist_values
-        self.base = base
+        put(self, "backend", backend)
+        put(self, "shape", shape)
+        put(self, "dtype", dtype)
+        if name is not None:
+            put(self, "name", name)
+        if not persist_values:
+            put(self, "persist_values", persist_values)
+        if base is not None:
+            put(self, "base", base)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _FIXED:
+            raise FixedAttribute(f"{name} of a tensor cannot be set, to {str(value)[:40]}; {_FIXED[name]}")
+        try:
+            put(self, name, value)
+        except AttributeError:
+            raise FixedAttribute(f"{name} of a tensor cannot be set: it follows from its memory") from None
 
     # What a backend's tensor provides
 
@@ -128,7 +173,7 @@ class Tensor(Expression):
         strides = tuple(0 if size == 1 else step for size, step in zip(self.shape, self.strides))
         return self.shape, strides, (self.ptr - self._original_base.ptr) // self.dtype.itemsize
 
-    @cached_property
+    @cached
     def plan_key(self) -> int:
         """Number standing for dtype, rank, which sizes are 1 and contiguity: this tensor's part of a plan's key."""
         what = (self.dtype.char, self.is_contiguous, *[size == 1 for size in self.shape])
@@ -150,7 +195,21 @@ class Tensor(Expression):
             f"dtype:{self.dtype.name} strides:{self.strides} {kind}"
         )
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return tensor_text.describe(self)
+
+    # Copies
+
+    def __copy__(self) -> Tensor:
+        return pickling.copy_tensor(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        made = memo[id(self)] = pickling.copy_tensor(self)
+        return made
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Values, dtype, name and ``persist_values``; whoever loads them gets a tensor on the current backend."""
+        return pickling.reduce_tensor(self)
 
     # Indexing and assignment
 
@@ -164,9 +223,10 @@ class Tensor(Expression):
         return self._view(index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        """Compute ``value`` (number, tensor, expression or array) into the elements ``index`` selects.
+        """Compute ``value`` into the elements that ``index`` selects.
 
-        The whole right side is evaluated before the target changes. Sizes must be equal or 1.
+        It is a tensor or an expression, whose sizes must be equal or 1, or what :meth:`set` takes: a number, lists, an
+        array of as many elements. The whole right side is evaluated before the target changes.
         """
         if index.__class__ is slice and index == _ALL:
             self.backend.assign(self, value)
@@ -174,6 +234,16 @@ class Tensor(Expression):
             self._set_selected(index, value)
 
     def _set_selected(self, index: Any, value: Any) -> None:
+        raise NotImplementedError
+
+    def _assign_view(self, view: Tensor, value: Any) -> None:
+        """Assign to ``view`` of this tensor, unless ``value`` is that view: ``t[1:3] += x`` has changed it already."""
+        ours = value.__class__ is self.__class__ and (value is self or value.base is self)
+        if not ours or view.alias_of(value) != 1:
+            self.backend.assign(view, value)
+
+    def alias_of(self, other: Any) -> int:
+        """0: no shared memory, 1: exactly the same elements in the same order, 2: any other overlap."""
         raise NotImplementedError
 
     def fill(self, value: float) -> Tensor:
@@ -189,10 +259,11 @@ class Tensor(Expression):
         return self.copy(a) if isinstance(a, Expression) else self.set(a)
 
     def set(self, value: Any) -> Tensor:
-        """Copy a host array or number in, cast to this dtype. Returns self.
+        """Copy values from outside in, cast to this dtype. Returns self.
 
-        The array has this shape, or one that splits or merges axes of it: (C, H, W, N) for (C*H*W, N), (n,) for
-        (n, 1) or (1, n).
+        They come as a number, nested lists, a NumPy array or that of another library (by ``__array__`` or DLPack). A
+        number goes into every element; an array has this shape, or one that splits or merges axes of it: (C, H, W, N)
+        for (C*H*W, N), (n,) for (n, 1) or (1, n). Integers are rounded and saturate, see :meth:`astype`.
 
         Raises
         ------
@@ -204,11 +275,7 @@ class Tensor(Expression):
         host = host_array("set", value)
         if host.ndim == 0:
             return self.backend.assign(self, host.item())
-        if host.shape != self.shape and not (host.size == self.size and _regroups(host.shape, self.shape)):
-            raise ShapeTypeError(
-                f"set: got {host.size} elements of shape {host.shape}, expected {self.size} of shape {self.shape}; "
-                "reshape or transpose the array first"
-            )
+        check_fills("set", host.shape, self.shape)
         self._set_host(host.reshape(self.shape))
         return self
 
@@ -224,7 +291,7 @@ class Tensor(Expression):
     @property
     def T(self) -> Tensor:
         """View with the last two axes swapped."""
-        return self.permuted(permutation("T", None, len(self.shape)))
+        return self.permuted(_swapped(len(self.shape)))
 
     def transpose(self, out: Any = None) -> Any:
         """``self.T``, or assigned into ``out`` when given (returns ``out``)."""
@@ -280,29 +347,9 @@ class Tensor(Expression):
         return self
 
 
-def host_array(operation: str, value: Any) -> npt.NDArray[Any]:
-    """``value`` as a NumPy array of numbers.
-
-    Raises
-    ------
-    DTypeError
-        If it is no regular array of real numbers.
-    """
-    try:
-        host = np.asarray(value)
-    except ValueError as error:  # nested lists of different lengths
-        raise DTypeError(f"{operation}: {type(value).__name__} is no regular array of numbers: {error}") from None
-    if host.dtype.kind not in "fiub" and not holds(host.dtype):
-        raise DTypeError(
-            f"{operation}: cannot store {type(value).__name__} of dtype {host.dtype}; expected real numbers"
-        )
-    return host
-
-
-def _regroups(a: Shape, b: Shape) -> bool:
-    """True if one of two shapes of equal size only splits axes of the other, so that C order carries over."""
-    ends = [{end for end in itertools.accumulate(shape, operator.mul, initial=1)} for shape in (a, b)]
-    return 0 in a or ends[0] <= ends[1] or ends[1] <= ends[0]
+@lru_cache
+def _swapped(ndim: int) -> tuple[int, ...]:
+    return permutation("T", None, ndim)
 
 
 def single_axis(operation: str, axis: Any, shape: Shape) -> int:

@@ -342,6 +342,8 @@ def store_integer(source: Any, out: Array) -> None:
     values = np.asarray(source)
     info = np.iinfo(out.dtype)
     if not is_float(values.dtype):
+        if values.dtype == np.uint64:  # from outside; tensors hold none
+            values = np.minimum(values, np.uint64(info.max))
         np.copyto(out, np.clip(values.astype(np.int64), info.min, info.max), casting="unsafe")
         return
     rounded = np.rint(values.astype(np.float64))

@@ -75,7 +75,7 @@ def is_float(dtype: DType) -> bool:
 
 
 def as_dtype(value: Any, operation: str = "dtype") -> DType:
-    """Return ``value`` as one of the supported dtypes.
+    """Return ``value`` as one of the supported dtypes, in this machine's byte order.
 
     Raises
     ------
@@ -88,6 +88,8 @@ def as_dtype(value: Any, operation: str = "dtype") -> DType:
         dtype: DType = np.dtype(value)
     except TypeError as error:
         raise DTypeError(f"{operation}: {value!r} is not a dtype; use e.g. np.float32") from error
+    if not dtype.isnative:
+        dtype = dtype.newbyteorder("=")
     if not holds(dtype):
         names = ", ".join([*(d.name for d in SUPPORTED), BFLOAT16])
         raise DTypeError(f"{operation}: tensors cannot hold {dtype.name}; supported are {names}")

@@ -21,7 +21,7 @@ from neonlike.optree.shapes import Shape
 _EXPECTED = "expected an integer, slice, list or integer tensor"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Selection:
     """A NumPy basic index, then possibly a gather along one axis of its result."""
 

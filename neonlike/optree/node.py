@@ -8,7 +8,7 @@ operators. Comparisons build nodes, therefore neither is ever compared by value 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from neonlike.errors import DTypeError, NeonlikeError, ShapeError
 from neonlike.optree import shapes
 from neonlike.optree.dtypes import F32, F64, DType, holds, is_float, promote, result_dtype
+from neonlike.optree.hostvalues import HostValues
 from neonlike.optree.ops import OPS, OpSpec
 from neonlike.optree.shapes import FREE, Shape
 
@@ -24,17 +25,10 @@ Operand: TypeAlias = "Expression | int | float"
 _SCALAR_SHAPE: Shape = (1, 1)
 
 
-class Expression:
+class Expression(HostValues):
     """What can stand in an expression: a tensor or a node. Has a shape, a dtype, a backend and operators."""
 
     __slots__ = ()
-    __array_ufunc__ = None  # np.float32(2) * t and array * t come to our reflected operators
-    __array_priority__ = 1000.0
-
-    if TYPE_CHECKING:
-        shape: Shape
-        dtype: DType
-        backend: Any
 
     def __bool__(self) -> bool:
         """A tensor's: always true, ``if tensor:`` asks whether there is one. That of a node is its value."""
@@ -159,8 +153,8 @@ class OpTreeNode(Expression):
     backend: Any
     build, optree_to_list, list_to_optree = (_Elsewhere() for _ in range(3))
     as_tuple, traverse, key, intrinsic_key_maps, execute, pp, to_dot = (_Elsewhere() for _ in range(7))
-    __len__, __iter__, __getitem__, __float__, __int__ = (_Elsewhere() for _ in range(5))
-    get, item, tolist, copy, set, fill, copy_from, reshape, size, ndim = (_Elsewhere() for _ in range(10))
+    __len__, __iter__, __getitem__ = (_Elsewhere() for _ in range(3))
+    get, copy, set, fill, copy_from, reshape, size, ndim = (_Elsewhere() for _ in range(8))
 
     def __init__(
         self,
@@ -216,13 +210,15 @@ class OpTreeNode(Expression):
         host: npt.NDArray[Any] = self._evaluated().get()
         return host
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        return self.asnumpyarray() if dtype is None else self.asnumpyarray().astype(dtype)
-
     def __bool__(self) -> bool:
         from neonlike.optree.reading import truth
 
         return truth(self)
+
+    def _number(self, operation: str) -> Any:
+        from neonlike.optree.reading import number
+
+        return number(self, operation)
 
     def __str__(self) -> str:
         from neonlike.optree.show import prefix
@@ -258,7 +254,7 @@ def adapt(name: str, value: Any, backend: Any) -> Operand:
     DTypeError
         For anything else, complex numbers, or an array where no backend is in sight.
     ShapeError
-        For a 1-D array, which could mean a row or a column.
+        For a 1-D array of several elements, which could mean a row or a column.
     """
     if isinstance(value, (Expression, int, float)):
         return value
@@ -267,10 +263,10 @@ def adapt(name: str, value: Any, backend: Any) -> Operand:
         if isinstance(number, (int, float)):
             return number
     elif isinstance(value, np.ndarray) and backend is not None:
-        if value.ndim == 1:
+        if value.ndim == 1 and value.size != 1:
             raise ShapeError(
-                f"{name}: a 1-D array of shape {value.shape} is ambiguous; "
-                "use a[:, None] for a column or a[None, :] for a row"
+                f"{name}: a 1-D array of shape {value.shape} is ambiguous beside a tensor; "
+                "use v[:, None] for a column or v[None, :] for a row"
             )
         wrapped: Expression = backend.wrap(value)
         return wrapped

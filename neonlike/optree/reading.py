@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from neonlike.errors import DTypeError, ShapeError
 from neonlike.optree import dialect, neonform, windows
+from neonlike.optree.hostvalues import HostValues
 from neonlike.optree.node import Expression, OpTreeNode, is_number, number_value
 from neonlike.optree.shapes import FREE
 
@@ -33,7 +34,7 @@ def truth(node: OpTreeNode) -> bool:
             f"bool: an expression of shape {node.shape} has no truth value of its own; ask for be.any(expression) or "
             "be.all(expression), and compare tensors themselves by `is`"
         )
-    return bool(item(node))
+    return bool(number(node, "bool"))
 
 
 def contains(self: Expression, value: Any) -> bool:
@@ -45,7 +46,7 @@ def contains(self: Expression, value: Any) -> bool:
         return any(member is value for member in neonform.as_tuple(self))
     from neonlike.optree.functions import F
 
-    return bool(item(F.any(F.equal(self, value))))
+    return bool(number(F.any(F.equal(self, value)), "in"))
 
 
 def size_of(node: OpTreeNode, operation: str) -> int:
@@ -58,26 +59,19 @@ def size_of(node: OpTreeNode, operation: str) -> int:
     return math.prod(node.shape)
 
 
-def item(self: OpTreeNode) -> int | float | bool:
-    """The one element as a Python number; computed now.
+def number(node: OpTreeNode, operation: str) -> int | float | bool:
+    """The one element as a Python number; computed now, unless it is known.
 
     Raises
     ------
     ShapeError
         If there is not exactly one element.
     """
-    if is_number(self):
-        return number_value(self)
-    if size_of(self, "item") != 1:
-        raise ShapeError(f"item: needs one element, got an expression of shape {self.shape}; use tolist() or get()")
-    number: int | float | bool = self.asnumpyarray().reshape(-1)[0].item()
-    return number
-
-
-def tolist(self: OpTreeNode) -> list[Any]:
-    """The elements as nested lists of Python numbers; computed now."""
-    nested: list[Any] = self.asnumpyarray().tolist()
-    return nested
+    if is_number(node):
+        return number_value(node)
+    size_of(node, operation)
+    found: int | float | bool = HostValues._number(node, operation)
+    return found
 
 
 def get(self: OpTreeNode, stream: Any = None) -> npt.NDArray[Any]:
@@ -133,11 +127,7 @@ METHODS: dict[str, Any] = {
     "__len__": length,
     "__iter__": members,
     "__getitem__": member,
-    "__float__": lambda self: float(item(self)),
-    "__int__": lambda self: int(item(self)),
     "get": get,
-    "item": item,
-    "tolist": tolist,
     "copy": copy,
     "set": _unwritable("set"),
     "fill": _unwritable("fill"),

@@ -23,6 +23,7 @@ from neonlike.optree.dtypes import BFLOAT16, as_dtype
 
 LIBRARY = (
     "neonlike.backends.families.random.make_state",
+    "neonlike.backends.pickling.restore_tensor",
     "neonlike.util.values.Values",
 )
 """Functions and classes of this library that files may name. A function must be harmless whatever it is called with."""

@@ -20,14 +20,14 @@ from neonlike.backends.cpu.pool import PoolKernels
 from neonlike.backends.cpu.rnn import RecurrentKernels
 from neonlike.backends.cpu.roi import RoiKernels
 from neonlike.backends.cpu.tensor import CPUTensor
+from neonlike.backends.hostdata import array_to_wrap
 from neonlike.backends.tensor import Tensor
-from neonlike.errors import ShapeError
 from neonlike.kernels.compile_c import find_compiler
 from neonlike.kernels.engine_c import CEngine
 from neonlike.kernels.interp import NumpyEngine
 from neonlike.kernels.layout import aligned_empty, aligned_zeros
 from neonlike.kernels.workspace import release_workspace
-from neonlike.optree.dtypes import DType, as_dtype
+from neonlike.optree.dtypes import DType
 from neonlike.optree.shapes import Shape
 
 _compiled_engine: list[Callable[[], NumpyEngine]] = [CEngine]
@@ -88,25 +88,22 @@ class NervanaCPU(
         return CPUTensor(self, make(shape, dtype), name, persist_values)
 
     def wrap(self, host: npt.NDArray[Any]) -> CPUTensor:
-        """Tensor over the memory of ``host`` (at least 2-D): both see each other's changes.
+        """Tensor over the memory of ``host``: both see each other's changes. A 1-D array becomes a column (n, 1).
 
-        An array that must not be written, or whose elements do not lie at multiples of their size, is copied.
+        An array that must not be written, whose elements do not lie at multiples of their size, or whose byte order is
+        another machine's, is copied.
 
         Raises
         ------
-        ShapeError
-            If there are fewer than two axes.
         DTypeError
-            If tensors cannot hold the dtype.
+            If it is no NumPy array, or tensors cannot hold its dtype.
         """
         self.check_open("wrap")
-        if host.ndim < 2:
-            raise ShapeError(f"wrap: needs an array with at least two axes, got shape {host.shape}; reshape it")
-        dtype = as_dtype(host.dtype, "wrap")
-        flags = host.flags
-        if flags.writeable and flags.aligned and not any(step % dtype.itemsize for step in host.strides):
-            return CPUTensor(self, host.view(np.ndarray), owned=False)
-        return CPUTensor(self, np.array(host))
+        array = array_to_wrap(host)
+        flags, size = array.flags, array.dtype.itemsize
+        if flags.writeable and flags.aligned and not any(step % size for step in array.strides):
+            return CPUTensor(self, array, owned=False)
+        return CPUTensor(self, np.array(array))
 
 
 class NervanaMKL(NervanaCPU):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from neonlike.backends.dlpack import export_bfloat16
-from neonlike.backends.tensor import Tensor
+from neonlike.backends.tensor import Tensor, cached, put
 from neonlike.errors import ShapeError
 from neonlike.kernels.program import converter
 from neonlike.optree.dtypes import as_dtype
@@ -32,6 +31,9 @@ class CPUTensor(Tensor):
         with any other.
     """
 
+    array: npt.NDArray[Any]
+    root: object | None
+
     def __init__(
         self,
         backend: Backend,
@@ -42,8 +44,8 @@ class CPUTensor(Tensor):
         owned: bool = True,
     ) -> None:
         super().__init__(backend, array.shape, array.dtype, name, persist_values, base)
-        self.array = array
-        self.root: object | None = base.root if base is not None else (object() if owned else None)
+        put(self, "array", array)
+        put(self, "root", base.root if base is not None else (object() if owned else None))
 
     # Memory
 
@@ -66,12 +68,12 @@ class CPUTensor(Tensor):
         """Host address of the first element."""
         return int(self.array.__array_interface__["data"][0])
 
-    @cached_property
+    @cached
     def address(self) -> int:
         """``ptr``, looked up once: what kernels are called with."""
         return self.ptr
 
-    @cached_property
+    @cached
     def geometry(self) -> tuple[Shape, tuple[int, ...]]:
         """Shape, and steps in bytes: with ``address``, all that a kernel depends on."""
         return self.array.shape, self.array.strides
@@ -143,7 +145,7 @@ class CPUTensor(Tensor):
         chosen = select(index, self.shape)
         array = self.array[chosen.basic]
         if chosen.gather is None:
-            self.backend.assign(self._make_view(array), value)
+            self._assign_view(self._make_view(array), value)
             return
         axis = chosen.gather_axis or 0
         shape = (*array.shape[:axis], len(chosen.gather), *array.shape[axis + 1 :])

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from neonlike.backends.dlpack import import_bfloat16
 from neonlike.backends.families.base import Family
-from neonlike.backends.tensor import host_array
+from neonlike.backends.hostdata import as_column, host_array
 from neonlike.errors import ArgumentError, DTypeError, MissingArgument, ShapeError
 from neonlike.optree.dtypes import DType, as_dtype, is_float
 from neonlike.optree.node import Expression
@@ -124,19 +124,27 @@ class CreationFamily(Family):
         distributed: bool = False,
         allocator: Any = None,
     ) -> Any:
-        """Copy of host data (array, nested lists, number) as a tensor.
+        """Copy of data (array, nested lists, number, tensor, array of another library) as a tensor.
 
-        ``dtype`` defaults to the backend's, not to the data's. Conversion to integers rounds and saturates.
+        ``dtype`` defaults to the backend's, not to the data's. Conversion to integers rounds and saturates, see
+        ``Tensor.astype``. Data of one dimension make a column (n, 1).
 
         Raises
         ------
         DTypeError
             If the data are no regular array of real numbers.
+
+        Examples
+        --------
+        >>> be.array([1, 2, 3]).shape
+        (3, 1)
         """
         self.check_open("array")
-        host = host_array("array", ary)
-        shape = as_shape(host.shape or (1, 1), "array")
-        return computed(self._new(shape, dtype, name, persist_values).set(host), ary)
+        data = self.on_device(ary)
+        if data is None:
+            data = host_array("array", ary)
+        shape = as_shape(data.shape or (1, 1), "array")
+        return computed(self._new(shape, dtype, name, persist_values).set(data), ary)
 
     def _like(self, operation: str, *given: Any) -> tuple[Shape, Any]:
         """Shape and dtype of the one of ``given`` that is not None."""
@@ -195,6 +203,10 @@ class CreationFamily(Family):
         """Hook: a tensor over the memory of a NumPy array, without a copy where the backend can."""
         raise NotImplementedError
 
+    def on_device(self, value: Any) -> Any:
+        """Hook: a tensor over ``value``, which is no NumPy array, if its elements are where tensors are; else None."""
+        return None
+
     def from_dlpack(self, other: Any) -> Any:
         """Tensor over the memory of another library's array (anything with ``__dlpack__``), without a copy.
 
@@ -218,7 +230,7 @@ class CreationFamily(Family):
         if not array.flags.writeable:  # NumPy before 2.1 hands out everything read-only
             alternative = np.asarray(other)
             array = alternative if np.shares_memory(alternative, array) else array
-        return self.wrap(array.reshape(as_shape(array.shape or (1, 1))))
+        return self.wrap(as_column(array))
 
     def iobuf(
         self,

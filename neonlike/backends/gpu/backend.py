@@ -22,12 +22,13 @@ from neonlike.backends.gpu.linalg import ProductKernels
 from neonlike.backends.gpu.memory import Block
 from neonlike.backends.gpu.meter import EventMeter
 from neonlike.backends.gpu.tensor import GPUTensor
+from neonlike.backends.hostdata import array_to_wrap
 from neonlike.backends.memory import MemoryStats
 from neonlike.backends.tensor import Tensor
-from neonlike.errors import BackendUnavailable, DTypeError, ShapeError
+from neonlike.errors import BackendUnavailable, DTypeError
 from neonlike.kernels.compile_cuda import NEEDED, find_cuda_compiler
 from neonlike.kernels.engine_cuda import CudaEngine
-from neonlike.optree.dtypes import DType, as_dtype
+from neonlike.optree.dtypes import DType
 from neonlike.optree.shapes import Shape, as_shape
 
 
@@ -162,24 +163,32 @@ class NervanaGPU(ProductKernels, Backend):
     def wrap(self, host: Any) -> GPUTensor:
         """Tensor over the memory of an object with ``__cuda_array_interface__``; a NumPy array is copied to the GPU.
 
-        What is wrapped without a copy is shared: both see each other's changes. A 1-D array on a GPU becomes a column
-        (n, 1); of one that must not be written, the tensor is a copy.
+        What is wrapped without a copy is shared: both see each other's changes. A 1-D array becomes a column (n, 1);
+        of one that must not be written, the tensor is a copy.
 
         Raises
         ------
-        ShapeError
-            If a NumPy array has fewer than two axes.
         DTypeError
-            If tensors cannot hold the elements.
+            If it is neither, or tensors cannot hold its elements.
         """
         self.check_open("wrap")
         if hasattr(host, "__cuda_array_interface__"):
             return self._over(*interop.from_cuda_array(self.device, host))
-        if host.ndim < 2:
-            raise ShapeError(f"wrap: needs an array with at least two axes, got shape {host.shape}; reshape it")
-        made: GPUTensor = self.fresh(host.shape, as_dtype(host.dtype, "wrap"))
-        made.set(host)
+        array = array_to_wrap(host)
+        made: GPUTensor = self.fresh(array.shape, array.dtype)
+        made.set(array)
         return made
+
+    def on_device(self, value: Any) -> GPUTensor | None:
+        """A tensor over ``value`` if its elements are on this GPU: a tensor of ours, or what another library has."""
+        if isinstance(value, Tensor):
+            return value if value.backend is self else None  # type: ignore[return-value]
+        if isinstance(value, (np.ndarray, np.generic, list, tuple, int, float)):
+            return None
+        where = getattr(value, "__dlpack_device__", None)
+        if where is not None:
+            return self.from_dlpack(value) if where()[0] == interop.CUDA else None
+        return self.wrap(value) if hasattr(value, "__cuda_array_interface__") else None
 
     def from_dlpack(self, other: Any) -> GPUTensor:
         """Tensor over the memory of another library's array on this GPU (``__dlpack__``), without a copy.

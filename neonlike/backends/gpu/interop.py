@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import pycuda.driver as driver
 
 from neonlike.backends.dlpack import (
@@ -180,6 +181,8 @@ def from_cuda_array(device: GpuDevice, other: Any) -> tuple[DeviceArray, bool]:
     if given["typestr"][1:] == "V2":
         raise DTypeError("wrap: elements of two bytes and no type, as bfloat16 is given out; use be.from_dlpack")
     dtype = as_dtype(given["typestr"], "wrap")
+    if not np.dtype(given["typestr"]).isnative:
+        raise DTypeError(f"wrap: {type(other).__name__} has elements of another byte order, {given['typestr']}")
     shape = tuple(given["shape"])
     address, read_only = given["data"]
     device.attend()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -12,7 +11,8 @@ import numpy.typing as npt
 
 from neonlike.backends.gpu import interop
 from neonlike.backends.gpu.array import DeviceArray, contiguous_array, piece_count, share_elements
-from neonlike.backends.tensor import Tensor
+from neonlike.backends.hostdata import check_fills
+from neonlike.backends.tensor import Tensor, cached, put
 from neonlike.errors import DeviceMemoryError, ShapeError
 from neonlike.kernels.program import converter
 from neonlike.optree import functions
@@ -44,6 +44,9 @@ class GPUTensor(Tensor):
     take_array: Any = None
     allocator: Any = None
     backend: NervanaGPU
+    array: DeviceArray
+    root: object | None
+    address: int
 
     def __init__(
         self,
@@ -54,10 +57,10 @@ class GPUTensor(Tensor):
         base: GPUTensor | None = None,
     ) -> None:
         super().__init__(backend, array.shape, array.dtype, name, persist_values, base)
-        self.array = array
+        put(self, "array", array)
         memory = array.memory
-        self.root: object | None = memory if getattr(memory, "ours", False) else None
-        self.address = array.address
+        put(self, "root", memory if getattr(memory, "ours", False) else None)
+        put(self, "address", array.address)
 
     # Memory
 
@@ -67,7 +70,7 @@ class GPUTensor(Tensor):
         size = self.dtype.itemsize
         return tuple(step // size for step in self.array.strides)
 
-    @cached_property
+    @cached
     def is_contiguous(self) -> bool:
         """True if elements lie in C order without gaps."""
         return self.array.c_contiguous
@@ -80,7 +83,7 @@ class GPUTensor(Tensor):
     gpudata = ptr
     """The same under PyCUDA's name: its kernels and copies take it."""
 
-    @cached_property
+    @cached
     def geometry(self) -> tuple[Shape, tuple[int, ...]]:
         """Shape, and steps in bytes: with ``address``, all that a kernel depends on."""
         return self.array.shape, self.array.strides
@@ -127,11 +130,25 @@ class GPUTensor(Tensor):
         made = GPUTensor(self.backend, self.backend.device.empty(self.shape, self.dtype))
         return made if values is None else self.backend.assign(made, values)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        if copy is False:
-            raise ValueError("np.asarray: a tensor in a GPU's memory needs a copy to be seen by NumPy; use t.get()")
-        host = self.get()
-        return host if dtype is None else host.astype(dtype, copy=False)
+    def set(self, value: Any) -> Tensor:
+        """See :meth:`Tensor.set`; what lies on this GPU already, of whichever library, is copied there."""
+        source = self.backend.on_device(value)
+        if source is None:
+            return super().set(value)
+        check_fills("set", source.shape, self.shape)
+        if source.shape != self.shape:
+            whole: Tensor = source if source.is_contiguous else source._staging(source)
+            return self.set(whole.reshape(self.shape))
+        self.backend.assign(self._unrounded(), source)
+        return self
+
+    def _unrounded(self) -> GPUTensor:
+        """This tensor, or a view of all of it that rounds nothing at random, as copies do not."""
+        if not self.rounding:
+            return self
+        view = self._make_view(self.array)
+        view.rounding = 0
+        return view
 
     def _set_host(self, host: npt.NDArray[Any]) -> None:
         self.backend.check_open("set")
@@ -144,9 +161,7 @@ class GPUTensor(Tensor):
             with contextlib.suppress(DeviceMemoryError):
                 staging = self._staging()
                 self.backend.device.from_host(host, staging.array)
-                target = self._make_view(self.array)
-                target.rounding = 0  # copies round nothing at random
-                self.backend.assign(target, staging)
+                self.backend.assign(self._unrounded(), staging)
                 return
         self.backend.device.from_host(host, self.array)
 
@@ -195,7 +210,7 @@ class GPUTensor(Tensor):
         chosen = select(index, self.shape)
         view = self._make_view(self.array[chosen.basic])
         if chosen.gather is None:
-            self.backend.assign(view, value)
+            self._assign_view(view, value)
         else:
             self._scatter(view, chosen, value)
 

@@ -102,7 +102,7 @@ static Place *new_place(PyObject *tensor)
     PyObject *capsule = array ? PyObject_GetAttr(array, name_struct) : NULL;
     if (root && capsule && PyCapsule_IsValid(capsule, NULL))
         place = place_from(tensor, root, PyCapsule_GetPointer(capsule, NULL));
-    if (place && PyObject_SetAttr(tensor, name_place, (PyObject *)place) < 0)
+    if (place && PyObject_GenericSetAttr(tensor, name_place, (PyObject *)place) < 0)
         Py_CLEAR(place);
     Py_XDECREF(array);
     Py_XDECREF(root);

@@ -1,0 +1,102 @@
+"""What users pass as data: NumPy arrays, nested lists, numbers, and the arrays of other libraries.
+
+One rule for data of one dimension: it has no orientation, so it fills and is never stretched. A tensor made of ``n``
+numbers is a column (n, 1); assigned to a tensor of ``n`` elements, they fill it in order; beside a tensor in an
+expression, where a row and a column would mean different things, they are refused.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neonlike.backends.dlpack import import_bfloat16
+from neonlike.errors import DTypeError, NeonlikeError
+from neonlike.optree.dtypes import as_dtype, holds
+from neonlike.optree.shapes import Shape, ShapeTypeError, as_shape
+
+Array = npt.NDArray[Any]
+
+_RAISED_BY_PEERS = (ValueError, TypeError, RuntimeError, AttributeError, BufferError)
+
+
+def host_array(operation: str, value: Any) -> Array:
+    """``value`` as a NumPy array of numbers in this machine's byte order.
+
+    Numbers, nested lists, whatever has ``__array__`` or, on the CPU, ``__dlpack__``.
+
+    Raises
+    ------
+    DTypeError
+        If it is no regular array of real numbers.
+    """
+    name = type(value).__name__
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise DTypeError(f"{operation}: some elements of the {name} are masked; give them values with filled(...)")
+    try:
+        host: Array = np.asarray(value)
+        reason = ""
+    except NeonlikeError:
+        raise
+    except _RAISED_BY_PEERS as error:  # nested lists of different lengths, or what another library does not hand out
+        host, reason = np.asarray(None), f": {str(error)[:200]}"
+    if host.dtype == object and hasattr(value, "__dlpack__"):
+        host = _from_dlpack(value, host)
+    if host.dtype.kind in "fiub" or holds(host.dtype):
+        return native(host)
+    if reason:
+        raise DTypeError(f"{operation}: {name} is no regular array of numbers{reason}")
+    raise DTypeError(f"{operation}: cannot store {name} of dtype {host.dtype}; expected real numbers")
+
+
+def _from_dlpack(value: Any, otherwise: Array) -> Array:
+    """The memory of an object with ``__dlpack__`` as an array, or ``otherwise``."""
+    try:
+        return np.from_dlpack(value)
+    except _RAISED_BY_PEERS:
+        found = import_bfloat16(value)
+        return otherwise if found is None else found
+
+
+def native(host: Array) -> Array:
+    """``host``, or a copy of it in this machine's byte order."""
+    return host if host.dtype.isnative else host.astype(host.dtype.newbyteorder("="))
+
+
+def as_column(host: Array) -> Array:
+    """View of ``host`` with at least two axes: (n,) as (n, 1), a number as (1, 1)."""
+    return host.reshape(as_shape(host.shape or (1, 1)))
+
+
+def array_to_wrap(value: Any) -> Array:
+    """``value``, which must be a NumPy array of a dtype that tensors hold, in this machine's byte order, as a column.
+
+    Raises
+    ------
+    DTypeError
+        If it is something else.
+    """
+    if not isinstance(value, np.ndarray):
+        raise DTypeError(f"wrap: needs a NumPy array, to share its memory, got {type(value).__name__}; use be.array")
+    as_dtype(value.dtype, "wrap")
+    return as_column(native(value.view(np.ndarray)))
+
+
+def check_fills(operation: str, shape: Shape, target: Shape) -> None:
+    """Raise ShapeTypeError unless data of ``shape`` fills a tensor of shape ``target`` in C order.
+
+    The one must split or merge axes of the other: (C, H, W, N) for (C*H*W, N), (n,) for (n, 1) or (1, n).
+    """
+    if shape == target:
+        return
+    ends = [{end for end in itertools.accumulate(sizes, operator.mul, initial=1)} for sizes in (shape, target)]
+    size, wanted = (int(np.prod(sizes, dtype=np.int64)) for sizes in (shape, target))
+    if size != wanted or not (size == 0 or ends[0] <= ends[1] or ends[1] <= ends[0]):
+        raise ShapeTypeError(
+            f"{operation}: got {size} elements of shape {shape}, expected {wanted} of shape {target}; "
+            "reshape or transpose the array first"
+        )

@@ -1,0 +1,51 @@
+"""Tensors in pickles and deep copies: values, dtype, name and ``persist_values``; no backend, no memory.
+
+A tensor that is loaded lands on the backend that is current then, in whichever process and of whichever kind.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from neonlike.errors import BackendUnavailable, DTypeError
+from neonlike.nervanaobject import NervanaObject
+from neonlike.optree.dtypes import BFLOAT16, as_dtype
+
+
+def reduce_tensor(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
+    """What ``pickle`` keeps: :func:`restore_tensor` and its arguments, plain values and an array of NumPy's dtypes."""
+    host = np.ascontiguousarray(tensor.asnumpyarray())
+    stored = host.view(np.uint16) if tensor.dtype.name == BFLOAT16 else host
+    return restore_tensor, (stored, tensor.dtype.name, tensor.name, tensor.persist_values)
+
+
+def restore_tensor(values: Any, dtype: str, name: str | None, persist_values: bool) -> Any:
+    """A tensor on the current backend; bfloat16 comes as the bits of its elements, uint16.
+
+    Called with whatever a file says, so nothing is taken for granted.
+
+    Raises
+    ------
+    BackendUnavailable
+        If there is no backend.
+    DTypeError
+        If these are no values of ``dtype``.
+    """
+    be = NervanaObject.be
+    if be is None:
+        raise BackendUnavailable("unpickling a tensor: there is no backend to put it on; call gen_backend() first")
+    wanted = as_dtype(dtype, "unpickling a tensor")
+    stored = np.dtype(np.uint16) if dtype == BFLOAT16 else wanted
+    if not isinstance(values, np.ndarray) or values.dtype != stored:
+        found = getattr(values, "dtype", type(values).__name__)
+        raise DTypeError(f"unpickling a tensor: needs an array of {stored}, for {wanted.name}, got {found}")
+    host = values.view(wanted) if dtype == BFLOAT16 else values
+    return be.array(host, dtype=wanted, name=name, persist_values=bool(persist_values))
+
+
+def copy_tensor(tensor: Any) -> Any:
+    """A tensor of its own on the same backend, with the same values, dtype, name and ``persist_values``."""
+    made = tensor.backend.fresh(tensor.shape, tensor.dtype, tensor.name, tensor.persist_values)
+    return made.backend.assign(made, tensor)

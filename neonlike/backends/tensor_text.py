@@ -1,0 +1,42 @@
+"""``repr`` of a tensor: its values as NumPy prints them; of a large tensor, only those at the ends are fetched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neonlike.errors import NeonlikeError
+from neonlike.optree.dialect import is_neon
+
+
+def describe(tensor: Any) -> str:
+    """Values, name if there is one, shape and dtype of ``tensor``; neon's one line if the values cannot be had.
+
+    NumPy's ``np.printoptions`` apply: with more than ``threshold`` elements, ``edgeitems`` of both ends of an axis.
+    """
+    if is_neon():
+        return str(tensor)
+    options = np.get_printoptions()
+    large = tensor.size > options["threshold"]
+    try:
+        host = _ends(tensor, options["edgeitems"]) if large else tensor.get()
+    except NeonlikeError:  # a closed backend, a lost GPU
+        return str(tensor)
+    head = f"{type(tensor).__name__}("
+    values = np.array2string(host, separator=", ", prefix=head, threshold=0 if large else None)
+    name = "" if tensor.name is None else f"name={tensor.name!r}, "
+    return f"{head}{values}, {name}shape={tensor.shape}, dtype={tensor.dtype.name})"
+
+
+def _ends(tensor: Any, count: int) -> npt.NDArray[Any]:
+    """The first and last ``count`` along each axis, with one more between them where NumPy is to print "..."."""
+    axis = next((axis for axis, size in enumerate(tensor.shape) if size > 2 * count + 1), None)
+    if axis is None:
+        host: npt.NDArray[Any] = tensor.get()
+        return host
+    before = (slice(None),) * axis
+    size = tensor.shape[axis]
+    parts = [tensor[(*before, slice(0, count + 1))], tensor[(*before, slice(size - count, size))]]
+    return np.concatenate([_ends(part, count) for part in parts], axis)

@@ -1,0 +1,204 @@
+"""Values on the host: what Python and NumPy ask of anything that stands for an array, tensor or expression.
+
+One rule for NumPy: its *functions* get the values, as an array that must not be written, and give NumPy's results
+(``np.sum(t)``, ``np.exp(t)``, ``np.linalg.norm(t + 1)``); *operators* build expressions, whichever side the tensor is
+on (``np.float32(2) * t``). NumPy does not tell ``np.add(x, t)`` from ``x + t``: that builds an expression, too.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neonlike.errors import ArgumentError, DTypeError
+from neonlike.optree.dtypes import F64, DType, as_dtype, is_float
+from neonlike.optree.shapes import FREE, Shape, ShapeTypeError
+
+_OPERATORS: dict[np.ufunc, tuple[str, str]] = {
+    np.add: ("__add__", "__radd__"),
+    np.subtract: ("__sub__", "__rsub__"),
+    np.multiply: ("__mul__", "__rmul__"),
+    np.divide: ("__truediv__", "__rtruediv__"),
+    np.floor_divide: ("__floordiv__", "__rfloordiv__"),
+    np.remainder: ("__mod__", "__rmod__"),
+    np.power: ("__pow__", "__rpow__"),
+    np.matmul: ("__matmul__", "__rmatmul__"),
+    np.bitwise_and: ("__and__", "__rand__"),
+    np.bitwise_or: ("__or__", "__ror__"),
+    np.bitwise_xor: ("__xor__", "__rxor__"),
+    np.equal: ("__eq__", "__eq__"),
+    np.not_equal: ("__ne__", "__ne__"),
+    np.less: ("__lt__", "__gt__"),
+    np.less_equal: ("__le__", "__ge__"),
+    np.greater: ("__gt__", "__lt__"),
+    np.greater_equal: ("__ge__", "__le__"),
+}
+"""What NumPy calls for an operator, and the methods that do it with an expression on the left or on the right."""
+
+
+class HostValues:
+    """Base of tensors and expressions: ``item()``, ``float(t)``, ``tolist()``, ``np.sum(t)``; all wait for the values.
+
+    An expression is computed for each of these; ``e.astensor()`` computes it once.
+    """
+
+    __slots__ = ()
+    __array_priority__ = 1000.0  # for libraries that ask who decides, such as SciPy's sparse matrices
+
+    if TYPE_CHECKING:
+        shape: Shape
+        dtype: DType
+        backend: Any
+
+        def asnumpyarray(self) -> npt.NDArray[Any]: ...
+
+    # Python numbers
+
+    def item(self) -> Any:
+        """The one element as a Python number: int, float or bool.
+
+        Raises
+        ------
+        ShapeError
+            If there is not exactly one.
+
+        Examples
+        --------
+        >>> be.sum(be.ones((2, 3))).item()
+        6.0
+        """
+        return self._number("item")
+
+    def _number(self, operation: str) -> Any:
+        if math.prod(self.shape) != 1 or not self.shape:
+            raise ShapeTypeError(
+                f"{operation}: needs exactly one element, got shape {self.shape}; index one first, as in t[0, 0], "
+                "or take them all with tolist() or get()"
+            )
+        host = self.asnumpyarray()
+        return float(host.item()) if is_float(host.dtype) else host.item()
+
+    def __float__(self) -> float:
+        return float(self._number("float"))
+
+    def __int__(self) -> int:
+        return int(self._number("int"))
+
+    def __index__(self) -> int:
+        """The one element of integers, as a position or a size."""
+        if self.dtype.kind not in "iu":
+            raise DTypeError(f"index: needs one integer, got {self.dtype.name}; round with int(t) first")
+        return int(self._number("index"))
+
+    def __format__(self, spec: str) -> str:
+        return format(self._number(f"format {spec!r}"), spec) if spec else str(self)
+
+    def tolist(self) -> list[Any]:
+        """The elements as nested lists of Python numbers.
+
+        Examples
+        --------
+        >>> be.array([[1, 2], [3, 4]]).tolist()
+        [[1.0, 2.0], [3.0, 4.0]]
+        """
+        host = self.asnumpyarray()
+        values: list[Any] = (host.astype(F64) if is_float(host.dtype) else host).tolist()
+        return values
+
+    def astype(self, dtype: Any) -> Any:
+        """A new tensor of ``dtype`` with these values, also where that is their dtype already.
+
+        Stored as by any assignment: to integers, halves round to even, what is out of range becomes the largest or
+        smallest value, nan becomes 0; to bool, everything but 0 becomes True; to narrower floats, to nearest.
+        Gradients flow through it where both dtypes are floats, see :mod:`.origin`.
+
+        Raises
+        ------
+        DTypeError
+            If tensors cannot hold ``dtype``.
+
+        Examples
+        --------
+        >>> be.array([[1.5, 2.5, -1, 300]]).astype("uint8").tolist()
+        [[2, 2, 0, 255]]
+        """
+        from neonlike.optree.origin import computed
+
+        wanted = as_dtype(dtype, "astype")
+        if self.backend is None or self.shape is FREE:
+            self.asnumpyarray()  # raises, saying what is missing
+        return computed(self.backend.assign(self.backend.fresh(self.shape, wanted), self), self)
+
+    def __round__(self, ndigits: int | None = None) -> Any:
+        """An expression: each element rounded to ``ndigits`` decimals (None: to integers), halves to even."""
+        from neonlike.optree.functions import F
+
+        digits = 0 if ndigits is None else ndigits
+        if isinstance(digits, bool) or not isinstance(digits, (int, np.integer)):
+            raise DTypeError(f"round: the number of digits must be an integer, got {ndigits!r}")
+        if digits == 0:
+            return F.rint(self)
+        scale = float(10 ** abs(int(digits)))
+        return F.rint(self * scale) / scale if digits > 0 else F.rint(self / scale) * scale  # type: ignore[operator]
+
+    # NumPy
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        if copy is False:
+            raise ArgumentError(
+                f"np.asarray: {type(self).__name__} keeps no values in NumPy's reach, so they must be copied; "
+                "leave copy=False out"
+            )
+        host = self.asnumpyarray()
+        return host if dtype is None else host.astype(dtype, copy=False)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        if method == "__call__" and not options and ufunc in _OPERATORS:
+            return _operate(ufunc, *inputs)
+        _refuse_out(ufunc, options)
+        return getattr(ufunc, method)(*_on_host(inputs), **_on_host(options))
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        _refuse_out(function, options)
+        return function(*_on_host(args), **_on_host(options))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise DTypeError(
+            "an expression cannot be copied or saved: it stands for tensors whose values may still change; "
+            "compute it, expression.astensor(), and copy or save the tensor"
+        )
+
+
+def _operate(ufunc: np.ufunc, a: Any, b: Any) -> Any:
+    """``a`` and ``b``, one of which is ours, under the operator that NumPy calls ``ufunc`` for."""
+    left, right = _OPERATORS[ufunc]
+    ours, name, other = (a, left, b) if isinstance(a, HostValues) else (b, right, a)
+    if isinstance(other, (list, tuple)):
+        other = np.asarray(other)
+    elif isinstance(other, np.generic) and other.dtype.kind in "fiub":
+        other = other.item() if other.dtype.itemsize <= 8 else other
+    operator = getattr(type(ours), name, None)
+    return NotImplemented if operator is None else operator(ours, other)
+
+
+def _refuse_out(function: Any, options: dict[str, Any]) -> None:
+    out = options.get("out")
+    if any(isinstance(given, HostValues) for given in (out if isinstance(out, tuple) else (out,))):
+        name = getattr(function, "__name__", "function")
+        raise DTypeError(f"np.{name}: out must be a NumPy array; to store in a tensor, write t[:] = np.{name}(...)")
+
+
+def _on_host(given: Any) -> Any:
+    """``given`` with arrays, not to be written, in place of tensors and expressions, also within lists and dicts."""
+    if isinstance(given, HostValues):
+        host = given.asnumpyarray().view()
+        host.flags.writeable = False
+        return host
+    if type(given) in (list, tuple):
+        return type(given)(map(_on_host, given))
+    if type(given) is dict:
+        return {key: _on_host(value) for key, value in given.items()}
+    return given
