@@ -84,6 +84,11 @@ def _log_erfc(high: Any, terms: int, bits: int) -> Fit:
     return Fit(lambda x: -mp.log(mp.erfc(x)), weight, 1, mp.mpf(high), terms, bits)
 
 
+def _cbrt(terms: int, bits: int) -> Fit:
+    f = lambda m: mp.cbrt(m)  # noqa: E731
+    return Fit(f, lambda m: 1 / f(m), SQRT_HALF, mp.sqrt(2), terms, bits)
+
+
 def _root_erfc(high: Any, terms: int, bits: int) -> Fit:
     """The weight turns the error of w = erfc(x)^(1/8) into that of erf(x) = 1 - w^8."""
     root = lambda x: mp.erfc(x) ** (mp.mpf(1) / 8)  # noqa: E731
@@ -103,6 +108,8 @@ FITS: dict[str, Callable[[], Fit]] = {
     ),
     "TANH_F32: (tanh(b)/b - 1) / b^2 in b^2": lambda: _odd_fit(mp.tanh, HALF_LN2 / 2, 2, 24, 1),
     "ATAN_F32: (atan(t)/t - 1) / t^2 in t^2": lambda: _odd_fit(mp.atan, 1, 10, 24, 1),
+    "ASIN_F32: (asin(t)/t - 1) / t^2 in t^2": lambda: _odd_fit(mp.asin, 0.5, 5, 24, 1),
+    "SINH_F32: (sinh(x)/x - 1) / x^2 in x^2": lambda: _odd_fit(mp.sinh, 1, 3, 24, 1),
     "ERF_F32: 8 (1 - erfc(x)^(1/8))/x - 1": lambda: _root_erfc("3.92", 8, 24),
     "SINQ_F64: sin(pi/2 t)/t in t^2": lambda: _odd_fit(lambda t: mp.sin(mp.pi / 2 * t), 0.5005, 4, 53),
     "COSQ_F64: (cos(pi/2 t) - 1)/t^2 in t^2": lambda: _cos(mp.pi / 2, mp.mpf("0.5005"), 4, 53, 1),
@@ -116,6 +123,9 @@ FITS: dict[str, Callable[[], Fit]] = {
     "SIN_F64: (sin(r)/r - 1) / r^2 in r^2": lambda: _odd_fit(mp.sin, QUARTER_PI, 6, 53, 1),
     "COS_F64: (cos(r) - 1 + r^2/2) / r^4 in r^2": lambda: _cos(1, QUARTER_PI, 6, 53, 1, mp.mpf(-1) / 2),
     "ATAN_F64: (atan(t)/t - 1) / t^2 in t^2": lambda: _odd_fit(mp.atan, 1, 21, 53, 1),
+    "ASIN_F64: (asin(t)/t - 1) / t^2 in t^2": lambda: _odd_fit(mp.asin, 0.5, 12, 53, 1),
+    "SINH_F64: (sinh(x)/x - 1) / x^2 in x^2": lambda: _odd_fit(mp.sinh, 1, 7, 53, 1),
+    "CBRT_F64: the cube root of sqrt(1/2) <= m <= sqrt(2)": lambda: _cbrt(4, 53),
     "ERF_F64: erf(x)/x - 1 in x^2": lambda: _erf(13, 53),
     "ERFC_F64: -log(erfc(x))": lambda: _log_erfc("5.95", 19, 53),
     "POW_LOG2_F64: (log2((1+s)/(1-s))/s - a - b s^2) / s^4 in s^2": lambda: _odd_fit(
@@ -196,6 +206,11 @@ def main() -> None:
             worst = max(abs(fit.weight(x) * (fit.f(x) - mp.polyval(c[::-1], x))) for x in places)
             print(f"{name}: error 2^{mp.nstr(mp.log(worst, 2), 4)}")
             print("    " + ", ".join(literal(x, fit.bits) for x in c))
+    print_parts("LOG10_2_F64", mp.log10(2), 53, 53)
+    print_parts("CBRT_2_F64, CBRT_4_F64", mp.cbrt(2), 53)
+    print_parts("CBRT_HALF_F64", mp.cbrt(mp.mpf(1) / 2), 53)
+    print_parts("PI_F32", mp.pi, 24, 24)
+    print_parts("PI_F64", mp.pi, 53, 53)
     print_parts("LN2_F32", mp.log(2), 15, 24)
     print_parts("LN2_F64", mp.log(2), 40, 53)
     print_parts("HALF_PI_F32", mp.pi / 2, 24, 24)

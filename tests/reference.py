@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from neonlike.optree.dtypes import FLOATS, bfloat16, compute_dtype, is_float
+from neonlike.optree.dtypes import FLOATS, DTypeRule, bfloat16, compute_dtype, is_float
 from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.ops import OPS, REAL, WHOLE, Kind, OpSpec
 from neonlike.optree.walk import postorder
@@ -61,6 +61,8 @@ ELEMENTWISE: dict[str, Function] = {
     "mul": lambda x, y: x * y,
     "div": lambda x, y: np.true_divide(x, y),
     "pow": lambda x, y: np.asarray(x, np.float64) ** y,
+    "floordiv": lambda x, y: np.floor_divide(x, y),
+    "mod": lambda x, y: np.mod(x, y),
     "neg": lambda x: -x,
     "abs": np.abs,
     "sgn": np.sign,
@@ -88,9 +90,11 @@ ELEMENTWISE: dict[str, Function] = {
     "rint": np.round,
     "floor": np.floor,
     "ceil": np.ceil,
+    "trunc": np.trunc,
     "binarize": lambda x: np.where(x >= 0, 1.0, -1.0),
     "finite": lambda x: ~(np.isnan(x) | np.isinf(x)),
     "isnan": lambda x: x != x,
+    "isinf": lambda x: np.abs(x) == np.inf,
     "shift": _shift,
     "shift_exponent": lambda x, by: x * 2.0 ** np.rint(by),
     "eq": lambda x, y: x == y,
@@ -102,6 +106,9 @@ ELEMENTWISE: dict[str, Function] = {
     "and": lambda x, y: (x != 0) & (y != 0),
     "or": lambda x, y: (x != 0) | (y != 0),
     "not": lambda x: x == 0,
+    "xor": lambda x, y: (x != 0) != (y != 0),
+    "left_shift": lambda x, y: np.where((y >= 0) & (y < 64), x * 2 ** np.clip(y, 0, 63), 0),
+    "right_shift": lambda x, y: x // 2 ** np.where((y >= 0) & (y < 63), y, 62) // np.where((y >= 0) & (y < 63), 1, 2),
     "maximum": lambda x, y: np.where((x > y) | (x != x), x, y),
     "minimum": lambda x, y: np.where((x < y) | (x != x), x, y),
     "where": lambda c, x, y: np.where(c != 0, x, y),
@@ -211,8 +218,10 @@ def sample(domain: tuple[float, float], shape: tuple[int, ...], dtype: Any, rng:
     if is_float(kind) and domain is not WHOLE:
         values = rng.uniform(low, high, shape).astype(kind)
         return np.clip(values, np.nextafter(kind.type(low), kind.type(high)), kind.type(high))
-    if kind.kind in "ub":
-        low, high = max(low, 0), high if kind.kind == "u" else 1
+    if kind.kind == "u":
+        low = max(low, 0)
+    elif kind.kind == "b":
+        low, high = min(max(low, 0), 1), 1
     return rng.integers(int(np.ceil(low)), int(np.floor(high)), shape, endpoint=True).astype(kind)
 
 
@@ -288,6 +297,6 @@ def axes_of(shape: tuple[int, ...]) -> Iterator[Any]:
         yield from itertools.combinations(range(len(shape)), count)
 
 
-def rows(*kinds: Kind) -> list[Any]:
-    """Rows of the op table of these kinds, for ``parametrize``."""
-    return [spec for spec in OPS.values() if spec.kind in kinds]
+def rows(*kinds: Kind, whole: bool = False) -> list[Any]:
+    """Rows of the op table of these kinds, for ``parametrize``: those that take floats, or those for integers only."""
+    return [spec for spec in OPS.values() if spec.kind in kinds and (spec.dtype is DTypeRule.WHOLE) is whole]

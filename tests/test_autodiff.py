@@ -17,11 +17,13 @@ from neonlike.backends.autodiff import Autodiff
 from neonlike.optree import builders, node
 from neonlike.optree.functions import COMPOSED, F
 from neonlike.optree.node import OpTreeNode
-from neonlike.optree.ops import NON_DIFFERENTIABLE, Kind, OpSpec
+from neonlike.optree.ops import NON_DIFFERENTIABLE, OPS, Kind, OpSpec
 from neonlike.optree.walk import postorder
 
 STEP = 1e-4
-differentiable = [s for s in rows(Kind.ELEMENTWISE) if s.grad is not NON_DIFFERENTIABLE]
+JUMPS = ("mod", "fmod")
+"""Rows tested apart, at points away from their jumps."""
+differentiable = [s for s in rows(Kind.ELEMENTWISE) if s.grad is not NON_DIFFERENTIABLE and s.name not in JUMPS]
 SMOOTH = [s for s in differentiable if s.name not in ("abs", "relu", "leaky_relu", "maximum", "minimum", "where")]
 
 
@@ -84,6 +86,15 @@ def test_each_elementwise_row(be64: Backend, rng: Any, spec: OpSpec) -> None:
         tensors = operands_of(be64, spec, shapes, rng, layout)
         wanted = tensors[1:] if spec.name == "where" else tensors
         check(be64, node.apply(spec, tuple(tensors)), wanted, rng)
+
+
+@pytest.mark.parametrize("name", JUMPS)
+def test_remainders_between_their_jumps(be64: Backend, rng: Any, name: str) -> None:
+    by = rng.uniform(0.5, 3, (4, 5)) * rng.choice((-1, 1), (4, 5))
+    host = by * (rng.integers(-4, 4, (4, 5)) + rng.uniform(0.1, 0.9, (4, 5)))
+    a, b = be64.array(host), be64.array(by)
+    check(be64, node.apply(OPS[name], (a, b)), [a, b], rng)
+    check(be64, node.apply(OPS[name], (a, 20.0)), [a], rng)
 
 
 @pytest.mark.parametrize("spec", [s for s in differentiable if s.arity == 2], ids=lambda spec: spec.name)

@@ -23,6 +23,17 @@ HELPERS = """
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 static double sigmoid2(double x) { return 1 / (1 + exp2(-x)); }
 static double sign(double x) { return x != x ? x : (x > 0) - (x < 0); }
+#undef isinf
+#define isinf(x) (fabs(x) == INFINITY)
+static double mod(double x, double y) {
+    double rest = fmod(x, y);
+    return rest == 0 ? copysign(0, y) : (rest < 0) != (y < 0) ? rest + y : rest;
+}
+static double floordiv(double x, double y) {
+    double rest = fmod(x, y), quotient = rint((x - rest) / y);
+    quotient -= rest != 0 && (rest < 0) != (y < 0);
+    return y == 0 ? x / y : quotient == 0 ? copysign(0, x / y) : quotient;
+}
 static double max_nan(double x, double y) { return x != x || x > y ? x : y; }
 static double min_nan(double x, double y) { return x != x || x < y ? x : y; }
 static double shift_by(double x, double by) {

@@ -18,6 +18,7 @@ import pytest
 
 from neonlike.backends import Backend
 from neonlike.optree import docs
+from neonlike.optree.dtypes import DTypeRule
 from neonlike.optree.functions import COMPOSED
 from neonlike.optree.ops import MANY, NON_DIFFERENTIABLE, OPS
 
@@ -92,13 +93,14 @@ def test_composed_functions_are_shown_as_they_are() -> None:
 
 def test_operators_are_shown(be: Backend) -> None:
     """Each operator on the page builds the op it is shown with."""
-    a, b = be.ones((2, 2)), be.ones((2, 2))
+    floats = be.ones((2, 2)), be.ones((2, 2))
     shown = 0
     for name, (made_by, *_) in cells(docs.page(OPS.values())).items():
-        for text in re.findall(r"`((?:a [^`]+ b|-a|abs\(a\)))`", made_by):
-            assert eval(text, {"a": a, "b": b}).spec.name == name
+        a, b = (t + 0 if OPS[name].dtype is not DTypeRule.WHOLE else be.ones((2, 2), dtype=np.int32) for t in floats)
+        for text in re.findall(r"`((?:a [^`]+ b|-a|~a|abs\(a\)))`", made_by):
+            assert eval(text.replace("\\|", "|"), {"a": a, "b": b}).spec.name == name
             shown += 1
-    assert shown >= 13
+    assert shown >= 20
 
 
 # Links and names ------------------------------------------------------------------------------------------------

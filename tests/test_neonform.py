@@ -13,6 +13,7 @@ from engines import ON_GPU
 from neonlike.backends import Backend
 from neonlike.errors import ArgumentError, DTypeError, NeonlikeError, ShapeError
 from neonlike.optree.dialect import neon_dialect
+from neonlike.optree.dtypes import DTypeRule
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.ops import OPS, Kind
 
@@ -218,7 +219,10 @@ def test_graphs_draw_each_node_once(be: Backend, x: Any) -> None:
 
 @pytest.mark.parametrize("name", [n for n, spec in OPS.items() if spec.kind is Kind.ELEMENTWISE and spec.arity < 3])
 def test_every_elementwise_op_can_be_built_by_name(be: Backend, x: Any, y: Any, name: str) -> None:
-    if OPS[name].arity == 1:
+    if OPS[name].dtype is DTypeRule.WHOLE:
+        x, y = (be.array(t, dtype=np.int32) for t in (x.get(), y.get()))
+        node = OpTreeNode.build(name, x, y if OPS[name].arity == 2 else None)
+    elif OPS[name].arity == 1:
         node = OpTreeNode.build(name, x / 10, None)
     else:
         node = OpTreeNode.build(name, x, y)

@@ -31,17 +31,25 @@ ULPS = {
     "exp": (3, 1.5), "exp2": (1.5, 1.5), "expm1": (2, 2), "log": (1, 1), "log2": (2, 2), "log1p": (1.5, 1.5),
     "sin": (1, 1), "cos": (1.5, 1), "tan": (2, 2.5), "atan": (1.5, 2), "tanh": (3, 3), "erf": (4, 1.5),
     "sigmoid": (4, 2.5), "sigmoid2": (2.5, 2.5), "pow": (1, 1.5),
+    "asin": (2.5, 2.5), "acos": (1.5, 1.5), "atan2": (2, 2), "hypot": (1, 2), "sinh": (2, 2), "cosh": (2, 2),
+    "asinh": (2, 2), "acosh": (2.5, 2.5), "atanh": (2.5, 2), "log10": (1, 1), "cbrt": (1, 1),
 }  # fmt: skip
 """Largest error of each function in units in the last place: in float32, in float64."""
 
-EXACT = ("fabs", "sqrt", "rint", "floor", "ceil", "sign", "isnan", "isfinite")
+EXACT = ("fabs", "sqrt", "rint", "floor", "ceil", "trunc", "sign", "isnan", "isinf", "isfinite")
 """Functions of one number that give the nearest floating-point number."""
+
+DIVISIONS = {"fmod": np.fmod, "mod": np.remainder, "floordiv": np.floor_divide}
+"""Functions of two numbers that give the bits of NumPy's."""
+
+OF_TWO = ("pow", "atan2", "hypot", "max_nan", "min_nan", "shift_by", *DIVISIONS)
 
 OWN_REFERENCES = {
     "sigmoid": "(1 / (1 + NL_EXP(-a)))",
     "sigmoid2": "(1 / (1 + NL_EXP2(-a)))",
     "sign": "(a > 0 ? 1 : a < 0 ? -1 : a == 0 ? 0 : a)",
     "isnan": "(a != a)",
+    "isinf": "(a == a && a - a != 0)",
     "isfinite": "(a - a == 0)",
 }
 
@@ -54,8 +62,8 @@ def loops() -> list[tuple[str, str]]:
     """(function, C text of a loop over it), one a line."""
     lines = []
     for kind, number in C_FLOAT.items():
-        for name in (*ULPS, *EXACT, "max_nan", "min_nan", "shift_by"):
-            two = name in ("pow", "max_nan", "min_nan", "shift_by")
+        for name in dict.fromkeys((*ULPS, *EXACT, *OF_TWO)):
+            two = name in OF_TWO
             arguments = f"const {number} *restrict a, " + (f"const {number} *restrict b, " if two else "")
             call = f"nl_{name}_{kind}(a[i]" + (", b[i])" if two else ")")
             lines.append((f"{name}_{kind}", f"({arguments}{number} *restrict y, long n)", call))
@@ -81,7 +89,7 @@ def references() -> str:
         lines += [f"#undef NL_EXP\n#undef NL_EXP2\n#define NL_EXP exp{suffix}\n#define NL_EXP2 exp2{suffix}"]
         number = C_FLOAT[kind]
         for name in (*ULPS, *EXACT):
-            two = name == "pow"
+            two = name in OF_TWO
             arguments = f"const {number} *x, " + (f"const {number} *z, " if two else "")
             value = OWN_REFERENCES.get(name, f"{name}{suffix}(a" + (", z[i])" if two else ")"))
             body = f"{wide} a = x[i]; y[i] = {value};"
@@ -108,7 +116,8 @@ def compiler() -> str:
 def build(folder: Path, *flags: str) -> Path:
     source = folder / "loops.c"
     text = "\n".join(line for _, line in loops())
-    source.write_text(f'#include "vecmath_array.h"\n{text}\n{ARRAYS}\n{references()}\n', encoding="utf-8")
+    includes = '#include "vecmath_array.h"\n#include "vecmath_more.h"'
+    source.write_text("\n".join((includes, text, ARRAYS, references(), "")), encoding="utf-8")
     library = folder / "loops.so"
     command = [compiler(), *FLAGS, *flags, "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", str(source)]
     done = subprocess.run([*command, "-o", str(library), "-lm"], capture_output=True, text=True, timeout=300)
@@ -246,7 +255,7 @@ def wider(kind: str) -> Any:
 @pytest.mark.parametrize("kind", FLOAT)
 @pytest.mark.parametrize("name", (*ULPS, *EXACT))
 def test_error_is_bounded(c: Loops, name: str, kind: str) -> None:
-    operands = pairs(kind) if name == "pow" else (sample(kind),)
+    operands = pairs(kind) if name in OF_TWO else (sample(kind),)
     wide = c(f"wide_{name}_{kind}", *operands, out=wider(kind))
     bound = ULPS[name][kind == "f64"] if name in ULPS else 0.5
     check(name, kind, operands, c(f"{name}_{kind}", *operands, out=FLOAT[kind]), wide, bound)
@@ -258,6 +267,43 @@ def test_nan_wins(c: Loops, name: str, kind: str) -> None:
     a, b = (grid.ravel() for grid in np.meshgrid(specials(FLOAT[kind]), specials(FLOAT[kind])))
     expected = (np.maximum if name == "max_nan" else np.minimum)(a, b)
     np.testing.assert_array_equal(c(f"{name}_{kind}", a, b, out=FLOAT[kind]), expected)
+
+
+def quotients(kind: str) -> tuple[Array, Array]:
+    """Dividends and divisors: of every size, next to each other's multiples, whole ones, subnormal ones."""
+    dtype, rng = FLOAT[kind], np.random.default_rng(1234)
+    info, size = np.finfo(dtype), 30_000
+    spread = np.ldexp(rng.uniform(1, 2, (2, size)), rng.integers(info.minexp - info.nmant, info.maxexp, (2, size)))
+    divisor = rng.uniform(0.01, 9, size).astype(dtype)
+    multiple = (divisor * rng.integers(-1000, 1000, size)).astype(dtype)
+    tiny = rng.integers(1, 1000, (2, size)) * info.smallest_subnormal
+    whole = rng.integers(-100, 100, (2, size))
+    x, y = pairs(kind)
+    many = [x, spread[0], multiple, np.nextafter(multiple, dtype(0)), tiny[0], whole[0], tiny[1] * 2**30]
+    by = [y, spread[1], divisor, -divisor, tiny[1], whole[1], tiny[0]]
+    return np.concatenate([a.astype(dtype) for a in many]), np.concatenate([b.astype(dtype) for b in by])
+
+
+@pytest.mark.parametrize("kind", FLOAT)
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_division_gives_the_bits_of_numpy(c: Loops, name: str, kind: str) -> None:
+    """Also where the quotient has hundreds of digits, and the signs of zeros."""
+    x, y = quotients(kind)
+    found = c(f"{name}_{kind}", x, y, out=FLOAT[kind])
+    with np.errstate(all="ignore"):
+        expected = DIVISIONS[name](x, y)
+    wrong = (found != expected) & ~(np.isnan(found) & np.isnan(expected))
+    wrong |= (found == 0) & (expected == 0) & (np.signbit(found) != np.signbit(expected))
+    at = int(np.argmax(wrong))
+    assert not wrong.any(), f"{name}({x[at].hex()}, {y[at].hex()}) = {found[at]!r}, not {expected[at]!r}"
+
+
+@pytest.mark.parametrize("kind", FLOAT)
+def test_roots_of_cubes_and_logarithms_of_powers_are_exact(c: Loops, kind: str) -> None:
+    whole = np.arange(-200, 201).astype(FLOAT[kind])
+    np.testing.assert_array_equal(c(f"cbrt_{kind}", whole**3, out=FLOAT[kind]), whole)
+    powers = np.arange(0, 11 if kind == "f32" else 23)
+    np.testing.assert_array_equal(c(f"log10_{kind}", (10.0**powers).astype(FLOAT[kind]), out=FLOAT[kind]), powers)
 
 
 @pytest.mark.parametrize("kind", FLOAT)
@@ -323,7 +369,8 @@ def test_bfloat16_conversions(c: Loops) -> None:
 @pytest.mark.parametrize("name", ULPS)
 def test_a_value_does_not_depend_on_its_place(c: Loops, name: str, kind: str) -> None:
     """Vectors and the rest of a loop, done one by one, agree to the last bit."""
-    operands = tuple(a[:: max(1, a.size // 37)][:37] for a in (pairs(kind) if name == "pow" else (sample(kind)[::-1],)))
+    given = pairs(kind) if name in OF_TWO else (sample(kind)[::-1],)
+    operands = tuple(a[:: max(1, a.size // 37)][:37] for a in given)
     together = c(f"{name}_{kind}", *operands, out=FLOAT[kind])
     apart = [c(f"{name}_{kind}", *(a[i : i + 1] for a in operands), out=FLOAT[kind])[0] for i in range(37)]
     np.testing.assert_array_equal(together, apart)
@@ -346,7 +393,8 @@ def test_every_loop_is_vectorised(tmp_path: Path) -> None:
     if "__AVX2__" not in macros and "__aarch64__" not in macros:
         pytest.skip("this machine has neither AVX2 nor the vectors of aarch64; less has no 64-bit integer lanes")
     text = loops()
-    (tmp_path / "v.c").write_text("\n".join(['#include "vecmath.h"', *(line for _, line in text)]), encoding="utf-8")
+    lines_of_c = ['#include "vecmath_more.h"', *(line for _, line in text)]
+    (tmp_path / "v.c").write_text("\n".join(lines_of_c), encoding="utf-8")
     command = [compiler(), *FLAGS, *native_flag(tmp_path), "-fopt-info-vec-optimized", "-c", "v.c", "-o", "v.o"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -364,7 +412,7 @@ def test_no_undefined_behaviour(tmp_path: Path) -> None:
         call = re.sub(r"\(a\[i\].*\)$", f"({wild}{more})", f"nl_{name}(a[i])")
         calls.append(f"sink += (double){call};")
     values = ", ".join(float(v).hex() for v in specials(np.float64) if np.isfinite(v))
-    program = f"""#include "vecmath.h"
+    program = f"""#include "vecmath_more.h"
 static const double specials[] = {{{values}, 1e4, -1e10, 3e38, -2147483648.5, 0x1p63,
                                   __builtin_inf(), __builtin_nan("")}};
 int main(void) {{

@@ -17,7 +17,7 @@ from reference import EPSILON, Array, apply, domains, sample
 
 from neonlike.errors import ShapeError
 from neonlike.optree import builders, node, shapes
-from neonlike.optree.dtypes import F32, F64, compute_dtype, is_float
+from neonlike.optree.dtypes import F32, F64, DTypeRule, compute_dtype, is_float
 from neonlike.optree.functions import F
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.ops import NON_DIFFERENTIABLE, OPS, POSITIVE, REAL, UNIT, Kind, OpSpec
@@ -156,7 +156,7 @@ class Grower:
     def _too_close(self, expression: OpTreeNode, operands: tuple[Any, ...]) -> bool:
         """True if a step or kink of the op lies within reach of rounding (or of differencing, for smooth graphs)."""
         spec, terms = expression.spec, [o for o in operands if isinstance(o, Term)]
-        if spec.grad is not NON_DIFFERENTIABLE and spec.name != "where" and not self.smooth:
+        if spec.grad is not NON_DIFFERENTIABLE and spec.name not in ("where", "mod", "fmod") and not self.smooth:
             return False
         test = _selector(expression)
         if test is None:
@@ -237,6 +237,8 @@ class Grower:
         if spec.name == "where" and self.smooth:  # a condition that does not change with the leaves
             fixed = self.be.array(self.rng.integers(0, 2, operands[0].node.shape), dtype=np.float64)
             operands[0] = Term(fixed, fixed.get(), (fixed.get(), fixed.get()))
+        if spec.dtype is DTypeRule.WHOLE:
+            return self._of_integers(spec, operands)
         order = self.rng.permutation(len(operands)) if spec.name != "where" else range(len(operands))
         operands = [operands[i] for i in order]
         operands = [self.into(o, d) for o, d in zip(operands, domains(spec))]
@@ -244,6 +246,15 @@ class Grower:
             return None
         expression = node.apply(spec, tuple(o.node if isinstance(o, Term) else o for o in operands), self.be)
         return self.extend(expression, *operands)
+
+    def _of_integers(self, spec: OpSpec, operands: list[Any]) -> Term | None:
+        """A row for integers, of operands that are; shifts by a few places."""
+        nodes = [o.node if isinstance(o, Term) else o for o in operands]
+        if any(isinstance(n, float) or (hasattr(n, "dtype") and is_float(n.dtype)) for n in nodes):
+            return None
+        if spec.name.endswith("shift"):
+            nodes[1] = operands[1] = int(self.rng.integers(5))
+        return self.extend(node.apply(spec, tuple(nodes), self.be), *operands)
 
     def _reduce(self, term: Term) -> Term | None:
         spec = self.reductions[self.rng.integers(len(self.reductions))]
@@ -363,6 +374,9 @@ def _selector(expression: OpTreeNode) -> Any:
         "ne": lambda x, y: np.sign(x - y),
         "and": lambda x, y: np.sign(x) + 3 * np.sign(y),
         "or": lambda x, y: np.sign(x) + 3 * np.sign(y),
+        "xor": lambda x, y: np.sign(x) + 3 * np.sign(y),
+        "mod": lambda x, y: np.floor_divide(x, y),
+        "fmod": lambda x, y: np.trunc(x / y),
         "not": np.sign,
         "any": np.sign,
         "all": np.sign,

@@ -74,7 +74,7 @@ class CudaCompiler:
 def headers() -> dict[str, str]:
     """The texts that kernels may include, by name; those of whole numbers and random numbers are C's too."""
     own = {name: template_text(f"cuda/{name}") for name in ("types.h", "functions.h", "conversions.h")}
-    return own | {name: template_text(f"c/{name}") for name in ("intmath.h", "philox.h")}
+    return own | {name: template_text(f"c/{name}") for name in ("intmath.h", "division.h", "philox.h")}
 
 
 def find_cuda_compiler() -> CudaCompiler | None:

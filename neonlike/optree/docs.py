@@ -25,6 +25,7 @@ _KINDS: dict[Kind, tuple[str, str]] = {
 ALSO: dict[str, tuple[str, ...]] = {
     "neg": ("-a",),
     "abs": ("abs(a)",),
+    "invert": ("~a",),
     "binarize": ("be.binarize",),
     "shift": ("be.shift",),
     "rand": ("be.rand", "be.dropout"),
@@ -33,7 +34,6 @@ ALSO: dict[str, tuple[str, ...]] = {
     "transpose": ("be.transpose", "a.T"),
     "concat": ("be.concatenate", "be.stack"),
     "take": ("be.take",),
-    "softmax": ("be.fprop_softmax",),
 }
 """What makes an op besides the builders of its row: operators, and methods that take more than operands."""
 
@@ -42,6 +42,8 @@ _RULES: dict[DTypeRule, str] = {
     DTypeRule.FLOAT: "floats stay, integers become float32",
     DTypeRule.TRUTH: "0 or 1 in the operands' float type, float32 for integers",
     DTypeRule.INDEX: "int64 positions",
+    DTypeRule.WHOLE: "int64, of integers only. Where all operands are truth values, which comparisons, logic and bool "
+    "tensors give, it is the op of logic named, so `(a > 0) & (b < 1)` is what it looks like; other floats are refused",
 }
 
 _HEAD = """# Ops

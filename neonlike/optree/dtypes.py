@@ -47,6 +47,7 @@ class DTypeRule(Enum):
     FLOAT = "float"  # floats stay, integers become float32
     TRUTH = "truth"  # 0 or 1, in the operands' float type (float32 for integers)
     INDEX = "index"  # int64 positions
+    WHOLE = "whole"  # of integers int64; floats are refused
 
 
 @cache
@@ -120,7 +121,7 @@ def result_dtype(rule: DTypeRule, promoted: DType) -> DType:
         return I64
     if is_float(promoted):
         return promoted
-    return I64 if rule is DTypeRule.SAME else F32
+    return F32 if rule in (DTypeRule.FLOAT, DTypeRule.TRUTH) else I64
 
 
 def compute_dtype(dtype: DType) -> DType:

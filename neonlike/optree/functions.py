@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
-from neonlike.optree import arrange, builders, node, shapes
+from neonlike.optree import arrange, builders, operators, shapes
 from neonlike.optree.dtypes import F32, F64
 from neonlike.optree.node import Expression, OpTreeNode, expression
 from neonlike.optree.npfuncs import check_range
@@ -31,24 +31,6 @@ class F(metaclass=_Names):
     """Namespace of builders; rows of the op table are added below, one static method for each builder name."""
 
 
-def elementwise_builder(spec: OpSpec) -> Callable[..., OpTreeNode]:
-    """Builder of an elementwise row, taking ``spec.arity`` operands."""
-    if spec.arity == 1:
-        return node.unary(spec)
-    if spec.arity == 2:
-        return node.binary(spec)
-    if spec.arity == 3:
-        return node.ternary(spec)
-
-    def apply(*operands: Any) -> OpTreeNode:
-        if len(operands) != spec.arity:
-            raise DTypeError(f"{spec.name}: takes {spec.arity} operands, got {len(operands)}")
-        return node.apply(spec, operands)
-
-    apply.__name__ = apply.__qualname__ = spec.name
-    return apply
-
-
 def reduction_builder(spec: OpSpec) -> Callable[..., OpTreeNode]:
     """Builder ``f(a, axis)`` of a reduction row."""
 
@@ -61,7 +43,7 @@ def reduction_builder(spec: OpSpec) -> Callable[..., OpTreeNode]:
 
 def add_row(spec: OpSpec, namespace: type = F) -> None:
     """Give ``namespace`` a builder for each name in ``spec.builders``."""
-    makers = {Kind.ELEMENTWISE: elementwise_builder, Kind.REDUCTION: reduction_builder}
+    makers = {Kind.ELEMENTWISE: operators.builder, Kind.REDUCTION: reduction_builder}
     if spec.kind in makers:
         builder = makers[spec.kind](spec)
         builder.__doc__ = spec.doc
@@ -259,9 +241,20 @@ def logsumexp(a: Any, axis: Any = None) -> OpTreeNode:
 
 
 def softmax(a: Any, axis: Any = 0) -> OpTreeNode:
-    """exp(a - max) / sum(exp(a - max)) along ``axis``."""
+    """exp(a - max) / sum(exp(a - max)) along ``axis``, by default that of the features."""
     powers = F.exp(a - F.max(a, axis))
     return powers / F.sum(powers, axis)
+
+
+def log_softmax(a: Any, axis: Any = 0) -> OpTreeNode:
+    """log(softmax(a)) along ``axis``, without underflow."""
+    below = a - F.max(a, axis)
+    return F.sub(below, F.log(F.sum(F.exp(below), axis)))
+
+
+def silu(a: Any) -> OpTreeNode:
+    """a * sig(a), also called swish; Elfwing et al. 2017."""
+    return F.mul(a, F.sig(a))
 
 
 def gelu(a: Any) -> OpTreeNode:
@@ -270,7 +263,7 @@ def gelu(a: Any) -> OpTreeNode:
 
 
 COMPOSED: dict[str, Callable[..., Any]] = {
-    f.__name__: f for f in (reciprocal, clip, mean, var, std, norm2, logsumexp, softmax, gelu)
+    f.__name__: f for f in (reciprocal, clip, mean, var, std, norm2, logsumexp, softmax, log_softmax, silu, gelu)
 }
 """Functions made of table ops, by builder name."""
 

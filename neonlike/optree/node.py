@@ -15,10 +15,11 @@ import numpy.typing as npt
 
 from neonlike.errors import DTypeError, NeonlikeError, ShapeError
 from neonlike.optree import shapes
-from neonlike.optree.dtypes import F32, F64, DType, holds, is_float, promote, result_dtype
+from neonlike.optree.dtypes import F32, F64, DType, DTypeRule, holds, is_float, promote, result_dtype
 from neonlike.optree.hostvalues import HostValues
 from neonlike.optree.ops import OPS, OpSpec
 from neonlike.optree.shapes import FREE, Shape
+from neonlike.optree.truth import on_bits_or_truth
 
 Number: TypeAlias = "int | float"
 Operand: TypeAlias = "Expression | int | float"
@@ -327,6 +328,8 @@ def apply(spec: OpSpec, operands: tuple[Any, ...], backend: Any = None) -> OpTre
     if not all(isinstance(o, (Expression, int, float)) for o in operands):
         backend = backend or next((b for o in operands if (b := getattr(o, "backend", None)) is not None), None)
         operands = tuple(adapt(name, o, backend) for o in operands)
+    if spec.dtype is DTypeRule.WHOLE:
+        spec = on_bits_or_truth(spec, operands)
     backend = common_backend(name, operands)
     if all(map(is_number, operands)):
         return _number_node(spec, operands)
@@ -335,11 +338,12 @@ def apply(spec: OpSpec, operands: tuple[Any, ...], backend: Any = None) -> OpTre
 
 
 def _number_node(spec: OpSpec, operands: tuple[Any, ...]) -> OpTreeNode:
-    """A tree of numbers, computed at once in float64."""
-    out = np.empty((), np.float64)
+    """A tree of numbers, computed at once in float64; in int64 what takes integers only."""
+    dtype = np.int64 if spec.dtype is DTypeRule.WHOLE else np.float64
+    out = np.empty((), dtype)
     with np.errstate(all="ignore"):
-        spec.numpy(*(np.asarray(number_value(o), dtype=np.float64) for o in operands), out)
-    return OpTreeNode(spec, operands, {"value": float(out)}, _SCALAR_SHAPE, F32, None)
+        spec.numpy(*(np.asarray(number_value(o), dtype=dtype) for o in operands), out)
+    return OpTreeNode(spec, operands, {"value": out.item()}, _SCALAR_SHAPE, F32, None)
 
 
 Unary: TypeAlias = Callable[[Any], OpTreeNode]

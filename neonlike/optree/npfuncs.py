@@ -17,7 +17,7 @@ from neonlike.errors import IndexRangeError
 Array: TypeAlias = np.ndarray[Any, Any]
 Function: TypeAlias = Callable[..., Any]
 
-LN2 = 0.6931471805599453
+LN2, LN10 = 0.6931471805599453, 2.302585092994046
 SAFELOG_FLOOR = -50.0
 _SAFELOG_SMALLEST = float(np.exp(SAFELOG_FLOOR))
 
@@ -105,7 +105,7 @@ def _whole(ufunc: np.ufunc) -> Function:
     return function
 
 
-rint, floor, ceil = _whole(np.rint), _whole(np.floor), _whole(np.ceil)
+rint, floor, ceil, trunc = (_whole(ufunc) for ufunc in (np.rint, np.floor, np.ceil, np.trunc))
 
 
 @inplace

@@ -20,9 +20,11 @@ import numpy as np
 
 from neonlike.optree import npfuncs as f
 from neonlike.optree.dtypes import DTypeRule
-from neonlike.optree.npfuncs import LN2, SAFELOG_FLOOR
+from neonlike.optree.npfuncs import LN2, LN10, SAFELOG_FLOOR
 
-SAME, FLOAT, TRUTH, INDEX = DTypeRule.SAME, DTypeRule.FLOAT, DTypeRule.TRUTH, DTypeRule.INDEX
+SAME, FLOAT, TRUTH, INDEX, WHOLE_ONLY = (
+    DTypeRule.SAME, DTypeRule.FLOAT, DTypeRule.TRUTH, DTypeRule.INDEX, DTypeRule.WHOLE,
+)  # fmt: skip
 
 
 class Kind(Enum):
@@ -89,6 +91,8 @@ class OpSpec:
         Counted cost an element.
     keyed : tuple of str
         Attributes that change the generated code and so belong to a plan's key.
+    logical : str
+        The op in place of one for integers where all operands are truth values; empty if there is none.
     """
 
     name: str
@@ -107,6 +111,7 @@ class OpSpec:
     domain: tuple[tuple[float, float], ...] = (REAL,)
     flops: int = 1
     keyed: tuple[str, ...] = ()
+    logical: str = ""
 
 
 def _unary(name: str, numpy: Any, c: str, grad: Any, doc: str, **more: Any) -> OpSpec:
@@ -125,6 +130,14 @@ def _compare(name: str, numpy: Any, symbol: str, builder: str, doc: str) -> OpSp
     c = f"({{0}} {symbol} {{1}})"
     more: dict[str, Any] = dict(builders=(builder,), symbol=symbol, domain=(WHOLE, WHOLE), dtype=TRUTH)
     return _binary(name, numpy, c, NON_DIFFERENTIABLE, doc, **more)
+
+
+def _bits(name: str, numpy: Any, c: str, symbol: str, doc: str, **more: Any) -> OpSpec:
+    """An op on the bits of integers."""
+    make = _unary if name == "invert" else _binary
+    more.setdefault("builders", (name,))
+    more.setdefault("domain", (WHOLE,) if name == "invert" else (WHOLE, WHOLE))
+    return make(name, numpy, c, NON_DIFFERENTIABLE, doc, symbol=symbol, dtype=WHOLE_ONLY, **more)
 
 
 def _reduction(name: str, numpy: Any, grad: Any, doc: str, **more: Any) -> OpSpec:
@@ -156,19 +169,40 @@ _ROWS: tuple[OpSpec, ...] = (
     _binary(
         "pow", np.power, "pow({0}, {1})",
         lambda F, d, z, x, y: (d * y * F.power(x, y - 1), d * z * F.log(x)),
-        "a ** b.", builders=("power",), symbol="**", dtype=FLOAT, domain=(POSITIVE, REAL), flops=10,
+        "a ** b.", builders=("power", "pow"), symbol="**", dtype=FLOAT, domain=(POSITIVE, REAL), flops=10,
+    ),
+    _binary(
+        "floordiv", np.floor_divide, "floordiv({0}, {1})", NON_DIFFERENTIABLE,
+        "Largest whole number not above a / b; of integers by 0, 0.",
+        builders=("floor_divide",), symbol="//", domain=(REAL, POSITIVE), flops=40,
+    ),
+    _binary(
+        "mod", np.remainder, "mod({0}, {1})", lambda F, d, z, x, y: (d, -d * F.floordiv(x, y)),
+        "a - b * (a // b), with the sign of b; of integers by 0, 0.",
+        builders=("remainder", "mod"), symbol="%", domain=(REAL, POSITIVE), flops=40,
+    ),
+    _binary(
+        "fmod", np.fmod, "fmod({0}, {1})", lambda F, d, z, x, y: (d, -d * F.trunc(x / y)),
+        "Remainder of a / b with the sign of a, as C has it; of integers by 0, 0.",
+        builders=("fmod",), domain=(REAL, POSITIVE), flops=35,
     ),
     _unary("neg", np.negative, "-{0}", lambda F, d, z, x: (-d,), "-a.", builders=("negative",), dtype=SAME),
-    _unary("abs", np.absolute, "fabs({0})", lambda F, d, z, x: (d * F.sgn(x),), "|a|.", builders=("absolute", "fabs"), dtype=SAME),
-    _unary("sgn", np.sign, "sign({0})", NON_DIFFERENTIABLE, "Sign: -1, 0 or 1.", dtype=SAME),
+    _unary("abs", np.absolute, "fabs({0})", lambda F, d, z, x: (d * F.sgn(x),), "|a|.", builders=("absolute", "fabs", "abs"), dtype=SAME),
+    _unary("sgn", np.sign, "sign({0})", NON_DIFFERENTIABLE, "Sign: -1, 0 or 1.", builders=("sgn", "sign"), dtype=SAME),
     _unary("sqr", np.square, "{0} * {0}", lambda F, d, z, x: (2 * d * x,), "a * a.", builders=("square",), dtype=SAME),
     _unary("sqrt", np.sqrt, "sqrt({0})", lambda F, d, z, x: (0.5 * d / z,), "Square root.", domain=(POSITIVE,), flops=4),
+    _unary("cbrt", np.cbrt, "cbrt({0})", lambda F, d, z, x: (d / (3 * F.square(z)),), "Cube root, also of numbers below 0.", domain=(POSITIVE,), flops=15),
+    _binary(
+        "hypot", np.hypot, "hypot({0}, {1})", lambda F, d, z, x, y: (d * x / z, d * y / z),
+        "sqrt(a**2 + b**2), without overflow.", builders=("hypot",), dtype=FLOAT, domain=(POSITIVE, REAL), flops=8,
+    ),
     # Exponentials and logarithms
     _unary("exp", np.exp, "exp({0})", lambda F, d, z, x: (d * z,), "e ** a.", flops=8),
     _unary("exp2", np.exp2, "exp2({0})", lambda F, d, z, x: (d * z * LN2,), "2 ** a.", flops=8),
     _unary("expm1", np.expm1, "expm1({0})", lambda F, d, z, x: (d * (z + 1),), "e ** a - 1, accurate near 0.", flops=10),
     _unary("log", np.log, "log({0})", lambda F, d, z, x: (d / x,), "Natural logarithm.", domain=(POSITIVE,), flops=8),
     _unary("log2", np.log2, "log2({0})", lambda F, d, z, x: (d / (x * LN2),), "Base 2 logarithm.", domain=(POSITIVE,), flops=8),
+    _unary("log10", np.log10, "log10({0})", lambda F, d, z, x: (d / (x * LN10),), "Base 10 logarithm.", domain=(POSITIVE,), flops=10),
     _unary("log1p", np.log1p, "log1p({0})", lambda F, d, z, x: (d / (x + 1),), "log(1 + a), accurate near 0.", domain=(UNIT,), flops=10),
     _unary(
         "safelog", f.safelog, "log(max_nan({0}, 1.9287498479639178e-22))",
@@ -179,10 +213,23 @@ _ROWS: tuple[OpSpec, ...] = (
     _unary("sin", np.sin, "sin({0})", lambda F, d, z, x: (d * F.cos(x),), "Sine of radians.", flops=10),
     _unary("cos", np.cos, "cos({0})", lambda F, d, z, x: (-d * F.sin(x),), "Cosine of radians.", flops=10),
     _unary("tan", np.tan, "tan({0})", lambda F, d, z, x: (d * (1 + F.square(z)),), "Tangent of radians.", domain=((-1.2, 1.2),), flops=12),
-    _unary("arctan", np.arctan, "atan({0})", lambda F, d, z, x: (d / (1 + F.square(x)),), "Inverse tangent in radians.", flops=12),
+    _unary("arctan", np.arctan, "atan({0})", lambda F, d, z, x: (d / (1 + F.square(x)),), "Inverse tangent in radians.", builders=("arctan", "atan"), flops=12),
+    _unary("arcsin", np.arcsin, "asin({0})", lambda F, d, z, x: (d / F.sqrt(1 - F.square(x)),), "Inverse sine in radians, nan beyond 1.", builders=("arcsin", "asin"), domain=(UNIT,), flops=12),
+    _unary("arccos", np.arccos, "acos({0})", lambda F, d, z, x: (-d / F.sqrt(1 - F.square(x)),), "Inverse cosine in radians, nan beyond 1.", builders=("arccos", "acos"), domain=(UNIT,), flops=12),
+    _binary(
+        "arctan2", np.arctan2, "atan2({0}, {1})",
+        lambda F, d, z, y, x: (d * x / (F.square(x) + F.square(y)), -d * y / (F.square(x) + F.square(y))),
+        "Angle in radians of the point with ordinate a and abscissa b.",
+        builders=("arctan2", "atan2"), dtype=FLOAT, domain=(REAL, POSITIVE), flops=15,
+    ),
+    _unary("sinh", np.sinh, "sinh({0})", lambda F, d, z, x: (d * F.cosh(x),), "Hyperbolic sine.", flops=12),
+    _unary("cosh", np.cosh, "cosh({0})", lambda F, d, z, x: (d * F.sinh(x),), "Hyperbolic cosine.", flops=10),
+    _unary("arcsinh", np.arcsinh, "asinh({0})", lambda F, d, z, x: (d / F.sqrt(F.square(x) + 1),), "Inverse hyperbolic sine.", builders=("arcsinh", "asinh"), flops=15),
+    _unary("arccosh", np.arccosh, "acosh({0})", lambda F, d, z, x: (d / F.sqrt(F.square(x) - 1),), "Inverse hyperbolic cosine, nan below 1.", builders=("arccosh", "acosh"), domain=((1.1, 4.0),), flops=15),
+    _unary("arctanh", np.arctanh, "atanh({0})", lambda F, d, z, x: (d / (1 - F.square(x)),), "Inverse hyperbolic tangent, nan beyond 1.", builders=("arctanh", "atanh"), domain=(UNIT,), flops=12),
     _unary("erf", f.erf, "erf({0})", lambda F, d, z, x: (d * 1.1283791670955126 * F.exp(-F.square(x)),), "Error function.", flops=15),
     # Activations
-    _unary("sig", f.sig, "sigmoid({0})", lambda F, d, z, x: (d * z * (1 - z),), "Logistic sigmoid 1 / (1 + e**-a).", flops=10),
+    _unary("sig", f.sig, "sigmoid({0})", lambda F, d, z, x: (d * z * (1 - z),), "Logistic sigmoid 1 / (1 + e**-a).", builders=("sig", "sigmoid"), flops=10),
     _unary("sig2", f.sig2, "sigmoid2({0})", lambda F, d, z, x: (d * z * (1 - z) * LN2,), "Base 2 sigmoid 1 / (1 + 2**-a).", flops=10),
     _unary("tanh", np.tanh, "tanh({0})", lambda F, d, z, x: (d * (1 - F.square(z)),), "Hyperbolic tangent.", flops=10),
     _unary("tanh2", f.tanh2, "tanh({0} * 0.6931471805599453)", lambda F, d, z, x: (d * (1 - F.square(z)) * LN2,), "(4**a - 1) / (4**a + 1).", flops=11),
@@ -194,12 +241,14 @@ _ROWS: tuple[OpSpec, ...] = (
     ),
     _unary("softplus", f.softplus, "(max_nan({0}, 0) + log1p(exp(-fabs({0}))))", lambda F, d, z, x: (d * F.sig(x),), "log(1 + e**a), without overflow.", flops=20),
     # Rounding and tests
-    _unary("rint", f.rint, "rint({0})", NON_DIFFERENTIABLE, "Nearest whole number, halves to even.", dtype=SAME),
+    _unary("rint", f.rint, "rint({0})", NON_DIFFERENTIABLE, "Nearest whole number, halves to even.", builders=("rint", "round"), dtype=SAME),
     _unary("floor", f.floor, "floor({0})", NON_DIFFERENTIABLE, "Largest whole number not above a.", dtype=SAME),
     _unary("ceil", f.ceil, "ceil({0})", NON_DIFFERENTIABLE, "Smallest whole number not below a.", dtype=SAME),
+    _unary("trunc", f.trunc, "trunc({0})", NON_DIFFERENTIABLE, "a without its fraction.", dtype=SAME),
     _unary("binarize", f.binarize, "({0} >= 0 ? 1 : -1)", NON_DIFFERENTIABLE, "+1 where a >= 0, else -1.", builders=()),
-    _unary("finite", np.isfinite, "isfinite({0})", NON_DIFFERENTIABLE, "1 where a is finite, else 0.", dtype=TRUTH),
+    _unary("finite", np.isfinite, "isfinite({0})", NON_DIFFERENTIABLE, "1 where a is finite, else 0.", builders=("finite", "isfinite"), dtype=TRUTH),
     _unary("isnan", np.isnan, "isnan({0})", NON_DIFFERENTIABLE, "1 where a is nan, else 0.", dtype=TRUTH),
+    _unary("isinf", np.isinf, "isinf({0})", NON_DIFFERENTIABLE, "1 where a is infinite, else 0.", dtype=TRUTH),
     _binary("shift", f.shift, "shift_by({0}, {1})", NON_DIFFERENTIABLE, "a * sgn(b) * 2**rint(log2|b|).", dtype=FLOAT),
     _binary("shift_exponent", f.shift_exponent, "{0} * exp2(rint({1}))", NON_DIFFERENTIABLE, "a * 2**rint(b).", dtype=FLOAT),
     # Comparisons and logic: 0 or 1 as floats
@@ -212,6 +261,14 @@ _ROWS: tuple[OpSpec, ...] = (
     _binary("and", np.logical_and, "({0} != 0 && {1} != 0)", NON_DIFFERENTIABLE, "1 where both are not 0.", builders=("logical_and",), dtype=TRUTH, domain=(WHOLE, WHOLE)),
     _binary("or", np.logical_or, "({0} != 0 || {1} != 0)", NON_DIFFERENTIABLE, "1 where one is not 0.", builders=("logical_or",), dtype=TRUTH, domain=(WHOLE, WHOLE)),
     _unary("not", np.logical_not, "({0} == 0)", NON_DIFFERENTIABLE, "1 where a is 0, else 0.", builders=("logical_not",), dtype=TRUTH, domain=(WHOLE,)),
+    _binary("xor", np.logical_xor, "(({0} != 0) != ({1} != 0))", NON_DIFFERENTIABLE, "1 where one is not 0 and the other is, else 0.", builders=("logical_xor",), dtype=TRUTH, domain=(WHOLE, WHOLE)),
+    # Bits of integers; the ops in `logical` stand in for truth values
+    _bits("bitwise_and", np.bitwise_and, "{0} & {1}", "&", "Bits that both have; of truth values logical_and.", logical="and"),
+    _bits("bitwise_or", np.bitwise_or, "{0} | {1}", "|", "Bits that one has; of truth values logical_or.", logical="or"),
+    _bits("bitwise_xor", np.bitwise_xor, "{0} ^ {1}", "^", "Bits that one has and the other has not; of truth values logical_xor.", logical="xor"),
+    _bits("invert", np.invert, "~{0}", "", "The other bits, -a - 1; of truth values logical_not.", builders=("invert", "bitwise_not"), logical="not"),
+    _bits("left_shift", np.left_shift, "left_shift({0}, {1})", "<<", "a * 2**b, where 0 <= b < 64; else 0."),
+    _bits("right_shift", np.right_shift, "right_shift({0}, {1})", ">>", "a // 2**b, where 0 <= b < 64; else 0, or -1 if a < 0."),
     # Selection
     _binary(
         "maximum", f.maximum, "max_nan({0}, {1})",

@@ -26,9 +26,10 @@ NARROW_SUMS = 256 + 16
 FUNCTION_ULPS = 8.0
 """Of a math function: 4 for the function and 4 for what surrounds it (``sig`` is three roundings and an ``exp``)."""
 EXACT = frozenset(
-    "neg abs sgn relu rint floor ceil binarize finite isnan eq ne lt le gt ge and or not maximum minimum where".split()
+    "neg abs sgn relu rint floor ceil trunc binarize finite isnan isinf eq ne lt le gt ge and or not xor maximum "
+    "minimum where fmod bitwise_and bitwise_or bitwise_xor invert left_shift right_shift".split()
 )
-ROUNDED_ONCE = frozenset("add sub mul sqr div sqrt leaky_relu".split())
+ROUNDED_ONCE = frozenset("add sub mul sqr div sqrt leaky_relu mod floordiv".split())
 MONOTONE_STEPS = frozenset("sgn rint floor ceil binarize lt le gt ge".split())
 
 
@@ -145,6 +146,8 @@ def _elementwise(node: Any, operands: Sequence[Any]) -> Val:
     if inner == I64:
         sizes = [np.abs(v.astype(np.float64)) for v in values]
         large = np.abs(np.asarray(function(*sizes), np.float64)) if name in ("add", "mul", "sqr") else sum(sizes)
+        if name == "left_shift":
+            large = sizes[0] * np.exp2(np.clip(values[1], 0, 63))
         center = center.astype(np.int64 if kind == I64 else np.float64)
         unknown = unknown | np.any([e > 0 for _, e in vals], axis=0) | (large >= 2.0**62)
         return Val(center, np.where(unknown, np.inf, 0.0))
@@ -169,10 +172,16 @@ def _moved(name: str, function: Callable[..., Any], center: Array, vals: Sequenc
     if name in ("eq", "ne"):
         x, y = vals
         return np.where((x.e + y.e > 0) & (np.abs(x.v - y.v) <= x.e + y.e), 1.0, 0.0)
-    if name in ("and", "or", "not"):
+    if name in ("and", "or", "not", "xor"):
         return np.any([(e > 0) & ~(np.abs(v) > e) for v, e in vals], axis=0).astype(np.float64)
     if name in ("sin", "cos"):
         return np.minimum(vals[0].e, 2.0)
+    if name in ("mod", "fmod") and any(e.any() for _, e in vals):
+        ends = [v + s * e for v, e in vals for s in (-1, 1)]
+        whole = np.floor if name == "mod" else np.trunc
+        quotients = [whole(a / b) for a in ends[:2] for b in ends[2:]]
+        jumps = np.any([q != quotients[0] for q in quotients], axis=0) | ~(np.abs(vals[1].v) > vals[1].e)
+        return np.where(jumps, np.inf, vals[0].e + np.abs(quotients[0]) * vals[1].e)
     if name == "shift":  # the step of its rounding lies where the logarithm's rounding puts it
         vals = [vals[0], Val(vals[1].v, vals[1].e + 8 * unit(kind) * np.abs(vals[1].v))]
     if not any(e.any() for _, e in vals):
@@ -211,13 +220,16 @@ def _ambiguous(name: str, center: Array, vals: Sequence[Val], kind: DType) -> Ar
     none = np.zeros(center.shape, bool)
     finite = np.all([np.isfinite(v) for v, _ in vals], axis=0)
     limits = 120 if kind == F32 else 1000
-    if name == "div":
+    if name in ("div", "floordiv"):
         y = vals[1]
         return (np.abs(y.v) <= y.e) & ((y.v != 0) | (vals[0].v != 0) | (y.e > 0))
     if name == "pow":
         x, y = vals
         maybe_whole = (y.e > 0) & (np.floor(y.v + y.e) >= np.ceil(y.v - y.e))
         return ((np.abs(x.v) <= x.e) & ((y.v < 0) | (x.e > 0))) | ((x.v - x.e < 0) & maybe_whole)
+    if name == "arctan2":  # across the cut, where the angle jumps by a turn; the sign of a zero chooses the side
+        y, x = vals
+        return (np.abs(y.v) <= y.e) & (x.v - x.e <= 0)
     if name == "tan":
         return (vals[0].e > 0) & ~(vals[0].e * (1 + center * center) < 0.1)
     if name in ("mul", "sqr"):  # an addition fused with it may bring it back into range

@@ -10,8 +10,8 @@ import numpy as np
 from fuzz.bounds import is_known
 from fuzz.programs import LAYOUTS, MAX_VALUES, VIEWS, Instance, Leaf, Made, Op, Program, Ref, Shape, Target, build
 from neonlike.errors import NeonlikeError
-from neonlike.optree.dtypes import SUPPORTED
-from neonlike.optree.ops import NON_DIFFERENTIABLE, OPS, POSITIVE, Kind
+from neonlike.optree.dtypes import INTEGERS, SUPPORTED, DTypeRule
+from neonlike.optree.ops import NON_DIFFERENTIABLE, OPS, POSITIVE, Kind, OpSpec
 
 WIDTHS = (1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 300)
 """Around the vector widths, the 32 lanes of a row and the 256 columns of a block."""
@@ -20,6 +20,8 @@ LENGTHS = (255, 256, 257, 511, 513, 1025, 4095, 4096, 4097, 4128, 8193)
 SPLITS = (65535, 65536, 65537, 65600, 131073)
 """Around the 65536 elements from which one row is shared by all threads, and of a NumPy block."""
 NUMBERS = (-2, -1.5, -1, 0, 0.1, 0.25, 0.5, 1, 1.25, 2, 3, 7, 1e-3)
+PLACES = (0, 1, 2, 7, 62, 63, 64, -1)
+"""To shift by; what lies outside of 0 to 63 leaves only the sign."""
 FLOAT_NAMES = ("f2", "bfloat16", "f4", "f4", "f4", "f8", "f8")
 
 
@@ -135,6 +137,8 @@ class Grower:
     def elementwise(self) -> bool:
         """Any row, its operands brought into its domain half of the time."""
         spec = self.one_of([s for s in OPS.values() if s.kind is Kind.ELEMENTWISE])
+        if spec.dtype is DTypeRule.WHOLE:
+            return self.add(Op(spec.name, tuple(self.integer(spec, position) for position in range(spec.arity))))
         first = self.operand()
         if spec.domain[0] == POSITIVE and self.chance(0.7) and self.add(Op("abs", (first,))):
             first = Ref(len(self.terms) - 1)
@@ -147,6 +151,18 @@ class Grower:
             order = self.rng.permutation(len(operands))
             operands = [operands[i] for i in order]
         return self.add(Op(spec.name, tuple(operands)))
+
+    def integer(self, spec: OpSpec, position: int) -> Any:
+        """An operand of a row for integers: a term of integers, made where there is none, or a number."""
+        if position and self.chance(0.4):
+            return self.one_of(PLACES if spec.name.endswith("shift") else (-3, 0, 1, 6))
+        found = [i for i, term in enumerate(self.made.terms) if term.dtype.kind in "iu"]
+        if not found or self.chance(0.2):
+            layout = "plain" if self.contiguous else self.one_of(LAYOUTS)
+            dtype = str(self.one_of([d.str[1:] for d in INTEGERS]))
+            self.add(Leaf(tuple(range(len(self.space))), dtype, layout, "whole", self.seed()))
+            found = [len(self.terms) - 1]
+        return Ref(int(self.one_of(found)))
 
     def partner(self) -> Any:
         """A second operand: a number, something made in place, or a term."""

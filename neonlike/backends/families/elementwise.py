@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.families.base import Family
-from neonlike.optree import functions
+from neonlike.optree import functions, operators
 from neonlike.optree.functions import F
-from neonlike.optree.node import Expression, adapt, apply
+from neonlike.optree.node import Expression, adapt, apply, expression
 from neonlike.optree.ops import OPS, Kind, OpSpec
 
 _LETTERS = ("a", "b", "c")
@@ -31,6 +31,23 @@ class ElementwiseFamily(Family):
     def gelu(self, a: Any, out: Any = None) -> Any:
         """a * Phi(a), Phi the normal distribution function (exact, by erf)."""
         return self._finish(functions.gelu(self._operand("gelu", a)), out)
+
+    def silu(self, a: Any, out: Any = None) -> Any:
+        """a * sig(a), also called swish."""
+        return self._finish(functions.silu(self._operand("silu", a)), out)
+
+    swish = silu
+
+    def softmax(self, a: Any, axis: Any = 0, out: Any = None) -> Any:
+        """exp(a) / sum(exp(a)) along ``axis``, without overflow; lazy, or computed into ``out``.
+
+        Axis 0 is that of the features, as activations are (features, N).
+        """
+        return self._finish(functions.softmax(expression("softmax", a, self), axis), out)
+
+    def log_softmax(self, a: Any, axis: Any = 0, out: Any = None) -> Any:
+        """log(softmax(a)) along ``axis``, without the underflow; as :meth:`softmax`."""
+        return self._finish(functions.log_softmax(expression("log_softmax", a, self), axis), out)
 
     def leaky_relu(self, a: Any, slope: Any = 0.01, out: Any = None) -> Any:
         """a where a > 0, else slope * a."""
@@ -57,7 +74,7 @@ def builder(spec: OpSpec, name: str) -> Callable[..., Any]:
 
 
 def _unary(spec: OpSpec) -> Callable[..., Any]:
-    build = functions.elementwise_builder(spec)
+    build = operators.builder(spec)
 
     def method(self: Any, a: Any, out: Any = None) -> Any:
         node = build(a) if isinstance(a, Expression) else apply(spec, (a,), self)
@@ -67,7 +84,7 @@ def _unary(spec: OpSpec) -> Callable[..., Any]:
 
 
 def _binary(spec: OpSpec) -> Callable[..., Any]:
-    build = functions.elementwise_builder(spec)
+    build = operators.builder(spec)
 
     def method(self: Any, a: Any, b: Any, out: Any = None) -> Any:
         node = build(a, b) if isinstance(a, Expression) else apply(spec, (a, b), self)
@@ -77,7 +94,7 @@ def _binary(spec: OpSpec) -> Callable[..., Any]:
 
 
 def _ternary(spec: OpSpec) -> Callable[..., Any]:
-    build = functions.elementwise_builder(spec)
+    build = operators.builder(spec)
 
     def method(self: Any, a: Any, b: Any, c: Any, out: Any = None) -> Any:
         node = build(a, b, c) if isinstance(a, Expression) else apply(spec, (a, b, c), self)

@@ -17,10 +17,31 @@ NL_ANYWHERE int64_t nl_sign_i64(int64_t a) { return (a > 0) - (a < 0); }
 NL_ANYWHERE int64_t nl_rint_i64(int64_t a) { return a; }
 NL_ANYWHERE int64_t nl_floor_i64(int64_t a) { return a; }
 NL_ANYWHERE int64_t nl_ceil_i64(int64_t a) { return a; }
+NL_ANYWHERE int64_t nl_trunc_i64(int64_t a) { return a; }
 NL_ANYWHERE int64_t nl_max_nan_i64(int64_t a, int64_t b) { return a > b ? a : b; }
 NL_ANYWHERE int64_t nl_min_nan_i64(int64_t a, int64_t b) { return a < b ? a : b; }
 NL_ANYWHERE int64_t nl_isfinite_i64(int64_t a) { (void)a; return 1; }
 NL_ANYWHERE int64_t nl_isnan_i64(int64_t a) { (void)a; return 0; }
+NL_ANYWHERE int64_t nl_isinf_i64(int64_t a) { (void)a; return 0; }
+
+/* Division as NumPy has it: by 0 it gives 0, and the least number divided by -1 wraps; C leaves both undefined. */
+NL_ANYWHERE int64_t nl_fmod_i64(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }
+NL_ANYWHERE int64_t nl_mod_i64(int64_t a, int64_t b) {
+    int64_t rest = nl_fmod_i64(a, b);
+    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+NL_ANYWHERE int64_t nl_floordiv_i64(int64_t a, int64_t b) {
+    int64_t rest = nl_fmod_i64(a, b), quotient = b == 0 ? 0 : b == -1 ? nl_wrap_sub_i64(0, a) : a / b;
+    return rest != 0 && (rest < 0) != (b < 0) ? quotient - 1 : quotient;
+}
+
+/* Shifts by less than 0 or more than 63 places, which C leaves undefined, leave nothing but the sign, as in NumPy. */
+NL_ANYWHERE int64_t nl_left_shift_i64(int64_t a, int64_t b) {
+    return b >= 0 && b < 64 ? (int64_t)((uint64_t)a << b) : 0;
+}
+NL_ANYWHERE int64_t nl_right_shift_i64(int64_t a, int64_t b) {
+    return b >= 0 && b < 64 ? a >> b : a < 0 ? -1 : 0;
+}
 
 #define NL_SATURATE(SHORT, TYPE, LOW, HIGH) \
     NL_ANYWHERE TYPE nl_sat_i64_##SHORT(int64_t a) { return (TYPE)(a < (LOW) ? (LOW) : a > (HIGH) ? (HIGH) : a); }

@@ -3,7 +3,9 @@
  *   nl_<function>_f32(float), nl_<function>_f64(double)
  *
  * exp exp2 expm1 log log2 log1p pow sin cos tan atan tanh erf sigmoid sigmoid2     (vecmath_f32.h, vecmath_f64.h)
- * fabs sqrt rint floor ceil sign max_nan min_nan isnan isfinite shift_by, conversions             (vecmath_small.h)
+ * fabs sqrt rint floor ceil trunc sign max_nan min_nan isnan isinf isfinite shift_by, conversions (vecmath_small.h)
+ *
+ * What only some op-trees use is in vecmath_more.h.
  *
  * The error bounds in units in the last place (ulp) are asserted by tests/test_vecmath.py. All functions are right
  * on nan, infinities, signed zeros, and on subnormal arguments and results. Flags: -O3 -fno-math-errno

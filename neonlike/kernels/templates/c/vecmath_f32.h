@@ -318,11 +318,9 @@ NL_FN float nl_tan_f32(float x) {
     return x == 0 ? x : result;
 }
 
-/* t + t^3 P(t^2) for t = |x| up to 1 (ATAN_F32), pi/2 less that of 1/|x| above */
-NL_FN float nl_atan_f32(float x) {
-    float size = __builtin_fabsf(x), inverse = 1.0f / size;
-    float t = size > 1.0f ? inverse : size, u = t * t;
-    float p = 0x1.23f9e8p-10f;
+/* atan(t) for t from 0 to 1: t + t^3 P(t^2) (ATAN_F32) */
+NL_FN float nl_atan_unit_f32(float t) {
+    float u = t * t, p = 0x1.23f9e8p-10f;
     p = p * u - 0x1.df980ep-8f;
     p = p * u + 0x1.714bb6p-6f;
     p = p * u - 0x1.6e1a0ap-5f;
@@ -332,7 +330,13 @@ NL_FN float nl_atan_f32(float x) {
     p = p * u - 0x1.247374p-3f;
     p = p * u + 0x1.9997ep-3f;
     p = p * u - 0x1.555552p-2f;
-    float angle = p * (u * t) + t;
+    return p * (u * t) + t;
+}
+
+/* pi/2 less that of 1/|x| above 1 */
+NL_FN float nl_atan_f32(float x) {
+    float size = __builtin_fabsf(x), inverse = 1.0f / size;
+    float angle = nl_atan_unit_f32(size > 1.0f ? inverse : size);
     float complement = 0x1.921fb6p+0f - (angle + 0x1.777a5cp-25f);
     return __builtin_copysignf(size > 1.0f ? complement : angle, x);
 }

@@ -370,10 +370,8 @@ NL_FN double nl_tan_f64(double x) {
     return __builtin_fabs(x) < 0x1p-27 ? x : result;
 }
 
-NL_FN double nl_atan_f64(double x) { /* ATAN_F64 */
-    double size = __builtin_fabs(x), inverse = 1.0 / size;
-    double t = size > 1.0 ? inverse : size, u = t * t;
-    double p = -0x1.0c46e97457beap-17;
+NL_FN double nl_atan_unit_f64(double t) { /* ATAN_F64 */
+    double u = t * t, p = -0x1.0c46e97457beap-17;
     p = p * u + 0x1.97fab994278afp-14;
     p = p * u - 0x1.26d43efe02f01p-11;
     p = p * u + 0x1.0eaa018698fb9p-9;
@@ -394,7 +392,12 @@ NL_FN double nl_atan_f64(double x) { /* ATAN_F64 */
     p = p * u - 0x1.24924924609a6p-3;
     p = p * u + 0x1.9999999998f81p-3;
     p = p * u - 0x1.555555555555p-2;
-    double angle = p * (u * t) + t;
+    return p * (u * t) + t;
+}
+
+NL_FN double nl_atan_f64(double x) {
+    double size = __builtin_fabs(x), inverse = 1.0 / size;
+    double angle = nl_atan_unit_f64(size > 1.0 ? inverse : size);
     double complement = 0x1.921fb54442d18p+0 - (angle - 0x1.1a62633145c07p-54);
     return __builtin_copysign(size > 1.0 ? complement : angle, x);
 }

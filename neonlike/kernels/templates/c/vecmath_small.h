@@ -7,9 +7,11 @@
 NL_FN float nl_rint_f32(float x) { return __builtin_rintf(x); }
 NL_FN float nl_floor_f32(float x) { return __builtin_floorf(x); }
 NL_FN float nl_ceil_f32(float x) { return __builtin_ceilf(x); }
+NL_FN float nl_trunc_f32(float x) { return __builtin_truncf(x); }
 NL_FN double nl_rint_f64(double x) { return __builtin_rint(x); }
 NL_FN double nl_floor_f64(double x) { return __builtin_floor(x); }
 NL_FN double nl_ceil_f64(double x) { return __builtin_ceil(x); }
+NL_FN double nl_trunc_f64(double x) { return __builtin_trunc(x); }
 #else
 #define NL_ROUNDINGS(T, S, B, WHOLE)                                                                        \
     NL_FN T nl_rint_##S(T x) {                                                                              \
@@ -20,7 +22,8 @@ NL_FN double nl_ceil_f64(double x) { return __builtin_ceil(x); }
         T whole = nl_rint_##S(x);                                                                           \
         return whole > x ? whole - 1 : whole;                                                               \
     }                                                                                                       \
-    NL_FN T nl_ceil_##S(T x) { return -nl_floor_##S(-x); }
+    NL_FN T nl_ceil_##S(T x) { return -nl_floor_##S(-x); }                                                  \
+    NL_FN T nl_trunc_##S(T x) { return __builtin_copysign##B(nl_floor_##S(__builtin_fabs##B(x)), x); }
 NL_ROUNDINGS(float, f32, f, 0x1p23)
 NL_ROUNDINGS(double, f64, , 0x1p52)
 #undef NL_ROUNDINGS
@@ -37,6 +40,7 @@ NL_FN float nl_or_nan_f32(float x, uint32_t magnitude) { return magnitude > 0x7f
     NL_FN T nl_sqrt_##S(T x) { return __builtin_sqrt##B(x); }                                               \
     NL_FN T nl_isnan_##S(T x) { return x != x ? (T)1 : (T)0; }                                              \
     NL_FN T nl_isfinite_##S(T x) { return __builtin_fabs##B(x) < INF ? (T)1 : (T)0; }                       \
+    NL_FN T nl_isinf_##S(T x) { return __builtin_fabs##B(x) == INF ? (T)1 : (T)0; }                          \
     NL_FN T nl_max_nan_##S(T a, T b) { return a >= b || a != a ? a : b; }                                   \
     NL_FN T nl_min_nan_##S(T a, T b) { return a <= b || a != a ? a : b; }                                   \
     NL_FN T nl_sign_##S(T x) {                                                                              \

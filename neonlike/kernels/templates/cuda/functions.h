@@ -24,6 +24,18 @@ NL_ANYWHERE double nl_from_bits_f64(uint64_t u) { return __longlong_as_double((l
     NL_ANYWHERE T nl_cos_##S(T x) { return cos##B(x); }                                                      \
     NL_ANYWHERE T nl_tan_##S(T x) { return tan##B(x); }                                                      \
     NL_ANYWHERE T nl_atan_##S(T x) { return atan##B(x); }                                                    \
+    NL_ANYWHERE T nl_asin_##S(T x) { return asin##B(x); }                                                    \
+    NL_ANYWHERE T nl_acos_##S(T x) { return acos##B(x); }                                                    \
+    NL_ANYWHERE T nl_atan2_##S(T y, T x) { return atan2##B(y, x); }                                          \
+    NL_ANYWHERE T nl_hypot_##S(T x, T y) { return hypot##B(x, y); }                                          \
+    NL_ANYWHERE T nl_sinh_##S(T x) { return sinh##B(x); }                                                    \
+    NL_ANYWHERE T nl_cosh_##S(T x) { return cosh##B(x); }                                                    \
+    NL_ANYWHERE T nl_asinh_##S(T x) { return asinh##B(x); }                                                  \
+    NL_ANYWHERE T nl_acosh_##S(T x) { return acosh##B(x); }                                                  \
+    NL_ANYWHERE T nl_atanh_##S(T x) { return atanh##B(x); }                                                  \
+    NL_ANYWHERE T nl_log10_##S(T x) { return log10##B(x); }                                                  \
+    NL_ANYWHERE T nl_cbrt_##S(T x) { return cbrt##B(x); }                                                    \
+    NL_ANYWHERE T nl_fmod_##S(T x, T y) { return fmod##B(x, y); }                                            \
     NL_ANYWHERE T nl_tanh_##S(T x) { return tanh##B(x); }                                                    \
     NL_ANYWHERE T nl_erf_##S(T x) { return erf##B(x); }                                                      \
     NL_ANYWHERE T nl_sigmoid_##S(T x) { return (T)1 / ((T)1 + exp##B(-x)); }                                 \
@@ -33,7 +45,9 @@ NL_ANYWHERE double nl_from_bits_f64(uint64_t u) { return __longlong_as_double((l
     NL_ANYWHERE T nl_rint_##S(T x) { return rint##B(x); }                                                    \
     NL_ANYWHERE T nl_floor_##S(T x) { return floor##B(x); }                                                  \
     NL_ANYWHERE T nl_ceil_##S(T x) { return ceil##B(x); }                                                    \
+    NL_ANYWHERE T nl_trunc_##S(T x) { return trunc##B(x); }                                                  \
     NL_ANYWHERE T nl_isnan_##S(T x) { return x != x ? (T)1 : (T)0; }                                         \
+    NL_ANYWHERE T nl_isinf_##S(T x) { return fabs##B(x) == (T)INFINITY ? (T)1 : (T)0; }                      \
     NL_ANYWHERE T nl_isfinite_##S(T x) { return fabs##B(x) < (T)INFINITY ? (T)1 : (T)0; }                    \
     NL_ANYWHERE T nl_max_nan_##S(T a, T b) { return a >= b || a != a ? a : b; }                              \
     NL_ANYWHERE T nl_min_nan_##S(T a, T b) { return a <= b || a != a ? a : b; }                              \
@@ -41,6 +55,10 @@ NL_ANYWHERE double nl_from_bits_f64(uint64_t u) { return __longlong_as_double((l
 NL_FUNCTIONS(float, f32, f)
 NL_FUNCTIONS(double, f64, )
 #undef NL_FUNCTIONS
+
+#define NL_COPYSIGN_F32 copysignf
+#define NL_COPYSIGN_F64 copysign
+#include "division.h"
 
 /* x * sgn(by) * 2^rint(log2|by|), exactly rounded; x * 0 where by is 0, x * inf where it is infinite. As the one of
  * vecmath_small.h, where the constants are explained. */

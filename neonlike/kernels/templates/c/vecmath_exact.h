@@ -1,0 +1,135 @@
+/* Functions whose result is often a whole number, which must come out exactly: of the kind of vecmath.h; vecmath_more.h
+ * includes this file. */
+#ifndef NL_VECMATH_EXACT_H
+#define NL_VECMATH_EXACT_H
+
+/* log10, of log2 to more than the precision of the result */
+
+NL_FN float nl_log10_f32(float x) {
+    return nl_log_limits_f32(x, (float)(nl_log2_short_f64((double)x) * 0x1.34413509f79ffp-2));
+}
+
+NL_FN double nl_log10_f64(double x) {
+    nl_pair l = nl_log2_pair_f64(x);
+    nl_pair product = nl_two_product(l.hi, 0x1.34413509f79ffp-2);
+    double low = product.lo + (l.lo * 0x1.34413509f79ffp-2 - l.hi * 0x1.9dc1da994fd21p-59);
+    return nl_log_limits_f64(x, product.hi + low);
+}
+
+/* Cube roots: x = 2^k m, the root of m by a polynomial (CBRT_F64) and one step of Halley's method */
+
+/* The cube root of a positive normal x, to 2^-40 */
+NL_FN double nl_cbrt_near_f64(double x) {
+    nl_log_parts_f64 l = nl_log_split_f64(x);
+    double sum = l.k * 0x1.5555555555555p-2 + NL_MAGIC_F64;
+    double rest = l.k - 3.0 * (sum - NL_MAGIC_F64); /* -1, 0 or 1 */
+    double root = 0x1.dcf0f2b645dcdp-5;
+    root = root * l.m - 0x1.2958b167b7f9dp-2;
+    root = root * l.m + 0x1.7abc1270643d2p-1;
+    root = root * l.m + 0x1.f854951341804p-2;
+    double cube = root * root * root;
+    root = root - root * (cube - l.m) / (2.0 * cube + l.m);
+    double factor = rest > 0 ? 0x1.428a2f98d728bp+0 : 1.0;
+    factor = rest < 0 ? 0x1.965fea53d6e3dp-1 : factor;
+    return root * factor * nl_from_bits_f64((nl_bits_f64(sum) + 1023u) << 52);
+}
+
+NL_FN float nl_cbrt_f32(float x) {
+    float root = (float)nl_cbrt_near_f64(__builtin_fabs((double)x));
+    root = __builtin_copysignf(root, x);
+    root = 0.5f * x == x ? x : root; /* 0 and infinity */
+    return x != x ? x : root;
+}
+
+/* A root t of 26 bits has an exact square; one more step of Halley's method from there is right to 0.7 ulp, and exact
+ * where t is. */
+NL_FN double nl_cbrt_f64(double x) {
+    double size = __builtin_fabs(x), normal = size < 0x1p-1022 ? size * 0x1p54 : size;
+    double near = nl_cbrt_near_f64(normal);
+    double t = nl_from_bits_f64((nl_bits_f64(near) + 0x4000000u) & ~(uint64_t)0x7ffffff);
+    double quotient = normal / (t * t);
+    double root = t + t * ((quotient - t) / (t + t + quotient));
+    root = __builtin_copysign(size < 0x1p-1022 ? root * 0x1p-18 : root, x);
+    root = 0.5 * x == x ? x : root;
+    return x != x ? x : root;
+}
+
+/* The remainder of x / y with the sign of x, exactly. x = a 2^i and y = b 2^j with whole a and b, so it is 2^j times
+ * a 2^(i-j) mod b: modular exponentiation, in numbers that float64 holds exactly. i - j is 16 (64) times a small number,
+ * whose power of 2 is squared four (six) times, and a rest. */
+
+/* v mod m in [-m/2, m/2], exactly: v and the multiple of m are whole and below 2^53 */
+NL_FN double nl_mod_whole_f64(double v, double m, double inverse) { return v - nl_rint_f64(v * inverse) * m; }
+
+NL_FN float nl_fmod_f32(float x, float y) {
+    uint64_t x_bits = nl_bits_f64(__builtin_fabs((double)x)), y_bits = nl_bits_f64(__builtin_fabs((double)y));
+    double a = nl_from_bits_f64((x_bits & 0x000fffffffffffffu) | 0x4160000000000000u); /* 2^23 times the fraction */
+    double b = nl_from_bits_f64((y_bits & 0x000fffffffffffffu) | 0x4160000000000000u);
+    uint64_t places = (x_bits >> 52) - (y_bits >> 52);
+    double inverse = 1.0 / b, power = nl_from_bits_f64(((places >> 4) + 1023u) << 52);
+    power = nl_mod_whole_f64(power * power, b, inverse);
+    power = nl_mod_whole_f64(power * power, b, inverse);
+    power = nl_mod_whole_f64(power * power, b, inverse);
+    power = nl_mod_whole_f64(power * power, b, inverse);
+    double rest = nl_mod_whole_f64(power * a, b, inverse);
+    rest = nl_mod_whole_f64(rest * nl_from_bits_f64(((places & 15u) + 1023u) << 52), b, inverse);
+    rest = rest < 0 ? rest + b : rest;
+    rest = rest * nl_from_bits_f64((y_bits & 0x7ff0000000000000u) - 0x0170000000000000u);
+    float result = __builtin_fabsf(x) < __builtin_fabsf(y) ? __builtin_fabsf(x) : (float)rest;
+    result = __builtin_fabsf(x) < NL_INF_F32 ? result : NL_NAN_F32;
+    result = __builtin_fabsf(y) > 0 ? result : NL_NAN_F32;
+    return __builtin_copysignf(result, x);
+}
+
+/* c - q m, where that is a whole number below 2^53 */
+NL_FN double nl_minus_product_f64(double c, double q, double m) {
+#if NL_HAS_FMA
+    return __builtin_fma(-q, m, c);
+#else
+    nl_pair product = nl_two_product(q, m);
+    return (c - product.hi) - product.lo;
+#endif
+}
+
+/* v w mod m in [-m/2, m/2], exactly, for whole v and w in [-m/2, m/2] and m in [2^52, 2^53) */
+NL_FN double nl_mod_product_f64(double v, double w, double m, double inverse) {
+    nl_pair p = nl_two_product(v, w);
+    double rest = nl_minus_product_f64(p.hi, nl_rint_f64(p.hi * inverse), m); /* below m: the quotient is off by 0.4 */
+    return (rest - nl_rint_f64((rest + p.lo) * inverse) * m) + p.lo;
+}
+
+/* v 2^n mod m, for n up to 32 */
+NL_FN double nl_mod_shifted_f64(double v, uint64_t n, double m, double inverse) {
+    double shifted = v * nl_from_bits_f64((n + 1023u) << 52);
+    return nl_minus_product_f64(shifted, nl_rint_f64(shifted * inverse), m);
+}
+
+NL_FN double nl_fmod_f64(double x, double y) {
+    double x_size = __builtin_fabs(x), y_size = __builtin_fabs(y);
+    uint64_t x_down = x_size < 0x1p-1022 ? 54u : 0u, y_down = y_size < 0x1p-1022 ? 54u : 0u;
+    uint64_t x_bits = nl_bits_f64(x_size < 0x1p-1022 ? x_size * 0x1p54 : x_size);
+    uint64_t y_bits = nl_bits_f64(y_size < 0x1p-1022 ? y_size * 0x1p54 : y_size);
+    double a = nl_from_bits_f64((x_bits & 0x000fffffffffffffu) | 0x4330000000000000u); /* 2^52 times the fraction */
+    double b = nl_from_bits_f64((y_bits & 0x000fffffffffffffu) | 0x4330000000000000u);
+    uint64_t places = ((x_bits >> 52) - x_down) - ((y_bits >> 52) - y_down);
+    double inverse = 1.0 / b, power = nl_from_bits_f64(((places >> 6) + 1023u) << 52);
+    power = nl_mod_product_f64(power, power, b, inverse);
+    power = nl_mod_product_f64(power, power, b, inverse);
+    power = nl_mod_product_f64(power, power, b, inverse);
+    power = nl_mod_product_f64(power, power, b, inverse);
+    power = nl_mod_product_f64(power, power, b, inverse);
+    power = nl_mod_product_f64(power, power, b, inverse);
+    double rest = nl_mod_product_f64(power, nl_mod_whole_f64(a, b, inverse), b, inverse);
+    uint64_t left = places & 63u, first = left >> 1;
+    rest = nl_mod_shifted_f64(rest, first, b, inverse);
+    rest = nl_mod_shifted_f64(rest, left - first, b, inverse);
+    rest = rest < 0 ? rest + b : rest;
+    uint64_t scale = (y_bits >> 52) + 971u - y_down, part = scale >> 1; /* 2^(scale - 2046), in two steps */
+    rest = rest * nl_from_bits_f64(part << 52) * nl_from_bits_f64((scale - part) << 52);
+    double result = x_size < y_size ? x_size : rest;
+    result = x_size < NL_INF_F64 ? result : NL_NAN_F64;
+    result = y_size > 0 ? result : NL_NAN_F64;
+    return __builtin_copysign(result, x);
+}
+
+#endif

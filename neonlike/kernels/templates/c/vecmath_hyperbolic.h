@@ -1,0 +1,74 @@
+/* Hyperbolic functions and their inverses, of the kind of vecmath.h; vecmath_more.h includes this file. */
+#ifndef NL_VECMATH_HYPERBOLIC_H
+#define NL_VECMATH_HYPERBOLIC_H
+
+/* e^x / 2 for x from 0 on, which has room where e^x has none */
+
+NL_FN float nl_half_exp_f32(float x) {
+    int32_t bits = nl_exponent_f32(x * 0x1.715476p+0f + NL_MAGIC_254_F32);
+    float n = nl_from_bits_f32((uint32_t)bits) - NL_MAGIC_254_F32;
+    float r = x - n * NL_LN2_HI_F32;
+    r = r - n * NL_LN2_LO_F32;
+    return nl_scale_f32(nl_expm1_reduced_f32(r) + 1.0f, bits - 1);
+}
+
+NL_FN double nl_half_exp_f64(double x) {
+    nl_exp_parts_f64 e = nl_exp_split_f64(x > 711.0 ? 711.0 : x);
+    return (1.0 + nl_expm1_reduced_f64(e.r)) * nl_from_bits_f64((nl_bits_f64(e.sum) + 1021u) << 52) * 2.0;
+}
+
+/* sinh(x) for x from 0 to 1: x + x^3 P(x^2) */
+
+NL_FN float nl_sinh_small_f32(float x) { /* SINH_F32 */
+    float u = x * x, p = 0x1.ab3c56p-13f;
+    p = p * u + 0x1.10f77cp-7f;
+    p = p * u + 0x1.555598p-3f;
+    return p * (u * x) + x;
+}
+
+NL_FN double nl_sinh_small_f64(double x) { /* SINH_F64 */
+    double u = x * x, p = 0x1.b4c75a357a601p-41;
+    p = p * u + 0x1.611a561f36ba1p-33;
+    p = p * u + 0x1.ae64671b14757p-26;
+    p = p * u + 0x1.71de3a465b241p-19;
+    p = p * u + 0x1.a01a01a02899dp-13;
+    p = p * u + 0x1.11111111110a6p-7;
+    p = p * u + 0x1.5555555555556p-3;
+    return p * (u * x) + x;
+}
+
+/* The inverses by log1p, whose error is that of its argument at most. Beyond LARGE, 1 + x is x to the last place, and
+ * asinh and acosh are log(2x). */
+#define NL_HYPERBOLIC(T, S, B, LARGE, LN2, NAN)                                                             \
+    NL_FN T nl_cosh_##S(T x) {                                                                              \
+        T half = nl_half_exp_##S(__builtin_fabs##B(x));                                                     \
+        return half + (T)0.25 / half;                                                                       \
+    }                                                                                                       \
+    NL_FN T nl_sinh_##S(T x) {                                                                              \
+        T size = __builtin_fabs##B(x), half = nl_half_exp_##S(size);                                        \
+        T large = half - (T)0.25 / half, small = nl_sinh_small_##S(size);                                   \
+        return __builtin_copysign##B(size < 1 ? small : large, x);                                          \
+    }                                                                                                       \
+    NL_FN T nl_asinh_##S(T x) {                                                                             \
+        T size = __builtin_fabs##B(x), bounded = size > (T)LARGE ? (T)1 : size;                             \
+        T square = bounded * bounded, root = __builtin_sqrt##B(1 + square);                                 \
+        T less = square / (1 + root) + bounded;                                                             \
+        T more = size > (T)LARGE ? (T)LN2 : (T)0;                                                           \
+        return __builtin_copysign##B(nl_log1p_##S(size > (T)LARGE ? size : less) + more, x);                \
+    }                                                                                                       \
+    NL_FN T nl_acosh_##S(T x) {                                                                             \
+        T bounded = x > (T)LARGE ? (T)1 : x, beyond = bounded - 1;                                          \
+        T less = beyond + __builtin_sqrt##B(beyond * (beyond + 2));                                         \
+        T more = x > (T)LARGE ? (T)LN2 : (T)0;                                                              \
+        T result = nl_log1p_##S(x > (T)LARGE ? x : less) + more;                                            \
+        return x < 1 ? NAN : result;                                                                        \
+    }                                                                                                       \
+    NL_FN T nl_atanh_##S(T x) {                                                                             \
+        T size = __builtin_fabs##B(x);                                                                      \
+        return __builtin_copysign##B((T)0.5 * nl_log1p_##S(2 * size / (1 - size)), x);                      \
+    }
+NL_HYPERBOLIC(float, f32, f, 0x1p26, 0x1.62e43p-1, NL_NAN_F32)
+NL_HYPERBOLIC(double, f64, , 0x1p54, 0x1.62e42fefa39efp-1, NL_NAN_F64)
+#undef NL_HYPERBOLIC
+
+#endif

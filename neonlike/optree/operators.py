@@ -1,0 +1,63 @@
+"""The less usual operators of tensors and expressions: ``// % & | ^ ~ << >>`` and ``divmod``.
+
+They are put on :class:`~neonlike.optree.node.Expression` here, which has those of arithmetic and comparison itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from neonlike.errors import DTypeError
+from neonlike.optree import node
+from neonlike.optree.dtypes import DTypeRule
+from neonlike.optree.node import Expression, OpTreeNode
+from neonlike.optree.ops import OPS, OpSpec
+
+Builder = Callable[..., OpTreeNode]
+
+BINARY = {
+    "floordiv": "floordiv", "mod": "mod", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
+    "lshift": "left_shift", "rshift": "right_shift",
+}  # fmt: skip
+"""Python's name of an operator -> row."""
+
+
+def builder(spec: OpSpec) -> Builder:
+    """Builder of an elementwise row, taking ``spec.arity`` operands."""
+    checked = spec.dtype is DTypeRule.WHOLE  # the dtypes of all operands say which op it is
+    makers: dict[int, Callable[[OpSpec], Builder]] = {1: node.unary, 2: node.binary, 3: node.ternary}
+    if not checked and spec.arity in makers:
+        return makers[spec.arity](spec)
+
+    def apply(*operands: Any) -> OpTreeNode:
+        if len(operands) != spec.arity:
+            raise DTypeError(f"{spec.name}: takes {spec.arity} operands, got {len(operands)}")
+        return node.apply(spec, operands)
+
+    apply.__name__ = apply.__qualname__ = spec.name
+    return apply
+
+
+def _attach(name: str, build: Callable[[Any, Any], Any]) -> None:
+    """The operator ``name`` and its reflected form."""
+
+    def forward(self: Expression, other: Any) -> Any:
+        return build(self, other)
+
+    def reflected(self: Expression, other: Any) -> Any:
+        return build(other, self)
+
+    setattr(Expression, f"__{name}__", forward)
+    setattr(Expression, f"__r{name}__", reflected)
+
+
+def _divmod(a: Any, b: Any) -> tuple[OpTreeNode, OpTreeNode]:
+    return _floordiv(a, b), _mod(a, b)
+
+
+for _name, _row in BINARY.items():
+    _attach(_name, builder(OPS[_row]))
+_floordiv, _mod = builder(OPS["floordiv"]), builder(OPS["mod"])
+_attach("divmod", _divmod)
+setattr(Expression, "__invert__", builder(OPS["invert"]))  # noqa: B010  (mypy takes it for the class's own)

@@ -1,0 +1,67 @@
+"""Which op ``&``, ``|``, ``^`` and ``~`` mean: on integers the one on bits, on truth values the one of logic.
+
+Truth values are 0 or 1 in the float type of what was compared, so that ``be.sum(a > 0)`` counts and ``(a > 0) * b``
+masks without a conversion. ``(a > 0) & (b < 1)`` therefore has float operands, and what it means is told by where
+they come from: comparisons, logic, tests such as ``isnan``, bool tensors, and these moved. Other floats are refused,
+since 0.5 has no bits to combine.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.errors import DTypeError
+from neonlike.optree.dtypes import BOOL, DTypeRule, is_float
+from neonlike.optree.ops import OPS, OpSpec
+
+_MOVES = ("transpose", "broadcast", "view", "unview", "take")
+"""Ops of whose first operand the elements are; ``unview`` adds zeros."""
+
+
+def is_truth(operand: Any) -> bool:
+    """True for a bool, a bool tensor, and an expression that gives 0 or 1 by its op."""
+    spec = getattr(operand, "spec", None)
+    while spec is not None and spec.name in _MOVES:
+        operand = operand.operands[0]
+        spec = getattr(operand, "spec", None)
+    if spec is not None:
+        return spec.dtype is DTypeRule.TRUTH
+    return isinstance(operand, bool) or getattr(operand, "dtype", None) == BOOL
+
+
+def on_bits_or_truth(spec: OpSpec, operands: tuple[Any, ...]) -> OpSpec:
+    """``spec``, a row for integers, or the row of logic in its place where all operands are truth values.
+
+    Raises
+    ------
+    DTypeError
+        If an operand is neither an integer nor, together with the others, a truth value.
+    """
+    if spec.logical and all(map(is_truth, operands)):
+        return OPS[spec.logical]
+    for operand in operands:
+        attrs = getattr(operand, "attrs", None) or {}
+        value = attrs.get("value", operand)  # of a tree of numbers
+        if not _is_whole(value):
+            raise DTypeError(_refusal(spec, _named(operands)))
+    return spec
+
+
+def _refusal(spec: OpSpec, came: str) -> str:
+    if spec.logical:
+        return f"{spec.name}: takes integers, or truth values only, got {came}; write a != 0 to make truth values"
+    return f"{spec.name}: takes integers, got {came}; store it in an integer tensor"
+
+
+def _is_whole(value: Any) -> bool:
+    """True for an integer that fits int64, and for a tensor or an expression of integers."""
+    if isinstance(value, int):
+        return -(2**63) <= value < 2**63
+    return not isinstance(value, float) and not is_float(value.dtype)
+
+
+def _named(operands: tuple[Any, ...]) -> str:
+    """What the operands are, for a message."""
+    return " and ".join(
+        "truth values" if is_truth(o) else repr(o) if isinstance(o, (int, float)) else str(o.dtype) for o in operands
+    )
