@@ -113,6 +113,7 @@ def test_truth_values_are_combined_by_logic(be: Backend) -> None:
         np.testing.assert_array_equal(values(expression), wanted)
     np.testing.assert_array_equal(values((x > -1).T & (x < 1).T), (low & high).T)
     np.testing.assert_array_equal(values(((x > -1) & (x < 1)) * x)[0, 1:4], host[0, 1:4])
+    np.testing.assert_array_equal(values(be.concatenate([x > -1, mask], axis=0)[:1] & (x < 1)), low & high)
     assert values(be.sum((x > -1) & (x < 1))).item() == 3
 
 
@@ -131,6 +132,7 @@ def test_truth_values_are_combined_by_logic(be: Backend) -> None:
         lambda x, i: ~((x > 0) * (x < 1)),
         lambda x, i: x << 1,
         lambda x, i: (x > 0) >> 1,
+        lambda x, i: (x > 0) & x.backend.concatenate([x > 0, x]),
         lambda x, i: i << i.backend.array([[1.0]]),
     ],
 )

@@ -14,19 +14,25 @@ from neonlike.errors import DTypeError
 from neonlike.optree.dtypes import BOOL, DTypeRule, is_float
 from neonlike.optree.ops import OPS, OpSpec
 
-_MOVES = ("transpose", "broadcast", "view", "unview", "take")
-"""Ops of whose first operand the elements are; ``unview`` adds zeros."""
+_MOVES = ("transpose", "broadcast", "view", "unview", "take", "concat")
+"""Ops whose elements are those of their operands; ``unview`` adds zeros."""
 
 
 def is_truth(operand: Any) -> bool:
     """True for a bool, a bool tensor, and an expression that gives 0 or 1 by its op."""
-    spec = getattr(operand, "spec", None)
-    while spec is not None and spec.name in _MOVES:
-        operand = operand.operands[0]
-        spec = getattr(operand, "spec", None)
-    if spec is not None:
-        return spec.dtype is DTypeRule.TRUTH
-    return isinstance(operand, bool) or getattr(operand, "dtype", None) == BOOL
+    stack, seen = [operand], set()
+    while stack:
+        item = stack.pop()
+        spec = getattr(item, "spec", None)
+        if spec is not None and spec.name in _MOVES:
+            if id(item) not in seen:
+                seen.add(id(item))
+                stack += item.operands if spec.name == "concat" else item.operands[:1]
+        elif spec is None and not (isinstance(item, bool) or getattr(item, "dtype", None) == BOOL):
+            return False
+        elif spec is not None and spec.dtype is not DTypeRule.TRUTH:
+            return False
+    return True
 
 
 def on_bits_or_truth(spec: OpSpec, operands: tuple[Any, ...]) -> OpSpec:
