@@ -37,9 +37,9 @@ GPU_TESTS = activations argparser arrange array_iterator assignment autodiff aut
     creation defects_core digits_example docs engines errors expressions families fuzz gradients indexing \
     initializers input_activations interop layers_mlp lazy_primitives linalg lrn lrn_calls made_up_op memory metrics \
     model_mlp model_storage moments moves_c neonform nervanaobject nms operators ops optimizers origin overlap \
-    persist plan pool pool_calls positions prepared random reductions rest_helpers rest_lookup rest_products rnn \
+    persist plan pool pool_calls positions prepared random reductions rest_helpers rest_lookup rest_products resume rnn \
     rnn_errors rnn_gated rnn_unroll roi sequential settings signatures summation tensor tensor_copies tensor_values \
-    tensor_writing unpickle
+    tensor_writing two_backends unpickle
 GPU_CASES ?= 3
 # With every access of a kernel checked, for races too, and each stream as late as the driver may run it.
 CHECKED_KERNELS = elementwise moves reductions

@@ -48,6 +48,10 @@ class BackendUnavailable(NeonlikeError, RuntimeError):
     """The backend does not exist on this machine, or was closed."""
 
 
+class OtherBackend(DTypeError, BackendUnavailable):
+    """Something was made on another backend than the one it is used with; the message names it and both."""
+
+
 class DeviceError(NeonlikeError, RuntimeError):
     """A GPU's driver refused what it was asked for; the GPU can still be used."""
 

@@ -39,7 +39,7 @@ from neonlike.backends.families.stats import StatsFamily
 from neonlike.backends.families.timing import TimingFamily
 from neonlike.backends.gpu import load as load_gpu
 from neonlike.backends.tensor import Tensor
-from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError
+from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError, OtherBackend
 from neonlike.kernels.bench import Bench, Meter, make_bench
 from neonlike.kernels.bench_engine import TimedEngine
 from neonlike.kernels.explain import explain
@@ -224,18 +224,23 @@ class Backend(
                 raise DTypeError(f"assignment: {str(operand)[:40]}... is larger than any float") from None
         owner = getattr(operand, "backend", None)
         if owner is not None and owner is not self:
-            raise DTypeError(
-                f"assignment: {operand} belongs to another backend, {owner!r}; "
+            raise OtherBackend(
+                f"assignment: {operand} belongs to another backend, {owner!r}, and not to the target's, {self!r}; "
                 "compute it there and copy the values: target.set(expression.asnumpyarray())"
             )
         return operand
 
     def _check_target(self, target: Any) -> None:
         self.check_open("assignment")
-        if not isinstance(target, Tensor) or target.backend is not self:
+        if not isinstance(target, Tensor):
             raise DTypeError(
                 f"assignment: the target must be a tensor of this backend, got {type(target).__name__}; "
                 "make one with be.empty(shape)"
+            )
+        if target.backend is not self:
+            raise OtherBackend(
+                f"assignment: the target belongs to another backend, {target.backend!r}, and not to {self!r}; make one "
+                "with be.empty(shape)"
             )
 
     def assign_many(self, pairs: Sequence[tuple[Tensor, Any]]) -> list[Tensor]:

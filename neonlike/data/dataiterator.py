@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.errors import ArgumentError, DTypeError, MissingArgument, ShapeError
+from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError, MissingArgument, OtherBackend, ShapeError
 from neonlike.nervanaobject import Description, NervanaObject
 
 
@@ -51,7 +51,7 @@ class ArrayShapeError(ShapeError, ArgumentError):
 
 
 class ArrayIterator(NervanaDataIterator):
-    """Batches from arrays, which are kept on the device as a whole.
+    """Batches from arrays, which are kept on the device as a whole, and follow to another backend.
 
     The last batch of an epoch is completed with the first samples, and the next epoch starts after those.
 
@@ -115,14 +115,17 @@ class ArrayIterator(NervanaDataIterator):
                 f"ArrayIterator: the inputs have {', '.join(str(len(array)) for array in arrays)} samples; "
                 "all must have the same number"
             )
-        if not self.require_backend().bsz:
-            raise ArgumentError(
-                f"ArrayIterator: the backend's batch size is {self.be.bsz}; give gen_backend(batch_size=...) or "
-                "set be.bsz"
-            )
         self._check_size()
 
+    def _batch_size(self) -> int:
+        if not (bsz := self.require_backend().bsz):
+            raise ArgumentError(
+                f"ArrayIterator: the backend's batch size is {bsz}; give gen_backend(batch_size=...) or set be.bsz"
+            )
+        return int(bsz)
+
     def _check_size(self) -> None:
+        self._batch_size()
         if self.ndata < self.be.bsz:
             raise ArrayShapeError(
                 f"ArrayIterator: {self.ndata} samples do not fill a batch of {self.be.bsz}; use a smaller batch size"
@@ -161,10 +164,25 @@ class ArrayIterator(NervanaDataIterator):
         else:
             self.ybuf = self.be.iobuf(self.ydev.shape[1])
 
+    def _move(self) -> None:
+        """Bring the data to the current backend, which is not the one that they were given to."""
+        self._check_size()
+        try:
+            inputs = [array.get() for array in self.Xdev]
+            targets = None if self.ydev is None else self.ydev.get()
+        except BackendUnavailable as error:
+            raise OtherBackend(
+                f"{self.name}: its data are on {self.Xdev[0].backend!r}, and the current backend is {self.be!r}; make "
+                "the iterator after gen_backend"
+            ) from error
+        self.Xdev = [self.be.array(array) for array in inputs]
+        self.ydev = None if targets is None else self.be.array(targets, dtype=np.int32 if self.make_onehot else None)
+        self._allocate_buffers()
+
     @property
     def nbatches(self) -> int:
         """Batches of the coming epoch."""
-        return -(-(self.ndata - self.start) // self.be.bsz)
+        return -(-(self.ndata - self.start) // self._batch_size())
 
     def reset(self) -> None:
         """Start over with the first sample."""
@@ -181,7 +199,9 @@ class ArrayIterator(NervanaDataIterator):
             self.start = start
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        bsz = self.be.bsz
+        bsz = self._batch_size()
+        if self.Xbuf[0].backend is not self.be:
+            self._move()
         if self.Xbuf[0].shape[1] != bsz:  # the batch size was changed
             self._check_size()
             self._allocate_buffers()

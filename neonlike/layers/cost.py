@@ -46,6 +46,9 @@ class GeneralizedCost(NervanaObject):
         self.prev_layer: Any = None
         self.nstep = 1
         self.cost: Any = np.zeros((1, 1), dtype=np.float32)
+        self._make_cost_buffer()
+
+    def _make_cost_buffer(self) -> None:
         be = self.require_backend()
         self.cost_buffer = be.zeros((1, 1), dtype=compute_dtype(be.default_np_dtype))
 
@@ -58,6 +61,8 @@ class GeneralizedCost(NervanaObject):
             The last layer of the network, or the container.
         """
         self.prev_layer = in_obj
+        if self.cost_buffer.backend is not self.be:
+            self._make_cost_buffer()
         _, self.nstep = interpret_in_shape(in_obj.out_shape)
         self.outputs = self.be.iobuf((1, self.nstep))
         self.deltas = self.be.iobuf(in_obj.out_shape, parallelism=in_obj.parallelism)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.backend import Block
-from neonlike.errors import ArgumentError, DTypeError, ShapeError
+from neonlike.errors import ArgumentError, DTypeError, OtherBackend, ShapeError
 from neonlike.layers.container import LayerContainer, Sequential
 from neonlike.logger import logger
 from neonlike.models import saving, timing
@@ -47,6 +47,8 @@ class Model(NervanaObject):
         Number of the epoch that is next or in progress; the next ``fit`` continues there.
     finished : bool
         Set by a callback to end the training.
+    made_on : Backend or None
+        The backend of the model's tensors, once it has some.
     total_cost : ndarray
         Cost of the epoch, ``(1, 1)``: the sum so far, and the mean over the batches at its end.
     """
@@ -68,6 +70,7 @@ class Model(NervanaObject):
         self.epoch_index = 0
         self.finished = False
         self.initialized = False
+        self.made_on: Any = None
         self.nbatches = 0
         self.ndata = 0
         self.total_cost = values(np.zeros((1, 1), dtype=np.float32))
@@ -111,6 +114,7 @@ class Model(NervanaObject):
                 f"{self.name}.initialize: the backend's batch size is {self.be.bsz}; give gen_backend(batch_size=...) "
                 "or set be.bsz"
             )
+        self.check_backend("initialize")
         if self.initialized:
             self._check_input_shape(dataset)
         else:
@@ -122,6 +126,16 @@ class Model(NervanaObject):
             self.layers.allocate()
             self.allocate_deltas()
             self.initialized = True
+            self.made_on = self.be
+
+    def check_backend(self, operation: str) -> None:
+        """Raise OtherBackend if the model has tensors on another backend than the current one."""
+        be = self.require_backend(operation)
+        if self.made_on is not None and self.made_on is not be:
+            raise OtherBackend(
+                f"{self.name}.{operation}: the model was made on {self.made_on!r}, but the current backend is {be!r}; "
+                "make it after gen_backend, or save it before by model.save_params(path) and load it by Model(path)"
+            )
 
     def allocate_deltas(self) -> None:
         """Allocate the error buffers of the network."""
@@ -254,10 +268,14 @@ class Model(NervanaObject):
 
     def fprop(self, x: Any, inference: bool = False) -> Any:
         """Outputs of the network for a batch of inputs."""
+        if self.made_on is not self.be:
+            self.check_backend("fprop")
         return self.layers.fprop(x, inference)
 
     def bprop(self, delta: Any) -> Any:
         """Gradients of all parameters, from the gradient by the outputs."""
+        if self.made_on is not self.be:
+            self.check_backend("bprop")
         return self.layers.bprop(delta)
 
     # -- evaluation ----------------------------------------------------------------------------------------

@@ -66,6 +66,7 @@ def restore(model: Any, model_dict: Any, load_states: bool) -> None:
     """Restore a model from a dictionary, into its layers if it has any."""
     if not isinstance(model_dict, dict):
         raise DTypeError(f"Model.deserialize: expected the dictionary of a model, got {type(model_dict).__name__}")
+    model.check_backend("deserialize")
     epoch_index = _completed_epochs(model_dict)
     progress = checked_progress(model_dict.get("progress") if load_states else None)
     if "model" in model_dict:
@@ -77,6 +78,7 @@ def restore(model: Any, model_dict: Any, load_states: bool) -> None:
         raise ArgumentError(
             f"Model.deserialize: no entry 'model' among {sorted(map(str, model_dict))}; this is not a saved model"
         )
+    model.made_on = model.be
     model.epoch_index = epoch_index
     optimizer = model_dict.get("optimizer") if load_states else None
     model.optimizer_progress = optimizer.get("progress", {}) if isinstance(optimizer, dict) else {}

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neonlike.backends.tensor import Tensor
-from neonlike.errors import AliasError, DTypeError, ShapeError
+from neonlike.errors import AliasError, DTypeError, OtherBackend, ShapeError
 from neonlike.optree.dtypes import DType, compute_dtype, is_float
 from neonlike.optree.shapes import Shape
 
@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 
 
 def check_tensors(backend: Any, operation: str, **tensors: Any) -> None:
-    """Raise DTypeError unless each of ``tensors`` that is not None is a tensor of ``backend``, which is open."""
+    """Raise unless each of ``tensors`` that is not None is a tensor (DTypeError) of ``backend``, which is open."""
     backend.check_open(operation)
     for name, tensor in tensors.items():
         if tensor is None:
@@ -34,7 +34,10 @@ def check_tensors(backend: Any, operation: str, **tensors: Any) -> None:
                 "make one with be.array(values), or compute an expression with astensor()"
             )
         if tensor.backend is not backend:
-            raise DTypeError(f"{operation}: {name} belongs to another backend; copy it: be.array({name}.get())")
+            raise OtherBackend(
+                f"{operation}: {name} belongs to another backend, {tensor.backend!r}, and not to {backend!r}; "
+                f"copy it: be.array({name}.get())"
+            )
 
 
 def require_tensors(backend: Any, operation: str, **tensors: Any) -> None:
