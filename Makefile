@@ -26,13 +26,13 @@ MUTANT_ARGS ?=
 GPU_CHECK_ARGS ?=
 GPU_PYTHON ?= 3.12
 
-OPTREE_TESTS = activations arrange assignment autodiff autodiff_api creation defects_core errors expressions families fuzz \
-    gradients indexing interop lazy_primitives linalg made_up_op moves_c neonform operators ops origin overlap plan \
-    prepared random reductions summation tensor tensor_copies tensor_values tensor_writing
+OPTREE_TESTS = activations along arrange assignment autodiff autodiff_api creation defects_core errors expressions \
+    families fuzz gradients indexing interop lazy_primitives linalg made_up_op moves_c neonform operators ops origin \
+    overlap plan prepared random reductions summation tensor tensor_copies tensor_values tensor_writing
 
 # Tests of what a backend does, which run on the GPU backend too. Each expression of theirs is a kernel to compile there:
 # GPU_CASES of a test are run, the others by make test-gpu.
-GPU_TESTS = activations argparser arrange array_iterator assignment autodiff autodiff_api backend batchnorm \
+GPU_TESTS = activations along argparser arrange array_iterator assignment autodiff autodiff_api backend batchnorm \
     batchnorm_numerics bench bfloat16 callbacks callbacks_control contract_names conv conv_calls conv_geometry costs \
     creation defects_core digits_example docs engines errors expressions families fuzz gradients indexing \
     initializers input_activations interop layers_mlp lazy_primitives linalg lrn lrn_calls made_up_op memory metrics \
@@ -43,7 +43,7 @@ GPU_TESTS = activations argparser arrange array_iterator assignment autodiff aut
 GPU_CASES ?= 3
 # With every access of a kernel checked, for races too, and each stream as late as the driver may run it.
 CHECKED_KERNELS = elementwise moves reductions
-CHECKED_TESTS = batchnorm linalg lrn moves_c overlap pool positions reductions rnn_gated rest_lookup
+CHECKED_TESTS = along batchnorm linalg lrn moves_c overlap pool positions reductions rnn_gated rest_lookup
 CHECKED = CUEMU_CHECK=1 CUEMU_ASYNC=1 NEONLIKE_GPU_POOL=0
 
 # PYTEST_ARGS may choose none of the tests of a pass: status 5.

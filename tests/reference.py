@@ -151,7 +151,34 @@ def _unview(d: Array, node: OpTreeNode) -> Array:
     return out
 
 
+def _running(function: Function) -> Function:
+    def apply(x: Array, node: OpTreeNode) -> Array:
+        axis, reverse = node.attrs["axis"], node.attrs["reverse"]  # type: ignore[index]
+        found: Array = function(np.flip(x, axis) if reverse else x, axis=axis)
+        return np.flip(found, axis) if reverse else found
+
+    return apply
+
+
+def _order(x: Array, node: OpTreeNode) -> Array:
+    attrs: Any = node.attrs
+    order = np.argsort(-x if attrs["descending"] else x, axis=attrs["axis"], kind="stable")
+    return np.take(order, range(attrs["count"]), axis=attrs["axis"])
+
+
+def _untake_along(d: Array, indices: Array, node: OpTreeNode) -> Array:
+    out, axis = np.zeros(node.shape, d.dtype), node.attrs["axis"]  # type: ignore[index]
+    for place in np.ndindex(d.shape):
+        out[(*place[:axis], int(indices[place]), *place[axis + 1 :])] += d[place]
+    return out
+
+
 MOVES: dict[str, Function] = {
+    "cumsum": _running(np.cumsum),
+    "cumprod": _running(np.cumprod),
+    "argsort": _order,
+    "take_along": lambda x, i, node: np.take_along_axis(x, i.astype(np.int64), node.attrs["axis"]),
+    "untake_along": _untake_along,
     "dot": lambda x, y, node: x @ y,
     "concat": lambda *parts: np.concatenate(parts[:-1], axis=parts[-1].attrs["axis"]),
     "transpose": lambda x, node: x.transpose(node.attrs["axes"]),

@@ -137,6 +137,7 @@ def test_prod_where_factors_are_zero(be64: Backend, rng: Any) -> None:
 def moves(x: Any, y: Any, be: Backend) -> dict[str, Any]:
     """Expressions of every differentiable row that is neither elementwise nor a reduction; x is (4, 3), y (3, 5)."""
     index = be.array([[2, 0, 2, 1]], dtype=np.int32)
+    along = be.array([[2, 0, -1], [1, 1, 1], [0, 1, 2], [0, 0, 2]], dtype=np.int32)
     return {
         "dot": F.dot(x, y),
         "dot of expressions": F.dot(F.sin(x), F.exp(y) + 1),
@@ -147,6 +148,11 @@ def moves(x: Any, y: Any, be: Backend) -> dict[str, Any]:
         "concat": F.concat([F.sin(x), x, y[:, :3]], 0),
         "concat inside": F.exp(F.concat([x, F.sin(x), x * x], 1)) * 0.1,
         "take": F.take(F.sin(x), index, 1),
+        "take_along": F.take_along(F.sin(x), along, 1),
+        "untake_along": F.untake_along(F.sin(x), along, (4, 5), 1),
+        "cumsum": F.cumsum(F.sin(x), 0),
+        "cumsum from the end": F.cumsum(x * x, 1, True),
+        "cumprod": F.cumprod(x + 0.1, 0) + F.cumprod(F.sin(x), 1, True),
         "take of a tensor": F.take(x, [3, 3, -1], 0),
         "untake": F.untake(F.sin(x), index.T, (3, 3), 0),
         "view": F.view(F.sin(x), ((2, 2), (3, 2), 1)),
@@ -161,7 +167,8 @@ def test_products_and_moves(be64: Backend, rng: Any) -> None:
             x = be64.array(x.get())  # reshape needs contiguous elements
         made = moves(x, y, be64)
         tested = {n.spec.name for e in made.values() for n in postorder(e)}
-        assert tested >= {s.name for s in rows(Kind.MOVE, Kind.CONTRACTION) if s.grad is not NON_DIFFERENTIABLE}
+        others = rows(Kind.MOVE, Kind.CONTRACTION, Kind.SCAN)
+        assert tested >= {s.name for s in others if s.grad is not NON_DIFFERENTIABLE}
         for expression in made.values():
             check(be64, expression, [x, y], rng)
 

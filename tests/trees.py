@@ -27,7 +27,8 @@ MAX_SIZE = 3000
 NUMBERS = (-2, -1.5, -0.5, 0.25, 0.5, 1, 1.25, 3)
 """Numbers that every float type holds exactly."""
 
-EXACT = {"neg", "abs", "relu", "maximum", "minimum", "where", "max", "min", "transpose", "broadcast", "take", "concat"}
+EXACT = {"neg", "abs", "relu", "maximum", "minimum", "where", "max", "min"}
+EXACT |= {"transpose", "broadcast", "take", "concat", "take_along"}
 """Ops that do not round, beside those without a gradient."""
 
 
@@ -294,7 +295,13 @@ class Grower:
         skip = [int(self.rng.integers(n)) for n in shape]
         kept = tuple(n - s for n, s in zip(shape, skip))
         layout = (kept, tuple(strides), sum(n * s for n, s in zip(skip, strides)))
-        choice = self.rng.integers(6)
+        choice = self.rng.integers(8)
+        if choice == 6:
+            return self._along(term, axis)
+        if choice == 7:
+            if term.size > 1.2:  # products would grow without end
+                return self.extend(F.cumsum(term.node, axis, bool(positions[0] % 2)), term)
+            return self.extend(F.cumprod(term.node, axis, bool(positions[0] % 2)), term)
         if choice == 5:
             fitting = [term] + [t for t in self.terms[-30:] if _joins(t.node.shape, shape, axis)]
             others = [fitting[i] for i in self.rng.integers(0, len(fitting), self.rng.integers(1, 4))]
@@ -313,6 +320,14 @@ class Grower:
         stretched = tuple(int(self.rng.choice(self.sizes)) if n == 1 else n for n in shape)
         made = F.broadcast_to(term.node, stretched)
         return None if made is term.node else self.extend(made, term)
+
+    def _along(self, term: Term, axis: int) -> Term | None:
+        """Elements of each line picked, or added, by indices of its own."""
+        shape = term.node.shape
+        places = self.be.array(self.rng.integers(0, shape[axis], shape), dtype=np.int32)
+        if self.rng.random() < 0.5:
+            return self.extend(F.take_along(term.node, places, axis), term, places.get())
+        return self.extend(F.untake_along(term.node, places, shape, axis), term, places.get())
 
     def _made(self, term: Term) -> Term | None:
         """Times a ``onehot`` or a ``rand``, whose values are those of assigning it alone."""

@@ -16,6 +16,7 @@ from neonlike import settings
 from neonlike.backends.abstract_backend import AbstractBackend
 from neonlike.backends.arguments import check_values
 from neonlike.backends.families.activation import ActivationFamily
+from neonlike.backends.families.along import AlongFamily
 from neonlike.backends.families.arrange import ArrangeFamily
 from neonlike.backends.families.batchnorm import BatchNormFamily
 from neonlike.backends.families.conv import ConvFamily
@@ -65,6 +66,7 @@ class Backend(
     LinalgFamily,
     LookupFamily,
     ArrangeFamily,
+    AlongFamily,
     RandomFamily,
     ActivationFamily,
     ConvFamily,

@@ -1,4 +1,4 @@
-"""The stages of a plan that read whole operands, on a device: matrix products, gathers, scatters and windows."""
+"""The stages of a plan that read whole operands, on a device: products, gathers, scatters, windows, scans, sorts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from neonlike.kernels.blocks import Run
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.interp import BarrierStage
+from neonlike.kernels.lines_cuda import I32, Lines
 from neonlike.kernels.moves_cuda import Moves
-from neonlike.kernels.plan import Plan, Stage
+from neonlike.kernels.plan import Plan, Stage, reads_any_index
 from neonlike.kernels.stage_cuda import digits_of, in_turn, reserve_store
-from neonlike.optree.dtypes import I64
+from neonlike.optree.dtypes import F64, I64, is_float
 from neonlike.optree.npfuncs import check_range
 
 if TYPE_CHECKING:
@@ -95,12 +96,7 @@ class DeviceMove(DeviceBarrier):
     def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
         source, indices = operands
         limit = (out if self.scatters else source).shape[self.axis]
-        calls: list[Callable[[], None]] = []
-        index = _flat(indices)
-        if index is None:
-            index = self.engine.empty((indices.size,), indices.dtype)
-            calls.append(self.engine.copier.ready(indices, index.reshape(*indices.shape)))
-        calls.append(partial(self._check, self.moves.check(index, limit), indices, limit))
+        index, calls = self._checked(indices, limit)
         if 0 in out.shape:
             return calls
         if not self.scatters:
@@ -110,9 +106,19 @@ class DeviceMove(DeviceBarrier):
             *calls, self.moves.group(index, start, slices), self.moves.scatter(source, start, slices, out, self.axis)
         ]  # fmt: skip
 
+    def _checked(self, indices: Any, limit: int) -> tuple[Any, list[Callable[[], None]]]:
+        """``indices`` as a vector, and what makes that and checks it."""
+        calls: list[Callable[[], None]] = []
+        index = _flat(indices)
+        if index is None:
+            index = self.engine.empty((indices.size,), indices.dtype)
+            calls.append(self.engine.copier.ready(indices, index.reshape(*indices.shape)))
+        return index, [*calls, partial(self._check, self.moves.check(index, limit), indices, limit)]
+
     def _check(self, is_outside: Callable[[], bool], indices: Any, limit: int) -> None:
         if is_outside():
-            check_range("take", self.engine.device.to_host(indices), limit)
+            name = "take_along_axis" if self.value.spec.name.endswith("along") else "take"
+            check_range(name, self.engine.device.to_host(indices), limit)
 
 
 def _flat(indices: Any) -> Any | None:
@@ -121,6 +127,74 @@ def _flat(indices: Any) -> Any | None:
     if len(long) > 1:
         return None
     return indices[tuple(slice(None) if axis in long else 0 for axis in range(indices.ndim))] if long else None
+
+
+class DeviceAlong(DeviceMove):
+    """``take_along`` and ``untake_along``: indices that are an order of the same axis need no check, nor come twice."""
+
+    def __init__(self, engine: CudaEngine, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
+        super().__init__(engine, plan, stage, graph, comment)
+        self.scatters = self.value.spec.name == "untake_along"
+        self.checks = reads_any_index(graph, plan.values, self.value)
+        self.lines = Lines(engine.device, comment)
+
+    def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
+        source, indices = operands
+        axis, engine = self.axis, self.engine
+        calls = self._checked(indices, (out if self.scatters else source).shape[axis])[1] if self.checks else []
+        if 0 in out.shape:
+            return calls
+        if 0 in indices.shape:
+            return [*calls, engine.copier.ready_fill(out, 0.0)]
+        if not self.scatters:
+            return [*calls, self.lines.along(source, indices, out, axis, False)]
+        if not self.checks:
+            fill = [engine.copier.ready_fill(out, 0.0)] if indices.shape[axis] < out.shape[axis] else []
+            return [*calls, *fill, self.lines.along(source, indices, out, axis, True)]
+        total = engine.empty(out.shape, F64 if is_float(source.dtype) else I64)
+        return [*calls, self.lines.untake(source, indices, total, out, axis)]
+
+
+class DeviceScan(DeviceBarrier):
+    """``cumsum`` and ``cumprod``."""
+
+    def __init__(self, engine: CudaEngine, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
+        super().__init__(engine, plan, stage, graph, comment)
+        self.lines = Lines(engine.device, comment)
+
+    def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
+        (source,), attrs = operands, run.attrs(self.value.node)
+        if 0 in out.shape:
+            return []
+        if attrs["reverse"]:
+            turn = (*[slice(None)] * attrs["axis"], slice(None, None, -1))
+            source, out = source[turn], out[turn]
+        return [self.lines.scan(self.value.spec.name, source, out, attrs["axis"])]
+
+
+class DeviceSort(DeviceBarrier):
+    """``argsort``: passes of a merge sort, over a copy whose last axis is the sorted one."""
+
+    def __init__(self, engine: CudaEngine, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
+        super().__init__(engine, plan, stage, graph, comment)
+        self.lines = Lines(engine.device, comment)
+
+    def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
+        (source,), attrs, engine = operands, run.attrs(self.value.node), self.engine
+        axis, count = attrs["axis"], out.shape[attrs["axis"]]
+        if 0 in out.shape:
+            return []
+        if source.shape[axis] == 1:
+            return [engine.copier.ready_fill(out, 0.0)]
+        order = (*[k for k in range(source.ndim) if k != axis], axis)
+        bits, calls = source.transpose(order), []
+        if not _is_contiguous(bits):
+            bits = engine.empty(bits.shape, source.dtype)
+            calls.append(engine.copier.ready(source.transpose(order), bits))
+        buffers = engine.empty(bits.shape, I32), engine.empty(bits.shape, I32)
+        merges, found = self.lines.merges(bits, buffers, attrs["descending"])
+        first = found[(*[slice(None)] * (found.ndim - 1), slice(count))]
+        return [*calls, *merges, engine.copier.ready(first, out.transpose(order))]
 
 
 class DeviceView(DeviceBarrier):
@@ -182,4 +256,9 @@ _BARRIERS: dict[str, type[DeviceBarrier]] = {
     "view": DeviceView,
     "unview": DeviceView,
     "concat": DeviceJoin,
+    "take_along": DeviceAlong,
+    "untake_along": DeviceAlong,
+    "cumsum": DeviceScan,
+    "cumprod": DeviceScan,
+    "argsort": DeviceSort,
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from neonlike.kernels import compile_c, moves_c
+from neonlike.kernels import compile_c, lines_c, moves_c
 from neonlike.kernels.ahead import CompilesAhead, owner_of
 from neonlike.kernels.blocks import Run
 from neonlike.kernels.compile_c import KernelSource
@@ -35,6 +35,9 @@ class CEngine(CompilesAhead, NumpyEngine):
             elif stage.kind is StageKind.MOVE and moves_c.usable(plan, stage):
                 fallback = made[position].__self__  # type: ignore[attr-defined]
                 made[position] = moves_c.MoveStage(plan, stage, graph, fallback).run
+            elif stage.kind is StageKind.MOVE and lines_c.usable(plan, stage):
+                fallback = made[position].__self__  # type: ignore[attr-defined]
+                made[position] = lines_c.LineStage(plan, stage, graph, fallback).run
             elif stage.kind is StageKind.CONTRACTION:
                 product = plan.values[stage.values[0]].spec.name == "dot"
                 made[position] = DotStage(plan, stage, graph).run if product else made[position]

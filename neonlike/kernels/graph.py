@@ -347,6 +347,6 @@ _DEEP = 50
 """Nodes below each other after which the walk stops calling itself."""
 _ELEMENTWISE = Kind.ELEMENTWISE
 _RAND, _CONCAT = OPS["rand"], OPS["concat"]
-_RESHAPING = frozenset((Kind.MOVE, Kind.CONTRACTION, Kind.CALL))
+_RESHAPING = frozenset((Kind.MOVE, Kind.CONTRACTION, Kind.CALL, Kind.SCAN))
 """Kinds that change which axis a size is on: whether sizes are equal then decides what fuses with what."""
-_SIZED = frozenset(("broadcast", "untake", "view", "unview"))
+_SIZED = frozenset(("broadcast", "untake", "untake_along", "view", "unview", "argsort"))

@@ -35,6 +35,8 @@ from neonlike.optree.ops import Kind
 from neonlike.optree.shapes import Shape, reduced
 
 StageFunction = Callable[[Run], None]
+_ARGUMENTS = ("axis", "layout", "reverse", "descending")
+"""Attributes that the functions of products, moves and scans take."""
 
 
 class NumpyEngine:
@@ -91,7 +93,7 @@ def _replay(steps: list[tuple[Callable[..., Any], tuple[Any, ...]]]) -> Callable
 
 
 class BarrierStage:
-    """A product or a move: one NumPy call on whole arrays.
+    """A product, a move or a scan: one NumPy call on whole arrays.
 
     Attributes
     ----------
@@ -110,7 +112,7 @@ class BarrierStage:
             (s for s in stage.stores if not s.buffered and graph.targets[s.target].dtype == dtype and _plain(s)), None
         )
         self.others = [store for store in stage.stores if store is not self.direct]
-        self.keys = [name for name in ("axis", "layout") if name in (graph.nodes[value.node].attrs or {})]
+        self.keys = [name for name in _ARGUMENTS if name in (graph.nodes[value.node].attrs or {})]
 
     def run(self, run: Run) -> None:
         """Execute the stage."""

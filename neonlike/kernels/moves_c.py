@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -87,11 +87,11 @@ def layout_of(wide: npfuncs.Array, narrow: npfuncs.Array, index_step: int, axis:
         return None
     steps = [[step // a.itemsize for step in a.strides] for a in (wide, narrow)]
     read, written = (1, 0) if scatter else (0, 1)
-    outer = _merged([(wide.shape[k], steps[0][k], steps[1][k]) for k in others if wide.shape[k] > 1], 1 + written)
+    outer = merged_axes([(wide.shape[k], steps[0][k], steps[1][k]) for k in others if wide.shape[k] > 1], 1 + written)
     inner = outer.pop() if outer else (1, 1, 1)
     along = (wide.shape[axis], steps[0][axis], steps[1][axis]), (narrow.shape[axis], steps[0][axis], steps[1][axis])
     by_rows = inner[0] > 1 and (along[written][0] == 1 or abs(inner[1 + written]) <= abs(along[written][1 + written]))
-    limit, count, slices = wide.shape[axis], narrow.shape[axis], math.prod(size for size, _, _ in outer)
+    limit, count, slices = wide.shape[axis], narrow.shape[axis], math.prod(size for size, *_ in outer)
     innermost = inner if by_rows else along[written]
     width = reach = 0
     short = False
@@ -112,14 +112,14 @@ def layout_of(wide: npfuncs.Array, narrow: npfuncs.Array, index_step: int, axis:
     return Layout(key, meta, pieces * slices, narrow.size + (wide if scatter else narrow).size)
 
 
-def _merged(axes: list[tuple[int, int, int]], by: int) -> list[tuple[int, int, int]]:
+def merged_axes(axes: Sequence[tuple[int, ...]], by: int) -> list[tuple[int, ...]]:
     """``axes`` (size, steps), those with long steps at position ``by`` first, neighbours made one where both allow."""
-    merged: list[tuple[int, int, int]] = []
+    merged: list[tuple[int, ...]] = []
     for size, *steps in sorted(axes, key=lambda axis: -abs(axis[by])):
         if merged and all(before == step * size for before, step in zip(merged[-1][1:], steps)):
-            merged[-1] = (merged[-1][0] * size, steps[0], steps[1])
+            merged[-1] = (merged[-1][0] * size, *steps)
         else:
-            merged.append((size, steps[0], steps[1]))
+            merged.append((size, *steps))
     return merged
 
 
@@ -148,7 +148,7 @@ class MoveStage:
             self.direct, self.others = stage.stores[0], []  # converted by the kernel
         self.dtype: DType = fallback.dtype if self.direct is None else graph.targets[self.direct.target].dtype
         self.comment = expression_text(graph)
-        self.variants: dict[FormKey, Any] = {}
+        self.variants: dict[Any, Any] = {}
         self.launches: dict[Any, Launch | None] = {}
 
     # Running
@@ -213,10 +213,13 @@ class MoveStage:
 
     def _run_numpy(self, source: npfuncs.Array, indices: npfuncs.Array, out: npfuncs.Array) -> None:
         """The same on the NumPy engine, which raises its errors before it writes."""
+        self._store_numpy([source, indices], out, {"axis": self.axis})
+
+    def _store_numpy(self, arrays: list[npfuncs.Array], out: npfuncs.Array, attrs: dict[str, Any]) -> None:
         exact = out.dtype == self.fallback.dtype
         result = out if exact else np.empty(out.shape, self.fallback.dtype)
         with np.errstate(all="ignore"):
-            self.value.spec.numpy(source, indices, result, axis=self.axis)
+            self.value.spec.numpy(*arrays, result, **attrs)
             if not exact:
                 converter(out.dtype)(result, out)
 

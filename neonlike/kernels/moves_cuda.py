@@ -32,7 +32,7 @@ _I32 = np.dtype(np.int32)
 Call = Callable[[], None]
 
 
-class _Launch:
+class Launch:
     """A kernel ready to be queued again and again; ``kept`` is the memory it works on."""
 
     __slots__ = ("arguments", "device", "function", "grid", "kept", "threads")
@@ -107,7 +107,7 @@ class Moves:
         packing = f"={len(arrays)}Q{len(meta)}{'q' if wide else 'i'}"
         arguments = struct.pack(packing, *(a.address for a in arrays), *meta)
         blocks = min(-(-head[0] // THREADS), WAVES * self.device.capabilities.multiprocessors)
-        return _Launch(self.device, function, (blocks, THREADS), arguments, arrays)
+        return Launch(self.device, function, (blocks, THREADS), arguments, arrays)
 
     def _on_indices(self, what: str, index: Any, arrays: list[Any], limit: int, blocks: int) -> Call:
         function = self.variants.get((what, index.dtype))
@@ -119,7 +119,7 @@ class Moves:
         numbers = index.shape[0], index.strides[0] // index.itemsize, limit
         addresses = [array.address for array in (index, *arrays)]
         arguments = struct.pack(f"={len(addresses)}Q3q", *addresses, *numbers)
-        return _Launch(self.device, function, (blocks, GROUPING_THREADS), arguments, [index, *arrays])
+        return Launch(self.device, function, (blocks, GROUPING_THREADS), arguments, [index, *arrays])
 
     def _load(self, kernel: KernelSource, name: str) -> Any:
         return self.device.load(build_cubin(kernel, self.device.capabilities.arch), name)
@@ -144,7 +144,7 @@ class Moves:
             "source_type": STORAGE[read.name],
             "out_type": STORAGE[written.name],
             "value_type": STORAGE[value.name],
-            "load": _load(read),
+            "load": load_source(read),
             "result": convert_store("x" if form == "gather" else "sum", value, written),
         }
         if form == "gather":
@@ -157,7 +157,8 @@ class Moves:
         return KernelSource(source, source.name, self.comment, headers())
 
 
-def _load(dtype: DType) -> str:
+def load_source(dtype: DType) -> str:
+    """``source[0]`` in the type it is computed in."""
     return load_element("source[0]", dtype) if is_float(dtype) else "(int64_t)source[0]"
 
 

@@ -5,8 +5,11 @@ The planner knows no device. A :class:`Stage` is
 * ELEMENTWISE: one pass over a space;
 * REDUCE: several passes over one space and one set of axes (softmax: max, sum of exp, divide);
 * CONTRACTION: a matrix product; an elementwise stage that only follows it is its epilogue;
+<<<<<<< HEAD
 * MOVE: a gather, scatter or window;
 * CALL: a compound primitive of the backend, or one of its results.
+=======
+* MOVE: a gather, scatter, window or concatenation, or what goes along whole lines: a scan or a sort.
 
 Elementwise values have no place of their own: they are computed in every stage that needs them, since reading memory
 costs more than arithmetic, unless the repeated part is long. What does have a place are reductions, products, moves
@@ -43,6 +46,7 @@ _BARRIERS = {
     Kind.CONTRACTION: StageKind.CONTRACTION,
     Kind.MOVE: StageKind.MOVE,
     Kind.CALL: StageKind.CALL,
+    Kind.SCAN: StageKind.MOVE,
 }
 """Kinds of ops that read whole operands from memory, and the stages they become."""
 
@@ -359,7 +363,7 @@ class Planner:
     def _may_fail(self, stage: Stage) -> bool:
         if stage.kind is not StageKind.MOVE:
             return stage.kind is StageKind.CALL
-        return self.values[stage.values[0]].spec.name in ("take", "untake")
+        return reads_any_index(self.graph, self.values, self.values[stage.values[0]])
 
     def _readers(self, slot: int) -> list[tuple[object, Stage]]:
         """Stages that read leaf ``slot`` and in which axis order."""
@@ -376,6 +380,21 @@ def is_barrier(value: Value) -> bool:
     if value.spec.name == "broadcast":
         return False
     return value.spec.kind in _BARRIERS
+
+
+def reads_any_index(graph: Graph, values: list[Value], value: Value) -> bool:
+    """True if ``value`` picks or places by indices that may be out of range: they are no order of its own axis."""
+    name = value.spec.name
+    if name in ("take", "untake"):
+        return True
+    if name not in ("take_along", "untake_along"):
+        return False
+    places, axis = value.args[1], graph.nodes[value.node].attrs["axis"]  # type: ignore[index]
+    if not isinstance(places, ValueArg) or places.perm is not None or values[places.value].spec.name != "argsort":
+        return True
+    order = graph.nodes[values[places.value].node]
+    long = value.shape if name == "untake_along" else graph.nodes[value.node].operands[0].shape
+    return bool(order.attrs["axis"] != axis or order.operands[0].shape[axis] != long[axis])  # type: ignore[index]
 
 
 def _axes_text(axes: tuple[int, ...]) -> str:

@@ -1,14 +1,17 @@
-"""Builders of reductions, products and moves; those of elementwise rows are in ``node``, beside the operators."""
+"""Builders of reductions, products, moves, scans; those of elementwise rows are in ``node``, beside the operators."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from typing import Any
 
-from neonlike.errors import ShapeError
+import numpy as np
+
+from neonlike.errors import DTypeError, ShapeError
 from neonlike.optree import shapes
 from neonlike.optree.dtypes import F32, F64, DTypeRule, promote, result_dtype
-from neonlike.optree.node import OpTreeNode, common_backend, expression, node_dtype
+from neonlike.optree.node import Expression, OpTreeNode, common_backend, expression, node_dtype
+from neonlike.optree.npfuncs import check_range
 from neonlike.optree.ops import OPS, Kind, OpSpec
 from neonlike.optree.shapes import FREE, Shape
 
@@ -64,7 +67,36 @@ def transpose(a: OpTreeNode, axes: Any = None) -> OpTreeNode:
 
 
 def move(name: str, operands: tuple[Any, ...], attrs: dict[str, Any], shape: Shape) -> OpTreeNode:
-    """A node of kind MOVE or ZERO whose shape is given."""
+    """A node of kind MOVE, ZERO or SCAN whose shape is given."""
     spec = OPS[name]
-    assert spec.kind in (Kind.MOVE, Kind.ZERO)
+    assert spec.kind in (Kind.MOVE, Kind.ZERO, Kind.SCAN)
     return OpTreeNode(spec, operands, attrs, shape, node_dtype(spec, operands), common_backend(name, operands))
+
+
+def index_operand(name: str, indices: Any, limit: int | None, backend: Any, vector: bool = True) -> Any:
+    """Integer indices as a tensor; host indices (lists, arrays) as a ``vector``, or in their own shape.
+
+    Those are checked against ``limit``, and negative ones counted from the end.
+
+    Raises
+    ------
+    DTypeError
+        If the indices are not integers.
+    IndexRangeError
+        If a host index is out of range.
+    """
+    if isinstance(indices, Expression):
+        if indices.dtype.kind not in "iu":
+            raise DTypeError(f"{name}: indices must be integers, got {indices.dtype.name}; make them int32")
+        return indices
+    host = np.asarray(indices)
+    if host.size == 0:
+        host = host.astype(np.int64)  # an empty list has no dtype of its own
+    if host.dtype.kind not in "iu":
+        raise DTypeError(f"{name}: indices must be integers, got {host.dtype} from {type(indices).__name__}")
+    if limit is not None:
+        check_range(name, host, limit)
+        host = host.astype(np.int64)
+        host = np.where(host < 0, host + limit, host)
+    positions: Expression = backend.array(host.reshape(1, -1) if vector else host, dtype=np.int64)
+    return positions

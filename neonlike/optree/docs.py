@@ -20,6 +20,7 @@ _KINDS: dict[Kind, tuple[str, str]] = {
     Kind.ZERO: ("Values made in place", "They take the shape of what they are used with."),
     Kind.CONTRACTION: ("Products", "Anywhere in an expression."),
     Kind.MOVE: ("Moves", "No arithmetic: elements are reordered, picked or placed."),
+    Kind.SCAN: ("Along an axis", "Over one `axis`, an int; each result depends on a whole line of elements."),
 }
 
 ALSO: dict[str, tuple[str, ...]] = {
@@ -32,6 +33,10 @@ ALSO: dict[str, tuple[str, ...]] = {
     "onehot": ("be.onehot",),
     "dot": ("a @ b",),
     "transpose": ("be.transpose", "a.T"),
+    "take_along": ("be.take_along_axis", "be.sort", "be.topk"),
+    "cumsum": ("be.cumsum",),
+    "cumprod": ("be.cumprod",),
+    "argsort": ("be.argsort", "be.topk"),
     "concat": ("be.concatenate", "be.stack"),
     "take": ("be.take",),
 }

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from neonlike.errors import ArgumentError, DTypeError, ShapeError
-from neonlike.optree import arrange, builders, operators, shapes
+from neonlike.errors import ArgumentError, ShapeError
+from neonlike.optree import along, arrange, builders, operators, shapes
 from neonlike.optree.dtypes import F32, F64
 from neonlike.optree.node import Expression, OpTreeNode, expression
-from neonlike.optree.npfuncs import check_range
 from neonlike.optree.ops import OPS, Kind, OpSpec
 from neonlike.optree.shapes import FREE, Shape
 
@@ -96,33 +95,6 @@ def broadcast_to(a: Any, shape: Shape) -> Expression:
     return builders.move("broadcast", (operand,), {"shape": tuple(shape)}, tuple(shape))
 
 
-def index_operand(name: str, indices: Any, limit: int | None, backend: Any) -> Any:
-    """Integer indices as a tensor. Host indices (lists, arrays) are checked against ``limit``, negatives wrapped.
-
-    Raises
-    ------
-    DTypeError
-        If the indices are not integers.
-    IndexRangeError
-        If a host index is out of range.
-    """
-    if isinstance(indices, Expression):
-        if indices.dtype.kind not in "iu":
-            raise DTypeError(f"{name}: indices must be integers, got {indices.dtype.name}; make them int32")
-        return indices
-    host = np.asarray(indices)
-    if host.size == 0:
-        host = host.astype(np.int64)  # an empty list has no dtype of its own
-    if host.dtype.kind not in "iu":
-        raise DTypeError(f"{name}: indices must be integers, got {host.dtype} from {type(indices).__name__}")
-    if limit is not None:
-        check_range(name, host, limit)
-        host = host.astype(np.int64)
-        host = np.where(host < 0, host + limit, host)
-    positions: Expression = backend.array(host.reshape(1, -1), dtype=np.int64)
-    return positions
-
-
 def take(a: Any, indices: Any, axis: int) -> OpTreeNode:
     """Slices of ``a`` along ``axis`` picked by integer ``indices`` (list, array or tensor, read as a vector)."""
     a = expression("take", a)
@@ -130,7 +102,7 @@ def take(a: Any, indices: Any, axis: int) -> OpTreeNode:
     if axis is None or len(axes) != 1:
         raise ShapeError(f"take: needs one axis of {a.shape}, got axis={axis!r}")
     (axis,) = axes
-    positions = index_operand("take", indices, a.shape[axis], a.backend)
+    positions = builders.index_operand("take", indices, a.shape[axis], a.backend)
     shape = (*a.shape[:axis], math.prod(positions.shape), *a.shape[axis + 1 :])
     return builders.move("take", (a, positions), {"axis": axis}, shape)
 
@@ -162,7 +134,7 @@ def onehot(indices: Any, axis: int, backend: Any = None) -> OpTreeNode:
     ``indices`` is an integer vector of shape (1, n) or (n, 1).
     """
     backend = backend or getattr(indices, "backend", None)
-    positions = index_operand("onehot", indices, None, backend)
+    positions = builders.index_operand("onehot", indices, None, backend)
     if axis not in (0, 1):
         raise ShapeError(f"onehot: axis must be 0 or 1, got {axis!r}")
     if len(positions.shape) != 2 or 1 not in positions.shape:
@@ -271,5 +243,6 @@ for _row in OPS.values():
     add_row(_row)
 _others: tuple[Callable[..., Any], ...] = (builders.dot, transpose, broadcast_to, take, untake, view, unview, onehot)
 _others += (arrange.concat, arrange.parts_of)
+_others += (along.cumsum, along.cumprod, along.argsort, along.take_along, along.untake_along)
 for _function in (*COMPOSED.values(), *_others):
     setattr(F, _function.__name__, staticmethod(_function))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from neonlike.errors import ArgumentError, DTypeError
-from neonlike.optree import arrange, builders, functions, node, show
+from neonlike.optree import along, arrange, builders, functions, node, show
 from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.ops import MANY, OPS, Kind
 from neonlike.optree.walk import postorder
@@ -182,6 +182,11 @@ _OTHERS: dict[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
     "transpose": (("axes",), functions.transpose),
     "broadcast": (("shape",), functions.broadcast_to),
     "concat": (("axis",), lambda *given: arrange.concat(given[:-1], given[-1])),
+    "cumsum": (("axis", "reverse"), along.cumsum),
+    "cumprod": (("axis", "reverse"), along.cumprod),
+    "argsort": (("axis", "descending", "count"), along.argsort),
+    "take_along": (("axis",), along.take_along),
+    "untake_along": (("shape", "axis"), along.untake_along),
     "take": (("axis",), functions.take),
     "untake": (("shape", "axis"), functions.untake),
     "view": (("layout",), functions.view),

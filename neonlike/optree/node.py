@@ -311,9 +311,13 @@ def number_value(operand: Any) -> Number:
     return operand.attrs["value"] if isinstance(operand, OpTreeNode) and operand.attrs else operand  # type: ignore[no-any-return]
 
 
+_INDEXED = ("take", "untake", "take_along", "untake_along")
+"""Ops whose second operand holds indices."""
+
+
 def node_dtype(spec: OpSpec, operands: tuple[Any, ...]) -> DType:
     """dtype of ``spec`` applied to ``operands``; numbers are weak."""
-    counted = operands[1:] if spec.name == "where" else operands[:1] if spec.name in ("take", "untake") else operands
+    counted = operands[1:] if spec.name == "where" else operands[:1] if spec.name in _INDEXED else operands
     typed = [o.dtype for o in counted if not is_number(o)]
     promoted = promote(typed) if typed else F32
     fractional = any(isinstance(number_value(o), float) for o in counted if is_number(o))

@@ -325,3 +325,51 @@ def strided(x: Array, layout: tuple[Any, ...]) -> Array:
     shape, strides, offset = layout
     flat = x.reshape(-1)[offset:]
     return np.lib.stride_tricks.as_strided(flat, shape, [s * x.itemsize for s in strides])
+
+
+# Along an axis: called with whole arrays -----------------------------------------------------------------------------
+
+
+def _accumulated(ufunc: np.ufunc, x: Array, out: Array, axis: int, reverse: bool) -> None:
+    """Running totals in float64 or int64: the error of each is that of one rounding."""
+    if reverse:
+        x, out = np.flip(x, axis), np.flip(out, axis)
+    floats = out.dtype.kind in "fV"
+    wide = np.float64 if floats else np.int64
+    out[...] = ufunc.accumulate(x.astype(wide, copy=False), axis=axis, dtype=wide)
+
+
+def cumsum(x: Array, out: Array, axis: int, reverse: bool) -> None:
+    """Sums of all up to each element along ``axis``; ``reverse``: of all from each on."""
+    _accumulated(np.add, x, out, axis, reverse)
+
+
+def cumprod(x: Array, out: Array, axis: int, reverse: bool) -> None:
+    """Products of all up to each element along ``axis``; ``reverse``: of all from each on."""
+    _accumulated(np.multiply, x, out, axis, reverse)
+
+
+def argsort(x: Array, out: Array, axis: int, descending: bool) -> None:
+    """Positions along ``axis`` in the order of the values, as many as ``out`` has; equal ones as they are, nan last."""
+    keys = x.astype(np.float32) if x.dtype.kind == "V" else x
+    if descending:
+        keys = np.negative(keys) if keys.dtype.kind == "f" else np.invert(keys)  # the smallest integer has no negative
+    order = np.argsort(keys, axis=axis, kind="stable")
+    out[...] = order[(*[slice(None)] * axis, slice(out.shape[axis]))]
+
+
+def take_along(x: Array, indices: Array, out: Array, axis: int) -> None:
+    """The element of ``x`` along ``axis`` that each index names."""
+    check_range("take_along_axis", indices, x.shape[axis])
+    out[...] = np.take_along_axis(x, indices.astype(np.int64, copy=False), axis)
+
+
+def untake_along(d: Array, indices: Array, out: Array, axis: int) -> None:
+    """Elements of ``d`` added where :func:`take_along` would read."""
+    limit = out.shape[axis]
+    check_range("take_along_axis", indices, limit)
+    total = np.zeros(out.shape, np.float64 if out.dtype.kind in "fV" else np.int64)
+    where = list(np.ogrid[tuple(slice(n) for n in d.shape)])
+    where[axis] = np.where(indices < 0, indices + limit, indices).astype(np.int64, copy=False)
+    np.add.at(total, tuple(where), d)
+    out[...] = total

@@ -36,6 +36,7 @@ class Kind(Enum):
     CONTRACTION = "contraction"
     MOVE = "move"
     CALL = "call"  # a compound primitive, which has no row here: see ``calls``
+    SCAN = "scan"  # along one axis, each result of a whole line of elements: running sums, orders
 
 
 class _NonDifferentiable:
@@ -154,6 +155,17 @@ def _prod_grad(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
     zeros = F.sum(zero, axis=axis)
     only_zero = F.where(F.equal(zeros, 1), others, 0)
     return (d * F.where(zero, only_zero, F.where(F.equal(zeros, 0), z / F.where(zero, 1, x), 0)),)
+
+
+def _cumprod_grad(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
+    """d times the products of the other factors, summed; exact also from the first factor that is 0 on."""
+    axis, reverse = z.attrs["axis"], z.attrs["reverse"]
+    zero = F.equal(x, 0)
+    met = F.cumsum(zero, axis, reverse)  # zeros up to each element
+    first = F.logical_and(zero, F.equal(met, 1))
+    others = F.cumprod(F.where(first, 1, x), axis, reverse)
+    before = F.cumsum(d * z, axis, not reverse) / F.where(zero, 1, x)
+    return (F.where(F.equal(met, 0), before, F.where(first, F.cumsum(d * others, axis, not reverse), 0)),)
 
 
 _ROWS: tuple[OpSpec, ...] = (
@@ -308,8 +320,14 @@ _ROWS: tuple[OpSpec, ...] = (
     OpSpec("take", 2, Kind.MOVE, f.take, "", SAME, lambda F, d, z, x, i: (F.untake(d, i, x.shape, z.attrs["axis"]), None), "Slices picked by index along axis.", domain=(REAL, WHOLE), keyed=("axis",), flops=0),
     OpSpec("untake", 2, Kind.MOVE, f.untake, "", SAME, lambda F, d, z, x, i: (F.take(d, i, z.attrs["axis"]), None), "Slices added at indices along axis (gradient of take).", domain=(REAL, WHOLE), keyed=("axis",)),
     OpSpec("view", 1, Kind.MOVE, f.view, "", SAME, lambda F, d, z, x: (F.unview(d, x.shape, z.attrs["layout"]),), "Strided window of an expression.", flops=0),
+    OpSpec("take_along", 2, Kind.MOVE, f.take_along, "", SAME, lambda F, d, z, x, i: (F.untake_along(d, i, x.shape, z.attrs["axis"]), None), "The element along axis that each index names.", domain=(REAL, WHOLE), keyed=("axis",), flops=0),
+    OpSpec("untake_along", 2, Kind.MOVE, f.untake_along, "", SAME, lambda F, d, z, x, i: (F.take_along(d, i, z.attrs["axis"]), None), "Elements added where indices say along axis (gradient of take_along).", domain=(REAL, WHOLE), keyed=("axis",)),
     OpSpec("concat", MANY, Kind.MOVE, f.concat, "", SAME, lambda F, d, z, *parts: F.parts_of(d, z, parts), "Operands one after the other along axis.", domain=(REAL,), keyed=("axis",), flops=0),
     OpSpec("unview", 1, Kind.MOVE, f.unview, "", SAME, lambda F, d, z, x: (F.view(d, z.attrs["layout"]),), "Zeros with a strided window filled (gradient of view).", flops=0),
+    # Along an axis
+    OpSpec("cumsum", 1, Kind.SCAN, f.cumsum, "", SAME, lambda F, d, z, x: (F.cumsum(d, z.attrs["axis"], not z.attrs["reverse"]),), "Sums of all elements up to each along axis.", keyed=("axis", "reverse")),
+    OpSpec("cumprod", 1, Kind.SCAN, f.cumprod, "", SAME, _cumprod_grad, "Products of all elements up to each along axis.", keyed=("axis", "reverse")),
+    OpSpec("argsort", 1, Kind.SCAN, f.argsort, "", INDEX, NON_DIFFERENTIABLE, "Positions along axis in the order of the values; nan last.", keyed=("axis", "descending"), flops=20),
 )  # fmt: skip
 
 

@@ -76,12 +76,14 @@ def evaluate(node: Any, operands: Sequence[Any]) -> Val:
             return _REDUCTIONS[node.spec.name](node, operands[0])
         if node.spec.name == "dot":
             return _dot(node, *operands)
+        if node.spec.kind is Kind.SCAN:
+            return _order(node, operands[0]) if node.spec.name == "argsort" else _running(node, operands[0])
         if node.spec.name == "concat":
             converted = [_convert(o, compute_dtype(node.dtype)) for o in operands]
             return Val(*(np.concatenate(parts, axis=node.attrs["axis"]) for parts in zip(*converted)))
         function = formula(node.spec)
         rest = [o.v for o in operands[1:]]
-        if node.spec.name != "untake":
+        if not node.spec.name.startswith("untake"):
             return Val(*(np.array(function(part, *rest, node)) for part in operands[0]))
         v, e, size = (function(part, *rest, node) for part in (*operands[0], np.abs(operands[0].v).astype(np.float64)))
         kind = compute_dtype(node.dtype)
@@ -345,6 +347,36 @@ def _dot(node: Any, x: Val, y: Val) -> Val:
     whole = _whole(v, e, size, kind) & bool((x.v == np.rint(x.v)).all() and (y.v == np.rint(y.v)).all())
     e = e + np.where(whole, 0, (x.v.shape[1] + 1) * unit(kind) * size)
     return _in_range(Val(v, np.where(np.isfinite(e) & np.isfinite(v), e, np.inf)), kind, size)
+
+
+# Along an axis ------------------------------------------------------------------------------------------------------
+
+
+def _running(node: Any, x: Val) -> Val:
+    """Sums or products in float64: of each result one rounding more, and one for each element before it in float64."""
+    kind, function, size = compute_dtype(node.dtype), formula(node.spec), node.shape[node.attrs["axis"]]
+    x = _convert(x, kind)
+    wide = np.abs(x.v.astype(np.float64))
+    v, large = function(x.v, node), function(wide + x.e, node)
+    moved = function(x.e, node) if node.spec.name == "cumsum" else large - function(wide, node)
+    if kind == I64:
+        whole = function(np.maximum(wide, 1), node) if node.spec.name == "cumprod" else large
+        return Val(v, np.where((moved != 0) | ~(whole < 2.0**62), np.inf, 0.0))
+    rounding = (size + 1) * 2.0**-52 + (unit(kind) if kind == F32 else 0)
+    grown = function(np.where(np.isfinite(wide), np.maximum(wide + x.e, 1), np.inf), node)
+    lost = ~(grown < 1e300) if node.spec.name == "cumprod" else ~np.isfinite(large)
+    tiny = float(np.finfo(np.float32 if kind == F32 else np.float64).tiny)
+    small = 1e-290 * grown if node.spec.name == "cumprod" else 0.0
+    e = moved + rounding * (large if node.spec.name == "cumsum" else np.abs(v) + moved) + small
+    e = e + np.where((v != 0) & (np.abs(v) < 2 * tiny), 2 * tiny, 0)
+    return _in_range(Val(v, np.where(lost | np.isnan(e), np.inf, e)), kind, large)
+
+
+def _order(node: Any, x: Val) -> Val:
+    """Known for lines whose values are; of others anything may come first."""
+    axis = node.attrs["axis"]
+    v = formula(node.spec)(x.v, node)
+    return Val(v, np.where(np.broadcast_to((x.e > 0).any(axis=axis, keepdims=True), v.shape), np.inf, 0.0))
 
 
 # What memory may hold -----------------------------------------------------------------------------------------------

@@ -213,7 +213,9 @@ class Grower:
         """A transpose, stretching, a gather, a scatter, a window, or a product."""
         source = self.operand()
         shape: Shape = self.made.terms[source.term].shape
-        name = self.one_of(("transpose", "broadcast", "take", "untake", "view", "unview", "dot", "concat"))
+        moves = ("transpose", "broadcast", "take", "untake", "view", "unview", "dot", "concat")
+        along = ("cumsum", "cumprod", "argsort", "take_along", "untake_along")
+        name = self.one_of((*moves, *along))
         if name == "transpose":
             return self.add(Op(name, (source,), tuple(int(a) for a in self.rng.permutation(len(shape)))))
         if name == "broadcast":

@@ -197,7 +197,7 @@ class Instance:
             return bounds.evaluate(made, [bounds.evaluate(made.operands[0], [self.vals[source]])])
         operands: list[Any] = [None if isinstance(o, Made) else o for o in term.operands]
         operands = [self.vals[o.term] if isinstance(o, Ref) else o for o in operands]
-        if term.name in ("take", "untake"):
+        if term.name in ("take", "untake", "take_along", "untake_along"):
             operands.append(bounds.exact(made.operands[1].get()))
         return bounds.evaluate(made, operands)
 
@@ -217,6 +217,12 @@ class Instance:
             return f"F.concat([{', '.join(texts)}], {op.axis})"
         if op.name == "broadcast":
             return f"F.broadcast_to({texts[0]}, {self.shape_of(op.axis)})"
+        if op.name in ("cumsum", "cumprod", "argsort"):
+            return f"F.{op.name}({texts[0]}, {op.axis}, {bool(op.seed % 2)})"
+        if op.name in ("take_along", "untake_along"):
+            values = f"np.random.default_rng({op.seed}).integers(0, {max(shape[op.axis], 1)}, {shape})"
+            onto = f", {shape}" if op.name == "untake_along" else ""
+            return f"F.{op.name}({texts[0]}, be.array({values}, dtype={('i4', 'i8')[op.seed % 2]!r}){onto}, {op.axis})"
         if op.name in ("take", "untake"):
             size = shape[op.axis]
             positions = rng.integers(0, size, size).tolist() if size else []

@@ -1,0 +1,91 @@
+"""Along one axis: running sums and products, orders, and picking elements by indices of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.errors import ShapeError
+from neonlike.optree import builders
+from neonlike.optree.arrange import one_axis, whole_number
+from neonlike.optree.node import Expression, OpTreeNode, expression
+from neonlike.optree.shapes import Shape
+
+
+def _scan(name: str, a: Any, axis: Any, attrs: dict[str, Any]) -> OpTreeNode:
+    a = expression(name, a)
+    made = builders.move(name, (a,), {"axis": one_axis(name, axis, a.shape), **attrs}, a.shape)
+    return made
+
+
+def cumsum(a: Any, axis: Any, reverse: bool = False) -> OpTreeNode:
+    """Sums of all elements of ``a`` up to each along ``axis``; ``reverse``: of all from each on."""
+    return _scan("cumsum", a, axis, {"reverse": bool(reverse)})
+
+
+def cumprod(a: Any, axis: Any, reverse: bool = False) -> OpTreeNode:
+    """Products of all elements of ``a`` up to each along ``axis``; ``reverse``: of all from each on."""
+    return _scan("cumprod", a, axis, {"reverse": bool(reverse)})
+
+
+def argsort(a: Any, axis: Any = -1, descending: bool = False, count: Any = None) -> OpTreeNode:
+    """Positions along ``axis`` in the order of the values, the first ``count`` (None: all). Equal values keep their
+    order; nan comes last either way.
+
+    Raises
+    ------
+    ShapeError
+        If there are not so many values.
+    """
+    a = expression("argsort", a)
+    axis = one_axis("argsort", axis, a.shape)
+    size = a.shape[axis]
+    wanted = size if count is None else whole_number("topk", "k", count)
+    if not 0 <= wanted <= size:
+        raise ShapeError(f"topk: axis {axis} of {a.shape} has {size} values, got k={wanted}")
+    made = builders.move(
+        "argsort",
+        (a,),
+        {"axis": axis, "descending": bool(descending), "count": wanted},
+        (*a.shape[:axis], wanted, *a.shape[axis + 1 :]),
+    )
+    return made
+
+
+def take_along(a: Any, indices: Any, axis: Any) -> OpTreeNode:
+    """``out[.., j, ..] = a[.., indices[.., j, ..], ..]``: of each line along ``axis`` what its own indices name.
+
+    Raises
+    ------
+    ShapeError
+        If another axis of the indices has another size.
+    """
+    a = expression("take_along_axis", a)
+    axis = one_axis("take_along_axis", axis, a.shape)
+    places = builders.index_operand("take_along_axis", indices, a.shape[axis], a.backend, vector=False)
+    same = len(places.shape) == len(a.shape)
+    if not same or any(n != m for i, (n, m) in enumerate(zip(places.shape, a.shape)) if i != axis):
+        raise ShapeError(
+            f"take_along_axis: indices of shape {places.shape} do not fit {a.shape}; "
+            f"all sizes but that of axis {axis} must be equal"
+        )
+    return builders.move("take_along", (a, places), {"axis": axis}, places.shape)
+
+
+def untake_along(d: Any, indices: Any, shape: Shape, axis: int) -> OpTreeNode:
+    """Zeros of ``shape`` with elements of ``d`` added where indices say: the gradient of :func:`take_along`."""
+    return builders.move("untake_along", (expression("untake_along", d), indices), {"axis": axis}, shape)
+
+
+def sort(a: Any, axis: Any = -1, descending: bool = False) -> OpTreeNode:
+    """``a`` in order along ``axis``."""
+    a = expression("sort", a)
+    axis = one_axis("sort", axis, a.shape)
+    return take_along(a, argsort(a, axis, descending), axis)
+
+
+def topk(a: Any, k: Any, axis: Any = -1, largest: bool = True) -> tuple[Expression, Expression]:
+    """The ``k`` largest (or smallest) values along ``axis``, the best first, and their positions."""
+    a = expression("topk", a)
+    axis = one_axis("topk", axis, a.shape)
+    places = argsort(a, axis, descending=largest, count=k)
+    return take_along(a, places, axis), places
