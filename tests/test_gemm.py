@@ -106,8 +106,8 @@ def met(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     seen: list[tuple[int, ...]] = []
     real = gemm_module.find_launch
 
-    def noted(a: Any, b: Any, c: Any) -> Any:
-        launch = real(a, b, c)
+    def noted(a: Any, b: Any, c: Any, compiler: Any) -> Any:
+        launch = real(a, b, c, compiler)
         if launch is None:
             return None
 

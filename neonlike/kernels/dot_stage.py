@@ -17,6 +17,7 @@ from neonlike.kernels.plan import Plan, Stage
 from neonlike.kernels.program import Source
 from neonlike.kernels.routine import REAL_TYPES, address
 from neonlike.kernels.stage_arrays import remember
+from neonlike.kernels.toolchain import find_compiler
 
 _UNKNOWN: Any = object()
 
@@ -26,6 +27,7 @@ class DotStage(BarrierStage):
 
     def __init__(self, plan: Plan, stage: Stage, graph: Graph) -> None:
         super().__init__(plan, stage, graph)
+        self.compiler = find_compiler()
         self.launches: dict[Any, gemm.Launch | None] = {}
 
     def bind(self, run: Run) -> Callable[[], None]:
@@ -46,7 +48,7 @@ class DotStage(BarrierStage):
         """Our kernel where it pays; allocates the temporaries, for the stages that read them."""
         super().kernel_source(run)
         a, b, out = self._operands(run)
-        real = REAL_TYPES.get(out.dtype) if gemm.pays(a.shape[0], *b.shape) else None
+        real = REAL_TYPES.get(out.dtype) if gemm.pays(a.shape[0], a.shape[1], b.shape[1], self.compiler) else None
         return None if real is None else gemm.GEMM.source(real=real)
 
     def _compute(self, run: Run) -> None:
@@ -56,7 +58,7 @@ class DotStage(BarrierStage):
             launch(*self._addresses(run))
         else:
             with np.errstate(all="ignore"):
-                gemm.dot(a, b, out)
+                gemm.dot(a, b, out, self.compiler)
         if self.others:
             with np.errstate(all="ignore"):
                 store_result(run, out, self.others)
@@ -72,8 +74,8 @@ class DotStage(BarrierStage):
         key: Any = a.shape, a.strides, b.shape, b.strides, out.strides
         launch = self.launches.get(key, _UNKNOWN)
         if launch is _UNKNOWN:
-            pays = gemm.pays(a.shape[0], *b.shape)
-            launch = remember(self.launches, key, gemm.find_launch(a, b, out) if pays else None)
+            pays = gemm.pays(a.shape[0], a.shape[1], b.shape[1], self.compiler)
+            launch = remember(self.launches, key, gemm.find_launch(a, b, out, self.compiler) if pays else None)
         found: gemm.Launch | None = launch
         return found
 

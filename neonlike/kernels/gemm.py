@@ -19,7 +19,7 @@ import numpy.typing as npt
 from neonlike.kernels import compile_c
 from neonlike.kernels.blas import half_vectors
 from neonlike.kernels.routine import POINTER, REAL, REAL_TYPES, Routine, address, threads_for
-from neonlike.kernels.toolchain import find_compiler
+from neonlike.kernels.toolchain import Compiler, find_compiler
 from neonlike.kernels.workspace import held_workspace
 from neonlike.optree import npfuncs
 
@@ -41,8 +41,11 @@ NARROWEST, FEWEST_RESULTS = 10, 1 << 9
 Array = npt.NDArray[Any]
 
 
-def pays(m: int, k: int, n: int) -> bool:
+def pays(m: int, k: int, n: int, compiler: Compiler | None = None) -> bool:
     """Whether the kernel is faster than NumPy for (m, k) x (k, n): the product is large, and BLAS uses half vectors.
+
+    ``compiler``, here and below, is the one that the caller knows; None: it is looked for, which takes longer than a
+    small product.
 
     Measured on one core of an AMD Zen 5 against OpenBLAS 0.3.31, float32 and float64, factors transposed or not: 0.9
     (4096 x 9216 x 32, at the speed of the memory) to 2.2 (784 x 16 x 1000, where storing takes longest) times its speed
@@ -50,11 +53,13 @@ def pays(m: int, k: int, n: int) -> bool:
     """
     if m * k * n < FEWEST_PRODUCTS or min(m, n) < NARROWEST or m * n < FEWEST_RESULTS:
         return False
-    compiler = find_compiler()
+    compiler = compiler or find_compiler()
     return compiler is not None and compiler.native and half_vectors()
 
 
-def multiply(a: Array, b: Array, c: Array, alpha: float = 1.0, beta: float = 0.0) -> bool:
+def multiply(
+    a: Array, b: Array, c: Array, alpha: float = 1.0, beta: float = 0.0, compiler: Compiler | None = None
+) -> bool:
     """c = alpha * a . b + beta * c by the kernel, if that pays; otherwise False, with nothing done.
 
     Parameters
@@ -64,24 +69,28 @@ def multiply(a: Array, b: Array, c: Array, alpha: float = 1.0, beta: float = 0.0
         converted to the dtype of ``c``, of which the kernel knows float32 and float64. If ``c`` shares memory with
         them nothing is done.
     """
-    if not pays(c.shape[-2], a.shape[-1], c.shape[-1]) or c.dtype not in REAL_TYPES:
+    if not pays(c.shape[-2], a.shape[-1], c.shape[-1], compiler) or c.dtype not in REAL_TYPES:
         return False
     if np.may_share_memory(a, c) or np.may_share_memory(b, c):
         return False
     a, b = a.astype(c.dtype, copy=False), b.astype(c.dtype, copy=False)
     if c.ndim == 2:
-        return gemm(a, b, c, alpha, beta)
+        return gemm(a, b, c, alpha, beta, compiler)
     left, right = (x if x.ndim == 3 else np.broadcast_to(x, (len(c), *x.shape)) for x in (a, b))
-    return all(gemm(*matrices, alpha, beta) for matrices in zip(left, right, c))  # if one is refused the first is
+    # if one is refused the first is
+    return all(gemm(*matrices, alpha, beta, compiler) for matrices in zip(left, right, c))
 
 
-def dot(a: Array, b: Array, out: Array) -> None:
+def dot(a: Array, b: Array, out: Array, compiler: Compiler | None = None) -> None:
     """out = a . b of matrices: what the C engine runs for ``npfuncs.dot``."""
-    if out.size * a.shape[1] < FEWEST_PRODUCTS or not multiply(a, b, out):  # small ones are done in a microsecond
+    large = out.size * a.shape[1] >= FEWEST_PRODUCTS  # others are done in a microsecond
+    if not large or not multiply(a, b, out, compiler=compiler):
         npfuncs.dot(a, b, out)
 
 
-def gemm(a: Array, b: Array, c: Array, alpha: float = 1.0, beta: float = 0.0) -> bool:
+def gemm(
+    a: Array, b: Array, c: Array, alpha: float = 1.0, beta: float = 0.0, compiler: Compiler | None = None
+) -> bool:
     """c = alpha * a . b + beta * c by the kernel, whether it pays or not; with beta 0 the old c is not read.
 
     Parameters
@@ -95,7 +104,7 @@ def gemm(a: Array, b: Array, c: Array, alpha: float = 1.0, beta: float = 0.0) ->
     bool
         False, with nothing done, where there is no compiler or no kernel for these.
     """
-    launch = find_launch(a, b, c)
+    launch = find_launch(a, b, c, compiler)
     if launch is None:
         return False
     launch(address(a), address(b), address(c), alpha, beta)
@@ -121,7 +130,7 @@ class Launch:
         self.function(a, b, c, self.serial if compile_c.forked else self.meta, alpha, beta, held[1])
 
 
-def find_launch(a: Array, b: Array, c: Array) -> Launch | None:
+def find_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None) -> Launch | None:
     """The kernel for arrays such as these, see :func:`gemm`; None if there is none."""
     real, size = REAL_TYPES.get(c.dtype), c.itemsize
     if real is None or a.dtype != c.dtype or b.dtype != c.dtype or not (a.size and b.size):
@@ -130,7 +139,7 @@ def find_launch(a: Array, b: Array, c: Array) -> Launch | None:
     if swapped:
         a, b, c = b.T, a.T, c.T
     (m, k), n = a.shape, b.shape[1]
-    function = GEMM.variant(find_compiler(), real=real) if c.strides[1] == size or n == 1 else None
+    function = GEMM.variant(compiler or find_compiler(), real=real) if c.strides[1] == size or n == 1 else None
     if function is None:
         return None
     steps = [step // size for step in (*a.strides, *b.strides, c.strides[0])]

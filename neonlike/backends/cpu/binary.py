@@ -28,7 +28,8 @@ class BinaryKernels(CompiledFamily, LinalgFamily):
     def _compound_dot(self, A: Any, B: Any, C: Any, alpha: float, beta: float, relu: bool, bsum: Any) -> None:
         """Alpha and beta in the kernel of the product, unless relu comes between them."""
         fits = C.size * A.shape[1] >= gemm.FEWEST_PRODUCTS and (beta == 0.0 or not relu)
-        if fits and gemm.multiply(A.asnumpyarray(), B.asnumpyarray(), C.array, alpha, beta):
+        known = self.compiler
+        if fits and known and gemm.multiply(A.asnumpyarray(), B.asnumpyarray(), C.array, alpha, beta, known):
             self._epilogue(C, C, 1.0, 0.0, relu, bsum)
         else:
             super()._compound_dot(A, B, C, alpha, beta, relu, bsum)
@@ -36,10 +37,15 @@ class BinaryKernels(CompiledFamily, LinalgFamily):
     def _multiply(self, a: Array, b: Array, out: Any) -> None:
         array = out.array
         if array.dtype == compute_dtype(array.dtype) and (array.flags.c_contiguous or blas_takes(array)):
-            _product(a, b, array)
+            self._product(a, b, array)
         else:
             with written(out) as array:
-                _product(a, b, array)
+                self._product(a, b, array)
+
+    def _product(self, a: Array, b: Array, out: Array) -> None:
+        fits = self.compiler is not None and out.size * a.shape[-1] >= gemm.FEWEST_PRODUCTS
+        if not fits or not gemm.multiply(a, b, out, compiler=self.compiler):
+            matrix_product(a, b, out)
 
     def _xnor_product(self, A: Any, B: Any, out: Any) -> None:
         """Signs packed into bits where a C compiler is at hand; integers by the definition."""
@@ -56,11 +62,6 @@ class BinaryKernels(CompiledFamily, LinalgFamily):
             failed = function(address(a), *steps[0], address(b), *steps[1], address(array), m, n, k, threads)
             if failed:
                 raise MemoryError(f"xnor_compound_dot: no memory for the signs of {A.shape} and {B.shape}")
-
-
-def _product(a: Array, b: Array, out: Array) -> None:
-    if out.size * a.shape[-1] < gemm.FEWEST_PRODUCTS or not gemm.multiply(a, b, out):
-        matrix_product(a, b, out)
 
 
 def _strided(tensor: Any) -> Array:
