@@ -10,7 +10,8 @@ import pytest
 from engines import new_backend
 
 from neonlike.backends import Backend
-from neonlike.errors import DTypeError, IndexRangeError, ShapeError
+from neonlike.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
+from neonlike.optree.dialect import neon_dialect
 from neonlike.optree.node import OpTreeNode
 
 X = np.array([[-2.0, -0.5, 0.0, 1.0, 30.0]])
@@ -79,21 +80,58 @@ def test_shapes_without_a_name_of_their_own(be: Backend) -> None:
 
 
 @pytest.mark.parametrize("axis", [0, 1, None, -1, (0, 1)])
-def test_reductions_keep_their_axes_whatever_they_are_told(be: Backend, rng: np.random.Generator, axis: Any) -> None:
+def test_reductions_keep_their_axes_whatever_neon_scripts_say(be: Backend, rng: np.random.Generator, axis: Any) -> None:
     host = rng.normal(size=(4, 6))
     t = be.array(host)
     exact = t.get().astype(np.float64)
     centered = exact - exact.mean(axis=axis, keepdims=True)
-    for keepdims in (True, False):
+    for keepdims in (True, False):  # which neon ignores
         for name in ("sum", "max", "min", "mean", "std", "var"):
-            got = getattr(be, name)(t, axis=axis, keepdims=keepdims)
+            with neon_dialect():
+                got = getattr(be, name)(t, axis=axis, keepdims=keepdims)
             wanted = getattr(np, name)(exact, axis=axis, keepdims=True)
             assert got.shape == wanted.shape
             assert np.allclose(values(got), wanted, rtol=1e-5, atol=1e-6)
     power = np.where(centered == 0, 0, np.sign(centered) * 2.0 ** np.rint(np.log2(np.abs(centered))))
     shifted = (centered * power).mean(axis=axis, keepdims=True)
-    assert np.allclose(values(be.var(t, axis=axis, partial=3, binary=True)), shifted, rtol=1e-4)
+    with neon_dialect():
+        assert np.allclose(values(be.var(t, axis=axis, partial=3, binary=True)), shifted, rtol=1e-4)
     assert np.allclose(values(be.norm2(t, axis)), np.sqrt((exact**2).sum(axis=axis, keepdims=True)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["sum", "max", "min", "prod", "any", "all", "mean", "std", "var", "argmax", "argmin"])
+def test_axes_are_dropped_where_two_are_left(be: Backend, rng: np.random.Generator, name: str) -> None:
+    host = rng.normal(size=(2, 3, 4, 5)).astype(np.float32)
+    reduce, numpys = getattr(be, name), getattr(np, name)
+    for shape, axis in (((2, 3, 4, 5), 1), ((2, 3, 4, 5), -1), ((6, 4, 5), 0), ((2, 3, 4, 5), (0, 2))):
+        if isinstance(axis, tuple) and name.startswith("arg"):
+            continue
+        x, wanted = be.array(host.reshape(shape)), numpys(host.reshape(shape), axis=axis)
+        for made in (reduce(x, axis=axis, keepdims=False), reduce(x + 0, axis=axis, keepdims=False) * 1):
+            assert made.shape == wanted.shape
+            assert np.allclose(values(made), wanted, rtol=1e-5)
+        out = be.empty(wanted.shape)
+        assert reduce(x, axis=axis, keepdims=False, out=out) is out
+        assert np.allclose(out.get(), wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["sum", "max", "mean", "std", "var", "argmax"])
+def test_axes_that_cannot_be_dropped_are_refused(be: Backend, name: str) -> None:
+    x, deep = be.ones((3, 4)), be.ones((2, 3, 4))
+    for tensor, axis in ((x, 1), (x, -1), (deep, (0, 2)), (deep, None)):
+        if name == "argmax" and not isinstance(axis, int):
+            continue
+        with pytest.raises(ShapeError, match=rf"{name}: keepdims=False over axis .* leaves [01] dimensions?, .*two"):
+            getattr(be, name)(tensor, axis=axis, keepdims=False)
+    with pytest.raises(ShapeError, match=r"argmax: needs one axis, got axis=\(0, 1\)"):
+        be.argmax(x, axis=(0, 1))
+
+
+def test_partial_is_refused(be: Backend) -> None:
+    for name in ("mean", "var", "std"):
+        with pytest.raises(ArgumentError, match=f"{name}: partial=2 has no effect"):
+            getattr(be, name)(be.ones((3, 4)), axis=0, partial=2)
+        assert getattr(be, name)(be.ones((3, 4)), 0, None).shape == (1, 4)
 
 
 def test_biased_deviation(be: Backend) -> None:

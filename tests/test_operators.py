@@ -150,6 +150,19 @@ def test_bits_of_numbers_only(be: Backend) -> None:
         be.bitwise_or(4, 0.5)
 
 
+def test_on_either_side_of_an_array_and_in_place(be: Backend) -> None:
+    host = np.array([[1, 2, 5]])
+    t = be.array(host, dtype=np.int32)
+    for op in (operator.floordiv, operator.mod, *BITS.values()):
+        assert values(op(host, t)).tolist() == values(op(t, host)).tolist() == op(host, host).tolist()
+    same, start = t, t.get()
+    for op in (operator.ilshift, operator.irshift, operator.ixor, operator.ior, operator.iand, operator.ifloordiv):
+        t = op(t, 3)
+        start = op(start, 3)
+        assert t is same
+        assert t.get().tolist() == start.tolist()
+
+
 def test_gradients_stop_at_bits_and_pass_remainders(be: Backend) -> None:
     from neonlike.backends.autodiff import Autodiff
 

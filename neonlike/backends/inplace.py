@@ -55,3 +55,9 @@ class InPlaceOperators:
 
     def __ixor__(self, other: Any) -> Any:
         return _in_place(operator.xor, self, other)
+
+    def __ilshift__(self, other: Any) -> Any:
+        return _in_place(operator.lshift, self, other)
+
+    def __irshift__(self, other: Any) -> Any:
+        return _in_place(operator.rshift, self, other)

@@ -16,7 +16,11 @@ from neonlike.optree.ops import MANY, NON_DIFFERENTIABLE, OPS, Kind, OpSpec
 
 _KINDS: dict[Kind, tuple[str, str]] = {
     Kind.ELEMENTWISE: ("Elementwise", "Operands broadcast. Python and NumPy numbers may stand anywhere."),
-    Kind.REDUCTION: ("Reductions", "Over `axis`: an int, a tuple of ints, or None for all. Reduced axes stay, as 1."),
+    Kind.REDUCTION: (
+        "Reductions",
+        "Over `axis`: an int, a tuple of ints, or None for all; `argmax` and `argmin` take one, 1 unless given. "
+        "Reduced axes stay, as 1; `keepdims=False` drops them where two are left, and is refused elsewhere.",
+    ),
     Kind.ZERO: ("Values made in place", "They take the shape of what they are used with."),
     Kind.CONTRACTION: ("Products", "Anywhere in an expression."),
     Kind.MOVE: ("Moves", "No arithmetic: elements are reordered, picked or placed."),

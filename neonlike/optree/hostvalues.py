@@ -29,6 +29,8 @@ _OPERATORS: dict[np.ufunc, tuple[str, str]] = {
     np.bitwise_and: ("__and__", "__rand__"),
     np.bitwise_or: ("__or__", "__ror__"),
     np.bitwise_xor: ("__xor__", "__rxor__"),
+    np.left_shift: ("__lshift__", "__rlshift__"),
+    np.right_shift: ("__rshift__", "__rrshift__"),
     np.equal: ("__eq__", "__eq__"),
     np.not_equal: ("__ne__", "__ne__"),
     np.less: ("__lt__", "__gt__"),

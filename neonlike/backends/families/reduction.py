@@ -1,4 +1,8 @@
-"""Builders of reductions. Axes are always kept with size 1, whatever ``keepdims`` says, as in neon."""
+"""Builders of reductions. Reduced axes are kept with size 1, unless ``keepdims=False`` drops them.
+
+A tensor has at least two dimensions, so axes can be dropped where two are left: of 3-D tensors and larger ones.
+Elsewhere ``keepdims=False`` is refused. In neon's dialect (:mod:`neonlike.optree.dialect`) it is ignored, as neon does.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,29 @@ from collections.abc import Callable
 from typing import Any
 
 from neonlike.backends.families.base import Family
-from neonlike.optree import functions
+from neonlike.errors import ArgumentError, ShapeError
+from neonlike.optree import arrange, dialect, functions, shapes
 from neonlike.optree.builders import reduce
-from neonlike.optree.node import Expression, expression
+from neonlike.optree.dtypes import DTypeRule
+from neonlike.optree.node import Expression, OpTreeNode, expression
 from neonlike.optree.ops import OPS, Kind, OpSpec
 
 
 class ReductionFamily(Family):
-    """``be.sum(a, axis=None, out=None, keepdims=True)`` and the like; axis is an int, a tuple or None for all."""
+    """``be.sum(a, axis=None, out=None, keepdims=True)`` and the like.
+
+    ``axis`` is an int, a tuple or None for all; ``argmax`` and ``argmin`` take one, 1 unless given. Reduced axes are
+    kept with size 1; ``keepdims=False`` drops them where two are left, and is refused elsewhere (:class:`ShapeError`).
+    """
 
     def mean(self, a: Any, axis: Any = None, partial: Any = None, out: Any = None, keepdims: bool = True) -> Any:
-        """Arithmetic mean over ``axis``; ``partial`` and ``keepdims`` are accepted for neon's sake."""
+        """Arithmetic mean over ``axis``.
+
+        ``partial``, which neon accepts and ignores, is refused unless it is None. ``keepdims``: see the class.
+        """
         node = functions.mean(a if isinstance(a, Expression) else self._array(a), axis)
+        if partial is not None or keepdims is not True:
+            node = _as_asked("mean", node, a, axis, keepdims, partial)
         return node if out is None else self._finish(node, out)
 
     def var(
@@ -29,12 +44,14 @@ class ReductionFamily(Family):
         keepdims: bool = True,
         binary: bool = False,
     ) -> Any:
-        """Biased variance over ``axis``; ``binary`` replaces the square by a shift."""
-        return self._finish(functions.var(self._array(a), axis, binary), out)
+        """Biased variance over ``axis``; ``binary`` replaces the square by a shift. Else as :meth:`mean`."""
+        node = functions.var(self._array(a), axis, binary)
+        return self._finish(_as_asked("var", node, a, axis, keepdims, partial), out)
 
     def std(self, a: Any, axis: Any = None, partial: Any = None, out: Any = None, keepdims: bool = True) -> Any:
-        """Square root of the biased variance over ``axis``."""
-        return self._finish(functions.std(self._array(a), axis), out)
+        """Square root of the biased variance over ``axis``; as :meth:`mean`."""
+        node = functions.std(self._array(a), axis)
+        return self._finish(_as_asked("std", node, a, axis, keepdims, partial), out)
 
     def norm2(self, a: Any, axis: Any = None, out: Any = None) -> Any:
         """Euclidean norm over ``axis``."""
@@ -48,21 +65,51 @@ class ReductionFamily(Family):
         return expression("reduction", a, self)
 
 
+def _as_asked(name: str, node: OpTreeNode, a: Any, axis: Any, keepdims: Any, partial: Any = None) -> Expression:
+    """``node``, which reduces ``a`` over ``axis``, with the reduced axes dropped if ``keepdims`` is false.
+
+    Raises
+    ------
+    ShapeError
+        If fewer than two axes would be left.
+    ArgumentError
+        If ``partial`` is given.
+    """
+    if dialect.is_neon():
+        return node
+    if partial is not None and partial is not False:
+        raise ArgumentError(f"{name}: partial={partial!r} has no effect, as in neon; leave it out")
+    if keepdims:
+        return node
+    axes = shapes.normalize_axes(name, axis, node.shape)
+    left = len(node.shape) - len(axes)
+    if left < 2:
+        raise ShapeError(
+            f"{name}: keepdims=False over axis {axis} of {getattr(a, 'shape', ())} leaves {left} dimension"
+            f"{'s' * (left != 1)}, and a tensor has at least two; leave keepdims out: the result is {node.shape}"
+        )
+    return arrange.squeeze(node, axes)
+
+
 def builder(spec: OpSpec, name: str) -> Callable[..., Any]:
     """The method ``name`` of a reduction row."""
-    default = 1 if spec.name in ("argmax", "argmin") else None
-    method = _method(spec, default)
+    default = 1 if spec.dtype is DTypeRule.INDEX else None
+    method = _method(spec, name, default)
+    over = "1 unless given" if default else "None, which is all of them, unless given"
     method.__doc__ = (
-        f"{spec.doc}\n\nAxes are kept with size 1 (``keepdims`` is accepted, and has no effect, as in neon)."
+        f"{spec.doc}\n\n``axis`` is {over}. Reduced axes are kept with size 1; ``keepdims=False`` drops them where two "
+        "are left, and is refused elsewhere."
     )
     method.__name__ = name
     method.__qualname__ = f"{ReductionFamily.__name__}.{name}"
     return method
 
 
-def _method(spec: OpSpec, default: int | None) -> Callable[..., Any]:
+def _method(spec: OpSpec, name: str, default: int | None) -> Callable[..., Any]:
     def method(self: Any, a: Any, axis: Any = default, out: Any = None, keepdims: bool = True) -> Any:
-        node = reduce(spec, a, axis, self)
+        node: Any = reduce(spec, a, axis, self)
+        if keepdims is not True:
+            node = _as_asked(name, node, a, axis, keepdims)
         return node if out is None else self._finish(node, out)
 
     return method
