@@ -30,7 +30,7 @@ class ReductionFamily(Family):
 
         ``partial``, which neon accepts and ignores, is refused unless it is None. ``keepdims``: see the class.
         """
-        node = functions.mean(a if isinstance(a, Expression) else self._array(a), axis)
+        node: Any = functions.mean(a if isinstance(a, Expression) else self._array(a), axis)
         if partial is not None or keepdims is not True:
             node = _as_asked("mean", node, a, axis, keepdims, partial)
         return node if out is None else self._finish(node, out)
