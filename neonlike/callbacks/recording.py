@@ -136,14 +136,10 @@ class LossCallback(Callback):
         callback_data["cost/loss"][at] = loss
 
     def _evaluate(self, model: Any) -> float:
-        self.eval_set.reset()
         total, samples = 0.0, 0
-        for x, t in self.eval_set:
-            y = model.fprop(x, inference=True)
-            valid = min(self.eval_set.ndata - samples, model.be.bsz)
+        for y, t, valid, steps in model.predictions(self.eval_set):
             model.cost.get_cost(y, t)
             columns = model.cost.outputs.get()
-            steps = max(1, columns.shape[1] // model.be.bsz)
             total += float(columns[:, : valid * steps].sum(dtype=np.float64)) / steps
             samples += valid
         return total / samples

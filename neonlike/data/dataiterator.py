@@ -128,7 +128,8 @@ class ArrayIterator(NervanaDataIterator):
         self._batch_size()
         if self.ndata < self.be.bsz:
             raise ArrayShapeError(
-                f"ArrayIterator: {self.ndata} samples do not fill a batch of {self.be.bsz}; use a smaller batch size"
+                f"ArrayIterator: {self.ndata} samples do not fill a batch of {self.be.bsz}; use a smaller batch size, "
+                "or for the outputs of a few samples model.fprop(be.array(X.T), inference=True)"
             )
 
     def _labels(self, y: Any) -> np.ndarray:

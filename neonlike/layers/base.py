@@ -307,9 +307,13 @@ def require_size(value: Any, where: str) -> int:
     return int(value)
 
 
-def require_input(layer: Layer, inputs: Any, expected_rows: int) -> None:
-    """Raise unless the layer is set up, for the features and columns that ``inputs`` has."""
-    outputs = layer.outputs
+def require_input(layer: Layer, inputs: Any, expected_rows: int, inference: bool = False) -> Tensor:
+    """The tensor for the outputs of a layer that has one of its own, for the columns that ``inputs`` has.
+
+    In inference these may be fewer than a batch: then it is the first part of the layer's buffer. Otherwise it is an
+    error, as other features and a layer that is not set up are.
+    """
+    outputs: Tensor = layer.outputs
     if outputs is None:
         missing = "configure and allocate" if layer.in_shape is None else "allocate"
         raise ArgumentError(
@@ -320,12 +324,25 @@ def require_input(layer: Layer, inputs: Any, expected_rows: int) -> None:
             f"{layer.name}.fprop: input has shape {tuple(inputs.shape)}, but the layer was configured for "
             f"{expected_rows} features ({layer.in_shape}); configure it for the new shape"
         )
+    rows, columns = outputs.shape
     in_part = layer.actual_bsz is not None or layer.actual_seq_len is not None
-    if inputs.shape[1] != outputs.shape[1] and not in_part:
-        raise ShapeError(
-            f"{layer.name}.fprop: input has shape {tuple(inputs.shape)}, but the layer was allocated for "
-            f"{outputs.shape[1]} columns; if the batch size was changed since, set the network up again"
-        )
+    if inputs.shape[1] == columns or in_part:
+        return outputs
+    if inference and inputs.shape[1] < columns:
+        return first_part(outputs, rows, inputs.shape[1])
+    raise ShapeError(
+        f"{layer.name}.fprop: input has shape {tuple(inputs.shape)}, but the layer was allocated for "
+        f"{columns} columns; if the batch size was changed since, set the network up again"
+        + ("" if inference else " (fewer columns are for fprop(x, inference=True))")
+    )
+
+
+def first_part(buffer: Tensor, rows: int, columns: int) -> Tensor:
+    """A contiguous tensor (rows, columns) in the memory of a larger ``buffer``, in new memory if that is strided."""
+    if not buffer.is_contiguous:
+        found: Tensor = buffer.backend.empty((rows, columns), dtype=buffer.dtype)
+        return found
+    return buffer.reshape(1, -1)[:, : rows * columns].reshape(rows, columns)
 
 
 def require_transform(transform: Any, where: str) -> Any:

@@ -26,7 +26,7 @@ class GeneralizedCost(NervanaObject):
     Attributes
     ----------
     outputs : Tensor
-        Cost of each column, ``(1, steps*N)``.
+        Cost of each column of the last batch, ``(1, steps*N)``.
     deltas : Tensor
         Gradient by the network's outputs, a sum over the batch.
     cost : ndarray
@@ -76,7 +76,7 @@ class GeneralizedCost(NervanaObject):
             Outputs of the network and what they should be, ``(features, N)``.
         """
         self._check_ready("get_cost")
-        return self._record(self.costfunc(inputs, targets))
+        return self._record(self.costfunc(inputs, targets), inputs.shape[1])
 
     def _check_ready(self, operation: str) -> None:
         if self.outputs is None:
@@ -85,8 +85,10 @@ class GeneralizedCost(NervanaObject):
                 "give the cost to model.fit or model.initialize"
             )
 
-    def _record(self, columns: Any) -> np.ndarray:
-        self.outputs[:] = columns
+    def _record(self, values_of_columns: Any, columns: int) -> np.ndarray:
+        if self.outputs.shape[1] != columns:  # a batch that is not full
+            self.outputs = self.be.empty((1, columns), dtype=self.outputs.dtype)
+        self.outputs[:] = values_of_columns
         self.cost_buffer[:] = self.be.mean(self.outputs, axis=1)
         self.cost = values(self.cost_buffer.get())
         return self.cost
@@ -116,7 +118,7 @@ class GeneralizedCostMask(GeneralizedCost):
         self._check_ready("get_cost")
         target, mask = self._pair(targets)
         masked_inputs, masked_target = inputs * mask, target * mask
-        return self._record(self.costfunc(masked_inputs, masked_target) * self.weights)
+        return self._record(self.costfunc(masked_inputs, masked_target) * self.weights, inputs.shape[1])
 
     def get_errors(self, inputs: Any, targets: Any) -> Any:
         """Masked and weighted gradient (``deltas``)."""

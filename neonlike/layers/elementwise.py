@@ -41,13 +41,13 @@ class Activation(Layer):
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
         """outputs = transform(inputs), in place unless the derivative needs the inputs."""
-        self.inputs = inputs
+        self.inputs = outputs = inputs
         if self.owns_output:
-            require_input(self, inputs, self.outputs.shape[0])
+            outputs = require_input(self, inputs, interpret_in_shape(self.in_shape)[0], inference)
         else:
             self.outputs = inputs
-        self.be.fprop_transform(self, self.transform, inputs, self.outputs, relu=False)
-        return self.outputs
+        self.be.fprop_transform(self, self.transform, inputs, outputs, relu=False)
+        return outputs
 
     def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
         """deltas = alpha · transform'(outputs) · error + beta · deltas."""

@@ -50,11 +50,11 @@ class Linear(ParameterLayer):
         return self
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
-        """outputs = W · inputs + beta · outputs."""
-        require_input(self, inputs, self.nin)
+        """outputs = W · inputs + beta · outputs; in inference of fewer columns than a batch, too."""
+        outputs = require_input(self, inputs, self.nin, inference)
         self.inputs = inputs
-        self.be.compound_dot(A=self.W, B=self._used(inputs), C=self._used(self.outputs), beta=beta, bsum=self.batch_sum)
-        return self.outputs
+        self.be.compound_dot(A=self.W, B=self._used(inputs), C=self._used(outputs), beta=beta, bsum=self.batch_sum)
+        return outputs
 
     @Layer.accumulates
     def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError, ShapeError
-from neonlike.layers.base import Layer
+from neonlike.layers.base import Layer, interpret_in_shape, require_input
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -57,22 +57,26 @@ class Reshape(Layer):
                 "the number of elements must stay"
             )
         self.out_shape = tuple(new)
-        self.in_shape_t, self.out_shape_t = self._buffer_shape(in_shape), self._buffer_shape(self.out_shape)
+        self.in_shape_t, self.out_shape_t = (self._buffer_shape(s, self.be.bsz) for s in (in_shape, self.out_shape))
         return self
 
-    def _buffer_shape(self, shape: tuple[int, ...]) -> tuple[int, int]:
+    @staticmethod
+    def _buffer_shape(shape: tuple[int, ...], samples: int) -> tuple[int, int]:
         if len(shape) == 2:
-            return shape[0], shape[1] * self.be.bsz
-        return int(np.prod(shape)), self.be.bsz
+            return shape[0], shape[1] * samples
+        return int(np.prod(shape)), samples
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
-        """View of the inputs in the new shape."""
+        """View of the inputs in the new shape; in inference of fewer columns than a batch, too."""
         if not inputs.is_contiguous:
             contiguous = self.be.empty(inputs.shape, dtype=inputs.dtype)
             contiguous[:] = inputs
             inputs = contiguous
         self.inputs = inputs
-        self.outputs = inputs.reshape(self.out_shape_t)
+        shape = self.out_shape_t
+        if inference:
+            shape = self._buffer_shape(self.out_shape, inputs.size // int(np.prod(self.out_shape)))
+        self.outputs = inputs.reshape(shape)
         return self.outputs
 
     def bprop(self, error: Tensor) -> Tensor:
@@ -96,9 +100,10 @@ class SkipNode(Layer):
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
         """outputs = inputs + beta · outputs."""
+        outputs = require_input(self, inputs, interpret_in_shape(self.in_shape)[0], inference)
         self.inputs = inputs
-        self.be.fprop_skipnode(inputs, self.outputs, beta)
-        return self.outputs
+        self.be.fprop_skipnode(inputs, outputs, beta)
+        return outputs
 
     def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
         """deltas = alpha · error + beta · deltas."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from neonlike.backends.backend import Block
 from neonlike.errors import ArgumentError, DTypeError, OtherBackend, ShapeError
+from neonlike.layers.base import interpret_in_shape
 from neonlike.layers.container import LayerContainer, Sequential
 from neonlike.logger import logger
 from neonlike.models import saving, timing
@@ -267,7 +268,10 @@ class Model(NervanaObject):
         self._epoch_is_done = True
 
     def fprop(self, x: Any, inference: bool = False) -> Any:
-        """Outputs of the network for a batch of inputs."""
+        """Outputs of the network for a batch of inputs, ``(features, N)``; in inference N may be less than a batch.
+
+        They are in a buffer that the next batch overwrites.
+        """
         if self.made_on is not self.be:
             self.check_backend("fprop")
         return self.layers.fprop(x, inference)
@@ -291,13 +295,10 @@ class Model(NervanaObject):
         _require(metric, ("metric_names",), "metric", "Misclassification()")
         _require(dataset, ("reset", "ndata", "__iter__"), "dataset", DATASET_EXAMPLE)
         self.initialize(dataset)
-        dataset.reset()
         total = np.zeros(len(metric.metric_names), dtype=np.float64)
         samples = 0
-        for x, t in dataset:
-            y = self.fprop(x, inference=True)
-            valid = min(dataset.ndata - samples, self.be.bsz)
-            total += np.asarray(metric(y, t, calcrange=slice(0, valid * self._steps(y)))) * valid
+        for y, t, valid, steps in self.predictions(dataset):
+            total += np.asarray(metric(y, t, calcrange=slice(0, valid * steps))) * valid
             samples += valid
         if not samples:
             raise ArgumentError(f"{self.name}.eval: the data iterator {dataset!r} yielded no batch")
@@ -313,25 +314,37 @@ class Model(NervanaObject):
         """
         _require(dataset, ("reset", "ndata", "__iter__"), "dataset", DATASET_EXAMPLE)
         self.initialize(dataset)
-        dataset.reset()
         batches = []
-        samples = 0
-        for x, _ in dataset:
-            y = self.fprop(x, inference=True)
+        for y, _, valid, steps in self.predictions(dataset):
             if isinstance(y, list | tuple):
                 raise ArgumentError(f"{self.name}.get_outputs: the network has {len(y)} outputs; use fprop")
-            steps = self._steps(y)
-            valid = min(dataset.ndata - samples, self.be.bsz)
             by_sample = y.get().reshape(y.shape[0], steps, -1)[:, :, :valid].transpose(2, 1, 0)
             batches.append(by_sample[:, 0] if steps == 1 else by_sample)
-            samples += valid
         if not batches:
             raise ArgumentError(f"{self.name}.get_outputs: the data iterator {dataset!r} yielded no batch")
         return np.concatenate(batches)
 
-    def _steps(self, y: Any) -> int:
-        first = y[0] if isinstance(y, list | tuple) else y
-        return max(1, first.shape[1] // self.be.bsz)
+    def predictions(self, dataset: Any) -> Iterator[tuple[Any, Any, int, int]]:
+        """Outputs of the network for each batch of a data set, from its start, with what is to be counted.
+
+        A batch may have fewer columns than the backend's batch size, such as the last one of an iterator that does
+        not fill it up with samples that were there before, as ArrayIterator does.
+
+        Yields
+        ------
+        tuple
+            Outputs (in buffers that the next batch overwrites), targets, the number of samples that are new, and the
+            number of time steps of the outputs.
+        """
+        dataset.reset()
+        samples = 0
+        for x, t in dataset:
+            y = self.fprop(x, inference=True)
+            columns, shape = _first(x).shape[1], self.layers.in_shape
+            batch = max(1, columns // interpret_in_shape(shape[0] if isinstance(shape, list) else shape)[1])
+            valid = min(dataset.ndata - samples, batch)
+            yield y, t, valid, max(1, _first(y).shape[1] // batch)
+            samples += valid
 
     # -- saving and loading --------------------------------------------------------------------------------
 
@@ -402,6 +415,11 @@ class Model(NervanaObject):
             If cost or optimizer are missing and ``inference`` is false.
         """
         return timing.benchmark_model(self, dataset, inference, cost, optimizer, niterations, nskip)
+
+
+def _first(tensors: Any) -> Any:
+    """A tensor, or the first of several."""
+    return tensors[0] if isinstance(tensors, list | tuple) else tensors
 
 
 class _NoCallbacks:

@@ -1,0 +1,188 @@
+"""Inference with fewer samples than a batch: right results for those given, and a full batch afterwards as before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from neonlike.callbacks import Callbacks
+from neonlike.callbacks.callbacks import LossCallback
+from neonlike.data import NervanaDataIterator
+from neonlike.errors import ShapeError
+from neonlike.initializers import Gaussian, Uniform
+from neonlike.layers import Activation, Affine, Bias, Dropout, GeneralizedCost, Linear, Reshape, Sequential, SkipNode
+from neonlike.models import Model
+from neonlike.optimizers import GradientDescentMomentum
+from neonlike.transforms import (
+    Accuracy,
+    CrossEntropyMulti,
+    LogLoss,
+    Misclassification,
+    PrecisionRecall,
+    Rectlin,
+    Softmax,
+    SumSquared,
+    Swish,
+    Tanh,
+    TopKMisclassification,
+)
+
+N, NIN, NCLASS = 8, 5, 3
+
+
+class Plain(NervanaDataIterator):
+    """Batches of samples in order; the last has what is left."""
+
+    def __init__(self, be: Any, x: Any, t: Any, batch: int = N) -> None:
+        super().__init__()
+        self.x, self.t, self.batch, self.device = x, t, batch, be
+        self.shape, self.ndata = x.shape[1], len(x)
+
+    @property
+    def nbatches(self) -> int:
+        return -(-self.ndata // self.batch)
+
+    def reset(self) -> None:
+        """Nothing is kept from one pass to the next."""
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        for first in range(0, self.ndata, self.batch):
+            rows = slice(first, first + self.batch)
+            yield self.device.array(self.x[rows].T), self.device.array(self.t[rows].T)
+
+
+def samples(count: int) -> tuple[Any, Any]:
+    rng = np.random.default_rng(count)
+    return rng.normal(size=(count, NIN)), np.eye(NCLASS)[rng.integers(NCLASS, size=count)]
+
+
+@pytest.fixture
+def model(be: Any) -> Model:
+    be.bsz = N
+    return Model([
+        Affine(7, Gaussian(), bias=Uniform(-1, 1), activation=Rectlin()),
+        Dropout(0.5),
+        SkipNode(),
+        Affine(6, Gaussian(), bias=Uniform(-1, 1), activation=Swish()),
+        Reshape((3, 2, 1)),
+        Bias(Uniform(-1, 1)),
+        Reshape((6,)),
+        Affine(NCLASS, Gaussian(), activation=Softmax()),
+    ])  # fmt: skip
+
+
+def one_by_one(model: Model, x: Any) -> Any:
+    """What full batches of copies of each sample give."""
+    be = model.be
+    return np.stack([model.fprop(be.array(np.repeat(row[:, None], N, 1)), inference=True).get()[:, 0] for row in x])
+
+
+@pytest.mark.parametrize("count", [1, 3, N - 1, N, N + 1, 3 * N - 2])
+def test_outputs_of_any_number_of_samples(be: Any, model: Model, count: int) -> None:
+    x, t = samples(count)
+    data = Plain(be, x, t)
+    found = model.get_outputs(data)
+    assert found.shape == (count, NCLASS)
+    np.testing.assert_allclose(found, one_by_one(model, x), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(model.get_outputs(data), found)
+
+
+def test_a_part_of_a_batch_leaves_nothing_behind(be: Any, model: Model) -> None:
+    x, _ = samples(N)
+    model.initialize(NIN)
+    whole = be.array(x.T)
+    before = model.fprop(whole, inference=True).get()
+    for count in (3, 1):
+        part = model.fprop(be.array(x[:count].T), inference=True)
+        assert part.shape == (NCLASS, count)
+        np.testing.assert_allclose(part.get(), before[:, :count], rtol=1e-5, atol=1e-6)
+        after = model.fprop(be.array(x.T), inference=True)
+        assert after.shape == (NCLASS, N)
+        np.testing.assert_array_equal(after.get(), before)
+
+
+METRICS = [
+    Misclassification,
+    Accuracy,
+    LogLoss,
+    lambda: TopKMisclassification(2),
+    lambda: PrecisionRecall(NCLASS, binarize=True),
+]
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_metrics_of_any_number_of_samples(be: Any, model: Model, metric: Any) -> None:
+    """Those of a batch as large as the data: weighted by samples; precision and recall are means of batches."""
+    x, t = samples(2 * N + 3)
+    model.initialize(NIN)
+    y = one_by_one(model, x)
+    found = model.eval(Plain(be, x, t), metric())
+    parts, weights = [], []
+    for first in range(0, len(x), N):
+        rows = slice(first, first + N)
+        outputs, targets = be.array(y[rows].T), be.array(t[rows].T)
+        parts.append(np.atleast_1d(metric()(outputs, targets)))
+        weights.append(outputs.shape[1])
+    np.testing.assert_allclose(found, np.average(parts, axis=0, weights=weights), rtol=1e-5)
+
+
+def test_the_loss_on_an_evaluation_set(be: Any, model: Model) -> None:
+    x, t = samples(2 * N)
+    held_out = Plain(be, *samples(N + 3))
+    callbacks = Callbacks(model, progress_bar=False)
+    callbacks.add_callback(LossCallback(held_out))
+    cost = GeneralizedCost(CrossEntropyMulti())
+    model.fit(Plain(be, x, t), cost, GradientDescentMomentum(0.01, 0.9), 1, callbacks)
+    outputs = model.get_outputs(held_out)
+    wanted = -np.log((outputs * held_out.t).sum(axis=1)).mean()
+    assert callbacks.callback_data["cost/loss"][0] == pytest.approx(wanted, rel=1e-5)
+    model.fit(Plain(be, x, t), cost, GradientDescentMomentum(0.01, 0.9), 2)
+    assert cost.outputs.shape == (1, N)
+
+
+def test_sequences(be: Any) -> None:
+    """Columns are step by step, each with all samples of the batch: fewer samples are fewer in each step."""
+    be.bsz, steps = N, 3
+    model = Model([Affine(4, Gaussian(), activation=Tanh()), Affine(2, Gaussian(), activation=Swish())])
+    model.initialize((NIN, steps))
+    x = np.random.default_rng(0).normal(size=(NIN, steps, N))
+    whole = model.fprop(be.array(x.reshape(NIN, -1)), inference=True).get().reshape(2, steps, N)
+    part = model.fprop(be.array(x[:, :, :3].reshape(NIN, -1)), inference=True)
+    np.testing.assert_allclose(part.get().reshape(2, steps, 3), whole[:, :, :3], rtol=1e-5, atol=1e-6)
+
+    class Steps(Plain):
+        def __iter__(self) -> Iterator[tuple[Any, Any]]:
+            for first in range(0, self.ndata, N):
+                part = x[:, :, first : first + N][:, :, : self.ndata - first]
+                yield be.array(part.reshape(NIN, -1)), None
+
+    data = Steps(be, np.zeros((5, NIN)), None)
+    data.shape = (NIN, steps)
+    found = model.get_outputs(data)
+    assert found.shape == (5, steps, 2)
+    np.testing.assert_allclose(found, whole[:, :, :5].transpose(2, 1, 0), rtol=1e-5, atol=1e-6)
+
+
+def test_training_needs_full_batches(be: Any, model: Model) -> None:
+    x, t = samples(N - 1)
+    with pytest.raises(ShapeError, match=r"allocated for 8 columns.*fewer columns are for fprop\(x, inference=True\)"):
+        model.fit(Plain(be, x, t), GeneralizedCost(SumSquared()), GradientDescentMomentum(0.1, 0.9), 1)
+    with pytest.raises(ShapeError, match="allocated for 8 columns"):
+        model.fprop(be.zeros((NIN, N + 1)), inference=True)
+
+
+def test_an_output_that_is_part_of_another_buffer(be: Any) -> None:
+    """Strided memory, as branches of a network share it, has no first part that is contiguous."""
+    be.bsz = N
+    linear = Linear(3, Gaussian())
+    chain = Sequential([linear, Activation(Swish())])
+    chain.configure(NIN)
+    chain.allocate()
+    shared = be.zeros((6, 2 * N))
+    linear.outputs = shared[:3, :N]
+    x = be.array(samples(N)[0].T)
+    before = chain.fprop(x, inference=True).get()
+    np.testing.assert_allclose(chain.fprop(x[:, :2], inference=True).get(), before[:, :2], rtol=1e-5, atol=1e-6)
