@@ -11,7 +11,7 @@ from engines import ON_GPU, new_backend
 from neonlike.backends import Backend
 from neonlike.backends.cpu.tensor import CPUTensor
 from neonlike.backends.tensor import Tensor
-from neonlike.errors import MissingArgument, ShapeError
+from neonlike.errors import ArgumentError, DTypeError, MissingArgument, NeonlikeError, ShapeError
 
 DTYPES = [
     "float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "bool",
@@ -145,3 +145,79 @@ def test_consume_transposes_a_batch_to_the_device(be: Backend) -> None:
     assert device[1] is None
     with pytest.raises(AssertionError):
         be.consume(2, batches, device)
+
+
+# Series ---------------------------------------------------------------------------------------------------------------
+
+
+RANGES = [
+    (5,), (0,), (-3,), (2, 7), (7, 2), (7, 2, -2), (2, 7, 2), (-3, 4, 3), (0, 1, 0.3), (1.5, -2, -0.5), (0.0, 3.0),
+    (np.int64(2), np.float32(4.5)), (True, 4),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("given", RANGES, ids=str)
+def test_arange_is_a_column_of_numpys_numbers(be: Backend, given: Any) -> None:
+    wanted = np.arange(*given)
+    made = be.arange(*given)
+    assert (made.shape, made.dtype) == ((wanted.size, 1), be.default_dtype)
+    np.testing.assert_allclose(made.get().ravel(), wanted, rtol=1e-6)
+
+
+def test_arange_of_integers_is_exact_and_takes_names(be: Backend) -> None:
+    made = be.arange(2**60, 2**60 + 3, dtype=np.int64, name="positions")
+    assert made.get().ravel().tolist() == [2**60, 2**60 + 1, 2**60 + 2]
+    assert made.name == "positions"
+    assert be.arange(stop=3, start=1).get().tolist() == [[1], [2]]
+    assert (be.take(be.eye(4), be.arange(1, 3, dtype=np.int32), 0) * 1).asnumpyarray().argmax(1).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("given", [(0, 1, 5), (3, -3, 7), (0, 1, 1), (0, 1, 0), (0, 1), (-1e30, 1e30, 3)], ids=str)
+def test_linspace(be: Backend, given: Any) -> None:
+    for endpoint in (True, False):
+        made, wanted = be.linspace(*given, endpoint=endpoint), np.linspace(*given, endpoint=endpoint)
+        assert made.shape == (wanted.size, 1)
+        np.testing.assert_allclose(made.get().ravel(), wanted, rtol=1e-6)
+    assert be.linspace(0, 1, 3, dtype=np.float64).dtype == np.float64
+
+
+@pytest.mark.parametrize("given", [(3,), (2, 4), (4, 2, 1), (3, 3, -1), (2, 2, 9), (0,), (2, 3, -(10**30))], ids=str)
+def test_eye(be: Backend, given: Any) -> None:
+    rows, columns, k = given[0], given[1] if len(given) > 1 else given[0], given[2] if len(given) > 2 else 0
+    np.testing.assert_array_equal(be.eye(*given).get(), np.eye(rows, columns, max(-10, min(k, 10))))
+    assert be.eye(2, dtype=np.int32).dtype == np.int32
+
+
+def test_full(be: Backend) -> None:
+    assert be.full((2, 3), 7.5).get().tolist() == [[7.5] * 3] * 2
+    assert be.full(3, -np.inf).get().tolist() == [[-np.inf]] * 3
+    assert be.full((1, 2), 2**62 + 1, dtype=np.int64).get().tolist() == [[2**62 + 1] * 2]
+    like = be.full_like(be.eye(2, dtype=np.int8), 3)
+    assert (like.dtype, like.get().tolist()) == (np.int8, [[3, 3], [3, 3]])
+    assert be.full_like(np.zeros((2, 1), np.float64), 0.1, dtype=np.float32).dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "make, error, words",
+    [
+        (lambda be: be.arange(0, 1, 0), ArgumentError, "step other than 0"),
+        (lambda be: be.arange(0, np.inf), ArgumentError, "finite"),
+        (lambda be: be.arange(np.nan), ArgumentError, "finite"),
+        (lambda be: be.arange(0, 1, 1e-300), ArgumentError, "too many"),
+        (lambda be: be.arange(1 << 70), ArgumentError, "below 2"),
+        (lambda be: be.arange("a"), DTypeError, "arange: stop must be a number"),
+        (lambda be: be.arange(3, dtype="complex64"), DTypeError, "complex64"),
+        (lambda be: be.linspace(0, 1, -1), ArgumentError, "num must be 0 or more"),
+        (lambda be: be.linspace(0, 1, 2.5), DTypeError, "num must be an integer"),
+        (lambda be: be.linspace(0, "x"), DTypeError, "stop must be a number"),
+        (lambda be: be.eye(2.5), DTypeError, "N must be an integer"),
+        (lambda be: be.eye(2, "3"), DTypeError, "M must be an integer"),
+        (lambda be: be.eye(-1), ShapeError, "negative"),
+        (lambda be: be.full((2, 2), "a"), DTypeError, "fill_value must be a number"),
+        (lambda be: be.full((2, 2), [1, 2]), DTypeError, "fill_value must be a number"),
+        (lambda be: be.full_like(None, 1), NeonlikeError, "like"),
+    ],
+)
+def test_series_that_cannot_be_made(be: Backend, make: Any, error: Any, words: str) -> None:
+    with pytest.raises(error, match=words):
+        make(be)

@@ -344,3 +344,26 @@ def test_a_prepared_step_draws_new_numbers_each_time(be: Backend) -> None:
     replay = be.prepare(t, be.rand())
     assert np.array_equal(replay().get(), first)
     assert np.array_equal(replay().get(), second)
+
+
+def test_normal_and_uniform_draws(be: Backend) -> None:
+    x, again = be.empty((400, 500)), be.empty((400, 500))
+    node = be.randn()
+    x[:] = node
+    again[:] = node
+    host = x.get()
+    assert np.array_equal(again.get(), host)
+    again[:] = be.randn()
+    assert abs(np.corrcoef(again.get().ravel(), host.ravel())[0, 1]) < 0.02
+    assert abs(host.mean()) < 0.01
+    assert abs(host.std() - 1) < 0.01
+    assert abs((host**4).mean() - 3) < 0.1
+    assert np.isfinite(host).all()
+    x[:] = be.uniform(-1, 3) + 0 * x
+    host = x.get()
+    assert -1 <= host.min() < -0.99
+    assert 2.99 < host.max() <= 3
+    assert abs(host.mean() - 1) < 0.02
+    assert be.randn(out=x) is x
+    column = (be.uniform(be.zeros((3, 1)), 2) * 1).asnumpyarray()
+    assert column.shape == (3, 1)

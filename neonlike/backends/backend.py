@@ -36,6 +36,7 @@ from neonlike.backends.families.reduction import ReductionFamily
 from neonlike.backends.families.rnn import RecurrentFamily
 from neonlike.backends.families.roi import RoiFamily
 from neonlike.backends.families.scratch import ScratchFamily
+from neonlike.backends.families.series import SeriesFamily
 from neonlike.backends.families.stats import StatsFamily
 from neonlike.backends.families.timing import TimingFamily
 from neonlike.backends.gpu import load as load_gpu
@@ -79,6 +80,7 @@ class Backend(
     LazyFamily,
     GradientFamily,
     ScratchFamily,
+    SeriesFamily,
     CreationFamily,
     StatsFamily,
     TimingFamily,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -11,6 +12,9 @@ import numpy.typing as npt
 from neonlike.backends.families.base import Family
 from neonlike.errors import ArgumentError
 from neonlike.optree import functions
+from neonlike.optree.functions import F as Functions
+
+F: Any = Functions
 
 
 class RngState(tuple[Any, ...]):
@@ -124,6 +128,22 @@ class RandomFamily(Family):
         key, call = self._rand_stream
         self._rand_stream = (key, call + 1)  # the call is the upper half of the Philox counter
         return self._finish(functions.rand(self, key, call), out)
+
+    def uniform(self, low: Any = 0.0, high: Any = 1.0, out: Any = None) -> Any:
+        """U[low, high) for each element of what it is assigned to or combined with; lazy, see :meth:`rand`.
+
+        ``low`` and ``high`` may be tensors or expressions: a number is drawn for each of their elements then.
+        """
+        return self._finish(low + self.rand() * (high - low), out)
+
+    def randn(self, out: Any = None) -> Any:
+        """N(0, 1) for each element of what it is assigned to or combined with; lazy, see :meth:`rand`.
+
+        By two draws of :meth:`rand`: G. Box and M. Muller, "A note on the generation of random normal deviates", 1958.
+        In float32 no number is beyond 5.8 standard deviations.
+        """
+        radius = F.sqrt(-2 * F.log1p(-self.rand()))
+        return self._finish(radius * F.cos(2 * math.pi * self.rand()), out)
 
     def dropout(self, keep: float = 0.5, out: Any = None) -> Any:
         """Mask of ones with probability ``keep``: ``rand() < keep``, lazy."""
