@@ -47,6 +47,47 @@ def assert_close(actual: Array, expected: Any, slack: float = 1.0, what: str = "
     np.testing.assert_allclose(wide, wanted, rtol * slack, atol * slack, equal_nan=True, err_msg=what)
 
 
+# What an index means --------------------------------------------------------------------------------------------
+
+
+def random_index(rng: np.random.Generator, shape: tuple[int, ...], lists: bool = True) -> tuple[Any, ...]:
+    """An index of any kind that a tensor of ``shape`` takes: slices, integers, at most one list."""
+    items: list[Any] = []
+    gathered = int(rng.integers(len(shape))) if lists and rng.random() < 0.3 else -1
+    for axis, size in enumerate(shape):
+        start, step = int(rng.integers(min(size, 3) + (size == 0))), int(rng.choice((1, 1, 1, 2, -1, -2)))
+        if axis == gathered and size:
+            items.append([int(i) for i in rng.integers(-size, size, rng.integers(1, 6))])
+        elif size and rng.random() < 0.25:
+            items.append(int(rng.integers(-size, size)))
+        else:
+            last = size - 1 - start if start else None
+            items.append(slice(start, None, step) if step > 0 else slice(last, None, step))
+    while items and items[-1] == slice(0, None, 1) and rng.random() < 0.7:
+        items.pop()
+    return tuple(items)
+
+
+def at(host: Array, items: tuple[Any, ...]) -> Array:
+    """``host`` at an index by neon's rule: integers keep their axis, but for those that leave two axes."""
+    spare, dropped = host.ndim - 2, []
+    for axis, item in enumerate(items):
+        positions = np.arange(host.shape[axis])[[item] if isinstance(item, int) else item]
+        host = np.take(host, positions, axis)
+        if isinstance(item, int) and len(dropped) < spare:
+            dropped.append(axis)
+    return np.squeeze(host, tuple(dropped))
+
+
+def random_shape(rng: np.random.Generator, size: int) -> tuple[int, ...]:
+    """A shape of two or three axes for ``size`` elements, one at least; how many axes does not depend on ``size``."""
+    shape: list[int] = []
+    for _ in range(1 + (rng.random() < 0.3)):
+        shape.append(int(rng.choice([n for n in range(1, min(size, 64) + 1) if size % n == 0])))
+        size //= shape[-1]
+    return (*shape, size) if rng.random() < 0.5 else (size, *shape)
+
+
 # What each op means ---------------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from reference import EPSILON, Array, apply, domains, sample
+from reference import EPSILON, Array, apply, at, domains, random_index, random_shape, sample
 
 from neonlike.errors import ShapeError
 from neonlike.optree import builders, node, shapes
@@ -286,8 +286,10 @@ class Grower:
         return None if None in small else self.extend(F.dot(small[0].node, small[1].node), *small)
 
     def _move(self, term: Term) -> Term | None:
-        """A gather, a scatter, a window, its inverse, or stretching."""
+        """A gather, a scatter, a window, its inverse, stretching, joining, or what indices and reshapes make."""
         shape = term.node.shape
+        if self.rng.random() < 0.3:
+            return self._taken_apart(term)
         axis = int(self.rng.integers(len(shape)))
         positions = self.rng.integers(0, shape[axis], self.rng.integers(1, 6))
         indices = self.be.array(positions.reshape(1, -1), dtype=np.int32)
@@ -328,6 +330,28 @@ class Grower:
         if self.rng.random() < 0.5:
             return self.extend(F.take_along(term.node, places, axis), term, places.get())
         return self.extend(F.untake_along(term.node, places, shape, axis), term, places.get())
+
+    def _taken_apart(self, term: Term) -> Term | None:
+        """``term`` indexed, reshaped or one of its rows; these may be several nodes."""
+        choice = self.rng.integers(3)
+        shape = random_shape(self.rng, term.value.size)
+        items = random_index(self.rng, term.node.shape, lists=isinstance(term.node, OpTreeNode))
+
+        def part(host: Any) -> Any:
+            return at(host, items) if choice else host.reshape(shape)
+
+        if choice == 2:
+            items = (int(self.rng.integers(term.node.shape[0])),)
+            made = list(term.node)[items[0]]
+        else:
+            try:
+                made = term.node[items] if choice else term.node.reshape(shape)
+            except ShapeError:  # a strided tensor
+                return None
+        if 0 in made.shape:
+            return None
+        term.used = True
+        return Term(made, part(term.value), (part(term.shaken[0]), part(term.shaken[1])))
 
     def _made(self, term: Term) -> Term | None:
         """Times a ``onehot`` or a ``rand``, whose values are those of assigning it alone."""

@@ -210,8 +210,10 @@ class Grower:
         return True
 
     def move(self) -> bool:
-        """A transpose, stretching, a gather, a scatter, a window, or a product."""
+        """A transpose, stretching, a gather, a scatter, a window, a product, or what indices and reshapes make."""
         source = self.operand()
+        if self.chance(0.25):
+            return self.add(Op(self.one_of(("index", "index", "reshape")), (source,), seed=self.seed()))
         shape: Shape = self.made.terms[source.term].shape
         moves = ("transpose", "broadcast", "take", "untake", "view", "unview", "dot", "concat")
         along = ("cumsum", "cumprod", "argsort", "take_along", "untake_along")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import reference
 from ml_dtypes import finfo
 
 from fuzz import bounds
@@ -63,7 +64,10 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Op:
-    """An op on operands (Ref, Made or a number); ``axis`` and ``seed`` as far as it has any use for them."""
+    """An op on operands (Ref, Made or a number); ``axis`` and ``seed`` as far as it has any use for them.
+
+    Beside the rows of the table there are "index" and "reshape": what ``e[index]`` and ``e.reshape(shape)`` make.
+    """
 
     name: str
     operands: tuple[Any, ...]
@@ -189,6 +193,8 @@ class Instance:
 
     def _value(self, term: Op, made: Any) -> Val:
         source = next(o.term for o in term.operands if isinstance(o, Ref))
+        if term.name in ("index", "reshape"):
+            return Val(*(self._apart(term, part) for part in self.vals[source]))
         if made is self.terms[source]:  # there was nothing to stretch
             return self.vals[source]
         if not isinstance(made, OpTreeNode):  # a tensor, transposed
@@ -201,9 +207,26 @@ class Instance:
             operands.append(bounds.exact(made.operands[1].get()))
         return bounds.evaluate(made, operands)
 
+    def _apart(self, op: Op, host: Array) -> Array:
+        """``host`` indexed or reshaped as ``op`` does it."""
+        rng = np.random.default_rng(op.seed)
+        if op.name == "index":
+            return reference.at(host, reference.random_index(rng, host.shape))
+        return host.reshape(reference.random_shape(rng, host.size))
+
+    def _apart_code(self, op: Op, shape: Shape) -> str:
+        if 0 in shape:
+            raise ValueError(f"{op.name}: there is nothing to show of {shape}")
+        rng, source = np.random.default_rng(op.seed), f"t{op.operands[0].term}"
+        if op.name == "index":
+            return f"{source}[{reference.random_index(rng, shape)}]"
+        return f"{source}.reshape({reference.random_shape(rng, int(np.prod(shape)))})"
+
     def _code(self, op: Op) -> str:
         shapes = [self.terms[o.term].shape for o in op.operands if isinstance(o, Ref)]
         texts = [self._operand(operand, shapes) for operand in op.operands]
+        if op.name in ("index", "reshape"):
+            return self._apart_code(op, shapes[0])
         name = next((b for b in (*OPS[op.name].builders, op.name) if not keyword.iskeyword(b)), op.name)
         if OPS[op.name].kind.name in ("ELEMENTWISE", "CONTRACTION"):
             return f"F.{name}({', '.join(texts)})"
