@@ -26,12 +26,12 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from planted import batchnorm, conv, lrn, pool, rest, rnn, roi
+from planted import batchnorm, conv, lazy, lrn, pool, rest, rnn, roi
 from planted.table import Mutant
 from planted.watch import REFUSED
 
 ROOT = Path(__file__).resolve().parent.parent
-MUTANTS = tuple(row for table in (roi, lrn, batchnorm, pool, rnn, rest, conv) for row in table.MUTANTS)
+MUTANTS = tuple(row for table in (roi, lrn, batchnorm, pool, rnn, rest, lazy, conv) for row in table.MUTANTS)
 TESTS = {
     family: tuple(f"tests/test_{name}.py" for name in names.split())
     for family, names in {
@@ -45,7 +45,8 @@ TESTS = {
         "stats": "rest_helpers families",
         "merge": "rest_helpers",
         "scratch": "rest_helpers",
-        "activation": "rest_helpers families",
+        "activation": "rest_helpers families input_activations",
+        "lazy": "gradients lazy_primitives",
         "conv": "conv_calls conv_geometry conv_winograd conv conv_kernels",
     }.items()
 }

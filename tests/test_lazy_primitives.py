@@ -236,6 +236,7 @@ def test_explain_shows_the_call(be32: Any) -> None:
     text = be32.explain(be32.sig(be32.conv(be32.tanh(x), w)))
     assert "call over (4, 4, 4, 3)" in text
     assert "why     conv is a compound primitive" in text
+    assert "calls   be.fprop_conv, input 2x1x5x5, filter 1x2x2, 4 maps of 1x4x4" in text
     assert text.count("\nstage") == 3
     assert "conv(tanh(t0), t1)" in str(be32.explain(be32.sig(be32.conv(be32.tanh(x), w))))
 
@@ -272,6 +273,21 @@ def test_a_primitive_with_other_arguments_and_shape(be32: Any) -> None:
     np.testing.assert_array_equal(node.astensor().get(), np.hstack([2 * x.get(), y.get()]))
     assert be.check_grad(lambda x, y: be.exp(beside(be.sin(x), 2, y)), [x, y]) < 1e-6
     assert "beside is a compound primitive" in be.explain(beside(x, 2, y) + 1)
+    assert f"calls   {__name__}.test_a_primitive" in be.explain(beside(x, 2, y) + 1)
+
+
+def test_explain_says_what_each_stage_of_a_gradient_calls(be: Any) -> None:
+    x, w, v = be.ones((4, 6, 6, 2)), be.ones((4, 3, 3, 4)), be.ones((4, 1))
+
+    def f(x: Any) -> Any:
+        normal = be.lrn(be.batchnorm(be.pool(be.conv(x, w, padding=1), 2), v, v), 3)
+        return be.sum(be.square(be.matmul(normal.reshape(4, 9, 2), be.ones((4, 2, 5)))))
+
+    (gradient,) = Autodiff(f(x), be).get_grad_op_tree([x])
+    text = be.explain(gradient)
+    calls = [line.split()[1].rstrip(",") for line in text.splitlines() if line.startswith("  calls")]
+    assert {f"be.{way}_{name}" for way in ("fprop", "bprop") for name in ("conv", "pool", "lrn")} <= set(calls)
+    assert {"be.compound_fprop_bn", "be.compound_bprop_bn", "be.batched_dot"} <= set(calls)
 
 
 def test_primitives_whose_gradient_is_one_too(be32: Any) -> None:

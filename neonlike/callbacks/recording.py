@@ -13,6 +13,7 @@ from neonlike.callbacks.store import Steps, first_minibatch, new_dataset
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.layers.container import Multicost
 from neonlike.logger import logger
+from neonlike.models.evaluation import predictions
 
 __public_module__ = "neonlike.callbacks.callbacks"
 
@@ -137,7 +138,7 @@ class LossCallback(Callback):
 
     def _evaluate(self, model: Any) -> float:
         total, samples = 0.0, 0
-        for y, t, valid, steps in model.predictions(self.eval_set):
+        for y, t, valid, steps in predictions(model, self.eval_set):
             model.cost.get_cost(y, t)
             columns = model.cost.outputs.get()
             total += float(columns[:, : valid * steps].sum(dtype=np.float64)) / steps

@@ -59,7 +59,9 @@ class CallStage:
             result = run.results[self.sources[0].index][attrs["part"]]
         else:
             results = [be.fresh(shape, dtype) for shape, dtype in attrs["request"].results[1:]]
-            result = self._direct(run, attrs["request"]) or be.fresh(*attrs["request"].results[0])
+            result = self._direct(run, attrs["request"])
+            if result is None:
+                result = be.fresh(*attrs["request"].results[0])
             if not hasattr(run, "results"):
                 run.results = {}
             run.results[self.value.index] = [result, *results]

@@ -41,6 +41,8 @@ def _stage(plan: Plan, graph: Graph, stage: Stage) -> list[str]:
         extra = f", axis={value.axes}" if value.spec.kind is Kind.REDUCTION else ""
         kept = "  -> temporary" if index in stage.saved else ""
         lines.append(f"  v{index} = {value.spec.name}({operands}{extra}){kept}")
+        if stage.kind is StageKind.CALL and (request := (graph.nodes[value.node].attrs or {}).get("request")):
+            lines.append(f"  calls   {request.describe()}")
     for store in stage.stores:
         through = " through a temporary, since the target is still read" if store.buffered else ""
         target = graph.targets[store.target]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from neonlike.backends.backend import Block
 from neonlike.errors import ArgumentError, DTypeError, OtherBackend, ShapeError
-from neonlike.layers.base import interpret_in_shape
 from neonlike.layers.container import LayerContainer, Sequential
 from neonlike.logger import logger
 from neonlike.models import saving, timing
+from neonlike.models.evaluation import predictions
 from neonlike.models.interrupts import InterruptGuard
 from neonlike.models.progress import Progress, check_epochs
 from neonlike.nervanaobject import Description, NervanaObject
@@ -297,7 +297,7 @@ class Model(NervanaObject):
         self.initialize(dataset)
         total = np.zeros(len(metric.metric_names), dtype=np.float64)
         samples = 0
-        for y, t, valid, steps in self.predictions(dataset):
+        for y, t, valid, steps in predictions(self, dataset):
             total += np.asarray(metric(y, t, calcrange=slice(0, valid * steps))) * valid
             samples += valid
         if not samples:
@@ -315,7 +315,7 @@ class Model(NervanaObject):
         _require(dataset, ("reset", "ndata", "__iter__"), "dataset", DATASET_EXAMPLE)
         self.initialize(dataset)
         batches = []
-        for y, _, valid, steps in self.predictions(dataset):
+        for y, _, valid, steps in predictions(self, dataset):
             if isinstance(y, list | tuple):
                 raise ArgumentError(f"{self.name}.get_outputs: the network has {len(y)} outputs; use fprop")
             by_sample = y.get().reshape(y.shape[0], steps, -1)[:, :, :valid].transpose(2, 1, 0)
@@ -323,28 +323,6 @@ class Model(NervanaObject):
         if not batches:
             raise ArgumentError(f"{self.name}.get_outputs: the data iterator {dataset!r} yielded no batch")
         return np.concatenate(batches)
-
-    def predictions(self, dataset: Any) -> Iterator[tuple[Any, Any, int, int]]:
-        """Outputs of the network for each batch of a data set, from its start, with what is to be counted.
-
-        A batch may have fewer columns than the backend's batch size, such as the last one of an iterator that does
-        not fill it up with samples that were there before, as ArrayIterator does.
-
-        Yields
-        ------
-        tuple
-            Outputs (in buffers that the next batch overwrites), targets, the number of samples that are new, and the
-            number of time steps of the outputs.
-        """
-        dataset.reset()
-        samples = 0
-        for x, t in dataset:
-            y = self.fprop(x, inference=True)
-            columns, shape = _first(x).shape[1], self.layers.in_shape
-            batch = max(1, columns // interpret_in_shape(shape[0] if isinstance(shape, list) else shape)[1])
-            valid = min(dataset.ndata - samples, batch)
-            yield y, t, valid, max(1, _first(y).shape[1] // batch)
-            samples += valid
 
     # -- saving and loading --------------------------------------------------------------------------------
 
@@ -415,11 +393,6 @@ class Model(NervanaObject):
             If cost or optimizer are missing and ``inference`` is false.
         """
         return timing.benchmark_model(self, dataset, inference, cost, optimizer, niterations, nskip)
-
-
-def _first(tensors: Any) -> Any:
-    """A tensor, or the first of several."""
-    return tensors[0] if isinstance(tensors, list | tuple) else tensors
 
 
 class _NoCallbacks:

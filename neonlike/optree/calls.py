@@ -46,6 +46,10 @@ class Request:
         """Compute ``results`` from ``operands``, all of them tensors of ``be``; no operand is written."""
         raise NotImplementedError
 
+    def describe(self) -> str:
+        """What is called, in words, for ``be.explain``."""
+        return type(self).__name__
+
 
 def call_spec(name: str, grad: GradRule) -> OpSpec:
     """The row of a primitive; its rule is called as those of the table, and finds the request in ``z.attrs``."""

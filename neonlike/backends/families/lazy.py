@@ -311,7 +311,7 @@ class LazyFamily(Family):
             raise DTypeError(f"{made.name}: needs a tensor or an expression among its arguments, got {arguments!r}")
         shapes = [operand.shape for operand in operands]
         shape: Shape = shapes[0] if made.shape is None else as_shape(made.shape(*shapes), made.name)
-        dtype = made.dtype or operands[0].dtype
+        dtype = operands[0].dtype if made.dtype is None else made.dtype
         others = tuple(None if place in places else value for place, value in enumerate(arguments))
         request = Custom(made, others, places, ((shape, dtype),), tuple(operand.dtype for operand in operands))
         return call(made.spec, request, operands)

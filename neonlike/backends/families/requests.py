@@ -58,6 +58,10 @@ class Conv(Request):
         else:
             be.fprop_conv(self.geometry, I=first, F=second, O=results[0], **more)
 
+    def describe(self) -> str:
+        """The method of the backend, and the sizes."""
+        return f"be.{self.kind}_conv, {self.geometry.describe()}"
+
 
 def conv_node(kind: str, g: ConvGeometry, operands: Sequence[Any], shape: Shape, transposed: bool = False) -> Any:
     """A pass of a convolution as an expression; ``transposed``: it is what the user calls deconvolution."""
@@ -104,6 +108,10 @@ class Pool(Request):
         """Compute it."""
         be.fprop_pool(self.geometry, operands[0], *results)
 
+    def describe(self) -> str:
+        """The method of the backend, and the sizes."""
+        return f"be.fprop_pool, {self.geometry}"
+
 
 @dataclass(frozen=True, eq=False)
 class Unpool(Request):
@@ -118,6 +126,10 @@ class Unpool(Request):
         error, *more = operands
         names = {"max": ("argmax",), "l2": ("inputs",), "avg": ()}[self.geometry.op]
         be.bprop_pool(self.geometry, error, results[0], **dict(zip(names, more)))
+
+    def describe(self) -> str:
+        """The method of the backend, and the sizes."""
+        return f"be.bprop_pool, {self.geometry}"
 
 
 def pool_node(g: PoolGeometry, x: Any, shape: Shape) -> Any:
@@ -165,6 +177,10 @@ class BatchNorm(Request):
         gmean, gvar = be.fresh(xsum.shape, xsum.dtype), be.fresh(xsum.shape, xsum.dtype)
         be.compound_fprop_bn(x, xsum, xvar, gmean, gvar, gamma, beta, y, self.eps, 0.0, True)
 
+    def describe(self) -> str:
+        """The method of the backend."""
+        return f"be.compound_fprop_bn, eps {self.eps:g}"
+
 
 @dataclass(frozen=True, eq=False)
 class BatchNormGradient(Request):
@@ -179,6 +195,10 @@ class BatchNormGradient(Request):
         delta, grad_gamma, grad_beta = results
         error, x, xsum, xvar, gamma = operands
         be.compound_bprop_bn(delta, grad_gamma, grad_beta, error, x, xsum, xvar, gamma, self.eps)
+
+    def describe(self) -> str:
+        """The method of the backend."""
+        return f"be.compound_bprop_bn, eps {self.eps:g}"
 
 
 def batchnorm_node(x: Any, gamma: Any, beta: Any, eps: float) -> Any:
@@ -222,6 +242,10 @@ class Lrn(Request):
         inputs, outputs, error, denom = operands
         be.bprop_lrn(self.geometry, inputs, outputs, error, results[0], denom, **powers)
 
+    def describe(self) -> str:
+        """The method of the backend, and the sizes."""
+        return f"be.{'bprop' if self.backward else 'fprop'}_lrn, {self.geometry.describe()}"
+
 
 def lrn_node(g: LrnGeometry, x: Any, ascale: float, bpower: float) -> Any:
     """Local response normalisation as an expression."""
@@ -252,6 +276,10 @@ class BatchedDot(Request):
     def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
         """Compute the products."""
         be.batched_dot(*operands, results[0])
+
+    def describe(self) -> str:
+        """The method of the backend."""
+        return "be.batched_dot"
 
 
 def matmul_node(a: Any, b: Any, shape: Shape, dtype: DType) -> Any:
@@ -305,6 +333,11 @@ class Custom(Request):
     def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
         """Have the function write the result."""
         self.primitive.forward(results[0], *self.filled(operands))
+
+    def describe(self) -> str:
+        """The user's function."""
+        forward = self.primitive.forward
+        return f"{getattr(forward, '__module__', '')}.{getattr(forward, '__qualname__', forward)}"
 
     def filled(self, operands: Sequence[Any]) -> list[Any]:
         """The arguments of the function, ``operands`` in their places."""
