@@ -38,6 +38,7 @@ from neonlike.backends.families.roi import RoiFamily
 from neonlike.backends.families.scratch import ScratchFamily
 from neonlike.backends.families.series import SeriesFamily
 from neonlike.backends.families.stats import StatsFamily
+from neonlike.backends.families.text import TextFamily
 from neonlike.backends.families.timing import TimingFamily
 from neonlike.backends.gpu import load as load_gpu
 from neonlike.backends.tensor import Tensor
@@ -64,6 +65,7 @@ class Block:
 class Backend(
     ElementwiseFamily,
     ReductionFamily,
+    TextFamily,
     LinalgFamily,
     LookupFamily,
     ArrangeFamily,

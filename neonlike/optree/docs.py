@@ -62,6 +62,7 @@ Generated from the op table, `neonlike/optree/ops.py`; don't edit it by hand:
     python -m neonlike.optree.docs > docs/ops.md
 
 Each builder is a method of the backend, `be.sig(a)`, which gives a lazy expression, or computes at once with `out=`.
+`be.eval("sig(a*b + c)", a=x, b=y, c=z)` makes an expression of a text.
 How an expression becomes a kernel is told in [tour.md](tour.md), how an op is added in
 [CONTRIBUTING.md](../CONTRIBUTING.md#adding-an-op).
 """
