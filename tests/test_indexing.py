@@ -131,9 +131,10 @@ def test_iteration_goes_over_rows_and_ends(be: Backend) -> None:
 RANGE: list[Any] = [
     3, -4, (0, 4), (0, -5), (0, 0, 0), np.int32(7), [0, 3], [-4], np.array([9]), (slice(None), [4]), (..., ...),
     ([0], [1]), np.array([[0, 1], [1, 2]]), (0, ..., 0, 0), slice(0, 2, 0),
+    [True, False], np.ones(4, bool), (slice(None), [True] * 3), (0, np.ones((2, 2), bool)),
 ]  # fmt: skip
 KIND: list[Any] = [
-    None, True, np.bool_(True), 1.0, "a", 1j, {}, [True, False, True], np.array([True, False, True]), [0.0, 1.0],
+    None, True, np.bool_(True), 1.0, "a", 1j, {}, [0.0, 1.0],
     np.array([1.5]), ["a"], slice(0.0, 1), slice(None, "x"), (0, None),
 ]  # fmt: skip
 

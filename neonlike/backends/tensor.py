@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from neonlike.backends import pickling, tensor_text
+from neonlike.backends import masks, pickling, tensor_text
 from neonlike.backends.hostdata import check_fills, host_array
 from neonlike.backends.inplace import InPlaceOperators
 from neonlike.errors import FixedAttribute, ShapeError
@@ -18,11 +18,14 @@ from neonlike.optree.dtypes import DType
 from neonlike.optree.node import Expression
 from neonlike.optree.origin import Origin
 from neonlike.optree.shapes import Shape, normalize_axes, permutation, regrouped
+from neonlike.optree.truth import as_mask
 
 if TYPE_CHECKING:
     from neonlike.backends.backend import Backend
 
 _ALL = slice(None)
+_AXES = frozenset((int, slice, tuple))
+"""Types of indices that are no masks, looked for first."""
 _PLAN_KEYS: dict[tuple[Any, ...], int] = {}
 _FIXED = {
     "shape": "t.reshape(...) is a view of another shape",
@@ -216,10 +219,14 @@ class Tensor(InPlaceOperators, Expression):
     def __getitem__(self, index: Any) -> Tensor:
         """View (slices, integers) or gathered copy (a list, array or integer tensor on one axis); never below 2-D.
 
+        ``t[t > 0]``, a mask of this shape, gives the elements where it is set as a tensor (n, 1), computed at once; a
+        bool vector on an axis picks its slices.
         Gradients flow through a copy as long as neither it nor the tensor is written to: :mod:`neonlike.optree.origin`.
         """
         if index.__class__ is slice and index == _ALL:
             return self
+        if index.__class__ not in _AXES and (mask := as_mask(index)) is not None:
+            return masks.picked(self, mask)
         return self._view(index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -227,9 +234,14 @@ class Tensor(InPlaceOperators, Expression):
 
         It is a tensor or an expression, whose sizes must be equal or 1, or what :meth:`set` takes: a number, lists, an
         array of as many elements. The whole right side is evaluated before the target changes.
+
+        ``t[t > 0] = value`` stores where a mask of this shape is set: a number, something of this shape, or (n, 1)
+        values for the n elements.
         """
         if index.__class__ is slice and index == _ALL:
             self.backend.assign(self, value)
+        elif index.__class__ not in _AXES and (mask := as_mask(index)) is not None:
+            masks.assign(self, mask, value)
         else:
             self._set_selected(index, value)
 

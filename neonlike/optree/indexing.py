@@ -1,7 +1,8 @@
 """What ``tensor[index]`` means: neon's indexing, which never drops below two dimensions.
 
 An integer keeps its axis (size 1) in 2-D; in more dimensions it removes it, as long as two remain. A list, array or
-integer tensor on one axis gathers.
+integer tensor on one axis gathers; a bool vector there picks the slices where it is set. Masks of a whole tensor's
+shape are for :mod:`neonlike.backends.masks`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neonlike.errors import IndexRangeError, IndexTypeError
+from neonlike.optree.dtypes import BOOL
 from neonlike.optree.node import Expression
 from neonlike.optree.npfuncs import check_range
 from neonlike.optree.shapes import Shape
@@ -108,10 +110,14 @@ def _integer(item: Any, axis: int, shape: Shape) -> int:
 def _positions(item: Any, size: int) -> npt.NDArray[np.int64]:
     """A vector of positions from a list, array or integer tensor."""
     host = np.asarray(item.get() if isinstance(item, Expression) and hasattr(item, "get") else item)
+    if host.dtype == BOOL:
+        if host.size != size or host.size != max(host.shape):
+            raise IndexRangeError(f"bool index of shape {host.shape}: expected a vector of {size}, one for each slice")
+        return np.flatnonzero(host)
     if host.size == 0:
         host = host.astype(np.int64)
     if host.dtype.kind not in "iu":
-        raise IndexTypeError(f"index array of dtype {host.dtype}: positions must be integers; use be.where for masks")
+        raise IndexTypeError(f"index array of dtype {host.dtype}: positions must be integers, masks bool: t[t > 0]")
     if host.ndim > 1 and host.size != max(host.shape):
         raise IndexRangeError(f"index array of shape {host.shape}: expected a vector")
     check_range("index array", host, size)

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from neonlike.errors import DTypeError
 from neonlike.optree.dtypes import BOOL, DTypeRule, is_float
 from neonlike.optree.ops import OPS, OpSpec
 
-_MOVES = ("transpose", "broadcast", "view", "unview", "take", "concat")
+_MOVES = ("transpose", "broadcast", "view", "unview", "take", "take_along", "concat")
 """Ops whose elements are those of their operands; ``unview`` adds zeros."""
 
 
@@ -33,6 +35,15 @@ def is_truth(operand: Any) -> bool:
         elif spec is not None and spec.dtype is not DTypeRule.TRUTH:
             return False
     return True
+
+
+def as_mask(index: Any) -> Any:
+    """``index``, if it is a mask of whole tensors, a list as an array; else None: it picks along axes."""
+    if hasattr(index, "backend"):
+        return index if is_truth(index) else None
+    if isinstance(index, list) and index and isinstance(index[0], (list, np.ndarray)):
+        index = np.asarray(index)
+    return index if isinstance(index, np.ndarray) and index.dtype == BOOL and index.ndim > 1 else None
 
 
 def on_bits_or_truth(spec: OpSpec, operands: tuple[Any, ...]) -> OpSpec:

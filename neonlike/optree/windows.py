@@ -18,6 +18,7 @@ from neonlike.optree.indexing import select
 from neonlike.optree.node import Expression, OpTreeNode, is_number
 from neonlike.optree.ops import Kind
 from neonlike.optree.shapes import FREE, Shape
+from neonlike.optree.truth import as_mask
 
 MOST_NODES = 12
 """Nodes that moving one window towards the tensors may make; beyond, the expression is computed whole, once."""
@@ -65,6 +66,8 @@ def index(node: OpTreeNode, key: Any) -> Expression:
     """
     if node.shape is FREE:
         raise ShapeError(f"index {key!r}: {node} has no shape of its own; assign it to a tensor and index that")
+    if as_mask(key) is not None:
+        return node.astensor()[key]  # type: ignore[no-any-return]  # how many there are depends on values
     chosen = select(key, node.shape)
     picks = tuple(_pick(basic, size) for basic, size in zip(chosen.basic, node.shape))
     made = node if _is_whole(picks, node.shape) else picked(node, picks)

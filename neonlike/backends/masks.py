@@ -1,0 +1,96 @@
+"""``tensor[mask]`` and ``tensor[mask] = value``, for a mask of the tensor's shape.
+
+A mask is a comparison or what logic makes of comparisons (:mod:`neonlike.optree.truth`), a bool tensor, or a bool array
+of at least two axes. How many elements it picks depends on values: ``tensor[mask]`` computes at once and gives a tensor
+(n, 1) of the elements in C order. Storing is one expression, ``be.where(mask, value, tensor)``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neonlike.errors import DTypeError, ShapeError
+from neonlike.optree import arrange, functions
+from neonlike.optree.dtypes import BOOL, is_float
+from neonlike.optree.functions import F
+from neonlike.optree.node import Expression, is_number
+
+if TYPE_CHECKING:
+    from neonlike.backends.tensor import Tensor
+
+
+def picked(tensor: Tensor, mask: Any) -> Any:
+    """A new tensor (n, 1) of the elements of ``tensor`` where ``mask`` is set, in C order. Gradients flow through it.
+
+    Raises
+    ------
+    ShapeError
+        If the mask has another shape.
+    """
+    places = np.flatnonzero(_host(tensor, mask))
+    flat: Any = arrange.reshape(tensor, (tensor.size, 1))
+    return flat[places] if flat.__class__ is tensor.__class__ else functions.take(flat, places, 0).astensor()
+
+
+def assign(tensor: Tensor, mask: Any, value: Any) -> None:
+    """Store ``value`` in the elements of ``tensor`` where ``mask`` is set: a number, something of the tensor's shape,
+    or (n,) or (n, 1) values for the n elements, in C order.
+
+    Raises
+    ------
+    ShapeError
+        If the mask has another shape, or the value none of these.
+    """
+    from neonlike.backends.tensor import host_array
+
+    be = tensor.backend
+    if not isinstance(value, (int, float, Expression)):
+        host = host_array("assignment", value)
+        if host.ndim == 0:
+            value = host.item()
+        elif host.shape == tensor.shape:
+            value = be.array(host, dtype=tensor.dtype)
+        else:
+            value = be.array(host.reshape(-1, 1) if host.ndim == 1 else host, dtype=tensor.dtype)
+    shape = (1, 1) if is_number(value) or isinstance(value, (int, float)) else value.shape
+    if shape not in (tensor.shape, (1, 1)):
+        value = _spread(tensor, _host(tensor, mask), value)
+    if not is_float(tensor.dtype) and (isinstance(value, float) or is_float(getattr(value, "dtype", tensor.dtype))):
+        value = be.assign(be.fresh(shape if shape == (1, 1) else tensor.shape, tensor.dtype), value)
+    where = mask if isinstance(mask, Expression) else be.array(mask, dtype=BOOL)
+    _check(tensor, where)
+    be.assign(tensor, F.where(where, value, tensor))
+
+
+def _host(tensor: Tensor, mask: Any) -> npt.NDArray[Any]:
+    """The values of ``mask``."""
+    _check(tensor, mask)
+    host = mask.asnumpyarray() if isinstance(mask, Expression) else mask
+    return np.not_equal(host, 0)  # type: ignore[no-any-return]
+
+
+def _check(tensor: Tensor, mask: Any) -> None:
+    if mask.shape != tensor.shape:
+        raise ShapeError(
+            f"index: a mask of shape {mask.shape} does not fit a tensor of shape {tensor.shape}, it needs the same; "
+            "be.where(mask, a, b) broadcasts, and a vector of positions picks rows: t[np.flatnonzero(mask)]"
+        )
+    if isinstance(mask, Expression) and mask.backend is not tensor.backend:
+        raise DTypeError("index: the mask belongs to another backend; copy it: be.array(mask.get(), dtype=bool)")
+
+
+def _spread(tensor: Tensor, host: npt.NDArray[Any], value: Any) -> Any:
+    """An expression of the tensor's shape that has the (n, 1) elements of ``value`` where the mask is set."""
+    count = int(np.count_nonzero(host))
+    if value.shape != (count, 1):
+        raise ShapeError(
+            f"assignment: a value of shape {value.shape} fits neither the tensor, {tensor.shape}, nor the {count} "
+            f"elements of the mask, ({count}, 1)"
+        )
+    if count == 0:
+        return tensor
+    order = np.maximum(np.cumsum(host.reshape(-1)) - 1, 0)
+    return arrange.reshape(functions.take(value, order, 0), tensor.shape)
