@@ -148,7 +148,7 @@ def steps(asked: argparse.Namespace, out: Path) -> Iterator[Step]:
     """The others, the most important first."""
     python = (sys.executable,)
     pytest = (*python, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", *workers(), "--require-gpu")
-    yield Step("doctor", 30, (*python, "-m", "neonlike", "doctor"), "setup.log")
+    yield Step("doctor", 30, (*python, "-m", "neonlike", "doctor", "--gpu"), "setup.log")
     yield Step("tests", 120, (*pytest, "-m", "gpu and not emulator", *asked.tests), "tests.log")
     small = ("--sizes", "64,4k", "--edges", "64", "--copied", "4k") if asked.emulated else ()
     bench = (*python, "benchmarks/gpu.py", "--quick", "--results", "--json", str(out / "benchmark.json"))
