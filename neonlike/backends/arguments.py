@@ -10,6 +10,8 @@ from typing import Any
 from neonlike.errors import ArgumentError, UnknownArgument, did_you_mean
 
 SEEDS = 2**32
+NOT_FOR_USERS = ("self", "default_dtype", "num_devices")
+"""Parameters of backends that ``gen_backend`` fills, under names of its own."""
 
 
 def check_values(
@@ -37,13 +39,14 @@ def check_values(
 
 def check_names(operation: str, options: Iterable[str], *functions: Any) -> None:
     """Raise UnknownArgument for the first of ``options`` that is no argument of any of ``functions``."""
-    known: dict[str, None] = {}
+    known: dict[str, None] = {}  # in the order of the signatures
     for function in functions:
         for parameter in inspect.signature(function).parameters.values():
-            if parameter.name != "self" and parameter.kind is not parameter.VAR_KEYWORD:
+            if parameter.name not in NOT_FOR_USERS and parameter.kind is not parameter.VAR_KEYWORD:
                 known.setdefault(parameter.name)
     for name in options:
         if name not in known:
+            meant = did_you_mean(name, known)
             raise UnknownArgument(
-                f"{operation}: there is no argument {name!r} among {', '.join(known)}{did_you_mean(name, known)}"
+                f"{operation}: there is no argument {name!r}{meant or '.'} The arguments are {', '.join(known)}"
             )
