@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import doctest
 import inspect
 import re
 import subprocess
@@ -175,6 +176,38 @@ def test_the_python_of_a_page_runs(name: str, tmp_path: Path) -> None:
     assert made.returncode == 0, made.stderr
     promised = re.findall(r"print\(.*\) +# (.+)$", "\n".join(blocks), re.MULTILINE)
     assert [line for line in promised if line not in made.stdout.splitlines()] == [], made.stdout
+
+
+SESSIONS = [path for path in PAGES if "```pycon" in path.read_text(encoding="utf-8")]
+
+
+class AnyKindOfTensor(doctest.OutputChecker):
+    """Takes a tensor on a GPU for one on the CPU: pages show the latter."""
+
+    def check_output(self, want: str, got: str, optionflags: int) -> bool:
+        return super().check_output(want, got.replace("GPUTensor(", "CPUTensor("), optionflags)
+
+
+def pages_session(path: Path) -> doctest.DocTest:
+    """All that is typed at a prompt on a page, as one session."""
+    text = path.read_text(encoding="utf-8")
+    shown = "".join(re.findall(r"^```pycon\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    return doctest.DocTestParser().get_doctest(shown, {}, path.name, str(path), 0)
+
+
+def test_sessions_are_found() -> None:
+    assert {"README.md", "tensors.md"} <= {path.name for path in SESSIONS}
+
+
+@pytest.mark.parametrize("path", SESSIONS, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_what_a_session_shows_is_what_comes_out(be: Backend, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("neonlike.backends.gen_backend", lambda *given, **named: be)
+    session = pages_session(path)
+    assert len(session.examples) > 2
+    session.globs.update(np=np, be=be)
+    said: list[str] = []
+    result = doctest.DocTestRunner(AnyKindOfTensor()).run(session, out=said.append)
+    assert result.failed == 0, "".join(said)
 
 
 # The tour's seven steps -----------------------------------------------------------------------------------------
