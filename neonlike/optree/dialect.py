@@ -1,4 +1,4 @@
-"""Whose meaning three forms of Python have that neon and NumPy read differently.
+"""Whose meaning four forms of Python have that neon and NumPy read differently.
 
 ==========================  ===============================================  ======================================
 form                        as NumPy and PyTorch mean it (the default)       in neon's dialect
@@ -6,10 +6,11 @@ form                        as NumPy and PyTorch mean it (the default)       in 
 ``t += x`` on a tensor      changes the tensor                               binds ``t`` to the expression ``t + x``
 ``e[0]`` on an expression   its first row, as an expression                  its op dict: ``(op_dict, left, right)``
 ``bool(e)``                 the value of one element; an error for several   True: there is an expression
+``repr(t)`` of a tensor     its values                                       one line without them, as ``str(t)``
 ==========================  ===============================================  ======================================
 
-Importing :mod:`neonlike.compat.neon` chooses neon's dialect for the process. The library itself uses none of the
-three forms, so that it runs alike in both.
+Importing :mod:`neonlike.compat.neon` chooses neon's dialect for the process. The library itself relies on none of
+the four forms, so that it runs alike in both.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _neon = False
 
 
 def is_neon() -> bool:
-    """True if the three forms have neon's meaning."""
+    """True if the four forms have neon's meaning."""
     return _neon
 
 
