@@ -234,11 +234,23 @@ def test_numpy_stores_in_arrays_only(be: Backend) -> None:
     assert host.tolist() == [[4, 4], [4, 4]]
 
 
-def test_operators_numpy_has_and_tensors_lack(be: Backend) -> None:
-    t = be.ones((2, 2))
-    for attempt in (lambda: t // 2, lambda: t % 2, lambda: np.ones((2, 2)) // t, lambda: divmod(t, 2), lambda: t << 1):
-        with pytest.raises(TypeError):
-            attempt()
+@pytest.mark.parametrize("op", [operator.floordiv, operator.mod, divmod])
+def test_whole_division_with_arrays_on_either_side(be: Backend, op: Callable[..., Any]) -> None:
+    host, other = np.array([[5.0, -7.0]], np.float32), np.array([[2.0, 3.0]], np.float32)
+    t = be.array(host)
+    for made, wanted in ((op(t, other), op(host, other)), (op(other, t), op(other, host))):
+        assert np.allclose([np.asarray(part) for part in made], wanted)
+        assert isinstance(made[0] if op is divmod else made, OpTreeNode)
+    assert isinstance(op(np.float32(2), t)[0] if op is divmod else op(np.float32(2), t), OpTreeNode)
+
+
+@pytest.mark.parametrize("op", [operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift])
+def test_bits_with_arrays_on_either_side(be: Backend, op: Callable[..., Any]) -> None:
+    host, other = np.array([[5, 6]], np.int32), np.array([[3, 2]], np.int32)
+    t = be.array(host, dtype=np.int32)
+    for made, wanted in ((op(t, other), op(host, other)), (op(other, t), op(other, host))):
+        assert isinstance(made, OpTreeNode)
+        assert np.array_equal(made.asnumpyarray(), wanted)
 
 
 # Memory of others ---------------------------------------------------------------------------------------------------

@@ -24,11 +24,14 @@ _OPERATORS: dict[np.ufunc, tuple[str, str]] = {
     np.divide: ("__truediv__", "__rtruediv__"),
     np.floor_divide: ("__floordiv__", "__rfloordiv__"),
     np.remainder: ("__mod__", "__rmod__"),
+    np.divmod: ("__divmod__", "__rdivmod__"),
     np.power: ("__pow__", "__rpow__"),
     np.matmul: ("__matmul__", "__rmatmul__"),
     np.bitwise_and: ("__and__", "__rand__"),
     np.bitwise_or: ("__or__", "__ror__"),
     np.bitwise_xor: ("__xor__", "__rxor__"),
+    np.left_shift: ("__lshift__", "__rlshift__"),
+    np.right_shift: ("__rshift__", "__rrshift__"),
     np.left_shift: ("__lshift__", "__rlshift__"),
     np.right_shift: ("__rshift__", "__rrshift__"),
     np.equal: ("__eq__", "__eq__"),
@@ -182,8 +185,7 @@ def _operate(ufunc: np.ufunc, a: Any, b: Any) -> Any:
         other = np.asarray(other)
     elif isinstance(other, np.generic) and other.dtype.kind in "fiub":
         other = other.item() if other.dtype.itemsize <= 8 else other
-    operator = getattr(type(ours), name, None)
-    return NotImplemented if operator is None else operator(ours, other)
+    return getattr(type(ours), name)(ours, other)
 
 
 def _refuse_out(function: Any, options: dict[str, Any]) -> None:
