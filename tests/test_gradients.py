@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from engines import new_backend
 
-from neonlike.errors import ArgumentError, DTypeError, GradientError
+from neonlike.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from neonlike.transforms import GELU, Explin, Logistic, Rectlin, SiLU, Softmax, SumSquared, Swish, Tanh
 from neonlike.transforms.transform import Transform
 
@@ -306,6 +306,16 @@ def test_wrong_arguments_of_the_check(be: Any) -> None:
         be.check_grad(be.tanh, [])
     with pytest.raises(DTypeError, match="needs tensors"):
         be.check_grad(be.tanh, [np.ones((2, 2))])
+    with pytest.raises(DTypeError, match="needs tensors"):
+        be.check_grad(be.tanh, 3)
+    with pytest.raises(ArgumentError, match="seed"):
+        be.check_grad(be.tanh, x, seed="x")
+    with pytest.raises(DTypeError, match="rtol must be a number"):
+        be.check_grad(be.tanh, x, rtol="x")
+    with pytest.raises(ArgumentError, match="rtol=0"):
+        be.check_grad(be.tanh, x, rtol=0)
+    with pytest.raises(ShapeError, match="without elements"):
+        be.check_grad(be.tanh, x[:0])
     with pytest.raises(DTypeError, match="f must be a function"):
         be.check_grad(Tanh, x)
     with pytest.raises(DTypeError, match="hold integers"):

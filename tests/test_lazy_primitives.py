@@ -330,6 +330,8 @@ def test_errors_of_primitives(be: Any) -> None:
         be.primitive(None)
     with pytest.raises(DTypeError, match="backward must be a function"):
         be.primitive(lambda out, x: None, 3)
+    with pytest.raises(DTypeError, match="name must be a string"):
+        be.primitive(lambda out, x: None, name=3)
     copy = be.primitive(lambda out, x, y=None: be.assign(out, x), name="copy")
     with pytest.raises(DTypeError, match="copy: needs a tensor"):
         copy(3)
@@ -366,8 +368,15 @@ def test_errors_of_the_lazy_forms(be: Any) -> None:
         be.conv(x, w, groups=2)
     with pytest.raises(ShapeError, match="deconv: x has shape"):
         be.deconv(x, w)
-    with pytest.raises(ArgumentError):
-        be.pool(x, 2, "median")
+    for op in ("median", None, np.ones((2, 2))):
+        with pytest.raises(ArgumentError):
+            be.pool(x, 2, op)
+    with pytest.raises(ArgumentError, match="strides must be a number"):
+        be.pool(x, 2, strides=10**30)
+    with pytest.raises(DTypeError, match="deconv: groups"):
+        be.deconv(be.ones((5, 2, 2, 1)), w, groups="x")
+    with pytest.raises((DTypeError, ShapeError), match="conv: "):
+        be.conv(None, w)
     with pytest.raises(DTypeError, match="one float dtype"):
         be.pool(be.ones(X, dtype=np.int32), 2)
     with pytest.raises(ShapeError, match="has no 4 rows"):

@@ -6,10 +6,13 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from neonlike.backends.families.base import Family
 from neonlike.backends.families.grad_check import check, differentiating, is_differentiating
+from neonlike.backends.families.operands import as_numbers
 from neonlike.backends.tensor import Tensor
-from neonlike.errors import ArgumentError, DTypeError, GradientError
+from neonlike.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from neonlike.optree.autodiff import Autodiff
 from neonlike.optree.dtypes import is_float
 from neonlike.optree.node import Expression, OpTreeNode
@@ -115,12 +118,17 @@ class GradientFamily(Family):
         >>> be.check_grad(lambda x: be.tanh(x) * x, x) < 1e-5
         True
         """
-        given = [tensors] if isinstance(tensors, Expression) else list(tensors)
+        given = list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]
         if not given or not all(isinstance(tensor, Tensor) and tensor.backend is self for tensor in given):
             raise DTypeError(f"check_grad: needs tensors of this backend to compare at, got {tensors!r}"[:300])
         if not callable(f) or isinstance(f, type):
             raise DTypeError(f"check_grad: f must be a function, an activation or a cost, got {f!r}")
-        return check(self, f, given, rtol, seed)
+        (tolerance,) = as_numbers("check_grad", rtol=rtol)
+        if not isinstance(seed, (int, np.integer)) or seed < 0 or not tolerance > 0:
+            raise ArgumentError(f"check_grad: seed={seed!r}, rtol={rtol!r}; expected a whole number and one above 0")
+        if not all(tensor.size for tensor in given):
+            raise ShapeError("check_grad: a tensor without elements has no gradient to check; pass some")
+        return check(self, f, given, tolerance, int(seed))
 
     def _gradient_function(self, name: str, f: Any, argnums: Any, with_value: bool) -> Callable[..., Any]:
         if not callable(f) or isinstance(f, Expression):

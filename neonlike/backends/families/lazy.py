@@ -24,6 +24,7 @@ from neonlike.backends.families.requests import (
 from neonlike.backends.geometry.conv import ConvGeometry, deconv_geometry
 from neonlike.backends.geometry.lrn import LrnGeometry
 from neonlike.backends.geometry.pool import PoolGeometry
+from neonlike.backends.geometry.sizes import whole
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.optree.calls import call
 from neonlike.optree.dtypes import as_dtype, is_float
@@ -33,6 +34,8 @@ from neonlike.optree.ops import OPS
 from neonlike.optree.shapes import Shape, as_shape
 
 F: Any = Functions
+_LARGEST = 2**31 - 1
+"""Steps and windows of more elements fit in no kernel's arguments."""
 
 
 class LazyFamily(Family):
@@ -74,7 +77,7 @@ class LazyFamily(Family):
         >>> dw.shape
         (3, 3, 3, 4)
         """
-        x, w, *more = self._floats("conv", x=x, w=w, bias=bias)
+        x, w, *more = self._floats("conv", {"bias": bias}, x=x, w=w)
         axes = _spatial("conv", x, w)
         K = w.shape[-1]
         sizes = _sizes("conv", axes, x, w, padding, strides, dilation)
@@ -106,7 +109,8 @@ class LazyFamily(Family):
         ShapeError, DTypeError, ArgumentError
             As :meth:`conv`.
         """
-        x, w, *more = self._floats("deconv", x=x, w=w, bias=bias)
+        x, w, *more = self._floats("deconv", {"bias": bias}, x=x, w=w)
+        whole("deconv", groups=groups)
         axes = _spatial("deconv", x, w)
         _same_size("deconv", "x", x.shape, (w.shape[-1], *x.shape[1:]))
         sizes = _sizes("deconv", axes, x, w, padding, strides, dilation)
@@ -139,6 +143,8 @@ class LazyFamily(Family):
             If x is no such image, or the window does not fit.
         """
         (x,) = self._floats("pool", x=x)
+        if not isinstance(op, str):
+            raise ArgumentError(f"pool: op must be 'max', 'avg' or 'l2', got {op!r}")
         axes = _spatial("pool", x)
         frame = _per_axis("pool", "window", window, axes, 1)
         steps = frame if strides is None else _per_axis("pool", "strides", strides, axes, 1)
@@ -293,8 +299,7 @@ class LazyFamily(Family):
         for what, function in {"forward": forward, "backward": backward, "shape": shape}.items():
             if not callable(function) and (function is not None or what == "forward"):
                 raise DTypeError(f"primitive: {what} must be a function, got {function!r}")
-        found = str(name or getattr(forward, "__name__", type(forward).__name__))
-        found = f"{found}_" if found in OPS else found
+        found = _name_of(forward, name)
         made = Primitive(forward, backward, shape, None if dtype is None else as_dtype(dtype, "primitive"), found)
 
         def build(*arguments: Any) -> Any:
@@ -318,9 +323,10 @@ class LazyFamily(Family):
 
     # Checks
 
-    def _floats(self, operation: str, **operands: Any) -> list[Any]:
-        """The operands that are not None, as expressions of one float dtype and this backend."""
-        found = {n: expression(operation, value, self) for n, value in operands.items() if value is not None}
+    def _floats(self, operation: str, optional: dict[str, Any] | None = None, **operands: Any) -> list[Any]:
+        """The operands, and what is given of the optional ones, as expressions of one float dtype and this backend."""
+        more = {name: value for name, value in (optional or {}).items() if value is not None}
+        found = {name: expression(operation, value, self) for name, value in {**operands, **more}.items()}
         check_floats(operation, **found)
         backend = common_backend(operation, tuple(found.values()))
         if backend is not self:
@@ -331,6 +337,14 @@ class LazyFamily(Family):
         for bias in given:
             _same_size(operation, "bias", bias.shape, (rows, 1))
         return given
+
+
+def _name_of(forward: Any, name: Any) -> str:
+    """The name of a user's primitive, never that of an op."""
+    if not isinstance(name, str | None):
+        raise DTypeError(f"primitive: name must be a string, got {name!r}")
+    found = str(name or getattr(forward, "__name__", type(forward).__name__))
+    return f"{found}_" if found in OPS else found
 
 
 def _spatial(operation: str, x: Any, w: Any = None) -> int:
@@ -364,7 +378,7 @@ def _sizes(
 def _per_axis(operation: str, name: str, value: Any, axes: int, filler: int) -> Any:
     """``value`` for depth, height and width; ``filler`` for a depth that is not there."""
     each = tuple(value) if isinstance(value, (tuple, list)) else (value,) * axes
-    if len(each) != axes:
+    if len(each) != axes or any(isinstance(size, int) and size > _LARGEST for size in each):
         raise ArgumentError(f"{operation}: {name} must be a number or {axes} of them, got {value!r}")
     return (filler,) * (3 - axes) + each
 
