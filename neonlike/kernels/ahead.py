@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
@@ -135,7 +137,17 @@ def _replay(calls: list[Callable[[], None]], run: Run) -> None:
 @lru_cache(maxsize=1)
 def _compilers(process: int) -> ThreadPoolExecutor:
     """Threads that wait for compilers; a fork has to make its own."""
-    return ThreadPoolExecutor(thread_count(), thread_name_prefix=f"neonlike-cc-{process}")
+    pool = ThreadPoolExecutor(thread_count(), thread_name_prefix=f"neonlike-cc-{process}")
+    # Python waits for threads before atexit; a version without this hook compiles what was begun to the end.
+    if register := getattr(threading, "_register_atexit", None):
+        register(_leave_out, pool)
+    return pool
+
+
+def _leave_out(pool: ThreadPoolExecutor) -> None:
+    """The process ends: if by Ctrl-C, what has not begun to compile is left out, for which Python would wait."""
+    if issubclass(getattr(sys, "last_type", None) or Exception, KeyboardInterrupt):
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _try(build: Callable[[KernelSource], object], kernel: KernelSource) -> None:

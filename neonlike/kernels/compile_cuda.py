@@ -198,7 +198,7 @@ def _run(command: tuple[str, ...], directory: Path | None = None) -> tuple[int, 
     try:
         done = subprocess.run(
             command, cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            encoding="utf-8", errors="replace", timeout=TIMEOUT_S, check=False,
+            encoding="utf-8", errors="replace", timeout=TIMEOUT_S, check=False, start_new_session=True,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         return 127, str(error)

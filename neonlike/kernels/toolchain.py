@@ -341,6 +341,7 @@ def _run(command: tuple[str, ...], directory: Path | None = None) -> tuple[int, 
             errors="replace",
             timeout=TIMEOUT_S,
             check=False,
+            start_new_session=True,  # Ctrl-C is for this process; a compiler that dies of it looks like a broken one
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return 127, str(error)
