@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import weakref
 from collections.abc import Callable, Iterator
@@ -42,6 +43,10 @@ COPIES: dict[str, tuple[Callable[[Backend, Any], Any], Callable[[Backend, Any], 
     "copy of an expression": (lambda be, t: be.square(t).copy(), lambda be, t: t * t),
     "array of a tensor": (lambda be, t: be.array(t), lambda be, t: t * 1),
     "array of an expression": (lambda be, t: be.array(t * t), lambda be, t: t * t),
+    "astype": (lambda be, t: t.astype(np.float64), lambda be, t: t * 1),
+    "astype of an expression": (lambda be, t: (t * t).astype("f8"), lambda be, t: t * t),
+    "copy.copy": (lambda be, t: copy.copy(t), lambda be, t: t * 1),
+    "copy.deepcopy": (lambda be, t: copy.deepcopy({"t": t[1:]})["t"], lambda be, t: t[1:] * 1),
     "view of a copy": (lambda be, t: t[POSITIONS][1:].T, lambda be, t: be.take(t, POSITIONS[1:], 0).T),
     "copy of a copy": (lambda be, t: t[POSITIONS][[0, 0, 2]], lambda be, t: be.take(t, [1, 1, 3], 0)),
     "copy of a computed part": (
@@ -159,9 +164,9 @@ def test_what_comes_from_the_host_or_was_assigned_is_constant(be: Backend) -> No
 
 def test_copies_that_are_not_asked_about_cost_no_check(be: Backend) -> None:
     t, w = be.array(E), be.ones(E.shape)
-    copy = (t * 2).astensor()
+    made = (t * 2).astensor()
     t[:] = 0
-    np.testing.assert_allclose(Autodiff(be.sum(copy * w), be).get_grad_tensor([w])[0].get(), 2 * E)
+    np.testing.assert_allclose(Autodiff(be.sum(made * w), be).get_grad_tensor([w])[0].get(), 2 * E)
 
 
 def test_nan_and_infinity_are_equal_to_themselves(be: Backend) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from neonlike.errors import BackendUnavailable, DTypeError
 from neonlike.nervanaobject import NervanaObject
 from neonlike.optree.dtypes import BFLOAT16, as_dtype
+from neonlike.optree.origin import computed
 
 
 def reduce_tensor(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -46,6 +47,9 @@ def restore_tensor(values: Any, dtype: str, name: str | None, persist_values: bo
 
 
 def copy_tensor(tensor: Any) -> Any:
-    """A tensor of its own on the same backend, with the same values, dtype, name and ``persist_values``."""
+    """A tensor of its own on the same backend, with the same values, dtype, name and ``persist_values``.
+
+    Gradients flow through it, see :mod:`neonlike.optree.origin`.
+    """
     made = tensor.backend.fresh(tensor.shape, tensor.dtype, tensor.name, tensor.persist_values)
-    return made.backend.assign(made, tensor)
+    return computed(made.backend.assign(made, tensor), tensor)
