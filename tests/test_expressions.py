@@ -97,6 +97,16 @@ def test_membership_in_values(be: Backend, a: Any) -> None:
     assert 8 not in a + 1
     assert be.array([[6.0]]) in a
     assert 0 not in be.zeros((0, 3))
+    for thing in (None, "x", {}):
+        assert thing not in a
+        assert thing not in a + 1
+
+
+def test_take(be: Backend, a: Any) -> None:
+    out = be.empty((3, 2))
+    assert np.array_equal((a + 1).take([3, 0], 1).get(), A[:, [3, 0]] + 1)
+    assert (a + 1).take([3, 0], axis=1, out=out) is out
+    assert np.array_equal(out.get(), A[:, [3, 0]] + 1)
 
 
 def test_a_tensor_is_there(be: Backend) -> None:

@@ -40,10 +40,6 @@ def whole_number(name: str, what: str, value: Any) -> int:
         raise DTypeError(f"{name}: {what} must be an integer, got {value!r}") from None
 
 
-def _view(a: Any, layout: tuple[Any, ...]) -> OpTreeNode:
-    return builders.move("view", (a,), {"layout": layout}, tuple(layout[0]))
-
-
 # Parts --------------------------------------------------------------------------------------------------------------
 
 
@@ -59,10 +55,11 @@ def sliced(a: Any, axis: int, start: int, stop: int, step: int = 1) -> Expressio
         end = None if step < 0 and stop == 0 else stop + (step < 0) * step
         part: Expression = a[(*[slice(None)] * axis, slice(start, end, step))]
         return part
-    strides = list(shapes.contiguous_strides(a.shape))
-    offset = start * strides[axis] if count else 0
-    strides[axis] *= step
-    return _view(a, ((*a.shape[:axis], count, *a.shape[axis + 1 :]), tuple(strides), offset))
+    from neonlike.optree import windows
+
+    picks = [windows.Pick(0, 1, size) for size in a.shape]
+    picks[axis] = windows.Pick(start if count else 0, step, count)
+    return windows.picked(a, tuple(picks))
 
 
 def cuts(name: str, where: Any, size: int) -> list[int]:
@@ -111,13 +108,16 @@ def reshape(a: Any, shape: Shape) -> Expression:
     assert math.prod(shape) == math.prod(source.shape)
     if source.shape == shape:
         return source
-    if not isinstance(source, OpTreeNode):
-        try:
-            made: Expression = source.reshape(shape)  # type: ignore[attr-defined]
-            return made
-        except ShapeError:  # strided so that there is none
-            pass
-    return _view(source, (shape, shapes.contiguous_strides(shape), 0))
+    if isinstance(source, OpTreeNode):
+        from neonlike.optree import windows
+
+        return windows.reshape(source, shape)
+    try:
+        made: Expression = source.reshape(shape)  # type: ignore[attr-defined]
+    except ShapeError:  # strided so that there is none
+        layout = (shape, shapes.contiguous_strides(shape), 0)
+        made = builders.move("view", (source,), {"layout": layout}, shape)
+    return made
 
 
 def expand_dims(a: Any, axis: Any) -> Expression:

@@ -155,7 +155,7 @@ class OpTreeNode(Expression):
     build, optree_to_list, list_to_optree = (_Elsewhere() for _ in range(3))
     as_tuple, traverse, key, intrinsic_key_maps, execute, pp, to_dot = (_Elsewhere() for _ in range(7))
     __len__, __iter__, __getitem__ = (_Elsewhere() for _ in range(3))
-    get, copy, set, fill, copy_from, reshape, size, ndim = (_Elsewhere() for _ in range(8))
+    get, take, copy, set, fill, copy_from, reshape, size, ndim = (_Elsewhere() for _ in range(9))
 
     def __init__(
         self,

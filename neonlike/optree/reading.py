@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from neonlike.errors import DTypeError, ShapeError
 from neonlike.optree import dialect, neonform, windows
+from neonlike.optree.functions import F
 from neonlike.optree.hostvalues import HostValues
-from neonlike.optree.node import Expression, OpTreeNode, is_number, number_value
+from neonlike.optree.node import Expression, OpTreeNode, is_number, is_operand, number_value
 from neonlike.optree.shapes import FREE
 
 
@@ -44,8 +45,8 @@ def contains(self: Expression, value: Any) -> bool:
     """
     if dialect.is_neon() and isinstance(self, OpTreeNode):
         return any(member is value for member in neonform.as_tuple(self))
-    from neonlike.optree.functions import F
-
+    if not is_operand(value):
+        return False  # as ``self == value`` says
     return bool(number(F.any(F.equal(self, value)), "in"))
 
 
@@ -100,6 +101,12 @@ def member(node: OpTreeNode, index: Any) -> Any:
     return neonform.as_tuple(node)[index] if dialect.is_neon() else windows.index(node, index)
 
 
+def take(self: OpTreeNode, indices: Any, axis: int, out: Any = None) -> Any:
+    """Slices along ``axis`` picked by integer ``indices`` (vector), as an expression, or assigned into ``out``."""
+    picked = F.take(self, indices, axis)
+    return picked if out is None else out.backend.assign(out, picked)
+
+
 def copy(self: OpTreeNode, *values: Any) -> Any:
     """A new tensor with the values, as :meth:`OpTreeNode.astensor`; with an argument an error, as ``set``.
 
@@ -129,6 +136,7 @@ METHODS: dict[str, Any] = {
     "__getitem__": member,
     "get": get,
     "copy": copy,
+    "take": take,
     "set": _unwritable("set"),
     "fill": _unwritable("fill"),
     "copy_from": _unwritable("copy_from"),
