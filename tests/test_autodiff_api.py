@@ -182,6 +182,16 @@ def test_equal_arguments_share_one_object_while_it_lives(be: Backend) -> None:
     assert Autodiff(be.ones((2, 2)) * 3, be) is not first
 
 
+def test_objects_that_are_gone_leave_nothing_behind(be: Backend) -> None:
+    """No callback of a weak reference runs Python for them, in which a Ctrl-C would be lost."""
+    kept = [Autodiff(be.sum(be.ones((1, 2)) * factor), be) for factor in range(3)]
+    for factor in range(1000):
+        made = Autodiff(be.sum(be.ones((1, 2)) * factor), be)
+    assert Autodiff(made.op_tree, be) is made and all(Autodiff(one.op_tree, be) is one for one in kept)
+    assert all(reference.__callback__ is None for reference in Autodiff._living.values())
+    assert len(Autodiff._living) <= 256, "of the thousand that are gone only the latest"
+
+
 def test_after_cleanup_equal_arguments_make_a_new_object(be: Backend) -> None:
     """Scripts keep the old object in the variable that gets the new one: ``a = Autodiff(...); ...; a.cleanup()``."""
     x = be.array([[1.0, 2.0]])

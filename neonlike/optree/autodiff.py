@@ -92,7 +92,9 @@ class Autodiff:
     [[2.0, 4.0], [6.0, 8.0]]
     """
 
-    _living: ClassVar[weakref.WeakValueDictionary[Any, Autodiff]] = weakref.WeakValueDictionary()
+    # No WeakValueDictionary: in its callbacks, one a step of a training by Autodiff, Python swallows a Ctrl-C.
+    _living: ClassVar[dict[Any, weakref.ref[Autodiff]]] = {}
+    _most: ClassVar[int] = 64
 
     op_tree: Any
     be: Any
@@ -104,13 +106,29 @@ class Autodiff:
     def __new__(cls, op_tree: Any, be: Any, next_error: Any = None) -> Autodiff:
         _check(op_tree, next_error)
         key = (structure(op_tree), id(be), id(next_error))
-        found = cls._living.get(key)
+        found = cls._alive(key)
         if found is None:
             found = super().__new__(cls)
             found.op_tree, found.be, found.next_error, found._found, found._key = op_tree, be, next_error, None, key
             found._bases = {}
-            cls._living[key] = found
+            cls._forget_dead()
+            cls._living[key] = weakref.ref(found)
         return found
+
+    @classmethod
+    def _alive(cls, key: Any) -> Autodiff | None:
+        kept = cls._living.get(key)
+        return None if kept is None else kept()
+
+    @classmethod
+    def _forget_dead(cls) -> None:
+        """Drop the entries of objects that are gone, each time as many were added as there were."""
+        if len(cls._living) < Autodiff._most:
+            return
+        for key, kept in list(cls._living.items()):
+            if kept() is None:
+                cls._living.pop(key, None)
+        Autodiff._most = max(64, 2 * len(cls._living))
 
     def get_grad_op_tree(self, tensors: Sequence[Any], *, absent: str = "error") -> list[Any]:
         """Gradients as lazy expressions, one a tensor, each of its tensor's shape.
@@ -195,8 +213,8 @@ class Autodiff:
 
     def cleanup(self) -> None:
         """Drop the expression and its gradients; the next Autodiff of equal arguments is a new object."""
-        if self._living.get(self._key) is self:
-            del self._living[self._key]
+        if self._alive(self._key) is self:
+            self._living.pop(self._key, None)
         self.op_tree = self.next_error = self._found = None
         self._bases = {}
 
