@@ -67,6 +67,26 @@ How an expression becomes a kernel is told in [tour.md](tour.md), how an op is a
 [CONTRIBUTING.md](../CONTRIBUTING.md#adding-an-op).
 """
 
+_ARRANGING = """## Joining, cutting, sorting, picking
+
+Methods with NumPy's names and arguments, each with its rules in its docstring. They take tensors, expressions and
+arrays; all are lazy and have gradients, but for `be.argsort` and positions.
+
+* `be.concatenate`, `be.stack`: assigned to a tensor, each part is computed straight into its place, also where the
+  target is read. `be.tile`, `be.roll` and `be.pad` are made of it, `be.repeat` of `take`.
+* `be.split`, `be.flip`, `be.expand_dims`, `be.squeeze`: views of tensors; of expressions, expressions that read no
+  more than they show.
+* `be.cumsum`, `be.cumprod`: added up in float64 and rounded once; `reverse=True` starts from the end.
+* `be.sort`, `be.argsort`, `be.topk`, `be.take_along_axis`: equal values keep their order; nan comes last, also in
+  descending order.
+* `be.einsum`: a matrix product where no axis runs along with both operands; else one kernel of products and sums, or,
+  for large products, one matrix product for each step. A vector is (n, 1), a number (1, 1).
+* `t[t > 0]`: a tensor (n, 1) of the elements where a mask of the shape of `t` is set, computed at once, since its
+  size depends on values. `t[t > 0] = value` is `be.where(mask, value, t)` for a number or something of the shape of
+  `t`; (n, 1) values go to the n elements in C order. A mask is a comparison, logic on comparisons, a bool tensor or a
+  bool array; a bool vector on an axis picks slices.
+"""
+
 
 def row(spec: OpSpec) -> str:
     """One line of the table."""
@@ -103,6 +123,7 @@ def page(rows: Iterable[OpSpec]) -> str:
         if of_kind:
             parts.append(f"## {title}\n\n{remark}\n\n{table(of_kind)}")
     parts.append(f"## Composed of these\n\n{_composed()}")
+    parts.append(_ARRANGING)
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from neonlike.backends.families.base import Family
 from neonlike.errors import ShapeError
 from neonlike.optree import arrange, functions
+from neonlike.optree import einsum as sums
 from neonlike.optree.node import expression
 
 
@@ -122,3 +123,41 @@ class ArrangeFamily(Family):
             If an axis named has another size, or fewer than two axes would remain.
         """
         return arrange.squeeze(expression("squeeze", a, self), axis)
+
+    def einsum(self, subscripts: str, *operands: Any, out: Any = None) -> Any:
+        """Sum of products by subscripts, NumPy's: ``be.einsum("ij,jk->ik", a, b)`` is ``be.dot(a, b)``.
+
+        Lazy and differentiable. Operands are contracted from left to right: by matrix products, or by one kernel of
+        products and sums where an axis is shared and kept (unless those are large).
+
+        Parameters
+        ----------
+        subscripts : str
+            A letter for each axis of each operand, the result's after ``->`` (without it, letters that occur once, in
+            their order in the alphabet). Repeated letters of one operand take its diagonal. ``...`` stands for the axes
+            not named, the same ones in each operand that has it. Axes of one letter have one size: 1 is not stretched.
+        operands : tensors, expressions or arrays
+            One letter fits a vector (n, 1) or (1, n), none a (1, 1).
+        out : tensor, optional
+
+        Returns
+        -------
+        expression
+            Of at least two axes: a vector is (n, 1), a number (1, 1).
+
+        Raises
+        ------
+        ArgumentError
+            If the subscripts are not well formed, or name another number of operands.
+        ShapeError
+            If they do not fit the operands.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend('cpu')
+        >>> a = be.array([[1., 2.], [3., 4.]])
+        >>> be.einsum('ij,ij->i', a, a).asnumpyarray().tolist()
+        [[5.0], [25.0]]
+        """
+        return self._finish(sums.einsum(subscripts, operands, self), out)
