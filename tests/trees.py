@@ -160,7 +160,7 @@ class Grower:
         if spec.grad is not NON_DIFFERENTIABLE and spec.name not in ("where", "mod", "fmod") and not self.smooth:
             return False
         test = _selector(expression)
-        if test is None:
+        if test is None or spec.dtype is DTypeRule.WHOLE:  # integers do not move
             return False
         before = test(*(o.value if isinstance(o, Term) else o for o in operands))
         if spec.name in ("max", "min") and before.any():  # a tie, which has no derivative
