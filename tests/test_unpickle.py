@@ -10,8 +10,10 @@ import os
 import pickle
 import posixpath
 import random
+import re
 import struct
 import subprocess
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -282,6 +284,13 @@ def test_classes_of_a_program_are_admitted_by_name(tmp_path, monkeypatch):
     assert load_obj(tmp_path / "x.p")[0].value == 7
     with pytest.raises(DTypeError, match="classes"):
         admit("Plain")
+
+
+def test_nothing_else_in_the_library_unpickles():
+    ways = re.compile(r"pickle\.(loads?|Unpickler|_Unpickler)\b|\bnp\.load\(|allow_pickle=True|import (shelve|marshal)")
+    package = Path(unpickle.__file__).parent.parent
+    found = {path.relative_to(package).as_posix() for path in package.rglob("*.py") if ways.search(path.read_text())}
+    assert found == {"util/unpickle.py"}
 
 
 def test_the_random_state_of_a_backend_is_read(be):
