@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from engines import ON_GPU, current_backend, new_backend
 
-from neonlike.backends import Backend, cleanup_backend, gen_backend
+from neonlike.backends import Autodiff, Backend, cleanup_backend, gen_backend
 from neonlike.backends.pickling import restore_tensor
 from neonlike.errors import BackendUnavailable, DTypeError
 from neonlike.util.persist import load_obj, save_obj
@@ -62,6 +62,18 @@ def test_copies_have_memory_of_their_own(be: Backend, how: Any, dtype: str) -> N
         assert made.backend is be
         made[:] = 0
         assert t.get().sum() != 0
+
+
+def test_copy_with_nothing_to_copy_is_a_new_tensor(be: Backend) -> None:
+    t = be.array([[1.0, 2.0]], name="w")
+    made = t.copy()
+    assert same(made, t)
+    (gradient,) = Autodiff(be.sum(made * t), be).get_grad_tensor([t])
+    assert gradient.tolist() == [[2, 4]]
+    assert t.copy(made * 2) is t
+    assert (t.tolist(), made.tolist()) == ([[2, 4]], [[1, 2]])
+    with pytest.raises(DTypeError):
+        t.copy(None)
 
 
 def test_a_deep_copy_keeps_what_is_shared(be: Backend) -> None:

@@ -197,7 +197,7 @@ def test_astype_is_always_a_tensor_of_its_own(be: Backend) -> None:
     same[:] = 0
     assert t.tolist() == [[1, 2]]
     assert t.astype(">f8").dtype == np.float64
-    for wrong in ("complex64", "nonsense", np.uint64):
+    for wrong in ("complex64", "nonsense", np.uint64, None):
         with pytest.raises(DTypeError, match="astype"):
             t.astype(wrong)
     with pytest.raises(NeonlikeError):
@@ -220,6 +220,10 @@ def test_round_is_an_expression(be: Backend) -> None:
             made = round(operand, digits)
             assert isinstance(made, OpTreeNode)
             assert np.allclose(made.asnumpyarray(), np.round(host, int(digits or 0)))
+    whole = be.array([[125, 250]], dtype=np.int32)
+    assert round(whole, 1).asnumpyarray().tolist() == [[125, 250]]
+    assert round(whole, 1).dtype.kind == "i"
+    assert round(whole, -2).asnumpyarray().tolist() == [[100, 200]]
     for wrong in (1.5, "2", True):
         with pytest.raises(DTypeError, match="round"):
             round(t, wrong)

@@ -371,6 +371,18 @@ def test_big_endian_arrays_are_taken_everywhere(be: Backend, dtype: str) -> None
         assert be.onehot(host[0], axis=0, out=be.zeros((3, 2))).tolist() == [[0, 0], [1, 0], [0, 1]]
 
 
+def test_pythons_integers_may_be_of_any_size(be: Backend) -> None:
+    for value in ([[10**30, 1]], 10**30, [[2**64, -(10**30)]]):
+        assert np.array_equal(be.array(value).get(), np.array(value, np.float32).reshape(be.array(value).shape))
+        t = be.zeros((1, 2))
+        t[:] = value
+        assert np.array_equal(t.get(), np.broadcast_to(np.array(value, np.float32), (1, 2)))
+    assert be.array([[10**30, -(10**30)]], dtype=np.int8).tolist() == [[127, -128]]
+    for value in (10**400, [[10**400, 1]]):
+        with pytest.raises(DTypeError):
+            be.zeros((1, 2)).set(value)
+
+
 def test_integers_beyond_int64_saturate(be: Backend) -> None:
     host = np.array([[2**64 - 1, 2**63, 5]], np.uint64)
     for dtype, most in ((np.int64, 2**63 - 1), (np.int32, 2**31 - 1), (np.uint8, 255)):

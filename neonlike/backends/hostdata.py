@@ -46,6 +46,8 @@ def host_array(operation: str, value: Any) -> Array:
         host, reason = np.asarray(None), f": {str(error)[:200]}"
     if host.dtype == object and hasattr(value, "__dlpack__"):
         host = _from_dlpack(value, host)
+    if host.dtype == object:
+        host = _large_integers(host)
     if host.dtype.kind in "fiub" or holds(host.dtype):
         return native(host)
     if reason:
@@ -60,6 +62,16 @@ def _from_dlpack(value: Any, otherwise: Array) -> Array:
     except _RAISED_BY_PEERS:
         found = import_bfloat16(value)
         return otherwise if found is None else found
+
+
+def _large_integers(host: Array) -> Array:
+    """An array of Python's numbers, some of them integers beyond 64 bits, as float64; ``host`` if it is none."""
+    if not host.size or not all(isinstance(number, (int, float)) for number in host.flat):
+        return host
+    try:
+        return host.astype(np.float64)
+    except OverflowError:  # larger than any float
+        return host
 
 
 def native(host: Array) -> Array:

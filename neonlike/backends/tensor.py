@@ -16,7 +16,7 @@ from neonlike.backends.inplace import InPlaceOperators
 from neonlike.errors import FixedAttribute, ShapeError
 from neonlike.optree.dtypes import DType
 from neonlike.optree.node import Expression
-from neonlike.optree.origin import Origin
+from neonlike.optree.origin import Origin, computed
 from neonlike.optree.shapes import Shape, normalize_axes, permutation, regrouped
 from neonlike.optree.truth import as_mask
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _ALL = slice(None)
 _AXES = frozenset((int, slice, tuple))
 """Types of indices that are no masks, looked for first."""
+_NOTHING: Any = object()
 _PLAN_KEYS: dict[tuple[Any, ...], int] = {}
 _FIXED = {
     "shape": "t.reshape(...) is a view of another shape",
@@ -262,8 +263,14 @@ class Tensor(InPlaceOperators, Expression):
         """Set every element to ``value``; returns self."""
         return self.backend.assign(self, value)
 
-    def copy(self, a: Any) -> Tensor:
-        """Assign ``a`` into self (nothing new is made) and return self."""
+    def copy(self, a: Any = _NOTHING) -> Tensor:
+        """Assign ``a`` into self (nothing new is made) and return self, as in neon.
+
+        Without an argument, what neon has not: a new tensor with the values, through which gradients flow.
+        """
+        if a is _NOTHING:
+            made: Tensor = computed(pickling.copy_tensor(self), self)
+            return made
         return self.backend.assign(self, a)
 
     def copy_from(self, a: Any) -> Tensor:

@@ -132,6 +132,8 @@ class HostValues:
         """
         from neonlike.optree.origin import computed
 
+        if dtype is None:
+            raise DTypeError("astype: needs a dtype, such as np.float32, got None")
         wanted = as_dtype(dtype, "astype")
         if self.backend is None or self.shape is FREE:
             self.asnumpyarray()  # raises, saying what is missing
@@ -144,7 +146,7 @@ class HostValues:
         digits = 0 if ndigits is None else ndigits
         if isinstance(digits, bool) or not isinstance(digits, (int, np.integer)):
             raise DTypeError(f"round: the number of digits must be an integer, got {ndigits!r}")
-        if digits == 0:
+        if digits == 0 or (digits > 0 and not is_float(self.dtype)):
             return F.rint(self)
         scale = float(10 ** abs(int(digits)))
         return F.rint(self * scale) / scale if digits > 0 else F.rint(self / scale) * scale  # type: ignore[operator]
