@@ -25,6 +25,7 @@ from neonlike.kernels.blocks import Run
 from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.compile_cuda import CudaCompiler, build_cubin, cubin_key, find_cuda_compiler, headers
 from neonlike.kernels.graph import linearize
+from neonlike.kernels.lines_cuda import Lines
 
 __all__ = ["gpu"]
 TEXT = '#include "types.h"\nextern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }\n'
@@ -270,6 +271,37 @@ def test_hot_kernels_spill_nothing_and_use_wide_accesses(gpu: Backend, tmp_path:
         ).stderr  # fmt: skip
         assert "0 bytes spill stores, 0 bytes spill loads" in used, f"{name}: {used}"
         assert not re.search(r"[1-9]\d* bytes spill", used), f"{name}: {used}"
+
+
+def line_kernels(device: Any) -> dict[str, Any]:
+    """Kernels of scans, sorts and picking along an axis, of narrow and wide types and indices."""
+    lines, f16, f64 = Lines(device, ""), np.dtype(np.float16), np.dtype(np.float64)
+    i64, u8 = np.dtype(np.int64), np.dtype(np.uint8)
+    return {
+        "sums by blocks": lines.line_source("block", f16, None, f16, 2, False, ("0", "+")),
+        "products of integers by blocks": lines.line_source("block", i64, None, i64, 1, True, ("1", "*")),
+        "sums by threads": lines.line_source("thread", f64, None, u8, 0, False, ("0", "+")),
+        "picking": lines.line_source("gather", f16, u8, f16, 3, False, None),
+        "placing": lines.line_source("scatter", u8, i64, f16, 2, True, None),
+        "adding": lines.line_source("untake", f16, i64, f64, 2, False, ("0", "+")),
+        "merging": lines.merge_source(f64, True),
+    }
+
+
+@needs_nvcc
+@pytest.mark.parametrize("arch", ("sm_80", "sm_90a"))
+def test_kernels_along_lines_compile_and_spill_nothing(gpu: Any, tmp_path: Path, arch: str) -> None:
+    for header, text in headers().items():
+        (tmp_path / header).write_text(text)
+    for name, kernel in line_kernels(gpu.device).items():
+        (tmp_path / "k.cu").write_text(str(kernel.source))
+        assert NVCC is not None
+        made = subprocess.run(
+            [NVCC, "-cubin", f"-arch={arch}", "--resource-usage", *compile_cuda.FLAGS, "-I.", "k.cu", "-o", "k.cubin"],
+            cwd=tmp_path, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert made.returncode == 0, f"{name}: {made.stderr}"
+        assert "0 bytes spill stores, 0 bytes spill loads" in made.stderr, f"{name}: {made.stderr}"
 
 
 COMPILE = """
