@@ -1,22 +1,20 @@
 /* a // b and a % b as Python and NumPy have them: the remainder has the sign of b. In C and in CUDA: the two languages
- * share this text. nl_fmod is exact, so what is left here is the arithmetic of NumPy's npy_divmod, and gives its bits.
+ * share this text, and each says by NL_DIVIDING how its functions are declared. In C they must be inlined, or the loop
+ * around them is not vectorised. nl_fmod is exact, so what is left here is the arithmetic of NumPy's npy_divmod, and
+ * gives its bits.
  */
 #ifndef NL_DIVISION_H
 #define NL_DIVISION_H
 
-#ifndef NL_ANYWHERE
-#define NL_ANYWHERE static inline
-#endif
-
 #define NL_DIVISION(T, S, COPYSIGN)                                                                         \
     /* Negative where the remainder must move by b to get its sign. */                                      \
-    NL_ANYWHERE T nl_signs_##S(T a, T b) { return COPYSIGN((T)1, a) * COPYSIGN((T)1, b); }                  \
-    NL_ANYWHERE T nl_mod_##S(T a, T b) {                                                                    \
+    NL_DIVIDING T nl_signs_##S(T a, T b) { return COPYSIGN((T)1, a) * COPYSIGN((T)1, b); }                  \
+    NL_DIVIDING T nl_mod_##S(T a, T b) {                                                                    \
         T rest = nl_fmod_##S(a, b);                                                                         \
         T moved = nl_signs_##S(rest, b) < 0 ? rest + b : rest;                                              \
         return rest == 0 ? COPYSIGN((T)0, b) : moved;                                                       \
     }                                                                                                       \
-    NL_ANYWHERE T nl_floordiv_##S(T a, T b) {                                                               \
+    NL_DIVIDING T nl_floordiv_##S(T a, T b) {                                                               \
         T rest = nl_fmod_##S(a, b), ratio = a / b, quotient = (a - rest) / b;                               \
         T lower = nl_signs_##S(rest, b) < 0 ? quotient - 1 : quotient;                                      \
         quotient = rest == 0 ? quotient : lower;                                                            \

@@ -14,6 +14,7 @@
 #include "vecmath_hyperbolic.h"
 #include "vecmath_exact.h"
 
+#define NL_DIVIDING NL_FN
 #define NL_COPYSIGN_F32 __builtin_copysignf
 #define NL_COPYSIGN_F64 __builtin_copysign
 #include "division.h"

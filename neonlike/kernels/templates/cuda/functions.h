@@ -56,6 +56,7 @@ NL_FUNCTIONS(float, f32, f)
 NL_FUNCTIONS(double, f64, )
 #undef NL_FUNCTIONS
 
+#define NL_DIVIDING NL_ANYWHERE
 #define NL_COPYSIGN_F32 copysignf
 #define NL_COPYSIGN_F64 copysign
 #include "division.h"
