@@ -148,15 +148,6 @@ OMP_NUM_THREADS: Setting[int | None] = Setting(
     "OMP_NUM_THREADS", "a whole number from 1", "`NEONLIKE_NUM_THREADS`, else all cores",
     "threads of a kernel, and of other programs", _first_threads, None,
 )  # fmt: skip
-GOMP_SPINCOUNT: Setting[str] = Setting(
-    "GOMP_SPINCOUNT", "see GCC's libgomp",
-    "3000, or 30000 where NumPy's BLAS does not know the processor and matrix products are ours, unless "
-    "`OMP_WAIT_POLICY` is set",
-    "how long a kernel's threads wait for the next one", str, "",
-)  # fmt: skip
-OMP_WAIT_POLICY: Setting[str] = Setting(
-    "OMP_WAIT_POLICY", "see OpenMP", "none", "how long a kernel's threads wait for the next one", str, ""
-)
 CACHE_DIR: Setting[str] = Setting(
     "NEONLIKE_CACHE_DIR", "a folder", "`neonlike` in the user's folder of caches",
     "where compiled kernels are kept", str, "",

@@ -41,7 +41,7 @@ TESTS = {
         "pool": "pool_calls pool",
         "rnn": "rnn_errors rnn rnn_unroll rnn_gated gemm",
         "lookup": "rest_lookup families positions",
-        "linalg": "rest_products linalg",
+        "linalg": "gemm_blas rest_products linalg",
         "stats": "rest_helpers families",
         "merge": "rest_helpers",
         "scratch": "rest_helpers",

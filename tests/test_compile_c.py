@@ -365,30 +365,3 @@ def test_a_compile_error_survives_pickling(compiler: Compiler) -> None:
         "a + b",
     )
     assert isinstance(again, RuntimeError)
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [({}, None), ({"OPENBLAS_CORETYPE": "Haswell"}, None), ({"OPENBLAS_CORETYPE": "SkylakeX"}, "3000"),
-     ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")],
-    ids=("default", "half vectors", "whole vectors", "own count", "own policy"),
-)
-def test_threads_do_not_spin_long_unless_asked_to(
-    compiler: Compiler, given: dict[str, str], expected: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The setting is there before the first kernel loads GCC's OpenMP library, which reads it once.
-
-    They wait longer only where no product is left to the threads of OpenBLAS: it uses half of what the processor has.
-    """
-    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
-        monkeypatch.delenv(name, raising=False)
-    code = """
-import os
-from neonlike.kernels import compile_c
-compile_c.build("int f(void) { return 1; }", "f")
-from neonlike.kernels.blas import half_vectors
-print(os.environ.get("GOMP_SPINCOUNT"), half_vectors())
-"""
-    count, ours = python(code, **given).stdout.split()
-    assert count == (expected or {"True": "30000", "False": "3000"}[ours])
-    assert given.get("OPENBLAS_CORETYPE") != "SkylakeX" or ours == "False"

@@ -222,7 +222,7 @@ def test_a_row_that_cannot_be_read_is_left_to_python(fast: Backend) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_fork_runs_on_one_thread(fast: Backend) -> None:
-    """GCC's OpenMP hangs in the first parallel loop of a child."""
+    """Programs fork to use cores by processes. None of the parent's threads is there, and nothing waits for one."""
     a, b, out = tensors(fast, 512, 1024)
     for _ in range(2):
         out[:] = a * b + 1

@@ -20,7 +20,7 @@ from engines import backend, needs_compiler, use_threads
 from neonlike.backends import Backend
 from neonlike.kernels import gemm as gemm_module
 from neonlike.kernels import workspace as workspace_module
-from neonlike.kernels.blas import openblas_core
+from neonlike.kernels.blas import openblas
 from neonlike.kernels.gemm import gemm, multiply, pays
 from neonlike.kernels.toolchain import find_compiler
 from neonlike.kernels.workspace import release_workspace, workspace
@@ -119,7 +119,7 @@ def met(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
 
     monkeypatch.setattr(gemm_module, "find_launch", noted)
     monkeypatch.setattr(gemm_module, "half_vectors", lambda: True)
-    for name in ("FEWEST_PRODUCTS", "NARROWEST", "FEWEST_RESULTS"):
+    for name in ("FEWEST_PRODUCTS", "FEWEST_OF_ALL", "NARROWEST", "FEWEST_RESULTS"):
         monkeypatch.setattr(gemm_module, name, 1)
     return seen
 
@@ -147,12 +147,12 @@ def test_only_large_products_pay(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_cores_of_openblas() -> None:
     """What OpenBLAS is told to take is what we see; other libraries have no name."""
     for told, narrow in (("Haswell", True), ("SkylakeX", False)):
-        code = "import numpy; from neonlike.kernels.blas import *; print(openblas_core(), narrow_blas())"
+        code = "import numpy; from neonlike.kernels.blas import *; print(openblas() and openblas().core, narrow_blas())"
         environment = {**os.environ, "OPENBLAS_CORETYPE": told}
         shown = subprocess.run(
             [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
         ).stdout.split()
-        if openblas_core() and platform.machine() in ("x86_64", "AMD64"):
+        if openblas() and platform.machine() in ("x86_64", "AMD64"):
             assert shown == [told.lower(), str(narrow)]
         else:
             assert shown[-1] == "False"

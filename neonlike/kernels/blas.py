@@ -1,9 +1,10 @@
-"""Which vectors NumPy's BLAS multiplies with."""
+"""The BLAS library that NumPy multiplies with: which vectors it uses, and where its functions are."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -22,21 +23,59 @@ def _numpy_core() -> Any:
     return sys.modules.get(f"{package}._multiarray_umath")
 
 
+@dataclass(frozen=True)
+class OpenBlas:
+    """NumPy's OpenBLAS.
+
+    Attributes
+    ----------
+    core : str
+        The kernels that it chose when it was loaded, in small letters.
+    integer : str
+        C type of its sizes.
+    functions : dict of str to int
+        Addresses of sgemm, dgemm, sgemv and dgemv of the C interface, of get_num_threads and set_num_threads.
+    """
+
+    core: str
+    integer: str
+    functions: dict[str, int]
+
+
 @cache
-def openblas_core() -> str:
-    """The kernels that NumPy's OpenBLAS chose when it was loaded, in small letters; "" for another BLAS."""
+def openblas() -> OpenBlas | None:
+    """NumPy's OpenBLAS; None where NumPy has another BLAS library."""
     try:
         # It finds the symbols of what it is linked to
         library = ctypes.CDLL(str(getattr(_numpy_core(), "__file__", None)))
     except OSError:
-        return ""
+        return None
     for prefix in ("scipy_", ""):
         for suffix in ("64_", "_64", ""):
-            function = getattr(library, f"{prefix}openblas_get_corename{suffix}", None)
-            if function is not None:
-                function.argtypes, function.restype = (), ctypes.c_char_p
-                return bytes(function()).decode("ascii", "replace").lower()
-    return ""
+            if hasattr(library, f"{prefix}openblas_get_corename{suffix}"):
+                return _describe(library, prefix, suffix)
+    return None
+
+
+def _describe(library: ctypes.CDLL, prefix: str, suffix: str) -> OpenBlas:
+    def text(name: str) -> str:
+        function = getattr(library, f"{prefix}openblas_get_{name}{suffix}")
+        function.argtypes, function.restype = (), ctypes.c_char_p
+        return bytes(function()).decode("ascii", "replace")
+
+    names = [f"cblas_{kind}{suffix}" for kind in ("sgemm", "dgemm", "sgemv", "dgemv")]
+    names += [f"openblas_{verb}_num_threads{suffix}" for verb in ("get", "set")]
+    found = {name: getattr(library, prefix + name, None) for name in names}
+    functions = {
+        name.removesuffix(suffix).removeprefix("cblas_").removeprefix("openblas_"): _address(function)
+        for name, function in found.items()
+        if function is not None
+    }
+    return OpenBlas(text("corename").lower(), "int64_t" if "USE64BITINT" in text("config") else "int", functions)
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def narrow_blas() -> bool:
@@ -45,7 +84,8 @@ def narrow_blas() -> bool:
     OpenBLAS does that on processors that are newer than itself. Known by name, not by the clock: which of two kernels
     multiplies decides how sums are rounded, and that must not change from run to run.
     """
-    return openblas_core() in NARROW_CORES
+    library = openblas()
+    return library is not None and library.core in NARROW_CORES
 
 
 def half_vectors() -> bool:

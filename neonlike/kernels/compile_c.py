@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from neonlike.errors import KernelCompileError
+from neonlike.kernels import pool
 from neonlike.kernels.cache import default_cache, key_of
 from neonlike.kernels.kept_source import commented, compile_error, file_name, keep, keeps_sources
-from neonlike.kernels.threads import limit_spinning
 from neonlike.kernels.toolchain import (
     LIBRARIES,
     SUFFIX,
@@ -123,7 +123,6 @@ def build(
         with _lock:
             mine = _building[key]
         with mine:  # a second thread waits for the first instead of compiling the same
-            limit_spinning()
             library = _libraries.get(key) or _from_cache(kernel, key, compiler)
             if library is None:
                 confirmed = confirm(compiler)
@@ -131,6 +130,7 @@ def build(
                     library = _compile(kernel, key, compiler)
                 else:
                     library = build_kernel(kernel, confirmed)
+            pool.give(library, compiler)
             _libraries[key] = library
     return library
 
@@ -171,9 +171,8 @@ def kernel_key(kernel: KernelSource, compiler: Compiler) -> str:
 def after_fork_serial() -> bool:
     """Whether kernels have to run on one thread because this process was forked.
 
-    GCC's OpenMP library keeps its threads between loops, and a fork has none of them: the first parallel loop of a
-    child hangs if its parent ran one. A loop with ``num_threads(1)`` starts no thread and is safe. Anything in the
-    parent may have run one, so every fork counts; start workers with ``spawn`` to have threads in them.
+    Programs fork to use the machine's cores by processes, where more threads would only be in each other's way. Start
+    workers with ``spawn`` to have threads in them.
     """
     return forked
 

@@ -11,6 +11,7 @@ from neonlike.kernels import gemm
 from neonlike.kernels.blocks import Run
 from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.gemm import Array
+from neonlike.kernels.gemm_blas import BlasLaunch, blas_source
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.interp import BarrierStage, store_result
 from neonlike.kernels.plan import Plan, Stage
@@ -28,7 +29,7 @@ class DotStage(BarrierStage):
     def __init__(self, plan: Plan, stage: Stage, graph: Graph) -> None:
         super().__init__(plan, stage, graph)
         self.compiler = find_compiler()
-        self.launches: dict[Any, gemm.Launch | None] = {}
+        self.launches: dict[Any, gemm.Launch | BlasLaunch | None] = {}
 
     def bind(self, run: Run) -> Callable[[], None]:
         """The product of the arrays of ``run``, whose temporaries it allocates."""
@@ -48,8 +49,10 @@ class DotStage(BarrierStage):
         """Our kernel where it pays; allocates the temporaries, for the stages that read them."""
         super().kernel_source(run)
         a, b, out = self._operands(run)
-        real = REAL_TYPES.get(out.dtype) if gemm.pays(a.shape[0], a.shape[1], b.shape[1], self.compiler) else None
-        return None if real is None else gemm.GEMM.source(real=real)
+        if gemm.pays(a.shape[0], a.shape[1], b.shape[1], self.compiler):
+            real = REAL_TYPES.get(out.dtype)
+            return None if real is None else gemm.GEMM.source(real=real)
+        return blas_source(a, b, out)
 
     def _compute(self, run: Run) -> None:
         a, b, out = self._operands(run)
@@ -67,16 +70,15 @@ class DotStage(BarrierStage):
         a, b = self.sources
         return run.array(a, 0), run.array(b, 0), run.temps[self.value.index]
 
-    def _launch(self, a: Array, b: Array, out: Array) -> gemm.Launch | None:
-        """The kernel for these; None where NumPy is faster."""
-        if out.size * a.shape[1] < gemm.FEWEST_PRODUCTS:
+    def _launch(self, a: Array, b: Array, out: Array) -> gemm.Launch | BlasLaunch | None:
+        """What multiplies these on our threads; None where NumPy is to do it."""
+        if out.size * a.shape[1] < gemm.FEWEST_OF_ALL:
             return None
         key: Any = a.shape, a.strides, b.shape, b.strides, out.strides
         launch = self.launches.get(key, _UNKNOWN)
         if launch is _UNKNOWN:
-            pays = gemm.pays(a.shape[0], a.shape[1], b.shape[1], self.compiler)
-            launch = remember(self.launches, key, gemm.find_launch(a, b, out, self.compiler) if pays else None)
-        found: gemm.Launch | None = launch
+            launch = remember(self.launches, key, gemm.best_launch(a, b, out, self.compiler))
+        found: gemm.Launch | BlasLaunch | None = launch
         return found
 
     def _addresses(self, run: Run) -> tuple[Any, Any, Any]:

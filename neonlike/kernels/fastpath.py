@@ -175,7 +175,7 @@ def _find(compiler: Compiler) -> Path | None:
 
 
 def _command(compiler: Compiler) -> tuple[str, ...]:
-    flags = tuple(flag for flag in compiler.flags if flag != "-fopenmp")
+    flags = compiler.flags
     if sys.platform == "darwin":
         flags += ("-undefined", "dynamic_lookup")
     return (*compiler.command, *flags, f"-I{_include()}")

@@ -1,10 +1,9 @@
-"""Matrix products by our own packed kernel, where it is faster than the BLAS library that NumPy brings.
+"""Matrix products on our pool of threads: by our own packed kernel where it is faster than NumPy's BLAS library.
 
 OpenBLAS chooses its kernels by the name of the processor; on one it does not know yet it multiplies with half of an
-AVX-512 vector, and the kernel of the unrolls, which this module calls, is up to twice as fast. Its threads are those of
-all other kernels besides, so two sets of threads do not wait for each other's cores: there all products go to it that
-OpenBLAS would share between its threads. Where OpenBLAS uses whole vectors it was faster by 0 to 40%, and where the
-machine has only AVX2 by 40%, so all products stay with it there.
+AVX-512 vector, and the kernel of the unrolls, which this module calls, is up to twice as fast. Where OpenBLAS uses
+whole vectors it was faster by 0 to 40%, and where the machine has only AVX2 by 40%: there its kernels multiply, on our
+threads (``gemm_blas.py``). Products too small for more than one thread are NumPy's.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import numpy.typing as npt
 
 from neonlike.kernels import compile_c
 from neonlike.kernels.blas import half_vectors
+from neonlike.kernels.gemm_blas import FEWEST_OF_VECTOR, BlasLaunch, find_blas_launch
 from neonlike.kernels.routine import POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 from neonlike.kernels.toolchain import Compiler, find_compiler
 from neonlike.kernels.workspace import held_workspace
@@ -29,12 +29,14 @@ GEMM = Routine(
     "matrix product",
     ("gemm_tile.h", "vecmath.h", "vecmath_f32.h", "vecmath_f64.h", "vecmath_small.h"),
 )
-DEPTH, HEIGHT, COLUMNS, LANES = 512, 192, 2048, 16
+DEPTH, HEIGHT, COLUMNS, LANES, TILE_ROWS = 512, 192, 2048, 16, 12
 """Blocks of the kernel, at most."""
 PARALLEL_PRODUCTS = 1 << 19
 
 FEWEST_PRODUCTS = 1 << 18
 """Multiplications below which OpenBLAS runs on one thread, and NumPy is sooner done."""
+FEWEST_OF_ALL = FEWEST_OF_VECTOR
+"""The same for any shape of factors."""
 NARROWEST, FEWEST_RESULTS = 10, 1 << 9
 """Rows and columns of C, and their product, below which packing A and B takes longer than it saves."""
 
@@ -60,30 +62,34 @@ def pays(m: int, k: int, n: int, compiler: Compiler | None = None) -> bool:
 def multiply(
     a: Array, b: Array, c: Array, alpha: float = 1.0, beta: float = 0.0, compiler: Compiler | None = None
 ) -> bool:
-    """c = alpha * a . b + beta * c by the kernel, if that pays; otherwise False, with nothing done.
+    """c = alpha * a . b + beta * c on our threads, if that pays; otherwise False, with nothing done.
 
     Parameters
     ----------
     a, b, c : arrays ([x,] m, k), ([x,] k, n), ([x,] m, n)
         Matrices, or where ``c`` is 3-D stacks, one of which may be a matrix that all share. ``a`` and ``b`` are
-        converted to the dtype of ``c``, of which the kernel knows float32 and float64. If ``c`` shares memory with
+        converted to the dtype of ``c``, of which the kernels know float32 and float64. If ``c`` shares memory with
         them nothing is done.
     """
-    if not pays(c.shape[-2], a.shape[-1], c.shape[-1], compiler) or c.dtype not in REAL_TYPES:
+    if c.dtype not in REAL_TYPES or not (c.size and c.shape[-2] * c.shape[-1] * a.shape[-1] >= FEWEST_OF_ALL):
         return False
     if np.may_share_memory(a, c) or np.may_share_memory(b, c):
         return False
     a, b = a.astype(c.dtype, copy=False), b.astype(c.dtype, copy=False)
-    if c.ndim == 2:
-        return gemm(a, b, c, alpha, beta, compiler)
-    left, right = (x if x.ndim == 3 else np.broadcast_to(x, (len(c), *x.shape)) for x in (a, b))
-    # if one is refused the first is
-    return all(gemm(*matrices, alpha, beta, compiler) for matrices in zip(left, right, c))
+    left, right = (x if x.ndim == c.ndim else np.broadcast_to(x, (len(c), *x.shape)) for x in (a, b))
+    products = [(left, right, c)] if c.ndim == 2 else list(zip(left, right, c))
+    first, second, into = products[0]
+    launch = best_launch(first, second, into, compiler)
+    if launch is None:
+        return False
+    for one, other, result in products:
+        launch(address(one), address(other), address(result), alpha, beta)
+    return True
 
 
 def dot(a: Array, b: Array, out: Array, compiler: Compiler | None = None) -> None:
     """out = a . b of matrices: what the C engine runs for ``npfuncs.dot``."""
-    large = out.size * a.shape[1] >= FEWEST_PRODUCTS  # others are done in a microsecond
+    large = out.size * a.shape[1] >= FEWEST_OF_ALL  # others are done in a microsecond
     if not large or not multiply(a, b, out, compiler=compiler):
         npfuncs.dot(a, b, out)
 
@@ -111,16 +117,25 @@ def gemm(
     return True
 
 
+def best_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None) -> Launch | BlasLaunch | None:
+    """What multiplies arrays such as these fastest on our threads; None where NumPy is to do it."""
+    if pays(a.shape[0], a.shape[1], b.shape[1], compiler):
+        return find_launch(a, b, c, compiler)
+    return find_blas_launch(a, b, c, compiler)
+
+
 class Launch:
     """The kernel for matrices of one layout."""
 
     __slots__ = ("bytes", "function", "meta", "serial", "swapped")
 
     def __init__(self, function: Any, sizes: Sequence[int], threads: int, swapped: bool, itemsize: int) -> None:
-        n = sizes[-1]
+        m, n = sizes[-3], sizes[-1]
+        by_rows = m >= n or m >= 4 * threads * TILE_ROWS
+        shared = min(n, COLUMNS) + LANES if by_rows else m + TILE_ROWS
         self.function, self.swapped = function, swapped
-        self.meta, self.serial = ((ctypes.c_int64 * 9)(*sizes, count) for count in (threads, 1))
-        self.bytes = (DEPTH * (min(n, COLUMNS) + LANES) + threads * DEPTH * HEIGHT) * itemsize
+        self.meta, self.serial = ((ctypes.c_int64 * 10)(*sizes, by_rows, count) for count in (threads, 1))
+        self.bytes = DEPTH * (shared + threads * HEIGHT) * itemsize
 
     def __call__(self, a: Any, b: Any, c: Any, alpha: float = 1.0, beta: float = 0.0) -> None:
         """Multiply what lies at these addresses."""

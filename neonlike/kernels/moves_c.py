@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from neonlike.kernels import compile_c
+from neonlike.kernels import compile_c, pool
 from neonlike.kernels.blocks import Run
 from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.emit import STORAGE, Array, Kernel, Writer, convert_store
@@ -278,7 +278,8 @@ class MoveStage:
             context |= {"chunk": PICK_CHUNK, "offset_type": "int32_t" if short else "int64_t", "converts": not copies}
             context |= self._copied(read, place) if copies else self._types(read, place, "x")
         source = Source(template, context)
-        headers = {} if copies else {h: template_text(f"c/{h}") for h in HEADERS}
+        names = (pool.HEADER,) if copies else HEADERS
+        headers = {name: template_text(f"c/{name}") for name in names}
         return KernelSource(source, source.name, self.comment, headers)
 
     def _copied(self, dtype: DType, place: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.kernels import compile_c
+from neonlike.kernels import compile_c, pool
 from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.render import Source, template_text
 from neonlike.kernels.stage_c import load_function
@@ -37,7 +37,7 @@ class Routine:
     title : str
         What it computes, for messages and kept sources.
     headers : sequence of str
-        Files beside the template that it includes.
+        Files beside the template that it includes, besides that of the pool of threads.
     result : ctypes type, optional
         Default: the function returns nothing.
     """
@@ -46,7 +46,7 @@ class Routine:
         self, template: str, arguments: Sequence[Any], title: str, headers: Sequence[str] = (), result: Any = None
     ) -> None:
         self.template, self.arguments, self.title = template, tuple(arguments), title
-        self.headers, self.result = tuple(headers), result
+        self.headers, self.result = (pool.HEADER, *headers), result
         self.variants: dict[Any, Any] = {}
 
     def variant(self, compiler: Compiler | None, **context: Any) -> Any:

@@ -13,10 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from neonlike import settings
-from neonlike.kernels.blas import half_vectors
-
-SHORT_SPIN, LONG_SPIN = "3000", "30000"
-"""Turns that a thread waits before it sleeps, some thirty and three hundred microseconds: see limit_spinning."""
 
 when_changed: list[Callable[[], None]] = []
 """Called when the number has changed: launches that were kept hold the old one."""
@@ -62,18 +58,6 @@ def _cores() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on this system
         return os.cpu_count() or 1
-
-
-def limit_spinning() -> None:
-    """Have the threads of GCC's OpenMP library sleep soon after a loop; to be called before that library is loaded.
-
-    They wait for the next loop for milliseconds otherwise, on the cores that the threads of NumPy's products need
-    meanwhile: a product of 1 ms took 6 to 23 ms after a kernel. But to wake one that sleeps takes 0.05 to 0.4 ms, ten
-    times as long as a small kernel. So they wait longer where all but small products are ours (see ``gemm.pays``).
-    ``OMP_WAIT_POLICY`` and ``GOMP_SPINCOUNT`` stay as they are set.
-    """
-    if not settings.OMP_WAIT_POLICY.text and not settings.GOMP_SPINCOUNT.text:
-        settings.GOMP_SPINCOUNT.put(LONG_SPIN if half_vectors() else SHORT_SPIN)
 
 
 def parallel(function: Callable[[Any], None], items: Sequence[Any]) -> None:

@@ -34,7 +34,7 @@ CHOICES = (
     ("-fno-math-errno",),
     ("-fno-trapping-math",),
     ("-ffp-contract=fast",),
-    ("-fopenmp",),
+    ("-fopenmp-simd",),
 )
 """Of each group, the first flag that works is used."""
 
@@ -46,14 +46,9 @@ TIMEOUT_S = 300.0
 PROBE = """\
 #include <math.h>
 #include <stdint.h>
-#ifdef _OPENMP
-#include <omp.h>
-int neonlike_openmp(void) { return omp_get_max_threads() > 0; }
-#else
-int neonlike_openmp(void) { return 0; }
-#endif
-void neonlike_probe(float *x, int64_t n) {
-#pragma omp parallel for
+int neonlike_probe(void) { return 1; }
+void neonlike_probe_loop(float *x, int64_t n) {
+#pragma omp simd
     for (int64_t i = 0; i < n; i++) x[i] = sqrtf(x[i]);
 }
 """
@@ -70,14 +65,11 @@ class Compiler:
         Its version, and the processor that it compiles for: kernels of one identity run wherever that is the same.
     command, flags : tuple of str
         A kernel is compiled by ``command + flags + (source, "-o", library, "-lm")``.
-    openmp : bool
-        Whether OpenMP is among the flags; without it, kernels run on one thread.
     """
 
     identity: str
     command: tuple[str, ...]
     flags: tuple[str, ...]
-    openmp: bool
 
     @property
     def native(self) -> bool:
@@ -153,7 +145,7 @@ def compile_object(command: tuple[str, ...], name: str, text: str, headers: Mapp
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def store_and_load(key: str, data: bytes) -> ctypes.CDLL:
+def store_and_load(key: str, data: bytes, suffix: str = SUFFIX) -> ctypes.CDLL:
     """Load a library from the cache, or from the private directory if the cache's file system forbids that.
 
     Raises
@@ -165,14 +157,14 @@ def store_and_load(key: str, data: bytes) -> ctypes.CDLL:
     """
     cache = default_cache()
     try:
-        return ctypes.CDLL(str(cache.put(key, data, SUFFIX)))
+        return ctypes.CDLL(str(cache.put(key, data, suffix)))
     except OSError as error:
         reason = str(error)
-    path = cache.put(key, data, SUFFIX, private=True)
+    path = cache.put(key, data, suffix, private=True)
     try:
         library = ctypes.CDLL(str(path))
     except OSError:
-        cache.discard(key, SUFFIX)
+        cache.discard(key, suffix)
         raise CompilerRefused(f"the compiled library does not load: {reason}") from None
     cache.tell(f"nothing can be loaded from it ({reason})")
     return library
@@ -249,7 +241,7 @@ def _known(command: tuple[str, ...]) -> Compiler | None:
     """The compiler as an earlier process found it. Its version is asked for when it first compiles."""
     try:
         found = json.loads(default_cache().read(_probe_key(command), ".json") or b"{}")
-        compiler = Compiler(found["identity"], command, tuple(found["flags"]), found["openmp"])
+        compiler = Compiler(found["identity"], command, tuple(found["flags"]))
         _unconfirmed[command] = found["version"]
     except (KeyError, TypeError, ValueError):
         return None
@@ -260,17 +252,14 @@ def _probe(command: tuple[str, ...]) -> Compiler:
     """Try the flags, all of them first and one after the other if that fails; remember the result on disk."""
     flags = (*REQUIRED_FLAGS, *(group[0] for group in CHOICES))
     try:
-        openmp = _try_flags(command, flags)
+        _try_flags(command, flags)
     except CompilerRefused:
-        openmp = False
-    if not openmp:
         flags = REQUIRED_FLAGS
         _try_flags(command, flags)
         for group in CHOICES:
             flags += _first_that_works(command, flags, group)
-        openmp = "-fopenmp" in flags
     version = _version(command)
-    compiler = Compiler(_identity(command, flags, version), command, flags, openmp)
+    compiler = Compiler(_identity(command, flags, version), command, flags)
     try:
         text = json.dumps({**asdict(compiler), "version": version})
         default_cache().put(_probe_key(command), text.encode(), ".json")
@@ -283,20 +272,20 @@ def _probe(command: tuple[str, ...]) -> Compiler:
 def _first_that_works(command: tuple[str, ...], flags: tuple[str, ...], group: tuple[str, ...]) -> tuple[str, ...]:
     for flag in group:
         try:
-            if _try_flags(command, (*flags, flag)) or flag != "-fopenmp":
-                return (flag,)
+            _try_flags(command, (*flags, flag))
+            return (flag,)
         except CompilerRefused:
             continue
     return ()
 
 
-def _try_flags(command: tuple[str, ...], flags: tuple[str, ...]) -> bool:
-    """Whether the flags give OpenMP; raises CompilerRefused if they give no library that loads."""
+def _try_flags(command: tuple[str, ...], flags: tuple[str, ...]) -> None:
+    """Raise CompilerRefused unless the flags give a library that loads."""
     data = compile_object((*command, *flags), "probe", PROBE, {})
     key = key_of("c-probe", json.dumps([command, flags]), data)
     library = store_and_load(key, data)
     default_cache().discard(key, SUFFIX)
-    return bool(library.neonlike_openmp())
+    library.neonlike_probe()
 
 
 def _version(command: tuple[str, ...]) -> str:
@@ -305,7 +294,7 @@ def _version(command: tuple[str, ...]) -> str:
 
 def _identity(command: tuple[str, ...], flags: tuple[str, ...], version: str) -> str:
     """Version and target. The predefined macros name every instruction set that the flags allow."""
-    usable = [flag for flag in flags if flag not in ("-shared", "-fopenmp")]
+    usable = [flag for flag in flags if flag not in ("-shared", "-fopenmp-simd")]
     failed, macros = _run((*command, *usable, "-dM", "-E", "-x", "c", os.devnull))
     target = _processor() if failed else "\n".join(sorted(macros.splitlines()))
     first_line = version.splitlines()[0] if version else Path(command[0]).name

@@ -46,5 +46,5 @@ MUTANTS = (
     fault("C backward: alpha_param ignored", BACKWARD, "g->alpha_param * grad_beta", "grad_beta"),
     fault("C backward: beta_data ignored under a relu", BACKWARD, '{{ each("y[i] > 0 ? error[i] : 0", " + beta_data * to[i]") }}', '{{ each("y[i] > 0 ? error[i] : 0", " + to[i]") }}'),
     fault("C: lanes behind the last counted", ROWS, "v[l] = l < n ? from[l] : rest;", "v[l] = l < n ? from[l] : 0 * rest;"),
-    fault("C: thread partition off by one", ROWS, "run(group, units * mine / all, units * (mine + 1) / all);", "run(group, units * mine / all + (mine > 0), units * (mine + 1) / all);"),
+    fault("C: thread partition off by one", ROWS, "p->run(p->group, lo, hi);", "p->run(p->group, lo + (lo > 0), hi);"),
 )

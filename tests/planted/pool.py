@@ -33,7 +33,7 @@ MUTANTS = (
     fault("C forward: beta ignored", FORWARD, "y += g->beta * *(const loose *)out;", "y += *(const loose *)out;"),
     fault("C forward: last lanes blended twice", FORWARD, "to + all - LANES, 1, n - (all - LANES));", "to + all - LANES, 1, 0);"),
     fault("C forward: nan is no maximum", FORWARD, "if (__builtin_expect(any_nan(nans[v]), 0)) {", "if (0) {"),
-    fault("C forward: thread partition off by one", FORWARD, "all * mine / team, all * (mine + 1) / team);", "all * mine / team, all * (mine + 1) / team - (mine + 1 < team));"),
+    fault("C forward: thread partition off by one", FORWARD, "windows(g, g->lines + me * g->most, lo, hi);", "windows(g, g->lines + me * g->most, lo + (lo > 0), hi);"),
     fault("C backward: overlapping windows not accumulated", BACKWARD, "sum[v] += weight * e;", "sum[v] = weight * e;"),
     fault("C backward: stride phase of a window wrong", BACKWARD, "place_there -= g->meta[STR_W])", "place_there -= 1)"),
     fault("C backward, few images: beta ignored", BACKWARD, "y += g->beta * g->delta[element];", "y += g->delta[element];"),

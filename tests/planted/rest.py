@@ -7,6 +7,7 @@ from __future__ import annotations
 from planted.table import FAMILIES, KERNELS, OPTREE, C, Mutant
 
 LOOKUP, LUT, LINALG, XNOR = FAMILIES + "lookup.py", C + "lut_bprop.c.j2", FAMILIES + "linalg.py", C + "xnor_product.c.j2"
+BLAS = C + "gemm_blas.c.j2"
 STATS, MERGE, SCRATCH, ACTIVATION = (FAMILIES + f"{name}.py" for name in ("stats", "merge", "scratch", "activation"))
 NUMPY = OPTREE + "npfuncs.py"
 
@@ -32,6 +33,10 @@ MUTANTS = (
     Mutant("linalg", "float16 rounded twice", LINALG, "(alpha == 1.0 and not relu)", "True"),
     Mutant("linalg", "alias check of bsum removed", LINALG, "if bsum.alias_of(C):", "if False:"),
     Mutant("linalg", "sum over a batch mixes rows", LINALG, "a.transpose(1, 0, 2).reshape(a.shape[1], -1)", "a.reshape(a.shape[1], -1)"),
+    Mutant("linalg", "BLAS blocks: rows of the last one wrong", BLAS, "? p->m - top : p->high,", "? p->m - top - (top > 0) : p->high,"),
+    Mutant("linalg", "BLAS blocks: columns of all begin at the first", BLAS, "p->b.at + left * p->b.column", "p->b.at"),
+    Mutant("linalg", "BLAS blocks: beta ignored", BLAS, "pitch(b, p->k, columns), p->beta, c,", "pitch(b, p->k, columns), 0, c,"),
+    Mutant("linalg", "BLAS blocks: number of threads not put back", BLAS, "library->set_threads(threads_before);", "(void)0;"),
     Mutant("linalg", "thread partition off by one", LINALG, "for part in range(parts + 1)]", "for part in range(parts)]"),
     Mutant("linalg", "definition: xnor: sign of zero", LINALG, "t.asnumpyarray() >= 0, 1, -1", "t.asnumpyarray() > 0, 1, -1"),
     Mutant("linalg", "C: xnor: sign of zero", XNOR, "signs[i] = from[i] >= 0;", "signs[i] = from[i] > 0;"),

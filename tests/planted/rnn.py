@@ -36,7 +36,7 @@ MUTANTS = (
     fault("C: bias dropped", C_STEPS, "return u->bias ? u->bias[row] : 0;", "return u->bias ? 0 * u->bias[row] : 0;"),
     fault("C: every state taken as passed on", C_STEPS, "operand(u, now, step) == operand(u, next, step + 1) &&", "(operand(u, now, step) || operand(u, next, step + 1)) &&"),
     fault("C: error before a step replaced", C_STEPS, "sum[i] += tile[i];", "sum[i] = tile[i];"),
-    fault("C: thread partition off by one", C_STEPS, "panels * mine / count, panels * (mine + 1) / count}", "panels * mine / count, panels * (mine + 1) / count - (mine + 1 < count)}"),
+    fault("C: thread partition off by one", C_STEPS, "panels_of_stage(stage, lo, hi, finish);", "panels_of_stage(stage, lo + (lo > 0), hi, finish);"),
     fault("C: bias skipped at the last step", C_SIMPLE, "bias = bias_of(u, at.unit + r);", "bias = at.step + 1 < u->steps ? bias_of(u, at.unit + r) : 0;"),
     fault("C: h_ff added twice", C_SIMPLE, "act(tile[i] + ff[i] + bias,", "act(tile[i] + 2 * ff[i] + bias,"),
     fault("C: error of a step replaced by the next one's", C_SIMPLE, "* (delta[i] + tile[i])", "* tile[i]"),
@@ -51,5 +51,5 @@ MUTANTS = (
     fault("C: overlapping steps run in parallel", CPU + "rnn.py", "        if mine.alias_of(its) == 2:\n            return False\n", ""),
     fault("packed product: a column loses one of four sums", TILE, "(sum[2][r] + sum[3][r])", "sum[2][r]"),
     fault("packed product: beta ignored", GEMM, "beta * c[i] + alpha * tile[i]", "c[i] + alpha * tile[i]"),
-    fault("packed product: beta counts once a block", GEMM, "first ? 1 : beta", "beta"),
+    fault("packed product: beta counts once a block", GEMM, "first ? 1 : (REAL)beta", "(REAL)beta"),
 )

@@ -32,8 +32,8 @@ MUTANTS = (
     fault("C forward: empty bins have a position", FORWARD, "where[r][l] = -1;", "where[r][l] = 0;"),
     fault("C forward: all regions in the first image", FORWARD, "turned + a->image[region] * area * LANES", "turned + 0 * a->image[region] * area * LANES"),
     fault("C forward: bins of a row mixed up", FORWARD, "(region * a->wide + bin % a->wide)", "(region * a->wide + bin % a->high)"),
-    fault("C backward: errors of bins not added up", BACKWARD, "+= error[from + region]", "= error[from + region]"),
-    fault("C backward: old gradients stay", BACKWARD, "        memset(to, 0, (size_t)(area * images) * sizeof(real));\n", ""),
+    fault("C backward: errors of bins not added up", BACKWARD, "+= a->error[from + region]", "= a->error[from + region]"),
+    fault("C backward: old gradients stay", BACKWARD, "        memset(to, 0, (size_t)(a->area * a->images) * sizeof(real));\n", ""),
     fault("C nms: threshold >=", NMS, "> threshold;", ">= threshold;"),
     fault("C nms: width of boxes that do not meet is negative", NMS, "            width = width > 0 ? width : 0;\n", ""),
 )

@@ -79,8 +79,9 @@ class HooksFamily(EngineFamily):
         """Threads of a kernel, and of NumPy where it computes block by block; may be set, for the whole process.
 
         It is ``NEONLIKE_NUM_THREADS`` at first, else ``OMP_NUM_THREADS``, else the number of cores; None goes back to
-        that. Results do not depend on it. Steps of ``be.prepare`` keep the number that they were made with, and matrix
-        products of NumPy's BLAS have threads of their own (``OPENBLAS_NUM_THREADS``, or the package threadpoolctl).
+        that. Steps of ``be.prepare`` keep the number that they were made with. Results do not depend on it, but for the
+        last bits of large matrix products that NumPy's BLAS computes. OpenBLAS does so on these threads; another
+        library has its own (set by its own variables, or the package threadpoolctl).
 
         Raises
         ------

@@ -10,9 +10,7 @@
 #include <string.h>
 #include "vecmath.h"
 #include "stream.h"
-#ifdef _OPENMP
-#include <omp.h>
-#endif
+#include "team.h"
 
 #define BLOCK 2048 /* reals that stay in the first-level cache, with another array's */
 #define UNIT 65536 /* reals that are worth a thread's while */
@@ -97,21 +95,38 @@ struct arguments;
 typedef void phase(struct group *, int64_t lo, int64_t hi);
 typedef void work(const struct arguments *, int64_t row, int64_t rows, int64_t threads, void *parts);
 
+struct phase_of_group {
+    phase *run;
+    struct group *group;
+};
+
+static void take_units(const void *context, int64_t lo, int64_t hi, int64_t me)
+{
+    const struct phase_of_group *p = context;
+    (void)me;
+    p->run(p->group, lo, hi);
+}
+
 /* One phase of the work on a group: its units, on so many threads. */
 static void over_units(phase *run, struct group *group, int64_t units, int64_t threads)
 {
-#ifdef _OPENMP
-    if (threads > 1) {
-#pragma omp parallel num_threads((int)threads)
-        {
-            const int64_t all = omp_get_num_threads(), mine = omp_get_thread_num();
-            run(group, units * mine / all, units * (mine + 1) / all);
-        }
-        return;
-    }
-#endif
-    (void)threads;
-    run(group, 0, units);
+    const struct phase_of_group p = {run, group};
+    nl_share(take_units, &p, units, 1, threads);
+}
+
+struct groups {
+    work *run;
+    const struct arguments *g;
+    int64_t rows, each, threads;
+    char *parts;
+    size_t room;
+};
+
+static void take_groups(const void *context, int64_t lo, int64_t hi, int64_t me)
+{
+    const struct groups *s = context;
+    for (int64_t k = lo; k < hi; k++)
+        s->run(s->g, k * s->each, least(s->each, s->rows - k * s->each), s->threads, s->parts + s->room * (size_t)me);
 }
 
 /* All rows, in groups: threads share a group's units where rows are few and long, else they share the groups.
@@ -120,26 +135,14 @@ static int over_rows(work *run, const struct arguments *g, int64_t rows, int64_t
 {
     const int together = threads > 1 && rows < 4 * threads && length > UNIT;
     const int64_t most = length * GROUP <= GROUP_REALS ? GROUP : length <= GROUP_REALS ? GROUP_REALS / length : 1;
-    const int64_t each = together ? least(rows, GROUP) : most, groups = (rows + each - 1) / each;
+    const int64_t each = together ? least(rows, GROUP) : most, count = (rows + each - 1) / each;
     const int64_t apart = together || threads < 1 ? 1 : threads;
     const size_t room = (size_t)(each * units_of(length)) * part_bytes;
     char *parts = malloc(room * (size_t)apart);
     if (!parts)
         return 1;
-#ifdef _OPENMP
-    if (apart > 1) {
-#pragma omp parallel num_threads((int)apart)
-        {
-            const int64_t all = omp_get_num_threads(), mine = omp_get_thread_num();
-            for (int64_t k = groups * mine / all; k < groups * (mine + 1) / all; k++)
-                run(g, k * each, least(each, rows - k * each), 1, parts + room * (size_t)mine);
-        }
-        free(parts);
-        return 0;
-    }
-#endif
-    for (int64_t k = 0; k < groups; k++)
-        run(g, k * each, least(each, rows - k * each), together ? threads : 1, parts);
+    const struct groups groups = {run, g, rows, each, together ? threads : 1, parts, room};
+    nl_share(take_groups, &groups, count, nl_unit(count, apart, 1, 1), apart);
     free(parts);
     return 0;
 }

@@ -1,17 +1,13 @@
 /* What the unrolls of recurrent layers share: who computes which rows, and a step's matrix product with an epilogue.
  *
- * An unroll runs in one parallel region. A thread owns some units (rows of h) for all steps, so it packs its own rows
- * of W, and they stay in its cache; threads wait for each other once (GRU: twice) a step. How sums are made does not
- * depend on the number of threads.
+ * A step is one loop (GRU: two) over panels of units (rows of h), which threads share. Each begins with panels of its own,
+ * the same in all steps, so that their rows of W stay in its cache. How sums are made does not depend on who takes which.
  */
 #ifndef NL_RNN_STEPS_H
 #define NL_RNN_STEPS_H
 
 #include "gemm_tile.h"
-
-#ifdef _OPENMP
-#include <omp.h>
-#endif
+#include "team.h"
 
 /* The operands of all steps: tensor `role` of step s begins at table[role * steps + s] (0: there is none), its rows
  * are strides[role * steps + s] apart. A column is one sample. */
@@ -24,16 +20,8 @@ struct unroll {
     const REAL *bias; /* 0: none */
     const double *numbers; /* of the activations */
     REAL *work; /* packed B of two steps (GRU: and more), then packed W */
+    int64_t threads;
 };
-
-/* The panels of rows that one of `count` threads owns. */
-struct share {
-    int64_t lo, hi;
-};
-
-NL_FN struct share share_of(int64_t panels, int64_t mine, int64_t count) {
-    return (struct share){panels * mine / count, panels * (mine + 1) / count};
-}
 
 NL_FN int64_t panels_of(int64_t units, int64_t gates) {
     return (units + TILE_ROWS / gates - 1) / (TILE_ROWS / gates);
@@ -53,16 +41,26 @@ NL_FN int passed_on(const struct unroll *u, int64_t step, int now, int next) {
            stride(u, now, step) == stride(u, next, step + 1);
 }
 
-NL_FN void wait_for_all(int64_t count) {
-    if (count > 1) {
-#pragma omp barrier
-    }
+struct weights {
+    const struct unroll *u;
+    const REAL *w;
+    int64_t gates, depth;
+    REAL *packed;
+};
+
+__attribute__((unused)) static void pack_panels(const void *context, int64_t lo, int64_t hi, int64_t me) {
+    const struct weights *s = context;
+    const struct unroll *u = s->u;
+    (void)me;
+    for (int64_t p = lo; p < hi; p++)
+        pack_a(s->w, u->w_row, u->w_column, u->units, s->gates, p * (TILE_ROWS / s->gates), s->depth, s->packed + p * TILE_ROWS * s->depth);
 }
 
-/* Pack the caller's panels of `gates` blocks of rows of W, from `w` on. */
-NL_FN void pack_share(const struct unroll *u, const REAL *w, int64_t gates, struct share mine, int64_t depth, REAL *packed) {
-    for (int64_t p = mine.lo; p < mine.hi; p++)
-        pack_a(w, u->w_row, u->w_column, u->units, gates, p * (TILE_ROWS / gates), depth, packed + p * TILE_ROWS * depth);
+/* Pack the panels of `gates` blocks of rows of W, from `w` on. */
+NL_FN void pack_weights(const struct unroll *u, const REAL *w, int64_t gates, int64_t depth, REAL *packed) {
+    const struct weights s = {u, w, gates, depth, packed};
+    const int64_t panels = panels_of(u->units, gates);
+    nl_share(pack_panels, &s, panels, nl_unit(panels, u->threads, 1, 1), u->threads);
 }
 
 /* The part of a tile that an epilogue finishes: units unit to unit + rows, samples column to column + count. */
@@ -94,13 +92,26 @@ NL_FN void fetch(const struct unroll *u, struct patch at, struct touched touched
     }
 }
 
-/* Packed W times packed B, the caller's panels of it; every tile goes to `finish` while it is in the nearest cache.
- * `finish` is inlined, and once more for full tiles, where its loops have a fixed length. */
-NL_FN void product(const struct unroll *u, int64_t step, const REAL *packed, const REAL *b, int64_t depth, int64_t gates,
-                   struct share mine, epilogue *finish, REAL *next, struct touched touched) {
-    const int64_t each = TILE_ROWS / gates;
+/* A step's product: packed W (panels of `gates` blocks of rows) times packed B. */
+struct stage {
+    const struct unroll *u;
+    int64_t step;
+    const REAL *packed, *b;
+    int64_t depth, gates;
+    REAL *next; /* for the epilogue */
+    struct touched touched;
+};
+
+/* Panels lo to hi of the product; every tile goes to `finish` while it is in the nearest cache. `finish` is inlined, and
+ * once more for full tiles, where its loops have a fixed length. */
+NL_FN void multiply_panels(const struct stage *s, int64_t lo, int64_t hi, epilogue *finish) {
+    const struct unroll *u = s->u;
+    const REAL *packed = s->packed, *b = s->b;
+    const int64_t step = s->step, depth = s->depth, gates = s->gates, each = TILE_ROWS / gates;
+    const struct touched touched = s->touched;
+    REAL *const next = s->next;
     REAL tile[TILE_SIZE] __attribute__((aligned(64)));
-    for (int64_t p = mine.lo; p < mine.hi; p++)
+    for (int64_t p = lo; p < hi; p++)
         for (int64_t q = 0; q < u->samples; q += TILE_COLUMNS) {
             const int64_t width = panel_width(u->samples - q), unit = p * each;
             const struct patch at = {step, unit, smaller(each, u->units - unit), q, width, tile};
@@ -113,20 +124,50 @@ NL_FN void product(const struct unroll *u, int64_t step, const REAL *packed, con
         }
 }
 
-/* `finish` without a product: on the caller's units, with no tile. */
-NL_FN void each_patch(const struct unroll *u, int64_t step, int64_t gates, struct share mine, epilogue *finish, REAL *next) {
-    const int64_t each = TILE_ROWS / gates;
-    for (int64_t p = mine.lo; p < mine.hi; p++)
+/* `finish` without a product: on the units of panels lo to hi, with no tile. */
+NL_FN void finish_panels(const struct stage *s, int64_t lo, int64_t hi, epilogue *finish) {
+    const struct unroll *u = s->u;
+    const int64_t step = s->step, each = TILE_ROWS / s->gates;
+    REAL *const next = s->next;
+    for (int64_t p = lo; p < hi; p++)
         for (int64_t q = 0; q < u->samples; q += TILE_COLUMNS) {
             const struct patch at = {step, p * each, smaller(each, u->units - p * each), q, panel_width(u->samples - q), 0};
             finish(u, at, smaller(TILE_COLUMNS, u->samples - q), next);
         }
 }
 
-/* Pack the tensor `role` of `step`, each thread a part of its rows; to be followed by wait_for_all. */
-NL_FN void pack_state(const struct unroll *u, int role, int64_t step, int64_t mine, int64_t count, REAL *out) {
-    const int64_t lo = u->units * mine / count, hi = u->units * (mine + 1) / count;
-    pack_b(operand(u, role, step), stride(u, role, step), u->samples, u->units, lo, hi, out);
+/* MULTIPLY(finish) defines multiply_then_finish: a product and the epilogue `finish` of each tile, on all threads.
+ * FINISH(finish) defines only_finish: the epilogue without a product. */
+#define SHARED(name, finish, panels_of_stage) \
+    __attribute__((unused)) static void name##_part(const void *stage, int64_t lo, int64_t hi, int64_t me) { \
+        (void)me; \
+        panels_of_stage(stage, lo, hi, finish); \
+    } \
+    NL_FN void name(const struct stage s) { \
+        const int64_t panels = panels_of(s.u->units, s.gates); \
+        nl_share(name##_part, &s, panels, nl_unit(panels, s.u->threads, 1, 1), s.u->threads); \
+    }
+#define MULTIPLY(finish) SHARED(multiply_then_##finish, finish, multiply_panels)
+#define FINISH(finish) SHARED(only_##finish, finish, finish_panels)
+
+struct state {
+    const struct unroll *u;
+    int role;
+    int64_t step;
+    REAL *out;
+};
+
+__attribute__((unused)) static void pack_rows(const void *context, int64_t lo, int64_t hi, int64_t me) {
+    const struct state *s = context;
+    const struct unroll *u = s->u;
+    (void)me;
+    pack_b(operand(u, s->role, s->step), stride(u, s->role, s->step), u->samples, u->units, lo, hi, s->out);
+}
+
+/* Pack the tensor `role` of `step`. */
+NL_FN void pack_state(const struct unroll *u, int role, int64_t step, REAL *out) {
+    const struct state s = {u, role, step, out};
+    nl_share(pack_rows, &s, u->units, nl_unit(u->units, u->threads, 16, 1), u->threads);
 }
 
 /* Where unit `unit` of a patch lies in a packed B of `depth` rows. */
@@ -153,26 +194,14 @@ NL_FN void add_tile(const struct unroll *u, int role, struct patch at, int64_t c
     }
 }
 
-/* What a template defines: all steps, as thread `me` of `count`. */
-static void run(const struct unroll *u, int64_t me, int64_t count);
-
-NL_FN void run_on(const struct unroll *u, int64_t threads) {
-#ifdef _OPENMP
-    if (threads > 1) {
-#pragma omp parallel num_threads((int)threads)
-        run(u, omp_get_thread_num(), omp_get_num_threads());
-        return;
-    }
-#endif
-    (void)threads;
-    run(u, 0, 1);
-}
+/* What a template defines: all steps. */
+static void run(const struct unroll *u);
 
 #define UNROLL(name) \
     void name(REAL *const *table, const int64_t *strides, int64_t steps, int64_t units, int64_t samples, const REAL *w, \
               int64_t w_row, int64_t w_column, const REAL *bias, const double *numbers, REAL *work, int64_t threads) { \
-        const struct unroll u = {table, strides, steps, units, samples, w, w_row, w_column, bias, numbers, work}; \
-        run_on(&u, threads); \
+        const struct unroll u = {table, strides, steps, units, samples, w, w_row, w_column, bias, numbers, work, threads}; \
+        run(&u); \
     }
 
 #endif

@@ -1,0 +1,256 @@
+/* The one pool of threads that all kernels of a process run on: see team.h for how they use it.
+ *
+ * A call of share makes a team: it posts its work to the workers that are idle, takes units of it itself, and when none
+ * is left withdraws what was posted to workers that have not begun. So it never waits for a thread to wake up, and a
+ * worker whose core somebody else uses only leaves its units to others. The units are in one part, or in as many as there
+ * are members: then each begins with its own, and goes on with those of others.
+ *
+ * Who waits turns for a moment, since the next kernel mostly follows within microseconds; then offers its core to others
+ * at every turn; then sleeps. Teams of several threads of the program live side by side.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+#include "team.h"
+
+#define MOST_THREADS 256
+#define MOST_TEAMS 16
+#define APART _Alignas(128) /* two cache lines, which processors fetch together */
+
+/* Nanoseconds after which who waits no longer keeps its core to itself, and after which it sleeps. */
+#define TURNS_NS 50000
+#define YIELDS_NS 1000000
+#define NAP_NS 50000
+
+/* What a worker does, in the two lowest bits of its word; above them is the number of the post it was given. */
+enum { IDLE, CLAIMED, POSTED, RUNNING, STATES };
+
+struct worker {
+    APART _Atomic uint64_t word;
+    _Atomic int asleep;
+    struct team *team; /* of the post, as is me */
+    int64_t me;
+    pthread_mutex_t lock;
+    pthread_cond_t woken;
+};
+
+struct post {
+    struct worker *worker;
+    uint64_t number;
+};
+
+struct part {
+    APART _Atomic int64_t next; /* unit */
+    int64_t end;
+};
+
+struct team {
+    nl_range *range;
+    const void *context;
+    int64_t size, unit, count; /* of parts */
+    struct part parts[MOST_THREADS];
+    struct post posts[MOST_THREADS]; /* from 1 on */
+    APART _Atomic int taken;
+};
+
+static struct team teams[MOST_TEAMS];
+static struct worker workers[MOST_THREADS];
+static _Atomic int64_t started; /* workers */
+static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t prepared = PTHREAD_ONCE_INIT;
+
+static void pause_core(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static int64_t now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * (int64_t)1000000000 + t.tv_nsec;
+}
+
+/* One moment of a wait that began at *since (0 at first). Returns how long it has lasted, in nanoseconds. */
+static int64_t moment(int64_t *since) {
+    for (int i = 0; i < 32; i++)
+        pause_core();
+    const int64_t time = now();
+    if (*since == 0)
+        *since = time;
+    if (time - *since > TURNS_NS)
+        sched_yield();
+    return time - *since;
+}
+
+static uint64_t state_of(uint64_t word) {
+    return word % STATES;
+}
+
+/* Take units until none is left: those of the member's own part, then those of the parts after it. */
+static void take_units(struct team *team, int64_t me) {
+    for (int64_t i = 0; i < team->count; i++) {
+        struct part *part = &team->parts[(me + i) % team->count];
+        int64_t unit;
+        while (atomic_load_explicit(&part->next, memory_order_relaxed) < part->end &&
+               (unit = atomic_fetch_add_explicit(&part->next, 1, memory_order_relaxed)) < part->end) {
+            const int64_t lo = unit * team->unit, hi = lo + team->unit;
+            team->range(team->context, lo, hi < team->size ? hi : team->size, me);
+        }
+    }
+}
+
+/* Workers ----------------------------------------------------------------------------------------------------------*/
+
+static void wake(struct worker *w) {
+    if (atomic_load(&w->asleep)) {
+        pthread_mutex_lock(&w->lock);
+        pthread_cond_signal(&w->woken);
+        pthread_mutex_unlock(&w->lock);
+    }
+}
+
+static void sleep_until_posted(struct worker *w) {
+    pthread_mutex_lock(&w->lock);
+    atomic_store(&w->asleep, 1);
+    while (state_of(atomic_load(&w->word)) != POSTED)
+        pthread_cond_wait(&w->woken, &w->lock);
+    atomic_store(&w->asleep, 0);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void *serve(void *argument) {
+    struct worker *const w = argument;
+    for (int64_t since = 0;;) {
+        uint64_t word = atomic_load_explicit(&w->word, memory_order_acquire);
+        if (state_of(word) == POSTED) {
+            const uint64_t number = word - POSTED;
+            if (atomic_compare_exchange_strong(&w->word, &word, number + RUNNING)) {
+                take_units(w->team, w->me);
+                atomic_store_explicit(&w->word, number + IDLE, memory_order_release);
+            }
+            since = 0;
+        } else if (moment(&since) > YIELDS_NS) {
+            sleep_until_posted(w);
+            since = 0;
+        }
+    }
+    return 0;
+}
+
+/* A fork has none of its parent's threads; its first team starts its own. */
+static void forget(void) {
+    memset(teams, 0, sizeof teams);
+    memset(workers, 0, sizeof workers);
+    atomic_store(&started, 0);
+    pthread_mutex_init(&starting, 0);
+}
+
+static void prepare(void) {
+    pthread_atfork(0, 0, forget);
+}
+
+/* Have at least so many workers, if the system allows; returns how many of these there are. They take no signal: those
+ * are for the program's threads. */
+static int64_t have_workers(int64_t wanted) {
+    if (atomic_load_explicit(&started, memory_order_acquire) >= wanted)
+        return wanted;
+    pthread_once(&prepared, prepare);
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_mutex_lock(&starting);
+    int64_t count = atomic_load(&started);
+    for (; count < wanted; count++) {
+        struct worker *w = &workers[count];
+        pthread_t thread;
+        pthread_mutex_init(&w->lock, 0);
+        pthread_cond_init(&w->woken, 0);
+        if (pthread_create(&thread, 0, serve, w))
+            break;
+        pthread_detach(thread);
+        atomic_store_explicit(&started, count + 1, memory_order_release);
+    }
+    pthread_mutex_unlock(&starting);
+    pthread_sigmask(SIG_SETMASK, &before, 0);
+    return count < wanted ? count : wanted;
+}
+
+/* Teams ------------------------------------------------------------------------------------------------------------*/
+
+static struct team *free_team(void) {
+    for (int i = 0; i < MOST_TEAMS; i++) {
+        int expected = 0;
+        if (atomic_compare_exchange_strong(&teams[i].taken, &expected, 1))
+            return &teams[i];
+    }
+    return 0;
+}
+
+/* Post the team's work to idle workers, and note the numbers of these posts; returns how many members it has now. */
+static int64_t post(struct team *team, int64_t threads) {
+    const int64_t available = have_workers(threads - 1);
+    int64_t members = 1;
+    for (int64_t i = 0; i < available && members < threads; i++) {
+        struct worker *w = &workers[i];
+        uint64_t word = atomic_load_explicit(&w->word, memory_order_relaxed);
+        if (state_of(word) != IDLE || !atomic_compare_exchange_strong(&w->word, &word, word + STATES + CLAIMED))
+            continue;
+        const uint64_t number = word + STATES;
+        w->team = team;
+        w->me = members;
+        team->posts[members++] = (struct post){w, number};
+        atomic_store(&w->word, number + POSTED);
+        wake(w);
+    }
+    return members;
+}
+
+/* Withdraw what nobody has begun, and wait for those who have: the caller's memory is theirs until then. */
+static void disband(struct team *team, int64_t members) {
+    for (int64_t i = 1; i < members; i++) {
+        const struct post p = team->posts[i];
+        uint64_t word = p.number + POSTED;
+        if (atomic_compare_exchange_strong(&p.worker->word, &word, p.number + IDLE))
+            continue;
+        for (int64_t since = 0; atomic_load_explicit(&p.worker->word, memory_order_acquire) == p.number + RUNNING;)
+            if (moment(&since) > YIELDS_NS)
+                nanosleep(&(struct timespec){0, NAP_NS}, 0);
+    }
+}
+
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static void share(nl_range *range, const void *context, int64_t size, int64_t unit, int64_t threads, int64_t parts) {
+    struct team *team = free_team();
+    if (!team) {
+        range(context, 0, size, 0);
+        return;
+    }
+    const int64_t units = (size + unit - 1) / unit, most = least(least(threads, units), MOST_THREADS);
+    team->range = range;
+    team->context = context;
+    team->size = size;
+    team->unit = unit;
+    team->count = least(parts, most);
+    for (int64_t i = 0; i < team->count; i++) {
+        atomic_store_explicit(&team->parts[i].next, units * i / team->count, memory_order_relaxed);
+        team->parts[i].end = units * (i + 1) / team->count;
+    }
+    const int64_t members = post(team, most);
+    take_units(team, 0);
+    disband(team, members);
+    atomic_store_explicit(&team->taken, 0, memory_order_release);
+}
+
+const struct nl_pool nl_the_pool = {share};
