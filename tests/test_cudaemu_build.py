@@ -56,6 +56,22 @@ def test_another_compiler_or_source_is_another_build(
     assert build.build_key(compiler, include) != key
 
 
+def test_the_stand_in_outlives_the_environment_that_built_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Builds are shared by all clones: one whose environment was removed left the others without a compiler."""
+    link = tmp_path / "python"
+    link.symlink_to(os.path.realpath(sys.executable))
+    monkeypatch.setattr(sys, "executable", str(link))
+    folder = tmp_path / "build"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "python").mkdir()
+    build._write_stand_in(folder, tmp_path)
+    link.unlink()
+    done = subprocess.run([folder / "bin" / "nvcc", "--version"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_modes_become_variables() -> None:
     assert options() == {}
     chosen = options(

@@ -50,7 +50,7 @@ def unsupported_source(library: str) -> str:
 
 def build_key(compiler: str, include: Path) -> str:
     """What a build depends on, as a hash."""
-    digest = hashlib.sha256(f"{compiler_identity(compiler)}\0{include}\0".encode())
+    digest = hashlib.sha256(f"{compiler_identity(compiler)}\0{include}\0{interpreter()}\0".encode())
     digest.update((include / "cuda.h").read_bytes())
     for path in sorted([*HERE.glob("*.py"), *SOURCES.iterdir(), *(HERE / "include").iterdir()]):
         if path.name != "install.py":
@@ -158,6 +158,11 @@ def _link(folder: Path, compiler: str) -> None:
     link("libcudart.so", *cudart)
 
 
+def interpreter() -> str:
+    """This Python itself, not the link to it in an environment: builds are shared, and outlive environments."""
+    return os.path.realpath(sys.executable)
+
+
 def _write_stand_in(folder: Path, include: Path) -> None:
     for name in STAND_IN:
         shutil.copy(HERE / name, folder / "python" / name)
@@ -168,5 +173,5 @@ def _write_stand_in(folder: Path, include: Path) -> None:
         f"import sys\nimport nvcc\nsys.exit(nvcc.main(sys.argv[1:], {str(folder)!r}, {str(include)!r}))\n"
     )
     script = folder / "bin" / "nvcc"
-    script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -SE {shlex.quote(str(main))} "$@"\n')
+    script.write_text(f'#!/bin/sh\nexec {shlex.quote(interpreter())} -SE {shlex.quote(str(main))} "$@"\n')
     script.chmod(0o755)
