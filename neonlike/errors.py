@@ -60,7 +60,11 @@ class DeviceLost(BackendUnavailable):
     """A GPU cannot be used by this process any more; the message names the first error."""
 
 
-class DeviceMemoryError(NeonlikeError, MemoryError):
+class OutOfMemory(NeonlikeError, MemoryError):
+    """There is not as much memory; nothing was changed, and smaller things may still fit."""
+
+
+class DeviceMemoryError(OutOfMemory):
     """A GPU has no memory left for what was asked for; nothing was changed, and smaller things may still fit."""
 
 
@@ -97,6 +101,10 @@ class ArgumentError(NeonlikeError, ValueError, AssertionError):
     """
 
 
+class ArgumentTypeError(DTypeError, ArgumentError):
+    """An argument is of a type that the operation cannot use: a text where it takes a number."""
+
+
 class MissingArgument(ArgumentError, AttributeError):
     """An argument that another argument makes necessary was not given, or contradicts it."""
 
@@ -121,6 +129,10 @@ class MissingAttribute(NeonlikeError, AttributeError):
 
 class FixedAttribute(NeonlikeError, AttributeError):
     """An attribute was set that cannot change after an object was made."""
+
+
+class NotDefined(NeonlikeError, NotImplementedError):
+    """A method that a class leaves to its subclasses was called on one that does not define it."""
 
 
 class MissingExtra(NeonlikeError, ImportError):

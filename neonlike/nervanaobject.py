@@ -17,6 +17,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from neonlike.checks import check_methods, checked
 from neonlike.errors import ArgumentError, BackendUnavailable
 from neonlike.logger import logger
 
@@ -161,6 +162,12 @@ class NervanaObject:
     from_description: ClassVar[bool] = True
     _instance_counts: ClassVar[dict[str, int]] = {}
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.__module__.partition(".")[0] == PACKAGE:  # annotations of your own classes are your own affair
+            check_methods(cls, ("__init__", "__call__"))
+
+    @checked
     def __init__(self, name: str | None = None) -> None:
         if name is None:
             k = self._instance_counts.get(self.classnm, 0)
@@ -250,6 +257,9 @@ class NervanaObject:
         except TypeError as error:
             raise ArgumentError(f"{cls.__name__}: its description has other arguments: {error}") from None
         return cls(**pdict)
+
+
+check_methods(NervanaObject)
 
 
 def public_path(cls: type) -> str:

@@ -185,7 +185,7 @@ def test_results_in_another_shape(be: Any) -> None:
     y = be.empty((48, 1))
     case.forward(be, Forward(), y=y)
     agree({"y": y.get().reshape(6, 8)}, {"y": Forward().of(case)["y"]}, "float32")
-    out = be.empty((3, 16))
+    out = be.empty((3, 2, 8))
     got = case.backward(be, Backward(), delta_out=out)
     wanted = Backward().of(case)
     agree({**got, "delta_out": out.get().reshape(6, 8)}, wanted, "float32")

@@ -172,7 +172,7 @@ def test_output_dim(mode: str) -> None:
         (ArgumentError, r"strides\[2\] must be at least 1", {"str_w": 0}),
         (ArgumentError, r"dilation\[0\] must be at least 1", {"dil_d": 0}),
         (ArgumentError, r"padding\[0\] must be at least 0, got -1", {"pad_d": -1}),
-        (DTypeError, r"TRS\[2\] must be an integer, got 1\.5", {"S": 1.5}),
+        (DTypeError, r"S must be an integer, got 1\.5", {"S": 1.5}),
         (DTypeError, "K must be an integer, got True", {"K": True}),
         (ArgumentError, "groups must divide C and K, got C=4, K=6, groups=4", {"groups": 4}),
         (ArgumentError, "groups must divide C and K", {"groups": 3}),

@@ -183,7 +183,7 @@ def test_errors_name_what_is_wrong(be: Any) -> None:
         be.grad(be.sum(x))
     with pytest.raises(DTypeError, match="must be a function"):
         be.value_and_grad(3)
-    with pytest.raises(DTypeError, match="argnums must be a position"):
+    with pytest.raises(DTypeError, match="argnums must be an integer"):
         be.grad(be.tanh, argnums="x")
     with pytest.raises(ArgumentError, match="got 1"):
         be.grad(be.tanh, argnums=1)(x)

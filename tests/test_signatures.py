@@ -91,7 +91,7 @@ def test_constructors_take_neons_arguments() -> None:
     }  # fmt: skip
     for cls in (NervanaCPU, NervanaMKL):
         found = inspect.signature(cls).parameters.items()
-        assert {n: p.default for n, p in found if p.kind is not p.KEYWORD_ONLY} == expected
+        assert {n: p.default for n, p in found if p.kind is p.POSITIONAL_OR_KEYWORD} == expected
 
 
 @pytest.mark.parametrize(

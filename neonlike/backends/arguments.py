@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import inspect
 import numbers
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from neonlike.errors import ArgumentError, UnknownArgument, did_you_mean
+from neonlike.errors import ArgumentError, DTypeError, UnknownArgument, did_you_mean
 
 SEEDS = 2**32
-NOT_FOR_USERS = ("self", "default_dtype", "num_devices")
+FILLED = ("default_dtype", "num_devices")
 """Parameters of backends that ``gen_backend`` fills, under names of its own."""
 
 
 def check_values(
-    operation: str, rng_seed: Any, stochastic_round: Any, device_id: Any, max_devices: Any, compat_mode: Any,
+    operation: str,
+    rng_seed: Any,
+    stochastic_round: Any,
+    device_id: Any,
+    max_devices: Any,
+    compat_mode: Any,
     batch_size: Any = 0,
 ) -> None:
     """Raise ArgumentError unless the numbers are whole ones that can be meant, or None, and there is such a mode."""
@@ -37,12 +42,30 @@ def check_values(
             raise ArgumentError(f"{operation}: {name} must be {meant}, got {value!r}")
 
 
-def check_names(operation: str, options: Iterable[str], *functions: Any) -> None:
-    """Raise UnknownArgument for the first of ``options`` that is no argument of any of ``functions``."""
+def check_pairs(operation: str, pairs: Any) -> None:
+    """Raise DTypeError unless ``pairs`` is a list or tuple of pairs."""
+    if not isinstance(pairs, (list, tuple)):
+        raise DTypeError(f"{operation}: expected a list of pairs (target, value), got {type(pairs).__name__}")
+    for position, pair in enumerate(pairs):
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+            count = f" of {len(pair)}" if isinstance(pair, (list, tuple)) else ""
+            raise DTypeError(
+                f"{operation}: expected pairs (target, value), got {type(pair).__name__}{count} at position {position}"
+            )
+
+
+def check_names(operation: str, options: Iterable[str], *functions: Any, without: Sequence[str] = ()) -> None:
+    """Raise UnknownArgument for the first of ``options`` that is no argument of any of ``functions``.
+
+    Those called ``without`` do not count.
+    """
+    options = list(options)
+    if not options:
+        return
     known: dict[str, None] = {}  # in the order of the signatures
     for function in functions:
         for parameter in inspect.signature(function).parameters.values():
-            if parameter.name not in NOT_FOR_USERS and parameter.kind is not parameter.VAR_KEYWORD:
+            if parameter.name not in ("self", *without) and parameter.kind is not parameter.VAR_KEYWORD:
                 known.setdefault(parameter.name)
     for name in options:
         if name not in known:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from neonlike import settings
 from neonlike.backends.abstract_backend import AbstractBackend
-from neonlike.backends.arguments import check_values
+from neonlike.backends.arguments import check_names, check_pairs, check_values
 from neonlike.backends.families.activation import ActivationFamily
 from neonlike.backends.families.along import AlongFamily
 from neonlike.backends.families.arrange import ArrangeFamily
@@ -42,7 +42,8 @@ from neonlike.backends.families.text import TextFamily
 from neonlike.backends.families.timing import TimingFamily
 from neonlike.backends.gpu import load as load_gpu
 from neonlike.backends.tensor import Tensor
-from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError, OtherBackend
+from neonlike.checks import shown
+from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError, OtherBackend, ShapeError
 from neonlike.kernels.bench import Bench, Meter, make_bench
 from neonlike.kernels.bench_engine import TimedEngine
 from neonlike.kernels.explain import explain
@@ -51,7 +52,8 @@ from neonlike.kernels.plan import Plan
 from neonlike.kernels.plan_cache import PlanCache
 from neonlike.kernels.prepared import Prepared
 from neonlike.kernels.threads import refresh as refresh_threads
-from neonlike.optree.node import OpTreeNode, adapt, is_operand
+from neonlike.optree.node import Expression, OpTreeNode, adapt, is_operand
+from neonlike.optree.shapes import FREE
 
 __all__ = ["Backend", "Block", "OpCollection", "OpTreeNode", "Tensor"]
 
@@ -139,8 +141,10 @@ class Backend(
         deterministic: bool | None = None,
         *,
         bench: bool | int | str | os.PathLike[str] | None = None,
+        **unknown: Any,
     ) -> None:
         name = type(self).__name__
+        check_names(name, unknown, type(self).__init__)
         settings.check()
         check_values(name, rng_seed, stochastic_round, device_id, num_devices, compat_mode)
         refresh_threads()
@@ -262,6 +266,7 @@ class Backend(
         replay = self.plans.replay_many
         known = False if replay is None else replay(self, pairs)
         if not known:
+            check_pairs("assign_many", pairs)
             for target, _ in pairs:
                 self._check_target(target)
             if pairs:
@@ -290,6 +295,7 @@ class Backend(
         once, in the background. What is between its stages is kept: call a step from one thread at a time.
         """
         pairs = list(target) if isinstance(target, (list, tuple)) and value is None else [(target, value)]
+        check_pairs("prepare", pairs)
         if not pairs:
             raise ArgumentError("prepare: nothing to assign; pass a target and its value, or pairs of them")
         for out, _ in pairs:
@@ -314,10 +320,27 @@ class Backend(
         return run
 
     def explain(self, value: Any, out: Tensor | None = None) -> str:
-        """Text showing how ``value`` runs: stages with reasons, operations, bytes and flops."""
+        """Text showing how ``value`` runs: stages with reasons, operations, bytes and flops.
+
+        Parameters
+        ----------
+        value : tensor, expression or number
+        out : tensor, optional
+            What it would be assigned to; default: a tensor of its shape and dtype. Nothing is written.
+
+        Raises
+        ------
+        DTypeError, ShapeError
+            If ``value`` is none of these, or ``out`` no tensor, or they do not fit.
+        """
         self.check_open("explain")
-        target = out if out is not None else self.fresh(value.shape, value.dtype)
-        graph = linearize(((target, value),))
+        source = self._source(value)
+        if out is not None:
+            self._check_target(out)
+        elif not isinstance(source, Expression) or source.shape is FREE:
+            raise ShapeError(f"explain: {shown(value)} has no shape of its own; say where it would go: out=tensor")
+        target = out if out is not None else self.fresh(source.shape, source.dtype)
+        graph = linearize(((target, source),))
         return explain(self.plans.find(graph), graph, self.engine)
 
     # Life
@@ -373,13 +396,13 @@ class Backend(
         UnknownBackend
             If there is none of that name, or it is "gpu" and PyCUDA or a driver is missing.
         """
-        if name == "gpu":
+        if isinstance(name, str) and name == "gpu":
             try:
                 load_gpu()
             except BackendUnavailable as error:
                 others = sorted(set(Backend.backends) - {name})
                 raise UnknownBackend(f"{error}; or choose one of {others}") from error
-        if name not in Backend.backends:
+        if not isinstance(name, str) or name not in Backend.backends:
             choices = Backend.backend_choices()
             raise UnknownBackend(f"backend {name!r} does not exist here; choose one of {choices}")
         return Backend.backends[name]

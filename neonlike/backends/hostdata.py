@@ -7,8 +7,7 @@ expression, where a row and a column would mean different things, they are refus
 
 from __future__ import annotations
 
-import itertools
-import operator
+import math
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy.typing as npt
 from neonlike.backends.dlpack import import_bfloat16
 from neonlike.errors import DTypeError, NeonlikeError
 from neonlike.optree.dtypes import as_dtype, holds
-from neonlike.optree.shapes import Shape, ShapeTypeError, as_shape
+from neonlike.optree.shapes import Shape, ShapeTypeError, as_shape, is_regrouped
 
 Array = npt.NDArray[Any]
 
@@ -103,11 +102,8 @@ def check_fills(operation: str, shape: Shape, target: Shape) -> None:
 
     The one must split or merge axes of the other: (C, H, W, N) for (C*H*W, N), (n,) for (n, 1) or (1, n).
     """
-    if shape == target:
-        return
-    ends = [{end for end in itertools.accumulate(sizes, operator.mul, initial=1)} for sizes in (shape, target)]
-    size, wanted = (int(np.prod(sizes, dtype=np.int64)) for sizes in (shape, target))
-    if size != wanted or not (size == 0 or ends[0] <= ends[1] or ends[1] <= ends[0]):
+    if not is_regrouped(shape, target):
+        size, wanted = math.prod(shape), math.prod(target)
         raise ShapeTypeError(
             f"{operation}: got {size} elements of shape {shape}, expected {wanted} of shape {target}; "
             "reshape or transpose the array first"

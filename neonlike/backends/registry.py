@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neonlike import settings
-from neonlike.backends.arguments import check_names, check_values
+from neonlike.backends.arguments import FILLED, check_names, check_values
 from neonlike.backends.backend import Backend
 from neonlike.backends.families.creation import checked_default_dtype
 from neonlike.kernels.bench import bench_target
@@ -62,7 +62,7 @@ def gen_backend(
     if deterministic_update is not None or deterministic is not None:
         logger.warning("gen_backend: deterministic and deterministic_update are deprecated and ignored")
     kind = Backend.backend_class(backend)
-    check_names("gen_backend", options, gen_backend, kind.__init__)
+    check_names("gen_backend", options, gen_backend, kind.__init__, without=FILLED)
     check_values("gen_backend", rng_seed, stochastic_round, device_id, max_devices, compat_mode, batch_size)
     checked_default_dtype("gen_backend", datatype)
     bench_target(options.get("bench"))

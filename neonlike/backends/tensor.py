@@ -13,6 +13,7 @@ import numpy.typing as npt
 from neonlike.backends import masks, pickling, tensor_text
 from neonlike.backends.hostdata import check_fills, host_array
 from neonlike.backends.inplace import InPlaceOperators
+from neonlike.checks import admit
 from neonlike.errors import FixedAttribute, ShapeError
 from neonlike.optree.dtypes import DType
 from neonlike.optree.node import Expression
@@ -364,6 +365,9 @@ class Tensor(InPlaceOperators, Expression):
     def execute(self) -> Tensor:
         """Self: a tensor is already computed."""
         return self
+
+
+admit(Tensor, "a tensor")
 
 
 @lru_cache

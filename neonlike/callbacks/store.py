@@ -12,11 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.errors import MissingExtra
+from neonlike.errors import MissingExtra, NeonlikeError
 from neonlike.util.persist import ensure_dirs_exist, expand
 
 MARKERS = "time_markers/minibatch"
 """The dataset with the number of minibatches up to the end of each epoch."""
+
+
+class MissingRecord(NeonlikeError, KeyError):
+    """Nothing was recorded under a path."""
+
+    __str__ = Exception.__str__  # KeyError's is a repr
 
 
 class MemoryDataset:
@@ -106,7 +112,7 @@ class MemoryGroup:
 
     def __getitem__(self, path: str) -> Any:
         if (found := self._find(path)) is None:
-            raise KeyError(f"no group or dataset {path!r}; there are {sorted(self.children)}")
+            raise MissingRecord(f"no group or dataset {path!r}; there are {sorted(self.children)}")
         return found
 
     def get(self, path: str, default: Any = None) -> Any:

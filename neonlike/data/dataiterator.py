@@ -11,7 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError, MissingArgument, OtherBackend, ShapeError
+from neonlike.errors import (
+    ArgumentError,
+    BackendUnavailable,
+    DTypeError,
+    MissingArgument,
+    NotDefined,
+    OtherBackend,
+    ShapeError,
+)
 from neonlike.nervanaobject import Description, NervanaObject
 
 
@@ -32,11 +40,11 @@ class NervanaDataIterator(NervanaObject):
         super().__init__(name=name)
 
     def __iter__(self) -> Iterator[Any]:
-        raise NotImplementedError(f"{self.classnm} does not define __iter__")
+        raise NotDefined(f"{self.classnm} does not define __iter__")
 
     def reset(self) -> None:
         """Start over with the first sample."""
-        raise NotImplementedError(f"{self.classnm} does not define reset")
+        raise NotDefined(f"{self.classnm} does not define reset")
 
     def progress(self) -> dict[str, Any]:
         """Where the next epoch begins, as plain values: saved with a model, so that its training can go on there."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.backend import Tensor
-from neonlike.errors import ShapeError
+from neonlike.errors import NotDefined, ShapeError
 from neonlike.nervanaobject import Description, NervanaObject
 
 
@@ -21,7 +21,7 @@ class Initializer(NervanaObject):
 
     def fill(self, param: Tensor) -> None:
         """Write the initial values into ``param``, in place."""
-        raise NotImplementedError(f"{self.classnm} does not define fill(param)")
+        raise NotDefined(f"{self.classnm} does not define fill(param)")
 
     def _fan_in(self, param: Tensor) -> int:
         return param.shape[0] if getattr(self, "local", False) else param.shape[1]

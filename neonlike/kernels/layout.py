@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from neonlike.errors import OutOfMemory
 from neonlike.kernels.lower import Perm
 from neonlike.optree.dtypes import DType
 from neonlike.optree.shapes import Shape
@@ -60,9 +61,14 @@ def aligned_zeros(shape: Shape, dtype: DType) -> np.ndarray[Any, Any]:
 
 def _aligned(make: Callable[..., Any], shape: Shape, dtype: DType) -> np.ndarray[Any, Any]:
     size = math.prod(shape) * dtype.itemsize
-    if size < ALIGNED_FROM:
-        return make(shape, dtype)  # type: ignore[no-any-return]
-    memory: np.ndarray[Any, Any] = make(size + LINE, np.uint8)
+    try:
+        if size < ALIGNED_FROM:
+            return make(shape, dtype)  # type: ignore[no-any-return]
+        memory: np.ndarray[Any, Any] = make(size + LINE, np.uint8)
+    except (MemoryError, OverflowError, ValueError) as error:  # the last two: sizes that NumPy cannot count
+        raise OutOfMemory(
+            f"memory: none for {shape} of {dtype.name}, {size:,} bytes; make it smaller or work in parts ({error})"
+        ) from None
     first = -memory.__array_interface__["data"][0] % LINE
     return memory[first : first + size].view(dtype).reshape(shape)
 

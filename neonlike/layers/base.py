@@ -8,13 +8,16 @@ the buffer of the layer before it.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
 
 from neonlike.backends.backend import Tensor
-from neonlike.errors import ArgumentError, DTypeError, NeonlikeError, ShapeError
+from neonlike.checks import admit, shown
+from neonlike.errors import ArgumentError, DTypeError, NeonlikeError, NotDefined, ShapeError
+from neonlike.layers.deltas import DeltasTree
 from neonlike.logger import logger
 from neonlike.nervanaobject import Description, NervanaObject
 
@@ -35,9 +38,11 @@ def interpret_in_shape(shape: Any) -> tuple[int, int]:
     """
     if isinstance(shape, int | np.integer):
         return int(shape), 1
+    if not isinstance(shape, tuple | list) or not all(isinstance(size, int | np.integer) for size in shape):
+        raise ShapeError(f"the layer before must have one output of known shape, an int or a tuple; got {shown(shape)}")
     if len(shape) == 2:
         return int(shape[0]), int(shape[1])
-    return int(np.prod(shape)), 1
+    return math.prod(map(int, shape)), 1
 
 
 class Layer(NervanaObject):
@@ -139,11 +144,11 @@ class Layer(NervanaObject):
                 raise ArgumentError(f"{self.name}.allocate: the layer does not know its shape; call configure first")
             self.outputs = self.be.iobuf(self.out_shape, shared=shared_outputs, parallelism=self.parallelism)
 
-    def allocate_deltas(self, global_deltas: Any) -> None:
+    def allocate_deltas(self, global_deltas: DeltasTree) -> None:
         """Tell the :class:`DeltasTree` how large an error buffer this layer needs."""
         global_deltas.proc_layer(self)
 
-    def set_deltas(self, delta_buffers: Any) -> None:
+    def set_deltas(self, delta_buffers: DeltasTree) -> None:
         """Take a view of the tree's current buffer as ``deltas``, and swap the tree's two buffers.
 
         The first layer and layers that work on the error in place have no deltas.
@@ -170,7 +175,7 @@ class Layer(NervanaObject):
         Tensor
             ``outputs``.
         """
-        raise NotImplementedError(f"{self.classnm} does not define fprop")
+        raise NotDefined(f"{self.classnm} does not define fprop")
 
     def bprop(self, error: Any) -> Any:
         """Backward pass; overwrites the parameter gradients.
@@ -185,7 +190,7 @@ class Layer(NervanaObject):
         Tensor or None
             ``deltas``, the gradient by the inputs; None for the first layer.
         """
-        raise NotImplementedError(f"{self.classnm} does not define bprop")
+        raise NotDefined(f"{self.classnm} does not define bprop")
 
     # -- gradient accumulation -----------------------------------------------------------------------------
 
@@ -290,6 +295,15 @@ class Layer(NervanaObject):
             self.be.revert_tensor(tensor)
 
 
+admit(Layer, "a layer")
+
+
+def require_tensor(operation: str, name: str, value: Any) -> None:
+    """Raise DTypeError unless ``value`` is a tensor."""
+    if not isinstance(value, Tensor):
+        raise DTypeError(f"{operation}: {name} must be a tensor, got {shown(value)}; make one with be.array")
+
+
 def require_layer(layer: Any, where: str) -> Layer:
     """Return ``layer``, or raise if it is not one."""
     if not isinstance(layer, Layer):
@@ -319,6 +333,7 @@ def require_input(layer: Layer, inputs: Any, expected_rows: int, inference: bool
         raise ArgumentError(
             f"{layer.name}.fprop: the layer is not set up; call model.initialize(data), or {missing} on the layer"
         )
+    require_tensor(f"{layer.name}.fprop", "inputs", inputs)
     if inputs.shape[0] != expected_rows:
         raise ShapeError(
             f"{layer.name}.fprop: input has shape {tuple(inputs.shape)}, but the layer was configured for "
@@ -353,9 +368,16 @@ def require_transform(transform: Any, where: str) -> Any:
 
 
 def _plain_shape(shape: Any) -> Any:
-    """A shape as int or tuple of ints; a list of shapes (several inputs) stays a list."""
-    if isinstance(shape, int | np.integer):
+    """A shape as int or tuple of ints; a list of shapes (several inputs) stays a list.
+
+    Raises
+    ------
+    ShapeError
+        If it is made of something else, or of sizes below 1.
+    """
+    if isinstance(shape, int | np.integer) and shape > 0:
         return int(shape)
-    if all(isinstance(entry, int | np.integer) for entry in shape):
-        return tuple(int(entry) for entry in shape)
-    return shape
+    if isinstance(shape, list | tuple) and shape:
+        entries = [_plain_shape(entry) for entry in shape]
+        return tuple(entries) if all(isinstance(entry, int) for entry in entries) else shape
+    raise ShapeError(f"configure: an input shape is made of positive integers, got {shown(shape)}")

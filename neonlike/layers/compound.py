@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from neonlike.errors import MissingArgument
+from neonlike.errors import MissingArgument, NotDefined
 from neonlike.layers.base import require_transform
 from neonlike.layers.elementwise import Activation
 
@@ -61,6 +61,4 @@ class CompoundLayer(list[Any]):
             self.append(Activation(transform=self.activation, name=f"{self.base_name}_{suffix}"))
 
     def _batch_norm_layer(self) -> Any:
-        raise NotImplementedError(
-            f"{type(self).__name__}: batch_norm=True needs batch normalization, which is not built yet"
-        )
+        raise NotDefined(f"{type(self).__name__}: batch_norm=True needs batch normalization, which is not built yet")

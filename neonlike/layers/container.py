@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
+
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
 from neonlike.layers.base import Layer, require_layer
@@ -12,13 +14,14 @@ from neonlike.layers.deltas import DeltasTree
 from neonlike.layers.elementwise import DataTransform, Dropout
 from neonlike.layers.multicost import Multicost
 from neonlike.nervanaobject import Description, build, get_args
+from neonlike.optree.node import Expression
 
 __all__ = ["DeltasTree", "LayerContainer", "Multicost", "Sequential", "flatten", "pairwise"]
 
 
 def flatten(item: Any) -> Iterator[Any]:
     """The entries of nested iterables, depth first."""
-    if not hasattr(item, "__iter__") or isinstance(item, str | bytes | type):
+    if not hasattr(item, "__iter__") or isinstance(item, str | bytes | type | Expression | np.ndarray):
         yield item
         return
     for entry in item:
@@ -84,7 +87,7 @@ class LayerContainer(Layer):
             else:
                 yield layer
 
-    def set_deltas(self, delta_buffers: Any) -> None:
+    def set_deltas(self, delta_buffers: DeltasTree) -> None:
         """Give each layer its error buffer."""
         for layer in self.layers:
             layer.set_deltas(delta_buffers)
@@ -146,7 +149,10 @@ class LayerContainer(Layer):
 
     def check_weights(self, pdict: Description) -> None:
         """Raise if the saved layers do not match these in number and shapes."""
-        saved = pdict["config"]["layers"]
+        config = pdict.get("config")
+        saved = config.get("layers") if isinstance(config, dict) else None
+        if not isinstance(saved, list):
+            raise ArgumentError(f"{self.name}: expected the description of a container, with config and layers in it")
         if len(saved) != len(self.layers):
             raise ArgumentError(
                 f"{self.name}: the saved {pdict.get('type', 'container')} has {len(saved)} layers, this one "
@@ -267,7 +273,7 @@ class Sequential(LayerContainer):
                 error = layer.bprop(error, alpha, beta)
         return self._layers[0].deltas
 
-    def set_deltas(self, delta_buffers: Any) -> None:
+    def set_deltas(self, delta_buffers: DeltasTree) -> None:
         """Give each layer its error buffer."""
         super().set_deltas(delta_buffers)
         self.deltas = self._layers[0].deltas

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.errors import ArgumentError, DTypeError
-from neonlike.layers.base import interpret_in_shape
+from neonlike.layers.base import Layer, interpret_in_shape
 from neonlike.nervanaobject import NervanaObject
 from neonlike.optree.dtypes import compute_dtype
 from neonlike.util.values import values
@@ -52,7 +52,7 @@ class GeneralizedCost(NervanaObject):
         be = self.require_backend()
         self.cost_buffer = be.zeros((1, 1), dtype=compute_dtype(be.default_np_dtype))
 
-    def initialize(self, in_obj: Any) -> None:
+    def initialize(self, in_obj: Layer) -> None:
         """Allocate the buffers.
 
         Parameters

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from neonlike.checks import admit
 from neonlike.errors import ArgumentError
 from neonlike.nervanaobject import NervanaObject
 
@@ -49,6 +50,10 @@ class DeltasTree(NervanaObject):
 
     def proc_layer(self, layer: Any) -> None:
         """Make room for an error in the shape of the layer's input."""
+        if layer.in_shape is None:
+            raise ArgumentError(
+                f"{layer.name}.allocate_deltas: the layer does not know its shape; call configure first"
+            )
         size = self.be.shared_iobuf_size(layer.in_shape, layer.parallelism)
         self.max_shape = max(self.max_shape, size)
 
@@ -74,3 +79,6 @@ class DeltasTree(NervanaObject):
     def swap(self) -> None:
         """Let the next layer take the other buffer."""
         self.buffers.reverse()
+
+
+admit(DeltasTree, "a tree of error buffers (DeltasTree)")

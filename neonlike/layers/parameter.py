@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.backend import Tensor
+from neonlike.checks import shown
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.initializers import Initializer
 from neonlike.layers.base import Layer
@@ -97,6 +98,8 @@ class ParameterLayer(Layer):
         if hasattr(init, "fill") and not isinstance(init, Tensor | np.ndarray):
             init.fill(parameter)
             return parameter
+        if not isinstance(init, Tensor | np.ndarray):
+            raise DTypeError(f"{self.name}: init must be an initializer or an array, got {shown(init)}")
         if tuple(init.shape) != tuple(parameter.shape):
             raise ShapeError(
                 f"{self.name}: init has shape {tuple(init.shape)}, but the weight needs {tuple(parameter.shape)}"
@@ -200,7 +203,7 @@ def _check_numbers(layer: str, what: str, value: Any) -> None:
 
 
 def _fills(init: Any) -> bool:
-    return hasattr(init, "fill") and not isinstance(init, type)
+    return hasattr(init, "fill") and not isinstance(init, type | np.generic)
 
 
 def _to_host(states: Any) -> Any:

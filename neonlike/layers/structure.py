@@ -7,8 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from neonlike.backends.backend import Tensor
-from neonlike.errors import ArgumentError, ShapeError
+from neonlike.checks import shown
+from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.layers.base import Layer, interpret_in_shape, require_input
+from neonlike.layers.deltas import DeltasTree
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -122,6 +124,8 @@ class BranchNode(Layer):
     is_branch_node = True
 
     def __new__(cls, name: str | None = None) -> BranchNode:
+        if name is not None and not isinstance(name, str):
+            raise DTypeError(f"BranchNode: name must be a string or None, got {shown(name)}")
         if name not in cls.instances:
             cls.instances[name] = super().__new__(cls)
         return cls.instances[name]
@@ -145,7 +149,7 @@ class BranchNode(Layer):
             )
         return self
 
-    def set_deltas(self, delta_buffers: Any) -> None:
+    def set_deltas(self, delta_buffers: DeltasTree) -> None:
         """Have an error buffer that the trunk and all branches add to.
 
         It is memory of its own: all of the trunk behind the node runs between the first branch that writes to it

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.backend import Block
+from neonlike.checks import require_method
 from neonlike.errors import ArgumentError, DTypeError, OtherBackend, ShapeError
 from neonlike.layers.container import LayerContainer, Sequential
 from neonlike.logger import logger
@@ -121,6 +122,7 @@ class Model(NervanaObject):
         else:
             self.layers.configure(dataset)
         if cost is not None:
+            require_method(f"{self.name}.initialize", "cost", cost, "initialize", "GeneralizedCost(...)")
             cost.initialize(self.layers)
             self.cost = cost
         if not self.initialized:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from neonlike.checks import shown
 from neonlike.errors import ArgumentError, DTypeError, NeonlikeError
 from neonlike.logger import logger
 from neonlike.nervanaobject import NervanaObject
@@ -215,6 +216,10 @@ def benchmark_model(
     model: Any, dataset: Any, inference: bool, cost: Any, optimizer: Any, niterations: int, nskip: int
 ) -> dict[str, dict[str, float]]:
     """See :meth:`Model.benchmark`."""
+    if niterations < 1:
+        raise BenchmarkError(f"Model.benchmark: niterations must be at least 1, got {niterations}")
+    if isinstance(dataset, type) or not all(hasattr(dataset, name) for name in ("reset", "ndata", "__iter__")):
+        raise BenchmarkError(f"Model.benchmark: dataset must be a data iterator, got {shown(dataset)}")
     if not inference:
         if cost is None or optimizer is None:
             missing = "cost" if cost is None else "optimizer"

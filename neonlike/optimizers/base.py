@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
-from neonlike.errors import ArgumentError
+from neonlike.checks import checked, require_method
+from neonlike.errors import ArgumentError, DTypeError, NotDefined
 from neonlike.nervanaobject import NervanaObject
 from neonlike.optree.dtypes import compute_dtype
 
@@ -15,6 +16,7 @@ Parameter = tuple[tuple[Any, Any], list[Any]]
 """((parameter, gradient), states); the list of states belongs to the layer and is filled by the optimizer."""
 
 
+@checked
 def get_param_list(layer_list: Iterable[Any]) -> list[Parameter]:
     """All parameters of the layers, ``[((param, grad), states), ...]``.
 
@@ -22,6 +24,7 @@ def get_param_list(layer_list: Iterable[Any]) -> list[Parameter]:
     """
     found: list[Parameter] = []
     for layer in layer_list:
+        require_method("get_param_list", "each layer", layer, "get_params", "Linear")
         params = layer.get_params()
         if isinstance(params, list):
             found.extend(params)
@@ -77,11 +80,11 @@ class Optimizer(NervanaObject):
 
     def _begin(self, epoch: int) -> Any:
         """Hyperparameters of this step, handed to each ``_updates``."""
-        raise NotImplementedError(f"{self.classnm} does not define the update of a step")
+        raise NotDefined(f"{self.classnm} does not define the update of a step")
 
     def _updates(self, param: Any, grad: Any, states: list[Any], scale: float, step: Any) -> list[tuple[Any, Any]]:
         """Assignments ``[(target, expression), ...]`` of one parameter; ``scale`` is the factor of norm clipping."""
-        raise NotImplementedError(f"{self.classnm} does not define the update of a parameter")
+        raise NotDefined(f"{self.classnm} does not define the update of a parameter")
 
     def _mean_gradient(self, grad: Any) -> Any:
         """Gradient divided by the batch size and clipped by value."""
@@ -97,6 +100,8 @@ class Optimizer(NervanaObject):
         """
         if not clip_norm or not param_list:
             return 1.0
+        if not all(map(_is_parameter, param_list)):
+            raise DTypeError(f"{self.classnm}.clip_gradient_norm: param_list must be what get_param_list returns")
         be = self.be
         total: Any = 0
         for (_, grad), _ in param_list:
@@ -110,3 +115,9 @@ class Optimizer(NervanaObject):
         if not abs_bound:
             return v
         return self.be.clip(v, -abs(abs_bound), abs(abs_bound))
+
+
+def _is_parameter(entry: Any) -> bool:
+    """Whether ``entry`` has the form of :data:`Parameter`."""
+    pair = isinstance(entry, tuple | list) and len(entry) == 2
+    return pair and isinstance(entry[0], tuple | list) and len(entry[0]) == 2

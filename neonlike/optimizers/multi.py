@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from neonlike.checks import require_method
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.nervanaobject import Description, NervanaObject, build
 from neonlike.optimizers.base import Optimizer
@@ -63,6 +64,7 @@ class MultiOptimizer(Optimizer):
         groups: dict[Optimizer, list[Any]] = {}
         for layer in layers:
             mapping = self.optimizer_mapping
+            require_method("MultiOptimizer.optimize", "each layer", layer, "get_params", "Linear")
             chosen = mapping.get(layer.name) or mapping.get(type(layer).__name__) or mapping["default"]
             groups.setdefault(chosen, []).append(layer)
         self._map_cache[id(layer_list)] = (layers, groups)

@@ -150,6 +150,8 @@ class Autodiff:
             raise GradientError(f"Autodiff: absent must be 'error' or 'zeros', got {absent!r}")
         if isinstance(tensors, Expression):
             tensors = [tensors]
+        elif not isinstance(tensors, (list, tuple)):
+            raise GradientError(f"Autodiff: expected a list of tensors, got {type(tensors).__name__}")
         for tensor in tensors:
             _check_tensor(tensor)
         found = self._differentiated()
@@ -165,6 +167,8 @@ class Autodiff:
         Wherever a tensor of the expression was computed from ``node``, it is found by its attributes, one object of
         all copies of it.
         """
+        if not isinstance(node, OpTreeNode):
+            raise GradientError(f"Autodiff: expected a part of the expression, got {type(node).__name__}")
         wanted = {id(leaf._original_base) for leaf in leaves(node)}
         gathered, _ = _by_base(self._differentiated(), self._bases, wanted, node.attrs)
         totals = [gradient.total for gradient in gathered.get(id(node.attrs), ())]

@@ -87,8 +87,8 @@ def as_dtype(value: Any, operation: str = "dtype") -> DType:
         return bfloat16()
     try:
         dtype: DType = np.dtype(value)
-    except TypeError as error:
-        raise DTypeError(f"{operation}: {value!r} is not a dtype; use e.g. np.float32") from error
+    except Exception as error:  # whatever NumPy, or an object with a dtype of its own, says of what names none
+        raise DTypeError(f"{operation}: {str(value)[:80]!r} is not a dtype; use e.g. np.float32") from error
     if not dtype.isnative:
         dtype = dtype.newbyteorder("=")
     if not holds(dtype):

@@ -345,8 +345,12 @@ def _number_node(spec: OpSpec, operands: tuple[Any, ...]) -> OpTreeNode:
     """A tree of numbers, computed at once in float64; in int64 what takes integers only."""
     dtype = np.int64 if spec.dtype is DTypeRule.WHOLE else np.float64
     out = np.empty((), dtype)
+    try:
+        values = [np.asarray(number_value(o), dtype=dtype) for o in operands]
+    except OverflowError:
+        raise DTypeError(f"{spec.name}: a number is larger than any {np.dtype(dtype).name}") from None
     with np.errstate(all="ignore"):
-        spec.numpy(*(np.asarray(number_value(o), dtype=dtype) for o in operands), out)
+        spec.numpy(*values, out)
     return OpTreeNode(spec, operands, {"value": out.item()}, _SCALAR_SHAPE, F32, None)
 
 

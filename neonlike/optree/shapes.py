@@ -5,6 +5,7 @@ Shapes have at least two dimensions and broadcast as in NumPy (aligned on the la
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from collections.abc import Sequence
@@ -144,7 +145,11 @@ def permutation(name: str, axes: Any, ndim: int) -> tuple[int, ...]:
     """
     if axes is None:
         return (*range(ndim - 2), ndim - 1, ndim - 2)
-    order = tuple(operator.index(a) % ndim if -ndim <= operator.index(a) < ndim else ndim for a in axes)
+    try:
+        given = tuple(operator.index(axis) for axis in axes)
+    except TypeError:
+        raise ShapeTypeError(f"{name}: axes must be integers, got {axes!r}") from None
+    order = tuple(axis % ndim if -ndim <= axis < ndim else ndim for axis in given)
     if sorted(order) != list(range(ndim)):
         raise ShapeError(f"{name}: axes {axes!r} are not a permutation of {tuple(range(ndim))}")
     return order
@@ -192,10 +197,19 @@ def regrouped(shape: Shape, wanted: tuple[Any, ...]) -> Shape:
             sizes = tuple(size // known if n == -1 else n for n in sizes)
     new = sizes + (1,) * (2 - len(sizes))
     if any(n < 0 for n in new) or math.prod(new) != size:
-        raise ShapeError(
-            f"reshape: cannot make {sizes} of {shape} with {size} elements; sizes must multiply to that"
-        )
+        raise ShapeError(f"reshape: cannot make {sizes} of {shape} with {size} elements; sizes must multiply to that")
     return new
+
+
+def is_regrouped(shape: Shape, target: Shape) -> bool:
+    """Whether one shape splits or merges axes of the other: (C, H, W, N) and (C*H*W, N), but not (N, C, H, W)."""
+    if shape == target:
+        return True
+    size = math.prod(shape)
+    if size != math.prod(target):
+        return False
+    ends = [set(itertools.accumulate(sizes, operator.mul, initial=1)) for sizes in (shape, target)]
+    return size == 0 or ends[0] <= ends[1] or ends[1] <= ends[0]
 
 
 class ShapeTypeError(ShapeError, TypeError):

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from neonlike.errors import ShapeError
+from neonlike.checks import admit
+from neonlike.errors import NotDefined, ShapeError
 from neonlike.nervanaobject import NervanaObject
 from neonlike.optree.dtypes import compute_dtype
 
@@ -47,13 +48,13 @@ class Transform(NervanaObject):
     def __call__(self, x: Any) -> Any:
         """Expression of the transformed ``x``."""
         if self.func is None:
-            raise NotImplementedError(f"{self.classnm} defines neither __call__ nor func")
+            raise NotDefined(f"{self.classnm} defines neither __call__ nor func")
         return self.func(x)
 
     def bprop(self, x: Any) -> Any:
         """Expression (or number) of the derivative, as a function of the transform's **output**."""
         if self.funcgrad is None:
-            raise NotImplementedError(f"{self.classnm} defines neither bprop nor funcgrad")
+            raise NotDefined(f"{self.classnm} defines neither bprop nor funcgrad")
         return self.funcgrad(x)
 
 
@@ -69,13 +70,13 @@ class Cost(NervanaObject):
     def __call__(self, y: Any, t: Any) -> Any:
         """Expression of the cost of each column, shape ``(1, N)``."""
         if self.func is None:
-            raise NotImplementedError(f"{self.classnm} defines neither __call__ nor func")
+            raise NotDefined(f"{self.classnm} defines neither __call__ nor func")
         return self.func(y, t)
 
     def bprop(self, y: Any, t: Any) -> Any:
         """Expression of the derivative by ``y``, in the shape of ``y``; a sum over the batch, not a mean."""
         if self.funcgrad is None:
-            raise NotImplementedError(f"{self.classnm} defines neither bprop nor funcgrad")
+            raise NotDefined(f"{self.classnm} defines neither bprop nor funcgrad")
         return self.funcgrad(y, t)
 
     def _check_shapes(self, y: Any, t: Any) -> None:
@@ -99,7 +100,7 @@ class Metric(Cost):
 
     def __call__(self, y: Any, t: Any, calcrange: slice = slice(0, None)) -> Any:
         """Value(s) over the columns ``calcrange`` of outputs ``y`` and targets ``t``."""
-        raise NotImplementedError(f"{self.classnm} does not define __call__(y, t, calcrange)")
+        raise NotDefined(f"{self.classnm} does not define __call__(y, t, calcrange)")
 
     def _row_buffer(self, attribute: str, columns: int | None = None, dtype: Any = None) -> Any:
         """The (1, columns) buffer kept in ``attribute``, allocated anew when the number of columns changed."""
@@ -110,6 +111,9 @@ class Metric(Cost):
             buffer = be.empty((1, columns), dtype=dtype) if columns else None
             setattr(self, attribute, buffer)
         return buffer
+
+
+admit(Metric, "a metric")
 
 
 def column_mean(buffer: Any, calcrange: slice) -> np.ndarray:

@@ -13,6 +13,7 @@ from typing import IO, Any
 import numpy as np
 
 from neonlike import settings
+from neonlike.checks import checked
 from neonlike.nervanaobject import load_class
 from neonlike.util.unpickle import LoadError, RefusedContent, UnreadableFile, admit, load
 
@@ -49,6 +50,7 @@ def ensure_dirs_exist(path: str) -> str:
     return path
 
 
+@checked
 def save_obj(obj: Any, save_path: str | os.PathLike[str] | None) -> None:
     """Pickle ``obj`` to a file; folders are created, and an existing file is replaced only by a complete one.
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from neonlike.backends.dlpack import export_bfloat16
 from neonlike.backends.tensor import Tensor, cached, put
-from neonlike.errors import ShapeError
+from neonlike.errors import DTypeError, ShapeError
 from neonlike.kernels.program import converter
 from neonlike.optree.dtypes import as_dtype
 from neonlike.optree.indexing import select
@@ -84,6 +84,8 @@ class CPUTensor(Tensor):
 
     def alias_of(self, other: CPUTensor) -> int:
         """0: no shared memory, 1: exactly the same elements in the same order, 2: any other overlap."""
+        if not isinstance(other, Tensor):
+            raise DTypeError(f"alias_of: other must be a tensor, got {type(other).__name__}")
         if self.root is not other.root and self.root is not None and other.root is not None:
             return 0
         mine, its = self.array, other.array

@@ -7,7 +7,8 @@ from functools import lru_cache
 from typing import Any
 
 from neonlike.backends.families.base import Family
-from neonlike.errors import MissingArgument, ShapeError
+from neonlike.checks import require_method, shown
+from neonlike.errors import DTypeError, MissingArgument, ShapeError
 from neonlike.optree import functions
 from neonlike.optree.functions import F as Functions
 from neonlike.optree.node import expression
@@ -63,7 +64,9 @@ class ActivationFamily(Family):
         relu : bool
             Says that the transform is a relu; nothing follows from it.
         """
-        self.assign(outputs, transform(inputs))
+        if not callable(transform):
+            raise DTypeError(f"fprop_transform: transform must be callable, as Rectlin() is; got {shown(transform)}")
+        self.assign(outputs, transform(expression("fprop_transform", inputs, self)))
 
     def bprop_transform(
         self,
@@ -94,14 +97,18 @@ class ActivationFamily(Family):
         MissingArgument
             If the transform asks for ``inputs`` and there are none.
         """
-        self.assign(deltas, derivative(transform, outputs, inputs) * error)
+        require_method("bprop_transform", "transform", transform, "bprop", "Rectlin()")
+        outputs = expression("bprop_transform", outputs, self)
+        self.assign(deltas, derivative(transform, outputs, inputs) * expression("bprop_transform", error, self))
 
     def fprop_skipnode(self, x: Any, y: Any, beta: float) -> None:
         """y = beta * y + x, for tensors of one shape; with beta 0 what y held is not read."""
+        y, x = expression("fprop_skipnode", y, self), expression("fprop_skipnode", x, self)
         self.assign(y, y * float(beta) + x if beta else x)
 
     def bprop_skipnode(self, error: Any, deltas: Any, alpha: float, beta: float) -> None:
         """deltas = beta * deltas + alpha * error, for tensors of one shape; with beta 0 deltas are not read."""
+        error, deltas = expression("bprop_skipnode", error, self), expression("bprop_skipnode", deltas, self)
         scaled = error * float(alpha)
         self.assign(deltas, deltas * float(beta) + scaled if beta else scaled)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from neonlike.backends.tensor import Tensor
+from neonlike.checks import check_methods
 from neonlike.errors import DTypeError, MissingAttribute
 from neonlike.optree.dtypes import DType, as_dtype, is_float
 from neonlike.optree.ops import OPS, Kind, OpSpec
@@ -22,6 +23,12 @@ class Family:
     rng: Any
     builders: ClassVar[dict[Kind, Callable[[OpSpec, str], Callable[..., Any]]]] = {}
     """What makes the method ``name`` of a row, by the row's kind; families add theirs."""
+
+    def __init_subclass__(cls, builds_nodes: bool = False, **options: Any) -> None:
+        """Have the arguments of a family's methods checked, unless they build nodes, which has to be quick."""
+        super().__init_subclass__(**options)
+        if cls.__name__.endswith("Family") and not builds_nodes:
+            check_methods(cls)
 
     def __getattr__(self, name: str) -> Any:
         """Builders of rows registered after the families were made."""

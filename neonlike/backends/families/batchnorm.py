@@ -32,6 +32,7 @@ from neonlike.backends.families.operands import (
 from neonlike.errors import AliasError, DTypeError, ShapeError
 from neonlike.optree import npfuncs
 from neonlike.optree.dtypes import DType, compute_dtype, is_float
+from neonlike.optree.shapes import is_regrouped
 
 _ROW_BLOCK = 1 << 18
 """Elements that the reference definition holds in float64 at a time, or one row."""
@@ -244,7 +245,8 @@ class BatchNormFamily(Family):
                 check_size(operation, name, tensor, (nfm, 1), "gamma")
         dims = _dims(operation, x, nfm)
         for name, tensor in data.items():
-            check_size(operation, name, tensor, dims, "x with one row for each of gamma")
+            if not is_regrouped(tensor.shape, x.shape):  # whose rows may be parts of those of gamma
+                check_size(operation, name, tensor, dims, "x with one row for each of gamma")
         return dims
 
     def _fprop_bn(self, x: Array, rows: dict[str, Array], y: Array, how: BatchNormForward) -> None:

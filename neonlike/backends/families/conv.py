@@ -297,6 +297,7 @@ class ConvFamily(Family):
         if grad_bias is not None:
             check_floats(name, grad_bias=grad_bias)
         g = _at_batch(name, layer, "I", I, math.prod(_layer(name, layer).DHW) * layer.C)
+        check_size(name, "I", I, g.dimI, g.words)
         check_size(name, "E", E, g.dimO, g.words)
         check_size(name, "grad_F", target, g.dimF, g.words)
         check_size(name, "grad_bias", grad_bias, g.dimS, g.words)
@@ -330,6 +331,7 @@ class ConvFamily(Family):
         g = _at_batch(name, g, source_name, source, g.sizeO // g.N if backward else g.sizeI // g.N)
         dims = g.dimI if backward else g.dimO
         for argument, tensor, expected in (
+            (source_name, source, g.dimO if backward else g.dimI),
             ("F", filters, g.dimF),
             (target_name, target, dims),
             ("X", epilogue.X, dims),

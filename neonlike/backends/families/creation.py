@@ -11,6 +11,7 @@ import numpy.typing as npt
 from neonlike.backends.dlpack import import_bfloat16
 from neonlike.backends.families.base import Family
 from neonlike.backends.hostdata import as_column, host_array
+from neonlike.backends.tensor import Tensor
 from neonlike.errors import ArgumentError, DTypeError, MissingArgument, ShapeError
 from neonlike.optree.dtypes import DType, as_dtype, is_float
 from neonlike.optree.node import Expression
@@ -239,7 +240,7 @@ class CreationFamily(Family):
         dtype: Any = None,
         name: str | None = None,
         persist_values: bool = True,
-        shared: Any = None,
+        shared: Tensor | None = None,
         parallelism: Any = None,
     ) -> Any:
         """Zeroed activation buffer with the minibatch as last axis; ``x`` itself if given.
@@ -263,7 +264,7 @@ class CreationFamily(Family):
         elif shared.shape == shape and dtype in (None, shared.dtype):
             buffer = shared
         else:
-            buffer = shared.share(shape, dtype, name)
+            buffer = shared.share(shape, dtype, name)  # type: ignore[attr-defined]
         return buffer.fill(0)
 
     def consume(self, buf_index: int, hostlist: list[Any], devlist: list[Any]) -> None:
@@ -283,13 +284,13 @@ class CreationFamily(Family):
             devlist[buf_index] = self.fresh(host.T.shape, host.dtype)
         devlist[buf_index].set(host.T)
 
-    def shared_iobuf_size(self, shape: Any, parallelism: Any = None) -> int:
+    def shared_iobuf_size(self, shape: Any, parallelism: str | None = None) -> int:
         """Elements of a buffer shared by layers of ``shape``.
 
         For ``be.num_dev`` devices, an attribute that scripts may set, unless layers are split over them, which is what
         ``parallelism`` "Data" or "Model" says.
         """
-        size = math.prod(shape) if isinstance(shape, (tuple, list)) else int(shape)
+        size = math.prod(as_shape(shape, "shared_iobuf_size"))
         return size if parallelism in ("Data", "Model") else size * int(getattr(self, "num_dev", 1))
 
 

@@ -12,6 +12,7 @@ from neonlike.backends.families.operands import Array, host, require_tensors
 from neonlike.backends.tensor import Tensor
 from neonlike.errors import ArgumentError, ShapeError
 from neonlike.optree.functions import transpose
+from neonlike.optree.node import expression
 
 VARIANCES = (0.1, 0.1, 0.2, 0.2)
 """Scales of the offsets of boxes, which SSD's networks are trained with."""
@@ -30,7 +31,8 @@ class EngineFamily(Family):
 
     def get_numpy(self, a: Any) -> Any:
         """Host copy of the tensor or expression ``a``."""
-        return a.get() if isinstance(a, Tensor) else a.asnumpyarray()
+        found: Any = expression("get_numpy", a, self)
+        return found.get()
 
     def sum_tensor(self, tensors: Any, out: Any = None) -> Any:
         """Sum of ``tensors``, a sequence of tensors of one shape, in one pass: lazy, or into ``out`` if given.
@@ -52,9 +54,7 @@ class EngineFamily(Family):
         """The matrix ``a`` transposed: lazy, or into ``out`` if given, which may be ``a``."""
         return self._finish(transpose(a), out)
 
-    def change_data_store_order(
-        self, a: Any, a_row: int, a_col: int, a_len: int, axis: int = 1, b: Any = None
-    ) -> Any:
+    def change_data_store_order(self, a: Any, a_row: int, a_col: int, a_len: int, axis: int = 1, b: Any = None) -> Any:
         """Store the runs of a matrix of runs column by column, or row by row again.
 
         Parameters

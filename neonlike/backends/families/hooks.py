@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from neonlike.backends.families.engine import EngineFamily
+from neonlike.checks import require_method
 from neonlike.errors import ArgumentError
 from neonlike.kernels.cache import default_directory
 from neonlike.kernels.threads import choose, thread_count
@@ -150,6 +151,7 @@ class HooksFamily(EngineFamily):
 
     def allocate_new_outputs(self, layer: Any, share_output: Any) -> None:
         """Let ``layer`` allocate its outputs, shared with ``share_output``."""
+        require_method("allocate_new_outputs", "layer", layer, "allocate", "Linear(...)")
         layer.allocate(shared_outputs=share_output)
 
     def allocate_new_deltas(self, delta: Any, in_shape: Any, parallelism: Any) -> Any:

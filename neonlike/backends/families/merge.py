@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from neonlike.backends.families.base import Family
+from neonlike.checks import require_method
 from neonlike.errors import ArgumentError
 
 
@@ -34,6 +35,7 @@ class MergeFamily(Family):
         out_shape : tuple
             Its shape without the batch.
         """
+        _check_branches("fprop_mergesum", layers, "fprop")
         for position, layer in enumerate(layers):
             layer.fprop(inputs, inference, beta=1.0 if position else 0.0)
 
@@ -52,6 +54,7 @@ class MergeFamily(Family):
         deltas : tensor
             That buffer.
         """
+        _check_branches("bprop_mergesum", layers, "bprop")
         for position, layer in enumerate(reversed(layers)):
             layer.bprop(error, alpha=alpha, beta=1.0 if position else beta)
 
@@ -73,6 +76,7 @@ class MergeFamily(Family):
         out_shape : tuple
             The buffer's shape without the batch.
         """
+        _check_branches("fprop_mergebroadcast", layers, "fprop")
         for layer in layers:
             layer.fprop(inputs, inference)
 
@@ -116,7 +120,13 @@ class MergeFamily(Family):
                 f"bprop_mergebroadcast: {counts[0]} layers need as many error views, alphas and betas, "
                 f"got {counts[1]}, {counts[2]} and {counts[3]}"
             )
+        _check_branches("bprop_mergebroadcast", layers, "bprop")
         if betas:
             betas[-1] = beta
         for layer, part, factor, kept in reversed(list(zip(layers, error_views, alphas, betas))):
             layer.bprop(part, alpha=factor * alpha, beta=kept)
+
+
+def _check_branches(operation: str, layers: Sequence[Any], method: str) -> None:
+    for layer in layers:
+        require_method(operation, "each of layers", layer, method, "a layer")

@@ -8,16 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from numbers import Real
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from neonlike.backends.tensor import Tensor
+from neonlike.checks import number
 from neonlike.errors import AliasError, DTypeError, OtherBackend, ShapeError
 from neonlike.optree.dtypes import DType, compute_dtype, is_float
-from neonlike.optree.shapes import Shape
+from neonlike.optree.shapes import Shape, is_regrouped
 
 Array = npt.NDArray[Any]
 
@@ -58,27 +58,27 @@ def check_floats(operation: str, **tensors: Any) -> DType:
     return dtypes.pop()
 
 
-def number(operation: str, name: str, value: Any) -> float:
-    """``value``, which may be an array without axes, as a float; DTypeError if it is no number, such as a tensor."""
-    if value.__class__ is float:
-        return value  # at once: isinstance of an abstract class takes as long as many a small kernel
-    if not isinstance(value, Real) and not (isinstance(value, np.ndarray) and value.ndim == 0):
-        raise DTypeError(f"{operation}: {name} must be a number, got {value!r}")
-    return float(value)
-
-
 def as_numbers(operation: str, **values: Any) -> list[float]:
     """Each of ``values`` as :func:`number`, in their order."""
     return [number(operation, name, value) for name, value in values.items()]
 
 
 def check_size(operation: str, name: str, tensor: Any, dims: Sequence[int], source: object) -> None:
-    """Raise ShapeError unless ``tensor`` has as many elements as ``dims``; str(source) says where these come from."""
-    if tensor is not None and tensor.size != math.prod(dims):
+    """Raise ShapeError unless ``tensor`` is of the shape ``dims``, or of one that splits or merges its axes.
+
+    str(source) says where they come from. Axes in another order are refused: they would be read as others.
+    """
+    if tensor is None or is_regrouped(tensor.shape, tuple(dims)):
+        return
+    if tensor.size != math.prod(dims):
         raise ShapeError(
             f"{operation}: {name} must have {tuple(dims)} = {math.prod(dims)} elements, as {source} gives; "
             f"got {tensor.shape} = {tensor.size}"
         )
+    raise ShapeError(
+        f"{operation}: {name} must have the shape {tuple(dims)}, as {source} gives, or that with axes next to each "
+        f"other merged; got {tensor.shape}, whose axes are in another order: transpose it (be.copy_transpose)"
+    )
 
 
 def check_apart(operation: str, outputs: dict[str, Any], inputs: dict[str, Any]) -> None:

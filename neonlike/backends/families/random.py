@@ -13,6 +13,7 @@ from neonlike.backends.families.base import Family
 from neonlike.errors import ArgumentError
 from neonlike.optree import functions
 from neonlike.optree.functions import F as Functions
+from neonlike.optree.node import adapt
 
 F: Any = Functions
 
@@ -134,6 +135,7 @@ class RandomFamily(Family):
 
         ``low`` and ``high`` may be tensors or expressions: a number is drawn for each of their elements then.
         """
+        low, high = adapt("uniform", low, self), adapt("uniform", high, self)
         return self._finish(low + self.rand() * (high - low), out)
 
     def randn(self, out: Any = None) -> Any:

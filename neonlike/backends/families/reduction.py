@@ -18,7 +18,7 @@ from neonlike.optree.node import Expression, OpTreeNode, expression
 from neonlike.optree.ops import OPS, Kind, OpSpec
 
 
-class ReductionFamily(Family):
+class ReductionFamily(Family, builds_nodes=True):
     """``be.sum(a, axis=None, out=None, keepdims=True)`` and the like.
 
     ``axis`` is an int, a tuple or None for all; ``argmax`` and ``argmin`` take one, 1 unless given. Reduced axes are

@@ -122,4 +122,4 @@ def _steps(low: float, high: float, apart: float) -> float:
 
 def _number(operation: str, name: str, value: Any) -> int | float:
     """A whole number as an int, another as a float."""
-    return operator.index(value) if hasattr(value, "__index__") else number(operation, name, value)
+    return operator.index(value) if isinstance(value, (int, np.integer)) else number(operation, name, value)

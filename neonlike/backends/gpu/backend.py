@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pycuda.driver as driver
 
-from neonlike.backends.arguments import check_values
+from neonlike.backends.arguments import check_names, check_values
 from neonlike.backends.backend import Backend
 from neonlike.backends.families.random import RngState, make_state, pool_of
 from neonlike.backends.gpu import interop, selftest
@@ -87,8 +87,10 @@ class NervanaGPU(ProductKernels, Backend):
         compat_mode: str | None = None,
         enable_winograd: bool | int = True,
         num_devices: int | None = None,
+        **unknown: Any,
     ) -> None:
         self.closed = True  # until there is a device
+        check_names(type(self).__name__, unknown, type(self).__init__)
         check_values(type(self).__name__, rng_seed, stochastic_round, device_id, num_devices, compat_mode)
         self.device: GpuDevice = open_device(0 if device_id is None else device_id, num_devices)
         self.device_id = self.device.number

@@ -13,7 +13,7 @@ from neonlike.backends.gpu import interop
 from neonlike.backends.gpu.array import DeviceArray, contiguous_array, piece_count, share_elements
 from neonlike.backends.hostdata import check_fills
 from neonlike.backends.tensor import Tensor, cached, put
-from neonlike.errors import DeviceMemoryError, ShapeError
+from neonlike.errors import DeviceMemoryError, DTypeError, ShapeError
 from neonlike.kernels.program import converter
 from neonlike.optree import functions
 from neonlike.optree.dtypes import as_dtype
@@ -106,6 +106,8 @@ class GPUTensor(Tensor):
 
     def alias_of(self, other: GPUTensor) -> int:
         """0: no shared memory, 1: exactly the same elements in the same order, 2: any other overlap."""
+        if not isinstance(other, Tensor):
+            raise DTypeError(f"alias_of: other must be a tensor, got {type(other).__name__}")
         if self.root is not other.root and self.root is not None and other.root is not None:
             return 0
         mine, its = self.array, other.array

@@ -1,0 +1,208 @@
+"""Arguments that are numbers, flags, texts or collections, looked at before anything is done with them.
+
+A function's annotations say what it takes, so :func:`checked` reads them there: ``rate: float``, ``name: str | None``,
+``reverse: bool``, ``pairs: Sequence[...]``, and classes that :func:`admit` named, such as ``Tensor``. What is annotated
+otherwise, ``Any`` above all, is the function's own affair.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import numbers
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from neonlike.errors import ArgumentError, ArgumentTypeError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Kind(NamedTuple):
+    """What an annotation admits.
+
+    Attributes
+    ----------
+    words : str
+        For messages.
+    quick : set of types
+        Whose objects are admitted without a closer look.
+    admits : callable
+        Whether a value of another type will do.
+    """
+
+    words: str
+    quick: tuple[type, ...]
+    admits: Callable[[Any], bool]
+
+
+def shown(value: Any) -> str:
+    """A value for a message: numbers and strings as they are written, of others the type; cut."""
+    kind = type(value).__name__
+    if hasattr(value, "shape"):  # whose values would have to be computed, or fetched
+        return f"{kind} of shape {str(value.shape)[:40]}"
+    text = repr(value)
+    text = text if len(text) <= 60 else f"{text[:50]}..."
+    return text if value is None or isinstance(value, (str, bytes, bool, numbers.Number)) else f"{kind} {text}"
+
+
+def is_real(value: Any) -> bool:
+    """Whether ``value`` is a real number of Python or NumPy, or an array of one without axes."""
+    if isinstance(value, np.ndarray):
+        return value.ndim == 0 and value.dtype.kind in "biuf"
+    return isinstance(value, numbers.Real) and not isinstance(value, np.timedelta64)
+
+
+def number(operation: str, name: str, value: Any) -> float:
+    """``value``, which may be an array without axes, as a float.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If it is no number, such as a tensor.
+    ArgumentError
+        If it is an integer larger than any float.
+    """
+    if value.__class__ is float:
+        return value  # at once: isinstance of an abstract class takes as long as many a small kernel
+    if not is_real(value):
+        raise ArgumentTypeError(f"{operation}: {name} must be a number, got {shown(value)}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ArgumentError(f"{operation}: {name} is larger than any float, got {str(value)[:40]}...") from None
+
+
+def _iterable(value: Any) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping))
+
+
+_KINDS = {
+    "int": Kind("an integer", (int, bool), lambda value: isinstance(value, (numbers.Integral, np.bool_))),
+    "float": Kind("a number", (float,), is_real),
+    "bool": Kind("True or False", (bool, type(None)), lambda value: isinstance(value, np.bool_) or is_real(value)),
+    "str": Kind("a string", (str,), lambda value: isinstance(value, str)),
+    "bytes": Kind("bytes", (bytes,), lambda value: isinstance(value, bytes)),
+    "None": Kind("None", (type(None),), lambda value: False),
+    "dict": Kind("a dictionary", (dict,), lambda value: isinstance(value, Mapping)),
+    "list": Kind("a list", (list,), lambda value: isinstance(value, list)),
+    "tuple": Kind("a tuple", (tuple,), lambda value: isinstance(value, tuple)),
+    "Sequence": Kind("a sequence", (list, tuple), lambda value: _is_sequence(value)),
+    "Collection": Kind("a collection", (list, tuple, set), lambda value: isinstance(value, Collection)),
+    "Iterable": Kind("a sequence", (list, tuple), _iterable),
+    "os.PathLike": Kind("a path", (), lambda value: isinstance(value, os.PathLike)),
+    "np.ndarray": Kind("an array", (np.ndarray,), lambda value: isinstance(value, np.ndarray)),
+    "Callable": Kind("a function", (), callable),
+}
+_KINDS["Description"] = _KINDS["dict"]
+
+
+def admit(cls: type, words: str) -> None:
+    """Let annotations that are the name of ``cls`` be looked at too; ``words`` name its objects in messages."""
+    _KINDS[cls.__name__] = Kind(words, (cls,), lambda value: isinstance(value, cls))
+
+
+def _is_sequence(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.ndim > 0
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+
+
+def kind_of(annotation: Any) -> Kind | None:
+    """What the text of an annotation admits; None if it says something that is not looked at here."""
+    if not isinstance(annotation, str):
+        return None
+    found: list[Kind] = []
+    for part in _alternatives(annotation):
+        kind = _KINDS.get(part.partition("[")[0])
+        if kind is None:
+            return None
+        found.append(kind)
+    if len(found) == 1:
+        return found[0]
+    quick = tuple(dict.fromkeys(accepted for kind in found for accepted in kind.quick))
+    return Kind(" or ".join(kind.words for kind in found), quick, lambda v: any(kind.admits(v) for kind in found))
+
+
+def _alternatives(annotation: str) -> list[str]:
+    """The parts of ``a | b[c | d]`` outside of brackets."""
+    parts, depth = [""], 0
+    for letter in annotation:
+        depth += (letter == "[") - (letter == "]")
+        if letter == "|" and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts]
+
+
+def require(operation: str, name: str, value: Any, kind: Kind) -> None:
+    """Raise ArgumentTypeError unless ``kind`` admits ``value``, ArgumentError for an integer that no float can be."""
+    if not kind.admits(value):
+        raise ArgumentTypeError(f"{operation}: {name} must be {kind.words}, got {shown(value)}")
+    if is_real(value) and kind.words.startswith("a number"):
+        number(operation, name, value)
+
+
+def require_method(operation: str, name: str, value: Any, method: str, example: str) -> None:
+    """Raise ArgumentTypeError unless ``value`` is an object, not a class, with a ``method``."""
+    if isinstance(value, type) or not callable(getattr(value, method, None)):
+        raise ArgumentTypeError(
+            f"{operation}: {name} must have {method}(), as {example} has; got {shown(value)}"
+        )
+
+
+def checked(function: Function) -> Function:
+    """``function``, refusing arguments that its annotations do not admit; itself if there is nothing to look at.
+
+    Raises
+    ------
+    ArgumentTypeError, ArgumentError
+        By the function, if an argument is of another kind.
+    """
+    looked_at: list[tuple[int, str, tuple[type, ...], Kind, Any]] = []
+    for index, parameter in enumerate(inspect.signature(function).parameters.values()):
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        place = index if parameter.kind is not parameter.KEYWORD_ONLY else 10**6
+        if kind := kind_of(parameter.annotation):
+            looked_at.append((place, parameter.name, kind.quick, kind, parameter.default))
+    if not looked_at:
+        return function
+    operation = _operation(function)
+
+    @functools.wraps(function)
+    def checking(*args: Any, **kwargs: Any) -> Any:
+        count = len(args)
+        for place, name, quick, kind, default in looked_at:
+            if place < count:
+                value = args[place]
+            elif name in kwargs:
+                value = kwargs[name]
+            else:
+                continue
+            if value.__class__ not in quick and value is not default:
+                require(operation, name, value, kind)
+        return function(*args, **kwargs)
+
+    return checking  # type: ignore[return-value]
+
+
+def _operation(function: Callable[..., Any]) -> str:
+    """What messages call ``function``: a method of a backend by its name, others with their class."""
+    owner, _, name = function.__qualname__.rpartition(".")
+    if name in ("__init__", "__call__"):
+        return owner or name
+    return name if owner.endswith("Family") or not owner else f"{owner}.{name}"
+
+
+def check_methods(cls: type, names: Iterable[str] = ()) -> None:
+    """Have each public method that ``cls`` itself defines checked, and those of ``names``."""
+    for name, thing in list(vars(cls).items()):
+        if inspect.isfunction(thing) and (not name.startswith("_") or name in names):
+            found = checked(thing)
+            if found is not thing:
+                setattr(cls, name, found)

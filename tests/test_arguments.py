@@ -1,0 +1,236 @@
+"""Arguments of a wrong kind: what annotations say is checked, and what is passed to the backend's own methods."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from engines import new_backend
+
+from neonlike.backends import Backend
+from neonlike.callbacks import Callbacks
+from neonlike.checks import checked, number
+from neonlike.data import ArrayIterator
+from neonlike.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DTypeError,
+    NotDefined,
+    OutOfMemory,
+    ShapeError,
+    UnknownArgument,
+)
+from neonlike.initializers import Gaussian, Initializer
+from neonlike.layers import Affine, GeneralizedCost, Linear
+from neonlike.layers.base import Layer
+from neonlike.models import Model
+from neonlike.nervanaobject import NervanaObject
+from neonlike.optimizers import Adam, GradientDescentMomentum, Optimizer
+from neonlike.transforms import Cost, CrossEntropyMulti, Metric, Softmax, Transform
+
+# What annotations say ---------------------------------------------------------------------------------------------
+
+
+@checked
+def annotated(
+    rate: float, count: int = 1, flag: bool = False, name: str | None = None, *, pairs: Sequence[Any] = (), x: Any = 0
+) -> tuple[Any, ...]:
+    """For the tests."""
+    return rate, count, flag, name, pairs, x
+
+
+def test_what_annotations_admit() -> None:
+    assert annotated(1) == (1, 1, False, None, (), 0)
+    assert annotated(np.float32(0.5), np.int8(3), 1, "a", pairs=[1], x=object)[:4] == (0.5, 3, 1, "a")
+    assert annotated(np.array(2.0), True, np.True_, pairs=np.ones(3))[0] == 2
+    assert annotated(math.nan)[4] == ()
+    assert inspect.signature(annotated).parameters["count"].default == 1 and annotated.__doc__ == "For the tests."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"rate": "x"}, "rate must be a number, got 'x'"), ({"rate": None}, "a number"), ({"rate": 1j}, "a number"),
+        ({"rate": [1.0]}, "a number"), ({"rate": np.ones(1)}, "a number"), ({"rate": 10**400}, "larger than any float"),
+        ({"rate": 1, "count": 1.5}, "count must be an integer, got 1.5"), ({"rate": 1, "count": None}, "an integer"),
+        ({"rate": 1, "flag": "no"}, "flag must be True or False"), ({"rate": 1, "flag": np.ones(2)}, "True or False"),
+        ({"rate": 1, "name": 3}, "name must be a string or None, got 3"),
+        ({"rate": 1, "name": b"a"}, "a string or None, got b'a'"),
+        ({"rate": 1, "pairs": 5}, "pairs must be a sequence"), ({"rate": 1, "pairs": "ab"}, "a sequence"),
+    ],
+)  # fmt: skip
+def test_what_annotations_refuse(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(ArgumentError, match=f"^annotated: .*{words}"):
+        annotated(**arguments)
+
+
+def test_a_wrong_kind_is_a_type_error_and_a_value_error() -> None:
+    for expected in (TypeError, ValueError, AssertionError, DTypeError, ArgumentTypeError):
+        with pytest.raises(expected):
+            annotated("x")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'rates'"):
+        annotated(rates=1)  # type: ignore[call-arg]
+
+
+def test_long_values_are_cut_in_messages() -> None:
+    with pytest.raises(ArgumentError) as caught:
+        number("op", "rate", "x" * 1000)
+    assert len(str(caught.value)) < 120
+
+
+def test_annotations_of_ones_own_classes_are_not_looked_at() -> None:
+    class Mine(NervanaObject):
+        def __init__(self, size: int) -> None:
+            super().__init__("mine")
+            self.size = size
+
+    assert Mine("large").size == "large"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: Adam(learning_rate="x"), lambda: GradientDescentMomentum("x", 0.9), lambda: Gaussian(scale=None),
+        lambda: Linear("x", Gaussian()), lambda: Softmax(axis="x"), lambda: CrossEntropyMulti(scale=[1]),
+    ],
+)  # fmt: skip
+def test_constructors(be: Backend, call: Callable[[], Any]) -> None:
+    with pytest.raises(ArgumentTypeError, match=r"must be an? "):
+        call()
+
+
+def test_methods_that_only_subclasses_define(be: Backend) -> None:
+    t = be.ones((2, 2))
+    calls: list[Callable[[], Any]] = [
+        lambda: Transform()(t), lambda: Transform().bprop(t), lambda: Cost()(t, t), lambda: Cost().bprop(t, t),
+        lambda: Metric()(t, t), lambda: Initializer().fill(t), lambda: Layer().fprop(t), lambda: Layer().bprop(t),
+        lambda: Optimizer()._begin(0),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(NotDefined, match="define"):
+            call()
+
+
+# The backend's own methods ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def a(be: Backend) -> Any:
+    """A tensor that no failing call may change."""
+    return be.array([[1, 2], [3, 4]])
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda be, a: be.explain(1), ShapeError, "explain: 1 has no shape"),
+        (lambda be, a: be.explain("x"), DTypeError, "'x'"),
+        (lambda be, a: be.explain(be.rand()), ShapeError, "explain: .* out=tensor"),
+        (lambda be, a: be.explain(a, a + 1), DTypeError, "the target must be a tensor"),
+        (lambda be, a: be.explain(a + 1, be.ones((3, 5))), ShapeError, r"\(3, 5\)"),
+        (lambda be, a: be.wrap([1, 2]), DTypeError, "wrap: needs a NumPy array"),
+        (lambda be, a: be.prepare([(a, a + 1, 3)]), DTypeError, "prepare: expected pairs .* tuple of 3 at position 0"),
+        (lambda be, a: be.prepare([a]), DTypeError, "prepare: expected pairs .*Tensor at position 0"),
+        (lambda be, a: be.assign_many(a), DTypeError, "assign_many: expected a list of pairs .*, got .*Tensor"),
+        (lambda be, a: be.assign_many(5), DTypeError, "assign_many: expected a list of pairs .*, got int"),
+        (lambda be, a: be.assign_many([(a, 1), (a,)]), DTypeError, "tuple of 1 at position 1"),
+        (lambda be, a: type(be)(batchsize=1), UnknownArgument, "there is no argument 'batchsize'.*hist_bins"),
+        (lambda be, a: type(be)(defaultdtype="f4"), UnknownArgument, "did you mean default_dtype"),
+    ],
+)  # fmt: skip
+def test_calls_of_the_backend(
+    be: Backend, a: Any, call: Callable[[Backend, Any], Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        call(be, a)
+    assert a.get().tolist() == [[1, 2], [3, 4]]
+    assert "add" in be.explain(a + 1) and "add" in be.explain(a + 1, a) and a.get()[0, 0] == 1
+
+
+@pytest.mark.parametrize("shape", [10**12, (10**12,), (10**7, 10**7), (2**40, 2**40)])
+@pytest.mark.parametrize("make", ["zeros", "ones", "empty"])
+def test_more_memory_than_there_is(be: Backend, a: Any, make: str, shape: Any) -> None:
+    with pytest.raises(OutOfMemory, match=r"bytes"):
+        getattr(be, make)(shape)
+    assert (a + 1).get().tolist() == [[2, 3], [4, 5]]
+
+
+def test_results_that_do_not_fit_into_memory(be: Backend, a: Any) -> None:
+    with pytest.raises(MemoryError):
+        (be.ones((10**6, 1)) + be.ones((1, 10**6))).get()
+    assert (a + 1).get().tolist() == [[2, 3], [4, 5]]
+
+
+def test_two_backends_still_take_what_they_took() -> None:
+    made = new_backend(rng_seed=1, default_dtype=np.float64, hist_bins=32)
+    assert made.default_dtype is np.float64 and made.hist_bins == 32
+    made.cleanup_backend()
+
+
+# Axes in another order ------------------------------------------------------------------------------------------
+
+
+def shapes_of(dims: Sequence[int]) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """Shapes that stand for ``dims``, and some with as many elements that do not."""
+    size = math.prod(dims)
+    right = [tuple(dims), (math.prod(dims[:-1]), dims[-1]), (dims[0], math.prod(dims[1:])), (1, size), (size, 1)]
+    return right, [(dims[-1], *dims[:-1]), (dims[-1], math.prod(dims[:-1])), (*dims[1:], dims[0])]
+
+
+def test_convolutions_refuse_axes_in_another_order(be: Backend) -> None:
+    layer = be.conv_layer(np.float32, 4, 3, 5, 1, 5, 5, 1, 3, 3)
+    dims = {"I": layer.dimI, "F": layer.dimF, "O": layer.dimO}
+    calls: dict[str, Callable[[Any, Any, Any], Any]] = {
+        "fprop_conv": lambda i, f, o: be.fprop_conv(layer, i, f, o),
+        "update_conv": lambda i, f, o: be.update_conv(layer, i, o, f),
+        "bprop_conv": lambda i, f, o: be.bprop_conv(layer, f, o, i),
+    }  # fmt: skip
+    for name, call in calls.items():
+        for operand, shape in dims.items():
+            right, wrong = shapes_of(shape)
+            for other in right:
+                call(*(be.ones(other if n == operand else d) for n, d in dims.items()))
+            for other in wrong:
+                tensors = [be.ones(other if n == operand else d) for n, d in dims.items()]
+                with pytest.raises(ShapeError, match=f"{name}: .*must have the shape"):
+                    call(*tensors)
+                assert all((t.get() == 1).all() for t in tensors)
+
+
+def test_other_primitives_refuse_axes_in_another_order(be: Backend) -> None:
+    pool = be.pool_layer(np.float32, "avg", 4, 3, 1, 6, 6, 1, 1, 2, 2)
+    lrn = be.lrn_layer(np.float32, 4, 3, 1, 5, 5, 3)
+    conv = be.conv_layer(np.float32, 4, 3, 5, 1, 5, 5, 1, 3, 3)
+    columns = [be.ones((3, 1)) for _ in range(6)]
+    calls: list[tuple[Sequence[int], Callable[[Any], Any]]] = [
+        (pool.dimI, lambda x: be.fprop_pool(pool, x, be.ones(pool.dimO))),
+        (pool.dimO, lambda x: be.fprop_pool(pool, be.ones(pool.dimI), x)),
+        (pool.dimO, lambda x: be.bprop_pool(pool, x, be.ones(pool.dimI))),
+        (lrn.dimI, lambda x: be.fprop_lrn(lrn, x, be.ones(lrn.dimI), be.ones(lrn.dimI))),
+        (lrn.dimI, lambda x: be.fprop_lrn(lrn, be.ones(lrn.dimI), x, be.ones(lrn.dimI))),
+        (conv.dimO, lambda x: be.fprop_conv(conv, be.ones(conv.dimI), be.ones(conv.dimF), be.ones(conv.dimO), X=x)),
+        ((3, 5, 4), lambda x: be.compound_fprop_bn(x, *columns, be.ones((3, 20)), 0.1, 0.9, False)),
+    ]
+    for dims, call in calls:
+        call(be.ones(dims))
+        with pytest.raises(ShapeError):
+            call(be.ones((dims[-1], *dims[:-1])))
+
+
+# Training ---------------------------------------------------------------------------------------------------------
+
+
+def test_epochs_and_frequencies_that_are_none(be: Backend) -> None:
+    be.bsz = 4
+    data = ArrayIterator(np.ones((8, 3), np.float32), np.zeros(8, int), nclass=2)
+    model = Model([Affine(nout=2, init=Gaussian(), activation=Softmax())])
+    cost, optimizer = GeneralizedCost(CrossEntropyMulti()), GradientDescentMomentum(0.1, 0.9)
+    with pytest.raises(ArgumentError, match="fit: num_epochs"):
+        model.fit(data, cost, optimizer, "x")  # type: ignore[arg-type]
+    for options in ({"eval_freq": "x"}, {"eval_freq": "x", "eval_set": data}, {"serialize": None}, {"history": "y"}):
+        with pytest.raises(ArgumentError, match=rf"Callbacks: {next(iter(options))}"):
+            Callbacks(model, **options)
