@@ -63,6 +63,8 @@ class Case:
         Contender -> why it does not take part.
     flops : int
         Multiplications and additions, where these count and not the bytes: then no copy runs beside it.
+    checked : list of Result, optional
+        What a check elsewhere has found; ``contenders`` are then those to measure.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Case:
     tolerance: float = 1e-5
     refused: dict[str, str] = field(default_factory=dict)
     flops: int = 0
+    checked: list[Result] | None = None
 
 
 @dataclass

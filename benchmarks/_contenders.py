@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import logging
 import math
 from collections.abc import Callable
@@ -19,6 +17,7 @@ from _expressions import Expression
 from _report import LEFT_OUT, NOT_INSTALLED
 
 Arrays = dict[str, Any]
+OURS = ASSIGN, PREPARED = "neonlike assign", "neonlike prepared"
 
 
 class Refused(Exception):
@@ -71,18 +70,22 @@ class State:
         return Contender(name, run, lambda: self.targets, self.reset)
 
 
-def make_case(be: Any, expression: Expression, size: int, slow: bool) -> Case:
-    """All contenders of ``expression`` at ``size``; ``slow`` admits those that take seconds to compile."""
+def names() -> list[str]:
+    """All contenders."""
+    return [*OURS, *PEERS]
+
+
+def make_case(be: Any, expression: Expression, size: int, slow: bool, only: str) -> Case:
+    """``expression`` at ``size`` with the contender ``only``; ``slow`` admits those that take seconds to compile."""
     problem = Problem(expression, size)
-    found = neonlike(be, problem)
+    found: list[Contender] = []
     refused: dict[str, str] = {}
-    for name, maker in PEERS.items():
-        try:
-            if not slow and name in SLOW_TO_COMPILE:
-                raise Refused(f"{LEFT_OUT}, compiling takes seconds")
-            found.append(maker(problem))
-        except Refused as why:
-            refused[name] = str(why)
+    try:
+        if not slow and only in SLOW_TO_COMPILE:
+            raise Refused(f"{LEFT_OUT}, compiling takes seconds")
+        found.append(_neonlike(be, problem, only == PREPARED) if only in OURS else PEERS[only](problem))
+    except Refused as why:
+        refused[only] = str(why)
     nbytes = _expressions.nbytes(expression, size)
     return Case(expression.name, expression.text, size, found, problem.reference, nbytes, refused=refused)
 
@@ -99,13 +102,8 @@ def _as_tuple(result: Any) -> tuple[Any, ...]:
 # Ours -----------------------------------------------------------------------------------------------------------
 
 
-def neonlike(be: Any, problem: Problem) -> list[Contender]:
-    """Assignment, which builds the expression each time, and a prepared one."""
-    return [_neonlike(be, problem, prepared) for prepared in (False, True)]
-
-
 def assignment(be: Any, problem: Problem) -> Contender:
-    """The first of :func:`neonlike`."""
+    """Ours as one writes it, which builds the expression each time."""
     return _neonlike(be, problem, prepared=False)
 
 
@@ -120,7 +118,7 @@ def _neonlike(be: Any, problem: Problem, prepared: bool) -> Contender:
         for name in names:
             tensors[name].set(problem.inputs[name])
 
-    name = "neonlike prepared" if prepared else "neonlike assign"
+    name = PREPARED if prepared else ASSIGN
     return Contender(name, run, lambda: [target.get() for target in targets], reset, ours=True)
 
 
@@ -267,15 +265,4 @@ PEERS: dict[str, Callable[[Problem], Contender]] = {
     "numba": numba,
     "jax": jax,
 }
-def import_peers() -> None:
-    """Import those that bring threads of their own before ours exist: they read the same variables when loaded.
-
-    Neonlike tells GCC's OpenMP library how long threads are to wait for work; PyTorch's copy is to wait as it would
-    alone.
-    """
-    for name in ("torch", "numba"):
-        if importlib.util.find_spec(name) is not None:
-            importlib.import_module(name)
-
-
 SLOW_TO_COMPILE = ("torch.compile", "numba")

@@ -380,9 +380,8 @@ def nbytes(expression: Expression, size: int) -> int:
 
 
 def footprint(expression: Expression, size: int, contenders: int) -> int:
-    """Bytes of memory a case takes, roughly: ours twice and JAX with operands and results of their own, a result
-    of each of the others, the copy of the roofline, and the reference in float64 with its temporaries."""
+    """Bytes of memory a case takes, roughly: operands and results of each contender, JAX's once more, the copy of the
+    roofline, and what one of them needs to be checked: the operands again and the reference in float64."""
     full, inputs, written = math.prod(space(size)), len(expression.inputs), max(1, len(expression.targets))
-    ours = 2 * (inputs + (not expression.targets))
-    jax, others, copies = inputs + written, (contenders - 3) * written, inputs + written
-    return 4 * full * (inputs + ours + jax + others + copies) + 8 * full * (inputs + 4)
+    own, jax, copies = inputs + (not expression.targets), written, inputs + written
+    return 4 * full * (contenders * own + jax + copies + inputs) + 8 * full * (inputs + 4)

@@ -11,13 +11,18 @@ import ctypes
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import _apart
 import _machine
 import numpy as np
 import numpy.typing as npt
+from _apart import Apart, Child, Desk, Link
 from _cases import Case, Contender, Effort
 from _layers import BATCHES
 from _rates import OURS, Rates
@@ -27,6 +32,7 @@ from harness import Session, arguments
 from neonlike.kernels.threads import thread_count
 
 Array = npt.NDArray[Any]
+Peers = dict[str, Callable[[Any, str], Contender]]
 
 QUICK = Effort(sample=2e-3, min_rounds=3, max_rounds=7, budget=0.3, long=0.05)
 FULL = Effort(sample=4e-3, min_rounds=3, max_rounds=9, budget=0.8, long=0.1)
@@ -54,7 +60,10 @@ class Subject:
     name, text : str
         Section of RESULTS.md, and what the script says of itself.
     layers : list of Layer
-    make_case : callable (be, layer, N, direction)
+    make_case : callable (be, layer, N, direction, peers)
+        Without a backend, ours is left out.
+    peers : dict
+        Name -> what makes that contender of a problem.
     directions : dict
         Direction -> least geometric mean over the layers of torch's time divided by ours, None where no target is set.
     quick : list of str
@@ -71,7 +80,8 @@ class Subject:
     name: str
     text: str
     layers: Sequence[Any]
-    make_case: Callable[[Any, Any, int, str], Case]
+    make_case: Callable[[Any, Any, int, str, Peers], Case]
+    peers: Peers
     directions: dict[str, float | None]
     quick: Sequence[str]
     batches: tuple[int, ...] = BATCHES
@@ -95,23 +105,25 @@ def need(be: Any, *names: str) -> None:
 
 
 def make(
-    name: str,
+    be: Any,
     layer: Any,
     N: int,
-    ours: Callable[[], Contender],
-    peers: Sequence[Callable[[], Contender]],
+    problem: Any,
+    ours: Callable[[Any, Any], Contender],
+    peers: Peers,
     **more: Any,
 ) -> Case:
-    """The case ``name`` (direction) of ``layer``; ``more`` are the rest of Case's arguments."""
+    """The case of ``problem``: ours where there is a backend, and ``peers``; ``more`` are more of Case's arguments."""
     found, refused = [], {}
     try:
-        found.append(ours())
+        found += [ours(be, problem)] if be is not None else []
     except NotBuilt as why:
         refused[OURS] = str(why)
     except NotImplementedError as why:  # a primitive that runs while another is prepared
         refused[OURS] = f"{NOT_BUILT}: {why}".rstrip(": ")
-    found += [peer() for peer in peers]
-    return Case(f"{layer.title}: {name}", layer.text, N, found, refused=refused, **more)
+    found += [maker(problem, name) for name, maker in peers.items()]
+    named = f"{layer.title}: {problem.direction}"
+    return Case(named, layer.text, N, found, problem.reference, refused=refused, **more)
 
 
 def own(run: Callable[[], object], result: Callable[[], Sequence[Any]]) -> Contender:
@@ -201,6 +213,7 @@ def parse(subject: Subject, argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", metavar="TEXT,TEXT", help="layers whose title has one of these in it")
     parser.add_argument("--batches", type=_numbers, metavar="N,N", help=f"default {subject.batches}")
     parser.add_argument("--directions", metavar="NAME,NAME", help=f"some of {', '.join(subject.directions)}")
+    _apart.add_option(parser)
     parser.add_argument(
         "--fresh-memory", action="store_true", help="PyTorch gets its results' memory anew from the system each time"
     )
@@ -249,10 +262,30 @@ def fits(layer: Any, N: int, nbytes: int) -> str:
     return f"{layer.title} at N = {N}: left out, as it needs {sizes}"
 
 
-def main(subject: Subject, argv: list[str] | None = None) -> int:
-    """Run what the command line asks for; the status is 1 if a result of ours was wrong, 2 without PyTorch."""
+@contextmanager
+def desk(subject: Subject, options: argparse.Namespace, name: str) -> Iterator[Desk]:
+    """What the process of the contender ``name`` answers."""
     from neonlike.backends import gen_backend
 
+    layers = {layer.title: layer for layer in subject.layers}
+    if name == OURS:
+        with gen_backend("cpu", rng_seed=0) as be:
+            make = lambda title, N, direction: subject.make_case(be, layers[title], N, direction, {})  # noqa: E731
+            yield Desk(make, {"engine": be.engine.name})
+        return
+    if name.startswith("torch"):
+        set_torch_up(keep_memory=not options.fresh_memory)
+    peers = {name: subject.peers[name]}
+    yield Desk(lambda title, N, direction: subject.make_case(None, layers[title], N, direction, peers))
+
+
+def start(subject: Subject, options: argparse.Namespace, argv: Sequence[str], name: str) -> Link:
+    """The process of the contender ``name``."""
+    return Child(name, Path(__file__).with_name(f"{subject.name}.py"), argv)
+
+
+def main(subject: Subject, argv: list[str] | None = None) -> int:
+    """Run what the command line asks for; the status is 1 if a result of ours was wrong, 2 without PyTorch."""
     options = parse(subject, argv)
     if not has_torch():
         print(
@@ -260,11 +293,14 @@ def main(subject: Subject, argv: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return NO_TORCH
-    set_torch_up(keep_memory=not options.fresh_memory)
+    if options.child:
+        with desk(subject, options, options.child) as answers:
+            return _apart.serve(answers)
     rates = Rates(subject.directions, subject.compute)
     effort = QUICK if options.quick else FULL
-    with gen_backend("cpu", rng_seed=0) as be:
-        facts = {"engine": be.engine.name, "threads": f"{thread_count()} for everyone"}
+    link = partial(start, subject, options, sys.argv[1:] if argv is None else argv)
+    with Apart([OURS, *subject.peers], link) as apart:
+        facts = apart.facts | {"threads": f"{thread_count()} for everyone"}
         facts["PyTorch's results"] = "in fresh memory" if options.fresh_memory else "in memory used before"
         session = Session(subject.name, options, facts, rates, effort)
         for index, (layer, N, direction) in enumerate(schedule(subject, options)):
@@ -274,7 +310,7 @@ def main(subject: Subject, argv: list[str] | None = None) -> int:
                 session.skip(why)
                 continue
             rates.add(layer, N, direction)
-            session.run(subject.make_case(be, layer, N, direction))
-        session.machine["SGEMM 2048, NumPy"] = f"{rates.sgemm:.1f} GFLOP/s"
-        session.more["sgemm_gflop_per_s"] = rates.sgemm_samples
-        return session.finish([*rates.summary(session.results), *subject.remarks(rates)])
+            session.run(apart.case(layer.title, N, direction))
+    session.machine["SGEMM 2048, NumPy"] = f"{rates.sgemm:.1f} GFLOP/s"
+    session.more["sgemm_gflop_per_s"] = rates.sgemm_samples
+    return session.finish([*rates.summary(session.results), *subject.remarks(rates)])

@@ -14,7 +14,7 @@ import _references
 import numpy as np
 from _cases import Case, Contender
 from _layers import CONVOLUTIONS, Conv
-from _primitives import Subject, layouts, need, own, peer, view
+from _primitives import Peers, Subject, layouts, need, own, peer, view
 from _rates import Rates, Row, geometric_mean
 from _references import Array, some
 
@@ -111,19 +111,19 @@ def torch_peer(problem: Problem, name: str) -> Contender:
     return peer(name, backward, lambda d: problem.sample(_primitives.from_torch(d)))
 
 
-PEERS = {"torch NCHW": torch_peer, "torch NHWC": torch_peer}
+PEERS: Peers = {"torch NCHW": torch_peer, "torch NHWC": torch_peer}
 
 
-def make_case(be: Any, layer: Conv, N: int, direction: str) -> Case:
+def make_case(be: Any, layer: Conv, N: int, direction: str, peers: Peers = PEERS) -> Case:
     """Everyone's way to compute one direction of one layer."""
     problem = Problem(layer, N, direction)
     return _primitives.make(
-        direction,
+        be,
         layer,
         N,
-        lambda: ours(be, problem),
-        [lambda name=name, maker=maker: maker(problem, name) for name, maker in PEERS.items()],
-        reference=problem.reference,
+        problem,
+        ours,
+        peers,
         nbytes=layer.nbytes(N),
         flops=layer.flops(N),
         tolerance=1e-4,  # of sums of up to millions of products in float32
@@ -162,7 +162,7 @@ def _counts(row: Row) -> bool:
 
 
 SUBJECT = Subject(
-    "conv", f"{__doc__}", CONVOLUTIONS, make_case, DIRECTIONS, QUICK,
+    "conv", f"{__doc__}", CONVOLUTIONS, make_case, PEERS, DIRECTIONS, QUICK,
     remarks=lambda rates: [*by_window(rates), *of_sgemm(rates)],
 )  # fmt: skip
 

@@ -13,7 +13,7 @@ import _primitives
 import numpy as np
 from _cases import Case, Contender
 from _layers import FULLY_CONNECTED, SQUARES, Product
-from _primitives import Subject, need, own, peer, view
+from _primitives import Peers, Subject, need, own, peer, view
 from _references import Array, some
 
 DIRECTIONS: dict[str, float | None] = {"fprop": None, "bprop": None, "update": None}
@@ -95,26 +95,26 @@ def numpy_peer(problem: Problem, name: str) -> Contender:
     return peer(name, lambda: np.matmul(*problem.factors, out), lambda c: problem.sample(c))
 
 
-PEERS = {"torch (features, N)": torch_peer, "torch (N, features)": torch_peer, "numpy": numpy_peer}
+PEERS: Peers = {"torch (features, N)": torch_peer, "torch (N, features)": torch_peer, "numpy": numpy_peer}
 
 
-def make_case(be: Any, layer: Product, N: int, direction: str) -> Case:
+def make_case(be: Any, layer: Product, N: int, direction: str, peers: Peers = PEERS) -> Case:
     """Everyone's way to compute one direction of one layer."""
     problem = Problem(layer, N, direction)
     return _primitives.make(
-        direction,
+        be,
         layer,
         N,
-        lambda: ours(be, problem),
-        [lambda name=name, maker=maker: maker(problem, name) for name, maker in PEERS.items()],
-        reference=problem.reference,
+        problem,
+        ours,
+        peers,
         nbytes=layer.nbytes(N),
         flops=layer.flops(N),
     )
 
 
 SUBJECT = Subject(
-    "gemm", f"{__doc__}", [*FULLY_CONNECTED, *SQUARES], make_case, DIRECTIONS, QUICK,
+    "gemm", f"{__doc__}", [*FULLY_CONNECTED, *SQUARES], make_case, PEERS, DIRECTIONS, QUICK,
     directions_of=lambda layer: ["fprop"] if layer.n else list(DIRECTIONS),
 )  # fmt: skip
 

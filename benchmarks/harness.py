@@ -1,8 +1,9 @@
 """What every benchmark shares: check first, then measure all contenders in turns, beside a memory copy.
 
 A subject (``optree.py``, ...) describes :class:`_cases.Case` objects, each with the contenders that compute the same.
-Before anything is timed, each contender's result is compared with a float64 reference. Then they run round-robin in
-one process, so that a slow moment of the machine hits all of them. Two copies on all threads run in the same rounds:
+Before anything is timed, each contender's result is compared with a float64 reference. Then they run round-robin, so
+that a slow moment of the machine hits all of them; libraries with threads run in processes of their own
+(``_apart.py``). Two copies on all threads run in the same rounds:
 one that moves the same number of bytes, which may stay in the caches, and one too large for them. Run by itself, this
 file shows the machine and the bandwidth of its memory.
 """
@@ -48,6 +49,8 @@ QUICK = Effort(sample=1e-3, min_rounds=5, max_rounds=15, budget=0.6)
 
 def check(case: Case, clock: Clock = time.perf_counter) -> tuple[list[Contender], list[Result]]:
     """Run every contender once and compare; returns those to measure, and a result for each."""
+    if case.checked is not None:
+        return case.contenders, list(case.checked)
     reference = [np.asarray(array, np.float64) for array in case.reference()]
     able: list[Contender] = []
     results: list[Result] = []
@@ -135,14 +138,19 @@ def _elapsed(contender: Contender, loops: int, clock: Clock) -> float:
 
 
 def _sample(contender: Contender, loops: int, clock: Clock, pause: float, warm: bool = True) -> float:
-    """Seconds a call, averaged over ``loops`` calls without garbage collection."""
+    """Seconds a call, averaged over ``loops`` calls."""
     time.sleep(pause)
     if warm:
         contender.run()  # what ran before has filled the caches with its own data and code
+    return timed(contender, loops, clock) / loops
+
+
+def timed(contender: Contender, loops: int, clock: Clock = time.perf_counter) -> float:
+    """Seconds that ``loops`` runs take, without garbage collection."""
     enabled = gc.isenabled()
     gc.disable()
     try:
-        return _elapsed(contender, loops, clock) / loops
+        return _elapsed(contender, loops, clock)
     finally:
         if enabled:
             gc.enable()

@@ -14,7 +14,7 @@ import _references
 import numpy as np
 from _cases import Case, Contender
 from _layers import LRNS, Maps
-from _primitives import Subject, layouts, need, own, peer, view
+from _primitives import Peers, Subject, layouts, need, own, peer, view
 from _references import Array, some
 
 DIRECTIONS: dict[str, float | None] = {"fprop": 4.0, "bprop": 4.0}
@@ -83,26 +83,27 @@ def torch_peer(problem: Problem, name: str) -> Contender:
     return peer(name, lambda: torch.autograd.grad(y, x, g, retain_graph=True)[0], sample)
 
 
-PEERS = {"torch NCHW": torch_peer, "torch NHWC": torch_peer}
+PEERS: Peers = {"torch NCHW": torch_peer, "torch NHWC": torch_peer}
 
 
-def make_case(be: Any, layer: Maps, N: int, direction: str) -> Case:
+def make_case(be: Any, layer: Maps, N: int, direction: str, peers: Peers = PEERS) -> Case:
     """Everyone's way to compute one direction of one layer."""
     problem = Problem(layer, N, direction)
     # Forward: maps in, out and denominators; backward: those, errors and gradients.
     arrays = 3 if direction == "fprop" else 5
     return _primitives.make(
-        direction,
+        be,
         layer,
         N,
-        lambda: ours(be, problem),
-        [lambda name=name, maker=maker: maker(problem, name) for name, maker in PEERS.items()],
-        reference=problem.reference,
+        problem,
+        ours,
+        peers,
         nbytes=arrays * problem.I.nbytes,
     )
 
 
-SUBJECT = Subject("lrn", f"{__doc__}", LRNS, make_case, DIRECTIONS, [layer.title for layer in LRNS], compute=False)
+QUICK = [layer.title for layer in LRNS]
+SUBJECT = Subject("lrn", f"{__doc__}", LRNS, make_case, PEERS, DIRECTIONS, QUICK, compute=False)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 
+import _apart
+import _contenders
 import _machine
-from _contenders import PEERS, import_peers, make_case
+from _apart import Apart, Child, Desk, Link
 from _expressions import EXPRESSIONS, Expression, footprint
 from _report import parse_size, size_text
 from _verdicts import HEADLINE, verdicts
@@ -29,6 +34,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = arguments(f"{__doc__}".partition("\n")[0])
     parser.add_argument("--sizes", type=_sizes, metavar="N,N", help="elements, such as 64,4k,16M")
+    _apart.add_option(parser)
     names = ", ".join(e.name for e in EXPRESSIONS)
     parser.add_argument("--only", type=_chosen, metavar="NAME,NAME", help=f"some of {names}")
     return parser.parse_args(argv)
@@ -67,21 +73,40 @@ def fits(expression: Expression, size: int, contenders: int) -> str:
     )
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run what the command line asks for; the exit status is 1 if a result of ours was wrong."""
+@contextmanager
+def desk(name: str) -> Iterator[Desk]:
+    """What the process of the contender ``name`` answers."""
     from neonlike.backends import gen_backend
 
-    options = parse(argv)
-    import_peers()
+    known = {e.name: e for e in EXPRESSIONS}
+    if name not in _contenders.OURS:
+        yield Desk(lambda case, size, slow: _contenders.make_case(None, known[case], size, slow, name))
+        return
     with gen_backend("cpu", rng_seed=0) as be:
-        session = Session("optree", options, {"engine": be.engine.name, "threads": f"{_machine.cores()} for everyone"})
+        make = lambda case, size, slow: _contenders.make_case(be, known[case], size, slow, name)  # noqa: E731
+        yield Desk(make, {"engine": be.engine.name})
+
+
+def start(argv: list[str], name: str) -> Link:
+    """The process of the contender ``name``."""
+    return Child(name, __file__, argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run what the command line asks for; the exit status is 1 if a result of ours was wrong."""
+    options = parse(argv)
+    if options.child:
+        with desk(options.child) as answers:
+            return _apart.serve(answers)
+    with Apart(_contenders.names(), partial(start, sys.argv[1:] if argv is None else argv)) as apart:
+        session = Session("optree", options, apart.facts | {"threads": f"{_machine.cores()} for everyone"})
         for expression, size in schedule(options):
-            if why := fits(expression, size, 2 + len(PEERS)):
+            if why := fits(expression, size, len(_contenders.names())):
                 session.skip(why)
                 continue
             slow = not options.quick or expression.name == HEADLINE
-            session.run(make_case(be, expression, size, slow))
-        return session.finish(verdicts(session))
+            session.run(apart.case(expression.name, size, slow))
+    return session.finish(verdicts(session))
 
 
 if __name__ == "__main__":

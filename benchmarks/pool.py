@@ -14,7 +14,7 @@ import _references
 import numpy as np
 from _cases import Case, Contender
 from _layers import POOLS, Pool
-from _primitives import Subject, layouts, need, own, peer, view
+from _primitives import Peers, Subject, layouts, need, own, peer, view
 from _references import Array, some
 
 DIRECTIONS: dict[str, float | None] = {"fprop": 1.2, "bprop": 1.2}
@@ -97,24 +97,24 @@ def torch_peer(problem: Problem, name: str) -> Contender:
     return peer(name, backward, sample)
 
 
-PEERS = {"torch NCHW": torch_peer, "torch NHWC": torch_peer}
+PEERS: Peers = {"torch NCHW": torch_peer, "torch NHWC": torch_peer}
 
 
-def make_case(be: Any, layer: Pool, N: int, direction: str) -> Case:
+def make_case(be: Any, layer: Pool, N: int, direction: str, peers: Peers = PEERS) -> Case:
     """Everyone's way to compute one direction of one layer."""
     problem = Problem(layer, N, direction)
     return _primitives.make(
-        direction,
+        be,
         layer,
         N,
-        lambda: ours(be, problem),
-        [lambda name=name, maker=maker: maker(problem, name) for name, maker in PEERS.items()],
-        reference=problem.reference,
+        problem,
+        ours,
+        peers,
         nbytes=layer.nbytes(N),
     )
 
 
-SUBJECT = Subject("pool", f"{__doc__}", POOLS, make_case, DIRECTIONS, QUICK, compute=False)
+SUBJECT = Subject("pool", f"{__doc__}", POOLS, make_case, PEERS, DIRECTIONS, QUICK, compute=False)
 
 
 def main(argv: list[str] | None = None) -> int:

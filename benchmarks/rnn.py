@@ -16,7 +16,7 @@ import numpy as np
 from _cases import Case, Contender
 from _cells import CELLS as OWN_CELLS
 from _layers import CELL_BATCHES, CELLS, Cell
-from _primitives import Subject, need, own, peer
+from _primitives import Peers, Subject, need, own, peer
 from _references import Array
 
 FORWARD, BOTH = "fprop", "fprop+bprop"
@@ -34,7 +34,7 @@ class Problem:
     """
 
     def __init__(self, cell: Cell, N: int, direction: str) -> None:
-        self.cell, self.N, self.backward = cell, N, direction == BOTH
+        self.cell, self.N, self.direction, self.backward = cell, N, direction, direction == BOTH
         rows, columns = cell.GATES[cell.kind] * cell.hidden, cell.steps * N
         self.arrays = {
             "W_input": _primitives.values((rows, cell.features), 1, cell.features**-0.5),
@@ -126,25 +126,25 @@ def torch_peer(problem: Problem, name: str) -> Contender:
     return Contender(name, made.run, made.result, reference=reference)
 
 
-PEERS = {"torch": torch_peer}
+PEERS: Peers = {"torch": torch_peer}
 
 
-def make_case(be: Any, cell: Cell, N: int, direction: str) -> Case:
+def make_case(be: Any, cell: Cell, N: int, direction: str, peers: Peers = PEERS) -> Case:
     """Everyone's way to compute a layer, forward or with backward."""
     problem = Problem(cell, N, direction)
     return _primitives.make(
-        direction,
+        be,
         cell,
         N,
-        lambda: ours(be, problem),
-        [lambda name=name, maker=maker: maker(problem, name) for name, maker in PEERS.items()],
-        reference=problem.reference,
+        problem,
+        ours,
+        peers,
         nbytes=cell.nbytes(N),
         flops=cell.flops(N) * (3 if problem.backward else 1),
     )
 
 
-SUBJECT = Subject("rnn", f"{__doc__}", CELLS, make_case, DIRECTIONS, QUICK, batches=CELL_BATCHES)
+SUBJECT = Subject("rnn", f"{__doc__}", CELLS, make_case, PEERS, DIRECTIONS, QUICK, batches=CELL_BATCHES)
 
 
 def main(argv: list[str] | None = None) -> int:

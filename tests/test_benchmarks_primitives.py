@@ -14,14 +14,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from benchmarking import FOLDER, Here
 
 from neonlike.backends import gen_backend
 from neonlike.backends.nervanacpu import NervanaCPU
 
-FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
 SUBJECTS = ("conv", "pool", "batchnorm", "lrn", "rnn", "gemm")
 SHARED = (
-    "_machine", "_report", "_cases", "harness", "_layers", "_references", "_cell_references", "_rates",
+    "_machine", "_report", "_cases", "harness", "_apart", "_layers", "_references", "_cell_references", "_rates",
     "_ratio_picture", "_primitives", "_cells",
 )  # fmt: skip
 NEEDS = {
@@ -70,11 +70,21 @@ def stand_in(bench: Any, factor: float = 1.0) -> Any:
     return maker
 
 
+def start_here(bench: Any) -> Any:
+    """Contenders in this process, as those that are made up have to be."""
+
+    def start(subject: Any, options: Any, argv: Any, name: str) -> Here:
+        return Here(bench._primitives.desk(subject, options, name))
+
+    return start
+
+
 @pytest.fixture
 def run(bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs a script on tiny layers: (status, session)."""
     monkeypatch.setattr(bench._primitives, "has_torch", lambda: True)
     monkeypatch.setattr(bench._primitives, "set_torch_up", lambda keep_memory: None)
+    monkeypatch.setattr(bench._primitives, "start", start_here(bench))
     sessions: list[Any] = []
 
     class Kept(bench.harness.Session):  # type: ignore[name-defined,misc]
@@ -87,8 +97,9 @@ def run(bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Any:
     def runner(name: str, *argv: str, peers: Any = None) -> tuple[int, Any]:
         script, layers = getattr(bench, name), tiny(bench, name)
         quick = [layer.title for layer in layers]
-        monkeypatch.setattr(script, "PEERS", peers or {"torch NCHW": stand_in(bench), "torch NHWC": stand_in(bench)})
-        monkeypatch.setattr(script, "SUBJECT", dataclasses.replace(script.SUBJECT, layers=layers, quick=quick))
+        found = peers or {"torch NCHW": stand_in(bench), "torch NHWC": stand_in(bench)}
+        subject = dataclasses.replace(script.SUBJECT, layers=layers, quick=quick, peers=found)
+        monkeypatch.setattr(script, "SUBJECT", subject)
         return script.main([*argv]), sessions[-1]
 
     return runner
