@@ -14,7 +14,7 @@ import _verdicts
 from _cases import Case, Contender, Effort, Result
 from _gpu_contenders import Set, contender
 from _gpu_libraries import Library, Neonlike
-from _report import COLUMNS, COPY, MEMORY_COPY, Form, size_text, time_text
+from _report import COLUMNS, COPY, MEMORY_COPY, Form, met, size_text, time_text
 from harness import Session, measure, run_case
 
 RESULTS = Path(__file__).resolve().parent / "RESULTS-gpu.md"
@@ -207,10 +207,6 @@ def beside_table(results: Sequence[Result]) -> list[str]:
 # Targets --------------------------------------------------------------------------------------------------------
 
 
-def _met(yes: bool) -> str:
-    return "met" if yes else "MISSED"
-
-
 def verdicts(session: GpuSession, dispatch: dict[str, dict[str, float]]) -> list[str]:
     """Which of the targets this run met. ``dispatch``: expression -> contender -> seconds of Python for one call."""
     sizes = sorted({r.size for r in session.results if r.size >= BANDWIDTH_FROM})
@@ -231,7 +227,7 @@ def _bandwidth(session: GpuSession, size: int) -> list[str]:
     shown = ", ".join(under) or f"lowest {lowest} {shares[lowest]:.0%}"
     return [
         f"{size_text(size)}, share of the bandwidth of a copy within the GPU: {shown} "
-        f"(target >= {BANDWIDTH_TARGET:.0%}): {_met(not under)}"
+        f"(target >= {BANDWIDTH_TARGET:.0%}): {met(not under)}"
     ]
 
 
@@ -243,7 +239,7 @@ def _peer(session: GpuSession, size: int) -> list[str]:
         if peer == PEER:
             slower = [f"{case} {1 / value:.2f}" for case, value in by_case.items() if value < 1]
             line += f"; slower than it: {', '.join(slower) or 'none'} (target: mean >= {PEER_TARGET:g}): "
-            line += _met(mean >= PEER_TARGET)
+            line += met(mean >= PEER_TARGET)
         lines.append(line)
     return lines
 
@@ -256,7 +252,7 @@ def _dispatch(dispatch: dict[str, dict[str, float]]) -> list[str]:
             worst = max(times, key=lambda case: times[case])
             lines.append(
                 f"Python for one call, {name.split()[1]}: at most {times[worst] * 1e6:.2f} us ({worst}; target "
-                f"< {target * 1e6:g}): {_met(times[worst] < target)}"
+                f"< {target * 1e6:g}): {met(times[worst] < target)}"
             )
     return lines
 
@@ -271,6 +267,6 @@ def _products(session: GpuSession) -> list[str]:
             share = ours / max(others)
             lines.append(
                 f"{text}: {share:.0%} of the library's best rate (target >= {PRODUCT_TARGET:.0%}): "
-                f"{_met(share >= PRODUCT_TARGET)}"
+                f"{met(share >= PRODUCT_TARGET)}"
             )
     return lines

@@ -179,6 +179,15 @@ def has_torch() -> bool:
     return importlib.util.find_spec("torch") is not None
 
 
+def say_what_is_missing(script: str) -> int:
+    """Say that ``script`` needs PyTorch; the exit status."""
+    print(
+        f"benchmarks/{script}.py compares with PyTorch, which is not installed: pip install .[bench-torch]",
+        file=sys.stderr,
+    )
+    return NO_TORCH
+
+
 def set_torch_up(keep_memory: bool = True) -> None:
     """As many threads as we use, no gradients unless asked for; see :func:`reuse_memory`."""
     if keep_memory:
@@ -288,11 +297,7 @@ def main(subject: Subject, argv: list[str] | None = None) -> int:
     """Run what the command line asks for; the status is 1 if a result of ours was wrong, 2 without PyTorch."""
     options = parse(subject, argv)
     if not has_torch():
-        print(
-            f"benchmarks/{subject.name}.py compares with PyTorch, which is not installed: pip install .[bench-torch]",
-            file=sys.stderr,
-        )
-        return NO_TORCH
+        return say_what_is_missing(subject.name)
     if options.child:
         with desk(subject, options, options.child) as answers:
             return _apart.serve(answers)

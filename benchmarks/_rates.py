@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from _report import COPIES, Form, time_text
+from _report import COPIES, Form, met, time_text
 from harness import times
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class Rates(Form):
         line = f"{direction}, geometric mean over {count}: PyTorch takes {mean:.2f} times as long"
         line += f" ({', '.join(by_batch)}; lowest {worst.ratio:.2f}, {worst.layer.title}"
         missing = f", {len(rows) - count} not measured" if count < len(rows) else ""
-        return [line + missing + (f"; target {target:g}): {_met(mean >= target)}" if target else ")")]
+        return [line + missing + (f"; target {target:g}): {met(mean >= target)}" if target else ")")]
 
     def _networks(self) -> list[str]:
         """What all layers of a network take together, each as often as it occurs."""
@@ -230,10 +230,6 @@ def geometric_mean(rows: Sequence[Row]) -> tuple[float, int] | None:
     """Geometric mean of the ratios and how many there are; None without any."""
     ratios = [row.ratio for row in rows if row.ratio]
     return (statistics.geometric_mean(ratios), len(ratios)) if ratios else None
-
-
-def _met(yes: bool) -> str:
-    return "met" if yes else "MISSED"
 
 
 def _text(value: float | None, form: str, unit: str = "") -> str:

@@ -54,6 +54,11 @@ def time_text(seconds: float) -> str:
     return f"{seconds * 1e9:.0f} ns"
 
 
+def met(yes: bool) -> str:
+    """How a verdict ends."""
+    return "met" if yes else "MISSED"
+
+
 def machine_text(machine: dict[str, str]) -> str:
     """One fact a line."""
     width = max(map(len, machine)) + 2

@@ -6,7 +6,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 from _contenders import ASSIGN, PREPARED
-from _report import size_text
+from _report import met, size_text
 from harness import times
 
 if TYPE_CHECKING:
@@ -42,10 +42,6 @@ def verdicts(session: Session) -> list[str]:
     return lines
 
 
-def _met(yes: bool) -> str:
-    return "met" if yes else "MISSED"
-
-
 def _small(session: Session) -> list[str]:
     found = {name: session.find(HEADLINE, SMALL, name) for name in SMALL_TARGETS}
     lines = []
@@ -54,7 +50,7 @@ def _small(session: Session) -> list[str]:
             target = SMALL_TARGETS[name]
             lines.append(
                 f"{SMALL} elements, {HEADLINE}, {name.split()[1]}: {result.median * 1e6:.2f} us, {result.ratio:.2f} of "
-                f"NumPy's time (target < {target:g}): {_met(result.ratio < target)}"
+                f"NumPy's time (target < {target:g}): {met(result.ratio < target)}"
             )
     return lines
 
@@ -88,7 +84,7 @@ def _means(session: Session, size: int) -> list[str]:
         line = f"{size_text(size)}, geometric mean over {len(by_case)}: {peer} takes {mean:.2f} times as long"
         line += f" ({other:.2f} prepared"
         target = MEAN_TARGETS.get(peer)
-        lines.append(line + (f"; target {target:g}): {_met(mean >= target)}" if target else ")"))
+        lines.append(line + (f"; target {target:g}): {met(mean >= target)}" if target else ")"))
     return lines
 
 
@@ -107,7 +103,7 @@ def _worst(session: Session, size: int) -> list[str]:
     ]
     return [
         f"{size_text(size)}, slowest against the best peer's time: {', '.join(shown)} (target <= {SLOWER_TARGET}): "
-        f"{_met(slow[0][0] <= SLOWER_TARGET)}"
+        f"{met(slow[0][0] <= SLOWER_TARGET)}"
     ]
 
 
@@ -124,5 +120,5 @@ def _bandwidth(session: Session, size: int) -> list[str]:
     shown = ", ".join(under) or f"lowest {known[0][1]} {known[0][0]:.0%}"
     return [
         f"{size_text(size)}, share of a memory copy's bandwidth: {shown} (target >= {BANDWIDTH_TARGET:.0%}; "
-        f"of a copy of the same bytes, {reached} of {len(same)} reach it): {_met(not under)}"
+        f"of a copy of the same bytes, {reached} of {len(same)} reach it): {met(not under)}"
     ]
