@@ -27,7 +27,7 @@ FEWEST_PRODUCTS, FEWEST_OF_VECTOR = 1 << 18, 9216
 """Multiplications from which OpenBLAS would use its own threads, for matrices and for a matrix and a vector."""
 PARALLEL_PRODUCTS, PARALLEL_OF_VECTOR = 1 << 20, 1 << 17
 """Multiplications from which more than one thread pays: vectors are done at the speed of the memory."""
-NARROWEST, FEWEST_ROWS = 96, 64
+NARROWEST, FEWEST_ROWS = 64, 64
 """Rows and columns of a block, at least: the library packs both factors of a block anew; rows of one for a vector."""
 BLOCKS_OF_THREAD = 2
 """So that a thread whose core is busy can leave one to others."""
@@ -133,5 +133,5 @@ def _block(m: int, n: int, threads: int) -> tuple[int, int]:
 
 
 def _cut(size: int, parts: int) -> int:
-    """A part of `size`: a multiple of 48, which the library's tiles of 16 and 24 fill."""
-    return size if parts == 1 else math.ceil(size / parts / 48) * 48
+    """An equal part of `size`, but for a multiple of 16, the height of the library's tiles."""
+    return size if parts == 1 else math.ceil(size / parts / 16) * 16
