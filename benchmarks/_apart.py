@@ -105,6 +105,14 @@ def serve(desk: Any) -> int:
     return 0
 
 
+def keep_busy() -> None:
+    """Say that it starts, and compute for ever."""
+    _end_with_parent()
+    print("busy", flush=True)
+    while True:
+        pass
+
+
 def _end_with_parent() -> None:
     """A process that stands still does not see that its pipe was closed; nor is Ctrl-C meant for it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -146,6 +154,23 @@ class Running:
         """End it, and have its time counted to ours."""
         self.process.kill()
         self.process.wait()
+
+
+class Busy(Running):
+    """A process that takes a core when it is let go on."""
+
+    def __init__(self) -> None:
+        folder = Path(__file__).resolve().parent
+        super().__init__(["-c", "import _apart; _apart.keep_busy()"], stdout=subprocess.PIPE, cwd=folder)
+        assert self.process.stdout is not None
+        self.process.stdout.readline()
+        self.rest()
+
+    def close(self) -> None:
+        """End it."""
+        super().close()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
 
 class Child(Running):

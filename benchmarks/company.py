@@ -26,7 +26,7 @@ import _machine
 import _primitives
 import _sequences
 import numpy as np
-from _apart import Child, Link, Running
+from _apart import Busy, Child, Link
 from _cases import Result
 from _company_report import ALONE, BUSY, SCENARIOS, WHOLE
 from _contenders import SLOW_TO_COMPILE
@@ -50,9 +50,6 @@ SECONDS, QUICK_SECONDS = 0.4, 0.2
 
 LEAST = 3
 """Steps of a sample, however long they take; as many are not counted before it."""
-
-BUSY_LOOP = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    pass"
-"""Takes a core, as long as there is who has started it."""
 
 QUICK_SCENARIOS = (ALONE, BUSY)
 COMPILED_IN_QUICK = "mlp"
@@ -170,11 +167,11 @@ class Run:
     session : Session
     link : callable
         Makes the link to the process of a contender.
-    busy : Running
-        The process that computes all the time, when it is let go on.
+    busy : Busy
+        The process beside which steps are measured.
     """
 
-    def __init__(self, session: Session, link: Callable[[str], Link], busy: Running) -> None:
+    def __init__(self, session: Session, link: Callable[[str], Link], busy: Busy) -> None:
         self.session, self.link, self.busy = session, link, busy
         self.options = session.options
         self.expected: dict[str, list[Any]] = {}
@@ -300,9 +297,8 @@ def main(argv: list[str] | None = None) -> int:
     if not _primitives.has_torch():
         return _primitives.say_what_is_missing("company")
     session = Session("company", options, {"threads": "as told", "checked against": "PyTorch in float64"})
-    busy = Running(["-c", BUSY_LOOP])
+    busy = Busy()
     try:
-        busy.rest()
         run = Run(session, partial(start, sys.argv[1:] if argv is None else argv), busy)
         for name in options.only:
             for scenario in options.scenarios:

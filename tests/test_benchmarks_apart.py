@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -96,16 +97,66 @@ def test_all_end_where_one_does_not_start(bench: SimpleNamespace, child: Any) ->
     assert started[0].process.returncode == 0
 
 
+def becomes(process: Any, wanted: str) -> bool:
+    """Whether a process comes into a state within some seconds."""
+    for _ in range(1000):
+        if state(process) == wanted:
+            return True
+        time.sleep(0.01)
+    return False
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
 def test_who_is_not_asked_stands_still(child: Any) -> None:
     process = child("we")
     assert process.ask("facts")
+    assert becomes(process, "T")
+    assert process.ask("facts"), "it goes on when asked"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
+def test_the_busy_process_runs_only_when_it_is_let_go_on(bench: SimpleNamespace) -> None:
+    busy = bench._apart.Busy()
+    try:
+        assert becomes(busy, "T")
+        busy.go_on()
+        assert becomes(busy, "R")
+        busy.rest()
+        assert becomes(busy, "T")
+    finally:
+        busy.close()
+    assert busy.process.returncode is not None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others do not tell who has lost its parent")
+def test_processes_end_with_a_script_that_is_killed(child: Any, tmp_path: Path) -> None:
+    """Also those that stand still, which do not see that their pipe was closed."""
+    program = tmp_path / "killed.py"
+    program.write_text(f"""
+import os, sys
+sys.path.insert(0, {str(FOLDER)!r})
+import _apart
+child, busy = _apart.Child("we", {str(tmp_path / "script.py")!r}, []), _apart.Busy()
+child.ask("facts")
+print(child.process.pid, busy.process.pid, flush=True)
+os.kill(os.getpid(), 9)
+""")
+    said = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=False)
+    pids = said.stdout.split()
+    assert len(pids) == 2, said.stderr
     for _ in range(1000):
-        if state(process) == "T":
+        if not any(alive(pid) for pid in pids):
             break
         time.sleep(0.01)
-    assert state(process) == "T"
-    assert process.ask("facts"), "it goes on when asked"
+    assert [pid for pid in pids if alive(pid)] == []
+
+
+def alive(pid: str) -> bool:
+    """Whether a process runs or stands still; one that has ended and was not waited for does neither."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")

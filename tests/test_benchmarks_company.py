@@ -74,7 +74,7 @@ class FakeDesk:
 class FakeBusy:
     """Counts how often it was let go on."""
 
-    def __init__(self, command: Any) -> None:
+    def __init__(self) -> None:
         self.log: list[str] = []
         FakeBusy.last = self
 
@@ -99,7 +99,7 @@ def fake(bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNames
     made = SimpleNamespace(off={}, log=[], bench=bench)
     monkeypatch.setattr(FakeDesk, "log", made.log, raising=False)
     monkeypatch.setattr(bench._primitives, "has_torch", lambda: True)
-    monkeypatch.setattr(bench.company, "Running", FakeBusy)
+    monkeypatch.setattr(bench.company, "Busy", FakeBusy)
     start = lambda argv, name: Here(nullcontext(FakeDesk(name, made.off.get(name, 0.0))))  # noqa: E731
     monkeypatch.setattr(bench.company, "start", start)
     return made
