@@ -8,7 +8,7 @@
 #   make gpu-wheels  what that needs on a machine without a registry, into .gpu-wheels     (GPU_PYTHON=3.12, that machine's)
 #   make check   ruff, mypy and the fast tests
 #   make bench   the benchmarks, in their quick form   (BENCH_ARGS= for the long form)
-#   make fuzz    random op-trees and calls of primitives on every engine (FUZZ=10000 of each; FUZZ_ARGS=--gpu: on the GPU)
+#   make fuzz    random op-trees, calls of primitives, wrong arguments (FUZZ=10000 of each; FUZZ_ARGS=--gpu: on the GPU)
 #   make fuzz-sanitize   the same under AddressSanitizer and UBSan      (FUZZ=500)
 #   make mutants the tests tested: faults planted one at a time, each to be caught     (MUTANT_ARGS="--family conv")
 #   make docs    write the generated documentation again

@@ -77,6 +77,8 @@ def number(operation: str, name: str, value: Any) -> float:
 
 
 def _iterable(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.ndim > 0
     return isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping))
 
 
@@ -91,7 +93,7 @@ _KINDS = {
     "list": Kind("a list", (list,), lambda value: isinstance(value, list)),
     "tuple": Kind("a tuple", (tuple,), lambda value: isinstance(value, tuple)),
     "Sequence": Kind("a sequence", (list, tuple), lambda value: _is_sequence(value)),
-    "Collection": Kind("a collection", (list, tuple, set), lambda value: isinstance(value, Collection)),
+    "Collection": Kind("a collection", (list, tuple, set), lambda value: _is_collection(value)),
     "Iterable": Kind("a sequence", (list, tuple), _iterable),
     "os.PathLike": Kind("a path", (), lambda value: isinstance(value, os.PathLike)),
     "np.ndarray": Kind("an array", (np.ndarray,), lambda value: isinstance(value, np.ndarray)),
@@ -103,6 +105,10 @@ _KINDS["Description"] = _KINDS["dict"]
 def admit(cls: type, words: str) -> None:
     """Let annotations that are the name of ``cls`` be looked at too; ``words`` name its objects in messages."""
     _KINDS[cls.__name__] = Kind(words, (cls,), lambda value: isinstance(value, cls))
+
+
+def _is_collection(value: Any) -> bool:
+    return isinstance(value, Collection) and not isinstance(value, (bytes, np.ndarray))
 
 
 def _is_sequence(value: Any) -> bool:
@@ -165,8 +171,8 @@ def checked(function: Function) -> Function:
     """
     looked_at: list[tuple[int, str, tuple[type, ...], Kind, Any]] = []
     for index, parameter in enumerate(inspect.signature(function).parameters.values()):
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            continue
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) or parameter.name == "axis":
+            continue  # axes are looked at together with a shape
         place = index if parameter.kind is not parameter.KEYWORD_ONLY else 10**6
         if kind := kind_of(parameter.annotation):
             looked_at.append((place, parameter.name, kind.quick, kind, parameter.default))

@@ -95,7 +95,7 @@ def test_annotations_of_ones_own_classes_are_not_looked_at() -> None:
     "call",
     [
         lambda: Adam(learning_rate="x"), lambda: GradientDescentMomentum("x", 0.9), lambda: Gaussian(scale=None),
-        lambda: Linear("x", Gaussian()), lambda: Softmax(axis="x"), lambda: CrossEntropyMulti(scale=[1]),
+        lambda: Linear("x", Gaussian()), lambda: Softmax(epsilon="x"), lambda: CrossEntropyMulti(scale=[1]),
     ],
 )  # fmt: skip
 def test_constructors(be: Backend, call: Callable[[], Any]) -> None:

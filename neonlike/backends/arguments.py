@@ -24,7 +24,7 @@ def check_values(
     batch_size: Any = 0,
 ) -> None:
     """Raise ArgumentError unless the numbers are whole ones that can be meant, or None, and there is such a mode."""
-    if compat_mode not in (None, "caffe"):
+    if compat_mode is not None and not (isinstance(compat_mode, str) and compat_mode == "caffe"):
         raise ArgumentError(f"{operation}: compat_mode must be None or 'caffe', got {compat_mode!r}")
     flag = isinstance(stochastic_round, bool)
     wanted: tuple[tuple[str, Any, int, Any, str], ...] = (

@@ -193,7 +193,7 @@ class Backend(
             return target
         if value.__class__ is OpTreeNode:
             try:
-                ours = target.backend is self is value.backend
+                ours = target.backend is self is value.backend and isinstance(target, Tensor)
             except AttributeError:  # the target is no tensor
                 ours = False
             if self.closed or not ours:

@@ -335,7 +335,7 @@ class Tensor(InPlaceOperators, Expression):
 
     def dimension_reorder(self, order: Any) -> Tensor:
         """Reshape to ``[shape[d] for d in order]`` without moving data."""
-        return self.reshape([self.shape[d] for d in order])
+        return self.reshape([self.shape[d] for d in permutation("dimension_reorder", order, len(self.shape))])
 
     def take(self, indices: Any, axis: int, out: Any = None) -> Tensor:
         """Slices along ``axis`` picked by integer ``indices`` (vector): a copy, or assigned into ``out``.

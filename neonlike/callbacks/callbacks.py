@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from neonlike.callbacks.callback import Callback
@@ -20,6 +20,7 @@ from neonlike.callbacks.recording import (
     TrainMulticostCallback,
 )
 from neonlike.callbacks.store import MARKERS, MemoryStore, new_dataset, open_store, records, restore
+from neonlike.checks import shown
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.logger import logger
 from neonlike.models.progress import Progress, check_epochs
@@ -157,7 +158,7 @@ class Callbacks(NervanaObject):
         """Stop when ``stop_func(state, loss) -> (state, finished)`` says so."""
         self.add_callback(EarlyStopCallback(stop_func))
 
-    def add_hist_callback(self, plot_per_mini: bool = False, filter_key: Any = ("W",)) -> None:
+    def add_hist_callback(self, plot_per_mini: bool = False, filter_key: Iterable[str] = ("W",)) -> None:
         """Record histograms of layer attributes."""
         self.callbacks.append(HistCallback(plot_per_mini=plot_per_mini, filter_key=filter_key))
 
@@ -168,6 +169,8 @@ class Callbacks(NervanaObject):
         model, data = self.model, self._open()
         if model is None:
             raise ArgumentError("Callbacks: their model is gone; make them with the model that is trained, and keep it")
+        if not hasattr(model, "ndata"):
+            raise ArgumentError(f"Callbacks: {shown(model)} is no model in training; give the model to Callbacks")
         if getattr(model, "cost", model) is None:
             raise ArgumentError("Callbacks: they were made with another model than the one in training")
         if self.model_file:
@@ -274,6 +277,8 @@ class Callbacks(NervanaObject):
 
     def set_progress(self, saved: Description) -> None:
         """Go on where callbacks with that :meth:`progress` were: those of the same classes, in their order."""
+        if not isinstance(saved.get("records"), dict) or not isinstance(saved.get("callbacks"), list | tuple):
+            raise ArgumentError("Callbacks.set_progress: expected what progress() returned, with records and callbacks")
         restore(self.callback_data, saved["records"])
         left = list(saved["callbacks"])
         for callback in self.callbacks:

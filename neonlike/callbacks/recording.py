@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -239,7 +240,7 @@ class HistCallback(Callback):
         Attributes of the layers, e.g. ``["W", "dW"]``.
     """
 
-    def __init__(self, plot_per_mini: bool, filter_key: Any) -> None:
+    def __init__(self, plot_per_mini: bool, filter_key: Iterable[str]) -> None:
         super().__init__(epoch_freq=1, minibatch_freq=1)
         self.plot_per_mini = plot_per_mini
         self.filter_key = list(filter_key)

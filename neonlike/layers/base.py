@@ -121,9 +121,9 @@ class Layer(NervanaObject):
         if isinstance(in_obj, Tensor):
             self.in_shape = (in_obj.shape[0], in_obj.shape[1] // self.be.bsz)
         elif isinstance(in_obj, int | np.integer | tuple | list):
-            self.in_shape = _plain_shape(in_obj)
+            self.in_shape = plain_shape(in_obj)
         elif hasattr(in_obj, "shape"):
-            self.in_shape = _plain_shape(in_obj.shape)
+            self.in_shape = plain_shape(in_obj.shape)
         else:
             raise DTypeError(
                 f"{self.name}.configure: cannot read an input shape from a {type(in_obj).__name__}; give a layer, "
@@ -367,7 +367,7 @@ def require_transform(transform: Any, where: str) -> Any:
     return transform
 
 
-def _plain_shape(shape: Any) -> Any:
+def plain_shape(shape: Any) -> Any:
     """A shape as int or tuple of ints; a list of shapes (several inputs) stays a list.
 
     Raises
@@ -378,6 +378,6 @@ def _plain_shape(shape: Any) -> Any:
     if isinstance(shape, int | np.integer) and shape > 0:
         return int(shape)
     if isinstance(shape, list | tuple) and shape:
-        entries = [_plain_shape(entry) for entry in shape]
+        entries = [plain_shape(entry) for entry in shape]
         return tuple(entries) if all(isinstance(entry, int) for entry in entries) else shape
     raise ShapeError(f"configure: an input shape is made of positive integers, got {shown(shape)}")

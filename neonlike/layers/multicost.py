@@ -24,7 +24,7 @@ class Multicost(NervanaObject):
 
     def __init__(self, costs: Sequence[Any], weights: Sequence[float] | None = None, name: str | None = None) -> None:
         super().__init__(name)
-        if not costs:
+        if not len(costs):
             raise ArgumentError("Multicost: the list of costs is empty")
         if any(not hasattr(cost, "get_cost") for cost in costs):
             raise DTypeError("Multicost: costs must be cost layers, e.g. GeneralizedCost(CrossEntropyMulti())")

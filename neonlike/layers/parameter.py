@@ -95,7 +95,7 @@ class ParameterLayer(Layer):
     def new_parameter(self, shape: Any, init: Any) -> Tensor:
         """A tensor of ``shape`` filled by an initializer, or with given values of that shape."""
         parameter = self.be.empty(shape, **self.get_param_attrs())
-        if hasattr(init, "fill") and not isinstance(init, Tensor | np.ndarray):
+        if _fills(init) and not isinstance(init, Tensor | np.ndarray):
             init.fill(parameter)
             return parameter
         if not isinstance(init, Tensor | np.ndarray):
@@ -139,7 +139,10 @@ class ParameterLayer(Layer):
 
     def check_weights(self, pdict: Description) -> None:
         """Raise if a saved parameter is none of this layer's, no numbers, or not of the shape of the present one."""
-        for name, value in pdict.get("params", {}).items():
+        params = pdict.get("params", {})
+        if not isinstance(params, dict):
+            raise ArgumentError(f"{self.name}: saved params must be a dictionary, got {shown(params)}")
+        for name, value in params.items():
             if name not in self.parameter_names():
                 raise ArgumentError(
                     f"{self.name}: saved parameter {name!r} is none of this layer's, {list(self.parameter_names())}; "
@@ -163,6 +166,8 @@ class ParameterLayer(Layer):
 
     def set_params(self, pdict: Description) -> None:
         """Take the parameters in ``pdict["params"]``; an existing tensor is overwritten in place."""
+        if not isinstance(pdict.get("params"), dict):
+            raise ArgumentError(f"{self.name}.set_params: there is no dictionary 'params' in what was given")
         self.check_weights(pdict)
         for name, value in pdict["params"].items():
             present = getattr(self, name, None)

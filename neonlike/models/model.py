@@ -11,6 +11,7 @@ import numpy as np
 from neonlike.backends.backend import Block
 from neonlike.checks import require_method
 from neonlike.errors import ArgumentError, DTypeError, OtherBackend, ShapeError
+from neonlike.layers.base import plain_shape
 from neonlike.layers.container import LayerContainer, Sequential
 from neonlike.logger import logger
 from neonlike.models import saving, timing
@@ -147,7 +148,7 @@ class Model(NervanaObject):
     def _check_input_shape(self, dataset: Any) -> None:
         shape = getattr(dataset, "shape", dataset)
         known = self.layers.in_shape
-        if isinstance(shape, int | tuple) and np.prod(shape) != np.prod(known):
+        if isinstance(shape, int | tuple) and np.prod(plain_shape(shape)) != np.prod(known):
             raise ShapeError(
                 f"{self.name}: was set up for inputs of shape {known}, but the data have {shape}; "
                 "build a new model for them"
@@ -411,7 +412,7 @@ def _nothing(*_: Any) -> None:
 
 
 def _as_list(layers: Any) -> list[Any]:
-    if isinstance(layers, Iterable):
+    if isinstance(layers, Iterable) and not isinstance(layers, np.ndarray):
         return list(layers)
     return [layers]
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from neonlike.checks import number
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.logger import logger
 from neonlike.nervanaobject import NervanaObject
@@ -20,6 +21,12 @@ __public_module__ = "neonlike.optimizers.optimizer"
 def _plain(value: Any) -> Any:
     """A number or list of Python's, where one of NumPy's came."""
     return value.tolist() if isinstance(value, np.ndarray | np.integer) else value
+
+
+def _check_numbers(what: str, **given: Any) -> None:
+    for name, values in given.items():
+        for value in values if isinstance(values, list | tuple) else () if values is None else (values,):
+            number(what, name, value)
 
 
 class Schedule(NervanaObject):
@@ -43,6 +50,7 @@ class Schedule(NervanaObject):
             logger.warning("Schedule with an integer step_config is deprecated: use PowerSchedule")
         elif isinstance(change, list | tuple):
             raise ArgumentError("Schedule: a list of changes needs a list of as many epochs as step_config")
+        _check_numbers(self.classnm, step_config=step_config, change=change)
         self.step_config, self.change = step_config, change
 
     def get_learning_rate(self, learning_rate: float, epoch: int) -> float:
@@ -81,6 +89,7 @@ class StepSchedule(Schedule):
                 f"StepSchedule: step_config={step_config!r}, change={change!r}; expected two lists of equal length"
             )
         _check_equal_length(self.classnm, step_config, change)
+        _check_numbers(self.classnm, step_config=step_config, change=change)
         self.step_config, self.change = step_config, change
         self.steps: float = 0
 

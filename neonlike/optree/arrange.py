@@ -226,6 +226,10 @@ def roll(a: Any, shift: Any, axis: Any) -> Expression:
     return concat([sliced(a, axis, size - by, size), sliced(a, axis, 0, size - by)], axis) if by else a
 
 
+MOST_PARTS = 10**6
+"""Parts that a tile joins along an axis; each is an operand."""
+
+
 def tile(a: Any, counts: Any) -> Expression:
     """``a`` repeated as a whole: ``counts[i]`` times along axis i, the last counts for the last axes, as NumPy's."""
     made = expression("tile", a)
@@ -233,6 +237,8 @@ def tile(a: Any, counts: Any) -> Expression:
     times = [whole_number("tile", "each count", n) for n in given]
     if any(n < 0 for n in times):
         raise ShapeError(f"tile: counts must not be negative, got {counts!r}")
+    if any(n > MOST_PARTS for n in times):
+        raise ShapeError(f"tile: a count is at most {MOST_PARTS}, got {str(counts)[:60]}; axes of size 1 broadcast")
     times = [1] * (len(made.shape) - len(times)) + times
     while len(made.shape) < len(times):
         made = expand_dims(made, 0)

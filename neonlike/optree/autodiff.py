@@ -146,7 +146,7 @@ class Autodiff:
             For something that is not a tensor of floats, for one that the expression does not contain, and for one
             that it contains through a copy that was written to since it was made.
         """
-        if absent not in ("error", "zeros"):
+        if not isinstance(absent, str) or absent not in ("error", "zeros"):
             raise GradientError(f"Autodiff: absent must be 'error' or 'zeros', got {absent!r}")
         if isinstance(tensors, Expression):
             tensors = [tensors]
@@ -207,6 +207,8 @@ class Autodiff:
         AliasError
             If a buffer shares memory with a tensor of the expression, which would change the expression.
         """
+        if not isinstance(tensors, (list, tuple)) or not isinstance(gradients, (list, tuple)):
+            raise GradientError("back_prop_grad: expected a list of tensors, and one of as many buffers")
         if len(tensors) != len(gradients):
             raise ShapeError(f"back_prop_grad: {len(tensors)} tensors but {len(gradients)} gradient buffers")
         for buffer in gradients:

@@ -32,6 +32,8 @@ def reduce(spec: OpSpec, a: Any, axis: Any, backend: Any = None) -> OpTreeNode:
         axes, small = _reduced_over(axis, shape, spec.name)
     else:
         axes = shapes.normalize_axes(spec.name, axis, shape)
+        if not axes:
+            raise ShapeError(f"{spec.name}: axis={axis!r} names no axis to reduce over; None stands for all")
         small = shapes.reduced(shape, axes)
     if spec.identity is None and 0 in shape and any(shape[i] == 0 for i in axes):
         raise ShapeError(f"{spec.name}: {shape} is empty along axis {axis}, and {spec.name} of nothing is undefined")
@@ -89,7 +91,10 @@ def index_operand(name: str, indices: Any, limit: int | None, backend: Any, vect
         if indices.dtype.kind not in "iu":
             raise DTypeError(f"{name}: indices must be integers, got {indices.dtype.name}; make them int32")
         return indices
-    host = np.asarray(indices)
+    try:
+        host = np.asarray(indices)
+    except (TypeError, ValueError):  # lists of different lengths, or of what is no number
+        raise DTypeError(f"{name}: indices must be integers, got a {type(indices).__name__} of other things") from None
     if host.size == 0:
         host = host.astype(np.int64)  # an empty list has no dtype of its own
     if host.dtype.kind not in "iu":

@@ -231,7 +231,7 @@ def silu(a: Any) -> OpTreeNode:
 
 def gelu(a: Any) -> OpTreeNode:
     """a * Phi(a) with the normal distribution function Phi (exact, by erf); Hendrycks & Gimpel 2016."""
-    return F.mul(0.5 * a, 1 + F.erf(a * math.sqrt(0.5)))
+    return F.mul(F.mul(0.5, a), 1 + F.erf(F.mul(a, math.sqrt(0.5))))
 
 
 COMPOSED: dict[str, Callable[..., Any]] = {

@@ -109,7 +109,10 @@ def _integer(item: Any, axis: int, shape: Shape) -> int:
 
 def _positions(item: Any, size: int) -> npt.NDArray[np.int64]:
     """A vector of positions from a list, array or integer tensor."""
-    host = np.asarray(item.get() if isinstance(item, Expression) and hasattr(item, "get") else item)
+    try:
+        host = np.asarray(item.get() if isinstance(item, Expression) and hasattr(item, "get") else item)
+    except ValueError:  # lists of different lengths
+        raise IndexTypeError(f"index {str(item)[:60]}: {_EXPECTED}") from None
     if host.dtype == BOOL:
         if host.size != size or host.size != max(host.shape):
             raise IndexRangeError(f"bool index of shape {host.shape}: expected a vector of {size}, one for each slice")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from neonlike.checks import checked
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.optree import along, arrange, builders, functions, node, show
 from neonlike.optree.node import Expression, OpTreeNode
@@ -33,6 +34,7 @@ def as_tuple(self: OpTreeNode) -> tuple[Any, ...]:
     return (op_dict(self), *operands)
 
 
+@checked
 def traverse(self: OpTreeNode, ls: list[Any]) -> list[Any]:
     """Append operands, then op dicts, in post-order to ``ls``, shared parts repeated; returns ``ls``."""
     stack: list[tuple[Any, bool]] = [(self, False)]
@@ -159,7 +161,7 @@ def _assign(target: Any, value: Any) -> Any:
 
 def _make(name: str, operands: list[Any], attrs: dict[str, Any]) -> Any:
     """A node of any op from its operands and the other members of its op dict."""
-    spec = OPS.get(name)
+    spec = OPS.get(name) if isinstance(name, str) else None
     if spec is None:
         raise DTypeError(f"OpTreeNode.build: no op is called {name!r}; choose one of {', '.join(OPS)}")
     if name == "onehot" and not operands:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
+import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -170,8 +171,8 @@ def as_shape(value: Any, operation: str = "shape") -> Shape:
         shape = tuple(operator.index(item) for item in items)
     except TypeError:
         raise ShapeTypeError(f"{operation}: shape must be integers, got {value!r}") from None
-    if any(size < 0 for size in shape):
-        raise ShapeError(f"{operation}: sizes must not be negative, got {shape}")
+    if any(not 0 <= size <= sys.maxsize for size in shape):
+        raise ShapeError(f"{operation}: sizes must not be negative, nor larger than any memory, got {str(shape)[:80]}")
     return shape + (1,) * (2 - len(shape))
 
 

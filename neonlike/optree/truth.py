@@ -42,7 +42,10 @@ def as_mask(index: Any) -> Any:
     if hasattr(index, "backend"):
         return index if is_truth(index) else None
     if isinstance(index, list) and index and isinstance(index[0], (list, np.ndarray)):
-        index = np.asarray(index)
+        try:
+            index = np.asarray(index)
+        except ValueError:  # of different lengths: no mask
+            return None
     return index if isinstance(index, np.ndarray) and index.dtype == BOOL and index.ndim > 1 else None
 
 

@@ -65,6 +65,7 @@ class CrossEntropyBinary(Cost):
 
     def bprop(self, y: Any, t: Any) -> Any:
         """Expression scale · (y − t)."""
+        self._check_shapes(y, t)
         return y - t if self.scale == 1 else self.scale * (y - t)
 
 
@@ -105,6 +106,7 @@ class CrossEntropyMulti(Cost):
 
     def bprop(self, y: Any, t: Any) -> Any:
         """Expression L · scale · (y − t), L = 1 / ln 2 in bits, else 1."""
+        self._check_shapes(y, t)
         factor = self.logscale * self.scale
         return y - t if factor == 1 else factor * (y - t)
 
@@ -122,6 +124,7 @@ class SumSquared(Cost):
 
     def bprop(self, y: Any, t: Any) -> Any:
         """Expression y − t."""
+        self._check_shapes(y, t)
         return y - t
 
 
@@ -138,6 +141,7 @@ class MeanSquared(Cost):
 
     def bprop(self, y: Any, t: Any) -> Any:
         """Expression (y − t) / rows."""
+        self._check_shapes(y, t)
         return (y - t) / y.shape[0]
 
 
@@ -162,6 +166,7 @@ class SmoothL1Loss(Cost):
 
     def bprop(self, y: Any, t: Any) -> Any:
         """Expression x σ² where |x| < 1/σ², else the sign of x."""
+        self._check_shapes(y, t)
         be, sigma2 = self.be, self.sigma**2
         x = y - t
         near = be.less(be.absolute(x), 1.0 / sigma2)
@@ -186,6 +191,7 @@ class SquareHingeLoss(Cost):
 
     def bprop(self, y: Any, t: Any) -> Any:
         """Expression −2 (2t − 1) max(…) / rows."""
+        self._check_shapes(y, t)
         sign, slack = self._slack(y, t)
         return sign * slack * (-2.0 / y.shape[0])
 

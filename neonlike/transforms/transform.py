@@ -10,10 +10,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from neonlike.checks import admit
-from neonlike.errors import NotDefined, ShapeError
+from neonlike.checks import admit, shown
+from neonlike.errors import DTypeError, NotDefined, ShapeError
 from neonlike.nervanaobject import NervanaObject
 from neonlike.optree.dtypes import compute_dtype
+from neonlike.optree.node import Expression
 
 
 class Transform(NervanaObject):
@@ -80,7 +81,10 @@ class Cost(NervanaObject):
         return self.funcgrad(y, t)
 
     def _check_shapes(self, y: Any, t: Any) -> None:
-        if tuple(y.shape) != tuple(t.shape):
+        for name, value in (("outputs", y), ("targets", t)):
+            if not isinstance(value, Expression):
+                raise DTypeError(f"{self.classnm}: the {name} must be a tensor or an expression, got {shown(value)}")
+        if y.shape != t.shape:
             raise ShapeError(
                 f"{self.classnm}: outputs have shape {tuple(y.shape)}, targets {tuple(t.shape)}; they must be equal "
                 "(class labels as one-hot columns)"

@@ -1,6 +1,7 @@
 """Fuzz the engines: ``python tests/fuzz 10000`` checks that many random op-trees on C and NumPy against float64.
 
-As many random calls of compound primitives follow: see ``primitives.py``.
+As many random calls of compound primitives follow, and twice as many calls with wrong arguments: see ``primitives.py``
+and ``arguments.py``.
 
 Every worker process grows programs (a few trees that are assigned together), compiles them once and runs them in
 several sizes. What fails is printed with its seed, cut down, and as a script. The number of a program's seed is all
@@ -25,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from fuzz import primitives
+from fuzz import arguments, primitives
 from fuzz.check import Bench, Failure, make_backend
 from fuzz.growth import Grower, other_spaces
 from fuzz.minimise import minimised, verdict
@@ -179,17 +180,22 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="run the one program of this seed")
     parser.add_argument("--calls", type=int, help="calls of compound primitives to check (default: as many as trees)")
     parser.add_argument("--call", type=int, help="run the one call of this seed")
+    parser.add_argument("--arguments", type=int, help="calls with wrong arguments (default: two for each tree)")
+    parser.add_argument("--argument", type=int, help="make the one call with wrong arguments of this seed")
     parser.add_argument("--sanitize", action="store_true", help="compile kernels with AddressSanitizer and UBSan")
     parser.add_argument("--gpu", action="store_true", help="compare the GPU, real or emulated, instead of C")
     parser.add_argument("--fault", help=argparse.SUPPRESS)
     parser.add_argument("--replay", help=argparse.SUPPRESS)
     parser.add_argument("--work", type=int, nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--work-calls", type=int, nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--work-arguments", type=int, nargs=3, help=argparse.SUPPRESS)
     args: Any = parser.parse_args()
     if args.work:
         return work(*args.work)
     if args.work_calls:
         return primitives.work(*args.work_calls)
+    if args.work_arguments:
+        return arguments.work(*args.work_arguments)
     if args.fault:
         run_fault(args.fault)
         return 0
@@ -205,6 +211,10 @@ def main() -> int:
         return int(report(args.seed, 0, variables))
     if args.call is not None:
         return primitives.again(args.call, variables)
+    if args.argument is not None:
+        return arguments.work(args.argument, 1, args.argument + 1, told=True)
     status = fuzz(args.count, args.first, args.workers, variables) if args.count else 0
     calls = args.count if args.calls is None else args.calls
-    return status | primitives.fuzz(calls, args.first, args.workers, variables)
+    status |= primitives.fuzz(calls, args.first, args.workers, variables) if calls else 0
+    wrong = 2 * args.count if args.arguments is None else args.arguments
+    return status | arguments.fuzz(wrong, args.first, args.workers, variables)

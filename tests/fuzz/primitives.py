@@ -12,14 +12,11 @@ import ctypes
 import itertools
 import json
 import os
-import subprocess
 import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -28,6 +25,7 @@ import numpy as np
 from conv_loops import random_sizes
 
 from fuzz.check import ENGINES, Complaints, environment, make_backend, threads_chosen
+from fuzz.workers import spread
 from neonlike.backends.cpu import conv as conv_kernels
 from neonlike.kernels import layout
 from neonlike.logger import logger
@@ -36,7 +34,6 @@ from neonlike.transforms import Logistic, Rectlin, Tanh
 
 Array = np.ndarray[Any, Any]
 Case = Callable[["Data"], list[Any]]
-MAIN = Path(__file__).with_name("__main__.py")
 CLOSE = {2: 4e-3, 4: 1e-4, 8: 1e-11}
 """Bytes of a float -> error, relative to the largest value of a tensor."""
 LINE = 64
@@ -280,36 +277,18 @@ def work(first: int, step: int, last: int) -> int:
     return 0
 
 
-def share(
-    first: int, step: int, last: int, variables: dict[str, str], names: Counter[str], failures: list[str]
-) -> None:
-    """Have a worker's part done, by another one from the next seed on if it dies."""
-    while first < last and len(failures) < MOST_FAILURES:
-        command, seed = [sys.executable, str(MAIN), "--work-calls", str(first), str(step), str(last)], first
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables) as worker:
-            for line in worker.stdout or ():
-                report = json.loads(line)
-                seed = report.get("begin", seed)
-                names.update([report["name"]] if "name" in report else [])
-                if "failure" in report:
-                    failures.append(f"call {seed} ({NAMES[seed % len(NAMES)]}): {report['failure']}")
-        if worker.returncode == 0:
-            return
-        failures.append(f"call {seed} ({NAMES[seed % len(NAMES)]}): the process ended with {worker.returncode}")
-        first = seed + step
-
-
 def fuzz(count: int, first: int, workers: int, variables: dict[str, str]) -> int:
     """Check ``count`` calls in processes with these environment ``variables``; the exit status."""
     names: Counter[str] = Counter()
     failures: list[str] = []
-    with ThreadPoolExecutor(workers) as pool:
-        parts = [
-            pool.submit(share, first + number, workers, first + count, variables, names, failures)
-            for number in range(workers)
-        ]
-    for part in parts:
-        part.result()
+
+    def hear(seed: int, report: dict[str, Any]) -> bool:
+        names.update([report["name"]] if "name" in report else [])
+        if "failure" in report:
+            failures.append(f"call {seed} ({NAMES[seed % len(NAMES)]}): {report['failure']}")
+        return len(failures) < MOST_FAILURES
+
+    spread("--work-calls", first, first + count, workers, variables, hear)
     print(f"calls of primitives: {', '.join(f'{name} {names[name]}' for name in CASES)}; {len(failures)} failures")
     for words in failures[:MOST_FAILURES]:
         print(f"{words}\n  again: python tests/fuzz --call {words.split()[1]}", flush=True)

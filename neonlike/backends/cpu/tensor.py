@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,12 +10,13 @@ import numpy.typing as npt
 
 from neonlike.backends.dlpack import export_bfloat16
 from neonlike.backends.tensor import Tensor, cached, put
+from neonlike.checks import checked
 from neonlike.errors import DTypeError, ShapeError
 from neonlike.kernels.program import converter
 from neonlike.optree.dtypes import as_dtype
 from neonlike.optree.indexing import select
 from neonlike.optree.origin import gathered
-from neonlike.optree.shapes import Shape, ShapeTypeError, as_shape
+from neonlike.optree.shapes import Shape, ShapeTypeError, as_shape, permutation
 
 if TYPE_CHECKING:
     from neonlike.backends.backend import Backend
@@ -157,7 +159,12 @@ class CPUTensor(Tensor):
 
     def permuted(self, axes: tuple[int, ...]) -> CPUTensor:
         """View with axes in the order ``axes``."""
-        return self._make_view(self.array.transpose(axes))
+        try:
+            array = self.array.transpose(axes)
+        except (ValueError, TypeError, IndexError):
+            permutation("permuted", axes, len(self.shape))  # says what is wrong
+            raise
+        return self._make_view(array)
 
     def _reshaped(self, shape: Shape) -> CPUTensor:
         array = self.array.reshape(shape)
@@ -168,6 +175,7 @@ class CPUTensor(Tensor):
             )
         return self._make_view(array)
 
+    @checked
     def share(self, shape: Any, dtype: Any = None, name: str | None = None) -> CPUTensor:
         """View of ``shape`` (and ``dtype``, else this one's) over the first bytes of this memory.
 
@@ -177,7 +185,7 @@ class CPUTensor(Tensor):
             If it does not fit, or this tensor is not contiguous.
         """
         new, kind = as_shape(shape, "share"), self.dtype if dtype is None else as_dtype(dtype, "share")
-        count = int(np.prod(new, dtype=np.int64))
+        count = math.prod(new)
         if not self.is_contiguous:
             raise ShapeTypeError(f"share: needs a contiguous tensor, got strides {self.strides}")
         if count * kind.itemsize > self.nbytes:

@@ -19,7 +19,7 @@ F: Any = Functions
 class ActivationFamily(Family):
     """Definitions in op-trees; each is one fused kernel."""
 
-    def fprop_softmax(self, x: Any, axis: int = 0) -> Any:
+    def fprop_softmax(self, x: Any, axis: int | None = 0) -> Any:
         """exp(x - max) / sum(exp(x - max)) along ``axis``; lazy. x: tensor or expression (features, N)."""
         return functions.softmax(expression("fprop_softmax", x, self), axis)
 
@@ -64,7 +64,7 @@ class ActivationFamily(Family):
         relu : bool
             Says that the transform is a relu; nothing follows from it.
         """
-        if not callable(transform):
+        if isinstance(transform, type) or not callable(transform):
             raise DTypeError(f"fprop_transform: transform must be callable, as Rectlin() is; got {shown(transform)}")
         self.assign(outputs, transform(expression("fprop_transform", inputs, self)))
 

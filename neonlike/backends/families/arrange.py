@@ -89,7 +89,8 @@ class ArrangeFamily(Family):
         """
         a = expression("repeat", a, self)
         axis = arrange.one_axis("repeat", axis, a.shape)
-        given = counts if isinstance(counts, (list, tuple, np.ndarray)) else [counts]
+        given = np.atleast_1d(counts) if isinstance(counts, np.ndarray) else counts
+        given = given if isinstance(given, (list, tuple, np.ndarray)) else [given]
         times = [arrange.whole_number("repeat", "each count", n) for n in given]
         size = a.shape[axis]
         if len(times) not in (1, size) or any(n < 0 for n in times):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.families.base import Family
+from neonlike.backends.hostdata import host_array
 from neonlike.optree import functions, operators
 from neonlike.optree.functions import F
 from neonlike.optree.node import Expression, adapt, apply, expression
@@ -56,7 +57,7 @@ class ElementwiseFamily(Family):
     def Relu(self, ary: Any, out: Any = None) -> Any:  # noqa: N802  (neon's name)
         """max(ary, 0); of an array an array at once, as neon's CPU backend gives."""
         if isinstance(ary, np.ndarray) and (out is None or isinstance(out, np.ndarray)):
-            return np.maximum(ary, 0, out=out)
+            return np.maximum(host_array("Relu", ary), 0, out=out)
         return self._finish(F.relu(self._operand("Relu", ary)), out)  # type: ignore[attr-defined]
 
     def _operand(self, name: str, value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ class EngineFamily(Family):
         found: Any = expression("get_numpy", a, self)
         return found.get()
 
-    def sum_tensor(self, tensors: Any, out: Any = None) -> Any:
+    def sum_tensor(self, tensors: Sequence[Any], out: Any = None) -> Any:
         """Sum of ``tensors``, a sequence of tensors of one shape, in one pass: lazy, or into ``out`` if given.
 
         Raises
@@ -42,7 +43,7 @@ class EngineFamily(Family):
         ArgumentError
             If there are none.
         """
-        terms = list(tensors)
+        terms: list[Any] = [expression("sum_tensor", tensor, self) for tensor in tensors]
         if not terms:
             raise ArgumentError("sum_tensor: needs at least one tensor")
         total = terms[0]

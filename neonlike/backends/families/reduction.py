@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from neonlike.backends.families.base import Family
-from neonlike.errors import ArgumentError, ShapeError
+from neonlike.checks import shown
+from neonlike.errors import ArgumentError, ArgumentTypeError, ShapeError
 from neonlike.optree import arrange, dialect, functions, shapes
 from neonlike.optree.builders import reduce
 from neonlike.optree.dtypes import DTypeRule
@@ -45,7 +48,9 @@ class ReductionFamily(Family, builds_nodes=True):
         binary: bool = False,
     ) -> Any:
         """Biased variance over ``axis``; ``binary`` replaces the square by a shift. Else as :meth:`mean`."""
-        node = functions.var(self._array(a), axis, binary)
+        if not isinstance(binary, (bool, int, np.bool_)):
+            raise ArgumentTypeError(f"var: binary must be True or False, got {shown(binary)}")
+        node = functions.var(self._array(a), axis, bool(binary))
         return self._finish(_as_asked("var", node, a, axis, keepdims, partial), out)
 
     def std(self, a: Any, axis: Any = None, partial: Any = None, out: Any = None, keepdims: bool = True) -> Any:
@@ -77,6 +82,8 @@ def _as_asked(name: str, node: OpTreeNode, a: Any, axis: Any, keepdims: Any, par
     """
     if dialect.is_neon():
         return node
+    if not isinstance(keepdims, (bool, int, np.bool_)):
+        raise ArgumentTypeError(f"{name}: keepdims must be True or False, got {shown(keepdims)}")
     if partial is not None and partial is not False:
         raise ArgumentError(f"{name}: partial={partial!r} has no effect, as in neon; leave it out")
     if keepdims:

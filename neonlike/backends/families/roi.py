@@ -110,7 +110,7 @@ class RoiFamily(Family):
         """
         name = "roipooling_fprop"
         sizes = _sizes(name, roi_count, C, H, W, pooled_height, pooled_width, (fm_channel, fm_height, fm_width))
-        regions = self._regions(name, I, rois, sizes, spatial_scale)
+        regions = self._regions(name, I, rois, sizes, spatial_scale, O)
         self._check_pooled(name, regions, argmax, O=O)
         check_floats(name, I=I, O=O)
         check_apart(name, {"O": O, "argmax": argmax}, {"I": I, "rois": rois})
@@ -157,7 +157,7 @@ class RoiFamily(Family):
         """
         name = "roipooling_bprop"
         sizes = _sizes(name, roi_count, C, H, W, pooled_height, pooled_width, (fm_channel, fm_height, fm_width))
-        regions = self._regions(name, O, rois, sizes, spatial_scale, what="O")
+        regions = self._regions(name, O, rois, sizes, spatial_scale, I, ("O", "I"))
         self._check_pooled(name, regions, argmax, I=I)
         check_floats(name, I=I, O=O)
         check_apart(name, {"O": O}, {"I": I, "rois": rois, "argmax": argmax})
@@ -223,9 +223,20 @@ class RoiFamily(Family):
     # Checks
 
     def _regions(
-        self, name: str, features: Any, rois: Any, sizes: dict[str, int], scale: Any, what: str = "I"
+        self,
+        name: str,
+        features: Any,
+        rois: Any,
+        sizes: dict[str, int],
+        scale: Any,
+        pooled: Any = None,
+        called: tuple[str, str] = ("I", "O"),
     ) -> Regions:
-        """Where the bins lie on the map ``features``, called ``what``; raises on anything that does not fit."""
+        """Where the bins lie on the map ``features``; raises on anything that does not fit.
+
+        ``called`` names the map and what is ``pooled`` of it.
+        """
+        what = called[0]
         require_tensors(self, name, **{what: features, "rois": rois})
         if not isinstance(scale, Real):
             raise DTypeError(f"{name}: spatial_scale must be a number, got {scale!r}")
@@ -246,6 +257,7 @@ class RoiFamily(Family):
         values = np.asarray(rois.asnumpyarray(), np.float64)
         _check_rois(name, values, images)
         corners = np.rint(values[:, 1:] * float(scale))
+        _check_count(name, called[1], pooled, sizes)
         rows = _bins(corners[:, 1], corners[:, 3], sizes["pooled_height"], height)
         columns = _bins(corners[:, 0], corners[:, 2], sizes["pooled_width"], width)
         return Regions(channels, height, width, images, values[:, 0].astype(np.int64), rows, columns)
@@ -341,6 +353,16 @@ def _sizes(
     whole(name, 0, roi_count=roi_count)
     whole(name, **sizes)
     return {key: int(size) for key, size in {"roi_count": roi_count, **sizes}.items()}
+
+
+def _check_count(name: str, what: str, tensor: Any, sizes: dict[str, int]) -> None:
+    """Raise ShapeError if ``tensor`` has another size than what is pooled, before anything of that size is made."""
+    wanted = sizes["C"] * sizes["pooled_height"] * sizes["pooled_width"] * sizes["roi_count"]
+    if isinstance(tensor, Tensor) and tensor.size != wanted:
+        raise ShapeError(
+            f"{name}: {what} must have C * pooled_height * pooled_width * roi_count = {wanted} elements, "
+            f"got {tensor.shape} = {tensor.size}"
+        )
 
 
 def _check_rois(name: str, rois: Array, images: int) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from neonlike.backends.families.base import Family
 from neonlike.backends.families.operands import check_apart, check_floats, require_tensors
+from neonlike.backends.tensor import Tensor
 from neonlike.errors import ArgumentError, ShapeError
 from neonlike.optree import functions, node, shapes
 from neonlike.optree.dtypes import compute_dtype
@@ -44,7 +45,7 @@ class StatsFamily(Family):
         self.hist_idx = 0
         self._hist_rows: list[Any] = []
 
-    def record_histogram(self, tensor: Any, tag: str) -> Any:
+    def record_histogram(self, tensor: Tensor, tag: str) -> Any:
         """Counts of round(log2|x|) in bins from ``hist_offset``; int32 (1, bins).
 
         Values outside count in the end bins, so does 0 in the first and inf in the last; nan does not count.

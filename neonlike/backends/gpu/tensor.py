@@ -13,13 +13,14 @@ from neonlike.backends.gpu import interop
 from neonlike.backends.gpu.array import DeviceArray, contiguous_array, piece_count, share_elements
 from neonlike.backends.hostdata import check_fills
 from neonlike.backends.tensor import Tensor, cached, put
+from neonlike.checks import checked
 from neonlike.errors import DeviceMemoryError, DTypeError, ShapeError
 from neonlike.kernels.program import converter
 from neonlike.optree import functions
 from neonlike.optree.dtypes import as_dtype
 from neonlike.optree.indexing import Selection, select
 from neonlike.optree.origin import gathered
-from neonlike.optree.shapes import Shape, ShapeTypeError, as_shape
+from neonlike.optree.shapes import Shape, ShapeTypeError, as_shape, permutation
 
 if TYPE_CHECKING:
     from neonlike.backends.gpu.backend import NervanaGPU
@@ -231,7 +232,12 @@ class GPUTensor(Tensor):
 
     def permuted(self, axes: tuple[int, ...]) -> GPUTensor:
         """View with axes in the order ``axes``."""
-        return self._make_view(self.array.transpose(axes))
+        try:
+            array = self.array.transpose(axes)
+        except (ValueError, TypeError, IndexError):
+            permutation("permuted", axes, len(self.shape))  # says what is wrong
+            raise
+        return self._make_view(array)
 
     def _reshaped(self, shape: Shape) -> GPUTensor:
         try:
@@ -242,6 +248,7 @@ class GPUTensor(Tensor):
                 "copy it first: be.empty(t.shape).copy(t).reshape(...)"
             ) from None
 
+    @checked
     def share(self, shape: Any, dtype: Any = None, name: str | None = None) -> GPUTensor:
         """View of ``shape`` (and ``dtype``, else this one's) over the first bytes of this memory.
 

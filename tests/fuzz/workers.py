@@ -1,0 +1,42 @@
+"""Worker processes that go through seeds and report each by a line of JSON; another one takes over where one dies."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+MAIN = Path(__file__).with_name("__main__.py")
+Hear = Callable[[int, dict[str, Any]], bool]
+"""Told of each report of a seed; whether to go on."""
+
+
+def share(flag: str, first: int, step: int, last: int, variables: dict[str, str], hear: Hear) -> None:
+    """Have seeds first, first + step, ... below last done by ``python tests/fuzz flag first step last``."""
+    wanted = True
+    while first < last and wanted:
+        command, seed = [sys.executable, str(MAIN), flag, str(first), str(step), str(last)], first
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables) as worker:
+            for line in worker.stdout or ():
+                report = json.loads(line)
+                seed = report.get("begin", seed)
+                wanted = hear(seed, report)
+                if not wanted:
+                    worker.kill()
+                    return
+        if worker.returncode == 0:
+            return
+        wanted = hear(seed, {"failure": f"the process ended with {worker.returncode}"})
+        first = seed + step
+
+
+def spread(flag: str, first: int, last: int, workers: int, variables: dict[str, str], hear: Hear) -> None:
+    """Have seeds from first to last done by that many workers at a time."""
+    with ThreadPoolExecutor(workers) as pool:
+        parts = [pool.submit(share, flag, first + n, workers, last, variables, hear) for n in range(workers)]
+    for part in parts:
+        part.result()
