@@ -14,7 +14,7 @@ from neonlike.backends import masks, pickling, tensor_text
 from neonlike.backends.hostdata import check_fills, host_array
 from neonlike.backends.inplace import InPlaceOperators
 from neonlike.checks import admit
-from neonlike.errors import FixedAttribute, ShapeError
+from neonlike.errors import DTypeError, FixedAttribute, ShapeError
 from neonlike.optree.dtypes import DType
 from neonlike.optree.node import Expression
 from neonlike.optree.origin import Origin, computed
@@ -350,7 +350,12 @@ class Tensor(InPlaceOperators, Expression):
             If there is no such axis.
         """
         before = [_ALL] * single_axis("take", axis, self.shape)
-        host = indices.get() if isinstance(indices, Tensor) else np.asarray(indices)
+        try:
+            host = indices.get() if isinstance(indices, Tensor) else np.asarray(indices)
+        except ValueError:  # lists of different lengths
+            raise DTypeError(f"take: indices must be integers, got {type(indices).__name__} of other things") from None
+        if host.dtype.kind == "b":
+            raise DTypeError("take: indices must be integers, got bool; t[mask] picks by a mask")
         picked = self[(*before, host.reshape(1) if host.ndim == 0 else host)]
         return picked if out is None else self.backend.assign(out, picked)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.checks import shown
+from neonlike.checks import require_method, shown
 from neonlike.errors import ArgumentError, DTypeError, NeonlikeError
 from neonlike.logger import logger
 from neonlike.nervanaobject import NervanaObject
@@ -216,6 +216,8 @@ def benchmark_model(
     model: Any, dataset: Any, inference: bool, cost: Any, optimizer: Any, niterations: int, nskip: int
 ) -> dict[str, dict[str, float]]:
     """See :meth:`Model.benchmark`."""
+    if not inference and optimizer is not None:
+        require_method("Model.benchmark", "optimizer", optimizer, "optimize", "GradientDescentMomentum(...)")
     if niterations < 1:
         raise BenchmarkError(f"Model.benchmark: niterations must be at least 1, got {niterations}")
     if isinstance(dataset, type) or not all(hasattr(dataset, name) for name in ("reset", "ndata", "__iter__")):

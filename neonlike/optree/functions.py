@@ -135,7 +135,7 @@ def onehot(indices: Any, axis: int, backend: Any = None) -> OpTreeNode:
     """
     backend = backend or getattr(indices, "backend", None)
     positions = builders.index_operand("onehot", indices, None, backend)
-    if axis not in (0, 1):
+    if not isinstance(axis, (int, np.integer)) or axis not in (0, 1):
         raise ShapeError(f"onehot: axis must be 0 or 1, got {axis!r}")
     if len(positions.shape) != 2 or 1 not in positions.shape:
         raise ShapeError(f"onehot: indices must be a vector (1, n) or (n, 1), got {positions.shape}; reshape them")

@@ -139,7 +139,7 @@ def build(op: str, a: Any, b: Any, out: Any = None, **attrs: Any) -> Any:
     DTypeError
         If there is no such op, or an operand cannot be used.
     """
-    if op == "assign":
+    if isinstance(op, str) and op == "assign":
         return _assign(a, b)
     made = _make(op, _given((a, b)), attrs)
     return made if out is None else _assign(out, made)

@@ -104,7 +104,7 @@ def member(node: OpTreeNode, index: Any) -> Any:
 def take(self: OpTreeNode, indices: Any, axis: int, out: Any = None) -> Any:
     """Slices along ``axis`` picked by integer ``indices`` (vector), as an expression, or assigned into ``out``."""
     picked = F.take(self, indices, axis)
-    return picked if out is None else out.backend.assign(out, picked)
+    return picked if out is None else picked.backend.assign(out, picked)
 
 
 def copy(self: OpTreeNode, *values: Any) -> Any:

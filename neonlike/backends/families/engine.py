@@ -80,7 +80,7 @@ class EngineFamily(Family):
         name, target = "change_data_store_order", a if b is None else b
         require_tensors(self, name, a=a, b=target)
         sizes = (a_row, a_col, a_len)
-        if axis not in (0, 1):
+        if not isinstance(axis, int) or axis not in (0, 1):
             raise ArgumentError(f"{name}: axis must be 0 or 1, got {axis!r}")
         if a.size != math.prod(sizes) or target.size != a.size:
             raise ShapeError(f"{name}: {sizes} do not make up a {a.shape} and b {target.shape}")
