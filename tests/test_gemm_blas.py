@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -204,6 +205,111 @@ def test_another_library(monkeypatch: pytest.MonkeyPatch, be: Backend, rng: Any)
         np.testing.assert_allclose(out.get(), a.astype("f8") @ a, rtol=1e-3, atol=1e-3)
     finally:
         gemm_blas._functions.cache_clear()
+
+
+def test_an_openblas_on_openmps_threads_is_left_to_numpy(monkeypatch: pytest.MonkeyPatch, rng: Any) -> None:
+    """Each of our threads would start as many as there are cores: their number is not the process's there."""
+    found = openblas()
+    assert found is not None and not found.openmp
+    monkeypatch.setattr(gemm_blas, "openblas", lambda: replace(found, openmp=True))
+    gemm_blas._functions.cache_clear()
+    try:
+        a = matrix(rng, 300, 300, "float32", False)
+        assert find_blas_launch(a, a, np.empty_like(a)) is None
+    finally:
+        gemm_blas._functions.cache_clear()
+
+
+def test_steps_that_the_librarys_integers_do_not_hold(monkeypatch: pytest.MonkeyPatch, rng: Any) -> None:
+    found = openblas()
+    assert found is not None
+    a = matrix(rng, 300, 300, "float32", False)
+    far = np.lib.stride_tricks.as_strided(a, strides=(4 << 31, 4))
+    for integer, taken in (("int64_t", True), ("int", False)):
+        monkeypatch.setattr(gemm_blas, "openblas", lambda integer=integer: replace(found, integer=integer))
+        sources = [gemm_blas.blas_source(x, a, a.copy()) for x in (far, a)]
+        assert [source is not None for source in sources] == [taken, True]
+
+
+def test_steps_that_are_no_whole_number_of_elements(rng: Any) -> None:
+    """Fields of records without gaps."""
+    a = matrix(rng, 600, 400, "float32", False)
+    records = np.zeros((600, 400 * 4 + 2), np.uint8)
+    odd = np.ndarray((600, 400), np.float32, records, strides=(402 * 4 - 6, 4))
+    column = np.ndarray((400, 1), np.float32, np.zeros(400 * 6, np.uint8), strides=(6, 4))
+    assert find_blas_launch(odd, a.T, np.empty((600, 600), np.float32)) is None
+    assert find_blas_launch(a, column, np.empty((600, 1), np.float32)) is None
+
+
+def test_what_was_in_a_vector_is_not_read(rng: Any) -> None:
+    a, b = matrix(rng, 600, 400, "float32", False), matrix(rng, 400, 1, "float32", False)
+    c = np.full((600, 1), np.nan, np.float32)
+    launch = find_blas_launch(a, b, c)
+    assert launch is not None
+    launch(address(a), address(b), address(c))
+    assert np.isfinite(c).all()
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1e-60])
+def test_nan_times_an_alpha_of_0(be: Backend, met: list[Any], alpha: float) -> None:
+    """BLAS libraries leave such a product out."""
+    host = np.zeros((300, 300), np.float32)
+    host[3, 4] = np.nan
+    out = be.ones((300, 300))
+    be.compound_dot(be.array(host), be.array(np.zeros((300, 300))), out, alpha=alpha, beta=1.0)
+    assert np.isnan(out.get()[3]).all() and (out.get()[[2, 4]] == 1).all()
+
+
+def test_without_a_pool_on_the_librarys_threads() -> None:
+    shown = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(
+            """
+            import numpy as np
+            from neonlike.kernels import gemm_blas, pool
+            from neonlike.kernels.routine import address
+            pool._asked = True  # and none was found
+            a, c = np.ones((500, 500)), np.empty((500, 500))
+            gemm_blas.find_blas_launch(a, a, c)(address(a), address(a), address(c))
+            print(set(c.ravel().tolist()))
+            """
+        )], capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert shown.strip() == "{500.0}"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_fork_made_during_a_product_has_the_librarys_threads() -> None:
+    """The thread that would put the number back is its parent's."""
+    code = """
+    import ctypes, os, signal, warnings
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import numpy as np
+    from neonlike.kernels import gemm_blas, pool
+    from neonlike.kernels.blas import openblas
+    from neonlike.kernels.routine import address
+    a, c = np.ones((500, 500)), np.empty((500, 500))
+    launch = gemm_blas.find_blas_launch(a, a, c)
+    threads = ctypes.CFUNCTYPE(ctypes.c_int)(openblas().functions["get_num_threads"])
+    ctypes.CFUNCTYPE(None, ctypes.c_int)(openblas().functions["set_num_threads"])(2)
+    share, limit, lift = (ctypes.c_void_p * 3).in_dll(pool._library, "nl_the_pool")
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(limit)(ctypes.addressof(launch.library) + 16)
+    assert threads() == 1
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # ends a child that waits for a lock for ever
+        before = threads()
+        launch(address(a), address(a), address(c))
+        os._exit(7 if (before, threads()) == (2, 2) and (c == 500).all() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    launch(address(a), address(a), address(c))
+    assert threads() == 1
+    ctypes.CFUNCTYPE(None)(lift)()
+    assert threads() == 2
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_in_a_fork_on_one_thread(monkeypatch: pytest.MonkeyPatch, rng: Any) -> None:

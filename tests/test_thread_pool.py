@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -93,6 +96,14 @@ def test_other_threads_take_part(compiler: Compiler) -> None:
     assert any(np.count_nonzero(counted(64, 1, 2, spin=200_000)[1]) > 1 for _ in range(50))
 
 
+def test_threads_that_sleep_are_woken(compiler: Compiler) -> None:
+    def took_part() -> bool:
+        time.sleep(0.02)
+        return bool(np.count_nonzero(counted(64, 1, 2, spin=200_000)[1]) > 1)
+
+    assert any(took_part() for _ in range(50))
+
+
 def test_units(compiler: Compiler) -> None:
     """About eight for each thread, multiples of the step, at least the least, never 0."""
     unit_of = kernel().unit_of
@@ -169,6 +180,7 @@ def test_signals_are_the_programs(compiler: Compiler) -> None:
         if line.startswith("SigBlk")
     ]
     assert all(mask >> (signal.SIGINT - 1) & 1 for mask in masks)
+    assert not any(mask >> (signal.SIGSEGV - 1) & 1 for mask in masks), "faulthandler shows where a worker failed"
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
@@ -195,7 +207,7 @@ def test_without_a_pool_kernels_run_on_the_caller(
 ) -> None:
     """The pool does not compile: one warning, right results."""
     monkeypatch.setattr(pool, "_asked", False)
-    monkeypatch.setattr(pool, "_address", None)
+    monkeypatch.setattr(pool, "_library", None)
     real = pool.template_text
     broken = {"c/pool.c": "#error no threads here"}
     monkeypatch.setattr(pool, "template_text", lambda name: broken.get(name) or real(name))
@@ -222,3 +234,64 @@ def test_a_pool_that_does_not_load_is_compiled_again(compiler: Compiler, fresh: 
         )
         assert (done.returncode, done.stderr) == (0, "")
         assert len(list(fresh.rglob(f"*{pool.SUFFIX}"))) >= 1
+
+
+STRESS = Path(__file__).with_name("pool_stress.c")
+REFUSING = """
+#include <pthread.h>
+static int asked;
+static int refuse(pthread_t *thread, const pthread_attr_t *detached, void *(*run)(void *), void *argument) {
+    (void)thread, (void)detached, (void)run, (void)argument;
+    asked++;
+    return 11;
+}
+#define pthread_create refuse
+#include "pool.c"
+static void add(const void *context, int64_t lo, int64_t hi, int64_t me) {
+    *(int64_t *)context += (hi - lo) * (1 + 1000 * me);
+}
+int main(void) {
+    int64_t sum = 0;
+    for (int i = 0; i < 100; i++)
+        nl_the_pool.share(add, &sum, 10, 1, 4, 4);
+    return sum == 1000 ? asked : 100;
+}
+"""
+
+
+def program(compiler: Compiler, folder: Path, source: str, *flags: str) -> Path | None:
+    """A program that includes pool.c; None if the compiler does not know a flag, or its program does not run."""
+    for name in ("pool.c", pool.HEADER):
+        (folder / name).write_text(template_text(f"c/{name}"))
+    (folder / "program.c").write_text(source)
+    command = [*shlex.split(" ".join(compiler.command)), "-O1", "-g", "-pthread", *flags, "program.c", "-o", "program"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode and not flags:
+        raise AssertionError(done.stderr)
+    return None if done.returncode else folder / "program"
+
+
+def test_a_system_that_allows_no_threads_is_asked_once_a_second(compiler: Compiler, tmp_path: Path) -> None:
+    made = program(compiler, tmp_path, REFUSING)
+    assert made is not None
+    assert subprocess.run([made], check=False).returncode in (1, 2)
+
+
+def test_forks_of_a_process_whose_threads_are_at_work(compiler: Compiler, tmp_path: Path) -> None:
+    """A fork has threads of its own, and another library's as it had them before a product of its parent's."""
+    made = program(compiler, tmp_path, STRESS.read_text())
+    assert made is not None
+    done = subprocess.run([made, "200"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_thread_sanitizer_finds_nothing(compiler: Compiler, tmp_path: Path) -> None:
+    made = program(compiler, tmp_path, "int main(void) { return 0; }", "-fsanitize=thread")
+    # its memory lies where recent kernels place other things, unless they are asked not to
+    run = ["setarch", os.uname().machine, "-R"] if shutil.which("setarch") else []
+    if made is None or subprocess.run([*run, made], capture_output=True, check=False).returncode:
+        pytest.skip("the compiler has no ThreadSanitizer that runs here")
+    made = program(compiler, tmp_path, STRESS.read_text(), "-fsanitize=thread")
+    assert made is not None
+    done = subprocess.run([*run, made, "100", "alone"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

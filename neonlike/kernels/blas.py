@@ -16,6 +16,9 @@ NARROW_CORES = frozenset(
 )
 """What OpenBLAS calls its kernels for x86 processors whose vectors have 32 bytes or less."""
 
+OPENMP = 2
+"""What OpenBLAS says of itself where it is built for OpenMP; 0 or 1 without or with threads of its own."""
+
 
 def _numpy_core() -> Any:
     """NumPy's compiled module; its place in the package differs between versions."""
@@ -35,11 +38,14 @@ class OpenBlas:
         C type of its sizes.
     functions : dict of str to int
         Addresses of sgemm, dgemm, sgemv and dgemv of the C interface, of get_num_threads and set_num_threads.
+    openmp : bool
+        Whether its threads are OpenMP's: how many there may be is then a number of each thread that calls it.
     """
 
     core: str
     integer: str
     functions: dict[str, int]
+    openmp: bool
 
 
 @cache
@@ -71,7 +77,9 @@ def _describe(library: ctypes.CDLL, prefix: str, suffix: str) -> OpenBlas:
         for name, function in found.items()
         if function is not None
     }
-    return OpenBlas(text("corename").lower(), "int64_t" if "USE64BITINT" in text("config") else "int", functions)
+    integer = "int64_t" if "USE64BITINT" in text("config") else "int"
+    parallel = getattr(library, f"{prefix}openblas_get_parallel{suffix}", None)
+    return OpenBlas(text("corename").lower(), integer, functions, parallel is None or parallel() == OPENMP)
 
 
 def _address(function: Any) -> int:

@@ -2,8 +2,8 @@
 
 OpenBLAS has threads of its own. After a product they wait for the next one on the cores that the next kernel's threads
 need, and these wait on theirs: a training step of a perceptron took four times as long as its parts. So the product is
-cut into blocks, and each is a product on one thread of the pool. Small products, and those of other BLAS libraries, are
-left to NumPy.
+cut into blocks, and each is a product on one thread of the pool. Small products, and those of other BLAS libraries or
+of an OpenBLAS on OpenMP's threads, are left to NumPy.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ PARALLEL_PRODUCTS, PARALLEL_OF_VECTOR = 1 << 20, 1 << 17
 """Multiplications from which more than one thread pays: vectors are done at the speed of the memory."""
 NARROWEST, FEWEST_ROWS = 64, 64
 """Rows and columns of a block, at least: the library packs both factors of a block anew; rows of one for a vector."""
+LARGEST_INT = (1 << 31) - 1
 BLOCKS_OF_THREAD = 2
 """So that a thread whose core is busy can leave one to others."""
 
@@ -54,7 +55,7 @@ class BlasLaunch:
 def _functions(real: str) -> Addresses | None:
     """Addresses of the library's functions for one type, as the kernel takes them; None if it has not all of them."""
     library, letter = openblas(), "s" if real == "float" else "d"
-    if library is None:
+    if library is None or library.openmp:  # each of our threads would start a team of OpenMP's
         return None
     found = [library.functions.get(n) for n in (f"{letter}gemm", f"{letter}gemv", "get_num_threads", "set_num_threads")]
     return (ctypes.c_void_p * 4)(*found) if all(found) else None
@@ -103,8 +104,19 @@ def _library_for(a: Array, b: Array, c: Array) -> OpenBlas | None:
         return None
     if c.size * a.shape[1] < (FEWEST_OF_VECTOR if 1 in c.shape else FEWEST_PRODUCTS):
         return None
+    library = openblas()
+    if library is None or _functions(real) is None:
+        return None
     _, a, b, c = _oriented(a, b, c)
-    return openblas() if _functions(real) is not None and _suits(a, b, c) else None
+    return library if _suits(a, b, c) and all(_countable(x, library.integer) for x in (a, b, c)) else None
+
+
+def _countable(x: Array, integer: str) -> bool:
+    """Whether sizes and steps of ``x`` are whole numbers of elements, which the library's integers hold."""
+    row, column = x.strides
+    if row % x.itemsize or column % x.itemsize:
+        return False
+    return integer != "int" or max(*x.shape, row // x.itemsize, column // x.itemsize) <= LARGEST_INT
 
 
 def _suits(a: Array, b: Array, c: Array) -> bool:

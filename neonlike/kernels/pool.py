@@ -28,7 +28,7 @@ SUFFIX = ".pool"
 HEADER = "team.h"
 
 _lock = threading.Lock()
-_address: int | None = None
+_library: ctypes.CDLL | None = None
 _asked = False
 
 
@@ -42,16 +42,15 @@ def give(library: ctypes.CDLL, compiler: Compiler) -> None:
 
 def _pool(compiler: Compiler) -> int | None:
     """Address of the pool, one for the process whichever compiler made it; None where there is none."""
-    global _address, _asked
+    global _library, _asked
     with _lock:
         if not _asked:
-            _asked = True
             try:
-                library = _load(compiler)
-                _address = ctypes.addressof(ctypes.c_char.in_dll(library, "nl_the_pool"))
+                _library = _load(compiler)
             except (CompilerRefused, OSError, ValueError) as error:
                 logger.warning("kernels run on one thread, because their pool of threads does not compile: %s", error)
-        return _address
+            _asked = True  # not before: a fork that another thread makes meanwhile asks itself
+        return None if _library is None else ctypes.addressof(ctypes.c_char.in_dll(_library, "nl_the_pool"))
 
 
 def _load(compiler: Compiler) -> ctypes.CDLL:
@@ -69,9 +68,14 @@ def _load(compiler: Compiler) -> ctypes.CDLL:
 
 
 def _after_fork() -> None:
-    """In the child no thread is left that would release the lock. The pool itself starts anew there: see pool.c."""
+    """In the child no thread is left that would release the lock, or put back another library's number of threads.
+
+    The pool itself starts anew there: see pool.c.
+    """
     global _lock
     _lock = threading.Lock()
+    if _library is not None:
+        _library.nl_after_fork()
 
 
 if hasattr(os, "register_at_fork"):

@@ -27,6 +27,10 @@
 #define TURNS_NS 50000
 #define YIELDS_NS 1000000
 #define NAP_NS 50000
+#define PAUSES 8 /* between two looks at the clock: on some processors one takes 140 cycles */
+
+#define STACK_BYTES (4 << 20) /* of a worker: kernels keep blocks of hundreds of kilobytes there, musl gives 128 KB */
+#define AGAIN_NS 1000000000   /* after which a system that allowed no more threads is asked again */
 
 /* What a worker does, in the two lowest bits of its word; above them is the number of the post it was given. */
 enum { IDLE, CLAIMED, POSTED, RUNNING, STATES };
@@ -62,7 +66,12 @@ struct team {
 static struct team teams[MOST_TEAMS];
 static struct worker workers[MOST_THREADS];
 static _Atomic int64_t started; /* workers */
+static _Atomic int64_t refused; /* when the system allowed no more of them; 0: never */
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
+static struct nl_library limited; /* whose threads are limited to one by so many callers */
+static int64_t limits;
+static int threads_before, owed; /* owed: what a fork has to put back, as none of its threads will */
+static pthread_mutex_t limiting = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t prepared = PTHREAD_ONCE_INIT;
 
 static void pause_core(void) {
@@ -81,7 +90,7 @@ static int64_t now(void) {
 
 /* One moment of a wait that began at *since (0 at first). Returns how long it has lasted, in nanoseconds. */
 static int64_t moment(int64_t *since) {
-    for (int i = 0; i < 32; i++)
+    for (int i = 0; i < PAUSES; i++)
         pause_core();
     const int64_t time = now();
     if (*since == 0)
@@ -89,6 +98,10 @@ static int64_t moment(int64_t *since) {
     if (time - *since > TURNS_NS)
         sched_yield();
     return time - *since;
+}
+
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
 }
 
 static uint64_t state_of(uint64_t word) {
@@ -146,42 +159,106 @@ static void *serve(void *argument) {
     return 0;
 }
 
-/* A fork has none of its parent's threads; its first team starts its own. */
+/* Forks ------------------------------------------------------------------------------------------------------------*/
+
+/* A fork has none of its parent's threads, and may have been made in the middle of anything that others of these did.
+ * Its first team starts threads of its own. */
 static void forget(void) {
-    memset(teams, 0, sizeof teams);
+    for (int i = 0; i < MOST_TEAMS; i++)
+        atomic_store(&teams[i].taken, 0);
     memset(workers, 0, sizeof workers);
     atomic_store(&started, 0);
+    atomic_store(&refused, 0);
     pthread_mutex_init(&starting, 0);
+    pthread_mutex_init(&limiting, 0);
+    owed = limits > 0 ? threads_before : 0;
+    limits = 0;
 }
 
 static void prepare(void) {
     pthread_atfork(0, 0, forget);
 }
 
-/* Have at least so many workers, if the system allows; returns how many of these there are. They take no signal: those
- * are for the program's threads. */
-static int64_t have_workers(int64_t wanted) {
-    if (atomic_load_explicit(&started, memory_order_acquire) >= wanted)
-        return wanted;
+/* Other libraries' threads -----------------------------------------------------------------------------------------*/
+
+static void limit(const struct nl_library *library) {
     pthread_once(&prepared, prepare);
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_mutex_lock(&limiting);
+    if (limits++ == 0) {
+        limited = *library;
+        threads_before = library->get_threads();
+        if (threads_before > 1)
+            library->set_threads(1);
+    }
+    pthread_mutex_unlock(&limiting);
+}
+
+static void put_back(int threads) {
+    if (threads > 1 && limited.get_threads() == 1) /* else somebody else has set it meanwhile */
+        limited.set_threads(threads);
+}
+
+static void lift(void) {
+    pthread_mutex_lock(&limiting);
+    if (--limits == 0)
+        put_back(threads_before);
+    pthread_mutex_unlock(&limiting);
+}
+
+/* To be called in a fork once it may start threads, as the library's function may. */
+void nl_after_fork(void) {
+    put_back(owed);
+    owed = 0;
+}
+
+/* Starting workers -------------------------------------------------------------------------------------------------*/
+
+/* Signals are for the program's threads; but a fault is reported by the handler that the program has for it. */
+static void block_signals(sigset_t *before) {
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
+    sigset_t blocked;
+    sigfillset(&blocked);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        sigdelset(&blocked, faults[i]);
+    pthread_sigmask(SIG_SETMASK, &blocked, before);
+}
+
+/* A thread that serves `w`; the system's error number, if it allows none. */
+static int start_worker(struct worker *w) {
+    pthread_t thread;
+    pthread_attr_t detached;
+    pthread_mutex_init(&w->lock, 0);
+    pthread_cond_init(&w->woken, 0);
+    pthread_attr_init(&detached);
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&detached, STACK_BYTES);
+    const int error = pthread_create(&thread, &detached, serve, w);
+    pthread_attr_destroy(&detached);
+    return error;
+}
+
+/* Have at least so many workers, if the system allows; returns how many of these there are. */
+static int64_t have_workers(int64_t wanted) {
+    int64_t count = atomic_load_explicit(&started, memory_order_acquire);
+    if (count >= wanted)
+        return wanted;
+    const int64_t then = atomic_load_explicit(&refused, memory_order_relaxed);
+    if (then && now() - then < AGAIN_NS)
+        return count;
+    pthread_once(&prepared, prepare);
+    sigset_t before;
+    block_signals(&before); /* which threads inherit */
     pthread_mutex_lock(&starting);
-    int64_t count = atomic_load(&started);
-    for (; count < wanted; count++) {
-        struct worker *w = &workers[count];
-        pthread_t thread;
-        pthread_mutex_init(&w->lock, 0);
-        pthread_cond_init(&w->woken, 0);
-        if (pthread_create(&thread, 0, serve, w))
+    for (count = atomic_load(&started); count < wanted; count++) {
+        if (start_worker(&workers[count])) {
+            atomic_store_explicit(&refused, now(), memory_order_relaxed);
             break;
-        pthread_detach(thread);
+        }
         atomic_store_explicit(&started, count + 1, memory_order_release);
     }
     pthread_mutex_unlock(&starting);
     pthread_sigmask(SIG_SETMASK, &before, 0);
-    return count < wanted ? count : wanted;
+    return least(count, wanted);
 }
 
 /* Teams ------------------------------------------------------------------------------------------------------------*/
@@ -227,10 +304,6 @@ static void disband(struct team *team, int64_t members) {
     }
 }
 
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 static void share(nl_range *range, const void *context, int64_t size, int64_t unit, int64_t threads, int64_t parts) {
     struct team *team = free_team();
     if (!team) {
@@ -253,4 +326,4 @@ static void share(nl_range *range, const void *context, int64_t size, int64_t un
     atomic_store_explicit(&team->taken, 0, memory_order_release);
 }
 
-const struct nl_pool nl_the_pool = {share};
+const struct nl_pool nl_the_pool = {share, limit, lift};

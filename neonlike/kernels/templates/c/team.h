@@ -13,8 +13,16 @@ typedef void nl_range(const void *context, int64_t lo, int64_t hi, int64_t me);
 
 #define NL_LEAST 4096 /* elements of a unit of light work: fewer take no longer to compute than to hand out */
 
+/* How another library's number of threads, one for the process, is asked for and set. */
+struct nl_library {
+    int (*get_threads)(void);
+    void (*set_threads)(int);
+};
+
 struct nl_pool {
     void (*share)(nl_range *range, const void *context, int64_t size, int64_t unit, int64_t threads, int64_t parts);
+    void (*limit)(const struct nl_library *library); /* to one thread, until each who called it has called lift */
+    void (*lift)(void);
 };
 
 static const struct nl_pool *nl_pool; /* 0: there is none, and kernels run on the caller's thread */
