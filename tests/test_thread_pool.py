@@ -80,9 +80,7 @@ def counted(
 @pytest.mark.parametrize(
     ("size", "unit"), [(0, 1), (1, 1), (2, 1), (7, 3), (100, 1), (1000, 64), (64, 64), (1001, 1000)]
 )
-def test_each_element_is_worked_on_once(
-    compiler: Compiler, size: int, unit: int, threads: int, in_order: bool
-) -> None:
+def test_each_element_is_worked_on_once(compiler: Compiler, size: int, unit: int, threads: int, in_order: bool) -> None:
     for _ in range(20):
         counts, members = counted(size, unit, threads, spin=50, in_order=in_order)
         assert (counts == 1).all()
@@ -294,4 +292,57 @@ def test_thread_sanitizer_finds_nothing(compiler: Compiler, tmp_path: Path) -> N
     made = program(compiler, tmp_path, STRESS.read_text(), "-fsanitize=thread")
     assert made is not None
     done = subprocess.run([*run, made, "100", "alone"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+ANY_ORDER = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import numpy as np
+from any_order_pool import install
+from neonlike.backends import gen_backend
+units = install()
+be = gen_backend("cpu")
+be.num_threads = 4
+rng = np.random.default_rng(0)
+"""
+
+
+@pytest.mark.parametrize("shape", [(2, 100_003), (2, 3, 40_001), (5, 70_000)])
+def test_few_long_rows_are_shared_in_pieces(compiler: Compiler, shape: Any) -> None:
+    """Rows with gaps between them; what lies in the gaps stays."""
+    code = f"""
+    host = rng.standard_normal(({shape[:-1]!r} + ({shape[-1]} + 3,))).astype(np.float32)
+    x, out = be.array(host), be.ones(host.shape)
+    del units[:]
+    out[..., 2:-1] = x[..., 1:-2] * 3 + 0.75
+    found = out.get()
+    np.testing.assert_allclose(found[..., 2:-1], host[..., 1:-2] * 3 + 0.75, rtol=1e-6, atol=1e-6)
+    assert (found[..., :2] == 1).all() and (found[..., -1:] == 1).all()
+    assert len(units) == 1 and units[0] >= 16, units
+    """
+    done = python(ANY_ORDER + textwrap.dedent(code))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("op", ["max", "avg"])
+def test_few_long_rows_are_pooled_in_pieces(compiler: Compiler, op: str) -> None:
+    """One channel of a signal: a row is all there is."""
+    code = f"""
+    layer = be.pool_layer(np.float32, {op!r}, 16, C=1, W=6001, S=3, str_w=2)
+    host = rng.standard_normal(layer.dimI).astype(np.float32)
+    x, out, delta, error = be.array(host), be.empty(layer.dimO), be.empty(layer.dimI), be.ones(layer.dimO)
+    argmax = be.empty(layer.dimO, dtype=np.int32)
+    del units[:]
+    be.fprop_pool(layer, x, out, argmax if {op!r} == "max" else None)
+    assert units and units[0] >= 16, units
+    windows = np.lib.stride_tricks.sliding_window_view(host.reshape(6001, 16), 3, axis=0)[::2]
+    expected = windows.max(-1) if {op!r} == "max" else windows.mean(-1)
+    np.testing.assert_allclose(out.get().reshape(expected.shape), expected, rtol=1e-5, atol=1e-6)
+    del units[:]
+    be.bprop_pool(layer, error, delta, argmax if {op!r} == "max" else None)
+    assert units and units[0] >= 16, units
+    np.testing.assert_allclose(delta.get().sum(), len(windows) * 16, rtol=1e-5)
+    """
+    done = python(ANY_ORDER + textwrap.dedent(code))
     assert (done.returncode, done.stderr) == (0, "")
