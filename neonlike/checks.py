@@ -40,13 +40,31 @@ class Kind(NamedTuple):
 
 
 def shown(value: Any) -> str:
-    """A value for a message: numbers and strings as they are written, of others the type; cut."""
-    kind = type(value).__name__
-    if hasattr(value, "shape"):  # whose values would have to be computed, or fetched
-        return f"{kind} of shape {str(value.shape)[:40]}"
-    text = repr(value)
-    text = text if len(text) <= 60 else f"{text[:50]}..."
-    return text if value is None or isinstance(value, (str, bytes, bool, numbers.Number)) else f"{kind} {text}"
+    """A value for a message, on one line: numbers and texts as they are written, of others the type too; cut."""
+    text = brief(value)
+    plain = value is None or isinstance(value, (str, bytes, bool, numbers.Number)) or _has_values(value)
+    return text if plain else f"{type(value).__name__} {text}"
+
+
+def brief(value: Any, most: int = 60) -> str:
+    """``repr(value)`` for a message: on one line, cut, and with the shapes of tensors and arrays in place of values."""
+    if _has_values(value):  # which would have to be computed, or fetched
+        name = getattr(value, "name", None)
+        called = f" {name!r:.40}" if isinstance(name, str) else ""
+        return f"{type(value).__name__}{called} of shape {str(value.shape)[:40]}"
+    if type(value) in (list, tuple):
+        inside = ", ".join(brief(one, most) for one in value[:most])
+        left, right = "[]" if type(value) is list else ("(", ",)" if len(value) == 1 else ")")
+        text = f"{left}{inside}{right}"
+    elif type(value) is dict:
+        text = "{" + ", ".join(f"{key!r:.40}: {brief(one, most)}" for key, one in list(value.items())[:most]) + "}"
+    else:
+        text = " ".join(repr(value).split())
+    return text if len(text) <= most else f"{text[: most - 10]}..."
+
+
+def _has_values(value: Any) -> bool:
+    return hasattr(value, "shape") and not isinstance(value, (type, np.generic))
 
 
 def is_real(value: Any) -> bool:

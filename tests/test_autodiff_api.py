@@ -87,7 +87,7 @@ def test_a_tensor_that_is_not_there_is_an_error(be: Backend) -> None:
     out[:] = x * 2
     made = Autodiff(x * x, be)
     for ask in (made.get_grad_op_tree, made.get_grad_tensor, made.get_grad_asnumpyarray):
-        with pytest.raises(GradientError, match=r"mul\(t0, t0\) does not contain .*name:y.*absent='zeros'"):
+        with pytest.raises(GradientError, match=r"mul\(t0, t0\) does not contain .*'y' of shape.*absent='zeros'"):
             ask([x, y])
     with pytest.raises(GradientError, match="does not contain"):
         made.back_prop_grad([y], [be.empty((3, 1))])
@@ -244,7 +244,7 @@ def test_errors_say_what_is_wrong(be: Backend) -> None:
     x, whole = be.ones((3, 4)), be.ones((3, 4), dtype=np.int32)
     tree = x * whole
     made = Autodiff(tree, be)
-    with pytest.raises(GradientError, match=r"integer tensor.*int32"):
+    with pytest.raises(GradientError, match=r"tensor of int32"):
         made.get_grad_op_tree([whole])
     with pytest.raises(GradientError, match="with respect to tensors"):
         made.get_grad_op_tree([tree])

@@ -120,7 +120,7 @@ def test_errors(be: Backend) -> None:
         (lambda: be.einsum("ij->jk->i", a), ArgumentError, "letters"),
         (lambda: be.einsum("...i...->i", a), ArgumentError, "letters"),
         (lambda: be.einsum("...i->i", a), ArgumentError, "needs '...'"),
-        (lambda: be.einsum(a, b), DTypeError, "text"),
+        (lambda: be.einsum(a, b), DTypeError, "string"),
         (lambda: be.einsum("ij,ij->ij", a, b), ShapeError, r"'i' has size 3.*4"),
         (lambda: be.einsum("ijk->i", a), ShapeError, r"3 axes.*\(3, 4\)"),
         (lambda: be.einsum("i->i", a), ShapeError, "vector"),

@@ -152,6 +152,14 @@ def test_wrong_indices_raise_and_change_nothing(be: Backend, index: Any, error: 
     assert np.array_equal(t.get(), A)
 
 
+def test_an_index_that_would_add_an_axis_is_told_what_does(be: Backend) -> None:
+    for indexed in (be.array(A), be.array(A) + 1):
+        with pytest.raises(IndexTypeError, match=r"be\.expand_dims"):
+            indexed[None]
+        with pytest.raises(IndexTypeError, match="a mask has an element for each"):
+            indexed[True]
+
+
 def test_wrong_index_tensors_raise(be: Backend) -> None:
     t = be.array(A)
     with pytest.raises(IndexTypeError, match="float32"):

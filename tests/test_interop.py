@@ -222,9 +222,13 @@ def test_numpy_stores_in_arrays_only(be: Backend) -> None:
     for call in (
         lambda: np.add(host, 1, out=t), lambda: np.exp(t, out=t), lambda: np.sum(t, axis=0, out=t),
         lambda: np.copyto(t, host), lambda: np.fill_diagonal(t, 5), lambda: np.put(t, [0], [5]),
+        lambda: np.place(t, host > 0, [5]), lambda: np.putmask(t, host > 0, 5), lambda: np.add.at(t, [0], 1),
+        lambda: np.put_along_axis(t, np.array([[0]]), 5, 1),
     ):  # fmt: skip
-        with pytest.raises((TypeError, ValueError)):
+        with pytest.raises(DTypeError, match=r"t\["):
             call()
+    np.copyto(host, t * 0 + 1)
+    np.add.at(host, [0], t[0] * 0)
     with pytest.raises(DTypeError, match=r"np\.sum: out .*t\[:\] = np\.sum"):
         np.sum(host, axis=0, out=t)
     assert t.get().tolist() == [[1, 1], [1, 1]]

@@ -7,6 +7,7 @@ import numbers
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError, UnknownArgument, did_you_mean
 
 SEEDS = 2**32
@@ -25,7 +26,7 @@ def check_values(
 ) -> None:
     """Raise ArgumentError unless the numbers are whole ones that can be meant, or None, and there is such a mode."""
     if compat_mode is not None and not (isinstance(compat_mode, str) and compat_mode == "caffe"):
-        raise ArgumentError(f"{operation}: compat_mode must be None or 'caffe', got {compat_mode!r}")
+        raise ArgumentError(f"{operation}: compat_mode must be None or 'caffe', got {brief(compat_mode)}")
     flag = isinstance(stochastic_round, bool)
     wanted: tuple[tuple[str, Any, int, Any, str], ...] = (
         ("rng_seed", rng_seed, 0, SEEDS - 1, "a whole number in [0, 2**32), or None for one of the system's"),
@@ -39,7 +40,7 @@ def check_values(
             continue
         whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
         if not whole or value < least or (most is not None and value > most):
-            raise ArgumentError(f"{operation}: {name} must be {meant}, got {value!r}")
+            raise ArgumentError(f"{operation}: {name} must be {meant}, got {brief(value)}")
 
 
 def check_pairs(operation: str, pairs: Any) -> None:

@@ -42,7 +42,7 @@ from neonlike.backends.families.text import TextFamily
 from neonlike.backends.families.timing import TimingFamily
 from neonlike.backends.gpu import load as load_gpu
 from neonlike.backends.tensor import Tensor
-from neonlike.checks import shown
+from neonlike.checks import brief, shown
 from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError, OtherBackend, ShapeError
 from neonlike.kernels.bench import Bench, Meter, make_bench
 from neonlike.kernels.bench_engine import TimedEngine
@@ -404,7 +404,7 @@ class Backend(
                 raise UnknownBackend(f"{error}; or choose one of {others}") from error
         if not isinstance(name, str) or name not in Backend.backends:
             choices = Backend.backend_choices()
-            raise UnknownBackend(f"backend {name!r} does not exist here; choose one of {choices}")
+            raise UnknownBackend(f"backend {brief(name)} does not exist here; choose one of {choices}")
         return Backend.backends[name]
 
 

@@ -13,8 +13,9 @@ import numpy.typing as npt
 from neonlike.backends import masks, pickling, tensor_text
 from neonlike.backends.hostdata import check_fills, host_array
 from neonlike.backends.inplace import InPlaceOperators
-from neonlike.checks import admit
+from neonlike.checks import admit, brief
 from neonlike.errors import DTypeError, FixedAttribute, ShapeError
+from neonlike.optree.dialect import is_neon
 from neonlike.optree.dtypes import DType
 from neonlike.optree.node import Expression
 from neonlike.optree.origin import Origin, computed
@@ -114,7 +115,7 @@ class Tensor(InPlaceOperators, Expression):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _FIXED:
-            raise FixedAttribute(f"{name} of a tensor cannot be set, to {str(value)[:40]}; {_FIXED[name]}")
+            raise FixedAttribute(f"{name} of a tensor cannot be set, to {brief(value)}; {_FIXED[name]}")
         try:
             put(self, name, value)
         except AttributeError:
@@ -193,15 +194,9 @@ class Tensor(InPlaceOperators, Expression):
         """Rows: views along the first axis."""
         return (self[i] for i in range(self.shape[0]))
 
-    def __str__(self) -> str:
-        kind = "contiguous" if self.is_contiguous else "strided"
-        return (
-            f"{type(self).__name__}(base 0x{self._original_base.ptr:x}) name:{self.name} shape:{self.shape} "
-            f"dtype:{self.dtype.name} strides:{self.strides} {kind}"
-        )
-
     def __repr__(self) -> str:
-        return tensor_text.describe(self)
+        """Values, shape and dtype, also of ``str`` and ``print``; in neon's dialect one line without values."""
+        return tensor_text.line(self) if is_neon() else tensor_text.describe(self)
 
     # Copies
 
@@ -346,6 +341,8 @@ class Tensor(InPlaceOperators, Expression):
         ------
         IndexRangeError
             If an index is out of range.
+        IndexTypeError
+            If the indices are not integers.
         ShapeError
             If there is no such axis.
         """
@@ -384,5 +381,5 @@ def single_axis(operation: str, axis: Any, shape: Shape) -> int:
     """``axis`` as a non-negative number; ShapeError if it is not exactly one axis of ``shape``."""
     axes = normalize_axes(operation, axis, shape)
     if axis is None or len(axes) != 1:
-        raise ShapeError(f"{operation}: needs one axis of {shape}, got axis={axis!r}")
+        raise ShapeError(f"{operation}: needs one axis of {shape}, got axis={brief(axis)}")
     return axes[0]

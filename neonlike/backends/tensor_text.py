@@ -1,4 +1,4 @@
-"""``repr`` of a tensor: its values as NumPy prints them; of a large tensor, only those at the ends are fetched."""
+"""``repr`` and ``str`` of a tensor: values as NumPy prints them; of a large one, only those at the ends are fetched."""
 
 from __future__ import annotations
 
@@ -8,22 +8,28 @@ import numpy as np
 import numpy.typing as npt
 
 from neonlike.errors import NeonlikeError
-from neonlike.optree.dialect import is_neon
+
+
+def line(tensor: Any) -> str:
+    """neon's line about ``tensor``, without its values and without waiting for them."""
+    kind = "contiguous" if tensor.is_contiguous else "strided"
+    return (
+        f"{type(tensor).__name__}(base 0x{tensor._original_base.ptr:x}) name:{tensor.name} shape:{tensor.shape} "
+        f"dtype:{tensor.dtype.name} strides:{tensor.strides} {kind}"
+    )
 
 
 def describe(tensor: Any) -> str:
-    """Values, name if there is one, shape and dtype of ``tensor``; neon's one line if the values cannot be had.
+    """Values, name if there is one, shape and dtype of ``tensor``; neon's line if the values cannot be had.
 
     NumPy's ``np.printoptions`` apply: with more than ``threshold`` elements, ``edgeitems`` of both ends of an axis.
     """
-    if is_neon():
-        return str(tensor)
     options = np.get_printoptions()
     large = tensor.size > options["threshold"]
     try:
         host = _ends(tensor, options["edgeitems"]) if large else tensor.get()
     except NeonlikeError:  # a closed backend, a lost GPU
-        return str(tensor)
+        return line(tensor)
     head = f"{type(tensor).__name__}("
     values = np.array2string(host, separator=", ", prefix=head, threshold=0 if large else None)
     name = "" if tensor.name is None else f"name={tensor.name!r}, "

@@ -20,7 +20,7 @@ from neonlike.callbacks.recording import (
     TrainMulticostCallback,
 )
 from neonlike.callbacks.store import MARKERS, MemoryStore, new_dataset, open_store, records, restore
-from neonlike.checks import shown
+from neonlike.checks import brief, shown
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.logger import logger
 from neonlike.models.progress import Progress, check_epochs
@@ -147,7 +147,7 @@ class Callbacks(NervanaObject):
     def add_callback(self, callback: Callback, insert_pos: int | None = None) -> None:
         """Add a callback at the end, or at a position."""
         if not isinstance(callback, Callback):
-            raise DTypeError(f"Callbacks.add_callback: got {callback!r}; expected an object derived from Callback")
+            raise DTypeError(f"add_callback: got {brief(callback)}; expected an object derived from Callback")
         self.callbacks.insert(len(self.callbacks) if insert_pos is None else insert_pos, callback)
 
     def add_save_best_state_callback(self, path: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from neonlike.callbacks.callback import Callback, Frequency, recorded_at
+from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.logger import logger
 from neonlike.util.persist import expand, is_plain
@@ -128,7 +129,7 @@ class EarlyStopCallback(_OnLoss):
     def __init__(self, stop_func: Callable[[Any, float], tuple[Any, bool]]) -> None:
         super().__init__(epoch_freq=1)
         if not callable(stop_func):
-            raise DTypeError(f"EarlyStopCallback: stop_func={stop_func!r} is no function (state, loss) of your own")
+            raise DTypeError(f"EarlyStopCallback: stop_func={brief(stop_func)} is no function (state, loss)")
         self.stop_func = stop_func
         self.stop_state: Any = None
 
@@ -139,7 +140,7 @@ class EarlyStopCallback(_OnLoss):
             return
         answer = self.stop_func(self.stop_state, loss)
         if not isinstance(answer, tuple | list) or len(answer) != 2:
-            raise DTypeError(f"EarlyStopCallback: stop_func returned {answer!r}; expected a pair (state, finished)")
+            raise DTypeError(f"EarlyStopCallback: stop_func returned {brief(answer)}, no pair (state, finished)")
         self.stop_state, finished = answer
         if finished:
             model.finished = True

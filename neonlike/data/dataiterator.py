@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from neonlike.checks import brief
 from neonlike.errors import (
     ArgumentError,
     BackendUnavailable,
@@ -148,7 +149,7 @@ class ArrayIterator(NervanaDataIterator):
                 "make_onehot=False"
             )
         if isinstance(self.nclass, bool) or not isinstance(self.nclass, int | np.integer):
-            raise DTypeError(f"ArrayIterator: nclass={self.nclass!r} is not the number of classes, an integer")
+            raise DTypeError(f"ArrayIterator: nclass={brief(self.nclass)} is not the number of classes, an integer")
         if labels.ndim > 2 or (labels.ndim == 2 and labels.shape[1] != 1):
             raise ArrayShapeError(
                 f"ArrayIterator: labels have shape {labels.shape}; expected (ndata,) or (ndata, 1), "

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from neonlike import settings
+from neonlike.checks import brief
 from neonlike.errors import ArgumentError, NeonlikeError
 from neonlike.kernels.bench_report import FORMATS, format_of, render
 from neonlike.kernels.machine_rates import MachineRates, machine_rates
@@ -362,5 +363,5 @@ def bench_target(option: Any = None) -> bool | str:
     if isinstance(option, str) and option in ("", "0", "1"):
         option = option == "1"
     if not isinstance(option, int):
-        raise ArgumentError(f"bench: expected 0, 1 or a file that ends in {', '.join(FORMATS)}, got {option!r}")
+        raise ArgumentError(f"bench: expected 0, 1 or a file that ends in {', '.join(FORMATS)}, got {brief(option)}")
     return bool(option)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neonlike import settings
+from neonlike.checks import brief
 from neonlike.errors import ArgumentError
 from neonlike.kernels.machine_rates import MachineRates
 from neonlike.optree.shapes import Shape
@@ -46,7 +47,7 @@ def format_of(format: str | None, path: str | os.PathLike[str] | None) -> str:
                 f"bench report: {os.fspath(path)!r} says no format; end it in {', '.join(FORMATS)} or pass format"
             )
     if format not in FORMATS.values():
-        raise ArgumentError(f"bench report: format must be one of {sorted(FORMATS.values())}, got {format!r}")
+        raise ArgumentError(f"bench report: format must be one of {sorted(FORMATS.values())}, got {brief(format)}")
     return format
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
 
+from neonlike.checks import shown
 from neonlike.errors import AliasError, DTypeError
 from neonlike.optree.dtypes import compute_dtype
 from neonlike.optree.functions import drop_axes
@@ -319,8 +320,8 @@ def _refuse_overlap(targets: list[Any], position: int, windows: list[int]) -> No
             continue  # windows of one target lie apart
         if other is target or (not apart and other.alias_of(target)):
             raise AliasError(
-                f"assignment: targets {other} and {target} share memory, so the result depends on the order; "
-                "assign them one after the other"
+                f"assignment: targets {shown(other)} and {shown(target)} share memory, so the result depends on the "
+                "order; assign them one after the other"
             )
 
 

@@ -5,11 +5,8 @@ The planner knows no device. A :class:`Stage` is
 * ELEMENTWISE: one pass over a space;
 * REDUCE: several passes over one space and one set of axes (softmax: max, sum of exp, divide);
 * CONTRACTION: a matrix product; an elementwise stage that only follows it is its epilogue;
-<<<<<<< HEAD
-* MOVE: a gather, scatter or window;
+* MOVE: a gather, scatter, window or concatenation, or what goes along whole lines: a scan or a sort;
 * CALL: a compound primitive of the backend, or one of its results.
-=======
-* MOVE: a gather, scatter, window or concatenation, or what goes along whole lines: a scan or a sort.
 
 Elementwise values have no place of their own: they are computed in every stage that needs them, since reading memory
 costs more than arithmetic, unless the repeated part is long. What does have a place are reductions, products, moves

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from neonlike.backends.backend import Tensor
-from neonlike.checks import admit, shown
+from neonlike.checks import admit, brief, shown
 from neonlike.errors import ArgumentError, DTypeError, NeonlikeError, NotDefined, ShapeError
 from neonlike.layers.deltas import DeltasTree
 from neonlike.logger import logger
@@ -315,7 +315,7 @@ def require_layer(layer: Any, where: str) -> Layer:
 def require_size(value: Any, where: str) -> int:
     """Return ``value`` as a positive int, or raise."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise DTypeError(f"{where}: got {value!r} of type {type(value).__name__}; expected an integer")
+        raise DTypeError(f"{where}: got {brief(value)} of type {type(value).__name__}; expected an integer")
     if value < 1:
         raise ShapeError(f"{where}: got {value}; expected a positive number")
     return int(value)
@@ -363,7 +363,7 @@ def first_part(buffer: Tensor, rows: int, columns: int) -> Tensor:
 def require_transform(transform: Any, where: str) -> Any:
     """Return ``transform``, or raise if it is not an object that transforms."""
     if isinstance(transform, type) or not callable(transform):
-        raise DTypeError(f"{where}: {transform!r} is not a transform object; construct one, e.g. Rectlin()")
+        raise DTypeError(f"{where}: {brief(transform)} is not a transform object; construct one, e.g. Rectlin()")
     return transform
 
 

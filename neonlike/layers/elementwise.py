@@ -6,6 +6,7 @@ from typing import Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.backends.families.activation import asks_for, derivative
+from neonlike.checks import brief
 from neonlike.errors import ArgumentError
 from neonlike.layers.base import Layer, interpret_in_shape, require_input, require_transform
 
@@ -115,7 +116,7 @@ class Dropout(Layer):
     def __init__(self, keep: float = 0.5, name: str | None = None) -> None:
         super().__init__(name)
         if not 0.0 <= keep <= 1.0:
-            raise ArgumentError(f"Dropout: keep={keep!r}; expected a probability in [0, 1]")
+            raise ArgumentError(f"Dropout: keep={brief(keep)}; expected a probability in [0, 1]")
         self.keep = keep
         self.keep_mask: Any = None
         self.caffe_mode = self.require_backend().check_caffe_compat()

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.logger import logger
 
@@ -119,7 +120,7 @@ def _of(thing: Any) -> dict[str, Any]:
 def check_epochs(model: Any, num_epochs: Any) -> None:
     """Raise unless ``num_epochs`` is a number of epochs, and not smaller than that of those done."""
     if isinstance(num_epochs, bool) or not isinstance(num_epochs, int | np.integer):
-        raise DTypeError(f"{model.name}.fit: num_epochs={num_epochs!r} is not the number of epochs, an integer")
+        raise DTypeError(f"{model.name}.fit: num_epochs={brief(num_epochs)} is not the number of epochs, an integer")
     if num_epochs < 0:
         raise ArgumentError(f"{model.name}.fit: num_epochs={num_epochs}; give the number of epochs to train, 0 or more")
     if num_epochs < model.epoch_index:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.checks import number
+from neonlike.checks import brief, number
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.logger import logger
 from neonlike.nervanaobject import NervanaObject
@@ -86,7 +86,7 @@ class StepSchedule(Schedule):
         step_config, change = _plain(step_config), _plain(change)
         if not isinstance(step_config, list | tuple) or not isinstance(change, list | tuple):
             raise ArgumentError(
-                f"StepSchedule: step_config={step_config!r}, change={change!r}; expected two lists of equal length"
+                f"StepSchedule: step_config={brief(step_config)}, change={brief(change)}; needs lists of equal length"
             )
         _check_equal_length(self.classnm, step_config, change)
         _check_numbers(self.classnm, step_config=step_config, change=change)
@@ -107,9 +107,9 @@ class PowerSchedule(NervanaObject):
         super().__init__()
         step_config, change = _plain(step_config), _plain(change)
         if not isinstance(step_config, int) or step_config < 1:
-            raise ArgumentError(f"PowerSchedule: step_config={step_config!r}; expected a positive number of epochs")
+            raise ArgumentError(f"PowerSchedule: step_config={brief(step_config)}; expected a number of epochs above 0")
         if isinstance(change, list | tuple):
-            raise ArgumentError(f"PowerSchedule: change={change!r}; expected one factor, not a list")
+            raise ArgumentError(f"PowerSchedule: change={brief(change)}; expected one factor, not a list")
         self.step_config, self.change = step_config, change
 
     def get_learning_rate(self, learning_rate: float, epoch: int) -> float:
@@ -135,7 +135,7 @@ class PolySchedule(NervanaObject):
     def __init__(self, total_epochs: int, power: float) -> None:
         super().__init__()
         if total_epochs <= 0:
-            raise ArgumentError(f"PolySchedule: total_epochs={total_epochs!r}; expected a positive number")
+            raise ArgumentError(f"PolySchedule: total_epochs={brief(total_epochs)}; expected a positive number")
         self.total_epochs, self.power = total_epochs, power
 
     def get_learning_rate(self, learning_rate: float, epoch: int) -> float:
@@ -149,7 +149,7 @@ class ShiftSchedule(NervanaObject):
     def __init__(self, interval: int, shift_size: int = 1) -> None:
         super().__init__()
         if interval <= 0:
-            raise ArgumentError(f"ShiftSchedule: interval={interval!r}; expected a positive number of epochs")
+            raise ArgumentError(f"ShiftSchedule: interval={brief(interval)}; expected a positive number of epochs")
         self.interval, self.shift_size = interval, shift_size
 
     def get_learning_rate(self, learning_rate: float, epoch: int) -> float:

@@ -12,6 +12,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.optree import builders, shapes
 from neonlike.optree.node import Expression, OpTreeNode, expression, is_number, is_operand
@@ -28,7 +29,7 @@ def one_axis(name: str, axis: Any, shape: Shape) -> int:
     """
     axes = shapes.normalize_axes(name, axis, shape)
     if axis is None or len(axes) != 1:
-        raise ShapeError(f"{name}: needs one axis of {shape}, got axis={axis!r}")
+        raise ShapeError(f"{name}: needs one axis of {shape}, got axis={brief(axis)}")
     return axes[0]
 
 
@@ -37,7 +38,7 @@ def whole_number(name: str, what: str, value: Any) -> int:
     try:
         return operator.index(value)
     except TypeError:
-        raise DTypeError(f"{name}: {what} must be an integer, got {value!r}") from None
+        raise DTypeError(f"{name}: {what} must be an integer, got {brief(value)}") from None
 
 
 # Parts --------------------------------------------------------------------------------------------------------------
@@ -138,10 +139,10 @@ def squeeze(a: Any, axis: Any = None) -> Expression:
     a = expression("squeeze", a)
     axes = [i for i in shapes.normalize_axes("squeeze", axis, a.shape) if axis is not None or a.shape[i] == 1]
     if any(a.shape[i] != 1 for i in axes):
-        raise ShapeError(f"squeeze: axis {axis!r} of {a.shape} is larger than 1; only axes of size 1 can be left out")
+        raise ShapeError(f"squeeze: axis {brief(axis)} of {a.shape} is larger than 1; leave out axes of size 1")
     spare = len(a.shape) - 2
     if axis is not None and len(axes) > spare:
-        raise ShapeError(f"squeeze: without axis {axis!r} {a.shape} would have fewer than two axes")
+        raise ShapeError(f"squeeze: without axis {brief(axis)} {a.shape} would have fewer than two axes")
     left_out = axes[: min(len(axes), spare)]
     return reshape(a, tuple(size for i, size in enumerate(a.shape) if i not in left_out))
 
@@ -236,7 +237,7 @@ def tile(a: Any, counts: Any) -> Expression:
     given = counts if isinstance(counts, (list, tuple)) else (counts,)
     times = [whole_number("tile", "each count", n) for n in given]
     if any(n < 0 for n in times):
-        raise ShapeError(f"tile: counts must not be negative, got {counts!r}")
+        raise ShapeError(f"tile: counts must not be negative, got {brief(counts)}")
     if any(n > MOST_PARTS for n in times):
         raise ShapeError(f"tile: a count is at most {MOST_PARTS}, got {str(counts)[:60]}; axes of size 1 broadcast")
     times = [1] * (len(made.shape) - len(times)) + times
@@ -260,7 +261,7 @@ def pad(a: Any, widths: Any, value: Any = 0) -> Expression:
     """
     made = expression("pad", a)
     if not isinstance(value, (int, float)):
-        raise DTypeError(f"pad: the value must be a number, got {value!r}")
+        raise DTypeError(f"pad: the value must be a number, got {brief(value)}")
     one = made.backend.array([[value]], dtype=made.dtype)
     for axis, ends in enumerate(_widths(widths, len(made.shape))):
         blocks = [(*made.shape[:axis], n, *made.shape[axis + 1 :]) for n in ends]
@@ -281,9 +282,9 @@ def _widths(widths: Any, ndim: int) -> list[tuple[int, int]]:
         pairs = pairs * ndim
     if len(pairs) != ndim or any(len(pair) != 2 for pair in pairs):
         raise ShapeError(
-            f"pad: widths must be a number, a pair (before, after), or a pair for each of {ndim} axes; got {widths!r}"
+            f"pad: widths must be a number, a pair (before, after), or one for each of {ndim} axes; got {brief(widths)}"
         )
     found = [(whole_number("pad", "each width", low), whole_number("pad", "each width", high)) for low, high in pairs]
     if any(n < 0 for pair in found for n in pair):
-        raise ShapeError(f"pad: widths must not be negative, got {widths!r}")
+        raise ShapeError(f"pad: widths must not be negative, got {brief(widths)}")
     return found

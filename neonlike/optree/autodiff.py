@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from neonlike.checks import brief, shown
 from neonlike.errors import AliasError, GradientError, ShapeError
 from neonlike.optree import dialect, origin
 from neonlike.optree.dtypes import is_float
@@ -147,7 +148,7 @@ class Autodiff:
             that it contains through a copy that was written to since it was made.
         """
         if not isinstance(absent, str) or absent not in ("error", "zeros"):
-            raise GradientError(f"Autodiff: absent must be 'error' or 'zeros', got {absent!r}")
+            raise GradientError(f"Autodiff: absent must be 'error' or 'zeros', got {brief(absent)}")
         if isinstance(tensors, Expression):
             tensors = [tensors]
         elif not isinstance(tensors, (list, tuple)):
@@ -214,7 +215,9 @@ class Autodiff:
         for buffer in gradients:
             for leaf in leaves(self.op_tree):
                 if buffer is not self.next_error and (leaf is buffer or leaf.alias_of(buffer)):
-                    raise AliasError(f"back_prop_grad: buffer {buffer} shares memory with {leaf} of the expression")
+                    raise AliasError(
+                        f"back_prop_grad: buffer {shown(buffer)} shares memory with {shown(leaf)} of the expression"
+                    )
         self.be.assign_many(list(zip(gradients, self.get_grad_op_tree(tensors, absent=absent))))
 
     def cleanup(self) -> None:
@@ -282,7 +285,7 @@ def unbroadcast(gradient: Any, shape: Shape) -> Any:
 
 def _check_tensor(tensor: Any) -> None:
     if not isinstance(tensor, Expression) or isinstance(tensor, OpTreeNode):
-        raise GradientError(f"Autodiff: gradients are taken with respect to tensors, got {tensor}")
+        raise GradientError(f"Autodiff: gradients are taken with respect to tensors, got {shown(tensor)}")
 
 
 def _by_base(
@@ -314,16 +317,16 @@ def _by_base(
 
 def _not_there(tensor: Any, op_tree: Any) -> GradientError:
     return GradientError(
-        f"Autodiff: the expression {str(op_tree)[:80]} does not contain {tensor}, so it has no gradient with respect "
-        "to it; values that were assigned to another tensor, or went through the host, are constants. Differentiate "
-        "the expression before it is assigned, or ask for absent='zeros'"
+        f"Autodiff: the expression {str(op_tree)[:80]} does not contain {shown(tensor)}, so it has no gradient with "
+        "respect to it; values that were assigned to another tensor, or went through the host, are constants. "
+        "Differentiate the expression before it is assigned, or ask for absent='zeros'"
     )
 
 
 def _of_tensor(tensor: Any, related: list[GradNode], be: Any) -> Any:
     """Gradient with respect to ``tensor``, from those of the tensors that share its memory."""
     if not is_float(tensor.dtype):
-        raise GradientError(f"Autodiff: no gradient with respect to an integer tensor ({tensor.dtype.name}): {tensor}")
+        raise GradientError(f"Autodiff: no gradient with respect to a tensor of {tensor.dtype.name}: {shown(tensor)}")
     return _of_memory(tensor, related) if related else be.zeros(tensor.shape, dtype=tensor.dtype)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from neonlike.checks import brief
 from neonlike.errors import DTypeError, ShapeError
 from neonlike.optree import shapes
 from neonlike.optree.dtypes import F32, F64, DTypeRule, promote, result_dtype
@@ -26,7 +27,7 @@ def reduce(spec: OpSpec, a: Any, axis: Any, backend: Any = None) -> OpTreeNode:
     """
     a = expression(spec.name, a, backend)
     if spec.dtype is DTypeRule.INDEX and (axis is None or isinstance(axis, (tuple, list))):
-        raise ShapeError(f"{spec.name}: needs one axis, got axis={axis!r}; reshape to reduce over several")
+        raise ShapeError(f"{spec.name}: needs one axis, got axis={brief(axis)}; reshape to reduce over several")
     shape = a.shape
     if axis.__class__ is int or axis is None:
         axes, small = _reduced_over(axis, shape, spec.name)

@@ -6,7 +6,7 @@ form                        as NumPy and PyTorch mean it (the default)       in 
 ``t += x`` on a tensor      changes the tensor                               binds ``t`` to the expression ``t + x``
 ``e[0]`` on an expression   its first row, as an expression                  its op dict: ``(op_dict, left, right)``
 ``bool(e)``                 the value of one element; an error for several   True: there is an expression
-``repr(t)`` of a tensor     its values                                       one line without them, as ``str(t)``
+``repr(t)``, ``str(t)``     a tensor's values                                one line without them
 ==========================  ===============================================  ======================================
 
 Importing :mod:`neonlike.compat.neon` chooses neon's dialect for the process. The library itself relies on none of

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from neonlike.checks import brief
 from neonlike.errors import ArgumentError, ShapeError
 from neonlike.optree import along, arrange, builders, operators, shapes
 from neonlike.optree.dtypes import F32, F64
@@ -100,7 +101,7 @@ def take(a: Any, indices: Any, axis: int) -> OpTreeNode:
     a = expression("take", a)
     axes = shapes.normalize_axes("take", axis, a.shape)
     if axis is None or len(axes) != 1:
-        raise ShapeError(f"take: needs one axis of {a.shape}, got axis={axis!r}")
+        raise ShapeError(f"take: needs one axis of {a.shape}, got axis={brief(axis)}")
     (axis,) = axes
     positions = builders.index_operand("take", indices, a.shape[axis], a.backend)
     shape = (*a.shape[:axis], math.prod(positions.shape), *a.shape[axis + 1 :])
@@ -136,7 +137,7 @@ def onehot(indices: Any, axis: int, backend: Any = None) -> OpTreeNode:
     backend = backend or getattr(indices, "backend", None)
     positions = builders.index_operand("onehot", indices, None, backend)
     if not isinstance(axis, (int, np.integer)) or axis not in (0, 1):
-        raise ShapeError(f"onehot: axis must be 0 or 1, got {axis!r}")
+        raise ShapeError(f"onehot: axis must be 0 or 1, got {brief(axis)}")
     if len(positions.shape) != 2 or 1 not in positions.shape:
         raise ShapeError(f"onehot: indices must be a vector (1, n) or (n, 1), got {positions.shape}; reshape them")
     if positions.shape[axis] != 1:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.optree.dtypes import F64, DType, as_dtype, is_float
 from neonlike.optree.shapes import FREE, Shape, ShapeTypeError
@@ -42,6 +43,9 @@ _OPERATORS: dict[np.ufunc, tuple[str, str]] = {
     np.greater_equal: ("__ge__", "__le__"),
 }
 """What NumPy calls for an operator, and the methods that do it with an expression on the left or on the right."""
+
+_WRITERS = {np.copyto, np.fill_diagonal, np.place, np.put, np.put_along_axis, np.putmask}
+"""NumPy's functions that store in their first argument."""
 
 
 class HostValues:
@@ -99,7 +103,13 @@ class HostValues:
         return int(self._number("index"))
 
     def __format__(self, spec: str) -> str:
-        return format(self._number(f"format {spec!r}"), spec) if spec else str(self)
+        if not spec:
+            return str(self)
+        number = self._number(f"format {spec!r}")
+        try:
+            return format(number, spec)
+        except ValueError:
+            raise ArgumentError(f"format {spec!r}: is for no {type(number).__name__}, which the element is") from None
 
     def tolist(self) -> list[Any]:
         """The elements as nested lists of Python numbers.
@@ -145,7 +155,7 @@ class HostValues:
 
         digits = 0 if ndigits is None else ndigits
         if isinstance(digits, bool) or not isinstance(digits, (int, np.integer)):
-            raise DTypeError(f"round: the number of digits must be an integer, got {ndigits!r}")
+            raise DTypeError(f"round: the number of digits must be an integer, got {brief(ndigits)}")
         if digits == 0 or (digits > 0 and not is_float(self.dtype)):
             return F.rint(self)
         scale = float(10 ** abs(int(digits)))
@@ -166,10 +176,14 @@ class HostValues:
         if method == "__call__" and not options and ufunc in _OPERATORS:
             return _operate(ufunc, *inputs)
         _refuse_out(ufunc, options)
+        if method == "at" and isinstance(inputs[0], HostValues):
+            raise DTypeError(f"np.{ufunc.__name__}.at: needs a NumPy array; do it to host = t.get(), then t[:] = host")
         return getattr(ufunc, method)(*_on_host(inputs), **_on_host(options))
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
         _refuse_out(function, options)
+        if function in _WRITERS and isinstance(args[0] if args else None, HostValues):
+            raise DTypeError(f"np.{function.__name__}: needs a NumPy array; in a tensor, t[index] = values stores")
         return function(*_on_host(args), **_on_host(options))
 
     def __reduce_ex__(self, protocol: Any) -> Any:

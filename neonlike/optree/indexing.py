@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from neonlike.checks import brief
 from neonlike.errors import IndexRangeError, IndexTypeError
 from neonlike.optree.dtypes import BOOL
 from neonlike.optree.node import Expression
@@ -53,7 +54,7 @@ def select(index: Any, shape: Shape) -> Selection:
             basic.append(_checked_slice(item, shape[axis]))
         elif isinstance(item, (list, np.ndarray, Expression)) and not _is_scalar_array(item):
             if gather is not None:
-                raise IndexRangeError(f"index {index!r}: only one axis can take a list; index twice")
+                raise IndexRangeError(f"index {brief(index)}: only one axis can take a list; index twice")
             gather, gather_axis = _positions(item, shape[axis]), kept
             basic.append(slice(None))
         else:
@@ -76,9 +77,9 @@ def _expand(index: Any, shape: Shape) -> list[Any]:
     items = list(index) if isinstance(index, tuple) else [index]
     ellipses = [i for i, item in enumerate(items) if item is Ellipsis]
     if len(ellipses) > 1:
-        raise IndexRangeError(f"index {index!r}: only one ellipsis is allowed")
+        raise IndexRangeError(f"index {brief(index)}: only one ellipsis is allowed")
     if len(items) - len(ellipses) > len(shape):
-        raise IndexRangeError(f"index {index!r}: {len(items)} indices for shape {shape} with {len(shape)} axes")
+        raise IndexRangeError(f"index {brief(index)}: {len(items)} indices for shape {shape} with {len(shape)} axes")
     missing = [slice(None)] * (len(shape) - len(items) + len(ellipses))
     if ellipses:
         return items[: ellipses[0]] + missing + items[ellipses[0] + 1 :]
@@ -89,19 +90,20 @@ def _checked_slice(item: slice, size: int) -> slice:
     try:
         item.indices(size)
     except TypeError:
-        raise IndexTypeError(f"index {item!r}: the ends and the step of a slice must be integers") from None
+        raise IndexTypeError(f"index {brief(item)}: the ends and the step of a slice must be integers") from None
     except ValueError:
-        raise IndexRangeError(f"index {item!r}: the step of a slice must not be 0") from None
+        raise IndexRangeError(f"index {brief(item)}: the step of a slice must not be 0") from None
     return item
 
 
 def _integer(item: Any, axis: int, shape: Shape) -> int:
     if isinstance(item, (bool, np.bool_)) or item is None:
-        raise IndexTypeError(f"index {item!r}: {_EXPECTED}; use be.where for masks")
+        instead = "be.expand_dims adds an axis" if item is None else "a mask has an element for each of the axis"
+        raise IndexTypeError(f"index {brief(item)}: {_EXPECTED}; {instead}")
     try:
         position = operator.index(item)
     except TypeError:
-        raise IndexTypeError(f"index {item!r} of type {type(item).__name__}: {_EXPECTED}") from None
+        raise IndexTypeError(f"index {brief(item)} of type {type(item).__name__}: {_EXPECTED}") from None
     if not -shape[axis] <= position < shape[axis]:
         raise IndexRangeError(f"index {position} is out of range for axis {axis} of shape {shape}")
     return position % shape[axis]

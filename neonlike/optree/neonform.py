@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from neonlike.checks import checked
+from neonlike.checks import brief, checked
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.optree import along, arrange, builders, functions, node, show
 from neonlike.optree.node import Expression, OpTreeNode
@@ -163,7 +163,7 @@ def _make(name: str, operands: list[Any], attrs: dict[str, Any]) -> Any:
     """A node of any op from its operands and the other members of its op dict."""
     spec = OPS.get(name) if isinstance(name, str) else None
     if spec is None:
-        raise DTypeError(f"OpTreeNode.build: no op is called {name!r}; choose one of {', '.join(OPS)}")
+        raise DTypeError(f"OpTreeNode.build: no op is called {brief(name)}; choose one of {', '.join(OPS)}")
     if name == "onehot" and not operands:
         operands = [attrs.get("idx")]
     if len(operands) != spec.arity and spec.arity != MANY:

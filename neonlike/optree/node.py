@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from neonlike.checks import shown
 from neonlike.errors import DTypeError, NeonlikeError, ShapeError
 from neonlike.optree import shapes
 from neonlike.optree.dtypes import F32, F64, DType, DTypeRule, holds, is_float, promote, result_dtype
@@ -272,8 +273,7 @@ def adapt(name: str, value: Any, backend: Any) -> Operand:
         wrapped: Expression = backend.wrap(value)
         return wrapped
     raise DTypeError(
-        f"{name}: cannot use {type(value).__name__} {str(value)[:40]!r} as an operand; "
-        "expected a tensor, an expression, a number or a NumPy array"
+        f"{name}: cannot use {shown(value)} as an operand; expected a tensor, an expression, a number or a NumPy array"
     )
 
 
@@ -434,5 +434,5 @@ def expression(name: str, value: Any, backend: Any = None) -> Expression:
         return value
     adapted = adapt(name, value, backend)
     if not isinstance(adapted, Expression) or adapted.shape is FREE:
-        raise ShapeError(f"{name}: needs a tensor or an expression with a shape, got {value}")
+        raise ShapeError(f"{name}: needs a tensor or an expression with a shape, got {shown(value)}")
     return adapted

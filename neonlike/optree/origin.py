@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from neonlike.checks import shown
 from neonlike.errors import GradientError
 from neonlike.optree import functions, windows
 from neonlike.optree.dtypes import is_float
@@ -210,15 +211,15 @@ def current_expression(tensor: Any) -> Any:
     source = tensor.origin.expression()
     if source is None:
         raise GradientError(
-            f"Autodiff: {tensor} was computed from tensors of which one is gone, so no gradient flows on through it; "
-            "keep them, or differentiate the expression itself instead of what astensor() made of it"
+            f"Autodiff: {shown(tensor)} was computed from tensors of which one is gone, so no gradient flows on "
+            "through it; keep them, or differentiate the expression itself instead of what astensor() made of it"
         )
     again = tensor.backend.assign(tensor.backend.fresh(tensor.shape, tensor.dtype), source)
     if not _agree(tensor.get(), again.get()):
         raise GradientError(
-            f"Autodiff: {tensor} was computed from {str(source)[:80]}, and it or a tensor there was written to since, "
-            "so no gradient flows on through it; use the expression itself (be.take(t, indices, axis) in place of "
-            "t[indices]), or be.array(t.get()) if it is meant as a constant"
+            f"Autodiff: {shown(tensor)} was computed from {str(source)[:80]}, and it or a tensor there was written to "
+            "since, so no gradient flows on through it; use the expression itself (be.take(t, indices, axis) in place "
+            "of t[indices]), or be.array(t.get()) if it is meant as a constant"
         )
     return source
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+from neonlike.checks import brief
 from neonlike.errors import ShapeError
 
 Shape: TypeAlias = tuple[int, ...]
@@ -105,12 +106,12 @@ def normalize_axes(name: str, axis: Any, shape: Shape) -> tuple[int, ...]:
         try:
             index = operator.index(item)
         except TypeError:
-            raise ShapeError(f"{name}: axis must be an int, a tuple of ints or None, got {axis!r}") from None
+            raise ShapeError(f"{name}: axis must be an int, a tuple of ints or None, got {brief(axis)}") from None
         if not -ndim <= index < ndim:
             raise ShapeError(f"{name}: axis {index} is out of range for shape {shape}; use {-ndim} to {ndim - 1}")
         axes.append(index % ndim)
     if len(set(axes)) != len(axes):
-        raise ShapeError(f"{name}: axis {axis!r} names an axis of shape {shape} twice")
+        raise ShapeError(f"{name}: axis {brief(axis)} names an axis of shape {shape} twice")
     return tuple(sorted(axes))
 
 
@@ -149,10 +150,10 @@ def permutation(name: str, axes: Any, ndim: int) -> tuple[int, ...]:
     try:
         given = tuple(operator.index(axis) for axis in axes)
     except TypeError:
-        raise ShapeTypeError(f"{name}: axes must be integers, got {axes!r}") from None
+        raise ShapeTypeError(f"{name}: axes must be integers, got {brief(axes)}") from None
     order = tuple(axis % ndim if -ndim <= axis < ndim else ndim for axis in given)
     if sorted(order) != list(range(ndim)):
-        raise ShapeError(f"{name}: axes {axes!r} are not a permutation of {tuple(range(ndim))}")
+        raise ShapeError(f"{name}: axes {brief(axes)} are not a permutation of {tuple(range(ndim))}")
     return order
 
 
@@ -170,7 +171,7 @@ def as_shape(value: Any, operation: str = "shape") -> Shape:
     try:
         shape = tuple(operator.index(item) for item in items)
     except TypeError:
-        raise ShapeTypeError(f"{operation}: shape must be integers, got {value!r}") from None
+        raise ShapeTypeError(f"{operation}: shape must be integers, got {brief(value)}") from None
     if any(not 0 <= size <= sys.maxsize for size in shape):
         raise ShapeError(f"{operation}: sizes must not be negative, nor larger than any memory, got {str(shape)[:80]}")
     return shape + (1,) * (2 - len(shape))
@@ -190,7 +191,7 @@ def regrouped(shape: Shape, wanted: tuple[Any, ...]) -> Shape:
     try:
         sizes = tuple(operator.index(n) for n in given)
     except TypeError:
-        raise ShapeTypeError(f"reshape: shape must be integers, got {given!r}") from None
+        raise ShapeTypeError(f"reshape: shape must be integers, got {brief(given)}") from None
     size = math.prod(shape)
     if sizes.count(-1) == 1:
         known = math.prod(n for n in sizes if n != -1)

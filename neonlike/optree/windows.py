@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from neonlike.checks import brief
 from neonlike.errors import ShapeError
 from neonlike.optree import functions, shapes
 from neonlike.optree.indexing import select
@@ -65,7 +66,7 @@ def index(node: OpTreeNode, key: Any) -> Expression:
         If the node has no shape of its own.
     """
     if node.shape is FREE:
-        raise ShapeError(f"index {key!r}: {node} has no shape of its own; assign it to a tensor and index that")
+        raise ShapeError(f"index {brief(key)}: {node} has no shape of its own; assign it to a tensor and index that")
     if as_mask(key) is not None:
         return node.astensor()[key]  # type: ignore[no-any-return]  # how many there are depends on values
     chosen = select(key, node.shape)

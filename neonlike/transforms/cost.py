@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from neonlike.checks import brief
 from neonlike.errors import ArgumentError
 from neonlike.transforms.metric import (
     Accuracy,
@@ -215,9 +216,9 @@ class GANCost(Cost):
     def __init__(self, scale: float = 1.0, cost_type: str = "dis", func: str = "modified") -> None:
         super().__init__()
         if func not in self.FUNCS:
-            raise ArgumentError(f"GANCost: func={func!r} is not one of {', '.join(self.FUNCS)}")
+            raise ArgumentError(f"GANCost: func={brief(func)} is not one of {', '.join(self.FUNCS)}")
         if cost_type not in ("dis", "gen"):
-            raise ArgumentError(f"GANCost: cost_type={cost_type!r} is not one of dis, gen")
+            raise ArgumentError(f"GANCost: cost_type={brief(cost_type)} is not one of dis, gen")
         self.scale, self.cost_type, self.func = scale, cost_type, func
 
     def __call__(self, y_data: Any, y_noise: Any, cost_type: str = "dis") -> Any:
@@ -229,7 +230,7 @@ class GANCost(Cost):
             ``"dis"``, its parts ``"dis_data"`` and ``"dis_noise"``, or ``"gen"``.
         """
         if cost_type not in self.COST_TYPES:
-            raise ArgumentError(f"GANCost: cost_type={cost_type!r} is not one of {', '.join(self.COST_TYPES)}")
+            raise ArgumentError(f"GANCost: cost_type={brief(cost_type)} is not one of {', '.join(self.COST_TYPES)}")
         if cost_type == "dis_data":
             rows = self._of_data(y_data)
         elif cost_type == "dis_noise":

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from neonlike.checks import brief
 from neonlike.errors import ArgumentError
 from neonlike.optree.dtypes import compute_dtype
 from neonlike.transforms.transform import Metric, column_mean
@@ -80,7 +81,7 @@ class TopKMisclassification(Metric):
     def __init__(self, k: int) -> None:
         super().__init__()
         if not isinstance(k, int | np.integer) or k < 1:
-            raise ArgumentError(f"TopKMisclassification: k={k!r}; expected a positive integer")
+            raise ArgumentError(f"TopKMisclassification: k={brief(k)}; expected a positive integer")
         self.k = k
         self.metric_names = ["LogLoss", "Top1Misclass", f"Top{k}Misclass"]
         for name in ("outputs", "top1", "topk"):

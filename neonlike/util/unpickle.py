@@ -18,6 +18,7 @@ from typing import IO, Any, ClassVar
 
 import numpy as np
 
+from neonlike.checks import brief
 from neonlike.errors import DTypeError, NeonlikeError
 from neonlike.optree.dtypes import BFLOAT16, as_dtype
 
@@ -105,7 +106,7 @@ def admit(*classes: Any) -> None:
     """
     for one in classes:
         if not isinstance(one, type) and not hasattr(one, "__qualname__"):
-            raise DTypeError(f"admit: got {one!r}; expected classes and functions of your program")
+            raise DTypeError(f"admit: got {brief(one)}; expected classes and functions of your program")
     for one in classes:
         _admitted[one.__module__, one.__qualname__] = one
 

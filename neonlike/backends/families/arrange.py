@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.families.base import Family
+from neonlike.checks import brief
 from neonlike.errors import ShapeError
 from neonlike.optree import arrange, functions
 from neonlike.optree import einsum as sums
@@ -94,7 +95,7 @@ class ArrangeFamily(Family):
         times = [arrange.whole_number("repeat", "each count", n) for n in given]
         size = a.shape[axis]
         if len(times) not in (1, size) or any(n < 0 for n in times):
-            raise ShapeError(f"repeat: needs one count or {size} of them, none negative, got {counts!r}")
+            raise ShapeError(f"repeat: needs one count or {size} of them, none negative, got {brief(counts)}")
         return self._finish(functions.take(a, np.repeat(np.arange(size), times), axis), out)
 
     def pad(self, a: Any, widths: Any, value: float = 0, out: Any = None) -> Any:

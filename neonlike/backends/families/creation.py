@@ -12,6 +12,7 @@ from neonlike.backends.dlpack import import_bfloat16
 from neonlike.backends.families.base import Family
 from neonlike.backends.hostdata import as_column, host_array
 from neonlike.backends.tensor import Tensor
+from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError, MissingArgument, ShapeError
 from neonlike.optree.dtypes import DType, as_dtype, is_float
 from neonlike.optree.node import Expression
@@ -278,7 +279,7 @@ class CreationFamily(Family):
         devlist : list of tensors (features, N) or None; None is replaced in the list
         """
         if buf_index not in (0, 1):
-            raise ArgumentError(f"consume: buf_index must be 0 or 1, got {buf_index!r}")
+            raise ArgumentError(f"consume: buf_index must be 0 or 1, got {brief(buf_index)}")
         host = host_array("consume", hostlist[buf_index])
         if devlist[buf_index] is None:
             devlist[buf_index] = self.fresh(host.T.shape, host.dtype)

@@ -11,6 +11,7 @@ import numpy as np
 from neonlike.backends.families.base import Family
 from neonlike.backends.families.operands import Array, host, require_tensors
 from neonlike.backends.tensor import Tensor
+from neonlike.checks import brief
 from neonlike.errors import ArgumentError, ShapeError
 from neonlike.optree.functions import transpose
 from neonlike.optree.node import expression
@@ -81,7 +82,7 @@ class EngineFamily(Family):
         require_tensors(self, name, a=a, b=target)
         sizes = (a_row, a_col, a_len)
         if not isinstance(axis, int) or axis not in (0, 1):
-            raise ArgumentError(f"{name}: axis must be 0 or 1, got {axis!r}")
+            raise ArgumentError(f"{name}: axis must be 0 or 1, got {brief(axis)}")
         if a.size != math.prod(sizes) or target.size != a.size:
             raise ShapeError(f"{name}: {sizes} do not make up a {a.shape} and b {target.shape}")
         runs = a.asnumpyarray().reshape(sizes if axis == 1 else (a_col, a_row, a_len))

@@ -12,6 +12,7 @@ from neonlike.backends.families.base import Family
 from neonlike.backends.families.grad_check import check, differentiating, is_differentiating
 from neonlike.backends.families.operands import as_numbers
 from neonlike.backends.tensor import Tensor
+from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from neonlike.optree.autodiff import Autodiff
 from neonlike.optree.dtypes import is_float
@@ -120,19 +121,21 @@ class GradientFamily(Family):
         """
         given = list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]
         if not given or not all(isinstance(tensor, Tensor) and tensor.backend is self for tensor in given):
-            raise DTypeError(f"check_grad: needs tensors of this backend to compare at, got {tensors!r}"[:300])
+            raise DTypeError(f"check_grad: needs tensors of this backend to compare at, got {brief(tensors)}")
         if not callable(f) or isinstance(f, type):
-            raise DTypeError(f"check_grad: f must be a function, an activation or a cost, got {f!r}")
+            raise DTypeError(f"check_grad: f must be a function, an activation or a cost, got {brief(f)}")
         (tolerance,) = as_numbers("check_grad", rtol=rtol)
         if not isinstance(seed, (int, np.integer)) or seed < 0 or not tolerance > 0:
-            raise ArgumentError(f"check_grad: seed={seed!r}, rtol={rtol!r}; expected a whole number and one above 0")
+            raise ArgumentError(
+                f"check_grad: seed={brief(seed)}, rtol={brief(rtol)}; expected a whole number, one above 0"
+            )
         if not all(tensor.size for tensor in given):
             raise ShapeError("check_grad: a tensor without elements has no gradient to check; pass some")
         return check(self, f, given, tolerance, int(seed))
 
     def _gradient_function(self, name: str, f: Any, argnums: Any, with_value: bool) -> Callable[..., Any]:
         if not callable(f) or isinstance(f, Expression):
-            raise DTypeError(f"{name}: f must be a function that returns an expression, got {f!r}")
+            raise DTypeError(f"{name}: f must be a function that returns an expression, got {brief(f)}")
         wanted = _positions(name, argnums)
 
         def gradient(*arguments: Any, **options: Any) -> Any:
@@ -168,7 +171,7 @@ def _positions(name: str, argnums: Any) -> tuple[int, ...] | None:
     try:
         return tuple(operator.index(n) for n in (argnums if isinstance(argnums, (tuple, list)) else (argnums,)))
     except TypeError:
-        raise DTypeError(f"{name}: argnums must be a position or several, got {argnums!r}") from None
+        raise DTypeError(f"{name}: argnums must be a position or several, got {brief(argnums)}") from None
 
 
 def _chosen(name: str, be: Any, arguments: tuple[Any, ...], wanted: tuple[int, ...] | None) -> list[int]:
@@ -226,6 +229,8 @@ def _differentiate(name: str, be: Any, value: Any, places: dict[int, Any]) -> li
         except GradientError as error:
             raise GradientError(f"{name}, by argument {position}: {error}") from error
         if gradient is None:
-            raise GradientError(f"{name}, by argument {position}: what f returned does not contain it: {value}"[:600])
+            raise GradientError(
+                f"{name}, by argument {position}: what f returned does not contain it: {brief(value, 300)}"
+            )
         found.append(gradient)
     return found

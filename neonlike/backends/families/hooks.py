@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from neonlike.backends.families.engine import EngineFamily
-from neonlike.checks import require_method
+from neonlike.checks import brief, require_method
 from neonlike.errors import ArgumentError
 from neonlike.kernels.cache import default_directory
 from neonlike.kernels.threads import choose, thread_count
@@ -107,7 +107,7 @@ class HooksFamily(EngineFamily):
             if not whole or not 1 <= int(count) <= MOST_THREADS:
                 raise ArgumentError(
                     f"num_threads: expected a whole number from 1 to {MOST_THREADS}, or None for what the environment "
-                    f"says, got {count!r}"
+                    f"says, got {brief(count)}"
                 )
             count = int(count)
         choose(count)

@@ -25,6 +25,7 @@ from neonlike.backends.geometry.conv import ConvGeometry, deconv_geometry
 from neonlike.backends.geometry.lrn import LrnGeometry
 from neonlike.backends.geometry.pool import PoolGeometry
 from neonlike.backends.geometry.sizes import whole
+from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.optree.calls import call
 from neonlike.optree.dtypes import as_dtype, is_float
@@ -144,7 +145,7 @@ class LazyFamily(Family):
         """
         (x,) = self._floats("pool", x=x)
         if not isinstance(op, str):
-            raise ArgumentError(f"pool: op must be 'max', 'avg' or 'l2', got {op!r}")
+            raise ArgumentError(f"pool: op must be 'max', 'avg' or 'l2', got {brief(op)}")
         axes = _spatial("pool", x)
         frame = _per_axis("pool", "window", window, axes, 1)
         steps = frame if strides is None else _per_axis("pool", "strides", strides, axes, 1)
@@ -298,7 +299,7 @@ class LazyFamily(Family):
         """
         for what, function in {"forward": forward, "backward": backward, "shape": shape}.items():
             if not callable(function) and (function is not None or what == "forward"):
-                raise DTypeError(f"primitive: {what} must be a function, got {function!r}")
+                raise DTypeError(f"primitive: {what} must be a function, got {brief(function)}")
         found = _name_of(forward, name)
         made = Primitive(forward, backward, shape, None if dtype is None else as_dtype(dtype, "primitive"), found)
 
@@ -313,7 +314,7 @@ class LazyFamily(Family):
         places = tuple(place for place, value in enumerate(arguments) if isinstance(value, Expression))
         operands = [expression(made.name, arguments[place], self) for place in places]
         if not operands:
-            raise DTypeError(f"{made.name}: needs a tensor or an expression among its arguments, got {arguments!r}")
+            raise DTypeError(f"{made.name}: needs a tensor or an expression among its arguments {brief(arguments)}")
         shapes = [operand.shape for operand in operands]
         shape: Shape = shapes[0] if made.shape is None else as_shape(made.shape(*shapes), made.name)
         dtype = operands[0].dtype if made.dtype is None else made.dtype
@@ -342,7 +343,7 @@ class LazyFamily(Family):
 def _name_of(forward: Any, name: Any) -> str:
     """The name of a user's primitive, never that of an op."""
     if not isinstance(name, str | None):
-        raise DTypeError(f"primitive: name must be a string, got {name!r}")
+        raise DTypeError(f"primitive: name must be a string, got {brief(name)}")
     found = str(name or getattr(forward, "__name__", type(forward).__name__))
     return f"{found}_" if found in OPS else found
 
@@ -379,7 +380,7 @@ def _per_axis(operation: str, name: str, value: Any, axes: int, filler: int) -> 
     """``value`` for depth, height and width; ``filler`` for a depth that is not there."""
     each = tuple(value) if isinstance(value, (tuple, list)) else (value,) * axes
     if len(each) != axes or any(isinstance(size, int) and size > _LARGEST for size in each):
-        raise ArgumentError(f"{operation}: {name} must be a number or {axes} of them, got {value!r}")
+        raise ArgumentError(f"{operation}: {name} must be a number or {axes} of them, got {brief(value)}")
     return (filler,) * (3 - axes) + each
 
 

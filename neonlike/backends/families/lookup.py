@@ -18,6 +18,7 @@ from neonlike.backends.families.operands import (
     require_tensors,
     written,
 )
+from neonlike.checks import brief
 from neonlike.errors import DTypeError, IndexRangeError, ShapeError
 from neonlike.optree import functions
 from neonlike.optree.node import expression
@@ -109,7 +110,7 @@ class LookupFamily(Family):
         if inputs.dtype.kind not in "iu":
             raise DTypeError(f"{name}: inputs must hold integers, the words, got {inputs.dtype.name}")
         if pad_idx is not None and not isinstance(pad_idx, numbers.Integral):
-            raise DTypeError(f"{name}: pad_idx must be an integer or None, got {pad_idx!r}")
+            raise DTypeError(f"{name}: pad_idx must be an integer or None, got {brief(pad_idx)}")
         if dW.ndim != 2 or error.shape != (dW.shape[1], inputs.size):
             raise ShapeError(
                 f"{name}: for dW (vocabulary, embedding) = {dW.shape} and {inputs.size} inputs, error must be "

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neonlike.backends.families.base import Family
+from neonlike.checks import brief
 from neonlike.errors import ArgumentError
 from neonlike.optree import functions
 from neonlike.optree.functions import F as Functions
@@ -83,7 +84,7 @@ class RandomFamily(Family):
             entropy = np.random.SeedSequence(seed).entropy
             key = operator.index(entropy) & (2**64 - 1)  # type: ignore[arg-type]
         except (TypeError, ValueError):
-            raise ArgumentError(f"gen_rng: the seed must be an integer in [0, 2**32) or None, got {seed!r}") from None
+            raise ArgumentError(f"gen_rng: expected a seed in [0, 2**32) or None, got {brief(seed)}") from None
         self.rng = rng
         self._rand_stream = (key, 0)
         self.init_rng_state = self._host_state()
@@ -166,4 +167,4 @@ class RandomFamily(Family):
 
 def _check_probability(name: str, keep: float) -> None:
     if not 0 <= keep <= 1:
-        raise ArgumentError(f"{name}: the probability to keep must be in [0, 1], got {keep!r}")
+        raise ArgumentError(f"{name}: the probability to keep must be in [0, 1], got {brief(keep)}")

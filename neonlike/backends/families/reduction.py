@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.families.base import Family
-from neonlike.checks import shown
+from neonlike.checks import brief, shown
 from neonlike.errors import ArgumentError, ArgumentTypeError, ShapeError
 from neonlike.optree import arrange, dialect, functions, shapes
 from neonlike.optree.builders import reduce
@@ -85,7 +85,7 @@ def _as_asked(name: str, node: OpTreeNode, a: Any, axis: Any, keepdims: Any, par
     if not isinstance(keepdims, (bool, int, np.bool_)):
         raise ArgumentTypeError(f"{name}: keepdims must be True or False, got {shown(keepdims)}")
     if partial is not None and partial is not False:
-        raise ArgumentError(f"{name}: partial={partial!r} has no effect, as in neon; leave it out")
+        raise ArgumentError(f"{name}: partial={brief(partial)} has no effect, as in neon; leave it out")
     if keepdims:
         return node
     axes = shapes.normalize_axes(name, axis, node.shape)

@@ -21,6 +21,7 @@ from neonlike.backends.families.operands import (
 )
 from neonlike.backends.geometry.sizes import whole
 from neonlike.backends.tensor import Tensor
+from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError, MissingArgument, ShapeError
 
 
@@ -202,7 +203,7 @@ class RoiFamily(Family):
         """
         values = self._detections(detections)
         if not isinstance(threshold, Real):
-            raise DTypeError(f"nms: threshold must be a number, got {threshold!r}")
+            raise DTypeError(f"nms: threshold must be a number, got {brief(threshold)}")
         if threshold != threshold:
             raise ArgumentError("nms: threshold is nan; give the overlap from which on boxes are dropped, such as 0.7")
         scores = values[:, 4]
@@ -239,7 +240,7 @@ class RoiFamily(Family):
         what = called[0]
         require_tensors(self, name, **{what: features, "rois": rois})
         if not isinstance(scale, Real):
-            raise DTypeError(f"{name}: spatial_scale must be a number, got {scale!r}")
+            raise DTypeError(f"{name}: spatial_scale must be a number, got {brief(scale)}")
         if not 0 < float(scale) < float("inf"):
             raise ArgumentError(f"{name}: spatial_scale must be above 0, got {scale}")
         channels, height, width = sizes["C"], sizes["H"], sizes["W"]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.families.base import Family
+from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError, NeonlikeError
 
 GRANULE = 128
@@ -105,7 +106,7 @@ class ScratchFamily(Family):
 def _rounded(name: str, size: Any) -> int:
     """``size`` as the next multiple of the granule."""
     if not isinstance(size, numbers.Integral) or isinstance(size, bool):
-        raise DTypeError(f"{name}: sizes are integers, in bytes; got {size!r}")
+        raise DTypeError(f"{name}: sizes are integers, in bytes; got {brief(size)}")
     if size < 0:
         raise ArgumentError(f"{name}: sizes must not be negative, got {size}")
     return -(-int(size) // GRANULE) * GRANULE

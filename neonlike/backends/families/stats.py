@@ -9,6 +9,7 @@ import numpy as np
 from neonlike.backends.families.base import Family
 from neonlike.backends.families.operands import check_apart, check_floats, require_tensors
 from neonlike.backends.tensor import Tensor
+from neonlike.checks import brief
 from neonlike.errors import ArgumentError, ShapeError
 from neonlike.optree import functions, node, shapes
 from neonlike.optree.dtypes import compute_dtype
@@ -34,7 +35,7 @@ class StatsFamily(Family):
             If there are no bins.
         """
         if hist_bins < 1:
-            raise ArgumentError(f"set_hist_buffers: hist_bins must be at least 1, got {hist_bins!r}")
+            raise ArgumentError(f"set_hist_buffers: hist_bins must be at least 1, got {brief(hist_bins)}")
         if (hist_bins, hist_offset) == (getattr(self, "hist_bins", None), getattr(self, "hist_offset", None)):
             return
         self.hist_bins, self.hist_offset, self.hist_max = hist_bins, hist_offset, self._hist_limit

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neonlike.backends.geometry.sizes import MklSwitches, make_plain, output_size, whole
+from neonlike.checks import brief
 from neonlike.errors import ArgumentError, ShapeError
 from neonlike.optree.dtypes import DType
 
@@ -70,7 +71,7 @@ class PoolGeometry(MklSwitches):
 
     def __post_init__(self) -> None:
         if self.op not in OPERATIONS:
-            raise ArgumentError(f"pool_layer: op must be one of {', '.join(OPERATIONS)}, got {self.op!r}")
+            raise ArgumentError(f"pool_layer: op must be one of {', '.join(OPERATIONS)}, got {brief(self.op)}")
         whole("pool_layer", 0, N=self.N)  # no images at all are nothing to do
         whole("pool_layer", **dict(zip("CDHW", self.CDHW)), **dict(zip("JTRS", self.JTRS)))
         whole("pool_layer", 0, **dict(zip(("pad_c", "pad_d", "pad_h", "pad_w"), self.padding)))

@@ -6,6 +6,7 @@ import numbers
 from dataclasses import fields
 from typing import Any, ClassVar
 
+from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError
 
 
@@ -41,7 +42,7 @@ def whole(operation: str, least: int = 1, **sizes: Any) -> None:
     """Raise unless each of ``sizes`` is an integer of at least ``least``."""
     for name, size in sizes.items():
         if not isinstance(size, numbers.Integral) or isinstance(size, bool):
-            raise DTypeError(f"{operation}: {name} must be an integer, got {size!r}")
+            raise DTypeError(f"{operation}: {name} must be an integer, got {brief(size)}")
         if size < least:
             raise ArgumentError(f"{operation}: {name} must be at least {least}, got {size}")
 
