@@ -67,7 +67,7 @@ MUTANTS = (
     Mutant("activation", "relu: slope ignored", ACTIVATION, "F.maximum(x, 0) + slope * F.minimum(x, 0) if slope else F.maximum(x, 0)", "F.maximum(x, 0)"),
     Mutant("activation", "relu: derivative at 0 is the slope", ACTIVATION, "slope * F.less(x, 0)", "slope * (1 - F.greater(x, 0))"),
     Mutant("activation", "softmax: axis ignored", ACTIVATION, 'expression("fprop_softmax", x, self), axis)', 'expression("fprop_softmax", x, self), 0)'),
-    Mutant("activation", "transform: error ignored", ACTIVATION, "self.assign(deltas, derivative(transform, outputs, inputs) * error)", "self.assign(deltas, derivative(transform, outputs, inputs) * (error * 0 + 1))"),
+    Mutant("activation", "transform: error ignored", ACTIVATION, "inputs) * expression(\"bprop_transform\", error, self))", "inputs) * (error * 0 + 1))"),
     Mutant("activation", "skip connection: beta ignored", ACTIVATION, "y * float(beta) + x if beta", "y + x if beta"),
     Mutant("activation", "skip connection: alpha ignored", ACTIVATION, "scaled = error * float(alpha)", "scaled = error * 1.0"),
     Mutant("activation", "bias gradient accumulates", ACTIVATION, "F.sum(err, axis=1)", "out + F.sum(err, axis=1)"),
