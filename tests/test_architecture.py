@@ -161,6 +161,13 @@ def test_the_package_keeps_its_architecture() -> None:
     assert faults(SOURCE) == []
 
 
+def test_no_merge_left_its_markers() -> None:
+    marker = re.compile(r"^(<{7}|={7}|>{7})( |$)", re.MULTILINE)
+    assert marker.search("one\n<<<<<<< HEAD\n")
+    left = [str(path) for path in SOURCE.rglob("*.py") if marker.search(path.read_text(encoding="utf-8"))]
+    assert left == []
+
+
 def test_every_folder_of_the_package_has_a_storey() -> None:
     known = {name for names in STOREYS for name in names} | set(GROUND_FLOOR)
     folders = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
