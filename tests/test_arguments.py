@@ -19,17 +19,18 @@ from neonlike.errors import (
     ArgumentError,
     ArgumentTypeError,
     DTypeError,
+    NeonlikeError,
     NotDefined,
     OutOfMemory,
     ShapeError,
     UnknownArgument,
 )
 from neonlike.initializers import Gaussian, Initializer
-from neonlike.layers import Affine, GeneralizedCost, Linear
+from neonlike.layers import Affine, GeneralizedCost, Linear, Reshape
 from neonlike.layers.base import Layer
 from neonlike.models import Model
 from neonlike.nervanaobject import NervanaObject
-from neonlike.optimizers import Adam, GradientDescentMomentum, Optimizer
+from neonlike.optimizers import Adam, GradientDescentMomentum, Optimizer, Schedule
 from neonlike.transforms import Cost, CrossEntropyMulti, Metric, Softmax, Transform
 
 # What annotations say ---------------------------------------------------------------------------------------------
@@ -234,3 +235,44 @@ def test_epochs_and_frequencies_that_are_none(be: Backend) -> None:
     for options in ({"eval_freq": "x"}, {"eval_freq": "x", "eval_set": data}, {"serialize": None}, {"history": "y"}):
         with pytest.raises(ArgumentError, match=rf"Callbacks: {next(iter(options))}"):
             Callbacks(model, **options)
+
+
+# What the fuzzer found --------------------------------------------------------------------------------------------
+
+
+def test_wrong_arguments_that_random_calls_found(be: Backend) -> None:
+    x = np.zeros((128, 5), np.float32)
+    a, out = be.ones((3, 4)), be.ones((3, 4))
+    unroll = {
+        "W_recur": be.ones((9, 3)), "h_prev_s": [a], "reset_h_s": [be.zeros((3, 4))], "h_s": [out],
+        "rzn_ff_s": [be.ones((9, 4))], "rzn_s": [be.zeros((9, 4))], "bias": be.ones((9, 1)), "nout": 3, "num_steps": 1,
+        "num_used_steps": 1,
+    }  # fmt: skip
+    wrong: list[Callable[[], Any]] = [
+        lambda: ArrayIterator(x, lshape=np.dtype("O")),
+        lambda: ArrayIterator(x, lshape=(a, None)),
+        lambda: ArrayIterator(x, lshape=len),
+        lambda: be.consume(0, [x, x], [[]]),
+        lambda: be.consume(0, [x, x], []),
+        lambda: be.compound_gru_unroll_fprop(**unroll, activation=Exception, gate_activation=Softmax()),
+        lambda: Callbacks.load_callbacks({"a": 1}, model=Model([Linear(2, init=Gaussian())])),
+        lambda: Callbacks(Model([Linear(2, init=Gaussian())]), eval_set=a + 1, eval_freq=1),
+        lambda: Affine(2, init=Gaussian(), batch_norm=np.ones((0, 4))),
+        lambda: Reshape(("a", "b")),
+        lambda: Schedule(1, np.ones(3)),
+        lambda: be.check_grad(lambda v: v * v, [a, out]),
+        lambda: be.repeat(a, 10**12, axis=1),
+        lambda: GradientDescentMomentum(0.1, 0.9).clip_gradient_norm(np.ones(3), 1),
+    ]
+    for call in wrong:
+        with pytest.raises(NeonlikeError):
+            call()
+    assert (out.get() == 1).all()
+
+
+def test_callbacks_of_another_model(be: Backend) -> None:
+    mine, other = (Model([Linear(2, init=Gaussian())]) for _ in range(2))
+    data = ArrayIterator(np.zeros((128, 5), np.float32), np.zeros(128, np.int32), nclass=2)
+    cost, optimizer = GeneralizedCost(CrossEntropyMulti()), GradientDescentMomentum(0.1, 0.9)
+    with pytest.raises(ArgumentError, match="callbacks were made with another model"):
+        mine.fit(data, cost, optimizer, 1, Callbacks(other, progress_bar=False))

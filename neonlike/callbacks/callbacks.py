@@ -301,6 +301,11 @@ class Callbacks(NervanaObject):
             Data sets that the description refers to by name.
         """
         described = cdict if isinstance(cdict, dict) else load_obj(cdict)
+        if not (isinstance(described, dict) and isinstance(described.get("callbacks"), list)):
+            raise ArgumentError(
+                f"load_callbacks: expected what Callbacks.serialize returned, a dict with a list 'callbacks', "
+                f"got {shown(described)}"
+            )
         made = cls(model, output_file=described.get("output_file"), progress_bar=False)
         by_name = {dataset.name: dataset for dataset in data}
         made.callbacks = []

@@ -15,6 +15,7 @@ from neonlike.errors import ArgumentError, DTypeError
 from neonlike.layers.container import Multicost
 from neonlike.logger import logger
 from neonlike.models.evaluation import predictions
+from neonlike.optree.node import Expression
 
 __public_module__ = "neonlike.callbacks.callbacks"
 
@@ -116,7 +117,7 @@ class LossCallback(Callback):
 
     def __init__(self, eval_set: Any, epoch_freq: Frequency = 1) -> None:
         super().__init__(epoch_freq=epoch_freq)
-        if isinstance(eval_set, np.ndarray | list | tuple):
+        if isinstance(eval_set, np.ndarray | list | tuple | Expression):
             raise DTypeError(
                 f"LossCallback: eval_set is a {type(eval_set).__name__}; expected a data iterator, e.g. "
                 "ArrayIterator(X, y, nclass=10)"

@@ -6,6 +6,7 @@ An iterator yields ``(inputs, targets)`` as tensors ``(features, N)`` in buffers
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -254,8 +255,18 @@ def _shapes_of(lshape: Any, arrays: list[np.ndarray]) -> list[Any]:
     if len(shapes) != len(arrays):
         raise ArrayShapeError(f"ArrayIterator: {len(arrays)} inputs but {len(shapes)} shapes in lshape")
     for shape, array in zip(shapes, arrays, strict=True):
-        if int(np.prod(shape)) != array.shape[1]:
+        if (count := _elements(shape)) != array.shape[1]:
             raise ArrayShapeError(
-                f"ArrayIterator: lshape={shape} has {int(np.prod(shape))} elements, but a sample has {array.shape[1]}"
+                f"ArrayIterator: lshape={shape} has {count} elements, but a sample has {array.shape[1]}"
             )
     return shapes
+
+
+def _elements(shape: Any) -> int:
+    """How many elements a sample of ``shape`` has: an integer, or a sequence of them."""
+    try:
+        return math.prod(operator.index(size) for size in (shape if isinstance(shape, (tuple, list)) else (shape,)))
+    except TypeError:
+        raise DTypeError(
+            f"ArrayIterator: lshape must be an integer or a tuple of integers for each input, got {brief(shape)}"
+        ) from None

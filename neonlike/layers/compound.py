@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from neonlike.errors import MissingArgument, NotDefined
+import numpy as np
+
+from neonlike.checks import brief
+from neonlike.errors import ArgumentTypeError, MissingArgument, NotDefined
 from neonlike.layers.base import require_transform
 from neonlike.layers.elementwise import Activation
 
@@ -32,6 +35,8 @@ class CompoundLayer(list[Any]):
         self, bias: Any = None, batch_norm: bool = False, activation: Any = None, name: str | None = None
     ) -> None:
         super().__init__()
+        if not isinstance(batch_norm, bool | int | np.bool_):
+            raise ArgumentTypeError(f"{type(self).__name__}: batch_norm must be True or False, got {brief(batch_norm)}")
         if batch_norm and bias is not None:
             raise MissingArgument(
                 f"{type(self).__name__}: bias and batch_norm exclude each other, since batch normalization has a "

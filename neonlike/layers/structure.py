@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from neonlike.backends.backend import Tensor
-from neonlike.checks import shown
+from neonlike.checks import brief, shown
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.layers.base import Layer, interpret_in_shape, require_input
 from neonlike.layers.deltas import DeltasTree
@@ -26,7 +26,10 @@ class Reshape(Layer):
 
     def __init__(self, reshape: int | tuple[int, ...], name: str | None = None) -> None:
         super().__init__(name)
-        self.reshape = (reshape,) if isinstance(reshape, int | np.integer) else tuple(reshape)
+        sizes = (reshape,) if isinstance(reshape, int | np.integer) else tuple(reshape)
+        if not all(isinstance(size, int | np.integer) and size >= -1 for size in sizes):
+            raise ArgumentError(f"Reshape: sizes must be integers from -1, got {brief(reshape)}")
+        self.reshape = sizes
         if self.reshape.count(-1) > 1:
             raise ArgumentError(f"Reshape: {self.reshape} has more than one -1; only one size can be inferred")
         self.owns_output = False

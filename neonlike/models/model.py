@@ -199,6 +199,9 @@ class Model(NervanaObject):
         if callbacks is None:
             callbacks = _NoCallbacks()
         _require(callbacks, ("on_train_begin",), "callbacks", "Callbacks(model, eval_set=...)")
+        owner = getattr(callbacks, "model", None)
+        if isinstance(owner, Model) and owner is not self:
+            raise ArgumentError("fit: callbacks were made with another model; make them with this: Callbacks(model)")
         check_epochs(self, num_epochs)
         self.nbatches, self.ndata = dataset.nbatches, dataset.ndata
         self.optimizer = optimizer

@@ -98,10 +98,10 @@ class Optimizer(NervanaObject):
         float
             clip_norm / max(sqrt(Σ‖grad‖²) / bsz, clip_norm), or 1 if ``clip_norm`` is None or 0.
         """
+        if not isinstance(param_list, list | tuple) or not all(map(_is_parameter, param_list)):
+            raise DTypeError(f"{self.classnm}.clip_gradient_norm: param_list must be what get_param_list returns")
         if not clip_norm or not param_list:
             return 1.0
-        if not all(map(_is_parameter, param_list)):
-            raise DTypeError(f"{self.classnm}.clip_gradient_norm: param_list must be what get_param_list returns")
         be = self.be
         total: Any = 0
         for (_, grad), _ in param_list:

@@ -46,10 +46,10 @@ class Schedule(NervanaObject):
         if isinstance(step_config, list | tuple) and isinstance(change, list | tuple):
             _check_equal_length(self.classnm, step_config, change)
             logger.warning("Schedule with two lists is deprecated: use StepSchedule")
-        elif isinstance(step_config, int):
-            logger.warning("Schedule with an integer step_config is deprecated: use PowerSchedule")
         elif isinstance(change, list | tuple):
             raise ArgumentError("Schedule: a list of changes needs a list of as many epochs as step_config")
+        elif isinstance(step_config, int):
+            logger.warning("Schedule with an integer step_config is deprecated: use PowerSchedule")
         _check_numbers(self.classnm, step_config=step_config, change=change)
         self.step_config, self.change = step_config, change
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from neonlike.backends.families.base import Family
 from neonlike.checks import brief
-from neonlike.errors import ShapeError
+from neonlike.errors import OutOfMemory, ShapeError
 from neonlike.optree import arrange, functions
 from neonlike.optree import einsum as sums
 from neonlike.optree.node import expression
@@ -96,7 +96,11 @@ class ArrangeFamily(Family):
         size = a.shape[axis]
         if len(times) not in (1, size) or any(n < 0 for n in times):
             raise ShapeError(f"repeat: needs one count or {size} of them, none negative, got {brief(counts)}")
-        return self._finish(functions.take(a, np.repeat(np.arange(size), times), axis), out)
+        try:
+            positions = np.repeat(np.arange(size), times)
+        except MemoryError:
+            raise OutOfMemory(f"repeat: no memory for slices repeated {brief(counts)} times; repeat fewer") from None
+        return self._finish(functions.take(a, positions, axis), out)
 
     def pad(self, a: Any, widths: Any, value: float = 0, out: Any = None) -> Any:
         """``a`` with ``value`` around it.

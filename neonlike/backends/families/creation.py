@@ -280,10 +280,16 @@ class CreationFamily(Family):
         """
         if buf_index not in (0, 1):
             raise ArgumentError(f"consume: buf_index must be 0 or 1, got {brief(buf_index)}")
-        host = host_array("consume", hostlist[buf_index])
-        if devlist[buf_index] is None:
-            devlist[buf_index] = self.fresh(host.T.shape, host.dtype)
-        devlist[buf_index].set(host.T)
+        if not (isinstance(devlist, list) and buf_index < min(len(hostlist), len(devlist))):
+            raise ArgumentError(
+                f"consume: hostlist and devlist must be lists with a position {buf_index}, "
+                f"got {brief(hostlist)} and {brief(devlist)}"
+            )
+        host, target = host_array("consume", hostlist[buf_index]), devlist[buf_index]
+        if target is None:
+            target = devlist[buf_index] = self.fresh(host.T.shape, host.dtype)
+        self._check_target(target)
+        target.set(host.T)
 
     def shared_iobuf_size(self, shape: Any, parallelism: str | None = None) -> int:
         """Elements of a buffer shared by layers of ``shape``.

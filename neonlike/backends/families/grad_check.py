@@ -6,6 +6,7 @@ every error at the price of a few evaluations; only where it shows one are singl
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -121,9 +122,19 @@ def _compare(case: _Case, position: int, gradient: Array, rtol: float, rng: Any)
     raise GradientError(_wrong(case, position, gradient, rng, found, slope))
 
 
+def _check_takes(f: Any, name: str, count: int) -> None:
+    try:
+        inspect.signature(f).bind(*range(count))
+    except ValueError:  # of a built-in function nothing is known
+        return
+    except TypeError as error:
+        raise ArgumentError(f"check_grad: {name} does not take {count} tensors: {error}") from None
+
+
 def _of_function(be: Any, f: Any, points: list[Any], floats: dict[int, Any], rng: Any) -> _Case:
     """A function that returns an expression; its gradient is Autodiff's."""
     name = getattr(f, "__name__", type(f).__name__)
+    _check_takes(f, name, len(points))
     with differentiating():
         value = f(*points)
     if not isinstance(value, Expression):

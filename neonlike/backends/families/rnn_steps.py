@@ -175,7 +175,7 @@ def check_activation(operation: str, backward: bool, **functions: Any) -> None:
     """Raise DTypeError unless each function can be called, and has ``bprop`` of the outputs if that is needed."""
     for name, function in functions.items():
         needed: Callable[..., Any] | None = getattr(function, "bprop", None) if backward else function
-        if not callable(needed):
+        if not callable(needed) or isinstance(function, type):
             what = "a method bprop(h), the derivative as a function of the output" if backward else "callable"
             raise DTypeError(
                 f"{operation}: {name} must {'have' if backward else 'be'} {what}, as the transforms of "

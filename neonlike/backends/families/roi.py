@@ -22,7 +22,7 @@ from neonlike.backends.families.operands import (
 from neonlike.backends.geometry.sizes import whole
 from neonlike.backends.tensor import Tensor
 from neonlike.checks import brief
-from neonlike.errors import ArgumentError, DTypeError, MissingArgument, ShapeError
+from neonlike.errors import ArgumentError, DTypeError, MissingArgument, OutOfMemory, ShapeError
 
 
 class Regions(NamedTuple):
@@ -381,6 +381,9 @@ def _check_rois(name: str, rois: Array, images: int) -> None:
 def _bins(low: Array, high: Array, count: int, length: int) -> Array:
     """First and past-the-last positions (regions, count, 2) of ``count`` bins of each region, cut off at the map."""
     step = (np.maximum(high - low + 1, 1) / count)[:, None]
-    edges = np.stack((np.floor(np.arange(count) * step), np.ceil(np.arange(1, count + 1) * step)), axis=2)
+    try:
+        edges = np.stack((np.floor(np.arange(count) * step), np.ceil(np.arange(1, count + 1) * step)), axis=2)
+    except MemoryError:
+        raise OutOfMemory(f"roipooling_fprop: no memory for {count} bins a side; pool to fewer") from None
     bins: Array = np.clip(edges + low[:, None, None], 0, length).astype(np.int64)
     return bins
