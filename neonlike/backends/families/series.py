@@ -59,7 +59,7 @@ class SeriesFamily(CreationFamily):
         """
         first, last = (0, start) if stop is None else (start, stop)
         values = [_number("arange", n, v) for n, v in (("start", first), ("stop", last), ("step", step))]
-        if not all(map(math.isfinite, values)) or not values[2]:
+        if not all(v == v and abs(v) != math.inf for v in values) or not values[2]:
             raise ArgumentError(f"arange: needs finite numbers and a step other than 0, got {first}, {last}, {step}")
         if max(map(abs, values)) >= 2**62:
             raise ArgumentError(f"arange: needs numbers below 2**62, got {first}, {last}, {step}")
