@@ -255,8 +255,9 @@ class Given:
 
     def __init__(self, be: Any) -> None:
         self.layer = be.conv_layer(np.float32, 2, 2, 3, H=4, W=5, R=2, S=3, pad_w=1, str_h=2, dil_w=2)
-        dims = {"I": 80, "F": 36, "O": 36, "E": 36, "grad_I": 80, "grad_F": 36, "X": 36}
-        self.all = {name: be.ones((size // 2, 2)) for name, size in dims.items()}
+        images, filters, maps = (40, 2), (12, 3), (18, 2)
+        shapes = {"I": images, "F": filters, "O": maps, "E": maps, "grad_I": images, "grad_F": filters, "X": maps}
+        self.all = {name: be.ones(shape) for name, shape in shapes.items()}
         self.all |= {name: be.ones((3, 1)) for name in ("bias", "bsum", "grad_bias")}
         self.memory = be.ones((400, 1))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from neonlike.errors import ArgumentError
 from neonlike.optimizers.base import Optimizer
 from neonlike.optimizers.schedules import CONSTANT_RATE, Schedule, require_schedule
 
@@ -152,6 +153,8 @@ class Adam(Optimizer):
     ) -> None:
         super().__init__(name=name)
         self.stochastic_round, self.learning_rate, self.epsilon = stochastic_round, learning_rate, epsilon
+        if not (0 <= beta_1 < 1 and 0 <= beta_2 < 1):
+            raise ArgumentError(f"{self.classnm}: beta_1 and beta_2 must be in [0, 1), got {beta_1} and {beta_2}")
         self.beta_1, self.beta_2 = beta_1, beta_2
         self.gradient_clip_norm, self.gradient_clip_value = gradient_clip_norm, gradient_clip_value
         self.param_clip_value = param_clip_value

@@ -9,7 +9,7 @@ import numpy as np
 
 from neonlike.backends.families.base import Family
 from neonlike.checks import brief
-from neonlike.errors import ArgumentError, DTypeError, NeonlikeError
+from neonlike.errors import ArgumentError, DTypeError, NeonlikeError, OutOfMemory
 
 GRANULE = 128
 """Sizes are multiples of so many bytes, and buffers start at one."""
@@ -98,7 +98,10 @@ class ScratchFamily(Family):
         if self._scratch is None or self._scratch.size < self.scratch_size + GRANULE:
             if self._scratch is not None and self.scratch_offset:  # its addresses stay good until the next init
                 self._scratch_outgrown = (*self._scratch_outgrown, self._scratch)
-            self._scratch = np.empty(self.scratch_size + GRANULE, np.uint8)
+            try:
+                self._scratch = np.empty(self.scratch_size + GRANULE, np.uint8)
+            except (MemoryError, ValueError):
+                raise OutOfMemory(f"scratch_buffer: no memory for {self.scratch_size} bytes; ask for fewer") from None
         start: int = self._scratch.__array_interface__["data"][0]
         return start + -start % GRANULE
 
