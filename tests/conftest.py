@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -34,6 +35,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts what is to run in the background so
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--backend") == "gpu":
         os.environ["NEONLIKE_TEST_BACKEND"] = "gpu"
     if config.getoption("--require-gpu"):

@@ -25,6 +25,7 @@ from neonlike.backends.gpu.tensor import GPUTensor
 from neonlike.backends.hostdata import array_to_wrap
 from neonlike.backends.memory import MemoryStats
 from neonlike.backends.tensor import Tensor
+from neonlike.checks import brief
 from neonlike.errors import BackendUnavailable, DTypeError
 from neonlike.kernels.compile_cuda import NEEDED, find_cuda_compiler
 from neonlike.kernels.engine_cuda import CudaEngine
@@ -261,17 +262,24 @@ class NervanaGPU(ProductKernels, Backend):
 
     def record_mark(self, marker: Any) -> None:
         """Have ``marker`` recorded when all that was queued before has run."""
-        self.device.attend()
+        self._attend_mark("record_mark", marker)
         marker.record(self.stream)
 
     def synchronize_mark(self, marker: Any) -> None:
         """Wait until ``marker`` is reached."""
-        self.device.attend()
+        self._attend_mark("synchronize_mark", marker)
         marker.synchronize()
+
+    def _attend_mark(self, operation: str, *markers: Any) -> None:
+        for marker in markers:
+            if not isinstance(marker, driver.Event):
+                raise DTypeError(f"{operation}: a mark is what be.init_mark() returns, got {brief(marker)}")
+        self.device.attend()
 
     def get_time(self, start: Any, end: Any) -> float:
         """Milliseconds from ``start`` to ``end``, after waiting for it."""
-        self.synchronize_mark(end)
+        self._attend_mark("get_time", start, end)
+        end.synchronize()
         return float(end.time_since(start))
 
     # Life
