@@ -34,7 +34,9 @@ from neonlike.transforms import CrossEntropyMulti, Misclassification, Rectlin, S
 LOST_AFTER_S = 30.0
 """A training that goes on for so long after Ctrl-C, on however busy a machine, has lost it."""
 
-LONGEST_DELAY_S = 0.25
+SHORT_DELAY_S, LONGEST_DELAY_S = 0.006, 0.25
+"""Each third moment is a short one: while the callbacks open their file, before the training."""
+
 LAYERS = 3
 EPOCHS = 2000
 """More than anybody waits for."""
@@ -133,7 +135,8 @@ def main() -> int:
     fit(trained := model(), 2, Callbacks(trained, progress_bar=False))  # so that nothing is left to compile
     for number in range(options.moments):
         with tempfile.TemporaryDirectory() as folder:
-            outcomes[interrupt(Path(folder), dice.uniform(0.0, LONGEST_DELAY_S), history=1 + number % 2)] += 1
+            delay = dice.uniform(0.0, LONGEST_DELAY_S if number % 3 else SHORT_DELAY_S)
+            outcomes[interrupt(Path(folder), delay, history=1 + number % 2)] += 1
     for outcome, count in outcomes.most_common():
         print(f"{count:6} {outcome}")
     wrong = sum(count for outcome, count in outcomes.items() if outcome.startswith("WRONG"))

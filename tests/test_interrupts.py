@@ -20,9 +20,10 @@ from neonlike.data import ArrayIterator
 from neonlike.errors import ArgumentError
 from neonlike.initializers import GlorotUniform
 from neonlike.layers import Affine, GeneralizedCost
-from neonlike.models import Model, interrupts
+from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum
 from neonlike.transforms import CrossEntropyMulti, Softmax
+from neonlike.util import interrupts
 
 N = 8
 
@@ -98,6 +99,23 @@ class TestGuard:
             train(At(Swallows))
         assert state_of(train) == (1, 2)
         assert "ignored" not in capsys.readouterr().err
+
+    def test_what_python_swallows_while_a_file_is_opened(self, tmp_path, monkeypatch, capsys):
+        class Swallows:
+            def __del__(self):
+                interrupt()
+
+        class File(h5py.File):
+            def __init__(self, *args, **kwargs):
+                super().__init__(*args, **kwargs)
+                Swallows()
+
+        monkeypatch.setattr(h5py, "File", File)
+        with pytest.raises(KeyboardInterrupt):
+            open_store(tmp_path / "m.h5")
+        assert "ignored" not in capsys.readouterr().err
+        with File.__base__(tmp_path / "m.h5"):
+            pass  # it is not left open
 
     def test_the_minibatch_is_finished(self, train, tmp_path):
         class InFprop(Callback):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.errors import MissingExtra, NeonlikeError
+from neonlike.util.interrupts import InterruptGuard
 from neonlike.util.persist import ensure_dirs_exist, expand
 
 MARKERS = "time_markers/minibatch"
@@ -186,12 +187,13 @@ def open_store(output_file: str | os.PathLike[str] | None, mode: str = "w") -> A
             "install it with: pip install 'neonlike[data]'"
         ) from error
     path = expand(output_file)
-    if mode == "w":
-        ensure_dirs_exist(path)
-        if os.path.isfile(path):
-            # HDF5 does not write over a file that is open, as an interrupted training in a notebook leaves it.
-            os.unlink(os.path.realpath(path))
-    return h5py.File(path, mode)
+    with InterruptGuard():  # h5py makes objects with weak references here
+        if mode == "w":
+            ensure_dirs_exist(path)
+            if os.path.isfile(path):
+                # HDF5 does not write over a file that is open, as an interrupted training in a notebook leaves it.
+                os.unlink(os.path.realpath(path))
+        return h5py.File(path, mode)
 
 
 def new_dataset(store: Any, path: str, shape: tuple[int, ...], dtype: Any = "float32", **attrs: Any) -> Any:

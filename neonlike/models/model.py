@@ -16,9 +16,9 @@ from neonlike.layers.container import LayerContainer, Sequential
 from neonlike.logger import logger
 from neonlike.models import saving, timing
 from neonlike.models.evaluation import predictions
-from neonlike.models.interrupts import InterruptGuard
 from neonlike.models.progress import Progress, check_epochs
 from neonlike.nervanaobject import Description, NervanaObject
+from neonlike.util.interrupts import InterruptGuard
 from neonlike.util.values import values
 
 __all__ = ["Model"]

@@ -1,4 +1,4 @@
-"""Ctrl-C while a model trains: it ends the training between two minibatches, whatever moment it comes in.
+"""Ctrl-C is held back while a model trains, to end it between two minibatches, and while a file of metrics is opened.
 
 Python raises KeyboardInterrupt wherever the program is. In a destructor or in the callback of a weak reference (h5py
 has many) it only prints the exception, "Exception ignored in ...", and goes on; in the middle of a minibatch it leaves
