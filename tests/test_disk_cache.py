@@ -129,11 +129,17 @@ def test_a_damaged_entry_is_not_used_and_can_be_replaced(cache: DiskCache, damag
     assert cache.read(KEY, ".so") == DATA
 
 
-def test_an_unreadable_entry_is_not_used(cache: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache.put(KEY, DATA, ".so")
-    monkeypatch.setattr(cache_module, "open", refuse(errno.EIO), raising=False)
+@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.EACCES])
+def test_an_unreadable_entry_is_not_used_and_stays(
+    cache: DiskCache, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """A process with too many open files must not take kernels away from others."""
+    path = cache.put(KEY, DATA, ".so")
+    monkeypatch.setattr(cache_module, "open", refuse(code), raising=False)
     assert cache.get(KEY, ".so") is None
+    assert (cache.misses, cache.corrupt) == (1, 0)
     monkeypatch.undo()
+    assert cache.get(KEY, ".so") == path
     cache.put(KEY, DATA, ".so")
     assert cache.read(KEY, ".so") == DATA
 

@@ -9,14 +9,16 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from compiling import SOURCE, Wrapper, compiler, forget, fresh, messages, python, wrapper  # noqa: F401
 
 from neonlike.errors import KernelCompileError
 from neonlike.kernels import toolchain
-from neonlike.kernels.cache import default_cache
+from neonlike.kernels.cache import DiskCache, default_cache
 from neonlike.kernels.compile_c import build
 from neonlike.kernels.toolchain import Compiler, find_compiler
 
@@ -177,6 +179,41 @@ def test_a_flag_that_the_compiler_refuses_is_left_out(
     assert found is not None
     assert set(found.flags) == set(compiler.flags) - missing | instead
     assert build(SOURCE, "answer").answer() == 42
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[Path], object]) -> None:
+    """Call ``act`` with the first file that is put into a cache, before it is loaded: another process does so."""
+    put, acted = DiskCache.put, []
+
+    def put_and_act(*args: Any, **kwargs: Any) -> Path:
+        path = put(*args, **kwargs)
+        if not acted:
+            acted.append(True)
+            act(path)
+        return path
+
+    monkeypatch.setattr(DiskCache, "put", put_and_act)
+
+
+def test_processes_that_probe_at_once_leave_each_other_their_files(
+    compiler: Compiler, fresh: Path, messages: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = (*compiler.flags, "-O1")  # others than those of which this process may have a library loaded
+    probe = f"from neonlike.kernels import toolchain; toolchain._try_flags({compiler.command}, {flags})"
+    others: list[int] = []
+    meanwhile(monkeypatch, lambda path: others.append(python(probe).returncode))
+    toolchain._try_flags(compiler.command, flags)
+    assert (others, messages) == ([0], [])
+
+
+def test_a_cache_that_is_cleared_before_a_kernel_is_loaded(
+    compiler: Compiler, fresh: Path, messages: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_compiler()
+    meanwhile(monkeypatch, lambda path: default_cache().clear())
+    assert build(SOURCE, "answer").answer() == 42
+    assert messages == []
+    assert list(fresh.rglob(f"*{toolchain.SUFFIX}"))
 
 
 def test_the_processor_is_part_of_the_identity(wrapper: Wrapper, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -255,7 +255,10 @@ class DiskCache:
 
     def _find(self, key: str, suffix: str) -> tuple[Path, bytes] | None:
         for path in self._candidates(key, suffix):
-            content = _checked(path)
+            try:
+                content = _checked(path)
+            except OSError:
+                continue  # too many open files, say: it may be good for others
             if content is not None:
                 self.hits += 1
                 return path, content
@@ -362,13 +365,10 @@ def _write(path: Path, content: bytes) -> Path:
 
 
 def _checked(path: Path) -> bytes | None:
-    """The content of an entry, or None if it is damaged, unreadable or somebody else's. Marks it as used."""
-    try:
-        with open(path, "rb") as file:
-            status = os.fstat(file.fileno())
-            content = file.read()
-    except OSError:
-        return None
+    """The content of an entry, or None if it is damaged or somebody else's. Marks it as used."""
+    with open(path, "rb") as file:
+        status = os.fstat(file.fileno())
+        content = file.read()
     if hasattr(os, "geteuid") and (status.st_uid not in (os.geteuid(), 0) or status.st_mode & stat.S_IWOTH):
         return None
     if path.name.split(".")[1] != _digest(content):

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -156,10 +157,14 @@ def store_and_load(key: str, data: bytes, suffix: str = SUFFIX) -> ctypes.CDLL:
         It cannot be written anywhere.
     """
     cache = default_cache()
-    try:
-        return ctypes.CDLL(str(cache.put(key, data, suffix)))
-    except OSError as error:
-        reason = str(error)
+    for _ in range(2):
+        path = cache.put(key, data, suffix)
+        try:
+            return ctypes.CDLL(str(path))
+        except OSError as error:
+            reason = str(error)
+        if path.exists():
+            break  # else another process cleared the cache in between
     path = cache.put(key, data, suffix, private=True)
     try:
         library = ctypes.CDLL(str(path))
@@ -282,7 +287,7 @@ def _first_that_works(command: tuple[str, ...], flags: tuple[str, ...], group: t
 def _try_flags(command: tuple[str, ...], flags: tuple[str, ...]) -> None:
     """Raise CompilerRefused unless the flags give a library that loads."""
     data = compile_object((*command, *flags), "probe", PROBE, {})
-    key = key_of("c-probe", json.dumps([command, flags]), data)
+    key = key_of("c-probe", uuid.uuid4().hex)  # of its own: it is removed again, while other processes may probe
     library = store_and_load(key, data)
     default_cache().discard(key, SUFFIX)
     library.neonlike_probe()
