@@ -35,7 +35,7 @@ class CEngine(CompilesAhead, NumpyEngine):
             elif stage.kind is StageKind.MOVE and moves_c.usable(plan, stage):
                 fallback = made[position].__self__  # type: ignore[attr-defined]
                 made[position] = moves_c.MoveStage(plan, stage, graph, fallback).run
-            elif stage.kind is StageKind.MOVE and lines_c.usable(plan, stage):
+            elif stage.kind is StageKind.MOVE and moves_c.usable(plan, stage, lines_c.FORMS):
                 fallback = made[position].__self__  # type: ignore[attr-defined]
                 made[position] = lines_c.LineStage(plan, stage, graph, fallback).run
             elif stage.kind is StageKind.CONTRACTION:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,8 +19,7 @@ from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.emit import STORAGE, convert_store
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.interp import BarrierStage
-from neonlike.kernels.lower import NumberArg, ValueArg
-from neonlike.kernels.moves_c import MoveStage, merged_axes
+from neonlike.kernels.moves_c import Layout, MoveStage, merged_axes
 from neonlike.kernels.plan import Plan, Stage
 from neonlike.kernels.render import Source, template_text
 from neonlike.kernels.sort_keys import key_texts
@@ -50,24 +48,6 @@ META = (
 axis follow."""
 META_AT = {name: position for position, name in enumerate(META)}
 META_AT |= {"limit": META_AT["read"], "count": META_AT["written"]}
-
-
-def usable(plan: Plan, stage: Stage) -> bool:
-    """True for the stages that this module runs."""
-    value = plan.values[stage.values[0]]
-    if value.spec.name not in FORMS or any(isinstance(arg, NumberArg) for arg in value.args):
-        return False
-    return all(isinstance(store.arg, ValueArg) and store.arg.perm is None for store in stage.stores)
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Variant of a kernel, its meta array (see ``META``), units of lines, and work."""
-
-    key: Key
-    meta: list[int]
-    units: int
-    work: int
 
 
 def layout_of(form: str, source: npfuncs.Array, index: npfuncs.Array | None, out: npfuncs.Array, axis: int,

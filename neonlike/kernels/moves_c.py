@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -57,10 +57,14 @@ META = (
 META_AT = {name: position for position, name in enumerate(META)}
 
 
-def usable(plan: Plan, stage: Stage) -> bool:
-    """True for the moves that this module runs."""
+MOVES = ("take", "untake")
+"""The ops of this module."""
+
+
+def usable(plan: Plan, stage: Stage, ops: Container[str] = MOVES) -> bool:
+    """True for the moves by ``ops`` that have a kernel: between arrays, stored as they are."""
     value = plan.values[stage.values[0]]
-    if value.spec.name not in ("take", "untake") or any(isinstance(arg, NumberArg) for arg in value.args):
+    if value.spec.name not in ops or any(isinstance(arg, NumberArg) for arg in value.args):
         return False
     return all(isinstance(store.arg, ValueArg) and store.arg.perm is None for store in stage.stores)
 
@@ -72,7 +76,7 @@ def usable(plan: Plan, stage: Stage) -> bool:
 class Layout:
     """Variant of a kernel for three arrays, its meta array (see ``META``), units of work and elements touched."""
 
-    key: FormKey
+    key: tuple[Any, ...]
     meta: list[int]
     units: int
     work: int
