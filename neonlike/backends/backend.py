@@ -52,6 +52,7 @@ from neonlike.kernels.plan import Plan
 from neonlike.kernels.plan_cache import PlanCache
 from neonlike.kernels.prepared import Prepared
 from neonlike.kernels.threads import refresh as refresh_threads
+from neonlike.optree.forms import mark, owner
 from neonlike.optree.node import Expression, OpTreeNode, adapt, is_operand
 from neonlike.optree.shapes import FREE
 
@@ -64,6 +65,7 @@ class Block:
     epoch, minibatch, fprop, bprop, update = range(5)
 
 
+@owner
 class Backend(
     ElementwiseFamily,
     ReductionFamily,
@@ -189,8 +191,12 @@ class Backend(
         """
         replay = self.plans.replay
         known = False if replay is None else replay(self, target, value)
-        if known:
-            return target
+        return target if known else self._assign_new(target, value, known)
+
+    mark(assign, "assign")
+
+    def _assign_new(self, target: Tensor, value: Any, known: bool | None) -> Any:
+        """:meth:`assign` of what was not replayed; ``known`` is what ``plans.replay`` said."""
         if value.__class__ is OpTreeNode:
             try:
                 ours = target.backend is self is value.backend and isinstance(target, Tensor)

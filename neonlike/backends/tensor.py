@@ -17,6 +17,7 @@ from neonlike.checks import admit, brief
 from neonlike.errors import DTypeError, FixedAttribute, ShapeError
 from neonlike.optree.dialect import is_neon
 from neonlike.optree.dtypes import DType
+from neonlike.optree.forms import mark
 from neonlike.optree.node import Expression
 from neonlike.optree.origin import Origin, computed
 from neonlike.optree.shapes import Shape, normalize_axes, permutation, regrouped
@@ -241,6 +242,8 @@ class Tensor(InPlaceOperators, Expression):
             masks.assign(self, mask, value)
         else:
             self._set_selected(index, value)
+
+    mark(__setitem__, "set item")
 
     def _set_selected(self, index: Any, value: Any) -> None:
         raise NotImplementedError

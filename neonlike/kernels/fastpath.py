@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from neonlike import settings
-from neonlike.kernels import compile_c
+from neonlike.kernels import compile_c, fastbuild
 from neonlike.kernels.cache import default_cache, key_of
 from neonlike.kernels.render import template_text
 from neonlike.kernels.toolchain import (
@@ -33,13 +33,13 @@ from neonlike.kernels.toolchain import (
     find_compiler,
 )
 from neonlike.logger import logger
-from neonlike.optree.node import OpTreeNode
 from neonlike.optree.ops import Kind, OpSpec
 
 NAME, SOURCE = "nlfast", "fastpath.c"
 SUFFIX = ".extension"
 """Of the file in the cache: not that of kernels, which are counted."""
-HEADERS = ("fastpath_places.h", "fastpath_walk.h", "packed.h")
+_PARTS = ("places", "walk", "nodes", "builders", "launches")
+HEADERS = (*(f"fastpath_{part}.h" for part in _PARTS), "packed.h")
 RELEASE_WORK = 1 << 14
 """Elements times cost from which a kernel lets other Python threads run: that takes about a twentieth of a
 microsecond, and a kernel of less work a few."""
@@ -210,7 +210,8 @@ def _load(path: Path) -> Any:
         assert spec is not None
         module = importlib.util.module_from_spec(spec)
         loader.exec_module(module)
-        module.set_up(OpTreeNode, keyed)
+        fastbuild.set_up(module, keyed)
+        fastbuild.install(module)
     except (ImportError, TypeError) as error:
         logger.info("assignments are started by Python: the extension does not load: %s", error)
         return None

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from neonlike.kernels import fastpath, threads
+from neonlike.kernels import fastbuild, fastpath, threads
 from neonlike.kernels.fastpath import Recipe
 from neonlike.kernels.graph import Graph, Key
 from neonlike.kernels.plan import Plan, make_plan
@@ -93,3 +93,5 @@ class PlanCache:
         self._asks = False
         self.launches = extension.Launches(self._tensor_type)
         self.replay, self.replay_many = self.launches.run, self.launches.run_many
+        if self._tensor_type is not None:
+            fastbuild.attach(extension, self._tensor_type)

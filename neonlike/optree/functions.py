@@ -15,7 +15,8 @@ import numpy as np
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, ShapeError
 from neonlike.optree import along, arrange, builders, operators, shapes
-from neonlike.optree.dtypes import F32, F64
+from neonlike.optree.dtypes import F32, F64, DTypeRule
+from neonlike.optree.forms import mark, owner
 from neonlike.optree.node import Expression, OpTreeNode, expression
 from neonlike.optree.ops import OPS, Kind, OpSpec
 from neonlike.optree.shapes import FREE, Shape
@@ -27,6 +28,7 @@ class _Names(type):
         def __getattr__(cls, name: str) -> Callable[..., OpTreeNode]: ...
 
 
+@owner
 class F(metaclass=_Names):
     """Namespace of builders; rows of the op table are added below, one static method for each builder name."""
 
@@ -38,7 +40,7 @@ def reduction_builder(spec: OpSpec) -> Callable[..., OpTreeNode]:
         return builders.reduce(spec, a, axis)
 
     apply.__name__ = apply.__qualname__ = spec.name
-    return apply
+    return apply if spec.dtype is DTypeRule.INDEX else mark(apply, "reduction", spec)
 
 
 def add_row(spec: OpSpec, namespace: type = F) -> None:
@@ -187,6 +189,9 @@ def mean(a: Any, axis: Any = None) -> OpTreeNode:
         total = OpTreeNode(_SUM, (a,), {"axis": axes}, small, dtype, backend)
         return OpTreeNode(_DIV, (total, count), None, small, dtype, backend)
     return F.div(F.sum(a, axes), count)
+
+
+mark(mean, "mean", _SUM, _DIV)
 
 
 def var(a: Any, axis: Any = None, binary: bool = False) -> OpTreeNode:

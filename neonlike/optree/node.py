@@ -17,6 +17,7 @@ from neonlike.checks import shown
 from neonlike.errors import DTypeError, NeonlikeError, ShapeError
 from neonlike.optree import shapes
 from neonlike.optree.dtypes import F32, F64, DType, DTypeRule, holds, is_float, promote, result_dtype
+from neonlike.optree.forms import mark
 from neonlike.optree.hostvalues import HostValues
 from neonlike.optree.ops import OPS, OpSpec
 from neonlike.optree.shapes import FREE, Shape
@@ -368,7 +369,7 @@ def unary(spec: OpSpec) -> Unary:
         return apply(spec, (a,))
 
     build.__name__ = build.__qualname__ = spec.name
-    return build
+    return mark(build, "unary", spec)
 
 
 def binary(spec: OpSpec) -> Binary:
@@ -393,7 +394,7 @@ def binary(spec: OpSpec) -> Binary:
         return apply(spec, (a, b))
 
     build.__name__ = build.__qualname__ = spec.name
-    return build
+    return mark(build, "binary", spec)
 
 
 def ternary(spec: OpSpec) -> Ternary:
@@ -414,12 +415,14 @@ def ternary(spec: OpSpec) -> Ternary:
         return apply(spec, (a, b, c))
 
     build.__name__ = build.__qualname__ = spec.name
-    return build
+    return mark(build, "ternary", spec)
 
 
 _neg, _abs, _sqr = (unary(OPS[name]) for name in ("neg", "abs", "sqr"))
 _add, _sub, _mul, _div, _pow = (binary(OPS[name]) for name in ("add", "sub", "mul", "div", "pow"))
 _eq, _ne, _lt, _le, _gt, _ge = (binary(OPS[name]) for name in ("eq", "ne", "lt", "le", "gt", "ge"))
+OPERATORS = (_neg, _abs, _sqr, _add, _sub, _mul, _div, _pow, _lt, _le, _eq, _ne, _gt, _ge)
+"""In the order of ``enum operator`` of ``templates/c/fastpath_builders.h``."""
 
 
 def expression(name: str, value: Any, backend: Any = None) -> Expression:

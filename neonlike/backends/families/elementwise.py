@@ -10,6 +10,7 @@ import numpy as np
 from neonlike.backends.families.base import Family
 from neonlike.backends.hostdata import host_array
 from neonlike.optree import functions, operators
+from neonlike.optree.forms import form_of, mark, owner
 from neonlike.optree.functions import F
 from neonlike.optree.node import Expression, adapt, apply, expression
 from neonlike.optree.ops import OPS, Kind, OpSpec
@@ -17,6 +18,7 @@ from neonlike.optree.ops import OPS, Kind, OpSpec
 _LETTERS = ("a", "b", "c")
 
 
+@owner
 class ElementwiseFamily(Family):
     """``be.sig(a)``, ``be.add(a, b)`` ...: lazy without ``out``; with ``out`` they execute and return it."""
 
@@ -66,7 +68,10 @@ class ElementwiseFamily(Family):
 
 def builder(spec: OpSpec, name: str) -> Callable[..., Any]:
     """The method ``name`` of an elementwise row."""
-    method = {1: _unary, 2: _binary, 3: _ternary}[spec.arity](spec)
+    build = operators.builder(spec)
+    method = {1: _unary, 2: _binary, 3: _ternary}[spec.arity](spec, build)
+    if form := form_of(build):
+        mark(method, form.kind, *form.specs)
     arguments = ", ".join(_LETTERS[: spec.arity])
     method.__doc__ = f"{spec.doc}\n\nArguments {arguments}: tensors, expressions, numbers or arrays; see the class."
     method.__name__ = name
@@ -74,9 +79,7 @@ def builder(spec: OpSpec, name: str) -> Callable[..., Any]:
     return method
 
 
-def _unary(spec: OpSpec) -> Callable[..., Any]:
-    build = operators.builder(spec)
-
+def _unary(spec: OpSpec, build: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: Any, a: Any, out: Any = None) -> Any:
         node = build(a) if isinstance(a, Expression) else apply(spec, (a,), self)
         return node if out is None else self._finish(node, out)
@@ -84,9 +87,7 @@ def _unary(spec: OpSpec) -> Callable[..., Any]:
     return method
 
 
-def _binary(spec: OpSpec) -> Callable[..., Any]:
-    build = operators.builder(spec)
-
+def _binary(spec: OpSpec, build: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: Any, a: Any, b: Any, out: Any = None) -> Any:
         node = build(a, b) if isinstance(a, Expression) else apply(spec, (a, b), self)
         return node if out is None else self._finish(node, out)
@@ -94,9 +95,7 @@ def _binary(spec: OpSpec) -> Callable[..., Any]:
     return method
 
 
-def _ternary(spec: OpSpec) -> Callable[..., Any]:
-    build = operators.builder(spec)
-
+def _ternary(spec: OpSpec, build: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: Any, a: Any, b: Any, c: Any, out: Any = None) -> Any:
         node = build(a, b, c) if isinstance(a, Expression) else apply(spec, (a, b, c), self)
         return node if out is None else self._finish(node, out)

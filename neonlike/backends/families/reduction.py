@@ -17,10 +17,12 @@ from neonlike.errors import ArgumentError, ArgumentTypeError, ShapeError
 from neonlike.optree import arrange, dialect, functions, shapes
 from neonlike.optree.builders import reduce
 from neonlike.optree.dtypes import DTypeRule
+from neonlike.optree.forms import mark, owner
 from neonlike.optree.node import Expression, OpTreeNode, expression
 from neonlike.optree.ops import OPS, Kind, OpSpec
 
 
+@owner
 class ReductionFamily(Family, builds_nodes=True):
     """``be.sum(a, axis=None, out=None, keepdims=True)`` and the like.
 
@@ -37,6 +39,8 @@ class ReductionFamily(Family, builds_nodes=True):
         if partial is not None or keepdims is not True:
             node = _as_asked("mean", node, a, axis, keepdims, partial)
         return node if out is None else self._finish(node, out)
+
+    mark(mean, "mean", OPS["sum"], OPS["div"])
 
     def var(
         self,
@@ -119,7 +123,7 @@ def _method(spec: OpSpec, name: str, default: int | None) -> Callable[..., Any]:
             node = _as_asked(name, node, a, axis, keepdims)
         return node if out is None else self._finish(node, out)
 
-    return method
+    return method if spec.dtype is DTypeRule.INDEX else mark(method, "reduction", spec)
 
 
 Family.builders[Kind.REDUCTION] = builder

@@ -1,4 +1,4 @@
-/* CPython extension: starts the kernel of an assignment that was seen before.
+/* CPython extension: starts the kernel of an assignment that was seen before, and builds the nodes of expressions.
  *
  * An assignment's expression is walked as linearize() in graph.py walks it, into a key of words: what graph.key holds
  * (structure, aliasing, kinds of numbers), and the data type, shape and strides of every tensor. For a key that was
@@ -9,280 +9,32 @@
  * Should other code run all the same (in a finalizer, or while tensors compare their memory), `busy` sends its
  * assignments to Python.
  */
-#include "fastpath_walk.h"
-#include <stddef.h>
-#include <structmember.h>
-#include "packed.h"
+#include "fastpath_builders.h"
+#include "fastpath_launches.h"
 
-enum { TABLE = 2048 };
-enum answer { NEVER, DONE, UNKNOWN };
+/* Backend.assign -------------------------------------------------------------------------------------------------- */
 
-static int serial; /* a forked process, where no thread may be started */
+static PyObject *name_plans, *name_replay, *name_assign_new;
 
-/* Launches: what was learned, by key ------------------------------------------------------------------------------ */
-
-typedef int (*Kernel)(const union nl_word *);
-
-typedef struct {
-    uint64_t hash;
-    int words, inputs, outputs, numbers;
-    int release; /* give the interpreter lock away: the kernel is long, or runs on several threads */
-    Kernel kernel; /* NULL: known to be none */
-    void *meta;
-    int64_t count, threads;
-    PyObject *keep; /* what kernel and meta lie in */
-    int64_t *word;
-    uint8_t slot[]; /* of inputs, outputs and numbers; twice the slot, and 1 for a real, of a number */
-} Launch;
-
-typedef struct {
-    PyObject_HEAD
-    PyTypeObject *tensor_type;
-    Py_ssize_t used, hits;
-    Launch *table[TABLE];
-} Launches;
-
-static void free_launch(Launch *launch)
+/* By `plans.replay`, where that is run() of the launches; NULL without an exception where Python has to do it. */
+static PyObject *assign(PyObject *backend, PyObject *target, PyObject *value)
 {
-    PyObject *keep = launch->keep;
-    PyMem_Free(launch->word);
-    PyMem_Free(launch);
-    Py_XDECREF(keep);
+    PyObject *plans = PyObject_GenericGetAttr(backend, name_plans);
+    PyObject *replay = plans ? PyObject_GenericGetAttr(plans, name_replay) : NULL;
+    PyObject *given[4] = {backend, target, value, NULL}, *done = NULL;
+    if (!replay)
+        PyErr_Clear();
+    else if (PyCFunction_CheckExact(replay) && PyCFunction_GET_FUNCTION(replay) == (PyCFunction)(void (*)(void))launches_run)
+        given[3] = launches_run(PyCFunction_GET_SELF(replay), given, 3);
+    if (given[3] == Py_True)
+        done = own(target);
+    else if (given[3])
+        done = PyObject_VectorcallMethod(name_assign_new, given, 4, NULL);
+    Py_XDECREF(plans);
+    Py_XDECREF(replay);
+    Py_XDECREF(given[3]);
+    return done;
 }
-
-static void clear_launches(Launches *self)
-{
-    for (size_t slot = 0; self->used && slot < TABLE; slot++) {
-        Launch *launch = self->table[slot];
-        self->table[slot] = NULL;
-        if (launch) {
-            self->used--;
-            free_launch(launch);
-        }
-    }
-}
-
-/* Where the launch of the walk's key is, or belongs. */
-static Launch **find(Launches *self)
-{
-    const size_t bytes = sizeof(int64_t) * (size_t)walk.words;
-    for (size_t slot = walk.hash % TABLE;; slot = (slot + 1) % TABLE) {
-        const Launch *at = self->table[slot];
-        if (!at || (at->hash == walk.hash && at->words == walk.words && !memcmp(at->word, walk.word, bytes)))
-            return &self->table[slot];
-    }
-}
-
-/* Call the kernel on what the walk met, and end the walk. */
-static enum answer start(Launches *self, const Launch *launch)
-{
-    union nl_word words[MAX_LEAVES + MAX_TARGETS + MAX_NUMBERS + 3], *word = words;
-    const uint8_t *slot = launch->slot;
-    for (int k = 0; k < launch->inputs; k++)
-        word++->pointer = walk.leaf[*slot++]->address;
-    for (int k = 0; k < launch->outputs; k++)
-        word++->pointer = walk.target[*slot++]->address;
-    for (int k = 0; k < launch->numbers; k++, slot++, word++) {
-        const Number *number = &walk.number[*slot >> 1];
-        if (*slot & 1)
-            word->real = number->real;
-        else
-            word->integer = number->integer;
-    }
-    word++->pointer = launch->meta;
-    word++->integer = launch->count;
-    word->integer = serial ? 1 : launch->threads;
-    end_walk(); /* the caller has the tensors, and so the addresses */
-    const Kernel kernel = launch->kernel;
-    int failed;
-    self->hits++;
-    if (!launch->release)
-        failed = kernel(words);
-    else {
-        PyObject *keep = launch->keep; /* others may clear the table now */
-        Py_INCREF(keep);
-        Py_BEGIN_ALLOW_THREADS
-        failed = kernel(words);
-        Py_END_ALLOW_THREADS
-        Py_DECREF(keep);
-    }
-    return failed ? NEVER : DONE; /* no memory: Python has other means */
-}
-
-static PyObject *answered(Launches *self, int failed)
-{
-    enum answer answer = NEVER;
-    Launch *launch = NULL;
-    if (!failed) {
-        launch = *find(self);
-        answer = launch ? NEVER : UNKNOWN;
-    }
-    if (launch && launch->kernel)
-        answer = start(self, launch);
-    else
-        end_walk();
-    PyObject *result = answer == DONE ? Py_True : answer == UNKNOWN ? Py_None : Py_False;
-    Py_INCREF(result);
-    return result;
-}
-
-static PyObject *launches_run(PyObject *object, PyObject *const *given, Py_ssize_t count)
-{
-    Launches *self = (Launches *)object;
-    if (count != 3) {
-        PyErr_SetString(PyExc_TypeError, "run(backend, target, value)");
-        return NULL;
-    }
-    if (walk.busy)
-        Py_RETURN_FALSE;
-    begin_walk();
-    return answered(self, add_target(given[0], given[1], given[2], self->tensor_type) || put_targets());
-}
-
-static PyObject *launches_run_many(PyObject *object, PyObject *const *given, Py_ssize_t count)
-{
-    Launches *self = (Launches *)object;
-    if (count != 2) {
-        PyErr_SetString(PyExc_TypeError, "run_many(backend, pairs)");
-        return NULL;
-    }
-    if (walk.busy)
-        Py_RETURN_FALSE;
-    begin_walk();
-    return answered(self, walk_pairs(given[0], given[1], self->tensor_type));
-}
-
-/* Slots out of a tuple, which is checked against what the walk met. */
-static int read_slots(PyObject *tuple, uint8_t *slot, int limit)
-{
-    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(tuple); k++) {
-        const long value = PyLong_AsLong(PyTuple_GET_ITEM(tuple, k));
-        if (value < 0 || value >= limit)
-            return -1;
-        slot[k] = (uint8_t)value;
-    }
-    return 0;
-}
-
-/* A new launch for the walk's key; NULL if the recipe does not fit it. See Recipe in fastpath.py. */
-static Launch *new_launch(PyObject *recipe)
-{
-    PyObject *inputs, *outputs, *numbers, *keep = NULL;
-    unsigned long long kernel = 0, meta = 0;
-    long long count = 0, threads = 0;
-    int release = 0, leaves = 0, met = 0;
-    inputs = outputs = numbers = NULL;
-    if (recipe != Py_None
-        && !PyArg_ParseTuple(recipe, "KiiO!O!O!KLLpO", &kernel, &leaves, &met, &PyTuple_Type, &inputs, &PyTuple_Type,
-                             &outputs, &PyTuple_Type, &numbers, &meta, &count, &threads, &release, &keep))
-        return NULL;
-    const Py_ssize_t n = inputs ? PyTuple_GET_SIZE(inputs) : 0, m = outputs ? PyTuple_GET_SIZE(outputs) : 0;
-    const Py_ssize_t p = numbers ? PyTuple_GET_SIZE(numbers) : 0;
-    if (n > MAX_LEAVES || m > MAX_TARGETS || p > MAX_NUMBERS || (keep && (leaves != walk.leaves || met != walk.numbers)))
-        return NULL;
-    Launch *launch = PyMem_Calloc(1, sizeof *launch + (size_t)(n + m + p));
-    int64_t *word = PyMem_Malloc(sizeof *word * (size_t)walk.words);
-    int bad = !launch || !word;
-    if (!bad && keep) {
-        bad = read_slots(inputs, launch->slot, walk.leaves) || read_slots(outputs, launch->slot + n, walk.targets)
-              || read_slots(numbers, launch->slot + n + m, 2 * walk.numbers);
-        for (Py_ssize_t k = 0; k < p && !bad; k++) {
-            const uint8_t slot = launch->slot[n + m + k];
-            bad = !(slot & 1) && walk.number[slot >> 1].is_real; /* integers are computed with integers only */
-        }
-    }
-    if (bad) {
-        PyMem_Free(launch);
-        PyMem_Free(word);
-        return NULL;
-    }
-    memcpy(word, walk.word, sizeof *word * (size_t)walk.words);
-    launch->hash = walk.hash, launch->words = walk.words, launch->word = word;
-    launch->inputs = (int)n, launch->outputs = (int)m, launch->numbers = (int)p;
-    launch->kernel = (Kernel)(uintptr_t)kernel, launch->meta = (void *)(uintptr_t)meta;
-    launch->count = count, launch->threads = threads, launch->release = release, launch->keep = keep;
-    Py_XINCREF(keep);
-    return launch;
-}
-
-static PyObject *launches_learn(PyObject *object, PyObject *given)
-{
-    Launches *self = (Launches *)object;
-    PyObject *backend, *pairs, *recipe;
-    if (!PyArg_ParseTuple(given, "OOO", &backend, &pairs, &recipe))
-        return NULL;
-    if (walk.busy)
-        Py_RETURN_NONE;
-    begin_walk();
-    if (!walk_pairs(backend, pairs, self->tensor_type)) {
-        if (self->used >= TABLE / 2)
-            clear_launches(self);
-        Launch **place = find(self), *launch = *place ? NULL : new_launch(recipe);
-        if (launch) {
-            *place = launch;
-            self->used++;
-        }
-    }
-    end_walk();
-    Py_RETURN_NONE;
-}
-
-static PyObject *launches_clear(PyObject *object, PyObject *ignored)
-{
-    (void)ignored;
-    clear_launches((Launches *)object);
-    Py_RETURN_NONE;
-}
-
-static PyObject *launches_new(PyTypeObject *type, PyObject *given, PyObject *named)
-{
-    PyTypeObject *tensor_type;
-    (void)named;
-    if (!PyArg_ParseTuple(given, "O!", &PyType_Type, &tensor_type))
-        return NULL;
-    Launches *self = (Launches *)type->tp_alloc(type, 0);
-    if (self) {
-        Py_INCREF(tensor_type);
-        self->tensor_type = tensor_type;
-    }
-    return (PyObject *)self;
-}
-
-static void launches_dealloc(PyObject *object)
-{
-    Launches *self = (Launches *)object;
-    clear_launches(self);
-    Py_XDECREF(self->tensor_type);
-    Py_TYPE(object)->tp_free(object);
-}
-
-static PyMethodDef launches_methods[] = {
-    {"run", (PyCFunction)(void (*)(void))launches_run, METH_FASTCALL,
-     "run(backend, target, value): True: done; None: learn() may be asked to learn it; False: left to Python."},
-    {"run_many", (PyCFunction)(void (*)(void))launches_run_many, METH_FASTCALL,
-     "run_many(backend, pairs): as run(), for a list or tuple of pairs (target, value)."},
-    {"learn", launches_learn, METH_VARARGS, "learn(backend, pairs, recipe): what to do from now on; None: nothing."},
-    {"clear", launches_clear, METH_NOARGS, "Forget everything."},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyMemberDef launches_members[] = {
-    {"used", T_PYSSIZET, offsetof(Launches, used), READONLY, "Keys learned."},
-    {"hits", T_PYSSIZET, offsetof(Launches, hits), READONLY, "Kernels started."},
-    {NULL, 0, 0, 0, NULL},
-};
-
-static PyTypeObject launches_type = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "nlfast.Launches",
-    .tp_basicsize = sizeof(Launches),
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = "Launches(tensor type): the assignments of a backend that were seen before.",
-    .tp_new = launches_new,
-    .tp_dealloc = launches_dealloc,
-    .tp_methods = launches_methods,
-    .tp_members = launches_members,
-};
 
 /* The module ------------------------------------------------------------------------------------------------------ */
 
@@ -304,17 +56,49 @@ static int slot_offset(PyTypeObject *type, const char *name, Py_ssize_t *offset)
 static PyObject *set_up(PyObject *module, PyObject *given)
 {
     PyTypeObject *type;
-    PyObject *function;
+    PyObject *function, *single, *twice;
     (void)module;
-    if (!PyArg_ParseTuple(given, "O!O", &PyType_Type, &type, &function))
+    if (!PyArg_ParseTuple(given, "O!OOO", &PyType_Type, &type, &function, &single, &twice))
         return NULL;
     if (slot_offset(type, "spec", &spec_at) || slot_offset(type, "operands", &operands_at)
-        || slot_offset(type, "attrs", &attrs_at) || slot_offset(type, "backend", &backend_at))
+        || slot_offset(type, "attrs", &attrs_at) || slot_offset(type, "shape", &shape_at)
+        || slot_offset(type, "dtype", &dtype_at) || slot_offset(type, "backend", &backend_at))
         return NULL;
-    Py_INCREF(type);
-    Py_INCREF(function);
-    node_type = type;
-    describe = function;
+    node_type = (PyTypeObject *)own((PyObject *)type);
+    describe = own(function);
+    float32 = own(single);
+    float64 = own(twice);
+    Py_RETURN_NONE;
+}
+
+static PyObject *take_operators(PyObject *module, PyObject *given)
+{
+    (void)module;
+    if (!PyTuple_CheckExact(given) || PyTuple_GET_SIZE(given) != OPERATORS)
+        return PyErr_Format(PyExc_TypeError, "take_operators: a tuple of %d builders", OPERATORS);
+    for (Py_ssize_t k = 0; k < OPERATORS; k++)
+        if (Py_TYPE(PyTuple_GET_ITEM(given, k)) != &builder_type)
+            return PyErr_Format(PyExc_TypeError, "take_operators: %R is no builder", PyTuple_GET_ITEM(given, k));
+    for (Py_ssize_t k = 0; k < OPERATORS; k++)
+        Py_XSETREF(operators[k], (Builder *)own(PyTuple_GET_ITEM(given, k)));
+    Py_RETURN_NONE;
+}
+
+static PyObject *attach_type(PyObject *module, PyObject *type)
+{
+    (void)module;
+    if (!PyType_Check(type))
+        return PyErr_Format(PyExc_TypeError, "attach: a class, not %R", type);
+    if (attach(&attached[type != (PyObject *)node_type], (PyTypeObject *)type))
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *detach_all(PyObject *module, PyObject *ignored)
+{
+    (void)module, (void)ignored;
+    detach(&attached[0]);
+    detach(&attached[1]);
     Py_RETURN_NONE;
 }
 
@@ -327,7 +111,10 @@ static PyObject *after_fork(PyObject *module, PyObject *ignored)
 }
 
 static PyMethodDef functions[] = {
-    {"set_up", set_up, METH_VARARGS, "set_up(node type, describe): to be called once, before anything else."},
+    {"set_up", set_up, METH_VARARGS, "set_up(node type, describe, float32, float64): once, before anything else."},
+    {"take_operators", take_operators, METH_O, "take_operators(builders): what operators build, as in enum operator."},
+    {"attach", attach_type, METH_O, "attach(class): operators in C for the nodes, or for a class of tensors."},
+    {"detach", detach_all, METH_NOARGS, "detach(): classes have Python's operators again."},
     {"after_fork", after_fork, METH_NOARGS, "This process is a fork: kernels run on one thread from now on."},
     {NULL, NULL, 0, NULL},
 };
@@ -340,28 +127,36 @@ static struct PyModuleDef definition = {
     .m_methods = functions,
 };
 
-PyMODINIT_FUNC PyInit_nlfast(void)
+static int intern_names(void)
 {
-    if (PyType_Ready(&place_type) < 0 || PyType_Ready(&launches_type) < 0)
-        return NULL;
-    struct {
+    const struct {
         PyObject **name;
         const char *text;
     } names[] = {
-        {&name_place, "_place"}, {&name_array, "array"},           {&name_root, "root"},
-        {&name_value, "value"},  {&name_struct, "__array_struct__"}, {&name_backend, "backend"},
-        {&name_alias_of, "alias_of"},
+        {&name_place, "_place"},   {&name_array, "array"},     {&name_root, "root"},
+        {&name_value, "value"},    {&name_axis, "axis"},       {&name_struct, "__array_struct__"},
+        {&name_shape, "shape"},    {&name_dtype, "dtype"},     {&name_backend, "backend"},
+        {&name_plans, "plans"},    {&name_replay, "replay"},   {&name_alias_of, "alias_of"},
+        {&name_assign, "assign"},  {&name_assign_new, "_assign_new"},
     };
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)
         if (!*names[k].name && !(*names[k].name = PyUnicode_InternFromString(names[k].text)))
-            return NULL;
-    PyObject *module = PyModule_Create(&definition);
-    if (!module)
+            return -1;
+    return 0;
+}
+
+PyMODINIT_FUNC PyInit_nlfast(void)
+{
+    PyTypeObject *types[] = {&launches_type, &builder_type};
+    if (PyType_Ready(&place_type) || PyType_Ready(types[0]) || PyType_Ready(types[1]) || intern_names() || prepare_axes())
         return NULL;
-    Py_INCREF(&launches_type);
-    if (PyModule_AddObject(module, "Launches", (PyObject *)&launches_type) < 0) {
-        Py_DECREF(&launches_type);
-        Py_CLEAR(module);
+    PyObject *module = PyModule_Create(&definition);
+    for (size_t k = 0; k < sizeof types / sizeof *types && module; k++) {
+        PyObject *type = own((PyObject *)types[k]);
+        if (PyModule_AddObject(module, strchr(types[k]->tp_name, '.') + 1, type) < 0) {
+            Py_DECREF(type);
+            Py_CLEAR(module);
+        }
     }
     return module;
 }

@@ -8,12 +8,13 @@
 
 enum { MAX_AXES = 16 };
 
-static PyObject *name_place, *name_array, *name_root, *name_struct;
+static PyObject *name_place, *name_array, *name_root, *name_struct, *name_shape, *name_dtype, *name_backend;
 
 typedef struct {
     PyObject_VAR_HEAD
     PyObject *tensor; /* borrowed, to be compared only: another tensor's place may come here with a copied __dict__ */
     PyObject *root;   /* NULL: foreign memory, which may overlap anything */
+    PyObject *shape, *dtype, *backend; /* the tensor's, which never change */
     char *address, *low, *high;
     uint64_t hash;
     int64_t words[]; /* data type and rank, shape, strides */
@@ -27,8 +28,24 @@ static uint64_t mix(uint64_t hash, uint64_t word)
 
 static void place_dealloc(PyObject *self)
 {
-    Py_XDECREF(((Place *)self)->root);
+    Place *place = (Place *)self;
+    PyObject_GC_UnTrack(self);
+    Py_XDECREF(place->root);
+    Py_XDECREF(place->shape);
+    Py_XDECREF(place->dtype);
+    Py_XDECREF(place->backend);
     Py_TYPE(self)->tp_free(self);
+}
+
+/* A place never changes, so that a cycle through one goes through the tensor too, which can be cleared. */
+static int place_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Place *place = (Place *)self;
+    Py_VISIT(place->root);
+    Py_VISIT(place->shape);
+    Py_VISIT(place->dtype);
+    Py_VISIT(place->backend);
+    return 0;
 }
 
 /* Copies and pickles of a tensor's attributes hold None instead. */
@@ -49,7 +66,9 @@ static PyTypeObject place_type = {
     .tp_basicsize = sizeof(Place),
     .tp_itemsize = sizeof(int64_t),
     .tp_dealloc = place_dealloc,
-    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_traverse = place_traverse,
+    .tp_free = PyObject_GC_Del,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_methods = place_methods,
     .tp_doc = "Where a tensor's elements lie.",
 };
@@ -69,12 +88,13 @@ static Place *place_from(PyObject *tensor, PyObject *root, const Interface *from
 {
     if (from->two != 2 || from->nd < 1 || from->nd > MAX_AXES || (from->flags & (ALIGNED | NATIVE)) != (ALIGNED | NATIVE))
         return NULL;
-    Place *place = PyObject_NewVar(Place, &place_type, 1 + 2 * from->nd);
+    Place *place = PyObject_GC_NewVar(Place, &place_type, 1 + 2 * from->nd);
     if (!place)
         return NULL;
     place->tensor = tensor;
     place->root = root == Py_None ? NULL : root;
     Py_XINCREF(place->root);
+    place->shape = place->dtype = place->backend = NULL;
     place->address = place->low = place->high = from->data;
     int64_t *word = place->words;
     *word++ = from->typekind | (int64_t)from->itemsize << 8 | (int64_t)from->nd << 40;
@@ -90,7 +110,10 @@ static Place *place_from(PyObject *tensor, PyObject *root, const Interface *from
     place->hash = 0;
     for (Py_ssize_t k = 0; k < Py_SIZE(place); k++)
         place->hash = mix(place->hash, (uint64_t)place->words[k]);
-    if (empty)
+    PyObject_GC_Track((PyObject *)place);
+    if (empty || !(place->shape = PyObject_GetAttr(tensor, name_shape))
+        || !(place->dtype = PyObject_GetAttr(tensor, name_dtype))
+        || !(place->backend = PyObject_GetAttr(tensor, name_backend)))
         Py_CLEAR(place);
     return place;
 }

@@ -12,9 +12,9 @@ enum {
 };
 
 static PyTypeObject *node_type; /* OpTreeNode, and where its slots lie */
-static Py_ssize_t spec_at, operands_at, attrs_at, backend_at;
+static Py_ssize_t spec_at, operands_at, attrs_at, shape_at, dtype_at, backend_at;
 static PyObject *describe; /* spec -> names of its attributes in the key; None: left to Python */
-static PyObject *name_backend, *name_value, *name_alias_of;
+static PyObject *name_value, *name_alias_of;
 
 /* Specs: rows of the table of ops that keys may name -------------------------------------------------------------- */
 

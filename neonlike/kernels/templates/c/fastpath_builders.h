@@ -1,0 +1,289 @@
+/* Callables and operators that build nodes where fastpath_nodes.h can, and ask Python otherwise. Part of fastpath.c.
+ *
+ * A builder stands in the place of a function of Python, its original, whose attributes it shows. The operators of a
+ * class are slots of its type: they are set in C, and set back by Python itself where somebody gives the class an
+ * operator of his own.
+ */
+#ifndef NL_FASTPATH_BUILDERS_H
+#define NL_FASTPATH_BUILDERS_H
+
+#include "fastpath_nodes.h"
+#include <stddef.h>
+#include <structmember.h>
+
+/* Builders -------------------------------------------------------------------------------------------------------- */
+
+enum kind { UNARY, BINARY, TERNARY, REDUCTION, MEAN, ASSIGN };
+static const char *const kinds[] = {"unary", "binary", "ternary", "reduction", "mean", "assign"};
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc call;
+    PyObject *original;      /* Python's function, which says what a call means */
+    PyObject *spec, *second; /* rows of the table of ops; None where the kind has none */
+    enum kind kind;
+    int skip; /* arguments before the operands: 1 in a method of backends */
+} Builder;
+
+static PyObject *assign(PyObject *backend, PyObject *target, PyObject *value);
+
+/* The axis among the arguments of a reduction, None if it is not given; NULL where there is more. */
+static PyObject *axis_of(PyObject *const *given, Py_ssize_t count, PyObject *named)
+{
+    const Py_ssize_t all = count + (named ? PyTuple_GET_SIZE(named) : 0);
+    if (count == 1 && all == 1)
+        return Py_None;
+    if (all != 2 || (count == 1 && PyUnicode_Compare(PyTuple_GET_ITEM(named, 0), name_axis)))
+        return NULL;
+    return count ? given[1] : NULL;
+}
+
+/* What a call gives; NULL without an exception where Python has to do it. */
+static PyObject *build(const Builder *self, PyObject *const *given, Py_ssize_t count, PyObject *named)
+{
+    PyObject *axis;
+    switch (self->kind) {
+    case UNARY:
+        return count == 1 && !named ? build_one(self->spec, given[0]) : NULL;
+    case BINARY:
+        return count == 2 && !named ? build_two(self->spec, given[0], given[1]) : NULL;
+    case TERNARY:
+        return count == 3 && !named ? build_three(self->spec, given[0], given[1], given[2]) : NULL;
+    case REDUCTION:
+        axis = axis_of(given, count, named);
+        return axis ? build_reduction(self->spec, given[0], axis) : NULL;
+    case MEAN:
+        axis = axis_of(given, count, named);
+        return axis ? build_mean(self->spec, self->second, given[0], axis) : NULL;
+    case ASSIGN:
+        return count == 2 && !named ? assign(given[-1], given[0], given[1]) : NULL;
+    }
+    return NULL;
+}
+
+static PyObject *builder_call(PyObject *object, PyObject *const *given, size_t flagged, PyObject *named)
+{
+    const Builder *self = (Builder *)object;
+    const Py_ssize_t count = PyVectorcall_NARGS(flagged) - self->skip;
+    PyObject *made = count >= 0 ? build(self, given + self->skip, count, named) : NULL;
+    if (made || PyErr_Occurred())
+        return made;
+    return PyObject_Vectorcall(self->original, given, flagged, named);
+}
+
+static PyObject *builder_bound(PyObject *self, PyObject *object, PyObject *type)
+{
+    (void)type;
+    return object && object != Py_None ? PyMethod_New(self, object) : own(self);
+}
+
+/* What is not the builder's own is its original's: __name__, __module__, ... */
+static PyObject *builder_attribute(PyObject *self, PyObject *name)
+{
+    PyObject *found = PyObject_GenericGetAttr(self, name);
+    if (found || !PyErr_ExceptionMatches(PyExc_AttributeError))
+        return found;
+    PyErr_Clear();
+    return PyObject_GetAttr(((Builder *)self)->original, name);
+}
+
+static PyObject *builder_doc(PyObject *self, void *ignored)
+{
+    (void)ignored;
+    return PyObject_GetAttrString(((Builder *)self)->original, "__doc__");
+}
+
+static PyObject *builder_repr(PyObject *self)
+{
+    return PyObject_Repr(((Builder *)self)->original);
+}
+
+static PyObject *builder_new(PyTypeObject *type, PyObject *given, PyObject *named)
+{
+    static char *names[] = {"kind", "original", "spec", "second", "skip", NULL};
+    const char *kind;
+    PyObject *original, *spec = Py_None, *second = Py_None;
+    int skip = 0;
+    size_t k = 0;
+    if (!PyArg_ParseTupleAndKeywords(given, named, "sO|OOp", names, &kind, &original, &spec, &second, &skip))
+        return NULL;
+    while (k < sizeof kinds / sizeof *kinds && strcmp(kinds[k], kind))
+        k++;
+    if (k == sizeof kinds / sizeof *kinds || !PyCallable_Check(original) || (k == ASSIGN && !skip)) {
+        PyErr_Format(PyExc_TypeError, "no builder of kind '%s' for %R", kind, original);
+        return NULL;
+    }
+    Builder *self = (Builder *)type->tp_alloc(type, 0);
+    if (!self)
+        return NULL;
+    self->call = builder_call;
+    self->kind = (enum kind)k;
+    self->skip = skip;
+    self->original = own(original);
+    self->spec = own(spec);
+    self->second = own(second);
+    return (PyObject *)self;
+}
+
+/* Builders never change, so that there is nothing to clear in a cycle through one. */
+static int builder_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Builder *self = (Builder *)object;
+    Py_VISIT(self->original);
+    Py_VISIT(self->spec);
+    Py_VISIT(self->second);
+    return 0;
+}
+
+static void builder_dealloc(PyObject *object)
+{
+    Builder *self = (Builder *)object;
+    PyObject_GC_UnTrack(object);
+    Py_XDECREF(self->original);
+    Py_XDECREF(self->spec);
+    Py_XDECREF(self->second);
+    Py_TYPE(object)->tp_free(object);
+}
+
+static PyGetSetDef builder_getset[] = {
+    {"__doc__", builder_doc, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef builder_members[] = {
+    {"__wrapped__", T_OBJECT_EX, offsetof(Builder, original), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyTypeObject builder_type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "nlfast.Builder",
+    .tp_basicsize = sizeof(Builder),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
+    .tp_vectorcall_offset = offsetof(Builder, call),
+    .tp_call = PyVectorcall_Call,
+    .tp_descr_get = builder_bound,
+    .tp_getattro = builder_attribute,
+    .tp_repr = builder_repr,
+    .tp_new = builder_new,
+    .tp_traverse = builder_traverse,
+    .tp_dealloc = builder_dealloc,
+    .tp_getset = builder_getset,
+    .tp_members = builder_members,
+};
+
+/* Operators ------------------------------------------------------------------------------------------------------- */
+
+enum operator { NEG, ABS, SQR, ADD, SUB, MUL, DIV, POW, LT, LE, EQ, NE, GT, GE, OPERATORS };
+/* Comparisons are in the order of Python's Py_LT to Py_GE. */
+
+static Builder *operators[OPERATORS];
+static PyObject *name_assign;
+
+static PyObject *operate(enum operator which, PyObject *a, PyObject *b)
+{
+    const Builder *row = operators[which];
+    PyObject *made = b ? build_two(row->spec, a, b) : build_one(row->spec, a);
+    if (made || PyErr_Occurred())
+        return made;
+    return PyObject_CallFunctionObjArgs(row->original, a, b, NULL);
+}
+
+static PyObject *negative(PyObject *a) { return operate(NEG, a, NULL); }
+static PyObject *absolute(PyObject *a) { return operate(ABS, a, NULL); }
+static PyObject *add(PyObject *a, PyObject *b) { return operate(ADD, a, b); }
+static PyObject *subtract(PyObject *a, PyObject *b) { return operate(SUB, a, b); }
+static PyObject *multiply(PyObject *a, PyObject *b) { return operate(MUL, a, b); }
+static PyObject *divide(PyObject *a, PyObject *b) { return operate(DIV, a, b); }
+
+static PyObject *power(PyObject *a, PyObject *b, PyObject *modulus)
+{
+    if (modulus != Py_None)
+        Py_RETURN_NOTIMPLEMENTED;
+    double exponent = 0;
+    if (PyFloat_CheckExact(b))
+        exponent = PyFloat_AS_DOUBLE(b);
+    else if (PyLong_CheckExact(b) && (exponent = PyLong_AsDouble(b)) == -1)
+        PyErr_Clear(); /* too large for a double, or -1 */
+    return exponent == 2 ? operate(SQR, a, NULL) : operate(POW, a, b);
+}
+
+typedef struct {
+    PyTypeObject *type;
+    PyNumberMethods number;
+    richcmpfunc compare;
+    objobjargproc set_item;
+} Attached;
+
+static Attached attached[2]; /* nodes, tensors: their slots as Python has made them */
+
+static PyObject *compare(PyObject *a, PyObject *b, int how)
+{
+    PyObject *made = build_two(operators[LT + how]->spec, a, b);
+    if (made || PyErr_Occurred())
+        return made;
+    return attached[Py_TYPE(a) != node_type].compare(a, b, how);
+}
+
+/* `tensor[index] = value`: Tensor.__setitem__, of which this is the case of [:]. */
+static int set_item(PyObject *tensor, PyObject *index, PyObject *value)
+{
+    const PySliceObject *slice = (PySliceObject *)index;
+    if (!value || !PySlice_Check(index) || slice->start != Py_None || slice->stop != Py_None || slice->step != Py_None)
+        return attached[1].set_item(tensor, index, value);
+    PyObject *backend = PyObject_GetAttr(tensor, name_backend);
+    PyObject *method = backend ? PyObject_GenericGetAttr(backend, name_assign) : NULL; /* past its __getattr__ */
+    PyObject *done = NULL;
+    if (method && PyMethod_Check(method) && Py_TYPE(PyMethod_GET_FUNCTION(method)) == &builder_type
+        && ((Builder *)PyMethod_GET_FUNCTION(method))->kind == ASSIGN)
+        done = assign(backend, tensor, value);
+    if (!done && (!PyErr_Occurred() || (backend && !method))) {
+        PyErr_Clear();
+        done = PyObject_CallMethodObjArgs(backend, name_assign, tensor, value, NULL);
+    }
+    Py_XDECREF(backend);
+    Py_XDECREF(method);
+    Py_XDECREF(done);
+    return done ? 0 : -1;
+}
+
+static void detach(Attached *from)
+{
+    PyTypeObject *type = from->type;
+    if (!type)
+        return;
+    *type->tp_as_number = from->number;
+    type->tp_richcompare = from->compare;
+    type->tp_as_mapping->mp_ass_subscript = from->set_item;
+    from->type = NULL;
+    Py_DECREF(type);
+}
+
+/* Give a class of nodes (0) or tensors (1) its operators. */
+static int attach(Attached *to, PyTypeObject *type)
+{
+    PyNumberMethods *number = type->tp_as_number;
+    if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE) || !operators[0]) {
+        PyErr_Format(PyExc_TypeError, "%s gets no operators", type->tp_name);
+        return -1;
+    }
+    if (to->type)
+        return 0;
+    *to = (Attached){type, *number, type->tp_richcompare, type->tp_as_mapping->mp_ass_subscript};
+    Py_INCREF(type);
+    number->nb_negative = negative;
+    number->nb_absolute = absolute;
+    number->nb_add = add;
+    number->nb_subtract = subtract;
+    number->nb_multiply = multiply;
+    number->nb_true_divide = divide;
+    number->nb_power = power;
+    type->tp_richcompare = compare;
+    if (to == &attached[1]) {
+        tensor_class = type;
+        type->tp_as_mapping->mp_ass_subscript = set_item;
+    }
+    return 0;
+}
+
+#endif

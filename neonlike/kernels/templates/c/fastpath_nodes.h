@@ -1,0 +1,273 @@
+/* Nodes of expressions, built as the builders in node.py and builders.py build them. Part of fastpath.c.
+ *
+ * These functions take the common cases: operands are nodes, tensors of the one known type and Python numbers, and
+ * all that has a data type has the same, float32 or float64. NULL without an exception stands for the rest, errors
+ * included, which is left to Python.
+ */
+#ifndef NL_FASTPATH_NODES_H
+#define NL_FASTPATH_NODES_H
+
+#include "fastpath_walk.h"
+
+enum { FEW_AXES = 8 };
+
+static PyTypeObject *tensor_class; /* the tensors that are known; NULL: none yet */
+static PyObject *float32, *float64, *name_axis;
+static PyObject *one_axis[FEW_AXES], *all_axes[FEW_AXES + 1], *number_one;
+/* Tuples: axis k is (k,), and all of so many axes are (0, 1, ...). */
+
+/* What a node has of its operands; references of its own. */
+typedef struct {
+    PyObject *shape, *dtype, *backend;
+} Traits;
+
+static void drop(Traits *traits)
+{
+    Py_XDECREF(traits->shape);
+    Py_XDECREF(traits->dtype);
+    Py_XDECREF(traits->backend);
+}
+
+static PyObject *own(PyObject *object)
+{
+    Py_XINCREF(object);
+    return object;
+}
+
+static Traits tensor_traits(PyObject *tensor)
+{
+    PyObject *place = PyObject_GetAttr(tensor, name_place);
+    Traits found;
+    if (place && Py_TYPE(place) == &place_type && ((Place *)place)->tensor == tensor) {
+        const Place *known = (Place *)place;
+        found = (Traits){own(known->shape), own(known->dtype), own(known->backend)};
+    } else {
+        PyErr_Clear();
+        found.shape = PyObject_GetAttr(tensor, name_shape);
+        found.dtype = PyObject_GetAttr(tensor, name_dtype);
+        found.backend = PyObject_GetAttr(tensor, name_backend);
+    }
+    Py_XDECREF(place);
+    return found;
+}
+
+/* Whether `operand` is an expression of a common kind, and its traits then. */
+static int expression_traits(PyObject *operand, Traits *traits)
+{
+    const PyTypeObject *type = Py_TYPE(operand);
+    if (type == node_type)
+        *traits = (Traits){own(SLOT(operand, shape_at)), own(SLOT(operand, dtype_at)), own(SLOT(operand, backend_at))};
+    else if (type == tensor_class)
+        *traits = tensor_traits(operand);
+    else
+        return 0;
+    const PyObject *dtype = traits->dtype;
+    if (traits->shape && (dtype == float32 || dtype == float64) && traits->backend && traits->backend != Py_None)
+        return 1;
+    drop(traits);
+    PyErr_Clear();
+    return 0;
+}
+
+static int is_number(PyObject *operand)
+{
+    return Py_TYPE(operand) == &PyFloat_Type || Py_TYPE(operand) == &PyLong_Type;
+}
+
+/* Sizes of a shape; how many there are, or -1 where Python has to look: a free shape is no plain tuple. */
+static Py_ssize_t sizes_of(PyObject *shape, Py_ssize_t *sizes)
+{
+    if (!PyTuple_CheckExact(shape) || PyTuple_GET_SIZE(shape) > FEW_AXES)
+        return -1;
+    const Py_ssize_t count = PyTuple_GET_SIZE(shape);
+    for (Py_ssize_t axis = 0; axis < count; axis++) {
+        PyObject *size = PyTuple_GET_ITEM(shape, axis);
+        sizes[axis] = PyLong_CheckExact(size) ? PyLong_AsSsize_t(size) : -1;
+        if (sizes[axis] < 0) {
+            PyErr_Clear();
+            return -1;
+        }
+    }
+    return count;
+}
+
+/* The shape that `mine` and `other` broadcast to, a new reference; see broadcast() in shapes.py. */
+static PyObject *joined(PyObject *mine, PyObject *other)
+{
+    Py_ssize_t a[FEW_AXES], b[FEW_AXES];
+    if (mine == other && PyTuple_CheckExact(mine))
+        return own(mine);
+    const Py_ssize_t m = sizes_of(mine, a), n = sizes_of(other, b);
+    if (m < 0 || n < 0)
+        return NULL;
+    int keeps_mine = m >= n, keeps_other = n >= m;
+    const Py_ssize_t count = m >= n ? m : n;
+    for (Py_ssize_t axis = 1; axis <= count; axis++) { /* from the last */
+        const Py_ssize_t x = axis <= m ? a[m - axis] : 1, y = axis <= n ? b[n - axis] : 1;
+        if (x == y)
+            continue;
+        if (x != 1 && y != 1)
+            return NULL;
+        keeps_mine &= y == 1;
+        keeps_other &= x == 1;
+    }
+    if (keeps_mine || keeps_other)
+        return own(keeps_mine ? mine : other);
+    PyObject *shape = PyTuple_New(count);
+    for (Py_ssize_t axis = 1; axis <= count && shape; axis++) {
+        const int from_mine = axis <= m && (axis > n || a[m - axis] != 1);
+        PyObject *size = from_mine ? PyTuple_GET_ITEM(mine, m - axis) : PyTuple_GET_ITEM(other, n - axis);
+        PyTuple_SET_ITEM(shape, count - axis, own(size));
+    }
+    return shape;
+}
+
+/* A node of all this, whose references it takes, also where it fails; the row is borrowed. */
+static PyObject *new_node(PyObject *spec, PyObject *operands, PyObject *attrs, Traits traits)
+{
+    PyObject *node = operands && attrs ? node_type->tp_alloc(node_type, 0) : NULL;
+    if (!node) {
+        Py_XDECREF(operands);
+        Py_XDECREF(attrs);
+        drop(&traits);
+        return NULL;
+    }
+    SLOT(node, spec_at) = own(spec);
+    SLOT(node, operands_at) = operands;
+    SLOT(node, attrs_at) = attrs;
+    SLOT(node, shape_at) = traits.shape;
+    SLOT(node, dtype_at) = traits.dtype;
+    SLOT(node, backend_at) = traits.backend;
+    return node;
+}
+
+static PyObject *build_one(PyObject *spec, PyObject *a)
+{
+    Traits traits;
+    return expression_traits(a, &traits) ? new_node(spec, PyTuple_Pack(1, a), own(Py_None), traits) : NULL;
+}
+
+/* Whether `operand` is a number, or has the dtype and backend of `traits`, with whose shape its own is joined. */
+static int fits(PyObject *operand, Traits *traits)
+{
+    Traits its;
+    if (is_number(operand))
+        return 1;
+    if (!expression_traits(operand, &its))
+        return 0;
+    PyObject *shape = NULL;
+    if (its.dtype == traits->dtype && its.backend == traits->backend)
+        shape = joined(traits->shape, its.shape);
+    drop(&its);
+    if (!shape)
+        return 0;
+    Py_SETREF(traits->shape, shape);
+    return 1;
+}
+
+static PyObject *build_two(PyObject *spec, PyObject *a, PyObject *b)
+{
+    Traits traits;
+    const int number_first = is_number(a);
+    if (!expression_traits(number_first ? b : a, &traits))
+        return NULL;
+    if (number_first || fits(b, &traits))
+        return new_node(spec, PyTuple_Pack(2, a, b), own(Py_None), traits);
+    drop(&traits);
+    return NULL;
+}
+
+/* One of the last two is an expression: they alone say which dtype where() has. */
+static PyObject *build_three(PyObject *spec, PyObject *a, PyObject *b, PyObject *c)
+{
+    Traits traits;
+    if ((is_number(b) && is_number(c)) || !expression_traits(a, &traits))
+        return NULL;
+    if (fits(b, &traits) && fits(c, &traits))
+        return new_node(spec, PyTuple_Pack(3, a, b, c), own(Py_None), traits);
+    drop(&traits);
+    return NULL;
+}
+
+/* Which axis a reduction is over, -1 for all; -2 where Python has to say. */
+static Py_ssize_t reduced_axis(PyObject *axis, Py_ssize_t ndim)
+{
+    if (axis == Py_None)
+        return -1;
+    const Py_ssize_t given = PyLong_CheckExact(axis) ? PyLong_AsSsize_t(axis) : ndim;
+    if (given == -1 && PyErr_Occurred())
+        PyErr_Clear();
+    else if (given >= -ndim && given < ndim)
+        return given < 0 ? given + ndim : given;
+    return -2;
+}
+
+/* A reduction of `a`, and how many elements each result comes from. */
+static PyObject *build_reduced(PyObject *spec, PyObject *a, PyObject *axis, const Traits *traits, double *count)
+{
+    Py_ssize_t sizes[FEW_AXES];
+    const Py_ssize_t ndim = sizes_of(traits->shape, sizes), over = ndim < 1 ? -2 : reduced_axis(axis, ndim);
+    if (over == -2)
+        return NULL;
+    *count = 1;
+    for (Py_ssize_t k = 0; k < ndim; k++)
+        if (over == -1 || k == over)
+            *count *= (double)sizes[k];
+    PyObject *shape = *count > 0 ? PyTuple_New(ndim) : NULL; /* of nothing: perhaps an error */
+    PyObject *attrs = shape ? PyDict_New() : NULL;
+    for (Py_ssize_t k = 0; k < ndim && shape; k++)
+        PyTuple_SET_ITEM(shape, k, own(over == -1 || k == over ? number_one : PyTuple_GET_ITEM(traits->shape, k)));
+    if (!attrs || PyDict_SetItem(attrs, name_axis, over == -1 ? all_axes[ndim] : one_axis[over])) {
+        Py_XDECREF(shape);
+        Py_XDECREF(attrs);
+        return NULL;
+    }
+    return new_node(spec, PyTuple_Pack(1, a), attrs, (Traits){shape, own(traits->dtype), own(traits->backend)});
+}
+
+static PyObject *build_reduction(PyObject *spec, PyObject *a, PyObject *axis)
+{
+    Traits traits;
+    double count;
+    if (!expression_traits(a, &traits))
+        return NULL;
+    PyObject *node = build_reduced(spec, a, axis, &traits, &count);
+    drop(&traits);
+    return node;
+}
+
+/* Sum over `axis`, divided by the number of summands: mean() in functions.py. */
+static PyObject *build_mean(PyObject *sum, PyObject *div, PyObject *a, PyObject *axis)
+{
+    Traits traits;
+    double count;
+    if (!expression_traits(a, &traits))
+        return NULL;
+    PyObject *total = build_reduced(sum, a, axis, &traits, &count);
+    PyObject *number = total ? PyFloat_FromDouble(count) : NULL;
+    PyObject *mean = NULL;
+    if (number) {
+        Py_SETREF(traits.shape, own(SLOT(total, shape_at)));
+        mean = new_node(div, PyTuple_Pack(2, total, number), own(Py_None), traits);
+    } else
+        drop(&traits);
+    Py_XDECREF(total);
+    Py_XDECREF(number);
+    return mean;
+}
+
+/* The tuples of axes. */
+static int prepare_axes(void)
+{
+    if (!(number_one = PyLong_FromLong(1)) || !(all_axes[0] = PyTuple_New(0)))
+        return -1;
+    for (long axis = 0; axis < FEW_AXES; axis++) {
+        one_axis[axis] = Py_BuildValue("(l)", axis);
+        all_axes[axis + 1] = one_axis[axis] ? PySequence_Concat(all_axes[axis], one_axis[axis]) : NULL;
+        if (!all_axes[axis + 1])
+            return -1;
+    }
+    return 0;
+}
+
+#endif

@@ -1,0 +1,51 @@
+"""Which functions a CPython extension may stand in for: those that build nodes by a rule which it knows.
+
+The functions say what a call means. Their marks say by which rule; ``kernels/fastbuild.py`` reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Owner = TypeVar("Owner", bound=type)
+
+
+class Form(NamedTuple):
+    """What a marked function does.
+
+    Attributes
+    ----------
+    kind : str
+        ``unary``, ``binary``, ``ternary``: a node of so many operands; ``reduction``: of one, with an axis; ``mean``: a
+        reduction divided by the number of summands; ``assign``: ``Backend.assign``; ``set item``:
+        ``Tensor.__setitem__``.
+    specs : tuple of OpSpec
+        Rows of the nodes' ops.
+    """
+
+    kind: str
+    specs: tuple[Any, ...] = ()
+
+
+owners: list[type] = []
+"""Classes whose marked functions are looked for."""
+
+
+def owner(cls: Owner) -> Owner:
+    """Add a class to the owners."""
+    owners.append(cls)
+    return cls
+
+
+def mark(function: Function, kind: str, *specs: Any) -> Function:
+    """``function``, marked."""
+    function.form = Form(kind, specs)  # type: ignore[attr-defined]
+    return function
+
+
+def form_of(function: Any) -> Form | None:
+    """The mark of ``function``."""
+    found: Form | None = getattr(function, "form", None)
+    return found
