@@ -26,13 +26,13 @@ MUTANT_ARGS ?=
 GPU_CHECK_ARGS ?=
 GPU_PYTHON ?= 3.12
 
-OPTREE_TESTS = activations along arguments arrange assignment autodiff autodiff_api creation defects_core errors eval \
+OPTREE_TESTS = activations along angles arguments arrange assignment autodiff autodiff_api creation defects_core errors eval \
     expressions families fuzz gradients indexing interop lazy_primitives linalg made_up_op moves_c neonform operators ops origin \
     overlap plan prepared random reductions summation tensor tensor_copies tensor_values tensor_writing
 
 # Tests of what a backend does, which run on the GPU backend too. Each expression of theirs is a kernel to compile there:
 # GPU_CASES of a test are run, the others by make test-gpu.
-GPU_TESTS = activations along argparser arguments arrange array_iterator assignment autodiff autodiff_api backend \
+GPU_TESTS = activations along angles argparser arguments arrange array_iterator assignment autodiff autodiff_api backend \
     batchnorm batchnorm_numerics bench bfloat16 callbacks callbacks_control contract_names conv conv_calls conv_geometry costs \
     creation defects_core digits_example docs engines errors eval expressions families fuzz gradients indexing \
     initializers input_activations interop layers_mlp lazy_primitives linalg lrn lrn_calls made_up_op memory metrics \

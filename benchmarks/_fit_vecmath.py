@@ -111,6 +111,10 @@ FITS: dict[str, Callable[[], Fit]] = {
     "ASIN_F32: (asin(t)/t - 1) / t^2 in t^2": lambda: _odd_fit(mp.asin, 0.5, 5, 24, 1),
     "SINH_F32: (sinh(x)/x - 1) / x^2 in x^2": lambda: _odd_fit(mp.sinh, 1, 3, 24, 1),
     "ERF_F32: 8 (1 - erfc(x)^(1/8))/x - 1": lambda: _root_erfc("3.92", 8, 24),
+    "LOG1P_UNIT_F32: (log(1+z) - z + z^2/2) / z^3": lambda: Fit(
+        _rest(mp.log1p, 0, 1, mp.mpf(-1) / 2), lambda z: z**3 / mp.log1p(z) if z else z, 0, 1, 8, 24
+    ),
+    "SIN_PI_F64: sin(pi t)/t in t^2": lambda: _odd_fit(lambda t: mp.sin(mp.pi * t), mp.mpf("0.5005"), 5, 53),
     "SINQ_F64: sin(pi/2 t)/t in t^2": lambda: _odd_fit(lambda t: mp.sin(mp.pi / 2 * t), 0.5005, 4, 53),
     "COSQ_F64: (cos(pi/2 t) - 1)/t^2 in t^2": lambda: _cos(mp.pi / 2, mp.mpf("0.5005"), 4, 53, 1),
     "LOG2_SHORT_F64: log2((1+s)/(1-s))/s in s^2": lambda: _odd_fit(
@@ -217,6 +221,10 @@ def main() -> None:
     print_parts("HALF_PI_F64", mp.pi / 2, 53, 53)
     print_parts("LOG2_SLOPE", LOG2_SLOPE, 53, 53)
     print_parts("LOG2_SLOPE_THIRD", LOG2_SLOPE / 3, 53, 53)
+    print_parts("HALF_PI_BOUNDED_F64", mp.pi / 2, 33, 33, 53)
+    half_turns = mp.floor(mp.ldexp(1 / mp.pi, 30)) / mp.mpf(2) ** 30
+    print_parts("TURNS_BOUNDED_F32", half_turns, 53)
+    print_parts("TURNS_BOUNDED_F32, the rest", 1 / mp.pi - half_turns, 53)
     with mp.workprec(1400):
         turn = 1 / (2 * mp.pi)
         print_window("TURNS_F32: 1 / (2 pi)", turn, 29, 5)

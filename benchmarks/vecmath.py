@@ -23,8 +23,8 @@ OURS, LIBRARY = "vecmath.h", "C library"
 TYPES = {"f32": (np.float32, "float", "f", 1e-6), "f64": (np.float64, "double", "", 1e-14)}
 """dtype, C type, suffix of the C library's functions, tolerance."""
 
-LEFT, RIGHT = (0.01, 3.0), (-3.0, 3.0)
-"""Where positive and other operands are sampled."""
+LEFT, RIGHT, UNIT, FAR = (0.01, 3.0), (-3.0, 3.0), (-0.95, 0.95), (-1e8, 1e8)
+"""Where positive and other operands are sampled, those from -1 to 1, and those too large for the usual sine."""
 
 
 def _erf(x: Any, out: Any = None) -> Any:
@@ -37,6 +37,14 @@ def _sigmoid(x: Any, out: Any = None) -> Any:
     return np.reciprocal(np.add(np.exp(np.negative(x, out), out), 1, out), out)
 
 
+def _sigmoid2(x: Any, out: Any = None) -> Any:
+    return np.reciprocal(np.add(np.exp2(np.negative(x, out), out), 1, out), out)
+
+
+def _softplus(x: Any, out: Any = None) -> Any:
+    return np.logaddexp(x, 0, out)
+
+
 FUNCTIONS: dict[str, tuple[Callable[..., Any], str, tuple[tuple[float, float], ...]]] = {
     **{name: (getattr(np, name), f"{name}@(A)", (RIGHT,)) for name in ("exp", "exp2", "expm1")},
     **{name: (getattr(np, name), f"{name}@(A)", (LEFT,)) for name in ("log", "log2", "log1p")},
@@ -46,16 +54,35 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], str, tuple[tuple[float, float], .
     "sigmoid": (_sigmoid, "1 / (1 + exp@(-A))", (RIGHT,)),
     "pow": (np.power, "pow@(A, B)", (LEFT, RIGHT)),
     "rint": (np.rint, "rint@(A)", (RIGHT,)),
+    "sin_far": (np.sin, "sin@(A)", (FAR,)),
+    "sigmoid2": (_sigmoid2, "1 / (1 + exp2@(-A))", (RIGHT,)),
+    "softplus": (_softplus, "(A > 0 ? A : 0) + log1p@(exp@(-fabs@(A)))", (RIGHT,)),
+    "asin": (np.arcsin, "asin@(A)", (UNIT,)),
+    "acos": (np.arccos, "acos@(A)", (UNIT,)),
+    "atan2": (np.arctan2, "atan2@(A, B)", (RIGHT, RIGHT)),
+    "hypot": (np.hypot, "hypot@(A, B)", (RIGHT, RIGHT)),
+    "sinh": (np.sinh, "sinh@(A)", (RIGHT,)),
+    "cosh": (np.cosh, "cosh@(A)", (RIGHT,)),
+    "asinh": (np.arcsinh, "asinh@(A)", (RIGHT,)),
+    "acosh": (np.arccosh, "acosh@(A)", ((1.1, 4.0),)),
+    "atanh": (np.arctanh, "atanh@(A)", (UNIT,)),
+    "log10": (np.log10, "log10@(A)", (LEFT,)),
+    "cbrt": (np.cbrt, "cbrt@(A)", (LEFT,)),
+    "fmod": (np.fmod, "fmod@(A, B)", (RIGHT, LEFT)),
 }
 """Name -> NumPy's form, that of the C library (@: its suffix), where the operands are sampled."""
+
+BOUNDED = ("sin", "cos", "tan")
+"""Functions whose fast form is measured, which kernels take below 2^20; ``sin_far`` is the form for any number."""
 
 
 def source() -> str:
     """A loop over every function in both forms."""
-    lines = ['#include "vecmath.h"', "#include <math.h>"]
+    lines = ['#include "vecmath_more.h"', "#include <math.h>"]
     for kind, (_, number, suffix, _) in TYPES.items():
         for name, (_, library, domains) in FUNCTIONS.items():
-            ours = f"nl_{name}_{kind}(" + ", ".join("AB"[: len(domains)]) + ")"
+            function = f"{name}_bounded" if name in BOUNDED else name.removesuffix("_far")
+            ours = f"nl_{function}_{kind}(" + ", ".join("AB"[: len(domains)]) + ")"
             for prefix, text in (("own", ours), ("library", library.replace("@", suffix))):
                 value = text.replace("A", "a[i]").replace("B", "b[i]")
                 operands = "".join(f"const {number} *restrict {x}, " for x in "ab"[: len(domains)])
@@ -89,14 +116,29 @@ def make_case(library: ctypes.CDLL, name: str, kind: str, rng: np.random.Generat
     return Case(f"{name}_{kind}", text, SIZE, contenders, reference, nbytes, tolerance)
 
 
-def summary(session: Session, names: list[str]) -> list[str]:
-    """Nanoseconds an element, a line for each function."""
+def largest_error(library: ctypes.CDLL, name: str, kind: str, rng: np.random.Generator) -> str:
+    """Units in the last place, of a million numbers, against NumPy in the next wider type."""
+    in_numpy, _, domains = FUNCTIONS[name]
+    dtype, wide = TYPES[kind][0], np.float64 if kind == "f32" else np.longdouble
+    operands = [rng.uniform(*domain, 1_000_000).astype(dtype) for domain in domains]
+    out = np.empty_like(operands[0])
+    pointers = [ctypes.c_void_p(array.ctypes.data) for array in (*operands, out)]
+    getattr(library, f"own_{name}_{kind}")(*pointers, ctypes.c_long(out.size))
+    try:
+        exact = in_numpy(*(a.astype(wide) for a in operands))
+    except TypeError:  # SciPy has no long double
+        return "-"
+    return f"{np.max(np.abs(out - exact) / np.spacing(np.abs(exact.astype(dtype)))):.2f}"
+
+
+def summary(session: Session, names: list[str], errors: dict[str, str]) -> list[str]:
+    """Nanoseconds an element and our largest error, a line for each function."""
     columns = ("numpy", LIBRARY, OURS)
-    lines = [f"{'ns an element':<14}" + "".join(f"{column:>12}" for column in columns)]
+    lines = [f"{'ns an element':<14}" + "".join(f"{column:>12}" for column in columns) + f"{'ulp':>8}"]
     for name in names:
         found = [session.find(name, SIZE, column) for column in columns]
         cells = [f"{r.median / SIZE * 1e9:.2f}" if r and r.median is not None else "-" for r in found]
-        lines.append(f"{name:<14}" + "".join(f"{cell:>12}" for cell in cells))
+        lines.append(f"{name:<14}" + "".join(f"{cell:>12}" for cell in cells) + f"{errors[name]:>8}")
     return lines
 
 
@@ -127,7 +169,8 @@ def main(argv: list[str] | None = None) -> int:
     cases = [(name, kind) for kind in TYPES for name in options.names]
     for name, kind in cases:
         session.run(make_case(library, name, kind, rng))
-    return session.finish(summary(session, [f"{name}_{kind}" for name, kind in cases]))
+    errors = {f"{name}_{kind}": largest_error(library, name, kind, rng) for name, kind in cases}
+    return session.finish(summary(session, list(errors), errors))
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ ULPS = {
     "sin": (1, 1), "cos": (1.5, 1), "tan": (2, 2.5), "atan": (1.5, 2), "tanh": (3, 3), "erf": (4, 1.5),
     "sigmoid": (4, 2.5), "sigmoid2": (2.5, 2.5), "pow": (1, 1.5),
     "asin": (2.5, 2.5), "acos": (1.5, 1.5), "atan2": (2, 2), "hypot": (1, 2), "sinh": (2, 2), "cosh": (2, 2),
-    "asinh": (2, 2), "acosh": (2.5, 2.5), "atanh": (2.5, 2), "log10": (1, 1), "cbrt": (1, 1),
+    "asinh": (2, 2), "acosh": (2.5, 2.5), "atanh": (2.5, 2), "log10": (1, 1), "cbrt": (1, 1), "softplus": (3, 2),
 }  # fmt: skip
 """Largest error of each function in units in the last place: in float32, in float64."""
 
@@ -44,7 +44,12 @@ DIVISIONS = {"fmod": np.fmod, "mod": np.remainder, "floordiv": np.floor_divide}
 
 OF_TWO = ("pow", "atan2", "hypot", "max_nan", "min_nan", "shift_by", *DIVISIONS)
 
+BOUNDED = ("sin", "cos", "tan")
+"""Functions with a fast form for numbers below ``LIMIT``."""
+LIMIT = 2.0**20
+
 OWN_REFERENCES = {
+    "softplus": "((a > 0 ? a : a == a ? 0 : a) + NL_LOG1P(NL_EXP(a > 0 ? -a : a)))",
     "sigmoid": "(1 / (1 + NL_EXP(-a)))",
     "sigmoid2": "(1 / (1 + NL_EXP2(-a)))",
     "sign": "(a > 0 ? 1 : a < 0 ? -1 : a == 0 ? 0 : a)",
@@ -67,6 +72,11 @@ def loops() -> list[tuple[str, str]]:
             arguments = f"const {number} *restrict a, " + (f"const {number} *restrict b, " if two else "")
             call = f"nl_{name}_{kind}(a[i]" + (", b[i])" if two else ")")
             lines.append((f"{name}_{kind}", f"({arguments}{number} *restrict y, long n)", call))
+        for name in BOUNDED:
+            text = f"(const {number} *restrict a, {number} *restrict y, long n)"
+            lines.append((f"{name}_bounded_{kind}", text, f"nl_{name}_bounded_{kind}(a[i])"))
+        text = f"(const {number} *restrict a, {'int32_t' if kind == 'f32' else 'int64_t'} *restrict y, long n)"
+        lines.append((f"in_range_{kind}", text, f"nl_in_range_{kind}(a[i])"))
         for name in INTEGERS:
             text = f"(const {number} *restrict a, {c_integer(name)} *restrict y, long n)"
             lines.append((f"sat_{kind}_{name}", text, f"nl_sat_{kind}_{name}(a[i])"))
@@ -87,6 +97,7 @@ def references() -> str:
     lines = ["#include <math.h>"]
     for kind, wide, suffix in (("f32", "double", ""), ("f64", "long double", "l")):
         lines += [f"#undef NL_EXP\n#undef NL_EXP2\n#define NL_EXP exp{suffix}\n#define NL_EXP2 exp2{suffix}"]
+        lines += [f"#undef NL_LOG1P\n#define NL_LOG1P log1p{suffix}"]
         number = C_FLOAT[kind]
         for name in (*ULPS, *EXACT):
             two = name in OF_TWO
@@ -374,6 +385,19 @@ def test_a_value_does_not_depend_on_its_place(c: Loops, name: str, kind: str) ->
     together = c(f"{name}_{kind}", *operands, out=FLOAT[kind])
     apart = [c(f"{name}_{kind}", *(a[i : i + 1] for a in operands), out=FLOAT[kind])[0] for i in range(37)]
     np.testing.assert_array_equal(together, apart)
+
+
+@pytest.mark.parametrize("kind", FLOAT)
+def test_the_fast_forms_of_angles_give_the_bits_of_the_others(c: Loops, kind: str) -> None:
+    dtype, bits = FLOAT[kind], np.uint32 if kind == "f32" else np.uint64
+    limit = neighbours(np.array([LIMIT], dtype), 2)
+    x = np.concatenate((sample(kind), limit))
+    far = c(f"in_range_{kind}", x, out=np.int32 if kind == "f32" else np.int64) < 0
+    np.testing.assert_array_equal(far, ~(np.abs(x) < LIMIT))  # nan is far
+    inside = x[~far]
+    for name in BOUNDED:
+        found, expected = (c(f"{name}{form}_{kind}", inside, out=dtype) for form in ("_bounded", ""))
+        np.testing.assert_array_equal(found.view(bits), expected.view(bits), err_msg=name)
 
 
 def test_arrays_give_the_bits_of_one_number(c: Loops) -> None:

@@ -20,6 +20,7 @@ from neonlike.kernels.emit import Array, Kernel, Line, Writer, type_of
 from neonlike.kernels.fit import TILE, TURNED
 from neonlike.kernels.moments import find_moments
 from neonlike.kernels.passes import LANES, LIGHT_LANES, Level, ReduceForm
+from neonlike.kernels.range_check import find_range_check
 from neonlike.kernels.render import Source
 from neonlike.optree.dtypes import compute_dtype
 
@@ -64,6 +65,8 @@ def elementwise(kernel: Kernel, rank: int, inner: Sequence[int], form: str) -> S
     draws = [] if turned else _draws(writer, dict(zip((a.name for a in arrays), inner)))
     drawn = {line.name for line in draws}
     made = [writer.line(v) for v in kernel.values]
+    loaded = [line for line, constant in loads if not constant]
+    lines = loaded + [Line(n.name, n.ctype, f"draw_{n.name}[i - strip]") if n.name in drawn else n for n in made]
     context = {
         "draws": draws,
         "flat": flat,
@@ -84,8 +87,8 @@ def elementwise(kernel: Kernel, rank: int, inner: Sequence[int], form: str) -> S
         ],
         "tile": TILE,
         "hoisted": [line for line, constant in loads if constant],
-        "lines": [line for line, constant in loads if not constant]
-        + [Line(n.name, n.ctype, f"draw_{n.name}[i - strip]") if n.name in drawn else n for n in made],
+        "lines": lines,
+        "check": find_range_check(writer, loaded, lines),
         "stores": [
             writer.store(replace(a, name=f"near_{a.name}"), arg, "i - strip")
             if a in streamed

@@ -251,7 +251,7 @@ _ROWS: tuple[OpSpec, ...] = (
         lambda F, d, z, x, slope: (F.where(F.greater(x, 0), d, d * slope), d * F.minimum(x, 0)),
         "a where a > 0, else slope * a.", builders=("leaky_relu",), dtype=FLOAT,
     ),
-    _unary("softplus", f.softplus, "(max_nan({0}, 0) + log1p(exp(-fabs({0}))))", lambda F, d, z, x: (d * F.sig(x),), "log(1 + e**a), without overflow.", flops=20),
+    _unary("softplus", f.softplus, "softplus({0})", lambda F, d, z, x: (d * F.sig(x),), "log(1 + e**a), without overflow.", cuda="(max_nan({0}, 0) + log1p(exp(-fabs({0}))))", flops=20),
     # Rounding and tests
     _unary("rint", f.rint, "rint({0})", NON_DIFFERENTIABLE, "Nearest whole number, halves to even.", builders=("rint", "round"), dtype=SAME),
     _unary("floor", f.floor, "floor({0})", NON_DIFFERENTIABLE, "Largest whole number not above a.", dtype=SAME),

@@ -40,6 +40,18 @@ NL_FN float nl_exp_f32(float x) {
     return nl_scale_f32((high * r2 + low) * r2 + (1.0f + r), bits);
 }
 
+/* e^x for x up to 0, where nothing overflows */
+NL_FN float nl_exp_negative_f32(float x) {
+    float clipped = x < -104.0f ? -104.0f : x, sum = clipped * 0x1.715476p+0f + NL_MAGIC_254_F32;
+    float n = sum - NL_MAGIC_254_F32;
+    float r = clipped - n * NL_LN2_HI_F32;
+    r = r - n * NL_LN2_LO_F32;
+    float r2 = r * r; /* EXP_SHORT_F32 */
+    float high = 0x1.10628ep-7f * r + 0x1.572aep-5f;
+    float low = 0x1.5557bp-3f * r + 0x1.fffdfap-2f;
+    return nl_scale_f32((high * r2 + low) * r2 + (1.0f + r), (int32_t)nl_bits_f32(sum));
+}
+
 NL_FN float nl_exp2_f32(float x) {
     float clipped = x < -151.0f ? -151.0f : x;
     int32_t bits = nl_exponent_f32(clipped + NL_MAGIC_254_F32);
@@ -103,7 +115,7 @@ NL_FN float nl_tanh_f32(float x) {
 
 /* With z = e^-|x| nothing overflows: 1 / (1 + z) on the right, z / (1 + z) on the left. */
 NL_FN float nl_sigmoid_f32(float x) {
-    float z = nl_exp_f32(-__builtin_fabsf(x));
+    float z = nl_exp_negative_f32(-__builtin_fabsf(x));
     float numerator = x < 0 ? z : 1.0f;
     return numerator / (1.0f + z);
 }
@@ -258,64 +270,6 @@ NL_FN float nl_pow_f32(float x, float y) {
     double log2_power = __builtin_fabs(z);
     log2_power = __builtin_copysign(log2_power > 200.0 ? 200.0 : log2_power, z);
     return nl_pow_limits_f32(x, y, (float)nl_exp2_short_f64(log2_power));
-}
-
-/* Trigonometry, in float64: x = (q + t) pi/2 with |t| <= 1/2. */
-
-typedef struct { double t; uint64_t q; } nl_quarter;
-
-/* x / 2 pi is summed over 29 bits of 1 / 2 pi at a time (TURNS_F32). Each product is exact, so whole turns can be taken
- * off it exactly, up to the largest float32; an infinite x gives nan. The last two windows never hold a whole turn. */
-NL_FN nl_quarter nl_quarter_f32(float x) {
-    double d = (double)x;
-    double p0 = d * 0x1.45f306cp-3, p1 = d * 0x1.c9c882ap-31, p2 = d * 0x1.4fe13a8p-61;
-    double p3 = d * 0x1.f47d4d3p-88, p4 = d * 0x1.dc0db62p-118;
-    double turns = (p0 - nl_rint_f64(p0)) + (p1 - nl_rint_f64(p1));
-    turns += p2 - nl_rint_f64(p2);
-    turns += p3 - nl_rint_f64(p3);
-    turns += p4 - nl_rint_f64(p4);
-    turns += d * 0x1.2b3278872084p-147;
-    double quarters = 4.0 * turns, sum = quarters + NL_MAGIC_F64;
-    return (nl_quarter){quarters - (sum - NL_MAGIC_F64), nl_bits_f64(sum)};
-}
-
-NL_FN double nl_sin_quarter_f64(double t) { /* SINQ_F64 */
-    double u = t * t, p = -0x1.2d90530262f83p-8;
-    p = p * u + 0x1.465e845df776bp-4;
-    p = p * u - 0x1.4abbb8df2f5acp-1;
-    p = p * u + 0x1.921fb52e3df3p+0;
-    return p * t;
-}
-
-NL_FN double nl_cos_quarter_f64(double t) { /* COSQ_F64 */
-    double u = t * t, p = 0x1.d9f3b3be9a1bap-11;
-    p = p * u - 0x1.55c656adf0e1fp-6;
-    p = p * u + 0x1.03c1deb1830a2p-2;
-    p = p * u - 0x1.3bd3cc7e879e4p+0;
-    return p * u + 1.0;
-}
-
-/* The sign bit where bit 1 of q is set: in the second half of the turn. */
-NL_FN double nl_flip_f64(double x, uint64_t q) { return nl_from_bits_f64(nl_bits_f64(x) ^ (q & 2u) << 62); }
-
-NL_FN float nl_sin_f32(float x) {
-    nl_quarter angle = nl_quarter_f32(x);
-    double sine = nl_sin_quarter_f64(angle.t), cosine = nl_cos_quarter_f64(angle.t);
-    float result = (float)nl_flip_f64(angle.q & 1u ? cosine : sine, angle.q);
-    return x == 0 ? x : result;
-}
-
-NL_FN float nl_cos_f32(float x) {
-    nl_quarter angle = nl_quarter_f32(x);
-    double sine = nl_sin_quarter_f64(angle.t), cosine = nl_cos_quarter_f64(angle.t);
-    return (float)nl_flip_f64(angle.q & 1u ? sine : cosine, angle.q + 1u);
-}
-
-NL_FN float nl_tan_f32(float x) {
-    nl_quarter angle = nl_quarter_f32(x);
-    double sine = nl_sin_quarter_f64(angle.t), cosine = nl_cos_quarter_f64(angle.t);
-    float result = (float)(angle.q & 1u ? -cosine / sine : sine / cosine);
-    return x == 0 ? x : result;
 }
 
 /* atan(t) for t from 0 to 1: t + t^3 P(t^2) (ATAN_F32) */

@@ -47,6 +47,13 @@ NL_FN double nl_exp_f64(double x) {
     return nl_scale_f64(1.0 + nl_expm1_reduced_f64(e.r), e.sum, clipped < -700.0);
 }
 
+/* e^x for x up to 0, where nothing overflows */
+NL_FN double nl_exp_negative_f64(double x) {
+    double clipped = x < -746.0 ? -746.0 : x;
+    nl_exp_parts_f64 e = nl_exp_split_f64(clipped);
+    return nl_scale_f64(1.0 + nl_expm1_reduced_f64(e.r), e.sum, clipped < -700.0);
+}
+
 /* 2^r - 1 for |r| <= 1/2 (EXP2_F64) */
 NL_FN double nl_exp2m1_reduced_f64(double r) {
     double q = 0x1.c6db7b3b71698p-36;
@@ -93,7 +100,7 @@ NL_FN double nl_tanh_f64(double x) {
 }
 
 NL_FN double nl_sigmoid_f64(double x) {
-    double z = nl_exp_f64(-__builtin_fabs(x));
+    double z = nl_exp_negative_f64(-__builtin_fabs(x));
     double numerator = x < 0 ? z : 1.0;
     return numerator / (1.0 + z);
 }
@@ -265,111 +272,7 @@ NL_FN double nl_pow_f64(double x, double y) {
     return nl_pow_limits_f64(x, y, power);
 }
 
-/* Trigonometry: x = (q + hi + lo) quarter turns */
-
-/* Four windows of 53 bits of 1 / 2 pi (TURNS_F64), each scaled to [0, 1), as x needs them: those before are whole
- * turns when multiplied by x, those after too small to matter. Five steps find them, as in a binary search: where
- * x is too large for the windows at hand, they all move on by some places, and x shrinks by as much. Then
- * |x| < 2^105, and 2^52 <= |x| if anything moved. */
-typedef struct { double x, w0, w1, w2, w3; } nl_turn_windows;
-
-#define NL_FAR(LIMIT, SHRINK)                                                                               \
-    far = __builtin_fabs(x) >= LIMIT;                                                                       \
-    x = far ? x * SHRINK : x;
-#define NL_MOVE(i, next) w##i = far ? next : w##i;
-
-NL_FN nl_turn_windows nl_turn_windows_f64(double x) {
-    double w0 = 0x1.45f306dc9c88p-3, w1 = 0x1.529fc2757d1f5p-1, w2 = 0x1.a6ee06db14accp-3;
-    double w3 = 0x1.3c439041fe514p-3, w4 = 0x1.1d5ef5de2b0dbp-1, w5 = 0x1.246e3a424dd2ep-1;
-    double w6 = 0x1.924bba82746p-10, w7 = 0x1.21cfe1deb1cbp-3, w8 = 0x1.29a73ee88235ep-2;
-    double w9 = 0x1.52ebb4484e99cp-1, w10 = 0x1.c09ad17df904ep-2, w11 = 0x1.91d639835339cp-3;
-    double w12 = 0x1.a4e422fc5defcp-1, w13 = 0x1.283b1ff897ffdp-1, w14 = 0x1.c0b301fde5e23p-1;
-    double w15 = 0x1.6b414da3eda68p-4, w16 = 0x1.3f6793e584dbap-1, w17 = 0x1.e8c7ecd3cbfd4p-2;
-    double w18 = 0x1.6ba93dd63f5fp-3;
-    int far;
-    NL_FAR(0x1p900, 0x1p-848)
-    NL_MOVE(0, w16) NL_MOVE(1, w17) NL_MOVE(2, w18) NL_MOVE(3, 0x1.7c5ecf41ce7dep-1)
-    NL_MOVE(4, 0x1.4a525d4d7f6bcp-3) NL_MOVE(5, 0x1.b11f8d5d0856p-1)
-    NL_FAR(0x1p476, 0x1p-424)
-    NL_MOVE(0, w8) NL_MOVE(1, w9) NL_MOVE(2, w10) NL_MOVE(3, w11) NL_MOVE(4, w12) NL_MOVE(5, w13)
-    NL_MOVE(6, w14) NL_MOVE(7, w15) NL_MOVE(8, w16) NL_MOVE(9, w17) NL_MOVE(10, w18)
-    NL_FAR(0x1p264, 0x1p-212)
-    NL_MOVE(0, w4) NL_MOVE(1, w5) NL_MOVE(2, w6) NL_MOVE(3, w7) NL_MOVE(4, w8) NL_MOVE(5, w9)
-    NL_MOVE(6, w10)
-    NL_FAR(0x1p158, 0x1p-106)
-    NL_MOVE(0, w2) NL_MOVE(1, w3) NL_MOVE(2, w4) NL_MOVE(3, w5) NL_MOVE(4, w6)
-    NL_FAR(0x1p105, 0x1p-53)
-    NL_MOVE(0, w1) NL_MOVE(1, w2) NL_MOVE(2, w3) NL_MOVE(3, w4)
-    return (nl_turn_windows){x, w0, w1, w2, w3};
-}
-#undef NL_FAR
-#undef NL_MOVE
-
-typedef struct { nl_pair r; uint64_t q; } nl_angle;
-
-/* r in radians, |r| <= pi/4: the sum of the products, whole turns taken off exactly, to 2^-105 of a turn. That
- * holds to the last place for |x| < 2^52. Of the numbers beyond, those next to a multiple of pi/2 lose some: the
- * hardest of each binade, found by continued fractions, keep the sine within 6 units in the last place. */
-NL_FN nl_angle nl_angle_f64(double x) {
-    nl_turn_windows w = nl_turn_windows_f64(x);
-    nl_pair p0 = nl_two_product(w.x, w.w0), p1 = nl_two_product(w.x * 0x1p-53, w.w1);
-    nl_pair p2 = nl_two_product(w.x * 0x1p-106, w.w2);
-    nl_pair a = nl_two_sum(p0.hi - nl_rint_f64(p0.hi), p0.lo - nl_rint_f64(p0.lo));
-    nl_pair b = nl_two_sum(a.hi, p1.hi - nl_rint_f64(p1.hi));
-    nl_pair c = nl_two_sum(p1.lo, p2.hi);
-    nl_pair turns = nl_two_sum(b.hi, c.hi);
-    double low = (a.lo + b.lo) + turns.lo + c.lo + p2.lo + w.x * 0x1p-159 * w.w3;
-
-    double quarters = 4.0 * turns.hi, sum = quarters + NL_MAGIC_F64;
-    nl_pair t = nl_fast_two_sum(quarters - (sum - NL_MAGIC_F64), 4.0 * low);
-    nl_pair r = nl_two_product(t.hi, 0x1.921fb54442d18p+0);
-    r.lo += t.hi * 0x1.1a62633145c07p-54 + t.lo * 0x1.921fb54442d18p+0;
-    return (nl_angle){r, nl_bits_f64(sum)};
-}
-
-NL_FN double nl_sin_reduced_f64(nl_pair r) { /* SIN_F64 */
-    double u = r.hi * r.hi, p = 0x1.5d8dfce379168p-33;
-    p = p * u - 0x1.ae5e546e4401bp-26;
-    p = p * u + 0x1.71de35603abd6p-19;
-    p = p * u - 0x1.a01a019bf579ap-13;
-    p = p * u + 0x1.111111110f78fp-7;
-    p = p * u - 0x1.5555555555548p-3;
-    return r.hi + (p * (u * r.hi) + r.lo);
-}
-
-NL_FN double nl_cos_reduced_f64(nl_pair r) { /* COS_F64 */
-    double u = r.hi * r.hi, p = -0x1.8facd1667e6c4p-37;
-    p = p * u + 0x1.1ee9e89107a2fp-29;
-    p = p * u - 0x1.27e4f80534821p-22;
-    p = p * u + 0x1.a01a019cab75ap-16;
-    p = p * u - 0x1.6c16c16c1514p-10;
-    p = p * u + 0x1.555555555554cp-5;
-    double head = 1.0 - 0.5 * u, lost = (1.0 - head) - 0.5 * u;
-    return head + (lost + (p * (u * u) - r.hi * r.lo));
-}
-
-/* Below 2^-27 the sine, the tangent and the argument are the same to the last place. */
-
-NL_FN double nl_sin_f64(double x) {
-    nl_angle angle = nl_angle_f64(x);
-    double sine = nl_sin_reduced_f64(angle.r), cosine = nl_cos_reduced_f64(angle.r);
-    double result = nl_flip_f64(angle.q & 1u ? cosine : sine, angle.q);
-    return __builtin_fabs(x) < 0x1p-27 ? x : result;
-}
-
-NL_FN double nl_cos_f64(double x) {
-    nl_angle angle = nl_angle_f64(x);
-    double sine = nl_sin_reduced_f64(angle.r), cosine = nl_cos_reduced_f64(angle.r);
-    return nl_flip_f64(angle.q & 1u ? sine : cosine, angle.q + 1u);
-}
-
-NL_FN double nl_tan_f64(double x) {
-    nl_angle angle = nl_angle_f64(x);
-    double sine = nl_sin_reduced_f64(angle.r), cosine = nl_cos_reduced_f64(angle.r);
-    double result = angle.q & 1u ? -cosine / sine : sine / cosine;
-    return __builtin_fabs(x) < 0x1p-27 ? x : result;
-}
-
+/* atan(t) for t from 0 to 1 */
 NL_FN double nl_atan_unit_f64(double t) { /* ATAN_F64 */
     double u = t * t, p = -0x1.0c46e97457beap-17;
     p = p * u + 0x1.97fab994278afp-14;

@@ -71,4 +71,29 @@ NL_HYPERBOLIC(float, f32, f, 0x1p26, 0x1.62e43p-1, NL_NAN_F32)
 NL_HYPERBOLIC(double, f64, , 0x1p54, 0x1.62e42fefa39efp-1, NL_NAN_F64)
 #undef NL_HYPERBOLIC
 
+/* log(1 + e^x) = max(x, 0) + log(1 + z) with z = e^-|x| from 0 to 1 */
+
+/* log(1 + z) = z - z^2/2 + z^3 P(z) (LOG1P_UNIT_F32) */
+NL_FN float nl_softplus_f32(float x) {
+    float z = nl_exp_negative_f32(-__builtin_fabsf(x));
+    float p = -0x1.e2026ap-9f;
+    p = p * z + 0x1.6667cap-6f;
+    p = p * z - 0x1.f3115ap-5f;
+    p = p * z + 0x1.c396cep-4f;
+    p = p * z - 0x1.3edd34p-3f;
+    p = p * z + 0x1.94fa68p-3f;
+    p = p * z - 0x1.ff7d72p-3f;
+    p = p * z + 0x1.55527ep-2f;
+    float rest = (p * z - 0.5f) * (z * z) + z;
+    return (x > 0 ? x : 0.0f) + rest;
+}
+
+NL_FN double nl_softplus_f64(double x) {
+    double z = nl_exp_negative_f64(-__builtin_fabs(x));
+    int above = z > 0x1.a827999fcef32p-2; /* sqrt(2) - 1: log(1 + z) = log(2) + log(1 + (z-1)/2) */
+    double f = above ? 0.5 * z - 0.5 : z;
+    double low = (above ? NL_LN2_LO_F64 : 0.0) - nl_log_defect_f64(f);
+    return (x > 0 ? x : 0.0) + ((above ? NL_LN2_HI_F64 : 0.0) + (low + f));
+}
+
 #endif

@@ -1,7 +1,8 @@
 /* More functions of the kind of vecmath.h, under the same rules: those that only op-trees use.
  *
+ * sin cos tan                                (vecmath_trigonometry.h)
  * asin acos atan2 hypot                      (vecmath_angles.h)
- * sinh cosh asinh acosh atanh                (vecmath_hyperbolic.h)
+ * sinh cosh asinh acosh atanh softplus       (vecmath_hyperbolic.h)
  * log10 cbrt fmod                            (vecmath_exact.h)
  * mod floordiv: remainder and quotient with the sign rules of Python, by fmod           (division.h)
  */
@@ -10,6 +11,7 @@
 
 #include "vecmath.h"
 
+#include "vecmath_trigonometry.h"
 #include "vecmath_angles.h"
 #include "vecmath_hyperbolic.h"
 #include "vecmath_exact.h"

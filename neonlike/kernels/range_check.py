@@ -1,0 +1,93 @@
+"""Range checks before loops of sine, cosine and tangent.
+
+Below 2^20 an angle is reduced by three multiplications, beyond by four to ten times as much arithmetic. Vector code
+cannot choose for each element; so the operands of a strip are checked first, and a loop with the fast functions follows
+if all are in range, else one with those that take any number. Both give the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from neonlike.kernels.emit import Line, Writer
+from neonlike.kernels.lower import Value, ValueArg
+from neonlike.optree.dtypes import F64, compute_dtype
+
+BOUNDED_CALLS = frozenset(("sin", "cos", "tan"))
+"""Ops whose function ``nl_<op>`` has a fast form ``nl_<op>_bounded``; see vecmath_trigonometry.h."""
+CHECK_COST = 12
+"""Flops above which computing the operands twice costs more than it saves."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeCheck:
+    """What is done with a strip before its loop.
+
+    Attributes
+    ----------
+    lines : list of Line
+        They compute the operands.
+    tests : list of Line
+        Texts that are negative where an operand is out of range, and the variables that collect them.
+    bounded : list of Line
+        All lines of the loop that follows if none is.
+    """
+
+    lines: list[Line]
+    tests: list[Line]
+    bounded: list[Line]
+
+    @property
+    def totals(self) -> list[Line]:
+        """The variables, each once."""
+        return list({test.name: test for test in self.tests}.values())
+
+
+def find_range_check(writer: Writer, loads: Iterable[Line], lines: Iterable[Line]) -> RangeCheck | None:
+    """The check for the loop of ``loads`` and ``lines``; None if there is nothing to check, or it would not pay."""
+    values = {value.index: value for value in writer.kernel.values}
+    chosen: list[Value] = []
+    below: set[int] = set()
+    for value in values.values():
+        if value.spec.name in BOUNDED_CALLS:
+            more = below | _below(writer, value, values)
+            nested = any(values[index].spec.name in BOUNDED_CALLS for index in more)
+            if not nested and sum(values[index].spec.flops for index in more) <= CHECK_COST:
+                chosen.append(value)
+                below = more
+    if not chosen:
+        return None
+    read = {writer.operand(arg)[0] for value in (*chosen, *(values[i] for i in below)) for arg in value.args}
+    return RangeCheck(
+        [line for line in loads if line.name in read] + [writer.line(values[index]) for index in sorted(below)],
+        [_test(writer, value) for value in chosen],
+        [_bounded(line, chosen) for line in lines],
+    )
+
+
+def _below(writer: Writer, value: Value, values: dict[int, Value]) -> set[int]:
+    """The values that the operand of ``value`` is computed from."""
+    found: set[int] = set()
+    stack = list(value.args)
+    while stack:
+        arg = stack.pop()
+        if isinstance(arg, ValueArg) and writer.kernel.find(arg) is None and arg.value not in found:
+            found.add(arg.value)
+            stack += values[arg.value].args
+    return found
+
+
+def _test(writer: Writer, value: Value) -> Line:
+    wide = compute_dtype(value.dtype) == F64
+    call = f"nl_in_range_{'f64' if wide else 'f32'}({writer.converted_operand(value)})"
+    return Line("range_f64" if wide else "range_f32", "int64_t" if wide else "int32_t", call)
+
+
+def _bounded(line: Line, chosen: Iterable[Value]) -> Line:
+    """``line`` with the fast function if it computes one of ``chosen``."""
+    for value in chosen:
+        if line.name == f"v{value.index}":
+            function = f"nl_{value.spec.name}_"
+            return replace(line, text=line.text.replace(function, f"{function}bounded_"))
+    return line
