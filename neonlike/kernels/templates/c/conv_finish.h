@@ -1,63 +1,116 @@
 /* What is done to sums of a convolution when they are stored (Epilogue in families/conv.py): what conv_direct,
- * conv_pointwise and conv_winograd share. The including file defines real, INLINE, and struct call with alpha, beta,
- * slope, sums, and epilogue: 1 for relu, 2 for brelu, 4 for beta, 8 to store results past the caches (then nl_stream_end
- * ends it). */
+ * conv_pointwise and conv_winograd share. The including file defines real, LANES, vec (LANES of real), loose (the
+ * same, anywhere in memory), INLINE, and struct call with alpha, beta, slope, sums, and epilogue: 1 for relu, 2 for brelu,
+ * 4 for beta, 8 to store results past the caches (then nl_stream_end ends it). */
 #ifndef NL_CONV_FINISH_H
 #define NL_CONV_FINISH_H
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include "stream.h"
 
-/* alpha, bias, brelu, relu, beta x, store; returns the sum of what was stored. x may be out: element by element. */
-INLINE double finish(const struct call *g, const real *restrict acc, real *out, const real *x, real bias, int64_t n)
+typedef __typeof__((vec){ 0 } < (vec){ 0 }) mask;
+
+/* slope v of the negative elements of v, which are 0 if that is: not the product of 0 with infinity. */
+INLINE vec relu(vec v, real slope)
 {
-    const real alpha = g->alpha, beta = g->beta, slope = g->slope;
-    const int relu = g->epilogue & 1, brelu = g->epilogue & 2, add = g->epilogue & 4;
-#define RELU(v) ((v) < 0 ? (slope == 0 ? 0 : slope * (v)) : (v))
-    if (!brelu && !add) {
-        if (relu)
-#pragma GCC ivdep
-            for (int64_t i = 0; i < n; i++) {
-                const real v = alpha * acc[i] + bias;
-                out[i] = RELU(v);
-            }
-        else
-#pragma GCC ivdep
-            for (int64_t i = 0; i < n; i++)
-                out[i] = alpha * acc[i] + bias;
-    } else
-#pragma GCC ivdep
-        for (int64_t i = 0; i < n; i++) {
-            real v = alpha * acc[i] + bias;
-            if (brelu)
-                v *= x[i] > 0 ? 1 : x[i] < 0 ? slope : 0;
-            if (relu)
-                v = RELU(v);
-            out[i] = add ? v + beta * x[i] : v;
+    const mask negative = v < 0;
+    const vec small = slope == 0 ? (vec){ 0 } : slope * v;
+    return (vec)(((mask)v & ~negative) | ((mask)small & negative));
+}
+
+/* alpha, bias, brelu, relu, beta x of a vector of sums. */
+INLINE vec finished(const struct call *g, vec v, vec x, real bias)
+{
+    v = g->alpha * v + bias;
+    if (g->epilogue & 2)
+        v *= (vec)(((mask)((vec){ 0 } + 1) & (x > 0)) | ((mask)((vec){ 0 } + g->slope) & (x < 0)));
+    if (g->epilogue & 1)
+        v = relu(v, g->slope);
+    return g->epilogue & 4 ? v + g->beta * x : v;
+}
+
+/* Copy fewer than LANES elements. */
+INLINE void copy_some(void *to, const void *from, int64_t n)
+{
+    char *there = to;
+    const char *here = from;
+#pragma GCC unroll 6
+    for (int k = 5; k >= 0; k--) {
+        const size_t bytes = sizeof(real) << k;
+        if (1 << k < LANES && n & 1 << k) {
+            memcpy(there, here, bytes);
+            there += bytes;
+            here += bytes;
         }
+    }
+}
+
+/* Runs of sums and of the results that they become: count of n elements each. x may be out: element by element. */
+struct runs {
+    const real *acc, *x;
+    real *out;
+    int64_t count, n, acc_step, out_step;
+};
+
+/* n sums finished and stored; returns the sum of what was stored, if that is wanted. */
+INLINE double finish_run(const struct call *g, const real *restrict acc, real *out, const real *x, real bias, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        vec old = { 0 };
+        if (g->epilogue & 6)
+            old = *(const loose *)(x + i);
+        *(loose *)(out + i) = finished(g, *(const loose *)(acc + i), old, bias);
+    }
+    if (i < n) { /* acc goes on behind the last */
+        vec v, old = { 0 };
+        if (g->epilogue & 6)
+            copy_some(&old, x + i, n - i);
+        v = finished(g, *(const loose *)(acc + i), old, bias);
+        copy_some(out + i, &v, n - i);
+    }
     double sum = 0;
     if (g->sums != NULL) {
 #pragma omp simd reduction(+:sum)
-        for (int64_t i = 0; i < n; i++)
+        for (i = 0; i < n; i++)
             sum += out[i];
     }
     return sum;
 }
 
-/* The same; past the caches if the call says so. */
-INLINE double finish_large(const struct call *g, const real *restrict acc, real *out, const real *x, real bias, int64_t n)
+/* Runs finished and stored; returns the sum of what was stored. A function of its own: copies of it in each place that
+ * stores would take compilers longer than the rest of a convolution. */
+static __attribute__((noinline)) double finish_runs(const struct call *call, const struct runs *runs, real bias)
+{
+    const struct call g = *call; /* nothing that is stored changes it */
+    const struct runs r = *runs;
+    double sum = 0;
+    for (int64_t i = 0; i < r.count; i++)
+        sum += finish_run(&g, r.acc + i * r.acc_step, r.out + i * r.out_step, r.x + i * r.out_step, bias, r.n);
+    return sum;
+}
+
+/* The same, past the caches. */
+static __attribute__((noinline)) double stream_runs(const struct call *call, const struct runs *runs, real bias)
 {
     enum { SOME = 128 };
     real some[SOME] __attribute__((aligned(64)));
-    if (!(g->epilogue & 8))
-        return finish(g, acc, out, x, bias, n);
+    const struct call g = *call;
+    const struct runs r = *runs;
     double sum = 0;
-    for (int64_t i = 0; i < n; i += SOME) {
-        const int64_t count = n - i < SOME ? n - i : SOME;
-        sum += finish(g, acc + i, some, x + i, bias, count);
-        nl_stream(out + i, some, count * (int64_t)sizeof *some);
-    }
+    for (int64_t i = 0; i < r.count; i++)
+        for (int64_t k = 0; k < r.n; k += SOME) {
+            const int64_t n = r.n - k < SOME ? r.n - k : SOME, at = i * r.out_step + k;
+            sum += finish_run(&g, r.acc + i * r.acc_step + k, some, r.x + at, bias, n);
+            nl_stream(r.out + at, some, n * (int64_t)sizeof *some);
+        }
     return sum;
+}
+
+static inline double finish(const struct call *g, const struct runs *runs, real bias)
+{
+    return g->epilogue & 8 ? stream_runs(g, runs, bias) : finish_runs(g, runs, bias);
 }
 
 #endif

@@ -1,12 +1,11 @@
 /* The sums of a tile, KB maps x NV vectors that stay in registers while what they are sums of goes by: where they start
  * and what becomes of them. conv_direct and conv_pointwise share it. The including file defines real, LANES, KB, NV, vec
- * (LANES of real), loose (the same, anywhere in memory) and INLINE. */
+ * (LANES of real), loose (the same, anywhere in memory) and INLINE, and includes conv_finish.h before. */
 #ifndef NL_CONV_TILE_H
 #define NL_CONV_TILE_H
 #include <stdint.h>
 #include "stream.h"
 
-typedef __typeof__((vec){ 0 } < (vec){ 0 }) mask;
 typedef double doubles __attribute__((vector_size(LANES * sizeof(double))));
 
 /* Where the sums of a tile go. */
@@ -23,14 +22,6 @@ struct sums {
     real slope;
     doubles *totals; /* of results, of each map; NULL: not wanted */
 };
-
-/* slope v of the negative elements of v, which are 0 if that is: not the product of 0 with infinity. */
-INLINE vec relu(vec v, real slope)
-{
-    const mask negative = v < 0;
-    const vec small = slope == 0 ? (vec){ 0 } : slope * v;
-    return (vec)(((mask)v & ~negative) | ((mask)small & negative));
-}
 
 /* The sums so far of KB maps x nv vectors. */
 INLINE void take_sums(vec sum[KB][NV], const struct sums *to, const int nv)
