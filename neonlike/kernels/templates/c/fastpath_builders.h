@@ -231,7 +231,8 @@ static int set_item(PyObject *tensor, PyObject *index, PyObject *value)
     const PySliceObject *slice = (PySliceObject *)index;
     if (!value || !PySlice_Check(index) || slice->start != Py_None || slice->stop != Py_None || slice->step != Py_None)
         return attached[1].set_item(tensor, index, value);
-    PyObject *backend = PyObject_GetAttr(tensor, name_backend);
+    Place *place = kept_place(tensor);
+    PyObject *backend = place ? own(place->backend) : PyObject_GetAttr(tensor, name_backend);
     PyObject *method = backend ? PyObject_GenericGetAttr(backend, name_assign) : NULL; /* past its __getattr__ */
     PyObject *done = NULL;
     if (method && PyMethod_Check(method) && Py_TYPE(PyMethod_GET_FUNCTION(method)) == &builder_type
@@ -241,10 +242,13 @@ static int set_item(PyObject *tensor, PyObject *index, PyObject *value)
         PyErr_Clear();
         done = PyObject_CallMethodObjArgs(backend, name_assign, tensor, value, NULL);
     }
+    Py_XDECREF(place);
     Py_XDECREF(backend);
     Py_XDECREF(method);
-    Py_XDECREF(done);
-    return done ? 0 : -1;
+    if (!done)
+        return -1;
+    Py_DECREF(done);
+    return 0;
 }
 
 static void detach(Attached *from)

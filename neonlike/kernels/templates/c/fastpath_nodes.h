@@ -36,18 +36,16 @@ static PyObject *own(PyObject *object)
 
 static Traits tensor_traits(PyObject *tensor)
 {
-    PyObject *place = PyObject_GetAttr(tensor, name_place);
     Traits found;
-    if (place && Py_TYPE(place) == &place_type && ((Place *)place)->tensor == tensor) {
-        const Place *known = (Place *)place;
-        found = (Traits){own(known->shape), own(known->dtype), own(known->backend)};
+    Place *place = kept_place(tensor);
+    if (place) {
+        found = (Traits){own(place->shape), own(place->dtype), own(place->backend)};
+        Py_DECREF(place);
     } else {
-        PyErr_Clear();
         found.shape = PyObject_GetAttr(tensor, name_shape);
         found.dtype = PyObject_GetAttr(tensor, name_dtype);
         found.backend = PyObject_GetAttr(tensor, name_backend);
     }
-    Py_XDECREF(place);
     return found;
 }
 
@@ -171,7 +169,7 @@ static PyObject *build_two(PyObject *spec, PyObject *a, PyObject *b)
     const int number_first = is_number(a);
     if (!expression_traits(number_first ? b : a, &traits))
         return NULL;
-    if (number_first || fits(b, &traits))
+    if (number_first || b == a || fits(b, &traits))
         return new_node(spec, PyTuple_Pack(2, a, b), own(Py_None), traits);
     drop(&traits);
     return NULL;

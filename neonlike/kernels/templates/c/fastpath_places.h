@@ -133,15 +133,22 @@ static Place *new_place(PyObject *tensor)
     return place;
 }
 
-/* A new reference; NULL, perhaps with an exception, where Python has to do it. */
-static Place *place_of(PyObject *tensor)
+/* The place that a tensor keeps, a new reference; NULL without an exception if there is none. */
+static Place *kept_place(PyObject *tensor)
 {
     PyObject *found = PyObject_GetAttr(tensor, name_place);
     if (found && Py_TYPE(found) == &place_type && ((Place *)found)->tensor == tensor)
         return (Place *)found;
     Py_XDECREF(found);
     PyErr_Clear();
-    return new_place(tensor);
+    return NULL;
+}
+
+/* A new reference; NULL, perhaps with an exception, where Python has to do it. */
+static Place *place_of(PyObject *tensor)
+{
+    Place *kept = kept_place(tensor);
+    return kept ? kept : new_place(tensor);
 }
 
 /* 0: apart, 1: the same elements, -1: one has to look closer. See Leaf.alias_of in graph.py. */

@@ -226,29 +226,21 @@ static int add_node(PyObject *node, PyTypeObject *tensor_type, int32_t *referenc
 
 static int add_target(PyObject *backend, PyObject *target, PyObject *value, PyTypeObject *tensor_type)
 {
+    int32_t root;
     if (Py_TYPE(target) != tensor_type || value == target || walk.targets == MAX_TARGETS)
         return -1;
-    for (int k = 0; k < 2; k++) { /* Does the backend own both? Tensors in the tree were checked when it was built. */
-        PyObject *thing = k ? value : target, *owner;
-        if (Py_TYPE(thing) == node_type) {
-            if (SLOT(thing, backend_at) != backend)
-                return -1;
-        } else if (Py_TYPE(thing) == tensor_type) {
-            owner = PyObject_GetAttr(thing, name_backend);
-            Py_XDECREF(owner); /* the tensor keeps it */
-            if (owner != backend)
-                return -1;
-        }
-    }
-    int32_t root;
+    if (Py_TYPE(value) == node_type && SLOT(value, backend_at) != backend)
+        return -1;
     if (refer(value, tensor_type, &root))
+        return -1;
+    if (Py_TYPE(value) == tensor_type && walk.leaf[-1 - root]->backend != backend)
         return -1;
     Place *place = place_of(target);
     if (!place)
         return -1;
+    walk.root[walk.targets] = root;
     walk.target[walk.targets++] = place;
-    walk.root[walk.targets - 1] = root;
-    return 0;
+    return place->backend == backend ? 0 : -1; /* tensors in the tree were checked when it was built */
 }
 
 /* As alias(), asking the tensors where that has to look closer; -1 if they give no answer. */
