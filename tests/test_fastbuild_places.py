@@ -263,6 +263,21 @@ def test_memory_of_building_does_not_grow(fast: Backend) -> None:
     assert after - before < 50_000, "a node takes 112 bytes"
 
 
+def test_the_collector_may_run_at_every_allocation(fast: Backend) -> None:
+    """It looks at nodes while they are made."""
+    a, b, out = tensors(fast)
+    before = gc.get_threshold()
+    gc.set_threshold(1, 1, 1)
+    try:
+        for _ in range(5):
+            workout(fast, a, b)
+            out[:] = fast.where(a > b, a * b, 2.0) - fast.mean(a, axis=1)
+    finally:
+        gc.set_threshold(*before)
+    wanted = np.where(a.get() > b.get(), a.get() * b.get(), 2) - a.get().mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(out.get(), wanted, 1e-5, 1e-5)
+
+
 def test_a_cycle_through_nodes_and_tensors_is_collected(fast: Backend) -> None:
     """A tensor keeps its place, which keeps the backend, on which users set attributes."""
     be = NervanaCPU(rng_seed=0)

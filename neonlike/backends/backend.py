@@ -191,12 +191,8 @@ class Backend(
         """
         replay = self.plans.replay
         known = False if replay is None else replay(self, target, value)
-        return target if known else self._assign_new(target, value, known)
-
-    mark(assign, "assign")
-
-    def _assign_new(self, target: Tensor, value: Any, known: bool | None) -> Any:
-        """:meth:`assign` of what was not replayed; ``known`` is what ``plans.replay`` said."""
+        if known:
+            return target
         if value.__class__ is OpTreeNode:
             try:
                 ours = target.backend is self is value.backend and isinstance(target, Tensor)
@@ -208,6 +204,8 @@ class Backend(
             self._run(((target, value),), known)
             return target
         return self._assign_simple(target, value, known)
+
+    mark(assign, "assign")
 
     def _assign_simple(self, target: Tensor, value: Any, known: bool | None) -> Tensor:
         self._check_target(target)

@@ -14,25 +14,52 @@
 
 /* Backend.assign -------------------------------------------------------------------------------------------------- */
 
-static PyObject *name_plans, *name_replay, *name_assign_new;
+static PyObject *name_plans, *name_replay, *name_run, *name_closed;
 
-/* By `plans.replay`, where that is run() of the launches; NULL without an exception where Python has to do it. */
+/* Whether `value` is a node and `target` a tensor of `backend`, which is open: nothing is left to check. */
+static int is_checked(PyObject *backend, PyObject *target, PyObject *value)
+{
+    if (Py_TYPE(value) != node_type || SLOT(value, backend_at) != backend || Py_TYPE(target) != tensor_class)
+        return 0;
+    PyObject *owner = PyObject_GetAttr(target, name_backend), *closed = PyObject_GenericGetAttr(backend, name_closed);
+    const int checked = owner == backend && closed == Py_False;
+    Py_XDECREF(owner);
+    Py_XDECREF(closed);
+    PyErr_Clear();
+    return checked;
+}
+
+/* `target` with `value` in it, by Python, after run() has answered `known`. */
+static PyObject *run_new(PyObject *backend, PyObject *target, PyObject *value, PyObject *known)
+{
+    PyObject *pairs = Py_BuildValue("((OO))", target, value), *done = NULL;
+    if (pairs)
+        done = PyObject_CallMethodObjArgs(backend, name_run, pairs, known, NULL);
+    Py_XDECREF(pairs);
+    if (!done)
+        return NULL;
+    Py_DECREF(done);
+    return own(target);
+}
+
+/* By `plans.replay`, where that is run() of the launches; NULL without an exception where Python has to do it all. */
 static PyObject *assign(PyObject *backend, PyObject *target, PyObject *value)
 {
     PyObject *plans = PyObject_GenericGetAttr(backend, name_plans);
     PyObject *replay = plans ? PyObject_GenericGetAttr(plans, name_replay) : NULL;
-    PyObject *given[4] = {backend, target, value, NULL}, *done = NULL;
+    PyObject *given[3] = {backend, target, value}, *known = NULL, *done = NULL;
+    const PyCFunction run = (PyCFunction)(void (*)(void))launches_run;
     if (!replay)
         PyErr_Clear();
-    else if (PyCFunction_CheckExact(replay) && PyCFunction_GET_FUNCTION(replay) == (PyCFunction)(void (*)(void))launches_run)
-        given[3] = launches_run(PyCFunction_GET_SELF(replay), given, 3);
-    if (given[3] == Py_True)
+    else if (PyCFunction_CheckExact(replay) && PyCFunction_GET_FUNCTION(replay) == run)
+        known = launches_run(PyCFunction_GET_SELF(replay), given, 3);
+    if (known == Py_True)
         done = own(target);
-    else if (given[3])
-        done = PyObject_VectorcallMethod(name_assign_new, given, 4, NULL);
+    else if (known && is_checked(backend, target, value))
+        done = run_new(backend, target, value, known);
     Py_XDECREF(plans);
     Py_XDECREF(replay);
-    Py_XDECREF(given[3]);
+    Py_XDECREF(known);
     return done;
 }
 
@@ -137,7 +164,7 @@ static int intern_names(void)
         {&name_value, "value"},    {&name_axis, "axis"},       {&name_struct, "__array_struct__"},
         {&name_shape, "shape"},    {&name_dtype, "dtype"},     {&name_backend, "backend"},
         {&name_plans, "plans"},    {&name_replay, "replay"},   {&name_alias_of, "alias_of"},
-        {&name_assign, "assign"},  {&name_assign_new, "_assign_new"},
+        {&name_assign, "assign"},  {&name_run, "_run"},        {&name_closed, "closed"},
     };
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)
         if (!*names[k].name && !(*names[k].name = PyUnicode_InternFromString(names[k].text)))
@@ -148,7 +175,9 @@ static int intern_names(void)
 PyMODINIT_FUNC PyInit_nlfast(void)
 {
     PyTypeObject *types[] = {&launches_type, &builder_type};
-    if (PyType_Ready(&place_type) || PyType_Ready(types[0]) || PyType_Ready(types[1]) || intern_names() || prepare_axes())
+    if (PyType_Ready(&place_type) || PyType_Ready(&launches_type) || PyType_Ready(&builder_type))
+        return NULL;
+    if (intern_names() || prepare_axes())
         return NULL;
     PyObject *module = PyModule_Create(&definition);
     for (size_t k = 0; k < sizeof types / sizeof *types && module; k++) {

@@ -13,8 +13,9 @@ enum { FEW_AXES = 8 };
 
 static PyTypeObject *tensor_class; /* the tensors that are known; NULL: none yet */
 static PyObject *float32, *float64, *name_axis;
-static PyObject *one_axis[FEW_AXES], *all_axes[FEW_AXES + 1], *number_one;
-/* Tuples: axis k is (k,), and all of so many axes are (0, 1, ...). */
+static PyObject *one_axis[FEW_AXES], *all_axes[FEW_AXES + 1], *all_ones[FEW_AXES + 1];
+static PyObject *number_one;
+/* Tuples: axis k is (k,), all of so many axes are (0, 1, ...), and reduced they are (1, 1, ...). */
 
 /* What a node has of its operands; references of its own. */
 typedef struct {
@@ -89,11 +90,22 @@ static Py_ssize_t sizes_of(PyObject *shape, Py_ssize_t *sizes)
     return count;
 }
 
+/* Whether two shapes are made of the same numbers: mostly they are, as Python keeps one object of each small one. */
+static int same_items(PyObject *a, PyObject *b)
+{
+    if (!PyTuple_CheckExact(a) || !PyTuple_CheckExact(b) || PyTuple_GET_SIZE(a) != PyTuple_GET_SIZE(b))
+        return 0;
+    for (Py_ssize_t axis = 0; axis < PyTuple_GET_SIZE(a); axis++)
+        if (PyTuple_GET_ITEM(a, axis) != PyTuple_GET_ITEM(b, axis))
+            return 0;
+    return 1;
+}
+
 /* The shape that `mine` and `other` broadcast to, a new reference; see broadcast() in shapes.py. */
 static PyObject *joined(PyObject *mine, PyObject *other)
 {
     Py_ssize_t a[FEW_AXES], b[FEW_AXES];
-    if (mine == other && PyTuple_CheckExact(mine))
+    if (same_items(mine, other))
         return own(mine);
     const Py_ssize_t m = sizes_of(mine, a), n = sizes_of(other, b);
     if (m < 0 || n < 0)
@@ -120,6 +132,14 @@ static PyObject *joined(PyObject *mine, PyObject *other)
     return shape;
 }
 
+static PyObject *packed(PyObject *const *items, Py_ssize_t count)
+{
+    PyObject *tuple = PyTuple_New(count);
+    for (Py_ssize_t k = 0; k < count && tuple; k++)
+        PyTuple_SET_ITEM(tuple, k, own(items[k]));
+    return tuple;
+}
+
 /* A node of all this, whose references it takes, also where it fails; the row is borrowed. */
 static PyObject *new_node(PyObject *spec, PyObject *operands, PyObject *attrs, Traits traits)
 {
@@ -142,7 +162,7 @@ static PyObject *new_node(PyObject *spec, PyObject *operands, PyObject *attrs, T
 static PyObject *build_one(PyObject *spec, PyObject *a)
 {
     Traits traits;
-    return expression_traits(a, &traits) ? new_node(spec, PyTuple_Pack(1, a), own(Py_None), traits) : NULL;
+    return expression_traits(a, &traits) ? new_node(spec, packed(&a, 1), own(Py_None), traits) : NULL;
 }
 
 /* Whether `operand` is a number, or has the dtype and backend of `traits`, with whose shape its own is joined. */
@@ -170,7 +190,7 @@ static PyObject *build_two(PyObject *spec, PyObject *a, PyObject *b)
     if (!expression_traits(number_first ? b : a, &traits))
         return NULL;
     if (number_first || b == a || fits(b, &traits))
-        return new_node(spec, PyTuple_Pack(2, a, b), own(Py_None), traits);
+        return new_node(spec, packed((PyObject *[]){a, b}, 2), own(Py_None), traits);
     drop(&traits);
     return NULL;
 }
@@ -182,7 +202,7 @@ static PyObject *build_three(PyObject *spec, PyObject *a, PyObject *b, PyObject 
     if ((is_number(b) && is_number(c)) || !expression_traits(a, &traits))
         return NULL;
     if (fits(b, &traits) && fits(c, &traits))
-        return new_node(spec, PyTuple_Pack(3, a, b, c), own(Py_None), traits);
+        return new_node(spec, packed((PyObject *[]){a, b, c}, 3), own(Py_None), traits);
     drop(&traits);
     return NULL;
 }
@@ -211,16 +231,20 @@ static PyObject *build_reduced(PyObject *spec, PyObject *a, PyObject *axis, cons
     for (Py_ssize_t k = 0; k < ndim; k++)
         if (over == -1 || k == over)
             *count *= (double)sizes[k];
-    PyObject *shape = *count > 0 ? PyTuple_New(ndim) : NULL; /* of nothing: perhaps an error */
+    if (!(*count > 0)) /* of nothing: perhaps an error */
+        return NULL;
+    PyObject *shape = over == -1 ? own(all_ones[ndim]) : packed(&PyTuple_GET_ITEM(traits->shape, 0), ndim);
+    if (over != -1 && shape) {
+        Py_DECREF(PyTuple_GET_ITEM(shape, over));
+        PyTuple_SET_ITEM(shape, over, own(number_one));
+    }
     PyObject *attrs = shape ? PyDict_New() : NULL;
-    for (Py_ssize_t k = 0; k < ndim && shape; k++)
-        PyTuple_SET_ITEM(shape, k, own(over == -1 || k == over ? number_one : PyTuple_GET_ITEM(traits->shape, k)));
     if (!attrs || PyDict_SetItem(attrs, name_axis, over == -1 ? all_axes[ndim] : one_axis[over])) {
         Py_XDECREF(shape);
         Py_XDECREF(attrs);
         return NULL;
     }
-    return new_node(spec, PyTuple_Pack(1, a), attrs, (Traits){shape, own(traits->dtype), own(traits->backend)});
+    return new_node(spec, packed(&a, 1), attrs, (Traits){shape, own(traits->dtype), own(traits->backend)});
 }
 
 static PyObject *build_reduction(PyObject *spec, PyObject *a, PyObject *axis)
@@ -246,7 +270,7 @@ static PyObject *build_mean(PyObject *sum, PyObject *div, PyObject *a, PyObject 
     PyObject *mean = NULL;
     if (number) {
         Py_SETREF(traits.shape, own(SLOT(total, shape_at)));
-        mean = new_node(div, PyTuple_Pack(2, total, number), own(Py_None), traits);
+        mean = new_node(div, packed((PyObject *[]){total, number}, 2), own(Py_None), traits);
     } else
         drop(&traits);
     Py_XDECREF(total);
@@ -257,12 +281,14 @@ static PyObject *build_mean(PyObject *sum, PyObject *div, PyObject *a, PyObject 
 /* The tuples of axes. */
 static int prepare_axes(void)
 {
-    if (!(number_one = PyLong_FromLong(1)) || !(all_axes[0] = PyTuple_New(0)))
+    PyObject *numbers[FEW_AXES], *ones[FEW_AXES];
+    if (!(number_one = PyLong_FromLong(1)))
         return -1;
-    for (long axis = 0; axis < FEW_AXES; axis++) {
-        one_axis[axis] = Py_BuildValue("(l)", axis);
-        all_axes[axis + 1] = one_axis[axis] ? PySequence_Concat(all_axes[axis], one_axis[axis]) : NULL;
-        if (!all_axes[axis + 1])
+    for (Py_ssize_t axis = 0; axis < FEW_AXES; axis++) {
+        ones[axis] = number_one;
+        if (!(numbers[axis] = PyLong_FromSsize_t(axis)) || !(one_axis[axis] = packed(&numbers[axis], 1)))
+            return -1;
+        if (!(all_axes[axis + 1] = packed(numbers, axis + 1)) || !(all_ones[axis + 1] = packed(ones, axis + 1)))
             return -1;
     }
     return 0;
