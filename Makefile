@@ -11,6 +11,7 @@
 #   make fuzz    random op-trees, calls of primitives, wrong arguments (FUZZ=10000 of each; FUZZ_ARGS=--gpu: on the GPU)
 #   make fuzz-sanitize   the same under AddressSanitizer and UBSan      (FUZZ=500)
 #   make mutants the tests tested: faults planted one at a time, each to be caught     (MUTANT_ARGS="--family conv")
+#   make vectors every chain of ops compiled, loops without vector code reported   (VECTOR_ARGS="--sample 200"; CC=clang)
 #   make docs    write the generated documentation again
 #   make clean   remove the environment and everything built
 #
@@ -23,6 +24,7 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?= --quick
 FUZZ_ARGS ?=
 MUTANT_ARGS ?=
+VECTOR_ARGS ?=
 GPU_CHECK_ARGS ?=
 GPU_PYTHON ?= 3.12
 
@@ -53,7 +55,7 @@ PY = $(VENV)/bin/python
 INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check --editable
 
 .NOTPARALLEL:
-.PHONY: help demo test test-gpu gpu-setup gpu-check gpu-wheels check bench fuzz fuzz-sanitize mutants docs clean
+.PHONY: help demo test test-gpu gpu-setup gpu-check gpu-wheels check bench fuzz fuzz-sanitize mutants vectors docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -107,6 +109,9 @@ fuzz-sanitize: $(VENV)/.ready-test
 
 mutants: $(VENV)/.ready-test
 	$(PY) tests/mutants.py $(MUTANT_ARGS)
+
+vectors: $(VENV)/.ready-test
+	$(PY) tests/vector_code.py $(VECTOR_ARGS)
 
 docs: $(VENV)/.ready-test
 	$(PY) -m neonlike.optree.docs > docs/ops.md.new

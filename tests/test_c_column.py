@@ -22,6 +22,7 @@ HELPERS = """
 #include <math.h>
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 static double sigmoid2(double x) { return 1 / (1 + exp2(-x)); }
+static double softplus(double x) { return (x > 0 ? x : 0) + log1p(exp(-fabs(x))); }
 static double sign(double x) { return x != x ? x : (x > 0) - (x < 0); }
 #undef isinf
 #define isinf(x) (fabs(x) == INFINITY)

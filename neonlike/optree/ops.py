@@ -245,7 +245,7 @@ _ROWS: tuple[OpSpec, ...] = (
     _unary("sig2", f.sig2, "sigmoid2({0})", lambda F, d, z, x: (d * z * (1 - z) * LN2,), "Base 2 sigmoid 1 / (1 + 2**-a).", flops=10),
     _unary("tanh", np.tanh, "tanh({0})", lambda F, d, z, x: (d * (1 - F.square(z)),), "Hyperbolic tangent.", flops=10),
     _unary("tanh2", f.tanh2, "tanh({0} * 0.6931471805599453)", lambda F, d, z, x: (d * (1 - F.square(z)) * LN2,), "(4**a - 1) / (4**a + 1).", flops=11),
-    _unary("relu", f.relu, "({0} > 0 || {0} != {0} ? {0} : 0)", lambda F, d, z, x: (d * F.greater(x, 0),), "max(a, 0); gradient 0 at 0.", dtype=SAME),
+    _unary("relu", f.relu, "({0} <= 0 ? 0 : {0})", lambda F, d, z, x: (d * F.greater(x, 0),), "max(a, 0); gradient 0 at 0.", dtype=SAME),
     _binary(
         "leaky_relu", f.leaky_relu, "({0} > 0 ? {0} : {0} * {1})",
         lambda F, d, z, x, slope: (F.where(F.greater(x, 0), d, d * slope), d * F.minimum(x, 0)),
@@ -270,10 +270,10 @@ _ROWS: tuple[OpSpec, ...] = (
     _compare("le", np.less_equal, "<=", "less_equal", "1 where a <= b, else 0."),
     _compare("gt", np.greater, ">", "greater", "1 where a > b, else 0."),
     _compare("ge", np.greater_equal, ">=", "greater_equal", "1 where a >= b, else 0."),
-    _binary("and", np.logical_and, "({0} != 0 && {1} != 0)", NON_DIFFERENTIABLE, "1 where both are not 0.", builders=("logical_and",), dtype=TRUTH, domain=(WHOLE, WHOLE)),
-    _binary("or", np.logical_or, "({0} != 0 || {1} != 0)", NON_DIFFERENTIABLE, "1 where one is not 0.", builders=("logical_or",), dtype=TRUTH, domain=(WHOLE, WHOLE)),
+    _binary("and", np.logical_and, "(({0} != 0 ? 1.0 : 0.0) * ({1} != 0 ? 1.0 : 0.0))", NON_DIFFERENTIABLE, "1 where both are not 0.", builders=("logical_and",), dtype=TRUTH, domain=(WHOLE, WHOLE)),
+    _binary("or", np.logical_or, "(1.0 - ({0} == 0 ? 1.0 : 0.0) * ({1} == 0 ? 1.0 : 0.0))", NON_DIFFERENTIABLE, "1 where one is not 0.", builders=("logical_or",), dtype=TRUTH, domain=(WHOLE, WHOLE)),
     _unary("not", np.logical_not, "({0} == 0)", NON_DIFFERENTIABLE, "1 where a is 0, else 0.", builders=("logical_not",), dtype=TRUTH, domain=(WHOLE,)),
-    _binary("xor", np.logical_xor, "(({0} != 0) != ({1} != 0))", NON_DIFFERENTIABLE, "1 where one is not 0 and the other is, else 0.", builders=("logical_xor",), dtype=TRUTH, domain=(WHOLE, WHOLE)),
+    _binary("xor", np.logical_xor, "fabs(({0} != 0 ? 1.0 : 0.0) - ({1} != 0 ? 1.0 : 0.0))", NON_DIFFERENTIABLE, "1 where one is not 0 and the other is, else 0.", builders=("logical_xor",), dtype=TRUTH, domain=(WHOLE, WHOLE)),
     # Bits of integers; the ops in `logical` stand in for truth values
     _bits("bitwise_and", np.bitwise_and, "{0} & {1}", "&", "Bits that both have; of truth values logical_and.", logical="and"),
     _bits("bitwise_or", np.bitwise_or, "{0} | {1}", "|", "Bits that one has; of truth values logical_or.", logical="or"),

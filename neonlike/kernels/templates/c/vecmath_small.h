@@ -41,8 +41,14 @@ NL_FN float nl_or_nan_f32(float x, uint32_t magnitude) { return magnitude > 0x7f
     NL_FN T nl_isnan_##S(T x) { return x != x ? (T)1 : (T)0; }                                              \
     NL_FN T nl_isfinite_##S(T x) { return __builtin_fabs##B(x) < INF ? (T)1 : (T)0; }                       \
     NL_FN T nl_isinf_##S(T x) { return __builtin_fabs##B(x) == INF ? (T)1 : (T)0; }                          \
-    NL_FN T nl_max_nan_##S(T a, T b) { return a >= b || a != a ? a : b; }                                   \
-    NL_FN T nl_min_nan_##S(T a, T b) { return a <= b || a != a ? a : b; }                                   \
+    NL_FN T nl_max_nan_##S(T a, T b) {                                                                      \
+        T larger = b > a ? b : a; /* a where one is nan */                                                  \
+        return b != b ? a + b : larger;                                                                     \
+    }                                                                                                       \
+    NL_FN T nl_min_nan_##S(T a, T b) {                                                                      \
+        T smaller = b < a ? b : a;                                                                          \
+        return b != b ? a + b : smaller;                                                                    \
+    }                                                                                                       \
     NL_FN T nl_sign_##S(T x) {                                                                              \
         T one_sided = x < 0 ? (T)-1 : x;                                                                    \
         one_sided = x > 0 ? (T)1 : one_sided;                                                               \
@@ -162,7 +168,8 @@ NL_FN float nl_bf16_to_f32(uint16_t upper) { return nl_from_bits_f32((uint32_t)u
 NL_FN uint16_t nl_f32_to_bf16(float x) {
     uint32_t bits = nl_bits_f32(x);
     uint32_t nearest = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16; /* what overflows carries into infinity */
-    return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16) | 0x40u : nearest);
+    uint32_t nan = 0u - ((0x7f800000u - (bits & 0x7fffffffu)) >> 31); /* all ones or none: of a test gcc makes jumps */
+    return (uint16_t)(((bits >> 16 | 0x40u) & nan) | (nearest & ~nan));
 }
 
 /* Rounded once: the float32 in between is rounded to odd, which keeps what the second rounding must know. */
