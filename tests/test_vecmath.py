@@ -44,9 +44,10 @@ DIVISIONS = {"fmod": np.fmod, "mod": np.remainder, "floordiv": np.floor_divide}
 
 OF_TWO = ("pow", "atan2", "hypot", "max_nan", "min_nan", "shift_by", *DIVISIONS)
 
-BOUNDED = ("sin", "cos", "tan")
-"""Functions with a fast form for numbers below ``LIMIT``."""
+BOUNDED = {"sin": "angle", "cos": "angle", "tan": "angle", "pow": "pow"}
+"""Functions with a fast form for most numbers, and the name of the check for these."""
 LIMIT = 2.0**20
+"""Of angles."""
 
 OWN_REFERENCES = {
     "softplus": "((a > 0 ? a : a == a ? 0 : a) + NL_LOG1P(NL_EXP(a > 0 ? -a : a)))",
@@ -72,11 +73,12 @@ def loops() -> list[tuple[str, str]]:
             arguments = f"const {number} *restrict a, " + (f"const {number} *restrict b, " if two else "")
             call = f"nl_{name}_{kind}(a[i]" + (", b[i])" if two else ")")
             lines.append((f"{name}_{kind}", f"({arguments}{number} *restrict y, long n)", call))
-        for name in BOUNDED:
-            text = f"(const {number} *restrict a, {number} *restrict y, long n)"
-            lines.append((f"{name}_bounded_{kind}", text, f"nl_{name}_bounded_{kind}(a[i])"))
-        text = f"(const {number} *restrict a, {'int32_t' if kind == 'f32' else 'int64_t'} *restrict y, long n)"
-        lines.append((f"in_range_{kind}", text, f"nl_in_range_{kind}(a[i])"))
+        fast = [(f"{name}_bounded", number, name in OF_TWO) for name in BOUNDED]
+        checks = [(f"{name}_in_range", f"int{kind[1:]}_t", name in OF_TWO) for name in dict.fromkeys(BOUNDED.values())]
+        for name, result, two in fast + checks:
+            operands = f"const {number} *restrict a, " + (f"const {number} *restrict b, " if two else "")
+            call = f"nl_{name}_{kind}(a[i]" + (", b[i])" if two else ")")
+            lines.append((f"{name}_{kind}", f"({operands}{result} *restrict y, long n)", call))
         for name in INTEGERS:
             text = f"(const {number} *restrict a, {c_integer(name)} *restrict y, long n)"
             lines.append((f"sat_{kind}_{name}", text, f"nl_sat_{kind}_{name}(a[i])"))
@@ -388,16 +390,22 @@ def test_a_value_does_not_depend_on_its_place(c: Loops, name: str, kind: str) ->
 
 
 @pytest.mark.parametrize("kind", FLOAT)
-def test_the_fast_forms_of_angles_give_the_bits_of_the_others(c: Loops, kind: str) -> None:
-    dtype, bits = FLOAT[kind], np.uint32 if kind == "f32" else np.uint64
-    limit = neighbours(np.array([LIMIT], dtype), 2)
-    x = np.concatenate((sample(kind), limit))
-    far = c(f"in_range_{kind}", x, out=np.int32 if kind == "f32" else np.int64) < 0
-    np.testing.assert_array_equal(far, ~(np.abs(x) < LIMIT))  # nan is far
-    inside = x[~far]
-    for name in BOUNDED:
-        found, expected = (c(f"{name}{form}_{kind}", inside, out=dtype) for form in ("_bounded", ""))
-        np.testing.assert_array_equal(found.view(bits), expected.view(bits), err_msg=name)
+@pytest.mark.parametrize("name", BOUNDED)
+def test_fast_forms_give_the_same_bits(c: Loops, name: str, kind: str) -> None:
+    dtype, signed, unsigned = FLOAT[kind], f"int{kind[1:]}", f"uint{kind[1:]}"
+    if name == "pow":
+        operands = pairs(kind)
+        x, y = operands
+        expected = (x >= np.finfo(dtype).tiny) & (x < np.inf) & (np.abs(y) <= 2.0 ** (40 if kind == "f32" else 70))
+    else:
+        operands = (np.concatenate((sample(kind), neighbours(np.array([LIMIT], dtype), 2))),)
+        expected = np.abs(operands[0]) < LIMIT  # nan is not
+    inside = c(f"{BOUNDED[name]}_in_range_{kind}", *operands, out=np.dtype(signed)) >= 0
+    np.testing.assert_array_equal(inside, expected)
+    assert 1000 < inside.sum() < inside.size - 1000
+    some = [a[inside] for a in operands]
+    fast, full = (c(f"{name}{form}_{kind}", *some, out=dtype).view(unsigned) for form in ("_bounded", ""))
+    np.testing.assert_array_equal(fast, full)
 
 
 def test_arrays_give_the_bits_of_one_number(c: Loops) -> None:

@@ -235,7 +235,7 @@ class Writer:
         """The line of an elementwise value."""
         dtype = compute_dtype(value.dtype)
         wanted = self._operand_dtypes(value, dtype)
-        texts = [_cast(*self.operand(arg), to) for arg, to in zip(value.args, wanted)]
+        texts = self.converted_operands(value)
         if value.spec.kind is Kind.ZERO:
             counter = self.kernel.counter(value)
             assert counter is not None
@@ -248,10 +248,10 @@ class Writer:
             text = f"({type_of(value.dtype)}){text}"
         return Line(f"v{value.index}", type_of(value.dtype), text)
 
-    def converted_operand(self, value: Value) -> str:
-        """The only operand of an elementwise value, in the type it is computed in."""
-        (arg,), dtype = value.args, compute_dtype(value.dtype)
-        return _cast(*self.operand(arg), self._operand_dtypes(value, dtype)[0])
+    def converted_operands(self, value: Value) -> list[str]:
+        """The operands of an elementwise value, in the types it is computed in."""
+        wanted = self._operand_dtypes(value, compute_dtype(value.dtype))
+        return [_cast(*self.operand(arg), to) for arg, to in zip(value.args, wanted)]
 
     def _operand_dtypes(self, value: Value, dtype: DType) -> list[DType]:
         """Type each operand is converted to before the op."""

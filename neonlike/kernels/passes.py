@@ -238,7 +238,7 @@ class ReduceForm:
         if sum(self.values[index].spec.flops for index in twice) >= STASH_COST:
             return None
         room = ("near_v" if self.packs else "stash_v") + str(value.index) if value.index in self.stashes else ""
-        operand = self.writer.converted_operand(value)
+        (operand,) = self.writer.converted_operands(value)
         return Call(ARRAY_CALLS[value.spec.name], operand, f"v{value.index}", room, before, after)
 
     def final(self) -> Level:

@@ -1,8 +1,9 @@
-"""Range checks before loops of sine, cosine and tangent.
+"""Range checks before loops of functions that are fast for most numbers only.
 
-Below 2^20 an angle is reduced by three multiplications, beyond by four to ten times as much arithmetic. Vector code
-cannot choose for each element; so the operands of a strip are checked first, and a loop with the fast functions follows
-if all are in range, else one with those that take any number. Both give the same bits.
+Below 2^20 an angle is reduced by three multiplications, beyond by four to ten times as much arithmetic; a quarter of
+pow's instructions are about bases that are negative, 0 or not finite. Vector code cannot choose for each element; so
+the operands of a strip are checked first, and a loop with the fast functions follows if all are in range, else one with
+those that take any number. Both give the same bits.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from neonlike.kernels.emit import Line, Writer
 from neonlike.kernels.lower import Value, ValueArg
 from neonlike.optree.dtypes import F64, compute_dtype
 
-BOUNDED_CALLS = frozenset(("sin", "cos", "tan"))
-"""Ops whose function ``nl_<op>`` has a fast form ``nl_<op>_bounded``; see vecmath_trigonometry.h."""
+BOUNDED_CALLS = {"sin": "angle", "cos": "angle", "tan": "angle", "pow": "pow"}
+"""Ops whose function has a fast form, ``nl_<op>_bounded``, and what its check ``nl_..._in_range`` is named for."""
 CHECK_COST = 12
 """Flops above which computing the operands twice costs more than it saves."""
 
@@ -79,9 +80,9 @@ def _below(writer: Writer, value: Value, values: dict[int, Value]) -> set[int]:
 
 
 def _test(writer: Writer, value: Value) -> Line:
-    wide = compute_dtype(value.dtype) == F64
-    call = f"nl_in_range_{'f64' if wide else 'f32'}({writer.converted_operand(value)})"
-    return Line("range_f64" if wide else "range_f32", "int64_t" if wide else "int32_t", call)
+    suffix, ctype = ("f64", "int64_t") if compute_dtype(value.dtype) == F64 else ("f32", "int32_t")
+    operands = ", ".join(writer.converted_operands(value))
+    return Line(f"range_{suffix}", ctype, f"nl_{BOUNDED_CALLS[value.spec.name]}_in_range_{suffix}({operands})")
 
 
 def _bounded(line: Line, chosen: Iterable[Value]) -> Line:

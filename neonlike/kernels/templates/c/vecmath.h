@@ -5,7 +5,9 @@
  * exp exp2 expm1 log log2 log1p pow atan tanh erf sigmoid sigmoid2     (vecmath_f32.h, vecmath_f64.h)
  * fabs sqrt rint floor ceil trunc sign max_nan min_nan isnan isinf isfinite shift_by, conversions (vecmath_small.h)
  *
- * What only some op-trees use is in vecmath_more.h.
+ * What only some op-trees use is in vecmath_more.h. nl_<function>_bounded gives the bits of nl_<function> in less time, where
+ * nl_pow_in_range (of sin, cos and tan, nl_angle_in_range) is not negative: a loop can take it if all of these, combined
+ * by |, are not.
  *
  * The error bounds in units in the last place (ulp) are asserted by tests/test_vecmath.py. All functions are right
  * on nan, infinities, signed zeros, and on subnormal arguments and results. Flags: -O3 -fno-math-errno

@@ -227,16 +227,20 @@ NL_FN double nl_log2_short_f64(double x) {
     return p * s + k;
 }
 
-/* 2^x to 2^-32 for |x| < 1000 (EXP2_SHORT_F64) */
+/* 2^x to 2^-32 for |x| < 2^50 (EXP2_SHORT_F64); beyond 200, where no float32 is left, of the same fraction. The exponent is
+ * held there as an integer: in AVX-512 that is one instruction for each side. */
 NL_FN double nl_exp2_short_f64(double x) {
     double sum = x + NL_MAGIC_F64, r = x - (sum - NL_MAGIC_F64);
+    int64_t bits = (int64_t)nl_bits_f64(sum), least = 0x4338000000000000 - 200, most = 0x4338000000000000 + 200;
+    bits = bits < least ? least : bits;
+    bits = bits > most ? most : bits;
     double r2 = r * r;
     double q0 = 0x1.ebfbe045e6958p-3 * r + 0x1.62e4300bc91b9p-1;
     double q2 = 0x1.3b2a1b562bff2p-7 * r + 0x1.c6b054e3338a4p-5;
     double q4 = 0x1.444035e7fd196p-13 * r + 0x1.5dc06e26242ecp-10;
     double q = (0x1.c048cb912a141p-17 * r2 + q4) * r2 + q2;
     q = q * r2 + q0;
-    return (q * r + 1.0) * nl_from_bits_f64((nl_bits_f64(sum) + 1023u) << 52);
+    return (q * r + 1.0) * nl_from_bits_f64(((uint64_t)bits + 1023u) << 52);
 }
 
 /* The special cases of IEEE 754 pow around `power`, which is |x|^y where x is neither 0 nor infinite: those two are
@@ -263,13 +267,21 @@ NL_POW_LIMITS(float, f32, f, NL_INF_F32)
 NL_POW_LIMITS(double, f64, , NL_INF_F64)
 #undef NL_POW_LIMITS
 
+/* Negative but where x is positive, normal and finite and |y| at most 2^40 */
+NL_FN int32_t nl_pow_in_range_f32(float x, float y) {
+    uint32_t bits = nl_bits_f32(x), exponent = nl_bits_f32(y) & 0x7fffffffu;
+    return (int32_t)(bits | (bits - 0x00800000u) | (0x7f7fffffu - bits) | (0x53800000u - exponent));
+}
+
+/* |x|^y in that range, where it is nl_pow */
+NL_FN float nl_pow_bounded_f32(float x, float y) {
+    return (float)nl_exp2_short_f64((double)y * nl_log2_short_f64((double)__builtin_fabsf(x)));
+}
+
 NL_FN float nl_pow_f32(float x, float y) {
     float exponent = __builtin_fabsf(y);
     exponent = exponent > 0x1p40f ? 0x1p40f : exponent; /* beyond, every power but that of 1 over- or underflows */
-    double z = (double)__builtin_copysignf(exponent, y) * nl_log2_short_f64((double)__builtin_fabsf(x));
-    double log2_power = __builtin_fabs(z);
-    log2_power = __builtin_copysign(log2_power > 200.0 ? 200.0 : log2_power, z);
-    return nl_pow_limits_f32(x, y, (float)nl_exp2_short_f64(log2_power));
+    return nl_pow_limits_f32(x, y, nl_pow_bounded_f32(x, __builtin_copysignf(exponent, y)));
 }
 
 /* atan(t) for t from 0 to 1: t + t^3 P(t^2) (ATAN_F32) */

@@ -224,10 +224,9 @@ NL_FN double nl_log1p_f64(double x) {
 
 /* Powers: the logarithm to twice the precision, since an error of it is multiplied by up to 1024. */
 
-/* log2 of a positive finite x: k + s (a + s^2 (b + s^2 P(s^2))), s = (m-1) / (m+1), pairs but for P
+/* log2 of a number in parts: k + s (a + s^2 (b + s^2 P(s^2))), s = (m-1) / (m+1), pairs but for P
  * (POW_LOG2_F64, LOG2_SLOPE, LOG2_SLOPE_THIRD) */
-NL_FN nl_pair nl_log2_pair_f64(double x) {
-    nl_log_parts_f64 l = nl_log_split_any_f64(x);
+NL_FN nl_pair nl_log2_pair_parts_f64(nl_log_parts_f64 l) {
     double f = l.m - 1.0, sum = l.m + 1.0, sum_lost = l.m - (sum - 1.0), inverse = 1.0 / sum;
     double s = f * inverse;
     nl_pair back = nl_two_product(s, sum);
@@ -257,18 +256,35 @@ NL_FN nl_pair nl_log2_pair_f64(double x) {
     return result;
 }
 
-NL_FN double nl_pow_f64(double x, double y) {
-    double exponent = __builtin_fabs(y);
-    exponent = exponent > 0x1p70 ? 0x1p70 : exponent; /* beyond, every power but that of 1 over- or underflows */
-    exponent = __builtin_copysign(exponent, y);
-    nl_pair l = nl_log2_pair_f64(__builtin_fabs(x));
-    nl_pair z = nl_two_product(exponent, l.hi);
+/* Of a positive finite x */
+NL_FN nl_pair nl_log2_pair_f64(double x) { return nl_log2_pair_parts_f64(nl_log_split_any_f64(x)); }
+
+/* 2^(y l) for |y| up to 2^70 */
+NL_FN double nl_pow_of_log2_f64(nl_pair l, double y) {
+    nl_pair z = nl_two_product(y, l.hi);
     double limit = z.hi < 0 ? 1080.0 : 1025.0, size = __builtin_fabs(z.hi);
-    double lo = size > limit ? 0.0 : z.lo + exponent * l.lo;
+    double lo = size > limit ? 0.0 : z.lo + y * l.lo;
     double clipped = __builtin_copysign(size > limit ? limit : size, z.hi);
     double sum = clipped + NL_MAGIC_F64;
     double r = (clipped - (sum - NL_MAGIC_F64)) + lo;
-    double power = nl_scale_f64(1.0 + nl_exp2m1_reduced_f64(r), sum, clipped < -1005.0);
+    return nl_scale_f64(1.0 + nl_exp2m1_reduced_f64(r), sum, clipped < -1005.0);
+}
+
+/* As in float32, |y| at most 2^70 */
+NL_FN int64_t nl_pow_in_range_f64(double x, double y) {
+    uint64_t bits = nl_bits_f64(x), exponent = nl_bits_f64(y) & 0x7fffffffffffffffu;
+    uint64_t outside = bits | (bits - 0x0010000000000000u) | (0x7fefffffffffffffu - bits);
+    return (int64_t)(outside | (0x4450000000000000u - exponent));
+}
+
+NL_FN double nl_pow_bounded_f64(double x, double y) {
+    return nl_pow_of_log2_f64(nl_log2_pair_parts_f64(nl_log_split_f64(x)), y);
+}
+
+NL_FN double nl_pow_f64(double x, double y) {
+    double exponent = __builtin_fabs(y);
+    exponent = exponent > 0x1p70 ? 0x1p70 : exponent; /* beyond, every power but that of 1 over- or underflows */
+    double power = nl_pow_of_log2_f64(nl_log2_pair_f64(__builtin_fabs(x)), __builtin_copysign(exponent, y));
     return nl_pow_limits_f64(x, y, power);
 }
 

@@ -1,14 +1,16 @@
 /* Sine, cosine and tangent, of the kind of vecmath.h; vecmath_more.h includes this file.
  *
- * nl_sin, nl_cos and nl_tan take every number. nl_<function>_bounded gives the same bits, two to four times as fast, below
- * 2^20: a loop can take it whose numbers' nl_in_range, combined by |, is not negative.
+ * nl_sin, nl_cos and nl_tan take every number, the bounded forms, two to four times as fast, those below 2^20.
  */
 #ifndef NL_VECMATH_TRIGONOMETRY_H
 #define NL_VECMATH_TRIGONOMETRY_H
 
 /* Negative from 2^20 on, and for nan. A difference of bits, since comparing floats takes more instructions. */
-NL_FN int32_t nl_in_range_f32(float x) { return 0x497fffff - (int32_t)(nl_bits_f32(x) & 0x7fffffffu); }
-NL_FN int64_t nl_in_range_f64(double x) { return 0x412fffffffffffff - (int64_t)(nl_bits_f64(x) & 0x7fffffffffffffffu); }
+NL_FN int32_t nl_angle_in_range_f32(float x) { return 0x497fffff - (int32_t)(nl_bits_f32(x) & 0x7fffffffu); }
+
+NL_FN int64_t nl_angle_in_range_f64(double x) {
+    return 0x412fffffffffffff - (int64_t)(nl_bits_f64(x) & 0x7fffffffffffffffu);
+}
 
 /* float32, in float64 */
 
