@@ -47,6 +47,8 @@ Stores go past the caches then, unless more is written than read: those were slo
 _CAN_STREAM = platform.machine() in ("x86_64", "AMD64")
 _STREAMABLE = ("flat", "nested", "rows", "split", "columns packed")
 _ELEMENTWISE = ("flat", "nested", "turned")
+_PACKED = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+"""A kernel's entry that takes its arguments as an array of words of 8 bytes, see ``packed.h``."""
 _KINDS = {"double": ctypes.c_double, "int64_t": ctypes.c_int64}
 _UNKNOWN = object()
 _address, _geometry = attrgetter("address"), attrgetter("geometry")
@@ -163,15 +165,18 @@ class CStage:
         function = launch.function
         pointers = [a.__array_interface__["data"][0] for a in arrays]
         given = [*pointers, *self.numbers(run.graph.numbers), *launch.tail]
-        values = [kind(value) for kind, value in zip(function.argtypes, given)]
+        words = (ctypes.c_int64 * len(given))()  # one argument costs half of what a dozen do
+        for place, (kind, value) in enumerate(zip(function.argtypes, given)):
+            kind.from_buffer(words, 8 * place).value = value
+        start, where = _PACKED(function.packed), ctypes.c_void_p(ctypes.addressof(words))
 
         def call() -> None:
             if compile_c.forked:
-                values[-1].value = 1
-            if function(*values):  # stages after this one hold the arrays of this run: no fallback that makes others
+                words[-1] = 1
+            if start(where):  # stages after this one hold the arrays of this run: no fallback that makes others
                 raise MemoryError(f"{self.comment}: no memory for the kernel's working space; free some and call again")
 
-        call.keep = launch, arrays  # type: ignore[attr-defined]  # the kernel has their addresses only
+        call.keep = launch, arrays, words  # type: ignore[attr-defined]  # the kernel has their addresses only
         return call
 
     # Arrays and layouts
