@@ -19,14 +19,14 @@ from benchmarking import FOLDER, Here
 from neonlike.backends import gen_backend
 from neonlike.backends.nervanacpu import NervanaCPU
 
-SUBJECTS = ("conv", "pool", "batchnorm", "lrn", "rnn", "gemm")
+SUBJECTS = ("conv", "conv_shapes", "pool", "batchnorm", "lrn", "rnn", "gemm")
 SHARED = (
     "_machine", "_report", "_cases", "harness", "_apart", "_layers", "_references", "_cell_references", "_rates",
-    "_ratio_picture", "_primitives", "_cells",
+    "_ratio_picture", "_primitives", "_cells", "_conv_shapes",
 )  # fmt: skip
 NEEDS = {
-    "conv": "fprop_conv", "pool": "fprop_pool", "batchnorm": "compound_fprop_bn", "lrn": "fprop_lrn",
-    "rnn": "compound_gru_unroll_bprop", "gemm": "compound_dot",
+    "conv": "fprop_conv", "conv_shapes": "fprop_conv", "pool": "fprop_pool",
+    "batchnorm": "compound_fprop_bn", "lrn": "fprop_lrn", "rnn": "compound_gru_unroll_bprop", "gemm": "compound_dot",
 }  # fmt: skip
 
 
@@ -53,6 +53,12 @@ def tiny(bench: Any, name: str) -> list[Any]:
     layers = bench._layers
     return {
         "conv": [layers.Conv("net", "a", 2, 3, 7, 6, 5, 3, 3, 2, 1), layers.Conv("net", "b", 1, 4, 5, 5, 2, 1, 1)],
+        "conv_shapes": [
+            bench._conv_shapes._flat("net", 2, 4, (5, 6), 6, 3, 2, 1, 2, 2),
+            bench._conv_shapes._flat("net", 1, 3, 6, 2, 4, 2, 1, transposed=True),
+            bench._conv_shapes._line("net", 3, 2, 9, 3, 3),
+            bench._conv_shapes._solid("net", 2, 2, (3, 4, 5), 3, 3, 2),
+        ],
         "pool": [layers.Pool("net", op, 1, op, 3, 7, 6, 3, 2, 1) for op in ("max", "avg")],
         "batchnorm": [layers.Maps("net", "a", 2, 5, 3, 4)],
         "lrn": [layers.Maps("net", "a", 1, 7, 3, 2, 5)],
@@ -114,6 +120,22 @@ def test_titles_are_unique_and_those_of_quick_runs_are_known(bench: SimpleNamesp
         assert len(subject.quick) == len(set(subject.quick)) > 0
 
 
+def test_shapes_cover_what_convolutions_can_be(bench: SimpleNamespace) -> None:
+    """In the list that kernels are tuned with, and in the other, which has none of its shapes."""
+    lists = bench._conv_shapes
+    assert not {shape.text for shape in lists.SHAPES} & {shape.text for shape in lists.HELD_OUT}
+    for shapes in (lists.SHAPES, lists.HELD_OUT):
+        assert {shape.n for shape in shapes} >= {1, 128}
+        assert min(min(shape.C, shape.K) for shape in shapes) == 1
+        assert max(max(shape.C, shape.K) for shape in shapes) == 1024
+        assert max(max(shape.dilation) for shape in shapes) > 1 < max(max(shape.stride) for shape in shapes)
+        assert any(1 < shape.groups < shape.C for shape in shapes)
+        assert any(1 < shape.groups == shape.C for shape in shapes)
+        assert any(shape.transposed for shape in shapes)
+        assert {sum(x > 1 for x in shape.size) for shape in shapes} == {1, 2, 3}
+        assert {max(shape.window) for shape in shapes} >= {1, 2 if shapes is lists.HELD_OUT else 11, 3, 5, 7}
+
+
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_a_quick_run_checks_and_measures_everyone(
     run: Any, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -122,7 +144,7 @@ def test_a_quick_run_checks_and_measures_everyone(
     assert status == 0
     rows = session.form.rows
     assert {row.direction for row in rows} == set(session.form.targets)
-    assert {row.N for row in rows} == ({0, 3} if name == "gemm" else {3})
+    assert {row.N for row in rows} == {"gemm": {0, 3}, "conv_shapes": {0}}.get(name, {3})
     built = hasattr(NervanaCPU, NEEDS[name])
     for row in rows:
         mine = row.results["neonlike"]

@@ -26,6 +26,7 @@ GUARD = 1024
 """Elements before and behind the memory that a kernel may use."""
 VECTORS = (0, 32, 16)
 """Bytes of a vector; 0: as the machine has. The compiler makes do with others."""
+ROUTINES = ("_DATA", "_WINOGRAD", "_POINTWISE", "_THIN", "_UPDATE", "_THIN_UPDATE")
 CLOSE = {"f4": 2e-5, "f8": 1e-13}
 
 
@@ -58,7 +59,7 @@ def guarded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Guarded]:
     monkeypatch.setattr(kernels, "workspace", memory)
     yield memory
     memory.check()
-    for routine in (kernels._DATA, kernels._WINOGRAD, kernels._POINTWISE, kernels._UPDATE):
+    for routine in (getattr(kernels, name) for name in ROUTINES):
         assert None not in routine.variants.values(), "did not compile, so the definition ran in its place"
 
 
@@ -324,6 +325,8 @@ def test_a_backend_keeps_the_compiler_that_it_was_made_with(monkeypatch: pytest.
         Sizes(130, 8, 12, (1, 7, 6), (1, 2, 2)),
         Sizes(192, 180, 170, (1, 3, 2), (1, 3, 3), (0, 1, 1)),
         Sizes(3, 6, 5, (5, 12, 11), (2, 3, 3), (0, 1, 1), (2, 1, 1)),
+        Sizes(1, 64, 40, (1, 14, 13), (1, 3, 3), (0, 1, 1)),  # rows that are one run of lanes
+        Sizes(5, 66, 66, (1, 21, 18), (1, 3, 3), (0, 1, 1), (1, 2, 2), groups=66),
     ],
     ids=str,
 )

@@ -11,6 +11,9 @@ DIRECT, UPDATE, TILE = C + "conv_direct.c.j2", C + "conv_update.c.j2", C + "conv
 FINISH, WINOGRAD, WINOGRAD_PLAN = C + "conv_finish.h", C + "conv_winograd.c.j2", CPU + "conv_winograd.py"
 POINTS, POINTWISE, POINTWISE_PLAN = C + "conv_points.h", C + "conv_pointwise.c.j2", CPU + "conv_pointwise.py"
 
+THIN, THIN_UPDATE, PACK, STRIPS = C + "conv_thin.c.j2", C + "conv_thin_update.c.j2", C + "conv_thin.h", C + "conv_strips.h"
+STORE, FILTERS, THIN_PLAN = C + "conv_store.h", C + "conv_filters.h", CPU + "conv_thin.py"
+
 
 def fault(name: str, file: str, old: str, new: str) -> Mutant:
     """A row of this family."""
@@ -94,4 +97,22 @@ MUTANTS = (
     fault("kernels: stride phase wrong in the data gradient", PLAN, "(s, start + padding - s * dilation)", "(s, padding - start - s * dilation)"),
     fault("kernels: last phase of the data gradient dropped", PLAN, "for start in range(min(stride, inputs)):", "for start in range(max(1, min(stride, inputs) - 1)):"),
     fault("kernels: filters of the first group for all", PLAN, '"FILTER_GROUP": g.K // g.groups}', '"FILTER_GROUP": 0}'),
+    fault("runs: garbage between rows stored", DIRECT, "const int64_t acc_step = m[FLAT] ? a->pitch", "const int64_t acc_step = m[FLAT] ? a->pitch - 1"),
+    fault("runs: rows in the padding not cleared", STRIPS, "                clear_few(to, strip->size);\n", ""),
+    fault("short runs: old values not read", STORE, "copy_runs(old, n, x + q * step, step, n, some);", "copy_runs(old, n, out + q * step, step, n, some);"),
+    fault("short runs: the rest of a row not stored", STORE, "const int64_t some = count - q < SIDE / n ? count - q : SIDE / n;", "const int64_t some = count - q < SIDE / n ? count - q - (q > 0) : SIDE / n;"),
+    fault("filters: maps of the last tile dropped", FILTERS, "w[k] = i * KB + k < maps ? f[k * map_step] : 0;", "w[k] = 0;"),
+    fault("filters: the second part of the channels packed in the place of the first", DIRECT, "rest % job->parts * job->part, last", "rest % job->parts * 16, last"),
+    fault("thin: the last lanes of a run dropped", THIN, "    if (lane < lanes)\n        tile(x + lane, at, w, taps, acc + lane, 1);\n", ""),
+    fault("thin: only the first channel of a group", THIN, "at[c * t.taps + j] = c * t.channel_size + t.at[j];", "at[c * t.taps + j] = t.at[j];"),
+    fault("thin: bias of another group", THIN, "g->bias[map]", "g->bias[map % m[MAPS]]"),
+    fault("thin: bsum of another area", THIN, "g->sums[t->a.sums_row * m[ALL_MAPS] + map] = sum;", "g->sums[map] = sum;"),
+    fault("thin: rows of the first area for all", PACK, "t.first = t.a.p0 * ph[STEP_H]", "t.first = 0 * ph[STEP_H]"),
+    fault("thin: spread errors read where zeros are", PACK, "ahead = up_w > 1 ? ((up_w - (first + t->left[0]) % up_w) % up_w) : 0;", "ahead = 0;"),
+    fault("thin: rows of spread errors read where zeros are", PACK, "if ((t->first + h) % up_h != 0)", "if (0)"),
+    fault("thin: padding of spread errors", THIN_PLAN, "(s, padding - s * dilation)", "(s, padding - s)"),
+    fault("thin: sums of areas not added up", THIN_UPDATE, "sum += job->sums[", "sum = job->sums["),
+    fault("thin: beta ignored in update_conv", THIN_UPDATE, "job->alpha * (real)sum + job->beta * *to", "job->alpha * (real)sum + *to"),
+    fault("thin: zeros between rows times an infinity", THIN_UPDATE, "isfinite(made[j]) ? made[j] : exact_dot(m, t, errors, x + t->at[i + j])", "made[j]"),
+    fault("thin: the last taps dropped", THIN_UPDATE, "for (int64_t j = 0; j < some; j++)\n                        one_dot(", "for (int64_t j = 0; j < some - 1; j++)\n                        one_dot("),
 )

@@ -15,6 +15,7 @@ from neonlike.backends.cpu.compiled import STREAMED_RESULT_BYTES, CompiledFamily
 from neonlike.backends.cpu.conv_plan import META, PHASE, ConvPlan, data_plan, pointwise
 from neonlike.backends.cpu.conv_pointwise import META as POINTWISE_META
 from neonlike.backends.cpu.conv_pointwise import pointwise_plan
+from neonlike.backends.cpu.conv_thin import thin, thin_plan, thin_update, thin_update_plan
 from neonlike.backends.cpu.conv_update_plan import update_plan
 from neonlike.backends.cpu.conv_winograd import META as WINOGRAD_META
 from neonlike.backends.cpu.conv_winograd import winograd_edge, winograd_plan
@@ -28,8 +29,9 @@ from neonlike.kernels.toolchain import find_compiler
 from neonlike.kernels.workspace import workspace
 from neonlike.optree.dtypes import compute_dtype
 
-HEADERS = ("conv_strips.h", "conv_tile.h", "conv_finish.h", "conv_filters.h", "stream.h")
-WINOGRAD_HEADERS, POINTWISE_HEADERS = ("conv_finish.h", "stream.h", "conv_points.h"), HEADERS[1:]
+HEADERS = ("conv_strips.h", "conv_store.h", "conv_tile.h", "conv_finish.h", "conv_filters.h", "stream.h")
+WINOGRAD_HEADERS, POINTWISE_HEADERS = ("conv_finish.h", "stream.h", "conv_points.h"), HEADERS[2:]
+THIN_HEADERS = ("conv_thin.h", "conv_strips.h", "conv_store.h", "conv_finish.h", "stream.h")
 PARALLEL_WORK = 1 << 18
 """Products below which starting threads costs more than it saves."""
 RELU, BRELU, BETA, STREAMED = 1, 2, 4, 8
@@ -39,6 +41,10 @@ _TYPES = [POINTER] * 8 + [REAL] * 3 + [INT] * 2
 _DATA = Routine("c/conv_direct.c.j2", _TYPES, "direct convolution", HEADERS)
 _WINOGRAD = Routine("c/conv_winograd.c.j2", _TYPES, "Winograd convolution", WINOGRAD_HEADERS)
 _POINTWISE = Routine("c/conv_pointwise.c.j2", _TYPES, "pointwise convolution", POINTWISE_HEADERS)
+_THIN = Routine("c/conv_thin.c.j2", _TYPES, "depthwise convolution", THIN_HEADERS)
+_THIN_UPDATE = Routine(
+    "c/conv_thin_update.c.j2", [POINTER] * 5 + [REAL] * 2 + [INT], "gradient of depthwise filters", THIN_HEADERS[:2]
+)
 _UPDATE = Routine("c/conv_update.c.j2", [POINTER] * 5 + [REAL] * 2 + [INT], "gradient of filters", HEADERS[:1])
 
 
@@ -58,6 +64,8 @@ class ConvKernels(CompiledFamily, ConvFamily):
             kernel = _WINOGRAD.variant(self.compiler, **shape, outputs=plan.winograd, meta=WINOGRAD_META)
         elif plan.pointwise:
             kernel = _POINTWISE.variant(self.compiler, **shape, meta=POINTWISE_META)
+        elif plan.thin:
+            kernel = _THIN.variant(self.compiler, **shape, meta=META, phase=PHASE)
         else:
             kernel = _DATA.variant(self.compiler, **shape, meta=META, phase=PHASE)
         if kernel is None:
@@ -82,10 +90,12 @@ class ConvKernels(CompiledFamily, ConvFamily):
     def _update_conv(self, g: ConvGeometry, I: Any, E: Any, grad_F: Any, alpha: float, beta: float) -> None:  # noqa: E741
         images, errors = host(I, g.dimI), host(E, g.dimO)
         threads = _threads(g)
-        plan = update_plan(g, vector_bytes(self.compiler), images.itemsize)
+        plan = _update_plan(g, vector_bytes(self.compiler), images.itemsize)
         tile = plan.tile
-        shape = {"lanes": tile.lanes, "width": tile.maps // tile.lanes, "taps": tile.width}
-        kernel = _UPDATE.variant(self.compiler, real=REAL_TYPES[images.dtype], **shape, meta=META, phase=PHASE)
+        routine, shape = _UPDATE, {"lanes": tile.lanes, "width": tile.maps // tile.lanes, "taps": tile.width}
+        if plan.thin:
+            routine, shape = _THIN_UPDATE, {"lanes": tile.lanes, "taps": tile.width}
+        kernel = routine.variant(self.compiler, real=REAL_TYPES[images.dtype], **shape, meta=META, phase=PHASE)
         if kernel is None:
             super()._update_conv(g, I, E, grad_F, alpha, beta)
             return
@@ -106,16 +116,21 @@ def _threads(g: ConvGeometry) -> int:
     return threads_for(g.flops // 2, PARALLEL_WORK)
 
 
-def _data_plan(
-    g: ConvGeometry, backward: bool, vector: int, itemsize: int, threads: int, winograd: Any
-) -> ConvPlan:
+def _data_plan(g: ConvGeometry, backward: bool, vector: int, itemsize: int, threads: int, winograd: Any) -> ConvPlan:
     """Forward, or data gradient; vector: bytes; winograd: as ``enable_winograd``."""
+    if thin(g):
+        return thin_plan(g, backward, vector, itemsize)
     edge = winograd_edge(g, backward, vector, itemsize, winograd)
     if edge:
         return winograd_plan(g, backward, vector, itemsize, edge, threads)
     if pointwise(g):
         return pointwise_plan(g, backward, vector, itemsize, threads)
     return data_plan(g, backward, vector, itemsize, threads)
+
+
+def _update_plan(g: ConvGeometry, vector: int, itemsize: int) -> ConvPlan:
+    """Weight gradient; vector: bytes."""
+    return (thin_update_plan if thin_update(g) else update_plan)(g, vector, itemsize)
 
 
 def workspace_bytes(g: ConvGeometry, operation: str) -> int:
@@ -125,7 +140,7 @@ def workspace_bytes(g: ConvGeometry, operation: str) -> int:
     if operation not in ("fprop", "bprop", "update"):
         raise ArgumentError(f"workspace_bytes: operation must be fprop, bprop or update, got {operation!r}")
     if operation == "update":
-        plans = [update_plan(g, vector, itemsize)]
+        plans = [_update_plan(g, vector, itemsize)]
     else:
         plans = [_data_plan(g, operation == "bprop", vector, itemsize, threads, winograd) for winograd in (0, 2, 4)]
     converted = 0

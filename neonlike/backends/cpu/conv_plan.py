@@ -25,7 +25,8 @@ from neonlike.backends.geometry.conv import ConvGeometry
 META = (
     "CHANNELS", "MAPS", "GROUPS", "ALL_MAPS", "IMAGES", "IN_D", "IN_H", "IN_W", "OUT_D", "OUT_H", "OUT_W",
     "FILTER_GROUP", "FILTER_CHANNEL", "FILTER_MAP", "FILTER_TAP", "TAPS_HW", "TAPS_ROW",
-    "IMAGE_BLOCK", "IMAGE_BLOCKS", "CHANNEL_BLOCK", "MAP_PARTS", "BY_COLUMN", "BY_TILE", "DIRECT",
+    "IMAGE_BLOCK", "IMAGE_BLOCKS", "CHANNEL_BLOCK", "MAP_PARTS", "BY_COLUMN", "BY_TILE", "DIRECT", "FLAT",
+    "UP_D", "UP_H", "UP_W",
     "UNIT_CHANNELS", "UNIT_BLOCKS", "UNIT_PARTS",
     "FILTERS_SIZE", "STRIPS_SIZE", "SUMS_SIZE", "LIST_SIZE", "ALL_UNITS", "PHASES", "PHASES_AT", "META_SIZE",
 )  # fmt: skip
@@ -33,7 +34,7 @@ META = (
 
 _AXIS = ("COUNT", "STEP", "OUT_START", "OUT_STEP", "TAPS", "AT")
 PHASE = (
-    "UNITS", "FILTERS", "ROW_BLOCK", "ROW_BLOCKS", "ROW_LEAST", "ROW_REACH", "COLUMN_BLOCK", "COLUMN_BLOCKS",
+    "UNITS", "FILTERS", "ROW_BLOCK", "ROW_BLOCKS", "ROW_LEAST", "ROW_REACH", "COLUMN_BLOCK", "COLUMN_BLOCKS", "REACH_W",
     *(f"{field}_{axis}" for axis in "DHW" for field in _AXIS), "PHASE_SIZE",
 )  # fmt: skip
 """Of each phase: units of work, where its packed filters start, its blocks, its three axes."""
@@ -126,8 +127,8 @@ class ConvPlan:
         Elements of working memory, for all and for each thread.
     winograd : int
         Edge of the tiles of results; 0: no Winograd.
-    pointwise : bool
-        Of ``conv_pointwise.py``.
+    pointwise, thin : bool
+        Of ``conv_pointwise.py``, of ``conv_thin.py``.
     """
 
     tile: Tile
@@ -137,6 +138,7 @@ class ConvPlan:
     private: int
     winograd: int = 0
     pointwise: bool = False
+    thin: bool = False
 
     @cached_property
     def meta(self) -> Any:
@@ -186,11 +188,27 @@ class Blocks:
     images: int
     tile: Tile
     itemsize: int
+    flat: bool = False
 
     @property
     def lanes(self) -> int:
         """Of an output row."""
         return self.columns * self.images
+
+    @property
+    def reach(self) -> int:
+        """Columns of a strip beyond the outputs' own."""
+        return sum(column_reaches(self.phase[2]))
+
+    @property
+    def run(self) -> int:
+        """Lanes whose tiles follow each other: of an output row, or if flat of all rows with what lies between."""
+        return self.lanes + ((self.columns + self.reach) * self.images * (self.rows - 1) if self.flat else 0)
+
+    @property
+    def run_rows(self) -> int:
+        """Such runs."""
+        return 1 if self.flat else self.rows
 
     @property
     def taps(self) -> int:
@@ -199,7 +217,9 @@ class Blocks:
 
     @property
     def strip(self) -> int:
-        """Elements of an input row as it is packed: an odd number of vectors."""
+        """Elements of an input row as it is packed: an odd number of vectors, or if flat no more than needed."""
+        if self.flat:
+            return (self.columns + self.reach) * self.images
         size = sum(self.columns + reach for reach in column_reaches(self.phase[2])) * self.images
         return (ceil_div(size, self.tile.lanes) | 1) * self.tile.lanes
 
@@ -235,6 +255,7 @@ class Blocks:
             "ROW_REACH": self.row_range[1],
             "COLUMN_BLOCK": self.columns,
             "COLUMN_BLOCKS": ceil_div(width.length, self.columns),
+            "REACH_W": self.reach,
         }
         for name, axis in zip("DHW", self.phase):
             values = (axis.length, axis.in_step, axis.start, axis.step, len(axis.taps), taps_at + len(tails))
@@ -248,13 +269,25 @@ def image_block(images: int, unit: int, most: int = IMAGE_LANES) -> int:
     return images if images <= most else whole(even(images, most), unit)
 
 
-def block_phase(phase: Phase, images: int, area: int, tile: Tile, itemsize: int) -> Blocks:
+def block_phase(phase: Phase, images: int, area: int, tile: Tile, itemsize: int, flat: bool = False) -> Blocks:
     """Blocks of about ``area`` lanes: part of a row, or several rows where these are short."""
     _, height, width = phase
-    per_row = width.length * images
+    per_row = (width.length + (sum(column_reaches(width)) if flat else 0)) * images
     rows = even(height.length, area // per_row) if per_row * 2 <= area else 1
     columns = even(width.length, area // rows // images)
-    return Blocks(phase, rows, columns, images, tile, itemsize)
+    return Blocks(phase, rows, columns, images, tile, itemsize, flat)
+
+
+def flat_phases(phases: list[Phase], images: int, width: int) -> bool:
+    """Whether the rows of an area are one run of lanes: less is wasted between them than in the last tile of each.
+
+    Strips of neighbouring rows follow each other then, so the filter has to move by one along height and width.
+    """
+    if any(height.in_step != 1 or columns.in_step != 1 for _, height, columns in phases):
+        return False
+    lines = [(columns, sum(column_reaches(columns))) for _, _, columns in phases]
+    between = sum((columns.length + reach) * images for columns, reach in lines)
+    return between < sum(whole(columns.length * images, width) for columns, _ in lines)
 
 
 def shapes(g: ConvGeometry, backward: bool) -> dict[str, int]:
@@ -294,8 +327,9 @@ def pointwise(g: ConvGeometry) -> bool:
 
 def _areas(phases: list[Phase], images: int, times: int, area: int, tile: Tile, itemsize: int) -> list[Blocks]:
     """Blocks of each phase, of ``area`` lanes or fewer; there are ``times`` as many."""
+    flat = images % (tile.width * tile.lanes) > 0 and flat_phases(phases, images, tile.width * tile.lanes)
     while True:
-        blocks = [block_phase(phase, images, area, tile, itemsize) for phase in phases]
+        blocks = [block_phase(phase, images, area, tile, itemsize, flat) for phase in phases]
         if sum(block.units(times, 1) for block in blocks) >= DATA_UNITS or area <= LEAST_LANES:
             return blocks
         area = max(LEAST_LANES, area // 2)
@@ -374,7 +408,7 @@ def data_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int,
     for block, count in zip(blocks, counts):
         records.append(block.record(count * parts, filters, taps_at, tails))
         filters += g.groups * tiles * tile.maps * channels * block.taps
-    sums = tile.maps * max(b.rows * tiles * whole(b.lanes, width) for b in blocks)
+    sums = tile.maps * max(b.run_rows * tiles * whole(b.run, width) for b in blocks)
     strips = 0 if cut.direct else cut.channels * max(b.strips * b.strip for b in blocks) + width
     fields |= {
         "IMAGE_BLOCK": images,
@@ -383,6 +417,7 @@ def data_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int,
         "MAP_PARTS": parts,
         "BY_COLUMN": int(by_column),
         "DIRECT": int(cut.direct),
+        "FLAT": int(blocks[0].flat),
         "BY_TILE": int(by_tile),
         "FILTERS_SIZE": whole(filters, 64) + APART // itemsize,
         "STRIPS_SIZE": whole(strips, 64),

@@ -10,9 +10,51 @@ struct area {
     const int64_t *phase;
     int64_t group, tile_lo, tile_hi; /* map tiles */
     int64_t plane, p0, p1, q0, q1, n0, n1;
-    int64_t lanes, acc_step; /* of an output row, and padded to whole tiles */
+    int64_t lanes, acc_step; /* of a run of tiles, an output row or, if flat, all of them; and padded to whole tiles */
+    int64_t pitch;           /* flat: lanes from an output row to the next one's */
     int64_t sums_row;
 };
+
+/* memcpy of a few elements, inline: a call takes longer than they do. */
+static inline void copy_few(real *restrict to, const real *restrict from, int64_t n)
+{
+    for (; n >= 16; n -= 16, to += 16, from += 16)
+        memcpy(to, from, 16 * sizeof *to);
+#define NL_COPY(some) if (n & some) { memcpy(to, from, some * sizeof *to); to += some; from += some; }
+    NL_COPY(8)
+    NL_COPY(4)
+    NL_COPY(2)
+    NL_COPY(1)
+#undef NL_COPY
+}
+
+/* memset to zero, likewise. */
+static inline void clear_few(real *to, int64_t n)
+{
+    static const real zeros[16];
+    for (; n > 16; n -= 16, to += 16)
+        copy_few(to, zeros, 16);
+    copy_few(to, zeros, n);
+}
+
+enum { FEW = 256 }; /* elements that are copied inline */
+
+/* Runs of n elements, from_step and to_step apart. */
+static inline void copy_runs(real *restrict to, int64_t to_step, const real *restrict from, int64_t from_step, int64_t n, int64_t count)
+{
+    if (n == 1 && to_step == 1 && from_step == 2) /* of a known step, and so vector code */
+        for (int64_t j = 0; j < count; j++)
+            to[j] = from[2 * j];
+    else if (n == 1)
+        for (int64_t j = 0; j < count; j++)
+            to[j * to_step] = from[j * from_step];
+    else if (n <= FEW)
+        for (int64_t j = 0; j < count; j++)
+            copy_few(to + j * to_step, from + j * from_step, n);
+    else
+        for (int64_t j = 0; j < count; j++)
+            memcpy(to + j * to_step, from + j * from_step, (size_t)n * sizeof *to);
+}
 
 /* Columns of one input row, every step-th from the column first: [count][images lo to hi]; zero outside of it. */
 static void pack_row(const real *restrict row, int64_t width, int64_t all, int64_t lo, int64_t hi, int64_t first,
@@ -23,13 +65,13 @@ static void pack_row(const real *restrict row, int64_t width, int64_t all, int64
     int64_t right = first < width ? (width - 1 - first) / step + 1 : 0; /* columns up to the last of it */
     left = left < count ? left : count;
     right = right < left ? left : right < count ? right : count;
-    memset(to, 0, (size_t)(left * n) * sizeof *to);
+    const real *from = row + (first + step * left) * all + lo;
+    clear_few(to, left * n);
     if (step == 1 && n == all)
-        memcpy(to + left * n, row + (first + left) * all, (size_t)((right - left) * n) * sizeof *to);
+        copy_runs(to + left * n, 0, from, 0, (right - left) * n, right > left);
     else
-        for (int64_t j = left; j < right; j++)
-            memcpy(to + j * n, row + (first + step * j) * all + lo, (size_t)n * sizeof *to);
-    memset(to + right * n, 0, (size_t)((count - right) * n) * sizeof *to);
+        copy_runs(to + left * n, n, from, step * all, n, right - left);
+    clear_few(to + right * n, (count - right) * n);
 }
 
 /* How a strip holds the columns that taps read of one input row: those of each residue modulo the step side by side. */
@@ -57,14 +99,15 @@ static void lay_out(const struct area *a, const int64_t *offsets, struct strip *
         if (strip->reach[f] >= 0)
             strip->size += (a->q1 - a->q0 + strip->reach[f]) * nb;
     }
-    strip->size = ((strip->size + LANES - 1) / LANES | 1) * LANES; /* an odd number of vectors: strips start in different sets of the cache */
+    strip->size = a->pitch > 0 ? a->pitch : ((strip->size + LANES - 1) / LANES | 1) * LANES; /* an odd number of vectors: strips start in different sets of the cache */
     for (int64_t s = 0; s < ns; s++) {
         const int64_t at = offsets[2 * s + 1] - strip->least;
         strip->taps[s] = strip->base[at % step] + at / step * nb;
     }
 }
 
-/* Input rows that the unit reads: planes of the taps that lie in the image, and in these the rows. */
+/* Input rows that the unit reads: planes of the taps that lie in the image, and in these the rows; where the area is flat,
+ * those outside as well, which are zero. */
 struct rows {
     int64_t plane_count, row_count, *planes, *depth_taps; /* each plane in the image, and the tap that reads it */
     int64_t first, reach, *slots; /* rows first to first + reach: number of the strip, or -1 */
@@ -88,7 +131,7 @@ static void find_rows(const int64_t *m, const struct area *a, struct rows *rows)
     for (int64_t p = a->p0; p < a->p1; p++)
         for (int64_t r = 0; r < nr; r++) {
             const int64_t h = p * step + dr[2 * r + 1];
-            if (h >= 0 && h < m[IN_H])
+            if (a->pitch > 0 || (h >= 0 && h < m[IN_H]))
                 rows->slots[h - rows->first] = 0;
         }
     for (int64_t i = 0; i < rows->reach; i++)
@@ -134,7 +177,7 @@ static void prefetch_share(const real *in, const int64_t *m, const struct strip 
     columns_read(m, a, strip, &lo, &hi);
     for (; ahead->done < until; ahead->done++)
         for (int64_t h = 0; h < rows->reach; h++)
-            if (rows->slots[h] >= 0) {
+            if (rows->slots[h] >= 0 && rows->first + h >= 0 && rows->first + h < m[IN_H]) {
                 const real *row = input_row(in, m, a, ahead->c + ahead->done / rows->plane_count, rows->planes[ahead->done % rows->plane_count], rows->first + h);
                 prefetch(row + lo * m[IMAGES], row + hi * m[IMAGES]);
             }
@@ -152,6 +195,11 @@ static void pack(const real *in, const int64_t *m, const struct area *a, const s
         for (int64_t h = 0; h < rows->reach; h++) {
             if (rows->slots[h] < 0)
                 continue;
+            if (rows->first + h < 0 || rows->first + h >= m[IN_H]) {
+                clear_few(to, strip->size);
+                to += strip->size;
+                continue;
+            }
             const int64_t from = c + i / rows->plane_count;
             const real *row = input_row(in, m, a, from, rows->planes[i % rows->plane_count], rows->first + h);
             if (from + AHEAD < c + count)

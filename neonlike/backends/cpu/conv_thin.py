@@ -1,0 +1,142 @@
+"""Convolution of few channels and maps a group, depthwise above all: meta arrays of ``conv_thin*.c.j2``.
+
+There are no products of many channels by many maps, so nothing is gained by tiles of maps: what counts is that little
+is done beside a map's taps. The fields and phases are those of ``conv_plan.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from itertools import product
+
+from neonlike.backends.cpu.conv_plan import (
+    META,
+    PHASE,
+    AxisPhase,
+    Blocks,
+    ConvPlan,
+    Phase,
+    Tile,
+    backward_axis,
+    block_phase,
+    ceil_div,
+    flat_phases,
+    flatten,
+    forward_axis,
+    shapes,
+    whole,
+)
+from neonlike.backends.geometry.conv import ConvGeometry, Triple
+
+MOST = 4
+"""Channels or maps of a group, at most; the other of them is one (their product, for the weight gradient)."""
+VECTORS = 8
+"""Vectors of a tile: as many sums as keep an adder with a latency of four busy on two units."""
+UPDATE_TAPS = 9
+"""Taps of a tile of the weight gradient, each with two vectors of sums."""
+UNROLL = 2
+AREA_LANES = 16 << 10
+"""Lanes of an area: with its strips, in the second-level cache."""
+MOST_SPREAD = 8
+"""Steps of the filter, of all axes together, up to which errors are spread."""
+LEAST_UNITS = 32
+"""Units of work at least, where there are as many groups and areas."""
+
+
+def thin(g: ConvGeometry) -> bool:
+    """Whether forward and data gradient are done here."""
+    channels, maps = g.C // g.groups, g.K // g.groups
+    return min(channels, maps) == 1 and max(channels, maps) <= MOST
+
+
+def thin_update(g: ConvGeometry) -> bool:
+    """Whether the weight gradient is done here."""
+    return (g.C // g.groups) * (g.K // g.groups) <= MOST
+
+
+@lru_cache(maxsize=512)
+def thin_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int) -> ConvPlan:
+    """Forward, or data gradient. Nothing depends on the number of threads."""
+    axes = [*zip(g.DHW if backward else g.MPQ, g.TRS, g.padding, g.strides, g.dilation)]
+    if backward and spread(g, vector_bytes, itemsize):
+        phase: Phase = tuple(_spread_axis(*axis) for axis in axes)  # type: ignore[assignment]
+        return _plan(g, backward, [phase], vector_bytes, itemsize, g.strides)
+    phases: list[Phase] = [*product(*[(backward_axis if backward else forward_axis)(*axis) for axis in axes])]  # type: ignore[list-item]
+    return _plan(g, backward, phases, vector_bytes, itemsize)
+
+
+def spread(g: ConvGeometry, vector_bytes: int, itemsize: int) -> bool:
+    """Whether the data gradient reads errors with zeros between them, as many as the forward pass makes steps.
+
+    It takes all taps for all results then, which beats storing those of each phase one by one where images are few.
+    """
+    return max(g.strides) > 1 and math.prod(g.strides) <= MOST_SPREAD and g.N * itemsize < vector_bytes
+
+
+def _spread_axis(inputs: int, window: int, padding: int, stride: int, dilation: int) -> AxisPhase:
+    """The one phase of a data gradient that reads errors which lie ``stride`` apart."""
+    return AxisPhase(0, 1, inputs, 1, tuple((s, padding - s * dilation) for s in range(window)))
+
+
+@lru_cache(maxsize=512)
+def thin_update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
+    """Weight gradient. Nothing depends on the number of threads."""
+    axes = zip(g.MPQ, g.TRS, g.padding, g.strides, g.dilation)
+    phase: Phase = tuple(forward_axis(*axis)[0] for axis in axes)  # type: ignore[assignment]
+    return _plan(g, None, [phase], vector_bytes, itemsize)
+
+
+def _plan(
+    g: ConvGeometry,
+    backward: bool | None,
+    phases: list[Phase],
+    vector_bytes: int,
+    itemsize: int,
+    up: Triple = (1, 1, 1),
+) -> ConvPlan:
+    """``backward`` None: weight gradient; up: distances of the errors that are read."""
+    fields = shapes(g, bool(backward)) | dict(zip(("UP_D", "UP_H", "UP_W"), up))
+    for axis, step in zip("DHW", up):
+        fields[f"IN_{axis}"] = (fields[f"IN_{axis}"] - 1) * step + 1
+    channels, maps, lanes = fields["CHANNELS"], fields["MAPS"], vector_bytes // itemsize
+    tile = Tile(1, VECTORS, lanes) if backward is not None else Tile(1, UPDATE_TAPS, lanes)
+    flat = flat_phases(phases, g.N, 2 * lanes)
+    blocks = [block_phase(phase, g.N, AREA_LANES, tile, itemsize, flat) for phase in phases]
+    counts = [block.units(1, 1) for block in blocks]
+    areas = sum(counts)
+    each = max(1, g.groups // ceil_div(LEAST_UNITS, areas))
+    groups = ceil_div(g.groups, each)
+    records: list[list[int]] = []
+    tails: list[int] = []
+    taps_at = len(META) - 1 + len(blocks) * (len(PHASE) - 1)
+    for block, count in zip(blocks, counts):
+        records.append(block.record(count, 0, taps_at, tails))
+    taps = math.prod(g.TRS)
+    numbers = 2 * g.TRS[0] + 4 * max(g.strides) + g.TRS[2] + 2 * taps
+    listed = ceil_div((numbers + channels * taps) * 8, itemsize) + channels * taps
+    sums_bytes = 0 if backward is not None else areas * channels * maps * g.groups * taps * 8
+    slack = 2 * VECTORS * lanes
+    fields |= {
+        "FLAT": int(flat),
+        "UNIT_CHANNELS": each,
+        "UNIT_BLOCKS": groups,
+        "FILTERS_SIZE": whole(ceil_div(sums_bytes, itemsize), 64),
+        "STRIPS_SIZE": whole(channels * max(_strips(block) for block in blocks) + slack, 64),
+        "SUMS_SIZE": 2 * whole(max(_results(block, UNROLL * lanes) for block in blocks) + slack, 64),
+        "LIST_SIZE": whole(listed, 64),
+        "ALL_UNITS": areas * groups,
+    }
+    private = fields["STRIPS_SIZE"] + fields["SUMS_SIZE"] + fields["LIST_SIZE"]
+    meta = flatten(fields, records, tails)
+    return ConvPlan(tile, meta, areas, fields["FILTERS_SIZE"], private, thin=True)
+
+
+def _strips(block: Blocks) -> int:
+    """Elements of a channel's strips: of all rows from the first to the last that is read."""
+    return len(block.phase[0].taps) * block.row_range[1] * block.strip
+
+
+def _results(block: Blocks, step: int) -> int:
+    """Elements of the results of a map: rows of whole steps, or all rows and what lies between."""
+    return whole(block.run, step) if block.flat else block.rows * whole(block.lanes, step)
