@@ -69,7 +69,7 @@ MUTANTS = (
     fault("pointwise: relu left out of results from registers", POINTWISE, "g->epilogue & 1, g->slope, NULL", "0, g->slope, NULL"),
     fault("pointwise: parts of maps off by one", POINTWISE, ".tile_hi = tiles * (part + 1) / m[MAP_PARTS] };", ".tile_hi = tiles * (part + 1) / m[MAP_PARTS] - (part + 1 < m[MAP_PARTS]) };"),
     fault("pointwise: filters of the first group for all", POINTWISE_PLAN, '"FILTER_GROUP": g.K // g.groups,', '"FILTER_GROUP": 0,'),
-    fault("C: taps of the last input row dropped", DIRECT, "if (h < 0 || h >= m[IN_H])\n", "if (h < 0 || h >= m[IN_H] - 1)\n"),
+    fault("C: taps of the last input row dropped", DIRECT, "(h < 0 || h >= m[IN_H]))\n", "(h < 0 || h >= m[IN_H] - 1))\n"),
     fault("Winograd: filters not flipped in the data gradient", WINOGRAD, "(flip ? 8 - i : i)", "i"),
     fault("Winograd: window shifted", WINOGRAD, "OUT * ty - m[PAD_H] + i,", "OUT * ty - m[PAD_H] + i + 1,"),
     fault("Winograd: last row of an odd height dropped", WINOGRAD, "r < smaller(OUT, m[OUT_H] - OUT * ty)", "r < (m[OUT_H] - OUT * ty < OUT ? 0 : OUT)"),
