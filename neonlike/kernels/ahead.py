@@ -23,6 +23,7 @@ from neonlike.kernels.graph import Graph
 from neonlike.kernels.interp import StageFunction
 from neonlike.kernels.plan import Plan
 from neonlike.kernels.threads import thread_count
+from neonlike.kernels.waiting import THREADS, waiting
 
 Built = TypeVar("Built")
 
@@ -118,7 +119,7 @@ def build_many(kernels: Sequence[KernelSource], build: Callable[[KernelSource], 
         Of the first kernel that failed, after all were tried: the others are in the cache then.
     """
     workers = max(1, min(len(kernels), thread_count(), os.cpu_count() or 1))
-    with ThreadPoolExecutor(workers, thread_name_prefix="neonlike-cc") as pool:
+    with waiting(*kernels), ThreadPoolExecutor(workers, thread_name_prefix=THREADS) as pool:
         futures = [pool.submit(build, kernel) for kernel in kernels]
     return [future.result() for future in futures]
 
@@ -137,7 +138,7 @@ def _replay(calls: list[Callable[[], None]], run: Run) -> None:
 @lru_cache(maxsize=1)
 def _compilers(process: int) -> ThreadPoolExecutor:
     """Threads that wait for compilers; a fork has to make its own."""
-    pool = ThreadPoolExecutor(thread_count(), thread_name_prefix=f"neonlike-cc-{process}")
+    pool = ThreadPoolExecutor(thread_count(), thread_name_prefix=f"{THREADS}-{process}")
     # Python waits for threads before atexit; a version without this hook compiles what was begun to the end.
     if register := getattr(threading, "_register_atexit", None):
         register(_leave_out, pool)

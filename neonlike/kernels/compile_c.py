@@ -31,6 +31,7 @@ from neonlike.kernels.toolchain import (
     find_compiler,
     store_and_load,
 )
+from neonlike.kernels.waiting import compiling, waiting
 from neonlike.logger import logger
 
 __all__ = [
@@ -122,7 +123,7 @@ def build(
     if library is None:
         with _lock:
             mine = _building[key]
-        with mine:  # a second thread waits for the first instead of compiling the same
+        with waiting(kernel), mine:  # a second thread waits for the first instead of compiling the same
             library = _libraries.get(key) or _from_cache(kernel, key, compiler)
             if library is None:
                 confirmed = confirm(compiler)
@@ -206,12 +207,13 @@ def _from_cache(kernel: KernelSource, key: str, compiler: Compiler) -> ctypes.CD
 def _compile(kernel: KernelSource, key: str, compiler: Compiler) -> ctypes.CDLL:
     began = time.perf_counter()
     try:
-        data = compile_object(
-            (*compiler.command, *compiler.flags),
-            file_name(kernel.name),
-            _commented(kernel, compiler),
-            _header_texts(kernel.headers),
-        )
+        with compiling(kernel):
+            data = compile_object(
+                (*compiler.command, *compiler.flags),
+                file_name(kernel.name),
+                _commented(kernel, compiler),
+                _header_texts(kernel.headers),
+            )
         library = store_and_load(key, data)
     except (CompilerRefused, OSError) as error:
         raise _compile_error(kernel, key, compiler, str(error)) from None

@@ -29,6 +29,7 @@ from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.cuda_places import HOMES, named_toolkits
 from neonlike.kernels.kept_source import commented, compile_error, keep, keeps_sources
 from neonlike.kernels.render import template_text
+from neonlike.kernels.waiting import compiling, waiting
 from neonlike.logger import logger
 
 ABI_VERSION = "1"
@@ -109,7 +110,7 @@ def build_cubin(kernel: KernelSource, arch: str, compiler: CudaCompiler | None =
     if cubin is None:
         with _lock:
             mine = _building[key]
-        with mine:  # a second thread waits for the first instead of compiling the same
+        with waiting(kernel), mine:  # a second thread waits for the first instead of compiling the same
             cubin = cache.read(key, SUFFIX) or _compile(kernel, key, arch, compiler)
     elif keeps_sources():
         _keep(kernel, key, arch, compiler)
@@ -142,12 +143,13 @@ def _compile(kernel: KernelSource, key: str, arch: str, compiler: CudaCompiler) 
     began = time.perf_counter()
     text = commented(kernel, compiler.command_line(arch))
     try:
-        if compiler.is_nvrtc:
-            stand_in = template_text("cuda/rtc_stdint.h")
-            texts = {**_texts(kernel), "stdint.h": stand_in, "math.h": ""}
-            cubin = nvrtc.compile_cubin(compiler.path, text, f"{kernel.name}.cu", texts, _flags(arch))
-        else:
-            cubin = _run_nvcc(compiler.path, text, kernel, _flags(arch))
+        with compiling(kernel):
+            if compiler.is_nvrtc:
+                stand_in = template_text("cuda/rtc_stdint.h")
+                texts = {**_texts(kernel), "stdint.h": stand_in, "math.h": ""}
+                cubin = nvrtc.compile_cubin(compiler.path, text, f"{kernel.name}.cu", texts, _flags(arch))
+            else:
+                cubin = _run_nvcc(compiler.path, text, kernel, _flags(arch))
         default_cache().put(key, cubin, SUFFIX)
     except (CudaRefused, nvrtc.NvrtcRefused) as error:
         instead = _nvcc_instead(error)

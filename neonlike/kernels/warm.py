@@ -28,6 +28,7 @@ from neonlike.kernels.interp import NumpyEngine
 from neonlike.kernels.plan import Plan
 from neonlike.kernels.threads import thread_count
 from neonlike.kernels.toolchain import SUFFIX, find_compiler
+from neonlike.kernels.waiting import THREADS
 
 _MET = "warm"
 """Where a plan keeps the layouts it was met with."""
@@ -93,7 +94,7 @@ class WarmUp:
         self.began = self._last_new = clock()
         self._runs = self._runs_at_last_new = 0
         self._engine = CEngine()  # asked for its kernels only
-        self._pool = ThreadPoolExecutor(thread_count(), thread_name_prefix="neonlike-cc")
+        self._pool = ThreadPoolExecutor(thread_count(), thread_name_prefix=THREADS)
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._keys: set[str] = set()
