@@ -193,6 +193,8 @@ class Writer:
     near : dict
         Text of an element, by the name of its array, for arrays whose elements were fetched before they are read
         or are stored after they were written.
+    wide : dict
+        As ``near``, of float16 arrays of which stretches are converted at once: the text is a float already.
     rounded : dict
         Digits and the arguments of ``rand``, by the name of an output that is stored with stochastic rounding.
     """
@@ -201,12 +203,15 @@ class Writer:
         self.kernel = kernel
         self.language = language
         self.near: dict[str, str] = {}
+        self.wide: dict[str, str] = {}
         self.rounded: dict[str, tuple[int, str]] = {}
 
     def load(self, array: Array, index: str) -> Line:
         """Read ``array[index]`` in the type it is computed in."""
         if array.kind == "counter":
             return Line(_element(array), "int64_t", f"{array.name} + {index}")
+        if array.name in self.wide:
+            return Line(_element(array), type_of(array.dtype), self.wide[array.name])
         read = self.near.get(array.name) or f"{array.name}[{index}]"
         ctype = type_of(array.dtype)
         text = load_element(read, array.dtype)
@@ -215,6 +220,8 @@ class Writer:
     def store(self, array: Array, arg: Arg, index: str) -> str:
         """The statement that stores ``arg`` in ``array[index]``, converted."""
         text, dtype = self.operand(arg)
+        if array.name in self.wide:
+            return f"{self.wide[array.name]} = {_cast(text, dtype, F32)};"
         place = self.near.get(array.name) or f"{array.name}[{index}]"
         if array.name in self.rounded:
             text, dtype = _round(text, dtype, array.dtype, *self.rounded[array.name])

@@ -37,6 +37,8 @@ SPLIT = 65536
 """Longer rows are cut in parts of this length, which threads share."""
 SHORT_ROW, MANY_ROWS = 48, 64
 """Where rows side by side win: measured, float32, sums and softmaxes, up to 12 times faster at rows of 8."""
+MANY_DEEP = 16
+"""As ``MANY_ROWS`` where axes are reduced on both sides of them: each of the many short segments would be a row."""
 TURNED = 3
 """Class of an input whose memory runs along the last but one axis."""
 TILE, MIN_TURNED = 32, 8
@@ -63,7 +65,7 @@ def fit(stage: Stage, shape: Shape, arrays: list[Any], inputs: int) -> Form | No
     if stage.kind is StageKind.ELEMENTWISE:
         return _elementwise(axes, arrays, shape, inputs)
     far = sum(a.nbytes for a in arrays if not isinstance(a, Counter)) > FAR_BYTES
-    return _reduction(axes, len(arrays), inputs, far)
+    return _reduction(axes, len(arrays), inputs, far) or _interleaved(axes, len(arrays), inputs, far)
 
 
 def _elementwise(axes: list[Axis], arrays: list[Any], shape: Shape, inputs: int) -> Form:
@@ -91,7 +93,7 @@ def _elementwise(axes: list[Axis], arrays: list[Any], shape: Shape, inputs: int)
 
 
 def _reduction(axes: list[Axis], count: int, inputs: int, far: bool) -> Form | None:
-    """Rows or columns, whichever runs along memory; None if kept and reduced axes alternate more than that."""
+    """Rows or columns, whichever runs along memory; None if there are more axes than a row or columns have."""
     none = Axis(1, False, (0,) * count)
     pattern = "".join("R" if axis.reduced else "K" for axis in axes)
     if pattern not in ("", "K", "R", "KR", "RK", "KRK"):
@@ -112,6 +114,47 @@ def _reduction(axes: list[Axis], count: int, inputs: int, far: bool) -> Form | N
     for i in range(count):
         meta += [before.steps[i], along.steps[i], after.steps[i]]
     return Form(("columns", 1, _classes(after.steps)), meta, before.size * blocks)
+
+
+def _interleaved(axes: list[Axis], count: int, inputs: int, far: bool) -> Form:
+    """Rows in segments, or deep columns: kept and reduced axes in any order.
+
+    What is not the axis of a row or a column is listed behind the steps, as the templates' ``advance`` reads it: how
+    many axes are kept and how many reduced, then of each its size and the arrays' steps.
+    """
+    kept, reduced = [axis for axis in axes if not axis.reduced], [axis for axis in axes if axis.reduced]
+    reduced = reduced or [Axis(1, True, (0,) * count)]
+    along = max(reduced, key=lambda axis: (_unit_steps(axis, inputs), axis is reduced[-1]))
+    across = max(kept, default=None, key=lambda axis: (_unit_steps(axis, inputs), axis is kept[-1]))
+    by_rows = across is None or (
+        _unit_steps(across, inputs) <= _unit_steps(along, inputs)
+        and not (along.size <= SHORT_ROW and across.size >= MANY_DEEP)
+    )
+    reduced = [axis for axis in reduced if axis is not along]
+    if by_rows:
+        outer, meta, steps = kept, [along.size], along.steps
+        for i in range(count):
+            meta += [0, along.steps[i]]
+        extent = math.prod(axis.size for axis in kept)
+    else:
+        assert across is not None
+        outer, steps = [axis for axis in kept if axis is not across], across.steps
+        extent = math.prod(axis.size for axis in outer)
+        width = _width(extent, across.size, far)
+        blocks = -(-across.size // width)
+        meta = [along.size, across.size, blocks, width, 0]
+        for i in range(count):
+            meta += [0, along.steps[i], across.steps[i]]
+        extent *= blocks
+    meta += [len(outer), len(reduced)]
+    for axis in (*outer, *reduced):
+        meta += [axis.size, *axis.steps]
+    return Form(("segments" if by_rows else "deep", 1, _classes(steps)), meta, extent)
+
+
+def _unit_steps(axis: Axis, inputs: int) -> int:
+    """How many inputs run along memory on ``axis``."""
+    return sum(step == 1 for step in axis.steps[:inputs])
 
 
 def packed(form: Form, nbytes: int, threads: int, piped: bool = False) -> Form:
@@ -137,8 +180,7 @@ def packed(form: Form, nbytes: int, threads: int, piped: bool = False) -> Form:
 
 def _runs_down(kept: Axis, along: Axis, inputs: int) -> bool:
     """True if memory is contiguous along the kept axis rather than the reduced one."""
-    across = sum(step == 1 for step in kept.steps[:inputs])
-    return across > sum(step == 1 for step in along.steps[:inputs])
+    return _unit_steps(kept, inputs) > _unit_steps(along, inputs)
 
 
 def _short(kept: Axis, along: Axis) -> bool:

@@ -3,7 +3,8 @@
 * elementwise, *flat* (everything contiguous or a single element), *nested* (any steps) or *turned* (inputs whose
   memory runs along the rows are turned tile by tile);
 * reduction by *rows*: the reduced axis innermost;
-* reduction by *columns*: the reduced axis outside, columns side by side in the vector unit.
+* reduction by *columns*: the reduced axis outside, columns side by side in the vector unit;
+* either with more axes, kept and reduced ones in any order: rows of *segments*, *deep* columns.
 
 Any may be *streamed*: results larger than the caches are stored past them. Columns may be *packed*: what several
 passes need of a block, larger than a cache because its rows lie far apart, is copied to memory of its own. Both are
@@ -22,7 +23,7 @@ from neonlike.kernels.moments import find_moments
 from neonlike.kernels.passes import LANES, LIGHT_LANES, Level, ReduceForm
 from neonlike.kernels.range_check import find_range_check
 from neonlike.kernels.render import Source
-from neonlike.optree.dtypes import compute_dtype
+from neonlike.optree.dtypes import F16, compute_dtype
 
 
 def parameters(kernel: Kernel) -> dict[str, Any]:
@@ -50,6 +51,7 @@ def elementwise(kernel: Kernel, rank: int, inner: Sequence[int], form: str) -> S
     """
     writer = Writer(kernel)
     arrays = [*kernel.inputs, *kernel.outputs]
+    writer.wide = _halves_along(kernel, inner, (1, TURNED), "i - strip")
     index_of = {a.name: access(1 if step == TURNED else step, "i", f"step_{a.name}") for a, step in zip(arrays, inner)}
     loads = [(writer.load(a, index_of[a.name]), index_of[a.name] == "0") for a in kernel.inputs]
     steps_at = {a.name: rank + position * rank for position, a in enumerate(arrays)}
@@ -71,6 +73,8 @@ def elementwise(kernel: Kernel, rank: int, inner: Sequence[int], form: str) -> S
         "draws": draws,
         "flat": flat,
         "streamed": [{"name": a.name, "ctype": a.ctype} for a in streamed],
+        "widened": [a.name for a in kernel.inputs if a.name in writer.wide],
+        "narrowed": _narrowed(kernel, writer.wide, streamed),
         "ahead": [a.name for a, step in zip(kernel.inputs, inner) if streamed and step == 1 and a.kind != "counter"],
         "rank": rank,
         "outer": [] if flat else outer,
@@ -91,7 +95,7 @@ def elementwise(kernel: Kernel, rank: int, inner: Sequence[int], form: str) -> S
         "check": find_range_check(writer, loaded, lines),
         "stores": [
             writer.store(replace(a, name=f"near_{a.name}"), arg, "i - strip")
-            if a in streamed
+            if a in streamed and a.name not in writer.wide
             else writer.store(a, arg, index_of[a.name])
             for a, arg in zip(kernel.outputs, kernel.sinks)
         ],
@@ -114,6 +118,17 @@ def _draws(writer: Writer, inner: dict[str, int]) -> list[Line]:
     return draws
 
 
+def _halves_along(kernel: Kernel, steps: Sequence[int], along: Collection[int], index: str) -> dict[str, str]:
+    """Where elements of float16 arrays are that run along the inner loop: in stretches that are converted at once."""
+    arrays = zip((*kernel.inputs, *kernel.outputs), steps)
+    return {a.name: f"wide_{a.name}[{index}]" for a, step in arrays if step in along and a.dtype == F16}
+
+
+def _narrowed(kernel: Kernel, wide: Collection[str], streamed: Collection[Array]) -> list[dict[str, Any]]:
+    """Outputs that are converted from such stretches, those to be stored past the caches in memory of the kernel's."""
+    return [{"name": a.name, "streamed": a in streamed} for a in kernel.outputs if a.name in wide]
+
+
 PLACES = 64
 """Candidates side by side in a search for a place, by rows."""
 
@@ -127,17 +142,18 @@ def _streamed(kernel: Kernel, inner: Sequence[int]) -> list[Array]:
 # Reductions ---------------------------------------------------------------------------------------------------------
 
 
-def rows(kernel: Kernel, inner: Sequence[int], split: int, streams: bool) -> Source:
+def rows(kernel: Kernel, inner: Sequence[int], split: int, streams: bool, segments: bool = False) -> Source:
     """Source of a reduction by rows; ``inner`` holds each array's step within a row (2: any).
 
     ``split`` is 0, or the length of the parts in which a long row goes through all threads; ``streams`` says whether
-    results as large as the inputs are stored past the caches.
+    results as large as the inputs are stored past the caches; ``segments`` that a row has several stretches of memory.
     """
     arrays = [*kernel.inputs, *kernel.outputs]
     index_of = {a.name: access(step, "at", f"step_{a.name}") for a, step in zip(arrays, inner)}
     form = ReduceForm(kernel, index_of, by_columns=False)
     form.along = {a.name for a, step in zip(arrays, inner) if step == 1 and a.kind != "counter"}
     form.calls = True
+    form.widen(_halves_along(kernel, inner, (1,), "at - c"))
     if not split:
         form.choose_stashes()
     stashes = [form.values[index] for index in sorted(form.stashes)]
@@ -145,8 +161,10 @@ def rows(kernel: Kernel, inner: Sequence[int], split: int, streams: bool) -> Sou
     form.streamed = {a.name for a in streamed}
     context = form.context() | parameters(kernel)
     context["streamed"] = [{"name": a.name, "ctype": a.ctype} for a in streamed]
+    context["narrowed"] = _narrowed(kernel, form.writer.wide, streamed)
     context["split"] = split
-    context["moments"] = find_moments(form) if split else None
+    context["segments"] = 1 + 2 * len(arrays) if segments else 0  # where the axes besides begin in meta
+    context["moments"] = find_moments(form) if split and not segments else None
     context["places"] = PLACES
     context["halves"] = {lanes: _halves(lanes) for lanes in (LIGHT_LANES, LANES, PLACES)}
     context["stashes"] = [Line(f"v{value.index}", type_of(value.dtype), "") for value in stashes]
@@ -189,7 +207,7 @@ def _with_row_step(array: Array, index: int) -> dict[str, Any]:
 def columns(kernel: Kernel, right: Sequence[int], width: int, options: Collection[str] = ()) -> Source:
     """Source of a reduction by columns, at most ``width`` to a block; ``right`` holds the steps between columns.
 
-    ``options`` are "packed" and "streamed", or "piped"; see above.
+    ``options`` are "packed" and "streamed", or "piped", see above; or "deep", if there are axes besides.
     """
     arrays = [*kernel.inputs, *kernel.outputs]
     piped = "piped" in options
@@ -197,6 +215,8 @@ def columns(kernel: Kernel, right: Sequence[int], width: int, options: Collectio
     streams = piped or "streamed" in options
     streamed = [a for a in (_streamed(kernel, right) if streams else []) if a.name in form.along]
     form.streamed = {a.name for a in streamed}
+    if not piped:
+        form.widen(_halves_along(kernel, right, (1,), "b"))
     if piped:
         form.streamed_index, form.calls = "l", True
     context = form.context() | parameters(kernel)
@@ -205,12 +225,14 @@ def columns(kernel: Kernel, right: Sequence[int], width: int, options: Collectio
         for i, a in enumerate(arrays)
     ]
     context["streamed"] = [{"name": a.name, "ctype": a.ctype} for a in streamed]
+    context["narrowed"] = _narrowed(kernel, form.writer.wide, streamed)
     context["near"] = list(form.near.values())
     context["near_bytes"] = form.near_bytes()
     first, second = [*context["levels"], context["final"]][:2]
     # The second pass reads no memory: it fetches what the first will of the next block (0.92 of a softmax's time).
     second.fetched = [name for name in first.ahead if piped or name in form.near]
     context["width"] = width
+    context["segments"] = 5 + 3 * len(arrays) if "deep" in options else 0
     if piped:
         return Source("c/reduce_piped.c.j2", context | {"lanes": PIPED_LANES, "chunk": CHUNK})
     return Source("c/reduce_columns.c.j2", context)

@@ -43,6 +43,7 @@ class Level:
     ahead: list[str] = field(default_factory=list)  # arrays that lie along memory
     fetched: list[Any] = field(default_factory=list)  # those whose next row is fetched meanwhile
     share: tuple[int, int] = (0, 1)  # of its cache lines, which
+    widened: list[str] = field(default_factory=list)  # float16 arrays, stretches of which are converted at once
     stashed: list[str] = field(default_factory=list)
     kept: list[Line] = field(default_factory=list)
     settle: Any = None
@@ -120,6 +121,12 @@ class ReduceForm:
         self._packed: set[str] = set()
         self._called: int | None = None
 
+    def widen(self, wide: dict[str, str]) -> None:
+        """Have the passes read and write these arrays where ``wide`` says, but those that are packed or row-level."""
+        arrays = (*self.kernel.inputs, *self.kernel.outputs)
+        chosen = {a.name for a in arrays if a.name in wide and self.varies(a.shape) and a.name not in self.near}
+        self.writer.wide = {name: text for name, text in wide.items() if name in chosen}
+
     def varies(self, shape: tuple[int, ...]) -> bool:
         """True if something of ``shape`` varies along a reduced axis."""
         missing = len(self.stage.shape) - len(shape)
@@ -167,6 +174,7 @@ class ReduceForm:
         for array in arrays.values():
             once = not self.varies(array.shape)
             (level.hoisted if once and not self.by_columns else level.lines).append(self._load(array))
+        level.widened = [name for name in arrays if name in self.writer.wide]
         level.ahead = [name for name in arrays if name in self.along and name not in self._packed]
         packed = [name for name in level.ahead if name in self.near]
         if self.by_columns:
@@ -248,7 +256,7 @@ class ReduceForm:
         self.read([arg for _, arg in chosen], False, level)
         level.stores = [
             self.writer.store(replace(a, name=f"near_{a.name}"), arg, self.streamed_index)
-            if a.name in self.streamed
+            if a.name in self.streamed and a.name not in self.writer.wide
             else self.writer.store(a, arg, self.index_of[a.name])
             for a, arg in chosen
         ]

@@ -33,7 +33,7 @@ from neonlike.optree.shapes import Shape
 HEADERS = (
     "vecmath.h", "vecmath_f32.h", "vecmath_f64.h", "vecmath_small.h", "vecmath_array.h", "vecmath_more.h",
     "vecmath_trigonometry.h", "vecmath_angles.h", "vecmath_hyperbolic.h", "vecmath_exact.h", "division.h", "intmath.h",
-    "philox.h", "stream.h", "packed.h", "team.h",
+    "philox.h", "stream.h", "packed.h", "team.h", "halves.h",
 )  # fmt: skip
 PARALLEL_WORK = 1 << 17
 """Elements times cost below which starting threads costs more than it saves."""
@@ -237,10 +237,11 @@ class CStage:
         name, *options = form.split()
         if name in _ELEMENTWISE:
             source = forms.elementwise(self.kernel, rank, inner, form)
-        elif name in ("rows", "split"):
-            source = forms.rows(self.kernel, inner, SPLIT if name == "split" else 0, bool(options))
+        elif name in ("rows", "split", "segments"):
+            split = 0 if name == "rows" else SPLIT
+            source = forms.rows(self.kernel, inner, split, bool(options), name == "segments")
         else:
-            source = forms.columns(self.kernel, inner, MAX_WIDTH, options)
+            source = forms.columns(self.kernel, inner, MAX_WIDTH, [name, *options])
         return KernelSource(source, source.name, self.comment, {h: template_text(f"c/{h}") for h in HEADERS})
 
     def _variant(self, key: FormKey) -> Any:

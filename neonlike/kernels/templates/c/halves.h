@@ -1,0 +1,37 @@
+/* Stretches of float16 to and from float32. Compilers vectorise these conversions by arithmetic on bits, some ten
+ * instructions for what is one: so kernels convert a stretch before they compute with it and after. */
+#ifndef NL_HALVES_H
+#define NL_HALVES_H
+#include "vecmath.h"
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+static inline void nl_widen_f16(float *restrict to, const uint16_t *restrict from, int64_t count)
+{
+    int64_t i = 0;
+#if defined(__AVX512F__) && defined(__F16C__)
+    for (; i + 16 <= count; i += 16)
+        _mm512_storeu_ps(to + i, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(from + i))));
+#elif defined(__F16C__)
+    for (; i + 8 <= count; i += 8)
+        _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from + i))));
+#endif
+    for (; i < count; i++)
+        to[i] = nl_f16_to_f32(from[i]);
+}
+
+static inline void nl_narrow_f16(uint16_t *restrict to, const float *restrict from, int64_t count)
+{
+    int64_t i = 0;
+#if defined(__AVX512F__) && defined(__F16C__)
+    for (; i + 16 <= count; i += 16)
+        _mm256_storeu_si256((__m256i *)(to + i), _mm512_cvtps_ph(_mm512_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__F16C__)
+    for (; i + 8 <= count; i += 8)
+        _mm_storeu_si128((__m128i *)(to + i), _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+#endif
+    for (; i < count; i++)
+        to[i] = nl_f32_to_f16(from[i]);
+}
+#endif
