@@ -301,6 +301,24 @@ POOLS: list[Pool] = merge([
 ])  # fmt: skip
 """Every distinct pooling layer of the five networks."""
 
+OTHER_POOLS: list[Pool] = [
+    _pool("halves", "large", 64, 112, 2, 2),
+    _pool("halves", "small", 192, 27, 2, 2),
+    _pool("halves", "avg", 64, 56, 2, 2, 0, "avg"),
+    _pool("thirds", "overlapping", 64, 112, 3, 2, 1),
+    _pool("thirds", "all places", 192, 28, 3, 1, 1),
+    _pool("thirds", "apart", 96, 31, 3, 3),
+    _pool("thirds", "avg", 64, 56, 3, 1, 1, "avg"),
+    _pool("wide", "max 5x5", 128, 28, 5, 2, 2),
+    _pool("wide", "avg 5x5 apart", 32, 56, 5, 5, 0, "avg"),
+    _pool("wide", "avg 5x5 all places", 32, 56, 5, 1, 2, "avg"),
+    _pool("wide", "avg 7x7 apart", 32, 56, 7, 7, 0, "avg"),
+    _pool("global", "avg 7x7", 512, 7, 7, 1, 0, "avg"),
+    _pool("global", "avg 8x8", 100, 8, 8, 1, 0, "avg"),
+    _pool("global", "max 13x13", 33, 13, 13, 1),
+]
+"""Shapes that none of the networks has, in groups."""
+
 LRNS: list[Maps] = [
     Maps("alexnet", "norm1", 1, 96, 55, 55, 5),
     Maps("alexnet", "norm2", 1, 256, 27, 27, 5),

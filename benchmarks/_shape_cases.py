@@ -1,4 +1,4 @@
-"""The cases of ``optree_shapes.py``: expressions on arrays that lie in memory in any other way than one after the other.
+"""The cases of ``optree_shapes.py``: expressions on arrays that lie in memory otherwise than one after the other.
 
 Operands are made at their full size, and a case takes its views of them: transposed, strided, flipped, broadcast. The
 same function of views serves NumPy, PyTorch and us wherever indexing says it.

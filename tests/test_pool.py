@@ -90,6 +90,27 @@ def test_gradients_of_elements_in_the_same_windows(
         check(be, "avg", SHARED[case], N, np.float32, alpha, beta, seed=case)
 
 
+FEW = [
+    {"C": 19, "H": 9, "W": 8, "R": 3, "S": 3, "pad_h": 1, "pad_w": 1, "str_h": 2, "str_w": 2},
+    {"C": 33, "H": 7, "W": 7, "R": 7, "S": 7},
+    {"C": 17, "D": 3, "H": 4, "W": 5, "T": 2, "R": 2, "S": 3, "pad_d": 1, "pad_w": 2, "str_d": 1, "str_h": 1},
+    {"C": 16, "H": 6, "W": 9, "R": 1, "S": 2, "str_h": 3, "str_w": 4},
+]
+"""Channels enough to fill vectors of few images, in blocks that they do not fill."""
+
+
+@pytest.mark.parametrize("band", [1, 1 << 18], ids=["rows", "blocks"])
+@pytest.mark.parametrize("N", [1, 2, 3, 4, 7, 9, 15])
+def test_channels_of_few_images_are_packed(be: Backend, N: int, band: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "SERIAL", 1)
+    monkeypatch.setattr(kernels, "PACKED_BYTES", band)
+    use_threads(monkeypatch, "2")
+    for case, given in enumerate(FEW):
+        for op, dtype in (("max", np.float32), ("avg", np.float32), ("max", np.float64)):
+            assert kernels._packs(layer_of(be, op, N, dtype, **given), beta=0.0)
+            check(be, op, given, N, dtype, 0.5, 0.0, seed=case)
+
+
 @pytest.mark.parametrize("op", ["max", "avg", "l2"])
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])
 def test_other_dtypes_agree_with_loops(be: Backend, op: str, dtype: Any) -> None:
