@@ -41,6 +41,17 @@ def test_what_is_found_is_used_and_described(compiler: Compiler) -> None:
         compiler.flags = ()  # type: ignore[misc]
 
 
+def test_whole_vectors_are_used_on_processors_with_avx512(compiler: Compiler, tmp_path: Path) -> None:
+    """Compilers would use half of them on Intel's."""
+    source = tmp_path / "scale.c"
+    source.write_text("void scale(float *a) { for (int i = 0; i < 1024; i++) a[i] *= 3; }")
+    command = [*compiler.command, *compiler.flags, "-march=icelake-server", "-S", "-o", "-", source]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "icelake-server" in done.stderr:
+        pytest.skip("the compiler does not know this processor")
+    assert "%zmm" in done.stdout
+
+
 def test_the_jit_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEONLIKE_CPU_JIT", "0")
     assert find_compiler() is None

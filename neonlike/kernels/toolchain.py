@@ -12,6 +12,7 @@ import ctypes
 import importlib.util
 import json
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -36,8 +37,13 @@ CHOICES = (
     ("-fno-trapping-math",),
     ("-ffp-contract=fast",),
     ("-fopenmp-simd",),
+    *([("-mprefer-vector-width=512",)] if platform.machine().lower() in ("x86_64", "amd64") else []),
 )
-"""Of each group, the first flag that works is used."""
+"""Of each group, the first flag that works is used.
+
+Compilers use 256 bits of AVX-512 on Intel's processors unless told. With twice the vectors for the same elements, half
+as many elements are on their way from memory while a processor computes, and the two take turns.
+"""
 
 LIBRARIES = ("-lm",)
 UNSAFE_FLAGS = frozenset({"-ffast-math", "-Ofast", "-funsafe-math-optimizations", "-ffinite-math-only"})
