@@ -243,11 +243,11 @@ class Instance:
         if op.name in ("cumsum", "cumprod", "argsort"):
             return f"F.{op.name}({texts[0]}, {op.axis}, {bool(op.seed % 2)})"
         if op.name in ("take_along", "untake_along"):
-            values = f"np.random.default_rng({op.seed}).integers(0, {max(shape[op.axis], 1)}, {shape})"
+            values = f"np.random.default_rng({op.seed}).integers(0, {max(size_along(shape, op.axis), 1)}, {shape})"
             onto = f", {shape}" if op.name == "untake_along" else ""
             return f"F.{op.name}({texts[0]}, be.array({values}, dtype={('i4', 'i8')[op.seed % 2]!r}){onto}, {op.axis})"
         if op.name in ("take", "untake"):
-            size = shape[op.axis]
+            size = size_along(shape, op.axis)
             positions = rng.integers(0, size, size).tolist() if size else []
             indices = f"be.array(np.array({[positions]}), dtype={('i4', 'i8')[op.seed % 2]!r})"
             onto = f", {shape}" if op.name == "untake" else ""
@@ -316,6 +316,13 @@ class Instance:
     def run(self, way: str) -> None:
         """Run it."""
         exec(compile(self.run_code(way), "<fuzz>", "exec"), self.names)
+
+
+def size_along(shape: Shape, axis: int) -> int:
+    """``shape[axis]``; ValueError where a program of another space has more axes."""
+    if axis >= len(shape):
+        raise ValueError(f"there is no axis {axis} in {shape}")
+    return shape[axis]
 
 
 def build(program: Program, be: Any, reference: bool = True) -> Instance:
