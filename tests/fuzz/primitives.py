@@ -257,11 +257,11 @@ class Calls:
         return name
 
 
-def one_map() -> None:
-    """The smallest direct convolution, compiled; filters of one element have a kernel of their own."""
+def three_maps() -> None:
+    """A small direct convolution, compiled. Its maps do not fill a tile; one map would have a kernel of its own."""
     be = make_backend("c")
     with strict(1):
-        layer = be.conv_layer(np.float32, 1, 1, 1, W=2, S=2)
+        layer = be.conv_layer(np.float32, 1, 2, 3, W=2, S=2)
         be.fprop_conv(layer, be.ones(layer.dimI), be.ones(layer.dimF), be.empty(layer.dimO))
 
 

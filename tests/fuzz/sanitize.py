@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from fuzz.check import Bench
-from fuzz.primitives import one_map
+from fuzz.primitives import three_maps
 from fuzz.programs import Leaf, Op, Program, Ref, Target
 from neonlike.kernels import compile_c
 
@@ -86,7 +86,7 @@ def run_fault(name: str) -> None:
         leaf = Leaf((0, 1), "f4", "plain", "real", 1)
         try:
             if name == "map":
-                one_map()
+                three_maps()
             else:
                 Bench().check(Program((1, 5), (leaf, Op("mul", (Ref(0), 2))), (Target(1),)))
         finally:
