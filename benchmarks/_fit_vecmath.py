@@ -117,10 +117,9 @@ FITS: dict[str, Callable[[], Fit]] = {
     "SIN_PI_F64: sin(pi t)/t in t^2": lambda: _odd_fit(lambda t: mp.sin(mp.pi * t), mp.mpf("0.5005"), 5, 53),
     "SINQ_F64: sin(pi/2 t)/t in t^2": lambda: _odd_fit(lambda t: mp.sin(mp.pi / 2 * t), 0.5005, 4, 53),
     "COSQ_F64: (cos(pi/2 t) - 1)/t^2 in t^2": lambda: _cos(mp.pi / 2, mp.mpf("0.5005"), 4, 53, 1),
-    "LOG2_SHORT_F64: log2((1+s)/(1-s))/s in s^2": lambda: _odd_fit(
-        lambda s: LOG2_SLOPE * mp.atanh(s), SINH_LIMIT, 5, 53
+    "POW_LOG2_F32: (log2((1+s)/(1-s))/s - a - b s^2) / s^4 in s^2": lambda: _odd_fit(
+        lambda s: LOG2_SLOPE * mp.atanh(s), SINH_LIMIT, 3, 24, LOG2_SLOPE, rounded(LOG2_SLOPE / 3, 24)
     ),
-    "EXP2_SHORT_F64: (2^r - 1) / r": lambda: _exp2(7, 53),
     "EXP_F64: (e^r - 1 - r) / r^2": lambda: _exp(11, 53),
     "EXP2_F64: (2^r - 1) / r": lambda: _exp2(12, 53),
     "LOG_F64: (2 atanh(s)/s - 2) / s^2 in s^2": lambda: _odd_fit(lambda s: 2 * mp.atanh(s), SINH_LIMIT, 7, 53, 2),
@@ -133,7 +132,7 @@ FITS: dict[str, Callable[[], Fit]] = {
     "ERF_F64: erf(x)/x - 1 in x^2": lambda: _erf(13, 53),
     "ERFC_F64: -log(erfc(x))": lambda: _log_erfc("5.95", 19, 53),
     "POW_LOG2_F64: (log2((1+s)/(1-s))/s - a - b s^2) / s^4 in s^2": lambda: _odd_fit(
-        lambda s: LOG2_SLOPE * mp.atanh(s), SINH_LIMIT, 8, 53, LOG2_SLOPE, LOG2_SLOPE / 3
+        lambda s: LOG2_SLOPE * mp.atanh(s), SINH_LIMIT, 7, 53, LOG2_SLOPE, LOG2_SLOPE / 3
     ),
 }  # fmt: skip
 
@@ -211,6 +210,7 @@ def main() -> None:
             print(f"{name}: error 2^{mp.nstr(mp.log(worst, 2), 4)}")
             print("    " + ", ".join(literal(x, fit.bits) for x in c))
     print_parts("LOG10_2_F64", mp.log10(2), 53, 53)
+    print_parts("LOG10_2_F32", mp.log10(2), 24, 24)
     print_parts("CBRT_2_F64, CBRT_4_F64", mp.cbrt(2), 53)
     print_parts("CBRT_HALF_F64", mp.cbrt(mp.mpf(1) / 2), 53)
     print_parts("PI_F32", mp.pi, 24, 24)
@@ -219,6 +219,7 @@ def main() -> None:
     print_parts("LN2_F64", mp.log(2), 40, 53)
     print_parts("HALF_PI_F32", mp.pi / 2, 24, 24)
     print_parts("HALF_PI_F64", mp.pi / 2, 53, 53)
+    print_parts("LOG2_SLOPE_F32", LOG2_SLOPE, 24, 24)
     print_parts("LOG2_SLOPE", LOG2_SLOPE, 53, 53)
     print_parts("LOG2_SLOPE_THIRD", LOG2_SLOPE / 3, 53, 53)
     print_parts("HALF_PI_BOUNDED_F64", mp.pi / 2, 33, 33, 53)

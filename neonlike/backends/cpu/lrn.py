@@ -12,7 +12,9 @@ from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, ad
 from neonlike.kernels.stage_c import STREAMED_BYTES
 from neonlike.kernels.toolchain import Compiler
 
-HEADERS = ("vecmath.h", "vecmath_f32.h", "vecmath_f64.h", "vecmath_small.h", "lrn_power.h", "stream.h")
+HEADERS = (
+    "vecmath.h", "vecmath_f32.h", "vecmath_f64.h", "vecmath_small.h", "vecmath_power.h", "lrn_power.h", "stream.h",
+)
 POWERS = {0.5: "half", 0.75: "three_quarters", 1.0: "one"}
 """bpower -> what the kernels call it, where there is something faster than a power of any exponent."""
 

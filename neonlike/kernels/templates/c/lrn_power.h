@@ -1,7 +1,7 @@
 /* x^-bpower for the powers that local response normalisation is used with, and for any: nl_lrn_power_<which>_<type>. */
 #ifndef NL_LRN_POWER_H
 #define NL_LRN_POWER_H
-#include "vecmath.h"
+#include "vecmath_power.h"
 
 #define NL_LRN_POWERS(T, S)                                                                                 \
     NL_FN T nl_lrn_power_half_##S(T x, T bpower) {                                                          \

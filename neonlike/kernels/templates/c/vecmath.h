@@ -2,7 +2,7 @@
  *
  *   nl_<function>_f32(float), nl_<function>_f64(double)
  *
- * exp exp2 expm1 log log2 log1p pow atan tanh erf sigmoid sigmoid2     (vecmath_f32.h, vecmath_f64.h)
+ * exp exp2 expm1 log log2 log1p atan tanh erf sigmoid sigmoid2     (vecmath_f32.h, vecmath_f64.h)
  * fabs sqrt rint floor ceil trunc sign max_nan min_nan isnan isinf isfinite shift_by, conversions (vecmath_small.h)
  *
  * What only some op-trees use is in vecmath_more.h. nl_<function>_bounded gives the bits of nl_<function> in less time, where

@@ -3,18 +3,16 @@
 #ifndef NL_VECMATH_EXACT_H
 #define NL_VECMATH_EXACT_H
 
-/* log10, of log2 to more than the precision of the result */
-
-NL_FN float nl_log10_f32(float x) {
-    return nl_log_limits_f32(x, (float)(nl_log2_short_f64((double)x) * 0x1.34413509f79ffp-2));
-}
-
-NL_FN double nl_log10_f64(double x) {
-    nl_pair l = nl_log2_pair_f64(x);
-    nl_pair product = nl_two_product(l.hi, 0x1.34413509f79ffp-2);
-    double low = product.lo + (l.lo * 0x1.34413509f79ffp-2 - l.hi * 0x1.9dc1da994fd21p-59);
-    return nl_log_limits_f64(x, product.hi + low);
-}
+/* log10, of log2 to twice the precision */
+#define NL_LOG10(T, S, PAIR, LOG10_2, LOG10_2_LO)                                                           \
+    NL_FN T nl_log10_##S(T x) {                                                                             \
+        PAIR l = nl_log2_pair_##S(x);                                                                       \
+        T product = nl_fma_##S(l.hi, LOG10_2, 0), lost = nl_fma_##S(l.hi, LOG10_2, -product);               \
+        return nl_log_limits_##S(x, product + (lost + (l.lo * LOG10_2 + l.hi * LOG10_2_LO)));               \
+    }
+NL_LOG10(float, f32, nl_pair_f32, 0x1.344136p-2f, -0x1.ec10cp-27f)
+NL_LOG10(double, f64, nl_pair, 0x1.34413509f79ffp-2, -0x1.9dc1da994fd21p-59)
+#undef NL_LOG10
 
 /* Cube roots: x = 2^k m, the root of m by a polynomial (CBRT_F64) and one step of Halley's method */
 

@@ -1,7 +1,5 @@
 /* The float32 functions of vecmath.h, which includes this file.
  *
- * Where float32 arithmetic would lose too much (trigonometry, pow) the work is done in float64 with polynomials
- * just long enough for a float32 result.
  */
 #ifndef NL_VECMATH_F32_H
 #define NL_VECMATH_F32_H
@@ -210,78 +208,6 @@ NL_FN float nl_log1p_f32(float x) {
     float low = l.k * NL_LN2_LO_F32 - nl_log_defect_f32(f);
     float result = nl_log_limits_f32(u, l.k * NL_LN2_HI_F32 + (low + f));
     return __builtin_fabsf(x) < 0x1p-25f ? x : result;
-}
-
-/* Powers, in float64: |x|^y = 2^(y log2|x|). */
-
-/* log2 of a positive x that was a float32, to 2^-37: x = 2^k m, s = (m-1) / (m+1), LOG2_SHORT_F64 */
-NL_FN double nl_log2_short_f64(double x) {
-    uint64_t lifted = nl_bits_f64(x) + (0x3ff0000000000000u - 0x3fe6a09e667f3bcdu);
-    double m = nl_from_bits_f64((lifted & 0x000fffffffffffffu) + 0x3fe6a09e667f3bcdu);
-    double k = nl_from_bits_f64((lifted >> 52) | 0x4330000000000000u) - (0x1p52 + 1023.0);
-    double s = (m - 1.0) / (m + 1.0), u = s * s;
-    double u2 = u * u;
-    double p0 = 0x1.ec709d12e192ap-1 * u + 0x1.71547652bede5p+1;
-    double p2 = 0x1.a58d8fc49d905p-2 * u + 0x1.27777fda50da3p-1;
-    double p = (0x1.5ce7cd8f69a61p-2 * u2 + p2) * u2 + p0;
-    return p * s + k;
-}
-
-/* 2^x to 2^-32 for |x| < 2^50 (EXP2_SHORT_F64); beyond 200, where no float32 is left, of the same fraction. The exponent is
- * held there as an integer: in AVX-512 that is one instruction for each side. */
-NL_FN double nl_exp2_short_f64(double x) {
-    double sum = x + NL_MAGIC_F64, r = x - (sum - NL_MAGIC_F64);
-    int64_t bits = (int64_t)nl_bits_f64(sum), least = 0x4338000000000000 - 200, most = 0x4338000000000000 + 200;
-    bits = bits < least ? least : bits;
-    bits = bits > most ? most : bits;
-    double r2 = r * r;
-    double q0 = 0x1.ebfbe045e6958p-3 * r + 0x1.62e4300bc91b9p-1;
-    double q2 = 0x1.3b2a1b562bff2p-7 * r + 0x1.c6b054e3338a4p-5;
-    double q4 = 0x1.444035e7fd196p-13 * r + 0x1.5dc06e26242ecp-10;
-    double q = (0x1.c048cb912a141p-17 * r2 + q4) * r2 + q2;
-    q = q * r2 + q0;
-    return (q * r + 1.0) * nl_from_bits_f64(((uint64_t)bits + 1023u) << 52);
-}
-
-/* The special cases of IEEE 754 pow around `power`, which is |x|^y where x is neither 0 nor infinite: those two are
- * equal to their halves, and each other's inverse. `factor` is what a negative x multiplies by: 1 for an even y, -1
- * for an odd one, nan for a fraction but at the ends. One condition a line: of `a || b ? ... : ...` gcc 12 makes
- * branches here, and no vectors. */
-#define NL_POW_LIMITS(T, S, B, INF)                                                                         \
-    NL_FN T nl_pow_limits_##S(T x, T y, T power) {                                                          \
-        T size = __builtin_fabs##B(x), half_size = (T)0.5 * size, half = (T)0.5 * y;                        \
-        T inverse = nl_from_bits_##S(nl_bits_##S(INF) - nl_bits_##S(size));                                 \
-        T end = y < 0 ? inverse : size;                                                                     \
-        T result = half_size == size ? end : power;                                                         \
-        T fraction = half_size == size ? (T)1 : (T)__builtin_nan("");                                       \
-        T parity = nl_rint_##S(half) == half ? (T)1 : (T)-1;                                                \
-        T factor = nl_rint_##S(y) == y ? parity : fraction;                                                 \
-        factor = __builtin_copysign##B((T)1, x) < 0 ? factor : (T)1;                                        \
-        result = result * factor;                                                                           \
-        result = x != x ? x : result;                                                                       \
-        result = y != y ? y : result;                                                                       \
-        result = x == 1 ? (T)1 : result;                                                                    \
-        return y == 0 ? (T)1 : result;                                                                      \
-    }
-NL_POW_LIMITS(float, f32, f, NL_INF_F32)
-NL_POW_LIMITS(double, f64, , NL_INF_F64)
-#undef NL_POW_LIMITS
-
-/* Negative but where x is positive, normal and finite and |y| at most 2^40 */
-NL_FN int32_t nl_pow_in_range_f32(float x, float y) {
-    uint32_t bits = nl_bits_f32(x), exponent = nl_bits_f32(y) & 0x7fffffffu;
-    return (int32_t)(bits | (bits - 0x00800000u) | (0x7f7fffffu - bits) | (0x53800000u - exponent));
-}
-
-/* |x|^y in that range, where it is nl_pow */
-NL_FN float nl_pow_bounded_f32(float x, float y) {
-    return (float)nl_exp2_short_f64((double)y * nl_log2_short_f64((double)__builtin_fabsf(x)));
-}
-
-NL_FN float nl_pow_f32(float x, float y) {
-    float exponent = __builtin_fabsf(y);
-    exponent = exponent > 0x1p40f ? 0x1p40f : exponent; /* beyond, every power but that of 1 over- or underflows */
-    return nl_pow_limits_f32(x, y, nl_pow_bounded_f32(x, __builtin_copysignf(exponent, y)));
 }
 
 /* atan(t) for t from 0 to 1: t + t^3 P(t^2) (ATAN_F32) */

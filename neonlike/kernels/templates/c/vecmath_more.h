@@ -1,5 +1,6 @@
 /* More functions of the kind of vecmath.h, under the same rules: those that only op-trees use.
  *
+ * pow                                        (vecmath_power.h)
  * sin cos tan                                (vecmath_trigonometry.h)
  * asin acos atan2 hypot                      (vecmath_angles.h)
  * sinh cosh asinh acosh atanh softplus       (vecmath_hyperbolic.h)
@@ -11,6 +12,7 @@
 
 #include "vecmath.h"
 
+#include "vecmath_power.h"
 #include "vecmath_trigonometry.h"
 #include "vecmath_angles.h"
 #include "vecmath_hyperbolic.h"
