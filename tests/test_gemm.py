@@ -27,7 +27,12 @@ from neonlike.kernels.workspace import release_workspace, workspace
 
 pytestmark = pytest.mark.cpu_only("the compiled kernels of the CPU")
 
-SIZES = [(1, 1, 1), (3, 5, 7), (13, 400, 33), (30, 20, 100), (12, 384, 32), (5, 1000, 49), (200, 385, 2100)]
+SIZES = [
+    (1, 1, 1), (3, 5, 7), (13, 400, 33), (30, 20, 100), (12, 384, 32), (5, 1000, 49), (50, 40, 17), (37, 530, 10),
+    (100, 1030, 70), (300, 19, 290), (200, 385, 2100),
+]  # fmt: skip
+"""By rows and by columns; last panels of each width, blocks of depth and of columns, what is left of vectors."""
+
 
 
 @pytest.fixture(autouse=True)
@@ -141,7 +146,10 @@ def test_only_large_products_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not pays(512, 512, 512)
     monkeypatch.undo()
     monkeypatch.setattr(gemm_module, "half_vectors", lambda: False)
-    assert not pays(512, 512, 512)
+    for whole in (False, True):
+        monkeypatch.setattr(gemm_module, "whole_vectors", lambda whole=whole: whole)
+        assert pays(512, 512, 512) == (whole and native.native)
+        assert not pays(200, 200, 200) and not pays(1024, 1024, 31) and not pays(31, 1024, 1024)
 
 
 def test_cores_of_openblas() -> None:

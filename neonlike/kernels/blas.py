@@ -96,7 +96,13 @@ def narrow_blas() -> bool:
     return library is not None and library.core in NARROW_CORES
 
 
+@cache
+def whole_vectors() -> bool:
+    """Whether this processor has vectors of 64 bytes."""
+    features: dict[str, bool] = getattr(_numpy_core(), "__cpu_features__", {})
+    return bool(features.get("AVX512F"))
+
+
 def half_vectors() -> bool:
     """Whether NumPy's products are known to use half of this processor's vectors, of 64 bytes."""
-    features: dict[str, bool] = getattr(_numpy_core(), "__cpu_features__", {})
-    return narrow_blas() and bool(features.get("AVX512F"))
+    return narrow_blas() and whole_vectors()

@@ -1,9 +1,10 @@
 """Matrix products on our pool of threads: by our own packed kernel where it is faster than NumPy's BLAS library.
 
-OpenBLAS chooses its kernels by the name of the processor; on one it does not know yet it multiplies with half of an
-AVX-512 vector, and the kernel of the unrolls, which this module calls, is up to twice as fast. Where OpenBLAS uses
-whole vectors it was faster by 0 to 40%, and where the machine has only AVX2 by 40%: there its kernels multiply, on our
-threads (``gemm_blas.py``). Products too small for more than one thread are NumPy's.
+It is where vectors have 64 bytes. OpenBLAS chooses its kernels by the name of the processor; on one it does not know
+yet it multiplies with half of such a vector. Where it uses all of it, it packs both factors before it multiplies, and
+ours packs the larger one meanwhile; small products, which OpenBLAS does not pack at all, are left to it. So are all
+products where there is only AVX2: its kernels then multiply on our threads (``gemm_blas.py``). Products too small for
+more than one thread are NumPy's.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neonlike.kernels import compile_c
-from neonlike.kernels.blas import half_vectors
+from neonlike.kernels.blas import half_vectors, whole_vectors
 from neonlike.kernels.gemm_blas import FEWEST_OF_VECTOR, BlasLaunch, find_blas_launch
 from neonlike.kernels.routine import POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 from neonlike.kernels.toolchain import Compiler, find_compiler
@@ -29,8 +30,10 @@ GEMM = Routine(
     "matrix product",
     ("gemm_tile.h", "vecmath.h", "vecmath_f32.h", "vecmath_f64.h", "vecmath_small.h"),
 )
-DEPTH, HEIGHT, COLUMNS, LANES, TILE_ROWS = 512, 192, 2048, 16, 12
+DEPTH, LANES, TILE_ROWS, TILE_COLUMNS = 512, 16, 12, 32
 """Blocks of the kernel, at most."""
+SHARED_BYTES = 1 << 19
+"""Of B, as it is packed at a time."""
 PARALLEL_PRODUCTS = 1 << 19
 
 FEWEST_PRODUCTS = 1 << 18
@@ -39,24 +42,30 @@ FEWEST_OF_ALL = FEWEST_OF_VECTOR
 """The same for any shape of factors."""
 NARROWEST, FEWEST_RESULTS = 10, 1 << 9
 """Rows and columns of C, and their product, below which packing A and B takes longer than it saves."""
+FEWEST_OF_WHOLE, NARROWEST_OF_WHOLE = 1 << 23, 32
+"""Multiplications, and rows and columns of C, from which ours is faster than a BLAS library that uses whole vectors."""
 
 Array = npt.NDArray[Any]
 
 
 def pays(m: int, k: int, n: int, compiler: Compiler | None = None) -> bool:
-    """Whether the kernel is faster than NumPy for (m, k) x (k, n): the product is large, and BLAS uses half vectors.
+    """Whether the kernel is faster than NumPy for (m, k) x (k, n): it is large, and larger if BLAS uses whole vectors.
 
     ``compiler``, here and below, is the one that the caller knows; None: it is looked for, which takes longer than a
     small product.
 
-    Measured on one core of an AMD Zen 5 against OpenBLAS 0.3.31, float32 and float64, factors transposed or not: 0.9
-    (4096 x 9216 x 32, at the speed of the memory) to 2.2 (784 x 16 x 1000, where storing takes longest) times its speed
-    where this is true.
+    Measured on one core of an AMD Zen 5 against OpenBLAS 0.3.31 with half vectors, float32 and float64, factors
+    transposed or not: 0.9 (4096 x 9216 x 32, at the speed of the memory) to 2.2 (784 x 16 x 1000, where storing takes
+    longest) times its speed where this is true. On one and two cores of a Zen 4 against the same with whole vectors:
+    0.7 (last panels of one column) to 1.7, 1.13 on the geometric mean of 900 products.
     """
+    whole = not half_vectors()
+    if whole and (not whole_vectors() or m * k * n < FEWEST_OF_WHOLE or min(m, n) < NARROWEST_OF_WHOLE):
+        return False
     if m * k * n < FEWEST_PRODUCTS or min(m, n) < NARROWEST or m * n < FEWEST_RESULTS:
         return False
     compiler = compiler or find_compiler()
-    return compiler is not None and compiler.native and half_vectors()
+    return compiler is not None and compiler.native
 
 
 def multiply(
@@ -131,11 +140,11 @@ class Launch:
 
     def __init__(self, function: Any, sizes: Sequence[int], threads: int, swapped: bool, itemsize: int) -> None:
         m, n = sizes[-3], sizes[-1]
-        by_rows = m >= n or m >= 4 * threads * TILE_ROWS
-        shared = min(n, COLUMNS) + LANES if by_rows else m + TILE_ROWS
+        by_rows = m >= n or m * DEPTH * itemsize > SHARED_BYTES
+        shared = min(n, SHARED_BYTES // (DEPTH * itemsize)) + LANES if by_rows else m + TILE_ROWS
         self.function, self.swapped = function, swapped
         self.meta, self.serial = ((ctypes.c_int64 * 10)(*sizes, by_rows, count) for count in (threads, 1))
-        self.bytes = DEPTH * (shared + threads * HEIGHT) * itemsize
+        self.bytes = DEPTH * (shared + threads * TILE_COLUMNS) * itemsize
 
     def __call__(self, a: Any, b: Any, c: Any, alpha: float = 1.0, beta: float = 0.0) -> None:
         """Multiply what lies at these addresses."""

@@ -50,6 +50,11 @@ MUTANTS = (
     fault("C: numbers of one activation read for the other", CPU + "rnn_formula.py", "numbers + {len(numbers)}", "numbers + {0 * len(numbers)}"),
     fault("C: overlapping steps run in parallel", CPU + "rnn.py", "        if mine.alias_of(its) == 2:\n            return False\n", ""),
     fault("packed product: a column loses one of four sums", TILE, "(sum[2][r] + sum[3][r])", "sum[2][r]"),
-    fault("packed product: beta ignored", GEMM, "beta * c[i] + alpha * tile[i]", "c[i] + alpha * tile[i]"),
+    fault("packed product: beta ignored at edges", GEMM, "g->beta * c[i] + g->alpha * tile[i]", "c[i] + g->alpha * tile[i]"),
+    fault("packed product: beta ignored", GEMM, "*at = beta * *at + alpha", "*at = *at + alpha"),
+    fault("packed product: the last columns of copied rows lost", GEMM, "a + r * g->a.row + k, count * sizeof", "a + r * g->a.row + k, (count - 1) * sizeof"),
+    fault("packed product: copied rows read by A's step", GEMM, "full ? PITCH : g->a.row", "g->a.row"),
+    fault("packed product: columns of A lie as far apart as rows", GEMM, "g, a, 1, g->a.column, b, TILE_COLUMNS", "g, a, 1, g->a.row, b, TILE_COLUMNS"),
+    fault("packed product: a square is not turned", GEMM, "    transpose(square);\n", ""),
     fault("packed product: beta counts once a block", GEMM, "first ? 1 : (REAL)beta", "(REAL)beta"),
 )

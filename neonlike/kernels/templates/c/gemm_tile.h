@@ -35,6 +35,9 @@
 #define TILE_SIZE (TILE_ROWS * TILE_COLUMNS)
 
 typedef REAL simd __attribute__((vector_size(VECTOR_BYTES)));
+typedef REAL simd_anywhere __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(REAL)), may_alias));
+
+#define AHEAD 16 /* lines of a factor that is packed on the way are asked for so long before */
 
 NL_FN int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
@@ -50,21 +53,61 @@ NL_FN int64_t padded(int64_t columns) {
     return (columns + LANES - 1) / LANES * LANES;
 }
 
-NL_FN void sum_products(const REAL *a, const REAL *b, int64_t depth, REAL *tile, const int vectors) {
-    simd sum[TILE_ROWS][2];
+/* Where a tile's factors lie: element (r, k) of A at a[r * row + k * column], line k of B at b[k * line]. */
+struct factors {
+    const REAL *a;
+    int64_t row, column;
+    const REAL *b;
+    int64_t line, depth;
+};
+
+NL_FN void no_sums(simd sum[TILE_ROWS][2], const int vectors) {
     for (int r = 0; r < TILE_ROWS; r++)
         for (int j = 0; j < vectors; j++)
             sum[r][j] = (simd){0};
-    for (int64_t k = 0; k < depth; k++) {
-        simd row[2];
+}
+
+/* Add products to the sums of a tile. A factor that is read for the first time can be packed on the way, into pack_a or
+ * pack_b: what is waited for then is waited for beside products. */
+NL_FN void add_products(struct factors f, simd sum[TILE_ROWS][2], const int vectors, REAL *pack_a, REAL *pack_b) {
+    const REAL *from[(TILE_ROWS + 2) / 3]; /* one for three rows: an instruction adds 0, 1 or 2 steps to an address */
+    for (int i = 0; i < (TILE_ROWS + 2) / 3; i++)
+        from[i] = f.a + 3 * i * f.row;
+    for (int64_t k = 0; k < f.depth; k++) {
+        simd line[2];
         for (int j = 0; j < vectors; j++)
-            row[j] = ((const simd *)b)[j];
+            line[j] = ((const simd_anywhere *)f.b)[j];
+        if (pack_b) {
+            for (int j = 0; j < vectors; j++) {
+                ((simd *)pack_b)[j] = line[j];
+                __builtin_prefetch(f.b + AHEAD * f.line + j * LANES);
+            }
+            __builtin_prefetch(f.b + AHEAD * f.line + vectors * LANES - 1); /* it may lie in one cache line more */
+            pack_b += vectors * LANES;
+        }
+        if (pack_a) {
+            memcpy(pack_a, from[0], TILE_ROWS * sizeof(REAL));
+            pack_a += TILE_ROWS;
+            __builtin_prefetch(from[0] + AHEAD * f.column);
+            __builtin_prefetch(from[0] + AHEAD * f.column + TILE_ROWS - 1);
+        }
         for (int r = 0; r < TILE_ROWS; r++)
             for (int j = 0; j < vectors; j++)
-                sum[r][j] += a[r] * row[j];
-        a += TILE_ROWS;
-        b += vectors * LANES;
+                sum[r][j] += from[r / 3][r % 3 * f.row] * line[j];
+        for (int i = 0; i < (TILE_ROWS + 2) / 3; i++)
+            from[i] += f.column;
+        f.b += f.line;
     }
+}
+
+/* Packed panels of A and of B, so many vectors wide. */
+NL_FN void sum_products(const REAL *a, const REAL *b, int64_t depth, simd sum[TILE_ROWS][2], const int vectors) {
+    no_sums(sum, vectors);
+    add_products((struct factors){a, 1, TILE_ROWS, b, vectors * LANES, depth}, sum, vectors, 0, 0);
+}
+
+NL_FN void keep_sums(simd sum[TILE_ROWS][2], REAL *tile, const int vectors) {
+#pragma GCC unroll 12
     for (int r = 0; r < TILE_ROWS; r++)
         for (int j = 0; j < vectors; j++)
             ((simd *)(tile + r * TILE_COLUMNS))[j] = sum[r][j];
@@ -89,11 +132,14 @@ NL_FN void sum_column(const REAL *a, const REAL *b, int64_t depth, int64_t width
 /* tile = panel of A . panel of B, of which `count` columns are needed; rows of the tile are TILE_COLUMNS apart. Not
  * inlined: one copy, its registers alone. */
 __attribute__((noinline, unused)) static void multiply(const REAL *a, const REAL *b, int64_t depth, int64_t count, REAL *tile) {
-    if (count > LANES)
-        sum_products(a, b, depth, tile, 2);
-    else if (count > 1)
-        sum_products(a, b, depth, tile, 1);
-    else
+    simd sum[TILE_ROWS][2];
+    if (count > LANES) {
+        sum_products(a, b, depth, sum, 2);
+        keep_sums(sum, tile, 2);
+    } else if (count > 1) {
+        sum_products(a, b, depth, sum, 1);
+        keep_sums(sum, tile, 1);
+    } else
         sum_column(a, b, depth, panel_width(count), tile);
 }
 
@@ -125,20 +171,6 @@ __attribute__((unused)) static void pack_b(const REAL *b, int64_t row, int64_t c
         for (int64_t k = lo; k < hi; k++)
             memcpy(out + q * depth + k * width, b + k * row + q, count * sizeof(REAL));
     }
-}
-
-/* One panel of B, `count` columns wide, with element (k, j) at b[k * row + j * column]; sixteen rows at a time, so that
- * a cache line is read whole where rows are neighbours. */
-__attribute__((unused)) static void pack_b_panel(const REAL *b, int64_t row, int64_t column, int64_t depth, int64_t count, int64_t width,
-                                                 REAL *out) {
-    if (column == 1) {
-        pack_b(b, row, count, depth, 0, depth, out);
-        return;
-    }
-    for (int64_t k = 0; k < depth; k += 16)
-        for (int64_t j = 0; j < count; j++)
-            for (int64_t i = k; i < smaller(depth, k + 16); i++)
-                out[i * width + j] = b[i * row + j * column];
 }
 
 #endif
