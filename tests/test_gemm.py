@@ -62,6 +62,22 @@ def test_product_of_any_layout(rng: Any, size: tuple[int, int, int], dtype: str)
         np.testing.assert_allclose(c, exact, atol=tolerance)
 
 
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="flags of x86 processors")
+@pytest.mark.parametrize("flag", ["-mno-avx", "-mno-avx512f"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_vectors_of_other_processors(rng: Any, monkeypatch: pytest.MonkeyPatch, flag: str, dtype: str) -> None:
+    """Tiles have other sizes there, and what threads copy has to fit between one another's."""
+    native = find_compiler()
+    assert native is not None
+    use_threads(monkeypatch, "3")
+    for m, k, n in ((200, 1030, 70), (30, 530, 300)):
+        a, b = (matrix(rng, *shape, dtype, False) for shape in ((m, k), (k, n)))
+        c = np.empty((m, n), dtype)
+        assert gemm(a, b, c, compiler=replace(native, flags=(*native.flags, flag)))
+        tolerance = {"float32": 3e-3, "float64": 1e-11}[dtype]
+        np.testing.assert_allclose(c, a.astype(float) @ b.astype(float), atol=tolerance)
+
+
 def test_parts_of_larger_matrices(rng: Any) -> None:
     whole = rng.standard_normal((3, 40, 50)).astype(np.float32)
     a, b, c = whole[0, 3:20:2, ::3], whole[1, 5:22, 8:30], whole[2, 10:19, 20:42]
