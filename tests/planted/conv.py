@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from planted.table import CPU, FAMILIES, GEOMETRY, C, Mutant
 
-FAMILY, SIZES, KERNELS, PLAN = FAMILIES + "conv.py", GEOMETRY + "conv.py", CPU + "conv.py", CPU + "conv_plan.py"
+FAMILY, DEFINITION = FAMILIES + "conv.py", FAMILIES + "conv_definition.py"
+SIZES, KERNELS, PLAN = GEOMETRY + "conv.py", CPU + "conv.py", CPU + "conv_plan.py"
 DIRECT, UPDATE, TILE = C + "conv_direct.c.j2", C + "conv_update.c.j2", C + "conv_tile.h"
 FINISH, WINOGRAD, WINOGRAD_PLAN = C + "conv_finish.h", C + "conv_winograd.c.j2", CPU + "conv_winograd.py"
 POINTS, POINTWISE, POINTWISE_PLAN = C + "conv_points.h", C + "conv_pointwise.c.j2", CPU + "conv_pointwise.py"
@@ -27,10 +28,10 @@ MUTANTS = (
     fault("definition: brelu uses output instead of X", FAMILY, "(x > 0) + self.slope * (x < 0)", "(result > 0) + self.slope * (result < 0)"),
     fault("definition: beta ignored", FAMILY, "result + self.beta * x", "result + x"),
     fault("definition: bsum before relu and beta", FAMILY, "stored = host(target, matrix.shape).sum(", "stored = matrix.sum("),
-    fault("definition: group index wrong", FAMILY, "return slice(group * channels, (group + 1) * channels)", "return slice((g.groups - 1 - group) * channels, (g.groups - group) * channels)"),
-    fault("definition: stride phase wrong", FAMILY, "first = max(0, -(offset // stride))", "first = max(0, -offset // stride)"),
-    fault("definition: dilation ignored", FAMILY, "offset = tap * dilation - pad", "offset = tap - pad"),
-    fault("definition: last position of a tap dropped", FAMILY, "(length - 1 - offset) // stride + 1)", "(length - 1 - offset) // stride)"),
+    fault("definition: group index wrong", DEFINITION, "return slice(group * channels, (group + 1) * channels)", "return slice((g.groups - 1 - group) * channels, (g.groups - group) * channels)"),
+    fault("definition: stride phase wrong", DEFINITION, "first = max(0, -(offset // stride))", "first = max(0, -offset // stride)"),
+    fault("definition: dilation ignored", DEFINITION, "offset = tap * dilation - pad", "offset = tap - pad"),
+    fault("definition: last position of a tap dropped", DEFINITION, "(length - 1 - offset) // stride + 1)", "(length - 1 - offset) // stride)"),
     fault("definition: alpha ignored in update_conv", FAMILY, "if beta != 0 else alpha * result", "if beta != 0 else result"),
     fault("definition: beta ignored in update_conv", FAMILY, "alpha * result + beta * target", "alpha * result + target"),
     fault("grad_bias scaled by alpha", FAMILY, "sums.sum(errors.reshape((g.K, g.sizeO // g.K)), axis=1)", "sums.sum(errors.reshape((g.K, g.sizeO // g.K)), axis=1) * float(alpha)"),

@@ -22,6 +22,7 @@ from neonlike.backends.cpu.roi import RoiKernels
 from neonlike.backends.cpu.tensor import CPUTensor
 from neonlike.backends.hostdata import array_to_wrap
 from neonlike.backends.tensor import Tensor
+from neonlike.kernels.calls import CallCache
 from neonlike.kernels.compile_c import find_compiler
 from neonlike.kernels.engine_c import CEngine
 from neonlike.kernels.interp import NumpyEngine
@@ -64,6 +65,7 @@ class NervanaCPU(
     def _make_engine(self) -> NumpyEngine:
         """Compiled C where there is a compiler and ``NEONLIKE_CPU_JIT`` is not 0, else NumPy in blocks."""
         self.compiler = find_compiler()
+        self._calls = None if self.compiler is None else CallCache()
         return NumpyEngine() if self.compiler is None else _compiled_engine[-1]()
 
     def cleanup_backend(self) -> None:
@@ -72,6 +74,8 @@ class NervanaCPU(
         As in neon, where scripts call ``gen_backend`` again and go on with what they made before.
         """
         super().cleanup_backend()
+        if self._calls is not None:
+            self._calls.clear()
         release_workspace()
 
     def check_open(self, operation: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from neonlike.backends.cpu.compiled import CompiledFamily, in_lines
 from neonlike.backends.families.batchnorm import BatchNormBackward, BatchNormFamily, BatchNormForward
 from neonlike.backends.families.operands import Array
+from neonlike.kernels.calls import Launch
 from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 from neonlike.kernels.stage_c import HEADERS, STREAMED_BYTES
 
@@ -30,22 +31,20 @@ BPROP = Routine(
     _HEADERS,
     INT,
 )
+_REFUSED = "no memory for the sums of its rows"
 _FPROP_ROWS = ("xsum", "xvar", "gmean", "gvar", "gamma", "beta")
 
 
 class BatchNormKernels(CompiledFamily, BatchNormFamily):
     """Overrides of BatchNormFamily's hooks."""
 
-    def _fprop_bn(self, x: Array, rows: dict[str, Array], y: Array, how: BatchNormForward) -> None:
+    def _fprop_bn(self, x: Array, rows: dict[str, Array], y: Array, how: BatchNormForward) -> Launch | None:
         function = FPROP.variant(self.compiler, real=REAL_TYPES[x.dtype], flags=FPROP_FLAGS)
         if function is None:
-            super()._fprop_bn(x, rows, y, how)
-            return
+            return super()._fprop_bn(x, rows, y, how)
         streamed = how.accumbeta == 0 and _streamed(y, [x])
-        refused = function(
-            address(x),
-            *(address(rows.get(name)) for name in _FPROP_ROWS),
-            address(y),
+        addresses = address(x), *(address(rows.get(name)) for name in _FPROP_ROWS), address(y)
+        tail = (
             *x.shape,
             how.eps,
             how.rho,
@@ -54,25 +53,25 @@ class BatchNormKernels(CompiledFamily, BatchNormFamily):
             _bits(how.given_sum, how.inference, how.relu, how.binary, streamed),
             threads_for(x.size, PARALLEL_SIZE),
         )
-        if refused:
-            raise MemoryError("compound_fprop_bn: no memory for the sums of its rows; free some and call again")
+        return Launch(function, addresses, tail, refused=f"compound_fprop_bn: {_REFUSED}").run()
 
     def _bprop_bn(
         self, delta: Array, x: Array, y: Array | None, rows: dict[str, Array], out: Array, how: BatchNormBackward
-    ) -> None:
+    ) -> Launch | None:
         function = BPROP.variant(self.compiler, real=REAL_TYPES[x.dtype], flags=BPROP_FLAGS)
         if function is None:
-            super()._bprop_bn(delta, x, y, rows, out, how)
-            return
+            return super()._bprop_bn(delta, x, y, rows, out, how)
         streamed = how.beta_data == 0 and _streamed(out, [delta, x, y])
-        refused = function(
+        gradients, read = ("grad_gamma", "grad_beta"), ("xsum", "xvar", "gamma")
+        addresses = (
             address(out),
-            address(rows["grad_gamma"]),
-            address(rows["grad_beta"]),
+            *(address(rows[name]) for name in gradients),
             address(delta),
             address(x),
-            *(address(rows[name]) for name in ("xsum", "xvar", "gamma")),
+            *(address(rows[name]) for name in read),
             address(y),
+        )
+        tail = (
             *x.shape,
             how.eps,
             how.alpha_data,
@@ -82,8 +81,7 @@ class BatchNormKernels(CompiledFamily, BatchNormFamily):
             _bits(y is not None, how.binary, streamed),
             threads_for(x.size, PARALLEL_SIZE),
         )
-        if refused:
-            raise MemoryError("compound_bprop_bn: no memory for the sums of its rows; free some and call again")
+        return Launch(function, addresses, tail, refused=f"compound_bprop_bn: {_REFUSED}").run()
 
 
 def _bits(*flags: bool) -> int:

@@ -23,10 +23,10 @@ from neonlike.backends.families.conv import ConvFamily, Epilogue
 from neonlike.backends.families.operands import host, written
 from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.errors import ArgumentError
+from neonlike.kernels.calls import Launch
 from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 from neonlike.kernels.simd import vector_bytes
 from neonlike.kernels.toolchain import find_compiler
-from neonlike.kernels.workspace import workspace
 from neonlike.optree.dtypes import compute_dtype
 
 HEADERS = ("conv_strips.h", "conv_store.h", "conv_tile.h", "conv_finish.h", "conv_filters.h", "stream.h")
@@ -53,7 +53,7 @@ class ConvKernels(CompiledFamily, ConvFamily):
 
     def _conv(
         self, g: ConvGeometry, backward: bool, source: Any, filters: Any, target: Any, epilogue: Epilogue
-    ) -> None:
+    ) -> Launch | None:
         read, weights = host(source, g.dimO if backward else g.dimI), host(filters, g.dimF)
         threads = _threads(g)
         vector = vector_bytes(self.compiler)
@@ -69,25 +69,33 @@ class ConvKernels(CompiledFamily, ConvFamily):
         else:
             kernel = _DATA.variant(self.compiler, **shape, meta=META, phase=PHASE)
         if kernel is None:
-            super()._conv(g, backward, source, filters, target, epilogue)
-            return
+            return super()._conv(g, backward, source, filters, target, epilogue)
         dims = g.dimI if backward else g.dimO
         bias = None if epilogue.bias is None else host(epilogue.bias, dtype=read.dtype)
         x = None if epilogue.X is None or not epilogue.reads_x else host(epilogue.X, dtype=read.dtype)
         rounded = epilogue.bsum is not None and target.dtype != read.dtype  # sums are of what is stored
         sums = None if epilogue.bsum is None or rounded else np.zeros((plan.units, dims[0]))
-        work = workspace(plan.work(threads), read.dtype)
         scalars = epilogue.alpha, epilogue.beta, epilogue.slope
         with written(target, dims, keep=epilogue.reads_old) as out:
-            pointers = map(address, (read, weights, out, bias, x, sums, work))
             bits = _bits(epilogue, out, out.nbytes + plan.pointwise * read.nbytes)
-            kernel(*pointers, ctypes.addressof(plan.meta), *scalars, bits, threads)
+            addresses = tuple(map(address, (read, weights, out, bias, x, sums)))
+            tail = (ctypes.addressof(plan.meta), *scalars, bits, threads)
+            launch = Launch(kernel, addresses, tail, _work_bytes(plan, threads, read.itemsize), plan).run()
         del out, x  # of float16 these are copies, and what is stored is copied next
         if epilogue.bsum is not None:
             total = host(target, (dims[0], -1)).sum(axis=1, dtype=np.float64) if sums is None else sums.sum(axis=0)
             epilogue.bsum.set(total.reshape(epilogue.bsum.shape))
+        return launch
 
-    def _update_conv(self, g: ConvGeometry, I: Any, E: Any, grad_F: Any, alpha: float, beta: float) -> None:  # noqa: E741
+    def _update_conv(
+        self,
+        g: ConvGeometry,
+        I: Any,  # noqa: E741
+        E: Any,
+        grad_F: Any,
+        alpha: float,
+        beta: float,
+    ) -> Launch | None:
         images, errors = host(I, g.dimI), host(E, g.dimO)
         threads = _threads(g)
         plan = _update_plan(g, vector_bytes(self.compiler), images.itemsize)
@@ -97,12 +105,16 @@ class ConvKernels(CompiledFamily, ConvFamily):
             routine, shape = _THIN_UPDATE, {"lanes": tile.lanes, "taps": tile.width}
         kernel = routine.variant(self.compiler, real=REAL_TYPES[images.dtype], **shape, meta=META, phase=PHASE)
         if kernel is None:
-            super()._update_conv(g, I, E, grad_F, alpha, beta)
-            return
-        work = workspace(plan.work(threads), images.dtype)
+            return super()._update_conv(g, I, E, grad_F, alpha, beta)
         with written(grad_F, g.dimF, beta != 0, images.dtype) as out:
-            pointers = map(address, (images, errors, out, work))
-            kernel(*pointers, ctypes.addressof(plan.meta), alpha, beta, threads)
+            addresses = tuple(map(address, (images, errors, out)))
+            tail = (ctypes.addressof(plan.meta), alpha, beta, threads)
+            return Launch(kernel, addresses, tail, _work_bytes(plan, threads, images.itemsize), plan).run()
+
+
+def _work_bytes(plan: ConvPlan, threads: int, itemsize: int) -> int:
+    """Working memory, of which kernels take the address also where they need none."""
+    return max(plan.work(threads), 1) * itemsize
 
 
 def _bits(epilogue: Epilogue, out: np.ndarray[Any, Any], moved: int) -> int:

@@ -8,6 +8,7 @@ from neonlike.backends.cpu.compiled import CompiledFamily
 from neonlike.backends.families.lrn import LrnFamily, LrnNumbers
 from neonlike.backends.families.operands import Array, host, written
 from neonlike.backends.geometry.lrn import LrnGeometry
+from neonlike.kernels.calls import Launch
 from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 from neonlike.kernels.stage_c import STREAMED_BYTES
 from neonlike.kernels.toolchain import Compiler
@@ -33,15 +34,14 @@ _BPROP = Routine("c/lrn_bprop.c.j2", [POINTER] * 5 + _TAIL, "gradient of local r
 class LrnKernels(CompiledFamily, LrnFamily):
     """Overrides of LrnFamily's hooks."""
 
-    def _fprop_lrn(self, layer: LrnGeometry, I: Any, O: Any, denom: Any, numbers: LrnNumbers) -> None:  # noqa: E741
+    def _fprop_lrn(self, layer: LrnGeometry, I: Any, O: Any, denom: Any, numbers: LrnNumbers) -> Launch | None:  # noqa: E741
         x = host(I, (layer.C, I.size // layer.C))
         kernel = _variant(_FPROP, self.compiler, x, layer, numbers)
         if kernel is None:
-            super()._fprop_lrn(layer, I, O, denom, numbers)
-            return
+            return super()._fprop_lrn(layer, I, O, denom, numbers)
         with written(denom, x.shape) as d, written(O, x.shape, numbers.beta != 0) as y:
-            pointers = map(address, (x, y, d))
-            kernel(*pointers, *x.shape, numbers.scale, *numbers.rest, *_partition(x, 3))
+            tail = (*x.shape, numbers.scale, *numbers.rest, *_partition(x, 3))
+            return Launch(kernel, tuple(map(address, (x, y, d))), tail).run()
 
     def _bprop_lrn(
         self,
@@ -52,16 +52,15 @@ class LrnKernels(CompiledFamily, LrnFamily):
         delta: Any,
         denom: Any,
         numbers: LrnNumbers,
-    ) -> None:
+    ) -> Launch | None:
         x = host(I, (layer.C, I.size // layer.C))
         kernel = _variant(_BPROP, self.compiler, x, layer, numbers)
         if kernel is None:
-            super()._bprop_lrn(layer, I, O, E, delta, denom, numbers)
-            return
+            return super()._bprop_lrn(layer, I, O, E, delta, denom, numbers)
         y, e, d = (host(tensor, x.shape) for tensor in (O, E, denom))
         with written(delta, x.shape, numbers.beta != 0) as result:
-            pointers = map(address, (x, y, e, d, result))
-            kernel(*pointers, *x.shape, numbers.slope, *numbers.rest, *_partition(x, 5))
+            tail = (*x.shape, numbers.slope, *numbers.rest, *_partition(x, 5))
+            return Launch(kernel, tuple(map(address, (x, y, e, d, result))), tail).run()
 
 
 def _variant(

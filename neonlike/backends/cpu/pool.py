@@ -8,6 +8,7 @@ it lies in. A kernel works a list down for a vector of images at a time, and use
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,19 +18,20 @@ from neonlike.backends.families.operands import Array
 from neonlike.backends.families.pool import PoolFamily, backward_arrays, forward_arrays
 from neonlike.backends.families.pool_definition import share_of_norm
 from neonlike.backends.geometry.pool import LINE_BYTES, META, PoolGeometry
-from neonlike.kernels.layout import LINE, aligned_empty
+from neonlike.kernels.calls import Launch
+from neonlike.kernels.layout import LINE
 from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 from neonlike.kernels.toolchain import Compiler
 from neonlike.optree.dtypes import DType, compute_dtype
 
 FORWARD = Routine(
     "c/pool_forward.c.j2",
-    [POINTER] * 4 + [INT] + [POINTER] * 3 + [REAL, REAL, INT, POINTER, INT, INT, INT],
+    [POINTER] * 4 + [INT, INT] + [POINTER] * 3 + [REAL, REAL] + [INT] * 4,
     "pooling, forward",
 )
 BACKWARD = Routine(
     "c/pool_backward.c.j2",
-    [POINTER] * 5 + [INT] + [POINTER] * 4 + [REAL, REAL, INT, INT, POINTER, INT, INT, INT],
+    [POINTER] * 5 + [INT, INT] + [POINTER] * 4 + [REAL, REAL] + [INT] * 5,
     "pooling, backward",
     headers=("stream.h",),
 )
@@ -57,47 +59,57 @@ FETCHED_BYTES = 2 << 20
 class PoolKernels(CompiledFamily, PoolFamily):
     """Overrides of PoolFamily's hooks."""
 
-    def _fprop_pool(self, layer: PoolGeometry, I: Any, O: Any, argmax: Any, alpha: float, beta: float) -> None:
+    def _fprop_pool(
+        self, layer: PoolGeometry, I: Any, O: Any, argmax: Any, alpha: float, beta: float
+    ) -> Launch | None:
         run = _variant(FORWARD, self.compiler, layer, compute_dtype(I.dtype), argmax, beta)
         if run is None or not layer.sizeO:
-            super()._fprop_pool(layer, I, O, argmax, alpha, beta)
-            return
+            return super()._fprop_pool(layer, I, O, argmax, alpha, beta)
         with forward_arrays(layer, I, O, argmax, beta) as (values, out, numbers):
-            _forward(run, layer, values, out, numbers, alpha, beta)
+            return _forward(run, layer, values, out, numbers, alpha, beta)
 
     def _bprop_pool(
         self, layer: PoolGeometry, I: Any, O: Any, argmax: Any, inputs: Any, alpha: float, beta: float
-    ) -> None:
+    ) -> Launch | None:
         dtype = compute_dtype(I.dtype)
         run = _variant(BACKWARD, self.compiler, layer, dtype, argmax, beta)
         if run is None or not layer.sizeO:
-            super()._bprop_pool(layer, I, O, argmax, inputs, alpha, beta)
-            return
+            return super()._bprop_pool(layer, I, O, argmax, inputs, alpha, beta)
         with backward_arrays(layer, I, O, argmax, inputs, beta) as (error, delta, numbers, values):
             if values is not None:
                 norm = np.empty(layer.dimO, dtype)
                 forward = _variant(FORWARD, self.compiler, layer, dtype, None, 0.0)
                 _forward(forward, layer, values, norm, None, 1.0, 0.0)
                 error = share_of_norm(error, norm)
-            streamed = int(beta == 0 and delta.nbytes > STREAMED_RESULT_BYTES and in_lines(delta))
-            threads, lines = _lines(layer, backward=True)
-            arrays = map(address, (error, delta, numbers, values, lines))
-            tables: tuple[Array, ...] = (layer.meta, layer.ranges[1], layer.places, layer.weights)
-            ahead = int(delta.nbytes > FETCHED_BYTES)
-            room, each, band = _room(layer, BACKWARD, delta.dtype, beta, threads)
-            sizes = (streamed, ahead, address(room), each, band, threads)
-            run(*arrays, layer.lines[1], *map(address, tables), alpha, beta, *sizes)
+            launch = _launch(run, BACKWARD, layer, (error, delta, numbers, values), alpha, beta)
+            launch.run()
+            return launch
 
 
 def _forward(
     run: Any, layer: PoolGeometry, values: Array, out: Array, numbers: Array | None, alpha: float, beta: float
-) -> None:
-    threads, lines = _lines(layer, backward=False)
-    arrays = map(address, (values, out, numbers, lines))
-    tables: tuple[Array, ...] = (layer.meta, layer.ranges[0], layer.places)
-    room, each, band = _room(layer, FORWARD, values.dtype, beta, threads)
-    sizes = (int(values.nbytes > FETCHED_BYTES), address(room), each, band, threads)
-    run(*arrays, layer.lines[0], *map(address, tables), alpha, beta, *sizes)
+) -> Launch:
+    return _launch(run, FORWARD, layer, (values, out, numbers), alpha, beta).run()
+
+
+def _launch(
+    run: Any, routine: Routine, layer: PoolGeometry, arrays: Sequence[Array | None], alpha: float, beta: float
+) -> Launch:
+    """A call of the kernel ``run`` on what is read, what is written, and the rest."""
+    read, result, *_ = arrays
+    assert read is not None and result is not None
+    backward = routine is BACKWARD
+    threads, lines = threads_for(layer.sizeO * layer.window, SERIAL), layer.lines[backward]
+    each, band = _room(layer, routine, read.dtype, beta)
+    first = -(-threads * lines * LINE_BYTES // LINE) * LINE  # where the room of packed blocks begins
+    tables: tuple[Array, ...] = (layer.meta, layer.ranges[backward], layer.places)
+    largest = result if backward else read
+    sizes = [int(largest.nbytes > FETCHED_BYTES), each, band, threads]
+    if backward:
+        tables = (*tables, layer.weights)
+        sizes.insert(0, int(beta == 0 and result.nbytes > STREAMED_RESULT_BYTES and in_lines(result)))
+    tail = (first, lines, *map(address, tables), alpha, beta, *sizes)
+    return Launch(run, tuple(map(address, arrays)), tail, first + threads * each, (layer, tables))
 
 
 def _variant(
@@ -141,12 +153,10 @@ def _channels(layer: PoolGeometry) -> int:
     return max(PACKED_LANES // layer.N // 16, 1) * 16
 
 
-def _room(
-    layer: PoolGeometry, routine: Routine, dtype: DType, beta: float, threads: int
-) -> tuple[Array | None, int, int]:
-    """Memory that packed blocks lie in, bytes of each thread, and rows of a band; none where nothing is packed."""
+def _room(layer: PoolGeometry, routine: Routine, dtype: DType, beta: float) -> tuple[int, int]:
+    """Bytes of a thread that packed blocks lie in, and rows of a band; none where nothing is packed."""
     if not _packs(layer, beta):
-        return None, 0, 1
+        return 0, 1
     width, (_, _, R, _), step = _channels(layer) * layer.N * dtype.itemsize, layer.JTRS, layer.strides[2]
     near, far = layer.W * width, 2 * layer.Q * width  # bytes of a row of the input, and of the output with numbers
     rows = layer.P if routine is FORWARD else layer.H
@@ -158,11 +168,4 @@ def _room(
     else:
         band = max(1, min(rows, (PACKED_BYTES - (R // step + 2) * far) // (near + far // step)))
         bytes_ = band * near + min(layer.P, (band + R) // step + 2) * far
-    each = -(-bytes_ // LINE) * LINE + 2 * LINE  # the last vectors may reach behind
-    return aligned_empty((threads * each,), np.dtype(np.uint8)), each, band
-
-
-def _lines(layer: PoolGeometry, backward: bool) -> tuple[int, Array]:
-    """Threads, and room for the lines that each works down."""
-    threads = threads_for(layer.sizeO * layer.window, SERIAL)
-    return threads, np.empty(threads * layer.lines[backward] * LINE_BYTES, np.uint8)
+    return -(-bytes_ // LINE) * LINE + 2 * LINE, band  # the last vectors may reach behind

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from neonlike.backends.tensor import Tensor
 from neonlike.checks import check_methods
 from neonlike.errors import DTypeError, MissingAttribute
+from neonlike.kernels.calls import Call, Launch
 from neonlike.optree.dtypes import DType, as_dtype, is_float
 from neonlike.optree.ops import OPS, Kind, OpSpec
 
@@ -69,7 +70,10 @@ class Family:
         def zeros(self, *args: Any, **options: Any) -> Any:
             """See ``CreationFamily.zeros``."""
 
-        def _run_primitive(self, name: str, run: Callable[[], None], *args: Any, **options: Any) -> Any:
+        def _repeats(self, call: Call) -> bool:
+            """See ``TimingFamily._repeats``."""
+
+        def _run_primitive(self, name: str, run: Callable[[], Launch | None], *args: Any, **options: Any) -> Any:
             """See ``TimingFamily._run_primitive``."""
 
     def _layer_dtype(self, name: str, dtype: Any) -> DType:

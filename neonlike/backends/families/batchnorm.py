@@ -30,6 +30,7 @@ from neonlike.backends.families.operands import (
     written,
 )
 from neonlike.errors import AliasError, DTypeError, ShapeError
+from neonlike.kernels.calls import Call, Launch
 from neonlike.optree import npfuncs
 from neonlike.optree.dtypes import DType, compute_dtype, is_float
 from neonlike.optree.shapes import is_regrouped
@@ -121,10 +122,16 @@ class BatchNormFamily(Family):
         AliasError
             If y overlaps x without being it, or another tensor that is written overlaps any.
         """
+        sums = (None, None) if inference else (xsum, xvar)
+        numbers, options = (eps, rho, alpha, accumbeta), (compute_batch_sum, inference, relu, binary)
+        arrays = x, *sums, gmean, gvar, gamma, beta, y
+        call = Call("compound_fprop_bn", None, arrays, numbers, options, 0 if y is x else -1)
+        if repeat == 1 and self._repeats(call):
+            return None
         rows = {"xsum": xsum, "xvar": xvar, "gmean": gmean, "gvar": gvar, "gamma": gamma, "beta": beta}
         eps, rho, alpha, accumbeta = as_numbers("compound_fprop_bn", eps=eps, rho=rho, alpha=alpha, accumbeta=accumbeta)
         how = BatchNormForward(eps, rho, alpha, accumbeta, not compute_batch_sum, inference, relu, binary)
-        return self._forward(x, rows, y, how, repeat)
+        return self._forward(x, rows, y, how, repeat, call)
 
     def compound_bprop_bn(
         self, delta_out: Any, grad_gamma: Any, grad_beta: Any, delta_in: Any, x: Any, xsum: Any, xvar: Any, gamma: Any,
@@ -169,6 +176,12 @@ class BatchNormFamily(Family):
         AliasError
             If delta_out overlaps delta_in, x or y without being it, or another tensor that is written overlaps any.
         """
+        numbers = eps, alpha_data, beta_data, alpha_param, beta_param
+        arrays = delta_out, grad_gamma, grad_beta, delta_in, x, xsum, xvar, gamma, y
+        shared = 3 if delta_out is delta_in else 4 if delta_out is x else 8 if delta_out is y else -1
+        call = Call("compound_bprop_bn", None, arrays, numbers, (binary,), shared)
+        if repeat == 1 and self._repeats(call):
+            return None
         rows = {"xsum": xsum, "xvar": xvar, "gamma": gamma}
         inputs = {"delta_in": delta_in} if y is None else {"delta_in": delta_in, "y": y}
         eps, alpha_data, beta_data, alpha_param, beta_param = as_numbers(
@@ -177,11 +190,11 @@ class BatchNormFamily(Family):
         )  # fmt: skip
         how = BatchNormBackward(eps, alpha_data, beta_data, alpha_param, beta_param, binary)
         gradients = {"grad_gamma": grad_gamma, "grad_beta": grad_beta}
-        return self._backward({**inputs, "x": x}, rows, delta_out, gradients, how, repeat)
+        return self._backward({**inputs, "x": x}, rows, delta_out, gradients, how, repeat, call)
 
     # What they do with tensors
 
-    def _forward(self, x: Any, rows: dict[str, Any], y: Any, how: BatchNormForward, repeat: int) -> Any:
+    def _forward(self, x: Any, rows: dict[str, Any], y: Any, how: BatchNormForward, repeat: int, call: Call) -> Any:
         operation = "compound_fprop_bn"
         changed = {} if how.inference else {name: rows[name] for name in ("xsum", "xvar", "gmean", "gvar")}
         read = {name: rows[name] for name in ("gmean", "gvar", "gamma", "beta") if name not in changed}
@@ -190,17 +203,18 @@ class BatchNormFamily(Family):
             raise ShapeError(f"{operation}: x has shape {x.shape}, no elements to take statistics of; pass a batch")
         _check_overlap(operation, changed, read, "y", y, {"x": x})
 
-        def run() -> None:
+        def run() -> Launch | None:
             if not x.size:
-                return
+                return None
             dtype = compute_dtype(x.dtype)
             with _row_values(changed, dtype) as values, written(y, dims, keep=how.accumbeta != 0) as out:
                 values.update({name: _read_rows(tensor, dtype) for name, tensor in read.items()})
-                self._fprop_bn(host(x, dims), values, out, how)
+                return self._fprop_bn(host(x, dims), values, out, how)
 
         flops = x.size * (_FLOPS_NORMALISE + (0 if how.inference else _FLOPS_STATISTICS))
         nbytes = x.nbytes + y.nbytes * (1 if how.accumbeta == 0 else 2)
-        return self._run_primitive(operation, run, [*changed.values(), y], [dims], nbytes, flops, "loop", repeat)
+        outputs = [*changed.values(), y]
+        return self._run_primitive(operation, run, outputs, [dims], nbytes, flops, "loop", repeat, call)
 
     def _backward(
         self,
@@ -210,24 +224,26 @@ class BatchNormFamily(Family):
         gradients: dict[str, Any],
         how: BatchNormBackward,
         repeat: int,
+        call: Call,
     ) -> Any:
         operation, x = "compound_bprop_bn", inputs["x"]
         others = {name: tensor for name, tensor in inputs.items() if name != "x"}
         dims = self._check_rows(operation, x, {**rows, **gradients}, {**others, "delta_out": out})
         _check_overlap(operation, gradients, rows, "delta_out", out, inputs)
 
-        def run() -> None:
+        def run() -> Launch | None:
             if not x.size:
-                return
+                return None
             dtype = compute_dtype(x.dtype)
             with _row_values(gradients, dtype) as values, written(out, dims, keep=how.beta_data != 0) as result:
                 values.update({name: _read_rows(tensor, dtype) for name, tensor in rows.items()})
                 read = {name: host(tensor, dims) for name, tensor in inputs.items()}
-                self._bprop_bn(read["delta_in"], read["x"], read.get("y"), values, result, how)
+                return self._bprop_bn(read["delta_in"], read["x"], read.get("y"), values, result, how)
 
         nbytes = sum(tensor.nbytes for tensor in inputs.values()) + out.nbytes * (1 if how.beta_data == 0 else 2)
         outputs = [out, *gradients.values()]
-        return self._run_primitive(operation, run, outputs, [dims], nbytes, x.size * _FLOPS_BACKWARD, "loop", repeat)
+        flops = x.size * _FLOPS_BACKWARD
+        return self._run_primitive(operation, run, outputs, [dims], nbytes, flops, "loop", repeat, call)
 
     def _check_rows(self, operation: str, x: Any, rows: dict[str, Any], data: dict[str, Any]) -> tuple[int, int]:
         """(nfm, M) of x, after checks of all tensors but their overlap."""
@@ -249,18 +265,22 @@ class BatchNormFamily(Family):
                 check_size(operation, name, tensor, dims, "x with one row for each of gamma")
         return dims
 
-    def _fprop_bn(self, x: Array, rows: dict[str, Array], y: Array, how: BatchNormForward) -> None:
-        """``compound_fprop_bn`` on contiguous arrays: x, y (nfm, M), which may be one; ``rows`` (nfm,) by argument."""
+    def _fprop_bn(self, x: Array, rows: dict[str, Array], y: Array, how: BatchNormForward) -> Launch | None:
+        """``compound_fprop_bn`` on contiguous arrays: x, y (nfm, M), which may be one; ``rows`` (nfm,) by argument.
+
+        Returns the launch of a kernel, if that was all; see ``kernels/calls.py``.
+        """
         step = max(1, _ROW_BLOCK // x.shape[1])
         with np.errstate(all="ignore"):
             for first in range(0, x.shape[0], step):
                 block = slice(first, first + step)
                 _normalise(x[block], {name: values[block] for name, values in rows.items()}, y[block], how)
+        return None
 
     def _bprop_bn(
         self, delta: Array, x: Array, y: Array | None, rows: dict[str, Array], out: Array, how: BatchNormBackward
-    ) -> None:
-        """``compound_bprop_bn`` on contiguous arrays of shape (nfm, M); ``rows`` (nfm,) by argument."""
+    ) -> Launch | None:
+        """``compound_bprop_bn`` on contiguous arrays of shape (nfm, M); ``rows`` and what is returned as above."""
         step = max(1, _ROW_BLOCK // x.shape[1])
         with np.errstate(all="ignore"):
             for first in range(0, x.shape[0], step):
@@ -269,6 +289,7 @@ class BatchNormFamily(Family):
                 if y is not None:
                     error[~(y[block] > 0)] = 0
                 _differentiate(error, x[block], {name: values[block] for name, values in rows.items()}, out[block], how)
+        return None
 
 
 # The reference definition, of a block of rows in float64 --------------------------------------------------------------

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from neonlike.backends.families.base import Family
+from neonlike.backends.families.conv_definition import part_of, taps
 from neonlike.backends.families.operands import (
     Array,
     check_apart,
@@ -21,14 +19,14 @@ from neonlike.backends.families.operands import (
     require_tensors,
     written,
 )
-from neonlike.backends.geometry.conv import ConvGeometry, DeconvGeometry, Triple, deconv_geometry
+from neonlike.backends.geometry.conv import ConvGeometry, DeconvGeometry, deconv_geometry
 from neonlike.backends.geometry.sizes import output_size
 from neonlike.errors import ArgumentError, ShapeError
+from neonlike.kernels.calls import Call, Launch
 from neonlike.optree.functions import F as Functions
 
 
-@dataclass(frozen=True)
-class Epilogue:
+class Epilogue(NamedTuple):
     """What is done to a convolution's result A before and after it is stored in T, in this order.
 
     ``A = alpha A + bias``; brelu: ``A *= (X > 0) + slope (X < 0)``; relu: ``A = max(A, 0) + slope min(A, 0)``;
@@ -290,6 +288,9 @@ class ConvFamily(Family):
         """
         name = "update_conv"
         target = U if grad_F is None else grad_F
+        call = None if grad_bias is not None else Call(name, layer, (I, E, target), (alpha, beta))
+        if repeat == 1 and call is not None and self._repeats(call):
+            return self._untimed_rate
         require_tensors(self, name, I=I, E=E, grad_F=target)
         check_tensors(self, name, grad_bias=grad_bias)
         check_floats(name, I=I, E=E)
@@ -303,22 +304,31 @@ class ConvFamily(Family):
         check_size(name, "grad_bias", grad_bias, g.dimS, g.words)
         check_apart(name, {"grad_F": target, "grad_bias": grad_bias}, {"I": I, "E": E})
 
-        def run() -> None:
-            self._update_conv(g, I, E, target, float(alpha), float(beta))
+        def run() -> Launch | None:
+            launch = self._update_conv(g, I, E, target, float(alpha), float(beta))
             if grad_bias is not None:
                 errors = E if E.is_contiguous else self.wrap(host(E, dtype=E.dtype))
                 sums: Any = Functions
                 self.assign(grad_bias.reshape(g.dimS), sums.sum(errors.reshape((g.K, g.sizeO // g.K)), axis=1))
+            return launch
 
         nbytes = sum(tensor.size * tensor.dtype.itemsize for tensor in (I, E, target))
         shapes = (g.dimI, g.dimO, g.dimF)
-        rate = self._run_primitive(name, run, [target, grad_bias], shapes, nbytes, g.flops, "product", repeat)
+        rate = self._run_primitive(name, run, [target, grad_bias], shapes, nbytes, g.flops, "product", repeat, call)
         return self._untimed_rate if rate is None else rate
 
     def _data_pass(
         self, name: str, layer: Any, backward: bool, tensors: dict[str, Any], epilogue: Epilogue, repeat: int
     ) -> tuple[float, float] | None:
         """Check and run a forward pass or data gradient; tensors: what is read, filters, target, by their names."""
+        first, weights, result = tensors.values()
+        numbers = epilogue.alpha, epilogue.beta, epilogue.slope
+        options = epilogue.relu, epilogue.brelu, self.enable_winograd
+        shared = 4 if epilogue.X is result else -1
+        arrays = first, weights, result, epilogue.bias, epilogue.X, epilogue.bsum
+        call = Call(name, layer, arrays, numbers, options, shared)
+        if repeat == 1 and self._repeats(call):
+            return self._untimed_rate
         require_tensors(self, name, **tensors)
         extra = {"X": epilogue.X, "bias": epilogue.bias, "bsum": epilogue.bsum}
         check_tensors(self, name, **extra)
@@ -346,23 +356,26 @@ class ConvFamily(Family):
         nbytes = sum(tensor.size * tensor.dtype.itemsize for tensor in tensors.values())
         shapes = (g.dimO if backward else g.dimI, g.dimF, dims)
 
-        def run() -> None:
-            self._conv(g, backward, source, filters, target, epilogue)
+        def run() -> Launch | None:
+            return self._conv(g, backward, source, filters, target, epilogue)
 
-        rate = self._run_primitive(name, run, [target, epilogue.bsum], shapes, nbytes, g.flops, "product", repeat)
+        rate = self._run_primitive(name, run, [target, epilogue.bsum], shapes, nbytes, g.flops, "product", repeat, call)
         return self._untimed_rate if rate is None else rate
 
     # Reference definitions, for every backend
 
     def _conv(
         self, g: ConvGeometry, backward: bool, source: Any, filters: Any, target: Any, epilogue: Epilogue
-    ) -> None:
-        """Forward pass, or data gradient: a matrix product for each tap of the filter and group."""
+    ) -> Launch | None:
+        """Forward pass, or data gradient: a matrix product for each tap of the filter and group.
+
+        Returns the launch of a kernel, if that was all; see ``kernels/calls.py``.
+        """
         weights = host(filters, g.dimF)
         read = host(source, g.dimO if backward else g.dimI)
         result = np.zeros(g.dimI if backward else g.dimO, read.dtype)
-        for group, tap, inputs, outputs in _taps(g):
-            channels, maps = _group(g, group)
+        for group, tap, inputs, outputs in taps(g):
+            channels, maps = part_of(g, group)
             w = weights[(slice(None), *tap, maps)]
             if backward:
                 part = read[(maps, *outputs)]
@@ -378,45 +391,28 @@ class ConvFamily(Family):
         if epilogue.bsum is not None:
             stored = host(target, matrix.shape).sum(axis=1, dtype=np.float64)
             epilogue.bsum.set(stored.reshape(epilogue.bsum.shape))
+        return None
 
-    def _update_conv(self, g: ConvGeometry, I: Any, E: Any, grad_F: Any, alpha: float, beta: float) -> None:  # noqa: E741
+    def _update_conv(
+        self,
+        g: ConvGeometry,
+        I: Any,  # noqa: E741
+        E: Any,
+        grad_F: Any,
+        alpha: float,
+        beta: float,
+    ) -> Launch | None:
         """Weight gradient, likewise."""
         images, errors = host(I, g.dimI), host(E, g.dimO)
         result = np.zeros(g.dimF, images.dtype)
-        for group, tap, inputs, outputs in _taps(g):
-            channels, maps = _group(g, group)
+        for group, tap, inputs, outputs in taps(g):
+            channels, maps = part_of(g, group)
             axes = (1, 2, 3, 4)
             part = np.tensordot(images[(channels, *inputs)], errors[(maps, *outputs)], (axes, axes))
             result[(slice(None), *tap, maps)] = part
         with written(grad_F, g.dimF, keep=beta != 0) as target:
             target[...] = alpha * result + beta * target if beta != 0 else alpha * result
-
-
-Slices = tuple[slice, slice, slice]
-
-
-def _taps(g: ConvGeometry) -> Iterator[tuple[int, Triple, Slices, Slices]]:
-    """Each group and tap of the filter: the tap, and the input and output positions that it pairs."""
-    axes = []
-    for length, window, count, pad, stride, dilation in zip(g.DHW, g.TRS, g.MPQ, g.padding, g.strides, g.dilation):
-        pairs = []
-        for tap in range(window):
-            offset = tap * dilation - pad
-            first = max(0, -(offset // stride))
-            last = min(count, (length - 1 - offset) // stride + 1)
-            if first < last:
-                start = first * stride + offset
-                pairs.append((tap, slice(start, start + (last - first - 1) * stride + 1, stride), slice(first, last)))
-        axes.append(pairs)
-    for group in range(g.groups):
-        for d, h, w in itertools.product(*axes):
-            yield group, (d[0], h[0], w[0]), (d[1], h[1], w[1]), (d[2], h[2], w[2])
-
-
-def _group(g: ConvGeometry, group: int) -> tuple[slice, slice]:
-    """Channels and maps of a group."""
-    channels, maps = g.C // g.groups, g.K // g.groups
-    return slice(group * channels, (group + 1) * channels), slice(group * maps, (group + 1) * maps)
+        return None
 
 
 def _layer(name: str, layer: Any) -> ConvGeometry:

@@ -19,6 +19,7 @@ from neonlike.backends.families.operands import (
 )
 from neonlike.backends.geometry.lrn import LrnGeometry
 from neonlike.errors import DTypeError, ShapeError
+from neonlike.kernels.calls import Call, Launch
 
 
 class LrnNumbers(NamedTuple):
@@ -106,6 +107,9 @@ class LrnFamily(Family):
             If the tensors do not fit the layer and each other; nothing is written then.
         """
         name = "fprop_lrn"
+        call = Call(name, layer, (I, O, denom), (alpha, beta, ascale, bpower))  # type: ignore[arg-type]
+        if repeat == 1 and self._repeats(call):
+            return None
         numbers = _numbers(name, layer, alpha, beta, ascale, bpower)
         self._check_lrn(name, layer, I=I, O=O, denom=denom)
         check_apart(name, {"O": O, "denom": denom}, {"I": I})
@@ -117,6 +121,7 @@ class LrnFamily(Family):
             (3 + (numbers.beta != 0)) * I.nbytes,
             (2 * layer.J + 6) * I.size,
             repeat=repeat,
+            call=call,
         )
 
     def bprop_lrn(
@@ -160,6 +165,9 @@ class LrnFamily(Family):
             If the tensors do not fit the layer and each other; nothing is written then.
         """
         name = "bprop_lrn"
+        call = Call(name, layer, (I, O, E, denom, delta), (alpha, beta, ascale, bpower))  # type: ignore[arg-type]
+        if repeat == 1 and self._repeats(call):
+            return None
         numbers = _numbers(name, layer, alpha, beta, ascale, bpower)
         self._check_lrn(name, layer, I=I, O=O, E=E, delta=delta, denom=denom)
         check_apart(name, {"delta": delta}, {"I": I, "O": O, "E": E, "denom": denom})
@@ -171,6 +179,7 @@ class LrnFamily(Family):
             (5 + (numbers.beta != 0)) * I.nbytes,
             (layer.J + 12) * I.size,
             repeat=repeat,
+            call=call,
         )
 
     def _check_lrn(self, name: str, layer: LrnGeometry, **tensors: Any) -> None:
@@ -188,13 +197,22 @@ class LrnFamily(Family):
 
     # Reference definition
 
-    def _fprop_lrn(self, layer: LrnGeometry, I: Any, O: Any, denom: Any, numbers: LrnNumbers) -> None:  # noqa: E741
+    def _fprop_lrn(
+        self,
+        layer: LrnGeometry,
+        I: Any,  # noqa: E741
+        O: Any,  # noqa: E741
+        denom: Any,
+        numbers: LrnNumbers,
+    ) -> Launch | None:
+        """Of checked tensors; returns the launch of a kernel, if that was all; see ``kernels/calls.py``."""
         x = host(I, _rows(layer, I))
         keep = numbers.beta != 0
         with np.errstate(all="ignore"), written(denom, x.shape) as d, written(O, x.shape, keep) as y:
             np.multiply(_window_sums(x * x, layer.J), numbers.scale, out=d)
             d += 1
             _store(y, x * d**-numbers.bpower, numbers)
+        return None
 
     def _bprop_lrn(
         self,
@@ -205,12 +223,13 @@ class LrnFamily(Family):
         delta: Any,
         denom: Any,
         numbers: LrnNumbers,
-    ) -> None:
+    ) -> Launch | None:
         x, y, e, d = (host(tensor, _rows(layer, I)) for tensor in (I, O, E, denom))
         with np.errstate(all="ignore"), written(delta, x.shape, numbers.beta != 0) as result:
             share = _window_sums(y * e / d, layer.J)
             share *= numbers.slope
             _store(result, e * d**-numbers.bpower - share * x, numbers)
+        return None
 
 
 def _numbers(name: str, layer: Any, alpha: Any, beta: Any, ascale: Any, bpower: Any) -> LrnNumbers:

@@ -25,6 +25,7 @@ from neonlike.backends.families.operands import (
 from neonlike.backends.families.pool_definition import blend, pool, unpool
 from neonlike.backends.geometry.pool import PoolGeometry
 from neonlike.errors import ArgumentError, DTypeError, MissingArgument
+from neonlike.kernels.calls import Call, Launch
 
 
 class PoolFamily(Family):
@@ -117,18 +118,22 @@ class PoolFamily(Family):
         ShapeError, DTypeError, AliasError, MissingArgument
             Before anything is written.
         """
+        call = Call("fprop_pool", layer, (I, O, argmax), (alpha, beta))
+        if repeat == 1 and self._repeats(call):
+            return None
         layer = self._check_pool("fprop_pool", layer, I, O, argmax, {"O": O, "argmax": argmax}, {"I": I})
         if layer.op == "l2":
             layer.seen["input"] = I
         sized = layer.at_batch(_images(layer, I))
         used = argmax if layer.op == "max" else None
 
-        def run() -> None:
-            self._fprop_pool(sized, I, O, used, float(alpha), float(beta))
+        def run() -> Launch | None:
+            return self._fprop_pool(sized, I, O, used, float(alpha), float(beta))
 
         nbytes = I.nbytes + O.nbytes * (1 + (beta != 0)) + (0 if used is None else used.nbytes)
         shapes = [sized.dimI, sized.JTRS, sized.dimO]
-        return self._run_primitive(f"fprop_pool {layer.op}", run, [O, used], shapes, nbytes, repeat=repeat)
+        known = None if layer.op == "l2" else call  # whose input has to be seen at each call
+        return self._run_primitive(f"fprop_pool {layer.op}", run, [O, used], shapes, nbytes, repeat=repeat, call=known)
 
     def bprop_pool(
         self,
@@ -171,6 +176,9 @@ class PoolFamily(Family):
         ShapeError, DTypeError, AliasError, MissingArgument
             Before anything is written.
         """
+        call = Call("bprop_pool", layer, (I, O, argmax, None), (alpha, beta))
+        if repeat == 1 and self._repeats(call):
+            return None
         others = {"I": I, "argmax": argmax}
         X = None
         if isinstance(layer, PoolGeometry) and layer.op == "l2":
@@ -179,12 +187,12 @@ class PoolFamily(Family):
         sized = layer.at_batch(_images(layer, O))
         used = argmax if layer.op == "max" else None
 
-        def run() -> None:
-            self._bprop_pool(sized, I, O, used, X, float(alpha), float(beta))
+        def run() -> Launch | None:
+            return self._bprop_pool(sized, I, O, used, X, float(alpha), float(beta))
 
         nbytes = I.nbytes + O.nbytes * (1 + (beta != 0)) + sum(t.nbytes for t in (used, X) if t is not None)
         shapes = [sized.dimO, sized.JTRS, sized.dimI]
-        return self._run_primitive(f"bprop_pool {layer.op}", run, [O], shapes, nbytes, repeat=repeat)
+        return self._run_primitive(f"bprop_pool {layer.op}", run, [O], shapes, nbytes, repeat=repeat, call=call)
 
     # Checks
 
@@ -228,18 +236,28 @@ class PoolFamily(Family):
 
     # Definition
 
-    def _fprop_pool(self, layer: PoolGeometry, I: Any, O: Any, argmax: Any, alpha: float, beta: float) -> None:
-        """``fprop_pool`` of checked tensors; ``layer`` has their N, argmax is None but for max pooling."""
+    def _fprop_pool(
+        self, layer: PoolGeometry, I: Any, O: Any, argmax: Any, alpha: float, beta: float
+    ) -> Launch | None:
+        """``fprop_pool`` of checked tensors; ``layer`` has their N, argmax is None but for max pooling.
+
+        Returns the launch of a kernel, if that was all; see ``kernels/calls.py``.
+        """
         with forward_arrays(layer, I, O, argmax, beta) as (values, out, numbers), np.errstate(all="ignore"):
             blend(out, pool(layer, values, numbers), alpha, beta)
+        return None
 
     def _bprop_pool(
         self, layer: PoolGeometry, I: Any, O: Any, argmax: Any, inputs: Any, alpha: float, beta: float
-    ) -> None:
-        """``bprop_pool`` of checked tensors; ``layer`` has their N, argmax is for max pooling, inputs for l2."""
+    ) -> Launch | None:
+        """``bprop_pool`` of checked tensors; ``layer`` has their N, argmax is for max pooling, inputs for l2.
+
+        Returns as :meth:`_fprop_pool`.
+        """
         with backward_arrays(layer, I, O, argmax, inputs, beta) as (error, delta, numbers, values):
             with np.errstate(all="ignore"):
                 blend(delta, unpool(layer, error, numbers, values), alpha, beta)
+        return None
 
 
 # Arrays of a call

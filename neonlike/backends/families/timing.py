@@ -12,6 +12,7 @@ from typing import Any
 from neonlike.backends.families.base import Family
 from neonlike.errors import ArgumentError
 from neonlike.kernels.bench import Bench, make_bench
+from neonlike.kernels.calls import Call, CallCache, Launch
 from neonlike.logger import logger
 
 
@@ -20,6 +21,8 @@ class TimingFamily(Family):
 
     _bench: Bench | None = None
     """The recorder while bench mode is on."""
+    _calls: CallCache | None = None
+    """Calls of compound primitives that were made before, on a backend that keeps them."""
     _recorder: Bench | None = None
     """The one that was in use last, on or off."""
 
@@ -124,21 +127,28 @@ class TimingFamily(Family):
             return nullcontext()
         return self._bench.measure(name, shapes, nbytes, flops, kind, dtype)
 
+    def _repeats(self, call: Call) -> bool:
+        """Make ``call`` of a compound primitive at once if it was made before; False: check it and choose a kernel."""
+        return self._calls is not None and self._bench is None and self._calls.repeat(call)
+
     def _run_primitive(
         self,
         name: str,
-        run: Callable[[], None],
+        run: Callable[[], Launch | None],
         outputs: Sequence[Any],
         shapes: Sequence[Sequence[int]] = (),
         nbytes: int = 0,
         flops: int = 0,
         kind: str = "loop",
         repeat: int = 1,
+        call: Call | None = None,
     ) -> Sequence[float] | None:
         """Run a compound primitive that passed its checks; every family's public methods end here.
 
         ``repeat`` above 1 runs it ``max(repeat // 10, 1)`` times to warm up and ``repeat`` times by the clock, each
         time from the values that ``outputs`` (None left out) had, and reports the mean through the logger.
+
+        Where ``run`` returns the launch that it made, ``call`` is kept for :meth:`_repeats`.
 
         Returns
         -------
@@ -149,7 +159,9 @@ class TimingFamily(Family):
         dtype = next((t.dtype for t in outputs if t is not None), "")
         if repeat <= 1:
             if self._bench is None:
-                run()
+                launch = run()
+                if call is not None and launch is not None and self._calls is not None:
+                    self._calls.keep(call, outputs, launch)
                 return None
             start, end = self.init_mark(), self.init_mark()
             self.record_mark(start)

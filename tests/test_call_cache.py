@@ -1,0 +1,348 @@
+"""Calls of primitives that are made again take a short way, and must be as right, and refuse as much, as the first."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from engines import ENGINES, backend, new_backend
+
+from neonlike.backends import Backend
+from neonlike.errors import AliasError, DTypeError, OtherBackend, ShapeError
+from neonlike.kernels import calls as kept
+from neonlike.kernels.calls import CallCache
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(params=ENGINES)
+def be(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    """A backend on each engine."""
+    yield from backend(request.param)
+
+
+@pytest.fixture
+def compiled() -> Iterator[Backend]:
+    """A backend on compiled C."""
+    yield from backend("c")
+
+
+@pytest.fixture
+def repeated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the calls that were repeated since the test began."""
+    names: list[str] = []
+    plain = CallCache.repeat
+
+    def watched(self: CallCache, call: kept.Call) -> bool:
+        done = plain(self, call)
+        if done:
+            names.append(call.name)
+        return done
+
+    monkeypatch.setattr(CallCache, "repeat", watched)
+    return names
+
+
+def some(be: Backend, *shape: int, dtype: Any = np.float32) -> Any:
+    """A tensor of random values."""
+    return be.array(RNG.standard_normal(shape), dtype=dtype)
+
+
+def pooling(be: Backend, op: str, N: int = 3) -> tuple[Any, list[Any], Callable[..., None]]:
+    """A layer, its tensors, and a call of them."""
+    layer = be.pool_layer(np.float32, op, N, 4, 1, 6, 6, R=2, S=2)
+    tensors = [some(be, 4 * 36, N), be.zeros((4 * 9, N)), be.zeros((4 * 9, N), dtype=np.uint8)]
+    return layer, tensors, lambda *t, **more: be.fprop_pool(layer, *t, **more)
+
+
+def primitives(be: Backend) -> dict[str, tuple[Callable[..., Any], list[Any], int]]:
+    """By name: a call of tensors, the tensors, and how many at the end are written."""
+    N, pool, avg = 3, *(be.pool_layer(np.float32, op, 3, 4, 1, 6, 6, R=2, S=2) for op in ("max", "avg"))
+    conv = be.conv_layer(np.float32, N, 4, 5, 1, 6, 6, 1, 3, 3)
+    lrn = be.lrn_layer(np.float32, N, 4, 1, 6, 6, 3)
+    image, maps, pooled = (4 * 36, N), (5 * 16, N), (4 * 9, N)
+    new, rows = (lambda *shape: some(be, *shape)), [abs(some(be, 4, 1)) for _ in range(6)]
+    rows = [be.array(row.get()) for row in rows]
+    places = be.zeros(pooled, dtype=np.uint8)
+    be.fprop_pool(pool, new(*image), new(*pooled), places)
+    wide = be.array(RNG.random((4, 36 * N)))
+    return {
+        "fprop_pool": (
+            lambda i, o, a: be.fprop_pool(pool, i, o, a),
+            [new(*image), new(*pooled), be.zeros(pooled, dtype=np.uint8)], 2,
+        ),
+        "bprop_pool": (lambda a, e, d: be.bprop_pool(pool, e, d, a), [places, new(*pooled), new(*image)], 1),
+        "fprop_pool avg": (lambda i, o: be.fprop_pool(avg, i, o, None, 2.0, 0.5), [new(*image), new(*pooled)], 1),
+        "bprop_pool avg": (lambda e, d: be.bprop_pool(avg, e, d), [new(*pooled), new(*image)], 1),
+        "fprop_conv": (
+            lambda i, f, b, o: be.fprop_conv(conv, i, f, o, bias=b, relu=True),
+            [new(*image), new(36, 5), new(5, 1), new(*maps)], 1,
+        ),
+        "bprop_conv": (
+            lambda e, f, x, d: be.bprop_conv(conv, f, e, d, X=x, beta=0.5, brelu=True, slope=0.1),
+            [new(*maps), new(36, 5), new(*image), new(*image)], 1,
+        ),
+        "update_conv": (
+            lambda i, e, g: be.update_conv(conv, i, e, g, 0.5, 1.0), [new(*image), new(*maps), new(36, 5)], 1,
+        ),
+        "fprop_lrn": (
+            lambda i, o, d: be.fprop_lrn(lrn, i, o, d, ascale=0.5, bpower=0.75),
+            [new(*image), new(*image), new(*image)], 2,
+        ),
+        "bprop_lrn": (
+            lambda i, o, n, e, d: be.bprop_lrn(lrn, i, o, e, d, n, ascale=0.5, bpower=0.75),
+            [new(*image), new(*image), be.array(RNG.random(image) + 1), new(*image), new(*image)], 1,
+        ),
+        "compound_fprop_bn": (
+            lambda x, g, b, s, v, m, w, y: be.compound_fprop_bn(x, s, v, m, w, g, b, y, 1e-3, 0.9, True),
+            [wide, *rows, be.zeros((4, 36 * N))], 5,
+        ),
+        "compound_bprop_bn": (
+            lambda e, x, s, v, g, gg, gb, d: be.compound_bprop_bn(d, gg, gb, e, x, s, v, g, 1e-3),
+            [new(4, 36 * N), wide, *rows[:5], be.zeros((4, 36 * N))], 3,
+        ),
+    }  # fmt: skip
+
+
+NAMES = [
+    "fprop_pool", "bprop_pool", "fprop_pool avg", "bprop_pool avg", "fprop_conv", "bprop_conv", "update_conv",
+    "fprop_lrn", "bprop_lrn", "compound_fprop_bn", "compound_bprop_bn",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_other_tensors_give_the_same_again_and_not_what_the_first_gave(
+    be: Backend, name: str, repeated: list[str]
+) -> None:
+    """Each call has inputs of its own; a fresh backend, which has seen no call, says what is right."""
+    call, tensors, written = primitives(be)[name]
+    for turn in range(3):
+        fresh = [be.array(t.get() * (1 + turn if t.dtype.kind == "f" else 1), dtype=t.dtype) for t in tensors]
+        expected = [t.get() for t in fresh]
+        call(*fresh)
+        results = [t.get() for t in fresh]
+        again = [be.array(values, dtype=t.dtype) for values, t in zip(expected, tensors)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(CallCache, "repeat", lambda self, call: False)
+            call(*again)
+        for index, (found, right) in enumerate(zip(results, again)):
+            assert np.array_equal(found, right.get(), equal_nan=True), (turn, index)
+        assert all((found == before).all() for found, before in zip(results[:-written], expected))
+    assert be._calls is None or len(repeated) >= 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_repeated_call_refuses_what_the_first_refused(be: Backend, name: str) -> None:
+    call, tensors, _written = primitives(be)[name]
+    call(*tensors)
+    with new_backend() as other:
+        for index, tensor in enumerate(tensors):
+            before = [t.get() for t in tensors]
+            given: list[tuple[Any, Any]] = [
+                (other.array(tensor.get(), dtype=tensor.dtype), OtherBackend),
+                (tensor.get(), DTypeError),
+                (be.zeros((tensor.shape[0] + 1, tensor.shape[1]), dtype=tensor.dtype), ShapeError),
+                (be.zeros(tensor.shape, dtype=bool), DTypeError),
+            ]
+            for wrong, error in given:
+                with pytest.raises(error):
+                    call(*tensors[:index], wrong, *tensors[index + 1 :])
+            assert all(np.array_equal(t.get(), old) for t, old in zip(tensors, before))
+        call(*tensors)
+
+
+@pytest.mark.parametrize("name", ["fprop_pool", "bprop_pool", "fprop_conv", "update_conv", "fprop_lrn", "bprop_lrn"])
+def test_a_repeated_call_refuses_tensors_that_share_memory(be: Backend, name: str) -> None:
+    """Views that overlap by one row, of one allocation and laid out as the tensors of the first call."""
+    call, tensors, written = primitives(be)[name]
+    call(*tensors)
+    for index in range(len(tensors) - written):
+        out, read = tensors[-1], tensors[index]
+        if out.dtype != read.dtype or out.shape[1] != read.shape[1]:
+            continue
+        both = be.zeros((out.shape[0] + read.shape[0] - 1, out.shape[1]))
+        first, last = both[: out.shape[0]], both[out.shape[0] - 1 :]
+        with pytest.raises(AliasError):
+            call(*tensors[:index], last, *tensors[index + 1 : -1], first)
+        beside = be.zeros((out.shape[0] + read.shape[0], out.shape[1]))
+        call(*tensors[:index], beside[out.shape[0] :], *tensors[index + 1 : -1], beside[: out.shape[0]])
+
+
+def test_memory_of_others_is_looked_at_too(be: Backend) -> None:
+    _layer, (image, pooled, places), call = pooling(be, "max")
+    call(image, pooled, places)
+    memory = np.zeros((4 * 36 + 4 * 9 - 1, 3), np.float32)
+    with pytest.raises(AliasError):
+        call(be.wrap(memory[: 4 * 36]), be.wrap(memory[4 * 36 - 1 :]), places)
+
+
+@pytest.mark.cpu_only("calls of compiled C are kept")
+def test_in_place_batch_normalisation_is_repeated(compiled: Backend, repeated: list[str]) -> None:
+    be = compiled
+    rows, sums = [be.array(np.ones((4, 1))) for _ in range(3)], [be.zeros((4, 1)) for _ in range(2)]
+    x, errors = some(be, 4, 30), [some(be, 4, 30) for _ in range(3)]
+    expected = []
+    for error in errors:
+        apart = be.zeros(error.shape)
+        be.compound_bprop_bn(apart, *sums, error, x, *rows, 1e-3)
+        expected.append(apart.get())
+        be.compound_bprop_bn(error, *sums, error, x, *rows, 1e-3)
+    assert len(repeated) == 4
+    for error, right in zip(errors, expected):
+        assert np.array_equal(error.get(), right)
+    halves = be.zeros((9, 30))
+    with pytest.raises(AliasError):
+        be.compound_bprop_bn(halves[:4], *sums, halves[3:7], x, *rows, 1e-3)
+
+
+def test_views_of_another_layout_are_other_calls(be: Backend) -> None:
+    _layer, (image, pooled, places), call = pooling(be, "avg")
+    wide = some(be, 4 * 36, 6)
+    for tensor in (image, wide[:, :3], wide[:, 3:], be.array(image.get().T.copy()).T):
+        call(tensor, pooled, places)
+        expected = tensor.get().reshape(4, 3, 2, 3, 2, 3).mean(axis=(2, 4))
+        assert np.allclose(pooled.get().reshape(expected.shape), expected, atol=1e-6)
+
+
+def test_numbers_and_flags_are_part_of_a_call(be: Backend) -> None:
+    _layer, (image, pooled, _places), call = pooling(be, "avg")
+    means = image.get().reshape(4, 3, 2, 3, 2, 3).mean(axis=(2, 4)).reshape(36, 3)
+    pairs = (1, 0), (2.0, 0.0), (1.0, 1.0), (0.0, 0.0), (-0.0, 0.0), (0.0, -0.0), (1.0, np.float32(2)), (1, 0)
+    for alpha, beta in pairs:
+        pooled[:] = 1.5
+        call(image, pooled, alpha=alpha, beta=beta)
+        right = np.float32(alpha) * means
+        right = right + np.float32(beta) * 1.5 if beta else right
+        assert np.allclose(pooled.get(), right, atol=1e-6)
+        if alpha == 0:
+            assert np.array_equal(np.signbit(pooled.get()), np.signbit(right)), alpha
+    with pytest.raises(TypeError):
+        call(image, pooled, alpha=image)
+    conv = be.conv_layer(np.float32, 3, 4, 5, 1, 6, 6, 1, 3, 3)
+    maps, filters = be.zeros((80, 3)), some(be, 36, 5)
+    for relu in (False, True, False):
+        be.fprop_conv(conv, image, filters, maps, relu=relu)
+        assert (maps.get() >= 0).all() == relu
+
+
+@pytest.mark.cpu_only("calls of compiled C are kept")
+def test_the_number_of_threads_is_part_of_a_call(compiled: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    be = compiled
+    _layer, (image, pooled, places), call = pooling(be, "max")
+    started: list[int] = []
+    plain = kept.Launch.start
+    monkeypatch.setattr(kept.Launch, "start", lambda self, at: (started.append(self.tail[-1]), plain(self, at)))
+    monkeypatch.setattr("neonlike.backends.cpu.pool.SERIAL", 0)
+    for threads in (1, 2, 1, 3):
+        be.num_threads = threads
+        for _ in range(2):
+            call(image, pooled, places)
+    be.num_threads = None
+    assert started == [1, 1, 2, 2, 1, 1, 3, 3]
+
+
+@pytest.mark.cpu_only("calls of compiled C are kept")
+def test_bench_mode_sees_every_call(compiled: Backend, repeated: list[str]) -> None:
+    be = compiled
+    layer, (image, pooled, places), call = pooling(be, "max")
+    call(image, pooled, places)
+    call(image, pooled, places)
+    assert len(repeated) == 1
+    be.bench = True
+    for _ in range(3):
+        assert be.fprop_pool(layer, image, pooled, places) is not None
+    assert "fprop_pool max" in be.bench_report("csv")
+    be.bench = None
+    call(image, pooled, places)
+    assert len(repeated) == 2
+    assert be.fprop_pool(layer, image, pooled, places, repeat=2) is not None
+    assert len(repeated) == 2
+
+
+@pytest.mark.cpu_only("calls of compiled C are kept")
+def test_cleanup_forgets_calls(compiled: Backend, repeated: list[str]) -> None:
+    be = compiled
+    _layer, tensors, call = pooling(be, "max")
+    for _ in range(2):
+        call(*tensors)
+    be.cleanup_backend()
+    call(*tensors)
+    assert len(repeated) == 1
+    call(*tensors)
+    assert len(repeated) == 2
+
+
+@pytest.mark.cpu_only("calls of compiled C are kept")
+def test_neither_tensors_nor_the_backend_are_held(compiled: Backend) -> None:
+    _layer, tensors, call = pooling(compiled, "max")
+    call(*tensors)
+    seen = [weakref.ref(t.array.base if t.array.base is not None else t.array) for t in tensors]
+    del tensors
+    gc.collect()
+    assert [ref() for ref in seen] == [None] * 3
+
+
+@pytest.mark.cpu_only("calls of compiled C are kept")
+def test_another_layer_in_the_place_of_one_that_is_gone(compiled: Backend) -> None:
+    """Calls are kept by the identity of layers, so these are held."""
+    image, pooled = some(compiled, 4 * 36, 3), compiled.zeros((4 * 9, 3))
+    for turn in range(40):
+        op = ("avg", "max")[turn % 2]
+        layer = compiled.pool_layer(np.float32, op, 3, 4, 1, 6, 6, R=2, S=2)
+        compiled.fprop_pool(layer, image, pooled, compiled.zeros((4 * 9, 3), dtype=np.uint8))
+        windows = image.get().reshape(4, 3, 2, 3, 2, 3)
+        right = windows.max(axis=(2, 4)) if op == "max" else windows.mean(axis=(2, 4))
+        assert np.allclose(pooled.get().reshape(right.shape), right, atol=1e-6)
+        del layer
+
+
+def test_l2_pooling_keeps_the_input_of_each_call(be: Backend) -> None:
+    layer, (image, pooled, _), call = pooling(be, "l2")
+    delta, ones = be.zeros(image.shape), be.array(np.ones(pooled.shape))
+    for values in (image, some(be, *image.shape), some(be, *image.shape)):
+        call(values, pooled)
+        be.bprop_pool(layer, ones, delta)
+        norms = np.repeat(np.repeat(pooled.get().reshape(4, 3, 3, 3), 2, 1), 2, 2)
+        assert np.allclose(delta.get().reshape(norms.shape), values.get().reshape(norms.shape) / norms, atol=1e-5)
+
+
+@pytest.mark.cpu_only("calls of compiled C are kept")
+def test_no_more_calls_are_kept_than_there_is_room_for(compiled: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("neonlike.kernels.stage_arrays.MAX_LAUNCHES", 4)
+    monkeypatch.setattr(kept, "MOST_LAYOUTS", 4)
+    for N in [1, 2, 3, 4, 5, 6, 7, 1, 2]:
+        _layer, (image, pooled, _places), call = pooling(compiled, "avg", N)
+        for _ in range(2):
+            call(image, pooled)
+            right = image.get().reshape(4, 3, 2, 3, 2, N).mean(axis=(2, 4))
+            assert np.allclose(pooled.get().reshape(right.shape), right, atol=1e-6)
+    assert compiled._calls is not None
+    assert len(compiled._calls._known) <= 4 and len(compiled._calls._layouts) <= 4
+
+
+@pytest.mark.cpu_only("calls of compiled C are kept")
+def test_threads_of_the_user_may_repeat_the_same_call(compiled: Backend) -> None:
+    _layer, (image, pooled, places), call = pooling(compiled, "max", 5)
+    call(image, pooled, places)
+    wrong: list[int] = []
+
+    def work(seed: int) -> None:
+        values = np.random.default_rng(seed).standard_normal((4 * 36, 5)).astype(np.float32)
+        right = values.reshape(4, 3, 2, 3, 2, 5).max(axis=(2, 4)).reshape(36, 5)
+        mine = compiled.array(values), compiled.zeros((36, 5)), compiled.zeros((36, 5), dtype=np.uint8)
+        for _ in range(200):
+            call(*mine)
+            if not np.array_equal(mine[1].get(), right):
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
