@@ -25,7 +25,7 @@ from conv_loops import (
 from engines import ENGINES, backend
 
 from neonlike.backends import Backend
-from neonlike.backends.cpu import conv as kernels
+from neonlike.kernels import calls
 
 Array = np.ndarray[Any, Any]
 FLOATS = (np.float16, np.float32, np.float64)
@@ -68,14 +68,14 @@ def be(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 def poison(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fill what kernels work in with nan."""
-    real = kernels.workspace
+    real = calls.held_workspace
 
-    def poisoned(*arguments: Any) -> Any:
-        memory = real(*arguments)
-        memory.fill(np.nan)
-        return memory
+    def poisoned(needed: int) -> Any:
+        memory, start = real(needed)
+        memory.fill(0xFF)
+        return memory, start
 
-    monkeypatch.setattr(kernels, "workspace", poisoned)
+    monkeypatch.setattr(calls, "held_workspace", poisoned)
 
 
 def check(be: Any, s: Sizes, alpha: float = 1.0, beta: float = 0.0, dtype: Any = np.float32, seed: int = 0) -> None:

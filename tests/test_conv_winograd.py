@@ -10,12 +10,13 @@ import pytest
 from conv_loops import Sizes, backward, finish, forward, quarters, row_sums, same, tensor
 from engines import backend, use_threads
 from test_conv import FLAGS
-from test_conv_kernels import Guarded
+from test_conv_kernels import GUARD, Guarded
 
 from neonlike.backends import Backend
 from neonlike.backends.cpu import conv as kernels
 from neonlike.backends.cpu import conv_winograd as plans
 from neonlike.backends.families.conv import ConvFamily
+from neonlike.kernels import calls
 
 pytestmark = pytest.mark.cpu_only("the compiled kernels of the CPU")
 
@@ -33,7 +34,7 @@ def be() -> Iterator[Backend]:
 def guarded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Guarded]:
     """What kernels work in is full of nan, and nothing around it is written."""
     memory = Guarded()
-    monkeypatch.setattr(kernels, "workspace", memory)
+    monkeypatch.setattr(calls, "held_workspace", memory)
     plans.winograd_plan.cache_clear()
     yield memory
     plans.winograd_plan.cache_clear()
@@ -283,8 +284,7 @@ def test_workspace_is_enough_for_all_choices(be: Backend, operation: str, guarde
     for allowed in (False, True, 4):
         be.enable_winograd = allowed
         passes(be, s, back, source, np.zeros(s.shape_f, np.float32))
-        line = guarded.memory.itemsize * (2 * 1024 + 16)
-        assert guarded.memory.nbytes - line <= stated
+        assert guarded.memory.nbytes - 2 * GUARD - 64 <= stated
 
 
 # Numbers ------------------------------------------------------------------------------------------------------------

@@ -111,6 +111,135 @@ def test_channels_of_few_images_are_packed(be: Backend, N: int, band: int, monke
             check(be, op, given, N, dtype, 0.5, 0.0, seed=case)
 
 
+SCATTERED = [
+    {"C": 9, "H": 9, "W": 11, "R": 2, "S": 2},
+    {"C": 11, "H": 9, "W": 11, "R": 3, "S": 3, "str_h": 2, "str_w": 2, "pad_h": 1, "pad_w": 1},
+    {"C": 8, "D": 4, "H": 6, "W": 7, "T": 2, "R": 3, "S": 3, "pad_d": 1, "pad_h": 1, "pad_w": 2, "str_d": 1},
+    {"C": 8, "D": 5, "H": 4, "W": 3, "T": 2, "R": 3, "S": 3, "str_d": 2, "str_h": 4},
+    {"C": 8, "H": 7, "W": 23, "R": 2, "S": 3, "str_h": 1, "str_w": 5},
+    {"C": 9, "H": 8, "W": 9, "R": 5, "S": 4, "pad_h": 3, "pad_w": 3, "str_h": 1, "str_w": 1},
+    {"C": 8, "H": 5, "W": 6, "R": 5, "S": 6},
+]
+"""Max pooling whose errors are sent to their maxima: windows apart and overlapping, 3-D, padded, with gaps between."""
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("N", [1, 2, 5, 16, 31])
+def test_errors_of_few_images_are_sent_to_their_maxima(
+    be: Backend, N: int, dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "SERIAL", 1)
+    use_threads(monkeypatch, "2")
+    for case, given in enumerate(SCATTERED):
+        assert kernels._scatters(layer_of(be, "max", N, dtype, **given))
+        check(be, "max", given, N, dtype, 1.0, 0.0, seed=case)
+    if be.engine.name == "c":
+        assert None not in kernels.SCATTER.variants.values()
+        assert {dict(key)["apart"] for key in kernels.SCATTER.variants} == {True, False}
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32])
+@pytest.mark.parametrize("case", range(len(SCATTERED)))
+def test_numbers_of_no_position_in_the_input_are_passed_over(compiled: Backend, case: int, dtype: Any) -> None:
+    """Nothing is written elsewhere, whatever a tensor of positions holds."""
+    be, N, rng = compiled, 3, np.random.default_rng(case)
+    layer = layer_of(be, "max", N, **SCATTERED[case])
+    numbers = be.array(rng.integers(0, 256, layer.dimO) - (128 if dtype == np.int32 else 0), dtype=dtype)
+    numbers[::2] = be.array(rng.integers(0, layer.window, layer.dimO)[::2], dtype=dtype)
+    error, room = be.array(steps(rng, layer.dimO)), be.zeros((layer.sizeI + 2000, 1))
+    room.fill(7.0)
+    delta, expected = room[1000 : 1000 + layer.sizeI].reshape(layer.dimI), be.empty(layer.dimI)
+    be.bprop_pool(layer, error, delta, numbers)
+    PoolFamily._bprop_pool(be, layer, error, expected, numbers, None, 1.0, 0.0)
+    assert np.allclose(delta.get(), expected.get(), atol=1e-5)
+    assert (room.get()[:1000] == 7).all() and (room.get()[-1000:] == 7).all()
+
+
+ROWED = [
+    {"C": 3, "H": 6, "W": 13, "R": 2, "S": 2},
+    {"C": 5, "H": 9, "W": 40, "R": 3, "S": 3, "str_h": 2, "str_w": 2, "pad_h": 1, "pad_w": 1},
+    {"C": 4, "H": 7, "W": 37, "R": 3, "S": 3, "str_h": 1, "str_w": 1, "pad_h": 1, "pad_w": 2},
+    {"C": 2, "D": 4, "H": 5, "W": 20, "T": 2, "R": 2, "S": 4, "pad_d": 1, "pad_w": 3, "str_d": 1, "str_w": 3},
+    {"C": 3, "H": 6, "W": 61, "R": 2, "S": 5, "str_h": 1, "str_w": 5, "pad_w": 4},
+    {"C": 2, "H": 8, "W": 64, "R": 8, "S": 8, "str_h": 1, "str_w": 8, "pad_h": 7, "pad_w": 7},
+    {"C": 2, "H": 3, "W": 70, "R": 1, "S": 1, "str_h": 2, "str_w": 7},
+    {"C": 1, "H": 1, "W": 6, "R": 1, "S": 2, "str_w": 1, "pad_w": 1},
+]
+"""One image, whose windows fill vectors along a row: every stride, wide padding, ends of the input."""
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("case", range(len(ROWED)))
+def test_windows_of_one_image_fill_vectors(
+    be: Backend, case: int, dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "SERIAL", 1)
+    use_threads(monkeypatch, "2")
+    assert kernels._in_rows(layer_of(be, "max", 1, dtype, **ROWED[case]))
+    for op, (alpha, beta) in (("max", (1.0, 0.0)), ("max", (0.5, 2.0)), ("avg", (-2.0, 0.0)), ("avg", (1.0, 1.0))):
+        check(be, op, ROWED[case], 1, dtype, alpha, beta, seed=case)
+
+
+@pytest.mark.parametrize("case", range(len(ROWED)))
+def test_infinite_values_and_nan_of_one_image(compiled: Backend, case: int) -> None:
+    """The padding is no value, not even where all values are -inf; nothing outside of the results is written."""
+    be, rng = compiled, np.random.default_rng(case)
+    layer = layer_of(be, "max", 1, **ROWED[case])
+    for values in ([-np.inf], [-np.inf, 1.0], [-np.inf, np.inf, 0.0], [1.0, 2.0, np.nan], [np.nan]):
+        x = be.array(rng.choice(values, layer.dimI))
+        room, places = be.zeros((layer.sizeO + 128, 1)), be.zeros((layer.sizeO + 128, 1), dtype=np.uint8)
+        room.fill(7.0)
+        places.fill(77)
+        out, at = (t[64 : 64 + layer.sizeO].reshape(layer.dimO) for t in (room, places))
+        wanted, wanted_at = be.empty(layer.dimO), be.empty(layer.dimO, dtype=np.uint8)
+        be.fprop_pool(layer, x, out, at)
+        PoolFamily._fprop_pool(be, layer, x, wanted, wanted_at, 1.0, 0.0)
+        assert np.array_equal(out.get(), wanted.get(), equal_nan=True)
+        assert np.array_equal(at.get(), wanted_at.get())
+        for tensor, kept in ((room, 7), (places, 77)):
+            assert (tensor.get()[:64] == kept).all() and (tensor.get()[-64:] == kept).all()
+
+
+WHOLE = [
+    {"C": 9, "H": 7, "W": 7},
+    {"C": 5, "H": 13, "W": 13},
+    {"C": 3, "D": 2, "H": 3, "W": 5},
+    {"C": 2, "H": 1, "W": 1},
+    {"C": 2, "D": 3, "H": 31, "W": 23},
+    {"C": 1, "H": 1, "W": 16},
+]
+"""Channels that are one window each, of fewer and of more values than a block of vectors."""
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("N", [1, 2, 3, 7, 12, 16, 17])
+def test_whole_channels(be: Backend, N: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "SERIAL", 1)
+    use_threads(monkeypatch, "2")
+    for case, sizes in enumerate(WHOLE):
+        given = {**sizes, "T": sizes.get("D", 1), "R": sizes["H"], "S": sizes["W"]}
+        assert layer_of(be, "max", N, dtype, **given).whole
+        for op, (alpha, beta) in (("max", (1.0, 0.0)), ("max", (0.5, 2.0)), ("avg", (-2.0, 0.0)), ("avg", (1.0, 1.0))):
+            check(be, op, given, N, dtype, alpha, beta, seed=case)
+
+
+@pytest.mark.parametrize("N", [1, 3, 7, 16])
+def test_nan_and_equal_values_in_whole_channels(be: Backend, N: int) -> None:
+    """Of values in other lanes and other blocks; a nan does nothing to other images and channels."""
+    layer = layer_of(be, "max", N, C=2, H=9, W=11, R=9, S=11)
+    pooled, argmax = be.empty((2, N)), be.empty((2, N), dtype=np.uint8)
+    for places in ((98,), (0, 98), (17, 33), (40, 3), (95, 96), (16, 32, 48)):
+        for greatest in (np.nan, np.inf, 3.0, -np.inf):
+            x = np.full((2, 99, N), -np.inf if greatest == -np.inf else -1.0, np.float32)
+            x[0, list(places), N - 1] = greatest
+            be.fprop_pool(layer, be.array(x.reshape(-1, N)), pooled, argmax)
+            found, at = pooled.get(), argmax.get()
+            first = 0 if greatest == -np.inf else min(places)
+            assert np.array_equal(found[0, N - 1], np.float32(greatest), equal_nan=True)
+            assert at[0, N - 1] == first, (places, greatest)
+            assert (found[1] == x[1, 0]).all() and (at[1] == 0).all() and (at[0, : N - 1] == 0).all()
+
+
 @pytest.mark.parametrize("op", ["max", "avg", "l2"])
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])
 def test_other_dtypes_agree_with_loops(be: Backend, op: str, dtype: Any) -> None:

@@ -7,6 +7,7 @@ type, block sizes). Each is rendered, compiled, cached and loaded as the kernels
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -64,6 +65,11 @@ class Routine:
         folder = self.template.rpartition("/")[0]
         headers = {header: template_text(f"{folder}/{header}") for header in self.headers}
         return KernelSource(source, source.name, self.title, headers)
+
+
+def words(values: Sequence[float]) -> Any:
+    """``values`` as an array of words of 8 bytes, integers and doubles as they are: a struct that a routine takes."""
+    return ctypes.create_string_buffer(struct.pack("".join("d" if type(v) is float else "q" for v in values), *values))
 
 
 def threads_for(work: int, threshold: int) -> int:

@@ -1,4 +1,4 @@
-"""Faults in pooling: the NumPy definition, the two C templates, sizes, checks."""
+"""Faults in pooling: the NumPy definition, the C templates, sizes, checks."""
 
 # ruff: noqa: E501  (one fault, one line: the tables read across)
 
@@ -8,6 +8,7 @@ from planted.table import CPU, FAMILIES, GEOMETRY, C, Mutant
 
 FAMILY, DEFINITION, SIZES = FAMILIES + "pool.py", FAMILIES + "pool_definition.py", GEOMETRY + "sizes.py"
 FORWARD, BACKWARD = C + "pool_forward.c.j2", C + "pool_backward.c.j2"
+ROWS, SCATTER, WHOLE = C + "pool_rows.c.j2", C + "pool_scatter.c.j2", C + "pool_whole.c.j2"
 
 
 def fault(name: str, file: str, old: str, new: str) -> Mutant:
@@ -50,4 +51,22 @@ MUTANTS = (
     fault("narrow argmax counts one too few", FAMILY, "return layer.window - 1 <= int(", "return layer.window - 2 <= int("),
     fault("alias check removed", FAMILY, "check_apart(name, outputs, inputs)\n        return layer", "return layer"),
     fault("C: l2 gradient not divided by the norm", CPU + "pool.py", "error = share_of_norm(error, norm)", "share_of_norm(error, norm)"),
+    fault("C: rows: the last of equal maxima", ROWS, "*best, _CMP_GT_OQ", "*best, _CMP_GE_OQ"),
+    fault("C: rows: nan looked for nowhere", ROWS, "nan |= x != x;", ""),
+    fault("C: rows: padding on the right read", ROWS, "& (column + s < (integer)m[W])", "& (column < (integer)m[W])"),
+    fault("C: rows: maximum in the padding", ROWS, "ivec at = left + l->number[0]", "ivec at = (ivec){ 0 } + l->number[0]"),
+    fault("C: rows: padding counted in means", ROWS, "(real)(w1[q] - w0[q]) : 1", "COLUMNS : 1"),
+    fault("C: rows: sums on the right kept from the row above", ROWS, "    *(loose *)(sums + m[PAD_W] + m[W]) = (vec){ 0 };\n", ""),
+    fault("C: rows: vectors past the end of the input", ROWS, "g->end - last >= reach", "1"),
+    fault("C: rows: beta ignored", ROWS, "alpha * values[q] + beta * out[q]", "alpha * values[q]"),
+    fault("C: scatter: padding written", SCATTER, "if (d >= 0 && d < m[D] && h >= 0 && h < m[H] && w >= 0 && w < m[W])", "if (1)"),
+    fault("C: scatter: numbers past the window", SCATTER, "if (numbers[n] < window)", "if (1)"),
+    fault("C: scatter: rows below the last window kept", SCATTER, "        memset(delta + cleared * row, 0, (size_t)((m[D] * m[H] - cleared) * row) * sizeof(real));\n", ""),
+    fault("C: scatter: windows that overlap overwrite", SCATTER, '"=" if apart else "+="', '"="'),
+    fault("C: scatter: columns of windows that are cut", SCATTER, "while (qa < qb && w1[qa] - w0[qa] < m[S])", "while (0)"),
+    fault("C: whole: the last of equal maxima", WHOLE, "((b == a) & (q < p))", "((b == a) & (q > p))"),
+    fault("C: whole: last values added twice", WHOLE, "(integer)(BLOCK - rest)", "(integer)0"),
+    fault("C: whole: nan looked for in the first block alone", WHOLE, "            nan |= x != x;\n", ""),
+    fault("C: whole: beta ignored", WHOLE, "beta != 0 ? alpha * x + beta * g->to[to] : alpha * x", "alpha * x"),
+    fault("C: whole: last values of a gradient not written", WHOLE, "if (i >= BLOCK)", "if (0)"),
 )

@@ -273,6 +273,24 @@ class PoolGeometry(MklSwitches):
         return (columns + np.arange(self.N)).astype(np.int32).ravel()
 
     @cached_property
+    def window_places(self) -> npt.NDArray[np.int32]:
+        """For each position of a window over one channel: where it lies after the window's corner, as an element of the
+        input and by depth, height and width; shape (positions, 4)."""
+        d, h, w = np.indices(self.JTRS[1:]).reshape(3, -1)
+        element = ((d * self.H + h) * self.W + w) * self.N
+        return np.stack([element, d, h, w], axis=1).astype(np.int32)
+
+    @cached_property
+    def alone(self) -> bool:
+        """Whether windows lie over one channel each, and every channel has its own."""
+        return self.JTRS[0] == self.strides[0] == 1 and self.padding[0] == 0
+
+    @cached_property
+    def whole(self) -> bool:
+        """Whether each channel is one window."""
+        return self.alone and self.JTRS[1:] == self.DHW and not any(self.padding) and self.MPQ == (1, 1, 1)
+
+    @cached_property
     def weights(self) -> npt.NDArray[np.float64]:
         """By axis, one over each window's positions in the input."""
         return 1.0 / np.concatenate([np.maximum(end - first, 1) for first, end in self.covered])
