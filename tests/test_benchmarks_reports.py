@@ -276,6 +276,20 @@ def test_verdicts_of_first_calls(bench: SimpleNamespace) -> None:
     ]
 
 
+def test_first_calls_of_primitives_have_a_verdict_of_their_own(bench: SimpleNamespace) -> None:
+    rows = [{"expression": "fprop_bn", "compile": 0.4}, {"expression": "fprop_conv", "compile": 2.6}]
+    assert bench.coldstart.primitive_verdicts(rows) == [
+        "first call of a primitive: at most 2.60 s (fprop_conv) (target < 2.50 s): MISSED by 1 of 2"
+    ]
+    assert bench.coldstart.primitive_verdicts([]) == []
+
+
+def test_a_first_call_of_a_primitive_is_measured(bench: SimpleNamespace, tmp_path: Path) -> None:
+    found = bench.coldstart.child(str(tmp_path), "neonlike", "fprop_pool max")
+    assert found["first"] > found["second"] > 0
+    assert "fprop_pool max" in bench.coldstart.parse([]).chosen
+
+
 def test_a_failing_first_call_says_why(bench: SimpleNamespace, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="StopIteration"):
         bench.coldstart.child(str(tmp_path), "neonlike", "nonsense")

@@ -171,9 +171,13 @@ def build(be: Backend, tree: Tree, leaves: dict[str, Any]) -> Any:
 
 
 REPORTS = {
-    "gcc": ("-fopt-info-vec-all",),
+    "gcc": (
+        "-fopt-info-vec-optimized-missed", "-fno-gcse", "-fno-ivopts", "-fno-schedule-insns2", "-fira-region=one",
+        "-fira-algorithm=priority", "-fdisable-rtl-combine",
+    ),
     "clang": ("-Rpass=loop-vectorize", "-Wpass-failed", "-fno-color-diagnostics"),
-}
+}  # fmt: skip
+"""What makes a compiler report its loops, and leave out some of what it does after it has vectorised them."""
 SCALAR = re.compile(
     r"^\S*?\bk(\d+)\.c:(\d+):\d+: (?:missed: +couldn't vectorize loop|warning: loop not vectorized)", re.M
 )
@@ -235,7 +239,7 @@ def scalar_loops(chains: Sequence[Chain], compiler: Compiler) -> list[str]:
         folder = Path(name)
         (folder / "all.c").write_text(one_file(chains, folder))
         report = REPORTS["clang" if "__clang__" in macros(compiler) else "gcc"]
-        command = [*compiler.command, *compiler.flags, *report, "-I.", "-c", "all.c", "-o", os.devnull]
+        command = [*compiler.command, *compiler.flags, *report, "-I.", "-S", "all.c", "-o", os.devnull]
         command.remove("-shared")
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
     if done.returncode or not VECTORS.search(done.stderr):
