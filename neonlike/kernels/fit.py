@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from neonlike.kernels.layout import Axis, Counter, collapse
+from neonlike.kernels.layout import Axis, Counter, collapse, merged
 from neonlike.kernels.plan import Stage, StageKind
 from neonlike.kernels.threads import thread_count
 from neonlike.optree.shapes import Shape
@@ -39,13 +39,15 @@ SHORT_ROW, MANY_ROWS = 48, 64
 """Where rows side by side win: measured, float32, sums and softmaxes, up to 12 times faster at rows of 8."""
 MANY_DEEP = 16
 """As ``MANY_ROWS`` where axes are reduced on both sides of them: each of the many short segments would be a row."""
-TURNED = 3
-"""Class of an input whose memory runs along the last but one axis."""
+REVERSED, TURNED = -1, 3
+"""Classes of arrays that run backwards along the innermost axis, and of inputs that run along the one before it (where
+backwards, ``-TURNED``)."""
 TILE, MIN_TURNED = 32, 8
 """Rows and columns of the tiles in which such inputs are turned, and the least sizes of axes where it pays."""
 
 FormKey: TypeAlias = tuple[str, int, tuple[int, ...]]
-"""Name of a form, its rank, and for each array whether its innermost step is 0, 1 or another (2; or ``TURNED``)."""
+"""Name of a form, its rank, and the class of each array: its innermost step if that is 0 or 1, ``REVERSED``, ``TURNED``,
+or 2 for another step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,27 +71,37 @@ def fit(stage: Stage, shape: Shape, arrays: list[Any], inputs: int) -> Form | No
 
 
 def _elementwise(axes: list[Axis], arrays: list[Any], shape: Shape, inputs: int) -> Form:
-    """Flat if one axis is left, turned if memory runs along the last but one axis of an input, else nested.
+    """Flat if one axis is left, turned if memory runs along another axis of an input than the innermost, else nested.
 
     Of a single element, arrays of the space's shape count as contiguous.
     """
     axes = axes or [Axis(1, False, tuple([int(array.shape == shape) for array in arrays]))]
-    if len(axes) > 1 and axes[-1].steps[-1] != 1 and axes[-2].steps[-1] == 1:
-        axes[-2:] = axes[-1], axes[-2]  # along the memory of the (last) output
+    axes = merged(sorted(axes, key=lambda axis: -abs(axis.steps[-1])))  # along the memory of the (last) output
     size = math.prod(shape)
-    steps = list(_classes(axes[-1].steps))
-    if len(axes) > 1 and min(axes[-1].size, axes[-2].size) >= MIN_TURNED:
-        for i, array in enumerate(arrays[:inputs]):
-            if steps[i] == 2 and axes[-2].steps[i] == 1 and not isinstance(array, Counter):
-                steps[i] = TURNED
+    steps = [step if step in (0, 1, REVERSED) else 2 for step in axes[-1].steps]
+    if len(axes) > 1 and axes[-1].size >= MIN_TURNED:
+        _turn(axes, steps, [i for i, array in enumerate(arrays[:inputs]) if not isinstance(array, Counter)])
     meta = [axis.size for axis in axes] + [axis.steps[i] for i in range(len(arrays)) for axis in axes]
     if len(axes) == 1:
         return Form(("flat", 1, tuple(steps)), meta, size)
     rows = size // axes[-1].size
-    if TURNED not in steps:
+    if all(abs(step) != TURNED for step in steps):
         return Form(("nested", len(axes), tuple(steps)), meta, rows)
     tiles = -(-axes[-2].size // TILE)
     return Form(("turned", len(axes), tuple(steps)), meta, rows // axes[-2].size * tiles)
+
+
+def _turn(axes: list[Axis], steps: list[int], memory: list[int]) -> None:
+    """Find the arrays in ``memory`` to be turned, and put the axis along which they run before the innermost."""
+    for i in memory:
+        along = next((axis for axis in axes[:-1] if abs(axis.steps[i]) == 1 and axis.size >= MIN_TURNED), None)
+        if steps[i] == 2 and along is not None:
+            axes.remove(along)
+            axes.insert(-1, along)
+            break
+    for i in memory:
+        if steps[i] == 2 and abs(axes[-2].steps[i]) == 1 and axes[-2].size >= MIN_TURNED:
+            steps[i] = TURNED * axes[-2].steps[i]
 
 
 def _reduction(axes: list[Axis], count: int, inputs: int, far: bool) -> Form | None:

@@ -1,7 +1,6 @@
 """The forms a C kernel takes, and the context its template is rendered with.
 
-* elementwise, *flat* (everything contiguous or a single element), *nested* (any steps) or *turned* (inputs whose
-  memory runs along the rows are turned tile by tile);
+* elementwise: see ``elementwise_c``;
 * reduction by *rows*: the reduced axis innermost;
 * reduction by *columns*: the reduced axis outside, columns side by side in the vector unit;
 * either with more axes, kept and reduced ones in any order: rows of *segments*, *deep* columns.
@@ -14,14 +13,12 @@ passes need of a block, larger than a cache because its rows lie far apart, is c
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import Any
 
-from neonlike.kernels.emit import Array, Kernel, Line, Writer, type_of
-from neonlike.kernels.fit import TILE, TURNED
+from neonlike.kernels.emit import Array, Kernel, Line, type_of
+from neonlike.kernels.fit import REVERSED
 from neonlike.kernels.moments import find_moments
 from neonlike.kernels.passes import LANES, LIGHT_LANES, Level, ReduceForm
-from neonlike.kernels.range_check import find_range_check
 from neonlike.kernels.render import Source
 from neonlike.optree.dtypes import F16, compute_dtype
 
@@ -36,89 +33,11 @@ def parameters(kernel: Kernel) -> dict[str, Any]:
 
 
 def access(step: int, index: str, name: str) -> str:
-    """Index text for an array with a ``step`` of 0, 1 or anything else (then a variable ``name`` holds it)."""
-    return "0" if step == 0 else index if step == 1 else f"{index} * {name}"
+    """Index text for an array with a ``step`` of 0, 1, -1 or anything else (then a variable ``name`` holds it)."""
+    return {0: "0", 1: index, REVERSED: f"-{index}"}.get(step, f"{index} * {name}")
 
 
-# Elementwise --------------------------------------------------------------------------------------------------------
-
-
-def elementwise(kernel: Kernel, rank: int, inner: Sequence[int], form: str) -> Source:
-    """Source of an elementwise kernel of ``rank`` axes.
-
-    ``inner`` holds each array's innermost step (2: any, ``TURNED``: memory runs along the axis before); ``form`` is
-    "flat", "nested" or "turned", with `` streamed`` behind it where outputs go past the caches.
-    """
-    writer = Writer(kernel)
-    arrays = [*kernel.inputs, *kernel.outputs]
-    writer.wide = _halves_along(kernel, inner, (1, TURNED), "i - strip")
-    index_of = {a.name: access(1 if step == TURNED else step, "i", f"step_{a.name}") for a, step in zip(arrays, inner)}
-    loads = [(writer.load(a, index_of[a.name]), index_of[a.name] == "0") for a in kernel.inputs]
-    steps_at = {a.name: rank + position * rank for position, a in enumerate(arrays)}
-    turned = [a for a, step in zip(arrays, inner) if step == TURNED]
-    by_rows = rank - 1 if form == "turned" else rank
-    outer = [
-        {"size": axis, "steps": [{"array": a.name, "index": steps_at[a.name] + axis} for a in arrays]}
-        for axis in range(by_rows - 2, -1, -1)
-    ]
-    form, _, option = form.partition(" ")
-    streamed = _streamed(kernel, inner) if option else []
-    flat = form == "flat"
-    draws = [] if turned else _draws(writer, dict(zip((a.name for a in arrays), inner)))
-    drawn = {line.name for line in draws}
-    made = [writer.line(v) for v in kernel.values]
-    loaded = [line for line, constant in loads if not constant]
-    lines = loaded + [Line(n.name, n.ctype, f"draw_{n.name}[i - strip]") if n.name in drawn else n for n in made]
-    context = {
-        "draws": draws,
-        "flat": flat,
-        "streamed": [{"name": a.name, "ctype": a.ctype} for a in streamed],
-        "widened": [a.name for a in kernel.inputs if a.name in writer.wide],
-        "narrowed": _narrowed(kernel, writer.wide, streamed),
-        "ahead": [a.name for a, step in zip(kernel.inputs, inner) if streamed and step == 1 and a.kind != "counter"],
-        "rank": rank,
-        "outer": [] if flat else outer,
-        "inner_steps": [
-            {"name": f"step_{a.name}", "index": steps_at[a.name] + rank - 1}
-            for a, step in zip(arrays, inner)
-            if step not in (0, 1, TURNED)
-        ],
-        "turned": [{"name": a.name, "ctype": a.ctype, "index": steps_at[a.name] + rank - 1} for a in turned],
-        "straight": [
-            {"name": a.name, "declaration": a.declaration, "index": steps_at[a.name] + rank - 1}
-            for a in arrays
-            if a not in turned
-        ],
-        "tile": TILE,
-        "hoisted": [line for line, constant in loads if constant],
-        "lines": lines,
-        "check": find_range_check(writer, loaded, lines),
-        "stores": [
-            writer.store(replace(a, name=f"near_{a.name}"), arg, "i - strip")
-            if a in streamed and a.name not in writer.wide
-            else writer.store(a, arg, index_of[a.name])
-            for a, arg in zip(kernel.outputs, kernel.sinks)
-        ],
-        **parameters(kernel),
-    }
-    return Source("c/elementwise.c.j2", context)
-
-
-def _draws(writer: Writer, inner: dict[str, int]) -> list[Line]:
-    """Calls that draw a strip of random numbers at once, for the draws whose numbers follow each other in a row."""
-    draws: list[Line] = []
-    for value in writer.kernel.values:
-        counter = writer.kernel.counter(value)
-        if value.spec.name == "rand" and counter is not None and inner[counter.name] == 1:
-            name, ctype = f"v{value.index}", type_of(value.dtype)
-            numbers = ", ".join(writer.operand(arg)[0] for arg in value.args)
-            suffix = "f64" if ctype == "double" else "f32"
-            text = f"nl_draw_{suffix}(room_{name}, {counter.name} + strip, end - strip, {numbers})"
-            draws.append(Line(name, ctype, text))
-    return draws
-
-
-def _halves_along(kernel: Kernel, steps: Sequence[int], along: Collection[int], index: str) -> dict[str, str]:
+def halves_along(kernel: Kernel, steps: Sequence[int], along: Collection[int], index: str) -> dict[str, str]:
     """Where elements of float16 arrays are that run along the inner loop: in stretches that are converted at once."""
     arrays = zip((*kernel.inputs, *kernel.outputs), steps)
     return {a.name: f"wide_{a.name}[{index}]" for a, step in arrays if step in along and a.dtype == F16}
@@ -129,17 +48,17 @@ def _narrowed(kernel: Kernel, wide: Collection[str], streamed: Collection[Array]
     return [{"name": a.name, "streamed": a in streamed} for a in kernel.outputs if a.name in wide]
 
 
-PLACES = 64
-"""Candidates side by side in a search for a place, by rows."""
-
-
-def _streamed(kernel: Kernel, inner: Sequence[int]) -> list[Array]:
+def streamed_outputs(kernel: Kernel, inner: Sequence[int]) -> list[Array]:
     """Outputs to be stored past the caches: those that run along the inner loop."""
     outputs = zip(kernel.outputs, inner[len(kernel.inputs) :])
     return [a for a, step in outputs if step == 1 and a in kernel.streamable()]
 
 
 # Reductions ---------------------------------------------------------------------------------------------------------
+
+
+PLACES = 64
+"""Candidates side by side in a search for a place, by rows."""
 
 
 def rows(kernel: Kernel, inner: Sequence[int], split: int, streams: bool, segments: bool = False) -> Source:
@@ -153,11 +72,11 @@ def rows(kernel: Kernel, inner: Sequence[int], split: int, streams: bool, segmen
     form = ReduceForm(kernel, index_of, by_columns=False)
     form.along = {a.name for a, step in zip(arrays, inner) if step == 1 and a.kind != "counter"}
     form.calls = True
-    form.widen(_halves_along(kernel, inner, (1,), "at - c"))
+    form.widen(halves_along(kernel, inner, (1,), "at - c"))
     if not split:
         form.choose_stashes()
     stashes = [form.values[index] for index in sorted(form.stashes)]
-    streamed = [a for a in (_streamed(kernel, inner) if streams else []) if a.shape == kernel.stage.shape]
+    streamed = [a for a in (streamed_outputs(kernel, inner) if streams else []) if a.shape == kernel.stage.shape]
     form.streamed = {a.name for a in streamed}
     context = form.context() | parameters(kernel)
     context["streamed"] = [{"name": a.name, "ctype": a.ctype} for a in streamed]
@@ -213,10 +132,10 @@ def columns(kernel: Kernel, right: Sequence[int], width: int, options: Collectio
     piped = "piped" in options
     form = _by_columns(kernel, right, piped or "packed" in options)
     streams = piped or "streamed" in options
-    streamed = [a for a in (_streamed(kernel, right) if streams else []) if a.name in form.along]
+    streamed = [a for a in (streamed_outputs(kernel, right) if streams else []) if a.name in form.along]
     form.streamed = {a.name for a in streamed}
     if not piped:
-        form.widen(_halves_along(kernel, right, (1,), "b"))
+        form.widen(halves_along(kernel, right, (1,), "b"))
     if piped:
         form.streamed_index, form.calls = "l", True
     context = form.context() | parameters(kernel)

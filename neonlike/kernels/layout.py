@@ -76,18 +76,22 @@ def _aligned(make: Callable[..., Any], shape: Shape, dtype: DType) -> np.ndarray
 def collapse(space: Shape, axes: tuple[int, ...], arrays: Sequence[Any]) -> list[Axis]:
     """Merged axes of ``space`` for ``arrays``, outermost first."""
     all_steps = [steps_over(array, space) for array in arrays]
-    merged: list[Axis] = []
-    for position, size in enumerate(space):
-        if size == 1:
-            continue
-        axis = Axis(size, position in axes, tuple(steps[position] for steps in all_steps))
-        if merged and merged[-1].reduced == axis.reduced:
-            before = merged[-1]
-            if all(outer == inner * size for outer, inner in zip(before.steps, axis.steps)):
-                merged[-1] = Axis(before.size * size, axis.reduced, axis.steps)
+    return merged(
+        [Axis(size, k in axes, tuple([steps[k] for steps in all_steps])) for k, size in enumerate(space) if size != 1]
+    )
+
+
+def merged(axes: Sequence[Axis]) -> list[Axis]:
+    """``axes``, outermost first, neighbours made one where they are for all arrays."""
+    found: list[Axis] = []
+    for axis in axes:
+        if found and found[-1].reduced == axis.reduced:
+            before = found[-1]
+            if all(outer == inner * axis.size for outer, inner in zip(before.steps, axis.steps)):
+                found[-1] = Axis(before.size * axis.size, axis.reduced, axis.steps)
                 continue
-        merged.append(axis)
-    return merged
+        found.append(axis)
+    return found
 
 
 def element_strides(space: Shape, perm: Perm) -> list[int]:

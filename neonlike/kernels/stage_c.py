@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from neonlike.errors import KernelCompileError
-from neonlike.kernels import compile_c, forms
+from neonlike.kernels import compile_c, elementwise_c, forms
 from neonlike.kernels.blocks import Run
 from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.emit import Kernel, make_kernel, unsupported
@@ -236,7 +236,7 @@ class CStage:
         source: Source
         name, *options = form.split()
         if name in _ELEMENTWISE:
-            source = forms.elementwise(self.kernel, rank, inner, form)
+            source = elementwise_c.elementwise(self.kernel, rank, inner, form)
         elif name in ("rows", "split", "segments"):
             split = 0 if name == "rows" else SPLIT
             source = forms.rows(self.kernel, inner, split, bool(options), name == "segments")
