@@ -29,7 +29,7 @@ GPU_CHECK_ARGS ?=
 GPU_PYTHON ?= 3.12
 
 OPTREE_TESTS = activations along angles arguments arrange assignment autodiff autodiff_api creation defects_core errors eval \
-    expressions families float16 fuzz gradients indexing interop layouts lazy_primitives linalg made_up_op moves_c neonform operators ops origin \
+    expressions families float16 fuzz gradients indexing interop layouts lazy_primitives linalg made_up_op moves_c narrow neonform operators ops origin \
     overlap plan prepared random reduction_axes reductions summation tensor tensor_copies tensor_values tensor_writing
 
 # Tests of what a backend does, which run on the GPU backend too. Each expression of theirs is a kernel to compile there:
@@ -38,7 +38,7 @@ GPU_TESTS = activations along angles argparser arguments arrange array_iterator 
     batchnorm batchnorm_numerics bench bfloat16 call_cache callbacks callbacks_control contract_names conv conv_calls conv_geometry costs \
     creation defects_core digits_example docs engines errors eval expressions families float16 fuzz gradients indexing \
     initializers input_activations interop layers_mlp layouts lazy_primitives linalg lrn lrn_calls made_up_op memory metrics \
-    model_mlp model_storage moments moves_c neonform nervanaobject nms operators ops optimizers origin overlap \
+    model_mlp model_storage moments moves_c narrow neonform nervanaobject nms operators ops optimizers origin overlap \
     partial_batches persist plan pool pool_calls positions prepared random reduction_axes reductions rest_helpers rest_lookup \
     rest_products resume rnn rnn_errors rnn_gated rnn_unroll roi sequential settings signatures summation tensor \
     tensor_copies tensor_values tensor_writing two_backends unpickle

@@ -7,8 +7,10 @@ is written once). Conversions are explicit; numbers are arguments, never literal
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.lower import Arg, LeafArg, NumberArg, Perm, Value, ValueArg
@@ -26,6 +28,7 @@ STORAGE = {
 NARROW = {"float16": "f16", "bfloat16": "bf16"}
 """dtypes held as bits that ``nl_f16_to_f32`` and ``nl_f32_to_f16`` convert, and their name there."""
 _SUFFIX = {F32: "f32", F64: "f64", I64: "i64"}
+_SUFFIX |= {np.dtype(f"{kind}{n}"): f"{kind}{8 * n}" for kind in "iu" for n in (1, 2, 4)}
 _CALL = re.compile(r"\b([a-z_][a-z_0-9]*)\(")
 _LITERAL = re.compile(r"(?<![\w.])(\d+\.\d+(?:e[+-]?\d+)?)(?![\w.])")
 
@@ -187,6 +190,10 @@ class Writer:
     kernel : Kernel
     language : str
         "c" or "cuda".
+    whole : dtype
+        What integers are computed in: int64, or what holds all of them too (see ``narrow``).
+    saturated : set of int
+        Sums and differences that saturate there.
 
     Attributes
     ----------
@@ -199,9 +206,12 @@ class Writer:
         Digits and the arguments of ``rand``, by the name of an output that is stored with stochastic rounding.
     """
 
-    def __init__(self, kernel: Kernel, language: str = "c") -> None:
+    def __init__(
+        self, kernel: Kernel, language: str = "c", whole: DType = I64, saturated: Collection[int] = ()
+    ) -> None:
         self.kernel = kernel
         self.language = language
+        self.whole, self.saturated = whole, saturated
         self.near: dict[str, str] = {}
         self.wide: dict[str, str] = {}
         self.rounded: dict[str, tuple[int, str]] = {}
@@ -213,9 +223,9 @@ class Writer:
         if array.name in self.wide:
             return Line(_element(array), type_of(array.dtype), self.wide[array.name])
         read = self.near.get(array.name) or f"{array.name}[{index}]"
-        ctype = type_of(array.dtype)
+        ctype = STORAGE[self._computed(array.dtype).name]
         text = load_element(read, array.dtype)
-        return Line(_element(array), ctype, text if is_float(array.dtype) else f"(int64_t){text}")
+        return Line(_element(array), ctype, text if is_float(array.dtype) else f"({ctype}){text}")
 
     def store(self, array: Array, arg: Arg, index: str) -> str:
         """The statement that stores ``arg`` in ``array[index]``, converted."""
@@ -234,13 +244,18 @@ class Writer:
             return number.name, I64 if number.ctype == "int64_t" else F64
         array = self.kernel.find(arg)
         if array is not None:
-            return _element(array), compute_dtype(array.dtype)
+            return _element(array), self._computed(array.dtype)
         assert isinstance(arg, ValueArg)
-        return f"v{arg.value}", compute_dtype(self.kernel.plan.values[arg.value].dtype)
+        return f"v{arg.value}", self._computed(self.kernel.plan.values[arg.value].dtype)
+
+    def _computed(self, dtype: DType) -> DType:
+        computed = compute_dtype(dtype)
+        return self.whole if computed == I64 else computed
 
     def line(self, value: Value) -> Line:
         """The line of an elementwise value."""
-        dtype = compute_dtype(value.dtype)
+        dtype = self._computed(value.dtype)
+        ctype = STORAGE[dtype.name]
         wanted = self._operand_dtypes(value, dtype)
         texts = self.converted_operands(value)
         if value.spec.kind is Kind.ZERO:
@@ -249,15 +264,17 @@ class Writer:
             texts.append(_cast(_element(counter), I64, F64 if F64 in wanted else I64))
             wanted = [dtype]
         if value.spec.name == "broadcast":
-            return Line(f"v{value.index}", type_of(value.dtype), texts[0])
+            return Line(f"v{value.index}", ctype, texts[0])
+        if value.index in self.saturated:
+            return Line(f"v{value.index}", ctype, f"nl_sat_{value.spec.name}_{_SUFFIX[dtype]}({', '.join(texts)})")
         text = expression(value.spec, texts, wanted[-1] if wanted else dtype, self.language)
         if value.spec.dtype is DTypeRule.TRUTH:
-            text = f"({type_of(value.dtype)}){text}"
-        return Line(f"v{value.index}", type_of(value.dtype), text)
+            text = f"({ctype}){text}"
+        return Line(f"v{value.index}", ctype, text)
 
     def converted_operands(self, value: Value) -> list[str]:
         """The operands of an elementwise value, in the types it is computed in."""
-        wanted = self._operand_dtypes(value, compute_dtype(value.dtype))
+        wanted = self._operand_dtypes(value, self._computed(value.dtype))
         return [_cast(*self.operand(arg), to) for arg, to in zip(value.args, wanted)]
 
     def _operand_dtypes(self, value: Value, dtype: DType) -> list[DType]:
@@ -293,7 +310,7 @@ _WRAPPING = {
 def expression(spec: OpSpec, operands: Sequence[str], dtype: DType, language: str) -> str:
     """``spec``'s template with ``operands`` filled in, math names and literals in the form of ``dtype``."""
     template = spec.cuda if language == "cuda" and spec.cuda is not None else spec.c
-    if dtype == I64:
+    if dtype.kind in "iu":
         template = _WRAPPING.get(spec.name, template)
     suffix = _SUFFIX[dtype]
     text = _CALL.sub(lambda m: f"nl_{m.group(1)}_{suffix}(", template)
@@ -315,8 +332,8 @@ def convert_store(text: str, have: DType, want: DType) -> str:
         return _cast(text, have, want)
     if want.kind == "b":
         return f"({text} != 0)"
-    if have == I64:
-        return text if want == I64 else f"nl_sat_i64_{_short(want)}({text})"
+    if have == want or (have.kind == "i" == want.kind and have.itemsize < want.itemsize):
+        return text
     return f"nl_sat_{_SUFFIX[have]}_{_short(want)}({text})"
 
 

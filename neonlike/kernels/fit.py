@@ -46,7 +46,7 @@ TILE, MIN_TURNED = 32, 8
 """Rows and columns of the tiles in which such inputs are turned, and the least sizes of axes where it pays."""
 
 FormKey: TypeAlias = tuple[str, int, tuple[int, ...]]
-"""Name of a form, its rank, and the class of each array: its innermost step if that is 0 or 1, ``REVERSED``, ``TURNED``,
+"""Name of a form, its rank, and each array's class: its innermost step if that is 0 or 1, ``REVERSED``, ``TURNED``,
 or 2 for another step."""
 
 

@@ -9,7 +9,7 @@ those that take any number. Both give the same bits.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from neonlike.kernels.emit import Line, Writer
 from neonlike.kernels.lower import Value, ValueArg
@@ -30,14 +30,26 @@ class RangeCheck:
     lines : list of Line
         They compute the operands.
     tests : list of Line
-        Texts that are negative where an operand is out of range, and the variables that collect them.
+        Texts that tell where an operand is out of range, and the variables in which they are combined bit by bit.
     bounded : list of Line
         All lines of the loop that follows if none is.
+    conditions : list of str
+        Texts that are true if none is.
+    hoisted : list of Line
+        What comes before that loop.
+    stores : list of str
+        What it stores; none: as the other loop does.
+    afterwards : bool
+        Whether that loop checks as it computes, and the other one follows where it was wrong.
     """
 
     lines: list[Line]
     tests: list[Line]
     bounded: list[Line]
+    conditions: list[str]
+    hoisted: list[Line] = field(default_factory=list)
+    stores: list[str] = field(default_factory=list)
+    afterwards: bool = False
 
     @property
     def totals(self) -> list[Line]:
@@ -59,11 +71,13 @@ def find_range_check(writer: Writer, loads: Iterable[Line], lines: Iterable[Line
                 below = more
     if not chosen:
         return None
+    tests = [_test(writer, value) for value in chosen]
     read = {writer.operand(arg)[0] for value in (*chosen, *(values[i] for i in below)) for arg in value.args}
     return RangeCheck(
         [line for line in loads if line.name in read] + [writer.line(values[index]) for index in sorted(below)],
-        [_test(writer, value) for value in chosen],
+        tests,
         [_bounded(line, chosen) for line in lines],
+        [f"{name} >= 0" for name in dict.fromkeys(test.name for test in tests)],
     )
 
 

@@ -33,7 +33,7 @@ from neonlike.optree.shapes import Shape
 HEADERS = (
     "vecmath.h", "vecmath_f32.h", "vecmath_f64.h", "vecmath_small.h", "vecmath_array.h", "vecmath_more.h",
     "vecmath_power.h", "vecmath_trigonometry.h", "vecmath_angles.h", "vecmath_hyperbolic.h", "vecmath_exact.h",
-    "division.h", "intmath.h", "philox.h", "stream.h", "packed.h", "team.h", "halves.h",
+    "division.h", "intmath.h", "intmath_narrow.h", "philox.h", "stream.h", "packed.h", "team.h", "halves.h",
 )  # fmt: skip
 PARALLEL_WORK = 1 << 17
 """Elements times cost below which starting threads costs more than it saves."""
