@@ -25,6 +25,10 @@ LOST: tuple[Tree, ...] = (
     ("or", ("relu", "x"), "y"),
     ("xor", ("exp2", "x"), "y"),
     ("all", ("sgn", "x"), 0),
+    ("min", ("relu", "x"), 1),
+    ("prod", ("ge", "x", "y"), 1),
+    ("sub", "x", ("max", ("isnan", "x"), 1)),
+    ("floordiv", "x", ("min", ("eq", "x", "y"), 1)),
 )
 """Chains that gcc 11 or 12 once left scalar."""
 GCC_LEFT = "NL_FN float planted(float a, float b) { return a >= b || a != a ? a : b; }"

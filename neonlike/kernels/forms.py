@@ -84,6 +84,7 @@ def rows(kernel: Kernel, inner: Sequence[int], split: int, streams: bool, segmen
     context["split"] = split
     context["segments"] = 1 + 2 * len(arrays) if segments else 0  # where the axes besides begin in meta
     context["moments"] = find_moments(form) if split and not segments else None
+    context["selects"] = form.selects()
     context["places"] = PLACES
     context["halves"] = {lanes: _halves(lanes) for lanes in (LIGHT_LANES, LANES, PLACES)}
     context["stashes"] = [Line(f"v{value.index}", type_of(value.dtype), "") for value in stashes]

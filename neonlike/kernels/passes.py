@@ -14,7 +14,7 @@ from neonlike.kernels.emit import Array, Kernel, Line, Writer, type_of
 from neonlike.kernels.lower import Arg, ValueArg
 from neonlike.kernels.plan import pass_depths
 from neonlike.kernels.reduction_texts import Reduction, describe_reduction
-from neonlike.optree.dtypes import F32, compute_dtype
+from neonlike.optree.dtypes import F32, DTypeRule, compute_dtype
 from neonlike.optree.ops import Kind
 
 LIGHT_COST = 8
@@ -136,6 +136,12 @@ class ReduceForm:
         """True for reductions and what is computed of them and of row-level inputs."""
         value = self.values[index]
         return value.spec.kind is Kind.REDUCTION or not self.varies(value.shape)
+
+    def selects(self) -> bool:
+        """True if a reduction is of truth values or of relu: of what is a constant in one case or in both."""
+        reduced = [value.args[0] for value in self.kernel.values if value.spec.kind is Kind.REDUCTION]
+        made = [self.values[arg.value].spec for arg in reduced if isinstance(arg, ValueArg)]
+        return any(spec.dtype is DTypeRule.TRUTH or spec.name == "relu" for spec in made)
 
     def row_values(self) -> list[Line]:
         """Values kept for a row (or a block of columns) between passes."""
