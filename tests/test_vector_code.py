@@ -26,6 +26,7 @@ LOST: tuple[Tree, ...] = (
     ("xor", ("exp2", "x"), "y"),
     ("all", ("sgn", "x"), 0),
     ("min", ("relu", "x"), 1),
+    ("max", ("exp2", "x"), 1),
     ("prod", ("ge", "x", "y"), 1),
     ("sub", "x", ("max", ("isnan", "x"), 1)),
     ("floordiv", "x", ("min", ("eq", "x", "y"), 1)),

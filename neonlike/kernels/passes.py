@@ -138,10 +138,10 @@ class ReduceForm:
         return value.spec.kind is Kind.REDUCTION or not self.varies(value.shape)
 
     def selects(self) -> bool:
-        """True if a reduction is of truth values or of relu: of what is a constant in one case or in both."""
+        """True if a reduction is of truth values, of relu or of exp2, which are a constant in one case or in both."""
         reduced = [value.args[0] for value in self.kernel.values if value.spec.kind is Kind.REDUCTION]
         made = [self.values[arg.value].spec for arg in reduced if isinstance(arg, ValueArg)]
-        return any(spec.dtype is DTypeRule.TRUTH or spec.name == "relu" for spec in made)
+        return any(spec.dtype is DTypeRule.TRUTH or spec.name in ("relu", "exp2") for spec in made)
 
     def row_values(self) -> list[Line]:
         """Values kept for a row (or a block of columns) between passes."""
