@@ -49,10 +49,12 @@ def force(monkeypatch: pytest.MonkeyPatch, edge: int, **limits: Any) -> None:
     plans.winograd_plan.cache_clear()
 
 
-def square(N: int, C: int, K: int, height: int, width: int, pad: int | tuple[int, int] = 1, depth: int = 1) -> Sizes:
+def square(
+    N: int, C: int, K: int, height: int, width: int, pad: int | tuple[int, int] = 1, depth: int = 1, dil: Any = (1, 1)
+) -> Sizes:
     """A layer of 3 x 3 filters."""
     pads = (pad, pad) if isinstance(pad, int) else pad
-    return Sizes(N, C, K, (depth, height, width), (1, 3, 3), (0, *pads))
+    return Sizes(N, C, K, (depth, height, width), (1, 3, 3), (0, *pads), dil=(1, *dil))
 
 
 def passes(be: Any, s: Sizes, back: bool, source: Array, filters: Array, **given: Any) -> Array:
@@ -99,11 +101,37 @@ LAYERS = [
     square(16, 70, 130, 6, 5),
     square(16, 9, 100, 23, 4),
     square(16, 4, 6, 3, 29, 0),
+    square(32, 5, 7, 9, 8, 2, dil=(2, 2)),
+    square(16, 6, 5, 8, 11, (3, 1), 2, dil=(3, 1)),
 ]
+FEW = [
+    square(1, 16, 16, 6, 6),
+    square(1, 5, 17, 1, 2),
+    square(1, 40, 29, 7, 7),
+    square(1, 9, 24, 14, 14),
+    square(1, 7, 6, 5, 70, 0),
+    square(1, 7, 9, 33, 37, (2, 0)),
+    square(1, 4, 5, 11, 6, (3, 4), 3),
+    square(1, 20, 20, 29, 31),
+    square(2, 6, 7, 9, 12),
+    square(3, 5, 16, 13, 11, 2),
+    square(5, 17, 12, 4, 9, 1, 2),
+    square(7, 6, 10, 12, 13),
+    square(15, 3, 5, 6, 7, 0),
+    square(17, 4, 9, 5, 6),
+    square(40, 3, 4, 3, 5),
+    square(130, 3, 6, 4, 3),
+    square(1, 6, 7, 9, 14, 2, dil=(2, 2)),
+    square(1, 3, 8, 12, 7, (1, 3), 2, dil=(1, 3)),
+    square(1, 3, 4, 6, 6, (5, 4), dil=(4, 5)),
+    square(3, 5, 6, 10, 11, 2, dil=(3, 2)),
+    square(20, 3, 6, 8, 9, 3, dil=(3, 3)),
+]
+"""Images that do not fill vectors."""
 
 
 @EDGES
-@pytest.mark.parametrize("s", LAYERS, ids=str)
+@pytest.mark.parametrize("s", LAYERS + FEW, ids=str)
 def test_agrees_with_loops(be: Backend, s: Sizes, edge: int, monkeypatch: pytest.MonkeyPatch) -> None:
     force(monkeypatch, edge)
     check(be, s, close={2: 0, 4: 2e-5}[edge])
@@ -119,6 +147,8 @@ def test_vectors_and_dtypes(be: Backend, nbytes: int, dtype: str, edge: int, mon
     images = max(1, nbytes // max(4, np.dtype(dtype).itemsize))
     for turn, K in enumerate((1, 4, 10, 12, 16, 29)):
         check(be, square(images * (1, 3, 5)[turn % 3], 3 + turn, K, 3 + turn % 4, 7 - turn % 3), np.dtype(dtype), close)
+    check(be, square(1, 9, 10, 6, 17), np.dtype(dtype), close)
+    check(be, square(3, 8, 16, 5, 7), np.dtype(dtype), close)
 
 
 @EDGES
@@ -133,13 +163,19 @@ def test_vectors_and_dtypes(be: Backend, nbytes: int, dtype: str, edge: int, mon
         {"RUN_LANES": 400, "FEW_BYTES": 1 << 30},
         {"IMAGE_LANES": 16},
         {"IMAGE_LANES": 32, "RUN_LANES": 100, "FEW_BYTES": 1 << 30},
+        {"FEW_LANES": 16},
+        {"FEW_LANES": 50, "V_BYTES": {2: 10_000, 4: 20_000}, "PARTIAL": 0.5},
+        {"FEW_LANES": 4000, "FUSED_BYTES": 1},
+        {"FEW_LANES": 4000, "FUSED_BYTES": 20_000, "M_BYTES": 300_000},
     ],
     ids=str,
 )
 def test_blocks(be: Backend, limits: dict[str, Any], edge: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of the maps, blocks of channels and images, and runs of tiles of any size, over ends of rows."""
     force(monkeypatch, edge, **limits)
-    for s in (square(48, 13, 37, 7, 9), square(16, 34, 29, 11, 5, 2), square(80, 7, 20, 5, 3, 1, depth=2)):
+    several = square(48, 13, 37, 7, 9), square(16, 34, 29, 11, 5, 2), square(80, 7, 20, 5, 3, 1, depth=2)
+    few = square(1, 13, 37, 17, 19), square(3, 34, 29, 11, 5, 2), square(1, 21, 20, 9, 8, 2, 2, (2, 2))
+    for s in several + few:
         check(be, s, close={2: 0, 4: 2e-5}[edge])
 
 
@@ -153,13 +189,19 @@ def test_plans_have_several_blocks_of_everything(monkeypatch: pytest.MonkeyPatch
             return dict(zip(plans.META, plans.winograd_plan(layer, False, 64, 4, 2, threads).fields))
 
     s = square(48, 13, 37, 7, 9)
-    assert fields(s)["PARTS"] == 1 and fields(s)["CHANNEL_BLOCK"] == 13 and fields(s)["IMAGE_BLOCKS"] == 1
+    assert fields(s)["PARTS"] == 1 and fields(s)["CHANNEL_BLOCK"] == 13 and fields(s)["IMAGE_BLOCK"] == 48
     assert fields(s, M_BYTES=1)["PARTS"] > 2
     assert fields(s, V_BYTES={2: 10_000})["CHANNEL_BLOCK"] < 5
-    assert fields(s, IMAGE_LANES=16)["IMAGE_BLOCKS"] == 3
+    assert fields(s, IMAGE_LANES=16)["IMAGE_BLOCK"] == 16
     assert fields(s, 5)["PARTS"] == 1 and fields(s, 8)["PARTS"] == 2  # 20 runs of tiles are few for 8 threads
     some = fields(s, RUN_LANES=400, FEW_BYTES=1 << 30)
     assert some["RUN"] > some["TILES_W"]
+    few = square(1, 13, 37, 17, 19)
+    assert fields(few)["FUSED"] > 0 == fields(few)["SHARED_SIZE"] and fields(few)["RUN"] == 90
+    assert fields(few, FUSED_BYTES=1)["CHANNEL_BLOCK"] == 1 and fields(few, FUSED_BYTES=20_000)["CHANNEL_BLOCK"] == 7
+    shared = fields(few, 8, FEW_LANES=50)
+    assert shared["FUSED"] == 0 and shared["PARTS"] > 1 and shared["SHARED_SIZE"] == 3 * shared["V_SIZE"]
+    assert fields(few, FEW_LANES=50, PARTIAL=0.5)["RUN"] % 10 != 0 == fields(few, FEW_LANES=50)["RUN"] % 10
 
 
 class _Layers(ConvFamily):
@@ -175,11 +217,11 @@ class _Layers(ConvFamily):
 
 
 @BOTH
-@pytest.mark.parametrize("N", [16, 144])
-def test_all_combinations_of_flags(be: Backend, back: bool, N: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exactly; 144 images are two blocks, whose results are stored column by column."""
+@pytest.mark.parametrize(("N", "dil"), [(16, 1), (144, 1), (1, 1), (3, 1), (1, 2)])
+def test_all_combinations_of_flags(be: Backend, back: bool, N: int, dil: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exactly; of 144 images, which are two blocks, and with dilation, results are stored column by column."""
     force(monkeypatch, 2)
-    s, rng = square(N, 2, 3, 3, 4), np.random.default_rng(3)
+    s, rng = square(N, 2, 3, 3, 4, dil, dil=(dil, dil)), np.random.default_rng(3)
     source, filters = quarters(rng, s.shape_o if back else s.shape_i), quarters(rng, s.shape_f)
     result = backward(s, source, filters) if back else forward(s, source, filters)
     old, other, shift = quarters(rng, result.shape), quarters(rng, result.shape), quarters(rng, (len(result), 1))
@@ -201,12 +243,14 @@ def test_all_combinations_of_flags(be: Backend, back: bool, N: int, monkeypatch:
 @EDGES
 @BOTH
 @pytest.mark.parametrize("room", [100_000, 1 << 20])
+@pytest.mark.parametrize(("N", "size"), [(32, 11), (1, 13), (1, 24), (3, 15)])
 def test_results_do_not_depend_on_the_number_of_threads(
-    be: Backend, back: bool, edge: int, room: int, monkeypatch: pytest.MonkeyPatch
+    be: Backend, back: bool, edge: int, room: int, N: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To the last bit, sums too."""
     force(monkeypatch, edge, M_BYTES=room)
-    s, rng = square(32, 40, 37, 11, 9), np.random.default_rng(0)
+    s, rng = square(N, 40, 37, size, 9), np.random.default_rng(0)
+    monkeypatch.setattr(kernels, "PARALLEL_WORK", 1)
     source = rng.normal(size=s.shape_o if back else s.shape_i).astype(np.float32)
     filters, results = rng.normal(size=s.shape_f).astype(np.float32), set()
     for threads in ("1", "2", "3", "5"):
@@ -230,9 +274,11 @@ def used(be: Any, s: Sizes, allowed: Any, back: bool = False, dtype: Any = np.fl
 def test_where_it_is_used(be: Backend, back: bool) -> None:
     large = square(32, 16, 16, 14, 14)
     assert [used(be, large, allowed, back) for allowed in (False, 0, None, True, 2, 4, 1)] == [0, 0, 0, 2, 2, 4, 2]
-    assert used(be, square(8, 16, 16, 14, 14), True, back) == 0  # half a vector
+    assert used(be, square(8, 16, 16, 14, 14), True, back) == 2  # half a vector
     assert used(be, square(8, 16, 16, 14, 14), True, back, np.float64) == 2
-    assert used(be, square(24, 16, 16, 14, 14), True, back) == 0
+    assert used(be, square(24, 16, 16, 14, 14), True, back) == 2
+    assert [used(be, square(1, 16, 16, size, size), True, back) for size in (4, 5, 6, 7, 14, 56)] == [0, 0, 0, 2, 2, 2]
+    assert used(be, square(32, 16, 16, 14, 14, 2, dil=(2, 2)), True, back) == 2
     assert used(be, square(32, 15, 64, 14, 14), True, back) == 0
     assert used(be, square(32, 64, 15, 14, 14), True, back) == 0
     assert used(be, square(32, 16, 16, 14, 14, 1, depth=3), True, back) == 2
@@ -249,7 +295,6 @@ def test_where_it_is_used(be: Backend, back: bool) -> None:
         Sizes(32, 16, 16, (3, 14, 14), (1, 3, 3), (0, 1, 1), (2, 1, 1)),
         Sizes(32, 16, 16, (1, 14, 14), (1, 3, 3), (0, 1, 1), (1, 2, 1)),
         Sizes(32, 16, 16, (1, 14, 14), (1, 3, 3), (0, 1, 1), (1, 1, 2)),
-        Sizes(32, 16, 16, (1, 14, 14), (1, 3, 3), (0, 1, 1), (1, 1, 1), (1, 2, 1)),
         Sizes(32, 32, 32, (1, 14, 14), (1, 3, 3), (0, 1, 1), groups=2),
     ):
         assert used(be, other, True, back) == used(be, other, 4, back) == 0, other
@@ -276,9 +321,10 @@ def test_enable_winograd_chooses_the_plan(be: Backend, monkeypatch: pytest.Monke
     np.testing.assert_array_equal(results[0], results[3])
 
 
+@pytest.mark.parametrize("N", [1, 7, 32])
 @pytest.mark.parametrize("operation", ["fprop", "bprop"])
-def test_workspace_is_enough_for_all_choices(be: Backend, operation: str, guarded: Guarded) -> None:
-    s, rng = square(32, 64, 80, 14, 14), np.random.default_rng(0)
+def test_workspace_is_enough_for_all_choices(be: Backend, operation: str, N: int, guarded: Guarded) -> None:
+    s, rng = square(N, 64, 80, 14, 14), np.random.default_rng(0)
     stated, back = s.layer(be).workspace_bytes(operation), operation == "bprop"
     source = rng.normal(size=s.shape_o if back else s.shape_i).astype(np.float32)
     for allowed in (False, True, 4):
@@ -305,8 +351,9 @@ def test_error(be: Backend, back: bool, allowed: Any, limit: float) -> None:
 
 
 @BOTH
-def test_nan_reaches_what_reads_it_and_infinity_is_nan_there(be: Backend, back: bool) -> None:
-    s, rng = square(16, 16, 18, 8, 7), np.random.default_rng(2)
+@pytest.mark.parametrize("s", [square(16, 16, 18, 8, 7), square(1, 16, 18, 14, 13), square(3, 16, 18, 8, 7)], ids=str)
+def test_nan_reaches_what_reads_it_and_infinity_is_nan_there(be: Backend, back: bool, s: Sizes) -> None:
+    rng = np.random.default_rng(2)
     assert used(be, s, True, back) == 2
     shape = s.shape_o if back else s.shape_i
     filters, ones = rng.choice([-1.0, 0.75, 2], s.shape_f).astype(np.float32), np.ones(s.shape_f)
@@ -330,7 +377,13 @@ def test_nan_reaches_what_reads_it_and_infinity_is_nan_there(be: Backend, back: 
 def test_agrees_with_the_definition(be: Backend, edge: int) -> None:
     """Values of the usual sizes, with layers that are chosen by themselves."""
     be.enable_winograd, rng = edge, np.random.default_rng(4)
-    for s in (square(32, 40, 48, 14, 13), square(16, 64, 24, 8, 8, 0), square(64, 16, 70, 9, 16, (0, 2))):
+    for s in (
+        square(32, 40, 48, 14, 13),
+        square(16, 64, 24, 8, 8, 0),
+        square(64, 16, 70, 9, 16, (0, 2)),
+        square(1, 40, 48, 29, 30),
+        square(5, 24, 30, 19, 20, 2, dil=(2, 2)),
+    ):
         for back in (False, True):
             source = rng.normal(size=s.shape_o if back else s.shape_i).astype(np.float32)
             filters = rng.normal(size=s.shape_f).astype(np.float32)

@@ -29,23 +29,24 @@ from neonlike.kernels.simd import vector_bytes
 from neonlike.kernels.toolchain import find_compiler
 from neonlike.optree.dtypes import compute_dtype
 
-HEADERS = ("conv_strips.h", "conv_store.h", "conv_tile.h", "conv_finish.h", "conv_filters.h", "stream.h")
-WINOGRAD_HEADERS, POINTWISE_HEADERS = ("conv_finish.h", "stream.h", "conv_points.h"), HEADERS[2:]
-THIN_HEADERS = ("conv_thin.h", "conv_strips.h", "conv_store.h", "conv_finish.h", "stream.h")
+FINISH, STRIPS = ("conv_finish.h", "stream.h"), ("conv_strips.h", "conv_rows.h")
+STORE, TILE = ("conv_store.h", "conv_runs.h", *STRIPS, *FINISH), ("conv_tile.h", "conv_filters.h")
+WINOGRAD_HEADERS = "conv_winograd_many.h", "conv_winograd_few.h", "conv_points.h", "conv_runs.h", "conv_rows.h", *FINISH
 PARALLEL_WORK = 1 << 18
 """Products below which starting threads costs more than it saves."""
 RELU, BRELU, BETA, STREAMED = 1, 2, 4, 8
 """Bits of the epilogue, as the kernel takes it."""
 
 _TYPES = [POINTER] * 8 + [REAL] * 3 + [INT] * 2
-_DATA = Routine("c/conv_direct.c.j2", _TYPES, "direct convolution", HEADERS)
+_DATA = Routine("c/conv_direct.c.j2", _TYPES, "direct convolution", STORE + TILE)
 _WINOGRAD = Routine("c/conv_winograd.c.j2", _TYPES, "Winograd convolution", WINOGRAD_HEADERS)
-_POINTWISE = Routine("c/conv_pointwise.c.j2", _TYPES, "pointwise convolution", POINTWISE_HEADERS)
-_THIN = Routine("c/conv_thin.c.j2", _TYPES, "depthwise convolution", THIN_HEADERS)
+_POINTWISE = Routine("c/conv_pointwise.c.j2", _TYPES, "pointwise convolution", FINISH + TILE)
+_THIN = Routine("c/conv_thin.c.j2", _TYPES, "depthwise convolution", ("conv_thin.h", *STORE))
+_GRADIENT = [POINTER] * 5 + [REAL] * 2 + [INT]
 _THIN_UPDATE = Routine(
-    "c/conv_thin_update.c.j2", [POINTER] * 5 + [REAL] * 2 + [INT], "gradient of depthwise filters", THIN_HEADERS[:2]
+    "c/conv_thin_update.c.j2", _GRADIENT, "gradient of depthwise filters", ("conv_thin.h", *STRIPS)
 )
-_UPDATE = Routine("c/conv_update.c.j2", [POINTER] * 5 + [REAL] * 2 + [INT], "gradient of filters", HEADERS[:1])
+_UPDATE = Routine("c/conv_update.c.j2", _GRADIENT, "gradient of filters", STRIPS)
 
 
 class ConvKernels(CompiledFamily, ConvFamily):
@@ -61,7 +62,7 @@ class ConvKernels(CompiledFamily, ConvFamily):
         tile = plan.tile
         shape = {"real": REAL_TYPES[read.dtype], "lanes": tile.lanes, "maps": tile.maps, "vectors": tile.width}
         if plan.winograd:
-            kernel = _WINOGRAD.variant(self.compiler, **shape, outputs=plan.winograd, meta=WINOGRAD_META)
+            kernel = _WINOGRAD.variant(self.compiler, **shape, outputs=plan.winograd, few=plan.few, meta=WINOGRAD_META)
         elif plan.pointwise:
             kernel = _POINTWISE.variant(self.compiler, **shape, meta=POINTWISE_META)
         elif plan.thin:

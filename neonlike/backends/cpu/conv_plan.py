@@ -129,6 +129,8 @@ class ConvPlan:
         Edge of the tiles of results; 0: no Winograd.
     pointwise, thin : bool
         Of ``conv_pointwise.py``, of ``conv_thin.py``.
+    few : int
+        Of Winograd's: 0 where images fill vectors, 1 for a single image, else 2.
     """
 
     tile: Tile
@@ -139,6 +141,7 @@ class ConvPlan:
     winograd: int = 0
     pointwise: bool = False
     thin: bool = False
+    few: int = 0
 
     @cached_property
     def meta(self) -> Any:

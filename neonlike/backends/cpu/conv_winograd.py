@@ -4,6 +4,10 @@ F(2 x 2, 3 x 3) makes 2 x 2 results of a channel with 16 products where direct c
 makes 4 x 4 with 36 where that takes 144 (Lavin and Gray, "Fast algorithms for convolutional neural networks",
 arXiv 1509.09308). Inputs and filters are transformed before, sums after it.
 
+Vectors are of images where these fill them, else of neighbouring tiles and all images: lanes that a run of tiles leaves
+empty are products too. Where all tiles are one run, each transformed filter is used once, and is multiplied while it is
+in the cache. With dilation, the positions of each residue are a picture of their own.
+
 Error of float32, as the largest difference from float64 over the largest result, for normal values and filters and a
 forward pass of 16 images of 14 x 14 (F(2x2) adds up fewer products, and transforms with factors of 1/2 only):
 
@@ -26,13 +30,13 @@ from functools import lru_cache
 from typing import Any
 
 from neonlike.backends.cpu.conv_plan import APART, IMAGE_LANES, ConvPlan, ceil_div, data_tile, even, image_block, whole
-from neonlike.backends.geometry.conv import ConvGeometry
+from neonlike.backends.geometry.conv import ConvGeometry, Triple
 
 META = (
-    "CHANNELS", "MAPS", "IMAGES", "PLANES", "IN_H", "IN_W", "OUT_H", "OUT_W", "PAD_H", "PAD_W",
-    "FILTER_CHANNEL", "FILTER_MAP", "FILTER_TAP", "TILES_W", "TILES", "RUN", "RUNS", "IMAGE_BLOCK", "IMAGE_BLOCKS",
-    "CHANNEL_BLOCK", "PART_TILES", "PARTS", "FILTERS_SIZE", "V_SIZE", "M_SIZE", "RESULTS_SIZE", "ALL_UNITS",
-    "META_SIZE",
+    "CHANNELS", "MAPS", "IMAGES", "PLANES", "IN_H", "IN_W", "OUT_H", "OUT_W", "PAD_H", "PAD_W", "DIL_H", "DIL_W",
+    "FILTER_CHANNEL", "FILTER_MAP", "FILTER_TAP", "TILES_H", "TILES_W", "TILES", "RUN", "RUNS", "IMAGE_BLOCK",
+    "CHANNEL_BLOCK", "PART_TILES", "PARTS", "FILTERS_SIZE", "SHARED_SIZE", "V_SIZE", "M_SIZE", "LINES_SIZE",
+    "RESULTS_SIZE", "FUSED", "ALL_UNITS", "META_SIZE",
 )  # fmt: skip
 """What the meta array holds."""
 
@@ -49,6 +53,12 @@ M_BYTES = 1 << 20
 """Sums of a unit, of which as many maps are a part as this holds."""
 V_BYTES = {2: 256 << 10, 4: 384 << 10}
 """Transformed input of a block of channels."""
+FEW_LANES = 128
+"""Lanes of a run of tiles at most, where images do not fill vectors."""
+PARTIAL = 1.1
+"""What lanes of a run of tiles cost that ends within a row: rows that tiles of two runs read are copied for both."""
+FUSED_BYTES = 256 << 10
+"""Transformed filters of a block of channels that only one unit uses."""
 
 
 @lru_cache(maxsize=512)
@@ -57,25 +67,54 @@ def winograd_edge(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: 
 
     allowed: as ``enable_winograd``; 4 is the only value that allows F(4 x 4), whose error is larger.
     """
-    plain = g.TRS == (1, 3, 3) and g.strides == (1, 1, 1) == g.dilation and g.groups == 1 and g.padding[0] == 0
-    if not allowed or not plain or min(g.C, g.K) < LEAST_MAPS or g.N * itemsize % vector_bytes != 0:
+    plain = g.TRS == (1, 3, 3) and g.strides == (1, 1, 1) and g.groups == 1 and g.padding[0] == 0
+    if not allowed or not plain or min(g.C, g.K) < LEAST_MAPS:
         return 0
     inputs, outputs = (g.MPQ, g.DHW) if backward else (g.DHW, g.MPQ)
     direct = 1
-    for read, made, pad in zip(inputs[1:], outputs[1:], _padding(g, backward)):
-        direct *= sum(0 <= at + tap - pad < read for at in range(made) for tap in range(3))
-    products = {edge: _tiles(outputs[1], edge) * _tiles(outputs[2], edge) * (edge + 2) ** 2 for edge in (2, 4)}
+    for read, made, pad, dilation in zip(inputs[1:], outputs[1:], _padding(g, backward), g.dilation[1:]):
+        direct *= sum(0 <= at + tap * dilation - pad < read for at in range(made) for tap in range(3))
+    lanes = vector_bytes // itemsize
+    few = g.N % lanes > 0
+    products = {edge: _products(g, outputs, edge, lanes if few else 0) for edge in (2, 4)}
     edge = 4 if allowed is not True and allowed == 4 and products[2] > GAIN_OF_4 * products[4] else 2
-    return edge if direct > GAIN * products[edge] else 0
+    return edge if direct * g.N * outputs[0] > GAIN * products[edge] else 0
+
+
+def _products(g: ConvGeometry, outputs: Triple, edge: int, lanes: int) -> int:
+    """Products of a channel and map, with those of lanes that hold no tile where images are few (``lanes`` > 0)."""
+    tiles, _, row = _grid(g, outputs, edge)
+    images = image_block(g.N, lanes or 1)
+    run = _few_run(tiles, row, images, lanes) if lanes else 1
+    all_lanes = _lanes(tiles, run, images, lanes) * ceil_div(g.N, images) if lanes else tiles * g.N
+    return all_lanes * (edge + 2) ** 2
+
+
+def _grid(g: ConvGeometry, outputs: Triple, edge: int) -> Triple:
+    """Tiles of all planes, and those along height and width: with dilation, of each residue."""
+    height, width = (ceil_div(ceil_div(size, step), edge) for size, step in zip(outputs[1:], g.dilation[1:]))
+    return outputs[0] * g.dilation[1] * g.dilation[2] * height * width, height, width
+
+
+def _lanes(tiles: int, run: int, images: int, lanes: int) -> int:
+    """Lanes of all runs of tiles, each of whole vectors."""
+    return tiles // run * whole(run * images, lanes) + whole(tiles % run * images, lanes)
+
+
+def _few_run(tiles: int, row: int, images: int, lanes: int) -> int:
+    """Tiles of a unit of few images: whole rows where these leave few lanes empty, else what leaves fewest."""
+    most = min(tiles, max(1, FEW_LANES // images))
+
+    def cost(run: int) -> float:
+        return _lanes(tiles, run, images, lanes) * (1 if run % row == 0 else PARTIAL) + (most - run) / most
+
+    return min(range(most, 0, -1), key=cost)
 
 
 def _padding(g: ConvGeometry, backward: bool) -> list[int]:
     """Of height and width; that of the data gradient may be negative."""
-    return [2 - pad if backward else pad for pad in g.padding[1:]]
-
-
-def _tiles(size: int, edge: int) -> int:
-    return ceil_div(size, edge)
+    pads = zip(g.padding[1:], g.dilation[1:])
+    return [2 * dilation - pad if backward else pad for pad, dilation in pads]
 
 
 @lru_cache(maxsize=512)
@@ -87,34 +126,47 @@ def winograd_plan(
     channels, maps = (g.K, g.C) if backward else (g.C, g.K)
     channel_step, map_step = (1, 9 * g.K) if backward else (9 * g.K, 1)
     tile, points = data_tile(maps, vector_bytes, itemsize), (edge + 2) ** 2
-    map_tiles = ceil_div(maps, tile.maps)
-
-    images = image_block(g.N, tile.lanes, IMAGE_LANES)
-    tiles_w = _tiles(outputs[2], edge)
-    tiles = _tiles(outputs[1], edge) * tiles_w
-    few = points * RUN_LANES * map_tiles * tile.maps * itemsize <= FEW_BYTES
-    run = even(tiles, (RUN_LANES if few else RUN_LANES // 2) // images)
-    lanes = run * images
-    runs, image_blocks = ceil_div(tiles, run), ceil_div(g.N, images)
-    units = inputs[0] * image_blocks * runs
-    shares = ceil_div(4 * threads, units) if threads > 1 else 1
+    map_tiles, images, few = ceil_div(maps, tile.maps), image_block(g.N, tile.lanes, IMAGE_LANES), g.N % tile.lanes > 0
+    tiles, tiles_h, tiles_w = _grid(g, outputs, edge)
+    image_blocks = ceil_div(g.N, images)
+    if few:
+        run = _few_run(tiles, tiles_w, images, tile.lanes)
+    else:
+        wide = points * RUN_LANES * map_tiles * tile.maps * itemsize <= FEW_BYTES
+        run = even(tiles, (RUN_LANES if wide else RUN_LANES // 2) // images)
+    lanes, runs = whole(run * images, tile.lanes), ceil_div(tiles, run)
+    units = image_blocks * runs
+    shares = ceil_div((2 if few else 4) * threads, units) if threads > 1 else 1
     part = even(map_tiles, min(M_BYTES // (points * lanes * itemsize * tile.maps), ceil_div(map_tiles, shares)))
     parts = ceil_div(map_tiles, part)
-    block = even(channels, V_BYTES[edge] // (points * lanes * itemsize))
+    fused = few and units == 1
+    most = V_BYTES[edge] // (points * lanes * itemsize)
+    block = even(channels, min(most, FUSED_BYTES // (points * part * tile.maps * itemsize)) if fused else most)
+    v_size = whole(points * (block * lanes + tile.lanes), 64)
+    lines = max(1, min(tiles_h, run // tiles_w)) if few else 1
+    apart = edge * edge * whole(tiles_w * images, tile.lanes)
+    results = whole(apart * lines + tile.lanes, 64) if few else whole(edge * edge * lanes, 64)
+    strips = (edge * lines + 2) * edge * (whole((tiles_w + 1) * images, tile.lanes) + tile.lanes)
 
+    packed = channels * map_tiles * tile.maps + 2 * tile.lanes * parts * ceil_div(channels, block)
     padding = _padding(g, backward)
     fields = {
         "CHANNELS": channels, "MAPS": maps, "IMAGES": g.N, "PLANES": inputs[0],
         "IN_H": inputs[1], "IN_W": inputs[2], "OUT_H": outputs[1], "OUT_W": outputs[2],
-        "PAD_H": padding[0], "PAD_W": padding[1],
+        "PAD_H": padding[0], "PAD_W": padding[1], "DIL_H": g.dilation[1], "DIL_W": g.dilation[2],
         "FILTER_CHANNEL": channel_step, "FILTER_MAP": map_step, "FILTER_TAP": g.K,
-        "TILES_W": tiles_w, "TILES": tiles, "RUN": run, "RUNS": runs,
-        "IMAGE_BLOCK": images, "IMAGE_BLOCKS": image_blocks, "CHANNEL_BLOCK": block, "PART_TILES": part, "PARTS": parts,
-        "FILTERS_SIZE": whole(points * channels * map_tiles * tile.maps, 64) + APART // itemsize,
-        "V_SIZE": whole(points * (block * lanes + tile.lanes), 64),
+        "TILES_H": tiles_h, "TILES_W": tiles_w, "TILES": tiles, "RUN": run, "RUNS": runs, "IMAGE_BLOCK": images,
+        "CHANNEL_BLOCK": block, "PART_TILES": part, "PARTS": parts,
+        "FILTERS_SIZE": 0 if fused else whole(points * packed, 64) + APART // itemsize,
+        "SHARED_SIZE": v_size * units * ceil_div(channels, block) if few and parts > 1 else 0,
+        "V_SIZE": v_size,
         "M_SIZE": whole(points * (part * tile.maps * lanes + tile.lanes), 64),
-        "RESULTS_SIZE": whole(edge * edge * lanes, 64) + APART // itemsize,
+        "LINES_SIZE": results,
+        "RESULTS_SIZE": whole(max(results + apart + tile.lanes, strips) if few else results, 64) + APART // itemsize,
+        "FUSED": whole(points * (part * tile.maps * block + 2 * tile.lanes), 64) if fused else 0,
         "ALL_UNITS": units * parts,
     }  # fmt: skip
-    private = fields["V_SIZE"] + fields["M_SIZE"] + fields["RESULTS_SIZE"]
-    return ConvPlan(tile, tuple(fields[name] for name in META[:-1]), units, fields["FILTERS_SIZE"], private, edge)
+    shared = fields["FILTERS_SIZE"] + fields["SHARED_SIZE"]
+    private = fields["M_SIZE"] + fields["RESULTS_SIZE"] + fields["FUSED"] + (0 if fields["SHARED_SIZE"] else v_size)
+    few_kind = min(g.N, 2) if few else 0
+    return ConvPlan(tile, tuple(fields[name] for name in META[:-1]), units, shared, private, edge, few=few_kind)

@@ -13,7 +13,7 @@ INLINE void input_points(const vec *d, vec *to)
     to[3] = d[1] - d[3];
 }
 
-INLINE void filter_points(const real *f, real *to)
+INLINE void filter_points(const vec *f, vec *to)
 {
     const real half = (real)0.5;
     to[0] = f[0];
@@ -39,10 +39,11 @@ INLINE void input_points(const vec *d, vec *to)
     to[5] = (4 * d[1] - 5 * d[3]) + d[5];
 }
 
-INLINE void filter_points(const real *f, real *to)
+INLINE void filter_points(const vec *f, vec *to)
 {
-    const real sixth = (real)1 / 6, a = sixth * (f[0] + f[2]), b = sixth * f[1];
-    const real c = sixth * (f[0] * (real)0.25 + f[2]), d = sixth * (real)0.5 * f[1];
+    const real sixth = (real)1 / 6;
+    const vec a = sixth * (f[0] + f[2]), b = sixth * f[1];
+    const vec c = sixth * (f[0] * (real)0.25 + f[2]), d = sixth * (real)0.5 * f[1];
     to[0] = (real)0.25 * f[0];
     to[1] = -(a + b);
     to[2] = b - a;

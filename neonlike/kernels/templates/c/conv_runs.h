@@ -1,0 +1,29 @@
+/* Storing runs of results that lie apart. The including file defines what conv_finish.h needs. */
+#ifndef NL_CONV_RUNS_H
+#define NL_CONV_RUNS_H
+#include <stdint.h>
+#include "conv_finish.h"
+#include "conv_rows.h"
+
+/* Store runs of n results, step apart; returns their sum. Short ones are finished side by side. */
+static double store_runs(const struct call *g, const real *from, real *out, const real *x, real bias, int64_t n, int64_t step, int64_t count)
+{
+    enum { SIDE = 256 };
+    real made[SIDE], old[SIDE];
+    double sum = 0;
+    if (n >= 4 * LANES) {
+        const struct runs runs = { from, x, out, count, n, n, step };
+        return finish(g, &runs, bias);
+    }
+    for (int64_t q = 0; q < count; q += SIDE / n) {
+        const int64_t some = count - q < SIDE / n ? count - q : SIDE / n;
+        const struct runs runs = { from + q * n, old, made, 1, some * n, 0, 0 };
+        if (g->epilogue & 6)
+            copy_runs(old, n, x + q * step, step, n, some);
+        sum += finish_runs(g, &runs, bias);
+        copy_runs(out + q * step, step, made, n, n, some);
+    }
+    return sum;
+}
+
+#endif
