@@ -353,6 +353,34 @@ def test_results_do_not_depend_on_the_number_of_threads(
         assert len(set(values)) == 1, name
 
 
+FEW_LANES = [
+    Sizes(4, 24, 19, (1, 28, 27), (1, 3, 3), (0, 1, 1), (1, 2, 2)),
+    Sizes(7, 40, 33, (1, 13, 11), (1, 3, 3), (0, 1, 1)),
+    Sizes(5, 3, 20, (1, 31, 33), (1, 11, 11), (0, 2, 2), (1, 4, 4)),
+    Sizes(3, 30, 20, (2, 9, 10), (1, 1, 1)),
+    Sizes(1, 33, 18, (3, 9, 17), (2, 3, 3), (0, 0, 2), dil=(1, 1, 2)),
+]
+
+
+@pytest.mark.parametrize("s", FEW_LANES, ids=str)
+def test_gradients_of_filters_of_few_lanes_are_work_for_several_threads(
+    be: Backend, guarded: Guarded, s: Sizes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts of one area, each with sums of its own, are added up exactly, whatever takes them."""
+    layer, rng, results = s.layer(be), np.random.default_rng(s.C), set()
+    fields = dict(zip(conv_plan.META, kernels._update_plan(layer, 64, 4).fields))
+    assert fields["UNIT_BLOCKS"] * fields["UNIT_PARTS"] >= 4
+    image, error, old = quarters(rng, s.shape_i), quarters(rng, s.shape_o), quarters(rng, s.shape_f)
+    monkeypatch.setattr(kernels, "PARALLEL_WORK", 1)
+    for threads in ("1", "2", "5"):
+        use_threads(monkeypatch, threads)
+        dF = tensor(be, old)
+        be.update_conv(layer, tensor(be, image), tensor(be, error), dF, alpha=0.5, beta=0.25)
+        same(dF, 0.5 * update(s, image, error) + 0.25 * old)
+        results.add(dF.get().tobytes())
+    assert len(results) == 1
+
+
 def test_small_calls_do_not_start_threads(be: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     use_threads(monkeypatch, "4")
     assert kernels._threads(be.conv_layer(np.float32, 2, 3, 4, H=5, W=5, R=3, S=3)) == 1

@@ -35,7 +35,9 @@ UPDATE_STRIPS = 256 << 10
 """Strips of a block of channels of the weight gradient, in the second-level cache."""
 UPDATE_UNITS = 8
 """Units of the weight gradient at least, where there are as many areas: a number that suits up to as many threads."""
-UPDATE_TAPS = 384
+LEAST_LANES = 128
+"""Lanes of an area at least that is made smaller for more units: each has sums of its own, which are added up."""
+UPDATE_TAPS = 144
 """Taps of a unit of the weight gradient that make up for packing its errors."""
 
 
@@ -76,6 +78,11 @@ def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
     areas = block.units(1, ceil_div(g.N, images))
     each = _unit_channels(channels, block.taps, g.groups * areas, all_maps * block.taps * itemsize)
     unit_blocks = ceil_div(channels, each)
+    few = ceil_div(UPDATE_UNITS, g.groups * areas * unit_blocks)
+    if few > 1:
+        area = max(LEAST_LANES, block.rows * block.lanes // few)
+        block = block_phase(phase, images, area, tile, itemsize)
+        areas = block.units(1, ceil_div(g.N, images))
     parts = min(areas, ceil_div(UPDATE_UNITS, g.groups * unit_blocks))
     some = min(each, whole(even(each, max(1, UPDATE_STRIPS // (block.strips * block.strip * itemsize))), tile.width))
     tails: list[int] = []
