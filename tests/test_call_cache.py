@@ -173,6 +173,7 @@ def test_a_repeated_call_refuses_tensors_that_share_memory(be: Backend, name: st
         call(*tensors[:index], beside[out.shape[0] :], *tensors[index + 1 : -1], beside[: out.shape[0]])
 
 
+@pytest.mark.cpu_only("a GPU copies the memory of others")
 def test_memory_of_others_is_looked_at_too(be: Backend) -> None:
     _layer, (image, pooled, places), call = pooling(be, "max")
     call(image, pooled, places)
