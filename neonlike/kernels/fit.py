@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from neonlike.kernels.fit_lanes import fit_lanes
 from neonlike.kernels.layout import Axis, Counter, collapse, merged
 from neonlike.kernels.plan import Stage, StageKind
 from neonlike.kernels.threads import thread_count
@@ -59,13 +60,20 @@ class Form:
     count: int
 
 
-def fit(stage: Stage, shape: Shape, arrays: list[Any], inputs: int) -> Form | None:
-    """The form for ``arrays`` (the first ``inputs`` of them are read); None if there is none."""
+def fit(
+    stage: Stage, shape: Shape, arrays: list[Any], inputs: int, lanes: bool = False, once: bool = True
+) -> Form | None:
+    """The form for ``arrays`` (the first ``inputs`` of them are read); None if there is none.
+
+    ``lanes`` says whether a reduction may be by lanes; ``once`` that it reads memory once and writes nothing as large.
+    """
     if math.prod(shape) == 0:
         return None
     axes = collapse(shape, stage.axes, arrays)
     if stage.kind is StageKind.ELEMENTWISE:
         return _elementwise(axes, arrays, shape, inputs)
+    if lanes and (form := _by_lanes(axes, len(arrays), once)) is not None:
+        return form
     far = sum(a.nbytes for a in arrays if not isinstance(a, Counter)) > FAR_BYTES
     return _reduction(axes, len(arrays), inputs, far) or _interleaved(axes, len(arrays), inputs, far)
 
@@ -120,12 +128,21 @@ def _reduction(axes: list[Axis], count: int, inputs: int, far: bool) -> Form | N
         for i in range(count):
             meta += [before.steps[i], along.steps[i]]
         return Form(("rows" if along.size <= SPLIT else "split", 1, _classes(along.steps)), meta, before.size)
-    width = _width(before.size, after.size, far)
+    width = _width(before.size, after.size, far and along.size > AHEAD)
     blocks = -(-after.size // width)
-    meta = [along.size, after.size, blocks, width, AHEAD if far and blocks > 1 else 0]
+    meta = [along.size, after.size, blocks, width, AHEAD if far and blocks > 1 and along.size > AHEAD else 0]
     for i in range(count):
         meta += [before.steps[i], along.steps[i], after.steps[i]]
     return Form(("columns", 1, _classes(after.steps)), meta, before.size * blocks)
+
+
+def _by_lanes(axes: list[Axis], count: int, once: bool) -> Form | None:
+    """Stretches of memory as lanes, which are folded to columns; arrays in class 1 lie along them."""
+    found = fit_lanes(axes, count, once)
+    if found is None:
+        return None
+    classes = tuple(1 if i in found.along else 2 if found.across.steps[i] else 0 for i in range(count))
+    return Form(("lanes", 1, classes), found.meta, found.blocks)
 
 
 def _interleaved(axes: list[Axis], count: int, inputs: int, far: bool) -> Form:

@@ -3,7 +3,8 @@
 * elementwise: see ``elementwise_c``;
 * reduction by *rows*: the reduced axis innermost;
 * reduction by *columns*: the reduced axis outside, columns side by side in the vector unit;
-* either with more axes, kept and reduced ones in any order: rows of *segments*, *deep* columns.
+* reduction by *lanes*: a stretch of memory, of kept and reduced axes, side by side in the vector unit;
+* rows and columns with more axes, kept and reduced ones in any order: rows of *segments*, *deep* columns.
 
 Any may be *streamed*: results larger than the caches are stored past them. Columns may be *packed*: what several
 passes need of a block, larger than a cache because its rows lie far apart, is copied to memory of its own. Both are
@@ -16,9 +17,11 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from neonlike.kernels.emit import Array, Kernel, Line, type_of
-from neonlike.kernels.fit import REVERSED
+from neonlike.kernels.fit import REVERSED, SPLIT
+from neonlike.kernels.fit_lanes import LANES as LANE_ROW
 from neonlike.kernels.moments import find_moments
 from neonlike.kernels.passes import LANES, LIGHT_LANES, Level, ReduceForm
+from neonlike.kernels.plan import pass_depths
 from neonlike.kernels.render import Source
 from neonlike.optree.dtypes import F16, compute_dtype
 
@@ -72,7 +75,7 @@ def rows(kernel: Kernel, inner: Sequence[int], split: int, streams: bool, segmen
     form = ReduceForm(kernel, index_of, by_columns=False)
     form.along = {a.name for a, step in zip(arrays, inner) if step == 1 and a.kind != "counter"}
     form.calls = True
-    form.widen(halves_along(kernel, inner, (1,), "at - c"))
+    form.widen(halves_along(kernel, inner, (1,), "at - strip"))
     if not split:
         form.choose_stashes()
     stashes = [form.values[index] for index in sorted(form.stashes)]
@@ -86,6 +89,9 @@ def rows(kernel: Kernel, inner: Sequence[int], split: int, streams: bool, segmen
     context["moments"] = find_moments(form) if split and not segments else None
     context["selects"] = form.selects()
     context["places"] = PLACES
+    for level in context["levels"]:
+        level.padded = _padded(form, level)
+    context["brief"] = None if split or segments else _brief(context)
     context["halves"] = {lanes: _halves(lanes) for lanes in (LIGHT_LANES, LANES, PLACES)}
     context["stashes"] = [Line(f"v{value.index}", type_of(value.dtype), "") for value in stashes]
     context["stash_bytes"] = sum(compute_dtype(value.dtype).itemsize for value in stashes)
@@ -101,6 +107,26 @@ def rows(kernel: Kernel, inner: Sequence[int], split: int, streams: bool, segmen
         ]
         _fetch(next_row, context["levels"], context["final"], bool(streamed))
     return Source("c/reduce_rows.c.j2", context)
+
+
+def _padded(form: ReduceForm, level: Level) -> list[Array] | None:
+    """The arrays that vary along a row, if a light pass reads them in its order and no other; None otherwise."""
+    arrays = [a for a in form.kernel.inputs if form.varies(a.shape)]
+    if not level.by_fours or level.lanes != LIGHT_LANES or any(a.name not in form.along for a in arrays):
+        return None
+    return [a for a in arrays if a.name not in level.widened]
+
+
+def _brief(context: dict[str, Any]) -> dict[str, list[Line]] | None:
+    """What a row needs before and after its only pass, where that is light and stores nothing; None otherwise."""
+    level, final, row_level = context["levels"][0], context["final"], context["row_level"]
+    if len(context["levels"]) > 1 or not level.by_fours or final.stores:
+        return None
+    before = {line.name: line for line in (*level.settle.hoisted, *level.settle.lines, *level.hoisted)}
+    after = {
+        line.name: line for line in (*final.settle.hoisted, *final.settle.lines, *row_level.hoisted, *row_level.lines)
+    }
+    return {"before": [*before.values()], "after": [line for name, line in after.items() if name not in before]}
 
 
 def _fetch(next_row: list[dict[str, Any]], levels: list[Level], final: Level, streams: bool) -> None:
@@ -136,7 +162,7 @@ def columns(kernel: Kernel, right: Sequence[int], width: int, options: Collectio
     streamed = [a for a in (streamed_outputs(kernel, right) if streams else []) if a.name in form.along]
     form.streamed = {a.name for a in streamed}
     if not piped:
-        form.widen(halves_along(kernel, right, (1,), "b"))
+        form.widen(halves_along(kernel, right, (1,), "b - c"))
     if piped:
         form.streamed_index, form.calls = "l", True
     context = form.context() | parameters(kernel)
@@ -151,11 +177,39 @@ def columns(kernel: Kernel, right: Sequence[int], width: int, options: Collectio
     first, second = [*context["levels"], context["final"]][:2]
     # The second pass reads no memory: it fetches what the first will of the next block (0.92 of a softmax's time).
     second.fetched = [name for name in first.ahead if piped or name in form.near]
-    context["width"] = width
+    context["width"], context["placed"] = width, False
+    context["by_fours"] = not context["final"].stores and len(context["levels"]) == 1 and first.by_fours
     context["segments"] = 5 + 3 * len(arrays) if "deep" in options else 0
     if piped:
         return Source("c/reduce_piped.c.j2", context | {"lanes": PIPED_LANES, "chunk": CHUNK})
     return Source("c/reduce_columns.c.j2", context)
+
+
+def lanes(kernel: Kernel, classes: Sequence[int]) -> Source:
+    """Source of a reduction by lanes; ``classes`` are 1 for arrays along the lanes, else their step between columns."""
+    arrays = [*kernel.inputs, *kernel.outputs]
+    form = ReduceForm(kernel, {}, by_columns=True)
+    for array, step in zip(arrays, classes):
+        across = access(0 if step == 0 else 2, "k", f"right_{array.name}")
+        form.index_of[array.name] = f"at * down_{array.name} + b" if step == 1 else across
+        if step == 1 and array.kind != "counter":
+            form.along.add(array.name)
+    form.choose_stashes()
+    form.widen(halves_along(kernel, classes, (1,), "b - c"))
+    context = form.context() | parameters(kernel)
+    passes = [*context["levels"], context["final"]]
+    known = {line.name for level in passes for line in level.known}
+    for level in passes:
+        level.ahead = []  # lanes lie one after the other
+    context["arrays"] = [
+        {"name": a.name, "declaration": a.declaration, "steps": [7 + 2 * i, 8 + 2 * i]} for i, a in enumerate(arrays)
+    ]
+    context["narrowed"] = _narrowed(kernel, form.writer.wide, ())
+    context["placed"] = any("[k * " in line.text for level in passes for line in level.lines)
+    context["spread"] = [line for line in context["row_values"] if line.name in known]
+    context["most_reductions"] = max(len(level.reductions) for level in context["levels"])
+    context["segments"] = 7 + 2 * len(arrays)
+    return Source("c/reduce_lanes.c.j2", context | {"width": LANE_ROW, "part": SPLIT})
 
 
 PIPED_LANES, CHUNK = 64, 16
@@ -165,9 +219,15 @@ At 16M elements, 16 rows at a time took 0.85 to 1.02 of the time of 32, 8 rows 0
 """
 
 
-def pipes(kernel: Kernel) -> bool:
-    """True if its passes over columns may be piped: the template knows no positions."""
+def knows_no_positions(kernel: Kernel) -> bool:
+    """True if it may be by lanes, and its passes over columns piped: these templates know no positions."""
     return all(value.spec.name not in ("argmax", "argmin") for value in kernel.values)
+
+
+def reads_once(kernel: Kernel) -> bool:
+    """True if one pass reads all, and nothing as large is written."""
+    once = max(pass_depths(kernel.values).values(), default=0) <= 1
+    return once and all(array.shape != kernel.stage.shape for array in kernel.outputs)
 
 
 def packing(kernel: Kernel, right: Sequence[int], large: bool, threads: int) -> int:

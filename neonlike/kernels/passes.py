@@ -44,15 +44,24 @@ class Level:
     fetched: list[Any] = field(default_factory=list)  # those whose next row is fetched meanwhile
     share: tuple[int, int] = (0, 1)  # of its cache lines, which
     widened: list[str] = field(default_factory=list)  # float16 arrays, stretches of which are converted at once
+    padded: list[Array] | None = None  # what it reads, if all of that lies along memory, but what is widened
     stashed: list[str] = field(default_factory=list)
     kept: list[Line] = field(default_factory=list)
     settle: Any = None
     call: Call | None = None
 
     @property
+    def by_fours(self) -> bool:
+        """Whether four elements may meet each other before they meet a partial result."""
+        return self.light and not self.stashed and not any(r.position for r in self.reductions)
+
+    @property
     def lanes(self) -> int:
-        """Partial results side by side, by rows in C."""
-        return LIGHT_LANES if self.light else LANES
+        """Partial results side by side, by rows in C; of narrow ones as many more as fit in their place."""
+        if not self.light:
+            return LANES
+        widest = max((r.itemsize for r in self.reductions if not r.position), default=4)
+        return LIGHT_LANES * 4 // widest
 
 
 @dataclass(frozen=True, slots=True)

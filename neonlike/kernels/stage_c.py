@@ -75,6 +75,7 @@ class CStage:
         self.arrays = [*self.kernel.inputs, *self.kernel.outputs]
         self.comment = expression_text(graph)
         self.cost = 1 + sum(plan.values[i].spec.flops for i in stage.values) / 8
+        self.by_lanes, self.once = forms.knows_no_positions(self.kernel), forms.reads_once(self.kernel)
         self.variants: dict[FormKey, Any] = {}
         self.launches: dict[Any, Any] = {}  # layout -> Launch, None where there is no C form
         self.numbers = picker([number.slot for number in self.kernel.numbers])
@@ -200,7 +201,7 @@ class CStage:
         return launch
 
     def _fit(self, shape: Shape, arrays: list[Any]) -> Form | None:
-        form = fit(self.stage, shape, arrays, len(self.kernel.inputs))
+        form = fit(self.stage, shape, arrays, len(self.kernel.inputs), self.by_lanes, self.once)
         outputs = arrays[len(self.kernel.inputs) :]
         read = sum(a.nbytes for a in arrays[: len(self.kernel.inputs)] if not isinstance(a, Counter))
         written = sum(a.nbytes for a in outputs)
@@ -208,7 +209,7 @@ class CStage:
         lined = all(a.strides[-2] % LINE == 0 for a in outputs if a.ndim > 1)  # rows start at lines
         streams = _CAN_STREAM and large and written <= read and bool(self.kernel.streamable())
         if form is not None and form.key[0] == "columns":
-            threads, piped = self._threads(math.prod(shape)), streams and lined and forms.pipes(self.kernel)
+            threads, piped = self._threads(math.prod(shape)), streams and lined and self.by_lanes
             form = packed(form, forms.packing(self.kernel, form.key[2], large, threads), threads, piped)
         if form is None or form.key[0] not in _STREAMABLE:
             return form
@@ -240,6 +241,8 @@ class CStage:
         elif name in ("rows", "split", "segments"):
             split = 0 if name == "rows" else SPLIT
             source = forms.rows(self.kernel, inner, split, bool(options), name == "segments")
+        elif name == "lanes":
+            source = forms.lanes(self.kernel, inner)
         else:
             source = forms.columns(self.kernel, inner, MAX_WIDTH, [name, *options])
         return KernelSource(source, source.name, self.comment, {h: template_text(f"c/{h}") for h in HEADERS})

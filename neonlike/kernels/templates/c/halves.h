@@ -28,6 +28,17 @@ static inline void nl_widen_f16(float *restrict to, const uint16_t *restrict fro
         to[i] = nl_f16_to_f32(from[i]);
 }
 
+/* The first `count` of 16, and zeros: a vector that is read at once comes from a store of all of it. */
+static inline void nl_widen_part_f16(float *restrict to, const uint16_t *restrict from, int64_t count)
+{
+#if defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__F16C__)
+    _mm512_storeu_ps(to, _mm512_cvtph_ps(_mm256_maskz_loadu_epi16((__mmask16)((1u << count) - 1), from)));
+#else
+    for (int64_t i = 0; i < 16; i++)
+        to[i] = i < count ? nl_f16_to_f32(from[i]) : 0;
+#endif
+}
+
 static inline void nl_narrow_f16(uint16_t *restrict to, const float *restrict from, int64_t count)
 {
     int64_t i = 0;
