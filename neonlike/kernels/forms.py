@@ -89,6 +89,7 @@ def rows(kernel: Kernel, inner: Sequence[int], split: int, streams: bool, segmen
     context["moments"] = find_moments(form) if split and not segments else None
     context["selects"] = form.selects()
     context["places"] = PLACES
+    context["far_bytes"] = sum(a.dtype.itemsize for a in kernel.inputs if a.name in form.along and form.varies(a.shape))
     for level in context["levels"]:
         level.padded = _padded(form, level)
     context["brief"] = None if split or segments else _brief(context)
