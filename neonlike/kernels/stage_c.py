@@ -39,6 +39,8 @@ PARALLEL_WORK = 1 << 17
 """Elements times cost below which starting threads costs more than it saves."""
 MAX_OPS, MAX_ARGUMENTS = 256, 512
 """Longer stages run on the NumPy engine: compiling them takes minutes, and calls have a limit of arguments."""
+MAX_LANE_VALUES = 64
+"""Stages with more of them are not reduced by lanes, which keep what is found of each column on a thread's stack."""
 STREAMED_BYTES = 64 << 20
 """Bytes read and written together above which results do not stay in any cache.
 
@@ -201,7 +203,8 @@ class CStage:
         return launch
 
     def _fit(self, shape: Shape, arrays: list[Any]) -> Form | None:
-        form = fit(self.stage, shape, arrays, len(self.kernel.inputs), self.by_lanes, self.once)
+        lanes = self.by_lanes and len(self.kernel.values) <= MAX_LANE_VALUES
+        form = fit(self.stage, shape, arrays, len(self.kernel.inputs), lanes, self.once)
         outputs = arrays[len(self.kernel.inputs) :]
         read = sum(a.nbytes for a in arrays[: len(self.kernel.inputs)] if not isinstance(a, Counter))
         written = sum(a.nbytes for a in outputs)
