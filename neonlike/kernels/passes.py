@@ -149,7 +149,8 @@ class ReduceForm:
     def selects(self) -> bool:
         """True if a reduction is of truth values, of relu or of exp2, which are a constant in one case or in both."""
         reduced = [value.args[0] for value in self.kernel.values if value.spec.kind is Kind.REDUCTION]
-        made = [self.values[arg.value].spec for arg in reduced if isinstance(arg, ValueArg)]
+        here = [arg.value for arg in reduced if isinstance(arg, ValueArg) and self.kernel.find(arg) is None]
+        made = [self.values[index].spec for index in here]  # what another stage made is an array
         return any(spec.dtype is DTypeRule.TRUTH or spec.name in ("relu", "exp2") for spec in made)
 
     def row_values(self) -> list[Line]:
