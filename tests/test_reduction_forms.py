@@ -195,3 +195,14 @@ def test_columns_of_every_length(be: Backend, threads: int, rng: np.random.Gener
         tolerance = 1e-3 if dtype == "float16" else 1e-6
         np.testing.assert_allclose(found, seen.sum(0, keepdims=True), tolerance, tolerance * np.abs(seen).sum(0).max())
         np.testing.assert_array_equal(be.min(view, axis=0).asnumpyarray(), seen.min(0, keepdims=True))
+
+
+def test_a_reduction_of_what_another_stage_made(be: Backend, rng: np.random.Generator) -> None:
+    """A product is a stage of its own: what is reduced is then no value of the reduction's kernel."""
+    a, b = rng.standard_normal((5, 7)), rng.standard_normal((7, 40))
+    product, out, column = a @ b, be.empty((5, 1)), be.empty((1, 40))
+    x, y = be.array(a), be.array(b)
+    out[:] = be.sum(be.dot(x, y), axis=1)
+    np.testing.assert_allclose(out.get(), product.sum(1, keepdims=True), rtol=1e-4, atol=1e-4)
+    column[:] = be.max(be.dot(x, y), axis=0)
+    np.testing.assert_allclose(column.get(), product.max(0, keepdims=True), rtol=1e-4, atol=1e-4)

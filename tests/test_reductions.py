@@ -129,17 +129,6 @@ def test_several_passes_over_one_axis(be: Backend, rng: Any, shape: tuple[int, .
             assert_close(actual, wanted, 20, f"{name} over {axis}")
 
 
-def test_a_reduction_of_what_another_stage_made(be: Backend, rng: Any) -> None:
-    """A product is a stage of its own: what is reduced is then no value of the reduction's kernel."""
-    a, b = rng.standard_normal((5, 7)), rng.standard_normal((7, 40))
-    product, out, column = a @ b, be.empty((5, 1)), be.empty((1, 40))
-    x, y = be.array(a), be.array(b)
-    out[:] = be.sum(be.dot(x, y), axis=1)
-    np.testing.assert_allclose(out.get(), product.sum(1, keepdims=True), rtol=1e-4, atol=1e-4)
-    column[:] = be.max(be.dot(x, y), axis=0)
-    np.testing.assert_allclose(column.get(), product.max(0, keepdims=True), rtol=1e-4, atol=1e-4)
-
-
 def test_a_reduction_and_the_whole_it_came_from_in_one_expression(be: Backend, rng: Any) -> None:
     """Reductions over different axes, nested and side by side."""
     for shape in ((5, 7), (300, 401), BIG[0]):
