@@ -112,6 +112,12 @@ def needs_gpu() -> None:
         (pytest.skip if may_skip() else pytest.fail)(f"no GPU tests: {error}")
 
 
+def forget_calls(be: Any) -> None:
+    """Have ``be`` choose kernels anew for primitives that it ran before."""
+    if be._calls is not None:
+        be._calls.clear()
+
+
 def use_threads(monkeypatch: pytest.MonkeyPatch, count: Any) -> None:
     """Kernels use ``count`` threads, as the environment says, until the test ends."""
     monkeypatch.setenv("NEONLIKE_NUM_THREADS", str(count))

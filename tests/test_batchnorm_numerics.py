@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from batchnorm_cases import BACK_FLAGS, EPS, FLAGS, Backward, Case, Forward, agree, replaced
-from engines import ENGINES, backend, use_threads
+from engines import ENGINES, backend, forget_calls, use_threads
 
 from neonlike.backends.cpu import batchnorm as kernels
 from neonlike.backends.families.batchnorm import BatchNormFamily
@@ -148,9 +148,11 @@ def test_kernels_agree_with_the_definition(compiled: Any, dtype: str, monkeypatc
             definition(self, *arguments)
 
         monkeypatch.setattr(BatchNormFamily, name, spy)
+    forget_calls(compiled)
     for run, how in runs:
         run(compiled, how)
     assert not asked
+    forget_calls(compiled)
     for name in ("_fprop_bn", "_bprop_bn"):
         monkeypatch.setattr(kernels.BatchNormKernels, name, getattr(BatchNormFamily, name))
     for (run, how), got in zip(runs, by_kernels):
@@ -187,6 +189,7 @@ def test_results_past_the_caches(compiled: Any, monkeypatch: pytest.MonkeyPatch)
     streamed = []
     original = kernels._streamed
     monkeypatch.setattr(kernels, "_streamed", lambda *given: streamed.append(original(*given)) or streamed[-1])
+    forget_calls(compiled)
     for (run, how), wanted in zip(cases, plain):
         got = run(compiled, how)
         for name, values in wanted.items():

@@ -15,6 +15,7 @@ from engines import needs_compiler, ready
 from fuzz.primitives import CASES, LINE, NAMES, Calls, exact_memory, strict
 from fuzz.sanitize import MAIN
 from neonlike.backends.cpu import conv
+from neonlike.kernels import workspace
 from neonlike.logger import logger
 
 
@@ -71,8 +72,8 @@ def test_a_wrong_result_is_seen(calls: Calls, monkeypatch: pytest.MonkeyPatch) -
 def test_memory_of_exact_size() -> None:
     for count in (1, 16, 100, 5000):
         with strict(3):
-            found = conv.workspace(count, np.dtype(np.float32))
-            again = conv.workspace(count, np.dtype(np.float32))
+            found = workspace.workspace(count, np.dtype(np.float32))
+            again = workspace.workspace(count, np.dtype(np.float32))
         assert found.ctypes.data % LINE == 0
         assert np.isnan(found).all() and len(found) == count
         again[:] = 1  # of its own
