@@ -60,7 +60,7 @@ MUTANTS = (
     fault("C: rows: vectors past the end of the input", ROWS, "g->end - last >= reach", "1"),
     fault("C: rows: beta ignored", ROWS, "alpha * values[q] + beta * out[q]", "alpha * values[q]"),
     fault("C: scatter: padding written", SCATTER, "if (d >= 0 && d < m[D] && h >= 0 && h < m[H] && w >= 0 && w < m[W])", "if (1)"),
-    fault("C: scatter: numbers past the window", SCATTER, "if (numbers[n] < window)", "if (1)"),
+    fault("C: scatter: the last place of a window", SCATTER, "if (numbers[n] < window)", "if (numbers[n] < window - 1)"),
     fault("C: scatter: rows below the last window kept", SCATTER, "        memset(delta + cleared * row, 0, (size_t)((m[D] * m[H] - cleared) * row) * sizeof(real));\n", ""),
     fault("C: scatter: windows that overlap overwrite", SCATTER, '"=" if apart else "+="', '"="'),
     fault("C: scatter: columns of windows that are cut", SCATTER, "while (qa < qb && w1[qa] - w0[qa] < m[S])", "while (0)"),
