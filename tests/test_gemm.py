@@ -302,8 +302,8 @@ def test_large_workspace_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _owner(array: Any) -> Any:
-    """The array whose memory ``array`` shows a part of."""
-    while array.base is not None:
+    """What holds the memory that ``array`` shows a part of."""
+    while getattr(array, "base", None) is not None:
         array = array.base
     return array
 
