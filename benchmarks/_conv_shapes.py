@@ -34,6 +34,10 @@ class Shape(Layer):
     groups: int = 1
     transposed: bool = False
 
+    def minibatch(self, N: int) -> int:
+        """Its own."""
+        return self.n
+
     @property
     def out(self) -> Triple:
         """Size of the output."""

@@ -34,6 +34,10 @@ class Layer:
         """Unique within its table."""
         return f"{self.network} {self.name}"
 
+    def minibatch(self, N: int) -> int:
+        """What it is measured with in a run over minibatches of N; 0 if it has none."""
+        return N
+
 
 @dataclass(frozen=True)
 class Conv(Layer):
@@ -157,6 +161,10 @@ class Product(Layer):
     m: int = 1
     k: int = 1
     n: int = 0
+
+    def minibatch(self, N: int) -> int:
+        """None where the number of columns is given."""
+        return 0 if self.n else N
 
     @property
     def text(self) -> str:

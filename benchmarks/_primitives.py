@@ -252,7 +252,7 @@ def schedule(subject: Subject, options: argparse.Namespace) -> list[tuple[Any, i
         for layer in layers:
             for direction in subject.directions_of(layer) if subject.directions_of else subject.directions:
                 if direction in options.directions:
-                    planned[layer, 0 if getattr(layer, "n", 0) else N, direction] = None
+                    planned[layer, layer.minibatch(N), direction] = None
     return sorted(planned, key=lambda case: case[1])
 
 
@@ -296,11 +296,11 @@ def start(subject: Subject, options: argparse.Namespace, argv: Sequence[str], na
 def main(subject: Subject, argv: list[str] | None = None) -> int:
     """Run what the command line asks for; the status is 1 if a result of ours was wrong, 2 without PyTorch."""
     options = parse(subject, argv)
-    if not has_torch():
-        return say_what_is_missing(subject.name)
     if options.child:
         with desk(subject, options, options.child) as answers:
             return _apart.serve(answers)
+    if not has_torch():
+        return say_what_is_missing(subject.name)
     rates = Rates(subject.directions, subject.compute)
     effort = QUICK if options.quick else FULL
     link = partial(start, subject, options, sys.argv[1:] if argv is None else argv)

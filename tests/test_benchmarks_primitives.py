@@ -144,7 +144,7 @@ def test_a_quick_run_checks_and_measures_everyone(
     assert status == 0
     rows = session.form.rows
     assert {row.direction for row in rows} == set(session.form.targets)
-    assert {row.N for row in rows} == {"gemm": {0, 3}, "conv_shapes": {0}}.get(name, {3})
+    assert {row.N for row in rows} == {"gemm": {0, 3}, "conv_shapes": {1, 2, 3}}.get(name, {3})
     built = hasattr(NervanaCPU, NEEDS[name])
     for row in rows:
         mine = row.results["neonlike"]
@@ -156,8 +156,10 @@ def test_a_quick_run_checks_and_measures_everyone(
             assert mine.note.startswith("not built: ")
         assert row.results["torch NCHW"].median is not None
     out = capsys.readouterr().out
+    tables = "\n".join(line for N in {r.size for r in session.results} for line in session.form.table(session, N))
     for row in rows:
         assert re.search(rf"^{re.escape(row.layer.title)}, {re.escape(row.direction)} ", out, re.MULTILINE)
+        assert f"| {row.layer.title} |" in tables
     written = json.loads((tmp_path / "run.json").read_text())
     assert len(written["results"]) >= 3 * len(rows)
     assert written["machine"]["SGEMM 2048, NumPy"].endswith("GFLOP/s")
