@@ -134,19 +134,15 @@ class CallCache:
 
     def repeat(self, call: Call) -> bool:
         """Make ``call`` as one before was made; False, and nothing is done, if there was none or that may be wrong."""
-        name, layer, tensors, numbers, options, in_place = call
         try:
-            key = (
-                name, id(layer), *[None if t is None else t.call_layout for t in tensors], numbers, options, in_place,
-                thread_count(), compile_c.forked,
-            )  # fmt: skip
-            known = self._known.get(key)
+            known = self._known.get(_key(call))
         except (AttributeError, TypeError):  # no tensors, or no numbers
             return False
         if known is None:
             return False
         launch, apart, phases, _ = known
-        at = [None if t is None else t.address for t in tensors]
+        numbers = call.numbers
+        at = [None if t is None else t.address for t in call.tensors]
         for written, other, low, high in apart:
             if low < at[other] - at[written] < high:  # type: ignore[operator]
                 return False
@@ -174,12 +170,14 @@ class CallCache:
             if other is not None and i != j and (j != call.in_place or other is not tensors[i])
         ]
         phases = [(i, launch.addresses[i] % LINE) for i in written if tensors[i].nbytes >= ALIGNED_BYTES]  # type: ignore[operator]
-        layouts = [None if t is None else t.call_layout for t in tensors]
-        key = (
-            call.name, id(call.layer), *layouts, call.numbers, call.options, call.in_place,
-            thread_count(), compile_c.forked,
-        )  # fmt: skip
-        remember(self._known, key, Known(launch, tuple(apart), tuple(phases), call.layer))
+        remember(self._known, _key(call), Known(launch, tuple(apart), tuple(phases), call.layer))
+
+
+def _key(call: Call) -> tuple[Any, ...]:
+    """Equal for calls that one launch makes, if what :class:`Known` says holds."""
+    name, layer, tensors, numbers, options, in_place = call
+    layouts = [None if t is None else t.call_layout for t in tensors]
+    return (name, id(layer), *layouts, numbers, options, in_place, thread_count(), compile_c.forked)
 
 
 def _negative_zero(numbers: Sequence[float]) -> bool:
