@@ -59,10 +59,10 @@ def pays(m: int, k: int, n: int, compiler: Compiler | None = None) -> bool:
     longest) times its speed where this is true. On one and two cores of a Zen 4 against the same with whole vectors:
     0.7 (last panels of one column) to 1.7, 1.13 on the geometric mean of 900 products.
     """
-    whole = not half_vectors()
-    if whole and (not whole_vectors() or m * k * n < FEWEST_OF_WHOLE or min(m, n) < NARROWEST_OF_WHOLE):
+    products, narrow = m * k * n, min(m, n)
+    if products < FEWEST_PRODUCTS or narrow < NARROWEST or m * n < FEWEST_RESULTS:
         return False
-    if m * k * n < FEWEST_PRODUCTS or min(m, n) < NARROWEST or m * n < FEWEST_RESULTS:
+    if not half_vectors() and (products < FEWEST_OF_WHOLE or narrow < NARROWEST_OF_WHOLE or not whole_vectors()):
         return False
     compiler = compiler or find_compiler()
     return compiler is not None and compiler.native
