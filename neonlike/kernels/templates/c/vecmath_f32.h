@@ -1,6 +1,4 @@
-/* The float32 functions of vecmath.h, which includes this file.
- *
- */
+/* The float32 functions of vecmath.h, which includes this file. */
 #ifndef NL_VECMATH_F32_H
 #define NL_VECMATH_F32_H
 
@@ -50,16 +48,20 @@ NL_FN float nl_exp_negative_f32(float x) {
     return nl_scale_f32((high * r2 + low) * r2 + (1.0f + r), (int32_t)nl_bits_f32(sum));
 }
 
+/* P(r) of 2^r = 1 + r (ln 2 + r P(r)) for |r| <= 1/2 (EXP2_F32) */
+NL_FN float nl_exp2_terms_f32(float r) {
+    float p = 0x1.470d12p-13f;
+    p = p * r + 0x1.5f737ep-10f;
+    p = p * r + 0x1.3b270cp-7f;
+    p = p * r + 0x1.c6ae7p-5f;
+    return p * r + 0x1.ebfbe2p-3f;
+}
+
 NL_FN float nl_exp2_f32(float x) {
     float clipped = x < -151.0f ? -151.0f : x;
     int32_t bits = nl_exponent_f32(clipped + NL_MAGIC_254_F32);
     float r = clipped - (nl_from_bits_f32((uint32_t)bits) - NL_MAGIC_254_F32);
-    float q = 0x1.470d12p-13f; /* EXP2_F32 */
-    q = q * r + 0x1.5f737ep-10f;
-    q = q * r + 0x1.3b270cp-7f;
-    q = q * r + 0x1.c6ae7p-5f;
-    q = q * r + 0x1.ebfbe2p-3f;
-    q = q * r + 0x1.62e432p-1f;
+    float q = nl_exp2_terms_f32(r) * r + 0x1.62e432p-1f;
     return nl_scale_f32(q * r + 1.0f, bits);
 }
 

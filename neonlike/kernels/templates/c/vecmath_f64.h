@@ -54,22 +54,23 @@ NL_FN double nl_exp_negative_f64(double x) {
     return nl_scale_f64(1.0 + nl_expm1_reduced_f64(e.r), e.sum, clipped < -700.0);
 }
 
-/* 2^r - 1 for |r| <= 1/2 (EXP2_F64) */
-NL_FN double nl_exp2m1_reduced_f64(double r) {
-    double q = 0x1.c6db7b3b71698p-36;
-    q = q * r + 0x1.ea14d08f7ee5ap-32;
-    q = q * r + 0x1.e4cd9b8e4403fp-28;
-    q = q * r + 0x1.b524d07813b73p-24;
-    q = q * r + 0x1.62c0229b064fap-20;
-    q = q * r + 0x1.ffcbfc7af9b42p-17;
-    q = q * r + 0x1.430912f8596a8p-13;
-    q = q * r + 0x1.5d87fe78a125bp-10;
-    q = q * r + 0x1.3b2ab6fba4ea8p-7;
-    q = q * r + 0x1.c6b08d704a0d6p-5;
-    q = q * r + 0x1.ebfbdff82c58fp-3;
-    q = q * r + 0x1.62e42fefa39efp-1;
-    return q * r;
+/* P(r) of 2^r = 1 + r (ln 2 + r P(r)) for |r| <= 1/2 (EXP2_F64) */
+NL_FN double nl_exp2_terms_f64(double r) {
+    double p = 0x1.c6db7b3b71698p-36;
+    p = p * r + 0x1.ea14d08f7ee5ap-32;
+    p = p * r + 0x1.e4cd9b8e4403fp-28;
+    p = p * r + 0x1.b524d07813b73p-24;
+    p = p * r + 0x1.62c0229b064fap-20;
+    p = p * r + 0x1.ffcbfc7af9b42p-17;
+    p = p * r + 0x1.430912f8596a8p-13;
+    p = p * r + 0x1.5d87fe78a125bp-10;
+    p = p * r + 0x1.3b2ab6fba4ea8p-7;
+    p = p * r + 0x1.c6b08d704a0d6p-5;
+    return p * r + 0x1.ebfbdff82c58fp-3;
 }
+
+/* 2^r - 1 */
+NL_FN double nl_exp2m1_reduced_f64(double r) { return (nl_exp2_terms_f64(r) * r + 0x1.62e42fefa39efp-1) * r; }
 
 NL_FN double nl_exp2_f64(double x) {
     double clipped = x > 1025.0 ? 1025.0 : x;

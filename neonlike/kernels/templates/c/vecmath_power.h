@@ -67,37 +67,23 @@ NL_FN nl_pair nl_log2_pair_f64(double x) { return nl_log2_pair_parts_f64(nl_log_
  * integer: in AVX-512 that is one instruction for each side. The head of the polynomial takes its rounding along. */
 
 NL_FN float nl_exp2_pair_f32(float z, float lo) {
-    float sum = z + NL_MAGIC_254_F32, r = z - (sum - NL_MAGIC_254_F32); /* EXP2_F32 */
+    float sum = z + NL_MAGIC_254_F32, r = z - (sum - NL_MAGIC_254_F32);
     int32_t bits = (int32_t)nl_bits_f32(sum), least = 0x4b400000 + 254 - 200, most = 0x4b400000 + 254 + 200;
     bits = bits < least ? least : bits;
     bits = bits > most ? most : bits;
-    float q = 0x1.470d12p-13f;
-    q = q * r + 0x1.5f737ep-10f;
-    q = q * r + 0x1.3b270cp-7f;
-    q = q * r + 0x1.c6ae7p-5f;
-    q = (q * r + 0x1.ebfbe2p-3f) * r;
+    float q = nl_exp2_terms_f32(r) * r;
     float head = nl_fma_f32(r, 0x1.62e43p-1f, 1.0f), rest = nl_fma_f32(r, 0x1.62e43p-1f, 1.0f - head);
     rest = nl_fma_f32(lo * 0x1.62e43p-1f, nl_fma_f32(q, r, head), rest);
     return nl_scale_f32(head + nl_fma_f32(q, r, rest), bits);
 }
 
 NL_FN double nl_exp2_pair_f64(double z, double lo) {
-    double magic = NL_MAGIC_F64 + 2046.0, sum = z + magic, r = (z - (sum - magic)) + lo; /* EXP2_F64 */
+    double magic = NL_MAGIC_F64 + 2046.0, sum = z + magic, r = (z - (sum - magic)) + lo;
     int64_t bits = (int64_t)nl_bits_f64(sum), least = 0x4338000000000000 + 2046 - 1400;
     int64_t most = 0x4338000000000000 + 2046 + 1400;
     bits = bits < least ? least : bits;
     bits = bits > most ? most : bits;
-    double q = 0x1.c6db7b3b71698p-36;
-    q = q * r + 0x1.ea14d08f7ee5ap-32;
-    q = q * r + 0x1.e4cd9b8e4403fp-28;
-    q = q * r + 0x1.b524d07813b73p-24;
-    q = q * r + 0x1.62c0229b064fap-20;
-    q = q * r + 0x1.ffcbfc7af9b42p-17;
-    q = q * r + 0x1.430912f8596a8p-13;
-    q = q * r + 0x1.5d87fe78a125bp-10;
-    q = q * r + 0x1.3b2ab6fba4ea8p-7;
-    q = q * r + 0x1.c6b08d704a0d6p-5;
-    q = (q * r + 0x1.ebfbdff82c58fp-3) * r;
+    double q = nl_exp2_terms_f64(r) * r;
     double head = nl_fma_f64(r, 0x1.62e42fefa39efp-1, 1.0), rest = nl_fma_f64(r, 0x1.62e42fefa39efp-1, 1.0 - head);
     uint64_t whole = (uint64_t)bits, half = whole >> 1;
     double power = head + nl_fma_f64(q, r, rest);
