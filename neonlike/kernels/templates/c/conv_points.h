@@ -1,7 +1,9 @@
 /* The three transforms of conv_winograd along one axis, for tiles of 2 and of 4 results (Lavin and Gray, arXiv
- * 1509.09308). The including file defines real, vec, INLINE, and OUT. */
+ * 1509.09308). The including file defines real, vec, loose, INLINE, OUT and EDGE. */
 #ifndef NL_CONV_POINTS_H
 #define NL_CONV_POINTS_H
+
+#include <stdint.h>
 
 /* B^T of a row or column of a tile, G of a filter's, A^T of sums. */
 #if OUT == 2
@@ -61,5 +63,21 @@ INLINE void results(const vec *p, vec *to)
     to[3] = b + 8 * d + p[5];
 }
 #endif
+
+/* The sums `point_step` apart of a tile's points, EDGE x EDGE of them, with each column made into OUT results. */
+INLINE void results_of_columns(const real *sums, int64_t point_step, vec to[OUT][EDGE])
+{
+#pragma GCC unroll 6
+    for (int j = 0; j < EDGE; j++) {
+        vec p[EDGE], y[OUT];
+#pragma GCC unroll 6
+        for (int i = 0; i < EDGE; i++)
+            p[i] = *(const loose *)(sums + (EDGE * i + j) * point_step);
+        results(p, y);
+#pragma GCC unroll 4
+        for (int i = 0; i < OUT; i++)
+            to[i][j] = y[i];
+    }
+}
 
 #endif

@@ -149,17 +149,7 @@ static void transform_output(const real *restrict acc, int64_t point_step, int64
     const int64_t lanes = tiles * nb, size = row / OUT;
     for (int64_t at = 0; at < lanes; at += LANES) {
         vec t[OUT][EDGE];
-#pragma GCC unroll 6
-        for (int j = 0; j < EDGE; j++) {
-            vec p[EDGE], y[OUT];
-#pragma GCC unroll 6
-            for (int i = 0; i < EDGE; i++)
-                p[i] = *(const loose *)(acc + at + (EDGE * i + j) * point_step);
-            results(p, y);
-#pragma GCC unroll 4
-            for (int i = 0; i < OUT; i++)
-                t[i][j] = y[i];
-        }
+        results_of_columns(acc + at, point_step, t);
 #pragma GCC unroll 4
         for (int i = 0; i < OUT; i++) {
             vec y[OUT];

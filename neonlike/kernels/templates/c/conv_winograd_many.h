@@ -118,17 +118,7 @@ static void transform_output(const real *restrict acc, int64_t point_step, int64
     for (int64_t tile = 0; tile < tiles; tile++)
         for (int64_t n = 0; n < nb; n += LANES) {
             vec t[OUT][EDGE];
-#pragma GCC unroll 6
-            for (int j = 0; j < EDGE; j++) {
-                vec p[EDGE], y[OUT];
-#pragma GCC unroll 6
-                for (int i = 0; i < EDGE; i++)
-                    p[i] = *(const vec *)(acc + tile * nb + n + (EDGE * i + j) * point_step);
-                results(p, y);
-#pragma GCC unroll 4
-                for (int i = 0; i < OUT; i++)
-                    t[i][j] = y[i];
-            }
+            results_of_columns(acc + tile * nb + n, point_step, t);
 #pragma GCC unroll 4
             for (int i = 0; i < OUT; i++) {
                 vec y[OUT];
