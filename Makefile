@@ -95,7 +95,7 @@ check: $(VENV)/.ready-dev
 
 # A script that needs PyTorch says so and ends with status 2 where it is not installed.
 bench: $(VENV)/.ready-bench
-	@for script in benchmarks/[a-z]*.py; do \
+	@for script in $(filter-out benchmarks/versus.py,$(wildcard benchmarks/[a-z]*.py)); do \
 	    echo "== $$script $(BENCH_ARGS)"; $(PY) "$$script" $(BENCH_ARGS); \
 	    status=$$?; test $$status -eq 0 -o $$status -eq 2 || exit 1; \
 	done

@@ -23,7 +23,7 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -137,8 +137,9 @@ class Link(Protocol):
 class Running:
     """A process that stands still unless it is let go on."""
 
-    def __init__(self, command: Sequence[str], **pipes: Any) -> None:
-        self.process = subprocess.Popen([sys.executable, *command], env=ENVIRONMENT, text=True, **pipes)
+    def __init__(self, command: Sequence[str], more: Mapping[str, str] | None = None, **pipes: Any) -> None:
+        env = ENVIRONMENT | dict(more or {})
+        self.process = subprocess.Popen([sys.executable, *command], env=env, text=True, **pipes)
 
     def rest(self) -> None:
         """Stop all its threads, where the system can."""
@@ -174,11 +175,14 @@ class Busy(Running):
 
 
 class Child(Running):
-    """The process of one contender: ``script`` with ``argv`` and ``--child name``."""
+    """The process of one contender: ``script`` with ``argv`` and ``--child name``, and ``more`` in its environment."""
 
-    def __init__(self, name: str, script: str | Path, argv: Sequence[str]) -> None:
+    def __init__(
+        self, name: str, script: str | Path, argv: Sequence[str], more: Mapping[str, str] | None = None
+    ) -> None:
         self.name = name
-        super().__init__([str(script), *argv, "--child", name], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        command = [str(script), *argv, "--child", name]
+        super().__init__(command, more, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def ask(self, verb: str, *given: Any) -> Any:
         """The answer to a request.

@@ -1,0 +1,204 @@
+"""This version against another one: what became slower, of all that the benchmarks measure of ours.
+
+``FOLDER`` is a checkout of the other version (``git worktree add ../before v0.1``). The scripts of this one run with
+the package of either, in a process each, and both are measured in turns. What seems slower than before is measured
+again, twice, and the median of the three counts: of a thousand figures of a shared machine, some are wrong by chance.
+
+    python benchmarks/versus.py ../before conv pool
+    python benchmarks/versus.py ../before optree --only softmax
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import statistics
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import _contenders
+import _primitives
+import optree
+import optree_shapes
+from _apart import Apart, Child
+from _cases import Effort
+from _rates import OURS
+from _report import Form, time_text
+from harness import QUICK, Session, arguments, run_case
+
+HERE = Path(__file__).resolve().parent
+NOW, BEFORE = "now", "before"
+LEAST = 0.97
+"""Of the time before, divided by that now: below it, a case is slower."""
+AGAIN = 2
+PRIMITIVES = ("conv", "conv_shapes", "pool", "pool_shapes", "batchnorm", "lrn", "rnn", "gemm")
+SUBJECTS = ("optree", "optree_shapes", *PRIMITIVES)
+FULL = Effort(sample=4e-3, min_rounds=5, max_rounds=15, budget=0.5, long=0.1)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A case: the script and contender that know it, and the key they know it by."""
+
+    subject: str
+    contender: str
+    key: tuple[Any, ...]
+
+    @property
+    def title(self) -> str:
+        """Without the flags of the key."""
+        words = [str(part) for part in self.key if not isinstance(part, bool)]
+        words += [self.contender] if self.contender != OURS else []
+        return f"{self.subject}: {', '.join(words)}"
+
+
+class Side(Child):
+    """The process of one version, which calls its contender by the version's name.
+
+    Parameters
+    ----------
+    name : str
+    folder : Path
+        Of the checkout.
+    planned : Planned
+        One of the cases it will be asked for.
+    """
+
+    def __init__(self, name: str, folder: Path, planned: Planned) -> None:
+        self._contender = planned.contender
+        script = HERE / f"{planned.subject}.py"
+        super().__init__(planned.contender, script, [], {"PYTHONPATH": str(folder)})
+        self.name = name
+
+    def ask(self, verb: str, *given: Any) -> Any:
+        """The answer to a request."""
+        answer = super().ask(verb, *given)
+        if verb == "check":
+            mine = [r for r in answer["results"] if r["contender"] == self._contender]
+            answer["results"] = [r | {"contender": self.name, "wrong": r["wrong"] and self.name == NOW} for r in mine]
+        return answer
+
+
+class Pairs(Form):
+    """A line a case."""
+
+    baseline = NOW
+
+    def heading(self, size: int) -> str:
+        """Of the columns."""
+        return f"{'':72} {NOW:>9}  {BEFORE:>9}   {BEFORE} / {NOW}"
+
+
+def schedule(options: argparse.Namespace) -> Iterator[Planned]:
+    """The cases, those of one process behind each other."""
+    for subject in options.subjects:
+        for planned in _of(subject, options):
+            if not options.only or any(text in planned.title for text in options.only.split(",")):
+                yield planned
+
+
+def _of(subject: str, options: argparse.Namespace) -> Iterator[Planned]:
+    quick = ["--quick"] if options.quick else []
+    if subject == "optree":
+        sizes = [] if options.quick else ["--sizes", "64,4k,64k,1M,16M"]
+        for contender in _contenders.OURS:
+            for expression, size in optree.schedule(optree.parse(quick + sizes)):
+                yield Planned(subject, contender, (expression.name, size, False))
+    elif subject == "optree_shapes":
+        for case in optree_shapes.schedule(optree_shapes.parse(quick)):
+            yield Planned(subject, OURS, (optree_shapes.title(case),))
+    else:
+        of = importlib.import_module(subject).SUBJECT
+        for layer, N, direction in _primitives.schedule(of, _primitives.parse(of, quick)):
+            yield Planned(subject, OURS, (layer.title, N, direction))
+
+
+def compare(session: Session, apart: Apart, planned: Planned) -> float | None:
+    """Time before divided by the time now, or None; kept in ``session``, and said."""
+    ratios = []
+    while not ratios or (len(ratios) <= AGAIN and statistics.median(ratios) < LEAST):
+        results = run_case(apart.case(*planned.key), session.effort, baseline=NOW, copies=lambda nbytes: {})
+        found = {r.contender: r for r in results}
+        session.beside += results
+        if found[BEFORE].ratio is None:
+            session.say(f"{planned.title:72} {'; '.join(f'{r.contender}: {r.note}' for r in results if r.note)}")
+            return None
+        ratios.append(found[BEFORE].ratio)
+    times = "  ".join(f"{time_text(found[name].median or 0.0):>9}" for name in (NOW, BEFORE))
+    ratio = statistics.median(ratios)
+    session.say(f"{planned.title:72} {times}   {ratio:.2f}{'  slower' if ratio < LEAST else ''}")
+    return ratio
+
+
+def run(session: Session, folder: Path) -> dict[Planned, float]:
+    """Compare what the options ask for."""
+    ratios: dict[Planned, float] = {}
+    session.say(session.form.heading(0))
+    for _, group in groupby(schedule(session.options), lambda planned: (planned.subject, planned.contender)):
+        cases = list(group)
+        with Apart((NOW, BEFORE), partial(start, folder, cases[0])) as apart:
+            for planned in cases:
+                try:
+                    ratio = compare(session, apart, planned)
+                except RuntimeError as why:  # one of the versions does not know it
+                    session.skip(f"{planned.title}: left out, {str(why).splitlines()[-1]}")
+                    continue
+                if ratio is not None:
+                    ratios[planned] = ratio
+    return ratios
+
+
+def start(folder: Path, planned: Planned, name: str) -> Side:
+    """The process of the version ``name``."""
+    return Side(name, HERE.parent if name == NOW else folder, planned)
+
+
+def verdicts(ratios: dict[Planned, float]) -> list[str]:
+    """Geometric means by subject, and all cases that became slower."""
+    lines = []
+    for subject in dict.fromkeys(planned.subject for planned in ratios):
+        here = [ratio for planned, ratio in ratios.items() if planned.subject == subject]
+        slower = sum(ratio < LEAST for ratio in here)
+        lines.append(
+            f"{subject}: {statistics.geometric_mean(here):.3f} times as fast as before on the geometric mean of "
+            f"{len(here)} cases; {slower} more than {1 - LEAST:.0%} slower"
+        )
+    slow = sorted((ratio, planned.title) for planned, ratio in ratios.items() if ratio < LEAST)
+    return lines + [f"    {title}: {ratio:.2f}" for ratio, title in slow]
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = arguments(f"{__doc__}".partition("\n")[0])
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="checkout of the version to compare with")
+    parser.add_argument("subjects", nargs="*", metavar="SUBJECT", help=f"some of {', '.join(SUBJECTS)}; default: all")
+    parser.add_argument("--only", metavar="TEXT,TEXT", help="cases whose title has one of these in it")
+    options = parser.parse_args(argv)
+    options.subjects = options.subjects or list(SUBJECTS)
+    if unknown := [name for name in options.subjects if name not in SUBJECTS]:
+        parser.error(f"no subject {', '.join(unknown)}; there are {', '.join(SUBJECTS)}")
+    options.folder = options.folder.resolve()
+    if not (options.folder / "neonlike").is_dir():
+        parser.error(f"{options.folder} is no checkout: it has no folder neonlike")
+    return options
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run what the command line asks for; the exit status is 1 if a result was wrong, 2 if a version does not start."""
+    options = parse(argv)
+    session = Session("versus", options, {"before": str(options.folder)}, Pairs(), QUICK if options.quick else FULL)
+    try:
+        ratios = run(session, options.folder)
+    except RuntimeError as why:
+        print(f"nothing to compare: {why}", file=sys.stderr)
+        return 2
+    return session.finish(verdicts(ratios))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
