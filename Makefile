@@ -93,9 +93,11 @@ check: $(VENV)/.ready-dev
 	$(PY) -m mypy
 	$(PY) -m pytest -q -m "not slow" $(PYTEST_ARGS)
 
+NO_BENCHMARK := benchmarks/versus.py benchmarks/front_page.py
+
 # A script that needs PyTorch says so and ends with status 2 where it is not installed.
 bench: $(VENV)/.ready-bench
-	@for script in $(filter-out benchmarks/versus.py,$(wildcard benchmarks/[a-z]*.py)); do \
+	@for script in $(filter-out $(NO_BENCHMARK),$(wildcard benchmarks/[a-z]*.py)); do \
 	    echo "== $$script $(BENCH_ARGS)"; $(PY) "$$script" $(BENCH_ARGS); \
 	    status=$$?; test $$status -eq 0 -o $$status -eq 2 || exit 1; \
 	done
@@ -117,6 +119,7 @@ docs: $(VENV)/.ready-test
 	$(PY) -m neonlike.optree.docs > docs/ops.md.new
 	@mv docs/ops.md.new docs/ops.md
 	$(PY) -c 'from neonlike import settings; print(settings.page(), end="")' > docs/environment.md
+	$(PY) benchmarks/front_page.py --write
 
 clean:
 	rm -rf $(VENV) build dist neonlike.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -263,14 +263,6 @@ def test_pages_name_variables_that_exist() -> None:
     assert named - ours - outside == {"NEONLIKE_"} & named
 
 
-def test_the_readme_says_what_the_table_says() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    rows = dict(re.findall(r"^\| `([A-Z_]+)` \| (.*) \|$", text, re.MULTILINE))
-    table = {setting.name: setting.effect for setting in SETTINGS}
-    assert len(rows) >= 6
-    assert rows == {name: table[name] for name in rows}
-
-
 def test_the_doctor_shows_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEONLIKE_CACHE_MB", "lots")
     monkeypatch.setenv("NEONLIKE_FASTPATH", "0")

@@ -1,0 +1,200 @@
+"""The README's table of speed, made of what RESULTS.md recorded; ``--picture FILE`` draws it.
+
+    python benchmarks/front_page.py             # the table
+    python benchmarks/front_page.py --write     # into README.md, where the last one stands; `make docs` does so too
+
+Nothing is measured: every figure is a geometric mean or a ratio of medians that stands in a section of RESULTS.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+RESULTS, README = HERE / "RESULTS.md", HERE.parent / "README.md"
+BEGIN, END = "<!-- speed: made by benchmarks/front_page.py -->\n", "<!-- end of speed -->\n"
+PEERS = {"numpy": "NumPy", "torch": "PyTorch", "torch.compile": "torch.compile", "numba": "Numba", "jax": "JAX"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the table: what was measured, and where RESULTS.md says how long others take.
+
+    Attributes
+    ----------
+    text : str
+    section : str
+    patterns : tuple of str
+        Each of a remark, with a group ``x`` for the ratio, and ``who`` where the section has several peers.
+    """
+
+    text: str
+    section: str
+    patterns: tuple[str, ...]
+
+
+def _means(*directions: str) -> tuple[str, ...]:
+    return tuple(rf"{name}, geometric mean over \d+: PyTorch takes (?P<x>[\d.]+) times" for name in directions)
+
+
+def _expressions(size: str) -> tuple[str, ...]:
+    return (rf"{size}, geometric mean over 14: (?P<who>[\w.]+) takes (?P<x>[\d.]+) times",)
+
+
+BOTH, THREE = ("fprop", "bprop"), ("fprop", "bprop", "update")
+LINES = (
+    Line("fourteen fused expressions, 1M elements", "optree", _expressions("1M")),
+    Line("fourteen fused expressions, 16M elements", "optree", _expressions("16M")),
+    Line("expressions on other shapes, layouts and types", "optree_shapes",
+         (r"PyTorch's time divided by ours: (?P<x>[\d.]+) on the geometric mean",)),
+    Line("training step of a perceptron: on 1, 2 and 4 threads", "company",
+         tuple(rf"mlp, alone, {n} threads?: (?P<who>[\w.]+) takes (?P<x>[\d.]+) times" for n in (1, 2, 4))),
+    Line("fully connected layers: forward, data and weight gradient", "gemm", _means(*THREE)),
+    Line("convolutions of five networks: forward, data and weight gradient", "conv", _means(*THREE)),
+    Line("convolutions of other shapes: the same", "conv_shapes", _means(*THREE)),
+    Line("pooling of these networks: forward, back", "pool", _means(*BOTH)),
+    Line("batch normalization with relu: forward, back", "batchnorm", _means(*BOTH)),
+    Line("LRN: forward, back", "lrn", _means(*BOTH)),
+    Line("RNN, LSTM, GRU: forward, forward and back", "rnn", _means("fprop", r"fprop\+bprop")),
+)  # fmt: skip
+
+
+def sections(text: str) -> dict[str, str]:
+    """Of RESULTS.md, by subject."""
+    parts = re.split(r"^## (\w+)$", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2]))
+
+
+def ratios(line: Line, section: str) -> dict[str, list[str]]:
+    """Peer -> how many times as long it takes, as written; a peer of no name is the faster of PyTorch's two ways.
+
+    Raises
+    ------
+    ValueError
+        The section does not have what the line is made of.
+    """
+    found: dict[str, list[str]] = {}
+    for pattern in line.patterns:
+        remarks = list(re.finditer(rf"^\* {pattern}", section, re.MULTILINE))
+        if not remarks:
+            raise ValueError(f"RESULTS.md, {line.section}: no remark like {pattern!r}")
+        for remark in remarks:
+            groups = remark.groupdict()
+            who = groups.get("who") or "torch"
+            found.setdefault("torch" if line.section == "company" else who, []).append(groups["x"])
+    return found
+
+
+def machine(found: dict[str, str]) -> str:
+    """Where and when the sections were measured."""
+    facts = [dict(re.findall(r"^\| (\w+) \| (.+?) \|$", found[line.section], re.MULTILINE)) for line in LINES]
+    days = sorted({fact["date"][:10] for fact in facts})
+    processors = sorted({f"{fact['cores']} cores of an {fact['processor']}" for fact in facts})
+    return f"{' and '.join(processors)}, {' to '.join(dict.fromkeys((days[0], days[-1])))}"
+
+
+def table(text: str) -> list[str]:
+    """The table in Markdown, of the text of RESULTS.md."""
+    found = sections(text)
+    lines = [
+        f"Time others take, divided by the time neonlike takes, on {machine(found)}:",
+        "geometric means; PyTorch in the faster of its two layouts, and in the training step the faster of it and",
+        "torch.compile.",
+        "",
+        f"| | {' | '.join(PEERS.values())} |",
+        "|---|" + "---|" * len(PEERS),
+    ]
+    for line in LINES:
+        of = ratios(line, found[line.section])
+        lines.append(f"| {line.text} | " + " | ".join(", ".join(of.get(who, [])) for who in PEERS) + " |")
+    return lines
+
+
+def page(readme: str, text: str) -> str:
+    """``readme`` with the table of RESULTS.md's ``text`` between its marks.
+
+    Raises
+    ------
+    ValueError
+        There are no marks.
+    """
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"README.md has no {BEGIN.strip()} ... {END.strip()}")
+    return before + BEGIN + "\n".join(["", *table(text), ""]) + "\n" + END + after
+
+
+def bars(text: str) -> Iterator[tuple[str, str, float]]:
+    """(line, peer, ratio) of everything in the table."""
+    found = sections(text)
+    for line in LINES:
+        for who, values in ratios(line, found[line.section]).items():
+            for value in values:
+                yield line.text, who, float(value)
+
+
+def draw(text: str, path: Path) -> None:
+    """A dot for each ratio, on a logarithmic scale.
+
+    Raises
+    ------
+    SystemExit
+        Without matplotlib.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise SystemExit("--picture needs matplotlib: pip install matplotlib") from None
+    figure = Figure(figsize=(9.0, 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    axes.axvline(1.0, color="#d62728", linewidth=1.6)
+    colors = dict(zip(PEERS, ("#555555", "#1f77b4", "#17becf", "#2ca02c", "#9467bd")))
+    for place, line in enumerate(LINES):
+        here = [(who, ratio) for name, who, ratio in bars(text) if name == line.text]
+        for step, (who, ratio) in enumerate(here):
+            height = place + 0.7 * ((step + 0.5) / len(here) - 0.5)
+            axes.barh(height, ratio - 1, 0.6 / len(here), left=1.0, color=colors[who])
+    axes.set_yticks(range(len(LINES)), [line.text for line in LINES], fontsize="small")
+    axes.invert_yaxis()
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel("time others take / time neonlike takes", fontsize="small")
+    for who, name in PEERS.items():
+        axes.barh(0, 0, color=colors[who], label=name)
+    axes.legend(fontsize="x-small", frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do what the command line asks for; the exit status is 1 if RESULTS.md lacks a figure."""
+    parser = argparse.ArgumentParser(description=f"{__doc__}".partition("\n")[0])
+    parser.add_argument("--write", action="store_true", help="write the table into README.md")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw it (with matplotlib)")
+    options = parser.parse_args(argv)
+    text = RESULTS.read_text(encoding="utf-8")
+    try:
+        made = table(text)
+        if options.write:
+            README.write_text(page(README.read_text(encoding="utf-8"), text), encoding="utf-8")
+    except (ValueError, KeyError) as why:
+        print(why, file=sys.stderr)
+        return 1
+    if options.picture:
+        draw(text, options.picture)
+    if not options.write:
+        print("\n".join(made))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
