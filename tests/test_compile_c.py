@@ -19,7 +19,8 @@ from neonlike.errors import KernelCompileError
 from neonlike.kernels import compile_c, toolchain
 from neonlike.kernels.ahead import build_many
 from neonlike.kernels.cache import DiskCache, default_cache
-from neonlike.kernels.compile_c import KernelSource, build, build_kernel, kernel_key
+from neonlike.kernels.compile_c import build, build_kernel, kernel_key
+from neonlike.kernels.source import KernelSource
 from neonlike.kernels.toolchain import SUFFIX, Compiler, find_compiler
 
 pytestmark = [
@@ -205,7 +206,8 @@ def test_many_processes_start_at_once_on_an_empty_cache(compiler: Compiler, fres
     code = """
 import sys, time, pathlib
 from neonlike.kernels.ahead import build_many
-from neonlike.kernels.compile_c import KernelSource, build_kernel
+from neonlike.kernels.compile_c import build_kernel
+from neonlike.kernels.source import KernelSource
 folder, me = pathlib.Path(sys.argv[1]), sys.argv[2]
 (folder / f"ready{me}").touch()
 while not (folder / "go").exists():

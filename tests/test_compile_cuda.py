@@ -22,10 +22,10 @@ from neonlike.backends import Backend
 from neonlike.errors import KernelCompileError
 from neonlike.kernels import ahead, compile_cuda, nvrtc
 from neonlike.kernels.blocks import Run
-from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.compile_cuda import CudaCompiler, build_cubin, cubin_key, find_cuda_compiler, headers
 from neonlike.kernels.graph import linearize
 from neonlike.kernels.lines_cuda import Lines
+from neonlike.kernels.source import KernelSource
 
 __all__ = ["gpu"]
 TEXT = '#include "types.h"\nextern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }\n'
@@ -309,7 +309,7 @@ import sys
 from pathlib import Path
 from neonlike.errors import KernelCompileError
 from neonlike.kernels import nvrtc
-from neonlike.kernels.compile_c import KernelSource
+from neonlike.kernels.source import KernelSource
 from neonlike.kernels.compile_cuda import CudaCompiler, build_cubin, headers
 library = nvrtc.find_library()
 compiler = CudaCompiler(f"NVRTC {nvrtc.version(library)}", library, True)

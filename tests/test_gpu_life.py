@@ -193,7 +193,7 @@ def test_after_a_lost_context_everything_refuses_and_says_why() -> None:
         f"""
 from neonlike.backends import gen_backend
 from neonlike.errors import DeviceLost
-from neonlike.kernels.compile_c import KernelSource
+from neonlike.kernels.source import KernelSource
 from neonlike.kernels.compile_cuda import build_cubin
 be = gen_backend("gpu")
 t = be.ones((3, 3))

@@ -14,7 +14,8 @@ from compiling import SOURCE, Wrapper, compiler, fresh, messages, wrapper  # noq
 from neonlike.errors import KernelCompileError
 from neonlike.kernels import waiting
 from neonlike.kernels.ahead import build_many
-from neonlike.kernels.compile_c import KernelSource, build, build_kernel
+from neonlike.kernels.compile_c import build, build_kernel
+from neonlike.kernels.source import KernelSource
 
 pytestmark = [
     pytest.mark.skipif(os.name != "posix", reason="the compilers of these tests are shell scripts"),

@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from neonlike.backends import Backend, gen_backend
-from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.graph import linearize
+from neonlike.kernels.source import KernelSource
 from neonlike.kernels.toolchain import Compiler, find_compiler
 from neonlike.optree import node
 from neonlike.optree.dtypes import DTypeRule

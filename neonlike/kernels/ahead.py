@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from neonlike.errors import KernelCompileError
 from neonlike.kernels.blocks import Run
-from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.interp import StageFunction
 from neonlike.kernels.plan import Plan
+from neonlike.kernels.source import KernelSource
 from neonlike.kernels.threads import thread_count
 from neonlike.kernels.waiting import THREADS, waiting
 

@@ -16,12 +16,12 @@ from neonlike.errors import KernelCompileError
 from neonlike.kernels.ahead import build_many
 from neonlike.kernels.bench import Bench, Row
 from neonlike.kernels.blocks import Run
-from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.explain import cost
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.interp import CopyBack, StageFunction
 from neonlike.kernels.lower import Arg, LeafArg, NumberArg, ValueArg
 from neonlike.kernels.plan import Plan, Stage, StageKind
+from neonlike.kernels.source import KernelSource
 from neonlike.optree.dtypes import compute_dtype
 from neonlike.optree.ops import Kind
 from neonlike.optree.shapes import Shape

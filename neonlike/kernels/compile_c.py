@@ -12,14 +12,22 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol
 
 from neonlike.errors import KernelCompileError
 from neonlike.kernels import pool
 from neonlike.kernels.cache import default_cache, key_of
-from neonlike.kernels.kept_source import commented, compile_error, file_name, keep, keeps_sources
+from neonlike.kernels.source import (
+    Headers,
+    KernelSource,
+    LazySource,
+    commented,
+    compile_error,
+    file_name,
+    keep,
+    keeps_sources,
+)
 from neonlike.kernels.toolchain import (
     LIBRARIES,
     SUFFIX,
@@ -36,7 +44,6 @@ from neonlike.logger import logger
 
 __all__ = [
     "Compiler",
-    "KernelSource",
     "after_fork_serial",
     "build",
     "build_kernel",
@@ -47,9 +54,6 @@ __all__ = [
 ABI_VERSION = "1"
 """To be raised when the same source text is to be called in another way than before."""
 
-Headers = Mapping[str, str] | Sequence[str | Path]
-"""Header texts by the name they are included with, or directories whose ``*.h`` files may be included."""
-
 forked = False
 """Whether this process is a fork of one that had this module loaded; see :func:`after_fork_serial`."""
 
@@ -57,22 +61,6 @@ _lock = threading.Lock()
 _building: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 _libraries: dict[str, ctypes.CDLL] = {}
 _compiled: set[str] = set()
-
-
-class LazySource(Protocol):
-    """A source text that is made when ``str`` asks for it; ``identity`` stands for all that it depends on."""
-
-    @property
-    def identity(self) -> str: ...
-
-
-class KernelSource(NamedTuple):
-    """One kernel to compile: its text, its name in file names, what it computes (for people), its headers."""
-
-    source: str | LazySource
-    name: str
-    expression: str = ""
-    headers: Headers = ()
 
 
 def build(

@@ -25,10 +25,9 @@ from neonlike import settings
 from neonlike.errors import KernelCompileError
 from neonlike.kernels import cuda_places, nvrtc
 from neonlike.kernels.cache import default_cache, key_of
-from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.cuda_places import HOMES, named_toolkits
-from neonlike.kernels.kept_source import commented, compile_error, keep, keeps_sources
 from neonlike.kernels.render import template_text
+from neonlike.kernels.source import KernelSource, commented, compile_error, keep, keeps_sources
 from neonlike.kernels.waiting import compiling, waiting
 from neonlike.logger import logger
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from neonlike.kernels import gemm
 from neonlike.kernels.blocks import Run
-from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.gemm import Array
 from neonlike.kernels.gemm_blas import BlasLaunch, blas_source
 from neonlike.kernels.graph import Graph
@@ -17,6 +16,7 @@ from neonlike.kernels.interp import BarrierStage, store_result
 from neonlike.kernels.plan import Plan, Stage
 from neonlike.kernels.program import Source
 from neonlike.kernels.routine import REAL_TYPES, address
+from neonlike.kernels.source import KernelSource
 from neonlike.kernels.stage_arrays import remember
 from neonlike.kernels.toolchain import find_compiler
 

@@ -11,12 +11,12 @@ from typing import Any
 from neonlike.kernels import compile_c, lines_c, moves_c
 from neonlike.kernels.ahead import CompilesAhead, owner_of
 from neonlike.kernels.blocks import Run
-from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.dot_stage import DotStage
 from neonlike.kernels.fastpath import Recipe
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.interp import NumpyEngine, StageFunction
 from neonlike.kernels.plan import Plan, StageKind
+from neonlike.kernels.source import KernelSource
 from neonlike.kernels.stage_c import CStage
 
 

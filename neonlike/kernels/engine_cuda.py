@@ -16,13 +16,13 @@ from neonlike.kernels.ahead import CompilesAhead
 from neonlike.kernels.barriers_cuda import make_barrier
 from neonlike.kernels.blocks import Run, buffer_key
 from neonlike.kernels.call_stage import CallStage
-from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.copy_cuda import Copier
 from neonlike.kernels.device import Device
 from neonlike.kernels.gemm_cuda import Gemm
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.interp import CopyBack, StageFunction
 from neonlike.kernels.plan import Plan, Stage, StageKind
+from neonlike.kernels.source import KernelSource
 from neonlike.kernels.stage_arrays import expression_text
 from neonlike.kernels.stage_cuda import CudaStage, in_turn
 from neonlike.logger import logger

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 
 from neonlike.kernels import compile_c
 from neonlike.kernels.blas import OpenBlas, openblas
-from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.routine import POINTER, REAL, REAL_TYPES, Routine, threads_for
+from neonlike.kernels.source import KernelSource
 from neonlike.kernels.toolchain import Compiler, find_compiler
 from neonlike.optree.npfuncs import Array
 

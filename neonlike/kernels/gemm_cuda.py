@@ -8,11 +8,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.compile_cuda import build_cubin, headers
 from neonlike.kernels.device import Device
 from neonlike.kernels.emit import STORAGE, convert_store, load_element
 from neonlike.kernels.render import Source
+from neonlike.kernels.source import KernelSource
 from neonlike.optree.dtypes import I64, DType
 
 TILE, THREADS = 64, 256

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from neonlike.errors import KernelCompileError
 from neonlike.kernels import forms_cuda
-from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.compile_cuda import build_cubin, headers
 from neonlike.kernels.device import Device, Size3
 from neonlike.kernels.emit import Kernel, Writer
@@ -22,6 +21,7 @@ from neonlike.kernels.fit_cuda import ALIGNMENT, Fit, MapKey, ReduceKey, fit_map
 from neonlike.kernels.forms_cuda import Rounded
 from neonlike.kernels.layout import Counter, element_strides
 from neonlike.kernels.lower import NumberArg
+from neonlike.kernels.source import KernelSource
 from neonlike.kernels.stage_arrays import remember
 from neonlike.optree.shapes import Shape
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from neonlike.kernels import compile_c
 from neonlike.kernels.blocks import Run
-from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.emit import STORAGE, convert_store
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.interp import BarrierStage
@@ -23,6 +22,7 @@ from neonlike.kernels.moves_c import Layout, MoveStage, merged_axes
 from neonlike.kernels.plan import Plan, Stage
 from neonlike.kernels.render import Source, template_text
 from neonlike.kernels.sort_keys import key_texts
+from neonlike.kernels.source import KernelSource
 from neonlike.kernels.stage_arrays import remember
 from neonlike.kernels.stage_c import HEADERS, PARALLEL_WORK
 from neonlike.kernels.threads import thread_count

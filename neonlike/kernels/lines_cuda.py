@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.compile_cuda import headers
 from neonlike.kernels.emit import STORAGE, Array, convert_store
 from neonlike.kernels.fit_cuda import THREADS, WAVES, divisors, merged, needs_wide
@@ -19,6 +18,7 @@ from neonlike.kernels.lines_c import TEXTS
 from neonlike.kernels.moves_cuda import Launch, Moves, load_source
 from neonlike.kernels.render import Source
 from neonlike.kernels.sort_keys import key_texts
+from neonlike.kernels.source import KernelSource
 from neonlike.optree.dtypes import DType, compute_dtype, is_float
 
 ENOUGH_LINES = 1 << 12

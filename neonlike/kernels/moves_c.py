@@ -19,7 +19,6 @@ import numpy as np
 
 from neonlike.kernels import compile_c, pool
 from neonlike.kernels.blocks import Run
-from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.emit import STORAGE, Array, Kernel, Writer, convert_store
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.interp import BarrierStage, destination, result_array, store_result
@@ -27,6 +26,7 @@ from neonlike.kernels.lower import NumberArg, ValueArg
 from neonlike.kernels.plan import Plan, Stage
 from neonlike.kernels.program import converter
 from neonlike.kernels.render import Source, template_text
+from neonlike.kernels.source import KernelSource
 from neonlike.kernels.stage_arrays import expression_text, remember
 from neonlike.kernels.stage_c import HEADERS, PARALLEL_WORK, load_function
 from neonlike.kernels.threads import thread_count

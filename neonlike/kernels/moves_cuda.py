@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.compile_cuda import build_cubin, headers
 from neonlike.kernels.device import Device
 from neonlike.kernels.emit import STORAGE, Array, convert_store, load_element
@@ -21,6 +20,7 @@ from neonlike.kernels.fit_cuda import THREADS, WAVES, divisors, merged, needs_wi
 from neonlike.kernels.forms_cuda import Offsets
 from neonlike.kernels.layout import Axis
 from neonlike.kernels.render import Source
+from neonlike.kernels.source import KernelSource
 from neonlike.optree.dtypes import DType, compute_dtype, is_float
 
 GROUPING_THREADS = 1024

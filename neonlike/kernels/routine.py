@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from neonlike.kernels import compile_c, pool
-from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.render import Source, template_text
+from neonlike.kernels.source import KernelSource
 from neonlike.kernels.stage_c import load_function
 from neonlike.kernels.threads import thread_count
 from neonlike.kernels.toolchain import Compiler

@@ -15,7 +15,6 @@ import numpy as np
 from neonlike.errors import KernelCompileError
 from neonlike.kernels import compile_c, elementwise_c, forms
 from neonlike.kernels.blocks import Run
-from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.emit import Kernel, make_kernel, unsupported
 from neonlike.kernels.fastpath import RELEASE_WORK, Recipe
 from neonlike.kernels.fit import MAX_WIDTH, SPLIT, Form, FormKey, fit, packed
@@ -24,6 +23,7 @@ from neonlike.kernels.interp import LoopStage
 from neonlike.kernels.layout import LINE, Counter
 from neonlike.kernels.plan import Plan, Stage
 from neonlike.kernels.render import Source, template_text
+from neonlike.kernels.source import KernelSource
 from neonlike.kernels.stage_arrays import Picker, expression_text, input_array, is_flat, picker, remember
 from neonlike.kernels.threads import thread_count
 from neonlike.kernels.toolchain import Compiler

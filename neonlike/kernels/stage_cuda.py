@@ -9,7 +9,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from neonlike.kernels.blocks import Run, buffer_key
-from neonlike.kernels.compile_c import KernelSource
 from neonlike.kernels.emit import make_kernel, unsupported
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.launch_cuda import (
@@ -23,6 +22,7 @@ from neonlike.kernels.launch_cuda import (
 from neonlike.kernels.layout import Counter
 from neonlike.kernels.lower import NumberArg
 from neonlike.kernels.plan import Plan, Stage, StageKind, Store
+from neonlike.kernels.source import KernelSource
 from neonlike.kernels.stage_arrays import Picker, expression_text, input_array, is_flat, picker, remember
 from neonlike.optree.dtypes import DType, compute_dtype
 from neonlike.optree.shapes import Shape

@@ -14,13 +14,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from neonlike.kernels.cache import default_cache
+from neonlike.kernels.source import KernelSource
 from neonlike.logger import logger
-
-if TYPE_CHECKING:
-    from neonlike.kernels.compile_c import KernelSource
 
 PATIENCE_S = 1.0
 QUIET_S = 10.0

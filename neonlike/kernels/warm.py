@@ -21,11 +21,12 @@ from neonlike import settings
 from neonlike.errors import KernelCompileError
 from neonlike.kernels import fastpath
 from neonlike.kernels.cache import default_cache, default_directory, key_of
-from neonlike.kernels.compile_c import KernelSource, build_kernel, kernel_key, kernels_here
+from neonlike.kernels.compile_c import build_kernel, kernel_key, kernels_here
 from neonlike.kernels.engine_c import CEngine
 from neonlike.kernels.graph import Graph
 from neonlike.kernels.interp import NumpyEngine
 from neonlike.kernels.plan import Plan
+from neonlike.kernels.source import KernelSource
 from neonlike.kernels.threads import thread_count
 from neonlike.kernels.toolchain import SUFFIX, find_compiler
 from neonlike.kernels.waiting import THREADS

@@ -1,17 +1,35 @@
-"""The text of a kernel as it is compiled and, if asked for, kept for people, in any language; and its errors."""
+"""A kernel as it goes to a compiler: its text, which is kept for people if asked for, and its errors; any language."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from neonlike import settings
 from neonlike.errors import KernelCompileError
 from neonlike.kernels.cache import default_cache
 from neonlike.logger import logger
 
-if TYPE_CHECKING:
-    from neonlike.kernels.compile_c import KernelSource
+Headers = Mapping[str, str] | Sequence[str | Path]
+"""Header texts by the name they are included with, or directories whose ``*.h`` files may be included."""
+
+
+class LazySource(Protocol):
+    """A source text that is made when ``str`` asks for it; ``identity`` stands for all that it depends on."""
+
+    @property
+    def identity(self) -> str: ...
+
+
+class KernelSource(NamedTuple):
+    """One kernel to compile: its text, its name in file names, what it computes (for people), its headers."""
+
+    source: str | LazySource
+    name: str
+    expression: str = ""
+    headers: Headers = ()
 
 
 def keeps_sources() -> bool:
