@@ -395,6 +395,14 @@ def test_conversions_have_nothing_to_convert(be: Backend) -> None:
     found = be.Relu(array)
     assert type(found) is np.ndarray and found.tolist() == [0, 2]
     assert be.Relu(array, array) is array and array.tolist() == [0, 2]
+    for out, error, words in [
+        (np.zeros(2, np.int64), DTypeError, "is float64, which out of int64 cannot hold"),
+        (np.zeros((2, 2)), ShapeError, r"out has shape \(2, 2\) and ary \(2,\)"),
+        (np.broadcast_to(np.zeros(()), 2), ArgumentError, "read-only"),
+    ]:
+        with pytest.raises(error, match=words):
+            be.Relu(np.array([-1.0, 2.0]), out)
+        assert not np.any(out)
 
 
 def test_sums_and_transposes(be: Backend) -> None:

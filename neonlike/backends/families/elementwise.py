@@ -9,6 +9,7 @@ import numpy as np
 
 from neonlike.backends.families.base import Family
 from neonlike.backends.hostdata import host_array
+from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.optree import functions, operators
 from neonlike.optree.forms import form_of, mark, owner
 from neonlike.optree.functions import F
@@ -59,11 +60,22 @@ class ElementwiseFamily(Family):
     def Relu(self, ary: Any, out: Any = None) -> Any:  # noqa: N802  (neon's name)
         """max(ary, 0); of an array an array at once, as neon's CPU backend gives."""
         if isinstance(ary, np.ndarray) and (out is None or isinstance(out, np.ndarray)):
-            return np.maximum(host_array("Relu", ary), 0, out=out)
+            return _relu_of_array(host_array("Relu", ary), out)
         return self._finish(F.relu(self._operand("Relu", ary)), out)  # type: ignore[attr-defined]
 
     def _operand(self, name: str, value: Any) -> Any:
         return value if isinstance(value, Expression) else adapt(name, value, self)
+
+
+def _relu_of_array(ary: Any, out: Any) -> Any:
+    """max(ary, 0), into the array ``out`` if there is one."""
+    if out is not None and out.shape != ary.shape:
+        raise ShapeError(f"Relu: out has shape {out.shape} and ary {ary.shape}; give an out of the same shape")
+    if out is not None and not np.can_cast(ary.dtype, out.dtype, "same_kind"):
+        raise DTypeError(f"Relu: the result is {ary.dtype}, which out of {out.dtype} cannot hold; give an out of {ary.dtype}")
+    if out is not None and not out.flags.writeable:
+        raise ArgumentError("Relu: out is a read-only array; give one that may be written, such as out.copy()")
+    return np.maximum(ary, 0, out=out)
 
 
 def builder(spec: OpSpec, name: str) -> Callable[..., Any]:
