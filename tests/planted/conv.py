@@ -14,6 +14,7 @@ POINTS, POINTWISE, POINTWISE_PLAN = C + "conv_points.h", C + "conv_pointwise.c.j
 
 THIN, THIN_UPDATE, PACK, STRIPS = C + "conv_thin.c.j2", C + "conv_thin_update.c.j2", C + "conv_thin.h", C + "conv_strips.h"
 RUNS, FILTERS, THIN_PLAN = C + "conv_runs.h", C + "conv_filters.h", CPU + "conv_thin.py"
+DEPTHWISE, DEPTHWISE_READS, DEPTHWISE_PLAN = C + "conv_depthwise.c.j2", C + "conv_depthwise.h", CPU + "conv_depthwise.py"
 MANY, FEW = C + "conv_winograd_many.h", C + "conv_winograd_few.h"
 
 
@@ -128,4 +129,17 @@ MUTANTS = (
     fault("thin: beta ignored in update_conv", THIN_UPDATE, "job->alpha * (real)sum + job->beta * *to", "job->alpha * (real)sum + *to"),
     fault("thin: zeros between rows times an infinity", THIN_UPDATE, "isfinite(made[j]) ? made[j] : exact_dot(m, t, errors, x + t->at[i + j])", "made[j]"),
     fault("thin: the last taps dropped", THIN_UPDATE, "for (int64_t j = 0; j < some; j++)\n                        one_dot(", "for (int64_t j = 0; j < some - 1; j++)\n                        one_dot("),
+    fault("depthwise: the last lanes of a run dropped", DEPTHWISE, "    if (i < n) /* the last ones overlap */", "    if (0)"),
+    fault("depthwise: the last images of a column dropped", DEPTHWISE, "for (; n < N; n += LANES) {", "for (; n + LANES <= N; n += LANES) {"),
+    fault("depthwise: positions left over", DEPTHWISE, "for (int some = 4 / nv; some > 0; some /= 2)", "for (int some = 4 / nv; some > 1; some /= 2)"),
+    fault("depthwise: relu left out of results from registers", DEPTHWISE, "sum[i] = relu(sum[i], e->slope);", "sum[i] = relu(sum[i], 1);"),
+    fault("depthwise: alpha left out of results from registers", DEPTHWISE, "sum[i] = e->alpha * sum[i] + e->bias;", "sum[i] = sum[i] + e->bias;"),
+    fault("depthwise: bias of the first channels for all", DEPTHWISE, "e.bias[k] = g->bias[b.c0 + k];", "e.bias[k] = g->bias[k];"),
+    fault("depthwise: bsum of another band", DEPTHWISE, "g->sums[b.index * m[CHANNELS] + b.c0 + k] = sums[k];", "g->sums[b.c0 + k] = sums[k];"),
+    fault("depthwise: the last positions of a band dropped", DEPTHWISE, "const int64_t done = direct && channels == LANES ? some / LANES * LANES : 0;", "const int64_t done = direct && channels == LANES ? some : 0;"),
+    fault("depthwise: columns beside the image not cleared", DEPTHWISE_READS, "memset(row + (left + width) * LANES, 0,", "memset(row, 0, 0 *"),
+    fault("depthwise: the first channel for all", DEPTHWISE_READS, "v[k] = *(const loose *)(from + smaller(k, channels - 1) * step + i);", "v[k] = *(const loose *)(from + smaller(k, 0) * step + i);"),
+    fault("depthwise: rows above the image counted as there", DEPTHWISE_READS, "m + lists[p % m[ROW_PHASES] * m[RUNS] + i] + 2 * across * lo", "m + lists[p % m[ROW_PHASES] * m[RUNS] + i]"),
+    fault("depthwise: rows of a band miscounted", DEPTHWISE_PLAN, "ceil_div(band, phases[0].step) * phases[0].in_step + last", "(ceil_div(band, phases[0].step) - 1) * phases[0].in_step + last"),
+    fault("depthwise: columns of the next phase joined to the last", DEPTHWISE_PLAN, "        last = None\n        for j in", "        last = runs[-1].taps if runs else None\n        for j in"),
 )

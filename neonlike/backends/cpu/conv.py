@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.cpu.compiled import STREAMED_RESULT_BYTES, CompiledFamily, in_lines
+from neonlike.backends.cpu.conv_depthwise import META as DEPTHWISE_META
+from neonlike.backends.cpu.conv_depthwise import depthwise_plan
 from neonlike.backends.cpu.conv_plan import META, PHASE, ConvPlan, data_plan, pointwise
 from neonlike.backends.cpu.conv_pointwise import META as POINTWISE_META
 from neonlike.backends.cpu.conv_pointwise import pointwise_plan
@@ -31,6 +33,7 @@ from neonlike.optree.dtypes import compute_dtype
 
 FINISH, STRIPS = ("conv_finish.h", "stream.h"), ("conv_strips.h", "conv_rows.h")
 STORE, TILE = ("conv_store.h", "conv_runs.h", *STRIPS, *FINISH), ("conv_tile.h", "conv_filters.h")
+DEPTHWISE_HEADERS = "conv_depthwise.h", "conv_rows.h"
 WINOGRAD_HEADERS = "conv_winograd_many.h", "conv_winograd_few.h", "conv_points.h", "conv_runs.h", "conv_rows.h", *FINISH
 PARALLEL_WORK = 1 << 18
 """Products below which starting threads costs more than it saves."""
@@ -41,11 +44,10 @@ _TYPES = [POINTER] * 8 + [REAL] * 3 + [INT] * 2
 _DATA = Routine("c/conv_direct.c.j2", _TYPES, "direct convolution", STORE + TILE)
 _WINOGRAD = Routine("c/conv_winograd.c.j2", _TYPES, "Winograd convolution", WINOGRAD_HEADERS)
 _POINTWISE = Routine("c/conv_pointwise.c.j2", _TYPES, "pointwise convolution", FINISH + TILE)
-_THIN = Routine("c/conv_thin.c.j2", _TYPES, "depthwise convolution", ("conv_thin.h", *STORE))
+_DEPTHWISE = Routine("c/conv_depthwise.c.j2", _TYPES, "depthwise convolution", DEPTHWISE_HEADERS + FINISH)
+_THIN = Routine("c/conv_thin.c.j2", _TYPES, "convolution of few channels a group", ("conv_thin.h", *STORE))
 _GRADIENT = [POINTER] * 5 + [REAL] * 2 + [INT]
-_THIN_UPDATE = Routine(
-    "c/conv_thin_update.c.j2", _GRADIENT, "gradient of depthwise filters", ("conv_thin.h", *STRIPS)
-)
+_THIN_UPDATE = Routine("c/conv_thin_update.c.j2", _GRADIENT, "gradient of depthwise filters", ("conv_thin.h", *STRIPS))
 _UPDATE = Routine("c/conv_update.c.j2", _GRADIENT, "gradient of filters", STRIPS)
 
 
@@ -65,6 +67,9 @@ class ConvKernels(CompiledFamily, ConvFamily):
             kernel = _WINOGRAD.variant(self.compiler, **shape, outputs=plan.winograd, few=plan.few, meta=WINOGRAD_META)
         elif plan.pointwise:
             kernel = _POINTWISE.variant(self.compiler, **shape, meta=POINTWISE_META)
+        elif plan.depthwise:
+            shape = {"real": shape["real"], "lanes": tile.lanes, "across": plan.depthwise, "meta": DEPTHWISE_META}
+            kernel = _DEPTHWISE.variant(self.compiler, **shape)
         elif plan.thin:
             kernel = _THIN.variant(self.compiler, **shape, meta=META, phase=PHASE)
         else:
@@ -131,6 +136,8 @@ def _threads(g: ConvGeometry) -> int:
 
 def _data_plan(g: ConvGeometry, backward: bool, vector: int, itemsize: int, threads: int, winograd: Any) -> ConvPlan:
     """Forward, or data gradient; vector: bytes; winograd: as ``enable_winograd``."""
+    if depthwise := depthwise_plan(g, backward, vector, itemsize):
+        return depthwise
     if thin(g):
         return thin_plan(g, backward, vector, itemsize)
     edge = winograd_edge(g, backward, vector, itemsize, winograd)

@@ -129,6 +129,8 @@ class ConvPlan:
         Edge of the tiles of results; 0: no Winograd.
     pointwise, thin : bool
         Of ``conv_pointwise.py``, of ``conv_thin.py``.
+    depthwise : str
+        Of ``conv_depthwise.py``: what the lanes of its vectors are; "": it is not.
     few : int
         Of Winograd's: 0 where images fill vectors, 1 for a single image, else 2.
     """
@@ -141,6 +143,7 @@ class ConvPlan:
     winograd: int = 0
     pointwise: bool = False
     thin: bool = False
+    depthwise: str = ""
     few: int = 0
 
     @cached_property

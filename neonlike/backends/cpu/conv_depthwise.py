@@ -1,0 +1,188 @@
+"""Depthwise convolution, each map of one channel: meta arrays of ``conv_depthwise*.c.j2``.
+
+There are as many loads as products, so what counts is that vectors start where those of memory do and that each result
+is stored once. Where images fill vectors, these are of neighbouring images and are read in place. Where they do not, a
+vector is of as many channels at one position: blocks of channels are transposed on the way in and out, at the same cost
+for all strides, dilations and numbers of images.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import accumulate
+from typing import NamedTuple
+
+from neonlike.backends.cpu.conv_plan import (
+    AxisPhase,
+    ConvPlan,
+    Tile,
+    backward_axis,
+    ceil_div,
+    even,
+    forward_axis,
+    whole,
+)
+from neonlike.backends.geometry.conv import ConvGeometry
+
+META = (
+    "CHANNELS", "IMAGES", "IN_H", "IN_W", "OUT_H", "OUT_W", "TAPS",
+    "ROW_STEP", "ROW_PHASES", "COLUMN_STEP", "COLUMN_PHASES", "ROW_PHASES_AT",
+    "ROW_TAPS_AT", "RUNS", "RUNS_AT", "LISTS_AT", "FLAT", "LEFT", "PITCH",
+    "BAND", "UNIT_CHANNELS", "UNIT_BLOCKS", "ALL_UNITS",
+    "INPUT_SIZE", "FILTERS_SIZE", "SUMS_SIZE", "PRIVATE_SIZE", "META_SIZE",
+)  # fmt: skip
+"""What the meta array starts with. ROW_PHASES and COLUMN_PHASES are the steps of the results of one phase; after the
+fields: where the taps of each phase of rows start, these (tap, offset), runs of columns, and where the lists of taps of
+each phase of rows and run start (where a tap reads, relative to the first column of the run, and its weight)."""
+
+LEAST_FULL = 0.7
+"""Share of lanes in use from which vectors are of images, where these are apart."""
+LEAST_CHANNELS = 0.5
+"""Share of lanes in use from which vectors are of channels."""
+BAND_BYTES = 384 << 10
+"""Transposed input and results of a unit, in the second-level cache."""
+MOST_BYTES = 1 << 20
+"""The same, at most, where a band has few rows."""
+UNITS, LEAST_ROWS = 16, 7
+"""Units of work at least, where bands have at least so many rows: neighbouring ones read some rows twice."""
+SLACK = 64
+
+
+def plain(g: ConvGeometry) -> bool:
+    """Whether each map is of one channel, in two dimensions."""
+    return g.C == g.K == g.groups and (g.DHW[0], g.TRS[0], g.MPQ[0]) == (1, 1, 1)
+
+
+def across(g: ConvGeometry, lanes: int) -> tuple[str, int]:
+    """What the lanes of a vector are, and how many: "images", "channels", or "" where neither fill it.
+
+    Images that fill half a vector are read in place as well: halves are as fast where each product needs a load.
+    """
+    if not plain(g):
+        return "", 0
+    fitting = [some for some in (lanes, lanes // 2) if some <= g.N]
+    for some in fitting:
+        if g.strides[2] == 1 or g.N >= LEAST_FULL * whole(g.N, some):
+            return "images", some
+    if g.C >= LEAST_CHANNELS * whole(g.C, lanes):
+        return "channels", lanes
+    return ("images", fitting[0]) if fitting else ("", 0)
+
+
+class Run(NamedTuple):
+    """Columns with the same taps in the image, which are (tap, offset)."""
+
+    start: int
+    size: int
+    first: int
+    """Column of the input that the first one reads from."""
+    taps: tuple[tuple[int, int], ...]
+
+
+def _runs(phases: list[AxisPhase], inputs: int, padded: bool) -> list[Run]:
+    """padded: there are zeros beside the image, so that all taps count."""
+    runs: list[Run] = []
+    for phase in phases:
+        last = None
+        for j in range(phase.length):
+            at = j * phase.in_step
+            taps = tuple(tap for tap in phase.taps if padded or 0 <= at + tap[1] < inputs)
+            if taps == last:
+                runs[-1] = runs[-1]._replace(size=runs[-1].size + 1)
+            else:
+                runs.append(Run(phase.start + j * phase.step, 1, at, taps))
+            last = taps
+    return runs
+
+
+def _lists(
+    rows: list[AxisPhase], runs: list[Run], g: ConvGeometry, pitch: int, left: int, wide: int
+) -> list[list[int]]:
+    """Of each phase of rows and run: where each tap reads, and where its weight is."""
+    return [
+        [
+            number
+            for r, row in phase.taps
+            for s, column in run.taps
+            for number in ((row * pitch + (column + left) * g.N) * wide, (r * g.TRS[2] + s) * wide)
+        ]
+        for phase in rows
+        for run in runs
+    ]
+
+
+def _reads(phases: list[AxisPhase]) -> tuple[int, int]:
+    """First and last position that is read, also outside of the image."""
+    ends = [(min(p.offsets), max(p.offsets) + (p.length - 1) * p.in_step) for p in phases if p.taps and p.length]
+    return min((lo for lo, _ in ends), default=0), max((hi for _, hi in ends), default=0)
+
+
+@lru_cache(maxsize=512)
+def depthwise_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int) -> ConvPlan | None:
+    """Forward, or data gradient; None: not here. Nothing depends on the number of threads."""
+    lanes_of, lanes = across(g, vector_bytes // itemsize)
+    if not lanes_of:
+        return None
+    inputs, outputs = (g.MPQ, g.DHW) if backward else (g.DHW, g.MPQ)
+    axes = [*zip(outputs, g.TRS, g.padding, g.strides, g.dilation)]
+    rows, columns = ((backward_axis if backward else forward_axis)(*axis) for axis in axes[1:])
+    channels = lanes_of == "channels"
+    least, last = _reads(columns) if channels else (0, 0)
+    left = max(0, -least)
+    pitch = (left + inputs[2] + max(0, last + 1 - inputs[2])) * g.N if channels else inputs[2] * g.N
+    wide = lanes if channels else 1
+    band, each = _unit(g, rows, pitch, outputs, wide, itemsize)
+    blocks = ceil_div(g.C, each)
+    row_taps = [tap for phase in rows for tap in phase.taps]
+    runs = _runs(columns, inputs[2], channels)
+    ends = [sum(len(phase.taps) for phase in rows[:i]) for i in range(len(rows) + 1)]
+    fields = {"CHANNELS": g.C, "IMAGES": g.N, "TAPS": g.TRS[1] * g.TRS[2], "LEFT": left, "PITCH": pitch}
+    fields |= dict(zip(("IN_H", "IN_W", "OUT_H", "OUT_W"), (*inputs[1:], *outputs[1:])))
+    fields |= {"ROW_STEP": rows[0].in_step, "ROW_PHASES": rows[0].step}
+    fields |= {"COLUMN_STEP": columns[0].in_step, "COLUMN_PHASES": columns[0].step}
+    fields |= {"RUNS": len(runs), "FLAT": int(columns[0].in_step == columns[0].step == 1)}
+    fields |= {"BAND": band, "UNIT_CHANNELS": each, "UNIT_BLOCKS": blocks}
+    fields["ALL_UNITS"] = blocks * ceil_div(outputs[1], band)
+    read = min(inputs[1], _rows_read(rows, band))
+    made = (band if channels else 1) * outputs[2] * g.N * wide
+    fields["INPUT_SIZE"] = whole(read * pitch * wide, SLACK) if channels else 0
+    fields["FILTERS_SIZE"] = whole(g.TRS[1] * g.TRS[2] * wide, SLACK)
+    fields["SUMS_SIZE"] = whole(made + lanes * wide, SLACK)
+    places = whole(ceil_div(read * inputs[2] * g.N * 4, itemsize), SLACK) if channels else 0
+    fields["PRIVATE_SIZE"] = sum(fields[f"{name}_SIZE"] for name in ("INPUT", "FILTERS", "SUMS")) + places
+    tails: list[int] = []
+    for name, part in (
+        ("ROW_PHASES_AT", ends),
+        ("ROW_TAPS_AT", [number for tap in row_taps for number in tap]),
+        ("RUNS_AT", [number for run in runs for number in (*run[:3], len(run.taps))]),
+    ):
+        fields[name] = len(META) - 1 + len(tails)
+        tails += part
+    lists = _lists(rows, runs, g, pitch, left, wide)
+    fields["LISTS_AT"] = len(META) - 1 + len(tails)
+    starts = accumulate(map(len, lists[:-1]), initial=fields["LISTS_AT"] + len(lists))
+    meta = (*(fields[name] for name in META[:-1]), *tails, *starts, *(number for part in lists for number in part))
+    return ConvPlan(Tile(1, 8, lanes), meta, ceil_div(outputs[1], band), 0, fields["PRIVATE_SIZE"], depthwise=lanes_of)
+
+
+def _rows_read(phases: list[AxisPhase], band: int) -> int:
+    """Rows of the input from the first to the last that a band of outputs reads, at most."""
+    least, _ = _reads(phases)
+    last = max((max(phase.offsets) for phase in phases if phase.taps), default=0)
+    return ceil_div(band, phases[0].step) * phases[0].in_step + last - least + 1
+
+
+def _unit(
+    g: ConvGeometry, rows: list[AxisPhase], pitch: int, outputs: tuple[int, int, int], wide: int, itemsize: int
+) -> tuple[int, int]:
+    """Rows of a band and channels of a unit."""
+    height = outputs[1]
+    if wide == 1:
+        each = max(1, g.C // UNITS // 2)
+        return even(height, max(1, ceil_div(height * ceil_div(g.C, each), 2 * UNITS))), each
+    blocks = ceil_div(g.C, wide)
+    band = even(height, max(LEAST_ROWS, ceil_div(height * blocks, UNITS)))
+    made = outputs[2] * g.N
+    while band > 1 and (_rows_read(rows, band) * pitch + band * made) * wide * itemsize > BAND_BYTES:
+        band = even(height, band - 1)
+    return band, wide
