@@ -35,7 +35,7 @@ OPTREE_TESTS = activations along angles arguments arrange assignment autodiff au
 # Tests of what a backend does, which run on the GPU backend too. Each expression of theirs is a kernel to compile there:
 # GPU_CASES of a test are run, the others by make test-gpu.
 GPU_TESTS = activations along angles argparser arguments arrange array_iterator assignment autodiff autodiff_api backend \
-    batchnorm batchnorm_numerics bench bfloat16 call_cache callbacks callbacks_control contract_names conv conv_calls conv_geometry costs \
+    batchnorm batchnorm_numerics bench benchmarks_networks bfloat16 call_cache callbacks callbacks_control contract_names conv conv_calls conv_geometry costs \
     creation defects_core digits_example docs engines errors eval expressions families float16 fuzz gradients indexing \
     initializers input_activations interop layers_mlp layouts lazy_primitives linalg lrn lrn_calls made_up_op memory metrics \
     model_mlp model_storage moments moves_c narrow neonform nervanaobject nms operators ops optimizers origin overlap \

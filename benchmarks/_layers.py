@@ -15,6 +15,9 @@ from typing import Any
 BATCHES = (32, 64)
 """Images in a minibatch."""
 
+Shape = tuple[int, int, int]
+"""Maps, their height, their width."""
+
 
 def output_size(size: int, window: int, stride: int, pad: int) -> int:
     """Positions of a window along an axis."""
@@ -63,6 +66,16 @@ class Conv(Layer):
         return output_size(self.W, self.S, self.stride, self.pad)
 
     @property
+    def maps_in(self) -> Shape:
+        """What it reads of an image."""
+        return self.C, self.H, self.W
+
+    @property
+    def maps_out(self) -> Shape:
+        """What it makes of it."""
+        return self.K, self.P, self.Q
+
+    @property
     def text(self) -> str:
         """``64x56x56 -> 128, 3x3/2 p1``."""
         return f"{self.C}x{self.H}x{self.W} -> {self.K}, {self.R}x{self.S}/{self.stride} p{self.pad}"
@@ -100,6 +113,16 @@ class Pool(Layer):
         return output_size(self.W, self.window, self.stride, self.pad)
 
     @property
+    def maps_in(self) -> Shape:
+        """What it reads of an image."""
+        return self.C, self.H, self.W
+
+    @property
+    def maps_out(self) -> Shape:
+        """What it makes of it."""
+        return self.C, self.P, self.Q
+
+    @property
     def text(self) -> str:
         """``max 64x55x55, 3x3/2 p0``."""
         return f"{self.op} {self.C}x{self.H}x{self.W}, {self.window}x{self.window}/{self.stride} p{self.pad}"
@@ -117,6 +140,13 @@ class Maps(Layer):
     H: int = 1
     W: int = 1
     window: int = 0
+
+    @property
+    def maps_in(self) -> Shape:
+        """What it reads of an image."""
+        return self.C, self.H, self.W
+
+    maps_out = maps_in
 
     @property
     def text(self) -> str:
@@ -165,6 +195,11 @@ class Product(Layer):
     def minibatch(self, N: int) -> int:
         """None where the number of columns is given."""
         return 0 if self.n else N
+
+    @property
+    def maps_out(self) -> Shape:
+        """Of a fully connected layer, what it makes of an image."""
+        return self.m, 1, 1
 
     @property
     def text(self) -> str:
@@ -216,7 +251,8 @@ RESNET50 = {"res2": (64, 3, 56), "res3": (128, 4, 28), "res4": (256, 6, 14), "re
 """Stages: maps of the narrow layers (four times as many leave a block), blocks, size of the output."""
 
 
-def _inception(module: str) -> list[Conv]:
+def inception(module: str) -> list[Conv]:
+    """The convolutions of a module, branch by branch."""
     C, size, one, reduce3, three, reduce5, five, pool = INCEPTION[module]
     branches = [
         ("1x1", C, one, 1),
@@ -227,15 +263,6 @@ def _inception(module: str) -> list[Conv]:
         ("pool proj", C, pool, 1),
     ]
     return [_square("googlenet", f"{module} {n}", c, size, k, w, 1, w // 2) for n, c, k, w in branches]
-
-
-def _googlenet() -> list[Conv]:
-    stem = [
-        _square("googlenet", "conv1", 3, 224, 64, 7, 2, 3),
-        _square("googlenet", "conv2 reduce", 64, 56, 64, 1),
-        _square("googlenet", "conv2", 64, 56, 192, 3, 1, 1),
-    ]
-    return merge([*stem, *(conv for module in INCEPTION for conv in _inception(module))])
 
 
 def resnet50_convolutions() -> list[Conv]:
@@ -254,7 +281,7 @@ def resnet50_convolutions() -> list[Conv]:
     return found
 
 
-CONVOLUTIONS: list[Conv] = merge([
+ALL_CONVOLUTIONS: list[Conv] = [
     _square("alexnet", "conv1", 3, 224, 64, 11, 4, 2),
     _square("alexnet", "conv2", 64, 27, 192, 5, 1, 2),
     _square("alexnet", "conv3", 192, 13, 384, 3, 1, 1),
@@ -273,9 +300,13 @@ CONVOLUTIONS: list[Conv] = merge([
     _square("vgg_a", "conv6", 512, 28, 512, 3, 1, 1),
     _square("vgg_a", "conv7", 512, 14, 512, 3, 1, 1),
     _square("vgg_a", "conv8", 512, 14, 512, 3, 1, 1),
-    *_googlenet(),
+    _square("googlenet", "conv1", 3, 224, 64, 7, 2, 3),
+    _square("googlenet", "conv2 reduce", 64, 56, 64, 1),
+    _square("googlenet", "conv2", 64, 56, 192, 3, 1, 1),
+    *(conv for module in INCEPTION for conv in inception(module)),
     *resnet50_convolutions(),
-])  # fmt: skip
+]
+CONVOLUTIONS: list[Conv] = merge(ALL_CONVOLUTIONS)
 """Every distinct convolution of the five networks."""
 
 # Pooling, LRN, batch normalisation ------------------------------------------------------------------------------
@@ -285,7 +316,7 @@ def _pool(network: str, name: str, C: int, size: int, window: int, stride: int, 
     return Pool(network, name, 1, op, C, size, size, window, stride, pad)
 
 
-POOLS: list[Pool] = merge([
+ALL_POOLS: list[Pool] = [
     _pool("alexnet", "pool1", 64, 55, 3, 2),
     _pool("alexnet", "pool2", 192, 27, 3, 2),
     _pool("alexnet", "pool5", 256, 13, 3, 2),
@@ -306,7 +337,8 @@ POOLS: list[Pool] = merge([
     _pool("googlenet", "pool5", 1024, 7, 7, 1, 0, "avg"),
     _pool("resnet50", "pool1", 64, 112, 3, 2, 1),
     _pool("resnet50", "pool5", 2048, 7, 7, 1, 0, "avg"),
-])  # fmt: skip
+]
+POOLS: list[Pool] = merge(ALL_POOLS)
 """Every distinct pooling layer of the five networks."""
 
 OTHER_POOLS: list[Pool] = [

@@ -262,9 +262,12 @@ def _chosen(subject: Subject, options: argparse.Namespace, layer: Any) -> bool:
     return not options.quick or layer.title in subject.quick
 
 
-def fits(layer: Any, N: int, nbytes: int) -> str:
-    """Why a case is left out; empty if there is memory enough for everyone's operands, or nobody can tell."""
-    need, free = 6 * nbytes, _machine.free_memory()
+def fits(layer: Any, N: int, nbytes: int, times: int = 6) -> str:
+    """Why a case is left out; empty if there is memory for ``times`` as much, or nobody can tell.
+
+    The default is for everyone's operands.
+    """
+    need, free = times * nbytes, _machine.free_memory()
     if free is None or need <= SPARE * free:
         return ""
     sizes = f"{need / 2**30:.0f} GiB of memory, and {free / 2**30:.0f} are free"
