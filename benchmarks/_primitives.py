@@ -218,7 +218,7 @@ def reuse_memory() -> bool:
 
 def parse(subject: Subject, argv: list[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = arguments(subject.text.partition("\n")[0])
+    parser = arguments(subject.text.partition("\n")[0], bench=True)
     parser.add_argument("--only", metavar="TEXT,TEXT", help="layers whose title has one of these in it")
     parser.add_argument("--batches", type=_numbers, metavar="N,N", help=f"default {subject.batches}")
     parser.add_argument("--directions", metavar="NAME,NAME", help=f"some of {', '.join(subject.directions)}")

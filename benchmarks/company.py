@@ -245,7 +245,7 @@ class Run:
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = arguments(f"{__doc__}".partition("\n")[0])
+    parser = arguments(f"{__doc__}".partition("\n")[0], bench=True)
     _apart.add_option(parser)
     parser.add_argument("--only", type=_some_of(SEQUENCES), metavar="NAME,NAME", help=f"some of {', '.join(SEQUENCES)}")
     parser.add_argument(

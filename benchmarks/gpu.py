@@ -42,7 +42,7 @@ NO_GPU = 2
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = arguments(f"{__doc__}".partition("\n")[0])
+    parser = arguments(f"{__doc__}".partition("\n")[0], bench=True)
     parser.add_argument("--sizes", type=_sizes, metavar="N,N", help="elements of expressions, such as 64,4k,16M")
     parser.add_argument("--edges", type=_sizes, metavar="N,N", help="of the square matrices multiplied")
     parser.add_argument("--copied", type=_sizes, metavar="N,N", help="elements copied between host and GPU")

@@ -29,6 +29,7 @@ import numpy as np
 from _cases import Case, Contender, Effort, Result
 from _report import COPY, MEMORY_COPY, NOT_BUILT, Form
 
+from neonlike import settings
 from neonlike.kernels.machine_rates import copier
 
 Clock = Callable[[], float]
@@ -238,17 +239,30 @@ def roofline(effort: Effort) -> dict[str, float]:
 # A run of a subject ---------------------------------------------------------------------------------------------
 
 
-def arguments(description: str) -> argparse.ArgumentParser:
-    """The options all subjects share."""
+class BenchMode(argparse.Action):
+    """Turns bench mode on for the backends that are made from now on, here or in processes with the same arguments."""
+
+    def __call__(self, parser: Any, options: argparse.Namespace, values: Any, option: str | None = None) -> None:
+        """Set the environment variable that backends look at."""
+        settings.BENCH.put("1")
+        setattr(options, self.dest, True)
+
+
+def arguments(description: str, bench: bool = False) -> argparse.ArgumentParser:
+    """The options all subjects share; with ``bench`` that of bench mode too, whose figures are not for the record."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds: under a minute")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured")
     parser.add_argument(
         "--picture", type=Path, metavar="FILE", help="draw bandwidth over size (with matplotlib)"
     )
-    parser.add_argument(
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument(
         "--results", action="store_true", help="write this subject's section of benchmarks/RESULTS.md"
     )
+    if bench:
+        text = "report at the end which kernels of ours took the time; ours is slower then"
+        either.add_argument("--bench", action=BenchMode, nargs=0, default=False, help=text)
     return parser
 
 

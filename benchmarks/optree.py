@@ -32,7 +32,7 @@ SPARE = 0.85
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = arguments(f"{__doc__}".partition("\n")[0])
+    parser = arguments(f"{__doc__}".partition("\n")[0], bench=True)
     parser.add_argument("--sizes", type=_sizes, metavar="N,N", help="elements, such as 64,4k,16M")
     _apart.add_option(parser)
     names = ", ".join(e.name for e in EXPRESSIONS)

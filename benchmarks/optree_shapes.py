@@ -41,7 +41,7 @@ TARGET = 1.0
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = arguments(f"{__doc__}".partition("\n")[0])
+    parser = arguments(f"{__doc__}".partition("\n")[0], bench=True)
     parser.add_argument("--only", metavar="TEXT;TEXT", help="cases whose name has one of these in it")
     _apart.add_option(parser)
     options = parser.parse_args(argv)

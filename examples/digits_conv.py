@@ -4,7 +4,7 @@
 Twice convolution, batch normalisation with relu and max pooling, then a matrix product: forward and backward by hand,
 as a layer library does it. The data are the 1,797 images of 8 x 8 pixels that come with scikit-learn. Usage:
 
-    python examples/digits_conv.py [--epochs 8] [--batch 64]
+    python examples/digits_conv.py [--epochs 8] [--batch 64] [--bench [FILE]]
 """
 
 from __future__ import annotations
@@ -149,6 +149,10 @@ def main(arguments: list[str] | None = None) -> float:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument(
+        "--bench", nargs="?", const=True, metavar="FILE",
+        help="time every kernel and show the table at the end, or write it to a .txt, .json or .csv file",
+    )  # fmt: skip
     options = parser.parse_args(arguments)
     pixels, labels = load_digits()
     split = len(labels) * 4 // 5
@@ -156,7 +160,7 @@ def main(arguments: list[str] | None = None) -> float:
         parser.error(f"--batch {options.batch}: a minibatch has 1 to {split} images, all there are to train on")
     if options.epochs < 1:
         parser.error(f"--epochs {options.epochs}: train at least once")
-    be = gen_backend("cpu", rng_seed=0, batch_size=options.batch)
+    be = gen_backend("cpu", rng_seed=0, batch_size=options.batch, bench=options.bench)
     network = Network(be, options.batch)
     print(network.blocks[0].conv)
     accuracy = 0.0

@@ -3,7 +3,7 @@
 
 The data are the 1,797 images of 8 x 8 pixels that come with scikit-learn. Usage:
 
-    python examples/digits_mlp.py [--epochs 40] [--plot [FILE]]
+    python examples/digits_mlp.py [--epochs 40] [--plot [FILE]] [--bench [FILE]]
 
 All options of a neon script work too: see --help.
 """
@@ -22,6 +22,7 @@ from neonlike.data import ArrayIterator
 from neonlike.initializers import Constant, GlorotUniform
 from neonlike.layers import Affine, Dropout, GeneralizedCost
 from neonlike.models import Model
+from neonlike.nervanaobject import NervanaObject
 from neonlike.optimizers import GradientDescentMomentum
 from neonlike.transforms import CrossEntropyMulti, Misclassification, Rectlin, Softmax
 from neonlike.util.argparser import NeonArgparser
@@ -91,7 +92,13 @@ def main(arguments: list[str] | None = None) -> float:
     parser.add_argument(
         "--plot", nargs="?", const="digits_mlp.png", metavar="FILE", help="save the learning curve as a picture"
     )
+    parser.add_argument(
+        "--bench", nargs="?", const=True, metavar="FILE",
+        help="time every kernel and show the table at the end, or write it to a .txt, .json or .csv file",
+    )  # fmt: skip
     args = parser.parse_args(arguments)
+    if args.bench:
+        NervanaObject.be.bench = args.bench  # the backend that parsing the arguments has made
 
     parts = load_digits(args.rng_seed)
     iterators = {part: ArrayIterator(x, y, nclass=CLASSES, name=part) for part, (x, y) in parts.items()}

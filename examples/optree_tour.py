@@ -1,6 +1,6 @@
 """A guided tour of expressions: what they look like, what runs when they are assigned, and how they differentiate.
 
-    python examples/optree_tour.py
+    python examples/optree_tour.py [--bench [FILE]]
 
 Runs in a second or two, needs no data. Each section is a function; the code it prints is the code it runs.
 """
@@ -197,8 +197,13 @@ def mistakes(be: Any) -> None:
 
 def main() -> None:
     """Run every section on one backend."""
-    argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
-    with gen_backend("cpu", rng_seed=1) as be:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--bench", nargs="?", const=True, metavar="FILE",
+        help="time every kernel and show the table at the end, or write it to a .txt, .json or .csv file",
+    )  # fmt: skip
+    options = parser.parse_args()
+    with gen_backend("cpu", rng_seed=1, bench=options.bench) as be:
         print(f"neonlike, the expressions. Engine: {be.engine.name}.")
         for number, (title, step) in enumerate(STEPS, 1):
             print(f"\n{number}. {title}\n")

@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 from benchmarking import FOLDER, Here
+from recording import known_rates, shown  # noqa: F401
 
 from neonlike.backends import gen_backend
 from neonlike.backends.nervanacpu import NervanaCPU
@@ -253,6 +255,29 @@ def test_results_and_picture_of_a_run(
     assert "| layer | | times | fprop | bprop | update |" in text
     assert re.search(r"^\| net fc \| \(5, 7\) x \(7, N\) \| 1 \| [\d.]+ / [\d.]+; [\d.]+x; \d+% \|", text, re.MULTILINE)
     assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_bench_mode_reports_the_kernels_of_ours(
+    run: Any, monkeypatch: pytest.MonkeyPatch, shown: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NEONLIKE_BENCH", "0")  # and as it was afterwards
+    run("pool", "--batches", "3")
+    assert shown == []
+    assert run("pool", "--batches", "3", "--bench")[0] == 0
+    (table,) = shown
+    assert "fprop_pool max" in table and "bprop_pool avg" in table
+    with pytest.raises(SystemExit):
+        run("pool", "--bench", "--results")
+    assert "not allowed with argument" in capsys.readouterr().err
+
+
+def test_the_process_of_a_contender_reports_its_kernels() -> None:
+    command = [sys.executable, str(FOLDER / "optree.py"), "--bench", "--child", "neonlike assign"]
+    asked = '["check", "sigmoid", 64, false]\n'
+    ended = subprocess.run(command, input=asked, capture_output=True, text=True, encoding="utf-8", timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["answer"]["able"], "answers are not mixed with the report"
+    assert "sig(" in ended.stderr and "this machine: memory copy" in ended.stderr
 
 
 # Ratios and means -----------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import os
 import re
@@ -83,6 +84,30 @@ def test_it_shows_one_kernel_for_softmax(tour: str) -> None:
 )
 def test_what_it_prints_is_right(tour: str, code: str, value: str) -> None:
     assert shown(tour, code).startswith(value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kernel"),
+    [
+        (["optree_tour.py"], "sig(((t0 * t1) + t2))"),
+        (["digits_conv.py", "--epochs", "1"], "compound_bprop_bn"),
+        (["digits_mlp.py", "--epochs", "1", "--no_progress_bar"], "compound_dot"),
+    ],
+)
+def test_bench_reports_the_kernels(arguments: list[str], kernel: str, tmp_path: Path) -> None:
+    report = tmp_path / "report.csv"
+    run_example(*arguments, "--bench", str(report))
+    rows = list(csv.DictReader(report.open(encoding="utf-8")))
+    assert kernel in {row["name"] for row in rows}
+    assert all(int(row["calls"]) > 0 for row in rows)
+
+
+def test_bench_shows_a_table_at_the_end() -> None:
+    script = [sys.executable, str(ROOT / "examples" / "optree_tour.py"), "--bench"]
+    ran = subprocess.run(script, capture_output=True, text=True, encoding="utf-8", timeout=120)
+    assert ran.returncode == 0
+    assert re.search(r"^kernel +dtype +shapes", ran.stderr, re.MULTILINE)
+    assert re.search(r"^this machine: memory copy", ran.stderr, re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", ["optree_tour.py", "digits_conv.py", "digits_mlp.py"])
