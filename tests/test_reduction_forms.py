@@ -13,7 +13,9 @@ import pytest
 from engines import backend, use_threads
 
 from neonlike.backends import Backend
+from neonlike.kernels import fit
 from neonlike.kernels.stage_c import CStage
+from neonlike.optree.dtypes import compute_dtype
 
 pytestmark = pytest.mark.cpu_only("the forms of the C engine's kernels")
 
@@ -195,6 +197,32 @@ def test_columns_of_every_length(be: Backend, threads: int, rng: np.random.Gener
         tolerance = 1e-3 if dtype == "float16" else 1e-6
         np.testing.assert_allclose(found, seen.sum(0, keepdims=True), tolerance, tolerance * np.abs(seen).sum(0).max())
         np.testing.assert_array_equal(be.min(view, axis=0).asnumpyarray(), seen.min(0, keepdims=True))
+
+
+@pytest.mark.parametrize("dtype", ("float32", "float16", "float64", "int8", "uint32"))
+@pytest.mark.parametrize("rows", (2, 3, 4, 5, 7, 8, 11, 16, 17))
+def test_few_rows_in_registers(
+    be: Backend, taken: list[str], threads: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, rows: int,
+    dtype: str,
+) -> None:  # fmt: skip
+    """Few rows of many columns, with rows outside, a last block of fewer columns, epilogues, and nan."""
+    monkeypatch.setattr(fit, "FEW_BYTES", 0)
+    host = np.abs(9 * rng.standard_normal((3, rows, 700))).astype(dtype)
+    if host.dtype.kind == "f":
+        host[0, rows - 1, 5], host[1, 0, 699], host[2, rows // 2, 64] = np.nan, np.inf, -np.inf
+    x = be.array(host, dtype=dtype)
+    for view, seen, axis in ((x, host, 1), (x[1], host[1], 0), (x[:, ::-1, 2:-3], host[:, ::-1, 2:-3], 1)):
+        wide = seen.astype(np.float64)
+        for name, function in REDUCTIONS.items():
+            found = reduced(be, name, view, (axis,))
+            tolerance = {"float16": 1e-3, "float32": 1e-6}.get(dtype, 1e-14)
+            np.testing.assert_allclose(found, function(wide, axis=axis, keepdims=True), tolerance, err_msg=name)
+        found, scale = be.empty(wide.max(axis, keepdims=True).shape), be.array(np.ones((1, seen.shape[-1])))
+        found[:] = 2 * be.max(view * view, axis=axis) + scale
+        with np.errstate(over="ignore"):
+            wanted = 2 * np.max(seen.astype(compute_dtype(seen.dtype)) ** 2, axis, keepdims=True) + 1.0
+        np.testing.assert_allclose(found.get(), wanted, 1e-3 if dtype == "float16" else 1e-6)
+    assert (f"columns {rows}" if rows <= fit.FEW_ROWS else "columns") in taken
 
 
 def test_a_reduction_of_what_another_stage_made(be: Backend, rng: np.random.Generator) -> None:

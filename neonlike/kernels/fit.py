@@ -21,7 +21,8 @@ FAR_BYTES, AHEAD = 8 << 20, 8
 """Size of all arrays from which the parts of rows that a column block reads are fetched so many rows ahead.
 
 Processors fetch on their own what lies near, not a row further. Measured at 16M elements, float32: softmax over axis 0
-took 0.7 to 0.8 of the time, a sum 0.6; below 8 MiB 1.1.
+took 0.7 to 0.8 of the time; below 8 MiB 1.1. Reductions that are little more than their additions read four rows at a
+time, which is fetched fast enough: a sum of 4096 rows of 4096 took 1.25 with it, of 1024 rows of 8 KiB 1.5.
 """
 PACKED_BYTES, PACKED_WIDTH = 4 << 20, 64
 """Most memory that a thread packs a block of columns into, and the least columns of such a block.
@@ -40,6 +41,13 @@ SHORT_ROW, MANY_ROWS = 48, 64
 """Where rows side by side win: measured, float32, sums and softmaxes, up to 12 times faster at rows of 8."""
 MANY_DEEP = 16
 """As ``MANY_ROWS`` where axes are reduced on both sides of them: each of the many short segments would be a row."""
+FEW_ROWS, FEW_WIDTH, FEW_BYTES = 16, 128, 1 << 20
+"""Rows that are all added up in registers where there are no more of them, column by column, the columns of a block,
+and the size of all arrays from which that is compiled, for each number of rows anew.
+
+Memory is read along as many streams then, which processors fetch on their own. Row after row of a block they do not:
+the largest of 4 rows of 1M float32 took 0.54 of the time, sums of 16 rows 0.6 to 0.8.
+"""
 REVERSED, TURNED = -1, 3
 """Classes of arrays that run backwards along the innermost axis, and of inputs that run along the one before it (where
 backwards, ``-TURNED``)."""
@@ -61,11 +69,13 @@ class Form:
 
 
 def fit(
-    stage: Stage, shape: Shape, arrays: list[Any], inputs: int, lanes: bool = False, once: bool = True
+    stage: Stage, shape: Shape, arrays: list[Any], inputs: int, lanes: bool = False, once: bool = True,
+    light: bool = False,
 ) -> Form | None:
     """The form for ``arrays`` (the first ``inputs`` of them are read); None if there is none.
 
-    ``lanes`` says whether a reduction may be by lanes; ``once`` that it reads memory once and writes nothing as large.
+    ``lanes`` says whether a reduction may be by lanes; ``once`` that it reads memory once and writes nothing as large;
+    ``light`` that it is little more than its additions besides.
     """
     if math.prod(shape) == 0:
         return None
@@ -74,8 +84,9 @@ def fit(
         return _elementwise(axes, arrays, shape, inputs)
     if lanes and (form := _by_lanes(axes, len(arrays), once)) is not None:
         return form
-    far = sum(a.nbytes for a in arrays if not isinstance(a, Counter)) > FAR_BYTES
-    return _reduction(axes, len(arrays), inputs, far) or _interleaved(axes, len(arrays), inputs, far)
+    nbytes = sum(a.nbytes for a in arrays if not isinstance(a, Counter))
+    far, few = nbytes > FAR_BYTES and not light, light and nbytes > FEW_BYTES
+    return _reduction(axes, len(arrays), inputs, far, few) or _interleaved(axes, len(arrays), inputs, far)
 
 
 def _elementwise(axes: list[Axis], arrays: list[Any], shape: Shape, inputs: int) -> Form:
@@ -112,7 +123,7 @@ def _turn(axes: list[Axis], steps: list[int], memory: list[int]) -> None:
             steps[i] = TURNED * axes[-2].steps[i]
 
 
-def _reduction(axes: list[Axis], count: int, inputs: int, far: bool) -> Form | None:
+def _reduction(axes: list[Axis], count: int, inputs: int, far: bool, few: bool) -> Form | None:
     """Rows or columns, whichever runs along memory; None if there are more axes than a row or columns have."""
     none = Axis(1, False, (0,) * count)
     pattern = "".join("R" if axis.reduced else "K" for axis in axes)
@@ -128,12 +139,14 @@ def _reduction(axes: list[Axis], count: int, inputs: int, far: bool) -> Form | N
         for i in range(count):
             meta += [before.steps[i], along.steps[i]]
         return Form(("rows" if along.size <= SPLIT else "split", 1, _classes(along.steps)), meta, before.size)
-    width = _width(before.size, after.size, far and along.size > AHEAD)
+    few = few and along.size <= FEW_ROWS and after.size >= FEW_WIDTH
+    width = FEW_WIDTH if few else _width(before.size, after.size, far and along.size > AHEAD)
     blocks = -(-after.size // width)
     meta = [along.size, after.size, blocks, width, AHEAD if far and blocks > 1 and along.size > AHEAD else 0]
     for i in range(count):
         meta += [before.steps[i], along.steps[i], after.steps[i]]
-    return Form(("columns", 1, _classes(after.steps)), meta, before.size * blocks)
+    name = f"columns {along.size}" if few else "columns"
+    return Form((name, 1, _classes(after.steps)), meta, before.size * blocks)
 
 
 def _by_lanes(axes: list[Axis], count: int, once: bool) -> Form | None:

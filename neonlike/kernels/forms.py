@@ -20,10 +20,11 @@ from neonlike.kernels.emit import Array, Kernel, Line, type_of
 from neonlike.kernels.fit import REVERSED, SPLIT
 from neonlike.kernels.fit_lanes import LANES as LANE_ROW
 from neonlike.kernels.moments import find_moments
-from neonlike.kernels.passes import LANES, LIGHT_LANES, Level, ReduceForm
+from neonlike.kernels.passes import LANES, LIGHT_COST, LIGHT_LANES, Level, ReduceForm
 from neonlike.kernels.plan import pass_depths
 from neonlike.kernels.render import Source
 from neonlike.optree.dtypes import F16, compute_dtype
+from neonlike.optree.ops import Kind
 
 
 def parameters(kernel: Kernel) -> dict[str, Any]:
@@ -181,6 +182,7 @@ def columns(kernel: Kernel, right: Sequence[int], width: int, options: Collectio
     context["width"], context["placed"] = width, False
     context["by_fours"] = not context["final"].stores and len(context["levels"]) == 1 and first.by_fours
     context["segments"] = 5 + 3 * len(arrays) if "deep" in options else 0
+    context["few"] = next((int(option) for option in options if option.isdigit()), 0)
     if piped:
         return Source("c/reduce_piped.c.j2", context | {"lanes": PIPED_LANES, "chunk": CHUNK})
     return Source("c/reduce_columns.c.j2", context)
@@ -229,6 +231,11 @@ def reads_once(kernel: Kernel) -> bool:
     """True if one pass reads all, and nothing as large is written."""
     once = max(pass_depths(kernel.values).values(), default=0) <= 1
     return once and all(array.shape != kernel.stage.shape for array in kernel.outputs)
+
+
+def is_light(kernel: Kernel) -> bool:
+    """True if reductions take most of the work (as :attr:`Level.light`, of all values together)."""
+    return sum(value.spec.flops for value in kernel.values if value.spec.kind is not Kind.REDUCTION) < LIGHT_COST
 
 
 def packing(kernel: Kernel, right: Sequence[int], large: bool, threads: int) -> int:

@@ -78,6 +78,7 @@ class CStage:
         self.comment = expression_text(graph)
         self.cost = 1 + sum(plan.values[i].spec.flops for i in stage.values) / 8
         self.by_lanes, self.once = forms.knows_no_positions(self.kernel), forms.reads_once(self.kernel)
+        self.light = self.by_lanes and self.once and forms.is_light(self.kernel)
         self.variants: dict[FormKey, Any] = {}
         self.launches: dict[Any, Any] = {}  # layout -> Launch, None where there is no C form
         self.numbers = picker([number.slot for number in self.kernel.numbers])
@@ -204,7 +205,7 @@ class CStage:
 
     def _fit(self, shape: Shape, arrays: list[Any]) -> Form | None:
         lanes = self.by_lanes and len(self.kernel.values) <= MAX_LANE_VALUES
-        form = fit(self.stage, shape, arrays, len(self.kernel.inputs), lanes, self.once)
+        form = fit(self.stage, shape, arrays, len(self.kernel.inputs), lanes, self.once, self.light)
         outputs = arrays[len(self.kernel.inputs) :]
         read = sum(a.nbytes for a in arrays[: len(self.kernel.inputs)] if not isinstance(a, Counter))
         written = sum(a.nbytes for a in outputs)
