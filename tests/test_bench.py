@@ -14,7 +14,9 @@ from engines import ENGINES, backend
 from recording import Clock, bench, known_rates, shown, timed  # noqa: F401
 
 from neonlike.backends import Backend
+from neonlike.backends.cpu import conv, pool
 from neonlike.errors import ArgumentError, IndexRangeError
+from neonlike.kernels import gemm, routine
 from neonlike.kernels.bench import SAMPLES, Bench, Row
 from neonlike.kernels.bench_engine import TimedEngine
 
@@ -229,6 +231,56 @@ def test_compiling_is_not_in_the_rows(monkeypatch: pytest.MonkeyPatch, tmp_path:
         assert the_row(be).seconds < 1
         assert json.loads(be.bench_report("json"))["compiling_ms"] > 1e9
         be.bench.clear()
+
+
+@pytest.mark.cpu_only("the C compiler and its cache")
+@pytest.mark.parametrize("what", ["convolution", "pooling", "product", "product in a block"])
+def test_compiling_routines_is_not_in_the_rows(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same of what compound primitives and products compile while they run, which is known no earlier."""
+    for be in backend("c", bench=True):
+        assert be.bench is not None
+        be.bench.clock = clock = Clock()
+        load = routine.load_function
+
+        def slow(*given: Any) -> Any:
+            clock.now += 1e6  # noqa: B023
+            return load(*given)  # noqa: B023
+
+        monkeypatch.setattr(routine, "load_function", slow)
+        for module in (conv, pool, gemm):
+            for made in vars(module).values():
+                if isinstance(made, routine.Routine):
+                    monkeypatch.setattr(made, "variants", {})
+        run = compiled_while_they_run(be, what)
+        be.bench.clear()
+        run()
+        run()
+        assert clock.now > 1e6
+        rows = be.bench.rows()
+        assert {row.calls for row in rows} == {2} and max(row.seconds for row in rows) < 1
+        assert json.loads(be.bench_report("json"))["compiling_ms"] > 1e9
+        be.bench.clear()
+
+
+def compiled_while_they_run(be: Backend, what: str) -> Callable[[], Any]:
+    """A call whose first one compiles a routine."""
+    if what == "convolution":
+        layer: Any = be.conv_layer(None, 8, 3, 5, H=6, W=6, R=3, S=3)
+        I, F, O = be.ones(layer.dimI2), be.ones(layer.dimF2), be.empty(layer.dimO2)  # noqa: E741
+        return lambda: be.fprop_conv(layer, I, F, O)
+    if what == "pooling":
+        layer = be.pool_layer(None, "avg", 8, 3, H=6, W=6, R=3, S=3)
+        I, O = be.ones(layer.dimI2), be.empty(layer.dimO2)  # noqa: E741
+        return lambda: be.fprop_pool(layer, I, O)
+    a, b, c = be.ones((256, 256)), be.ones((256, 256)), be.empty((256, 256))
+    if what == "product":
+        return lambda: be.assign(c, be.dot(a, b))
+
+    def block() -> None:
+        with be.bench_measure("block"):
+            c[:] = be.dot(a, b)
+
+    return block
 
 
 def test_threads_lose_no_call(timed: Backend) -> None:

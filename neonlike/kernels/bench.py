@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -36,6 +36,17 @@ PENDING = 1000
 
 _written: Counter[str] = Counter()
 """Reports that this process wrote at the end of a backend, by path."""
+
+_measured = threading.local()
+"""``by``: the recorder that measures what runs on this thread, if one does."""
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """Time that the block takes is not in what is measured on this thread, see :meth:`Bench.compiling`."""
+    recorder: Bench | None = getattr(_measured, "by", None)
+    with nullcontext() if recorder is None else recorder.compiling():
+        yield
 
 
 class Meter(Protocol):
@@ -191,26 +202,39 @@ class Bench:
         dtype: Any = "",
     ) -> Iterator[None]:
         """Time the block and :meth:`record` it, unless it raises; kernels that run in it are shown as parts of it."""
-        before, outer = self._inside, self._pauses
-        self._local.inside, self._local.pauses = name, []
+        before, self._local.inside = self._inside, name
         try:
-            start = self.mark()
-            yield
-            end = self.mark()
+            with self.running() as pauses:
+                start = self.mark()
+                yield
+                end = self.mark()
         finally:
-            pauses, self._local.inside, self._local.pauses = self._pauses, before, outer
-            outer += pauses
+            self._local.inside = before
         self.add_span(self._row_of(name, shapes, kind, dtype), start, end, nbytes, flops, pauses)
 
     @contextmanager
+    def running(self) -> Iterator[list[Span]]:
+        """What the block does is measured; gives the times in it that kernels were compiled in."""
+        outer, by = self._pauses, getattr(_measured, "by", None)
+        pauses: list[Span] = []
+        self._local.pauses, _measured.by = pauses, self
+        try:
+            yield pauses
+        finally:
+            self._local.pauses, _measured.by = outer, by
+            if outer is not None:
+                outer += pauses
+
+    @contextmanager
     def compiling(self) -> Iterator[None]:
-        """Time that the block takes is in a figure of its own, and not in the primitives during which it runs."""
-        began, start = self.clock(), self.mark() if self._inside else None
+        """Time that the block takes is in a figure of its own, and not in what is measured meanwhile."""
+        pauses = self._pauses
+        began, start = self.clock(), None if pauses is None else self.mark()
         try:
             yield
         finally:
-            if self._inside:
-                self._pauses.append(Span(self.meter, start, self.mark()))
+            if pauses is not None:
+                pauses.append(Span(self.meter, start, self.mark()))
             self.add_compiling(self.clock() - began)
 
     @property
@@ -219,9 +243,9 @@ class Bench:
         return getattr(self._local, "inside", "")
 
     @property
-    def _pauses(self) -> list[Span]:
-        """When kernels were compiled during that, and a device stood idle unless it had other work."""
-        found: list[Span] = getattr(self._local, "pauses", [])
+    def _pauses(self) -> list[Span] | None:
+        """When kernels were compiled during what is measured; a device stood idle then, unless it had other work."""
+        found: list[Span] | None = getattr(self._local, "pauses", None)
         return found
 
     def row(self, name: str, shapes: tuple[Shape, ...], kind: str, dtype: str) -> Row:
@@ -237,9 +261,7 @@ class Bench:
         """Now, or on a device the moment when all that was queued so far has been done."""
         return self.clock() if self.meter is None else self.meter.mark()
 
-    def add_span(
-        self, row: Row, start: Any, end: Any, nbytes: int, flops: int, pauses: Sequence[Span] = ()
-    ) -> None:
+    def add_span(self, row: Row, start: Any, end: Any, nbytes: int, flops: int, pauses: Sequence[Span] = ()) -> None:
         """Count one call in ``row``, from one mark to the other without ``pauses``; a device's marks are read later."""
         span = Span(self.meter, start, end)
         if self.meter is None:

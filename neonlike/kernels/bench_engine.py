@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from neonlike.errors import KernelCompileError
 from neonlike.kernels.ahead import build_many
-from neonlike.kernels.bench import Bench, Row
+from neonlike.kernels.bench import Bench, Row, Span
 from neonlike.kernels.blocks import Run
 from neonlike.kernels.explain import cost
 from neonlike.kernels.graph import Graph
@@ -94,9 +94,11 @@ class TimedStage:
     def run(self, run: Run) -> None:
         """Execute the stage."""
         call = partial(self.function, run) if self.bench.meter is None else self._ready(run)
-        start = self.bench.mark()
-        call()
-        self._record(run.graph, start, self.bench.mark())
+        with self.bench.running() as pauses:
+            start = self.bench.mark()
+            call()
+            end = self.bench.mark()
+        self._record(run.graph, start, end, pauses)
 
     def _ready(self, run: Run) -> Callable[[], object]:
         """The stage with its kernels compiled and its memory allocated: a device would stand idle between its marks."""
@@ -118,9 +120,11 @@ class TimedStage:
         mark, graph = self.bench.mark, run.graph
 
         def timed() -> None:
-            start = mark()
-            call()
-            self._record(graph, start, mark())
+            with self.bench.running() as pauses:
+                start = mark()
+                call()
+                end = mark()
+            self._record(graph, start, end, pauses)
 
         return timed
 
@@ -128,13 +132,14 @@ class TimedStage:
         """As the stage's own."""
         return self.owner.kernel_source(run) if hasattr(self.owner, "kernel_source") else None
 
-    def _record(self, graph: Graph, start: Any, end: Any) -> None:
+    def _record(self, graph: Graph, start: Any, end: Any, pauses: Sequence[Span]) -> None:
         layout = graph.layout()
         facts = self.known.get(layout)
         if facts is None:
             facts = self.known[layout] = self._facts(graph)
         row: Row = self.bench.row(*facts[:4])
-        self.bench.add_span(row, start, end, *facts[4:])
+        nbytes, flops = facts[4:]
+        self.bench.add_span(row, start, end, nbytes, flops, pauses)
 
     def _facts(self, graph: Graph) -> tuple[str, tuple[Shape, ...], str, str, int, int]:
         """Name, shapes, kind, dtype, bytes and flops on the tensors of ``graph``."""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.kernels import compile_c, pool
+from neonlike.kernels.bench import compiling
 from neonlike.kernels.render import Source, template_text
 from neonlike.kernels.source import KernelSource
 from neonlike.kernels.stage_c import load_function
@@ -56,7 +57,8 @@ class Routine:
             return None
         key = tuple(context.items())
         if key not in self.variants:
-            self.variants[key] = load_function(self.source(**context), self.arguments, self.result, compiler)
+            with compiling():
+                self.variants[key] = load_function(self.source(**context), self.arguments, self.result, compiler)
         return self.variants[key]
 
     def source(self, **context: Any) -> KernelSource:
