@@ -47,7 +47,7 @@ TESTS = {
         "scratch": "rest_helpers",
         "activation": "rest_helpers families input_activations",
         "lazy": "gradients lazy_primitives",
-        "conv": "conv_calls conv_geometry conv_depthwise conv_shapes conv_winograd conv conv_kernels",
+        "conv": "conv_calls conv_geometry conv_depthwise conv_maps conv_shapes conv_winograd conv conv_kernels",
     }.items()
 }
 """Test files of each family, those first that are soon done."""

@@ -13,6 +13,7 @@ FINISH, WINOGRAD, WINOGRAD_PLAN = C + "conv_finish.h", C + "conv_winograd.c.j2",
 POINTS, POINTWISE, POINTWISE_PLAN = C + "conv_points.h", C + "conv_pointwise.c.j2", CPU + "conv_pointwise.py"
 
 THIN, THIN_UPDATE, PACK, STRIPS = C + "conv_thin.c.j2", C + "conv_thin_update.c.j2", C + "conv_thin.h", C + "conv_strips.h"
+MAPS, MAPS_PLAN, STORE, AREA = C + "conv_maps.c.j2", CPU + "conv_maps.py", C + "conv_store.h", C + "conv_area.h"
 RUNS, FILTERS, THIN_PLAN = C + "conv_runs.h", C + "conv_filters.h", CPU + "conv_thin.py"
 DEPTHWISE, DEPTHWISE_READS, DEPTHWISE_PLAN = C + "conv_depthwise.c.j2", C + "conv_depthwise.h", CPU + "conv_depthwise.py"
 MANY, FEW = C + "conv_winograd_many.h", C + "conv_winograd_few.h"
@@ -44,7 +45,7 @@ MUTANTS = (
     fault("dilation ignored in sizes", GEOMETRY + "sizes.py", "extent = window_extent(window, dilation)", "extent = window"),
     fault("dilation ignored in sizes of deconvolutions", SIZES, "2 * p + window_extent(s, d)", "2 * p + s"),
     fault("C: alpha ignored", FINISH, "v = g->alpha * v + bias;", "v = v + bias;"),
-    fault("C: bias of another group", DIRECT, "g->bias[map]", "g->bias[k]"),
+    fault("C: bias of another group", STORE, "g->bias[map], *x", "g->bias[map - a->group * m[MAPS]], *x"),
     fault("C: bias of another group, in sums that are stored from registers", DIRECT, "g->bias + map", "g->bias + kt * KB"),
     fault("C: relu slope ignored, in sums that are stored from registers", TILE, "relu(sum[k][j], slope)", "relu(sum[k][j], 0)"),
     fault("C: bsum of results that are stored from registers", TILE, "to->totals[k] += __builtin_convertvector", "to->totals[k] = __builtin_convertvector"),
@@ -54,7 +55,7 @@ MUTANTS = (
     fault("C: beta ignored in short runs", FINISH, "copy_some(&old, x + i, n - i);", "(void)x;"),
     fault("C: bsum before relu", FINISH, "sum += out[i];", "sum += alpha * acc[i] + bias;"),
     fault("C: bsum drops the tail", FINISH, "for (i = 0; i < n; i++)\n", "for (i = 0; i < n - n % 8; i++)\n"),
-    fault("C: parts of maps off by one", DIRECT, "a.tile_hi = tiles * (part + 1) / m[MAP_PARTS];", "a.tile_hi = tiles * (part + 1) / m[MAP_PARTS] - (part + 1 < m[MAP_PARTS]);"),
+    fault("C: parts of maps off by one", AREA, "a.tile_hi = tiles * (part + 1) / m[MAP_PARTS];", "a.tile_hi = tiles * (part + 1) / m[MAP_PARTS] - (part + 1 < m[MAP_PARTS]);"),
     fault("C: first block of an input that is not packed read again", DIRECT, "w.strips = input_row(g->in, m, &a, c, 0, 0)", "w.strips = input_row(g->in, m, &a, 0, 0, 0)"),
     fault("C: columns of an input that is not packed", DIRECT, "(a->q0 + q) * a->phase[STEP_W] * m[IMAGES]", "q * a->phase[STEP_W] * m[IMAGES]"),
     fault("C: first row of an input that is read in place for all", DIRECT, "run.x += p * a->phase[STEP_H]", "run.x += a->p0 * 0"),
@@ -111,7 +112,7 @@ MUTANTS = (
     fault("kernels: stride phase wrong in the data gradient", PLAN, "(s, start + padding - s * dilation)", "(s, padding - start - s * dilation)"),
     fault("kernels: last phase of the data gradient dropped", PLAN, "for start in range(min(stride, inputs)):", "for start in range(max(1, min(stride, inputs) - 1)):"),
     fault("kernels: filters of the first group for all", PLAN, '"FILTER_GROUP": g.K // g.groups}', '"FILTER_GROUP": 0}'),
-    fault("runs: garbage between rows stored", DIRECT, "const int64_t acc_step = m[FLAT] ? a->pitch", "const int64_t acc_step = m[FLAT] ? a->pitch - 1"),
+    fault("runs: garbage between rows stored", DIRECT, "acc_step = m[FLAT] ? a->pitch", "acc_step = m[FLAT] ? a->pitch - 1"),
     fault("runs: rows in the padding not cleared", STRIPS, "                clear_few(to, strip->size);\n", ""),
     fault("short runs: old values not read", RUNS, "copy_runs(old, n, x + q * step, step, n, some);", "copy_runs(old, n, out + q * step, step, n, some);"),
     fault("short runs: the rest of a row not stored", RUNS, "const int64_t some = count - q < SIDE / n ? count - q : SIDE / n;", "const int64_t some = count - q < SIDE / n ? count - q - (q > 0) : SIDE / n;"),
@@ -142,4 +143,18 @@ MUTANTS = (
     fault("depthwise: rows above the image counted as there", DEPTHWISE_READS, "m + lists[p % m[ROW_PHASES] * m[RUNS] + i] + 2 * across * lo", "m + lists[p % m[ROW_PHASES] * m[RUNS] + i]"),
     fault("depthwise: rows of a band miscounted", DEPTHWISE_PLAN, "ceil_div(band, phases[0].step) * phases[0].in_step + last", "(ceil_div(band, phases[0].step) - 1) * phases[0].in_step + last"),
     fault("depthwise: columns of the next phase joined to the last", DEPTHWISE_PLAN, "        last = None\n        for j in", "        last = runs[-1].taps if runs else None\n        for j in"),
+    fault("maps: later blocks of channels overwrite", MAPS, "acc, c == 0);", "acc, 1);"),
+    fault("maps: filters of the first block of channels for all", MAPS, "first * m[FILTER_MAP] + c * m[FILTER_CHANNEL]", "first * m[FILTER_MAP]"),
+    fault("maps: filters of the first part of the maps for all", MAPS, "+ first * m[FILTER_MAP] + c *", "+ c *"),
+    fault("maps: filters of the first group for all", MAPS, "a->group * m[FILTER_GROUP] + first", "first"),
+    fault("maps: maps that do not fill a vector read those behind them", MAPS, "maps == LANES && some == LANES", "some == LANES"),
+    fault("maps: step of a single image ignored", MAPS, "at[j * STEP] * w[v]", "at[j] * w[v]"),
+    fault("maps: tiles of a row start too early", MAPS, "x + lane * STEP", "x + lane"),
+    fault("maps: first row of the unit for all", MAPS, "(p - a.p0) * ph[STEP_H] * strip.size", "0"),
+    fault("maps: rows of the filter in the padding are not left out", MAPS, "list + lo * row_taps, (hi - lo) * row_taps", "list, ph[TAPS_H] * row_taps"),
+    fault("maps: planes in the padding", MAPS, "(c * ph[TAPS_D] + rows->depth_taps[i]) * nr", "(c * ph[TAPS_D] + i) * nr"),
+    fault("maps: last column of a row that is packed whole", MAPS, "* STEP + most - least + 1;", "* STEP + most - least;"),
+    fault("maps: sums of a map for its neighbour", MAPS, "turned + k * length", "turned + (k ^ 1) * length"),
+    fault("maps: sums of a bsum left out", STORE, "sum += store_runs(", "sum = store_runs("),
+    fault("maps: no room for the last sums", MAPS_PLAN, "whole((tiles * length + lanes) * tile.maps, 64)", "whole(tiles * length // 2 * tile.maps, 64)"),
 )

@@ -1,7 +1,8 @@
 """Compiled convolution, for the hooks of ``families/conv.py``; ``conv_plan.py`` cuts it into work.
 
 Forward and data gradient of 3 x 3 filters are Winograd's where that pays and ``enable_winograd`` allows it
-(``conv_winograd.py``), those of 1 x 1 a matrix product (``conv_pointwise.py``); all else is direct.
+(``conv_winograd.py``), those of 1 x 1 a matrix product (``conv_pointwise.py``); all else is direct, with output maps
+side by side in vectors where images are few (``conv_maps.py``).
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import numpy as np
 from neonlike.backends.cpu.compiled import STREAMED_RESULT_BYTES, CompiledFamily, in_lines
 from neonlike.backends.cpu.conv_depthwise import META as DEPTHWISE_META
 from neonlike.backends.cpu.conv_depthwise import depthwise_plan
-from neonlike.backends.cpu.conv_plan import META, PHASE, ConvPlan, data_plan, pointwise
+from neonlike.backends.cpu.conv_maps import map_lanes, maps_plan
+from neonlike.backends.cpu.conv_plan import META, PHASE, ConvPlan, data_plan
 from neonlike.backends.cpu.conv_pointwise import META as POINTWISE_META
-from neonlike.backends.cpu.conv_pointwise import pointwise_plan
+from neonlike.backends.cpu.conv_pointwise import pointwise, pointwise_plan
 from neonlike.backends.cpu.conv_thin import thin, thin_plan, thin_update, thin_update_plan
 from neonlike.backends.cpu.conv_update_plan import update_plan
 from neonlike.backends.cpu.conv_winograd import META as WINOGRAD_META
@@ -41,10 +43,11 @@ RELU, BRELU, BETA, STREAMED = 1, 2, 4, 8
 """Bits of the epilogue, as the kernel takes it."""
 
 _TYPES = [POINTER] * 8 + [REAL] * 3 + [INT] * 2
-_DATA = Routine("c/conv_direct.c.j2", _TYPES, "direct convolution", STORE + TILE)
+_DATA = Routine("c/conv_direct.c.j2", _TYPES, "direct convolution", ("conv_area.h", *STORE, *TILE))
 _WINOGRAD = Routine("c/conv_winograd.c.j2", _TYPES, "Winograd convolution", WINOGRAD_HEADERS)
 _POINTWISE = Routine("c/conv_pointwise.c.j2", _TYPES, "pointwise convolution", FINISH + TILE)
 _DEPTHWISE = Routine("c/conv_depthwise.c.j2", _TYPES, "depthwise convolution", DEPTHWISE_HEADERS + FINISH)
+_MAPS = Routine("c/conv_maps.c.j2", _TYPES, "convolution with maps side by side", ("conv_area.h", *STORE))
 _THIN = Routine("c/conv_thin.c.j2", _TYPES, "convolution of few channels a group", ("conv_thin.h", *STORE))
 _GRADIENT = [POINTER] * 5 + [REAL] * 2 + [INT]
 _THIN_UPDATE = Routine("c/conv_thin_update.c.j2", _GRADIENT, "gradient of depthwise filters", ("conv_thin.h", *STRIPS))
@@ -70,6 +73,9 @@ class ConvKernels(CompiledFamily, ConvFamily):
         elif plan.depthwise:
             shape = {"real": shape["real"], "lanes": tile.lanes, "across": plan.depthwise, "meta": DEPTHWISE_META}
             kernel = _DEPTHWISE.variant(self.compiler, **shape)
+        elif plan.map_lanes:
+            shape = {"real": REAL_TYPES[read.dtype], "lanes": tile.lanes, "maps": tile.maps, "positions": tile.width}
+            kernel = _MAPS.variant(self.compiler, **shape, step=plan.map_lanes, meta=META, phase=PHASE)
         elif plan.thin:
             kernel = _THIN.variant(self.compiler, **shape, meta=META, phase=PHASE)
         else:
@@ -145,6 +151,8 @@ def _data_plan(g: ConvGeometry, backward: bool, vector: int, itemsize: int, thre
         return winograd_plan(g, backward, vector, itemsize, edge, threads)
     if pointwise(g):
         return pointwise_plan(g, backward, vector, itemsize, threads)
+    if map_lanes(g, backward, vector, itemsize):
+        return maps_plan(g, backward, vector, itemsize, threads)
     return data_plan(g, backward, vector, itemsize, threads)
 
 

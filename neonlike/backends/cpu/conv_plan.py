@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import product
+from itertools import accumulate, product, repeat
 from typing import Any, NamedTuple, TypeAlias
 
 from neonlike.backends.geometry.conv import ConvGeometry
@@ -28,7 +29,8 @@ META = (
     "IMAGE_BLOCK", "IMAGE_BLOCKS", "CHANNEL_BLOCK", "MAP_PARTS", "BY_COLUMN", "BY_TILE", "DIRECT", "FLAT",
     "UP_D", "UP_H", "UP_W",
     "UNIT_CHANNELS", "UNIT_BLOCKS", "UNIT_PARTS",
-    "FILTERS_SIZE", "STRIPS_SIZE", "SUMS_SIZE", "LIST_SIZE", "ALL_UNITS", "PHASES", "PHASES_AT", "META_SIZE",
+    "FILTERS_SIZE", "PANEL_SIZE", "STRIPS_SIZE", "SUMS_SIZE", "LIST_SIZE", "ALL_UNITS",
+    "PHASES", "PHASES_AT", "META_SIZE",
 )  # fmt: skip
 """What the meta array starts with; the phases, then their taps follow."""
 
@@ -82,6 +84,9 @@ class AxisPhase(NamedTuple):
         return [offset for _, offset in self.taps]
 
 
+Phase: TypeAlias = tuple[AxisPhase, AxisPhase, AxisPhase]
+
+
 def forward_axis(outputs: int, window: int, padding: int, stride: int, dilation: int) -> list[AxisPhase]:
     """The one phase of a forward convolution along an axis."""
     return [AxisPhase(0, 1, outputs, stride, tuple((s, s * dilation - padding) for s in range(window)))]
@@ -95,6 +100,12 @@ def backward_axis(inputs: int, window: int, padding: int, stride: int, dilation:
         taps = tuple((s, offset // stride) for s, offset in offsets if offset % stride == 0)
         phases.append(AxisPhase(start, stride, ceil_div(inputs - start, stride), 1, taps))
     return phases
+
+
+def data_phases(g: ConvGeometry, backward: bool) -> list[Phase]:
+    """The phases of the forward pass or of the data gradient."""
+    axes = zip(g.DHW if backward else g.MPQ, g.TRS, g.padding, g.strides, g.dilation)
+    return [*product(*[(backward_axis if backward else forward_axis)(*axis) for axis in axes])]  # type: ignore[list-item]
 
 
 class Tile(NamedTuple):
@@ -133,6 +144,8 @@ class ConvPlan:
         Of ``conv_depthwise.py``: what the lanes of its vectors are; "": it is not.
     few : int
         Of Winograd's: 0 where images fill vectors, 1 for a single image, else 2.
+    map_lanes : int
+        Of ``conv_maps.py``: elements between positions; 0: another kernel's.
     """
 
     tile: Tile
@@ -145,6 +158,7 @@ class ConvPlan:
     thin: bool = False
     depthwise: str = ""
     few: int = 0
+    map_lanes: int = 0
 
     @cached_property
     def meta(self) -> Any:
@@ -169,9 +183,6 @@ def whole(a: int, b: int) -> int:
 def even(total: int, block: int) -> int:
     """Size of the fewest blocks of at most ``block``, made about equal."""
     return ceil_div(total, ceil_div(total, max(1, min(total, block))))
-
-
-Phase: TypeAlias = tuple[AxisPhase, AxisPhase, AxisPhase]
 
 
 def column_reaches(axis: AxisPhase) -> list[int]:
@@ -309,6 +320,17 @@ def shapes(g: ConvGeometry, backward: bool) -> dict[str, int]:
     return fields | {"FILTER_TAP": g.K, "FILTER_GROUP": g.K // g.groups}
 
 
+def phase_records(
+    blocks: list[Blocks], units: list[int], filters: Iterable[int] = repeat(0)
+) -> tuple[list[list[int]], list[int]]:
+    """The phases as in the meta array, with units of work and where packed filters start; and their taps."""
+    records, tails = [], list[int]()
+    taps_at = len(META) - 1 + len(blocks) * (len(PHASE) - 1)
+    for block, count, at in zip(blocks, units, filters):
+        records.append(block.record(count, at, taps_at, tails))
+    return records, tails
+
+
 def flatten(fields: dict[str, int], records: list[list[int]], tails: list[int]) -> tuple[int, ...]:
     fields |= {"PHASES": len(records), "PHASES_AT": len(META) - 1}
     return (*(fields.get(name, 0) for name in META[:-1]), *(n for record in records for n in record), *tails)
@@ -324,11 +346,6 @@ def _channel_block(channels: int, phases: list[Phase], images: int, tile: Tile, 
         touched = max(touched, len(depth.taps) * len(height.taps) * row)
         taps = max(taps, len(depth.taps) * len(height.taps) * len(columns.taps))
     return even(channels, max(STRIP_BYTES // (touched * itemsize), ceil_div(MIN_TAPS, taps)))
-
-
-def pointwise(g: ConvGeometry) -> bool:
-    """A convolution by single elements: each output position reads its own input position (``conv_pointwise.py``)."""
-    return max(*g.TRS, *g.strides) == 1 and not any(g.padding)
 
 
 def _areas(phases: list[Phase], images: int, times: int, area: int, tile: Tile, itemsize: int) -> list[Blocks]:
@@ -391,14 +408,13 @@ def _packed(
 @lru_cache(maxsize=512)
 def data_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, threads: int) -> ConvPlan:
     """Forward, or data gradient. Results do not depend on ``threads``, nor do the units by which a bsum is cut."""
-    axes = zip(g.DHW if backward else g.MPQ, g.TRS, g.padding, g.strides, g.dilation)
     fields = shapes(g, backward)
     channels, maps = fields["CHANNELS"], fields["MAPS"]
     tile = data_tile(maps, vector_bytes, itemsize)
     width, tiles = tile.width * tile.lanes, ceil_div(maps, tile.maps)
     by_column = g.N % width == 0
     images = image_block(g.N, width if by_column else tile.lanes)
-    phases: list[Phase] = [*product(*[(backward_axis if backward else forward_axis)(*axis) for axis in axes])]  # type: ignore[list-item]
+    phases = data_phases(g, backward)
     if by_column and max(g.TRS) > 1 and tiles > 1:  # one tile reads all of it once: that is better packed ahead of time
         cut = _in_place(fields, phases, images, tile, itemsize)
     else:
@@ -407,13 +423,9 @@ def data_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int,
     counts = [block.units(g.groups * image_blocks, 1) for block in blocks]
     parts = min(tiles, max(1, ceil_div(4 * threads, sum(counts))))
     by_tile = by_column and (cut.direct or channels * math.prod(g.TRS) >= DEEP or maps >= MANY)
-    filters = 0
-    records: list[list[int]] = []
-    tails: list[int] = []
-    taps_at = len(META) - 1 + len(blocks) * (len(PHASE) - 1)
-    for block, count in zip(blocks, counts):
-        records.append(block.record(count * parts, filters, taps_at, tails))
-        filters += g.groups * tiles * tile.maps * channels * block.taps
+    packed = [0, *accumulate(g.groups * tiles * tile.maps * channels * block.taps for block in blocks)]
+    filters = packed.pop()
+    records, tails = phase_records(blocks, [count * parts for count in counts], packed)
     sums = tile.maps * max(b.run_rows * tiles * whole(b.run, width) for b in blocks)
     strips = 0 if cut.direct else cut.channels * max(b.strips * b.strip for b in blocks) + width
     fields |= {

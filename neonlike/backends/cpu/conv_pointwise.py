@@ -37,6 +37,11 @@ CHANNEL_BLOCK = 2048
 """Channels of a panel, which stays in the second-level cache."""
 
 
+def pointwise(g: ConvGeometry) -> bool:
+    """A convolution by single elements: each output position reads its own input position."""
+    return max(*g.TRS, *g.strides) == 1 and not any(g.padding)
+
+
 def _copied(step: int, channels: int) -> bool:
     """Whether tiles of maps read a copy of the lanes: channels are ``step`` bytes apart, and fall on too few places.
 

@@ -21,10 +21,10 @@ from neonlike.backends.cpu.conv_plan import (
     flatten,
     forward_axis,
     image_block,
-    pointwise,
     shapes,
     whole,
 )  # fmt: skip
+from neonlike.backends.cpu.conv_pointwise import pointwise
 from neonlike.backends.geometry.conv import ConvGeometry
 
 AREA_LANES = 2048

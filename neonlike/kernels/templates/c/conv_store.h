@@ -1,4 +1,4 @@
-/* Where the results of an area go: what conv_direct and conv_thin share. The including file defines
+/* Where the results of an area go: what conv_direct, conv_maps and conv_thin share. The including file defines
  * what conv_finish.h needs, and the fields of the meta array. */
 #ifndef NL_CONV_STORE_H
 #define NL_CONV_STORE_H
@@ -12,6 +12,23 @@ static int64_t place(const int64_t *m, const struct area *a, int64_t map, int64_
     const int64_t *ph = a->phase, plane = a->plane * ph[OUT_STEP_D] + ph[OUT_START_D];
     const int64_t row = (map * m[OUT_D] + plane) * m[OUT_H] + p * ph[OUT_STEP_H] + ph[OUT_START_H];
     return (row * m[OUT_W] + a->q0 * ph[OUT_STEP_W] + ph[OUT_START_W]) * m[IMAGES] + a->n0;
+}
+
+/* Store the results of a map, whose rows of sums lie acc_step apart. */
+static inline void store_map(const struct call *g, const struct area *a, int64_t map, const real *from, int64_t acc_step)
+{
+    const int64_t *m = g->meta, N = m[IMAGES], nb = a->n1 - a->n0, step = a->phase[OUT_STEP_W], out_step = a->phase[OUT_STEP_H] * m[OUT_W] * N;
+    const real bias = g->bias == NULL ? 0 : g->bias[map], *x = g->x == NULL ? g->out : g->x;
+    int64_t at = place(m, a, map, a->p0);
+    double sum = 0;
+    if (step == 1 && nb == N) {
+        const struct runs rows = { from, x + at, g->out + at, a->p1 - a->p0, (a->q1 - a->q0) * nb, acc_step, out_step };
+        sum = finish(g, &rows, bias);
+    } else
+        for (int64_t p = a->p0; p < a->p1; p++, from += acc_step, at += out_step)
+            sum += store_runs(g, from, g->out + at, x + at, bias, nb, step * N, a->q1 - a->q0);
+    if (g->sums != NULL)
+        g->sums[a->sums_row * m[ALL_MAPS] + map] = sum;
 }
 
 #endif
