@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neonlike.errors import DTypeError, ShapeError
-from neonlike.optree import arrange, functions
+from neonlike.optree import arrange, moves
 from neonlike.optree.dtypes import BOOL, is_float
 from neonlike.optree.functions import F
 from neonlike.optree.node import Expression, is_number
@@ -32,7 +32,7 @@ def picked(tensor: Tensor, mask: Any) -> Any:
     """
     places = np.flatnonzero(_host(tensor, mask))
     flat: Any = arrange.reshape(tensor, (tensor.size, 1))
-    return flat[places] if flat.__class__ is tensor.__class__ else functions.take(flat, places, 0).astensor()
+    return flat[places] if flat.__class__ is tensor.__class__ else moves.take(flat, places, 0).astensor()
 
 
 def assign(tensor: Tensor, mask: Any, value: Any) -> None:
@@ -93,4 +93,4 @@ def _spread(tensor: Tensor, host: npt.NDArray[Any], value: Any) -> Any:
     if count == 0:
         return tensor
     order = np.maximum(np.cumsum(host.reshape(-1)) - 1, 0)
-    return arrange.reshape(functions.take(value, order, 0), tensor.shape)
+    return arrange.reshape(moves.take(value, order, 0), tensor.shape)

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 from neonlike.checks import shown
 from neonlike.errors import AliasError, DTypeError
 from neonlike.optree.dtypes import compute_dtype
-from neonlike.optree.functions import drop_axes
+from neonlike.optree.moves import drop_axes
 from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.ops import OPS, Kind
 from neonlike.optree.shapes import FREE, Shape, ShapeTypeError, stretches_to

@@ -14,7 +14,7 @@ from typing import Any
 
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
-from neonlike.optree import builders, shapes
+from neonlike.optree import builders, shapes, windows
 from neonlike.optree.node import Expression, OpTreeNode, expression, is_number, is_operand
 from neonlike.optree.shapes import Shape
 
@@ -56,8 +56,6 @@ def sliced(a: Any, axis: int, start: int, stop: int, step: int = 1) -> Expressio
         end = None if step < 0 and stop == 0 else stop + (step < 0) * step
         part: Expression = a[(*[slice(None)] * axis, slice(start, end, step))]
         return part
-    from neonlike.optree import windows
-
     picks = [windows.Pick(0, 1, size) for size in a.shape]
     picks[axis] = windows.Pick(start if count else 0, step, count)
     return windows.picked(a, tuple(picks))
@@ -110,8 +108,6 @@ def reshape(a: Any, shape: Shape) -> Expression:
     if source.shape == shape:
         return source
     if isinstance(source, OpTreeNode):
-        from neonlike.optree import windows
-
         return windows.reshape(source, shape)
     try:
         made: Expression = source.reshape(shape)  # type: ignore[attr-defined]

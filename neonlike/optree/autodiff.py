@@ -20,7 +20,7 @@ from neonlike.errors import AliasError, GradientError, ShapeError
 from neonlike.optree import dialect, origin
 from neonlike.optree.dtypes import is_float
 from neonlike.optree.functions import F as Functions
-from neonlike.optree.functions import drop_axes
+from neonlike.optree.moves import drop_axes
 from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.ops import NON_DIFFERENTIABLE, OPS
 from neonlike.optree.shapes import FREE, Shape

@@ -14,10 +14,10 @@ import numpy as np
 
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, ShapeError
-from neonlike.optree import along, arrange, builders, operators, shapes
+from neonlike.optree import along, arrange, builders, moves, operators, shapes
 from neonlike.optree.dtypes import F32, F64, DTypeRule
 from neonlike.optree.forms import mark, owner
-from neonlike.optree.node import Expression, OpTreeNode, expression
+from neonlike.optree.node import OpTreeNode, expression
 from neonlike.optree.ops import OPS, Kind, OpSpec
 from neonlike.optree.shapes import FREE, Shape
 
@@ -76,59 +76,7 @@ def unregister(name: str) -> None:
         delattr(F, builder)
 
 
-# Moves and products -----------------------------------------------------------------------------------------------
-
-
-def transpose(a: Any, axes: Any = None) -> Expression:
-    """``a`` with axes permuted (None: the last two swapped); a view for tensors, a node for expressions."""
-    a = expression("transpose", a)
-    if isinstance(a, OpTreeNode):
-        return builders.transpose(a, axes)
-    view: Expression = a.permuted(shapes.permutation("transpose", axes, len(a.shape)))
-    return view
-
-
-def broadcast_to(a: Any, shape: Shape) -> Expression:
-    """``a`` stretched to ``shape``."""
-    operand = expression("broadcast_to", a)
-    if operand.shape == tuple(shape):
-        return operand
-    if not shapes.stretches_to(operand.shape, shape):
-        raise ShapeError(f"broadcast_to: {operand.shape} does not stretch to {tuple(shape)}; sizes must be equal or 1")
-    return builders.move("broadcast", (operand,), {"shape": tuple(shape)}, tuple(shape))
-
-
-def take(a: Any, indices: Any, axis: int) -> OpTreeNode:
-    """Slices of ``a`` along ``axis`` picked by integer ``indices`` (list, array or tensor, read as a vector)."""
-    a = expression("take", a)
-    axes = shapes.normalize_axes("take", axis, a.shape)
-    if axis is None or len(axes) != 1:
-        raise ShapeError(f"take: needs one axis of {a.shape}, got axis={brief(axis)}")
-    (axis,) = axes
-    positions = builders.index_operand("take", indices, a.shape[axis], a.backend)
-    shape = (*a.shape[:axis], math.prod(positions.shape), *a.shape[axis + 1 :])
-    return builders.move("take", (a, positions), {"axis": axis}, shape)
-
-
-def untake(d: Any, indices: Any, shape: Shape, axis: int) -> OpTreeNode:
-    """Zeros of ``shape`` with slices of ``d`` added at ``indices``: the gradient of :func:`take`."""
-    return builders.move("untake", (expression("untake", d), indices), {"axis": axis}, shape)
-
-
-def view(a: Any, layout: tuple[Any, ...]) -> OpTreeNode:
-    """Strided window of ``a``; ``layout`` is (shape, strides in elements, offset)."""
-    return builders.move("view", (expression("view", a),), {"layout": layout}, tuple(layout[0]))
-
-
-def drop_axes(a: Any, count: int) -> Expression:
-    """``a`` without its first ``count`` axes, which have size 1."""
-    shape = a.shape[count:]
-    return view(a, (shape, shapes.contiguous_strides(shape), 0))
-
-
-def unview(d: Any, shape: Shape, layout: tuple[Any, ...]) -> OpTreeNode:
-    """Zeros of ``shape`` with ``d`` in the window that ``layout`` describes: the gradient of :func:`view`."""
-    return builders.move("unview", (expression("unview", d),), {"layout": layout}, shape)
+# Numbers made anew -------------------------------------------------------------------------------------------------
 
 
 def onehot(indices: Any, axis: int, backend: Any = None) -> OpTreeNode:
@@ -143,7 +91,7 @@ def onehot(indices: Any, axis: int, backend: Any = None) -> OpTreeNode:
     if len(positions.shape) != 2 or 1 not in positions.shape:
         raise ShapeError(f"onehot: indices must be a vector (1, n) or (n, 1), got {positions.shape}; reshape them")
     if positions.shape[axis] != 1:
-        positions = transpose(positions)
+        positions = moves.transpose(positions)
     node = builders.move("onehot", (positions,), {"axis": axis}, FREE)
     node.dtype = F32
     return node
@@ -247,7 +195,9 @@ COMPOSED: dict[str, Callable[..., Any]] = {
 
 for _row in OPS.values():
     add_row(_row)
-_others: tuple[Callable[..., Any], ...] = (builders.dot, transpose, broadcast_to, take, untake, view, unview, onehot)
+_others: tuple[Callable[..., Any], ...] = (
+    builders.dot, moves.transpose, moves.broadcast_to, moves.take, moves.untake, moves.view, moves.unview, onehot
+)  # fmt: skip
 _others += (arrange.concat, arrange.parts_of)
 _others += (along.cumsum, along.cumprod, along.argsort, along.take_along, along.untake_along)
 for _function in (*COMPOSED.values(), *_others):

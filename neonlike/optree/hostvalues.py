@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError
-from neonlike.optree.dtypes import F64, DType, as_dtype, is_float
-from neonlike.optree.shapes import FREE, Shape, ShapeTypeError
+from neonlike.optree.dtypes import F64, DType, is_float
+from neonlike.optree.shapes import Shape, ShapeTypeError
 
 _OPERATORS: dict[np.ufunc, tuple[str, str]] = {
     np.add: ("__add__", "__radd__"),
@@ -63,6 +62,7 @@ class HostValues:
         backend: Any
 
         def asnumpyarray(self) -> npt.NDArray[Any]: ...
+        def astype(self, dtype: Any) -> Any: ...  # of ``methods``
 
     # Python numbers
 
@@ -122,44 +122,6 @@ class HostValues:
         host = self.asnumpyarray()
         values: list[Any] = (host.astype(F64) if is_float(host.dtype) else host).tolist()
         return values
-
-    def astype(self, dtype: Any) -> Any:
-        """A new tensor of ``dtype`` with these values, also where that is their dtype already.
-
-        Stored as by any assignment: to integers, halves round to even, what is out of range becomes the largest or
-        smallest value, nan becomes 0; to bool, everything but 0 becomes True; to narrower floats, to nearest.
-        Gradients flow through it where both dtypes are floats, see :mod:`.origin`.
-
-        Raises
-        ------
-        DTypeError
-            If tensors cannot hold ``dtype``.
-
-        Examples
-        --------
-        >>> be.array([[1.5, 2.5, -1, 300]]).astype("uint8").tolist()
-        [[2, 2, 0, 255]]
-        """
-        from neonlike.optree.origin import computed
-
-        if dtype is None:
-            raise DTypeError("astype: needs a dtype, such as np.float32, got None")
-        wanted = as_dtype(dtype, "astype")
-        if self.backend is None or self.shape is FREE:
-            self.asnumpyarray()  # raises, saying what is missing
-        return computed(self.backend.assign(self.backend.fresh(self.shape, wanted), self), self)
-
-    def __round__(self, ndigits: int | None = None) -> Any:
-        """An expression: each element rounded to ``ndigits`` decimals (None: to integers), halves to even."""
-        from neonlike.optree.functions import F
-
-        digits = 0 if ndigits is None else ndigits
-        if isinstance(digits, bool) or not isinstance(digits, (int, np.integer)):
-            raise DTypeError(f"round: the number of digits must be an integer, got {brief(ndigits)}")
-        if digits == 0 or (digits > 0 and not is_float(self.dtype)):
-            return F.rint(self)
-        scale = float(10 ** abs(int(digits)))
-        return F.rint(self * scale) / scale if digits > 0 else F.rint(self / scale) * scale  # type: ignore[operator]
 
     # NumPy
 

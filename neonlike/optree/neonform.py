@@ -10,7 +10,7 @@ from typing import Any
 
 from neonlike.checks import brief, checked
 from neonlike.errors import ArgumentError, DTypeError
-from neonlike.optree import along, arrange, builders, functions, node, show
+from neonlike.optree import along, arrange, builders, functions, moves, node, show
 from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.ops import MANY, OPS, Kind
 from neonlike.optree.walk import postorder
@@ -181,18 +181,18 @@ def _make(name: str, operands: list[Any], attrs: dict[str, Any]) -> Any:
 
 _OTHERS: dict[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
     "dot": ((), builders.dot),
-    "transpose": (("axes",), functions.transpose),
-    "broadcast": (("shape",), functions.broadcast_to),
+    "transpose": (("axes",), moves.transpose),
+    "broadcast": (("shape",), moves.broadcast_to),
     "concat": (("axis",), lambda *given: arrange.concat(given[:-1], given[-1])),
     "cumsum": (("axis", "reverse"), along.cumsum),
     "cumprod": (("axis", "reverse"), along.cumprod),
     "argsort": (("axis", "descending", "count"), along.argsort),
     "take_along": (("axis",), along.take_along),
     "untake_along": (("shape", "axis"), along.untake_along),
-    "take": (("axis",), functions.take),
-    "untake": (("shape", "axis"), functions.untake),
-    "view": (("layout",), functions.view),
-    "unview": (("shape", "layout"), functions.unview),
+    "take": (("axis",), moves.take),
+    "untake": (("shape", "axis"), moves.untake),
+    "view": (("layout",), moves.view),
+    "unview": (("shape", "layout"), moves.unview),
     "onehot": (("axis",), functions.onehot),
     "rand": (("backend", "seed", "call"), functions.rand),
 }
@@ -211,4 +211,4 @@ METHODS: dict[str, Any] = {
     "pp": show.infix,
     "to_dot": show.to_dot,
 }
-"""Methods of a node that it finds here: see ``node._Elsewhere``."""
+"""What ``methods`` puts on nodes."""

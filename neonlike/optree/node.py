@@ -8,7 +8,7 @@ operators. Comparisons build nodes, therefore neither is ever compared by value 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -33,14 +33,15 @@ class Expression(HostValues):
 
     __slots__ = ()
 
+    if TYPE_CHECKING:  # of ``methods``
+
+        def __contains__(self, value: Any) -> bool: ...
+        def __matmul__(self, other: Any) -> OpTreeNode: ...
+        def __rmatmul__(self, other: Any) -> OpTreeNode: ...
+
     def __bool__(self) -> bool:
         """A tensor's: always true, ``if tensor:`` asks whether there is one. That of a node is its value."""
         return True
-
-    def __contains__(self, value: Any) -> bool:
-        from neonlike.optree.reading import contains
-
-        return contains(self, value)
 
     def __hash__(self) -> int:
         return id(self)
@@ -84,16 +85,6 @@ class Expression(HostValues):
     def __rpow__(self, other: Any) -> OpTreeNode:
         return _pow(other, self)
 
-    def __matmul__(self, other: Any) -> OpTreeNode:
-        from neonlike.optree.builders import dot
-
-        return dot(self, other)
-
-    def __rmatmul__(self, other: Any) -> OpTreeNode:
-        from neonlike.optree.builders import dot
-
-        return dot(other, self)
-
     def __eq__(self, other: Any) -> Any:
         return _eq(self, other) if is_operand(other) else NotImplemented
 
@@ -111,22 +102,6 @@ class Expression(HostValues):
 
     def __ge__(self, other: Any) -> OpTreeNode:
         return _ge(self, other)
-
-
-class _Elsewhere:
-    """A rarely used method of nodes, in ``reading`` (values) or ``neonform`` (neon's view of a node).
-
-    Not by ``__getattr__``: in a class that defines it, Python reads every attribute by a path four times as long.
-    """
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, node: Any, owner: type) -> Any:
-        from neonlike.optree import neonform, reading
-
-        found = reading.METHODS.get(self.name) or neonform.METHODS[self.name]
-        return found.__get__(node, owner)
 
 
 class OpTreeNode(Expression):
@@ -154,10 +129,15 @@ class OpTreeNode(Expression):
     shape: Shape
     dtype: DType
     backend: Any
-    build, optree_to_list, list_to_optree = (_Elsewhere() for _ in range(3))
-    as_tuple, traverse, key, intrinsic_key_maps, execute, pp, to_dot = (_Elsewhere() for _ in range(7))
-    __len__, __iter__, __getitem__ = (_Elsewhere() for _ in range(3))
-    get, take, copy, set, fill, copy_from, reshape, size, ndim = (_Elsewhere() for _ in range(9))
+    if TYPE_CHECKING:  # of ``methods``
+        T: OpTreeNode
+        build: Any
+        get: Any
+        __len__: Any
+        __iter__: Any
+        __getitem__: Any
+
+        def astensor(self) -> Any: ...
 
     def __init__(
         self,
@@ -175,30 +155,9 @@ class OpTreeNode(Expression):
         self.dtype = dtype
         self.backend = backend
 
-    @property
-    def T(self) -> OpTreeNode:
-        """Lazy transpose: the last two axes swapped."""
-        from neonlike.optree.builders import transpose
-
-        return transpose(self)
-
     def transpose(self, out: Any = None) -> Any:
         """``self.T``, or assigned into ``out`` when given (returns ``out``)."""
         return self.T if out is None else OpTreeNode.build("assign", out, self.T)
-
-    def astensor(self) -> Any:
-        """Compute into a new tensor of this shape and dtype, through which gradients flow: :mod:`.origin`.
-
-        Raises
-        ------
-        ShapeError
-            If the shape is free (a lone ``rand`` or ``onehot``).
-        NoTensorError
-            If no tensor is in the tree, so there is no backend to compute on.
-        """
-        from neonlike.optree.origin import computed
-
-        return computed(self._evaluated(), self)
 
     def _evaluated(self) -> Any:
         """:meth:`astensor` for what only reads the values."""
@@ -212,21 +171,6 @@ class OpTreeNode(Expression):
         """Compute and return a host array of this shape and dtype."""
         host: npt.NDArray[Any] = self._evaluated().get()
         return host
-
-    def __bool__(self) -> bool:
-        from neonlike.optree.reading import truth
-
-        return truth(self)
-
-    def _number(self, operation: str) -> Any:
-        from neonlike.optree.reading import number
-
-        return number(self, operation)
-
-    def __str__(self) -> str:
-        from neonlike.optree.show import prefix
-
-        return prefix(self)
 
     def __repr__(self) -> str:
         return f"<OpTreeNode {self.spec.name} shape={self.shape} dtype={self.dtype.name}>"

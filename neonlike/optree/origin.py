@@ -21,7 +21,7 @@ import numpy as np
 
 from neonlike.checks import shown
 from neonlike.errors import GradientError
-from neonlike.optree import functions, windows
+from neonlike.optree import moves, windows
 from neonlike.optree.dtypes import is_float
 from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.walk import postorder
@@ -71,7 +71,7 @@ class _Source:
             whole = self.origin.expression(made)
         if whole is None or self._layout is None:
             return None
-        return functions.view(whole, self._layout) if self._layout else whole
+        return moves.view(whole, self._layout) if self._layout else whole
 
 
 class Origin:
@@ -138,7 +138,7 @@ def gathered(out: Any, tensor: Any, chosen: Any) -> Any:
         def build(found: list[Any]) -> Any:
             (source,) = found
             part = windows.index(source, chosen.basic) if isinstance(source, OpTreeNode) else source[chosen.basic]
-            return functions.take(part, chosen.gather, chosen.gather_axis or 0)
+            return moves.take(part, chosen.gather, chosen.gather_axis or 0)
 
         out.origin = Origin([tensor], build)
     return out

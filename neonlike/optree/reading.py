@@ -144,4 +144,4 @@ METHODS: dict[str, Any] = {
     "size": property(lambda self: size_of(self, "size")),
     "ndim": property(lambda self: len(self.shape)),
 }
-"""Methods of a node that it finds here: see ``node._Elsewhere``."""
+"""What ``methods`` puts on nodes."""

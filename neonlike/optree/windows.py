@@ -14,7 +14,7 @@ from typing import Any
 
 from neonlike.checks import brief
 from neonlike.errors import ShapeError
-from neonlike.optree import functions, shapes
+from neonlike.optree import moves, shapes
 from neonlike.optree.indexing import select
 from neonlike.optree.node import Expression, OpTreeNode, is_number
 from neonlike.optree.ops import Kind
@@ -72,7 +72,7 @@ def index(node: OpTreeNode, key: Any) -> Expression:
     chosen = select(key, node.shape)
     picks = tuple(_pick(basic, size) for basic, size in zip(chosen.basic, node.shape))
     made = node if _is_whole(picks, node.shape) else picked(node, picks)
-    return made if chosen.gather is None else functions.take(made, chosen.gather, chosen.gather_axis or 0)
+    return made if chosen.gather is None else moves.take(made, chosen.gather, chosen.gather_axis or 0)
 
 
 def reshape(self: OpTreeNode, *shape: Any) -> Expression:
@@ -89,7 +89,7 @@ def reshape(self: OpTreeNode, *shape: Any) -> Expression:
     if new == self.shape or is_number(self):
         return self
     moved = _Reshaping(self.shape, new).of(self)
-    return functions.view(_unshaped(self), contiguous(new)) if moved is None else moved
+    return moves.view(_unshaped(self), contiguous(new)) if moved is None else moved
 
 
 def contiguous(shape: Shape) -> tuple[Shape, tuple[int, ...], int]:
@@ -141,8 +141,8 @@ def _window(node: Expression, picks: Picks) -> Expression:
     offset = sum(pick.start * step for pick, step in zip(picks, strides)) if all(p.count for p in picks) else 0
     layout = (_shape(picks), tuple(pick.step * step for pick, step in kept), offset)
     if isinstance(node, OpTreeNode) and _is_reshape(node):
-        return functions.view(_unshaped(node), layout)
-    made = functions.view(node, layout)
+        return moves.view(_unshaped(node), layout)
+    made = moves.view(node, layout)
     made.attrs["picks"] = tuple((p.start, p.step, p.count, p.kept) for p in picks)  # type: ignore[index]
     return made
 
@@ -198,7 +198,7 @@ class _Picking:
         if name == "transpose" and all(pick.kept for pick in picks):
             axes: tuple[int, ...] = operand.attrs["axes"]  # type: ignore[index]
             turned = tuple(picks[axes.index(axis)] for axis in range(len(axes)))
-            return functions.transpose(self._at(operand.operands[0], turned), axes)
+            return moves.transpose(self._at(operand.operands[0], turned), axes)
         return None
 
     def _elementwise(self, node: OpTreeNode, picks: Picks) -> OpTreeNode | None:

@@ -43,7 +43,7 @@ MUTANTS = (
     Mutant("linalg", "C: xnor: sign of zero in columns", XNOR, "(at[i] >= 0)", "(at[i] > 0)"),
     Mutant("linalg", "C: xnor: signs past the end counted", XNOR, "(k - 2 * (int64_t)differ[r][c])", "(64 * words - 2 * (int64_t)differ[r][c])"),
     Mutant("linalg", "C: xnor: rows of the last block wrong", XNOR, "a + (r < rows ? r : 0) * words", "a + (r < rows - 1 ? r : 0) * words"),
-    Mutant("linalg", "axes of copy_transpose ignored", LINALG, "moved = functions.transpose(source, order)", "moved = functions.transpose(source, tuple(range(len(source.shape)))[::-1])"),
+    Mutant("linalg", "axes of copy_transpose ignored", LINALG, "moved = moves.transpose(source, order)", "moved = moves.transpose(source, tuple(range(len(source.shape)))[::-1])"),
     Mutant("stats", "histogram: top bin", STATS, "0, self.hist_bins - 1)", "0, self.hist_bins - 2)"),
     Mutant("stats", "histogram: exponents rounded down", STATS, "np.rint(np.log2(", "np.floor(np.log2("),
     Mutant("stats", "histogram: record not cleared", STATS, "        tags = self.hist_map\n        self._clear_histograms()\n", "        tags = self.hist_map\n"),

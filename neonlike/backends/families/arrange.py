@@ -9,7 +9,7 @@ import numpy as np
 from neonlike.backends.families.base import Family
 from neonlike.checks import brief
 from neonlike.errors import OutOfMemory, ShapeError
-from neonlike.optree import arrange, functions
+from neonlike.optree import arrange, moves
 from neonlike.optree import einsum as sums
 from neonlike.optree.node import expression
 
@@ -100,7 +100,7 @@ class ArrangeFamily(Family):
             positions = np.repeat(np.arange(size), times)
         except MemoryError:
             raise OutOfMemory(f"repeat: no memory for slices repeated {brief(counts)} times; repeat fewer") from None
-        return self._finish(functions.take(a, positions, axis), out)
+        return self._finish(moves.take(a, positions, axis), out)
 
     def pad(self, a: Any, widths: Any, value: float = 0, out: Any = None) -> Any:
         """``a`` with ``value`` around it.

@@ -13,7 +13,7 @@ from neonlike.backends.families.operands import Array, host, require_tensors
 from neonlike.backends.tensor import Tensor
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, ShapeError
-from neonlike.optree.functions import transpose
+from neonlike.optree.moves import transpose
 from neonlike.optree.node import expression
 
 VARIANCES = (0.1, 0.1, 0.2, 0.2)

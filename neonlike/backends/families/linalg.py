@@ -13,7 +13,7 @@ from neonlike.backends.families.base import Family
 from neonlike.backends.families.operands import require_tensors, written
 from neonlike.errors import AliasError, DTypeError, ShapeError
 from neonlike.kernels.threads import parallel, thread_count
-from neonlike.optree import functions
+from neonlike.optree import moves
 from neonlike.optree.builders import dot
 from neonlike.optree.dtypes import DType, compute_dtype
 from neonlike.optree.functions import F as Functions
@@ -36,7 +36,7 @@ class LinalgFamily(Family):
 
     def transpose(self, a: Any, axes: Any = None, out: Any = None) -> Any:
         """``a`` with axes permuted (None: the last two swapped); a view or a lazy node."""
-        return self._finish(functions.transpose(expression("transpose", a, self), axes), out)
+        return self._finish(moves.transpose(expression("transpose", a, self), axes), out)
 
     def compound_dot(
         self,
@@ -178,7 +178,7 @@ class LinalgFamily(Family):
         source = expression("copy_transpose", a, self)
         self._check_target(out)
         order = tuple(range(len(source.shape)))[::-1] if axes is None else axes
-        moved = functions.transpose(source, order)
+        moved = moves.transpose(source, order)
         if moved.shape != out.shape:
             raise ShapeError(f"copy_transpose: {a.shape} with axes {order} gives {moved.shape}, but out is {out.shape}")
         nbytes = out.size * (source.dtype.itemsize + out.dtype.itemsize)

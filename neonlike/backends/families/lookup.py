@@ -20,7 +20,7 @@ from neonlike.backends.families.operands import (
 )
 from neonlike.checks import brief
 from neonlike.errors import DTypeError, IndexRangeError, ShapeError
-from neonlike.optree import functions
+from neonlike.optree import functions, moves
 from neonlike.optree.node import expression
 
 
@@ -35,7 +35,7 @@ class LookupFamily(Family):
         IndexRangeError
             If an index is out of range: at once for host indices, when computed for tensors.
         """
-        return self._finish(functions.take(expression("take", a, self), indices, axis), out)
+        return self._finish(moves.take(expression("take", a, self), indices, axis), out)
 
     def onehot(self, indices: Any, axis: int, out: Any = None) -> Any:
         """1 where the position along ``axis`` equals the index, else 0; takes the shape it is used at.

@@ -11,7 +11,7 @@ from neonlike.backends.families.operands import check_apart, check_floats, requi
 from neonlike.backends.tensor import Tensor
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, ShapeError
-from neonlike.optree import functions, node, shapes
+from neonlike.optree import moves, node, shapes
 from neonlike.optree.dtypes import compute_dtype
 from neonlike.optree.functions import F as Functions
 from neonlike.optree.node import adapt, expression
@@ -134,7 +134,7 @@ class StatsFamily(Family):
         if not stochastic:
             return self.assign(out, node.apply(OPS["binarize"], (source,), self))
         if source.shape != out.shape:
-            source = functions.broadcast_to(source, out.shape)  # a number for each element of out
+            source = moves.broadcast_to(source, out.shape)  # a number for each element of out
         return self.assign(out, F.where(F.greater((source + 1) / 2, self.rand()), 1, -1))
 
     def compensated_sum(

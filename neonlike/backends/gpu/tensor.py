@@ -16,7 +16,7 @@ from neonlike.backends.tensor import Tensor, cached, put
 from neonlike.checks import checked
 from neonlike.errors import DeviceMemoryError, DTypeError, ShapeError
 from neonlike.kernels.program import converter
-from neonlike.optree import functions
+from neonlike.optree import moves
 from neonlike.optree.dtypes import as_dtype
 from neonlike.optree.indexing import Selection, select
 from neonlike.optree.origin import gathered
@@ -205,7 +205,7 @@ class GPUTensor(Tensor):
         if chosen.gather is None:
             same = array.shape == self.shape and array.strides == self.array.strides
             return self if same else self._make_view(array)
-        picked = functions.take(self._make_view(array), chosen.gather, chosen.gather_axis or 0)
+        picked = moves.take(self._make_view(array), chosen.gather, chosen.gather_axis or 0)
         out = self.backend.fresh(picked.shape, self.dtype, self.name, self.persist_values)
         return gathered(self.backend.assign(out, picked), self, chosen)
 

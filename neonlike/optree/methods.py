@@ -1,0 +1,111 @@
+"""Methods of tensors and expressions that stand on more of the language than a node: put on the classes here.
+
+``node.py`` is what everything else imports, so nothing it imports may build, read or show expressions. The package
+imports this module first, and every expression has all methods.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from neonlike.checks import brief
+from neonlike.errors import DTypeError
+from neonlike.optree import builders, neonform, reading, show
+from neonlike.optree.dtypes import as_dtype, is_float
+from neonlike.optree.functions import F
+from neonlike.optree.hostvalues import HostValues
+from neonlike.optree.node import Expression, OpTreeNode
+from neonlike.optree.origin import computed
+from neonlike.optree.shapes import FREE
+
+
+def matmul(self: Expression, other: Any) -> OpTreeNode:
+    """``self @ other``."""
+    return builders.dot(self, other)
+
+
+def reflected_matmul(self: Expression, other: Any) -> OpTreeNode:
+    """``other @ self``."""
+    return builders.dot(other, self)
+
+
+def transposed(self: OpTreeNode) -> OpTreeNode:
+    """Lazy transpose: the last two axes swapped."""
+    return builders.transpose(self)
+
+
+def astensor(self: OpTreeNode) -> Any:
+    """Compute into a new tensor of this shape and dtype, through which gradients flow: :mod:`.origin`.
+
+    Raises
+    ------
+    ShapeError
+        If the shape is free (a lone ``rand`` or ``onehot``).
+    NoTensorError
+        If no tensor is in the tree, so there is no backend to compute on.
+    """
+    return computed(self._evaluated(), self)
+
+
+def astype(self: Any, dtype: Any) -> Any:
+    """A new tensor of ``dtype`` with these values, also where that is their dtype already.
+
+    Stored as by any assignment: to integers, halves round to even, what is out of range becomes the largest or
+    smallest value, nan becomes 0; to bool, everything but 0 becomes True; to narrower floats, to nearest.
+    Gradients flow through it where both dtypes are floats, see :mod:`.origin`.
+
+    Raises
+    ------
+    DTypeError
+        If tensors cannot hold ``dtype``.
+
+    Examples
+    --------
+    >>> be.array([[1.5, 2.5, -1, 300]]).astype("uint8").tolist()
+    [[2, 2, 0, 255]]
+    """
+    if dtype is None:
+        raise DTypeError("astype: needs a dtype, such as np.float32, got None")
+    wanted = as_dtype(dtype, "astype")
+    if self.backend is None or self.shape is FREE:
+        self.asnumpyarray()  # raises, saying what is missing
+    return computed(self.backend.assign(self.backend.fresh(self.shape, wanted), self), self)
+
+
+def rounded(self: Any, ndigits: int | None = None) -> Any:
+    """An expression: each element rounded to ``ndigits`` decimals (None: to integers), halves to even."""
+    digits = 0 if ndigits is None else ndigits
+    if isinstance(digits, bool) or not isinstance(digits, (int, np.integer)):
+        raise DTypeError(f"round: the number of digits must be an integer, got {brief(ndigits)}")
+    if digits == 0 or (digits > 0 and not is_float(self.dtype)):
+        return F.rint(self)
+    scale = float(10 ** abs(int(digits)))
+    return F.rint(self * scale) / scale if digits > 0 else F.rint(self / scale) * scale
+
+
+_OF_ALL: dict[str, Any] = {
+    "__contains__": reading.contains,
+    "__matmul__": matmul,
+    "__rmatmul__": reflected_matmul,
+}
+_OF_NODES: dict[str, Any] = {
+    "T": property(transposed),
+    "astensor": astensor,
+    "__bool__": reading.truth,
+    "_number": reading.number,
+    "__str__": show.prefix,
+    **neonform.METHODS,
+    **reading.METHODS,
+}
+
+
+def _attach(owner: type, methods: dict[str, Any]) -> None:
+    for name, method in methods.items():
+        setattr(owner, name, method)
+
+
+_attach(HostValues, {"astype": astype, "__round__": rounded})
+_attach(Expression, _OF_ALL)
+_attach(OpTreeNode, _OF_NODES)
