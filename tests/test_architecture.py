@@ -156,6 +156,63 @@ def faults(root: Path) -> list[str]:
     return found
 
 
+CIRCLES_LEFT = re.compile(r"neonlike\.(backends\.|kernels\.(barriers|copy|engine|stage)_cuda$)")
+"""Modules that still import each other, in part for types only: the backend and its parts, the CUDA engine and its."""
+
+
+def imported(root: Path) -> dict[str, set[str]]:
+    """Module -> modules of the package that it imports, inside functions and for types too."""
+    trees = {}
+    for path in root.rglob("*.py"):
+        parts = path.relative_to(root.parent).with_suffix("").parts
+        is_package = parts[-1] == "__init__"
+        trees[".".join(parts[:-1] if is_package else parts)] = (ast.parse(path.read_text("utf-8")), is_package)
+    found = {}
+    for name, (tree, is_package) in trees.items():
+        targets = {target for _, target in imports(tree, name, is_package)}
+        modules = {target if target in trees else target.rpartition(".")[0] for target in targets}
+        found[name] = (modules & set(trees)) - {name}
+    return found
+
+
+def circles(root: Path) -> set[str]:
+    """Modules that import themselves by way of others. A package may import what is in it."""
+    arrows = imported(root)
+
+    def above(module: str) -> set[str]:
+        reached: set[str] = set()
+        pending = [module]
+        while pending:
+            new = arrows[pending.pop()] - reached
+            reached |= new
+            pending += new
+        return reached
+
+    return {module for module in arrows if module in above(module)}
+
+
+def test_modules_do_not_import_each_other() -> None:
+    found = circles(SOURCE)
+    assert {module for module in found if not CIRCLES_LEFT.match(module)} == set()
+    assert any(CIRCLES_LEFT.match(module) for module in found), "there are none left: forbid them all"
+
+
+@pytest.mark.parametrize(
+    "back", ["from neonlike.optree.a import x\n", "def f():\n    from neonlike.optree import a\n",
+             "if TYPE_CHECKING:\n    from neonlike.optree.a import x\n", "import neonlike.optree.a\n"]
+)  # fmt: skip
+def test_a_circle_is_found(back: str, tmp_path: Path) -> None:
+    folder = tmp_path / PACKAGE / "optree"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("from neonlike.optree import a\n")
+    (folder / "a.py").write_text("from neonlike.optree.b import y\nfrom neonlike.optree import c\n")
+    (folder / "b.py").write_text(back)
+    (folder / "c.py").write_text("x = 1\n")
+    assert circles(tmp_path / PACKAGE) == {"neonlike.optree.a", "neonlike.optree.b"}
+    (folder / "b.py").write_text("from neonlike.optree.c import x\n")
+    assert circles(tmp_path / PACKAGE) == set()
+
+
 def test_the_package_keeps_its_architecture() -> None:
     assert len(list(SOURCE.rglob("*.py"))) > 3, "the sources are not where this test looks"
     assert faults(SOURCE) == []

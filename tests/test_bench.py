@@ -17,8 +17,9 @@ from neonlike.backends import Backend
 from neonlike.backends.cpu import conv, pool
 from neonlike.errors import ArgumentError, IndexRangeError
 from neonlike.kernels import gemm, routine
-from neonlike.kernels.bench import SAMPLES, Bench, Row
+from neonlike.kernels.bench import Bench
 from neonlike.kernels.bench_engine import TimedEngine
+from neonlike.kernels.bench_row import SAMPLES, Row
 
 
 def the_row(be: Backend) -> Row:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import statistics
 import threading
 import time
 from collections import Counter, deque
@@ -22,12 +21,11 @@ from neonlike import settings
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, NeonlikeError
 from neonlike.kernels.bench_report import FORMATS, format_of, render
+from neonlike.kernels.bench_row import Row
 from neonlike.kernels.machine_rates import MachineRates, machine_rates
 from neonlike.logger import logger
 from neonlike.optree.shapes import Shape
 
-SAMPLES = 1000
-"""Latest calls of a row that its median is taken over."""
 KINDS = ("loop", "product")
 """A loop is set against the bandwidth of a memory copy, a product against the rate of a matrix product."""
 
@@ -69,41 +67,6 @@ class Meter(Protocol):
     def rates(self, dtypes: tuple[str, ...]) -> MachineRates:
         """Rate of a memory copy of the device, and of matrix products of ``dtypes``."""
         ...
-
-
-class Row:
-    """All calls of one kernel on one set of shapes.
-
-    Attributes
-    ----------
-    name : str
-        Name of a primitive, or expression of a stage.
-    inside : str
-        The primitive during which it ran, "" if none.
-    kind : "loop" or "product"
-    dtype : str
-        Of the result.
-    shapes : tuple of shapes
-        Operands, then results.
-    calls, seconds, nbytes, flops : totals
-    """
-
-    __slots__ = ("calls", "dtype", "flops", "inside", "kind", "name", "nbytes", "samples", "seconds", "shapes")
-
-    def __init__(self, name: str, inside: str, kind: str, dtype: str, shapes: tuple[Shape, ...]) -> None:
-        self.name, self.inside, self.kind, self.dtype, self.shapes = name, inside, kind, dtype, shapes
-        self.calls = self.nbytes = self.flops = 0
-        self.seconds = 0.0
-        self.samples: deque[float] = deque(maxlen=SAMPLES)
-
-    @property
-    def median(self) -> float:
-        """Seconds of the median call."""
-        return statistics.median(self.samples)
-
-    def rate(self, total: int) -> float | None:
-        """``total`` (bytes or flops of all calls) a median second, in units of 1e9; None if nothing is known."""
-        return total / self.calls / self.median / 1e9 if total and self.median else None
 
 
 class Span:

@@ -14,7 +14,8 @@ from typing import Any
 
 from neonlike.errors import KernelCompileError
 from neonlike.kernels.ahead import build_many
-from neonlike.kernels.bench import Bench, Row, Span
+from neonlike.kernels.bench import Bench, Span
+from neonlike.kernels.bench_row import Row
 from neonlike.kernels.blocks import Run
 from neonlike.kernels.explain import cost
 from neonlike.kernels.graph import Graph

@@ -9,16 +9,14 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from neonlike import settings
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError
+from neonlike.kernels.bench_row import Row
 from neonlike.kernels.machine_rates import MachineRates
 from neonlike.optree.shapes import Shape
-
-if TYPE_CHECKING:
-    from neonlike.kernels.bench import Row
 
 FORMATS = dict(zip(settings.REPORT_SUFFIXES, ("text", "json", "csv")))
 """Suffix of a file -> format of a report."""

@@ -1,0 +1,46 @@
+"""What bench mode counts of one kernel."""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+
+from neonlike.optree.shapes import Shape
+
+SAMPLES = 1000
+"""Latest calls of a row that its median is taken over."""
+
+
+class Row:
+    """All calls of one kernel on one set of shapes.
+
+    Attributes
+    ----------
+    name : str
+        Name of a primitive, or expression of a stage.
+    inside : str
+        The primitive during which it ran, "" if none.
+    kind : "loop" or "product"
+    dtype : str
+        Of the result.
+    shapes : tuple of shapes
+        Operands, then results.
+    calls, seconds, nbytes, flops : totals
+    """
+
+    __slots__ = ("calls", "dtype", "flops", "inside", "kind", "name", "nbytes", "samples", "seconds", "shapes")
+
+    def __init__(self, name: str, inside: str, kind: str, dtype: str, shapes: tuple[Shape, ...]) -> None:
+        self.name, self.inside, self.kind, self.dtype, self.shapes = name, inside, kind, dtype, shapes
+        self.calls = self.nbytes = self.flops = 0
+        self.seconds = 0.0
+        self.samples: deque[float] = deque(maxlen=SAMPLES)
+
+    @property
+    def median(self) -> float:
+        """Seconds of the median call."""
+        return statistics.median(self.samples)
+
+    def rate(self, total: int) -> float | None:
+        """``total`` (bytes or flops of all calls) a median second, in units of 1e9; None if nothing is known."""
+        return total / self.calls / self.median / 1e9 if total and self.median else None
