@@ -1,4 +1,4 @@
-"""Compiled depthwise convolution, forward and data gradient: lanes of channels and of images, against loops."""
+"""Compiled depthwise convolution, all three passes: lanes of channels and of images, against loops."""
 
 # ruff: noqa: E741 - I and O are what neon calls them
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conv_loops import Sizes, backward, forward, quarters, row_sums, same, tensor
+from conv_loops import Sizes, backward, forward, quarters, row_sums, same, tensor, update
 from engines import use_threads
 from test_conv_kernels import VECTORS, Guarded, be, compare, guarded, with_vectors
 
@@ -49,13 +49,14 @@ def test_values(
     rng, dtype, layer = np.random.default_rng(nbytes), np.dtype(kind), s.layer(be, kind)
     vector = kernels.vector_bytes(be.compiler)
     plans = [kernels._data_plan(layer, back, vector, dtype.itemsize, 2, True) for back in (False, True)]
+    plans.append(kernels._update_plan(layer, vector, dtype.itemsize))
     assert {plan.depthwise for plan in plans} == {across(layer, vector // dtype.itemsize)[0]} != {""}
     for simple in ("", "", "relu", "bias"):
         compare(be, s, kind, rng, simple)
     image, error, filters = (quarters(rng, shape, dtype) for shape in (s.shape_i, s.shape_o, s.shape_f))
     I, E, F = (tensor(be, values) for values in (image, error, filters))
     shifts = quarters(rng, (s.K, 1), dtype)
-    O, dI, bsum = (be.empty(shape, dtype=dtype) for shape in (s.shape_o, s.shape_i, (s.K, 1)))
+    O, dI, dF, bsum = (be.empty(shape, dtype=dtype) for shape in (s.shape_o, s.shape_i, s.shape_f, (s.K, 1)))
     be.fprop_conv(layer, I, F, O, bsum=bsum)
     same(O, forward(s, image, filters))
     same(bsum, row_sums(forward(s, image, filters)))
@@ -63,6 +64,8 @@ def test_values(
     same(O, np.maximum(0.5 * forward(s, image, filters) + shifts.reshape(-1, 1, 1, 1, 1), 0))
     be.bprop_conv(layer, F, E, dI)
     same(dI, backward(s, error, filters))
+    be.update_conv(layer, I, E, dF, alpha=0.5)
+    same(dF, 0.5 * update(s, image, error))
 
 
 @pytest.mark.parametrize("s", [SIZES[1], SIZES[9], Sizes(64, 6, 6, (1, 30, 9), (1, 3, 3), groups=6)], ids=str)
@@ -77,12 +80,32 @@ def test_threads_change_nothing(
     results = set()
     for threads in ("1", "2", "5"):
         use_threads(monkeypatch, threads)
-        O, dI = (be.empty(shape, dtype=kind) for shape in (s.shape_o, s.shape_i))
+        O, dI, dF = (be.empty(shape, dtype=kind) for shape in (s.shape_o, s.shape_i, s.shape_f))
         sums = [be.empty((s.C, 1), dtype="f8") for _ in range(2)]
         be.fprop_conv(layer, I, F, O, bsum=sums[0], relu=True)
         be.bprop_conv(layer, F, E, dI, bsum=sums[1], alpha=0.3)
-        results.add(b"".join(values.get().tobytes() for values in (O, dI, *sums)))
+        be.update_conv(layer, I, E, dF, alpha=0.3)
+        results.add(b"".join(values.get().tobytes() for values in (O, dI, dF, *sums)))
     assert len(results) == 1
+
+
+@pytest.mark.parametrize(
+    "s",
+    [
+        Sizes(64, 2, 2, (1, 26, 33), (1, 3, 3), (0, 1, 1), (1, 2, 2), groups=2),
+        Sizes(16, 1, 1, (1, 2, 700), (1, 1, 3), groups=1),
+        Sizes(48, 1, 1, (1, 2, 800), (1, 1, 3), (0, 0, 0), (1, 1, 2), groups=1),
+        Sizes(1, 16, 16, (1, 3, 1500), (1, 3, 3), (0, 1, 1), groups=16),
+    ],
+    ids=str,
+)
+def test_gradients_of_many_terms(be: Backend, guarded: Guarded, s: Sizes) -> None:
+    """Their sums are emptied now and then, also within a row."""
+    rng, layer = np.random.default_rng(s.N), s.layer(be, "f4")
+    image, error, old = quarters(rng, s.shape_i), quarters(rng, s.shape_o), quarters(rng, s.shape_f)
+    dF = tensor(be, old)
+    be.update_conv(layer, tensor(be, image), tensor(be, error), dF, alpha=0.5, beta=0.25)
+    same(dF, 0.5 * update(s, image, error) + 0.25 * old)
 
 
 def test_results_past_the_caches(be: Backend, guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,9 @@ GUARD = 4096
 """Bytes before and behind the memory that a kernel may use."""
 VECTORS = (0, 32, 16)
 """Bytes of a vector; 0: as the machine has. The compiler makes do with others."""
-ROUTINES = ("_DATA", "_WINOGRAD", "_POINTWISE", "_MAPS", "_DEPTHWISE", "_THIN", "_UPDATE", "_THIN_UPDATE")
+ROUTINES = (
+    "_DATA", "_WINOGRAD", "_POINTWISE", "_MAPS", "_DEPTHWISE", "_DEPTHWISE_UPDATE", "_THIN", "_UPDATE", "_THIN_UPDATE"
+)  # fmt: skip
 CLOSE = {"f4": 2e-5, "f8": 1e-13}
 
 

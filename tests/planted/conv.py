@@ -16,6 +16,7 @@ THIN, THIN_UPDATE, PACK, STRIPS = C + "conv_thin.c.j2", C + "conv_thin_update.c.
 MAPS, MAPS_PLAN, STORE, AREA = C + "conv_maps.c.j2", CPU + "conv_maps.py", C + "conv_store.h", C + "conv_area.h"
 RUNS, FILTERS, THIN_PLAN = C + "conv_runs.h", C + "conv_filters.h", CPU + "conv_thin.py"
 DEPTHWISE, DEPTHWISE_READS, DEPTHWISE_PLAN = C + "conv_depthwise.c.j2", C + "conv_depthwise.h", CPU + "conv_depthwise.py"
+DEPTHWISE_UPDATE = C + "conv_depthwise_update.c.j2"
 MANY, FEW = C + "conv_winograd_many.h", C + "conv_winograd_few.h"
 
 
@@ -157,4 +158,11 @@ MUTANTS = (
     fault("maps: sums of a map for its neighbour", MAPS, "turned + k * length", "turned + (k ^ 1) * length"),
     fault("maps: sums of a bsum left out", STORE, "sum += store_runs(", "sum = store_runs("),
     fault("maps: no room for the last sums", MAPS_PLAN, "whole((tiles * length + lanes) * tile.maps, 64)", "whole(tiles * length // 2 * tile.maps, 64)"),
+    fault("depthwise: lanes of the last images counted twice", DEPTHWISE_UPDATE, "only[k] = k < LANES - rest ? 0 : -1;", "only[k] = -1;"),
+    fault("depthwise: the last images not counted", DEPTHWISE_UPDATE, "                count_rest(&r, k, n, &s);\n", ""),
+    fault("depthwise: the last taps not counted", DEPTHWISE_UPDATE, "(13, 12, 9, 6, 4, 3, 2, 1)", "(13, 12, 9, 6, 4, 3, 2)"),
+    fault("depthwise: sums of many terms forgotten", DEPTHWISE_UPDATE, "        s->totals[tap] += (some", "        s->totals[tap] = (some"),
+    fault("depthwise: gradients of bands not added up", DEPTHWISE_UPDATE, "sum += job->sums[", "sum = job->sums["),
+    fault("depthwise: rows at the edge taken for others", DEPTHWISE_UPDATE, "next_lo == *lo && next_hi == *hi", "next_lo == *lo"),
+    fault("depthwise: columns of a part read again", DEPTHWISE_UPDATE, "part.x += p * b.x_row + q * b.x_column;", "part.x += p * b.x_row;"),
 )

@@ -14,7 +14,7 @@ import numpy as np
 
 from neonlike.backends.cpu.compiled import STREAMED_RESULT_BYTES, CompiledFamily, in_lines
 from neonlike.backends.cpu.conv_depthwise import META as DEPTHWISE_META
-from neonlike.backends.cpu.conv_depthwise import depthwise_plan
+from neonlike.backends.cpu.conv_depthwise import depthwise_plan, depthwise_update_plan
 from neonlike.backends.cpu.conv_maps import map_lanes, maps_plan
 from neonlike.backends.cpu.conv_plan import META, PHASE, ConvPlan, data_plan
 from neonlike.backends.cpu.conv_pointwise import META as POINTWISE_META
@@ -51,6 +51,9 @@ _MAPS = Routine("c/conv_maps.c.j2", _TYPES, "convolution with maps side by side"
 _THIN = Routine("c/conv_thin.c.j2", _TYPES, "convolution of few channels a group", ("conv_thin.h", *STORE))
 _GRADIENT = [POINTER] * 5 + [REAL] * 2 + [INT]
 _THIN_UPDATE = Routine("c/conv_thin_update.c.j2", _GRADIENT, "gradient of depthwise filters", ("conv_thin.h", *STRIPS))
+_DEPTHWISE_UPDATE = Routine(
+    "c/conv_depthwise_update.c.j2", _GRADIENT, "gradient of depthwise filters", DEPTHWISE_HEADERS
+)
 _UPDATE = Routine("c/conv_update.c.j2", _GRADIENT, "gradient of filters", STRIPS)
 
 
@@ -112,10 +115,14 @@ class ConvKernels(CompiledFamily, ConvFamily):
         threads = _threads(g)
         plan = _update_plan(g, vector_bytes(self.compiler), images.itemsize)
         tile = plan.tile
+        shape: dict[str, Any]
         routine, shape = _UPDATE, {"lanes": tile.lanes, "width": tile.maps // tile.lanes, "taps": tile.width}
         if plan.thin:
             routine, shape = _THIN_UPDATE, {"lanes": tile.lanes, "taps": tile.width}
-        kernel = routine.variant(self.compiler, real=REAL_TYPES[images.dtype], **shape, meta=META, phase=PHASE)
+        shape |= {"meta": META, "phase": PHASE}
+        if plan.depthwise:
+            routine, shape = _DEPTHWISE_UPDATE, {"lanes": tile.lanes, "across": plan.depthwise, "meta": DEPTHWISE_META}
+        kernel = routine.variant(self.compiler, real=REAL_TYPES[images.dtype], **shape)
         if kernel is None:
             return super()._update_conv(g, I, E, grad_F, alpha, beta)
         with written(grad_F, g.dimF, beta != 0, images.dtype) as out:
@@ -158,6 +165,8 @@ def _data_plan(g: ConvGeometry, backward: bool, vector: int, itemsize: int, thre
 
 def _update_plan(g: ConvGeometry, vector: int, itemsize: int) -> ConvPlan:
     """Weight gradient; vector: bytes."""
+    if depthwise := depthwise_update_plan(g, vector, itemsize):
+        return depthwise
     return (thin_update_plan if thin_update(g) else update_plan)(g, vector, itemsize)
 
 

@@ -29,7 +29,7 @@ META = (
     "ROW_STEP", "ROW_PHASES", "COLUMN_STEP", "COLUMN_PHASES", "ROW_PHASES_AT",
     "ROW_TAPS_AT", "RUNS", "RUNS_AT", "LISTS_AT", "FLAT", "LEFT", "PITCH",
     "BAND", "UNIT_CHANNELS", "UNIT_BLOCKS", "ALL_UNITS",
-    "INPUT_SIZE", "FILTERS_SIZE", "SUMS_SIZE", "PRIVATE_SIZE", "META_SIZE",
+    "INPUT_SIZE", "FILTERS_SIZE", "SUMS_SIZE", "TOTALS_SIZE", "PLACES_SIZE", "PRIVATE_SIZE", "SHARED_SIZE", "META_SIZE",
 )  # fmt: skip
 """What the meta array starts with. ROW_PHASES and COLUMN_PHASES are the steps of the results of one phase; after the
 fields: where the taps of each phase of rows start, these (tap, offset), runs of columns, and where the lists of taps of
@@ -42,7 +42,7 @@ LEAST_CHANNELS = 0.5
 BAND_BYTES = 384 << 10
 """Transposed input and results of a unit, in the second-level cache."""
 MOST_BYTES = 1 << 20
-"""The same, at most, where a band has few rows."""
+"""Transposed input, at most, where one row does not fit that: more is left to ``conv_thin.py``."""
 UNITS, LEAST_ROWS = 16, 7
 """Units of work at least, where bands have at least so many rows: neighbouring ones read some rows twice."""
 SLACK = 64
@@ -123,6 +123,34 @@ def depthwise_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize:
     lanes_of, lanes = across(g, vector_bytes // itemsize)
     if not lanes_of:
         return None
+    fields, tails = _cut(g, backward, lanes_of, lanes, itemsize)
+    wide = lanes if lanes_of == "channels" else 1
+    made = (fields["BAND"] if wide > 1 else 1) * fields["OUT_W"] * g.N
+    fields["FILTERS_SIZE"] = whole(fields["TAPS"] * wide, SLACK)
+    fields["SUMS_SIZE"] = whole((made + lanes) * wide, SLACK)
+    return _planned(fields, tails, lanes_of, lanes, itemsize, 0)
+
+
+@lru_cache(maxsize=512)
+def depthwise_update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan | None:
+    """Weight gradient; None: not here. Nothing depends on the number of threads."""
+    lanes_of, lanes = across(g, vector_bytes // itemsize)
+    if not lanes_of:
+        return None
+    fields, tails = _cut(g, False, lanes_of, lanes, itemsize)
+    taps, bands = fields["TAPS"], fields["ALL_UNITS"] // fields["UNIT_BLOCKS"]
+    fields["FILTERS_SIZE"] = whole(taps * lanes, SLACK)
+    if lanes_of == "channels":
+        fields["SUMS_SIZE"] = whole(fields["BAND"] * fields["OUT_W"] * g.N * lanes, SLACK)
+        fields["TOTALS_SIZE"] = whole(ceil_div(taps * lanes * 8, itemsize), SLACK)
+    fields["SHARED_SIZE"] = whole(ceil_div(bands * g.C * taps * 8, itemsize), SLACK)
+    return _planned(fields, tails, lanes_of, lanes, itemsize, fields["SHARED_SIZE"])
+
+
+def _cut(
+    g: ConvGeometry, backward: bool, lanes_of: str, lanes: int, itemsize: int
+) -> tuple[dict[str, int], list[list[int]]]:
+    """Fields that follow from how the work is cut, and what comes after them."""
     inputs, outputs = (g.MPQ, g.DHW) if backward else (g.DHW, g.MPQ)
     axes = [*zip(outputs, g.TRS, g.padding, g.strides, g.dilation)]
     rows, columns = ((backward_axis if backward else forward_axis)(*axis) for axis in axes[1:])
@@ -132,37 +160,44 @@ def depthwise_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize:
     pitch = (left + inputs[2] + max(0, last + 1 - inputs[2])) * g.N if channels else inputs[2] * g.N
     wide = lanes if channels else 1
     band, each = _unit(g, rows, pitch, outputs, wide, itemsize)
-    blocks = ceil_div(g.C, each)
-    row_taps = [tap for phase in rows for tap in phase.taps]
     runs = _runs(columns, inputs[2], channels)
-    ends = [sum(len(phase.taps) for phase in rows[:i]) for i in range(len(rows) + 1)]
     fields = {"CHANNELS": g.C, "IMAGES": g.N, "TAPS": g.TRS[1] * g.TRS[2], "LEFT": left, "PITCH": pitch}
     fields |= dict(zip(("IN_H", "IN_W", "OUT_H", "OUT_W"), (*inputs[1:], *outputs[1:])))
     fields |= {"ROW_STEP": rows[0].in_step, "ROW_PHASES": rows[0].step}
     fields |= {"COLUMN_STEP": columns[0].in_step, "COLUMN_PHASES": columns[0].step}
     fields |= {"RUNS": len(runs), "FLAT": int(columns[0].in_step == columns[0].step == 1)}
-    fields |= {"BAND": band, "UNIT_CHANNELS": each, "UNIT_BLOCKS": blocks}
-    fields["ALL_UNITS"] = blocks * ceil_div(outputs[1], band)
-    read = min(inputs[1], _rows_read(rows, band))
-    made = (band if channels else 1) * outputs[2] * g.N * wide
-    fields["INPUT_SIZE"] = whole(read * pitch * wide, SLACK) if channels else 0
-    fields["FILTERS_SIZE"] = whole(g.TRS[1] * g.TRS[2] * wide, SLACK)
-    fields["SUMS_SIZE"] = whole(made + lanes * wide, SLACK)
-    places = whole(ceil_div(read * inputs[2] * g.N * 4, itemsize), SLACK) if channels else 0
-    fields["PRIVATE_SIZE"] = sum(fields[f"{name}_SIZE"] for name in ("INPUT", "FILTERS", "SUMS")) + places
-    tails: list[int] = []
-    for name, part in (
-        ("ROW_PHASES_AT", ends),
-        ("ROW_TAPS_AT", [number for tap in row_taps for number in tap]),
-        ("RUNS_AT", [number for run in runs for number in (*run[:3], len(run.taps))]),
-    ):
-        fields[name] = len(META) - 1 + len(tails)
-        tails += part
-    lists = _lists(rows, runs, g, pitch, left, wide)
-    fields["LISTS_AT"] = len(META) - 1 + len(tails)
-    starts = accumulate(map(len, lists[:-1]), initial=fields["LISTS_AT"] + len(lists))
-    meta = (*(fields[name] for name in META[:-1]), *tails, *starts, *(number for part in lists for number in part))
-    return ConvPlan(Tile(1, 8, lanes), meta, ceil_div(outputs[1], band), 0, fields["PRIVATE_SIZE"], depthwise=lanes_of)
+    fields |= {"BAND": band, "UNIT_CHANNELS": each, "UNIT_BLOCKS": ceil_div(g.C, each)}
+    fields["ALL_UNITS"] = fields["UNIT_BLOCKS"] * ceil_div(outputs[1], band)
+    if channels:
+        read = min(inputs[1], _rows_read(rows, band))
+        fields["INPUT_SIZE"] = whole(read * pitch * wide, SLACK)
+        places = max(read * inputs[2], band * outputs[2]) * g.N
+        fields["PLACES_SIZE"] = whole(ceil_div(places * 4, itemsize), SLACK)
+    tails = [
+        [sum(len(phase.taps) for phase in rows[:i]) for i in range(len(rows) + 1)],
+        [number for phase in rows for tap in phase.taps for number in tap],
+        [number for run in runs for number in (*run[:3], len(run.taps))],
+        *_lists(rows, runs, g, pitch, left, wide),
+    ]
+    return fields, tails
+
+
+def _planned(
+    fields: dict[str, int], tails: list[list[int]], lanes_of: str, lanes: int, itemsize: int, shared: int
+) -> ConvPlan | None:
+    """The plan; None where a unit would leave the caches."""
+    parts = ("INPUT", "FILTERS", "SUMS", "TOTALS", "PLACES")
+    fields["PRIVATE_SIZE"] = sum(fields.get(f"{name}_SIZE", 0) for name in parts)
+    if fields.get("INPUT_SIZE", 0) * itemsize > MOST_BYTES:
+        return None
+    phases, taps, runs, *lists = tails
+    starts = [*accumulate((len(phases), len(taps), len(runs)), initial=len(META) - 1)]
+    fields |= dict(zip(("ROW_PHASES_AT", "ROW_TAPS_AT", "RUNS_AT", "LISTS_AT"), starts))
+    at = [*accumulate(map(len, lists), initial=starts[-1] + len(lists))][:-1]
+    numbers = [number for part in (phases, taps, runs, at, *lists) for number in part]
+    meta = (*(fields.get(name, 0) for name in META[:-1]), *numbers)
+    bands = fields["ALL_UNITS"] // fields["UNIT_BLOCKS"]
+    return ConvPlan(Tile(1, 8, lanes), meta, bands, shared, fields["PRIVATE_SIZE"], depthwise=lanes_of)
 
 
 def _rows_read(phases: list[AxisPhase], band: int) -> int:

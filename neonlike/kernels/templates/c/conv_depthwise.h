@@ -20,10 +20,10 @@ struct band {
     int64_t lo, hi; /* rows of the input that it reads */
 };
 
-/* Columns of a row of the output whose taps in the image are the same: `count` from `start`, the first of which reads from
+/* Columns of a row of the output whose taps in the image are the same: `size` of them from `start`, the first of which reads from
  * column `first`. */
 struct run {
-    int64_t start, count, first;
+    int64_t start, size, first;
     int64_t taps;        /* of the row and these columns, in the image */
     const int64_t *list; /* of each: where it reads, number among the filter's */
 };
