@@ -210,6 +210,8 @@ CASES: tuple[ShapeCase, ...] = (
     _argmax((128, 1000), 0),
     _argmax((1, M), 1),
     _argmax((M, 4), 0),
+    _argmax((400000, 10), 0),
+    _argmax((400000, 3), 0),
     _argmax((1024, 1024), 1, "float64"),
     _argmax((1024, 1024), 1, "int32"),
     # Softmax of odd sizes

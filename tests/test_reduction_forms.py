@@ -186,6 +186,24 @@ def test_the_place_of_the_best(be: Backend, threads: int, length: int) -> None:
             np.testing.assert_array_equal(be.argmin(-x, axis=1).asnumpyarray(), (-host).argmin(1)[:, None])
 
 
+@pytest.mark.parametrize("dtype", ("float32", "float16", "float64", "int8"))
+def test_the_place_of_the_best_down_few_columns(
+    be: Backend, taken: list[str], threads: int, rng: np.random.Generator, dtype: str
+) -> None:
+    """The first of equals, also of nan, in whichever part of a column it lies."""
+    for columns in (2, 4, 10, 11):
+        host = rng.integers(-90, 90, (150_001, columns)).astype(dtype)
+        host[70_000:, 0] = 99
+        host[[65_535, 65_536, 140_000], 1] = -100
+        if dtype != "int8":
+            host[[100_000, 149_999], columns - 1] = np.nan
+        x = be.array(host, dtype=dtype)
+        for view, seen in ((x, host), (x[::-1], host[::-1]), (x[1:, :-1], host[1:, :-1])):
+            np.testing.assert_array_equal(be.argmax(view, axis=0).asnumpyarray(), seen.argmax(0)[None])
+            np.testing.assert_array_equal(be.argmin(view, axis=0).asnumpyarray(), seen.argmin(0)[None])
+            assert taken[-1] == ("split" if seen.shape[1] <= fit.SEARCHED_COLUMNS else "columns")
+
+
 @pytest.mark.parametrize("rows", (1, 2, 3, 4, 5, 7, 255, 256, 257, 259, 513))
 @pytest.mark.parametrize("dtype", ("float32", "float16", "float64", "int8"))
 def test_columns_of_every_length(be: Backend, threads: int, rng: np.random.Generator, rows: int, dtype: str) -> None:
