@@ -38,7 +38,7 @@ TESTS = {
         "roi": "nms roi",
         "lrn": "lrn lrn_calls",
         "batchnorm": "batchnorm_numerics batchnorm",
-        "pool": "pool_calls pool",
+        "pool": "pool_memory pool_calls pool",
         "rnn": "rnn_errors rnn rnn_unroll rnn_gated gemm",
         "lookup": "rest_lookup families positions",
         "linalg": "gemm_blas rest_products linalg",

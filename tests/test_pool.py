@@ -12,6 +12,7 @@ from pool_loops import Sizes, backward, close, forward, layer_of, steps
 
 from neonlike.backends import Backend
 from neonlike.backends.cpu import pool as kernels
+from neonlike.backends.cpu import pool_few as few
 from neonlike.backends.families.pool import PoolFamily
 
 Array = np.ndarray[Any, Any]
@@ -131,19 +132,50 @@ def test_errors_of_few_images_are_sent_to_their_maxima(
     monkeypatch.setattr(kernels, "SERIAL", 1)
     use_threads(monkeypatch, "2")
     for case, given in enumerate(SCATTERED):
-        assert kernels._scatters(layer_of(be, "max", N, dtype, **given))
+        assert few._scatters(layer_of(be, "max", N, dtype, **given))
         check(be, "max", given, N, dtype, 1.0, 0.0, seed=case)
     if be.engine.name == "c":
-        assert None not in kernels.SCATTER.variants.values()
-        assert {dict(key)["apart"] for key in kernels.SCATTER.variants} == {True, False}
+        assert None not in few.SCATTER.variants.values()
+        assert {dict(key)["apart"] for key in few.SCATTER.variants} == {True, False}
+
+
+GATHERED = [
+    {"C": 9, "H": 14, "W": 15, "R": 5, "S": 5, "str_h": 2, "str_w": 2, "pad_h": 2, "pad_w": 2},
+    {"C": 3, "H": 11, "W": 9, "R": 3, "S": 3, "str_h": 2, "str_w": 2, "pad_h": 1, "pad_w": 1},
+    {"C": 2, "H": 9, "W": 40, "R": 4, "S": 6, "str_h": 1, "str_w": 2, "pad_h": 3, "pad_w": 1},
+    {"C": 1, "H": 17, "W": 8, "R": 7, "S": 7, "str_h": 3, "str_w": 3, "pad_h": 1, "pad_w": 5},
+    {"C": 4, "H": 10, "W": 7, "R": 5, "S": 4, "str_h": 4, "str_w": 1},
+    {"C": 2, "H": 8, "W": 33, "R": 5, "S": 4, "str_h": 1, "str_w": 5, "pad_w": 3},
+    {"C": 1, "H": 3, "W": 3, "R": 5, "S": 5, "str_h": 2, "str_w": 2, "pad_h": 4, "pad_w": 4},
+]
+"""Max pooling whose elements ask the windows beside them: odd sizes, wide padding, rows and columns in no window."""
+
+
+@pytest.mark.parametrize(
+    ("N", "dtype"), [(1, np.float32), (2, np.float64), (7, np.float32), (16, np.float32), (31, np.float64)]
+)
+def test_elements_of_few_images_ask_the_windows_beside_them(
+    be: Backend, N: int, dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In bands of one row and of all, on one thread and on two."""
+    monkeypatch.setattr(kernels, "SERIAL", 1)
+    for case, given in enumerate(GATHERED):
+        layer = layer_of(be, "max", N, dtype, **given)
+        assert few._gathers(layer, np.dtype(dtype)) == (N in (1, 2, 16) or layer.window >= 16 or case == 4)
+        monkeypatch.setattr(few, "GATHERED_BYTES", (1, 1 << 15)[(case + N) % 2])
+        for threads in "12":
+            use_threads(monkeypatch, threads)
+            check(be, "max", given, N, dtype, 1.0, 0.0, seed=case)
+    if be.engine.name == "c":
+        assert None not in few.GATHER.variants.values()
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int32])
-@pytest.mark.parametrize("case", range(len(SCATTERED)))
+@pytest.mark.parametrize("case", range(len(SCATTERED) + len(GATHERED)))
 def test_numbers_of_no_position_in_the_input_are_passed_over(compiled: Backend, case: int, dtype: Any) -> None:
     """Nothing is written elsewhere, whatever a tensor of positions holds."""
-    be, N, rng = compiled, 3, np.random.default_rng(case)
-    layer = layer_of(be, "max", N, **SCATTERED[case])
+    be, N, rng = compiled, 3 if case < len(SCATTERED) else 2, np.random.default_rng(case)
+    layer = layer_of(be, "max", N, **[*SCATTERED, *GATHERED][case])
     numbers = be.array(rng.integers(0, 256, layer.dimO) - (128 if dtype == np.int32 else 0), dtype=dtype)
     numbers[::2] = be.array(rng.integers(0, layer.window, layer.dimO)[::2], dtype=dtype)
     error, room = be.array(steps(rng, layer.dimO)), be.zeros((layer.sizeI + 2000, 1))
@@ -175,7 +207,7 @@ def test_windows_of_one_image_fill_vectors(
 ) -> None:
     monkeypatch.setattr(kernels, "SERIAL", 1)
     use_threads(monkeypatch, "2")
-    assert kernels._in_rows(layer_of(be, "max", 1, dtype, **ROWED[case]))
+    assert few._in_rows(layer_of(be, "max", 1, dtype, **ROWED[case]))
     for op, (alpha, beta) in (("max", (1.0, 0.0)), ("max", (0.5, 2.0)), ("avg", (-2.0, 0.0)), ("avg", (1.0, 1.0))):
         check(be, op, ROWED[case], 1, dtype, alpha, beta, seed=case)
 

@@ -9,6 +9,7 @@ from planted.table import CPU, FAMILIES, GEOMETRY, C, Mutant
 FAMILY, DEFINITION, SIZES = FAMILIES + "pool.py", FAMILIES + "pool_definition.py", GEOMETRY + "sizes.py"
 FORWARD, BACKWARD = C + "pool_forward.c.j2", C + "pool_backward.c.j2"
 ROWS, SCATTER, WHOLE = C + "pool_rows.c.j2", C + "pool_scatter.c.j2", C + "pool_whole.c.j2"
+GATHER = C + "pool_gather.c.j2"
 
 
 def fault(name: str, file: str, old: str, new: str) -> Mutant:
@@ -64,6 +65,11 @@ MUTANTS = (
     fault("C: scatter: rows below the last window kept", SCATTER, "        memset(delta + cleared * row, 0, (size_t)((m[D] * m[H] - cleared) * row) * sizeof(real));\n", ""),
     fault("C: scatter: windows that overlap overwrite", SCATTER, '"=" if apart else "+="', '"="'),
     fault("C: scatter: columns of windows that are cut", SCATTER, "while (qa < qb && w1[qa] - w0[qa] < m[S])", "while (0)"),
+    fault("C: gather: window after the last one taken for one", GATHER, "for (; x < pitch; x += LANES)", "for (x += LANES; x < pitch; x += LANES)"),
+    fault("C: gather: windows before the first row kept from another band", GATHER, "if (p >= 0 && p < m[P]) {", "if (p < 0)\n                x = pitch;\n            else if (p < m[P]) {"),
+    fault("C: gather: numbers read past their end", GATHER, "        for (int64_t x = 0; x < size; x += LANES)\n            *(nloose *)(to + x)", "        for (int64_t x = 0; x <= size; x += LANES)\n            *(nloose *)(to + x)"),
+    fault("C: gather: last values of a row not written", GATHER, "        *(loose *)(to + size - LANES) = *(const loose *)(from + size - LANES);\n", ""),
+    fault("C: gather: a row of windows missed below a band", GATHER, "p < bottom + BELOW; p++", "p < bottom + BELOW - 1; p++"),
     fault("C: whole: the last of equal maxima", WHOLE, "((b == a) & (q < p))", "((b == a) & (q > p))"),
     fault("C: whole: last values added twice", WHOLE, "(integer)(BLOCK - rest)", "(integer)0"),
     fault("C: whole: nan looked for in the first block alone", WHOLE, "            nan |= x != x;\n", ""),

@@ -9,13 +9,13 @@ it lies in. A kernel works a list down for a vector of images at a time, and use
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from neonlike.backends.cpu.compiled import STREAMED_RESULT_BYTES, CompiledFamily, in_lines
+from neonlike.backends.cpu.pool_few import SIZES, WIDEST_VECTOR, Kernel, few_backward, few_forward, number_bits
 from neonlike.backends.families.operands import Array
 from neonlike.backends.families.pool import PoolFamily, backward_arrays, forward_arrays
 from neonlike.backends.families.pool_definition import share_of_norm
@@ -28,31 +28,6 @@ from neonlike.optree.dtypes import DType, compute_dtype
 
 FORWARD = Routine("c/pool_forward.c.j2", [POINTER] * 5, "pooling, forward")
 BACKWARD = Routine("c/pool_backward.c.j2", [POINTER] * 6, "pooling, backward", headers=("stream.h",))
-ROWS = Routine("c/pool_rows.c.j2", [POINTER] * 5, "pooling of one image, forward")
-WHOLE_FORWARD = Routine("c/pool_whole.c.j2", [POINTER] * 5, "pooling of whole channels, forward")
-WHOLE_BACKWARD = Routine("c/pool_whole.c.j2", [POINTER] * 6, "pooling of whole channels, backward")
-SCATTER = Routine("c/pool_scatter.c.j2", [POINTER] * 6, "max pooling of few images, backward")
-SIZES = (
-    ("first", "int64_t"),
-    ("most", "int64_t"),
-    ("meta", "const int64_t *"),
-    ("ranges", "const int64_t *"),
-    ("places", "const int32_t *"),
-    ("windows", "const int64_t *"),
-    ("window_places", "const struct place *"),
-    ("weights", "const double *"),
-    ("alpha", "double"),
-    ("beta", "double"),
-    ("streamed", "int64_t"),
-    ("ahead", "int64_t"),
-    ("each", "int64_t"),
-    ("band", "int64_t"),
-    ("threads", "int64_t"),
-)
-"""What kernels take in one struct, and its C types."""
-WIDEST_VECTOR = 64
-"""Bytes; kernels cut their vectors to the processor's."""
-
 FEW_IMAGES = {FORWARD: 3, BACKWARD: 7}
 """Up to so many, those of neighbours in a row fill a vector together; collecting more costs more than short vectors."""
 
@@ -63,14 +38,6 @@ N = 1, 64 maps of 112x112, 3x3: 0.1 of the time that collecting neighbours took.
 """
 PACKED_BYTES = 1 << 18
 """Packed band of rows, input and output, that stays in a core's own cache."""
-
-ROW_WINDOWS, ROW_SIDE = 6, 8
-"""Windows of a row of one image from which on they fill vectors; the longest sides that loops are written out for."""
-WHOLE_IMAGES = 16
-"""Most images of channels that are one window each; of more, vectors of images are as fast."""
-SCATTERED_IMAGES, SCATTERED_CHANNELS, SCATTERED_WINDOW = 31, 8, 16
-"""Most images whose errors go to their maxima one by one; the fewest channels, which threads share; and the smallest
-window at every place: an error takes some 8 cycles, a vector of elements half a cycle for each window."""
 
 SERIAL = 1 << 15
 """Values read in windows, below which one thread is sooner done."""
@@ -83,52 +50,40 @@ class PoolKernels(CompiledFamily, PoolFamily):
     """Overrides of PoolFamily's hooks."""
 
     def _fprop_pool(self, layer: PoolGeometry, I: Any, O: Any, argmax: Any, alpha: float, beta: float) -> Launch | None:
-        run = _forward_variant(self.compiler, layer, compute_dtype(I.dtype), argmax, beta)
-        if run is None or not layer.sizeO:
+        kernel = _forward_kernel(self.compiler, layer, compute_dtype(I.dtype), argmax, beta)
+        if kernel.run is None or not layer.sizeO:
             return super()._fprop_pool(layer, I, O, argmax, alpha, beta)
         with forward_arrays(layer, I, O, argmax, beta) as (values, out, numbers):
-            return _forward(run, layer, values, out, numbers, alpha, beta)
+            return _launch(kernel, layer, False, (values, out, numbers), alpha, beta).run()
 
     def _bprop_pool(
         self, layer: PoolGeometry, I: Any, O: Any, argmax: Any, inputs: Any, alpha: float, beta: float
     ) -> Launch | None:
         dtype = compute_dtype(I.dtype)
-        run = _backward_variant(self.compiler, layer, dtype, argmax, alpha, beta)
-        if run is None or not layer.sizeO:
+        kernel = _backward_kernel(self.compiler, layer, dtype, argmax, alpha, beta)
+        if kernel.run is None or not layer.sizeO:
             return super()._bprop_pool(layer, I, O, argmax, inputs, alpha, beta)
         with backward_arrays(layer, I, O, argmax, inputs, beta) as (error, delta, numbers, values):
             if values is not None:
                 norm = np.empty(layer.dimO, dtype)
-                forward = _forward_variant(self.compiler, layer, dtype, None, 0.0)
-                _forward(forward, layer, values, norm, None, 1.0, 0.0)
+                forward = _forward_kernel(self.compiler, layer, dtype, None, 0.0)
+                _launch(forward, layer, False, (values, norm, None), 1.0, 0.0).run()
                 error = share_of_norm(error, norm)
-            launch = _launch(run, BACKWARD, layer, (error, delta, numbers, values), alpha, beta)
-            launch.run()
-            return launch
-
-
-def _forward(
-    run: Any, layer: PoolGeometry, values: Array, out: Array, numbers: Array | None, alpha: float, beta: float
-) -> Launch:
-    return _launch(run, FORWARD, layer, (values, out, numbers), alpha, beta).run()
+            return _launch(kernel, layer, True, (error, delta, numbers, values), alpha, beta).run()
 
 
 def _launch(
-    run: Any, routine: Routine, layer: PoolGeometry, arrays: Sequence[Array | None], alpha: float, beta: float
+    kernel: Kernel, layer: PoolGeometry, backward: bool, arrays: Sequence[Array | None], alpha: float, beta: float
 ) -> Launch:
-    """A call of the kernel ``run`` on what is read, what is written, and the rest."""
+    """A call of ``kernel`` on what is read, what is written, and the rest."""
     read, result, *_ = arrays
     assert read is not None and result is not None
-    backward = routine is BACKWARD
     threads, lines = threads_for(layer.sizeO * layer.window, SERIAL), layer.lines[backward]
-    each, band = _room(layer, routine, read.dtype, beta)
-    if not backward and _in_rows(layer):
-        each = _row_room(layer, read.itemsize)
     first = -(-threads * lines * LINE_BYTES // LINE) * LINE  # where the room of packed blocks begins
     largest = result if backward else read
     values: dict[str, Any] = {
         "first": first,
-        "most": lines,
+        "most": kernel.most or lines,
         "meta": address(layer.meta),
         "ranges": address(layer.ranges[backward]),
         "places": address(layer.places),
@@ -139,106 +94,39 @@ def _launch(
         "beta": beta,
         "streamed": int(backward and beta == 0 and result.nbytes > STREAMED_RESULT_BYTES and in_lines(result)),
         "ahead": int(largest.nbytes > FETCHED_BYTES),
-        "each": each,
-        "band": band,
+        "each": kernel.each,
+        "band": kernel.band,
+        "pitch": kernel.pitch,
         "threads": threads,
     }
     block = words([values[name] for name, _ in SIZES])
     addresses = tuple(map(address, arrays))
-    return Launch(run, addresses, (ctypes.addressof(block),), first + threads * each, (layer, block))
+    return Launch(kernel.run, addresses, (ctypes.addressof(block),), first + threads * kernel.each, (layer, block))
 
 
-def _forward_variant(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any, beta: float) -> Any:
-    """The kernel for arrays of ``dtype``; None without a compiler."""
-    if layer.whole and layer.op != "l2" and layer.N <= WHOLE_IMAGES:
-        return _whole(WHOLE_FORWARD, compiler, layer, dtype, argmax)
-    if _in_rows(layer):
-        return ROWS.variant(
-            compiler,
-            op=layer.op,
-            real=REAL_TYPES[dtype],
-            integer=f"int{8 * dtype.itemsize}_t",
-            number=f"uint{_bits(layer, argmax)}_t",
-            columns=layer.JTRS[3],
-            stride=layer.strides[3],
-            lines=layer.JTRS[1] * layer.JTRS[2],
-            lanes=WIDEST_VECTOR // dtype.itemsize,
-            meta=META,
-            sizes=SIZES,
-        )
-    return _variant(FORWARD, compiler, layer, dtype, argmax, beta)
+def _forward_kernel(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any, beta: float) -> Kernel:
+    """The kernel for arrays of ``dtype``; without a compiler, it has no function."""
+    few = few_forward(compiler, layer, dtype, argmax)
+    return few or _general(FORWARD, compiler, layer, dtype, argmax, beta)
 
 
-def _in_rows(layer: PoolGeometry) -> bool:
-    """Whether windows of one image fill vectors along a row."""
-    small = max(layer.JTRS[3], layer.strides[3], layer.JTRS[1] * layer.JTRS[2]) <= ROW_SIDE
-    filled = layer.alone and not layer.caffe  # every window has some input
-    return layer.N == 1 and filled and layer.op != "l2" and layer.Q >= ROW_WINDOWS and small
-
-
-def _row_room(layer: PoolGeometry, itemsize: int) -> int:
-    """Bytes of a thread for a row of results, and for their numbers or for the sums of columns."""
-    lanes = WIDEST_VECTOR // itemsize
-    results = layer.Q + lanes
-    sums = max(results * layer.strides[3] + layer.JTRS[3], layer.W + lanes + layer.padding[3])
-    return -(-(results + max(2 * results, results + sums + lanes)) * itemsize // LINE) * LINE + LINE
-
-
-def _backward_variant(
+def _backward_kernel(
     compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any, alpha: float, beta: float
-) -> Any:
+) -> Kernel:
     """The same for gradients."""
-    if layer.whole and layer.op == "avg" and layer.N <= WHOLE_IMAGES and beta == 0:
-        return _whole(WHOLE_BACKWARD, compiler, layer, dtype, None)
-    if layer.op == "max" and alpha == 1 and beta == 0 and _scatters(layer):
-        apart = all(step >= size for step, size in zip(layer.strides, layer.JTRS))
-        number = f"uint{_bits(layer, argmax)}_t"
-        common = {"real": REAL_TYPES[dtype], "number": number, "meta": META, "sizes": SIZES}
-        return SCATTER.variant(compiler, apart=apart, **common)
-    return _variant(BACKWARD, compiler, layer, dtype, argmax, beta)
+    few = few_backward(compiler, layer, dtype, argmax, alpha, beta)
+    return few or _general(BACKWARD, compiler, layer, dtype, argmax, beta)
 
 
-def _scatters(layer: PoolGeometry) -> bool:
-    """Whether sending errors to their maxima takes less time than asking all windows of an element for its own."""
-    few = layer.N <= SCATTERED_IMAGES and layer.C >= SCATTERED_CHANNELS and layer.sizeI < 1 << 31
-    return layer.alone and few and (layer.window >= SCATTERED_WINDOW or math.prod(layer.strides) > 1)
-
-
-def _whole(routine: Routine, compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any) -> Any:
-    """The kernel for channels that are one window each."""
-    lanes = WIDEST_VECTOR // dtype.itemsize
-    return routine.variant(
-        compiler,
-        op=layer.op,
-        backward=routine is WHOLE_BACKWARD,
-        real=REAL_TYPES[dtype],
-        integer=f"int{8 * dtype.itemsize}_t",
-        number=f"uint{_bits(layer, argmax)}_t",
-        images=layer.N,
-        lanes=lanes,
-        vectors=math.lcm(layer.N, lanes) // lanes,
-        meta=META,
-        sizes=SIZES,
-    )
-
-
-def _bits(layer: PoolGeometry, argmax: Any) -> int:
-    """Of a number of a position in a window: those of ``argmax``, or of what is kept beside it."""
-    if argmax is None:
-        return 8
-    fits = layer.window - 1 <= np.iinfo(argmax.dtype).max
-    return 8 * int((argmax.dtype if fits else layer.argmax_dtype).itemsize)
-
-
-def _variant(
+def _general(
     routine: Routine, compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any, beta: float
-) -> Any:
+) -> Kernel:
     """The kernel for windows of any kind, narrow where there are few images."""
-    most, bits = WIDEST_VECTOR // dtype.itemsize, _bits(layer, argmax)
+    most, bits = WIDEST_VECTOR // dtype.itemsize, number_bits(layer, argmax)
     packed = _packs(layer, beta)
     narrow = not packed and layer.N <= FEW_IMAGES[routine] and layer.Q * layer.N >= most
     lanes = most if narrow or packed else min(most, 1 << max(layer.N, 1).bit_length() - 1)
-    return routine.variant(
+    run = routine.variant(
         compiler,
         op=layer.op,
         real=REAL_TYPES[dtype],
@@ -255,6 +143,7 @@ def _variant(
         meta=META,
         sizes=SIZES,
     )
+    return Kernel(run, *_room(layer, routine, dtype, beta))
 
 
 def _packs(layer: PoolGeometry, beta: float) -> bool:

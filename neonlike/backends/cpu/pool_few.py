@@ -1,0 +1,246 @@
+"""Compiled kernels of pooling for few images, and when they are taken: vectors are filled by more than images.
+
+``pool.py`` has the kernels for windows of any kind and any number of images, which are taken where none of these fits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from neonlike.backends.geometry.pool import META, PoolGeometry
+from neonlike.kernels.layout import LINE
+from neonlike.kernels.routine import POINTER, REAL_TYPES, Routine
+from neonlike.kernels.toolchain import Compiler
+from neonlike.optree.dtypes import DType
+
+ROWS = Routine("c/pool_rows.c.j2", [POINTER] * 5, "pooling of one image, forward")
+WHOLE_FORWARD = Routine("c/pool_whole.c.j2", [POINTER] * 5, "pooling of whole channels, forward")
+WHOLE_BACKWARD = Routine("c/pool_whole.c.j2", [POINTER] * 6, "pooling of whole channels, backward")
+SCATTER = Routine("c/pool_scatter.c.j2", [POINTER] * 6, "max pooling of few images, backward")
+GATHER = Routine("c/pool_gather.c.j2", [POINTER] * 6, "max pooling of few images, backward, by rows")
+
+SIZES = (
+    ("first", "int64_t"),
+    ("most", "int64_t"),
+    ("meta", "const int64_t *"),
+    ("ranges", "const int64_t *"),
+    ("places", "const int32_t *"),
+    ("windows", "const int64_t *"),
+    ("window_places", "const struct place *"),
+    ("weights", "const double *"),
+    ("alpha", "double"),
+    ("beta", "double"),
+    ("streamed", "int64_t"),
+    ("ahead", "int64_t"),
+    ("each", "int64_t"),
+    ("band", "int64_t"),
+    ("pitch", "int64_t"),
+    ("threads", "int64_t"),
+)
+"""What kernels take in one struct, and its C types."""
+WIDEST_VECTOR = 64
+"""Bytes; kernels cut their vectors to the processor's."""
+
+ROW_WINDOWS, ROW_SIDE = 6, 8
+"""Windows of a row of one image from which on they fill vectors; the longest sides that loops are written out for."""
+WHOLE_IMAGES = 16
+"""Most images of channels that are one window each; of more, vectors of images are as fast."""
+SCATTERED_IMAGES, SCATTERED_CHANNELS, SCATTERED_WINDOW = 31, 8, 16
+"""Most images whose errors go to their maxima one by one; the fewest channels, which threads share; and the smallest
+window at every place: an error takes some 8 cycles, a vector of elements half a cycle for each window."""
+GATHERED_IMAGES, GATHERED_WINDOW, GATHERED_SIDE, GATHERED_PHASES = 31, 16, 8, 9
+"""Most images whose gradients ask the windows beside them, vector by vector; the smallest window where images do not
+fill a vector by a power of two; the widest window, and the most kinds of elements, that loops are written out for."""
+GATHERED_WINDOWS = 16
+"""Most windows that an element lies in: each takes two to five instructions for a vector of elements."""
+GATHERED_BYTES = 1 << 15
+"""Rows of a band and of its windows, which stay in the nearest cache."""
+
+
+class Kernel(NamedTuple):
+    """A kernel and the room that it works in.
+
+    Attributes
+    ----------
+    run : ctypes function or None
+        None where it could not be compiled.
+    each : int
+        Bytes of a thread beside its list of lines.
+    band : int
+        Rows that are worked on together.
+    most : int
+        Rows of windows, or the places of a thread's list; 0: as many lines as a window has.
+    pitch : int
+        Values between two rows of windows.
+    """
+
+    run: Any
+    each: int = 0
+    band: int = 1
+    most: int = 0
+    pitch: int = 0
+
+
+def few_forward(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any) -> Kernel | None:
+    """The kernel for arrays of ``dtype`` that is made for few images, if one is."""
+    if layer.whole and layer.op != "l2" and layer.N <= WHOLE_IMAGES:
+        return Kernel(_whole(WHOLE_FORWARD, compiler, layer, dtype, argmax))
+    if not _in_rows(layer):
+        return None
+    run = ROWS.variant(
+        compiler,
+        op=layer.op,
+        integer=f"int{8 * dtype.itemsize}_t",
+        columns=layer.JTRS[3],
+        stride=layer.strides[3],
+        lines=layer.JTRS[1] * layer.JTRS[2],
+        lanes=WIDEST_VECTOR // dtype.itemsize,
+        **_types(layer, dtype, argmax),
+    )
+    return Kernel(run, _row_room(layer, dtype.itemsize))
+
+
+def few_backward(
+    compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any, alpha: float, beta: float
+) -> Kernel | None:
+    """The same for gradients."""
+    if layer.whole and layer.op == "avg" and layer.N <= WHOLE_IMAGES and beta == 0:
+        return Kernel(_whole(WHOLE_BACKWARD, compiler, layer, dtype, None))
+    if layer.op != "max" or alpha != 1 or beta != 0:
+        return None
+    if _gathers(layer, dtype):
+        return _gather(compiler, layer, dtype, argmax)
+    if _scatters(layer):
+        apart = all(step >= size for step, size in zip(layer.strides, layer.JTRS))
+        return Kernel(SCATTER.variant(compiler, apart=apart, **_types(layer, dtype, argmax)))
+    return None
+
+
+def number_bits(layer: PoolGeometry, argmax: Any) -> int:
+    """Of a number of a position in a window: those of ``argmax``, or of what is kept beside it."""
+    if argmax is None:
+        return 8
+    fits = layer.window - 1 <= np.iinfo(argmax.dtype).max
+    return 8 * int((argmax.dtype if fits else layer.argmax_dtype).itemsize)
+
+
+def _types(layer: PoolGeometry, dtype: DType, argmax: Any) -> dict[str, Any]:
+    """What all kernels are told."""
+    number = f"uint{number_bits(layer, argmax)}_t"
+    return {"real": REAL_TYPES[dtype], "number": number, "meta": META, "sizes": SIZES}
+
+
+def _whole(routine: Routine, compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any) -> Any:
+    """The kernel for channels that are one window each."""
+    lanes = WIDEST_VECTOR // dtype.itemsize
+    return routine.variant(
+        compiler,
+        op=layer.op,
+        backward=routine is WHOLE_BACKWARD,
+        integer=f"int{8 * dtype.itemsize}_t",
+        images=layer.N,
+        lanes=lanes,
+        vectors=math.lcm(layer.N, lanes) // lanes,
+        **_types(layer, dtype, argmax),
+    )
+
+
+def _in_rows(layer: PoolGeometry) -> bool:
+    """Whether windows of one image fill vectors along a row."""
+    small = max(layer.JTRS[3], layer.strides[3], layer.JTRS[1] * layer.JTRS[2]) <= ROW_SIDE
+    filled = layer.alone and not layer.caffe  # every window has some input
+    return layer.N == 1 and filled and layer.op != "l2" and layer.Q >= ROW_WINDOWS and small
+
+
+def _row_room(layer: PoolGeometry, itemsize: int) -> int:
+    """Bytes of a thread for a row of results, and for their numbers or for the sums of columns."""
+    lanes = WIDEST_VECTOR // itemsize
+    results = layer.Q + lanes
+    sums = max(results * layer.strides[3] + layer.JTRS[3], layer.W + lanes + layer.padding[3])
+    return _rounded((results + max(2 * results, results + sums + lanes)) * itemsize) + LINE
+
+
+def _gathers(layer: PoolGeometry, dtype: DType) -> bool:
+    """Whether asking the windows of elements in vectors takes less time than sending errors to them one by one.
+
+    Windows have to overlap, and to leave elements of several kinds between them: else ``_scatters`` and the kernel for
+    windows of any kind are as fast.
+    """
+    steps = math.prod(layer.strides)
+    planar = layer.alone and layer.D == layer.M == layer.JTRS[1] == 1
+    small = layer.JTRS[3] <= GATHERED_SIDE and 1 < steps <= GATHERED_PHASES
+    overlap = steps < layer.window <= GATHERED_WINDOWS * steps
+    filled = layer.window >= GATHERED_WINDOW or _side_by_side(layer, dtype)
+    return planar and small and overlap and filled and 1 <= layer.N <= GATHERED_IMAGES
+
+
+def _side_by_side(layer: PoolGeometry, dtype: DType) -> bool:
+    """Whether vectors of elements of several phases are put in the order of a row by moving lanes alone."""
+    return layer.strides[3] == 1 or WIDEST_VECTOR // dtype.itemsize % layer.N == 0
+
+
+def _gather(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any) -> Kernel:
+    """The kernel of bands of rows of the gradient, and its room: their windows, and their results by phases."""
+    (_, _, high, wide), lanes, bits = layer.strides, WIDEST_VECTOR // dtype.itemsize, number_bits(layer, argmax)
+    shifts = {shift for shift, _ in _taps(layer, 3)}
+    before, after = max(0, -min(shifts)), max(0, *shifts)
+    pitch = max(layer.Q + before, -(-layer.W // wide) + after) * layer.N
+    rows = [shift for shift, _ in _taps(layer, 2)]
+    most = -(-layer.H // high)
+    band = max(1, min(most, GATHERED_BYTES // (pitch * (dtype.itemsize + bits // 8 + high * wide * dtype.itemsize))))
+    held = (band + rows[-1] - rows[0]) * pitch + (after + before) * layer.N + 3 * lanes
+    run = GATHER.variant(
+        compiler,
+        integer=f"int{8 * dtype.itemsize}_t",
+        images=layer.N,
+        steps=(high, wide),
+        rows=(rows[0], rows[-1]),
+        lanes=lanes,
+        left=before * layer.N,
+        window=layer.window,
+        taps=_window_taps(layer),
+        side_by_side=_side_by_side(layer, dtype),
+        **_types(layer, dtype, argmax),
+    )
+    results = high * wide * _rounded(band * pitch, lanes)
+    bytes_ = results * dtype.itemsize + 2 * before * layer.N * dtype.itemsize + held * (dtype.itemsize + bits // 8)
+    return Kernel(run, _rounded(bytes_) + LINE, band, held, pitch)
+
+
+def _taps(layer: PoolGeometry, axis: int) -> list[tuple[int, list[tuple[int, int]]]]:
+    """For positions ``i * stride + phase`` of an axis: which windows ``i + shift`` they lie in, and at which place.
+
+    Returns
+    -------
+    list of (shift, [(phase, place), ...])
+        From the first window on.
+    """
+    size, step, padding = layer.JTRS[axis], layer.strides[axis], layer.padding[axis]
+    found: dict[int, list[tuple[int, int]]] = {}
+    for phase in range(step):
+        for place in range((phase + padding) % step, size, step):
+            found.setdefault((phase + padding - place) // step, []).append((phase, place))
+    return sorted(found.items())
+
+
+def _window_taps(layer: PoolGeometry) -> tuple[Any, ...]:
+    """The same of rows and columns, in the order of the windows: ((row, column), ((h, w, number of place), ...))."""
+    return tuple(
+        ((row, column), tuple((h, w, r * layer.JTRS[3] + s) for h, r in down for w, s in along))
+        for row, down in _taps(layer, 2)
+        for column, along in _taps(layer, 3)
+    )
+
+
+def _scatters(layer: PoolGeometry) -> bool:
+    """Whether sending errors to their maxima takes less time than asking all windows of an element for its own."""
+    few = layer.N <= SCATTERED_IMAGES and layer.C >= SCATTERED_CHANNELS and layer.sizeI < 1 << 31
+    return layer.alone and few and (layer.window >= SCATTERED_WINDOW or math.prod(layer.strides) > 1)
+
+
+def _rounded(size: int, step: int = LINE) -> int:
+    """The next multiple of ``step``."""
+    return -(-size // step) * step
