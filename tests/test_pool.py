@@ -215,8 +215,12 @@ def test_windows_of_one_image_fill_vectors(
 @pytest.mark.parametrize("case", range(len(ROWED)))
 def test_infinite_values_and_nan_of_one_image(compiled: Backend, case: int) -> None:
     """The padding is no value, not even where all values are -inf; nothing outside of the results is written."""
-    be, rng = compiled, np.random.default_rng(case)
-    layer = layer_of(be, "max", 1, **ROWED[case])
+    agrees_on_special_values(compiled, layer_of(compiled, "max", 1, **ROWED[case]), case)
+
+
+def agrees_on_special_values(be: Any, layer: Any, seed: int) -> None:
+    """Max pooling of infinite values and nan against the definition, with memory around the results that stays."""
+    rng = np.random.default_rng(seed)
     for values in ([-np.inf], [-np.inf, 1.0], [-np.inf, np.inf, 0.0], [1.0, 2.0, np.nan], [np.nan]):
         x = be.array(rng.choice(values, layer.dimI))
         room, places = be.zeros((layer.sizeO + 128, 1)), be.zeros((layer.sizeO + 128, 1), dtype=np.uint8)
@@ -230,6 +234,41 @@ def test_infinite_values_and_nan_of_one_image(compiled: Backend, case: int) -> N
         assert np.array_equal(at.get(), wanted_at.get())
         for tensor, kept in ((room, 7), (places, 77)):
             assert (tensor.get()[:64] == kept).all() and (tensor.get()[-64:] == kept).all()
+
+
+APART = [
+    {"C": 5, "H": 9, "W": 35, "R": 2, "S": 2},
+    {"C": 3, "H": 31, "W": 31, "R": 3, "S": 3},
+    {"C": 3, "H": 17, "W": 23, "R": 5, "S": 5},
+    {"C": 2, "H": 20, "W": 40, "R": 3, "S": 2, "str_h": 1, "str_w": 4},
+    {"C": 2, "H": 9, "W": 33, "R": 1, "S": 1, "str_h": 3, "str_w": 2},
+    {"C": 1, "H": 8, "W": 64, "R": 7, "S": 8},
+]
+"""Windows that share no columns, some with columns and rows between them that lie in none."""
+
+
+@pytest.mark.parametrize(
+    ("N", "dtype"), [(1, np.float32), (2, np.float32), (3, np.float64), (7, np.float32), (12, np.float32)]
+)
+def test_windows_apart_of_few_images(be: Backend, N: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In bands of one row and of many, on one thread and on two."""
+    monkeypatch.setattr(kernels, "SERIAL", 1)
+    for case, given in enumerate(APART):
+        monkeypatch.setattr(few, "APART_BYTES", (1, 1 << 14)[(case + N) % 2])
+        for op, (alpha, beta) in (("max", (1.0, 0.0)), ("max", (0.5, 2.0)), ("avg", (-2.0, 0.0)), ("avg", (1.0, 1.0))):
+            assert few._apart(layer_of(be, op, N, dtype, **given), np.dtype(dtype))
+            for threads in "12":
+                use_threads(monkeypatch, threads)
+                check(be, op, given, N, dtype, alpha, beta, seed=case)
+    if be.engine.name == "c":
+        assert None not in few.APART.variants.values()
+
+
+@pytest.mark.parametrize("N", [1, 2, 7])
+@pytest.mark.parametrize("case", range(len(APART)))
+def test_infinite_values_and_nan_in_windows_apart(compiled: Backend, case: int, N: int) -> None:
+    """As the definition has them; nothing outside of the results is written."""
+    agrees_on_special_values(compiled, layer_of(compiled, "max", N, **APART[case]), case)
 
 
 WHOLE = [

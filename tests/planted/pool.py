@@ -9,7 +9,7 @@ from planted.table import CPU, FAMILIES, GEOMETRY, C, Mutant
 FAMILY, DEFINITION, SIZES = FAMILIES + "pool.py", FAMILIES + "pool_definition.py", GEOMETRY + "sizes.py"
 FORWARD, BACKWARD = C + "pool_forward.c.j2", C + "pool_backward.c.j2"
 ROWS, SCATTER, WHOLE = C + "pool_rows.c.j2", C + "pool_scatter.c.j2", C + "pool_whole.c.j2"
-GATHER = C + "pool_gather.c.j2"
+GATHER, APART = C + "pool_gather.c.j2", C + "pool_apart.c.j2"
 
 
 def fault(name: str, file: str, old: str, new: str) -> Mutant:
@@ -70,6 +70,12 @@ MUTANTS = (
     fault("C: gather: numbers read past their end", GATHER, "        for (int64_t x = 0; x < size; x += LANES)\n            *(nloose *)(to + x)", "        for (int64_t x = 0; x <= size; x += LANES)\n            *(nloose *)(to + x)"),
     fault("C: gather: last values of a row not written", GATHER, "        *(loose *)(to + size - LANES) = *(const loose *)(from + size - LANES);\n", ""),
     fault("C: gather: a row of windows missed below a band", GATHER, "p < bottom + BELOW; p++", "p < bottom + BELOW - 1; p++"),
+    fault("C: apart: the later of equal maxima in another column", APART, "_mm512_mask_cmplt_{{ i }}_mask(equal", "_mm512_mask_cmpgt_{{ i }}_mask(equal"),
+    fault("C: apart: the lower of equal maxima", APART, "(__m512{{ d }})x, _CMP_GT_OQ)", "(__m512{{ d }})x, _CMP_GE_OQ)"),
+    fault("C: apart: nan looked for in the first row alone", APART, "        *nans += y * 0;\n", ""),
+    fault("C: apart: last columns of a row of windows missed", APART, "        columns(in + read - LANES, row, values + to + read - LANES", "        if (0)\n                columns(in + read - LANES, row, values + to + read - LANES"),
+    fault("C: apart: rows of the next channel", APART, "if (++p == m[P]) {", "if (0) {"),
+    fault("C: apart: beta applied to lanes of the next windows", APART, "if (beta == 0 && room >= GROUP)", "if (0)\n        ;\n    else if (beta != 0 && room >= GROUP)\n        *(gloose *)out = y + beta * *(gloose *)out;\n    else if (room >= GROUP)"),
     fault("C: whole: the last of equal maxima", WHOLE, "((b == a) & (q < p))", "((b == a) & (q > p))"),
     fault("C: whole: last values added twice", WHOLE, "(integer)(BLOCK - rest)", "(integer)0"),
     fault("C: whole: nan looked for in the first block alone", WHOLE, "            nan |= x != x;\n", ""),

@@ -19,6 +19,7 @@ from neonlike.optree.dtypes import DType
 ROWS = Routine("c/pool_rows.c.j2", [POINTER] * 5, "pooling of one image, forward")
 WHOLE_FORWARD = Routine("c/pool_whole.c.j2", [POINTER] * 5, "pooling of whole channels, forward")
 WHOLE_BACKWARD = Routine("c/pool_whole.c.j2", [POINTER] * 6, "pooling of whole channels, backward")
+APART = Routine("c/pool_apart.c.j2", [POINTER] * 5, "pooling of few images in windows apart, forward")
 SCATTER = Routine("c/pool_scatter.c.j2", [POINTER] * 6, "max pooling of few images, backward")
 GATHER = Routine("c/pool_gather.c.j2", [POINTER] * 6, "max pooling of few images, backward, by rows")
 
@@ -51,6 +52,8 @@ WHOLE_IMAGES = 16
 SCATTERED_IMAGES, SCATTERED_CHANNELS, SCATTERED_WINDOW = 31, 8, 16
 """Most images whose errors go to their maxima one by one; the fewest channels, which threads share; and the smallest
 window at every place: an error takes some 8 cycles, a vector of elements half a cycle for each window."""
+APART_IMAGES, APART_BYTES = 15, 1 << 14
+"""Most images of windows that share no columns; results of columns, which stay in the nearest cache."""
 GATHERED_IMAGES, GATHERED_WINDOW, GATHERED_SIDE, GATHERED_PHASES = 31, 16, 8, 9
 """Most images whose gradients ask the windows beside them, vector by vector; the smallest window where images do not
 fill a vector by a power of two; the widest window, and the most kinds of elements, that loops are written out for."""
@@ -86,8 +89,12 @@ class Kernel(NamedTuple):
 
 def few_forward(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any) -> Kernel | None:
     """The kernel for arrays of ``dtype`` that is made for few images, if one is."""
+    if layer.N == 0:
+        return None
     if layer.whole and layer.op != "l2" and layer.N <= WHOLE_IMAGES:
         return Kernel(_whole(WHOLE_FORWARD, compiler, layer, dtype, argmax))
+    if _apart(layer, dtype):
+        return _columns_first(compiler, layer, dtype, argmax)
     if not _in_rows(layer):
         return None
     run = ROWS.variant(
@@ -107,6 +114,8 @@ def few_backward(
     compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any, alpha: float, beta: float
 ) -> Kernel | None:
     """The same for gradients."""
+    if layer.N == 0:
+        return None
     if layer.whole and layer.op == "avg" and layer.N <= WHOLE_IMAGES and beta == 0:
         return Kernel(_whole(WHOLE_BACKWARD, compiler, layer, dtype, None))
     if layer.op != "max" or alpha != 1 or beta != 0:
@@ -163,6 +172,36 @@ def _row_room(layer: PoolGeometry, itemsize: int) -> int:
     return _rounded((results + max(2 * results, results + sums + lanes)) * itemsize) + LINE
 
 
+def _apart(layer: PoolGeometry, dtype: DType) -> bool:
+    """Whether windows share no columns and lie within the input, and the columns of a row fill vectors."""
+    (_, T, R, S), lanes = layer.JTRS, WIDEST_VECTOR // dtype.itemsize
+    within = layer.alone and layer.D == layer.M == T == 1 and not any(layer.padding) and not layer.caffe
+    small = S <= layer.strides[3] <= ROW_SIDE and R <= ROW_SIDE and layer.N <= min(APART_IMAGES, lanes)
+    return within and small and layer.op != "l2" and ((layer.Q - 1) * layer.strides[3] + S) * layer.N >= lanes
+
+
+def _columns_first(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any) -> Kernel:
+    """The kernel for windows apart, and its room: the results of columns, and their numbers."""
+    step, lanes = layer.strides[3], WIDEST_VECTOR // dtype.itemsize
+    row = layer.Q * step * layer.N
+    held = dtype.itemsize * (2 if layer.op == "max" else 1)
+    band = max(1, APART_BYTES // (row * held))
+    most = _rounded(band * row, lanes) + (step + 1) * lanes  # vectors that begin in the last windows end behind them
+    run = APART.variant(
+        compiler,
+        op=layer.op,
+        integer=f"int{8 * dtype.itemsize}_t",
+        images=layer.N,
+        rows=layer.JTRS[2],
+        columns=layer.JTRS[3],
+        step=step,
+        lanes=lanes,
+        group=lanes if layer.N <= (lanes // 2 if layer.op == "max" else 2) else 1 << (layer.N - 1).bit_length(),
+        **_types(layer, dtype, argmax),
+    )
+    return Kernel(run, _rounded(most * held) + LINE, band, most)
+
+
 def _gathers(layer: PoolGeometry, dtype: DType) -> bool:
     """Whether asking the windows of elements in vectors takes less time than sending errors to them one by one.
 
@@ -174,7 +213,7 @@ def _gathers(layer: PoolGeometry, dtype: DType) -> bool:
     small = layer.JTRS[3] <= GATHERED_SIDE and 1 < steps <= GATHERED_PHASES
     overlap = steps < layer.window <= GATHERED_WINDOWS * steps
     filled = layer.window >= GATHERED_WINDOW or _side_by_side(layer, dtype)
-    return planar and small and overlap and filled and 1 <= layer.N <= GATHERED_IMAGES
+    return planar and small and overlap and filled and layer.N <= GATHERED_IMAGES
 
 
 def _side_by_side(layer: PoolGeometry, dtype: DType) -> bool:
