@@ -278,6 +278,7 @@ WHOLE = [
     {"C": 2, "H": 1, "W": 1},
     {"C": 2, "D": 3, "H": 31, "W": 23},
     {"C": 1, "H": 1, "W": 16},
+    {"C": 37, "H": 3, "W": 7},
 ]
 """Channels that are one window each, of fewer and of more values than a block of vectors."""
 

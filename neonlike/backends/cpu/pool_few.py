@@ -145,6 +145,8 @@ def _types(layer: PoolGeometry, dtype: DType, argmax: Any) -> dict[str, Any]:
 def _whole(routine: Routine, compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any) -> Any:
     """The kernel for channels that are one window each."""
     lanes = WIDEST_VECTOR // dtype.itemsize
+    if layer.op == "avg" and layer.N > lanes:
+        lanes *= 2  # the images of one place are one vector, which compilers make of two
     return routine.variant(
         compiler,
         op=layer.op,
