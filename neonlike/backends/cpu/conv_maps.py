@@ -7,6 +7,7 @@ rows, and each position's input is broadcast. The fields and phases are those of
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from neonlike.backends.cpu.conv_plan import (
@@ -74,22 +75,28 @@ def map_lanes(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int)
     return gain > 0 or (gain == 0 and max(g.strides) > 1)
 
 
-def _blocks(phases: list[Phase], images: int, times: int, area: int, tile: Tile, itemsize: int) -> list[Blocks]:
-    """Blocks of each phase, of ``area`` lanes or fewer; there are ``times`` as many."""
+def _groups(phases: list[Phase]) -> list[list[Phase]]:
+    """Those that differ in the width alone: a unit has them all."""
+    side = len({phase[2] for phase in phases})
+    return [phases[i : i + side] for i in range(0, len(phases), side)]
+
+
+def _blocks(groups: list[list[Phase]], images: int, times: int, area: int, tile: Tile, itemsize: int) -> list[Blocks]:
+    """Blocks of each group's first phase, its longest, of ``area`` lanes or fewer; there are ``times`` as many."""
     while True:
-        blocks = [block_phase(phase, images, area, tile, itemsize) for phase in phases]
+        blocks = [block_phase(group[0], images, area, tile, itemsize) for group in groups]
         if sum(block.units(times, 1) for block in blocks) >= DATA_UNITS or area <= LEAST_LANES:
             return blocks
         area = max(LEAST_LANES, area // 2)
 
 
-def _strip(block: Blocks, whole_rows: bool) -> int:
+def _strip(group: list[Phase], block: Blocks, whole_rows: bool) -> int:
     """Elements of an input row as it is packed; whole_rows: all columns from the first that is read to the last."""
-    offsets, step = block.phase[2].offsets, block.phase[2].in_step
-    if not whole_rows:
+    step, offsets = group[0][2].in_step, [offset for phase in group for offset in phase[2].offsets]
+    if step > 1 and not whole_rows:
         return block.strip
     columns = (block.columns - 1) * step + max(offsets, default=-1) - min(offsets, default=0) + 1
-    return (ceil_div(columns, block.tile.lanes) | 1) * block.tile.lanes
+    return (ceil_div(columns * block.images, block.tile.lanes) | 1) * block.tile.lanes
 
 
 def step(g: ConvGeometry, backward: bool) -> int:
@@ -105,22 +112,29 @@ def maps_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int,
     images = image_block(g.N, lanes)
     image_blocks, apart = ceil_div(g.N, images), step(g, backward)
     tile = map_tile(phases, images, maps, vector_bytes, itemsize)
-    tiles = ceil_div(maps, tile.maps)
-    area = max(LEAST_LANES, min(AREA_LANES, SUMS_BYTES // (tiles * tile.maps * itemsize)))
-    blocks = _blocks(phases, images, g.groups * image_blocks, area, tile, itemsize)
+    tiles, groups = ceil_div(maps, tile.maps), _groups(phases)
+    side = len(groups[0])
+    area = min(AREA_LANES, SUMS_BYTES // (tiles * tile.maps * itemsize)) // side
+    blocks = _blocks(groups, images, g.groups * image_blocks, max(LEAST_LANES // side, area), tile, itemsize)
     counts = [block.units(g.groups * image_blocks, 1) for block in blocks]
     parts = min(tiles, max(1, ceil_div(4 * threads, sum(counts)))) if threads > 1 else 1
-    taps = max(1, *(block.taps for block in blocks))
+    cut = [replace(block, phase=phase) for group, block in zip(groups, blocks) for phase in group]
+    taps = max(1, *(block.taps for block in cut))
     some = even(channels, PANEL_BYTES // (taps * tile.maps * itemsize))
     some = min(channels, whole(some, lanes)) if backward else some  # filters are transposed by vectors of channels
-    records, tails = phase_records(blocks, [count * parts for count in counts])
-    strips = max(some * len(b.phase[0].taps) * b.row_range[1] * _strip(b, apart > 1) for b in blocks)
-    length = max(b.rows * whole(b.lanes, tile.width) for b in blocks)
+    units = [count * parts if i == 0 else 0 for count in counts for i in range(side)]
+    records, tails = phase_records(cut, units)
+    strips = max(
+        some * len(block.phase[0].taps) * block.row_range[1] * _strip(group, block, apart > 1)
+        for group, block in zip(groups, blocks)
+    )
+    length = max(block.rows * (block.lanes * side + tile.width) for block in blocks)
     fields |= {
         "IMAGE_BLOCK": images,
         "IMAGE_BLOCKS": image_blocks,
         "CHANNEL_BLOCK": some,
         "MAP_PARTS": parts,
+        "SIDE": side,
         "PANEL_SIZE": whole(tiles * tile.maps * some * taps, 64),
         "STRIPS_SIZE": whole(max(strips + tile.width * apart, tile.maps * whole(length, lanes)), 64),
         "SUMS_SIZE": whole((tiles * length + lanes) * tile.maps, 64),

@@ -14,19 +14,19 @@ static int64_t place(const int64_t *m, const struct area *a, int64_t map, int64_
     return (row * m[OUT_W] + a->q0 * ph[OUT_STEP_W] + ph[OUT_START_W]) * m[IMAGES] + a->n0;
 }
 
-/* Store the results of a map, whose rows of sums lie acc_step apart. */
-static inline void store_map(const struct call *g, const struct area *a, int64_t map, const real *from, int64_t acc_step)
+/* Store the results of a map: rows of so many columns, which are a step apart, of sums that lie acc_step apart. */
+static inline void store_map(const struct call *g, const struct area *a, int64_t map, const real *from, int64_t acc_step, int64_t columns, int64_t step)
 {
-    const int64_t *m = g->meta, N = m[IMAGES], nb = a->n1 - a->n0, step = a->phase[OUT_STEP_W], out_step = a->phase[OUT_STEP_H] * m[OUT_W] * N;
+    const int64_t *m = g->meta, N = m[IMAGES], nb = a->n1 - a->n0, out_step = a->phase[OUT_STEP_H] * m[OUT_W] * N;
     const real bias = g->bias == NULL ? 0 : g->bias[map], *x = g->x == NULL ? g->out : g->x;
     int64_t at = place(m, a, map, a->p0);
     double sum = 0;
     if (step == 1 && nb == N) {
-        const struct runs rows = { from, x + at, g->out + at, a->p1 - a->p0, (a->q1 - a->q0) * nb, acc_step, out_step };
+        const struct runs rows = { from, x + at, g->out + at, a->p1 - a->p0, columns * nb, acc_step, out_step };
         sum = finish(g, &rows, bias);
     } else
         for (int64_t p = a->p0; p < a->p1; p++, from += acc_step, at += out_step)
-            sum += store_runs(g, from, g->out + at, x + at, bias, nb, step * N, a->q1 - a->q0);
+            sum += store_runs(g, from, g->out + at, x + at, bias, nb, step * N, columns);
     if (g->sums != NULL)
         g->sums[a->sums_row * m[ALL_MAPS] + map] = sum;
 }
