@@ -34,6 +34,7 @@ SIZES = [
     Sizes(23, 33, 33, (1, 6, 5), (1, 3, 3), (0, 1, 1), (1, 2, 2), groups=33),
     Sizes(16, 2, 2, (1, 7, 9), (1, 1, 2), (0, 0, 0), (1, 3, 3), groups=2),
     Sizes(17, 2, 2, (1, 3, 2), (1, 5, 7), (0, 3, 3), (1, 1, 1), (1, 2, 1), groups=2),
+    Sizes(1, 16, 16, (1, 7, 9), (1, 1, 1), (0, 0, 0), (1, 3, 3), groups=16),
 ]
 """Tails of channels, images and positions; bands; windows larger than the image; steps larger than the window."""
 
