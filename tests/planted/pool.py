@@ -67,7 +67,7 @@ MUTANTS = (
     fault("C: scatter: columns of windows that are cut", SCATTER, "while (qa < qb && w1[qa] - w0[qa] < m[S])", "while (0)"),
     fault("C: gather: window after the last one taken for one", GATHER, "for (; x < pitch; x += LANES)", "for (x += LANES; x < pitch; x += LANES)"),
     fault("C: gather: windows before the first row kept from another band", GATHER, "if (p >= 0 && p < m[P]) {", "if (p < 0)\n                x = pitch;\n            else if (p < m[P]) {"),
-    fault("C: gather: numbers read past their end", GATHER, "        for (int64_t x = 0; x < size; x += LANES)\n            *(nloose *)(to + x)", "        for (int64_t x = 0; x <= size; x += LANES)\n            *(nloose *)(to + x)"),
+    fault("C: gather: numbers read past their end", GATHER, ">= size + LANES)\n        for (int64_t x = 0; x < size; x += LANES)\n            *(nloose", ">= size)\n        for (int64_t x = 0; x < size; x += LANES)\n            *(nloose"),
     fault("C: gather: last values of a row not written", GATHER, "        *(loose *)(to + size - LANES) = *(const loose *)(from + size - LANES);\n", ""),
     fault("C: gather: a row of windows missed below a band", GATHER, "p < bottom + BELOW; p++", "p < bottom + BELOW - 1; p++"),
     fault("C: apart: the later of equal maxima in another column", APART, "_mm512_mask_cmplt_{{ i }}_mask(equal", "_mm512_mask_cmpgt_{{ i }}_mask(equal"),
