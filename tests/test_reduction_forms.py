@@ -252,3 +252,29 @@ def test_a_reduction_of_what_another_stage_made(be: Backend, rng: np.random.Gene
     np.testing.assert_allclose(out.get(), product.sum(1, keepdims=True), rtol=1e-4, atol=1e-4)
     column[:] = be.max(be.dot(x, y), axis=0)
     np.testing.assert_allclose(column.get(), product.max(0, keepdims=True), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ("float32", "float16", "float64"))
+@pytest.mark.parametrize("length", (1, 7, 16, 25, 33, 63, 64, 100, 1025, 4097, 4111))
+def test_a_pass_over_what_a_pass_before_it_kept(be: Backend, rng: np.random.Generator, length: int, dtype: str) -> None:
+    """Values that cost much are kept along a row; the last elements of a row are those of no full vector."""
+    host = rng.standard_normal((3, length)).astype(dtype)
+    x, wide = be.array(host, dtype=dtype), host.astype(np.float64)
+    powers, exact = be.exp(x), np.exp(wide)
+    total, mean = exact.sum(1, keepdims=True), exact.mean(1, keepdims=True)
+    made = {
+        "sum": (be.sum(powers / be.sum(powers, axis=1), axis=1), np.ones((3, 1))),
+        "max": (be.max(powers / be.sum(powers, axis=1), axis=1), (exact / total).max(1, keepdims=True)),
+        "squares": (
+            be.sum(be.square(powers - be.mean(powers, axis=1)), axis=1), ((exact - mean) ** 2).sum(1, keepdims=True)
+        ),
+        "beside": (be.sum(x * (powers - be.mean(powers, axis=1)), axis=1),
+                   (wide * (exact - mean)).sum(1, keepdims=True)),
+        "absolute": (be.sum(be.absolute(powers - be.max(powers, axis=1)), axis=1),
+                     np.abs(exact - exact.max(1, keepdims=True)).sum(1, keepdims=True)),
+    }  # fmt: skip
+    for name, (expression, wanted) in made.items():
+        out = be.empty((3, 1), dtype=np.float64)
+        out[:] = expression
+        close = {"float16": 4e-3, "float32": 2e-6, "float64": 1e-12}[dtype]
+        np.testing.assert_allclose(out.get(), wanted, rtol=close, atol=close * length, err_msg=name)

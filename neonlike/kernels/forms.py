@@ -112,9 +112,9 @@ def rows(kernel: Kernel, inner: Sequence[int], split: int, streams: bool, segmen
 
 
 def _padded(form: ReduceForm, level: Level) -> list[Array] | None:
-    """The arrays that vary along a row, if a light pass reads them in its order and no other; None otherwise."""
+    """The arrays that vary along a row, if a light pass reads them in its order, and nothing else; None otherwise."""
     arrays = [a for a in form.kernel.inputs if form.varies(a.shape)]
-    if not level.by_fours or level.lanes != LIGHT_LANES or any(a.name not in form.along for a in arrays):
+    if not level.by_fours or level.again or level.lanes != LIGHT_LANES or any(a.name not in form.along for a in arrays):
         return None
     return [a for a in arrays if a.name not in level.widened]
 

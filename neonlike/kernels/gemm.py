@@ -57,8 +57,8 @@ def pays(m: int, k: int, n: int, compiler: Compiler | None = None) -> bool:
     Measured on one core of an AMD Zen 5 against OpenBLAS 0.3.31 with half vectors, float32 and float64, factors
     transposed or not: 0.9 (4096 x 9216 x 32, at the speed of the memory) to 2.2 (784 x 16 x 1000, where storing takes
     longest) times its speed where this is true. On one and two cores of a Zen 4 against the same with whole vectors,
-    float32: 0.83 (last panels of one column) and, disturbed, 0.45 at least; 1.15 and 1.16 on the geometric means of 463 and
-    641 products of random shapes.
+    float32: 0.83 (last panels of one column) and, disturbed, 0.45 at least; 1.15 and 1.16 on the geometric means of 463
+    and 641 products of random shapes.
     """
     products, narrow = m * k * n, min(m, n)
     if products < FEWEST_PRODUCTS or narrow < NARROWEST or m * n < FEWEST_RESULTS:

@@ -46,6 +46,7 @@ class Level:
     widened: list[str] = field(default_factory=list)  # float16 arrays, stretches of which are converted at once
     padded: list[Array] | None = None  # what it reads, if all of that lies along memory, but what is widened
     stashed: list[str] = field(default_factory=list)
+    again: bool = False  # whether it reads what a pass before it stashed
     kept: list[Line] = field(default_factory=list)
     settle: Any = None
     call: Call | None = None
@@ -195,6 +196,7 @@ class ReduceForm:
         packed = [name for name in level.ahead if name in self.near]
         if self.by_columns:
             level.lines = level.known + level.lines
+        level.again = bool(again)
         for index in sorted(again):
             level.lines.append(Line(f"v{index}", type_of(self.values[index].dtype), self._stash_text(index)))
         level.lines += [self.writer.line(self.values[index]) for index in sorted(order)]
