@@ -83,3 +83,16 @@ def test_kernels_check_the_range_before_they_take_the_fast_form(be: Backend) -> 
     costly = str(be.explain(be.sin(be.exp(be.tanh(x)))))
     assert "in_range_f32(" not in costly
     assert "|= nl_pow_in_range_f32(x0, (float)c" in str(be.explain(x**2.5))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_power_of_a_half_is_no_root_at_the_ends(be: Backend, dtype: Any) -> None:
+    """IEEE 754: of -infinity infinity, of -0 0, whether the exponent is one number, in a tensor, or one an element."""
+    host = np.array([[-np.inf, -0.0, 0.0, 4.0, np.inf, np.nan, -4.0]], dtype)
+    x, wanted = be.array(host, dtype=dtype), [np.inf, 0.0, 0.0, 2.0, np.inf, np.nan, np.nan]
+    for exponent in (0.5, be.array([[0.5]], dtype=dtype), be.array(np.full(host.shape, 0.5), dtype=dtype)):
+        found = be.power(x, exponent).asnumpyarray()[0]
+        np.testing.assert_array_equal(found, wanted)
+        assert not np.signbit(found[:5]).any()
+    x[:] = x**0.5
+    np.testing.assert_array_equal(x.get()[0], wanted)

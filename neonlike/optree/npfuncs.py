@@ -83,6 +83,17 @@ def relu(x: Array, out: Array) -> None:
 
 
 @inplace
+def power(x: Array, y: Any, out: Array) -> None:
+    """x to the power of y as IEEE 754 has it. NumPy takes the root for a lone y of 1/2, another at -0 and -infinity."""
+    root = np.size(y) == 1 and np.all(np.equal(y, 0.5))
+    lowest = np.equal(x, -np.inf) if root else None
+    np.power(x, y, out)
+    if root:
+        np.absolute(out, out)
+        np.copyto(out, np.inf, where=lowest)
+
+
+@inplace
 def maximum(x: Array, y: Any, out: Array) -> None:
     """Larger of x and y; nan wins. (NumPy wants ``out`` by name here.)"""
     np.maximum(x, y, out=out)

@@ -179,7 +179,7 @@ _ROWS: tuple[OpSpec, ...] = (
         builders=("divide", "true_divide"), symbol="/", dtype=FLOAT, domain=(REAL, POSITIVE),
     ),
     _binary(
-        "pow", np.power, "pow({0}, {1})",
+        "pow", f.power, "pow({0}, {1})",
         lambda F, d, z, x, y: (d * y * F.power(x, y - 1), d * z * F.log(x)),
         "a ** b.", builders=("power", "pow"), symbol="**", dtype=FLOAT, domain=(POSITIVE, REAL), flops=10,
     ),
