@@ -159,6 +159,8 @@ def test_elements_of_few_images_ask_the_windows_beside_them(
 ) -> None:
     """In bands of one row and of all, on one thread and on two."""
     monkeypatch.setattr(kernels, "SERIAL", 1)
+    assert not few._gathers(layer_of(be, "max", N, dtype, **GATHERED[-1]), np.dtype(dtype)), "too few rows to share"
+    monkeypatch.setattr(few, "GATHERED_ROWS", 1)
     for case, given in enumerate(GATHERED):
         layer = layer_of(be, "max", N, dtype, **given)
         assert few._gathers(layer, np.dtype(dtype)) == (N in (1, 2, 16) or layer.window >= 16 or case == 4)
@@ -172,8 +174,11 @@ def test_elements_of_few_images_ask_the_windows_beside_them(
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int32])
 @pytest.mark.parametrize("case", range(len(SCATTERED) + len(GATHERED)))
-def test_numbers_of_no_position_in_the_input_are_passed_over(compiled: Backend, case: int, dtype: Any) -> None:
+def test_numbers_of_no_position_in_the_input_are_passed_over(
+    compiled: Backend, case: int, dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing is written elsewhere, whatever a tensor of positions holds."""
+    monkeypatch.setattr(few, "GATHERED_ROWS", 1)
     be, N, rng = compiled, 3 if case < len(SCATTERED) else 2, np.random.default_rng(case)
     layer = layer_of(be, "max", N, **[*SCATTERED, *GATHERED][case])
     numbers = be.array(rng.integers(0, 256, layer.dimO) - (128 if dtype == np.int32 else 0), dtype=dtype)

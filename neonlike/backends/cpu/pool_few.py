@@ -59,6 +59,8 @@ GATHERED_IMAGES, GATHERED_WINDOW, GATHERED_SIDE, GATHERED_PHASES = 31, 16, 8, 9
 fill a vector by a power of two; the widest window, and the most kinds of elements, that loops are written out for."""
 GATHERED_WINDOWS = 16
 """Most windows that an element lies in: each takes two to five instructions for a vector of elements."""
+GATHERED_ROWS = 16
+"""Rows of windows, of all channels, below which bands of them are too few for all threads."""
 GATHERED_BYTES = 1 << 15
 """Rows of a band and of its windows, which stay in the nearest cache."""
 
@@ -215,7 +217,8 @@ def _gathers(layer: PoolGeometry, dtype: DType) -> bool:
     small = layer.JTRS[3] <= GATHERED_SIDE and 1 < steps <= GATHERED_PHASES
     overlap = steps < layer.window <= GATHERED_WINDOWS * steps
     filled = layer.window >= GATHERED_WINDOW or _side_by_side(layer, dtype)
-    return planar and small and overlap and filled and layer.N <= GATHERED_IMAGES
+    shared = layer.C * -(-layer.H // layer.strides[2]) >= GATHERED_ROWS
+    return planar and small and overlap and filled and shared and layer.N <= GATHERED_IMAGES
 
 
 def _side_by_side(layer: PoolGeometry, dtype: DType) -> bool:
@@ -231,6 +234,7 @@ def _gather(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax
     pitch = max(layer.Q + before, -(-layer.W // wide) + after) * layer.N
     rows = [shift for shift, _ in _taps(layer, 2)]
     most = -(-layer.H // high)
+    most = min(most, max(1, layer.C * most // GATHERED_ROWS))
     band = max(1, min(most, GATHERED_BYTES // (pitch * (dtype.itemsize + bits // 8 + high * wide * dtype.itemsize))))
     held = (band + rows[-1] - rows[0]) * pitch + (after + before) * layer.N + 3 * lanes
     run = GATHER.variant(
