@@ -96,3 +96,16 @@ def test_the_power_of_a_half_is_no_root_at_the_ends(be: Backend, dtype: Any) -> 
         assert not np.signbit(found[:5]).any()
     x[:] = x**0.5
     np.testing.assert_array_equal(x.get()[0], wanted)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_the_check_of_a_range_may_depend_on_positions(be: Backend, axis: int, caplog: pytest.LogCaptureFixture) -> None:
+    """The exponent of each element says where it lies: what is checked needs its number."""
+    host = np.random.default_rng(3).uniform(0.25, 4, (7, 40)).astype(np.float32)
+    chosen, places = np.arange(47 - host.shape[axis]) % 7, np.arange(host.shape[axis])
+    x, out = be.array(host), be.empty(host.shape)
+    indices = be.array(np.expand_dims(chosen, axis), dtype=np.int32)
+    out[:] = be.power(x, be.onehot(indices, axis=axis))
+    hot = np.expand_dims(places, 1 - axis) == np.expand_dims(chosen, axis)
+    np.testing.assert_allclose(out.get(), np.where(hot, host, 1), rtol=1e-6)
+    assert "could not be compiled" not in caplog.text

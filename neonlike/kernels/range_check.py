@@ -72,7 +72,10 @@ def find_range_check(writer: Writer, loads: Iterable[Line], lines: Iterable[Line
     if not chosen:
         return None
     tests = [_test(writer, value) for value in chosen]
-    read = {writer.operand(arg)[0] for value in (*chosen, *(values[i] for i in below)) for arg in value.args}
+    needed = [*chosen, *(values[index] for index in below)]
+    read = {writer.operand(arg)[0] for value in needed for arg in value.args}
+    counters = [counter for value in needed if (counter := writer.kernel.counter(value)) is not None]
+    read |= {writer.load(counter, "").name for counter in counters}
     return RangeCheck(
         [line for line in loads if line.name in read] + [writer.line(values[index]) for index in sorted(below)],
         tests,
