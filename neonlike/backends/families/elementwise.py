@@ -69,11 +69,13 @@ class ElementwiseFamily(Family):
 
 def _relu_of_array(ary: Any, out: Any) -> Any:
     """max(ary, 0), into the array ``out`` if there is one."""
-    if out is not None and out.shape != ary.shape:
+    if out is None:
+        return np.maximum(ary, 0)
+    if out.shape != ary.shape:
         raise ShapeError(f"Relu: out has shape {out.shape} and ary {ary.shape}; give an out of the same shape")
-    if out is not None and not np.can_cast(ary.dtype, out.dtype, "same_kind"):
+    if not np.can_cast(ary.dtype, out.dtype, "same_kind"):
         raise DTypeError(f"Relu: ary is {ary.dtype}, which out of {out.dtype} cannot hold; give an out of {ary.dtype}")
-    if out is not None and not out.flags.writeable:
+    if not out.flags.writeable:
         raise ArgumentError("Relu: out is a read-only array; give one that may be written, such as out.copy()")
     return np.maximum(ary, 0, out=out)
 
