@@ -130,17 +130,16 @@ def page(readme: str, text: str) -> str:
     return before + BEGIN + "\n".join(["", *table(text), ""]) + "\n" + END + after
 
 
-def bars(text: str) -> Iterator[tuple[str, str, float]]:
-    """(line, peer, ratio) of everything in the table."""
+def bars(text: str) -> Iterator[list[tuple[str, float]]]:
+    """(peer, ratio) of everything in the table, line by line."""
     found = sections(text)
     for line in LINES:
-        for who, values in ratios(line, found[line.section]).items():
-            for value in values:
-                yield line.text, who, float(value)
+        of = ratios(line, found[line.section])
+        yield [(who, float(value)) for who, values in of.items() for value in values]
 
 
 def draw(text: str, path: Path) -> None:
-    """A dot for each ratio, on a logarithmic scale.
+    """A bar for each ratio, on a logarithmic scale.
 
     Raises
     ------
@@ -157,8 +156,7 @@ def draw(text: str, path: Path) -> None:
     axes = figure.subplots()
     axes.axvline(1.0, color="#d62728", linewidth=1.6)
     colors = dict(zip(PEERS, ("#555555", "#1f77b4", "#17becf", "#2ca02c", "#9467bd")))
-    for place, line in enumerate(LINES):
-        here = [(who, ratio) for name, who, ratio in bars(text) if name == line.text]
+    for place, here in enumerate(bars(text)):
         for step, (who, ratio) in enumerate(here):
             height = place + 0.7 * ((step + 0.5) / len(here) - 0.5)
             axes.barh(height, ratio - 1, 0.6 / len(here), left=1.0, color=colors[who])
