@@ -18,15 +18,15 @@ SIZE = 4096
 
 PARTS = {
     "linearize": ["neonlike.backends.backend:linearize"],
-    "plan": ["neonlike.kernels.plan_cache:make_plan"],
-    "NumPy engine": ["neonlike.kernels.engine_c:NumpyEngine.stage_functions"],
-    "emit": ["neonlike.kernels.stage_c:make_kernel", "neonlike.kernels.stage_c:CStage._source"],
-    "render": ["neonlike.kernels.render:Source.__str__"],
-    "find compiler": ["neonlike.kernels.compile_c:find_compiler", "neonlike.kernels.stage_c:compile_c.find_compiler"],
-    "key": ["neonlike.kernels.compile_c:kernel_key"],
-    "read, digest": ["neonlike.kernels.cache:DiskCache.get"],
-    "dlopen": ["neonlike.kernels.compile_c:ctypes.CDLL"],
-    "launch": ["neonlike.kernels.stage_c:CStage.run"],
+    "plan": ["neonlike.kernels.c.replay:make_plan"],
+    "NumPy engine": ["neonlike.kernels.c.engine:NumpyEngine.stage_functions"],
+    "emit": ["neonlike.kernels.c.stage:make_kernel", "neonlike.kernels.c.stage:CStage._source"],
+    "render": ["neonlike.kernels.codegen.render:Source.__str__"],
+    "find compiler": ["neonlike.kernels.c.compile:find_compiler", "neonlike.kernels.c.stage:compile_c.find_compiler"],
+    "key": ["neonlike.kernels.c.compile:kernel_key"],
+    "read, digest": ["neonlike.kernels.build.cache:DiskCache.get"],
+    "dlopen": ["neonlike.kernels.c.compile:ctypes.CDLL"],
+    "launch": ["neonlike.kernels.c.stage:CStage.run"],
 }
 """Part of a first call -> functions whose own time, without that of the others, is counted to it."""
 

@@ -29,7 +29,7 @@ from _rates import OURS, Rates
 from _report import NOT_BUILT
 from harness import Session, arguments
 
-from neonlike.kernels.threads import thread_count
+from neonlike.kernels.run.threads import thread_count
 
 Array = npt.NDArray[Any]
 Peers = dict[str, Callable[[Any, str], Contender]]

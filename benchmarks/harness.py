@@ -29,7 +29,7 @@ import numpy as np
 from _cases import Case, Contender, Effort, Result
 from _report import COPY, MEMORY_COPY, NOT_BUILT, Form
 
-from neonlike.kernels.machine_rates import copier
+from neonlike.kernels.bench.machine_rates import copier
 
 Clock = Callable[[], float]
 ROOFLINE_BYTES = 4 << 20

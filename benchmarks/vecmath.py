@@ -156,7 +156,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     """Run what the command line asks for; the exit status is 1 if a result of ours was wrong."""
     from neonlike.errors import BackendUnavailable
-    from neonlike.kernels.compile_c import build
+    from neonlike.kernels.c.compile import build
 
     options = parse(argv)
     try:

@@ -13,9 +13,9 @@ from neonlike import console, settings
 from neonlike.backends.cpu.backend import compiled_engine
 from neonlike.backends.gpu.doctor import report
 from neonlike.errors import ArgumentError
-from neonlike.kernels.cache import DiskCache, default_cache, default_directory, distrust
-from neonlike.kernels.toolchain import SUFFIX
-from neonlike.kernels.warm import CollectingEngine, Fate, Report, ScriptStopped, WarmUp, obstacle
+from neonlike.kernels.build.cache import DiskCache, default_cache, default_directory, distrust
+from neonlike.kernels.c.toolchain import SUFFIX
+from neonlike.kernels.c.warm import CollectingEngine, Fate, Report, ScriptStopped, WarmUp, obstacle
 from neonlike.version import __version__
 
 ABOUT = "Compiles a script's kernels ahead of its runs, looks after the cache they are in, says what is installed."

@@ -2,7 +2,7 @@
 
 A variable of ours whose value makes no sense is an error, raised when a backend is made (:func:`check`); what belongs
 to others (``OMP_NUM_THREADS``) is ignored then, with a warning. An empty value is the same as none. Reading takes a
-microsecond: what runs again and again keeps what it read, see ``kernels/threads.py``.
+microsecond: what runs again and again keeps what it read, see ``kernels/run/threads.py``.
 
 ``python -m neonlike doctor`` prints the table with its values, ``make docs`` writes docs/environment.md from it.
 """

@@ -6,7 +6,7 @@ import ctypes
 import random
 from typing import Any
 
-from neonlike.kernels import pool
+from neonlike.kernels.c import pool
 
 INT = ctypes.c_int64
 RANGE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, INT, INT, INT)

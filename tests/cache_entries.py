@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from neonlike.kernels.cache import DiskCache, key_of
+from neonlike.kernels.build.cache import DiskCache, key_of
 
 KEY = key_of("an entry")
 DATA = bytes(range(256)) * 64

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from neonlike.kernels import cache as cache_module
-from neonlike.kernels import compile_c, toolchain
-from neonlike.kernels.toolchain import Compiler, find_compiler
+from neonlike.kernels.build import cache as cache_module
+from neonlike.kernels.c import compile as compile_c
+from neonlike.kernels.c import toolchain
+from neonlike.kernels.c.toolchain import Compiler, find_compiler
 from neonlike.logger import logger
 
 SOURCE = "int answer(void) { return 42; }\n"

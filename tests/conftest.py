@@ -146,6 +146,6 @@ def rng() -> np.random.Generator:
 def threads_as_they_were() -> Iterator[None]:
     """What a test said about threads holds for that test."""
     yield
-    from neonlike.kernels import threads
+    from neonlike.kernels.run import threads
 
     threads.choose(None)

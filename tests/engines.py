@@ -19,8 +19,8 @@ import pytest
 
 from neonlike.backends import Backend, cleanup_backend, gen_backend
 from neonlike.errors import BackendUnavailable, DTypeError
-from neonlike.kernels import threads
-from neonlike.kernels.toolchain import find_compiler
+from neonlike.kernels.c.toolchain import find_compiler
+from neonlike.kernels.run import threads
 
 ON_GPU = os.environ.get("NEONLIKE_TEST_BACKEND") == "gpu"
 BACKEND = "gpu" if ON_GPU else "cpu"

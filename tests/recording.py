@@ -8,9 +8,9 @@ import pytest
 from engines import ENGINES, backend
 
 from neonlike.backends import Backend
-from neonlike.kernels import bench as recorder
-from neonlike.kernels.bench import Bench
-from neonlike.kernels.machine_rates import MachineRates
+from neonlike.kernels.bench import recorder
+from neonlike.kernels.bench.machine_rates import MachineRates
+from neonlike.kernels.bench.recorder import Bench
 from neonlike.logger import logger
 
 RATES = MachineRates(threads=2, copy=10.0, gemm={"float32": 100.0, "float64": 50.0})

@@ -12,7 +12,7 @@ from engines import backend, needs_compiler
 
 from neonlike.backends import Backend
 from neonlike.backends.cpu.tensor import CPUTensor
-from neonlike.kernels import fastbuild, fastpath
+from neonlike.kernels.c import fastbuild, fastpath
 from neonlike.optree.node import Expression, OpTreeNode
 
 

@@ -14,8 +14,8 @@ from reference import LAYOUTS, plain, strided, transposed
 from neonlike.backends import Backend
 from neonlike.backends.autodiff import Autodiff
 from neonlike.errors import DTypeError, IndexRangeError, ShapeError
-from neonlike.kernels import lines_c
-from neonlike.kernels.lines_c import LineStage
+from neonlike.kernels.c import lines as lines_c
+from neonlike.kernels.c.lines import LineStage
 from neonlike.optree.dtypes import SUPPORTED
 from neonlike.optree.functions import F
 

@@ -49,6 +49,13 @@ STOREYS: tuple[tuple[str, ...], ...] = (
 )
 """From the bottom up; a module may import from its own storey and from those below it."""
 
+INNER: dict[str, tuple[tuple[str, ...], ...]] = {
+    "kernels": (("planning",), ("codegen",), ("build",), ("run",), ("bench",), ("numpy_engine",), ("c",), ("cuda",)),
+}
+"""Folders of a storey that has storeys of its own, from the bottom up."""
+APART = {("kernels.c", "kernels.cuda"), ("kernels.cuda", "kernels.c")}
+"""Folders that import nothing of each other, though one stands above the other."""
+
 PROJECT = tomllib.loads((SOURCE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 BASE_DEPENDENCIES = {re.split("[<>=]", requirement)[0].lower() for requirement in PROJECT["dependencies"]}
 """What `import neonlike` may need; every other package is imported inside the function that uses it."""
@@ -69,6 +76,17 @@ def storey(module: str) -> int:
         if (name := ".".join(parts[:length])) in heights:
             return heights[name]
     return len(STOREYS)
+
+
+def inner_fault(importer: str, target: str) -> bool:
+    """Whether a folder inside a storey imports from one above it, or from one that it has nothing to do with."""
+    here, there = importer.split(".")[1:3], target.split(".")[1:3]
+    if len(here) < 2 or len(there) < 2 or here[0] != there[0] or here[0] not in INNER:
+        return False
+    heights = {name: height for height, names in enumerate(INNER[here[0]]) for name in names}
+    if (".".join(here), ".".join(there)) in APART:
+        return True
+    return heights.get(there[1], len(heights)) > heights.get(here[1], len(heights))
 
 
 def absolute(node: ast.ImportFrom, importer: str, is_package: bool) -> str:
@@ -119,7 +137,7 @@ def import_faults(tree: ast.Module, importer: str, is_package: bool) -> Iterator
         line = getattr(node, "lineno", 0)
         top = target.split(".")[0]
         if top == PACKAGE:
-            if storey(target) > storey(importer):
+            if storey(target) > storey(importer) or inner_fault(importer, target):
                 yield f"{line}: imports {target}, which stands above {importer}"
         elif top in GPU_PACKAGES:
             if not importer.startswith(f"{PACKAGE}.backends.gpu"):
@@ -156,7 +174,7 @@ def faults(root: Path) -> list[str]:
     return found
 
 
-CIRCLES_LEFT = re.compile(r"neonlike\.(backends\.|kernels\.(barriers|copy|engine|stage)_cuda$)")
+CIRCLES_LEFT = re.compile(r"neonlike\.(backends\.|kernels\.cuda\.(barriers|copies|engine|stage)$)")
 """Modules that still import each other, in part for types only: the backend and its parts, the CUDA engine and its."""
 
 
@@ -229,11 +247,15 @@ def test_every_folder_of_the_package_has_a_storey() -> None:
     known = {name for names in STOREYS for name in names} | set(GROUND_FLOOR)
     folders = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
     assert folders <= known
+    for name, storeys in INNER.items():
+        found = {path.parent.name for path in (SOURCE / name).glob("*/__init__.py")}
+        assert found == {folder for names in storeys for folder in names}
+        assert [path.name for path in (SOURCE / name).glob("*.py")] == ["__init__.py"]
 
 
 PLANTED = {
     "plain upward": ("optree/node.py", "from neonlike.layers import Linear\n", "neonlike.layers.Linear"),
-    "one storey up": ("optree/a.py", "import neonlike.kernels.plan\n", "neonlike.kernels.plan"),
+    "one storey up": ("optree/a.py", "import neonlike.kernels.planning.plan\n", "neonlike.kernels.planning.plan"),
     "inside a function": ("kernels/p.py", "def f():\n    import neonlike.backends\n", "2: imports neonlike."),
     "from the package": ("backends/b.py", "from neonlike import models\n", "neonlike.models"),
     "the package's roof": ("layers/l.py", "from neonlike import NervanaObject\n", "neonlike.NervanaObject"),
@@ -241,6 +263,12 @@ PLANTED = {
     "relative in a package": ("kernels/__init__.py", "from ..layers import x\n", "neonlike.layers.x"),
     "by a string": ("data/d.py", "m = __import__('neonlike.models')\n", "neonlike.models"),
     "by importlib": ("data/d.py", "m = importlib.import_module('neonlike.models')\n", "neonlike.models"),
+    "up inside a storey": (
+        "kernels/planning/p.py",
+        "from neonlike.kernels.run.stage import Run\n",
+        "neonlike.kernels.run.stage.Run, which stands above",
+    ),
+    "an engine in another": ("kernels/cuda/l.py", "from neonlike.kernels.c.lines import X\n", "kernels.c.lines"),
     "from the ground": ("logger.py", "from neonlike.optree import ops\n", "neonlike.optree.ops"),
     "for types only": (
         "optree/t.py",
@@ -270,6 +298,7 @@ def test_a_planted_violation_is_found(planted: tuple[str, str, str], tmp_path: P
 
 ALLOWED = {
     "downward": ("layers/l.py", "from neonlike.backends import gen_backend\nimport numpy as np\n"),
+    "down inside a storey": ("kernels/c/s.py", "from neonlike.kernels.planning.plan import Plan\n"),
     "the same storey": ("optimizers/o.py", "from neonlike.util.persist import load_class\n"),
     "the ground from below": ("optree/n.py", "from neonlike.errors import ShapeError\nimport numpy as np\n"),
     "pycuda on the GPU": ("backends/gpu/g.py", "import pycuda.driver\n"),

@@ -16,10 +16,10 @@ from recording import Clock, bench, known_rates, shown, timed  # noqa: F401
 from neonlike.backends import Backend
 from neonlike.backends.cpu import conv, pool
 from neonlike.errors import ArgumentError, IndexRangeError
-from neonlike.kernels import gemm, routine
-from neonlike.kernels.bench import Bench
-from neonlike.kernels.bench_engine import TimedEngine
-from neonlike.kernels.bench_row import SAMPLES, Row
+from neonlike.kernels.bench.engine import TimedEngine
+from neonlike.kernels.bench.recorder import Bench
+from neonlike.kernels.bench.row import SAMPLES, Row
+from neonlike.kernels.c import gemm, routine
 
 
 def the_row(be: Backend) -> Row:

@@ -17,10 +17,10 @@ from recording import RATES, bench, known_rates, shown  # noqa: F401
 
 from neonlike.backends import NervanaCPU, cleanup_backend, gen_backend
 from neonlike.errors import ArgumentError
-from neonlike.kernels import bench as recorder
-from neonlike.kernels import bench_report
-from neonlike.kernels.bench import Bench, make_bench
-from neonlike.kernels.machine_rates import MachineRates
+from neonlike.kernels.bench import recorder
+from neonlike.kernels.bench import report as bench_report
+from neonlike.kernels.bench.machine_rates import MachineRates
+from neonlike.kernels.bench.recorder import Bench, make_bench
 
 # Reports --------------------------------------------------------------------------------------------------------
 

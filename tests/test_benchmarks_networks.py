@@ -19,7 +19,7 @@ from engines import BACKEND, ENGINES, ON_GPU, backend, needs_compiler, ready
 from recording import Clock, known_rates, shown  # noqa: F401
 
 from neonlike.backends import Backend
-from neonlike.kernels.bench import Bench
+from neonlike.kernels.bench.recorder import Bench
 from neonlike.nervanaobject import NervanaObject
 
 MODULES = (

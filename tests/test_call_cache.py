@@ -14,8 +14,8 @@ from engines import ENGINES, backend, new_backend
 
 from neonlike.backends import Backend
 from neonlike.errors import AliasError, DTypeError, OtherBackend, ShapeError
-from neonlike.kernels import calls as kept
-from neonlike.kernels.calls import CallCache
+from neonlike.kernels.run import calls as kept
+from neonlike.kernels.run.calls import CallCache
 
 RNG = np.random.default_rng(0)
 
@@ -319,7 +319,7 @@ def test_l2_pooling_keeps_the_input_of_each_call(be: Backend) -> None:
 
 @pytest.mark.cpu_only("calls of compiled C are kept")
 def test_no_more_calls_are_kept_than_there_is_room_for(compiled: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("neonlike.kernels.stage_arrays.MAX_LAUNCHES", 4)
+    monkeypatch.setattr("neonlike.kernels.run.arrays.MAX_LAUNCHES", 4)
     monkeypatch.setattr(kept, "MOST_LAYOUTS", 4)
     for N in [1, 2, 3, 4, 5, 6, 7, 1, 2]:
         _layer, (image, pooled, _places), call = pooling(compiled, "avg", N)

@@ -16,12 +16,13 @@ from compiling import SOURCE, Wrapper, compiler, forget, fresh, messages, python
 from engines import use_threads
 
 from neonlike.errors import KernelCompileError
-from neonlike.kernels import compile_c, toolchain
-from neonlike.kernels.ahead import build_many
-from neonlike.kernels.cache import DiskCache, default_cache
-from neonlike.kernels.compile_c import build, build_kernel, kernel_key
-from neonlike.kernels.source import KernelSource
-from neonlike.kernels.toolchain import SUFFIX, Compiler, find_compiler
+from neonlike.kernels.build.cache import DiskCache, default_cache
+from neonlike.kernels.build.source import KernelSource
+from neonlike.kernels.c import compile as compile_c
+from neonlike.kernels.c import toolchain
+from neonlike.kernels.c.compile import build, build_kernel, kernel_key
+from neonlike.kernels.c.toolchain import SUFFIX, Compiler, find_compiler
+from neonlike.kernels.run.ahead import build_many
 
 pytestmark = [
     pytest.mark.skipif(os.name != "posix", reason="the compilers of these tests are shell scripts"),
@@ -169,7 +170,7 @@ def test_threads_that_want_the_same_kernel_compile_it_once(wrapper: Wrapper) -> 
 
 
 def test_a_second_process_does_not_start_the_compiler(wrapper: Wrapper) -> None:
-    code = f"from neonlike.kernels.compile_c import build; print(build({SOURCE!r}, 'answer').answer())"
+    code = f"from neonlike.kernels.c.compile import build; print(build({SOURCE!r}, 'answer').answer())"
     assert python(code).stdout == "42\n"
     assert len(wrapper.calls()) >= 2
     assert python(code).stdout == "42\n"
@@ -205,9 +206,9 @@ def test_a_damaged_library_is_compiled_again(
 def test_many_processes_start_at_once_on_an_empty_cache(compiler: Compiler, fresh: Path, tmp_path: Path) -> None:
     code = """
 import sys, time, pathlib
-from neonlike.kernels.ahead import build_many
-from neonlike.kernels.compile_c import build_kernel
-from neonlike.kernels.source import KernelSource
+from neonlike.kernels.run.ahead import build_many
+from neonlike.kernels.c.compile import build_kernel
+from neonlike.kernels.build.source import KernelSource
 folder, me = pathlib.Path(sys.argv[1]), sys.argv[2]
 (folder / f"ready{me}").touch()
 while not (folder / "go").exists():
@@ -248,7 +249,7 @@ def replace(source, target):
         raise OSError(errno.{error}, os.strerror(errno.{error}))
     real(source, target)
 os.replace = replace
-from neonlike.kernels.compile_c import build
+from neonlike.kernels.c.compile import build
 print(build({SOURCE!r}, "answer").answer(), build("int f(void) {{ return 1; }}", "f").f())
 """
     done = python(code)

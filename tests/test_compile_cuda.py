@@ -20,12 +20,14 @@ from engines import use_threads
 
 from neonlike.backends import Backend
 from neonlike.errors import KernelCompileError
-from neonlike.kernels import ahead, compile_cuda, nvrtc
-from neonlike.kernels.blocks import Run
-from neonlike.kernels.compile_cuda import CudaCompiler, build_cubin, cubin_key, find_cuda_compiler, headers
-from neonlike.kernels.graph import linearize
-from neonlike.kernels.lines_cuda import Lines
-from neonlike.kernels.source import KernelSource
+from neonlike.kernels.build.source import KernelSource
+from neonlike.kernels.cuda import compile as compile_cuda
+from neonlike.kernels.cuda import nvrtc
+from neonlike.kernels.cuda.compile import CudaCompiler, build_cubin, cubin_key, find_cuda_compiler, headers
+from neonlike.kernels.cuda.lines import Lines
+from neonlike.kernels.planning.graph import linearize
+from neonlike.kernels.run import ahead
+from neonlike.kernels.run.stage import Run
 
 __all__ = ["gpu"]
 TEXT = '#include "types.h"\nextern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }\n'
@@ -308,9 +310,9 @@ COMPILE = """
 import sys
 from pathlib import Path
 from neonlike.errors import KernelCompileError
-from neonlike.kernels import nvrtc
-from neonlike.kernels.source import KernelSource
-from neonlike.kernels.compile_cuda import CudaCompiler, build_cubin, headers
+from neonlike.kernels.cuda import nvrtc
+from neonlike.kernels.build.source import KernelSource
+from neonlike.kernels.cuda.compile import CudaCompiler, build_cubin, headers
 library = nvrtc.find_library()
 compiler = CudaCompiler(f"NVRTC {nvrtc.version(library)}", library, True)
 for path in sys.argv[1:]:

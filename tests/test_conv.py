@@ -25,7 +25,7 @@ from conv_loops import (
 from engines import ENGINES, backend
 
 from neonlike.backends import Backend
-from neonlike.kernels import calls
+from neonlike.kernels.run import calls
 
 Array = np.ndarray[Any, Any]
 FLOATS = (np.float16, np.float32, np.float64)

@@ -18,7 +18,7 @@ from neonlike.backends.cpu import conv as kernels
 from neonlike.backends.cpu import conv_plan, conv_pointwise
 from neonlike.backends.cpu.backend import NervanaCPU
 from neonlike.backends.families.conv import ConvFamily, Epilogue
-from neonlike.kernels import calls
+from neonlike.kernels.run import calls
 
 pytestmark = pytest.mark.cpu_only("the compiled kernels of the CPU")
 
@@ -307,8 +307,8 @@ def test_a_backend_keeps_the_compiler_that_it_was_made_with(monkeypatch: pytest.
         for be in backends:
             convolve(be)
         monkeypatch.setenv("NEONLIKE_CPU_JIT", "0")
-        monkeypatch.setattr("neonlike.kernels.toolchain._search", lambda: pytest.fail("looked for a compiler"))
-        monkeypatch.setattr("neonlike.kernels.toolchain._found", {})
+        monkeypatch.setattr("neonlike.kernels.c.toolchain._search", lambda: pytest.fail("looked for a compiler"))
+        monkeypatch.setattr("neonlike.kernels.c.toolchain._found", {})
         for be in backends:
             convolve(be)
         assert called == [backends[1]] * 2

@@ -16,7 +16,7 @@ from neonlike.backends import Backend
 from neonlike.backends.cpu import conv as kernels
 from neonlike.backends.cpu import conv_winograd as plans
 from neonlike.backends.families.conv import ConvFamily
-from neonlike.kernels import calls
+from neonlike.kernels.run import calls
 
 pytestmark = pytest.mark.cpu_only("the compiled kernels of the CPU")
 

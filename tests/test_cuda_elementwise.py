@@ -11,7 +11,7 @@ from ml_dtypes import finfo
 
 from neonlike.backends import Backend
 from neonlike.backends.cpu import NervanaCPU
-from neonlike.kernels import fit_cuda
+from neonlike.kernels.cuda import fit as fit_cuda
 from neonlike.optree.dtypes import SUPPORTED
 
 __all__ = ["gpu"]

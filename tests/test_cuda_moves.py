@@ -12,9 +12,9 @@ from cuda_backends import LAYOUTS, assert_near, gpu, tensor
 from neonlike.backends import Backend
 from neonlike.backends.autodiff import Autodiff
 from neonlike.errors import IndexRangeError
-from neonlike.kernels import moves_cuda
-from neonlike.kernels.gemm_cuda import Gemm
-from neonlike.kernels.moves_cuda import Moves
+from neonlike.kernels.cuda import moves as moves_cuda
+from neonlike.kernels.cuda.gemm import Gemm
+from neonlike.kernels.cuda.moves import Moves
 from neonlike.optree.dtypes import F32, F64
 from neonlike.optree.functions import F
 

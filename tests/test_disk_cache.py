@@ -28,8 +28,8 @@ from cache_entries import (
 from compiling import messages  # noqa: F401
 
 from neonlike.errors import ArgumentError
-from neonlike.kernels import cache as cache_module
-from neonlike.kernels.cache import DiskCache, default_cache, default_directory, key_of
+from neonlike.kernels.build import cache as cache_module
+from neonlike.kernels.build.cache import DiskCache, default_cache, default_directory, key_of
 
 # --- finding and storing
 
@@ -260,7 +260,7 @@ def test_a_kept_text_outlives_the_process_even_where_the_cache_is_refused(tmp_pa
     (tmp_path / "file").write_text("in the way")
     code = """
 import sys
-from neonlike.kernels.cache import DiskCache, key_of
+from neonlike.kernels.build.cache import DiskCache, key_of
 print(DiskCache(sys.argv[1]).keep(key_of("x"), "axpy", "int x;"))
 """
     arguments = [sys.executable, "-c", code, str(tmp_path / "file")]

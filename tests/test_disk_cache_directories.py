@@ -22,7 +22,7 @@ from cache_entries import (
 )
 from compiling import messages  # noqa: F401
 
-from neonlike.kernels.cache import DiskCache, distrust, key_of
+from neonlike.kernels.build.cache import DiskCache, distrust, key_of
 
 # --- directories that fail
 
@@ -108,7 +108,7 @@ def test_the_private_directory_goes_with_the_process_and_not_with_its_fork(tmp_p
         pytest.skip("there is no fork here")
     code = """
 import os, sys
-from neonlike.kernels.cache import DiskCache
+from neonlike.kernels.build.cache import DiskCache
 cache = DiskCache(sys.argv[1])
 directory = cache.private()
 if os.fork() == 0:

@@ -14,8 +14,9 @@ from test_fuzz import agree
 from trees import Grower
 
 from neonlike.backends import Backend
-from neonlike.kernels import fit, stage_c
-from neonlike.kernels.stage_c import CStage
+from neonlike.kernels.c import fit
+from neonlike.kernels.c import stage as stage_c
+from neonlike.kernels.c.stage import CStage
 from neonlike.optree import builders, node
 from neonlike.optree.dtypes import FLOATS, DTypeRule
 from neonlike.optree.functions import F

@@ -13,7 +13,7 @@ from replaying import both, extension, fast, put_back  # noqa: F401
 
 from neonlike.backends import Backend
 from neonlike.backends.cpu.backend import NervanaCPU
-from neonlike.kernels import fastbuild, fastpath
+from neonlike.kernels.c import fastbuild, fastpath
 from neonlike.optree.functions import F
 from neonlike.optree.node import OPERATORS, Expression
 from neonlike.optree.ops import OPS

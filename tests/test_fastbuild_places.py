@@ -19,7 +19,7 @@ from neonlike.backends import Autodiff, Backend
 from neonlike.backends.cpu.backend import NervanaCPU
 from neonlike.backends.cpu.tensor import CPUTensor
 from neonlike.errors import ShapeError
-from neonlike.kernels import fastbuild, fastpath
+from neonlike.kernels.c import fastbuild, fastpath
 from neonlike.optree.functions import F
 from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.ops import OPS

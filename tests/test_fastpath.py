@@ -12,9 +12,9 @@ from replaying import extension, fast, tensors  # noqa: F401
 from neonlike.backends import Backend
 from neonlike.backends.cpu.backend import NervanaCPU
 from neonlike.errors import AliasError, DTypeError, ShapeError
-from neonlike.kernels import fastpath
-from neonlike.kernels.graph import linearize
-from neonlike.kernels.plan_cache import PlanCache
+from neonlike.kernels.c import fastpath
+from neonlike.kernels.c.replay import PlanCache
+from neonlike.kernels.planning.graph import linearize
 from neonlike.optree.functions import F
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.ops import OPS

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from compiling import Wrapper, compiler, fresh, python, wrapper  # noqa: F401
 
-from neonlike.kernels import fastpath
-from neonlike.kernels.toolchain import find_compiler
+from neonlike.kernels.c import fastpath
+from neonlike.kernels.c.toolchain import find_compiler
 
 pytestmark = [
     pytest.mark.cpu_only("replayed assignments of the CPU"),
@@ -24,7 +24,7 @@ START = """
 import os, sys, time
 from pathlib import Path
 from neonlike.backends import gen_backend
-from neonlike.kernels import fastpath
+from neonlike.kernels.c import fastpath
 be = gen_backend("cpu", rng_seed=0)
 a, out = be.ones((3, 4)), be.empty((3, 4))
 def run(count):

@@ -20,7 +20,7 @@ from replaying import extension, fast, tensors  # noqa: F401
 from neonlike.backends import Backend, gen_backend
 from neonlike.backends.cpu.backend import NervanaCPU
 from neonlike.errors import ShapeError
-from neonlike.kernels import fastpath
+from neonlike.kernels.c import fastpath
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.ops import OPS, Kind
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neonlike.kernels.device import Capabilities
-from neonlike.kernels.fit_cuda import (
+from neonlike.kernels.cuda.device import Capabilities
+from neonlike.kernels.cuda.fit import (
     LONGEST_COLUMN,
     LONGEST_ROW,
     NARROW,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from compiling import SOURCE, Wrapper, compiler, forget, fresh, messages, python, wrapper  # noqa: F401
 
-from neonlike.kernels.toolchain import Compiler
+from neonlike.kernels.c.toolchain import Compiler
 
 pytestmark = [
     pytest.mark.skipif(os.name != "posix", reason="the compilers of these tests are shell scripts"),
@@ -24,10 +24,12 @@ def test_a_fork_of_a_process_that_was_compiling_compiles(compiler: Compiler) -> 
     code = """
 import os, signal, threading, warnings
 warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 on fork beside threads: the very case
-from neonlike.kernels import compile_c, toolchain
+from neonlike.kernels.c import compile as compile_c
+from neonlike.kernels.c import toolchain
+from neonlike.kernels.run import forks
 source = "int sum(int count) { int total = 0; for (int i = 0; i < count; i++) total += i; return total; }"
 kernel = compile_c.build(source, "sum")
-assert not compile_c.after_fork_serial() and not compile_c.forked
+assert not forks.forked
 assert kernel.sum(100) == 4950
 held, release = threading.Event(), threading.Event()
 def hold():  # as a thread that is compiling
@@ -39,13 +41,13 @@ held.wait()
 child = os.fork()
 if child == 0:
     signal.alarm(60)  # ends a child that waits for a lock for ever
-    assert compile_c.after_fork_serial() and compile_c.forked
+    assert forks.forked
     assert compile_c.build(source, "sum").sum(100) == 4950
     assert compile_c.build("int f(void) { return 3; }", "f").f() == 3
     os._exit(7)
 release.set()
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-assert not compile_c.after_fork_serial()
+assert not forks.forked
 """
     done = python(code)
     assert (done.returncode, done.stderr) == (0, "")
@@ -87,7 +89,8 @@ def test_a_fork_that_ends_leaves_the_parents_compile_alone(tmp_path: Path) -> No
     """The child runs exit handlers, and may not remove the directory in which the parent's compiler works."""
     code = """
 import os, pathlib, subprocess, sys, threading, time
-from neonlike.kernels import compile_c, toolchain
+from neonlike.kernels.c import compile as compile_c
+from neonlike.kernels.c import toolchain
 
 run, entered = toolchain._run, threading.Event()
 def slow(command, *where):

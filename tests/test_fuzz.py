@@ -16,7 +16,8 @@ from reference import BF16, TOLERANCE
 from trees import Grower, Leaf, Term
 
 from neonlike.backends import Backend
-from neonlike.kernels import blocks, interp
+from neonlike.kernels.numpy_engine import blocks
+from neonlike.kernels.numpy_engine import engine as interp
 from neonlike.optree.dtypes import F16, F32, F64
 from neonlike.optree.functions import F
 from neonlike.optree.node import OpTreeNode

@@ -18,12 +18,12 @@ import pytest
 from engines import backend, needs_compiler, use_threads
 
 from neonlike.backends import Backend
-from neonlike.kernels import gemm as gemm_module
-from neonlike.kernels import workspace as workspace_module
-from neonlike.kernels.blas import openblas
-from neonlike.kernels.gemm import gemm, multiply, pays
-from neonlike.kernels.toolchain import find_compiler
-from neonlike.kernels.workspace import release_workspace, workspace
+from neonlike.kernels.c import gemm as gemm_module
+from neonlike.kernels.c.gemm import gemm, multiply, pays
+from neonlike.kernels.c.numpy_blas import openblas
+from neonlike.kernels.c.toolchain import find_compiler
+from neonlike.kernels.run import workspace as workspace_module
+from neonlike.kernels.run.workspace import release_workspace, workspace
 
 pytestmark = pytest.mark.cpu_only("the compiled kernels of the CPU")
 
@@ -171,7 +171,10 @@ def test_only_large_products_pay(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_cores_of_openblas() -> None:
     """What OpenBLAS is told to take is what we see; other libraries have no name."""
     for told, narrow in (("Haswell", True), ("SkylakeX", False)):
-        code = "import numpy; from neonlike.kernels.blas import *; print(openblas() and openblas().core, narrow_blas())"
+        code = (
+            "from neonlike.kernels.c.numpy_blas import narrow_blas, openblas; "
+            "print(openblas() and openblas().core, narrow_blas())"
+        )
         environment = {**os.environ, "OPENBLAS_CORETYPE": told}
         shown = subprocess.run(
             [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True

@@ -1,4 +1,4 @@
-"""Products by blocks of NumPy's BLAS library on the pool's threads (kernels/gemm_blas.py)."""
+"""Products by blocks of NumPy's BLAS library on the pool's threads (kernels/c/gemm_blas.py)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ import pytest
 from backend_fixtures import backend
 
 from neonlike.backends.backend import Backend
-from neonlike.kernels import blas as blas_module
-from neonlike.kernels import compile_c, gemm_blas
-from neonlike.kernels import gemm as gemm_module
-from neonlike.kernels.blas import openblas
-from neonlike.kernels.gemm_blas import find_blas_launch
-from neonlike.kernels.routine import address
-from neonlike.kernels.toolchain import find_compiler
+from neonlike.kernels.c import gemm as gemm_module
+from neonlike.kernels.c import gemm_blas
+from neonlike.kernels.c import numpy_blas as blas_module
+from neonlike.kernels.c.gemm_blas import find_blas_launch
+from neonlike.kernels.c.numpy_blas import openblas
+from neonlike.kernels.c.routine import address
+from neonlike.kernels.c.toolchain import find_compiler
+from neonlike.kernels.run import forks
 
 pytestmark = [
     pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler on this machine"),
@@ -127,7 +128,7 @@ def test_products_of_the_program_keep_their_threads(rng: Any) -> None:
     code = """
     import numpy as np
     from neonlike.backends import gen_backend
-    from neonlike.kernels.blas import openblas
+    from neonlike.kernels.c.numpy_blas import openblas
     import ctypes
     threads = ctypes.CFUNCTYPE(ctypes.c_int)(openblas().functions["get_num_threads"])
     before = threads()
@@ -265,8 +266,9 @@ def test_without_a_pool_on_the_librarys_threads() -> None:
         [sys.executable, "-c", textwrap.dedent(
             """
             import numpy as np
-            from neonlike.kernels import gemm_blas, pool
-            from neonlike.kernels.routine import address
+            from neonlike.kernels.c import gemm_blas
+            from neonlike.kernels.c import pool
+            from neonlike.kernels.c.routine import address
             pool._asked = True  # and none was found
             a, c = np.ones((500, 500)), np.empty((500, 500))
             gemm_blas.find_blas_launch(a, a, c)(address(a), address(a), address(c))
@@ -284,9 +286,10 @@ def test_a_fork_made_during_a_product_has_the_librarys_threads() -> None:
     import ctypes, os, signal, warnings
     warnings.simplefilter("ignore", DeprecationWarning)
     import numpy as np
-    from neonlike.kernels import gemm_blas, pool
-    from neonlike.kernels.blas import openblas
-    from neonlike.kernels.routine import address
+    from neonlike.kernels.c import gemm_blas
+    from neonlike.kernels.c import pool
+    from neonlike.kernels.c.numpy_blas import openblas
+    from neonlike.kernels.c.routine import address
     a, c = np.ones((500, 500)), np.empty((500, 500))
     launch = gemm_blas.find_blas_launch(a, a, c)
     threads = ctypes.CFUNCTYPE(ctypes.c_int)(openblas().functions["get_num_threads"])
@@ -317,6 +320,6 @@ def test_in_a_fork_on_one_thread(monkeypatch: pytest.MonkeyPatch, rng: Any) -> N
     c = np.empty_like(a)
     launch = find_blas_launch(a, a, c)
     assert launch is not None and launch.serial[-1] == 1
-    monkeypatch.setattr(compile_c, "forked", True)
+    monkeypatch.setattr(forks, "forked", True)
     launch(address(a), address(a), address(c))
     np.testing.assert_allclose(c, a.astype("f8") @ a, rtol=1e-3, atol=1e-3)

@@ -14,10 +14,11 @@ from recording import Clock
 
 from neonlike.backends import Backend, cleanup_backend, gen_backend
 from neonlike.errors import DeviceLost
-from neonlike.kernels import bench as recorder
-from neonlike.kernels import compile_cuda, launch_cuda
-from neonlike.kernels.bench import Bench
-from neonlike.kernels.machine_rates import MachineRates
+from neonlike.kernels.bench import recorder
+from neonlike.kernels.bench.machine_rates import MachineRates
+from neonlike.kernels.bench.recorder import Bench
+from neonlike.kernels.cuda import compile as compile_cuda
+from neonlike.kernels.cuda import launch as launch_cuda
 from neonlike.logger import logger
 
 

@@ -12,8 +12,8 @@ from gpu_env import SOURCE, needs_pool, run_on_gpu
 
 from neonlike.backends import cleanup_backend, gen_backend
 from neonlike.errors import DeviceError, DeviceMemoryError, KernelCompileError
-from neonlike.kernels.compile_cuda import build_cubin
-from neonlike.kernels.source import KernelSource
+from neonlike.kernels.build.source import KernelSource
+from neonlike.kernels.cuda.compile import build_cubin
 
 pytestmark = pytest.mark.usefixtures("gpu_driver")
 

@@ -193,8 +193,8 @@ def test_after_a_lost_context_everything_refuses_and_says_why() -> None:
         f"""
 from neonlike.backends import gen_backend
 from neonlike.errors import DeviceLost
-from neonlike.kernels.source import KernelSource
-from neonlike.kernels.compile_cuda import build_cubin
+from neonlike.kernels.build.source import KernelSource
+from neonlike.kernels.cuda.compile import build_cubin
 be = gen_backend("gpu")
 t = be.ones((3, 3))
 cubin = build_cubin(KernelSource({SOURCE!r}, "fault", "kernels of the tests", {{}}), be.device.capabilities.arch)

@@ -18,7 +18,8 @@ from neonlike.backends import cleanup_backend, gen_backend
 from neonlike.backends.gpu import doctor, libraries, selftest
 from neonlike.backends.util import check_gpu
 from neonlike.errors import ArgumentError, BackendUnavailable
-from neonlike.kernels import compile_cuda, cuda_places
+from neonlike.kernels.cuda import compile as compile_cuda
+from neonlike.kernels.cuda import toolkits as cuda_places
 
 
 @pytest.fixture

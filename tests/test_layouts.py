@@ -10,9 +10,9 @@ import pytest
 from engines import use_threads
 
 from neonlike.backends import Backend
-from neonlike.kernels import stage_c
-from neonlike.kernels.fit import REVERSED, TURNED, fit
-from neonlike.kernels.plan import StageKind
+from neonlike.kernels.c import stage as stage_c
+from neonlike.kernels.c.fit import REVERSED, TURNED, fit
+from neonlike.kernels.planning.plan import StageKind
 
 DTYPES = ("float32", "float16", "int8")
 SHAPES = ((5, 37), (3, 12, 5, 29), (40, 70), (2, 3000))

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from neonlike.kernels import machine_rates
+from neonlike.kernels.bench import machine_rates
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

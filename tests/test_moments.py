@@ -13,7 +13,7 @@ import pytest
 from engines import ENGINES, backend, use_threads
 
 from neonlike.backends import Backend
-from neonlike.kernels.fit import SPLIT
+from neonlike.kernels.c.fit import SPLIT
 from neonlike.optree.functions import F
 
 LONG = 5 * SPLIT + 4099

@@ -12,8 +12,8 @@ from reference import LAYOUTS, backwards, plain, strided, transposed
 
 from neonlike.backends import Backend
 from neonlike.errors import IndexRangeError
-from neonlike.kernels.graph import linearize
-from neonlike.kernels.moves_c import FEW, PICK_CHUNK, ROW_BLOCK, MoveStage, layout_of
+from neonlike.kernels.c.moves import FEW, PICK_CHUNK, ROW_BLOCK, MoveStage, layout_of
+from neonlike.kernels.planning.graph import linearize
 from neonlike.optree.functions import F
 
 SHAPES = ((1, 1), (1, 9), (9, 1), (7, 13), (3, 300), (300, 3), (3, 4, 5))

@@ -10,7 +10,7 @@ import pytest
 from mutants import CAUGHT, INVALID, MUTANTS, ROOT, STALE, SURVIVED, TESTS, judge, planted_in, private_copy, title
 from planted.table import Mutant
 
-from neonlike.kernels.toolchain import find_compiler
+from neonlike.kernels.c.toolchain import find_compiler
 
 NMS = ("tests/test_nms.py", "-k", "sides_of_pixels or wrong_detections")
 SOURCE = "neonlike/backends/families/roi.py"

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from neonlike.backends import Backend
-from neonlike.kernels.emit import make_kernel
-from neonlike.kernels.graph import linearize
-from neonlike.kernels.narrow import find_narrow
+from neonlike.kernels.codegen.emit import make_kernel
+from neonlike.kernels.codegen.narrow import find_narrow
+from neonlike.kernels.planning.graph import linearize
 
 EXPRESSIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "a*b + a": lambda F, a, b: a * b + a,

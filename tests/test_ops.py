@@ -30,7 +30,7 @@ from reference import (
 )
 
 from neonlike.backends import Backend
-from neonlike.kernels.blocks import BLOCK_ELEMENTS
+from neonlike.kernels.numpy_engine.blocks import BLOCK_ELEMENTS
 from neonlike.optree import functions, node
 from neonlike.optree.dtypes import FLOATS, INTEGERS, DTypeRule
 from neonlike.optree.functions import F

@@ -11,7 +11,7 @@ from engines import COMPARED, backend
 from reference import LAYOUTS
 
 from neonlike.backends import Backend
-from neonlike.kernels.stage_c import CStage
+from neonlike.kernels.c.stage import CStage
 
 
 def on_both(compute: Callable[[Backend], Any], monkeypatch: pytest.MonkeyPatch) -> list[Any]:

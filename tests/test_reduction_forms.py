@@ -13,8 +13,8 @@ import pytest
 from engines import backend, use_threads
 
 from neonlike.backends import Backend
-from neonlike.kernels import fit
-from neonlike.kernels.stage_c import CStage
+from neonlike.kernels.c import fit
+from neonlike.kernels.c.stage import CStage
 from neonlike.optree.dtypes import compute_dtype
 
 pytestmark = pytest.mark.cpu_only("the forms of the C engine's kernels")

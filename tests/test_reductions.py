@@ -13,8 +13,8 @@ from reference import LAYOUTS, TOLERANCE, assert_close, axes_of, formula, plain,
 
 from neonlike.backends import Backend
 from neonlike.errors import ShapeError
-from neonlike.kernels.blocks import BLOCK_ELEMENTS, RESIDENT_ELEMENTS
-from neonlike.kernels.interp import _fits_resident
+from neonlike.kernels.numpy_engine.blocks import BLOCK_ELEMENTS, RESIDENT_ELEMENTS
+from neonlike.kernels.numpy_engine.engine import _fits_resident
 from neonlike.optree import builders, shapes
 from neonlike.optree.dtypes import FLOATS, INTEGERS, DTypeRule, is_float
 from neonlike.optree.ops import Kind, OpSpec

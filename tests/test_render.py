@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from jinja2 import meta
 
-from neonlike.kernels import render
-from neonlike.kernels.render import Source, environment, files_of
+from neonlike import kernels
+from neonlike.kernels.codegen import render
+from neonlike.kernels.codegen.render import Source, environment, files_of
 
 pytestmark = pytest.mark.cpu_only("texts of kernels")
 
-FOLDER = Path(render.__file__).parent / render.FOLDER
+FOLDER = Path(kernels.__file__).parent / render.FOLDER
 TEMPLATES = sorted(str(path.relative_to(FOLDER).as_posix()) for path in FOLDER.rglob("*.j2"))
 
 

@@ -18,8 +18,8 @@ from neonlike import settings
 from neonlike.backends import cleanup_backend, gen_backend
 from neonlike.backends.gpu import doctor
 from neonlike.errors import ArgumentError
-from neonlike.kernels import threads
-from neonlike.kernels.blocks import parallel
+from neonlike.kernels.numpy_engine.blocks import parallel
+from neonlike.kernels.run import threads
 from neonlike.nervanaobject import NervanaObject
 from neonlike.settings import SETTINGS
 
@@ -148,7 +148,7 @@ def test_a_wrong_number_of_threads_changes_nothing(count: Any) -> None:
 
 def test_kernels_and_blocks_take_the_number(monkeypatch: pytest.MonkeyPatch, be: Any) -> None:
     """Also launches that are kept from before."""
-    from neonlike.kernels import stage_c
+    from neonlike.kernels.c import stage as stage_c
 
     monkeypatch.setattr(stage_c, "PARALLEL_WORK", 1)
     a, out = be.ones((64, 64)), be.empty((64, 64))

@@ -19,10 +19,10 @@ import numpy as np
 import pytest
 from compiling import compiler, fresh, messages, python  # noqa: F401
 
-from neonlike.kernels import pool
-from neonlike.kernels.compile_c import build
-from neonlike.kernels.render import template_text
-from neonlike.kernels.toolchain import Compiler
+from neonlike.kernels.c import pool
+from neonlike.kernels.c.compile import build
+from neonlike.kernels.c.toolchain import Compiler
+from neonlike.kernels.codegen.render import template_text
 
 pytestmark = [
     pytest.mark.skipif(os.name != "posix", reason="the pool runs on POSIX threads"),

@@ -17,10 +17,10 @@ import pytest
 from compiling import SOURCE, Wrapper, compiler, forget, fresh, messages, python, wrapper  # noqa: F401
 
 from neonlike.errors import KernelCompileError
-from neonlike.kernels import toolchain
-from neonlike.kernels.cache import DiskCache, default_cache
-from neonlike.kernels.compile_c import build
-from neonlike.kernels.toolchain import Compiler, find_compiler
+from neonlike.kernels.build.cache import DiskCache, default_cache
+from neonlike.kernels.c import toolchain
+from neonlike.kernels.c.compile import build
+from neonlike.kernels.c.toolchain import Compiler, find_compiler
 
 pytestmark = [
     pytest.mark.skipif(os.name != "posix", reason="the compilers of these tests are shell scripts"),

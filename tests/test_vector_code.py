@@ -10,7 +10,7 @@ import vector_code
 from vector_code import Chain, Tree
 
 from neonlike.backends import Backend, gen_backend
-from neonlike.kernels.toolchain import Compiler, find_compiler
+from neonlike.kernels.c.toolchain import Compiler, find_compiler
 
 pytestmark = pytest.mark.cpu_only("the C compiler")
 

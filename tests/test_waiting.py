@@ -12,10 +12,10 @@ import pytest
 from compiling import SOURCE, Wrapper, compiler, fresh, messages, wrapper  # noqa: F401
 
 from neonlike.errors import KernelCompileError
-from neonlike.kernels import waiting
-from neonlike.kernels.ahead import build_many
-from neonlike.kernels.compile_c import build, build_kernel
-from neonlike.kernels.source import KernelSource
+from neonlike.kernels.build import waiting
+from neonlike.kernels.build.source import KernelSource
+from neonlike.kernels.c.compile import build, build_kernel
+from neonlike.kernels.run.ahead import build_many
 
 pytestmark = [
     pytest.mark.skipif(os.name != "posix", reason="the compilers of these tests are shell scripts"),

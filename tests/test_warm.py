@@ -16,10 +16,10 @@ import pytest
 
 from neonlike.backends import Backend, cleanup_backend, gen_backend
 from neonlike.backends.cpu.backend import compiled_engine
-from neonlike.kernels import compile_c
-from neonlike.kernels.engine_c import CEngine
-from neonlike.kernels.toolchain import SUFFIX, find_compiler
-from neonlike.kernels.warm import CollectingEngine, Fate, ScriptStopped, WarmUp
+from neonlike.kernels.c import compile as compile_c
+from neonlike.kernels.c.engine import CEngine
+from neonlike.kernels.c.toolchain import SUFFIX, find_compiler
+from neonlike.kernels.c.warm import CollectingEngine, Fate, ScriptStopped, WarmUp
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -27,9 +27,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from neonlike.backends import Backend, gen_backend
-from neonlike.kernels.graph import linearize
-from neonlike.kernels.source import KernelSource
-from neonlike.kernels.toolchain import Compiler, find_compiler
+from neonlike.kernels.build.source import KernelSource
+from neonlike.kernels.c.toolchain import Compiler, find_compiler
+from neonlike.kernels.planning.graph import linearize
 from neonlike.optree import node
 from neonlike.optree.dtypes import DTypeRule
 from neonlike.optree.ops import OPS, Kind, OpSpec

@@ -44,14 +44,14 @@ from neonlike.backends.gpu import load as load_gpu
 from neonlike.backends.tensor import Tensor
 from neonlike.checks import brief, shown
 from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError, OtherBackend, ShapeError
-from neonlike.kernels.bench import Bench, Meter, make_bench
-from neonlike.kernels.bench_engine import TimedEngine
-from neonlike.kernels.explain import explain
-from neonlike.kernels.graph import Graph, linearize
-from neonlike.kernels.plan import Plan
-from neonlike.kernels.plan_cache import PlanCache
-from neonlike.kernels.prepared import Prepared
-from neonlike.kernels.threads import refresh as refresh_threads
+from neonlike.kernels.bench.engine import TimedEngine
+from neonlike.kernels.bench.recorder import Bench, Meter, make_bench
+from neonlike.kernels.c.replay import PlanCache
+from neonlike.kernels.planning.graph import Graph, linearize
+from neonlike.kernels.planning.plan import Plan
+from neonlike.kernels.run.explain import explain
+from neonlike.kernels.run.prepared import Prepared
+from neonlike.kernels.run.threads import refresh as refresh_threads
 from neonlike.optree.forms import mark, owner
 from neonlike.optree.node import Expression, OpTreeNode, adapt, is_operand
 from neonlike.optree.shapes import FREE

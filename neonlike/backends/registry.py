@@ -12,7 +12,7 @@ from neonlike import settings
 from neonlike.backends.arguments import FILLED, check_names, check_values
 from neonlike.backends.backend import Backend
 from neonlike.backends.families.creation import checked_default_dtype
-from neonlike.kernels.bench import bench_target
+from neonlike.kernels.bench.recorder import bench_target
 from neonlike.logger import logger
 from neonlike.nervanaobject import NervanaObject
 

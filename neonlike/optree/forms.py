@@ -1,6 +1,6 @@
 """Which functions a CPython extension may stand in for: those that build nodes by a rule which it knows.
 
-The functions say what a call means. Their marks say by which rule; ``kernels/fastbuild.py`` reads them.
+The functions say what a call means. Their marks say by which rule; ``kernels/c/fastbuild.py`` reads them.
 """
 
 from __future__ import annotations

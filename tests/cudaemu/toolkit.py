@@ -11,7 +11,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from neonlike.kernels.cache import distrust
+from neonlike.kernels.build.cache import distrust
 
 CACHE_VARIABLE = "NEONLIKE_GPU_TEST_CACHE"
 HEADERS = (

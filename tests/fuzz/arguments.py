@@ -37,7 +37,7 @@ from fuzz.workers import spread
 from neonlike.backends import Autodiff, Backend, cleanup_backend, gen_backend
 from neonlike.callbacks import Callbacks
 from neonlike.errors import NeonlikeError
-from neonlike.kernels.prepared import Prepared
+from neonlike.kernels.run.prepared import Prepared
 from neonlike.layers.base import Layer
 from neonlike.logger import logger
 from neonlike.nervanaobject import NervanaObject

@@ -17,8 +17,8 @@ from gpu_driver import find_driver
 from fuzz.bounds import is_known, wrong
 from fuzz.programs import Instance, Program, build
 from neonlike.backends import Backend
-from neonlike.kernels import layout, threads
-from neonlike.kernels.plan import StageKind
+from neonlike.kernels.planning.plan import StageKind
+from neonlike.kernels.run import memory, threads
 from neonlike.logger import logger
 from neonlike.optree.dtypes import compute_dtype
 
@@ -53,7 +53,7 @@ class Bench:
 
     def __init__(self) -> None:
         if "-fsanitize" in os.environ.get("CC", ""):
-            layout.ALIGNED_FROM = sys.maxsize  # memory ends where a tensor does, so that a step beyond it is seen
+            memory.ALIGNED_FROM = sys.maxsize  # memory ends where a tensor does, so that a step beyond it is seen
         self.backends = {engine: make_backend(engine) for engine in ENGINES}
         self.complaints = Complaints()
         logger.addHandler(self.complaints)

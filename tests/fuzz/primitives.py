@@ -27,7 +27,7 @@ from conv_loops import random_sizes
 from fuzz.check import ENGINES, Complaints, environment, make_backend, threads_chosen
 from fuzz.workers import spread
 from neonlike.backends.cpu import conv as conv_kernels
-from neonlike.kernels import layout
+from neonlike.kernels.run import memory
 from neonlike.logger import logger
 from neonlike.nervanaobject import NervanaObject
 from neonlike.transforms import Logistic, Rectlin, Tanh
@@ -37,7 +37,7 @@ Case = Callable[["Data"], list[Any]]
 CLOSE = {2: 4e-3, 4: 1e-4, 8: 1e-11}
 """Bytes of a float -> error, relative to the largest value of a tensor."""
 LINE = 64
-WORKING = ("neonlike.backends.cpu.", "neonlike.kernels.workspace", "neonlike.kernels.gemm")
+WORKING = ("neonlike.backends.cpu.", "neonlike.kernels.run.workspace", "neonlike.kernels.c.gemm")
 """Modules that start compiled kernels of primitives, and where the memory comes from that these work in."""
 MOST_FAILURES = 10
 
@@ -222,7 +222,7 @@ def strict(threads: int) -> Iterator[None]:
                 put(module, kept, SimpleNamespace())
             for limit in [name for name in vars(module) if name.startswith(("PARALLEL_", "SERIAL"))]:
                 put(module, limit, 1)
-        put(layout, "ALIGNED_FROM", sys.maxsize)  # tensors of exact size too
+        put(memory, "ALIGNED_FROM", sys.maxsize)  # tensors of exact size too
         stack.enter_context(threads_chosen(threads))
         yield
 

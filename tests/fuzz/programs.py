@@ -358,6 +358,6 @@ def snippet(program: Program, be: Any, engine: str) -> str:
     if "data(" in text:
         head[3:3] = ['sys.path.insert(0, "tests")', "from fuzz.programs import data"]
     if program.eager and program.threads > 1:
-        head.insert(-1, "from neonlike.kernels import stage_c; stage_c.PARALLEL_WORK = 1")
+        head.insert(-1, "from neonlike.kernels.c import stage; stage.PARALLEL_WORK = 1")
     shown = [f"print(out{i}.get())" for i in range(len(made.pairs))]
     return "\n".join((*head, *lines, made.run_code(program.way), *shown))

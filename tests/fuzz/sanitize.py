@@ -17,7 +17,7 @@ from pathlib import Path
 from fuzz.check import Bench
 from fuzz.primitives import three_maps
 from fuzz.programs import Leaf, Op, Program, Ref, Target
-from neonlike.kernels import compile_c
+from neonlike.kernels.c import compile as compile_c
 
 FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g1")
 MAIN = Path(__file__).with_name("__main__.py")

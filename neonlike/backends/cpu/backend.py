@@ -22,12 +22,12 @@ from neonlike.backends.cpu.roi import RoiKernels
 from neonlike.backends.cpu.tensor import CPUTensor
 from neonlike.backends.hostdata import array_to_wrap
 from neonlike.backends.tensor import Tensor
-from neonlike.kernels.calls import CallCache
-from neonlike.kernels.compile_c import find_compiler
-from neonlike.kernels.engine_c import CEngine
-from neonlike.kernels.interp import NumpyEngine
-from neonlike.kernels.layout import aligned_empty, aligned_zeros
-from neonlike.kernels.workspace import release_workspace
+from neonlike.kernels.c.compile import find_compiler
+from neonlike.kernels.c.engine import CEngine
+from neonlike.kernels.numpy_engine.engine import NumpyEngine
+from neonlike.kernels.run.calls import CallCache
+from neonlike.kernels.run.memory import aligned_empty, aligned_zeros
+from neonlike.kernels.run.workspace import release_workspace
 from neonlike.optree.dtypes import DType
 from neonlike.optree.shapes import Shape
 

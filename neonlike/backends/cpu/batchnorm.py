@@ -5,9 +5,9 @@ from __future__ import annotations
 from neonlike.backends.cpu.compiled import CompiledFamily, in_lines
 from neonlike.backends.families.batchnorm import BatchNormBackward, BatchNormFamily, BatchNormForward
 from neonlike.backends.families.operands import Array
-from neonlike.kernels.calls import Launch
-from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
-from neonlike.kernels.stage_c import HEADERS, STREAMED_BYTES
+from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
+from neonlike.kernels.c.stage import HEADERS, STREAMED_BYTES
+from neonlike.kernels.run.calls import Launch
 
 PARALLEL_SIZE = 1 << 16
 """Elements below which one thread is done sooner."""

@@ -8,8 +8,8 @@ from typing import Any
 from neonlike.backends.cpu.compiled import CompiledFamily
 from neonlike.backends.families.linalg import Array, LinalgFamily, blas_takes, matrix_product
 from neonlike.backends.families.operands import host, written
-from neonlike.kernels import gemm
-from neonlike.kernels.routine import INT, POINTER, REAL_TYPES, Routine, address, threads_for
+from neonlike.kernels.c import gemm
+from neonlike.kernels.c.routine import INT, POINTER, REAL_TYPES, Routine, address, threads_for
 from neonlike.optree.dtypes import compute_dtype
 
 XNOR = Routine(

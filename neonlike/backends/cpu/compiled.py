@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from neonlike.backends.families.base import Family
 from neonlike.backends.families.operands import Array
-from neonlike.kernels.layout import LINE
-from neonlike.kernels.routine import address
-from neonlike.kernels.toolchain import Compiler
+from neonlike.kernels.c.routine import address
+from neonlike.kernels.c.toolchain import Compiler
+from neonlike.kernels.run.memory import LINE
 
 STREAMED_RESULT_BYTES = 32 << 20
 """Results of convolution and pooling larger than this leave the caches before anything reads them."""

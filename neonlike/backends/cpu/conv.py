@@ -27,10 +27,10 @@ from neonlike.backends.families.conv import ConvFamily, Epilogue
 from neonlike.backends.families.operands import host, written
 from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.errors import ArgumentError
-from neonlike.kernels.calls import Launch
-from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
-from neonlike.kernels.simd import vector_bytes
-from neonlike.kernels.toolchain import find_compiler
+from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
+from neonlike.kernels.c.simd import vector_bytes
+from neonlike.kernels.c.toolchain import find_compiler
+from neonlike.kernels.run.calls import Launch
 from neonlike.optree.dtypes import compute_dtype
 
 FINISH, STRIPS = ("conv_finish.h", "stream.h"), ("conv_strips.h", "conv_rows.h")

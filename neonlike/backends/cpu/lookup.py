@@ -10,7 +10,7 @@ import numpy as np
 from neonlike.backends.cpu.compiled import CompiledFamily
 from neonlike.backends.families.lookup import LookupFamily
 from neonlike.backends.families.operands import Array, host, written
-from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
+from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 
 BPROP = Routine(
     "c/lut_bprop.c.j2",

@@ -8,10 +8,10 @@ from neonlike.backends.cpu.compiled import CompiledFamily
 from neonlike.backends.families.lrn import LrnFamily, LrnNumbers
 from neonlike.backends.families.operands import Array, host, written
 from neonlike.backends.geometry.lrn import LrnGeometry
-from neonlike.kernels.calls import Launch
-from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
-from neonlike.kernels.stage_c import STREAMED_BYTES
-from neonlike.kernels.toolchain import Compiler
+from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
+from neonlike.kernels.c.stage import STREAMED_BYTES
+from neonlike.kernels.c.toolchain import Compiler
+from neonlike.kernels.run.calls import Launch
 
 HEADERS = (
     "vecmath.h", "vecmath_f32.h", "vecmath_f64.h", "vecmath_small.h", "vecmath_power.h", "lrn_power.h", "stream.h",

@@ -10,7 +10,7 @@ import numpy as np
 from neonlike.backends.cpu.tensor import CPUTensor
 from neonlike.backends.families.memory import MemoryFamily
 from neonlike.backends.memory import MemoryStats
-from neonlike.kernels.workspace import kept_bytes, release_workspace
+from neonlike.kernels.run.workspace import kept_bytes, release_workspace
 
 _peaks = {"used": 0, "reserved": 0}
 

@@ -20,10 +20,10 @@ from neonlike.backends.families.operands import Array
 from neonlike.backends.families.pool import PoolFamily, backward_arrays, forward_arrays
 from neonlike.backends.families.pool_definition import share_of_norm
 from neonlike.backends.geometry.pool import LINE_BYTES, META, PoolGeometry
-from neonlike.kernels.calls import Launch
-from neonlike.kernels.layout import LINE
-from neonlike.kernels.routine import POINTER, REAL_TYPES, Routine, address, threads_for, words
-from neonlike.kernels.toolchain import Compiler
+from neonlike.kernels.c.routine import POINTER, REAL_TYPES, Routine, address, threads_for, words
+from neonlike.kernels.c.toolchain import Compiler
+from neonlike.kernels.run.calls import Launch
+from neonlike.kernels.run.memory import LINE
 from neonlike.optree.dtypes import DType, compute_dtype
 
 FORWARD = Routine("c/pool_forward.c.j2", [POINTER] * 5, "pooling, forward")

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from neonlike.backends.geometry.pool import META, PoolGeometry
-from neonlike.kernels.layout import LINE
-from neonlike.kernels.routine import POINTER, REAL_TYPES, Routine
-from neonlike.kernels.toolchain import Compiler
+from neonlike.kernels.c.routine import POINTER, REAL_TYPES, Routine
+from neonlike.kernels.c.toolchain import Compiler
+from neonlike.kernels.run.memory import LINE
 from neonlike.optree.dtypes import DType
 
 ROWS = Routine("c/pool_rows.c.j2", [POINTER] * 5, "pooling of one image, forward")

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from neonlike.kernels.emit import Writer, convert_store, make_kernel, unsupported
-from neonlike.kernels.graph import Graph, Key, linearize
-from neonlike.kernels.plan import StageKind
+from neonlike.kernels.codegen.emit import Writer, convert_store, make_kernel, unsupported
+from neonlike.kernels.planning.graph import Graph, Key, linearize
+from neonlike.kernels.planning.plan import StageKind
 from neonlike.optree.dtypes import DType
 from neonlike.optree.node import Expression, OpTreeNode
 

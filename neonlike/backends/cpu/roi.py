@@ -9,7 +9,7 @@ import numpy as np
 from neonlike.backends.cpu.compiled import CompiledFamily
 from neonlike.backends.families.operands import Array, host, written
 from neonlike.backends.families.roi import Regions, RoiFamily, box_areas
-from neonlike.kernels.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
+from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 
 LANES = 32
 """Channels that region pooling takes side by side. Each thread keeps a turned copy of so many channels of the map."""

@@ -12,7 +12,7 @@ from neonlike.backends.dlpack import export_bfloat16
 from neonlike.backends.tensor import Tensor, cached, put
 from neonlike.checks import checked
 from neonlike.errors import DTypeError, ShapeError
-from neonlike.kernels.program import converter
+from neonlike.kernels.run.convert import converter
 from neonlike.optree.dtypes import as_dtype
 from neonlike.optree.indexing import select
 from neonlike.optree.origin import gathered

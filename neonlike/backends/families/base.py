@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from neonlike.backends.tensor import Tensor
 from neonlike.checks import check_methods
 from neonlike.errors import DTypeError, MissingAttribute
-from neonlike.kernels.calls import Call, Launch
+from neonlike.kernels.run.calls import Call, Launch
 from neonlike.optree.dtypes import DType, as_dtype, is_float
 from neonlike.optree.ops import OPS, Kind, OpSpec
 

@@ -30,7 +30,7 @@ from neonlike.backends.families.operands import (
     written,
 )
 from neonlike.errors import AliasError, DTypeError, ShapeError
-from neonlike.kernels.calls import Call, Launch
+from neonlike.kernels.run.calls import Call, Launch
 from neonlike.optree import npfuncs
 from neonlike.optree.dtypes import DType, compute_dtype, is_float
 from neonlike.optree.shapes import is_regrouped
@@ -268,7 +268,7 @@ class BatchNormFamily(Family):
     def _fprop_bn(self, x: Array, rows: dict[str, Array], y: Array, how: BatchNormForward) -> Launch | None:
         """``compound_fprop_bn`` on contiguous arrays: x, y (nfm, M), which may be one; ``rows`` (nfm,) by argument.
 
-        Returns the launch of a kernel, if that was all; see ``kernels/calls.py``.
+        Returns the launch of a kernel, if that was all; see ``kernels/run/calls.py``.
         """
         step = max(1, _ROW_BLOCK // x.shape[1])
         with np.errstate(all="ignore"):

@@ -22,7 +22,7 @@ from neonlike.backends.families.operands import (
 from neonlike.backends.geometry.conv import ConvGeometry, DeconvGeometry, deconv_geometry
 from neonlike.backends.geometry.sizes import output_size
 from neonlike.errors import ArgumentError, ShapeError
-from neonlike.kernels.calls import Call, Launch
+from neonlike.kernels.run.calls import Call, Launch
 from neonlike.optree.functions import F as Functions
 
 
@@ -369,7 +369,7 @@ class ConvFamily(Family):
     ) -> Launch | None:
         """Forward pass, or data gradient: a matrix product for each tap of the filter and group.
 
-        Returns the launch of a kernel, if that was all; see ``kernels/calls.py``.
+        Returns the launch of a kernel, if that was all; see ``kernels/run/calls.py``.
         """
         weights = host(filters, g.dimF)
         read = host(source, g.dimO if backward else g.dimI)

@@ -9,8 +9,8 @@ from typing import Any
 from neonlike.backends.families.engine import EngineFamily
 from neonlike.checks import brief, require_method
 from neonlike.errors import ArgumentError
-from neonlike.kernels.cache import default_directory
-from neonlike.kernels.threads import choose, thread_count
+from neonlike.kernels.build.cache import default_directory
+from neonlike.kernels.run.threads import choose, thread_count
 from neonlike.settings import MOST_THREADS
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from neonlike.backends.families.base import Family
 from neonlike.backends.families.operands import require_tensors, written
 from neonlike.errors import AliasError, DTypeError, ShapeError
-from neonlike.kernels.threads import parallel, thread_count
+from neonlike.kernels.run.threads import parallel, thread_count
 from neonlike.optree import moves
 from neonlike.optree.builders import dot
 from neonlike.optree.dtypes import DType, compute_dtype

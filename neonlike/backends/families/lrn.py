@@ -19,7 +19,7 @@ from neonlike.backends.families.operands import (
 )
 from neonlike.backends.geometry.lrn import LrnGeometry
 from neonlike.errors import DTypeError, ShapeError
-from neonlike.kernels.calls import Call, Launch
+from neonlike.kernels.run.calls import Call, Launch
 
 
 class LrnNumbers(NamedTuple):
@@ -205,7 +205,7 @@ class LrnFamily(Family):
         denom: Any,
         numbers: LrnNumbers,
     ) -> Launch | None:
-        """Of checked tensors; returns the launch of a kernel, if that was all; see ``kernels/calls.py``."""
+        """Of checked tensors; returns the launch of a kernel, if that was all; see ``kernels/run/calls.py``."""
         x = host(I, _rows(layer, I))
         keep = numbers.beta != 0
         with np.errstate(all="ignore"), written(denom, x.shape) as d, written(O, x.shape, keep) as y:

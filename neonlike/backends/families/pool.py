@@ -25,7 +25,7 @@ from neonlike.backends.families.operands import (
 from neonlike.backends.families.pool_definition import blend, pool, unpool
 from neonlike.backends.geometry.pool import PoolGeometry
 from neonlike.errors import ArgumentError, DTypeError, MissingArgument
-from neonlike.kernels.calls import Call, Launch
+from neonlike.kernels.run.calls import Call, Launch
 
 
 class PoolFamily(Family):
@@ -241,7 +241,7 @@ class PoolFamily(Family):
     ) -> Launch | None:
         """``fprop_pool`` of checked tensors; ``layer`` has their N, argmax is None but for max pooling.
 
-        Returns the launch of a kernel, if that was all; see ``kernels/calls.py``.
+        Returns the launch of a kernel, if that was all; see ``kernels/run/calls.py``.
         """
         with forward_arrays(layer, I, O, argmax, beta) as (values, out, numbers), np.errstate(all="ignore"):
             blend(out, pool(layer, values, numbers), alpha, beta)

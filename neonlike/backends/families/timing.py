@@ -11,8 +11,8 @@ from typing import Any
 
 from neonlike.backends.families.base import Family
 from neonlike.errors import ArgumentError
-from neonlike.kernels.bench import Bench, make_bench
-from neonlike.kernels.calls import Call, CallCache, Launch
+from neonlike.kernels.bench.recorder import Bench, make_bench
+from neonlike.kernels.run.calls import Call, CallCache, Launch
 from neonlike.logger import logger
 
 

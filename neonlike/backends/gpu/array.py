@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from neonlike.errors import IndexRangeError, ShapeError
-from neonlike.kernels.device import Memory
+from neonlike.kernels.cuda.device import Memory
 from neonlike.optree.dtypes import DType
 from neonlike.optree.shapes import Shape
 

@@ -27,8 +27,8 @@ from neonlike.backends.memory import MemoryStats
 from neonlike.backends.tensor import Tensor
 from neonlike.checks import brief
 from neonlike.errors import BackendUnavailable, DTypeError
-from neonlike.kernels.compile_cuda import NEEDED, find_cuda_compiler
-from neonlike.kernels.engine_cuda import CudaEngine
+from neonlike.kernels.cuda.compile import NEEDED, find_cuda_compiler
+from neonlike.kernels.cuda.engine import CudaEngine
 from neonlike.optree.dtypes import DType
 from neonlike.optree.shapes import Shape, as_shape
 

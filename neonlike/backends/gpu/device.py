@@ -26,7 +26,7 @@ from neonlike.backends.gpu.memory import Block, Pool
 from neonlike.backends.gpu.resources import DriverMemory, Kernel, capabilities
 from neonlike.backends.gpu.transfer import Transfer
 from neonlike.errors import ArgumentError, BackendUnavailable, DeviceError, DeviceLost, KernelCompileError
-from neonlike.kernels.device import Memory, Size3
+from neonlike.kernels.cuda.device import Memory, Size3
 from neonlike.optree.dtypes import DType
 from neonlike.optree.shapes import Shape
 
@@ -40,7 +40,7 @@ FATAL = (
 
 
 class GpuDevice:
-    """A GPU; see :class:`neonlike.kernels.device.Device`. Made by :func:`open_device`.
+    """A GPU; see :class:`neonlike.kernels.cuda.device.Device`. Made by :func:`open_device`.
 
     Attributes
     ----------
@@ -123,7 +123,7 @@ class GpuDevice:
         return kernel
 
     def launch(self, function: Any, grid: Size3, block: Size3, shared: int, arguments: Any) -> None:
-        """Queue a kernel; see :class:`neonlike.kernels.device.Device`.
+        """Queue a kernel; see :class:`neonlike.kernels.cuda.device.Device`.
 
         Raises
         ------

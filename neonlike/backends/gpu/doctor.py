@@ -16,9 +16,9 @@ from typing import Any
 
 from neonlike import settings
 from neonlike.backends.gpu.libraries import cublas_libraries, loads
-from neonlike.kernels import fastpath
-from neonlike.kernels.compile_cuda import NEEDED, find_cuda_compiler
-from neonlike.kernels.toolchain import find_compiler
+from neonlike.kernels.c import fastpath
+from neonlike.kernels.c.toolchain import find_compiler
+from neonlike.kernels.cuda.compile import NEEDED, find_cuda_compiler
 from neonlike.version import __version__
 
 BASE = ("numpy", "jinja2", "ConfigArgParse")

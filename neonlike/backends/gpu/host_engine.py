@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.gpu.array import contiguous_array
-from neonlike.kernels.blocks import Run
-from neonlike.kernels.graph import Graph
-from neonlike.kernels.interp import NumpyEngine, StageFunction
-from neonlike.kernels.plan import Plan, Stage
+from neonlike.kernels.numpy_engine.engine import NumpyEngine
+from neonlike.kernels.planning.graph import Graph
+from neonlike.kernels.planning.plan import Plan, Stage
+from neonlike.kernels.run.stage import Run, StageFunction
 from neonlike.optree.npfuncs import Array
 from neonlike.optree.shapes import Shape
 

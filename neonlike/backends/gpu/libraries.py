@@ -7,7 +7,7 @@ import itertools
 import os
 from collections.abc import Iterator
 
-from neonlike.kernels.cuda_places import library_folders
+from neonlike.kernels.cuda.toolkits import library_folders
 
 CUBLAS = ("libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "cublas64_13.dll", "cublas64_12.dll")
 """Versions that have products with a type to compute in, the newest first."""

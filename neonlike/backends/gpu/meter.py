@@ -10,7 +10,7 @@ import numpy as np
 import pycuda.driver as driver
 
 from neonlike.backends.gpu.device import GpuDevice
-from neonlike.kernels.machine_rates import BUDGET, MachineRates, best_seconds, best_square_rate
+from neonlike.kernels.bench.machine_rates import BUDGET, MachineRates, best_seconds, best_square_rate
 
 COPY_BYTES = 512 << 20
 """Read and written by the measured copy, half each: several times of what caches hold."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pycuda.driver as driver
 
 from neonlike.backends.gpu.memory import Exhausted, text
-from neonlike.kernels.device import Capabilities
+from neonlike.kernels.cuda.device import Capabilities
 
 if TYPE_CHECKING:
     from neonlike.backends.gpu.device import GpuDevice

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from neonlike import settings
 from neonlike.errors import BackendUnavailable
-from neonlike.kernels.cache import default_cache, key_of
+from neonlike.kernels.build.cache import default_cache, key_of
 from neonlike.logger import logger
 from neonlike.optree import functions
 from neonlike.optree.npfuncs import Array

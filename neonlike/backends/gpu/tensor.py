@@ -15,7 +15,7 @@ from neonlike.backends.hostdata import check_fills
 from neonlike.backends.tensor import Tensor, cached, put
 from neonlike.checks import checked
 from neonlike.errors import DeviceMemoryError, DTypeError, ShapeError
-from neonlike.kernels.program import converter
+from neonlike.kernels.run.convert import converter
 from neonlike.optree import moves
 from neonlike.optree.dtypes import as_dtype
 from neonlike.optree.indexing import Selection, select

@@ -1,0 +1,1 @@
+"""Bench mode: what ran, for how long, set against what the machine can do."""

@@ -1,0 +1,71 @@
+"""A kernel as it goes to a compiler: its text, which is kept for people if asked for, and its errors; any language."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from neonlike import settings
+from neonlike.errors import KernelCompileError
+from neonlike.kernels.build.cache import default_cache
+from neonlike.logger import logger
+
+Headers = Mapping[str, str] | Sequence[str | Path]
+"""Header texts by the name they are included with, or directories whose ``*.h`` files may be included."""
+
+
+class LazySource(Protocol):
+    """A source text that is made when ``str`` asks for it; ``identity`` stands for all that it depends on."""
+
+    @property
+    def identity(self) -> str: ...
+
+
+class KernelSource(NamedTuple):
+    """One kernel to compile: its text, its name in file names, what it computes (for people), its headers."""
+
+    source: str | LazySource
+    name: str
+    expression: str = ""
+    headers: Headers = ()
+
+
+def keeps_sources() -> bool:
+    """Whether ``NEONLIKE_KEEP_SOURCE`` asks for the sources of kernels that compile, too."""
+    return settings.KEEP_SOURCE.get()
+
+
+def commented(kernel: KernelSource, command_line: str) -> str:
+    """The text that is compiled and kept: the compiler's line numbers are those of the kept file."""
+    about = f"{kernel.expression or kernel.name}\n{command_line}"
+    lines = about.replace("*/", "* /").replace("/*", "/ *").splitlines()
+    return "/* " + "\n * ".join(lines) + "\n */\n" + str(kernel.source)
+
+
+def file_name(name: str) -> str:
+    """``name`` as part of the name of a file."""
+    return re.sub(r"\W+", "_", name, flags=re.ASCII)[:60] or "kernel"
+
+
+def keep(kernel: KernelSource, key: str, text: str, suffix: str) -> str | None:
+    """Write ``text`` where people find it, and say where; None if that is not possible."""
+    try:
+        return str(default_cache().keep(key, file_name(kernel.name), text, suffix))
+    except OSError as error:
+        logger.info("kernel %s: the source could not be kept (%s)", kernel.name, error)
+        return None
+
+
+def compile_error(
+    kernel: KernelSource, path: str | None, words: str, compiler: str, advice: str = ""
+) -> KernelCompileError:
+    """What to raise when ``compiler`` refused ``kernel`` with these words; its source is kept at ``path``."""
+    what = f" of {kernel.expression}" if kernel.expression else ""
+    message = (
+        f"kernel {kernel.name}{what} could not be compiled:\n{words[:4000]}\n"
+        f"source: {path or 'could not be written'}\n"
+        f"compiler: {compiler}{advice}"
+    )
+    return KernelCompileError(message, path, words, kernel.expression)

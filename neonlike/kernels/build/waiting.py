@@ -1,0 +1,89 @@
+"""Says that a program waits for a compiler, so that nobody takes the first use of an expression for one that hangs.
+
+A line through the library's logger after PATIENCE_S seconds of waiting, and not again before QUIET_S; a warning where
+somebody watches, else for those who log at INFO: pipes and log files stay as they are. Kernels that compile in the
+background say nothing: nobody waits for them yet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+from neonlike.kernels.build.cache import default_cache
+from neonlike.kernels.build.source import KernelSource
+from neonlike.logger import logger
+
+PATIENCE_S = 1.0
+QUIET_S = 10.0
+THREADS = "neonlike-cc"
+"""How the names of the threads begin that compile for others."""
+
+_compiling: list[str] = []
+"""Names of the kernels that compilers of this process work on."""
+_last = -QUIET_S
+
+
+@contextlib.contextmanager
+def compiling(kernel: KernelSource) -> Iterator[None]:
+    """``kernel`` is in a compiler's hands; what is said counts these."""
+    _compiling.append(kernel.name)
+    try:
+        yield
+    finally:
+        _compiling.remove(kernel.name)
+
+
+@contextlib.contextmanager
+def waiting(*kernels: KernelSource) -> Iterator[None]:
+    """The caller waits for ``kernels``; if that takes long, it is said."""
+    if threading.current_thread().name.startswith(THREADS):
+        yield
+        return
+    timer = threading.Timer(PATIENCE_S, _tell, kernels)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()  # a fork right after finds no thread that it did not expect
+
+
+def _tell(*kernels: KernelSource) -> None:
+    global _last
+    now = time.monotonic()
+    if now - _last < QUIET_S:
+        return
+    _last = now
+    names = dict.fromkeys(" ".join((kernel.expression or kernel.name).split()) for kernel in kernels)
+    shown = ", ".join(name if len(name) <= 60 else f"{name[:57]}..." for name in list(names)[:3])
+    count = len(_compiling)
+    logger.log(
+        logging.WARNING if _somebody_watches() else logging.INFO,
+        "Compiling for the first use of %s (%d kernel%s in work). What is compiled is kept in %s and found there from "
+        "then on",
+        shown + (", ..." if len(names) > 3 else ""),
+        count,
+        "" if count == 1 else "s",
+        default_cache().path(),
+    )
+
+
+def _somebody_watches() -> bool:
+    """Whether a person sees what is said now: on a terminal or in a notebook, not in a pipe or a file."""
+    return "ipykernel" in sys.modules or bool(sys.stderr and sys.stderr.isatty())
+
+
+def _after_fork() -> None:
+    """In the child nothing is being compiled."""
+    _compiling.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,162 @@
+"""The C kernel of an elementwise stage: what its template is rendered with.
+
+It is *flat* (one axis), *nested* (rows of any steps) or *turned* (inputs whose memory runs along another axis than the
+innermost are turned tile by tile).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+from neonlike.kernels.c.fit import REVERSED, TILE, TURNED
+from neonlike.kernels.c.forms import access, halves_along, parameters, streamed_outputs
+from neonlike.kernels.codegen.emit import Array, Kernel, Line, Writer, type_of
+from neonlike.kernels.codegen.narrow import Narrow, find_narrow
+from neonlike.kernels.codegen.range_check import RangeCheck, find_range_check
+from neonlike.kernels.codegen.render import Source
+
+CHECKED_STRIP = 1024
+"""Elements that are checked at once, where nothing is kept of them."""
+CHUNK, CHUNK_COST = 32, 12
+"""Elements of float16 that are converted, computed and converted back in registers, and the flops up to which that is
+done: ``a*b + a`` takes 0.6 of the time that it takes by strips."""
+
+
+def elementwise(kernel: Kernel, rank: int, classes: Sequence[int], form: str) -> Source:
+    """Source of an elementwise kernel of ``rank`` axes.
+
+    ``classes`` holds each array's innermost step as ``fit`` tells them apart; ``form`` is "flat", "nested" or "turned",
+    with `` streamed`` behind it where outputs go past the caches.
+    """
+    form, _, option = form.partition(" ")
+    narrow = find_narrow(kernel)
+    checked = narrow is not None and bool(narrow.checked or narrow.numbers)
+    writer = Writer(kernel)
+    if narrow is not None and not checked:
+        writer = Writer(kernel, whole=narrow.dtype, saturated=narrow.saturated)
+    arrays = [*kernel.inputs, *kernel.outputs]
+    inner = [1 if abs(kind) == TURNED else kind for kind in classes]
+    chunk = CHUNK if sum(value.spec.flops for value in kernel.values) <= CHUNK_COST else 0
+    writer.wide = halves_along(kernel, inner, (1,), f"i - {'from' if chunk else 'strip'}")
+    writer.wide |= halves_along(kernel, inner, (REVERSED,), f"{'to' if chunk else 'end'} - 1 - i")
+    index_of = {a.name: access(step, "i", f"step_{a.name}") for a, step in zip(arrays, inner)}
+    loads = [(writer.load(a, index_of[a.name]), index_of[a.name] == "0") for a in kernel.inputs]
+    streamed = streamed_outputs(kernel, inner) if option else []
+    draws = [] if form == "turned" else _draws(writer, dict(zip((a.name for a in arrays), inner)))
+    drawn = {line.name for line in draws}
+    made = [writer.line(v) for v in kernel.values]
+    loaded = [line for line, constant in loads if not constant]
+    lines = loaded + [Line(n.name, n.ctype, f"draw_{n.name}[i - strip]") if n.name in drawn else n for n in made]
+    check = find_range_check(writer, loaded, lines)
+    if narrow is not None and checked:
+        check = _narrow_check(kernel, narrow, index_of, streamed)
+    context = {
+        "narrow": narrow,
+        "draws": draws,
+        "streamed": [{"name": a.name, "ctype": a.ctype} for a in streamed],
+        "hoisted": [line for line, constant in loads if constant],
+        "lines": lines,
+        "check": check,
+        "strip_size": "NL_STRIP" if draws or streamed or writer.wide or narrow is None else str(CHECKED_STRIP),
+        "stores": _stores(writer, index_of, streamed),
+        **_axes(arrays, rank, classes, form),
+        **_stretches(kernel, inner, writer.wide, streamed, chunk),
+        **parameters(kernel),
+    }
+    return Source("c/elementwise.c.j2", context)
+
+
+def _stores(writer: Writer, index_of: dict[str, str], streamed: Collection[Array]) -> list[str]:
+    return [
+        writer.store(replace(a, name=f"near_{a.name}"), arg, "i - strip")
+        if a in streamed and a.name not in writer.wide
+        else writer.store(a, arg, index_of[a.name])
+        for a, arg in zip(writer.kernel.outputs, writer.kernel.sinks)
+    ]
+
+
+def _narrow_check(kernel: Kernel, narrow: Narrow, index_of: dict[str, str], streamed: Collection[Array]) -> RangeCheck:
+    """Whether ``narrow`` holds for a strip, and the loop where it does."""
+    writer = Writer(kernel, whole=narrow.dtype, saturated=narrow.saturated)
+    loads = {a.name: writer.load(a, index_of[a.name]) for a in kernel.inputs}
+    least = 1 << narrow.bits
+    read = [(loads[a.name].name, a.dtype.kind == "i") for a in narrow.checked]
+    tests = [
+        Line(
+            "range_whole",
+            "uint32_t",
+            f"(uint32_t){name} + {least}" if signed else f"(uint32_t){name} | (uint32_t){name} << 1",
+        )
+        for name, signed in read
+    ]
+    conditions = [f"range_whole >> {narrow.bits + 1} == 0"] if tests else []
+    return RangeCheck(
+        [loads[a.name] for a in narrow.checked],
+        tests,
+        [line for name, line in loads.items() if index_of[name] != "0"] + [writer.line(v) for v in kernel.values],
+        conditions + [f"{name} >= {-least} && {name} < {least}" for name in narrow.numbers],
+        [line for name, line in loads.items() if index_of[name] == "0"],
+        _stores(writer, index_of, streamed),
+        afterwards=bool(tests) and not kernel.overlaps,
+    )
+
+
+def _axes(arrays: Sequence[Array], rank: int, classes: Sequence[int], form: str) -> dict[str, Any]:
+    """Where sizes and steps are in meta: of the axes outside a row, of a row, and of tiles that are turned."""
+    steps_at = {a.name: rank + position * rank for position, a in enumerate(arrays)}
+    last = {a.name: {"name": a.name, "index": at + rank - 1} for a, at in zip(arrays, steps_at.values())}
+    by_rows = rank - 1 if form == "turned" else rank
+    outer = [
+        {"size": axis, "steps": [{"array": a.name, "index": steps_at[a.name] + axis} for a in arrays]}
+        for axis in range(by_rows - 2, -1, -1)
+    ]
+    paired = list(zip(arrays, classes))
+    return {
+        "flat": form == "flat",
+        "rank": rank,
+        "outer": outer,
+        "inner_steps": [last[a.name] | {"name": f"step_{a.name}"} for a, kind in paired if kind == 2],
+        "turned": [
+            last[a.name] | {"ctype": a.ctype, "sign": "-" if kind < 0 else "+"}
+            for a, kind in paired
+            if abs(kind) == TURNED
+        ],
+        "straight": [last[a.name] | {"declaration": a.declaration} for a, kind in paired if abs(kind) != TURNED],
+        "tile": TILE,
+    }
+
+
+def _stretches(
+    kernel: Kernel, inner: Sequence[int], wide: Collection[str], streamed: Collection[Array], chunk: int
+) -> dict[str, Any]:
+    """What is done with a strip of a row beside its loop: float16 converted, what comes next fetched."""
+    steps = zip((*kernel.inputs, *kernel.outputs), inner)
+    along = {a.name: "-" if step < 0 else "+" for a, step in steps if abs(step) == 1 and a.kind != "counter"}
+    first, last = ("from", "to") if chunk else ("strip", "end")
+
+    def stretch(array: Array) -> dict[str, str]:
+        start = f"{array.name} + {first}" if along[array.name] == "+" else f"{array.name} - ({last} - 1)"
+        return {"name": array.name, "stretch": f"near_{array.name} + ({first} - strip)" if array in streamed else start}
+
+    return {
+        "chunk": chunk if wide else 0,
+        "widened": [stretch(a) for a in kernel.inputs if a.name in wide],
+        "narrowed": [stretch(a) for a in kernel.outputs if a.name in wide],
+        "ahead": [{"name": a.name, "sign": along[a.name]} for a in kernel.inputs if streamed and a.name in along],
+    }
+
+
+def _draws(writer: Writer, inner: dict[str, int]) -> list[Line]:
+    """Calls that draw a strip of random numbers at once, for the draws whose numbers follow each other in a row."""
+    draws: list[Line] = []
+    for value in writer.kernel.values:
+        counter = writer.kernel.counter(value)
+        if value.spec.name == "rand" and counter is not None and inner[counter.name] == 1:
+            name, ctype = f"v{value.index}", type_of(value.dtype)
+            numbers = ", ".join(writer.operand(arg)[0] for arg in value.args)
+            suffix = "f64" if ctype == "double" else "f32"
+            text = f"nl_draw_{suffix}(room_{name}, {counter.name} + strip, end - strip, {numbers})"
+            draws.append(Line(name, ctype, text))
+    return draws

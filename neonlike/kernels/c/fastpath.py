@@ -1,0 +1,203 @@
+"""Assignments that were seen before, started by a CPython extension of our own instead of by Python.
+
+Between ``Tensor.__setitem__`` and a kernel, Python walks the expression, looks for its plan and collects addresses.
+``templates/c/fastpath.c`` does the same for assignments whose plan is one C kernel on tensors. It is compiled by the
+machine's C compiler where Python's headers are, in the background, and kept in the cache of kernels; until it is
+there, and for all else, Python does it. ``NEONLIKE_FASTPATH=0`` goes without.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import json
+import os
+import sys
+import sysconfig
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from neonlike import settings
+from neonlike.kernels.build.cache import default_cache, key_of
+from neonlike.kernels.c import fastbuild
+from neonlike.kernels.c.toolchain import (
+    Compiler,
+    CompilerRefused,
+    architecture,
+    compile_object,
+    confirm,
+    find_compiler,
+)
+from neonlike.kernels.codegen.render import template_text
+from neonlike.kernels.run import forks
+from neonlike.logger import logger
+from neonlike.optree.ops import Kind, OpSpec
+
+NAME, SOURCE = "nlfast", "fastpath.c"
+SUFFIX = ".extension"
+"""Of the file in the cache: not that of kernels, which are counted."""
+_PARTS = ("places", "walk", "nodes", "builders", "launches")
+HEADERS = (*(f"fastpath_{part}.h" for part in _PARTS), "packed.h")
+
+
+class _State:
+    """What is known of the extension in this process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.module: Any = None
+        self.asked = False
+        self.thread: threading.Thread | None = None
+        self.waiting: list[weakref.WeakMethod[Callable[[Any], None]]] = []
+
+
+_state = _State()
+
+
+def request(adopt: Callable[[Any], None]) -> None:
+    """Call the method ``adopt`` with the extension: now if it is in the cache, else once it is compiled, if ever.
+
+    Compiling goes on in a thread, which holds no reference to the method's object.
+    """
+    with _state.lock:
+        if _state.module is None and not _state.asked:
+            _state.asked = True
+            _load_or_compile()
+        if _state.module is None:
+            if _state.thread is not None and _state.thread.is_alive():
+                _state.waiting.append(weakref.WeakMethod(adopt))
+            return
+    adopt(_state.module)
+
+
+def build() -> bool:
+    """Have the extension in the cache; whether it is there now. Waits for the compiler."""
+    compiler = _usable_compiler()
+    if compiler is None:
+        return False
+    return _find(compiler) is not None or _compile(compiler) is not None
+
+
+def obstacle() -> str:
+    """Why this interpreter or setting has no use for the extension; empty if it does."""
+    if not settings.FASTPATH.get():
+        return "NEONLIKE_FASTPATH=0"
+    if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return "this Python is no CPython with a global interpreter lock"
+    if sys.platform == "win32":
+        return "extensions are not built on Windows"
+    if not (_include() / "Python.h").is_file():
+        return f"there is no Python.h in {_include()}"
+    return ""
+
+
+def _include() -> Path:
+    return Path(sysconfig.get_paths()["include"])
+
+
+def _usable_compiler() -> Compiler | None:
+    if reason := obstacle():
+        logger.debug("assignments are started by Python: %s", reason)
+        return None
+    return find_compiler()
+
+
+def _load_or_compile() -> None:
+    """Load the extension from the cache, or begin to compile it. The lock is held."""
+    compiler = _usable_compiler()
+    if compiler is None:
+        return
+    path = _find(compiler)
+    if path is not None:
+        _state.module = _load(path)
+    else:
+        _state.thread = threading.Thread(target=_in_background, args=(compiler,), name="neonlike-cc-fastpath")
+        _state.thread.start()
+
+
+def _in_background(compiler: Compiler) -> None:
+    try:
+        path = _compile(compiler)
+        module = None if path is None else _load(path)
+        if module is None:
+            return
+        with _state.lock:
+            _state.module = module
+            waiting, _state.waiting = _state.waiting, []
+        for reference in waiting:
+            if (adopt := reference()) is not None:
+                adopt(module)
+    except Exception:  # in a thread, with nobody to tell: Python goes on without
+        logger.info("assignments are started by Python", exc_info=True)
+
+
+def _find(compiler: Compiler) -> Path | None:
+    return default_cache().get(_key(compiler), SUFFIX)
+
+
+def _command(compiler: Compiler) -> tuple[str, ...]:
+    flags = compiler.flags
+    if sys.platform == "darwin":
+        flags += ("-undefined", "dynamic_lookup")
+    return (*compiler.command, *flags, f"-I{_include()}")
+
+
+def _key(compiler: Compiler) -> str:
+    """Where the extension lies in the cache: one for each build of Python."""
+    texts = [template_text(f"c/{name}") for name in (SOURCE, *HEADERS)]
+    python = (sys.version, str(sysconfig.get_config_var("SOABI")))
+    return key_of("fastpath", architecture(), compiler.identity, json.dumps(_command(compiler)), *python, *texts)
+
+
+def _compile(compiler: Compiler) -> Path | None:
+    """Compile the extension into the cache; None if that fails, which only costs time."""
+    compiler = confirm(compiler)
+    headers = {name: template_text(f"c/{name}") for name in HEADERS}
+    try:
+        name, _, _ = SOURCE.partition(".")
+        data = compile_object(_command(compiler), name, template_text(f"c/{SOURCE}"), headers)
+        return default_cache().put(_key(compiler), data, SUFFIX)
+    except (CompilerRefused, OSError) as error:
+        logger.info("assignments are started by Python: the extension that does it faster does not compile: %s", error)
+        return None
+
+
+def _load(path: Path) -> Any:
+    """The extension, ready for use; None if it does not load."""
+    name = f"{__package__}.{NAME}"
+    try:
+        loader = importlib.machinery.ExtensionFileLoader(name, str(path))
+        spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+        assert spec is not None
+        module = importlib.util.module_from_spec(spec)
+        loader.exec_module(module)
+        fastbuild.set_up(module, keyed)
+        fastbuild.install(module)
+    except (ImportError, TypeError) as error:
+        logger.info("assignments are started by Python: the extension does not load: %s", error)
+        return None
+    if forks.forked:
+        module.after_fork()
+    return module
+
+
+def keyed(spec: OpSpec) -> tuple[str, ...] | None:
+    """Names of the attributes of ``spec`` that belong to a plan's key; None for ops that are left to Python."""
+    return spec.keyed if spec.kind in (Kind.ELEMENTWISE, Kind.REDUCTION) else None
+
+
+def _after_fork() -> None:
+    """In the child no thread is left that would compile or release the lock."""
+    global _state
+    module = _state.module
+    _state = _State()
+    if module is not None:
+        module.after_fork()
+        _state.module, _state.asked = module, True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

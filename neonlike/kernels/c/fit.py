@@ -1,0 +1,255 @@
+"""Which form of a stage's kernel fits the arrays it meets (see ``forms``), and the sizes and steps to call it with."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from neonlike.kernels.c.fit_lanes import fit_lanes
+from neonlike.kernels.codegen.layout import Axis, Counter, collapse, merged
+from neonlike.kernels.planning.plan import Stage, StageKind
+from neonlike.kernels.run.threads import thread_count
+from neonlike.optree.shapes import Shape
+
+MAX_WIDTH, FAR_WIDTH = 512, 256
+"""Columns that the arrays of a column block are made for (passed to the template), and how many there are of far ones.
+
+Wider blocks take less time up to 1024 columns, but where rows are fetched ahead too many are under way.
+"""
+FAR_BYTES, AHEAD = 8 << 20, 8
+"""Size of all arrays from which the parts of rows that a column block reads are fetched so many rows ahead.
+
+Processors fetch on their own what lies near, not a row further. Measured at 16M elements, float32: softmax over axis 0
+took 0.7 to 0.8 of the time; below 8 MiB 1.1. Reductions that are little more than their additions read four rows at a
+time, which is fetched fast enough: a sum of 4096 rows of 4096 took 1.25 with it, of 1024 rows of 8 KiB 1.5.
+"""
+PACKED_BYTES, PACKED_WIDTH = 4 << 20, 64
+"""Most memory that a thread packs a block of columns into, and the least columns of such a block.
+
+At 4096 rows of float32, blocks of 256 columns took less time than of 128 or 512.
+"""
+PIPED_BYTES = 1 << 20
+"""Memory of a packed block from which blocks are piped instead, all with ``PACKED_WIDTH`` columns.
+
+Measured at 16M elements, float32: softmax over axis 0 took 0.75 of the time at 4096 rows, 0.86 at 2048; a division by
+the standard deviation 0.89 of it at 4096 and 1.1 at 1024.
+"""
+SPLIT = 65536
+"""Longer rows are cut in parts of this length, which threads share."""
+SHORT_ROW, MANY_ROWS = 48, 64
+"""Where rows side by side win: measured, float32, sums and softmaxes, up to 12 times faster at rows of 8."""
+SEARCHED_COLUMNS = 10
+"""Columns up to which a search for a place down more than ``SPLIT`` rows takes each as a row with gaps.
+
+Threads share its parts. Of 3, 4 and 10 columns of float32 that took 0.12, 0.32 and 0.64 of the time by
+columns, which one thread takes.
+"""
+MANY_DEEP = 16
+"""As ``MANY_ROWS`` where axes are reduced on both sides of them: each of the many short segments would be a row."""
+FEW_ROWS, FEW_WIDTH, FEW_BYTES = 16, 128, 1 << 20
+"""Rows that are all added up in registers where there are no more of them, column by column, the columns of a block,
+and the size of all arrays from which that is compiled, for each number of rows anew.
+
+Memory is read along as many streams then, which processors fetch on their own. Row after row of a block they do not:
+the largest of 4 rows of 1M float32 took 0.54 of the time, sums of 16 rows 0.6 to 0.8.
+"""
+REVERSED, TURNED = -1, 3
+"""Classes of arrays that run backwards along the innermost axis, and of inputs that run along the one before it (where
+backwards, ``-TURNED``)."""
+TILE, MIN_TURNED = 32, 8
+"""Rows and columns of the tiles in which such inputs are turned, and the least sizes of axes where it pays."""
+
+FormKey: TypeAlias = tuple[str, int, tuple[int, ...]]
+"""Name of a form, its rank, and each array's class: its innermost step if that is 0 or 1, ``REVERSED``, ``TURNED``,
+or 2 for another step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A variant of a stage's kernel for one layout: its key, sizes and steps to call it with, count of rows."""
+
+    key: FormKey
+    meta: list[int]
+    count: int
+
+
+def fit(
+    stage: Stage, shape: Shape, arrays: list[Any], inputs: int, lanes: bool = False, once: bool = True,
+    light: bool = False,
+) -> Form | None:
+    """The form for ``arrays`` (the first ``inputs`` of them are read); None if there is none.
+
+    ``lanes`` says whether a reduction may be by lanes; ``once`` that it reads memory once and writes nothing as large;
+    ``light`` that it is little more than its additions besides.
+    """
+    if math.prod(shape) == 0:
+        return None
+    axes = collapse(shape, stage.axes, arrays)
+    if stage.kind is StageKind.ELEMENTWISE:
+        return _elementwise(axes, arrays, shape, inputs)
+    if lanes and (form := _by_lanes(axes, len(arrays), once)) is not None:
+        return form
+    nbytes = sum(a.nbytes for a in arrays if not isinstance(a, Counter))
+    far, few = nbytes > FAR_BYTES and not light, light and nbytes > FEW_BYTES
+    searched = once and not lanes
+    return _reduction(axes, len(arrays), inputs, far, few, searched) or _interleaved(axes, len(arrays), inputs, far)
+
+
+def _elementwise(axes: list[Axis], arrays: list[Any], shape: Shape, inputs: int) -> Form:
+    """Flat if one axis is left, turned if memory runs along another axis of an input than the innermost, else nested.
+
+    Of a single element, arrays of the space's shape count as contiguous.
+    """
+    axes = axes or [Axis(1, False, tuple([int(array.shape == shape) for array in arrays]))]
+    axes = merged(sorted(axes, key=lambda axis: -abs(axis.steps[-1])))  # along the memory of the (last) output
+    size = math.prod(shape)
+    steps = [step if step in (0, 1, REVERSED) else 2 for step in axes[-1].steps]
+    if len(axes) > 1 and axes[-1].size >= MIN_TURNED:
+        _turn(axes, steps, [i for i, array in enumerate(arrays[:inputs]) if not isinstance(array, Counter)])
+    meta = [axis.size for axis in axes] + [axis.steps[i] for i in range(len(arrays)) for axis in axes]
+    if len(axes) == 1:
+        return Form(("flat", 1, tuple(steps)), meta, size)
+    rows = size // axes[-1].size
+    if all(abs(step) != TURNED for step in steps):
+        return Form(("nested", len(axes), tuple(steps)), meta, rows)
+    tiles = -(-axes[-2].size // TILE)
+    return Form(("turned", len(axes), tuple(steps)), meta, rows // axes[-2].size * tiles)
+
+
+def _turn(axes: list[Axis], steps: list[int], memory: list[int]) -> None:
+    """Find the arrays in ``memory`` to be turned, and put the axis along which they run before the innermost."""
+    for i in memory:
+        along = next((axis for axis in axes[:-1] if abs(axis.steps[i]) == 1 and axis.size >= MIN_TURNED), None)
+        if steps[i] == 2 and along is not None:
+            axes.remove(along)
+            axes.insert(-1, along)
+            break
+    for i in memory:
+        if steps[i] == 2 and abs(axes[-2].steps[i]) == 1 and axes[-2].size >= MIN_TURNED:
+            steps[i] = TURNED * axes[-2].steps[i]
+
+
+def _reduction(
+    axes: list[Axis], count: int, inputs: int, far: bool, few: bool, searched: bool
+) -> Form | None:
+    """Rows or columns, whichever runs along memory; None if there are more axes than a row or columns have."""
+    none = Axis(1, False, (0,) * count)
+    pattern = "".join("R" if axis.reduced else "K" for axis in axes)
+    if pattern not in ("", "K", "R", "KR", "RK", "KRK"):
+        return None
+    along = next((axis for axis in axes if axis.reduced), Axis(1, True, (0,) * count))
+    before = axes[0] if pattern in ("K", "KR", "KRK") else none
+    after = axes[-1] if pattern in ("RK", "KRK") else none
+    if after.size == 1 and before.size > 1 and (_runs_down(before, along, inputs) or _short(before, along)):
+        before, after = none, before
+    if searched and before.size == 1 and after.size <= SEARCHED_COLUMNS and along.size > SPLIT:
+        before, after = after, none
+    if after.size == 1:
+        meta = [along.size]
+        for i in range(count):
+            meta += [before.steps[i], along.steps[i]]
+        return Form(("rows" if along.size <= SPLIT else "split", 1, _classes(along.steps)), meta, before.size)
+    few = few and along.size <= FEW_ROWS and after.size >= FEW_WIDTH
+    width = FEW_WIDTH if few else _width(before.size, after.size, far and along.size > AHEAD)
+    blocks = -(-after.size // width)
+    meta = [along.size, after.size, blocks, width, AHEAD if far and blocks > 1 and along.size > AHEAD else 0]
+    for i in range(count):
+        meta += [before.steps[i], along.steps[i], after.steps[i]]
+    name = f"columns {along.size}" if few else "columns"
+    return Form((name, 1, _classes(after.steps)), meta, before.size * blocks)
+
+
+def _by_lanes(axes: list[Axis], count: int, once: bool) -> Form | None:
+    """Stretches of memory as lanes, which are folded to columns; arrays in class 1 lie along them."""
+    found = fit_lanes(axes, count, once)
+    if found is None:
+        return None
+    classes = tuple(1 if i in found.along else 2 if found.across.steps[i] else 0 for i in range(count))
+    return Form(("lanes", 1, classes), found.meta, found.blocks)
+
+
+def _interleaved(axes: list[Axis], count: int, inputs: int, far: bool) -> Form:
+    """Rows in segments, or deep columns: kept and reduced axes in any order.
+
+    What is not the axis of a row or a column is listed behind the steps, as the templates' ``advance`` reads it: how
+    many axes are kept and how many reduced, then of each its size and the arrays' steps.
+    """
+    kept, reduced = [axis for axis in axes if not axis.reduced], [axis for axis in axes if axis.reduced]
+    reduced = reduced or [Axis(1, True, (0,) * count)]
+    along = max(reduced, key=lambda axis: (_unit_steps(axis, inputs), axis is reduced[-1]))
+    across = max(kept, default=None, key=lambda axis: (_unit_steps(axis, inputs), axis is kept[-1]))
+    by_rows = across is None or (
+        _unit_steps(across, inputs) <= _unit_steps(along, inputs)
+        and not (along.size <= SHORT_ROW and across.size >= MANY_DEEP)
+    )
+    reduced = [axis for axis in reduced if axis is not along]
+    if by_rows:
+        outer, meta, steps = kept, [along.size], along.steps
+        for i in range(count):
+            meta += [0, along.steps[i]]
+        extent = math.prod(axis.size for axis in kept)
+    else:
+        assert across is not None
+        outer, steps = [axis for axis in kept if axis is not across], across.steps
+        extent = math.prod(axis.size for axis in outer)
+        width = _width(extent, across.size, far)
+        blocks = -(-across.size // width)
+        meta = [along.size, across.size, blocks, width, 0]
+        for i in range(count):
+            meta += [0, along.steps[i], across.steps[i]]
+        extent *= blocks
+    meta += [len(outer), len(reduced)]
+    for axis in (*outer, *reduced):
+        meta += [axis.size, *axis.steps]
+    return Form(("segments" if by_rows else "deep", 1, _classes(steps)), meta, extent)
+
+
+def _unit_steps(axis: Axis, inputs: int) -> int:
+    """How many inputs run along memory on ``axis``."""
+    return sum(step == 1 for step in axis.steps[:inputs])
+
+
+def packed(form: Form, nbytes: int, threads: int, piped: bool = False) -> Form:
+    """``form``, by columns, with blocks narrow enough to be packed, ``nbytes`` an element; itself if none are.
+
+    ``piped`` says whether blocks may be piped instead, which pays where they are large.
+    """
+    length, columns, blocks, width, ahead = form.meta[:5]
+    most = min(width, PACKED_BYTES // max(1, length * nbytes) // 32 * 32)
+    if not nbytes or blocks == 1 or most < PACKED_WIDTH:
+        return form
+    piped = piped and length * nbytes * most > PIPED_BYTES
+    unit, most = (PACKED_WIDTH, PACKED_WIDTH) if piped else (32, most)
+    outer = form.count // blocks
+    blocks = -(-columns // most)
+    if outer < threads:
+        blocks = -(-blocks // threads) * threads
+    width = -(-columns // (unit * blocks)) * unit
+    blocks = -(-columns // width)
+    meta = [length, columns, blocks, width, ahead, *form.meta[5:]]
+    return Form((f"{form.key[0]} {'piped' if piped else 'packed'}", *form.key[1:]), meta, outer * blocks)
+
+
+def _runs_down(kept: Axis, along: Axis, inputs: int) -> bool:
+    """True if memory is contiguous along the kept axis rather than the reduced one."""
+    return _unit_steps(kept, inputs) > _unit_steps(along, inputs)
+
+
+def _short(kept: Axis, along: Axis) -> bool:
+    """True if rows are so short that many of them side by side, read across memory, take less time than each alone."""
+    return along.size <= SHORT_ROW and kept.size >= MANY_ROWS
+
+
+def _width(outer: int, columns: int, far: bool) -> int:
+    """Columns of a block: as many as fit in it, but so that all threads have as much to do."""
+    blocks = -(-columns // (FAR_WIDTH if far else MAX_WIDTH))
+    threads = thread_count()
+    if outer < threads:
+        blocks = -(-blocks // threads) * threads
+    return min(MAX_WIDTH, max(32, -(-columns // (32 * blocks)) * 32))
+
+
+def _classes(steps: tuple[int, ...]) -> tuple[int, ...]:
+    """Steps as the templates tell them apart: 0, 1, or 2 for any other."""
+    return tuple(step if step in (0, 1) else 2 for step in steps)

@@ -1,0 +1,171 @@
+"""Matrix products on our pool of threads: by our own packed kernel where it is faster than NumPy's BLAS library.
+
+It is where vectors have 64 bytes. OpenBLAS chooses its kernels by the name of the processor; on one it does not know
+yet it multiplies with half of such a vector. Where it uses all of it, it packs both factors before it multiplies, and
+ours packs the larger one meanwhile; small products, which OpenBLAS does not pack at all, are left to it. So are all
+products where there is only AVX2: its kernels then multiply on our threads (``gemm_blas.py``). Products too small for
+more than one thread are NumPy's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neonlike.kernels.c.gemm_blas import FEWEST_OF_VECTOR, BlasLaunch, find_blas_launch
+from neonlike.kernels.c.numpy_blas import half_vectors, whole_vectors
+from neonlike.kernels.c.routine import POINTER, REAL, REAL_TYPES, Routine, address, threads_for
+from neonlike.kernels.c.toolchain import Compiler, find_compiler
+from neonlike.kernels.run import forks
+from neonlike.kernels.run.workspace import held_workspace
+from neonlike.optree import npfuncs
+
+GEMM = Routine(
+    "c/gemm_packed.c.j2",
+    (*(POINTER,) * 4, REAL, REAL, POINTER),
+    "matrix product",
+    ("gemm_tile.h", "vecmath.h", "vecmath_f32.h", "vecmath_f64.h", "vecmath_small.h"),
+)
+DEPTH, LANES, TILE_ROWS, TILE_COLUMNS = 512, 16, 12, 32
+"""Blocks of the kernel, at most."""
+SHARED_BYTES = 1 << 19
+"""Of B, as it is packed at a time."""
+PARALLEL_PRODUCTS = 1 << 19
+
+FEWEST_PRODUCTS = 1 << 18
+"""Multiplications below which OpenBLAS runs on one thread, and NumPy is sooner done."""
+FEWEST_OF_ALL = FEWEST_OF_VECTOR
+"""The same for any shape of factors."""
+NARROWEST, FEWEST_RESULTS = 10, 1 << 9
+"""Rows and columns of C, and their product, below which packing A and B takes longer than it saves."""
+FEWEST_OF_WHOLE, NARROWEST_OF_WHOLE = 1 << 23, 32
+"""Multiplications, and rows and columns of C, from which ours is faster than a BLAS library that uses whole vectors."""
+
+Array = npt.NDArray[Any]
+
+
+def pays(m: int, k: int, n: int, compiler: Compiler | None = None) -> bool:
+    """Whether the kernel is faster than NumPy for (m, k) x (k, n): it is large, and larger if BLAS uses whole vectors.
+
+    ``compiler``, here and below, is the one that the caller knows; None: it is looked for, which takes longer than a
+    small product.
+
+    Measured on one core of an AMD Zen 5 against OpenBLAS 0.3.31 with half vectors, float32 and float64, factors
+    transposed or not: 0.9 (4096 x 9216 x 32, at the speed of the memory) to 2.2 (784 x 16 x 1000, where storing takes
+    longest) times its speed where this is true. On one and two cores of a Zen 4 against the same with whole vectors,
+    float32: 0.83 (last panels of one column) and, disturbed, 0.45 at least; 1.15 and 1.16 on the geometric means of 463
+    and 641 products of random shapes.
+    """
+    products, narrow = m * k * n, min(m, n)
+    if products < FEWEST_PRODUCTS or narrow < NARROWEST or m * n < FEWEST_RESULTS:
+        return False
+    if not half_vectors() and (products < FEWEST_OF_WHOLE or narrow < NARROWEST_OF_WHOLE or not whole_vectors()):
+        return False
+    compiler = compiler or find_compiler()
+    return compiler is not None and compiler.native
+
+
+def multiply(
+    a: Array, b: Array, c: Array, alpha: float = 1.0, beta: float = 0.0, compiler: Compiler | None = None
+) -> bool:
+    """c = alpha * a . b + beta * c on our threads, if that pays; otherwise False, with nothing done.
+
+    Parameters
+    ----------
+    a, b, c : arrays ([x,] m, k), ([x,] k, n), ([x,] m, n)
+        Matrices, or where ``c`` is 3-D stacks, one of which may be a matrix that all share. ``a`` and ``b`` are
+        converted to the dtype of ``c``, of which the kernels know float32 and float64. If ``c`` shares memory with
+        them nothing is done.
+    """
+    if c.dtype not in REAL_TYPES or not (c.size and c.shape[-2] * c.shape[-1] * a.shape[-1] >= FEWEST_OF_ALL):
+        return False
+    if np.may_share_memory(a, c) or np.may_share_memory(b, c):
+        return False
+    a, b = a.astype(c.dtype, copy=False), b.astype(c.dtype, copy=False)
+    left, right = (x if x.ndim == c.ndim else np.broadcast_to(x, (len(c), *x.shape)) for x in (a, b))
+    products = [(left, right, c)] if c.ndim == 2 else list(zip(left, right, c))
+    first, second, into = products[0]
+    launch = best_launch(first, second, into, compiler)
+    if launch is None or (isinstance(launch, BlasLaunch) and c.dtype.type(alpha) == 0):
+        return False  # BLAS libraries leave out a product that counts 0 times, with its nan
+    for one, other, result in products:
+        launch(address(one), address(other), address(result), alpha, beta)
+    return True
+
+
+def dot(a: Array, b: Array, out: Array, compiler: Compiler | None = None) -> None:
+    """out = a . b of matrices: what the C engine runs for ``npfuncs.dot``."""
+    large = out.size * a.shape[1] >= FEWEST_OF_ALL  # others are done in a microsecond
+    if not large or not multiply(a, b, out, compiler=compiler):
+        npfuncs.dot(a, b, out)
+
+
+def gemm(
+    a: Array, b: Array, c: Array, alpha: float = 1.0, beta: float = 0.0, compiler: Compiler | None = None
+) -> bool:
+    """c = alpha * a . b + beta * c by the kernel, whether it pays or not; with beta 0 the old c is not read.
+
+    Parameters
+    ----------
+    a, b, c : arrays (m, k), (k, n), (m, n) of one dtype, float32 or float64
+        Of any strides, transposed included; ``c`` shares no memory with the others, and its rows or its columns are
+        contiguous.
+
+    Returns
+    -------
+    bool
+        False, with nothing done, where there is no compiler or no kernel for these.
+    """
+    launch = find_launch(a, b, c, compiler)
+    if launch is None:
+        return False
+    launch(address(a), address(b), address(c), alpha, beta)
+    return True
+
+
+def best_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None) -> Launch | BlasLaunch | None:
+    """What multiplies arrays such as these fastest on our threads; None where NumPy is to do it."""
+    if pays(a.shape[0], a.shape[1], b.shape[1], compiler):
+        return find_launch(a, b, c, compiler)
+    return find_blas_launch(a, b, c, compiler)
+
+
+class Launch:
+    """The kernel for matrices of one layout."""
+
+    __slots__ = ("bytes", "function", "meta", "serial", "swapped")
+
+    def __init__(self, function: Any, sizes: Sequence[int], threads: int, swapped: bool, itemsize: int) -> None:
+        m, n = sizes[-3], sizes[-1]
+        by_rows = m >= n or m * DEPTH * itemsize > SHARED_BYTES
+        shared = min(n, SHARED_BYTES // (DEPTH * itemsize)) + LANES if by_rows else m + TILE_ROWS
+        self.function, self.swapped = function, swapped
+        self.meta, self.serial = ((ctypes.c_int64 * 10)(*sizes, by_rows, count) for count in (threads, 1))
+        self.bytes = DEPTH * (shared + threads * TILE_COLUMNS) * itemsize
+
+    def __call__(self, a: Any, b: Any, c: Any, alpha: float = 1.0, beta: float = 0.0) -> None:
+        """Multiply what lies at these addresses."""
+        held = held_workspace(self.bytes)  # until the kernel returns
+        if self.swapped:
+            a, b = b, a
+        self.function(a, b, c, self.serial if forks.forked else self.meta, alpha, beta, held[1])
+
+
+def find_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None) -> Launch | None:
+    """The kernel for arrays such as these, see :func:`gemm`; None if there is none."""
+    real, size = REAL_TYPES.get(c.dtype), c.itemsize
+    if real is None or a.dtype != c.dtype or b.dtype != c.dtype or not (a.size and b.size):
+        return None
+    swapped = c.strides[1] != size and c.strides[0] == size
+    if swapped:
+        a, b, c = b.T, a.T, c.T
+    (m, k), n = a.shape, b.shape[1]
+    function = GEMM.variant(compiler or find_compiler(), real=real) if c.strides[1] == size or n == 1 else None
+    if function is None:
+        return None
+    steps = [step // size for step in (*a.strides, *b.strides, c.strides[0])]
+    return Launch(function, (*steps, m, k, n), threads_for(m * k * n, PARALLEL_PRODUCTS), swapped, size)

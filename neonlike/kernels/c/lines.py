@@ -1,0 +1,199 @@
+"""What goes along whole lines as compiled C: running totals, orders, and picking by indices of each line's own.
+
+A line is all elements along one axis at one position of the others. Where these lie side by side in memory, several
+are worked on at a time. A line is one thread's, so results do not depend on how many there are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from neonlike.kernels.build.source import KernelSource
+from neonlike.kernels.c.moves import Layout, MoveStage, merged_axes
+from neonlike.kernels.c.stage import HEADERS, PARALLEL_WORK
+from neonlike.kernels.codegen.emit import STORAGE, convert_store
+from neonlike.kernels.codegen.line_texts import RUNNING_TOTALS, key_texts
+from neonlike.kernels.codegen.render import Source, template_text
+from neonlike.kernels.numpy_engine.engine import BarrierStage
+from neonlike.kernels.planning.graph import Graph
+from neonlike.kernels.planning.plan import Plan, Stage
+from neonlike.kernels.run import forks
+from neonlike.kernels.run.arrays import remember
+from neonlike.kernels.run.stage import Run
+from neonlike.kernels.run.threads import thread_count
+from neonlike.optree import npfuncs
+from neonlike.optree.dtypes import I64, DType, is_float
+
+FORMS = {"cumsum": "scan", "cumprod": "scan", "argsort": "sort", "take_along": "take", "untake_along": "untake"}
+"""Which template runs an op."""
+WIDTHS = {"scan": 64, "sort": 8, "take": 64, "untake": 8}
+"""Lines that are worked on side by side where they lie so in memory."""
+COST = {"scan": 2, "sort": 30, "take": 2, "untake": 4}
+"""Work of an element, where one copied is 1."""
+
+Key: TypeAlias = tuple[int, bool, bool]
+"""Lines side by side; whether elements of a line, and whether lines, are neighbours in what is read and written."""
+
+META = (
+    "read", "written", "scratch", "source_step", "index_step", "out_step",
+    "inner", "source_inner", "index_inner", "out_inner", "outer_axes",
+)  # fmt: skip
+"""What the meta array starts with: sizes along the axis and bytes for a thread; size and three steps of each outer
+axis follow."""
+META_AT = {name: position for position, name in enumerate(META)}
+META_AT |= {"limit": META_AT["read"], "count": META_AT["written"]}
+
+
+def layout_of(form: str, source: npfuncs.Array, index: npfuncs.Array | None, out: npfuncs.Array, axis: int,
+              room: int) -> Layout | None:  # fmt: skip
+    """How to go along the lines of these arrays; None if there is nothing to do. ``room``: bytes of an element of a
+    line to work in."""
+    arrays = [source, out if index is None else index, out]
+    if any(a.size == 0 for a in arrays) or source.shape[axis] >= 1 << 32:
+        return None
+    steps = [[step // a.itemsize for step in a.strides] for a in arrays]
+    if index is None:
+        steps[1] = [0] * out.ndim
+    others = [k for k in range(out.ndim) if k != axis and out.shape[k] > 1]
+    outer = merged_axes([(out.shape[k], *(s[k] for s in steps)) for k in others], 3)
+    inner = outer.pop() if outer else (1, 0, 0, 0)
+    along = [s[axis] for s in steps]
+    by_rows = inner[0] == 1 or abs(along[2]) <= abs(inner[3]) or out.shape[axis] == 1 == source.shape[axis]
+    width = 1 if by_rows else WIDTHS[form]
+    longest = max(source.shape[axis], out.shape[axis])
+    lines = {"scan": 0, "sort": width + 1, "take": 0, "untake": width}[form]
+    scratch = -(-lines * longest * room // 64) * 64
+    units = math.prod(size for size, *_ in outer) * -(-inner[0] // width)
+    head = (source.shape[axis], out.shape[axis], scratch, *along, *inner, len(outer))
+    meta = [*head, *(number for one in outer for number in one)]
+    key = (width, by_rows and along[0] == along[2] == 1, not by_rows and inner[1] == inner[3] == 1)
+    return Layout(key, meta, units, max(source.size, out.size) * COST[form])
+
+
+class LineStage(MoveStage):
+    """One scan, sort, or pick by indices along lines, and its compiled variants.
+
+    Parameters
+    ----------
+    fallback : BarrierStage
+        The same stage on the NumPy engine.
+    """
+
+    def __init__(self, plan: Plan, stage: Stage, graph: Graph, fallback: BarrierStage) -> None:
+        super().__init__(plan, stage, graph, fallback)
+        self.form = FORMS[self.value.spec.name]
+        attrs: Any = graph.nodes[self.value.node].attrs
+        self.attrs = {key: attrs[key] for key in fallback.keys}
+
+    # Running
+
+    def run(self, run: Run) -> None:
+        """Execute the stage.
+
+        Raises
+        ------
+        IndexRangeError
+            If an index is out of range; nothing was written then.
+        """
+        out = self._allocate(run)
+        arrays = [run.array(operand, 0) for operand in self.fallback.sources]
+        launch = self._ready(arrays, out)
+        if launch is None or launch[0](*launch[1], 1 if forks.forked else launch[2]):
+            self._on_numpy(arrays, out)
+        if self.others:
+            self._convert(run, out)
+
+    def bind(self, run: Run) -> Callable[[], None] | None:
+        """The stage on the arrays of ``run``, whose temporaries it allocates; None if it is not C."""
+        out = self._allocate(run)
+        arrays = [run.array(operand, 0) for operand in self.fallback.sources]
+        launch = self._ready(arrays, out)
+        if launch is None:
+            return None
+        function, arguments, most = launch
+
+        def call() -> None:
+            if function(*arguments, 1 if forks.forked else most):
+                self._on_numpy(arrays, out)
+            self._convert(run, out)
+
+        return call
+
+    def _on_numpy(self, arrays: list[npfuncs.Array], out: npfuncs.Array) -> None:
+        """The same on the NumPy engine, which raises its errors before it writes."""
+        self._store_numpy(arrays, out, self.attrs)
+
+    def _ready(self, arrays: list[npfuncs.Array], out: npfuncs.Array) -> tuple[Any, tuple[Any, ...], int] | None:
+        """Function, arguments but for threads, and threads; None where NumPy runs."""
+        source, index, turned = self._turned(arrays, out)
+        key = tuple((a.shape, a.strides) for a in (source, turned, *([] if index is None else [index])))
+        found = self.launches.get(key, False)
+        if found is False:
+            layout = self._line_layout(source, index, turned)
+            function = None if layout is None else self._line_variant(layout.key, source.dtype, index)
+            found = None
+            if layout is not None and function is not None:
+                threads = 1 if layout.work < PARALLEL_WORK else min(thread_count(), layout.units)
+                meta = (ctypes.c_int64 * len(layout.meta))(*layout.meta)
+                found = (function, meta, layout.units, threads)
+            remember(self.launches, key, found)
+        if found is None:
+            return None
+        function, meta, units, threads = found  # type: ignore[misc]
+        pointers = [a.__array_interface__["data"][0] for a in (source, source if index is None else index, turned)]
+        return function, (*pointers, meta, units), threads
+
+    def _turned(
+        self, arrays: list[npfuncs.Array], out: npfuncs.Array
+    ) -> tuple[npfuncs.Array, npfuncs.Array | None, npfuncs.Array]:
+        """Source, indices and result, turned round where the line is gone along from its end."""
+        source, index = arrays[0], arrays[1] if len(arrays) > 1 else None
+        if self.attrs.get("reverse"):
+            source, out = np.flip(source, self.axis), np.flip(out, self.axis)
+        return source, index, out
+
+    def _line_layout(
+        self, source: npfuncs.Array, index: npfuncs.Array | None, out: npfuncs.Array
+    ) -> Layout | None:
+        room = {"sort": 16 if source.itemsize == 8 else 8}.get(self.form, 8)
+        return layout_of(self.form, source, index, out, self.axis, room)
+
+    # Compiling
+
+    def kernel_source(self, run: Run) -> KernelSource | None:
+        """The kernel for the tensors of ``run``; None where NumPy runs. Temporaries are allocated for later stages."""
+        out = self._allocate(run)
+        source, index, out = self._turned([run.array(operand, 0) for operand in self.fallback.sources], out)
+        layout = self._line_layout(source, index, out)
+        return None if layout is None else self._line_source(layout.key, source.dtype, index)
+
+    def _line_source(self, key: Key, read: DType, index: npfuncs.Array | None) -> KernelSource:
+        width, unit, unit_inner = key
+        context: dict[str, Any] = {
+            "at": META_AT, "form": self.form, "width": width, "unit": unit, "unit_inner": unit_inner,
+            "checks": index is not None, "index_type": "char" if index is None else STORAGE[index.dtype.name],
+        }  # fmt: skip
+        if self.form == "sort":
+            texts = key_texts(read, self.attrs["descending"])
+            context |= texts | {"source_type": texts["bits_type"], "out_type": STORAGE[self.dtype.name]}
+            context["result"] = convert_store("place", I64, self.dtype)
+        elif self.form == "take" and read == self.dtype:
+            context |= self._copied(read, "i * source_inner")
+        else:
+            context |= self._types(read, "i * source_inner", "x" if self.form == "take" else "sum")
+            context["total_type"] = "double" if is_float(read) else "uint64_t"
+        context["start"], context["sign"] = RUNNING_TOTALS.get(self.value.spec.name, ("", ""))
+        if self.form == "untake":
+            context["at"] = META_AT | {"limit": META_AT["written"], "count": META_AT["read"]}
+        source = Source(f"c/lines_{self.form}.c.j2", context)
+        return KernelSource(source, source.name, self.comment, {h: template_text(f"c/{h}") for h in HEADERS})
+
+    def _line_variant(self, key: Key, read: DType, index: npfuncs.Array | None) -> Any:
+        if key not in self.variants:
+            self.variants[key] = self._compile(self._line_source(key, read, index))
+        return self.variants[key]

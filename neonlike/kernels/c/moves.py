@@ -1,0 +1,313 @@
+"""Gather and scatter as compiled C: ``take``, and ``untake``, which adds slices up where ``take`` reads them.
+
+Both walk three arrays: a *wide* one, along whose axis the indices point; a *narrow* one, with one slice for each
+index; the indices. ``take`` writes the narrow one, ``untake`` the wide one. Steps choose between two forms: *by rows*,
+where the written array runs along its slices, and *by picks*, where it runs along the indexed axis. Sums over slices
+of *few* elements have a third. Indices are checked before anything is written; what fails is run again by NumPy, which
+raises the error.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from neonlike.kernels.build.source import KernelSource
+from neonlike.kernels.c import pool
+from neonlike.kernels.c.stage import HEADERS, PARALLEL_WORK, load_function
+from neonlike.kernels.codegen.emit import STORAGE, Array, Kernel, Writer, convert_store
+from neonlike.kernels.codegen.render import Source, template_text
+from neonlike.kernels.numpy_engine.engine import BarrierStage
+from neonlike.kernels.planning.graph import Graph
+from neonlike.kernels.planning.lower import NumberArg, ValueArg
+from neonlike.kernels.planning.plan import Plan, Stage
+from neonlike.kernels.run import forks
+from neonlike.kernels.run.arrays import expression_text, remember
+from neonlike.kernels.run.convert import converter
+from neonlike.kernels.run.stage import Run, destination, result_array, store_result
+from neonlike.kernels.run.threads import thread_count
+from neonlike.optree import npfuncs
+from neonlike.optree.dtypes import DType, compute_dtype, is_float
+
+ROW_BLOCK = 1 << 14
+"""Elements of a slice that one thread copies at a time."""
+PICK_CHUNK = 1 << 11
+"""Elements picked from one row at a time; as many offsets need no memory of their own."""
+SUM_WIDTHS = {"rows": 256, "picks": 8}
+"""Elements of a slice summed side by side, by rows and by picks: totals stay in the first-level cache."""
+SUM_RANGE = 1 << 12
+"""Elements of the result written at a time while still in the cache from being cleared, and the unit of threads."""
+
+FEW = 8
+"""Elements of a slice up to which sums need no sorting: totals are kept for all positions at once."""
+
+FormKey: TypeAlias = tuple[str, bool, bool, bool]
+"""Form; whether the innermost step of what is read and of what is written is 1 (False where a form has no use for it);
+whether offsets fit in 32 bits."""
+
+META = (
+    "limit", "count", "index_step", "wide_step", "narrow_step",
+    "inner", "wide_inner", "narrow_inner", "width", "reach", "outer_axes",
+)  # fmt: skip
+"""What the meta array starts with; size, wide and narrow step of each outer axis follow."""
+META_AT = {name: position for position, name in enumerate(META)}
+
+
+MOVES = ("take", "untake")
+"""The ops of this module."""
+
+
+def usable(plan: Plan, stage: Stage, ops: Container[str] = MOVES) -> bool:
+    """True for the moves by ``ops`` that have a kernel: between arrays, stored as they are."""
+    value = plan.values[stage.values[0]]
+    if value.spec.name not in ops or any(isinstance(arg, NumberArg) for arg in value.args):
+        return False
+    return all(isinstance(store.arg, ValueArg) and store.arg.perm is None for store in stage.stores)
+
+
+# Layouts ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Variant of a kernel for three arrays, its meta array (see ``META``), units of work and elements touched."""
+
+    key: tuple[Any, ...]
+    meta: list[int]
+    units: int
+    work: int
+
+
+def layout_of(wide: npfuncs.Array, narrow: npfuncs.Array, index_step: int, axis: int, scatter: bool) -> Layout | None:
+    """How to move between ``wide`` and ``narrow``; None if there is nothing to do or their shapes do not match."""
+    others = [k for k in range(wide.ndim) if k != axis]
+    if wide.ndim != narrow.ndim or any(wide.shape[k] != narrow.shape[k] for k in others):
+        return None
+    if wide.size == 0 or narrow.size == 0:
+        return None
+    steps = [[step // a.itemsize for step in a.strides] for a in (wide, narrow)]
+    read, written = (1, 0) if scatter else (0, 1)
+    outer = merged_axes([(wide.shape[k], steps[0][k], steps[1][k]) for k in others if wide.shape[k] > 1], 1 + written)
+    inner = outer.pop() if outer else (1, 1, 1)
+    along = (wide.shape[axis], steps[0][axis], steps[1][axis]), (narrow.shape[axis], steps[0][axis], steps[1][axis])
+    by_rows = inner[0] > 1 and (along[written][0] == 1 or abs(inner[1 + written]) <= abs(along[written][1 + written]))
+    limit, count, slices = wide.shape[axis], narrow.shape[axis], math.prod(size for size, *_ in outer)
+    innermost = inner if by_rows else along[written]
+    width = reach = 0
+    short = False
+    if not scatter:
+        form, width = ("rows", ROW_BLOCK) if by_rows else ("picks", PICK_CHUNK)
+        pieces = -(-inner[0] // width) * count if by_rows else inner[0] * -(-count // width)
+        short = not by_rows and (limit - 1) * abs(steps[0][axis]) < 1 << 31
+    elif inner[0] * slices == 1 or (inner[0] * slices <= FEW and limit <= 4 * count):
+        form, innermost, pieces = "few", along[written], inner[0]
+    else:
+        form = "rows" if by_rows else "picks"
+        reach = max(1, min(SUM_RANGE // (min(inner[0], SUM_WIDTHS[form]) if by_rows else 1), -(-limit // 16)))
+        pieces = -(-inner[0] // SUM_WIDTHS[form]) * -(-limit // reach)
+    unit_read = innermost[1 + read] == 1 and (by_rows or form == "few")
+    key = form, unit_read, innermost[1 + written] == 1, short
+    head = (limit, count, index_step, steps[0][axis], steps[1][axis], *inner, width, reach, len(outer))
+    meta = [*head, *(number for one in outer for number in one)]
+    return Layout(key, meta, pieces * slices, narrow.size + (wide if scatter else narrow).size)
+
+
+def merged_axes(axes: Sequence[tuple[int, ...]], by: int) -> list[tuple[int, ...]]:
+    """``axes`` (size, steps), those with long steps at position ``by`` first, neighbours made one where both allow."""
+    merged: list[tuple[int, ...]] = []
+    for size, *steps in sorted(axes, key=lambda axis: -abs(axis[by])):
+        if merged and all(before == step * size for before, step in zip(merged[-1][1:], steps)):
+            merged[-1] = (merged[-1][0] * size, *steps)
+        else:
+            merged.append((size, *steps))
+    return merged
+
+
+# The stage ----------------------------------------------------------------------------------------------------------
+
+Launch: TypeAlias = tuple[Any, Any, int, int]
+"""Function, meta array, units of work, threads."""
+
+
+class MoveStage:
+    """One gather or scatter and its compiled variants.
+
+    Parameters
+    ----------
+    fallback : BarrierStage
+        The same stage on the NumPy engine.
+    """
+
+    def __init__(self, plan: Plan, stage: Stage, graph: Graph, fallback: BarrierStage) -> None:
+        self.plan, self.stage, self.fallback = plan, stage, fallback
+        self.value = value = fallback.value
+        self.scatter = value.spec.name == "untake"
+        self.axis: int = graph.nodes[value.node].attrs["axis"] % len(value.shape)  # type: ignore[index]
+        self.direct, self.others = fallback.direct, fallback.others
+        if self.direct is None and len(stage.stores) == 1 and not plan.kept(stage):
+            self.direct, self.others = stage.stores[0], []  # converted by the kernel
+        self.dtype: DType = fallback.dtype if self.direct is None else graph.targets[self.direct.target].dtype
+        self.comment = expression_text(graph)
+        self.variants: dict[Any, Any] = {}
+        self.launches: dict[Any, Launch | None] = {}
+
+    # Running
+
+    def run(self, run: Run) -> None:
+        """Execute the stage.
+
+        Raises
+        ------
+        IndexRangeError
+            If an index is out of range; nothing was written then.
+        """
+        out = self._allocate(run)
+        source, indices = self._operands(run)
+        flat = indices.reshape(-1)
+        launch = self._launch(source, flat, out)
+        threads = 1 if launch is None or forks.forked else launch[3]
+        if launch is None or launch[0](
+            source.__array_interface__["data"][0],
+            flat.__array_interface__["data"][0],
+            out.__array_interface__["data"][0],
+            launch[1],
+            launch[2],
+            threads,
+        ):
+            self._run_numpy(source, indices, out)
+        if self.others:
+            self._convert(run, out)
+
+    def bind(self, run: Run) -> Callable[[], None] | None:
+        """The stage on the arrays of ``run``, whose temporaries it allocates; None if it is not C."""
+        out = self._allocate(run)
+        source, indices = self._operands(run)
+        flat = indices.reshape(-1)
+        launch = self._launch(source, flat, out)
+        if launch is None or (flat.size and not np.may_share_memory(flat, indices)):
+            return None
+        function, meta, units, most = launch
+        pointers = [ctypes.c_void_p(a.__array_interface__["data"][0]) for a in (source, flat, out)]
+        threads = ctypes.c_int64(most)
+        arguments = [*pointers, ctypes.c_void_p(ctypes.addressof(meta)), ctypes.c_int64(units), threads]
+
+        def call() -> None:
+            if forks.forked:
+                threads.value = 1
+            if function(*arguments):
+                self._run_numpy(source, indices, out)
+            self._convert(run, out)
+
+        call.keep = meta, flat  # type: ignore[attr-defined]  # the kernel has their addresses only
+        return call
+
+    def _allocate(self, run: Run) -> npfuncs.Array:
+        """The array the kernel writes; temporaries that later stages read are made."""
+        for store in self.others:
+            destination(run, store)
+        return result_array(run, self.value, self.dtype, self.direct)
+
+    def _operands(self, run: Run) -> tuple[npfuncs.Array, npfuncs.Array]:
+        source, indices = [run.array(operand, 0) for operand in self.fallback.sources]
+        return source, indices
+
+    def _run_numpy(self, source: npfuncs.Array, indices: npfuncs.Array, out: npfuncs.Array) -> None:
+        """The same on the NumPy engine, which raises its errors before it writes."""
+        self._store_numpy([source, indices], out, {"axis": self.axis})
+
+    def _store_numpy(self, arrays: list[npfuncs.Array], out: npfuncs.Array, attrs: dict[str, Any]) -> None:
+        exact = out.dtype == self.fallback.dtype
+        result = out if exact else np.empty(out.shape, self.fallback.dtype)
+        with np.errstate(all="ignore"):
+            self.value.spec.numpy(*arrays, result, **attrs)
+            if not exact:
+                converter(out.dtype)(result, out)
+
+    def _convert(self, run: Run, out: npfuncs.Array) -> None:
+        with np.errstate(all="ignore"):
+            store_result(run, out, self.others)
+
+    def _launch(self, source: npfuncs.Array, flat: npfuncs.Array, out: npfuncs.Array) -> Launch | None:
+        """Function and arguments for these arrays; None where NumPy runs."""
+        key = (source.shape, source.strides, flat.shape, flat.strides, out.shape, out.strides)
+        launch = self.launches.get(key, False)
+        if launch is False:
+            layout = self._layout(source, flat, out)
+            function = None if layout is None else self._variant(layout.key, source.dtype, flat.dtype)
+            launch = None
+            if layout is not None and function is not None:
+                threads = 1 if layout.work < PARALLEL_WORK else min(thread_count(), layout.units)
+                meta = (ctypes.c_int64 * len(layout.meta))(*layout.meta)
+                launch = (function, meta, layout.units, threads)
+            remember(self.launches, key, launch)
+        return launch  # type: ignore[return-value]
+
+    def _layout(self, source: npfuncs.Array, flat: npfuncs.Array, out: npfuncs.Array) -> Layout | None:
+        wide, narrow = (out, source) if self.scatter else (source, out)
+        if narrow.ndim != wide.ndim or narrow.shape[self.axis] != flat.size or flat.size == 0:
+            return None
+        return layout_of(wide, narrow, flat.strides[0] // flat.itemsize, self.axis, self.scatter)
+
+    # Compiling
+
+    def kernel_source(self, run: Run) -> KernelSource | None:
+        """The kernel for the tensors of ``run``; None where NumPy runs. Temporaries are allocated for later stages."""
+        out = self._allocate(run)
+        source, indices = self._operands(run)
+        layout = self._layout(source, indices.reshape(-1), out)
+        return None if layout is None else self._source(layout.key, source.dtype, indices.dtype)
+
+    def _source(self, key: FormKey, read: DType, index: DType) -> KernelSource:
+        form, unit_source, unit_out, short = key
+        context: dict[str, Any] = {
+            "at": META_AT,
+            "by_rows": form == "rows",
+            "unit_source": unit_source,
+            "unit_out": unit_out,
+            "index_type": STORAGE[index.name],
+        }
+        copies = read == self.dtype and not self.scatter
+        if self.scatter:
+            template = "c/scatter_few.c.j2" if form == "few" else "c/scatter.c.j2"
+            place = "j * source_step" if form == "few" else "b * source_inner"
+            context |= {"width": SUM_WIDTHS.get(form, 0), "total_type": "double" if is_float(read) else "uint64_t"}
+            context |= self._types(read, place, "sum")
+        else:
+            template = "c/gather.c.j2"
+            place = "i * source_inner" if form == "rows" else "offsets[i]"
+            context |= {"chunk": PICK_CHUNK, "offset_type": "int32_t" if short else "int64_t", "converts": not copies}
+            context |= self._copied(read, place) if copies else self._types(read, place, "x")
+        source = Source(template, context)
+        names = (pool.HEADER,) if copies else HEADERS
+        headers = {name: template_text(f"c/{name}") for name in names}
+        return KernelSource(source, source.name, self.comment, headers)
+
+    def _copied(self, dtype: DType, place: str) -> dict[str, Any]:
+        """Elements copied as they are, whatever they stand for: one kernel for all dtypes of a size."""
+        ctype = f"uint{8 * dtype.itemsize}_t"
+        return {"source_type": ctype, "out_type": ctype, "value_type": ctype, "load": f"from[{place}]", "result": "x"}
+
+    def _types(self, read: DType, place: str, result: str) -> dict[str, Any]:
+        line = Writer(Kernel(self.plan, self.stage)).load(Array("from", "leaf", 0, read, ()), place)
+        value = compute_dtype(read)
+        return {
+            "source_type": STORAGE[read.name],
+            "out_type": STORAGE[self.dtype.name],
+            "value_type": line.ctype,
+            "load": line.text,
+            "result": convert_store(result, value, self.dtype),
+        }
+
+    def _variant(self, key: FormKey, read: DType, index: DType) -> Any:
+        """The function for a form, compiled when first asked for; None if that fails."""
+        if key not in self.variants:
+            self.variants[key] = self._compile(self._source(key, read, index))
+        return self.variants[key]
+
+    def _compile(self, kernel: KernelSource) -> Any:
+        return load_function(kernel, [ctypes.c_void_p] * 4 + [ctypes.c_int64] * 2, ctypes.c_int)

@@ -1,0 +1,95 @@
+"""A product in a plan on the C engine: our kernel where it pays, found once for each layout, else NumPy's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from neonlike.kernels.build.source import KernelSource
+from neonlike.kernels.c import gemm
+from neonlike.kernels.c.gemm import Array
+from neonlike.kernels.c.gemm_blas import BlasLaunch, blas_source
+from neonlike.kernels.c.routine import REAL_TYPES, address
+from neonlike.kernels.c.toolchain import find_compiler
+from neonlike.kernels.numpy_engine.engine import BarrierStage
+from neonlike.kernels.planning.graph import Graph
+from neonlike.kernels.planning.plan import Plan, Stage
+from neonlike.kernels.run.arrays import remember
+from neonlike.kernels.run.stage import Run, Source, store_result
+
+_UNKNOWN: Any = object()
+
+
+class DotStage(BarrierStage):
+    """See the module; what the kernel does not take runs as in :class:`BarrierStage`."""
+
+    def __init__(self, plan: Plan, stage: Stage, graph: Graph) -> None:
+        super().__init__(plan, stage, graph)
+        self.compiler = find_compiler()
+        self.launches: dict[Any, gemm.Launch | BlasLaunch | None] = {}
+
+    def bind(self, run: Run) -> Callable[[], None]:
+        """The product of the arrays of ``run``, whose temporaries it allocates."""
+        compute = super().bind(run)
+        launch = self._launch(*self._operands(run))
+        if launch is None or self.others:
+            return compute
+        places = self._addresses(run)
+
+        def call() -> None:
+            launch(*places)
+
+        call.keep = run  # type: ignore[attr-defined]  # the kernel has the addresses of its arrays only
+        return call
+
+    def kernel_source(self, run: Run) -> KernelSource | None:
+        """Our kernel where it pays; allocates the temporaries, for the stages that read them."""
+        super().kernel_source(run)
+        a, b, out = self._operands(run)
+        if gemm.pays(a.shape[0], a.shape[1], b.shape[1], self.compiler):
+            real = REAL_TYPES.get(out.dtype)
+            return None if real is None else gemm.GEMM.source(real=real)
+        return blas_source(a, b, out)
+
+    def _compute(self, run: Run) -> None:
+        a, b, out = self._operands(run)
+        launch = self._launch(a, b, out)
+        if launch is not None:
+            launch(*self._addresses(run))
+        else:
+            with np.errstate(all="ignore"):
+                gemm.dot(a, b, out, self.compiler)
+        if self.others:
+            with np.errstate(all="ignore"):
+                store_result(run, out, self.others)
+
+    def _operands(self, run: Run) -> tuple[Array, Array, Array]:
+        a, b = self.sources
+        return run.array(a, 0), run.array(b, 0), run.temps[self.value.index]
+
+    def _launch(self, a: Array, b: Array, out: Array) -> gemm.Launch | BlasLaunch | None:
+        """What multiplies these on our threads; None where NumPy is to do it."""
+        if out.size * a.shape[1] < gemm.FEWEST_OF_ALL:
+            return None
+        key: Any = a.shape, a.strides, b.shape, b.strides, out.strides
+        launch = self.launches.get(key, _UNKNOWN)
+        if launch is _UNKNOWN:
+            launch = remember(self.launches, key, gemm.best_launch(a, b, out, self.compiler))
+        found: gemm.Launch | BlasLaunch | None = launch
+        return found
+
+    def _addresses(self, run: Run) -> tuple[Any, Any, Any]:
+        a, b = (_address(run, source) for source in self.sources)
+        if self.direct is not None:
+            return a, b, run.graph.targets[self.direct.target].address
+        return a, b, address(run.temps[self.value.index])
+
+
+def _address(run: Run, source: Source) -> int | None:
+    """Where the array behind ``source`` begins; tensors know."""
+    if source.kind == "leaf":
+        found: int = run.graph.leaves[source.index].address
+        return found
+    return address(run.temps[source.index])

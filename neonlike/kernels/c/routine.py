@@ -1,0 +1,85 @@
+"""Compiled C of compound primitives: a template, what its functions take, and the variants asked for so far.
+
+Op-trees are planned and emitted; a convolution or a pooling is one template written by hand, with few variants (data
+type, block sizes). Each is rendered, compiled, cached and loaded as the kernels of op-trees are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from neonlike.kernels.bench.recorder import compiling
+from neonlike.kernels.build.source import KernelSource
+from neonlike.kernels.c import pool
+from neonlike.kernels.c.stage import load_function
+from neonlike.kernels.c.toolchain import Compiler
+from neonlike.kernels.codegen.render import Source, template_text
+from neonlike.kernels.run import forks
+from neonlike.kernels.run.threads import thread_count
+
+POINTER, INT, REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+"""What routines take: addresses, sizes, and numbers, which are passed as double whatever the arrays hold."""
+
+REAL_TYPES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
+"""C types of the dtypes that routines compute in."""
+
+
+class Routine:
+    """The C function that a template defines, in variants.
+
+    Parameters
+    ----------
+    template : str
+        File below ``kernels/templates``; its function is called ``{{ name }}``.
+    arguments : sequence of ctypes types
+    title : str
+        What it computes, for messages and kept sources.
+    headers : sequence of str
+        Files beside the template that it includes, besides that of the pool of threads.
+    result : ctypes type, optional
+        Default: the function returns nothing.
+    """
+
+    def __init__(
+        self, template: str, arguments: Sequence[Any], title: str, headers: Sequence[str] = (), result: Any = None
+    ) -> None:
+        self.template, self.arguments, self.title = template, tuple(arguments), title
+        self.headers, self.result = (pool.HEADER, *headers), result
+        self.variants: dict[Any, Any] = {}
+
+    def variant(self, compiler: Compiler | None, **context: Any) -> Any:
+        """The compiled function for ``context``, or None where there is no compiler (or it failed, which is logged)."""
+        if compiler is None:
+            return None
+        key = tuple(context.items())
+        if key not in self.variants:
+            with compiling():
+                self.variants[key] = load_function(self.source(**context), self.arguments, self.result, compiler)
+        return self.variants[key]
+
+    def source(self, **context: Any) -> KernelSource:
+        """The kernel for ``context``: see ``compile.build_kernel``."""
+        source = Source(self.template, context)
+        folder = self.template.rpartition("/")[0]
+        headers = {header: template_text(f"{folder}/{header}") for header in self.headers}
+        return KernelSource(source, source.name, self.title, headers)
+
+
+def words(values: Sequence[float]) -> Any:
+    """``values`` as an array of words of 8 bytes, integers and doubles as they are: a struct that a routine takes."""
+    return ctypes.create_string_buffer(struct.pack("".join("d" if type(v) is float else "q" for v in values), *values))
+
+
+def threads_for(work: int, threshold: int) -> int:
+    """Threads for ``work`` units where fewer than ``threshold`` run sooner on one; a forked process has one."""
+    return 1 if work < threshold or forks.forked else thread_count()
+
+
+def address(array: np.ndarray[Any, Any] | None) -> int | None:
+    """Where ``array`` lies, as a routine takes it; None (a null pointer) for None."""
+    return None if array is None else int(array.__array_interface__["data"][0])

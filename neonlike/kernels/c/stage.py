@@ -1,0 +1,287 @@
+"""One loop stage of a plan as compiled C: its variants by layout, how they are launched, what stands in for them."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from neonlike.errors import KernelCompileError
+from neonlike.kernels.build.source import KernelSource
+from neonlike.kernels.c import compile as compile_c
+from neonlike.kernels.c import elementwise as elementwise_c
+from neonlike.kernels.c import forms
+from neonlike.kernels.c.fit import MAX_WIDTH, SPLIT, Form, FormKey, fit, packed
+from neonlike.kernels.c.toolchain import Compiler
+from neonlike.kernels.codegen.emit import Kernel, make_kernel, unsupported
+from neonlike.kernels.codegen.layout import Counter
+from neonlike.kernels.codegen.render import Source, template_text
+from neonlike.kernels.numpy_engine.engine import LoopStage
+from neonlike.kernels.planning.graph import Graph
+from neonlike.kernels.planning.plan import Plan, Stage
+from neonlike.kernels.run import forks
+from neonlike.kernels.run.arrays import Picker, expression_text, input_array, is_flat, picker, remember
+from neonlike.kernels.run.memory import LINE
+from neonlike.kernels.run.recipe import RELEASE_WORK, Recipe
+from neonlike.kernels.run.stage import Run
+from neonlike.kernels.run.threads import thread_count
+from neonlike.logger import logger
+from neonlike.optree.shapes import Shape
+
+HEADERS = (
+    "vecmath.h", "vecmath_f32.h", "vecmath_f64.h", "vecmath_small.h", "vecmath_array.h", "vecmath_more.h",
+    "vecmath_power.h", "vecmath_trigonometry.h", "vecmath_angles.h", "vecmath_hyperbolic.h", "vecmath_exact.h",
+    "division.h", "intmath.h", "intmath_narrow.h", "philox.h", "stream.h", "packed.h", "team.h", "halves.h",
+)  # fmt: skip
+PARALLEL_WORK = 1 << 17
+"""Elements times cost below which starting threads costs more than it saves."""
+MAX_OPS, MAX_ARGUMENTS = 256, 512
+"""Longer stages run on the NumPy engine: compiling them takes minutes, and calls have a limit of arguments."""
+MAX_LANE_VALUES = 64
+"""Stages with more of them are not reduced by lanes, which keep what is found of each column on a thread's stack."""
+STREAMED_BYTES = 64 << 20
+"""Bytes read and written together above which results do not stay in any cache.
+
+Stores go past the caches then, unless more is written than read: those were slower (``column*row`` by a quarter).
+"""
+_CAN_STREAM = platform.machine() in ("x86_64", "AMD64")
+_STREAMABLE = ("flat", "nested", "rows", "split", "columns packed")
+_ELEMENTWISE = ("flat", "nested", "turned")
+_PACKED = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+"""A kernel's entry that takes its arguments as an array of words of 8 bytes, see ``packed.h``."""
+_KINDS = {"double": ctypes.c_double, "int64_t": ctypes.c_int64}
+_UNKNOWN = object()
+_address, _geometry = attrgetter("address"), attrgetter("geometry")
+
+
+class Launch(NamedTuple):
+    """A compiled function and what it is called with after pointers and numbers: address of meta, count, threads."""
+
+    function: Any
+    tail: tuple[int, int, int]
+    serial: tuple[int, int, int]
+    """``tail`` for forked processes, where no thread may be started."""
+    meta: Any
+
+
+class CStage:
+    """One stage and its compiled variants."""
+
+    def __init__(self, plan: Plan, stage: Stage, graph: Graph, fallback: LoopStage) -> None:
+        self.stage, self.fallback = stage, fallback
+        small = len(stage.values) <= MAX_OPS and len(graph.leaves) + len(graph.numbers) <= MAX_ARGUMENTS
+        self.usable = small and unsupported([plan.values[i] for i in stage.values]) is None
+        self.kernel: Kernel = make_kernel(plan, stage, graph) if self.usable else Kernel(plan, stage)
+        self.arrays = [*self.kernel.inputs, *self.kernel.outputs]
+        self.comment = expression_text(graph)
+        self.cost = 1 + sum(plan.values[i].spec.flops for i in stage.values) / 8
+        self.by_lanes, self.once = forms.knows_no_positions(self.kernel), forms.reads_once(self.kernel)
+        self.light = self.by_lanes and self.once and forms.is_light(self.kernel)
+        self.variants: dict[FormKey, Any] = {}
+        self.launches: dict[Any, Any] = {}  # layout -> Launch, None where there is no C form
+        self.numbers = picker([number.slot for number in self.kernel.numbers])
+        self.slots = self._tensor_slots()
+        self.flat = self.slots is not None and is_flat(self.kernel, stage, graph)
+
+    def _tensor_slots(self) -> tuple[Picker, Picker] | None:
+        """What picks leaves and targets when the kernel touches nothing but tensors: the hot path."""
+        if not self.usable or self.stage.saved or any(store.buffered for store in self.stage.stores):
+            return None
+        if any(array.kind != "leaf" for array in self.kernel.inputs):
+            return None
+        return picker([a.index for a in self.kernel.inputs]), picker([a.index for a in self.kernel.outputs])
+
+    # Running
+
+    def run(self, run: Run) -> None:
+        """Execute the stage."""
+        if self.slots is None:
+            if not self.usable or not self._run_arrays(run):
+                self._run_fallback(run)
+            return
+        graph = run.graph
+        inputs, outputs = self.slots[0](graph.leaves), self.slots[1](graph.targets)
+        key = self._layout(inputs, outputs)
+        launch = self.launches.get(key, _UNKNOWN)
+        if launch is _UNKNOWN:
+            launch = self._plan_launch(run, key, self._arrays(run))
+        if launch is None or launch[0](
+            *map(_address, inputs),
+            *map(_address, outputs),
+            *self.numbers(graph.numbers),
+            *launch[2 if forks.forked else 1],
+        ):
+            self._run_fallback(run)
+
+    def _layout(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        """All that a launch on these tensors depends on."""
+        return outputs[0].shape if self.flat else (*map(_geometry, inputs), *map(_geometry, outputs))
+
+    def recipe(self, graph: Graph) -> Recipe | None:
+        """How the extension starts what :meth:`run` ran on ``graph``; None if that was no C, or on temporaries."""
+        if self.slots is None:
+            return None
+        launch = self.launches.get(self._layout(self.slots[0](graph.leaves), self.slots[1](graph.targets)))
+        if launch is None:
+            return None
+        meta, extent, threads = launch.tail
+        return Recipe(
+            launch.function.packed,
+            len(graph.leaves),
+            len(graph.numbers),
+            tuple(array.index for array in self.kernel.inputs),
+            tuple(array.index for array in self.kernel.outputs),
+            tuple(2 * number.slot + (number.ctype == "double") for number in self.kernel.numbers),
+            meta,
+            extent,
+            threads,
+            math.prod(self.stage.space.of(graph)) * self.cost >= RELEASE_WORK,
+            launch,
+        )
+
+    def _run_fallback(self, run: Run) -> None:
+        with np.errstate(all="ignore"):
+            self.fallback.run(run)
+
+    def _run_arrays(self, run: Run) -> bool:
+        """As :meth:`run` where temporaries or positions take part; False if there is no C form for these arrays."""
+        arrays = self._arrays(run)
+        key = (self.stage.space.of(run.graph), *[(a.shape, a.strides) for a in arrays])
+        launch = self.launches.get(key, _UNKNOWN)
+        if launch is _UNKNOWN:
+            launch = self._plan_launch(run, key, arrays)
+        if launch is None:
+            return False
+        pointers = [a.__array_interface__["data"][0] for a in arrays]
+        numbers = self.numbers(run.graph.numbers)
+        return not launch.function(*pointers, *numbers, *(launch.serial if forks.forked else launch.tail))
+
+    def bind(self, run: Run) -> Callable[[], None] | None:
+        """The launch on the tensors of ``run``, whose temporaries it allocates; None if it is not C."""
+        if not self.usable:
+            return None
+        arrays = self._arrays(run)
+        launch = self._plan_launch(run, None, arrays)
+        if launch is None:
+            return None
+        function = launch.function
+        pointers = [a.__array_interface__["data"][0] for a in arrays]
+        given = [*pointers, *self.numbers(run.graph.numbers), *launch.tail]
+        words = (ctypes.c_int64 * len(given))()  # one argument costs half of what a dozen do
+        for place, (kind, value) in enumerate(zip(function.argtypes, given)):
+            kind.from_buffer(words, 8 * place).value = value
+        start, where = _PACKED(function.packed), ctypes.c_void_p(ctypes.addressof(words))
+
+        def call() -> None:
+            if forks.forked:
+                words[-1] = 1
+            if start(where):  # stages after this one hold the arrays of this run: no fallback that makes others
+                raise MemoryError(f"{self.comment}: no memory for the kernel's working space; free some and call again")
+
+        call.keep = launch, arrays, words  # type: ignore[attr-defined]  # the kernel has their addresses only
+        return call
+
+    # Arrays and layouts
+
+    def _arrays(self, run: Run) -> list[Any]:
+        """What the kernel reads and writes in ``run``, temporaries allocated."""
+        inputs = [input_array(self.kernel, run, array) for array in self.kernel.inputs]
+        return [*inputs, *self.fallback.outputs(run)]
+
+    def _plan_launch(self, run: Run, key: Any, arrays: list[Any]) -> Launch | None:
+        """Function and arguments for ``arrays``, remembered as ``key``; None if there is no C form for their layout."""
+        shape = self.stage.space.of(run.graph)
+        form = self._fit(shape, arrays)
+        function = None if form is None else self._variant(form.key)
+        launch: Launch | None = None
+        if form is not None and function is not None:
+            meta = (ctypes.c_int64 * len(form.meta))(*form.meta)
+            where, threads = ctypes.addressof(meta), self._threads(math.prod(shape))
+            launch = Launch(function, (where, form.count, threads), (where, form.count, 1), meta)
+        remember(self.launches, key, launch)
+        return launch
+
+    def _fit(self, shape: Shape, arrays: list[Any]) -> Form | None:
+        lanes = self.by_lanes and len(self.kernel.values) <= MAX_LANE_VALUES
+        form = fit(self.stage, shape, arrays, len(self.kernel.inputs), lanes, self.once, self.light)
+        outputs = arrays[len(self.kernel.inputs) :]
+        read = sum(a.nbytes for a in arrays[: len(self.kernel.inputs)] if not isinstance(a, Counter))
+        written = sum(a.nbytes for a in outputs)
+        large = read + written > STREAMED_BYTES
+        lined = all(a.strides[-2] % LINE == 0 for a in outputs if a.ndim > 1)  # rows start at lines
+        streams = _CAN_STREAM and large and written <= read and bool(self.kernel.streamable())
+        if form is not None and form.key[0] == "columns":
+            threads, piped = self._threads(math.prod(shape)), streams and lined and self.by_lanes
+            form = packed(form, forms.packing(self.kernel, form.key[2], large, threads), threads, piped)
+        if form is None or form.key[0] not in _STREAMABLE:
+            return form
+        if streams and (lined or form.key[0] == "flat"):
+            return replace(form, key=(f"{form.key[0]} streamed", *form.key[1:]))
+        return form
+
+    def _threads(self, count: int) -> int:
+        """Threads worth starting; what a fork inherits is not worth it (see ``run.forks``)."""
+        return 1 if count * self.cost < PARALLEL_WORK else thread_count()
+
+    # Compiling
+
+    def kernel_source(self, run: Run) -> KernelSource | None:
+        """The kernel for the tensors of ``run``; None where NumPy runs. Temporaries are allocated for later stages."""
+        if not self.usable:
+            self.fallback.outputs(run)
+            return None
+        arrays = self._arrays(run)
+        form = self._fit(self.stage.space.of(run.graph), arrays)
+        return None if form is None else self._source(form.key)
+
+    def _source(self, key: FormKey) -> KernelSource:
+        form, rank, inner = key
+        source: Source
+        name, *options = form.split()
+        if name in _ELEMENTWISE:
+            source = elementwise_c.elementwise(self.kernel, rank, inner, form)
+        elif name in ("rows", "split", "segments"):
+            split = 0 if name == "rows" else SPLIT
+            source = forms.rows(self.kernel, inner, split, bool(options), name == "segments")
+        elif name == "lanes":
+            source = forms.lanes(self.kernel, inner)
+        else:
+            source = forms.columns(self.kernel, inner, MAX_WIDTH, [name, *options])
+        return KernelSource(source, source.name, self.comment, {h: template_text(f"c/{h}") for h in HEADERS})
+
+    def _variant(self, key: FormKey) -> Any:
+        """The function for a form, compiled when first asked for; None if that fails."""
+        if key not in self.variants:
+            self.variants[key] = self._compile(key)
+        return self.variants[key]
+
+    def _compile(self, key: FormKey) -> Any:
+        arguments: list[Any] = [ctypes.c_int64 if array.kind == "counter" else ctypes.c_void_p for array in self.arrays]
+        arguments += [_KINDS[number.ctype] for number in self.kernel.numbers]
+        arguments += [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
+        source = self._source(key)
+        function = load_function(source, arguments, ctypes.c_int)
+        if function is not None:
+            entry = getattr(compile_c.build_kernel(source), f"{source.name}_packed")
+            function.packed = ctypes.cast(entry, ctypes.c_void_p).value
+        return function
+
+
+def load_function(
+    kernel: KernelSource, arguments: Sequence[Any], result: Any, compiler: Compiler | None = None
+) -> Any:
+    """The compiled function of ``kernel`` with its ctypes types; None if that fails, and the reason is logged."""
+    try:
+        library = compile_c.build_kernel(kernel, compiler)
+    except KernelCompileError as error:
+        logger.error("%s\nThis expression runs on the NumPy engine instead.", error)
+        return None
+    function = getattr(library, kernel.name)
+    function.argtypes, function.restype = list(arguments), result
+    return function

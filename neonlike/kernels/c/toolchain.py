@@ -1,0 +1,358 @@
+"""The machine's C compiler: which one, the flags it takes, and a shared library made with it.
+
+What was found is kept in the cache of compiled kernels under the compiler's files and the processor, so that a process
+that finds all of its kernels compiled starts no other process.
+
+Never ``-ffast-math``: it re-associates sums, is wrong on nan and inf, and changes how the whole process rounds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from neonlike import settings
+from neonlike.kernels.build.cache import default_cache, key_of
+from neonlike.logger import logger
+
+REQUIRED_FLAGS = ("-O3", "-std=gnu11", "-shared")
+CHOICES = (
+    ("-fPIC",),
+    ("-march=native", "-mcpu=native"),
+    ("-fno-math-errno",),
+    ("-fno-trapping-math",),
+    ("-ffp-contract=fast",),
+    ("-fopenmp-simd",),
+    *([("-mprefer-vector-width=512",)] if platform.machine().lower() in ("x86_64", "amd64") else []),
+)
+"""Of each group, the first flag that works is used.
+
+Compilers use 256 bits of AVX-512 on Intel's processors unless told. With twice the vectors for the same elements, half
+as many elements are on their way from memory while a processor computes, and the two take turns.
+"""
+
+LIBRARIES = ("-lm",)
+UNSAFE_FLAGS = frozenset({"-ffast-math", "-Ofast", "-funsafe-math-optimizations", "-ffinite-math-only"})
+SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
+TIMEOUT_S = 300.0
+
+PROBE = """\
+#include <math.h>
+#include <stdint.h>
+int neonlike_probe(void) { return 1; }
+void neonlike_probe_loop(float *x, int64_t n) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) x[i] = sqrtf(x[i]);
+}
+"""
+"""Uses what kernels use; only the first function is called, which runs on any processor."""
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C compiler that works here.
+
+    Attributes
+    ----------
+    identity : str
+        Its version, and the processor that it compiles for: kernels of one identity run wherever that is the same.
+    command, flags : tuple of str
+        A kernel is compiled by ``command + flags + (source, "-o", library, "-lm")``.
+    """
+
+    identity: str
+    command: tuple[str, ...]
+    flags: tuple[str, ...]
+
+    @property
+    def native(self) -> bool:
+        """Whether it uses all that this processor can do."""
+        return any(flag.endswith("=native") for flag in self.flags)
+
+    def command_line(self) -> str:
+        """Command and flags, as one would type them."""
+        return shlex.join((*self.command, *self.flags))
+
+
+class CompilerRefused(Exception):
+    """The compiler or the loader refused; the text is theirs. Users see a KernelCompileError instead."""
+
+
+_lock = threading.RLock()
+_found: dict[tuple[str, ...], Compiler | None] = {}
+_unconfirmed: dict[tuple[str, ...], str] = {}
+"""Command -> version text, of the compilers that this process knows from the cache only."""
+
+
+def find_compiler() -> Compiler | None:
+    """The C compiler to use, or None: then the NumPy engine runs everything.
+
+    ``CC`` (which may hold arguments) if it is set, else the first of cc, gcc, clang and ``python -m ziglang cc``
+    that compiles a test file into a library that loads. ``NEONLIKE_CPU_JIT=0`` forbids all of them. What was found
+    holds for the process until one of these variables or PATH changes; a failure is logged once.
+    """
+    told = (settings.CPU_JIT.text, settings.CC.text, settings.of_the_system("PATH"))
+    try:
+        return _found[told]
+    except KeyError:
+        with _lock:
+            if told not in _found:
+                _found[told] = _search()
+            return _found[told]
+
+
+def confirm(compiler: Compiler) -> Compiler:
+    """``compiler``, or what became of it since an earlier process probed it. To be called before it compiles."""
+    with _lock:
+        version = _unconfirmed.pop(compiler.command, None)
+        if version is None or version == _version(compiler.command):
+            return compiler
+        try:
+            found = _probe(compiler.command)
+        except (CompilerRefused, OSError):
+            return compiler  # which shows its words when it fails to compile the kernel
+        _found.update({told: found for told, old in _found.items() if old == compiler})
+        return found
+
+
+def compile_object(command: tuple[str, ...], name: str, text: str, headers: Mapping[str, str]) -> bytes:
+    """The shared library that ``command`` makes of ``text``, made in a directory of its own.
+
+    Raises
+    ------
+    CompilerRefused
+    OSError
+        The temporary directory cannot be written.
+    """
+    directory = Path(tempfile.mkdtemp(prefix="neonlike-cc-"))  # TemporaryDirectory's end a forked child would run too
+    try:
+        for file, content in {**headers, f"{name}.c": text}.items():
+            (directory / file).parent.mkdir(parents=True, exist_ok=True)
+            (directory / file).write_text(content, encoding="utf-8")
+        result = f"{name}{SUFFIX}"
+        failed, words = _run((*command, "-I.", f"{name}.c", "-o", result, *LIBRARIES), directory)
+        if failed or not (directory / result).is_file():
+            raise CompilerRefused(words.strip() or f"exit status {failed} without a word")
+        return (directory / result).read_bytes()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def store_and_load(key: str, data: bytes, suffix: str = SUFFIX) -> ctypes.CDLL:
+    """Load a library from the cache, or from the private directory if the cache's file system forbids that.
+
+    Raises
+    ------
+    CompilerRefused
+        It does not load.
+    OSError
+        It cannot be written anywhere.
+    """
+    cache = default_cache()
+    for _ in range(2):
+        path = cache.put(key, data, suffix)
+        try:
+            return ctypes.CDLL(str(path))
+        except OSError as error:
+            reason = str(error)
+        if path.exists():
+            break  # else another process cleared the cache in between
+    path = cache.put(key, data, suffix, private=True)
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError:
+        cache.discard(key, suffix)
+        raise CompilerRefused(f"the compiled library does not load: {reason}") from None
+    cache.tell(f"nothing can be loaded from it ({reason})")
+    return library
+
+
+def architecture() -> str:
+    """System, machine and pointer size of this process."""
+    machine = os.uname().machine if hasattr(os, "uname") else settings.of_the_system("PROCESSOR_ARCHITECTURE")
+    return f"{sys.platform} {machine} {8 * ctypes.sizeof(ctypes.c_void_p)}"
+
+
+def _search() -> Compiler | None:
+    if not settings.CPU_JIT.get():
+        logger.info("NEONLIKE_CPU_JIT=0: kernels run on the NumPy engine")
+        return None
+    named = settings.CC.text
+    failures: list[str] = []
+    try:
+        for command in _named_command(named) if named else _commands():
+            try:
+                return _known(command) or _probe(command)
+            except (CompilerRefused, OSError) as error:
+                failures.append(f"{' '.join(command)}: {' '.join(str(error).split())[-300:]}")
+    except ValueError as error:  # CC has a quotation mark too many
+        failures.append(str(error))
+    if named:
+        logger.warning(
+            "CC=%s does not work as a C compiler (%s). Correct CC, or unset it to use cc, gcc or clang; until then "
+            "kernels run on the NumPy engine",
+            named,
+            "; ".join(failures) or "there is no such command",
+        )
+    else:
+        logger.warning(
+            "No C compiler works here (%s). Install gcc or clang, or `pip install ziglang`, or name one with CC; until "
+            "then kernels run on the NumPy engine",
+            "; ".join(failures) or "there is no cc, gcc or clang on PATH",
+        )
+    return None
+
+
+def _named_command(named: str) -> Iterator[tuple[str, ...]]:
+    """CC as a command; absolute, because compilers run in a directory of their own."""
+    words = shlex.split(named, posix=os.name == "posix")
+    if refused := [word for word in words if word in UNSAFE_FLAGS]:
+        logger.warning("CC: %s is left out, as kernels would be wrong on nan and inf", " ".join(refused))
+    if program := shutil.which(words[0]):
+        yield (os.path.abspath(program), *(word for word in words[1:] if word not in UNSAFE_FLAGS))
+
+
+def _commands() -> Iterator[tuple[str, ...]]:
+    """What there is without CC; several names of one file count once."""
+    programs: dict[str, str] = {}
+    for name in ("cc", "gcc", "clang"):
+        if program := shutil.which(name):
+            programs.setdefault(os.path.realpath(program), os.path.abspath(program))
+    yield from ((program,) for program in programs.values())
+    if sys.executable and importlib.util.find_spec("ziglang"):
+        yield (sys.executable, "-m", "ziglang", "cc")
+
+
+def _probe_key(command: tuple[str, ...]) -> str:
+    """Names what is known about a compiler without starting it: its files (also those behind ccache), the processor."""
+    files = [path for word in command if (path := shutil.which(word))]
+    if "ziglang" in command and (spec := importlib.util.find_spec("ziglang")) and spec.origin:
+        files.append(spec.origin)
+    stats = [(os.path.realpath(path), os.stat(path).st_mtime_ns, os.stat(path).st_size) for path in files]
+    return key_of(
+        "c-compiler", json.dumps([command, stats, REQUIRED_FLAGS, CHOICES]), PROBE, architecture(), _processor()
+    )
+
+
+def _known(command: tuple[str, ...]) -> Compiler | None:
+    """The compiler as an earlier process found it. Its version is asked for when it first compiles."""
+    try:
+        found = json.loads(default_cache().read(_probe_key(command), ".json") or b"{}")
+        compiler = Compiler(found["identity"], command, tuple(found["flags"]))
+        _unconfirmed[command] = found["version"]
+    except (KeyError, TypeError, ValueError):
+        return None
+    return compiler
+
+
+def _probe(command: tuple[str, ...]) -> Compiler:
+    """Try the flags, all of them first and one after the other if that fails; remember the result on disk."""
+    flags = (*REQUIRED_FLAGS, *(group[0] for group in CHOICES))
+    try:
+        _try_flags(command, flags)
+    except CompilerRefused:
+        flags = REQUIRED_FLAGS
+        _try_flags(command, flags)
+        for group in CHOICES:
+            flags += _first_that_works(command, flags, group)
+    version = _version(command)
+    compiler = Compiler(_identity(command, flags, version), command, flags)
+    try:
+        text = json.dumps({**asdict(compiler), "version": version})
+        default_cache().put(_probe_key(command), text.encode(), ".json")
+    except OSError as error:
+        logger.info("C compiler: what it can do is not remembered (%s)", error)
+    logger.info("C compiler: %s (%s)", compiler.command_line(), compiler.identity)
+    return compiler
+
+
+def _first_that_works(command: tuple[str, ...], flags: tuple[str, ...], group: tuple[str, ...]) -> tuple[str, ...]:
+    for flag in group:
+        try:
+            _try_flags(command, (*flags, flag))
+            return (flag,)
+        except CompilerRefused:
+            continue
+    return ()
+
+
+def _try_flags(command: tuple[str, ...], flags: tuple[str, ...]) -> None:
+    """Raise CompilerRefused unless the flags give a library that loads."""
+    data = compile_object((*command, *flags), "probe", PROBE, {})
+    key = key_of("c-probe", uuid.uuid4().hex)  # of its own: it is removed again, while other processes may probe
+    library = store_and_load(key, data)
+    default_cache().discard(key, SUFFIX)
+    library.neonlike_probe()
+
+
+def _version(command: tuple[str, ...]) -> str:
+    return _run((*command, "--version"))[1].strip()
+
+
+def _identity(command: tuple[str, ...], flags: tuple[str, ...], version: str) -> str:
+    """Version and target. The predefined macros name every instruction set that the flags allow."""
+    usable = [flag for flag in flags if flag not in ("-shared", "-fopenmp-simd")]
+    failed, macros = _run((*command, *usable, "-dM", "-E", "-x", "c", os.devnull))
+    target = _processor() if failed else "\n".join(sorted(macros.splitlines()))
+    first_line = version.splitlines()[0] if version else Path(command[0]).name
+    return f"{first_line} [{architecture()} {key_of(version, target)[:16]}]"
+
+
+def _processor() -> str:
+    """What this processor is, without asking a compiler: machines with different ones may share a cache."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            first = file.read(8192).split("\n\n")[0]
+    except OSError:
+        if sys.platform == "darwin":
+            return _run(("sysctl", "-n", "machdep.cpu.brand_string"))[1]
+        return settings.of_the_system("PROCESSOR_IDENTIFIER")
+    # Not the clock frequency, nor anything else that changes from one look to the next.
+    stable = "vendor_id|model|stepping|flags|features|cpu|isa|uarch|cpu (?:family|implementer|variant|part|revision)"
+    return "\n".join(re.findall(rf"^(?i:{stable})\s*:.*", first, re.MULTILINE))
+
+
+def _run(command: tuple[str, ...], directory: Path | None = None) -> tuple[int, str]:
+    """Exit status and words (in English) of a command; 127 if it cannot be started or does not end."""
+    # Without CC: `zig cc` would call the compiler that it names, which may be itself.
+    try:
+        done = subprocess.run(
+            command,
+            cwd=directory,
+            env=settings.for_a_child(settings.CC, LC_ALL="C"),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            timeout=TIMEOUT_S,
+            check=False,
+            start_new_session=True,  # Ctrl-C is for this process; a compiler that dies of it looks like a broken one
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return 127, str(error)
+    return done.returncode, done.stdout
+
+
+def _after_fork() -> None:
+    """In the child no thread is left that would release the lock."""
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

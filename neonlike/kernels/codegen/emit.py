@@ -1,0 +1,373 @@
+"""From a stage to named lines of C or CUDA: one walk over its values, with a column for each language.
+
+Every value becomes one line ``const float v3 = nl_exp_f32(v2);`` (common subexpressions are values already, so each
+is written once). Conversions are explicit; numbers are arguments, never literals, so one kernel serves all values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from neonlike.kernels.planning.graph import Graph
+from neonlike.kernels.planning.lower import Arg, LeafArg, NumberArg, Perm, Value, ValueArg
+from neonlike.kernels.planning.plan import Plan, Stage
+from neonlike.optree.dtypes import F16, F32, F64, I64, DType, DTypeRule, compute_dtype, is_float
+from neonlike.optree.ops import Kind, OpSpec
+from neonlike.optree.shapes import Shape
+
+STORAGE = {
+    "float16": "uint16_t", "bfloat16": "uint16_t", "float32": "float", "float64": "double", "bool": "uint8_t",
+    "int8": "int8_t", "uint8": "uint8_t", "int16": "int16_t", "uint16": "uint16_t",
+    "int32": "int32_t", "uint32": "uint32_t", "int64": "int64_t",
+}  # fmt: skip
+"""C type that holds an element in memory, by dtype name."""
+NARROW = {"float16": "f16", "bfloat16": "bf16"}
+"""dtypes held as bits that ``nl_f16_to_f32`` and ``nl_f32_to_f16`` convert, and their name there."""
+_SUFFIX = {F32: "f32", F64: "f64", I64: "i64"}
+_SUFFIX |= {np.dtype(f"{kind}{n}"): f"{kind}{8 * n}" for kind in "iu" for n in (1, 2, 4)}
+_CALL = re.compile(r"\b([a-z_][a-z_0-9]*)\(")
+_LITERAL = re.compile(r"(?<![\w.])(\d+\.\d+(?:e[+-]?\d+)?)(?![\w.])")
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """A pointer argument.
+
+    ``kind`` is "leaf" (slot), "temp" (value), "target" (slot) or "counter" (value); ``shape`` is the array's in the
+    planning run, its axes permuted by ``perm``. A counter is no memory but a position that moves as a pointer does:
+    its steps make it the number of the element (``rand``) or the place along an axis (``onehot``).
+    """
+
+    name: str
+    kind: str
+    index: int
+    dtype: DType
+    shape: Shape
+    perm: Perm = None
+
+    @property
+    def ctype(self) -> str:
+        """Element type in memory."""
+        return STORAGE[self.dtype.name]
+
+    @property
+    def declaration(self) -> str:
+        """The argument in C."""
+        return f"int64_t {self.name}" if self.kind == "counter" else f"{self.ctype} *{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number argument: double, or int64 where integers compute with it."""
+
+    name: str
+    slot: int
+    ctype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """``const {ctype} {name} = {text};``"""
+
+    name: str
+    ctype: str
+    text: str
+
+
+@dataclass(slots=True)
+class Kernel:
+    """What templates are rendered from.
+
+    Attributes
+    ----------
+    inputs, outputs : lists of Array
+    numbers : list of Number
+    values : list of Value
+        In topological order.
+    """
+
+    plan: Plan
+    stage: Stage
+    inputs: list[Array] = field(default_factory=list)
+    outputs: list[Array] = field(default_factory=list)
+    sinks: list[Arg] = field(default_factory=list)
+    numbers: list[Number] = field(default_factory=list)
+    values: list[Value] = field(default_factory=list)
+    overlaps: set[tuple[str, str]] = field(default_factory=set)
+    """Names of (output, input) pairs that share memory."""
+
+    def find(self, arg: Arg) -> Array | None:
+        """The input array that ``arg`` reads; None for a value computed here or a number."""
+        if isinstance(arg, NumberArg):
+            return None
+        key = ("leaf", arg.slot) if isinstance(arg, LeafArg) else ("temp", arg.value)
+        for array in self.inputs:
+            if (array.kind, array.index) == key and array.perm == arg.perm:
+                return array
+        return None
+
+    def streamable(self) -> list[Array]:
+        """Outputs no input lies under: their memory need not come into a cache to be overwritten."""
+        return [a for a in self.outputs if all(a.name != output for output, _ in self.overlaps)]
+
+    def counter(self, value: Value) -> Array | None:
+        """The counter that ``value`` reads, if it is made from positions."""
+        return next((a for a in self.inputs if a.kind == "counter" and a.index == value.index), None)
+
+
+def type_of(dtype: DType) -> str:
+    """C type a value of ``dtype`` is computed in."""
+    return STORAGE[compute_dtype(dtype).name]
+
+
+def make_kernel(plan: Plan, stage: Stage, graph: Graph) -> Kernel:
+    """Collect the arguments of ``stage``'s kernel."""
+    kernel = Kernel(plan, stage, values=[plan.values[i] for i in stage.values])
+    here = set(stage.values)
+    stores = [store.arg for store in stage.stores]
+    for value in kernel.values:
+        for arg in value.args:
+            _add_argument(kernel, arg, here, graph, _number_type(value))
+        if value.spec.kind is Kind.ZERO:
+            kernel.inputs.append(Array(f"a{len(kernel.inputs)}", "counter", value.index, I64, value.shape))
+    for index, arg in enumerate(stores):
+        target = graph.targets[stage.stores[index].target]
+        _add_argument(kernel, arg, here, graph, "int64_t" if target.dtype.kind in "iub" else "double")
+    for position, index in enumerate(stage.saved):
+        value = plan.values[index]
+        kernel.outputs.append(Array(f"s{position}", "temp", index, compute_dtype(value.dtype), value.shape))
+        kernel.sinks.append(ValueArg(index))
+    for position, store in enumerate(stage.stores):
+        target = graph.targets[store.target]
+        kernel.outputs.append(Array(f"o{position}", "target", store.target, target.dtype, target.shape))
+        kernel.sinks.append(store.arg)
+        for array in kernel.inputs:
+            if array.kind == "leaf" and not store.buffered:
+                leaf = graph.leaves[array.index]
+                if leaf is target or leaf.alias_of(target):
+                    kernel.overlaps.add((f"o{position}", array.name))
+    return kernel
+
+
+def _number_type(value: Value) -> str:
+    integer = value.spec.kind is Kind.ZERO or compute_dtype(value.dtype) == I64
+    integer = integer and value.spec.dtype is not DTypeRule.TRUTH
+    return "int64_t" if integer else "double"
+
+
+def _add_argument(kernel: Kernel, arg: Arg, here: set[int], graph: Graph, number_type: str) -> None:
+    if isinstance(arg, NumberArg):
+        whole = isinstance(graph.numbers[arg.slot], int)
+        ctype = number_type if whole else "double"
+        if all(number.slot != arg.slot for number in kernel.numbers):
+            kernel.numbers.append(Number(f"c{arg.slot}", arg.slot, ctype))
+    elif isinstance(arg, ValueArg) and arg.perm is None and arg.value in here:
+        return
+    elif kernel.find(arg) is None:
+        if isinstance(arg, LeafArg):
+            leaf = graph.leaves[arg.slot]
+            kind, index, dtype, shape = "leaf", arg.slot, leaf.dtype, leaf.shape
+        else:
+            value = kernel.plan.values[arg.value]
+            kind, index, dtype, shape = "temp", arg.value, compute_dtype(value.dtype), value.shape
+        if arg.perm is not None:
+            shape = tuple(shape[i] for i in arg.perm)
+        kernel.inputs.append(Array(f"a{len(kernel.inputs)}", kind, index, dtype, shape, arg.perm))
+
+
+# Text ---------------------------------------------------------------------------------------------------------------
+
+
+class Writer:
+    """Writes the lines of a kernel.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    language : str
+        "c" or "cuda".
+    whole : dtype
+        What integers are computed in: int64, or what holds all of them too (see ``narrow``).
+    saturated : set of int
+        Sums and differences that saturate there.
+
+    Attributes
+    ----------
+    near : dict
+        Text of an element, by the name of its array, for arrays whose elements were fetched before they are read
+        or are stored after they were written.
+    wide : dict
+        As ``near``, of float16 arrays of which stretches are converted at once: the text is a float already.
+    rounded : dict
+        Digits and the arguments of ``rand``, by the name of an output that is stored with stochastic rounding.
+    """
+
+    def __init__(
+        self, kernel: Kernel, language: str = "c", whole: DType = I64, saturated: Collection[int] = ()
+    ) -> None:
+        self.kernel = kernel
+        self.language = language
+        self.whole, self.saturated = whole, saturated
+        self.near: dict[str, str] = {}
+        self.wide: dict[str, str] = {}
+        self.rounded: dict[str, tuple[int, str]] = {}
+
+    def load(self, array: Array, index: str) -> Line:
+        """Read ``array[index]`` in the type it is computed in."""
+        if array.kind == "counter":
+            return Line(_element(array), "int64_t", f"{array.name} + {index}")
+        if array.name in self.wide:
+            return Line(_element(array), type_of(array.dtype), self.wide[array.name])
+        read = self.near.get(array.name) or f"{array.name}[{index}]"
+        ctype = STORAGE[self._computed(array.dtype).name]
+        text = load_element(read, array.dtype)
+        return Line(_element(array), ctype, text if is_float(array.dtype) else f"({ctype}){text}")
+
+    def store(self, array: Array, arg: Arg, index: str) -> str:
+        """The statement that stores ``arg`` in ``array[index]``, converted."""
+        text, dtype = self.operand(arg)
+        if array.name in self.wide:
+            return f"{self.wide[array.name]} = {_cast(text, dtype, F32)};"
+        place = self.near.get(array.name) or f"{array.name}[{index}]"
+        if array.name in self.rounded:
+            text, dtype = _round(text, dtype, array.dtype, *self.rounded[array.name])
+        return f"{place} = {convert_store(text, dtype, array.dtype)};"
+
+    def operand(self, arg: Arg) -> tuple[str, DType]:
+        """Text and compute dtype of an operand."""
+        if isinstance(arg, NumberArg):
+            number = next(n for n in self.kernel.numbers if n.slot == arg.slot)
+            return number.name, I64 if number.ctype == "int64_t" else F64
+        array = self.kernel.find(arg)
+        if array is not None:
+            return _element(array), self._computed(array.dtype)
+        assert isinstance(arg, ValueArg)
+        return f"v{arg.value}", self._computed(self.kernel.plan.values[arg.value].dtype)
+
+    def _computed(self, dtype: DType) -> DType:
+        computed = compute_dtype(dtype)
+        return self.whole if computed == I64 else computed
+
+    def line(self, value: Value) -> Line:
+        """The line of an elementwise value."""
+        dtype = self._computed(value.dtype)
+        ctype = STORAGE[dtype.name]
+        wanted = self._operand_dtypes(value, dtype)
+        texts = self.converted_operands(value)
+        if value.spec.kind is Kind.ZERO:
+            counter = self.kernel.counter(value)
+            assert counter is not None
+            texts.append(_cast(_element(counter), I64, F64 if F64 in wanted else I64))
+            wanted = [dtype]
+        if value.spec.name == "broadcast":
+            return Line(f"v{value.index}", ctype, texts[0])
+        if value.index in self.saturated:
+            return Line(f"v{value.index}", ctype, f"nl_sat_{value.spec.name}_{_SUFFIX[dtype]}({', '.join(texts)})")
+        text = expression(value.spec, texts, wanted[-1] if wanted else dtype, self.language)
+        if value.spec.dtype is DTypeRule.TRUTH:
+            text = f"({ctype}){text}"
+        return Line(f"v{value.index}", ctype, text)
+
+    def converted_operands(self, value: Value) -> list[str]:
+        """The operands of an elementwise value, in the types it is computed in."""
+        wanted = self._operand_dtypes(value, self._computed(value.dtype))
+        return [_cast(*self.operand(arg), to) for arg, to in zip(value.args, wanted)]
+
+    def _operand_dtypes(self, value: Value, dtype: DType) -> list[DType]:
+        """Type each operand is converted to before the op."""
+        if value.spec.kind is Kind.ZERO:  # numbers of a draw, indices: whole, or compared with places as double
+            return [I64 if self.operand(arg)[1] == I64 else F64 for arg in value.args]
+        if value.spec.name == "where":
+            return [self.operand(value.args[0])[1], dtype, dtype]
+        if value.spec.dtype is not DTypeRule.TRUTH:
+            return [dtype] * len(value.args)
+        typed = [self.operand(arg)[1] for arg in value.args if not isinstance(arg, NumberArg)]
+        common = typed[0] if len(set(typed)) == 1 else F64
+        if common == I64 and any(isinstance(a, NumberArg) and self.operand(a)[1] == F64 for a in value.args):
+            common = F64
+        return [common] * len(value.args)
+
+
+def _element(array: Array) -> str:
+    return f"x{array.name[1:]}"
+
+
+def _cast(text: str, have: DType, want: DType) -> str:
+    return text if have == want else f"({STORAGE[want.name]}){text}"
+
+
+_WRAPPING = {
+    "add": "wrap_add({0}, {1})", "sub": "wrap_sub({0}, {1})", "mul": "wrap_mul({0}, {1})",
+    "neg": "wrap_sub(0, {0})", "sqr": "wrap_mul({0}, {0})",
+}  # fmt: skip
+"""Rows whose operators C leaves undefined where int64 overflows: there they wrap, as NumPy's do."""
+
+
+def expression(spec: OpSpec, operands: Sequence[str], dtype: DType, language: str) -> str:
+    """``spec``'s template with ``operands`` filled in, math names and literals in the form of ``dtype``."""
+    template = spec.cuda if language == "cuda" and spec.cuda is not None else spec.c
+    if dtype.kind in "iu":
+        template = _WRAPPING.get(spec.name, template)
+    suffix = _SUFFIX[dtype]
+    text = _CALL.sub(lambda m: f"nl_{m.group(1)}_{suffix}(", template)
+    if dtype == F32:
+        text = _LITERAL.sub(r"\1f", text)
+    return text.format(*operands)
+
+
+def load_element(text: str, dtype: DType) -> str:
+    """``text``, an element of ``dtype`` in memory, as a number."""
+    return f"nl_{NARROW[dtype.name]}_to_f32({text})" if dtype.name in NARROW else text
+
+
+def convert_store(text: str, have: DType, want: DType) -> str:
+    """``text`` of compute dtype ``have`` as an element of dtype ``want``: rounded to nearest, integers saturated."""
+    if want.name in NARROW:
+        return f"nl_f32_to_{NARROW[want.name]}({_cast(text, have, F32)})"
+    if is_float(want):
+        return _cast(text, have, want)
+    if want.kind == "b":
+        return f"({text} != 0)"
+    if have == want or (have.kind == "i" == want.kind and have.itemsize < want.itemsize):
+        return text
+    return f"nl_sat_{_SUFFIX[have]}_{_short(want)}({text})"
+
+
+def _round(text: str, have: DType, want: DType, digits: int, draw: str) -> tuple[str, DType]:
+    """``text`` rounded so that storing it as ``want`` changes nothing more, and its dtype; see conversions.h."""
+    if want.kind == "b" or (have == I64 and not is_float(want)):
+        return text, have
+    if want == F64:
+        return f"nl_stochastic_f64({_cast(text, have, F64)}, {digits}, nl_rand_f64{draw})", F64
+    if is_float(want):
+        least = SUBNORMAL_F16 if want == F16 else 0
+        return f"nl_stochastic_f32({_cast(text, have, F32)}, {digits}, {least}, nl_rand_f32{draw})", F32
+    return f"nl_stochastic_whole({_cast(text, have, F64)}, nl_rand_f64{draw})", F64
+
+
+SUBNORMAL_F16 = 113
+"""Exponent, as float32 has it, from which down float16's unit stays the same."""
+
+
+def _short(dtype: DType) -> str:
+    return f"{dtype.kind}{dtype.itemsize * 8}"
+
+
+REDUCTIONS = frozenset(("sum", "prod", "max", "min", "any", "all", "argmax", "argmin"))
+"""Reductions that the templates know; a row has no C text that says what another one does."""
+
+
+def unsupported(values: Iterable[Value]) -> str | None:
+    """Name of the first op that has no text, None if all have."""
+    for value in values:
+        if value.spec.kind in (Kind.ELEMENTWISE, Kind.ZERO) and not value.spec.c:
+            return value.spec.name
+        if value.spec.kind is Kind.REDUCTION and value.spec.name not in REDUCTIONS:
+            return value.spec.name
+        if value.spec.kind not in (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.ZERO) and value.spec.name != "broadcast":
+            return value.spec.name
+    return None

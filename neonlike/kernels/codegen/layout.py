@@ -1,0 +1,74 @@
+"""How arrays lie over a stage's space: axes of size 1 dropped, neighbours merged where every array allows it.
+
+Fewer axes mean longer inner loops. The result also says which kernel form fits: flat, nested, rows or columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from neonlike.kernels.planning.lower import Perm
+from neonlike.optree.shapes import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One merged axis: its size, whether it is reduced, and each array's step along it in elements."""
+
+    size: int
+    reduced: bool
+    steps: tuple[int, ...]
+
+
+class Counter:
+    """Stands where an array would for positions: same attributes, address 0, steps that count elements."""
+
+    itemsize = 1
+    __array_interface__: ClassVar[dict[str, Any]] = {"data": (0, False)}
+
+    def __init__(self, shape: Shape, strides: Sequence[int]) -> None:
+        self.shape, self.strides, self.ndim = shape, tuple(strides), len(shape)
+
+
+def steps_over(array: np.ndarray[Any, Any] | Counter, space: Shape) -> tuple[int, ...]:
+    """Steps of a NumPy ``array`` along each axis of ``space``, 0 where it is broadcast."""
+    missing = len(space) - array.ndim
+    assert all(n in (1, wide) for n, wide in zip(array.shape, space[missing:])), (array.shape, space)
+    own = [0 if size == 1 else int(stride // array.itemsize) for size, stride in zip(array.shape, array.strides)]
+    return (0,) * missing + tuple(own)
+
+
+def collapse(space: Shape, axes: tuple[int, ...], arrays: Sequence[Any]) -> list[Axis]:
+    """Merged axes of ``space`` for ``arrays``, outermost first."""
+    all_steps = [steps_over(array, space) for array in arrays]
+    return merged(
+        [Axis(size, k in axes, tuple([steps[k] for steps in all_steps])) for k, size in enumerate(space) if size != 1]
+    )
+
+
+def merged(axes: Sequence[Axis]) -> list[Axis]:
+    """``axes``, outermost first, neighbours made one where they are for all arrays."""
+    found: list[Axis] = []
+    for axis in axes:
+        if found and found[-1].reduced == axis.reduced:
+            before = found[-1]
+            if all(outer == inner * axis.size for outer, inner in zip(before.steps, axis.steps)):
+                found[-1] = Axis(before.size * axis.size, axis.reduced, axis.steps)
+                continue
+        found.append(axis)
+    return found
+
+
+def element_strides(space: Shape, perm: Perm) -> list[int]:
+    """Stride of each axis in the numbering of elements, which follows the unpermuted shape in C order."""
+    extra = len(space) - len(perm or space)
+    order = (*range(extra), *(extra + axis for axis in perm)) if perm else tuple(range(len(space)))
+    strides, step = [0] * len(space), 1
+    for axis in sorted(range(len(space)), key=lambda a: order[a], reverse=True):
+        strides[axis] = step
+        step *= space[axis]
+    return strides

@@ -1,0 +1,110 @@
+"""Sums of squares around a mean that their own stage makes, such as a variance: what it takes to read memory once.
+
+A long row is cut in parts. With D and Q the sums of ``x - c`` and of its square over the n elements of a part, any c,
+``sum(sqr(x - m)) = Q + (c - m)*(2*D + n*(c - m))`` for any m, so Q can be found while m is not known yet. No digit is
+lost as long as c is near the mean of the part (Chan, Golub, LeVeque 1979).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from neonlike.kernels.codegen.emit import Line, type_of
+from neonlike.kernels.codegen.passes import Level, ReduceForm
+from neonlike.kernels.codegen.reductions import Reduction
+from neonlike.kernels.planning.lower import Arg, Value, ValueArg
+from neonlike.optree.dtypes import F32, F64, compute_dtype
+from neonlike.optree.ops import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """``sum(sqr(x - m))``, value ``index``, of the second pass, m being ``mean``; and ``sum(x)`` of the first."""
+
+    index: int
+    total: int
+    mean: int
+    operand: Arg
+    ctype: str
+
+    @property
+    def deviations(self) -> str:
+        """Name of the sum of deviations."""
+        return f"{self.index}d"
+
+    @property
+    def squares(self) -> str:
+        """Name of the sum of their squares."""
+        return f"{self.index}q"
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Template context: the pairs, the pass that finds them, whether the first pass makes more than their sums."""
+
+    pairs: list[Pair]
+    level: Level
+    others: bool
+
+
+def find_moments(form: ReduceForm) -> Moments | None:
+    """All reductions of the second pass as pairs with some of the first; None if one is anything else."""
+    made = [[v for v in form.kernel.values if _ends(form, v, depth)] for depth in (1, 2)]
+    pairs = [_pair(form, value, made[0]) for value in made[1]]
+    found = [pair for pair in pairs if pair is not None]
+    if not found or len(found) < len(pairs):
+        return None
+    level = Level()
+    form.read([pair.operand for pair in found], False, level)
+    for pair in found:
+        text, _ = form.writer.operand(pair.operand)
+        level.lines.append(Line(f"e{pair.index}", pair.ctype, f"{text} - around{pair.index}"))
+        level.reductions.append(_sum(pair.deviations, pair.ctype, f"e{pair.index}"))
+        level.reductions.append(_sum(pair.squares, pair.ctype, f"e{pair.index} * e{pair.index}"))
+    return Moments(found, level, {pair.total for pair in found} != {value.index for value in made[0]})
+
+
+def _ends(form: ReduceForm, value: Value, depth: int) -> bool:
+    return value.spec.kind is Kind.REDUCTION and form.depth[value.index] == depth
+
+
+def _pair(form: ReduceForm, value: Value, before: list[Value]) -> Pair | None:
+    """``value`` with the sum of the first pass it belongs to."""
+    difference = _squared(form, value.args[0]) if value.spec.name == "sum" else None
+    if difference is None or difference.spec.name != "sub":
+        return None
+    for operand, mean in (difference.args, difference.args[::-1]):
+        known = _computed(form, mean)
+        if known is None or not form.is_row_value(known.index):
+            continue
+        total = next((v for v in before if v.spec.name == "sum" and v.args[0] == operand), None)
+        dtypes = {compute_dtype(v.dtype) for v in (value, difference, known)} | {form.writer.operand(operand)[1]}
+        if total is not None and dtypes in ({F32}, {F64}):
+            return Pair(value.index, total.index, known.index, operand, type_of(difference.dtype))
+    return None
+
+
+def _squared(form: ReduceForm, arg: Arg) -> Value | None:
+    """The value whose square ``arg`` is."""
+    value = _computed(form, arg)
+    if value is None or not (value.spec.name == "sqr" or (value.spec.name == "mul" and value.args[0] == value.args[1])):
+        return None
+    return _computed(form, value.args[0])
+
+
+def _computed(form: ReduceForm, arg: Arg) -> Value | None:
+    """The value of this stage that ``arg`` is; None for an array or a number."""
+    if not isinstance(arg, ValueArg) or form.kernel.find(arg) is not None:
+        return None
+    return form.values[arg.value]
+
+
+def _sum(name: str, ctype: str, operand: str) -> Reduction:
+    """A sum that is no value of the stage."""
+    p, q = f"p{name}[l]", [f"q{name}[{k}]" for k in range(4)]
+    pairs = ((q[0], q[1]), (q[2], q[3]), (q[0], q[2]), (p, q[0]))
+    return Reduction(
+        name, "", ctype, "double", ctype, "0", operand,
+        lane=f"{p} + {operand}", fold=f"{p} + p{name}[l + s]", merge=f"t{name} + other", column="", merge_column="",
+        four=tuple([f"{a} = {a} + {b};" for a, b in pairs]),
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Stages as CUDA kernels, for a device that ``backends/gpu`` provides."""

@@ -1,0 +1,63 @@
+"""Copies between arrays of a device, of any strides and dtypes, with or without stochastic rounding; fills."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from neonlike.kernels.codegen.emit import Array, Kernel, Number
+from neonlike.kernels.cuda.launch import CudaKernel, Launch, call_on
+from neonlike.kernels.planning.lower import LeafArg, NumberArg
+from neonlike.optree.dtypes import DType
+
+if TYPE_CHECKING:
+    from neonlike.kernels.cuda.engine import CudaEngine
+
+
+class Copier:
+    """Elementwise kernels without an expression: one for each pair of dtypes."""
+
+    def __init__(self, engine: CudaEngine) -> None:
+        self.engine = engine
+        self.kernels: dict[tuple[DType | None, DType], tuple[CudaKernel, dict[Any, Launch]]] = {}
+
+    def ready(self, source: Any, target: Any, digits: int = 0) -> Callable[[], None]:
+        """What queues ``target[...] = source``, which broadcasts; converted as when an expression is stored.
+
+        Parameters
+        ----------
+        source, target : DeviceArray
+            They must not overlap.
+        digits : int
+            Round stochastically to so many binary digits; 0: to nearest.
+        """
+        compiled, launches = self._kernel(source.dtype, target.dtype)
+        draws = self.engine.draws(1) if digits else []
+        missing = len(target.shape) - len(source.shape)
+        near = source[(None,) * missing] if missing else source
+        return call_on(compiled, launches, target.shape, [near, target], draws, (digits,) if digits else ())
+
+    def ready_fill(self, target: Any, value: float) -> Callable[[], None]:
+        """What queues ``target[...] = value``."""
+        compiled, launches = self._kernel(None, target.dtype)
+        return call_on(compiled, launches, target.shape, [target], [value])
+
+    def _kernel(self, source: DType | None, target: DType) -> tuple[CudaKernel, dict[Any, Launch]]:
+        found = self.kernels.get((source, target))
+        if found is None:
+            kernel: Kernel = _copy_kernel(source, target)
+            comment = f"copy {source or 'a number'} to {target}"
+            found = self.kernels[source, target] = CudaKernel(self.engine.device, kernel, None, comment), {}
+        return found
+
+
+def _copy_kernel(source: DType | None, target: DType) -> Kernel:
+    """Arguments and result of a copy; ``source`` None: of a number."""
+    kernel = Kernel(None, None, outputs=[Array("o0", "target", 0, target, ())])  # type: ignore[arg-type]
+    if source is None:
+        kernel.numbers.append(Number("c0", 0, "double"))
+        kernel.sinks.append(NumberArg(0))
+    else:
+        kernel.inputs.append(Array("a0", "leaf", 0, source, ()))
+        kernel.sinks.append(LeafArg(0))
+    return kernel

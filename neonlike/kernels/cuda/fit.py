@@ -1,0 +1,275 @@
+"""Which form of a stage's CUDA kernel fits the arrays it meets (see ``forms``), and how it is launched.
+
+Nothing that decides how a sum is cut depends on the device: results are the same on all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from neonlike.kernels.codegen.layout import Axis, Counter, collapse
+from neonlike.kernels.cuda.device import Capabilities, Size3
+from neonlike.optree.shapes import Shape
+
+THREADS = 256
+"""Threads of a block where nothing else decides."""
+WAVES = 32
+"""Blocks for each multiprocessor in an elementwise launch; more elements are taken in turns."""
+MAX_VECTOR, ALIGNMENT = 8, 16
+"""Most elements a thread takes at once, and the bytes of the widest access."""
+COUNTING = 2
+RANKS = (1, 2, 4, 8)
+"""Numbers of axes that kernels are made for."""
+TURNED = 3
+"""Class of an input whose memory runs along the last but one axis."""
+TILE, TILE_ROWS, MIN_TURNED, MAX_TURNED = 32, 8, 8, 4
+"""Side of a tile in which such inputs are turned, rows of its threads, least sizes where it pays, most such inputs."""
+HELD_TARGET, HELD_MOST = 8, 16
+"""Elements of a row that a thread keeps: wanted, and at most, where a kernel reads one array."""
+ROW_PART, COLUMN_PART = 1 << 14, 1 << 10
+"""Parts in which long rows and long columns are summed by blocks of their own, if there are few of them."""
+LONGEST_ROW, LONGEST_COLUMN = 1 << 16, 1 << 13
+"""Longer ones are always cut: a thread adds up some hundred numbers in float32, not more."""
+FULL = 256
+"""Blocks from which cutting rows does not pay. A number of its own: sums must not depend on the device."""
+MAX_PARTS = 1 << 15
+NARROW = 1 << 30
+"""Counts and offsets below this take 32 bits, whatever threads of the last block add to them."""
+MOST_THREADS, HELD_THREADS, MIN_COLUMNS = 1024, 1024, 4
+"""Threads of a block at most, and of a row that they hold; the fewest columns side by side that count as columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class MapKey:
+    """Form of an elementwise kernel.
+
+    ``classes`` says of each array whether it moves along the innermost axis (0 or 1; or ``TURNED``; or ``COUNTING``
+    for positions that start each vector at a multiple of its length and then count up by one); ``vector`` how
+    many elements a thread takes at once, which lie side by side then; ``wide`` that offsets take 64 bits. Few forms,
+    for each is a kernel to compile: steps are arguments, and ranks are rounded up to ``RANKS``.
+    """
+
+    rank: int
+    classes: tuple[int, ...]
+    vector: int
+    wide: bool
+
+    @property
+    def turned(self) -> bool:
+        """Whether inputs are turned in shared memory."""
+        return TURNED in self.classes
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceKey:
+    """Form of a reduction. How many threads share a row is no part of it, lest there be many kernels to compile.
+
+    Attributes
+    ----------
+    columns : bool
+        Threads side by side take neighbouring rows, whose elements lie side by side.
+    most : int
+        Threads of a block, at most.
+    kept, reduced : int
+        How many axes rows are counted over, and elements of a row.
+    held : int
+        How often a thread takes ``vector`` elements of a row, all kept in registers from the first pass to the last;
+        0: rows are too long for that.
+    split : bool
+        Rows are cut in parts, each reduced by a block of its own, in one launch a pass.
+    """
+
+    columns: bool
+    most: int
+    kept: int
+    reduced: int
+    vector: int
+    held: int
+    wide: bool
+    split: bool
+
+
+Key: TypeAlias = MapKey | ReduceKey
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A form for certain arrays: its key, the numbers of ``meta``, grid and block, cells of partial results."""
+
+    key: Key
+    meta: list[int]
+    grid: Size3
+    block: Size3
+    cells: int = 0
+
+
+def fit_map(shape: Shape, arrays: Sequence[Any], inputs: int, aligned: bool, device: Capabilities) -> Fit:
+    """The form of an elementwise kernel over ``shape``; the first ``inputs`` of ``arrays`` are read.
+
+    ``aligned`` says that all of them start at multiples of ``ALIGNMENT`` bytes.
+    """
+    axes = collapse(shape, (), list(arrays))
+    axes = merged(sorted(axes, key=lambda axis: -abs(axis.steps[-1])))
+    axes = axes or [Axis(1, False, tuple([int(array.shape == shape) for array in arrays]))]
+    inner = axes[-1]
+    wide = needs_wide(axes, len(arrays))
+    if len(axes) > 1 and min(inner.size, axes[-2].size) >= MIN_TURNED:
+        turned = [i for i, array in enumerate(arrays[:inputs]) if _is_turned(i, array, axes)]
+        if turned:
+            return _fit_turned(_padded(axes, len(arrays)), turned[:MAX_TURNED], len(arrays), wide)
+    moving = [i for i, array in enumerate(arrays) if inner.steps[i] and not isinstance(array, Counter)]
+    vector = _vector(axes[:-1], inner, arrays, moving, aligned, exact=len(axes) > 1)
+    classes = [int(step != 0 or vector == 1) for step in inner.steps]
+    for i, array in enumerate(arrays):
+        if isinstance(array, Counter) and inner.steps[i] == 1 and not any(a.steps[i] % vector for a in axes[:-1]):
+            classes[i] = COUNTING if vector % 4 == 0 else classes[i]
+    axes = _padded(axes, len(arrays))
+    chunks = -(-inner.size // vector)
+    count = chunks * math.prod(axis.size for axis in axes[:-1])
+    sizes = [axis.size for axis in axes[:-1]] + [chunks]
+    meta = [count, inner.size, *divisors(sizes, wide)]
+    meta += [axis.steps[i] for i in range(len(arrays)) for axis in axes]
+    blocks = max(1, min(-(-count // THREADS), WAVES * device.multiprocessors))
+    return Fit(MapKey(len(axes), tuple(classes), vector, wide), meta, (blocks, 1, 1), (THREADS, 1, 1))
+
+
+def _is_turned(i: int, array: Any, axes: list[Axis]) -> bool:
+    """Whether the memory of an input runs along the last axis but one."""
+    return axes[-1].steps[i] not in (0, 1) and axes[-2].steps[i] == 1 and not isinstance(array, Counter)
+
+
+def _padded(axes: list[Axis], arrays: int) -> list[Axis]:
+    """``axes`` after so many of size 1 that their number is one of ``RANKS``, or as it is if they are more."""
+    rank = next((rank for rank in RANKS if rank >= len(axes)), len(axes))
+    return [Axis(1, axes[0].reduced, (0,) * arrays)] * (rank - len(axes)) + axes
+
+
+def _fit_turned(axes: list[Axis], turned: list[int], arrays: int, wide: bool) -> Fit:
+    """Tiles of the last two axes; the axes before are counted over."""
+    down, across = axes[-2].size, axes[-1].size
+    tiles = -(-down // TILE), -(-across // TILE)
+    sizes = [*(axis.size for axis in axes[:-2]), *tiles]
+    meta = [down, across, *divisors(sizes, wide)]
+    meta += [axis.steps[i] for i in range(arrays) for axis in axes]
+    key = MapKey(len(axes), tuple([TURNED if i in turned else 1 for i in range(arrays)]), 1, wide)
+    return Fit(key, meta, (math.prod(sizes), 1, 1), (TILE, TILE_ROWS, 1))
+
+
+def fit_reduce(shape: Shape, axes: tuple[int, ...], arrays: Sequence[Any], inputs: int, aligned: bool) -> Fit:
+    """The form of a reduction of ``shape`` over ``axes``; see :func:`fit_map`."""
+    found = collapse(shape, axes, list(arrays))
+    none = (0,) * len(arrays)
+    kept = merged([axis for axis in found if not axis.reduced]) or [Axis(1, False, none)]
+    reduced = merged([axis for axis in found if axis.reduced]) or [Axis(1, True, none)]
+    length, count = (math.prod(axis.size for axis in part) for part in (reduced, kept))
+    columns = _by_columns(kept[-1], reduced[-1], inputs)
+    moving = [i for i, a in enumerate(arrays) if not isinstance(a, Counter) and _varies(a.shape, shape, axes)]
+    vector = 1
+    if not columns and len(reduced) == 1:
+        vector = _vector(kept, reduced[0], arrays, moving, aligned, exact=True)
+    threads, rows, held = _shares(columns, length, vector, sum(i < inputs for i in moving))
+    parts, part = 1, length
+    if not held:
+        part = _part(columns, length, -(-count // rows))
+        parts = -(-length // part)
+        if parts > 1:
+            threads, rows = (32, 32) if columns else (THREADS, 1)
+    wide = needs_wide([*kept, *reduced], len(arrays))
+    most = THREADS if threads * rows <= THREADS else MOST_THREADS
+    kept, reduced = _padded(kept, len(arrays)), _padded(reduced, len(arrays))
+    key = ReduceKey(columns, most, len(kept), len(reduced), vector, held, wide, parts > 1)
+    meta = [length, count, parts, part]
+    meta += divisors([axis.size for axis in kept], wide) + divisors([axis.size for axis in reduced], wide)
+    meta += [axis.steps[i] for i in range(len(arrays)) for axis in (*kept, *reduced)]
+    block = (rows, threads, 1) if columns else (threads, rows, 1)
+    return Fit(key, meta, (-(-count // rows), parts, 1), block, parts * count)
+
+
+def _varies(shape: Shape, space: Shape, axes: tuple[int, ...]) -> bool:
+    """True if something of ``shape`` varies along one of ``axes`` of ``space``."""
+    missing = len(space) - len(shape)
+    return any(axis >= missing and shape[axis - missing] != 1 for axis in axes)
+
+
+def _by_columns(kept: Axis, reduced: Axis, inputs: int) -> bool:
+    """True if memory is contiguous along the kept axes rather than the reduced ones."""
+    if kept.size < MIN_COLUMNS:
+        return False
+    across = sum(step == 1 for step in kept.steps[:inputs])
+    along = sum(step == 1 for step in reduced.steps[:inputs])
+    return across > along or (reduced.size == 1 and across == along)
+
+
+def _shares(columns: bool, length: int, vector: int, read: int) -> tuple[int, int, int]:
+    """Threads for a row, rows of a block, and how often a thread takes ``vector`` elements; 0 if rows are too long.
+
+    As few counts as will do, each of which is a kernel of its own.
+    """
+    chunks, few = -(-length // vector), max(1, read)
+    most = 32 if columns else HELD_THREADS
+    held = max(1, HELD_TARGET // few // vector)
+    threads = min(most, 1 << (-(-chunks // held) - 1).bit_length())
+    if threads * held < chunks:
+        held = held * 2 if held * vector * 2 <= max(HELD_MOST // few, vector) else 0
+        if threads * held < chunks:
+            return (32, 32, 0) if columns else (512, 1, 0)
+    if columns:
+        return threads, max(32, THREADS // threads), held
+    return threads, THREADS // threads if threads <= 32 else 1, held
+
+
+def _part(columns: bool, length: int, blocks: int) -> int:
+    """How much of a row or column a block reduces."""
+    part, longest = (COLUMN_PART, LONGEST_COLUMN) if columns else (ROW_PART, LONGEST_ROW)
+    if length <= longest and (blocks >= FULL or length < 2 * part):
+        return length
+    while length > part * MAX_PARTS:
+        part *= 2
+    return part
+
+
+def merged(axes: list[Axis]) -> list[Axis]:
+    """``axes``, neighbours made one where every array allows it."""
+    merged: list[Axis] = []
+    for axis in axes:
+        if merged and all(outer == step * axis.size for outer, step in zip(merged[-1].steps, axis.steps)):
+            merged[-1] = Axis(merged[-1].size * axis.size, axis.reduced, axis.steps)
+        else:
+            merged.append(axis)
+    return merged
+
+
+def _vector(
+    outer: list[Axis], inner: Axis, arrays: Sequence[Any], moving: list[int], aligned: bool, exact: bool
+) -> int:
+    """Elements that a thread takes at once: as many as fill the widest access of the narrowest array, or 1.
+
+    The ``moving`` arrays have to run along ``inner``, and every row of theirs to start at a multiple of an access.
+    ``exact``: the innermost size has to be a multiple, too.
+    """
+    if not aligned or not moving or any(inner.steps[i] != 1 for i in moving):
+        return 1
+    vector = min(MAX_VECTOR, ALIGNMENT // min(arrays[i].itemsize for i in moving))
+    even = not exact or inner.size % vector == 0
+    return vector if even and all(axis.steps[i] % vector == 0 for i in moving for axis in outer) else 1
+
+
+def needs_wide(axes: list[Axis], arrays: int) -> bool:
+    """True if counts or offsets do not fit in 32 bits, with room for what is added to them."""
+    if math.prod(axis.size for axis in axes) >= NARROW:
+        return True
+    return any(sum(abs(axis.steps[i]) * axis.size for axis in axes) >= NARROW for i in range(arrays))
+
+
+def divisors(sizes: list[int], wide: bool) -> list[int]:
+    """Size, multiplier and shift of each axis for ``nl_quotient`` of types.h."""
+    numbers: list[int] = []
+    for size in sizes:
+        shift = (size - 1).bit_length()
+        multiplier = 0 if wide else ((1 << 32) * ((1 << shift) - size)) // size + 1
+        numbers += [size, multiplier - (1 << 32) if multiplier >= 1 << 31 else multiplier, shift]
+    return numbers
+

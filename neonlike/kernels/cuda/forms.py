@@ -1,0 +1,317 @@
+"""The forms a CUDA kernel takes, and the context its template is rendered with.
+
+* elementwise: a thread takes a few elements at once, in accesses of 16 bytes where memory allows it;
+* *turned*: inputs whose memory runs across the output's are turned in shared memory, tile by tile;
+* reductions, of rows (threads side by side share one) or of columns (threads side by side take one each): all passes
+  in one kernel with the row in registers where it fits, or cut in parts with a launch a pass.
+
+``fit`` chooses among them. The lines of a kernel come from the same walk as those of C (``emit``, ``passes``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from neonlike.kernels.codegen.emit import Array, Kernel, Line, Writer, type_of
+from neonlike.kernels.codegen.passes import Level, ReduceForm
+from neonlike.kernels.codegen.render import Source
+from neonlike.kernels.cuda.fit import (
+    ALIGNMENT,
+    COUNTING,
+    THREADS,
+    TILE,
+    TILE_ROWS,
+    TURNED,
+    MapKey,
+    ReduceKey,
+)
+from neonlike.optree.dtypes import I64
+
+SEED = "round_seed"
+"""Argument with the key of the numbers that stochastic rounding draws."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rounded:
+    """An output stored with stochastic rounding: to how many digits, and which counter says what element it is."""
+
+    digits: int
+    counter: str
+    call: str
+
+
+def with_rounding(kernel: Kernel, digits: dict[str, int]) -> tuple[Kernel, dict[str, Rounded]]:
+    """``kernel`` with counters for the outputs (by name) that are rounded, and what to know of these."""
+    rounded = {name: Rounded(n, f"r_{name}", f"call_{name}") for name, n in digits.items()}
+    shape = kernel.outputs[0].shape
+    counters = [Array(r.counter, "counter", -1, I64, shape) for r in rounded.values()]
+    return replace(kernel, inputs=[*kernel.inputs, *counters]), rounded
+
+
+def _writer(kernel: Kernel, rounded: dict[str, Rounded]) -> Writer:
+    writer = Writer(kernel, "cuda")
+    for name, how in rounded.items():
+        element = f"x{how.counter[1:]}"
+        writer.rounded[name] = how.digits, f"({element}, {SEED}, {how.call})"
+    return writer
+
+
+def parameters(kernel: Kernel, rounded: dict[str, Rounded], room: bool = False) -> list[str]:
+    """Declarations of a kernel's arguments; arrays are ``g_<name>``, and ``meta`` comes last."""
+    shared = {name for pair in kernel.overlaps for name in pair}
+    found = []
+    for array in [*kernel.inputs, *kernel.outputs]:
+        if array.kind != "counter":
+            const = "const " if array in kernel.inputs else ""
+            restrict = "" if array.name in shared else "__restrict__ "
+            found.append(f"{const}{array.ctype} *{restrict}g_{array.name}")
+    found += [f"const {number.ctype} {number.name}" for number in kernel.numbers]
+    if rounded:
+        found += [f"const int64_t {SEED}", *(f"const int64_t {how.call}" for how in rounded.values())]
+    found += ["nl_cell *const cells"] if room else []
+    return [*found, "const nl_meta meta"]
+
+
+class Offsets:
+    """Texts of positions along axes and of the offsets of arrays there; the numbers are in ``meta``.
+
+    Parameters
+    ----------
+    arrays : sequence of Array
+    rank : int
+        Axes in all; the steps of each array follow each other in ``meta`` from ``steps`` on.
+    wide : bool
+    """
+
+    def __init__(self, arrays: Sequence[Array], rank: int, steps: int, wide: bool) -> None:
+        self.at = {array.name: steps + i * rank for i, array in enumerate(arrays)}
+        self.wide = wide
+        self.size = steps + len(arrays) * rank
+
+    def positions(self, source: str, prefix: str, rank: int, divisors: int) -> list[str]:
+        """Lines that take ``source`` apart into ``<prefix>0`` to ``<prefix><rank - 1>``; the last runs fastest."""
+        lines = []
+        for axis in range(rank - 1, 0, -1):
+            at = divisors + 3 * axis
+            how = f"nl_quotient({source}, meta.v[{at + 1}], meta.v[{at + 2}])"
+            if self.wide:
+                how = f"{source} / meta.v[{at}]"
+            lines.append(f"const nl_index {prefix}q{axis} = {how};")
+            lines.append(f"const nl_index {prefix}{axis} = {source} - {prefix}q{axis} * meta.v[{at}];")
+            source = f"{prefix}q{axis}"
+        return [*lines, f"const nl_index {prefix}0 = {source};"] if rank else []
+
+    def step(self, name: str, axis: int) -> str:
+        """An array's step along an axis."""
+        return f"meta.v[{self.at[name] + axis}]"
+
+    def offset(self, name: str, prefix: str, axes: range, first: int = 0) -> str:
+        """An array's offset at the positions ``<prefix><i>`` of ``axes``, whose steps lie ``first`` further on."""
+        return " + ".join(f"{prefix}{axis} * {self.step(name, first + axis)}" for axis in axes)
+
+
+def _local(array: Array, offset: str, constant: bool) -> str:
+    """Declaration of the pointer (or the position) that an array has in a thread."""
+    if array.kind == "counter":
+        return f"const int64_t {array.name} = {offset or '0'};"
+    const = "const " if constant else ""
+    return f"{const}{array.ctype} *const {array.name} = g_{array.name}{' + ' if offset else ''}{offset};"
+
+
+def _chunks(arrays: Sequence[Array], vector: int) -> list[dict[str, Any]]:
+    """Types of ``vector`` elements, one for each type of element."""
+    sizes = {array.ctype: array.dtype.itemsize for array in arrays if array.kind != "counter"}
+    return [{"ctype": t, "align": min(ALIGNMENT, vector * size)} for t, size in sorted(sizes.items())]
+
+
+def _near(array: Array) -> dict[str, str]:
+    return {"name": array.name, "ctype": array.ctype}
+
+
+# Elementwise --------------------------------------------------------------------------------------------------------
+
+
+def elementwise(kernel: Kernel, key: MapKey, rounded: dict[str, Rounded]) -> Source:
+    """Source of an elementwise kernel."""
+    writer = _writer(kernel, rounded)
+    arrays = [*kernel.inputs, *kernel.outputs]
+    offsets = Offsets(arrays, key.rank, 2 + 3 * key.rank, key.wide)
+    context = {
+        "index_type": "int64_t" if key.wide else "int32_t",
+        "parameters": parameters(kernel, rounded),
+        "meta": offsets.size,
+        "positions": offsets.positions("tile" if key.turned else "chunk", "i", key.rank, 2),
+    }
+    if key.turned:
+        context |= _turned(kernel, key, writer, offsets)
+        return Source("cuda/turned.cu.j2", context)
+    context |= _straight(kernel, key, writer, offsets)
+    return Source("cuda/elementwise.cu.j2", context)
+
+
+def _straight(kernel: Kernel, key: MapKey, writer: Writer, offsets: Offsets) -> dict[str, Any]:
+    arrays = [*kernel.inputs, *kernel.outputs]
+    classes = dict(zip((a.name for a in arrays), key.classes))
+    last, many = key.rank - 1, key.vector > 1
+    near = [a for a in arrays if many and classes[a.name] and a.kind != "counter"]
+    writer.near.update({a.name: f"near_{a.name}.v[l]" for a in near})
+    locals_ = []
+    for array in arrays:
+        parts = [offsets.offset(array.name, "i", range(last))]
+        if classes[array.name]:
+            counted = f"i{last} * {key.vector}" if many else f"i{last}"
+            direct = array in near
+            parts.append(counted if direct else f"{counted} * {offsets.step(array.name, last)}")
+        locals_.append(_local(array, " + ".join(filter(None, parts)), array in kernel.inputs))
+    hoisted: list[Line] = []
+    lines: list[Line] = []
+    for array in kernel.inputs:
+        index = "0"
+        if array.kind == "counter" and classes[array.name] and many:
+            index = f"l * {offsets.step(array.name, last)}"
+        (hoisted if index == "0" and array not in near else lines).append(writer.load(array, index))
+    draws, made = _draws(kernel, key, writer, classes)
+    hoisted += draws
+    lines += made
+    return {
+        "threads": THREADS,
+        "vector": key.vector,
+        "guarded": many and key.rank == 1,
+        "inner": f"i{last}",
+        "chunks": _chunks(near, key.vector),
+        "locals": locals_,
+        "hoisted": hoisted,
+        "fetched": [_near(a) for a in near if a in kernel.inputs],
+        "written": [_near(a) for a in near if a in kernel.outputs],
+        "lines": lines,
+        "stores": [writer.store(a, arg, "0") for a, arg in zip(kernel.outputs, kernel.sinks)],
+    }
+
+
+def _draws(
+    kernel: Kernel, key: MapKey, writer: Writer, classes: dict[str, int]
+) -> tuple[list[Line], list[Line]]:
+    """Lines that draw the random numbers of a vector at once, where they follow each other; lines of all values."""
+    draws, lines = [], []
+    for value in kernel.values:
+        line, counter = writer.line(value), kernel.counter(value)
+        counting = counter is not None and classes[counter.name] == COUNTING
+        if value.spec.name == "rand" and line.ctype == "float" and counter is not None and counting:
+            numbers = ", ".join(writer.operand(arg)[0] for arg in value.args)
+            text = f"nl_draw_f32<{key.vector}>({counter.name}, {numbers})"
+            draws.append(Line(f"draw_{line.name}", f"nl_numbers<{key.vector}>", text))
+            line = Line(line.name, line.ctype, f"draw_{line.name}.v[l]")
+        lines.append(line)
+    return draws, lines
+
+
+def _turned(kernel: Kernel, key: MapKey, writer: Writer, offsets: Offsets) -> dict[str, Any]:
+    arrays = [*kernel.inputs, *kernel.outputs]
+    turned = [a for a, kind in zip(arrays, key.classes) if kind == TURNED]
+    writer.near.update({a.name: f"tile_{a.name}[threadIdx.x][y]" for a in turned})
+    down, across = key.rank - 2, key.rank - 1
+    base = {a.name: offsets.offset(a.name, "i", range(down)) for a in arrays}
+    locals_ = []
+    for array in arrays:
+        if array not in turned:
+            here = f"row * {offsets.step(array.name, down)} + column * {offsets.step(array.name, across)}"
+            offset = " + ".join(filter(None, [base[array.name], here]))
+            locals_.append(_local(array, offset, array in kernel.inputs))
+    tiles = [_near(a) | {"base": base[a.name] or "0", "step": offsets.step(a.name, across)} for a in turned]
+    return {
+        "tile": TILE,
+        "rows": TILE_ROWS,
+        "down": f"i{down}",
+        "across": f"i{across}",
+        "turned": tiles,
+        "locals": locals_,
+        "lines": [writer.load(a, "0") for a in kernel.inputs] + [writer.line(v) for v in kernel.values],
+        "stores": [writer.store(a, arg, "0") for a, arg in zip(kernel.outputs, kernel.sinks)],
+    }
+
+
+# Reductions ---------------------------------------------------------------------------------------------------------
+
+
+def reduction(kernel: Kernel, key: ReduceKey) -> Source:
+    """Source of a reduction: one kernel, or one a pass (``<name>_pass<i>``) and ``<name>`` for what follows them."""
+    arrays = [*kernel.inputs, *kernel.outputs]
+    head = 4 + 3 * key.kept
+    offsets = Offsets(arrays, key.kept + key.reduced, head + 3 * key.reduced, key.wide)
+    form = ReduceForm(kernel, {}, by_columns=False, language="cuda")
+    moving = [a for a in arrays if form.varies(a.shape)]
+    for array in arrays:
+        along = f"off_{array.name}" if key.reduced > 1 else f"at * {offsets.step(array.name, key.kept)}"
+        form.index_of[array.name] = along if array in moving else "0"
+    near = _choose_near(kernel, key, form, moving)
+    form.stash_index = f"k * {key.vector} + l"
+    if key.held:
+        form.choose_stashes()
+    context = form.context()
+    levels: list[Level] = [*context["levels"], context["final"]]
+    context |= {
+        "index_type": "int64_t" if key.wide else "int32_t",
+        "parameters": parameters(kernel, {}, room=key.split),
+        "meta": offsets.size,
+        "key": key,
+        "most_cells": key.most if key.columns else key.most // 32,
+        "halves": [key.vector >> step for step in range(1, key.vector.bit_length())],
+        "chunks": _chunks(near, key.vector),
+        "rows_at": offsets.positions("row", "i", key.kept, 4),
+        "locals": [
+            _local(a, offsets.offset(a.name, "i", range(key.kept)), a in kernel.inputs) for a in arrays
+        ],
+        "elements_at": offsets.positions("at", "j", key.reduced, head) if key.reduced > 1 else [],
+        "places": [
+            f"const nl_index off_{a.name} = {offsets.offset(a.name, 'j', range(key.reduced), key.kept)};"
+            for a in (moving if key.reduced > 1 else [])
+        ],
+        "held": [_near(a) for a in near if a in kernel.inputs],
+        "near_outputs": [_near(a) for a in near if a in kernel.outputs],
+        "index_of": form.index_of,
+        "reads": [_read_by(level, kernel.inputs) for level in levels],
+        "stashes": [Line(f"v{i}", type_of(form.values[i].dtype), "") for i in sorted(form.stashes)],
+        "fields": _fields(context["levels"]),
+        "overlap": bool(kernel.overlaps),
+    }
+    return Source("cuda/reduce.cu.j2", context)
+
+
+def _choose_near(kernel: Kernel, key: ReduceKey, form: ReduceForm, moving: list[Array]) -> list[Array]:
+    """Arrays whose elements go through registers: all inputs where a row is held, all where vectors are moved."""
+    memory = [a for a in moving if a.kind != "counter"]
+    near = [a for a in memory if key.vector > 1 or (key.held and a in kernel.inputs)]
+    for array in near:
+        place = "[k]" if key.held and array in kernel.inputs else ""
+        form.writer.near[array.name] = f"near_{array.name}{place}.v[l]"
+    return near
+
+
+def _read_by(level: Level, inputs: list[Array]) -> list[str]:
+    """Names of the inputs whose elements the lines of a pass use."""
+    used = {line.name for line in level.lines}
+    return [a.name for a in inputs if f"x{a.name[1:]}" in used]
+
+
+def _fields(levels: list[Level]) -> dict[Any, int]:
+    """Where in a cell of partial results each reduction's total lies; the position of an argmax follows it."""
+    fields: dict[Any, int] = {}
+    count = 0
+    for level in levels:
+        for reduction in level.reductions:
+            fields[reduction.index] = count
+            count += 2 if reduction.position else 1
+    return fields
+
+
+def cells_of(kernel: Kernel) -> int:
+    """Numbers of 8 bytes that a row's partial results take."""
+    reductions = [v for v in kernel.values if v.spec.name in _POSITIONS or v.spec.kind.value == "reduction"]
+    return sum(2 if value.spec.name in _POSITIONS else 1 for value in reductions)
+
+
+_POSITIONS = ("argmax", "argmin")
+
+

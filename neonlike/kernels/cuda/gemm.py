@@ -1,0 +1,113 @@
+"""Our own matrix product on a device: any strides, dtypes and sizes, one template. The library's is several times as
+fast; this one is for where there is none, for what it does not take, and what it is tested against."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from neonlike.kernels.build.source import KernelSource
+from neonlike.kernels.codegen.emit import STORAGE, convert_store, load_element
+from neonlike.kernels.codegen.render import Source
+from neonlike.kernels.cuda.compile import build_cubin, headers
+from neonlike.kernels.cuda.device import Device
+from neonlike.optree.dtypes import I64, DType
+
+TILE, THREADS = 64, 256
+MAX_MATRICES = 65535
+"""Most blocks of a grid along z."""
+_ARGUMENTS = struct.Struct("=3Q2d12q")
+
+
+class Gemm:
+    """Products of matrices, and of stacks of them."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.variants: dict[Any, Any] = {}
+
+    def ready(
+        self, a: Any, b: Any, out: Any, dtype: DType, alpha: float = 1.0, beta: float = 0.0, relu: bool = False
+    ) -> Callable[[], None]:
+        """What queues ``out[...] = f(alpha * a @ b) + beta * out``, where f = max(., 0) if ``relu``.
+
+        Parameters
+        ----------
+        a, b, out : DeviceArray (m, k), (k, n), (m, n), or stacks (batch, ...) of these
+            Of any strides; ``out`` overlaps neither ``a`` nor ``b``.
+        dtype : float32, float64 or int64
+            What is multiplied and summed in.
+        """
+        if 0 in out.shape:
+            return _nothing
+        *stack, m, n = out.shape
+        steps = [_steps(array, len(stack)) for array in (a, b, out)]
+        calls: list[Callable[[], None]] = []
+        function = self._variant(a, b, out, dtype, alpha != 1 or beta != 0, relu)
+        for first in range(0, stack[0] if stack else 1, MAX_MATRICES):
+            count = min(MAX_MATRICES, stack[0] - first) if stack else 1
+            addresses = [
+                array.address + first * step[2] * array.itemsize for array, step in zip((a, b, out), steps)
+            ]
+            numbers = (m, n, a.shape[-1], *(number for step in steps for number in step))
+            arguments = _ARGUMENTS.pack(*addresses, alpha, beta, *numbers)
+            grid = (-(-n // TILE) * -(-m // TILE), 1, count)
+            calls.append(partial(self.device.launch, function, grid, (THREADS, 1, 1), 0, arguments))
+        return calls[0] if len(calls) == 1 else partial(_all, calls)
+
+    def source(
+        self, a: Any, b: Any, out: Any, dtype: DType, scaled: bool = False, relu: bool = False
+    ) -> KernelSource:
+        """The kernel for such arrays."""
+        compute = STORAGE[dtype.name]
+        context = {
+            "a_type": STORAGE[a.dtype.name],
+            "b_type": STORAGE[b.dtype.name],
+            "c_type": STORAGE[out.dtype.name],
+            "compute": compute,
+            "a_along": abs(a.strides[-1]) <= abs(a.strides[-2]),
+            "b_along": abs(b.strides[-2]) < abs(b.strides[-1]),
+            "load_a": load_element("from[0]", a.dtype),
+            "load_b": load_element("from[0]", b.dtype),
+            "load_c": f"({compute}){load_element('to[0]', out.dtype)}",
+            "multiply_add": "total[i][j] + rows[i] * columns[j]",
+            "scaled": scaled,
+            "relu": relu,
+            "result": convert_store("x0", dtype, out.dtype),
+        }
+        if dtype == I64:  # wraps, as NumPy's
+            context["multiply_add"] = "nl_wrap_add_i64(total[i][j], nl_wrap_mul_i64(rows[i], columns[j]))"
+        source = Source("cuda/gemm.cu.j2", context)
+        return KernelSource(source, source.name, "matrix product", headers())
+
+    def _variant(self, a: Any, b: Any, out: Any, dtype: DType, scaled: bool, relu: bool) -> Any:
+        key = (
+            a.dtype, b.dtype, out.dtype, dtype, scaled, relu,
+            abs(a.strides[-1]) <= abs(a.strides[-2]), abs(b.strides[-2]) < abs(b.strides[-1]),
+        )  # fmt: skip
+        function = self.variants.get(key)
+        if function is None:
+            kernel = self.source(a, b, out, dtype, scaled, relu)
+            cubin = build_cubin(kernel, self.device.capabilities.arch)
+            function = self.variants[key] = self.device.load(cubin, kernel.name)
+        return function
+
+
+def _steps(array: Any, stacked: int) -> tuple[int, int, int]:
+    """Steps between rows, columns and matrices, in elements; of one matrix that stands for all, the last is 0."""
+    size = array.itemsize
+    between = array.strides[0] // size if stacked and array.ndim == 3 and array.shape[0] > 1 else 0
+    return array.strides[-2] // size, array.strides[-1] // size, between
+
+
+def _nothing() -> None:
+    """What queues nothing."""
+
+
+def _all(calls: list[Callable[[], None]]) -> None:
+    for call in calls:
+        call()
+
+

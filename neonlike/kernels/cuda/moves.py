@@ -1,0 +1,179 @@
+"""Gather and scatter on a device: ``take``, and ``untake``, which adds slices up where ``take`` reads them.
+
+Indices stay on the device. It looks whether all are in range, which the host waits for, and orders the slices that a
+scatter adds up, so that each element of the result has one owner, which adds in the order of the indices.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from neonlike.kernels.build.source import KernelSource
+from neonlike.kernels.codegen.emit import STORAGE, Array, convert_store, load_element
+from neonlike.kernels.codegen.layout import Axis
+from neonlike.kernels.codegen.render import Source
+from neonlike.kernels.cuda.compile import build_cubin, headers
+from neonlike.kernels.cuda.device import Device
+from neonlike.kernels.cuda.fit import THREADS, WAVES, divisors, merged, needs_wide
+from neonlike.kernels.cuda.forms import Offsets
+from neonlike.optree.dtypes import DType, compute_dtype, is_float
+
+GROUPING_THREADS = 1024
+"""Threads of a block that looks at indices."""
+FEWEST_INDICES, CHECKING_BLOCKS = 1 << 14, 64
+"""Indices that another block is worth, and the most blocks."""
+_I32 = np.dtype(np.int32)
+
+Call = Callable[[], None]
+
+
+class Launch:
+    """A kernel ready to be queued again and again; ``kept`` is the memory it works on."""
+
+    __slots__ = ("arguments", "device", "function", "grid", "kept", "threads")
+
+    def __init__(
+        self, device: Device, function: Any, size: tuple[int, int], arguments: bytes, kept: Sequence[Any]
+    ) -> None:
+        blocks, threads = size
+        self.device, self.function, self.arguments, self.kept = device, function, arguments, kept
+        self.grid, self.threads = (blocks, 1, 1), (threads, 1, 1)
+
+    def __call__(self) -> None:
+        self.device.launch(self.function, self.grid, self.threads, 0, self.arguments)
+
+
+class Moves:
+    """The kernels of one stage, in variants by dtypes, rank and order of the axes."""
+
+    def __init__(self, device: Device, comment: str) -> None:
+        self.device, self.comment = device, comment
+        self.variants: dict[Any, Any] = {}
+
+    def check(self, index: Any, limit: int) -> Callable[[], bool]:
+        """What waits for the device and says whether a value of the vector ``index`` is not in [-limit, limit)."""
+        device, size = self.device, index.shape[0]
+        blocks = max(1, min(-(-size // FEWEST_INDICES), CHECKING_BLOCKS))
+        memory = device.allocate(blocks * _I32.itemsize)
+        outside = device.view(memory, memory.address, (blocks,), (_I32.itemsize,), _I32)
+        queue = self._on_indices("check", index, [outside], limit, blocks)
+
+        def found() -> bool:
+            queue()
+            return bool(device.to_host(outside).any())
+
+        return found
+
+    def group(self, index: Any, start: Any, slices: Any) -> Call:
+        """What queues ``slices`` = positions in the vector ``index`` ordered by value, equal ones as they come.
+
+        Parameters
+        ----------
+        start : DeviceArray (limit + 2,), int64
+            ``slices[start[p]]`` to ``slices[start[p + 1] - 1]`` will be those of p; the last element is working space.
+        slices : DeviceArray (n,), int64
+        """
+        return self._on_indices("group", index, [start, slices], start.shape[0] - 2, 1)
+
+    def gather(self, source: Any, index: Any, out: Any, axis: int) -> Call:
+        """What queues ``out[.., j, ..] = source[.., index[j], ..]``; the indices have been checked."""
+        axes, at = _axes(out, source, axis, 0)
+        limit, step = source.shape[axis], source.strides[axis] // source.itemsize
+        head = [math.prod(a.size for a in axes), limit, index.strides[0] // index.itemsize, step]
+        wide = needs_wide([*axes, Axis(max(limit, index.shape[0]), False, (step, head[2]))], 2)
+        return self._on_axes("gather", [source, index, out], axes, at, head, wide)
+
+    def scatter(self, source: Any, start: Any, slices: Any, out: Any, axis: int) -> Call:
+        """What queues ``out[.., p, ..]`` = sum of ``source[.., j, ..]`` over the j of p; see :meth:`group`."""
+        axes, at = _axes(out, source, axis, 0)
+        step = source.strides[axis] // source.itemsize
+        head = [math.prod(a.size for a in axes), step]
+        wide = needs_wide([*axes, Axis(source.shape[axis], False, (step, 1))], 2)
+        return self._on_axes("scatter", [source, start, slices, out], axes, at, head, wide)
+
+    def _on_axes(self, form: str, arrays: list[Any], axes: list[Axis], at: int, head: list[int], wide: bool) -> Call:
+        source, out = arrays[0], arrays[-1]
+        meta = [*head, *divisors([a.size for a in axes], wide), *(a.steps[i] for i in (0, 1) for a in axes)]
+        key = (form, source.dtype, arrays[1].dtype, out.dtype, len(axes), at, wide)
+        function = self.variants.get(key)
+        if function is None:
+            kernel = self.source(*key)
+            function = self.variants[key] = self._load(kernel, kernel.name)
+        packing = f"={len(arrays)}Q{len(meta)}{'q' if wide else 'i'}"
+        arguments = struct.pack(packing, *(a.address for a in arrays), *meta)
+        blocks = min(-(-head[0] // THREADS), WAVES * self.device.capabilities.multiprocessors)
+        return Launch(self.device, function, (blocks, THREADS), arguments, arrays)
+
+    def _on_indices(self, what: str, index: Any, arrays: list[Any], limit: int, blocks: int) -> Call:
+        function = self.variants.get((what, index.dtype))
+        if function is None:
+            context = {"threads": GROUPING_THREADS, "index_type": STORAGE[index.dtype.name]}
+            source = Source("cuda/indices.cu.j2", context)
+            kernel = KernelSource(source, source.name, self.comment, headers())
+            function = self.variants[what, index.dtype] = self._load(kernel, f"{kernel.name}_{what}")
+        numbers = index.shape[0], index.strides[0] // index.itemsize, limit
+        addresses = [array.address for array in (index, *arrays)]
+        arguments = struct.pack(f"={len(addresses)}Q3q", *addresses, *numbers)
+        return Launch(self.device, function, (blocks, GROUPING_THREADS), arguments, [index, *arrays])
+
+    def _load(self, kernel: KernelSource, name: str) -> Any:
+        return self.device.load(build_cubin(kernel, self.device.capabilities.arch), name)
+
+    def source(
+        self, form: str, read: DType, place: DType, written: DType, rank: int, at: int, wide: bool
+    ) -> KernelSource:
+        """The kernel for arrays of these dtypes, of ``rank`` axes of which number ``at`` is indexed."""
+        head = 4 if form == "gather" else 2
+        names = [Array(name, "leaf", 0, read, ()) for name in ("out", "source")]
+        offsets = Offsets(names, rank, head + 3 * rank, wide)
+        others = [axis for axis in range(rank) if axis != at]
+        value = compute_dtype(read)
+        context = {
+            "threads": THREADS,
+            "index_type": "int64_t" if wide else "int32_t",
+            "meta": offsets.size,
+            "positions": offsets.positions("chunk", "i", rank, head),
+            "axis": f"i{at}",
+            "source_offset": "".join(f"i{axis} * {offsets.step('source', axis)} + " for axis in others),
+            "out_offset": offsets.offset("out", "i", range(rank)),
+            "source_type": STORAGE[read.name],
+            "out_type": STORAGE[written.name],
+            "value_type": STORAGE[value.name],
+            "load": load_source(read),
+            "result": convert_store("x" if form == "gather" else "sum", value, written),
+        }
+        if form == "gather":
+            context["place_type"] = STORAGE[place.name]
+            if read == written:  # elements are copied as they are, whatever they stand for
+                context |= {"load": "source[0]", "result": "x", "value_type": STORAGE[read.name]}
+        else:
+            context["total_type"] = "double" if is_float(read) else "uint64_t"
+        source = Source(f"cuda/{form}.cu.j2", context)
+        return KernelSource(source, source.name, self.comment, headers())
+
+
+def load_source(dtype: DType) -> str:
+    """``source[0]`` in the type it is computed in."""
+    return load_element("source[0]", dtype) if is_float(dtype) else "(int64_t)source[0]"
+
+
+def _axes(out: Any, source: Any, axis: int, by: int) -> tuple[list[Axis], int]:
+    """Axes with the steps of ``out`` and ``source``, along the memory of ``out``; and which one is indexed.
+
+    Along that, the step of ``source`` is left out: 0.
+    """
+    pairs = []
+    for k, size in enumerate(out.shape):
+        steps = out.strides[k] // out.itemsize, 0 if k == axis else source.strides[k] // source.itemsize
+        if size > 1 or k == axis:
+            pairs.append((k, Axis(size, k == axis, steps)))
+    pairs.sort(key=lambda pair: -abs(pair[1].steps[by]))
+    position = next(i for i, (k, _) in enumerate(pairs) if k == axis)
+    before, after = ([a for _, a in part] for part in (pairs[:position], pairs[position + 1 :]))
+    before = merged(before)
+    return [*before, pairs[position][1], *merged(after)], len(before)

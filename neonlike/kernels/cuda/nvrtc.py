@@ -1,0 +1,93 @@
+"""NVRTC, NVIDIA's compiler as a library, through ctypes: CUDA source text -> cubin, with no driver and no process."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import ctypes.util
+import os
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from neonlike.kernels.cuda.toolkits import library_folders
+
+_PATTERNS = ("libnvrtc.so*", "nvrtc64_*.dll")
+
+
+class NvrtcRefused(Exception):
+    """NVRTC refused; the text is its log."""
+
+
+def find_library() -> str | None:
+    """Path (or name) of the library: in one of ``library_folders``, or of the system."""
+    for folder in library_folders():
+        for pattern in _PATTERNS:
+            if found := sorted(folder.glob(pattern)):
+                return str(found[-1])
+    return ctypes.util.find_library("nvrtc")
+
+
+def version(library: str) -> str | None:
+    """Its version as text; None if it does not load."""
+    try:
+        nvrtc = _load(library)
+    except (OSError, AttributeError):
+        return None
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    if nvrtc.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)):
+        return None
+    return f"{major.value}.{minor.value}"
+
+
+def compile_cubin(library: str, text: str, name: str, headers: Mapping[str, str], flags: Sequence[str]) -> bytes:
+    """The cubin that NVRTC makes of ``text``, which may include ``headers``.
+
+    Raises
+    ------
+    NvrtcRefused
+        With the compiler's words.
+    """
+    nvrtc = _load(library)
+    program = ctypes.c_void_p()
+    texts = (ctypes.c_char_p * len(headers))(*[content.encode() for content in headers.values()])
+    names = (ctypes.c_char_p * len(headers))(*[header.encode() for header in headers])
+    _check(
+        nvrtc,
+        nvrtc.nvrtcCreateProgram(
+            ctypes.byref(program), text.encode(), name.encode(), len(headers), texts, names
+        ),
+    )
+    try:
+        options = (ctypes.c_char_p * len(flags))(*[flag.encode() for flag in flags])
+        if nvrtc.nvrtcCompileProgram(program, len(flags), options):
+            log = _read(nvrtc, program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
+            raise NvrtcRefused(log.strip() or "NVRTC failed without a word")
+        return _read(nvrtc, program, "CUBIN")
+    finally:
+        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _read(nvrtc: Any, program: Any, what: str) -> bytes:
+    size = ctypes.c_size_t()
+    _check(nvrtc, getattr(nvrtc, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
+    buffer = ctypes.create_string_buffer(size.value)
+    _check(nvrtc, getattr(nvrtc, f"nvrtcGet{what}")(program, buffer))
+    return buffer.raw
+
+
+def _check(nvrtc: Any, status: int) -> None:
+    if status:
+        raise NvrtcRefused(f"NVRTC: {nvrtc.nvrtcGetErrorString(status).decode()}")
+
+
+@lru_cache(maxsize=4)
+def _load(library: str) -> Any:
+    # NVRTC opens its other half by name when it first compiles, and that of CUDA 13.0 does not look beside itself.
+    for half in sorted(Path(library).parent.glob("libnvrtc-builtins.so*")) if os.path.isabs(library) else ():
+        with contextlib.suppress(OSError):
+            ctypes.CDLL(str(half))
+    nvrtc = ctypes.CDLL(library)
+    nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
+    return nvrtc

@@ -1,0 +1,245 @@
+"""One loop stage of a plan as CUDA: which arrays it meets, the launches remembered for their layouts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from neonlike.kernels.build.source import KernelSource
+from neonlike.kernels.codegen.emit import make_kernel, unsupported
+from neonlike.kernels.codegen.layout import Counter
+from neonlike.kernels.cuda.launch import (
+    CudaKernel,
+    Launch,
+    TooManyArguments,
+    are_aligned,
+    call_on,
+    widened,
+)
+from neonlike.kernels.planning.graph import Graph
+from neonlike.kernels.planning.lower import NumberArg
+from neonlike.kernels.planning.plan import Plan, Stage, StageKind, Store
+from neonlike.kernels.run.arrays import Picker, expression_text, input_array, is_flat, picker, remember
+from neonlike.kernels.run.stage import Run, buffer_key
+from neonlike.optree.dtypes import DType, compute_dtype
+from neonlike.optree.shapes import Shape
+
+if TYPE_CHECKING:
+    from neonlike.kernels.cuda.engine import CudaEngine
+
+MAX_OPS, MAX_ARGUMENTS = 512, 256
+"""Longer stages run on host copies: compiling them takes minutes, and calls have a limit of arguments."""
+DIGITS = {"float16": 10, "bfloat16": 7, "float32": 15, "float64": 15}
+"""Most binary digits that stochastic rounding keeps, by dtype name; ``True`` stands for 10."""
+
+_address, _geometry, _rounding = attrgetter("address"), attrgetter("geometry"), attrgetter("rounding")
+
+
+def digits_of(rounding: int | bool, dtype: DType) -> int:
+    """Binary digits that a tensor of ``dtype`` with this ``rounding`` keeps behind the first; 0: rounded to nearest."""
+    if not rounding or dtype.kind == "b":
+        return 0
+    return max(1, min(10 if rounding is True else int(rounding), DIGITS.get(dtype.name, 10)))
+
+
+class CudaStage:
+    """An elementwise or reduce stage and its compiled variants.
+
+    Parameters
+    ----------
+    engine : CudaEngine
+    fallback : object with ``run(run)``
+        Runs the stage where there is no kernel for it.
+    """
+
+    def __init__(self, engine: CudaEngine, plan: Plan, stage: Stage, graph: Graph, fallback: Any) -> None:
+        self.engine, self.plan, self.stage, self.fallback = engine, plan, stage, fallback
+        small = len(stage.values) <= MAX_OPS and len(graph.leaves) + len(graph.numbers) <= MAX_ARGUMENTS
+        self.usable = small and unsupported([plan.values[i] for i in stage.values]) is None
+        self.launches: dict[Any, Launch] = {}
+        if not self.usable:
+            return
+        kernel = make_kernel(plan, stage, graph)
+        self.kernel = kernel
+        axes = stage.axes if stage.kind is StageKind.REDUCE else None
+        self.compiled = CudaKernel(engine.device, kernel, axes, expression_text(graph))
+        self._widened: dict[tuple[int, ...], tuple[CudaKernel, dict[Any, Launch]]] = {}
+        self.numbers = picker([number.slot for number in kernel.numbers])
+        self.counters = [array for array in kernel.inputs if array.kind == "counter"]
+        self.slots = self._tensor_slots()
+        self.flat = self.slots is not None and not self.counters and is_flat(kernel, stage, graph)
+
+    def _tensor_slots(self) -> tuple[Picker, Picker] | None:
+        """What picks leaves and targets when the kernel touches nothing but tensors: the hot path."""
+        if self.stage.saved or any(store.buffered for store in self.stage.stores):
+            return None
+        memory = [array for array in self.kernel.inputs if array.kind != "counter"]
+        if any(array.kind != "leaf" for array in memory):
+            return None
+        return picker([a.index for a in memory]), picker([a.index for a in self.kernel.outputs])
+
+    # Running
+
+    def run(self, run: Run) -> None:
+        """Queue the stage."""
+        graph = run.graph
+        if not self.usable or self.slots is None:
+            self.ready(run)()
+            return
+        inputs, outputs = self.slots[0](graph.leaves), self.slots[1](graph.targets)
+        if any(map(_rounding, outputs)):
+            self.ready(run)()
+            return
+        addresses = [*map(_address, inputs), *map(_address, outputs)]
+        layout = outputs[0].shape if self.flat else self._layout(graph, inputs, outputs)
+        key = (are_aligned(addresses), layout)
+        launch = self.launches.get(key)
+        if launch is None:
+            if self._is_empty_reduction(graph):
+                self.ready(run)()
+                return
+            try:
+                launch = self._remember(key, run)
+            except TooManyArguments:
+                self._give_up(run)()
+                return
+        if launch.room:
+            self.compiled.call(launch, addresses, self.numbers(graph.numbers))()
+            return
+        arguments = launch.pack(*addresses, *self.numbers(graph.numbers)) + launch.tail
+        for function, grid, block in launch.steps:
+            self.engine.device.launch(function, grid, block, 0, arguments)
+
+    def _layout(self, graph: Graph, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
+        """All that a launch on these tensors depends on, but for alignment."""
+        counted = [self.kernel.plan.values[array.index].source.of(graph) for array in self.counters]
+        return (*map(_geometry, inputs), *map(_geometry, outputs), *counted)
+
+    def _remember(self, key: Any, run: Run) -> Launch:
+        launch = self.compiled.launch_for(self.stage.space.of(run.graph), self._arrays(run), key[0])
+        return remember(self.launches, key, launch)
+
+    def _is_empty_reduction(self, graph: Graph) -> bool:
+        """Over nothing some reductions have a value, others raise: NumPy knows."""
+        return self.stage.kind is StageKind.REDUCE and not math.prod(self.stage.space.of(graph))
+
+    def ready(self, run: Run) -> Callable[[], None]:
+        """What queues the stage; all that may fail is done now: memory allocated, kernels compiled."""
+        if not self.usable or self._is_empty_reduction(run.graph):
+            self.engine.note_fallback(self.stage)
+            return partial(self.fallback.run, run)
+        if any(a.kind == "temp" and a.index not in run.temps for a in self.kernel.inputs):
+            return partial(self.run, run)  # a fallback before it makes them
+        try:
+            return self._ready(run)
+        except TooManyArguments:
+            return self._give_up(run)
+
+    def _give_up(self, run: Run) -> Callable[[], None]:
+        """From now on the fallback runs the stage, and makes its temporaries."""
+        self.usable = False
+        for index in [*self.stage.saved, *(buffer_key(store.target) for store in self.stage.stores)]:
+            run.temps.pop(index, None)
+        return self.ready(run)
+
+    def _ready(self, run: Run) -> Callable[[], None]:
+        """As :meth:`ready` where there is a kernel."""
+        arrays, shape = self._arrays(run), self.stage.space.of(run.graph)
+        numbers, digits = self.numbers(run.graph.numbers), self._digits(run.graph)
+        if not digits:
+            return call_on(self.compiled, self.launches, shape, arrays, numbers)
+        if self.stage.kind is StageKind.ELEMENTWISE:
+            drawn = (*numbers, *self.engine.draws(sum(map(bool, digits))))
+            return call_on(self.compiled, self.launches, shape, arrays, drawn, digits)
+        return self._ready_rounded(shape, arrays, numbers, digits)
+
+    def _ready_rounded(
+        self, shape: Shape, arrays: list[Any], numbers: tuple[Any, ...], digits: tuple[int, ...]
+    ) -> Callable[[], None]:
+        """A reduction whose results are rounded stochastically: by a kernel of their own, after all is known."""
+        compiled, launches, wide = self._rounded_later(arrays, digits)
+        calls = [call_on(compiled, launches, shape, wide, numbers)]
+        results = zip(wide[-len(digits) :], arrays[-len(digits) :], digits)
+        calls += [self.engine.copier.ready(near, out, n) for near, out, n in results if n]
+        return partial(in_turn, calls)
+
+    def _rounded_later(
+        self, arrays: list[Any], digits: tuple[int, ...]
+    ) -> tuple[CudaKernel, dict[Any, Launch], list[Any]]:
+        """The kernel whose outputs that have ``digits`` are not rounded, its launches and arrays."""
+        where = tuple(position for position, n in enumerate(digits) if n)
+        if where not in self._widened:
+            kernel = widened(self.kernel, where)
+            self._widened[where] = CudaKernel(self.engine.device, kernel, self.stage.axes, self.compiled.comment), {}
+        compiled, launches = self._widened[where]
+        first = len(self.kernel.inputs)
+        wide = list(arrays)
+        for position in where:
+            dtype = compiled.kernel.outputs[position].dtype
+            wide[first + position] = self.engine.empty(arrays[first + position].shape, dtype)
+        return compiled, launches, wide
+
+    def _digits(self, graph: Graph) -> tuple[int, ...]:
+        """To how many digits each output is rounded; () if none is. A fill with a number is not."""
+        found = [0] * len(self.stage.saved)
+        for store in self.stage.stores:
+            target = graph.targets[store.target]
+            filled = isinstance(store.arg, NumberArg) and target.is_contiguous
+            found.append(0 if filled else digits_of(target.rounding, target.dtype))
+        return tuple(found) if any(found) else ()
+
+    def bind(self, run: Run) -> Callable[[], None] | None:
+        """The launch on the tensors of ``run``, whose temporaries it allocates; None if it cannot be fixed."""
+        if not self.usable or self._is_empty_reduction(run.graph) or self._digits(run.graph):
+            return None
+        return self.ready(run)
+
+    # Arrays
+
+    def reserve(self, run: Run) -> list[Any]:
+        """What the stage writes in ``run``; temporaries are allocated unless they are there."""
+        outputs = []
+        for index in self.stage.saved:
+            if index not in run.temps:
+                value = self.plan.values[index]
+                run.temps[index] = self.engine.empty(value.source.of(run.graph), compute_dtype(value.dtype))
+            outputs.append(run.temps[index])
+        return outputs + [reserve_store(self.engine, run, store) for store in self.stage.stores]
+
+    def _arrays(self, run: Run) -> list[Any]:
+        """What the kernel reads and writes in ``run``, temporaries allocated."""
+        return [*(input_array(self.kernel, run, array) for array in self.kernel.inputs), *self.reserve(run)]
+
+    def kernel_source(self, run: Run) -> KernelSource | None:
+        """The kernel for the tensors of ``run``; None where there is none. What later stages read is allocated."""
+        if not self.usable or 0 in self.stage.space.of(run.graph):
+            self.reserve(run)
+            return None
+        arrays, digits = self._arrays(run), self._digits(run.graph)
+        if digits and self.stage.kind is StageKind.REDUCE:
+            compiled, _, arrays = self._rounded_later(arrays, digits)
+            digits = ()
+        else:
+            compiled = self.compiled
+        aligned = are_aligned([array.address for array in arrays if not isinstance(array, Counter)])
+        return compiled.source(compiled.fit(self.stage.space.of(run.graph), arrays, aligned, digits), digits)
+
+
+def in_turn(calls: Sequence[Callable[[], None]]) -> None:
+    """Call all of ``calls``."""
+    for call in calls:
+        call()
+
+
+def reserve_store(engine: CudaEngine, run: Run, store: Store) -> Any:
+    """Where ``store`` goes: its target, or an array that stands in for a target still to be read."""
+    target = run.graph.targets[store.target]
+    if not store.buffered:
+        return target.array
+    key = buffer_key(store.target)
+    if key not in run.temps:
+        run.temps[key] = engine.empty(target.shape, target.dtype)
+    return run.temps[key]

@@ -1,0 +1,327 @@
+"""Step 4 of a run on the NumPy engine: execute a plan's stages block by block.
+
+It is the fallback where there is no compiler, and the reference that generated code is tested against. Blocks are
+small enough for the cache. A REDUCE stage runs *resident*, with the whole reduced extent of a block in the cache and
+every intermediate computed once, or *streamed*, pass by pass over blocks with partial results combined.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from neonlike.kernels.numpy_engine.blocks import (
+    BLOCK_ELEMENTS,
+    MIN_COLUMNS,
+    RESIDENT_ELEMENTS,
+    run_partial,
+    run_program,
+)
+from neonlike.kernels.numpy_engine.program import AXES, Program, Sink
+from neonlike.kernels.planning.graph import Graph
+from neonlike.kernels.planning.lower import ValueArg
+from neonlike.kernels.planning.plan import Plan, Stage, StageKind, Store, pass_depths
+from neonlike.kernels.run.call_stage import CallStage
+from neonlike.kernels.run.memory import aligned_empty
+from neonlike.kernels.run.stage import (
+    CopyBack,
+    Run,
+    StageFunction,
+    destination,
+    inputs_of,
+    leaf_types,
+    mask_of,
+    result_array,
+    store_result,
+)
+from neonlike.optree.dtypes import compute_dtype
+from neonlike.optree.npfuncs import Array
+from neonlike.optree.ops import Kind
+from neonlike.optree.shapes import Shape, reduced
+
+_ARGUMENTS = ("axis", "layout", "reverse", "descending")
+"""Attributes that the functions of products, moves and scans take."""
+
+
+class NumpyEngine:
+    """Runs plans with NumPy."""
+
+    name = "numpy"
+
+    def compile(self, plan: Plan, graph: Graph) -> list[StageFunction]:
+        """One function a stage; kept on the plan, once all are made, for other threads to find."""
+        made = plan.engine[self.name] = self.stage_functions(plan, graph)
+        return made
+
+    def stage_functions(self, plan: Plan, graph: Graph) -> list[StageFunction]:
+        """One function a stage, and the copies that end a run."""
+        made: list[StageFunction] = []
+        for stage in plan.stages:
+            if stage.kind is StageKind.CALL:
+                made.append(CallStage(plan, stage, graph).run)
+            elif stage.kind is StageKind.CONTRACTION or stage.kind is StageKind.MOVE:
+                made.append(BarrierStage(plan, stage, graph).run)
+            else:
+                made.append(LoopStage(plan, stage, graph).run)
+        made += [CopyBack(store.target).run for stage in plan.stages for store in stage.stores if store.buffered]
+        return made
+
+    def execute(self, plan: Plan, graph: Graph) -> None:
+        """Compute every assignment of ``graph``."""
+        stages: Any = plan.engine.get(self.name) or self.compile(plan, graph)
+        run = Run(graph)
+        with np.errstate(all="ignore"):
+            for stage in stages:
+                stage(run)
+
+    def prepare(self, plan: Plan, graph: Graph) -> Callable[[], None]:
+        """A function that runs ``plan`` on these very tensors again and again."""
+        stages: Any = plan.engine.get(self.name) or self.compile(plan, graph)
+        if len(stages) == 1 and (bound := getattr(stages[0], "__self__", None)) is not None:
+            call: Callable[[], None] | None = bound.bind(Run(graph))
+            if call is not None:
+                return call
+        return lambda: self.execute(plan, graph)
+
+
+def _replay(steps: list[tuple[Callable[..., Any], tuple[Any, ...]]]) -> Callable[[], None]:
+    def run() -> None:
+        with np.errstate(all="ignore"):
+            for function, arguments in steps:
+                function(*arguments)
+
+    return run
+
+
+# Stages that are one library call -------------------------------------------------------------------------------
+
+
+class BarrierStage:
+    """A product, a move or a scan: one NumPy call on whole arrays.
+
+    Attributes
+    ----------
+    function : callable
+        What is called, with the operands, the result and attributes; an engine may put another in its place.
+    """
+
+    def __init__(self, plan: Plan, stage: Stage, graph: Graph) -> None:
+        (index,) = stage.values
+        self.value = value = plan.values[index]
+        self.function = value.spec.numpy
+        self.sources = inputs_of(plan, graph, value)
+        self.dtype = dtype = compute_dtype(value.dtype)
+        self.direct = next(
+            (s for s in stage.stores if not s.buffered and graph.targets[s.target].dtype == dtype and _plain(s)), None
+        )
+        self.others = [store for store in stage.stores if store is not self.direct]
+        self.keys = [name for name in _ARGUMENTS if name in (graph.nodes[value.node].attrs or {})]
+
+    def run(self, run: Run) -> None:
+        """Execute the stage."""
+        self._allocate(run)
+        self._compute(run)
+
+    def bind(self, run: Run) -> Callable[[], None]:
+        """The stage on the arrays of ``run``, whose temporaries it allocates."""
+        self._allocate(run)
+        return lambda: self._compute(run)
+
+    def kernel_source(self, run: Run) -> Any:
+        """There is none here; allocates the temporaries, for the stages that read them."""
+        self._allocate(run)
+
+    def _allocate(self, run: Run) -> None:
+        result_array(run, self.value, self.dtype, self.direct)
+        for store in self.others:
+            destination(run, store)
+
+    def _compute(self, run: Run) -> None:
+        value = self.value
+        arrays = [run.array(source, 0) for source in self.sources]
+        out, attrs = run.temps[value.index], run.attrs(value.node)
+        with np.errstate(all="ignore"):
+            self.function(*arrays, out, **{key: attrs[key] for key in self.keys})
+            store_result(run, out, self.others)
+
+
+def _plain(store: Store) -> bool:
+    return isinstance(store.arg, ValueArg) and store.arg.perm is None
+
+
+# Stages that are loops --------------------------------------------------------------------------------------------
+
+
+class LoopStage:
+    """An elementwise or reduce stage; streamed programs are compiled when first needed."""
+
+    def __init__(self, plan: Plan, stage: Stage, graph: Graph) -> None:
+        self.plan, self.stage = plan, stage
+        self.leaves = leaf_types(graph)
+        self.target_types = {store.target: graph.targets[store.target].dtype for store in stage.stores}
+        self.target_shapes = {store.target: graph.targets[store.target].shape for store in stage.stores}
+        self.aliased = any(
+            leaf is graph.targets[s.target] or leaf.alias_of(graph.targets[s.target])
+            for s in stage.stores
+            for leaf in graph.leaves
+        )
+        sinks = self._sinks(stage.saved, stage.stores)
+        self.resident = Program(plan, stage.values, {}, sinks, self.leaves, stage.shape)
+        self.simple = self._simple_slots()
+        self.streamed: list[Program] | None = None
+        self.mergeable = all(
+            plan.values[i].spec.combine is not None for i in stage.values if plan.values[i].spec.kind is Kind.REDUCTION
+        )
+
+    def _sinks(self, saved: list[int], stores: list[Store]) -> list[Sink]:
+        ndim = len(self.stage.shape)
+        sinks = [
+            Sink(ValueArg(i), mask_of(value.shape, ndim), compute_dtype(value.dtype), True)
+            for i in saved
+            for value in (self.plan.values[i],)
+        ]
+        for store in stores:
+            mask = mask_of(self.target_shapes[store.target], ndim)
+            direct = store.buffered or not self.aliased
+            sinks.append(Sink(store.arg, mask, self.target_types[store.target], direct))
+        return sinks
+
+    def outputs(self, run: Run) -> list[Array]:
+        """Arrays for saved values and stores, temporaries allocated."""
+        arrays: list[Array] = []
+        for index in self.stage.saved:
+            value = self.plan.values[index]
+            run.temps[index] = aligned_empty(value.source.of(run.graph), compute_dtype(value.dtype))
+            arrays.append(run.temps[index])
+        return arrays + [destination(run, store) for store in self.stage.stores]
+
+    def bind(self, run: Run) -> Callable[[], None] | None:
+        """Instructions on fixed arrays if one block covers the stage and nothing changes between runs."""
+        stage, program = self.stage, self.resident
+        shape = stage.space.of(run.graph)
+        if program.needs_coordinates or stage.saved or any(s.buffered for s in stage.stores):
+            return None
+        if math.prod(shape) > BLOCK_ELEMENTS:
+            return None
+        inputs = [run.array(source, program.ndim) for source in program.sources]
+        numbers = [run.graph.numbers[slot] for slot in program.number_slots]
+        registers = program.registers(shape, inputs, numbers, self.outputs(run))
+        registers[AXES] = stage.axes
+        return _replay(program.bind(registers))
+
+    def _simple_slots(self) -> tuple[list[int], list[int]] | None:
+        """Leaf and target slots if the stage only maps whole tensors of one rank to targets; the common case."""
+        stage, program = self.stage, self.resident
+        if stage.kind is not StageKind.ELEMENTWISE or program.needs_coordinates or stage.saved:
+            return None
+        if any(store.buffered for store in stage.stores):
+            return None
+        for source in program.sources:
+            if source.kind != "leaf" or source.perm is not None or len(self.leaves[source.index][0]) != program.ndim:
+                return None
+        return [source.index for source in program.sources], [store.target for store in stage.stores]
+
+    def run(self, run: Run) -> None:
+        """Execute the stage."""
+        stage, program = self.stage, self.resident
+        if self.simple is not None:
+            graph = run.graph
+            shape = graph.targets[self.simple[1][0]].shape
+            if math.prod(shape) <= BLOCK_ELEMENTS:
+                leaves, targets, values = graph.leaves, graph.targets, graph.numbers
+                program.run(
+                    program.registers(
+                        shape,
+                        [leaves[i].array for i in self.simple[0]],
+                        [values[i] for i in program.number_slots],
+                        [targets[i].array for i in self.simple[1]],
+                    )
+                )
+                return
+        shape = stage.space.of(run.graph)
+        outputs = self.outputs(run)
+        limit = BLOCK_ELEMENTS if stage.kind is StageKind.ELEMENTWISE else RESIDENT_ELEMENTS
+        if math.prod(shape) > limit and stage.kind is StageKind.REDUCE and self.mergeable:
+            if not _fits_resident(shape, stage.axes):
+                self._run_streamed(run, shape, outputs)
+                return
+        run_program(program, run, outputs, shape, stage.axes, limit)
+
+    def _run_streamed(self, run: Run, shape: Shape, outputs: list[Array]) -> None:
+        """Pass by pass: partial reductions of each level, then what depends on them."""
+        if self.streamed is None:
+            self._compile_streamed()
+        assert self.streamed is not None
+        stage = self.stage
+        for program, level in zip(self.streamed, self.levels):
+            totals = run_partial(program, run, [self.plan.values[i] for i in level], shape, stage.axes)
+            for index, total in zip(level, totals):
+                run.temps[index] = total.result()
+        small = reduced(shape, stage.axes)
+        pairs = list(zip(self._all_sinks(), outputs))
+        for program, wanted, space in ((self.streamed[-2], True, shape), (self.streamed[-1], False, small)):
+            chosen = [array for (_, full), array in pairs if full is wanted]
+            if chosen:
+                run_program(program, run, chosen, space, (), BLOCK_ELEMENTS)
+
+    def _all_sinks(self) -> list[tuple[Sink, bool]]:
+        """Sinks, and whether each covers the whole space (else the reduced one)."""
+        shape = self.stage.shape
+        return [
+            (sink, sink.mask == mask_of(shape, len(shape)))
+            for sink in self._sinks(self.stage.saved, self.stage.stores)
+        ]
+
+    def _compile_streamed(self) -> None:
+        """Programs for each level of reductions, then one for full-size results and one for reduced ones."""
+        plan, stage = self.plan, self.stage
+        levels = reduction_levels(plan, stage)
+        self.levels = [[i for i, level in levels.items() if level == wanted] for wanted in sorted(set(levels.values()))]
+        ndim = len(stage.shape)
+        programs: list[Program] = []
+        done: dict[int, str] = {}
+        for level in self.levels:
+            sinks = [
+                Sink(ValueArg(i), mask_of(plan.values[i].shape, ndim), compute_dtype(plan.values[i].dtype), True)
+                for i in level
+            ]
+            needed = _needed(plan, stage, [ValueArg(i) for i in level], set(done))
+            programs.append(Program(plan, needed, dict(done), sinks, self.leaves, stage.shape))
+            done.update({i: "acc" for i in level})
+        for full, space in ((True, stage.shape), (False, stage.reduced_shape)):
+            sinks = [sink for sink, is_full in self._all_sinks() if is_full is full]
+            needed = _needed(plan, stage, [sink.arg for sink in sinks], set(done))
+            programs.append(Program(plan, needed, dict(done), sinks, self.leaves, space))
+        self.streamed = programs
+
+
+def _fits_resident(shape: Shape, axes: tuple[int, ...]) -> bool:
+    """True if blocks holding the whole reduced extent are not too large or too narrow."""
+    extent = math.prod(shape[a] for a in axes)
+    last = len(shape) - 1
+    if last in axes:
+        return extent <= RESIDENT_ELEMENTS
+    return extent * min(shape[last], MIN_COLUMNS) <= RESIDENT_ELEMENTS
+
+
+def reduction_levels(plan: Plan, stage: Stage) -> dict[int, int]:
+    """Pass in which each reduction of ``stage`` can run: one more than the reductions it depends on."""
+    depth = pass_depths([plan.values[index] for index in stage.values])
+    return {i: depth[i] for i in stage.values if plan.values[i].spec.kind is Kind.REDUCTION}
+
+
+def _needed(plan: Plan, stage: Stage, args: list[Any], known: set[int]) -> list[int]:
+    """Values of ``stage`` to compute for ``args`` when those in ``known`` are given."""
+    here = set(stage.values)
+    seen: set[int] = set()
+    stack = [a.value for a in args if isinstance(a, ValueArg)]
+    while stack:
+        index = stack.pop()
+        if index in seen or index in known or index not in here:
+            continue
+        seen.add(index)
+        stack += [a.value for a in plan.values[index].args if isinstance(a, ValueArg)]
+    return sorted(seen)

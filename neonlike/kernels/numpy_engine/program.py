@@ -1,0 +1,339 @@
+"""A stage compiled for the NumPy engine: a register program that runs on one block of the iteration space.
+
+Registers hold arrays: inputs, numbers, scratch blocks and outputs. Scratch is allocated by liveness, so a chain of
+any length needs only a few blocks, and blocks are kept between runs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from neonlike.kernels.codegen.layout import element_strides
+from neonlike.kernels.planning.lower import Arg, NumberArg, Value, ValueArg
+from neonlike.kernels.planning.plan import Plan
+from neonlike.kernels.run.convert import cast_into, converter
+from neonlike.kernels.run.stage import Mask, Source, input_of, mask_of
+from neonlike.optree import philox
+from neonlike.optree.dtypes import F32, DType, DTypeRule, compute_dtype
+from neonlike.optree.npfuncs import Array, is_inplace, takes_any_dtype
+from neonlike.optree.ops import Kind
+from neonlike.optree.shapes import Shape
+
+BLOCK, AXES = 0, 1
+"""Registers of the block's coordinates and of the reduced axes; inputs follow."""
+
+_FRAME_BYTES = 32 << 20
+"""Scratch a program keeps between runs, in all its shapes together, for each thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """Where a result goes: a value or other argument, the mask and dtype of the array that receives it."""
+
+    arg: Arg
+    mask: Mask
+    dtype: DType
+    direct: bool  # may be written by the op itself: nothing still to be read lies under it
+
+
+@dataclass(slots=True)
+class Block:
+    """Which part of a space a program works on, for ops that need positions."""
+
+    start: Shape
+    space: Shape
+
+
+class Program:
+    """Instructions computing ``values`` of a plan on one block; see the module docstring.
+
+    Parameters
+    ----------
+    plan : Plan
+    values : sequence of int
+        What to compute, in topological order.
+    boundary : dict
+        Values read as inputs: index -> "temp" or "acc".
+    sinks : sequence of Sink
+    leaf_dtypes : sequence of dtype
+    space : Shape
+        The stage's space in the planning run; only its 1s matter.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        values: Sequence[int],
+        boundary: dict[int, str],
+        sinks: Sequence[Sink],
+        leaves: Sequence[tuple[Shape, DType]],
+        space: Shape,
+    ) -> None:
+        self.plan, self.boundary, self.leaves = plan, boundary, leaves
+        self.ndim = len(space)
+        self.sinks = list(sinks)
+        self.values = [plan.values[index] for index in values]
+        self._gather_inputs()
+        self.first_number = 2 + len(self.sources)
+        self.first_sink = self.first_number + len(self.number_slots)
+        self.first_scratch = self.first_sink + len(self.sinks)
+        self.scratch: list[tuple[DType, Mask]] = []
+        self.instructions: list[tuple[Callable[..., Any], Callable[[list[Any]], tuple[Any, ...]]]] = []
+        self.needs_coordinates = False
+        _Assembler(self).assemble()
+        self._local = threading.local()
+
+    def _gather_inputs(self) -> None:
+        """List the arrays and numbers that come from outside."""
+        computed = {value.index for value in self.values}
+        sources: dict[Source, None] = {}
+        numbers: dict[int, None] = {}
+        for arg in [arg for value in self.values for arg in value.args] + [sink.arg for sink in self.sinks]:
+            if isinstance(arg, NumberArg):
+                numbers[arg.slot] = None
+            elif not (isinstance(arg, ValueArg) and arg.perm is None and arg.value in computed):
+                sources[self.source(arg)] = None
+        self.sources, self.number_slots = list(sources), list(numbers)
+
+    def source(self, arg: Arg) -> Source:
+        """The input that ``arg`` reads."""
+        return input_of(self.plan, self.leaves, arg, self.ndim, self.boundary)
+
+    def registers(self, shape: Shape, inputs: list[Array], numbers: list[Any], outputs: list[Array]) -> list[Any]:
+        """A register file for a block of ``shape``."""
+        return [None, None, *inputs, *numbers, *outputs, *self._frame(shape)]
+
+    def _frame(self, shape: Shape) -> list[Array]:
+        """Scratch arrays for a block of ``shape``; each thread has its own."""
+        try:
+            frames: dict[Shape, list[Array]] = self._local.frames
+        except AttributeError:
+            frames = self._local.frames = {}
+        frame = frames.get(shape)
+        if frame is None:
+            if sum(a.nbytes for f in frames.values() for a in f) > _FRAME_BYTES or len(frames) > 64:
+                frames.clear()
+            if len(shape) == self.ndim:
+                frame = [
+                    np.empty([n if m else 1 for n, m in zip(shape, mask)], dtype) for dtype, mask in self.scratch
+                ]
+            else:  # flattened to one axis
+                frame = [np.empty(shape if any(mask) else (1,), dtype) for dtype, mask in self.scratch]
+            frames[shape] = frame
+        return frame
+
+    def run(self, registers: list[Any]) -> None:
+        """Execute on a register file."""
+        for function, arguments in self.instructions:
+            function(*arguments(registers))
+
+    def bind(self, registers: list[Any]) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
+        """Instructions with their arrays filled in, for repeated runs."""
+        return [(function, arguments(registers)) for function, arguments in self.instructions]
+
+
+class _Assembler:
+    """Fills a program's instructions, allocating scratch registers by liveness."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.register: dict[int, int] = {}  # computed value -> register
+        self.dtype: dict[int, DType] = {}  # register -> dtype
+        self.free: dict[tuple[DType, Mask], list[int]] = {}
+        self.owner: dict[int, tuple[DType, Mask]] = {}  # scratch register -> its class
+        self.input = {source: 2 + position for position, source in enumerate(program.sources)}
+        self.number = {slot: program.first_number + position for position, slot in enumerate(program.number_slots)}
+        self.widened: dict[int, int] = {}  # input of bfloat16 -> scratch register, for as long as the program runs
+        self.last_use: dict[int, int] = {}
+        for position, source in enumerate(program.sources):
+            self.dtype[2 + position] = source.dtype
+        end = len(program.values)
+        for position, value in enumerate(program.values):
+            for arg in value.args:
+                if isinstance(arg, ValueArg) and arg.perm is None:
+                    self.last_use[arg.value] = position
+        for sink in program.sinks:
+            if isinstance(sink.arg, ValueArg) and sink.arg.perm is None:
+                self.last_use[sink.arg.value] = end
+        self.direct = self._direct_sinks()
+
+    def _direct_sinks(self) -> dict[int, int]:
+        """value -> sink its own instruction writes."""
+        program = self.program
+        computed = {value.index: value for value in program.values}
+        found: dict[int, int] = {}
+        for position, sink in enumerate(program.sinks):
+            if not isinstance(sink.arg, ValueArg) or sink.arg.perm is not None:
+                continue
+            value = computed.get(sink.arg.value)
+            if (
+                value is not None
+                and (sink.direct or self._is_last_write(value))
+                and value.index not in found
+                and mask_of(value.shape, program.ndim) == sink.mask
+                and compute_dtype(value.dtype) == sink.dtype
+            ):
+                found[value.index] = position
+        return found
+
+    def _is_last_write(self, value: Value) -> bool:
+        """True if ``value``'s instruction may write over what it reads, and nothing is read after it."""
+        program = self.program
+        last = len(program.sinks) == 1 and program.values[-1] is value
+        return last and value.spec.kind is Kind.ELEMENTWISE and isinstance(value.spec.numpy, np.ufunc)
+
+    def assemble(self) -> None:
+        """Emit every value, then the stores that no value's own instruction does."""
+        for position, value in enumerate(self.program.values):
+            self._emit(position, value)
+        for position, sink in enumerate(self.program.sinks):
+            out = self.program.first_sink + position
+            if isinstance(sink.arg, ValueArg) and self.direct.get(sink.arg.value) == position and sink.arg.perm is None:
+                continue
+            self._append(converter(sink.dtype), (self._read(sink.arg), out))
+
+    def _append(self, function: Callable[..., Any], registers: tuple[int, ...]) -> None:
+        self.program.instructions.append((function, itemgetter(*registers)))
+
+    def _read(self, arg: Arg) -> int:
+        program = self.program
+        if isinstance(arg, NumberArg):
+            return self.number[arg.slot]
+        if isinstance(arg, ValueArg) and arg.perm is None and arg.value in self.register:
+            return self.register[arg.value]
+        source = program.source(arg)
+        register = self.input[source]
+        return register if source.dtype.kind != "V" else self._widen(register, source.mask)
+
+    def _widen(self, register: int, mask: Mask) -> int:
+        """An input of bfloat16 in float32: NumPy's own functions and promotions do not know it."""
+        if register not in self.widened:
+            self.widened[register] = self._allocate(F32, mask)
+            self._append(cast_into, (register, self.widened[register]))
+        return self.widened[register]
+
+    def _emit(self, position: int, value: Value) -> None:
+        spec, dtype = value.spec, compute_dtype(value.dtype)
+        mask = mask_of(value.shape, self.program.ndim)
+        reads = [self._read(arg) for arg in value.args]
+        function: Callable[..., Any] = spec.numpy
+        borrowed: list[int] = []
+        if spec.kind is Kind.ZERO:
+            self.program.needs_coordinates = True
+            function = _rand(value) if spec.name == "rand" else _onehot(value)
+            reads.insert(0, BLOCK)
+        elif isinstance(function, np.ufunc):
+            if spec.dtype is not DTypeRule.TRUTH and any(self.dtype.get(r, dtype) != dtype for r in reads):
+                function = _typed(function, dtype)
+        elif spec.dtype not in (DTypeRule.TRUTH, DTypeRule.INDEX) and not takes_any_dtype(function):
+            reads = [self._cast(r, arg, dtype, borrowed) for r, arg in zip(reads, value.args)]
+        if spec.kind is Kind.REDUCTION:
+            reads.append(AXES)
+        if is_inplace(spec.numpy):
+            self._release(position, value, borrowed)
+            out = self._output(value, dtype, mask)
+        else:
+            out = self._output(value, dtype, mask)
+            self._release(position, value, borrowed)
+        self._append(function, (*reads, out))
+
+    def _cast(self, register: int, arg: Arg, dtype: DType, borrowed: list[int]) -> int:
+        """``register``, or a scratch copy of it in ``dtype``."""
+        if isinstance(arg, NumberArg) or self.dtype[register] == dtype:
+            return register
+        if isinstance(arg, ValueArg) and arg.value in self.register:
+            mask = mask_of(self.program.plan.values[arg.value].shape, self.program.ndim)
+        else:
+            mask = self.program.source(arg).mask
+        copy = self._allocate(dtype, mask)
+        borrowed.append(copy)
+        self._append(cast_into, (register, copy))
+        return copy
+
+    def _output(self, value: Value, dtype: DType, mask: Mask) -> int:
+        if value.index in self.direct:
+            register = self.program.first_sink + self.direct[value.index]
+        else:
+            register = self._allocate(dtype, mask)
+        self.register[value.index] = register
+        self.dtype[register] = dtype
+        return register
+
+    def _allocate(self, dtype: DType, mask: Mask) -> int:
+        available = self.free.get((dtype, mask))
+        if available:
+            return available.pop()
+        register = self.program.first_scratch + len(self.program.scratch)
+        self.program.scratch.append((dtype, mask))
+        self.owner[register] = (dtype, mask)
+        self.dtype[register] = dtype
+        return register
+
+    def _release(self, position: int, value: Value, borrowed: list[int]) -> None:
+        """Return scratch registers nobody reads after instruction ``position``."""
+        for register in borrowed:
+            self.free.setdefault(self.owner[register], []).append(register)
+        for index in {arg.value for arg in value.args if isinstance(arg, ValueArg) and arg.perm is None}:
+            register_or_none = self.register.get(index)
+            if self.last_use.get(index) == position and register_or_none in self.owner:
+                assert register_or_none is not None
+                self.free.setdefault(self.owner[register_or_none], []).append(register_or_none)
+
+
+def _typed(function: np.ufunc, dtype: DType) -> Callable[..., Any]:
+    """A ufunc computing in ``dtype`` whatever its operands hold."""
+
+    def call(*operands: Any) -> None:
+        function(*operands, dtype=dtype)
+
+    return call
+
+
+# Ops that need positions ----------------------------------------------------------------------------------------
+
+
+def _own_part(block: Block, value: Value) -> tuple[Shape, Shape]:
+    """Start of ``block`` and extent of the space in ``value``'s own axes; those it is stretched along do not count."""
+    mask = mask_of(value.shape, len(block.space))
+    start = tuple([s if m else 0 for s, m in zip(block.start, mask)])
+    return start, tuple([n if m else 1 for n, m in zip(block.space, mask)])
+
+
+def _rand(value: Value) -> Callable[..., None]:
+    perm = value.perm
+
+    def rand(block: Block, seed: int, call: int, out: Array) -> None:
+        start, space = _own_part(block, value)
+        all_strides = element_strides(space, perm)
+        first = sum(s * t for s, t in zip(start, all_strides))
+        strides = all_strides[len(space) - out.ndim :]
+        last = first + sum((n - 1) * t for n, t in zip(out.shape, strides))
+        consecutive = perm is None and last - first == out.size - 1
+        if consecutive:
+            index = np.arange(first, last + 1, dtype=np.int64)
+        else:
+            index = np.full(out.shape, first, dtype=np.int64)
+            for axis, stride in enumerate(strides):
+                steps = np.arange(out.shape[axis], dtype=np.int64) * stride
+                index += steps.reshape([-1 if a == axis else 1 for a in range(out.ndim)])
+        philox.uniform(index, call, seed, out, consecutive)
+
+    return rand
+
+
+def _onehot(value: Value) -> Callable[..., None]:
+    (axis,) = value.axes
+
+    def onehot(block: Block, indices: Array, out: Array) -> None:
+        axis_here = axis - len(value.shape) + out.ndim
+        start = _own_part(block, value)[0][axis - len(value.shape)]
+        steps = np.arange(start, start + out.shape[axis_here])
+        np.equal(indices, steps.reshape([-1 if a == axis_here else 1 for a in range(out.ndim)]), out)
+
+    return onehot

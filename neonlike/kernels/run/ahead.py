@@ -1,0 +1,156 @@
+"""Kernels compiled before a plan runs, side by side and in the background: what the C and the CUDA engine share.
+
+An engine says which kernels a plan needs on given tensors; threads compile them into the cache of kernels. The run
+that needs one waits for it if it is being compiled, and compiles it itself if nobody began. Loading a kernel, which a
+device has to do in the caller's context, is left to that run, and so are errors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from neonlike.errors import KernelCompileError
+from neonlike.kernels.build.source import KernelSource
+from neonlike.kernels.build.waiting import THREADS, waiting
+from neonlike.kernels.planning.graph import Graph
+from neonlike.kernels.planning.plan import Plan
+from neonlike.kernels.run.stage import Run, StageFunction
+from neonlike.kernels.run.threads import thread_count
+
+Built = TypeVar("Built")
+
+
+class CompilesAhead:
+    """Part of an engine whose stages know their kernels (``kernel_source(run)``)."""
+
+    if TYPE_CHECKING:
+        name: str
+
+        def compile(self, plan: Plan, graph: Graph) -> list[StageFunction]:
+            """One function a stage; kept on the plan."""
+
+        def execute(self, plan: Plan, graph: Graph) -> None:
+            """Compute every assignment of ``graph``."""
+
+    def is_built(self, kernel: KernelSource) -> bool:
+        """Whether :meth:`build` has nothing to compile."""
+        raise NotImplementedError
+
+    def build(self, kernel: KernelSource) -> object:
+        """Compile ``kernel`` unless it is in the cache; needs no device.
+
+        Raises
+        ------
+        KernelCompileError
+        """
+        raise NotImplementedError
+
+    def sources(self, plan: Plan, graph: Graph) -> list[KernelSource]:
+        """The kernels ``plan`` needs on the tensors of ``graph``, those of other layouts not included."""
+        run = Run(graph)
+        found: list[KernelSource] = []
+        for function in self._functions(plan, graph):
+            owner = owner_of(function)
+            source = owner.kernel_source(run) if hasattr(owner, "kernel_source") else None
+            if source is not None:
+                found.append(source)
+        return found
+
+    def compile_ahead(self, plan: Plan, graph: Graph) -> None:
+        """Start compiling what ``plan`` needs in the background; who runs it first waits for what is not ready."""
+        self._begin(self.sources(plan, graph))
+
+    def start(self, plan: Plan, graph: Graph) -> list[StageFunction]:
+        """The stages of a plan that runs for the first time; if it has several kernels they compile side by side."""
+        made = self.compile(plan, graph)
+        if len(made) > 1 and len(kernels := self.sources(plan, graph)) > 1:
+            self._begin(kernels)
+        return made
+
+    def prepare(self, plan: Plan, graph: Graph) -> Callable[[], None]:
+        """A function that runs ``plan`` on these very tensors again and again; its kernels start to compile now."""
+        self.compile_ahead(plan, graph)
+        run: Callable[[], None] | None = None
+
+        def call() -> None:
+            nonlocal run
+            if run is None:
+                run = self._bind(plan, graph)
+            run()
+
+        return call
+
+    def _bind(self, plan: Plan, graph: Graph) -> Callable[[], None]:
+        """Every stage on its arrays; where one has no bound form, all run as in :meth:`execute`."""
+        run = Run(graph)
+        calls: list[Callable[[], None]] = []
+        for function in self._functions(plan, graph):
+            owner = owner_of(function)
+            call = owner.bind(run) if hasattr(owner, "bind") else None
+            if call is None:
+                return partial(self.execute, plan, graph)
+            calls.append(call)
+        return calls[0] if len(calls) == 1 else partial(_replay, calls, run)
+
+    def _functions(self, plan: Plan, graph: Graph) -> Sequence[StageFunction]:
+        found: Any = plan.engine.get(self.name)
+        return found or self.compile(plan, graph)
+
+    def _begin(self, kernels: Iterable[KernelSource]) -> None:
+        for kernel in kernels:
+            if not self.is_built(kernel):
+                _compilers(os.getpid()).submit(_try, self.build, kernel)
+
+
+def build_many(kernels: Sequence[KernelSource], build: Callable[[KernelSource], Built]) -> list[Built]:
+    """What ``build`` makes of several kernels, compiled side by side, in the order given.
+
+    Raises
+    ------
+    KernelCompileError
+        Of the first kernel that failed, after all were tried: the others are in the cache then.
+    """
+    workers = max(1, min(len(kernels), thread_count(), os.cpu_count() or 1))
+    with waiting(*kernels), ThreadPoolExecutor(workers, thread_name_prefix=THREADS) as pool:
+        futures = [pool.submit(build, kernel) for kernel in kernels]
+    return [future.result() for future in futures]
+
+
+def owner_of(function: Any) -> Any:
+    """The stage that ``function`` is the ``run`` of."""
+    return getattr(function, "__self__", None)
+
+
+def _replay(calls: list[Callable[[], None]], run: Run) -> None:
+    """Run the stages again; ``run`` keeps the temporaries they work on."""
+    for call in calls:
+        call()
+
+
+@lru_cache(maxsize=1)
+def _compilers(process: int) -> ThreadPoolExecutor:
+    """Threads that wait for compilers; a fork has to make its own."""
+    pool = ThreadPoolExecutor(thread_count(), thread_name_prefix=f"{THREADS}-{process}")
+    # Python waits for threads before atexit; a version without this hook compiles what was begun to the end.
+    if register := getattr(threading, "_register_atexit", None):
+        register(_leave_out, pool)
+    return pool
+
+
+def _leave_out(pool: ThreadPoolExecutor) -> None:
+    """The process ends: if by Ctrl-C, what has not begun to compile is left out, for which Python would wait."""
+    if issubclass(getattr(sys, "last_type", None) or Exception, KeyboardInterrupt):
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _try(build: Callable[[KernelSource], object], kernel: KernelSource) -> None:
+    """Compile ``kernel``; an error is reported by the run that needs it."""
+    with contextlib.suppress(KernelCompileError):
+        build(kernel)

@@ -1,0 +1,30 @@
+"""Assignments bound to their tensors for hot loops: ``step = be.prepare(out, expr); step()``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from neonlike.kernels.planning.graph import Graph
+
+
+class Prepared:
+    """A planned assignment on fixed tensors and numbers; call it to run it again.
+
+    Tensor contents may change between calls, the tensors may not. Each call draws new random numbers.
+    """
+
+    __slots__ = ("_backend", "_graph", "_run")
+
+    def __init__(self, backend: Any, graph: Graph, run: Callable[[], None]) -> None:
+        self._backend = backend
+        self._graph = graph
+        self._run = run
+
+    def __call__(self) -> Any:
+        """Run; returns the target, or the list of targets if there are several."""
+        if self._backend.closed:
+            self._backend.check_open("prepared assignment")
+        self._run()
+        targets = self._graph.assigned
+        return targets[0] if len(targets) == 1 else list(targets)

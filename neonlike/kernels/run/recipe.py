@@ -1,0 +1,43 @@
+"""How an assignment that is one kernel is started without planning: what the CPython extension needs of it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+RELEASE_WORK = 1 << 14
+"""Elements times cost from which a kernel lets other Python threads run: that takes about a twentieth of a
+microsecond, and a kernel of less work a few."""
+
+
+class Recipe(NamedTuple):
+    """How the extension starts a kernel.
+
+    Attributes
+    ----------
+    function : int
+        Address of the kernel's packed entry.
+    leaves, numbers : int
+        How many the assignment has.
+    inputs, outputs : tuple of int
+        Leaves and targets that the kernel takes, in its order.
+    values : tuple of int
+        Numbers that it takes: twice the slot, and 1 if it takes the number as a real.
+    meta, extent, threads : int
+        Its last arguments.
+    release : bool
+        Whether other Python threads may run meanwhile.
+    keep : object
+        What must live as long as this is used.
+    """
+
+    function: int
+    leaves: int
+    numbers: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    values: tuple[int, ...]
+    meta: int
+    extent: int
+    threads: int
+    release: bool
+    keep: Any

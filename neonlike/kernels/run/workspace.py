@@ -1,0 +1,47 @@
+"""Memory that kernels work in: kept from call to call, for each thread that calls.
+
+Fresh memory costs as much as what is done in it: its pages are cleared by the system when they are first touched.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neonlike.kernels.run.memory import ALIGNED_FROM, aligned_empty
+from neonlike.optree.dtypes import DType
+
+_kept = threading.local()
+KEPT_BYTES = 64 << 20
+"""Larger memory is given back after the call."""
+
+
+def workspace(elements: int, dtype: DType) -> npt.NDArray[Any]:
+    """An uninitialised vector that starts at a cache line, valid until the same thread asks for another."""
+    needed = elements * dtype.itemsize
+    found: npt.NDArray[Any] = held_workspace(needed)[0][:needed].view(dtype)
+    return found
+
+
+def held_workspace(needed: int) -> tuple[npt.NDArray[Any], int]:
+    """At least so many bytes, as :func:`workspace`, and where they lie; hold the array as long as they are used."""
+    held: tuple[npt.NDArray[Any], int] | None = getattr(_kept, "memory", None)
+    if held is None or held[0].nbytes < needed:
+        memory = aligned_empty((max(needed, ALIGNED_FROM),), np.dtype(np.uint8))  # smaller ones lie anywhere
+        held = memory, int(memory.__array_interface__["data"][0])
+        _kept.memory = held if needed <= KEPT_BYTES else None
+    return held
+
+
+def kept_bytes() -> int:
+    """Bytes that the calling thread keeps."""
+    held = getattr(_kept, "memory", None)
+    return 0 if held is None else int(held[0].nbytes)
+
+
+def release_workspace() -> None:
+    """Give back what the calling thread keeps; what other threads keep goes when they end."""
+    _kept.memory = None
