@@ -16,7 +16,7 @@ from neonlike.backends.autodiff import Autodiff
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.kernels.planning import graph
 from neonlike.kernels.planning.graph import linearize
-from neonlike.kernels.planning.plan import make_plan
+from neonlike.kernels.planning.planner import make_plan
 from neonlike.optree.node import OpTreeNode
 
 SHAPES = (((3, 4), (2, 4)), ((1, 1), (1, 1), (1, 1)), ((0, 4), (2, 4)), ((2, 3, 4), (2, 3, 4)), ((257, 3), (1, 3)))

@@ -17,7 +17,7 @@ from neonlike.backends import NervanaCPU, cleanup_backend, gen_backend
 from neonlike.backends.dlpack import NUMPY_KNOWS_VERSIONS
 from neonlike.errors import BackendUnavailable, DTypeError, IndexRangeError, ShapeError
 from neonlike.kernels.planning.graph import linearize
-from neonlike.kernels.planning.plan import make_plan
+from neonlike.kernels.planning.planner import make_plan
 from neonlike.kernels.run.stage import CopyBack, Run
 
 pytestmark = pytest.mark.usefixtures("gpu_driver")

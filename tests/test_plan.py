@@ -14,7 +14,8 @@ from reference import evaluate
 from neonlike.backends import Backend
 from neonlike.kernels.c.replay import MAX_PLANS, PlanCache
 from neonlike.kernels.planning.graph import linearize
-from neonlike.kernels.planning.plan import Plan, StageKind, make_plan
+from neonlike.kernels.planning.plan import Plan, StageKind
+from neonlike.kernels.planning.planner import make_plan
 from neonlike.optree.functions import F
 
 SIZES = ((4, 7), (9, 3), (41, 1999), (11, 4), (700, 300), (8, 13))

@@ -8,7 +8,8 @@ from typing import Any
 
 from neonlike.kernels.c import fastbuild, fastpath
 from neonlike.kernels.planning.graph import Graph, Key
-from neonlike.kernels.planning.plan import Plan, make_plan
+from neonlike.kernels.planning.plan import Plan
+from neonlike.kernels.planning.planner import make_plan
 from neonlike.kernels.run import threads
 from neonlike.kernels.run.recipe import Recipe
 

@@ -1,0 +1,312 @@
+"""Step 3 of a run: cut an assignment into stages, see ``plan``.
+
+Elementwise values have no place of their own: they are computed in every stage that needs them, since reading memory
+costs more than arithmetic, unless the repeated part is long. What does have a place are reductions, products, moves
+and results; :class:`Planner` places these one after the other and records why it started a new stage.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from neonlike.kernels.planning.graph import Graph
+from neonlike.kernels.planning.lower import Arg, LeafArg, Lowered, ShapeSource, Value, ValueArg, lower
+from neonlike.kernels.planning.plan import (
+    BARRIERS,
+    Plan,
+    Stage,
+    StageKind,
+    Store,
+    is_barrier,
+    reads_any_index,
+)
+from neonlike.optree.ops import Kind
+from neonlike.optree.shapes import Shape
+
+RECOMPUTE_LIMIT = 12
+"""An elementwise value needing more than this many ops is stored rather than computed again in a later stage."""
+
+
+def make_plan(graph: Graph) -> Plan:
+    """Plan the assignments of ``graph``."""
+    lowered = lower(graph)
+    planner = Planner(graph, lowered)
+    for value in lowered.values:
+        planner.place(value)
+    for target, root in enumerate(lowered.roots):
+        planner.place_store(target, root)
+    for stage in planner.stages:
+        planner.fill(stage)
+    for stage in planner.stages:
+        for store in stage.stores:
+            store.buffered = planner.hazard(store, stage)
+    mark_epilogues(planner.stages, lowered.values)
+    return Plan(lowered.values, planner.stages)
+
+
+@dataclass(slots=True)
+class Region:
+    """What lies between something to be placed and what is already in memory."""
+
+    args: tuple[Arg, ...]
+    elementwise: list[int]
+    live: list[int]  # reductions not in memory
+    floor: int  # the last stage that made a temporary read here, -1 for none
+
+
+class Planner:
+    """Places values one at a time; see :func:`make_plan`."""
+
+    def __init__(self, graph: Graph, lowered: Lowered) -> None:
+        self.graph = graph
+        self.values = lowered.values
+        self.stages: list[Stage] = []
+        self.home: dict[int, int] = {}  # reduction, product or move -> its stage
+        self.saved: dict[int, int] = {}  # value in memory -> the stage that stores it
+        self.first: dict[int, int] = {}  # elementwise value -> first stage that computes it
+        self.weight = _weights(lowered.values)
+        args = [*lowered.roots, *(arg for value in self.values for arg in value.args)]
+        self.in_memory = {arg.value for arg in args if isinstance(arg, ValueArg) and arg.perm is not None}
+
+    # Regions
+
+    def region(self, args: tuple[Arg, ...]) -> Region:
+        """Walk from ``args`` down to memory and reductions."""
+        seen: set[int] = set()
+        found = Region(args, [], [], -1)
+        stack = [arg.value for arg in args if isinstance(arg, ValueArg)]
+        while stack:
+            index = stack.pop()
+            if index in seen:
+                continue
+            seen.add(index)
+            if index in self.saved:
+                found.floor = max(found.floor, self.saved[index])
+            elif index in self.home:
+                found.live.append(index)
+            else:
+                found.elementwise.append(index)
+                stack.extend(arg.value for arg in self.values[index].args if isinstance(arg, ValueArg))
+        return found
+
+    # Placing
+
+    def place(self, value: Value) -> None:
+        """Give ``value`` a stage if its kind needs one."""
+        if value.spec.kind is Kind.REDUCTION:
+            self._place_reduction(value)
+        elif is_barrier(value):
+            self._place_barrier(value)
+        if value.index in self.in_memory and value.index not in self.saved:
+            self.materialize(ValueArg(value.index), "it is read transposed")
+
+    def _place_reduction(self, value: Value) -> None:
+        region = self.region(value.args)
+        source = ShapeSource("operand", value.node, value.perm)
+        shape = source.of(self.graph)
+        reason = f"{value.spec.name} over axis {_axes_text(value.axes)}"
+        stage = self._joinable(region, shape, value.axes)
+        if stage is None:
+            reason += self._why_not(region, shape, value.axes)
+            self._save_all(region.live)
+            stage = self._new(StageKind.REDUCE, source, shape, reason, value.axes)
+        self.home[value.index] = stage.index
+        self._claim(region, stage)
+
+    def _joinable(self, region: Region, shape: Shape, axes: tuple[int, ...]) -> Stage | None:
+        """The stage a reduction can become another pass of."""
+        if region.live:
+            candidates = [self.stages[max(self.home[r] for r in region.live)]]
+        else:
+            candidates = self.stages[:-3:-1]
+        for stage in candidates:
+            if (
+                stage.kind is StageKind.REDUCE
+                and stage.shape == shape
+                and stage.axes == axes
+                and region.floor < stage.index
+                and all(self.home[r] == stage.index for r in region.live)
+            ):
+                return stage
+        return None
+
+    def _why_not(self, region: Region, shape: Shape, axes: tuple[int, ...]) -> str:
+        if not region.live:
+            return "" if not self.stages else "; starts from memory"
+        stage = self.stages[max(self.home[r] for r in region.live)]
+        if stage.shape != shape:
+            return f"; its space differs from that of stage {stage.index}"
+        if stage.axes != axes:
+            return f"; cannot share passes with axis {_axes_text(stage.axes)} of stage {stage.index}"
+        return f"; needs results of stages after {stage.index}"
+
+    def _place_barrier(self, value: Value) -> None:
+        for arg in value.args:
+            self.materialize(arg, f"{value.spec.name} reads it from memory")
+        kind = BARRIERS[value.spec.kind]
+        what = "a compound primitive" if kind is StageKind.CALL else "a kernel of its own"
+        stage = self._new(kind, value.source, value.shape, f"{value.spec.name} is {what}")
+        self.home[value.index] = stage.index
+        self.save(value.index, stage.index)
+
+    def materialize(self, arg: Arg, reason: str) -> None:
+        """Make sure ``arg`` is in memory."""
+        if not isinstance(arg, ValueArg) or arg.value in self.saved:
+            return
+        if arg.value in self.home:
+            self.save(arg.value, self.home[arg.value])
+            return
+        value = self.values[arg.value]
+        stage = self._output_stage((ValueArg(arg.value),), value.shape, value.source, reason)
+        self.save(arg.value, stage.index)
+
+    def _output_stage(self, args: tuple[Arg, ...], shape: Shape, source: ShapeSource, reason: str) -> Stage:
+        """A stage that can produce ``args`` at ``shape``: the reductions', an open elementwise one, or a new one."""
+        region = self.region(args)
+        if region.live:
+            last = max(self.home[r] for r in region.live)
+            earlier = [r for r in region.live if self.home[r] != last]
+            stage = self.stages[last]
+            floor = max([region.floor, *(self.home[r] for r in earlier)])
+            if shape in (stage.shape, stage.reduced_shape) and floor < last:
+                self._save_all(earlier)
+                self._claim(region, stage)
+                return stage
+        self._save_all(region.live)
+        floor = max([region.floor, *(self.saved[r] for r in region.live)])
+        stage_or_none = self.stages[-1] if self.stages else None
+        if (
+            stage_or_none is not None
+            and stage_or_none.kind is StageKind.ELEMENTWISE
+            and stage_or_none.shape == shape
+            and floor < stage_or_none.index
+        ):
+            stage = stage_or_none
+        else:
+            stage = self._new(StageKind.ELEMENTWISE, source, shape, reason)
+        self._claim(region, stage)
+        return stage
+
+    def place_store(self, target: int, root: Arg) -> None:
+        """Assign ``root`` to a target."""
+        shape = self.graph.targets[target].shape
+        source = ShapeSource("target", target)
+        stage: Stage | None = None
+        if isinstance(root, ValueArg) and root.perm is None and self.values[root.value].shape == shape:
+            made = self.home.get(root.value, self.saved.get(root.value))
+            stage = None if made is None else self.stages[made]
+        if stage is None:
+            stage = self._output_stage((root,), shape, source, f"result {target}")
+        stage.stores.append(Store(target, root))
+
+    # Bookkeeping
+
+    def _new(
+        self, kind: StageKind, space: ShapeSource, shape: Shape, reason: str, axes: tuple[int, ...] = ()
+    ) -> Stage:
+        stage = Stage(len(self.stages), kind, space, shape, reason, axes)
+        self.stages.append(stage)
+        return stage
+
+    def _claim(self, region: Region, stage: Stage) -> None:
+        """``stage`` computes ``region``; long parts that an earlier stage computes too are stored there instead."""
+        stack = [arg.value for arg in region.args if isinstance(arg, ValueArg)]
+        mine = set(region.elementwise)
+        while stack:
+            index = stack.pop()
+            if index not in mine or index in self.saved:
+                continue
+            mine.discard(index)
+            first = self.first.setdefault(index, stage.index)
+            if first < stage.index and self.weight[index] > RECOMPUTE_LIMIT and self._is_output_shape(index, first):
+                self.save(index, first)
+                continue
+            stack.extend(arg.value for arg in self.values[index].args if isinstance(arg, ValueArg))
+
+    def _is_output_shape(self, index: int, stage: int) -> bool:
+        return self.values[index].shape in (self.stages[stage].shape, self.stages[stage].reduced_shape)
+
+    def save(self, index: int, stage: int) -> None:
+        """Keep value ``index``, computed in ``stage``, in a temporary."""
+        self.saved[index] = stage
+        self.stages[stage].saved.append(index)
+
+    def _save_all(self, reductions: list[int]) -> None:
+        for index in reductions:
+            if index not in self.saved:
+                self.save(index, self.home[index])
+
+    def fill(self, stage: Stage) -> None:
+        """List the values ``stage`` computes."""
+        wanted: list[Arg] = [ValueArg(index) for index in stage.saved]
+        wanted += [store.arg for store in stage.stores]
+        wanted += [ValueArg(index) for index, home in self.home.items() if home == stage.index]
+        seen: set[int] = set()
+        stack = [arg.value for arg in wanted if isinstance(arg, ValueArg)]
+        while stack:
+            index = stack.pop()
+            if index in seen or self.saved.get(index, stage.index) < stage.index:
+                continue
+            seen.add(index)
+            stack.extend(
+                arg.value for arg in self.values[index].args if isinstance(arg, ValueArg) and arg.perm is None
+            )
+        stage.values = sorted(seen)
+
+    def hazard(self, store: Store, stage: Stage) -> bool:
+        """True if writing the target in ``stage`` would change what this or a later stage still reads."""
+        if any(self._may_fail(later) for later in self.stages[stage.index + 1 :]):
+            return True  # an index out of range is found there, and then no target may have changed
+        target = self.graph.targets[store.target]
+        for slot, leaf in enumerate(self.graph.leaves):
+            relation = 1 if leaf is target else leaf.alias_of(target)
+            if not relation:
+                continue
+            for perm, reader in self._readers(slot):
+                barrier = reader.kind in BARRIERS.values()
+                if reader.index > stage.index:
+                    return True
+                if reader.index == stage.index and (relation == 2 or perm is not None or barrier):
+                    return True
+            if any(s is not store and isinstance(s.arg, LeafArg) and s.arg.slot == slot for s in stage.stores):
+                return True  # copied by another store of this stage, which may come after this one
+        return False
+
+    def _may_fail(self, stage: Stage) -> bool:
+        if stage.kind is not StageKind.MOVE:
+            return stage.kind is StageKind.CALL
+        return reads_any_index(self.graph, self.values, self.values[stage.values[0]])
+
+    def _readers(self, slot: int) -> list[tuple[object, Stage]]:
+        """Stages that read leaf ``slot`` and in which axis order."""
+        found: list[tuple[object, Stage]] = []
+        for stage in self.stages:
+            args = [arg for index in stage.values for arg in self.values[index].args]
+            args += [store.arg for store in stage.stores]
+            found += [(arg.perm, stage) for arg in args if isinstance(arg, LeafArg) and arg.slot == slot]
+        return found
+
+
+def _axes_text(axes: tuple[int, ...]) -> str:
+    return str(axes[0]) if len(axes) == 1 else str(axes)
+
+
+def _weights(values: list[Value]) -> list[int]:
+    """Elementwise ops needed to compute each value from memory; reductions, products and moves count as memory."""
+    weights: list[int] = []
+    for value in values:
+        if value.spec.kind is Kind.REDUCTION or is_barrier(value):
+            weights.append(0)
+        else:
+            below = sum(weights[arg.value] for arg in value.args if isinstance(arg, ValueArg))
+            weights.append(min(below + 1, 1 << 20))
+    return weights
+
+
+def mark_epilogues(stages: list[Stage], values: list[Value]) -> None:
+    """Mark the elementwise stages that continue the product just before them."""
+    for before, stage in itertools.pairwise(stages):
+        if before.kind is StageKind.CONTRACTION and stage.kind is StageKind.ELEMENTWISE and stage.shape == before.shape:
+            reads = {arg.value for index in stage.values for arg in values[index].args if isinstance(arg, ValueArg)}
+            stage.epilogue = not before.stores and reads.issuperset(before.saved)
