@@ -11,7 +11,8 @@ from engines import use_threads
 
 from neonlike.backends import Backend
 from neonlike.kernels.c import stage as stage_c
-from neonlike.kernels.c.fit import REVERSED, TURNED, fit
+from neonlike.kernels.c.fit import fit
+from neonlike.kernels.c.schedule import REVERSED, TURNED, CSchedule
 from neonlike.kernels.planning.plan import StageKind
 
 DTYPES = ("float32", "float16", "int8")
@@ -116,19 +117,29 @@ def test_axes_are_put_in_the_order_of_memory() -> None:
 
     x = np.zeros((16, 32, 48), np.float32)
 
-    def key(*arrays: Any) -> Any:
+    def schedule(*arrays: Any) -> CSchedule:
         found = fit(Stage(), arrays[-1].shape, list(arrays), len(arrays) - 1)  # type: ignore[arg-type]
         assert found is not None
-        return found.key
+        return found.schedule
 
-    assert key(x, x) == ("flat", 1, (1, 1))
-    assert key(x[::-1, ::-1, ::-1], x) == ("flat", 1, (REVERSED, 1))
-    assert key(x, x[::-1, ::-1, ::-1]) == ("flat", 1, (1, REVERSED))
-    assert key(x.transpose(2, 0, 1), x.transpose(2, 0, 1)) == ("flat", 1, (1, 1))
-    assert key(x[:, ::-1], x) == ("nested", 3, (1, 1))
-    assert key(x[:, :, ::-1], x) == ("nested", 2, (REVERSED, 1))
-    assert key(x[:, :, ::2], np.zeros((16, 32, 24), np.float32)) == ("flat", 1, (2, 1))
+    assert schedule(x, x) == CSchedule("flat", 1, (1, 1))
+    assert schedule(x[::-1, ::-1, ::-1], x) == CSchedule("flat", 1, (REVERSED, 1))
+    assert schedule(x, x[::-1, ::-1, ::-1]) == CSchedule("flat", 1, (1, REVERSED))
+    assert schedule(x.transpose(2, 0, 1), x.transpose(2, 0, 1)) == CSchedule("flat", 1, (1, 1))
+    assert schedule(x[:, ::-1], x) == CSchedule("nested", 3, (1, 1))
+    assert schedule(x[:, :, ::-1], x) == CSchedule("nested", 2, (REVERSED, 1))
+    assert schedule(x[:, :, ::2], np.zeros((16, 32, 24), np.float32)) == CSchedule("flat", 1, (2, 1))
     y = np.zeros((48, 32, 16), np.float32)
-    assert key(x.transpose(2, 1, 0), y) == ("turned", 3, (TURNED, 1))
-    assert key(x.transpose(2, 1, 0)[::-1], y) == ("turned", 3, (-TURNED, 1))
-    assert key(x.transpose(2, 1, 0), y, y) == ("turned", 3, (TURNED, 1, 1))
+    assert schedule(x.transpose(2, 1, 0), y) == CSchedule("turned", 3, (TURNED, 1))
+    assert schedule(x.transpose(2, 1, 0)[::-1], y) == CSchedule("turned", 3, (-TURNED, 1))
+    assert schedule(x.transpose(2, 1, 0), y, y) == CSchedule("turned", 3, (TURNED, 1, 1))
+
+
+def test_a_schedule_says_what_is_special_of_it() -> None:
+    """It is a key, and short where people read it."""
+    plain = CSchedule("columns", 1, (1, 0))
+    packed = CSchedule("columns", 1, (1, 0), packed=True, streamed=True)
+    assert repr(plain) == "CSchedule('columns', 1, (1, 0))"
+    assert repr(packed) == "CSchedule('columns', 1, (1, 0), streamed=True, packed=True)"
+    assert eval(repr(packed)) == packed != plain
+    assert len({plain, packed, CSchedule("columns", 1, (1, 0))}) == 2

@@ -1,6 +1,6 @@
 """Forms of compiled reductions: stretches of memory as lanes, rows of one chunk, narrow integers, four rows at a time.
 
-Which form a layout takes is asked of the kernel's key; what it computes is compared with NumPy, on 1 and 3 threads.
+Which form a layout takes is asked of the schedule; what it computes is compared with NumPy, on 1 and 3 threads.
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ def be() -> Iterator[Backend]:
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the forms that kernels were fitted to."""
+    """Names of the forms that kernels were fitted to, with the number of rows if that is known."""
     names: list[str] = []
     choose = CStage._fit
 
     def fit(stage: CStage, shape: Any, arrays: list[Any]) -> Any:
-        form = choose(stage, shape, arrays)
-        names.append("none" if form is None else form.key[0])
-        return form
+        found = choose(stage, shape, arrays)
+        rows = found.schedule.unrolled if found is not None else 0
+        names.append("none" if found is None else f"{found.schedule.form} {rows}" if rows else found.schedule.form)
+        return found
 
     monkeypatch.setattr(CStage, "_fit", fit)
     return names

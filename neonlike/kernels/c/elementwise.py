@@ -10,8 +10,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from neonlike.kernels.c.fit import REVERSED, TILE, TURNED
+from neonlike.kernels.c.fit import TILE
 from neonlike.kernels.c.forms import access, halves_along, parameters, streamed_outputs
+from neonlike.kernels.c.schedule import REVERSED, TURNED, CSchedule
 from neonlike.kernels.codegen.emit import Array, Kernel, Line, Writer, type_of
 from neonlike.kernels.codegen.narrow import Narrow, find_narrow
 from neonlike.kernels.codegen.range_check import RangeCheck, find_range_check
@@ -24,27 +25,21 @@ CHUNK, CHUNK_COST = 32, 12
 done: ``a*b + a`` takes 0.6 of the time that it takes by strips."""
 
 
-def elementwise(kernel: Kernel, rank: int, classes: Sequence[int], form: str) -> Source:
-    """Source of an elementwise kernel of ``rank`` axes.
-
-    ``classes`` holds each array's innermost step as ``fit`` tells them apart; ``form`` is "flat", "nested" or "turned",
-    with `` streamed`` behind it where outputs go past the caches.
-    """
-    form, _, option = form.partition(" ")
+def elementwise(kernel: Kernel, schedule: CSchedule) -> Source:
+    """Source of an elementwise kernel."""
     narrow = find_narrow(kernel)
     checked = narrow is not None and bool(narrow.checked or narrow.numbers)
-    writer = Writer(kernel)
-    if narrow is not None and not checked:
-        writer = Writer(kernel, whole=narrow.dtype, saturated=narrow.saturated)
     arrays = [*kernel.inputs, *kernel.outputs]
-    inner = [1 if abs(kind) == TURNED else kind for kind in classes]
+    inner = [1 if abs(kind) == TURNED else kind for kind in schedule.inner]
     chunk = CHUNK if sum(value.spec.flops for value in kernel.values) <= CHUNK_COST else 0
-    writer.wide = halves_along(kernel, inner, (1,), f"i - {'from' if chunk else 'strip'}")
-    writer.wide |= halves_along(kernel, inner, (REVERSED,), f"{'to' if chunk else 'end'} - 1 - i")
+    wide = _wide(kernel, inner, chunk)
+    writer = Writer(kernel, wide=wide)
+    if narrow is not None and not checked:
+        writer = Writer(kernel, whole=narrow.dtype, saturated=narrow.saturated, wide=wide)
     index_of = {a.name: access(step, "i", f"step_{a.name}") for a, step in zip(arrays, inner)}
     loads = [(writer.load(a, index_of[a.name]), index_of[a.name] == "0") for a in kernel.inputs]
-    streamed = streamed_outputs(kernel, inner) if option else []
-    draws = [] if form == "turned" else _draws(writer, dict(zip((a.name for a in arrays), inner)))
+    streamed = streamed_outputs(kernel, inner) if schedule.streamed else []
+    draws = [] if schedule.form == "turned" else _draws(writer, dict(zip((a.name for a in arrays), inner)))
     drawn = {line.name for line in draws}
     made = [writer.line(v) for v in kernel.values]
     loaded = [line for line, constant in loads if not constant]
@@ -61,11 +56,17 @@ def elementwise(kernel: Kernel, rank: int, classes: Sequence[int], form: str) ->
         "check": check,
         "strip_size": "NL_STRIP" if draws or streamed or writer.wide or narrow is None else str(CHECKED_STRIP),
         "stores": _stores(writer, index_of, streamed),
-        **_axes(arrays, rank, classes, form),
+        **_axes(arrays, schedule),
         **_stretches(kernel, inner, writer.wide, streamed, chunk),
         **parameters(kernel),
     }
     return Source("c/elementwise.c.j2", context)
+
+
+def _wide(kernel: Kernel, inner: Sequence[int], chunk: int) -> dict[str, str]:
+    """Where elements of float16 arrays are that are converted by chunks or by strips."""
+    wide = halves_along(kernel, inner, (1,), f"i - {'from' if chunk else 'strip'}")
+    return wide | halves_along(kernel, inner, (REVERSED,), f"{'to' if chunk else 'end'} - 1 - i")
 
 
 def _stores(writer: Writer, index_of: dict[str, str], streamed: Collection[Array]) -> list[str]:
@@ -103,8 +104,9 @@ def _narrow_check(kernel: Kernel, narrow: Narrow, index_of: dict[str, str], stre
     )
 
 
-def _axes(arrays: Sequence[Array], rank: int, classes: Sequence[int], form: str) -> dict[str, Any]:
+def _axes(arrays: Sequence[Array], schedule: CSchedule) -> dict[str, Any]:
     """Where sizes and steps are in meta: of the axes outside a row, of a row, and of tiles that are turned."""
+    form, rank = schedule.form, schedule.rank
     steps_at = {a.name: rank + position * rank for position, a in enumerate(arrays)}
     last = {a.name: {"name": a.name, "index": at + rank - 1} for a, at in zip(arrays, steps_at.values())}
     by_rows = rank - 1 if form == "turned" else rank
@@ -112,7 +114,7 @@ def _axes(arrays: Sequence[Array], rank: int, classes: Sequence[int], form: str)
         {"size": axis, "steps": [{"array": a.name, "index": steps_at[a.name] + axis} for a in arrays]}
         for axis in range(by_rows - 2, -1, -1)
     ]
-    paired = list(zip(arrays, classes))
+    paired = list(zip(arrays, schedule.inner))
     return {
         "flat": form == "flat",
         "rank": rank,

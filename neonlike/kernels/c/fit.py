@@ -1,12 +1,13 @@
-"""Which form of a stage's kernel fits the arrays it meets (see ``forms``), and the sizes and steps to call it with."""
+"""Which schedule of a stage's kernel fits the arrays it meets, and the sizes and steps to call it with."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import replace
+from typing import Any
 
 from neonlike.kernels.c.fit_lanes import fit_lanes
+from neonlike.kernels.c.schedule import REVERSED, TURNED, CSchedule, Fit
 from neonlike.kernels.codegen.layout import Axis, Counter, collapse, merged
 from neonlike.kernels.planning.plan import Stage, StageKind
 from neonlike.kernels.run.threads import thread_count
@@ -54,31 +55,15 @@ and the size of all arrays from which that is compiled, for each number of rows 
 Memory is read along as many streams then, which processors fetch on their own. Row after row of a block they do not:
 the largest of 4 rows of 1M float32 took 0.54 of the time, sums of 16 rows 0.6 to 0.8.
 """
-REVERSED, TURNED = -1, 3
-"""Classes of arrays that run backwards along the innermost axis, and of inputs that run along the one before it (where
-backwards, ``-TURNED``)."""
 TILE, MIN_TURNED = 32, 8
-"""Rows and columns of the tiles in which such inputs are turned, and the least sizes of axes where it pays."""
-
-FormKey: TypeAlias = tuple[str, int, tuple[int, ...]]
-"""Name of a form, its rank, and each array's class: its innermost step if that is 0 or 1, ``REVERSED``, ``TURNED``,
-or 2 for another step."""
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """A variant of a stage's kernel for one layout: its key, sizes and steps to call it with, count of rows."""
-
-    key: FormKey
-    meta: list[int]
-    count: int
+"""Rows and columns of the tiles in which inputs are ``TURNED``, and the least sizes of axes where it pays."""
 
 
 def fit(
     stage: Stage, shape: Shape, arrays: list[Any], inputs: int, lanes: bool = False, once: bool = True,
     light: bool = False,
-) -> Form | None:
-    """The form for ``arrays`` (the first ``inputs`` of them are read); None if there is none.
+) -> Fit | None:
+    """The schedule for ``arrays`` (the first ``inputs`` of them are read); None if there is none.
 
     ``lanes`` says whether a reduction may be by lanes; ``once`` that it reads memory once and writes nothing as large;
     ``light`` that it is little more than its additions besides.
@@ -88,15 +73,15 @@ def fit(
     axes = collapse(shape, stage.axes, arrays)
     if stage.kind is StageKind.ELEMENTWISE:
         return _elementwise(axes, arrays, shape, inputs)
-    if lanes and (form := _by_lanes(axes, len(arrays), once)) is not None:
-        return form
+    if lanes and (found := _by_lanes(axes, len(arrays), once)) is not None:
+        return found
     nbytes = sum(a.nbytes for a in arrays if not isinstance(a, Counter))
     far, few = nbytes > FAR_BYTES and not light, light and nbytes > FEW_BYTES
     searched = once and not lanes
     return _reduction(axes, len(arrays), inputs, far, few, searched) or _interleaved(axes, len(arrays), inputs, far)
 
 
-def _elementwise(axes: list[Axis], arrays: list[Any], shape: Shape, inputs: int) -> Form:
+def _elementwise(axes: list[Axis], arrays: list[Any], shape: Shape, inputs: int) -> Fit:
     """Flat if one axis is left, turned if memory runs along another axis of an input than the innermost, else nested.
 
     Of a single element, arrays of the space's shape count as contiguous.
@@ -109,12 +94,12 @@ def _elementwise(axes: list[Axis], arrays: list[Any], shape: Shape, inputs: int)
         _turn(axes, steps, [i for i, array in enumerate(arrays[:inputs]) if not isinstance(array, Counter)])
     meta = [axis.size for axis in axes] + [axis.steps[i] for i in range(len(arrays)) for axis in axes]
     if len(axes) == 1:
-        return Form(("flat", 1, tuple(steps)), meta, size)
+        return Fit(CSchedule("flat", 1, tuple(steps)), meta, size)
     rows = size // axes[-1].size
     if all(abs(step) != TURNED for step in steps):
-        return Form(("nested", len(axes), tuple(steps)), meta, rows)
+        return Fit(CSchedule("nested", len(axes), tuple(steps)), meta, rows)
     tiles = -(-axes[-2].size // TILE)
-    return Form(("turned", len(axes), tuple(steps)), meta, rows // axes[-2].size * tiles)
+    return Fit(CSchedule("turned", len(axes), tuple(steps)), meta, rows // axes[-2].size * tiles)
 
 
 def _turn(axes: list[Axis], steps: list[int], memory: list[int]) -> None:
@@ -132,7 +117,7 @@ def _turn(axes: list[Axis], steps: list[int], memory: list[int]) -> None:
 
 def _reduction(
     axes: list[Axis], count: int, inputs: int, far: bool, few: bool, searched: bool
-) -> Form | None:
+) -> Fit | None:
     """Rows or columns, whichever runs along memory; None if there are more axes than a row or columns have."""
     none = Axis(1, False, (0,) * count)
     pattern = "".join("R" if axis.reduced else "K" for axis in axes)
@@ -149,27 +134,28 @@ def _reduction(
         meta = [along.size]
         for i in range(count):
             meta += [before.steps[i], along.steps[i]]
-        return Form(("rows" if along.size <= SPLIT else "split", 1, _classes(along.steps)), meta, before.size)
+        schedule = CSchedule("rows" if along.size <= SPLIT else "split", 1, _classes(along.steps))
+        return Fit(schedule, meta, before.size)
     few = few and along.size <= FEW_ROWS and after.size >= FEW_WIDTH
     width = FEW_WIDTH if few else _width(before.size, after.size, far and along.size > AHEAD)
     blocks = -(-after.size // width)
     meta = [along.size, after.size, blocks, width, AHEAD if far and blocks > 1 and along.size > AHEAD else 0]
     for i in range(count):
         meta += [before.steps[i], along.steps[i], after.steps[i]]
-    name = f"columns {along.size}" if few else "columns"
-    return Form((name, 1, _classes(after.steps)), meta, before.size * blocks)
+    schedule = CSchedule("columns", 1, _classes(after.steps), unrolled=along.size if few else 0)
+    return Fit(schedule, meta, before.size * blocks)
 
 
-def _by_lanes(axes: list[Axis], count: int, once: bool) -> Form | None:
+def _by_lanes(axes: list[Axis], count: int, once: bool) -> Fit | None:
     """Stretches of memory as lanes, which are folded to columns; arrays in class 1 lie along them."""
     found = fit_lanes(axes, count, once)
     if found is None:
         return None
     classes = tuple(1 if i in found.along else 2 if found.across.steps[i] else 0 for i in range(count))
-    return Form(("lanes", 1, classes), found.meta, found.blocks)
+    return Fit(CSchedule("lanes", 1, classes), found.meta, found.blocks)
 
 
-def _interleaved(axes: list[Axis], count: int, inputs: int, far: bool) -> Form:
+def _interleaved(axes: list[Axis], count: int, inputs: int, far: bool) -> Fit:
     """Rows in segments, or deep columns: kept and reduced axes in any order.
 
     What is not the axis of a row or a column is listed behind the steps, as the templates' ``advance`` reads it: how
@@ -202,7 +188,7 @@ def _interleaved(axes: list[Axis], count: int, inputs: int, far: bool) -> Form:
     meta += [len(outer), len(reduced)]
     for axis in (*outer, *reduced):
         meta += [axis.size, *axis.steps]
-    return Form(("segments" if by_rows else "deep", 1, _classes(steps)), meta, extent)
+    return Fit(CSchedule("segments" if by_rows else "deep", 1, _classes(steps)), meta, extent)
 
 
 def _unit_steps(axis: Axis, inputs: int) -> int:
@@ -210,25 +196,25 @@ def _unit_steps(axis: Axis, inputs: int) -> int:
     return sum(step == 1 for step in axis.steps[:inputs])
 
 
-def packed(form: Form, nbytes: int, threads: int, piped: bool = False) -> Form:
-    """``form``, by columns, with blocks narrow enough to be packed, ``nbytes`` an element; itself if none are.
+def packed(found: Fit, nbytes: int, threads: int, piped: bool = False) -> Fit:
+    """``found``, by columns, with blocks narrow enough to be packed, ``nbytes`` an element; itself if none are.
 
     ``piped`` says whether blocks may be piped instead, which pays where they are large.
     """
-    length, columns, blocks, width, ahead = form.meta[:5]
+    length, columns, blocks, width, ahead = found.meta[:5]
     most = min(width, PACKED_BYTES // max(1, length * nbytes) // 32 * 32)
     if not nbytes or blocks == 1 or most < PACKED_WIDTH:
-        return form
+        return found
     piped = piped and length * nbytes * most > PIPED_BYTES
     unit, most = (PACKED_WIDTH, PACKED_WIDTH) if piped else (32, most)
-    outer = form.count // blocks
+    outer = found.count // blocks
     blocks = -(-columns // most)
     if outer < threads:
         blocks = -(-blocks // threads) * threads
     width = -(-columns // (unit * blocks)) * unit
     blocks = -(-columns // width)
-    meta = [length, columns, blocks, width, ahead, *form.meta[5:]]
-    return Form((f"{form.key[0]} {'piped' if piped else 'packed'}", *form.key[1:]), meta, outer * blocks)
+    meta = [length, columns, blocks, width, ahead, *found.meta[5:]]
+    return Fit(replace(found.schedule, packed=not piped, piped=piped), meta, outer * blocks)
 
 
 def _runs_down(kept: Axis, along: Axis, inputs: int) -> bool:

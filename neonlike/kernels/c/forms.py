@@ -14,14 +14,18 @@ passes need of a block, larger than a cache because its rows lie far apart, is c
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
-from neonlike.kernels.c.fit import REVERSED, SPLIT
+from neonlike.kernels.c.fit import MAX_WIDTH, SPLIT
 from neonlike.kernels.c.fit_lanes import LANES as LANE_ROW
-from neonlike.kernels.codegen.emit import Array, Kernel, Line, type_of
+from neonlike.kernels.c.schedule import REVERSED, CSchedule
+from neonlike.kernels.codegen.emit import Array, Kernel, Line, Writer, type_of
 from neonlike.kernels.codegen.moments import find_moments
-from neonlike.kernels.codegen.passes import LANES, LIGHT_COST, LIGHT_LANES, Level, ReduceForm
+from neonlike.kernels.codegen.passes import LANES, LIGHT_COST, LIGHT_LANES, Level, Passes, ReduceForm, widened
+from neonlike.kernels.codegen.reduce_values import reduce_values
 from neonlike.kernels.codegen.render import Source
+from neonlike.kernels.codegen.stashes import Stashes, stash_in_output, stash_in_rows, stash_packed
 from neonlike.kernels.planning.plan import pass_depths
 from neonlike.optree.dtypes import F16, compute_dtype
 from neonlike.optree.ops import Kind
@@ -63,67 +67,94 @@ def streamed_outputs(kernel: Kernel, inner: Sequence[int]) -> list[Array]:
 
 PLACES = 64
 """Candidates side by side in a search for a place, by rows."""
+PIPED_LANES, CHUNK = 64, 16
+"""Columns of a piped block whose partial results lie in registers, and rows that a pass goes over at a time.
+
+At 16M elements, 16 rows at a time took 0.85 to 1.02 of the time of 32, 8 rows 0.83 to 1.04.
+"""
 
 
-def rows(kernel: Kernel, inner: Sequence[int], split: int, streams: bool, segments: bool = False) -> Source:
-    """Source of a reduction by rows; ``inner`` holds each array's step within a row (2: any).
-
-    ``split`` is 0, or the length of the parts in which a long row goes through all threads; ``streams`` says whether
-    results as large as the inputs are stored past the caches; ``segments`` that a row has several stretches of memory.
-    """
+def rows(kernel: Kernel, schedule: CSchedule) -> Source:
+    """Source of a reduction by rows, by rows that are split, or by segments of rows."""
     arrays = [*kernel.inputs, *kernel.outputs]
-    index_of = {a.name: access(step, "at", f"step_{a.name}") for a, step in zip(arrays, inner)}
-    form = ReduceForm(kernel, index_of, by_columns=False)
-    form.along = {a.name for a, step in zip(arrays, inner) if step == 1 and a.kind != "counter"}
-    form.calls = True
-    form.widen(halves_along(kernel, inner, (1,), "at - strip"))
-    if not split:
-        form.choose_stashes()
-    stashes = [form.values[index] for index in sorted(form.stashes)]
-    streamed = [a for a in (streamed_outputs(kernel, inner) if streams else []) if a.shape == kernel.stage.shape]
-    form.streamed = {a.name for a in streamed}
-    context = form.context() | parameters(kernel)
-    context["streamed"] = [{"name": a.name, "ctype": a.ctype} for a in streamed]
-    context["narrowed"] = _narrowed(kernel, form.writer.wide, streamed)
-    context["split"] = split
-    context["segments"] = 1 + 2 * len(arrays) if segments else 0  # where the axes besides begin in meta
-    context["moments"] = find_moments(form) if split and not segments else None
-    context["selects"] = form.selects()
-    context["places"] = PLACES
-    context["far_bytes"] = sum(a.dtype.itemsize for a in kernel.inputs if a.name in form.along and form.varies(a.shape))
-    for level in context["levels"]:
-        level.padded = _padded(form, level)
-    context["brief"] = None if split or segments else _brief(context)
-    context["halves"] = {lanes: _halves(lanes) for lanes in (LIGHT_LANES, LANES, PLACES)}
-    context["stashes"] = [Line(f"v{value.index}", type_of(value.dtype), "") for value in stashes]
-    context["stash_bytes"] = sum(compute_dtype(value.dtype).itemsize for value in stashes)
-    context["inner_steps"] = [
-        {"name": f"step_{a.name}", "index": 2 + 2 * i} for i, (a, s) in enumerate(zip(arrays, inner)) if s not in (0, 1)
-    ]
-    context["arrays"] = [_with_row_step(a, 1 + 2 * i) for i, a in enumerate(arrays)]
-    if not split and (form.passes > 1 or not context["final"].stores):
-        next_row = [
-            described
-            for described, a in zip(context["arrays"], kernel.inputs)
-            if a.name in form.along and a.shape == kernel.stage.shape
-        ]
-        _fetch(next_row, context["levels"], context["final"], bool(streamed))
+    split, segments = 0 if schedule.form == "rows" else SPLIT, schedule.form == "segments"
+    streamed = streamed_outputs(kernel, schedule.inner) if schedule.streamed else []
+    streamed = [a for a in streamed if a.shape == kernel.stage.shape]
+    form = _by_rows(kernel, schedule.inner, streamed, stashes=not split)
+    described = [_with_row_step(a, 1 + 2 * i) for i, a in enumerate(arrays)]
+    passes = form.passes()
+    passes = replace(passes, levels=tuple([replace(level, padded=_padded(form, level)) for level in passes.levels]))
+    if not split and (form.values.passes > 1 or not passes.final.stores):
+        whole = [d for d, a in zip(described, kernel.inputs) if a.name in form.along and form.values.covers(a)]
+        passes = _fetching(passes, tuple(whole), bool(streamed))
+    varying = [a for a in kernel.inputs if a.name in form.along and form.values.varies(a.shape)]
+    context = passes.context() | parameters(kernel) | _streams(kernel, form, streamed) | _stashes(form)
+    context |= {
+        "split": split,
+        "segments": 1 + 2 * len(arrays) if segments else 0,  # where the axes besides begin in meta
+        "moments": find_moments(form) if split and not segments else None,
+        "selects": form.values.selects(),
+        "places": PLACES,
+        "far_bytes": sum(a.dtype.itemsize for a in varying),
+        "brief": None if split or segments else _brief(passes),
+        "halves": {lanes: _halves(lanes) for lanes in (LIGHT_LANES, LANES, PLACES)},
+        "inner_steps": [
+            {"name": f"step_{a.name}", "index": 2 + 2 * i}
+            for i, (a, step) in enumerate(zip(arrays, schedule.inner))
+            if step not in (0, 1)
+        ],
+        "arrays": described,
+    }
     return Source("c/reduce_rows.c.j2", context)
 
 
-def _padded(form: ReduceForm, level: Level) -> list[Array] | None:
+def _by_rows(kernel: Kernel, inner: Sequence[int], streamed: Sequence[Array], stashes: bool) -> ReduceForm:
+    """The passes over rows; ``inner`` holds each array's step within a row (2: any)."""
+    arrays = [*kernel.inputs, *kernel.outputs]
+    values = reduce_values(kernel)
+    return ReduceForm(
+        values,
+        Writer(kernel, wide=widened(values, halves_along(kernel, inner, (1,), "at - strip"))),
+        {a.name: access(step, "at", f"step_{a.name}") for a, step in zip(arrays, inner)},
+        by_columns=False,
+        stashes=stash_in_rows(values) if stashes else Stashes(),
+        along=frozenset(a.name for a, step in zip(arrays, inner) if step == 1 and a.kind != "counter"),
+        streamed=frozenset(a.name for a in streamed),
+        calls=True,
+    )
+
+
+def _streams(kernel: Kernel, form: ReduceForm, streamed: Sequence[Array]) -> dict[str, Any]:
+    """Context of outputs that are stored past the caches, or converted from stretches."""
+    return {
+        "streamed": [{"name": a.name, "ctype": a.ctype} for a in streamed],
+        "narrowed": _narrowed(kernel, form.writer.wide, streamed),
+    }
+
+
+def _stashes(form: ReduceForm) -> dict[str, Any]:
+    """Context of values in buffers of a row."""
+    values = [form.values.by_index[index] for index in sorted(form.stashes.values)]
+    return {
+        "stashes": [Line(f"v{value.index}", type_of(value.dtype), "") for value in values],
+        "stash_bytes": sum(compute_dtype(value.dtype).itemsize for value in values),
+    }
+
+
+def _padded(form: ReduceForm, level: Level) -> tuple[Array, ...] | None:
     """The arrays that vary along a row, if a light pass reads them in its order, and nothing else; None otherwise."""
-    arrays = [a for a in form.kernel.inputs if form.varies(a.shape)]
+    arrays = [a for a in form.kernel.inputs if form.values.varies(a.shape)]
     if not level.by_fours or level.again or level.lanes != LIGHT_LANES or any(a.name not in form.along for a in arrays):
         return None
-    return [a for a in arrays if a.name not in level.widened]
+    return tuple([a for a in arrays if a.name not in level.widened])
 
 
-def _brief(context: dict[str, Any]) -> dict[str, list[Line]] | None:
+def _brief(passes: Passes) -> dict[str, list[Line]] | None:
     """What a row needs before and after its only pass, where that is light and stores nothing; None otherwise."""
-    level, final, row_level = context["levels"][0], context["final"], context["row_level"]
-    if len(context["levels"]) > 1 or not level.by_fours or final.stores:
+    level, final, row_level = passes.levels[0], passes.final, passes.row_level
+    if len(passes.levels) > 1 or not level.by_fours or final.stores:
         return None
+    assert level.settle is not None and final.settle is not None
     before = {line.name: line for line in (*level.settle.hoisted, *level.settle.lines, *level.hoisted)}
     after = {
         line.name: line for line in (*final.settle.hoisted, *final.settle.lines, *row_level.hoisted, *row_level.lines)
@@ -131,16 +162,20 @@ def _brief(context: dict[str, Any]) -> dict[str, list[Line]] | None:
     return {"before": [*before.values()], "after": [line for name, line in after.items() if name not in before]}
 
 
-def _fetch(next_row: list[dict[str, Any]], levels: list[Level], final: Level, streams: bool) -> None:
-    """Choose the passes over a row that fetch the next one.
+def _fetching(passes: Passes, next_row: tuple[Any, ...], streams: bool) -> Passes:
+    """``passes``, those over a row chosen that fetch the next one.
 
     The second, which has most to compute. Where none has much, and results go past the caches,
     the last and the final one by turns: a layer norm of 16M elements took 0.92 of the time.
     """
-    shared = streams and all(level.light for level in levels)
-    chosen = [levels[-1], final] if shared else [levels[min(1, len(levels) - 1)]]
-    for position, level in enumerate(chosen):
-        level.fetched, level.share = next_row, (position, len(chosen))
+    levels = list(passes.levels)
+    if streams and all(level.light for level in levels):
+        levels[-1] = replace(levels[-1], fetched=next_row, share=(0, 2))
+        final = replace(passes.final, fetched=next_row, share=(1, 2))
+        return replace(passes, levels=tuple(levels), final=final)
+    chosen = min(1, len(levels) - 1)
+    levels[chosen] = replace(levels[chosen], fetched=next_row)
+    return replace(passes, levels=tuple(levels))
 
 
 def _halves(lanes: int) -> list[int]:
@@ -152,74 +187,98 @@ def _with_row_step(array: Array, index: int) -> dict[str, Any]:
     return {"name": array.name, "declaration": array.declaration, "row_step": index}
 
 
-def columns(kernel: Kernel, right: Sequence[int], width: int, options: Collection[str] = ()) -> Source:
-    """Source of a reduction by columns, at most ``width`` to a block; ``right`` holds the steps between columns.
-
-    ``options`` are "packed" and "streamed", or "piped", see above; or "deep", if there are axes besides.
-    """
-    arrays = [*kernel.inputs, *kernel.outputs]
-    piped = "piped" in options
-    form = _by_columns(kernel, right, piped or "packed" in options)
-    streams = piped or "streamed" in options
-    streamed = [a for a in (streamed_outputs(kernel, right) if streams else []) if a.name in form.along]
-    form.streamed = {a.name for a in streamed}
-    if not piped:
-        form.widen(halves_along(kernel, right, (1,), "b - c"))
-    if piped:
-        form.streamed_index, form.calls = "l", True
-    context = form.context() | parameters(kernel)
-    context["arrays"] = [
-        {"name": a.name, "declaration": a.declaration, "steps": [5 + 3 * i, 6 + 3 * i, 7 + 3 * i]}
-        for i, a in enumerate(arrays)
-    ]
-    context["streamed"] = [{"name": a.name, "ctype": a.ctype} for a in streamed]
-    context["narrowed"] = _narrowed(kernel, form.writer.wide, streamed)
-    context["near"] = list(form.near.values())
-    context["near_bytes"] = form.near_bytes()
-    first, second = [*context["levels"], context["final"]][:2]
+def columns(kernel: Kernel, schedule: CSchedule) -> Source:
+    """Source of a reduction by columns, also by deep ones."""
+    arrays, right, piped = [*kernel.inputs, *kernel.outputs], schedule.inner, schedule.piped
+    form = _by_columns(kernel, right, piped or schedule.packed)
+    streamed = streamed_outputs(kernel, right) if piped or schedule.streamed else []
+    streamed = [a for a in streamed if a.name in form.along]
+    near = form.stashes.near
+    wide = {} if piped else widened(form.values, halves_along(kernel, right, (1,), "b - c"), near)
+    form = replace(
+        form,
+        writer=replace(form.writer, wide=wide),
+        streamed=frozenset(a.name for a in streamed),
+        streamed_index="l" if piped else "b",
+        calls=piped,
+    )
+    passes = form.passes()
+    first = passes.levels[0]
     # The second pass reads no memory: it fetches what the first will of the next block (0.92 of a softmax's time).
-    second.fetched = [name for name in first.ahead if piped or name in form.near]
-    context["width"], context["placed"] = width, False
-    context["by_fours"] = not context["final"].stores and len(context["levels"]) == 1 and first.by_fours
-    context["segments"] = 5 + 3 * len(arrays) if "deep" in options else 0
-    context["few"] = next((int(option) for option in options if option.isdigit()), 0)
+    passes = _fetching_blocks(passes, tuple([name for name in first.ahead if piped or name in near]))
+    context = passes.context() | parameters(kernel) | _streams(kernel, form, streamed)
+    context |= {
+        "arrays": [
+            {"name": a.name, "declaration": a.declaration, "steps": [5 + 3 * i, 6 + 3 * i, 7 + 3 * i]}
+            for i, a in enumerate(arrays)
+        ],
+        "near": list(near.values()),
+        "near_bytes": form.stashes.bytes_packed,
+        "width": MAX_WIDTH,
+        "placed": False,
+        "by_fours": not passes.final.stores and len(passes.levels) == 1 and first.by_fours,
+        "segments": 5 + 3 * len(arrays) if schedule.form == "deep" else 0,
+        "few": schedule.unrolled,
+    }
     if piped:
         return Source("c/reduce_piped.c.j2", context | {"lanes": PIPED_LANES, "chunk": CHUNK})
     return Source("c/reduce_columns.c.j2", context)
 
 
-def lanes(kernel: Kernel, classes: Sequence[int]) -> Source:
-    """Source of a reduction by lanes; ``classes`` are 1 for arrays along the lanes, else their step between columns."""
+def _fetching_blocks(passes: Passes, names: tuple[str, ...]) -> Passes:
+    """``passes``, the second of which fetches the arrays of these names, of the next block."""
+    if len(passes.levels) == 1:
+        return replace(passes, final=replace(passes.final, fetched=names))
+    first, second, *others = passes.levels
+    return replace(passes, levels=(first, replace(second, fetched=names), *others))
+
+
+def lanes(kernel: Kernel, schedule: CSchedule) -> Source:
+    """Source of a reduction by lanes; arrays of class 1 lie along the lanes, others have a step between columns."""
     arrays = [*kernel.inputs, *kernel.outputs]
-    form = ReduceForm(kernel, {}, by_columns=True)
+    form = _by_lanes(kernel, schedule.inner)
+    passes = form.passes()  # without fetching ahead: lanes lie one after the other
+    passes = replace(
+        passes,
+        levels=tuple([replace(level, ahead=()) for level in passes.levels]),
+        final=replace(passes.final, ahead=()),
+    )
+    loops = [*passes.levels, passes.final]
+    known = {line.name for level in loops for line in level.known}
+    context = passes.context() | parameters(kernel)
+    context |= {
+        "arrays": [
+            {"name": a.name, "declaration": a.declaration, "steps": [7 + 2 * i, 8 + 2 * i]}
+            for i, a in enumerate(arrays)
+        ],
+        "narrowed": _narrowed(kernel, form.writer.wide, ()),
+        "placed": any("[k * " in line.text for level in loops for line in level.lines),
+        "spread": [line for line in passes.row_values if line.name in known],
+        "most_reductions": max(len(level.reductions) for level in passes.levels),
+        "segments": 7 + 2 * len(arrays),
+        "width": LANE_ROW,
+        "part": SPLIT,
+    }
+    return Source("c/reduce_lanes.c.j2", context)
+
+
+def _by_lanes(kernel: Kernel, classes: Sequence[int]) -> ReduceForm:
+    """The passes over rows of lanes."""
+    arrays = [*kernel.inputs, *kernel.outputs]
+    values = reduce_values(kernel)
+    index_of = {}
     for array, step in zip(arrays, classes):
         across = access(0 if step == 0 else 2, "k", f"right_{array.name}")
-        form.index_of[array.name] = f"at * down_{array.name} + b" if step == 1 else across
-        if step == 1 and array.kind != "counter":
-            form.along.add(array.name)
-    form.choose_stashes()
-    form.widen(halves_along(kernel, classes, (1,), "b - c"))
-    context = form.context() | parameters(kernel)
-    passes = [*context["levels"], context["final"]]
-    known = {line.name for level in passes for line in level.known}
-    for level in passes:
-        level.ahead = []  # lanes lie one after the other
-    context["arrays"] = [
-        {"name": a.name, "declaration": a.declaration, "steps": [7 + 2 * i, 8 + 2 * i]} for i, a in enumerate(arrays)
-    ]
-    context["narrowed"] = _narrowed(kernel, form.writer.wide, ())
-    context["placed"] = any("[k * " in line.text for level in passes for line in level.lines)
-    context["spread"] = [line for line in context["row_values"] if line.name in known]
-    context["most_reductions"] = max(len(level.reductions) for level in context["levels"])
-    context["segments"] = 7 + 2 * len(arrays)
-    return Source("c/reduce_lanes.c.j2", context | {"width": LANE_ROW, "part": SPLIT})
-
-
-PIPED_LANES, CHUNK = 64, 16
-"""Columns of a piped block whose partial results lie in registers, and rows that a pass goes over at a time.
-
-At 16M elements, 16 rows at a time took 0.85 to 1.02 of the time of 32, 8 rows 0.83 to 1.04.
-"""
+        index_of[array.name] = f"at * down_{array.name} + b" if step == 1 else across
+    return ReduceForm(
+        values,
+        Writer(kernel, wide=widened(values, halves_along(kernel, classes, (1,), "b - c"))),
+        index_of,
+        by_columns=True,
+        stashes=stash_in_output(values),
+        along=frozenset(a.name for a, step in zip(arrays, classes) if step == 1 and a.kind != "counter"),
+        streamed_index="b",
+    )
 
 
 def knows_no_positions(kernel: Kernel) -> bool:
@@ -245,19 +304,20 @@ def packing(kernel: Kernel, right: Sequence[int], large: bool, threads: int) -> 
     parts of rows that lie far apart fall on few places of a cache. Measured, float32: softmax over axis 0 took 0.5 to
     0.75 of the time up to 1M elements and at 16M on two threads; on one, 0.8 at 16M and 1.2 below.
     """
-    form = _by_columns(kernel, right, True)
+    stashes = _by_columns(kernel, right, packs=True).stashes
     covers = any(a.shape == kernel.stage.shape for a in kernel.outputs)
-    return form.near_bytes() if (covers if large else threads > 1 and form.stashes) else 0
+    return stashes.bytes_packed if (covers if large else threads > 1 and stashes.values) else 0
 
 
 def _by_columns(kernel: Kernel, right: Sequence[int], packs: bool) -> ReduceForm:
-    arrays = [*kernel.inputs, *kernel.outputs]
-    form = ReduceForm(kernel, {}, by_columns=True, packs=packs)
-    for array, step in zip(arrays, right):
+    """The passes over columns; ``right`` holds each array's step between columns (2: any)."""
+    values = reduce_values(kernel)
+    index_of, along = {}, set()
+    for array, step in zip((*kernel.inputs, *kernel.outputs), right):
         across = access(step, "b", f"right_{array.name}")
-        down = f"at * down_{array.name}" if form.varies(array.shape) else ""
-        form.index_of[array.name] = " + ".join(part for part in (down, across) if part and part != "0") or "0"
+        down = f"at * down_{array.name}" if values.varies(array.shape) else ""
+        index_of[array.name] = " + ".join(part for part in (down, across) if part and part != "0") or "0"
         if step == 1 and down and array.kind != "counter":
-            form.along.add(array.name)
-    form.choose_stashes()
-    return form
+            along.add(array.name)
+    stashes = stash_packed(values, along) if packs else stash_in_output(values)
+    return ReduceForm(values, Writer(kernel), index_of, by_columns=True, stashes=stashes, along=frozenset(along))

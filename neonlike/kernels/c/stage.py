@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -15,9 +15,10 @@ import numpy as np
 from neonlike.errors import KernelCompileError
 from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.c import compile as compile_c
-from neonlike.kernels.c import elementwise as elementwise_c
 from neonlike.kernels.c import forms
-from neonlike.kernels.c.fit import MAX_WIDTH, SPLIT, Form, FormKey, fit, packed
+from neonlike.kernels.c.elementwise import elementwise
+from neonlike.kernels.c.fit import fit, packed
+from neonlike.kernels.c.schedule import CSchedule, Fit
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.codegen.emit import Kernel, make_kernel, unsupported
 from neonlike.kernels.codegen.layout import Counter
@@ -51,8 +52,13 @@ STREAMED_BYTES = 64 << 20
 Stores go past the caches then, unless more is written than read: those were slower (``column*row`` by a quarter).
 """
 _CAN_STREAM = platform.machine() in ("x86_64", "AMD64")
-_STREAMABLE = ("flat", "nested", "rows", "split", "columns packed")
-_ELEMENTWISE = ("flat", "nested", "turned")
+_SOURCES: Mapping[str, Callable[[Kernel, CSchedule], Source]] = {
+    **dict.fromkeys(("flat", "nested", "turned"), elementwise),
+    **dict.fromkeys(("rows", "split", "segments"), forms.rows),
+    **dict.fromkeys(("columns", "deep"), forms.columns),
+    "lanes": forms.lanes,
+}
+"""What writes a kernel, by the form of its schedule."""
 _PACKED = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 """A kernel's entry that takes its arguments as an array of words of 8 bytes, see ``packed.h``."""
 _KINDS = {"double": ctypes.c_double, "int64_t": ctypes.c_int64}
@@ -83,7 +89,7 @@ class CStage:
         self.cost = 1 + sum(plan.values[i].spec.flops for i in stage.values) / 8
         self.by_lanes, self.once = forms.knows_no_positions(self.kernel), forms.reads_once(self.kernel)
         self.light = self.by_lanes and self.once and forms.is_light(self.kernel)
-        self.variants: dict[FormKey, Any] = {}
+        self.variants: dict[CSchedule, Any] = {}
         self.launches: dict[Any, Any] = {}  # layout -> Launch, None where there is no C form
         self.numbers = picker([number.slot for number in self.kernel.numbers])
         self.slots = self._tensor_slots()
@@ -197,33 +203,35 @@ class CStage:
     def _plan_launch(self, run: Run, key: Any, arrays: list[Any]) -> Launch | None:
         """Function and arguments for ``arrays``, remembered as ``key``; None if there is no C form for their layout."""
         shape = self.stage.space.of(run.graph)
-        form = self._fit(shape, arrays)
-        function = None if form is None else self._variant(form.key)
+        found = self._fit(shape, arrays)
+        function = None if found is None else self._variant(found.schedule)
         launch: Launch | None = None
-        if form is not None and function is not None:
-            meta = (ctypes.c_int64 * len(form.meta))(*form.meta)
+        if found is not None and function is not None:
+            meta = (ctypes.c_int64 * len(found.meta))(*found.meta)
             where, threads = ctypes.addressof(meta), self._threads(math.prod(shape))
-            launch = Launch(function, (where, form.count, threads), (where, form.count, 1), meta)
+            launch = Launch(function, (where, found.count, threads), (where, found.count, 1), meta)
         remember(self.launches, key, launch)
         return launch
 
-    def _fit(self, shape: Shape, arrays: list[Any]) -> Form | None:
+    def _fit(self, shape: Shape, arrays: list[Any]) -> Fit | None:
+        """The schedule for ``arrays``; None if there is no C form for their layout."""
         lanes = self.by_lanes and len(self.kernel.values) <= MAX_LANE_VALUES
-        form = fit(self.stage, shape, arrays, len(self.kernel.inputs), lanes, self.once, self.light)
+        found = fit(self.stage, shape, arrays, len(self.kernel.inputs), lanes, self.once, self.light)
+        if found is None:
+            return None
         outputs = arrays[len(self.kernel.inputs) :]
         read = sum(a.nbytes for a in arrays[: len(self.kernel.inputs)] if not isinstance(a, Counter))
         written = sum(a.nbytes for a in outputs)
         large = read + written > STREAMED_BYTES
         lined = all(a.strides[-2] % LINE == 0 for a in outputs if a.ndim > 1)  # rows start at lines
         streams = _CAN_STREAM and large and written <= read and bool(self.kernel.streamable())
-        if form is not None and form.key[0] == "columns":
+        if found.schedule.form == "columns" and not found.schedule.unrolled:
             threads, piped = self._threads(math.prod(shape)), streams and lined and self.by_lanes
-            form = packed(form, forms.packing(self.kernel, form.key[2], large, threads), threads, piped)
-        if form is None or form.key[0] not in _STREAMABLE:
-            return form
-        if streams and (lined or form.key[0] == "flat"):
-            return replace(form, key=(f"{form.key[0]} streamed", *form.key[1:]))
-        return form
+            nbytes = forms.packing(self.kernel, found.schedule.inner, large, threads)
+            found = packed(found, nbytes, threads, piped)
+        if streams and found.schedule.may_stream and (lined or found.schedule.form == "flat"):
+            return replace(found, schedule=replace(found.schedule, streamed=True))
+        return found
 
     def _threads(self, count: int) -> int:
         """Threads worth starting; what a fork inherits is not worth it (see ``run.forks``)."""
@@ -237,35 +245,24 @@ class CStage:
             self.fallback.outputs(run)
             return None
         arrays = self._arrays(run)
-        form = self._fit(self.stage.space.of(run.graph), arrays)
-        return None if form is None else self._source(form.key)
+        found = self._fit(self.stage.space.of(run.graph), arrays)
+        return None if found is None else self._source(found.schedule)
 
-    def _source(self, key: FormKey) -> KernelSource:
-        form, rank, inner = key
-        source: Source
-        name, *options = form.split()
-        if name in _ELEMENTWISE:
-            source = elementwise_c.elementwise(self.kernel, rank, inner, form)
-        elif name in ("rows", "split", "segments"):
-            split = 0 if name == "rows" else SPLIT
-            source = forms.rows(self.kernel, inner, split, bool(options), name == "segments")
-        elif name == "lanes":
-            source = forms.lanes(self.kernel, inner)
-        else:
-            source = forms.columns(self.kernel, inner, MAX_WIDTH, [name, *options])
+    def _source(self, schedule: CSchedule) -> KernelSource:
+        source = _SOURCES[schedule.form](self.kernel, schedule)
         return KernelSource(source, source.name, self.comment, {h: template_text(f"c/{h}") for h in HEADERS})
 
-    def _variant(self, key: FormKey) -> Any:
-        """The function for a form, compiled when first asked for; None if that fails."""
-        if key not in self.variants:
-            self.variants[key] = self._compile(key)
-        return self.variants[key]
+    def _variant(self, schedule: CSchedule) -> Any:
+        """The function for a schedule, compiled when first asked for; None if that fails."""
+        if schedule not in self.variants:
+            self.variants[schedule] = self._compile(schedule)
+        return self.variants[schedule]
 
-    def _compile(self, key: FormKey) -> Any:
+    def _compile(self, schedule: CSchedule) -> Any:
         arguments: list[Any] = [ctypes.c_int64 if array.kind == "counter" else ctypes.c_void_p for array in self.arrays]
         arguments += [_KINDS[number.ctype] for number in self.kernel.numbers]
         arguments += [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
-        source = self._source(key)
+        source = self._source(schedule)
         function = load_function(source, arguments, ctypes.c_int)
         if function is not None:
             entry = getattr(compile_c.build_kernel(source), f"{source.name}_packed")

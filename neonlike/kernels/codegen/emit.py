@@ -7,7 +7,7 @@ is written once). Conversions are explicit; numbers are arguments, never literal
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -182,10 +182,11 @@ def _add_argument(kernel: Kernel, arg: Arg, here: set[int], graph: Graph, number
 # Text ---------------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Writer:
     """Writes the lines of a kernel.
 
-    Parameters
+    Attributes
     ----------
     kernel : Kernel
     language : str
@@ -194,27 +195,22 @@ class Writer:
         What integers are computed in: int64, or what holds all of them too (see ``narrow``).
     saturated : set of int
         Sums and differences that saturate there.
-
-    Attributes
-    ----------
-    near : dict
+    near : mapping
         Text of an element, by the name of its array, for arrays whose elements were fetched before they are read
         or are stored after they were written.
-    wide : dict
+    wide : mapping
         As ``near``, of float16 arrays of which stretches are converted at once: the text is a float already.
-    rounded : dict
+    rounded : mapping
         Digits and the arguments of ``rand``, by the name of an output that is stored with stochastic rounding.
     """
 
-    def __init__(
-        self, kernel: Kernel, language: str = "c", whole: DType = I64, saturated: Collection[int] = ()
-    ) -> None:
-        self.kernel = kernel
-        self.language = language
-        self.whole, self.saturated = whole, saturated
-        self.near: dict[str, str] = {}
-        self.wide: dict[str, str] = {}
-        self.rounded: dict[str, tuple[int, str]] = {}
+    kernel: Kernel
+    language: str = "c"
+    whole: DType = I64
+    saturated: Collection[int] = ()
+    near: Mapping[str, str] = field(default_factory=dict)
+    wide: Mapping[str, str] = field(default_factory=dict)
+    rounded: Mapping[str, tuple[int, str]] = field(default_factory=dict)
 
     def load(self, array: Array, index: str) -> Line:
         """Read ``array[index]`` in the type it is computed in."""

@@ -7,14 +7,14 @@ lost as long as c is near the mean of the part (Chan, Golub, LeVeque 1979).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from neonlike.kernels.codegen.emit import Line, type_of
 from neonlike.kernels.codegen.passes import Level, ReduceForm
 from neonlike.kernels.codegen.reductions import Reduction
-from neonlike.kernels.planning.lower import Arg, Value, ValueArg
+from neonlike.kernels.planning.lower import Arg, Value
 from neonlike.optree.dtypes import F32, F64, compute_dtype
-from neonlike.optree.ops import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,23 +49,23 @@ class Moments:
 
 def find_moments(form: ReduceForm) -> Moments | None:
     """All reductions of the second pass as pairs with some of the first; None if one is anything else."""
-    made = [[v for v in form.kernel.values if _ends(form, v, depth)] for depth in (1, 2)]
-    pairs = [_pair(form, value, made[0]) for value in made[1]]
+    first, second = (form.values.reductions(depth) for depth in (1, 2))
+    pairs = [_pair(form, value, first) for value in second]
     found = [pair for pair in pairs if pair is not None]
     if not found or len(found) < len(pairs):
         return None
-    level = Level()
-    form.read([pair.operand for pair in found], False, level)
-    for pair in found:
-        text, _ = form.writer.operand(pair.operand)
-        level.lines.append(Line(f"e{pair.index}", pair.ctype, f"{text} - around{pair.index}"))
-        level.reductions.append(_sum(pair.deviations, pair.ctype, f"e{pair.index}"))
-        level.reductions.append(_sum(pair.squares, pair.ctype, f"e{pair.index} * e{pair.index}"))
-    return Moments(found, level, {pair.total for pair in found} != {value.index for value in made[0]})
+    level = form.read([pair.operand for pair in found])
+    texts = [(pair, form.writer.operand(pair.operand)[0]) for pair in found]
+    lines = [Line(f"e{pair.index}", pair.ctype, f"{text} - around{pair.index}") for pair, text in texts]
+    level = replace(level, lines=(*level.lines, *lines), reductions=tuple(_sums(found)))
+    return Moments(found, level, {pair.total for pair in found} != {value.index for value in first})
 
 
-def _ends(form: ReduceForm, value: Value, depth: int) -> bool:
-    return value.spec.kind is Kind.REDUCTION and form.depth[value.index] == depth
+def _sums(pairs: Iterable[Pair]) -> Iterator[Reduction]:
+    """Of each pair the sums of deviations and of their squares."""
+    for pair in pairs:
+        yield _sum(pair.deviations, pair.ctype, f"e{pair.index}")
+        yield _sum(pair.squares, pair.ctype, f"e{pair.index} * e{pair.index}")
 
 
 def _pair(form: ReduceForm, value: Value, before: list[Value]) -> Pair | None:
@@ -75,7 +75,7 @@ def _pair(form: ReduceForm, value: Value, before: list[Value]) -> Pair | None:
         return None
     for operand, mean in (difference.args, difference.args[::-1]):
         known = _computed(form, mean)
-        if known is None or not form.is_row_value(known.index):
+        if known is None or not form.values.is_row_value(known.index):
             continue
         total = next((v for v in before if v.spec.name == "sum" and v.args[0] == operand), None)
         dtypes = {compute_dtype(v.dtype) for v in (value, difference, known)} | {form.writer.operand(operand)[1]}
@@ -94,9 +94,7 @@ def _squared(form: ReduceForm, arg: Arg) -> Value | None:
 
 def _computed(form: ReduceForm, arg: Arg) -> Value | None:
     """The value of this stage that ``arg`` is; None for an array or a number."""
-    if not isinstance(arg, ValueArg) or form.kernel.find(arg) is not None:
-        return None
-    return form.values[arg.value]
+    return next((form.values.by_index[index] for index in form.values.computed([arg])), None)
 
 
 def _sum(name: str, ctype: str, operand: str) -> Reduction:

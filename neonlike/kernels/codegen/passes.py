@@ -6,16 +6,16 @@ last one, results of the whole space are stored in one more loop, the *final* on
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from neonlike.kernels.codegen.emit import Array, Kernel, Line, Writer, type_of
+from neonlike.kernels.codegen.reduce_values import ReduceValues
 from neonlike.kernels.codegen.reductions import Reduction, describe_reduction
-from neonlike.kernels.planning.lower import Arg, ValueArg
-from neonlike.kernels.planning.plan import pass_depths
-from neonlike.optree.dtypes import F32, DTypeRule, compute_dtype
-from neonlike.optree.ops import Kind
+from neonlike.kernels.codegen.stashes import NEAR, STASH_COST, Stashes
+from neonlike.kernels.planning.lower import Arg, Value, ValueArg
+from neonlike.optree.dtypes import F32, compute_dtype
 
 LIGHT_COST = 8
 """Flops an element below which a pass by rows is as long as its additions; four go into a partial result at a time."""
@@ -26,29 +26,27 @@ Against 64, a sum of squares of 1M elements took 0.92 of the time; a softmax of 
 """
 ARRAY_CALLS = {"exp": "nl_exp_array_f32"}
 """Functions of vecmath_array.h, which take the place of float32 ops over a stretch of a row."""
-STASH_COST = 8
-"""Flops above which a value is kept between the passes over a row rather than computed again."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Level:
     """One pass, and in ``settle`` what is computed once a row before it."""
 
-    reductions: list[Reduction] = field(default_factory=list)
-    known: list[Line] = field(default_factory=list)
-    hoisted: list[Line] = field(default_factory=list)
-    lines: list[Line] = field(default_factory=list)
-    stores: list[str] = field(default_factory=list)
+    reductions: tuple[Reduction, ...] = ()
+    known: tuple[Line, ...] = ()
+    hoisted: tuple[Line, ...] = ()
+    lines: tuple[Line, ...] = ()
+    stores: tuple[str, ...] = ()
     light: bool = False
-    ahead: list[str] = field(default_factory=list)  # arrays that lie along memory
-    fetched: list[Any] = field(default_factory=list)  # those whose next row is fetched meanwhile
+    ahead: tuple[str, ...] = ()  # arrays that lie along memory
+    fetched: tuple[Any, ...] = ()  # those whose next row is fetched meanwhile
     share: tuple[int, int] = (0, 1)  # of its cache lines, which
-    widened: list[str] = field(default_factory=list)  # float16 arrays, stretches of which are converted at once
-    padded: list[Array] | None = None  # what it reads, if all of that lies along memory, but what is widened
-    stashed: list[str] = field(default_factory=list)
+    widened: tuple[str, ...] = ()  # float16 arrays, stretches of which are converted at once
+    padded: tuple[Array, ...] | None = None  # what it reads, if all of that lies along memory, but what is widened
+    stashed: tuple[str, ...] = ()
     again: bool = False  # whether it reads what a pass before it stashed
-    kept: list[Line] = field(default_factory=list)
-    settle: Any = None
+    kept: tuple[Line, ...] = ()
+    settle: Level | None = None
     call: Call | None = None
 
     @property
@@ -81,339 +79,263 @@ class Call:
     after: Level
 
 
-class Near(NamedTuple):
-    """An input or a value kept in a block of columns; ``offset`` counts bytes an element."""
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """All passes of a stage, as templates read them."""
 
-    name: str
-    ctype: str
-    itemsize: int
-    offset: int
+    levels: tuple[Level, ...]
+    final: Level
+    row_values: tuple[Line, ...]
+    """Values kept for a row (or a block of columns) between passes."""
+    row_level: Level
+    """Stores of what is as small as the reductions."""
+
+    def context(self) -> dict[str, Any]:
+        """Template context."""
+        return {
+            "levels": list(self.levels),
+            "final": self.final,
+            "row_values": self.row_values,
+            "row_level": self.row_level,
+            "row_lines": self.row_level.lines,
+            "row_stores": self.row_level.stores,
+        }
 
 
-NEAR = "at * pitch + b"
-"""Index of an element in such a block."""
+class Done(NamedTuple):
+    """What the passes so far left behind: the values that are stashed, and the arrays that are packed."""
+
+    stashed: frozenset[int] = frozenset()
+    packed: frozenset[str] = frozenset()
 
 
+NOTHING_DONE = Done()
+
+
+class Reached(NamedTuple):
+    """What a loop needs: arrays to load, values to compute, row values, and values stashed by a pass before it."""
+
+    arrays: tuple[Array, ...]
+    computed: frozenset[int]
+    known: frozenset[int]
+    again: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
 class ReduceForm:
-    """Sorts a reduce stage's values by pass, and by whether they vary along the reduced axes.
+    """How the passes of a reduce stage are written.
 
-    Parameters
+    Attributes
     ----------
-    kernel : Kernel
-    index_of : dict
+    values : ReduceValues
+    writer : Writer
+    index_of : mapping
         Text of each array's index in a pass, by the array's name.
     by_columns : bool
         Columns side by side, else one row after the other.
-    packs : bool
-        By columns: what a pass reads or makes and a later one needs again is kept in a block of its own, ``near``.
-    language : str
-        "c" or "cuda".
+    stashes : Stashes
+    along : set of str
+        Arrays that a pass reads, or blocks of which it reads, along memory.
+    streamed : set of str
+        Outputs that a final loop stores in ``near_<name>``, at ``streamed_index``.
+    stash_index : str
+        Index of an element in a stash of a row.
+    calls : bool
+        Whether passes may be written around calls.
     """
 
-    def __init__(
-        self, kernel: Kernel, index_of: dict[str, str], by_columns: bool, packs: bool = False, language: str = "c"
-    ) -> None:
-        self.kernel, self.writer = kernel, Writer(kernel, language)
-        self.index_of, self.by_columns, self.packs = index_of, by_columns, packs
-        self.stage = kernel.stage
-        self.values = {value.index: value for value in kernel.values}
-        self.depth = pass_depths(kernel.values)
-        self.passes = max(self.depth.values(), default=0)
-        self.stashes: set[int] = set()
-        self.along: set[str] = set()  # arrays that a pass reads, or blocks of which it reads, along memory
-        self.streamed: set[str] = set()
-        self.streamed_index = "b" if by_columns else "at - strip"
-        self.calls = False  # whether passes may be written around calls
-        self.stash_array: Array | None = None
-        self.near: dict[str, Near] = {}
-        self.stash_index = "at"
-        self._stashed: set[int] = set()
-        self._packed: set[str] = set()
-        self._called: int | None = None
+    values: ReduceValues
+    writer: Writer
+    index_of: Mapping[str, str]
+    by_columns: bool
+    stashes: Stashes = field(default_factory=Stashes)
+    along: frozenset[str] = frozenset()
+    streamed: frozenset[str] = frozenset()
+    streamed_index: str = "at - strip"
+    stash_index: str = "at"
+    calls: bool = False
 
-    def widen(self, wide: dict[str, str]) -> None:
-        """Have the passes read and write these arrays where ``wide`` says, but those that are packed or row-level."""
-        arrays = (*self.kernel.inputs, *self.kernel.outputs)
-        chosen = {a.name for a in arrays if a.name in wide and self.varies(a.shape) and a.name not in self.near}
-        self.writer.wide = {name: text for name, text in wide.items() if name in chosen}
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel of the stage."""
+        return self.values.kernel
 
-    def varies(self, shape: tuple[int, ...]) -> bool:
-        """True if something of ``shape`` varies along a reduced axis."""
-        missing = len(self.stage.shape) - len(shape)
-        return any(axis >= missing and shape[axis - missing] != 1 for axis in self.stage.axes)
+    # Passes
 
-    def is_row_value(self, index: int) -> bool:
-        """True for reductions and what is computed of them and of row-level inputs."""
-        value = self.values[index]
-        return value.spec.kind is Kind.REDUCTION or not self.varies(value.shape)
+    def passes(self) -> Passes:
+        """All passes, each of which knows what those before it left behind."""
+        levels: list[Level] = []
+        done = NOTHING_DONE
+        for depth in range(1, self.values.passes + 1):
+            level, done = self._level(depth, done)
+            levels.append(level)
+        row_values = [value for value in self.kernel.values if self.values.is_row_value(value.index)]
+        return Passes(tuple(levels), self._final(done), tuple(map(_declared, row_values)), self._row_level())
 
-    def selects(self) -> bool:
-        """True if a reduction is of truth values, of relu or of exp2, which are a constant in one case or in both."""
-        reduced = [value.args[0] for value in self.kernel.values if value.spec.kind is Kind.REDUCTION]
-        here = [arg.value for arg in reduced if isinstance(arg, ValueArg) and self.kernel.find(arg) is None]
-        made = [self.values[index].spec for index in here]  # what another stage made is an array
-        return any(spec.dtype is DTypeRule.TRUTH or spec.name in ("relu", "exp2") for spec in made)
+    def _level(self, depth: int, done: Done) -> tuple[Level, Done]:
+        """Pass ``depth`` (from 1): its reductions and the inner lines they need; and what is left behind after it."""
+        made = self.values.reductions(depth)
+        args = [value.args[0] for value in made]
+        reached = self._reach(args, done)
+        level, left = self._written(reached, done)
+        level = replace(
+            level,
+            settle=self._settle(depth - 1),
+            reductions=tuple([describe_reduction(self.writer, value) for value in made]),
+            call=self._call(args, reached, done) if self.calls else None,
+        )
+        return level, left
 
-    def row_values(self) -> list[Line]:
-        """Values kept for a row (or a block of columns) between passes."""
-        chosen = [value for value in self.kernel.values if self.is_row_value(value.index)]
-        return [Line(f"v{value.index}", type_of(value.dtype), "") for value in chosen]
-
-    def read(self, args: Iterable[Arg], row_level: bool, level: Level) -> Iterable[int]:
-        """Fill ``level`` with the loads and lines that compute ``args`` in a row-level or an inner loop.
-
-        Returns the values computed there.
-        """
-        arrays: dict[str, Array] = {}
-        order: dict[int, None] = {}
-        known: dict[int, None] = {}
-        again: dict[int, None] = {}
-        stack = list(args)
-        while stack:
-            arg = stack.pop()
-            array = self.kernel.find(arg)
-            if array is not None:
-                arrays[array.name] = array
-            elif isinstance(arg, ValueArg) and not any(arg.value in seen for seen in (order, known, again)):
-                if self.is_row_value(arg.value) and not (row_level and arg.value in self._fresh):
-                    known[arg.value] = None
-                elif arg.value in self._stashed:
-                    again[arg.value] = None
-                elif arg.value != self._called:
-                    order[arg.value] = None
-                    stack.extend(self.values[arg.value].args)
-                    counter = self.kernel.counter(self.values[arg.value])
-                    if counter is not None:
-                        arrays[counter.name] = counter
-        for index in sorted(known):
-            name = f"v{index}"
-            level.known.append(Line(name, type_of(self.values[index].dtype), f"w_{name}[b]"))
-        for array in arrays.values():
-            once = not self.varies(array.shape)
-            (level.hoisted if once and not self.by_columns else level.lines).append(self._load(array))
-        level.widened = [name for name in arrays if name in self.writer.wide]
-        level.ahead = [name for name in arrays if name in self.along and name not in self._packed]
-        packed = [name for name in level.ahead if name in self.near]
-        if self.by_columns:
-            level.lines = level.known + level.lines
-        level.again = bool(again)
-        for index in sorted(again):
-            level.lines.append(Line(f"v{index}", type_of(self.values[index].dtype), self._stash_text(index)))
-        level.lines += [self.writer.line(self.values[index]) for index in sorted(order)]
-        level.light = sum(self.values[index].spec.flops for index in order) < LIGHT_COST
-        fresh = self.stashes & order.keys()
-        self._stashed |= fresh
-        level.stashed = [f"near_{name}[{NEAR}] = {name}[{self.index_of[name]}];" for name in packed]
-        level.stashed += [f"{self._stash_text(index)} = v{index};" for index in sorted(fresh)]
-        self._packed.update(packed)
-        if self.stash_array is not None and (fresh or again) and self.stash_array.name in self.along:
-            level.ahead.append(self.stash_array.name)
-        return order
-
-    def _load(self, array: Array) -> Line:
-        """The line that reads ``array``, where it is packed already from there."""
-        line = self.writer.load(array, self.index_of[array.name])
-        if array.name not in self._packed:
-            return line
-        return replace(line, text=self.writer.load(replace(array, name=f"near_{array.name}"), NEAR).text)
-
-    _fresh: frozenset[int] = frozenset()
-
-    def settle(self, depth: int) -> Level:
-        """Row-level values that become computable after ``depth`` passes."""
-        fresh = [
-            v for v in self.kernel.values
-            if self.depth[v.index] == depth and self.is_row_value(v.index) and v.spec.kind is not Kind.REDUCTION
-        ]  # fmt: skip
-        level = Level()
-        self._fresh = frozenset(v.index for v in fresh)
-        if fresh:
-            self.read([ValueArg(v.index) for v in fresh], True, level)
-        self._fresh = frozenset()
-        made = [v for v in self.kernel.values if v.spec.kind is Kind.REDUCTION and self.depth[v.index] == depth]
-        level.reductions = [describe_reduction(self.writer, v) for v in made]
-        if not self.by_columns:
-            names = {f"v{v.index}" for v in made}
-            level.known = [line for line in level.known if line.name not in names]
-            loads = {line.name for line in level.hoisted}
-            level.lines = [line for line in level.lines if line.name not in loads]
-        level.kept = [Line(f"v{v.index}", type_of(v.dtype), "") for v in fresh]
-        return level
-
-    def level(self, depth: int) -> Level:
-        """Pass ``depth`` (from 1): its reductions and the inner lines they need."""
-        made = [v for v in self.kernel.values if v.spec.kind is Kind.REDUCTION and self.depth[v.index] == depth]
-        level, args = Level(settle=self.settle(depth - 1)), [v.args[0] for v in made]
-        kept = set(self._stashed), set(self._packed)
-        computed = self.read(args, False, level)
-        level.reductions = [describe_reduction(self.writer, v) for v in made]
-        level.call = self._call(args, computed, kept) if self.calls else None
-        return level
-
-    def _call(self, args: list[Arg], computed: Iterable[int], before_it: tuple[set[int], set[str]]) -> Call | None:
-        """A pass that computes ``args`` around the only call among ``computed``; what was stashed and packed before."""
-        values = [self.values[index] for index in computed if self.values[index].spec.name in ARRAY_CALLS]
-        if len(values) != 1 or compute_dtype(values[0].dtype) != F32:
-            return None
-        (value,), before, after, kept = values, Level(), Level(), (self._stashed, self._packed)
-        self._stashed, self._packed = before_it
-        first = self.read(value.args, False, before)
-        self._called = value.index
-        twice = set(first) & set(self.read(args, False, after))
-        self._called, (self._stashed, self._packed) = None, kept
-        if sum(self.values[index].spec.flops for index in twice) >= STASH_COST:
-            return None
-        room = ("near_v" if self.packs else "stash_v") + str(value.index) if value.index in self.stashes else ""
-        (operand,) = self.writer.converted_operands(value)
-        return Call(ARRAY_CALLS[value.spec.name], operand, f"v{value.index}", room, before, after)
-
-    def final(self) -> Level:
+    def _final(self, done: Done) -> Level:
         """The last pass, which stores what covers the whole space."""
-        level = Level(settle=self.settle(self.passes))
-        chosen = [(a, arg) for a, arg in zip(self.kernel.outputs, self.kernel.sinks) if self._covers(a)]
-        self.read([arg for _, arg in chosen], False, level)
-        level.stores = [
+        chosen = [(a, arg) for a, arg in zip(self.kernel.outputs, self.kernel.sinks) if self.values.covers(a)]
+        level = self.read([arg for _, arg in chosen], done)
+        stores = [
             self.writer.store(replace(a, name=f"near_{a.name}"), arg, self.streamed_index)
             if a.name in self.streamed and a.name not in self.writer.wide
             else self.writer.store(a, arg, self.index_of[a.name])
             for a, arg in chosen
         ]
         written = {a.name for a, _ in chosen} & self.along - self.streamed
-        level.ahead += sorted(written.difference(level.ahead))
-        return level
+        ahead = (*level.ahead, *sorted(written.difference(level.ahead)))
+        return replace(level, settle=self._settle(self.values.passes), stores=tuple(stores), ahead=ahead)
 
-    def row_level(self) -> Level:
-        """Stores of what is as small as the reductions."""
+    def _row_level(self) -> Level:
+        chosen = [(a, arg) for a, arg in zip(self.kernel.outputs, self.kernel.sinks) if not self.values.covers(a)]
+        stores = [self.writer.store(a, arg, self.index_of[a.name]) for a, arg in chosen]
+        return replace(self.read([arg for _, arg in chosen]), stores=tuple(stores))
+
+    def _settle(self, depth: int) -> Level:
+        """Row values that become computable after ``depth`` passes."""
+        fresh, made = self.values.settled(depth), self.values.reductions(depth)
         level = Level()
-        chosen = [(a, arg) for a, arg in zip(self.kernel.outputs, self.kernel.sinks) if not self._covers(a)]
-        self.read([arg for _, arg in chosen], False, level)
-        level.stores = [self.writer.store(a, arg, self.index_of[a.name]) for a, arg in chosen]
-        return level
+        if fresh:
+            args = [ValueArg(value.index) for value in fresh]
+            reached = self._reach(args, NOTHING_DONE, frozenset(arg.value for arg in args))
+            level, _ = self._written(reached, NOTHING_DONE)
+        if not self.by_columns:
+            names, loads = {f"v{v.index}" for v in made}, {line.name for line in level.hoisted}
+            level = replace(
+                level,
+                known=tuple([line for line in level.known if line.name not in names]),
+                lines=tuple([line for line in level.lines if line.name not in loads]),
+            )
+        reductions = tuple([describe_reduction(self.writer, value) for value in made])
+        return replace(level, reductions=reductions, kept=tuple(map(_declared, fresh)))
 
-    def choose_stashes(self) -> None:
-        """Mark values that one pass computes and a later one would compute again, where keeping them costs less.
+    def _call(self, args: list[Arg], reached: Reached, done: Done) -> Call | None:
+        """A pass that computes ``args`` around the only call among what it has ``reached``; None if there is none."""
+        by_index = self.values.by_index
+        values = [by_index[i] for i in reached.computed if by_index[i].spec.name in ARRAY_CALLS]
+        if len(values) != 1 or compute_dtype(values[0].dtype) != F32:
+            return None
+        (value,) = values
+        first = self._reach(value.args, done)
+        before, between = self._written(first, done)
+        second = self._reach(args, between, called=value.index)
+        if sum(by_index[index].spec.flops for index in first.computed & second.computed) >= STASH_COST:
+            return None
+        after, _ = self._written(second, between)
+        room = ("near_v" if self.stashes.near else "stash_v") + str(value.index)
+        (operand,) = self.writer.converted_operands(value)
+        return Call(
+            ARRAY_CALLS[value.spec.name],
+            operand,
+            f"v{value.index}",
+            room if value.index in self.stashes.values else "",
+            before,
+            after,
+        )
 
-        By rows they are kept in a buffer of a row; by columns one is, in an output that is overwritten later.
+    # Loops
+
+    def read(self, args: Iterable[Arg], done: Done = NOTHING_DONE) -> Level:
+        """The loads and lines that compute ``args`` in an inner loop, or in one over rows."""
+        return self._written(self._reach(args, done), done)[0]
+
+    def _reach(
+        self, args: Iterable[Arg], done: Done, fresh: frozenset[int] = frozenset(), called: int | None = None
+    ) -> Reached:
+        """Walk from ``args`` down to memory, to what is known, and to the value that is ``called``.
+
+        Row values are known, but for those that are ``fresh``, which are computed here.
         """
-        before: set[int] = set()
-        for args in self._wanted():
-            here: set[int] = set()
-            stack = self._computed(args)
-            while stack:
-                index = stack.pop()
-                if index in here or index in self.stashes or self.is_row_value(index):
-                    continue
-                if index in before and self._cost(index) >= STASH_COST:
-                    self.stashes.add(index)
-                    continue
-                here.add(index)
-                stack += self._computed(self.values[index].args)
-            before |= here
-        if self.packs:
-            self._choose_near()
-        elif self.by_columns:
-            self.stash_array = next((a for a in self.kernel.outputs if self._can_hold(a)), None)
-            self.stashes = set() if self.stash_array is None else self.stashes
+        arrays: dict[str, Array] = {}
+        computed: set[int] = set()
+        known: set[int] = set()
+        again: set[int] = set()
+        stack = list(args)
+        while stack:
+            arg = stack.pop()
+            array = self.kernel.find(arg)
+            if array is not None:
+                arrays[array.name] = array
+            elif isinstance(arg, ValueArg) and not any(arg.value in seen for seen in (computed, known, again)):
+                value = self.values.by_index[arg.value]
+                if self.values.is_row_value(arg.value) and arg.value not in fresh:
+                    known.add(arg.value)
+                elif arg.value in done.stashed:
+                    again.add(arg.value)
+                elif arg.value != called:
+                    computed.add(arg.value)
+                    stack.extend(value.args)
+                    if (counter := self.kernel.counter(value)) is not None:
+                        arrays[counter.name] = counter
+        return Reached(tuple(arrays.values()), *map(frozenset, (computed, known, again)))
 
-    def _choose_near(self) -> None:
-        """Give stashes, and inputs along memory that several passes read, a place in the near block.
+    def _written(self, reached: Reached, done: Done) -> tuple[Level, Done]:
+        """The lines for what was reached, and what is left behind after them."""
+        by_index = self.values.by_index
+        known = [replace(_declared(by_index[i]), text=f"w_v{i}[b]") for i in sorted(reached.known)]
+        loads: dict[bool, list[Line]] = {False: [], True: []}
+        for array in reached.arrays:
+            loads[not self.by_columns and not self.values.varies(array.shape)].append(self._load(array, done))
+        again = [replace(_declared(by_index[i]), text=self._stash_text(i)) for i in sorted(reached.again)]
+        lines = [*(known if self.by_columns else ()), *loads[False], *again]
+        lines += [self.writer.line(by_index[index]) for index in sorted(reached.computed)]
+        names = [array.name for array in reached.arrays]
+        ahead = [name for name in names if name in self.along and name not in done.packed]
+        packed = [name for name in ahead if name in self.stashes.near]
+        fresh = sorted(self.stashes.values & reached.computed)
+        output = self.stashes.output
+        if output is not None and (fresh or reached.again) and output.name in self.along:
+            ahead.append(output.name)
+        stashed = [f"near_{name}[{NEAR}] = {name}[{self.index_of[name]}];" for name in packed]
+        stashed += [f"{self._stash_text(index)} = v{index};" for index in fresh]
+        level = Level(
+            known=tuple(known),
+            hoisted=tuple(loads[True]),
+            lines=tuple(lines),
+            light=sum(by_index[index].spec.flops for index in reached.computed) < LIGHT_COST,
+            ahead=tuple(ahead),
+            widened=tuple([name for name in names if name in self.writer.wide]),
+            stashed=tuple(stashed),
+            again=bool(reached.again),
+        )
+        return level, Done(done.stashed.union(fresh), done.packed.union(packed))
 
-        A stash takes the place of an input that no later pass reads, since it is made where that is read last.
-        """
-        readers: dict[str, list[int]] = {}
-        makers: dict[int, int] = {}
-        for number, args in enumerate(self._wanted()):
-            seen: set[Arg] = set()
-            stack = list(args)
-            while stack:
-                arg = stack.pop()
-                array = self.kernel.find(arg)
-                if arg in seen:
-                    continue
-                seen.add(arg)
-                if array is not None and array.name in self.along:
-                    readers.setdefault(array.name, []).append(number)
-                elif array is None and isinstance(arg, ValueArg) and arg.value not in makers:
-                    stack += [] if self.is_row_value(arg.value) else self.values[arg.value].args
-            makers |= {i: number for i in self.stashes - makers.keys() if ValueArg(i) in seen}
-        for array in self.kernel.inputs:
-            if len(readers.get(array.name, [])) > 1:
-                self.near[array.name] = Near(array.name, array.ctype, array.dtype.itemsize, self.near_bytes())
-        free = {name: readers[name][-1] for name in self.near}
-        for index, maker in sorted(makers.items()):
-            dtype = compute_dtype(self.values[index].dtype)
-            ctype = type_of(dtype)
-            place = next((n for n in free if free[n] <= maker and self.near[n].ctype == ctype), "")
-            offset = self.near[place].offset if place else self.near_bytes()
-            free.pop(place, None)
-            self.near[f"v{index}"] = Near(f"v{index}", ctype, dtype.itemsize, offset)
-
-    def near_bytes(self) -> int:
-        """Bytes of the near block for each of its elements."""
-        return max((near.offset + near.itemsize for near in self.near.values()), default=0)
-
-    def _wanted(self) -> list[list[Arg]]:
-        """What each pass computes, and last what the final loop stores."""
-        wanted: list[list[Arg]] = [[] for _ in range(self.passes)]
-        for value in self.kernel.values:
-            if value.spec.kind is Kind.REDUCTION:
-                wanted[self.depth[value.index] - 1].append(value.args[0])
-        outputs = zip(self.kernel.outputs, self.kernel.sinks)
-        return [*wanted, [arg for array, arg in outputs if self._covers(array)]]
-
-    def _computed(self, args: Iterable[Arg]) -> list[int]:
-        return [arg.value for arg in args if isinstance(arg, ValueArg) and self.kernel.find(arg) is None]
-
-    def _can_hold(self, output: Array) -> bool:
-        """True if ``output`` can keep the only stash: no pass from the one that makes it on reads the same memory."""
-        if len(self.stashes) != 1 or not self._covers(output):
-            return False
-        (index,) = self.stashes
-        if compute_dtype(self.values[index].dtype) != output.dtype:
-            return False
-        made = False
-        for args in self._wanted():
-            seen: set[Arg] = set()
-            stack = list(args)
-            while stack:
-                arg = stack.pop()
-                array = self.kernel.find(arg)
-                if array is not None and made and (output.name, array.name) in self.kernel.overlaps:
-                    return False
-                if isinstance(arg, ValueArg) and arg not in seen and array is None:
-                    seen.add(arg)
-                    if not (made and arg.value == index):
-                        stack += self.values[arg.value].args
-            made = made or ValueArg(index) in seen
-        return True
+    def _load(self, array: Array, done: Done) -> Line:
+        """The line that reads ``array``, where it is packed already from there."""
+        line = self.writer.load(array, self.index_of[array.name])
+        if array.name not in done.packed:
+            return line
+        return replace(line, text=self.writer.load(replace(array, name=f"near_{array.name}"), NEAR).text)
 
     def _stash_text(self, index: int) -> str:
-        if self.stash_array is not None:
-            return f"{self.stash_array.name}[{self.index_of[self.stash_array.name]}]"
-        if self.packs:
+        output = self.stashes.output
+        if output is not None:
+            return f"{output.name}[{self.index_of[output.name]}]"
+        if self.stashes.near:
             return f"near_v{index}[{NEAR}]"
         return f"stash_v{index}[{self.stash_index}]"
 
-    def _cost(self, index: int) -> int:
-        """Flops of computing value ``index`` from memory and row values; counted no further than needed."""
-        total, stack = 0, [index]
-        while stack and total < STASH_COST:
-            value = self.values[stack.pop()]
-            total += value.spec.flops
-            stack += [below for below in self._computed(value.args) if not self.is_row_value(below)]
-        return total
 
-    def _covers(self, array: Array) -> bool:
-        return array.shape == self.stage.shape
+def widened(values: ReduceValues, wide: Mapping[str, str], near: Iterable[str] = ()) -> dict[str, str]:
+    """Where passes read and write float16 arrays, of ``wide``: those that vary and are not packed in ``near``."""
+    arrays = (*values.kernel.inputs, *values.kernel.outputs)
+    chosen = {a.name for a in arrays if a.name in wide and values.varies(a.shape)} - set(near)
+    return {name: text for name, text in wide.items() if name in chosen}
 
-    def context(self) -> dict[str, Any]:
-        """Template context."""
-        row_level = self.row_level()
-        return {
-            "levels": [self.level(depth) for depth in range(1, self.passes + 1)],
-            "final": self.final(),
-            "row_values": self.row_values(),
-            "row_level": row_level,
-            "row_lines": row_level.lines,
-            "row_stores": row_level.stores,
-        }
+
+def _declared(value: Value) -> Line:
+    return Line(f"v{value.index}", type_of(value.dtype), "")

@@ -37,26 +37,10 @@ class Reduction:
 def describe_reduction(writer: Writer, value: Value) -> Reduction:
     """The texts of reduction ``value``."""
     spec, out = value.spec, type_of(value.dtype)
-    operand, have = writer.operand(value.args[0])
-    i = value.index
-    narrow = _narrow(writer, value)
-    operand = f"({narrow}){operand}" if narrow else operand
     if spec.name in ("argmax", "argmin"):
-        largest = spec.name == "argmax"
-        better = OPS["maximum" if largest else "minimum"]
-        ctype = narrow or type_of(have)
-        read = writer.kernel.find(value.args[0]) is not None  # of what is computed, compilers lose the vector code
-        magnitude = read and have == F32 and writer.language == "c"
-
-        def best(a: str, b: str) -> str:
-            return _extreme(largest, a, b) if narrow or magnitude else expression(better, [a, b], have, writer.language)
-
-        return Reduction(
-            i, ">" if largest else "<", ctype, ctype, out, _worst(largest, ctype), operand,
-            lane=best(f"p{i}[l]", operand), fold=best(f"p{i}[l]", f"p{i}[l + s]"),
-            merge="", column="", merge_column="", magnitude=magnitude, itemsize=_ITEMSIZES.get(ctype, 4),
-        )  # fmt: skip
-    dtype = compute_dtype(value.dtype)
+        return _describe_place(writer, value)
+    narrow, operand = _operand(writer, value)
+    i, dtype = value.index, compute_dtype(value.dtype)
     extreme, largest = spec.name in ("max", "min"), spec.name == "max"
     ctype = narrow or out
     total = ctype if extreme else "double" if dtype == F32 and spec.name in ("sum", "prod") else out
@@ -81,6 +65,32 @@ def describe_reduction(writer: Writer, value: Value) -> Reduction:
         column=add(f"p{i}[b]", operand), merge_column=combine(f"t{i}[b]", "other"), magnitude=magnitude,
         itemsize=_ITEMSIZES.get(ctype, 4),
     )  # fmt: skip
+
+
+def _describe_place(writer: Writer, value: Value) -> Reduction:
+    """The texts of an argmax or argmin."""
+    largest, i = value.spec.name == "argmax", value.index
+    narrow, operand = _operand(writer, value)
+    _, have = writer.operand(value.args[0])
+    better = OPS["maximum" if largest else "minimum"]
+    ctype = narrow or type_of(have)
+    read = writer.kernel.find(value.args[0]) is not None  # of what is computed, compilers lose the vector code
+    magnitude = read and have == F32 and writer.language == "c"
+
+    def best(a: str, b: str) -> str:
+        return _extreme(largest, a, b) if narrow or magnitude else expression(better, [a, b], have, writer.language)
+
+    return Reduction(
+        i, ">" if largest else "<", ctype, ctype, type_of(value.dtype), _worst(largest, ctype), operand,
+        lane=best(f"p{i}[l]", operand), fold=best(f"p{i}[l]", f"p{i}[l + s]"),
+        merge="", column="", merge_column="", magnitude=magnitude, itemsize=_ITEMSIZES.get(ctype, 4),
+    )  # fmt: skip
+
+
+def _operand(writer: Writer, value: Value) -> tuple[str, str]:
+    """The narrow type that partial results of ``value`` need, "" if they need the usual one, and its operand there."""
+    narrow, (operand, _) = _narrow(writer, value), writer.operand(value.args[0])
+    return narrow, f"({narrow}){operand}" if narrow else operand
 
 
 def _narrow(writer: Writer, value: Value) -> str:

@@ -16,7 +16,9 @@ from typing import Any
 
 from neonlike.kernels.codegen.emit import Array, Kernel, Line, Writer, type_of
 from neonlike.kernels.codegen.passes import Level, ReduceForm
+from neonlike.kernels.codegen.reduce_values import ReduceValues, reduce_values
 from neonlike.kernels.codegen.render import Source
+from neonlike.kernels.codegen.stashes import Stashes, stash_in_rows
 from neonlike.kernels.cuda.fit import (
     ALIGNMENT,
     COUNTING,
@@ -50,12 +52,9 @@ def with_rounding(kernel: Kernel, digits: dict[str, int]) -> tuple[Kernel, dict[
     return replace(kernel, inputs=[*kernel.inputs, *counters]), rounded
 
 
-def _writer(kernel: Kernel, rounded: dict[str, Rounded]) -> Writer:
-    writer = Writer(kernel, "cuda")
-    for name, how in rounded.items():
-        element = f"x{how.counter[1:]}"
-        writer.rounded[name] = how.digits, f"({element}, {SEED}, {how.call})"
-    return writer
+def _writer(kernel: Kernel, rounded: dict[str, Rounded], near: dict[str, str]) -> Writer:
+    texts = {name: (how.digits, f"(x{how.counter[1:]}, {SEED}, {how.call})") for name, how in rounded.items()}
+    return Writer(kernel, "cuda", near=near, rounded=texts)
 
 
 def parameters(kernel: Kernel, rounded: dict[str, Rounded], room: bool = False) -> list[str]:
@@ -135,7 +134,6 @@ def _near(array: Array) -> dict[str, str]:
 
 def elementwise(kernel: Kernel, key: MapKey, rounded: dict[str, Rounded]) -> Source:
     """Source of an elementwise kernel."""
-    writer = _writer(kernel, rounded)
     arrays = [*kernel.inputs, *kernel.outputs]
     offsets = Offsets(arrays, key.rank, 2 + 3 * key.rank, key.wide)
     context = {
@@ -145,49 +143,50 @@ def elementwise(kernel: Kernel, key: MapKey, rounded: dict[str, Rounded]) -> Sou
         "positions": offsets.positions("tile" if key.turned else "chunk", "i", key.rank, 2),
     }
     if key.turned:
-        context |= _turned(kernel, key, writer, offsets)
+        context |= _turned(kernel, key, rounded, offsets)
         return Source("cuda/turned.cu.j2", context)
-    context |= _straight(kernel, key, writer, offsets)
+    context |= _straight(kernel, key, rounded, offsets)
     return Source("cuda/elementwise.cu.j2", context)
 
 
-def _straight(kernel: Kernel, key: MapKey, writer: Writer, offsets: Offsets) -> dict[str, Any]:
+def _straight(kernel: Kernel, key: MapKey, rounded: dict[str, Rounded], offsets: Offsets) -> dict[str, Any]:
     arrays = [*kernel.inputs, *kernel.outputs]
     classes = dict(zip((a.name for a in arrays), key.classes))
     last, many = key.rank - 1, key.vector > 1
     near = [a for a in arrays if many and classes[a.name] and a.kind != "counter"]
-    writer.near.update({a.name: f"near_{a.name}.v[l]" for a in near})
-    locals_ = []
-    for array in arrays:
-        parts = [offsets.offset(array.name, "i", range(last))]
-        if classes[array.name]:
-            counted = f"i{last} * {key.vector}" if many else f"i{last}"
-            direct = array in near
-            parts.append(counted if direct else f"{counted} * {offsets.step(array.name, last)}")
-        locals_.append(_local(array, " + ".join(filter(None, parts)), array in kernel.inputs))
-    hoisted: list[Line] = []
-    lines: list[Line] = []
-    for array in kernel.inputs:
-        index = "0"
-        if array.kind == "counter" and classes[array.name] and many:
-            index = f"l * {offsets.step(array.name, last)}"
-        (hoisted if index == "0" and array not in near else lines).append(writer.load(array, index))
+    writer = _writer(kernel, rounded, {a.name: f"near_{a.name}.v[l]" for a in near})
+    counting = [a for a in kernel.inputs if a.kind == "counter" and classes[a.name] and many]
+    loads = [
+        (a, writer.load(a, f"l * {offsets.step(a.name, last)}" if a in counting else "0")) for a in kernel.inputs
+    ]
+    inside = [*counting, *near]
     draws, made = _draws(kernel, key, writer, classes)
-    hoisted += draws
-    lines += made
     return {
         "threads": THREADS,
         "vector": key.vector,
         "guarded": many and key.rank == 1,
         "inner": f"i{last}",
         "chunks": _chunks(near, key.vector),
-        "locals": locals_,
-        "hoisted": hoisted,
+        "locals": _pointers(kernel, key, offsets, near),
+        "hoisted": [line for a, line in loads if a not in inside] + draws,
         "fetched": [_near(a) for a in near if a in kernel.inputs],
         "written": [_near(a) for a in near if a in kernel.outputs],
-        "lines": lines,
+        "lines": [line for a, line in loads if a in inside] + made,
         "stores": [writer.store(a, arg, "0") for a, arg in zip(kernel.outputs, kernel.sinks)],
     }
+
+
+def _pointers(kernel: Kernel, key: MapKey, offsets: Offsets, near: Sequence[Array]) -> list[str]:
+    """Declarations of the arrays at the first element that a thread takes; those ``near`` run along its elements."""
+    last, many = key.rank - 1, key.vector > 1
+    found = []
+    for array, moves in zip((*kernel.inputs, *kernel.outputs), key.classes):
+        parts = [offsets.offset(array.name, "i", range(last))]
+        if moves:
+            counted = f"i{last} * {key.vector}" if many else f"i{last}"
+            parts.append(counted if array in near else f"{counted} * {offsets.step(array.name, last)}")
+        found.append(_local(array, " + ".join(filter(None, parts)), array in kernel.inputs))
+    return found
 
 
 def _draws(
@@ -207,10 +206,10 @@ def _draws(
     return draws, lines
 
 
-def _turned(kernel: Kernel, key: MapKey, writer: Writer, offsets: Offsets) -> dict[str, Any]:
+def _turned(kernel: Kernel, key: MapKey, rounded: dict[str, Rounded], offsets: Offsets) -> dict[str, Any]:
     arrays = [*kernel.inputs, *kernel.outputs]
     turned = [a for a, kind in zip(arrays, key.classes) if kind == TURNED]
-    writer.near.update({a.name: f"tile_{a.name}[threadIdx.x][y]" for a in turned})
+    writer = _writer(kernel, rounded, {a.name: f"tile_{a.name}[threadIdx.x][y]" for a in turned})
     down, across = key.rank - 2, key.rank - 1
     base = {a.name: offsets.offset(a.name, "i", range(down)) for a in arrays}
     locals_ = []
@@ -240,18 +239,12 @@ def reduction(kernel: Kernel, key: ReduceKey) -> Source:
     arrays = [*kernel.inputs, *kernel.outputs]
     head = 4 + 3 * key.kept
     offsets = Offsets(arrays, key.kept + key.reduced, head + 3 * key.reduced, key.wide)
-    form = ReduceForm(kernel, {}, by_columns=False, language="cuda")
-    moving = [a for a in arrays if form.varies(a.shape)]
-    for array in arrays:
-        along = f"off_{array.name}" if key.reduced > 1 else f"at * {offsets.step(array.name, key.kept)}"
-        form.index_of[array.name] = along if array in moving else "0"
-    near = _choose_near(kernel, key, form, moving)
-    form.stash_index = f"k * {key.vector} + l"
-    if key.held:
-        form.choose_stashes()
-    context = form.context()
-    levels: list[Level] = [*context["levels"], context["final"]]
-    context |= {
+    values = reduce_values(kernel)
+    moving = [a for a in arrays if values.varies(a.shape)]
+    near = _near_arrays(kernel, key, moving)
+    form = _form(values, key, offsets, moving, near)
+    passes = form.passes()
+    context = passes.context() | {
         "index_type": "int64_t" if key.wide else "int32_t",
         "parameters": parameters(kernel, {}, room=key.split),
         "meta": offsets.size,
@@ -271,22 +264,36 @@ def reduction(kernel: Kernel, key: ReduceKey) -> Source:
         "held": [_near(a) for a in near if a in kernel.inputs],
         "near_outputs": [_near(a) for a in near if a in kernel.outputs],
         "index_of": form.index_of,
-        "reads": [_read_by(level, kernel.inputs) for level in levels],
-        "stashes": [Line(f"v{i}", type_of(form.values[i].dtype), "") for i in sorted(form.stashes)],
-        "fields": _fields(context["levels"]),
+        "reads": [_read_by(level, kernel.inputs) for level in (*passes.levels, passes.final)],
+        "stashes": [Line(f"v{i}", type_of(values.by_index[i].dtype), "") for i in sorted(form.stashes.values)],
+        "fields": _fields(passes.levels),
         "overlap": bool(kernel.overlaps),
     }
     return Source("cuda/reduce.cu.j2", context)
 
 
-def _choose_near(kernel: Kernel, key: ReduceKey, form: ReduceForm, moving: list[Array]) -> list[Array]:
+def _form(
+    values: ReduceValues, key: ReduceKey, offsets: Offsets, moving: Sequence[Array], near: Sequence[Array]
+) -> ReduceForm:
+    """The passes over a row, whose ``moving`` arrays vary along it; those ``near`` go through registers."""
+    kernel = values.kernel
+    held = kernel.inputs if key.held else ()
+    texts = {a.name: f"near_{a.name}{'[k]' if a in held else ''}.v[l]" for a in near}
+    along = {a.name: f"off_{a.name}" if key.reduced > 1 else f"at * {offsets.step(a.name, key.kept)}" for a in moving}
+    return ReduceForm(
+        values,
+        Writer(kernel, "cuda", near=texts),
+        {a.name: along.get(a.name, "0") for a in (*kernel.inputs, *kernel.outputs)},
+        by_columns=False,
+        stashes=stash_in_rows(values) if key.held else Stashes(),
+        stash_index=f"k * {key.vector} + l",
+    )
+
+
+def _near_arrays(kernel: Kernel, key: ReduceKey, moving: Sequence[Array]) -> list[Array]:
     """Arrays whose elements go through registers: all inputs where a row is held, all where vectors are moved."""
     memory = [a for a in moving if a.kind != "counter"]
-    near = [a for a in memory if key.vector > 1 or (key.held and a in kernel.inputs)]
-    for array in near:
-        place = "[k]" if key.held and array in kernel.inputs else ""
-        form.writer.near[array.name] = f"near_{array.name}{place}.v[l]"
-    return near
+    return [a for a in memory if key.vector > 1 or (key.held and a in kernel.inputs)]
 
 
 def _read_by(level: Level, inputs: list[Array]) -> list[str]:
@@ -295,7 +302,7 @@ def _read_by(level: Level, inputs: list[Array]) -> list[str]:
     return [a.name for a in inputs if f"x{a.name[1:]}" in used]
 
 
-def _fields(levels: list[Level]) -> dict[Any, int]:
+def _fields(levels: Sequence[Level]) -> dict[Any, int]:
     """Where in a cell of partial results each reduction's total lies; the position of an argmax follows it."""
     fields: dict[Any, int] = {}
     count = 0
