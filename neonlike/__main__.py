@@ -8,6 +8,7 @@ import os
 import runpy
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from neonlike import console, settings
 from neonlike.backends.cpu.backend import compiled_engine
@@ -44,6 +45,27 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog=name, description=ABOUT, allow_abbrev=False)
     top.add_argument("--version", action="version", version=f"neonlike {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _add_warm(commands)
+    cache = commands.add_parser(
+        "cache",
+        help="show where compiled kernels are kept, or remove them",
+        description="Shows where compiled kernels are kept, how many there are and how much space they take.",
+        allow_abbrev=False,
+    )
+    cache.add_argument("--clear", action="store_true", help="remove them all; what is needed is compiled again")
+    doctor = commands.add_parser(
+        "doctor",
+        help="say what is installed, which GPUs there are, and how to get what is missing",
+        description="Says what is installed, which GPUs there are, what is missing and the command that fixes it, and "
+        "which environment variables are set. Exits with 1 if there is a GPU that the GPU backend cannot use, 2 if "
+        "the CPU backend cannot run.",
+        allow_abbrev=False,
+    )
+    doctor.add_argument("--gpu", action="store_true", help="exit with 1 if the GPU backend cannot run for any reason")
+    return top
+
+
+def _add_warm(commands: Any) -> None:
     warm = commands.add_parser(
         "warm",
         help="compile the kernels of a script ahead of its real runs",
@@ -64,23 +86,6 @@ def parser() -> argparse.ArgumentParser:
     warm.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module, as in python -m")
     warm.add_argument("script", metavar="SCRIPT", help="the script to run")
     warm.add_argument("arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER, help="what the script gets")
-    cache = commands.add_parser(
-        "cache",
-        help="show where compiled kernels are kept, or remove them",
-        description="Shows where compiled kernels are kept, how many there are and how much space they take.",
-        allow_abbrev=False,
-    )
-    cache.add_argument("--clear", action="store_true", help="remove them all; what is needed is compiled again")
-    doctor = commands.add_parser(
-        "doctor",
-        help="say what is installed, which GPUs there are, and how to get what is missing",
-        description="Says what is installed, which GPUs there are, what is missing and the command that fixes it, and "
-        "which environment variables are set. Exits with 1 if there is a GPU that the GPU backend cannot use, 2 if "
-        "the CPU backend cannot run.",
-        allow_abbrev=False,
-    )
-    doctor.add_argument("--gpu", action="store_true", help="exit with 1 if the GPU backend cannot run for any reason")
-    return top
 
 
 def warm(options: argparse.Namespace) -> int:

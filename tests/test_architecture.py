@@ -20,8 +20,16 @@ else:
 
 PACKAGE = "neonlike"
 SOURCE = Path(__file__).resolve().parent.parent / PACKAGE
-MAX_FILE_LINES = 450
-MAX_FUNCTION_LINES = 60
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 40
+"""Without the docstring."""
+LONGER = {
+    "backends/backend.py", "backends/cpu/conv.py:_conv", "backends/cpu/conv_plan.py", "backends/cpu/conv_thin.py:_plan",
+    "backends/cpu/conv_winograd.py:winograd_plan", "backends/families/batchnorm.py", "backends/families/conv.py",
+    "backends/families/conv.py:_data_pass", "backends/families/conv.py:update_conv",
+    "backends/families/timing.py:_run_primitive",
+}  # fmt: skip
+"""Files and functions that are longer still. What becomes short enough has to be taken off, and nothing comes on."""
 
 GROUND_FLOOR = (
     "checks", "console", "errors", "logger", "settings", "version", "nervanaobject", "compat", "optree.dialect",
@@ -149,27 +157,39 @@ def import_faults(tree: ast.Module, importer: str, is_package: bool) -> Iterator
                 yield f"{line}: imports {top} for everybody; it is optional, import it where it is used"
 
 
-def length_faults(source: str, tree: ast.Module) -> Iterator[str]:
-    """The file and the functions that are too long."""
+def docstring_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    if ast.get_docstring(function) is None:
+        return 0
+    return (function.body[0].end_lineno or 0) - function.body[0].lineno + 1
+
+
+def length_faults(source: str, tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """What is too long: "" for the file or the name of a function, and a sentence with a line number."""
     if (lines := len(source.splitlines())) > MAX_FILE_LINES:
-        yield f"1: {lines} lines, more than {MAX_FILE_LINES}"
+        yield "", f"1: {lines} lines, more than {MAX_FILE_LINES}"
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            length = (node.end_lineno or node.lineno) - node.lineno + 1 - docstring_lines(node)
             if length > MAX_FUNCTION_LINES:
-                yield f"{node.lineno}: {node.name} has {length} lines, more than {MAX_FUNCTION_LINES}"
+                yield f":{node.name}", f"{node.lineno}: {node.name} has {length} lines, more than {MAX_FUNCTION_LINES}"
 
 
-def faults(root: Path) -> list[str]:
-    """Everything wrong under a package folder, as ``file:line: what``."""
-    found = []
+def faults(root: Path, longer: set[str] | None = None) -> list[str]:
+    """Everything wrong under a package folder, as ``file:line: what``; what may be ``longer`` is taken off that set."""
+    found, longer = [], set() if longer is None else longer
     for path in sorted(root.rglob("*.py")):
         relative = path.relative_to(root.parent)
         is_package = path.name == "__init__.py"
         importer = ".".join(relative.parts[:-1] if is_package else relative.with_suffix("").parts)
         source = path.read_text(encoding="utf-8")
         tree = ast.parse(source)
-        sentences = [*import_faults(tree, importer, is_package), *length_faults(source, tree)]
+        sentences = list(import_faults(tree, importer, is_package))
+        for name, sentence in length_faults(source, tree):
+            known = path.relative_to(root).as_posix() + name
+            if known in longer:
+                longer.discard(known)
+            else:
+                sentences.append(sentence)
         found += [f"{relative.as_posix()}:{sentence}" for sentence in sentences]
     return found
 
@@ -233,7 +253,9 @@ def test_a_circle_is_found(back: str, tmp_path: Path) -> None:
 
 def test_the_package_keeps_its_architecture() -> None:
     assert len(list(SOURCE.rglob("*.py"))) > 3, "the sources are not where this test looks"
-    assert faults(SOURCE) == []
+    longer = set(LONGER)
+    assert faults(SOURCE, longer) == []
+    assert longer == set(), "these are short enough now: take them off LONGER"
 
 
 def test_no_merge_left_its_markers() -> None:
@@ -280,7 +302,7 @@ PLANTED = {
     "an optional package": ("data/h.py", "import h5py\n", "it is optional"),
     "a guarded one": ("data/h.py", "try:\n    import h5py\nexcept ImportError:\n    pass\n", "optional"),
     "a long file": ("layers/big.py", "x = 1\n" * (MAX_FILE_LINES + 1), f"{MAX_FILE_LINES + 1} lines"),
-    "a long function": ("util/f.py", "def f():\n" + "    x = 1\n" * MAX_FUNCTION_LINES, "f has 61 lines"),
+    "a long function": ("util/f.py", "def f():\n" + "    x = 1\n" * MAX_FUNCTION_LINES, "f has 41 lines"),
 }
 
 
@@ -304,6 +326,7 @@ ALLOWED = {
     "pycuda on the GPU": ("backends/gpu/g.py", "import pycuda.driver\n"),
     "an optional package where it is used": ("data/h.py", "def f():\n    import h5py\n"),
     "a whole experiment": ("util/yaml_parse.py", "def f():\n    from neonlike.models import Model\n"),
+    "a long docstring": ("util/f.py", f'def f():\n    """One.\n\n{"    More." * 99}    """\n    return 1\n'),
     "files at the limit": ("util/f.py", "def f():\n" + "    x = 1\n" * (MAX_FUNCTION_LINES - 1)),
 }
 

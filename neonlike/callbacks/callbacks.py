@@ -112,10 +112,7 @@ class Callbacks(NervanaObject):
             logger.warning("Callbacks: the argument train_set is not used; give the data to fit")
         if eval_freq and eval_set is None:
             raise ArgumentError(f"Callbacks: eval_freq={eval_freq} needs data to evaluate on; give eval_set=")
-        try:
-            self._model = weakref.ref(model)
-        except TypeError:
-            raise DTypeError(f"Callbacks: model is a {type(model).__name__}; expected a Model") from None
+        self._model = _reference(model)
         self.output_file = output_file
         self.model_file = model_file
         self.save_path = save_path
@@ -129,13 +126,16 @@ class Callbacks(NervanaObject):
         if progress_bar:
             self.add_callback(ProgressBarCallback())
         if eval_freq:
-            self.add_callback(LossCallback(eval_set, epoch_freq=eval_freq), insert_pos=0)
-            if metric is not None:
-                self.add_callback(MetricCallback(eval_set, metric, epoch_freq=eval_freq))
+            self._add_evaluation(eval_set, metric, eval_freq)
         if save_path:
             self.add_callback(SerializeModelCallback(save_path, max(serialize, 1), history))
         self.add_callback(TrainLoggerCallback())
         self.add_callback(RunTimerCallback())
+
+    def _add_evaluation(self, eval_set: Any, metric: Any, epoch_freq: int) -> None:
+        self.add_callback(LossCallback(eval_set, epoch_freq=epoch_freq), insert_pos=0)
+        if metric is not None:
+            self.add_callback(MetricCallback(eval_set, metric, epoch_freq=epoch_freq))
 
     @property
     def model(self) -> Any:
@@ -342,3 +342,10 @@ def _find_data(value: Any, by_name: dict[str, Any]) -> Any:
             "give it in data="
         )
     return by_name[value["name"]]
+
+
+def _reference(model: Any) -> weakref.ref[Any]:
+    try:
+        return weakref.ref(model)
+    except TypeError:
+        raise DTypeError(f"Callbacks: model is a {type(model).__name__}; expected a Model") from None

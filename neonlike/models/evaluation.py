@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
+from neonlike.errors import ArgumentError
 from neonlike.layers.base import interpret_in_shape
+from neonlike.models.arguments import DATASET_EXAMPLE, require
+from neonlike.util.values import values
 
 
 def predictions(model: Any, dataset: Any) -> Iterator[tuple[Any, Any, int, int]]:
@@ -30,6 +35,36 @@ def predictions(model: Any, dataset: Any) -> Iterator[tuple[Any, Any, int, int]]
         valid = min(dataset.ndata - samples, batch)
         yield y, t, valid, max(1, _first(y).shape[1] // batch)
         samples += valid
+
+
+def average(model: Any, dataset: Any, metric: Any) -> np.ndarray:
+    """Average of a metric over all samples: float32, one number for each of its names."""
+    require(metric, ("metric_names",), "metric", "Misclassification()")
+    require(dataset, ("reset", "ndata", "__iter__"), "dataset", DATASET_EXAMPLE)
+    model.initialize(dataset)
+    total = np.zeros(len(metric.metric_names), dtype=np.float64)
+    samples = 0
+    for y, t, valid, steps in predictions(model, dataset):
+        total += np.asarray(metric(y, t, calcrange=slice(0, valid * steps))) * valid
+        samples += valid
+    if not samples:
+        raise ArgumentError(f"{model.name}.eval: the data iterator {dataset!r} yielded no batch")
+    return values((total / samples).astype(np.float32))
+
+
+def outputs(model: Any, dataset: Any) -> np.ndarray:
+    """Outputs of ``model`` for all samples, ``(ndata, nout)`` or ``(ndata, steps, nout)``."""
+    require(dataset, ("reset", "ndata", "__iter__"), "dataset", DATASET_EXAMPLE)
+    model.initialize(dataset)
+    batches = []
+    for y, _, valid, steps in predictions(model, dataset):
+        if isinstance(y, list | tuple):
+            raise ArgumentError(f"{model.name}.get_outputs: the network has {len(y)} outputs; use fprop")
+        by_sample = y.get().reshape(y.shape[0], steps, -1)[:, :, :valid].transpose(2, 1, 0)
+        batches.append(by_sample[:, 0] if steps == 1 else by_sample)
+    if not batches:
+        raise ArgumentError(f"{model.name}.get_outputs: the data iterator {dataset!r} yielded no batch")
+    return np.concatenate(batches)
 
 
 def _first(tensors: Any) -> Any:

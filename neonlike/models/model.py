@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from neonlike.backends.backend import Block
 from neonlike.checks import require_method
-from neonlike.errors import ArgumentError, DTypeError, OtherBackend, ShapeError
+from neonlike.errors import ArgumentError, OtherBackend, ShapeError
 from neonlike.layers.base import plain_shape
 from neonlike.layers.container import LayerContainer, Sequential
 from neonlike.logger import logger
-from neonlike.models import saving, timing
-from neonlike.models.evaluation import predictions
+from neonlike.models import evaluation, saving, timing
+from neonlike.models.arguments import DATASET_EXAMPLE, NoCallbacks, as_list, require
 from neonlike.models.progress import Progress, check_epochs
 from neonlike.nervanaobject import Description, NervanaObject
 from neonlike.util.interrupts import InterruptGuard
 from neonlike.util.values import values
 
 __all__ = ["Model"]
-
-DATASET_EXAMPLE = "ArrayIterator(X, y, nclass=10)"
 
 
 class Model(NervanaObject):
@@ -88,7 +85,7 @@ class Model(NervanaObject):
         elif isinstance(layers, str | bytes | os.PathLike):
             self.load_params(layers, load_states=not weights_only)
         else:
-            self.layers = layers if isinstance(layers, LayerContainer) else Sequential(_as_list(layers))
+            self.layers = layers if isinstance(layers, LayerContainer) else Sequential(as_list(layers))
             self.layers.propagate_parallelism("Data")
 
     @property
@@ -193,12 +190,12 @@ class Model(NervanaObject):
             After Ctrl-C, once the minibatch is done; at once if that takes long, or after a second one. The next
             ``fit`` goes on where it was.
         """
-        _require(cost, ("initialize", "get_cost", "get_errors"), "cost", "GeneralizedCost(CrossEntropyMulti())")
-        _require(optimizer, ("optimize",), "optimizer", "GradientDescentMomentum(0.1, 0.9)")
-        _require(dataset, ("nbatches", "ndata", "__iter__"), "dataset", DATASET_EXAMPLE)
+        require(cost, ("initialize", "get_cost", "get_errors"), "cost", "GeneralizedCost(CrossEntropyMulti())")
+        require(optimizer, ("optimize",), "optimizer", "GradientDescentMomentum(0.1, 0.9)")
+        require(dataset, ("nbatches", "ndata", "__iter__"), "dataset", DATASET_EXAMPLE)
         if callbacks is None:
-            callbacks = _NoCallbacks()
-        _require(callbacks, ("on_train_begin",), "callbacks", "Callbacks(model, eval_set=...)")
+            callbacks = NoCallbacks()
+        require(callbacks, ("on_train_begin",), "callbacks", "Callbacks(model, eval_set=...)")
         owner = getattr(callbacks, "model", None)
         if isinstance(owner, Model) and owner is not self:
             raise ArgumentError("fit: callbacks were made with another model; make them with this: Callbacks(model)")
@@ -298,17 +295,7 @@ class Model(NervanaObject):
         ndarray
             float32, one number for each of ``metric.metric_names``.
         """
-        _require(metric, ("metric_names",), "metric", "Misclassification()")
-        _require(dataset, ("reset", "ndata", "__iter__"), "dataset", DATASET_EXAMPLE)
-        self.initialize(dataset)
-        total = np.zeros(len(metric.metric_names), dtype=np.float64)
-        samples = 0
-        for y, t, valid, steps in predictions(self, dataset):
-            total += np.asarray(metric(y, t, calcrange=slice(0, valid * steps))) * valid
-            samples += valid
-        if not samples:
-            raise ArgumentError(f"{self.name}.eval: the data iterator {dataset!r} yielded no batch")
-        return values((total / samples).astype(np.float32))
+        return evaluation.average(self, dataset, metric)
 
     def get_outputs(self, dataset: Any) -> np.ndarray:
         """Outputs for all samples.
@@ -318,17 +305,7 @@ class Model(NervanaObject):
         ndarray
             ``(ndata, nout)``, or ``(ndata, steps, nout)`` for sequences.
         """
-        _require(dataset, ("reset", "ndata", "__iter__"), "dataset", DATASET_EXAMPLE)
-        self.initialize(dataset)
-        batches = []
-        for y, _, valid, steps in predictions(self, dataset):
-            if isinstance(y, list | tuple):
-                raise ArgumentError(f"{self.name}.get_outputs: the network has {len(y)} outputs; use fprop")
-            by_sample = y.get().reshape(y.shape[0], steps, -1)[:, :, :valid].transpose(2, 1, 0)
-            batches.append(by_sample[:, 0] if steps == 1 else by_sample)
-        if not batches:
-            raise ArgumentError(f"{self.name}.get_outputs: the data iterator {dataset!r} yielded no batch")
-        return np.concatenate(batches)
+        return evaluation.outputs(self, dataset)
 
     # -- saving and loading --------------------------------------------------------------------------------
 
@@ -399,29 +376,3 @@ class Model(NervanaObject):
             If cost or optimizer are missing and ``inference`` is false.
         """
         return timing.benchmark_model(self, dataset, inference, cost, optimizer, niterations, nskip)
-
-
-class _NoCallbacks:
-    """Stands in where no callbacks are wanted."""
-
-    def __getattr__(self, name: str) -> Any:
-        if not name.startswith("on_"):
-            raise AttributeError(name)
-        return _nothing
-
-
-def _nothing(*_: Any) -> None:
-    """Do nothing."""
-
-
-def _as_list(layers: Any) -> list[Any]:
-    if isinstance(layers, Iterable) and not isinstance(layers, np.ndarray):
-        return list(layers)
-    return [layers]
-
-
-def _require(value: Any, attributes: tuple[str, ...], argument: str, example: str) -> None:
-    """Raise unless ``value`` is an object (not a class) with these attributes."""
-    if isinstance(value, type) or not all(hasattr(value, name) for name in attributes):
-        what = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
-        raise DTypeError(f"Model: {argument} is {what}; expected an object such as {example}")

@@ -1,18 +1,13 @@
 """Reading pickles without running what they say: arrays, numbers, texts and containers, and nothing else.
 
 A pickle is a small program, and Python's own reader runs it: it imports any module and calls any function that the file
-names. Here a file may name what the tables below list. Calls go through makers of our own, which check their arguments,
-because even harmless classes can be abused: ``bytearray(10**12)`` takes all memory, and an array whose dtype is changed
-after the fact reads arbitrary addresses. Arrays and dtypes are therefore put together here, not by NumPy's methods.
+names. Here a file may name what the tables below list, and what it calls is made by ``pickle_makers``.
 """
 
 from __future__ import annotations
 
-import collections
 import importlib
-import math
 import pickle
-import re
 from collections.abc import Callable, Iterator
 from typing import IO, Any, ClassVar
 
@@ -21,6 +16,19 @@ import numpy as np
 from neonlike.checks import brief
 from neonlike.errors import DTypeError, NeonlikeError
 from neonlike.optree.dtypes import BFLOAT16, as_dtype
+from neonlike.util.pickle_makers import (
+    BUILTINS,
+    COLLECTIONS,
+    MAKERS,
+    Damaged,
+    dtype_with_state,
+    encode,
+    filled,
+    from_buffer,
+    reconstruct,
+    scalar,
+    shallow,
+)
 
 LIBRARY = (
     "neonlike.backends.families.random.make_state",
@@ -28,12 +36,6 @@ LIBRARY = (
     "neonlike.util.values.Values",
 )
 """Functions and classes of this library that files may name. A function must be harmless whatever it is called with."""
-
-MAX_KEY_DEPTH = 50
-"""Of tuples inside tuples in keys and sets: Python takes the hash of deeper ones without guarding its stack."""
-
-MAX_KEY_PARTS = 10_000
-"""Of tuples at one depth: a tuple that holds another twice, and so on, takes for ever to hash."""
 
 
 class LoadError(NeonlikeError, AttributeError):
@@ -46,10 +48,6 @@ class RefusedContent(LoadError, pickle.UnpicklingError):
 
 class UnreadableFile(NeonlikeError, pickle.UnpicklingError, EOFError):
     """A file is not what ``save_obj`` writes, or only a part of it."""
-
-
-class _Damaged(Exception):
-    """What a pickle asks for makes no sense; the text says why."""
 
 
 def load(file: IO[bytes], where: str) -> Any:
@@ -82,7 +80,7 @@ def load(file: IO[bytes], where: str) -> Any:
 
 
 def _unreadable(where: str, error: Exception) -> UnreadableFile:
-    reason = str(error) if isinstance(error, _Damaged | pickle.UnpicklingError | EOFError | OSError) else repr(error)
+    reason = str(error) if isinstance(error, Damaged | pickle.UnpicklingError | EOFError | OSError) else repr(error)
     return UnreadableFile(
         f"load_obj: {where} is not a file written by save_obj or save_params, or not a whole one ({reason[:200]})"
     )
@@ -114,150 +112,8 @@ def admit(*classes: Any) -> None:
 _admitted: dict[tuple[str, str], Any] = {}
 
 
-# -- calls, with their arguments checked -------------------------------------------------------------------------------
-
-
-def _shallow(key: Any) -> Any:
-    """``key`` itself, unless taking its hash could overflow the stack."""
-    level, depth = [key], 0
-    while level := [item for item in level if type(item) in (tuple, frozenset)]:
-        depth += 1
-        if depth > MAX_KEY_DEPTH or len(level) > MAX_KEY_PARTS:
-            raise _Damaged("keys are nested too deeply")
-        level = [item for one in level for item in one]
-    return key
-
-
-def _container(cls: Callable[..., Any]) -> Callable[..., Any]:
-    """Maker of a container from a container."""
-
-    def make(items: Any = (), *maxlen: Any) -> Any:
-        if not isinstance(items, list | tuple | dict | set | frozenset):
-            raise _Damaged(f"{cls} of a {type(items).__name__}")
-        if cls in (set, frozenset):
-            items = [_shallow(item) for item in items]
-        if cls is collections.OrderedDict and not isinstance(items, dict):
-            items = [(_shallow(key), value) for key, value in items]
-        return cls(items, *maxlen)
-
-    return make
-
-
-def _default_dict(factory: Any = None, *items: Any) -> Any:
-    if factory is not None and factory not in BUILTINS.values():
-        raise _Damaged("defaultdict of something that is no built-in type")
-    return collections.defaultdict(factory, *items)
-
-
-def _numbers(cls: Any) -> Callable[..., Any]:
-    """Maker of something that a few numbers describe."""
-
-    def make(*args: Any) -> Any:
-        if not all(arg is None or isinstance(arg, int | float) for arg in args):
-            raise _Damaged(f"{cls.__name__} of something that is no number")
-        return cls(*args)
-
-    return make
-
-
-def _bytes(cls: Any) -> Callable[..., Any]:
-    def make(content: Any = b"", encoding: str = "latin-1") -> Any:
-        return cls(_encode(content, encoding) if isinstance(content, str) else memoryview(content))
-
-    return make
-
-
-def _encode(text: str, encoding: str = "latin-1") -> bytes:
-    """How bytes are written for Python 2."""
-    if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
-        raise _Damaged("bytes in an unknown encoding")
-    return text.encode("latin-1")
-
-
-def _reconstruct(cls: Any, *_: Any) -> Any:
-    """An empty array, which gets shape, dtype and content from its state."""
-    if not (isinstance(cls, type) and issubclass(cls, np.ndarray)):
-        raise _Damaged("an array that is none")
-    return np.ndarray.__new__(cls, (0,), np.int8)
-
-
-def _scalar(dtype: Any, content: Any = b"") -> Any:
-    return _filled(dtype, (), content)[()]
-
-
-def _from_buffer(content: Any, dtype: Any, shape: Any, order: str = "C") -> Any:
-    if isinstance(shape, int):
-        shape = (shape,)
-    return _filled(dtype, shape, content, order == "F")
-
-
-def _filled(dtype: Any, shape: Any, content: Any, fortran: Any = False) -> Any:
-    """A new array of that shape with these bytes, or for objects with this list of them."""
-    if not isinstance(dtype, np.dtype) or not isinstance(shape, tuple):
-        raise _Damaged("an array without dtype or shape")
-    if not all(type(n) is int and n >= 0 for n in shape):
-        raise _Damaged("an array of negative size")
-    size, order = math.prod(shape), "F" if fortran else "C"
-    if dtype.kind == "O":
-        if not isinstance(content, list) or len(content) != size:
-            raise _Damaged("an array of objects that does not have them all")
-        flat = np.empty(size, object)
-        flat[:] = np.fromiter(content, object, size)
-        return flat.reshape(shape, order=order)  # type: ignore[call-overload]
-    if dtype.hasobject:
-        raise _Damaged("objects inside a structured array")
-    data = _encode(content) if isinstance(content, str) else memoryview(content)
-    if memoryview(data).nbytes != size * dtype.itemsize or not dtype.itemsize:
-        raise _Damaged(f"an array of shape {shape} does not have all its bytes, or too many")
-    # Into an array of its own, which may be written and is aligned.
-    made = np.empty(shape, dtype, order=order)  # type: ignore[call-overload]
-    made.reshape(-1, order="A").view(np.uint8)[...] = np.frombuffer(data, np.uint8)
-    return made
-
-
-SIMPLE_DTYPE = re.compile(r"[<>|=]?([?bBhHiIlLqQpPefdgFDGcO]|[biufcSUVOaMm][0-9]+)")
-DATE_UNITS = ("Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as")
-
-
-def _dtype(spec: Any, *_: Any) -> Any:
-    known = SIMPLE_DTYPE.fullmatch(spec) if isinstance(spec, str) else isinstance(spec, type)
-    if not known:
-        raise _Damaged(f"the dtype {str(spec)[:40]!r}")
-    return np.dtype(spec)
-
-
-def _dtype_with_state(dtype: Any, state: Any) -> Any:
-    """A dtype with byte order, fields and the like; never ``dtype`` changed, which others may use."""
-    version, endian, base, names, fields, size, _, flags, *more = state
-    if version not in (3, 4) or endian not in ("<", ">", "=", "|"):
-        raise _Damaged("a dtype of an unknown form")
-    if base is not None:
-        made = np.dtype((base[0], base[1]))
-    elif names:
-        formats, offsets = zip(*(fields[name] for name in names), strict=True)
-        described: Any = {"names": list(names), "formats": formats, "offsets": offsets, "itemsize": size}
-        made = np.dtype(described, align=bool(flags & 0x80))
-    elif dtype.kind in "mM" and more:
-        unit, count = more[0][1][:2]
-        unit = unit if isinstance(unit, str) else unit.decode("ascii")
-        if unit not in DATE_UNITS or type(count) is not int:
-            raise _Damaged("dates in an unknown unit")
-        made = np.dtype(f"{dtype.char}8[{count}{unit}]").newbyteorder(endian)
-    else:
-        made = dtype if endian == "|" else dtype.newbyteorder(endian)
-    if size not in (-1, made.itemsize):
-        raise _Damaged("a dtype of another size")
-    return made
-
-
 # -- what may be named -------------------------------------------------------------------------------------------------
 
-BUILTINS: dict[str, Any] = {
-    cls.__name__: cls
-    for cls in (
-        bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, slice, range, object,
-    )
-}  # fmt: skip
 PYTHON_2: dict[str, Any] = {"xrange": range, "unicode": str, "long": int}
 SCALARS: dict[str, Any] = {
     name: getattr(np, name)
@@ -267,10 +123,6 @@ SCALARS: dict[str, Any] = {
         "clongdouble",
     )
 } | {"bool": np.bool_}  # fmt: skip
-COLLECTIONS: dict[str, Any] = {
-    cls.__name__: cls
-    for cls in (collections.OrderedDict, collections.deque, collections.Counter, collections.defaultdict)
-}
 
 
 def _names() -> Iterator[tuple[tuple[str, str], Any]]:
@@ -284,25 +136,15 @@ def _names() -> Iterator[tuple[tuple[str, str], Any]]:
     for name, value in SCALARS.items():
         yield ("numpy", name), value
     for numpy in ("numpy.core", "numpy._core"):
-        yield (f"{numpy}.multiarray", "_reconstruct"), _reconstruct
-        yield (f"{numpy}.multiarray", "scalar"), _scalar
-        yield (f"{numpy}.numeric", "_frombuffer"), _from_buffer
+        yield (f"{numpy}.multiarray", "_reconstruct"), reconstruct
+        yield (f"{numpy}.multiarray", "scalar"), scalar
+        yield (f"{numpy}.numeric", "_frombuffer"), from_buffer
     yield ("numpy", "ndarray"), np.ndarray
     yield ("numpy", "dtype"), np.dtype
-    yield ("_codecs", "encode"), _encode
+    yield ("_codecs", "encode"), encode
 
 
 NAMES = dict(_names())
-
-MAKERS: dict[Any, Callable[..., Any]] = {
-    **{cls: _container(cls) for cls in (set, frozenset, *COLLECTIONS.values())},
-    **{cls: _numbers(cls) for cls in (complex, slice, range)},
-    **{cls: _bytes(cls) for cls in (bytes, bytearray)},
-    **{function: function for function in (_encode, _reconstruct, _scalar, _from_buffer)},
-    collections.defaultdict: _default_dict,
-    np.dtype: _dtype,
-}
-"""What a file may call -> what is called in its place."""
 
 
 _Reader: Any = pickle._Unpickler  # type: ignore[attr-defined]
@@ -330,7 +172,7 @@ class _Unpickler(_Reader):  # type: ignore[misc]
         raise _refusal(f"{module}.{name}")
 
     def get_extension(self, code: int) -> None:
-        raise _Damaged("it uses the extension registry")
+        raise Damaged("it uses the extension registry")
 
     def _call(self, function: Any, args: Any) -> Any:
         maker = MAKERS.get(function)
@@ -359,10 +201,10 @@ class _Unpickler(_Reader):  # type: ignore[misc]
         """Give the object on the stack its state: an array or dtype is replaced, also where it is remembered."""
         made, state = self.stack[-2], self.stack[-1]
         if isinstance(made, np.dtype):
-            self._replace(made, _dtype_with_state(made, state))
+            self._replace(made, dtype_with_state(made, state))
         elif isinstance(made, np.ndarray):
             shape, dtype, fortran, content = state[-4:]
-            self._replace(made, _filled(dtype, shape, content, fortran).view(type(made)))
+            self._replace(made, filled(dtype, shape, content, fortran).view(type(made)))
         elif _is_ours(type(made)):
             super().load_build()
             return
@@ -378,22 +220,22 @@ class _Unpickler(_Reader):  # type: ignore[misc]
             self.memo[key] = new
 
     def load_setitem(self) -> None:
-        _shallow(self.stack[-2])
+        shallow(self.stack[-2])
         super().load_setitem()
 
     def load_setitems(self) -> None:
         for key in self.stack[::2]:
-            _shallow(key)
+            shallow(key)
         super().load_setitems()
 
     def load_additems(self) -> None:
         for key in self.stack:
-            _shallow(key)
+            shallow(key)
         super().load_additems()
 
     def load_dict(self) -> None:
         for key in self.stack[::2]:
-            _shallow(key)
+            shallow(key)
         super().load_dict()
 
     def load_frozenset(self) -> None:

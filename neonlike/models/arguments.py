@@ -1,0 +1,39 @@
+"""What the methods of a model take: objects with certain methods, and what stands in where there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from neonlike.errors import DTypeError
+
+DATASET_EXAMPLE = "ArrayIterator(X, y, nclass=10)"
+
+
+class NoCallbacks:
+    """Stands in where no callbacks are wanted."""
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("on_"):
+            raise AttributeError(name)
+        return _nothing
+
+
+def _nothing(*_: Any) -> None:
+    """Do nothing."""
+
+
+def as_list(layers: Any) -> list[Any]:
+    """Layers as a list, of one if it is none."""
+    if isinstance(layers, Iterable) and not isinstance(layers, np.ndarray):
+        return list(layers)
+    return [layers]
+
+
+def require(value: Any, attributes: tuple[str, ...], argument: str, example: str) -> None:
+    """Raise unless ``value`` is an object (not a class) with these attributes."""
+    if isinstance(value, type) or not all(hasattr(value, name) for name in attributes):
+        what = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+        raise DTypeError(f"Model: {argument} is {what}; expected an object such as {example}")
