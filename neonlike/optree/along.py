@@ -1,4 +1,4 @@
-"""Along one axis: running sums and products, orders, and picking elements by indices of their own."""
+"""Along one axis: running sums and products, sorting, and gathers with an index for each element."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def argsort(a: Any, axis: Any = -1, descending: bool = False, count: Any = None)
 
 
 def take_along(a: Any, indices: Any, axis: Any) -> OpTreeNode:
-    """``out[.., j, ..] = a[.., indices[.., j, ..], ..]``: of each line along ``axis`` what its own indices name.
+    """``out[.., j, ..] = a[.., indices[.., j, ..], ..]``: a gather along ``axis`` with an index for each element.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def take_along(a: Any, indices: Any, axis: Any) -> OpTreeNode:
 
 
 def untake_along(d: Any, indices: Any, shape: Shape, axis: int) -> OpTreeNode:
-    """Zeros of ``shape`` with elements of ``d`` added where indices say: the gradient of :func:`take_along`."""
+    """Zeros of ``shape`` with elements of ``d`` scatter-added along ``axis``: the gradient of :func:`take_along`."""
     return builders.move("untake_along", (expression("untake_along", d), indices), {"axis": axis}, shape)
 
 

@@ -45,9 +45,9 @@ def whole_number(name: str, what: str, value: Any) -> int:
 
 
 def sliced(a: Any, axis: int, start: int, stop: int, step: int = 1) -> Expression:
-    """The slices ``start`` to ``stop`` of ``a`` along ``axis``, numbers from 0 on: a view, or a lazy one.
+    """The slices ``start`` to ``stop`` of ``a`` along ``axis``: a view of a tensor, a lazy ``view`` of an expression.
 
-    With a ``step`` of -1 ``stop`` itself is the last.
+    Neither bound is negative. ``stop`` is excluded; with a ``step`` of -1 it is included.
     """
     count = len(range(start, stop + (step < 0) * step, step))
     if count == a.shape[axis] and step == 1:
@@ -111,7 +111,7 @@ def reshape(a: Any, shape: Shape) -> Expression:
         return windows.reshape(source, shape)
     try:
         made: Expression = source.reshape(shape)  # type: ignore[attr-defined]
-    except ShapeError:  # strided so that there is none
+    except ShapeError:  # no view of these strides has that shape
         layout = (shape, shapes.contiguous_strides(shape), 0)
         made = builders.move("view", (source,), {"layout": layout}, shape)
     return made
@@ -208,14 +208,14 @@ def stack(parts: Any, axis: Any = 0, backend: Any = None) -> Expression:
 
 
 def parts_of(d: Any, z: Any, parts: Sequence[Any]) -> tuple[Any, ...]:
-    """What of ``d``, the gradient of the concatenation ``z``, belongs to each of its ``parts``."""
+    """The gradients of ``parts``: slices of ``d``, the gradient of their concatenation ``z``."""
     axis = z.attrs["axis"]
     ends = itertools.accumulate((part.shape[axis] for part in parts), initial=0)
     return tuple(sliced(d, axis, low, high) for low, high in itertools.pairwise(ends))
 
 
 def roll(a: Any, shift: Any, axis: Any) -> Expression:
-    """``a`` moved on by ``shift`` along ``axis``; what leaves at the end comes back at the start."""
+    """``a`` shifted by ``shift`` along ``axis``; elements shifted past the end continue at the start."""
     a = expression("roll", a)
     axis = one_axis("roll", axis, a.shape)
     size = a.shape[axis]
@@ -224,7 +224,7 @@ def roll(a: Any, shift: Any, axis: Any) -> Expression:
 
 
 MOST_PARTS = 10**6
-"""Parts that a tile joins along an axis; each is an operand."""
+"""Most copies that :func:`tile` joins along an axis; each is an operand of the node."""
 
 
 def tile(a: Any, counts: Any) -> Expression:

@@ -93,7 +93,7 @@ class Autodiff:
     [[2.0, 4.0], [6.0, 8.0]]
     """
 
-    # No WeakValueDictionary: in its callbacks, one a step of a training by Autodiff, Python swallows a Ctrl-C.
+    # Not a WeakValueDictionary: its callbacks run once a training step, and Python swallows a Ctrl-C raised in one.
     _living: ClassVar[dict[Any, weakref.ref[Autodiff]]] = {}
     _most: ClassVar[int] = 64
 
@@ -123,7 +123,7 @@ class Autodiff:
 
     @classmethod
     def _forget_dead(cls) -> None:
-        """Drop the entries of objects that are gone, each time as many were added as there were."""
+        """Drop the entries of collected objects, each time the table has doubled."""
         if len(cls._living) < Autodiff._most:
             return
         for key, kept in list(cls._living.items()):
@@ -165,8 +165,8 @@ class Autodiff:
     def gradient_at(self, node: OpTreeNode) -> Any:
         """Gradient as a lazy expression with respect to ``node``, a part of the expression; None if it is not one.
 
-        Wherever a tensor of the expression was computed from ``node``, it is found by its attributes, one object of
-        all copies of it.
+        The expressions that tensors were computed from hold copies of ``node``; they are recognized by the dict
+        ``node.attrs``, which all copies share.
         """
         if not isinstance(node, OpTreeNode):
             raise GradientError(f"Autodiff: expected a part of the expression, got {type(node).__name__}")
@@ -291,10 +291,10 @@ def _check_tensor(tensor: Any) -> None:
 def _by_base(
     found: dict[int, GradNode], bases: dict[int, Any], wanted: set[int], mark: dict[str, Any] | None = None
 ) -> tuple[dict[int, list[GradNode]], set[int]]:
-    """Gradients of tensors, by the id of whose memory they are, and the ids of all memory that the expression reads.
+    """Gradients by the id of the tensor that owns the memory, and the ids of all owners that the expression reads.
 
-    Where the origins of its tensors lead to one that is ``wanted``, gradients are carried on to what these were
-    computed from. Gradients of nodes whose attributes are ``mark`` are listed too, by its id.
+    Where the origins of its tensors lead to one that is ``wanted``, gradients are propagated to what these were
+    computed from. Gradients of nodes whose attributes are ``mark`` are listed too, by the id of ``mark``.
     """
     gathered: dict[int, list[GradNode]] = {}
 

@@ -29,7 +29,7 @@ class Request:
     dtypes : tuple of (dtype or None), one an operand
         What an operand is converted to; None leaves it as it is.
     direct : bool
-        Whether it may write into the target of an assignment: its primitive checks everything first.
+        Whether it may write into an assignment's target itself: its primitive raises before it writes anything.
     """
 
     direct: ClassVar[bool] = True

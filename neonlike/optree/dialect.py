@@ -1,4 +1,4 @@
-"""Whose meaning four forms of Python have that neon and NumPy read differently.
+"""Which meaning four Python forms have that neon and NumPy define differently.
 
 ==========================  ===============================================  ======================================
 form                        as NumPy and PyTorch mean it (the default)       in neon's dialect

@@ -21,10 +21,10 @@ _KINDS: dict[Kind, tuple[str, str]] = {
         "Over `axis`: an int, a tuple of ints, or None for all; `argmax` and `argmin` take one, 1 unless given. "
         "Reduced axes stay, as 1; `keepdims=False` drops them where two are left, and is refused elsewhere.",
     ),
-    Kind.ZERO: ("Values made in place", "They take the shape of what they are used with."),
+    Kind.ZERO: ("Generators", "They take the shape of what they are used with."),
     Kind.CONTRACTION: ("Products", "Anywhere in an expression."),
     Kind.MOVE: ("Moves", "No arithmetic: elements are reordered, picked or placed."),
-    Kind.SCAN: ("Along an axis", "Over one `axis`, an int; each result depends on a whole line of elements."),
+    Kind.SCAN: ("Along an axis", "Over one `axis`, an int; a result depends on several elements along it."),
 }
 
 ALSO: dict[str, tuple[str, ...]] = {
@@ -79,8 +79,9 @@ arrays; all are lazy and have gradients, but for `be.argsort` and positions.
 * `be.cumsum`, `be.cumprod`: added up in float64 and rounded once; `reverse=True` starts from the end.
 * `be.sort`, `be.argsort`, `be.topk`, `be.take_along_axis`: equal values keep their order; nan comes last, also in
   descending order.
-* `be.einsum`: a matrix product where no axis runs along with both operands; else one kernel of products and sums, or,
-  for large products, one matrix product for each step. A vector is (n, 1), a number (1, 1).
+* `be.einsum`: a matrix product if there is no batch axis (one that both operands and the result have); else one kernel
+  of products and sums, or, for large products, one matrix product for each batch element. A vector is (n, 1), a number
+  (1, 1).
 * `t[t > 0]`: a tensor (n, 1) of the elements where a mask of the shape of `t` is set, computed at once, since its
   size depends on values. `t[t > 0] = value` is `be.where(mask, value, t)` for a number or something of the shape of
   `t`; (n, 1) values go to the n elements in C order. A mask is a comparison, logic on comparisons, a bool tensor or a

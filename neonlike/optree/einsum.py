@@ -1,8 +1,9 @@
 """Sums of products by subscripts, ``einsum("ij,jk->ik", a, b)``, made of transposes, shapes, products and sums.
 
-Operands are contracted from left to right. What two of them share and nothing else needs is summed: by a matrix product
-where no axis runs along with both, else as a sum of products, one kernel that makes no product in memory; where the
-products would be large, by one matrix product for each step of the axes that run along.
+Operands are contracted from left to right, two at a time. Labels that both have and neither the result nor a later
+operand needs are summed over; labels that both have and something needs are batch axes. Without a batch axis the
+contraction is one matrix product; with one it is a single kernel of products and sums, which stores no product in
+memory, or, where the products would be large, one matrix product for each batch element.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from neonlike.optree.node import Expression, expression
 from neonlike.optree.shapes import Shape
 
 MOST_PRODUCTS, LARGE = 64, 1 << 15
-"""Batched contractions of at least so many multiplications each, and of at most so many, are matrix products."""
+"""A batched contraction is matrix products if there are at most MOST_PRODUCTS, each of LARGE multiplications or more."""
 _ELLIPSIS = "αβγδεζηθ"
-"""What stands for the axes of ``...``."""
+"""Labels of the axes that ``...`` stands for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """An expression with one label for each axis; of fewer than two labels it has further axes of size 1."""
+    """An expression and a label for each axis; further axes of size 1, which have none, make it 2-D."""
 
     value: Any
     labels: str
@@ -179,7 +180,7 @@ def _in(labels: str, others: Iterable[str]) -> str:
 
 
 def _contracted(a: Term, b: Term, needed: str) -> Term:
-    """The product of two terms, summed over what they share and is not ``needed``."""
+    """The product of two terms, summed over the labels that both have and that are not ``needed``."""
     shared = _in(a.labels, b.labels)
     batch = _in(shared, needed)
     inner = "".join(label for label in shared if label not in batch)

@@ -1,6 +1,6 @@
-"""Which functions a CPython extension may stand in for: those that build nodes by a rule which it knows.
+"""Marks on the functions that a CPython extension may replace, which says by which rule they build nodes.
 
-The functions say what a call means. Their marks say by which rule; ``kernels/c/fastbuild.py`` reads them.
+The functions define what a call means; ``kernels/c/fastbuild.py`` reads the marks.
 """
 
 from __future__ import annotations

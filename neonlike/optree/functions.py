@@ -76,7 +76,7 @@ def unregister(name: str) -> None:
         delattr(F, builder)
 
 
-# Numbers made anew -------------------------------------------------------------------------------------------------
+# Generators ---------------------------------------------------------------------------------------------------------
 
 
 def onehot(indices: Any, axis: int, backend: Any = None) -> OpTreeNode:

@@ -32,8 +32,6 @@ _OPERATORS: dict[np.ufunc, tuple[str, str]] = {
     np.bitwise_xor: ("__xor__", "__rxor__"),
     np.left_shift: ("__lshift__", "__rlshift__"),
     np.right_shift: ("__rshift__", "__rrshift__"),
-    np.left_shift: ("__lshift__", "__rlshift__"),
-    np.right_shift: ("__rshift__", "__rrshift__"),
     np.equal: ("__eq__", "__eq__"),
     np.not_equal: ("__ne__", "__ne__"),
     np.less: ("__lt__", "__gt__"),
@@ -54,7 +52,7 @@ class HostValues:
     """
 
     __slots__ = ()
-    __array_priority__ = 1000.0  # for libraries that ask who decides, such as SciPy's sparse matrices
+    __array_priority__ = 1000.0  # our operators take precedence over those of, say, SciPy's sparse matrices
 
     if TYPE_CHECKING:
         shape: Shape
@@ -62,7 +60,7 @@ class HostValues:
         backend: Any
 
         def asnumpyarray(self) -> npt.NDArray[Any]: ...
-        def astype(self, dtype: Any) -> Any: ...  # of ``methods``
+        def astype(self, dtype: Any) -> Any: ...  # attached by ``methods``
 
     # Python numbers
 

@@ -1,7 +1,7 @@
-"""Methods of tensors and expressions that stand on more of the language than a node: put on the classes here.
+"""Methods of tensors and expressions that need builders, reading or printing, attached to the classes here.
 
-``node.py`` is what everything else imports, so nothing it imports may build, read or show expressions. The package
-imports this module first, and every expression has all methods.
+The modules that build, read and print expressions import ``node``, so ``node`` cannot import them. The package imports
+this module first, so every expression has all methods.
 """
 
 from __future__ import annotations

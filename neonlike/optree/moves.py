@@ -22,7 +22,7 @@ def transpose(a: Any, axes: Any = None) -> Expression:
 
 
 def broadcast_to(a: Any, shape: Shape) -> Expression:
-    """``a`` stretched to ``shape``."""
+    """``a`` broadcast to ``shape``."""
     operand = expression("broadcast_to", a)
     if operand.shape == tuple(shape):
         return operand
@@ -44,7 +44,7 @@ def take(a: Any, indices: Any, axis: int) -> OpTreeNode:
 
 
 def untake(d: Any, indices: Any, shape: Shape, axis: int) -> OpTreeNode:
-    """Zeros of ``shape`` with slices of ``d`` added at ``indices``: the gradient of :func:`take`."""
+    """Zeros of ``shape`` with slices of ``d`` scatter-added at ``indices``: the gradient of :func:`take`."""
     return builders.move("untake", (expression("untake", d), indices), {"axis": axis}, shape)
 
 

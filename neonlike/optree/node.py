@@ -33,14 +33,14 @@ class Expression(HostValues):
 
     __slots__ = ()
 
-    if TYPE_CHECKING:  # of ``methods``
+    if TYPE_CHECKING:  # attached by ``methods``
 
         def __contains__(self, value: Any) -> bool: ...
         def __matmul__(self, other: Any) -> OpTreeNode: ...
         def __rmatmul__(self, other: Any) -> OpTreeNode: ...
 
     def __bool__(self) -> bool:
-        """A tensor's: always true, ``if tensor:`` asks whether there is one. That of a node is its value."""
+        """Always True for a tensor, so that ``if tensor:`` tests for None; nodes override it with their value."""
         return True
 
     def __hash__(self) -> int:
@@ -129,7 +129,7 @@ class OpTreeNode(Expression):
     shape: Shape
     dtype: DType
     backend: Any
-    if TYPE_CHECKING:  # of ``methods``
+    if TYPE_CHECKING:  # attached by ``methods``
         T: OpTreeNode
         build: Any
         get: Any
@@ -160,7 +160,7 @@ class OpTreeNode(Expression):
         return self.T if out is None else OpTreeNode.build("assign", out, self.T)
 
     def _evaluated(self) -> Any:
-        """:meth:`astensor` for what only reads the values."""
+        """A new tensor of the values, without the origin that :meth:`astensor` records for gradients."""
         if self.backend is None:
             raise NoTensorError(f"astensor: {self} holds no tensor; assign it to one: out[:] = expression")
         if self.shape is FREE:
@@ -272,7 +272,7 @@ def node_dtype(spec: OpSpec, operands: tuple[Any, ...]) -> DType:
 
 
 def apply(spec: OpSpec, operands: tuple[Any, ...], backend: Any = None) -> OpTreeNode:
-    """Elementwise ``spec`` on any mix of operands, with every check. The fast paths below end here when unsure."""
+    """Elementwise ``spec`` on any mix of operands, with every check; the builders below handle the common cases."""
     name = spec.name
     if not all(isinstance(o, (Expression, int, float)) for o in operands):
         backend = backend or next((b for o in operands if (b := getattr(o, "backend", None)) is not None), None)
@@ -287,7 +287,7 @@ def apply(spec: OpSpec, operands: tuple[Any, ...], backend: Any = None) -> OpTre
 
 
 def _number_node(spec: OpSpec, operands: tuple[Any, ...]) -> OpTreeNode:
-    """A tree of numbers, computed at once in float64; in int64 what takes integers only."""
+    """A tree of numbers, folded to its value: in int64 for ops on integers, else in float64."""
     dtype = np.int64 if spec.dtype is DTypeRule.WHOLE else np.float64
     out = np.empty((), dtype)
     try:

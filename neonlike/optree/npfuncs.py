@@ -84,7 +84,7 @@ def relu(x: Array, out: Array) -> None:
 
 @inplace
 def power(x: Array, y: Any, out: Array) -> None:
-    """x to the power of y as IEEE 754 has it. NumPy takes the root for a lone y of 1/2, another at -0 and -infinity."""
+    """x to the power of y as IEEE 754 has it; NumPy's square root for a scalar y of 1/2 differs at -0 and -infinity."""
     root = np.size(y) == 1 and np.all(np.equal(y, 0.5))
     lowest = np.equal(x, -np.inf) if root else None
     np.power(x, y, out)
@@ -95,7 +95,7 @@ def power(x: Array, y: Any, out: Array) -> None:
 
 @inplace
 def maximum(x: Array, y: Any, out: Array) -> None:
-    """Larger of x and y; nan wins. (NumPy wants ``out`` by name here.)"""
+    """Larger of x and y; nan wins. (``out`` by keyword: NumPy deprecates a third positional argument here.)"""
     np.maximum(x, y, out=out)
 
 
@@ -223,7 +223,7 @@ def sum_(x: Array, axes: tuple[int, ...], out: Array) -> None:
 
 
 def _forward(x: Array) -> Array:
-    """``x``, copied if an axis runs backwards: NumPy 1.26 takes maxima of such arrays wrongly."""
+    """``x``, copied if a stride is negative: NumPy 1.26 computes wrong maxima of such arrays."""
     return x.copy() if min(x.strides) < 0 else x
 
 
@@ -361,7 +361,7 @@ def cumprod(x: Array, out: Array, axis: int, reverse: bool) -> None:
 
 
 def argsort(x: Array, out: Array, axis: int, descending: bool) -> None:
-    """Positions along ``axis`` in the order of the values, as many as ``out`` has; equal ones as they are, nan last."""
+    """Positions along ``axis`` in the order of the values, as many as ``out`` has; stable, nan last."""
     keys = x.astype(np.float32) if x.dtype.kind == "V" else x
     if descending:
         keys = np.negative(keys) if keys.dtype.kind == "f" else np.invert(keys)  # the smallest integer has no negative
@@ -370,13 +370,13 @@ def argsort(x: Array, out: Array, axis: int, descending: bool) -> None:
 
 
 def take_along(x: Array, indices: Array, out: Array, axis: int) -> None:
-    """The element of ``x`` along ``axis`` that each index names."""
+    """Gather elements of ``x`` along ``axis``, an index for each."""
     check_range("take_along_axis", indices, x.shape[axis])
     out[...] = np.take_along_axis(x, indices.astype(np.int64, copy=False), axis)
 
 
 def untake_along(d: Array, indices: Array, out: Array, axis: int) -> None:
-    """Elements of ``d`` added where :func:`take_along` would read."""
+    """Scatter-add elements of ``d`` along ``axis``: the gradient of :func:`take_along`."""
     limit = out.shape[axis]
     check_range("take_along_axis", indices, limit)
     total = np.zeros(out.shape, np.float64 if out.dtype.kind in "fV" else np.int64)

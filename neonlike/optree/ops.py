@@ -36,7 +36,7 @@ class Kind(Enum):
     CONTRACTION = "contraction"
     MOVE = "move"
     CALL = "call"  # a compound primitive, which has no row here: see ``calls``
-    SCAN = "scan"  # along one axis, each result of a whole line of elements: running sums, orders
+    SCAN = "scan"  # along one axis, where a result depends on several elements: running sums, sort orders
 
 
 class _NonDifferentiable:
@@ -89,11 +89,11 @@ class OpSpec:
     domain : tuple of (low, high), one an operand
         Where tests sample the operands.
     flops : int
-        Counted cost an element.
+        Floating-point operations an element, roughly; decides what is recomputed and is what bench mode counts.
     keyed : tuple of str
         Attributes that change the generated code and so belong to a plan's key.
     logical : str
-        The op in place of one for integers where all operands are truth values; empty if there is none.
+        The op that replaces this bitwise one where all operands are truth values; empty if there is none.
     """
 
     name: str
@@ -306,7 +306,7 @@ _ROWS: tuple[OpSpec, ...] = (
     _reduction("all", f.all_, NON_DIFFERENTIABLE, "1 if all elements over axis are not 0.", identity=1.0, combine="and", dtype=TRUTH, domain=(WHOLE,)),
     _reduction("argmax", f.argmax, NON_DIFFERENTIABLE, "First position of the maximum along axis.", dtype=INDEX),
     _reduction("argmin", f.argmin, NON_DIFFERENTIABLE, "First position of the minimum along axis.", dtype=INDEX),
-    # Values made in place
+    # Generators
     OpSpec("rand", 0, Kind.ZERO, f.copy, "rand({2}, {0}, {1})", FLOAT, NON_DIFFERENTIABLE, "U[0, 1) for each element of the target (Philox4x32-10).", domain=(), flops=40),
     OpSpec("onehot", 1, Kind.ZERO, f.copy, "({0} == {1})", FLOAT, NON_DIFFERENTIABLE, "1 where the position along axis equals the index.", domain=(WHOLE,), keyed=("axis",)),
     # Contraction
@@ -316,14 +316,14 @@ _ROWS: tuple[OpSpec, ...] = (
     ),
     # Moves
     OpSpec("transpose", 1, Kind.MOVE, f.copy, "", SAME, lambda F, d, z, x: (F.transpose(d, inverse(z.attrs["axes"])),), "Axes permuted.", keyed=("axes",), flops=0),
-    OpSpec("broadcast", 1, Kind.MOVE, f.copy, "", SAME, lambda F, d, z, x: (d,), "Stretched to a shape.", flops=0),
-    OpSpec("take", 2, Kind.MOVE, f.take, "", SAME, lambda F, d, z, x, i: (F.untake(d, i, x.shape, z.attrs["axis"]), None), "Slices picked by index along axis.", domain=(REAL, WHOLE), keyed=("axis",), flops=0),
-    OpSpec("untake", 2, Kind.MOVE, f.untake, "", SAME, lambda F, d, z, x, i: (F.take(d, i, z.attrs["axis"]), None), "Slices added at indices along axis (gradient of take).", domain=(REAL, WHOLE), keyed=("axis",)),
+    OpSpec("broadcast", 1, Kind.MOVE, f.copy, "", SAME, lambda F, d, z, x: (d,), "Broadcast to a shape.", flops=0),
+    OpSpec("take", 2, Kind.MOVE, f.take, "", SAME, lambda F, d, z, x, i: (F.untake(d, i, x.shape, z.attrs["axis"]), None), "Slices gathered by index along axis.", domain=(REAL, WHOLE), keyed=("axis",), flops=0),
+    OpSpec("untake", 2, Kind.MOVE, f.untake, "", SAME, lambda F, d, z, x, i: (F.take(d, i, z.attrs["axis"]), None), "Slices scatter-added by index along axis (gradient of take).", domain=(REAL, WHOLE), keyed=("axis",)),
     OpSpec("view", 1, Kind.MOVE, f.view, "", SAME, lambda F, d, z, x: (F.unview(d, x.shape, z.attrs["layout"]),), "Strided window of an expression.", flops=0),
-    OpSpec("take_along", 2, Kind.MOVE, f.take_along, "", SAME, lambda F, d, z, x, i: (F.untake_along(d, i, x.shape, z.attrs["axis"]), None), "The element along axis that each index names.", domain=(REAL, WHOLE), keyed=("axis",), flops=0),
-    OpSpec("untake_along", 2, Kind.MOVE, f.untake_along, "", SAME, lambda F, d, z, x, i: (F.take_along(d, i, z.attrs["axis"]), None), "Elements added where indices say along axis (gradient of take_along).", domain=(REAL, WHOLE), keyed=("axis",)),
-    OpSpec("concat", MANY, Kind.MOVE, f.concat, "", SAME, lambda F, d, z, *parts: F.parts_of(d, z, parts), "Operands one after the other along axis.", domain=(REAL,), keyed=("axis",), flops=0),
-    OpSpec("unview", 1, Kind.MOVE, f.unview, "", SAME, lambda F, d, z, x: (F.view(d, z.attrs["layout"]),), "Zeros with a strided window filled (gradient of view).", flops=0),
+    OpSpec("take_along", 2, Kind.MOVE, f.take_along, "", SAME, lambda F, d, z, x, i: (F.untake_along(d, i, x.shape, z.attrs["axis"]), None), "Elements gathered along axis, an index for each.", domain=(REAL, WHOLE), keyed=("axis",), flops=0),
+    OpSpec("untake_along", 2, Kind.MOVE, f.untake_along, "", SAME, lambda F, d, z, x, i: (F.take_along(d, i, z.attrs["axis"]), None), "Elements scatter-added along axis, an index for each (gradient of take_along).", domain=(REAL, WHOLE), keyed=("axis",)),
+    OpSpec("concat", MANY, Kind.MOVE, f.concat, "", SAME, lambda F, d, z, *parts: F.parts_of(d, z, parts), "Operands concatenated along axis.", domain=(REAL,), keyed=("axis",), flops=0),
+    OpSpec("unview", 1, Kind.MOVE, f.unview, "", SAME, lambda F, d, z, x: (F.view(d, z.attrs["layout"]),), "Zeros around a strided window (gradient of view).", flops=0),
     # Along an axis
     OpSpec("cumsum", 1, Kind.SCAN, f.cumsum, "", SAME, lambda F, d, z, x: (F.cumsum(d, z.attrs["axis"], not z.attrs["reverse"]),), "Sums of all elements up to each along axis.", keyed=("axis", "reverse")),
     OpSpec("cumprod", 1, Kind.SCAN, f.cumprod, "", SAME, _cumprod_grad, "Products of all elements up to each along axis.", keyed=("axis", "reverse")),

@@ -7,8 +7,8 @@ tensor, or one that it was computed from, was written to since, a gradient throu
 compared when a gradient is asked for, since memory is also written by kernels, views and other libraries; writing
 costs nothing. What is assigned to a tensor (``t[:] = ...``, ``out=``) and what comes from the host are constants.
 
-An origin keeps no memory of others alive but small constants (``KEPT_BYTES``): an expression's tensors are held by
-weak references. One that is gone is computed again from its own origin, if it had one, through ``GENERATIONS`` of them.
+An origin holds an expression's tensors by weak references, except small constants (``KEPT_BYTES``). A tensor that was
+collected is computed again from its own origin, if it had one, over at most ``GENERATIONS`` origins.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.walk import postorder
 
 KEPT_BYTES = 1 << 16
-"""Memory that one origin keeps alive at most: of indices and arrays that nothing but the expression referred to."""
+"""Most bytes that one origin keeps alive: indices and arrays to which nothing but the expression may refer."""
 
 GENERATIONS = 32
-"""How many tensors that are gone, each computed from the next, gradients flow through: loops may make any number."""
+"""Longest chain of collected tensors, each computed from the next, that gradients flow through: loops may make any."""
 
 ULPS = 64
-"""How far values computed twice may be apart, in units of the last place of the largest: threads order sums."""
+"""Tolerance between values computed twice, in units of the last place of the largest; sums may be in another order."""
 
 
-class _Source:
+class _TensorReference:
     """A tensor of an expression, held by a weak reference; a view by one to the tensor it views."""
 
     __slots__ = ("_kept", "_layout", "_tensor", "_whole", "origin")
@@ -44,7 +44,7 @@ class _Source:
     def __init__(self, tensor: Any) -> None:
         whole = tensor._original_base
         self._tensor, self._whole = weakref.ref(tensor), weakref.ref(whole)
-        self._layout: Any = None  # of what cannot be found again in what it is a view of
+        self._layout: Any = None  # None: a view that cannot be made again from the tensor it views
         if tensor is whole:
             self._layout = ()
         elif whole.is_contiguous and tensor.dtype == whole.dtype:
@@ -59,11 +59,11 @@ class _Source:
 
     @property
     def base(self) -> Any:
-        """The tensor whose memory it is; None if it is gone."""
+        """The tensor that owns the memory; None if it was collected."""
         return self._whole()
 
     def expression(self, made: dict[int, Any]) -> Any:
-        """The tensor; if it is gone, a window of what it was a view of, or its origin's expression; else None."""
+        """The tensor; if it was collected, a window of the tensor it viewed, or its origin's expression; else None."""
         if (tensor := self._tensor()) is not None:
             return tensor
         whole = self._whole()
@@ -82,7 +82,7 @@ class Origin:
     sources : list
         The tensors in it.
     generation : int
-        How many origins it leads through at most.
+        Length of the longest chain of origins from here.
     """
 
     __slots__ = ("_build", "generation", "sources")
@@ -94,7 +94,7 @@ class Origin:
         self._build = build
         room = KEPT_BYTES
         for tensor in tensors:
-            source, whole = _Source(tensor), tensor._original_base
+            source, whole = _TensorReference(tensor), tensor._original_base
             if whole.nbytes <= room and whole.origin is None:
                 room -= whole.nbytes
                 source.keep(tensor)
@@ -102,7 +102,7 @@ class Origin:
         self.generation = 1 + max((s.origin.generation for s in self.sources if s.origin is not None), default=0)
 
     def expression(self, made: dict[int, Any] | None = None) -> Any:
-        """The expression again; None if a tensor of it is gone. ``made`` has those of other origins, by their ids."""
+        """The expression again; None if a tensor of it is lost. ``made`` has those of other origins, by their ids."""
         made = {} if made is None else made
         if id(self) not in made:
             found = [source.expression(made) for source in self.sources]
@@ -110,7 +110,7 @@ class Origin:
         return made[id(self)]
 
     def bases(self, seen: set[int] | None = None) -> list[Any]:
-        """The tensors whose memory it reads, or would read to compute again what is gone."""
+        """The tensors whose memory it reads, or would read to compute collected ones again."""
         seen = set() if seen is None else seen
         found: list[Any] = []
         for source in self.sources:
@@ -145,7 +145,7 @@ def gathered(out: Any, tensor: Any, chosen: Any) -> Any:
 
 
 def _taken_apart(root: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
-    """The tensors of ``root``, and what makes it again of expressions in their places."""
+    """The tensors of ``root``, and a function that builds ``root`` again with other expressions in their places."""
     tensors: list[Any] = []
     places: dict[int, int] = {}  # tensors are numbered from -1 down, nodes from 0 up
     steps: list[tuple[Any, ...]] = []

@@ -2,8 +2,8 @@
 
 Truth values are 0 or 1 in the float type of what was compared, so that ``be.sum(a > 0)`` counts and ``(a > 0) * b``
 masks without a conversion. ``(a > 0) & (b < 1)`` therefore has float operands, and what it means is told by where
-they come from: comparisons, logic, tests such as ``isnan``, bool tensors, and these moved. Other floats are refused,
-since 0.5 has no bits to combine.
+they come from: comparisons, logic, tests such as ``isnan``, bool tensors, and moves of these (transposes, gathers,
+...). Other floats are refused, since 0.5 has no bits to combine.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 What they show is what a tensor of the same values would (:mod:`.indexing`). A node of kind ``view`` copies a window out
 of memory, so it is moved towards the tensors where that is cheaper: ``(a + b)[0]`` becomes ``a[0] + b[0]``, one kernel
-that reads one row. It stays where it is below a product, a gather or a reduction that it would not make much smaller,
-where random numbers would be others in a smaller shape, and where moving it would repeat too many ops.
+that reads one row. It is not moved through a gather, nor through a product or a reduction that it would not make much
+smaller, nor where random numbers would differ in a smaller shape, nor where moving it would repeat too many ops.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from neonlike.optree.shapes import FREE, Shape
 from neonlike.optree.truth import as_mask
 
 MOST_NODES = 12
-"""Nodes that moving one window towards the tensors may make; beyond, the expression is computed whole, once."""
+"""Most nodes that pushing one window down may create; above it the whole expression is computed once, then cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def _window(node: Expression, picks: Picks) -> Expression:
     return made
 
 
-# Moving towards the tensors ---------------------------------------------------------------------------------------
+# Pushing windows and reshapes down to the tensors -----------------------------------------------------------------
 
 
 class _TooMuch(Exception):
@@ -155,20 +155,20 @@ class _TooMuch(Exception):
 
 
 class _Picking:
-    """One window on its way down an expression. What it makes of a node used twice is made once."""
+    """Pushes one window down an expression; a node used twice is rewritten once."""
 
     def __init__(self) -> None:
         self.made: dict[tuple[int, Picks], Expression] = {}
 
     def of(self, root: Expression, picks: Picks) -> Expression | None:
-        """``root`` at ``picks`` without a window on top; None if it is better there."""
+        """``root`` at ``picks`` with the window pushed down; None if it is better on top."""
         try:
             return self._moved(root, picks)
         except _TooMuch:
             return None
 
     def _at(self, operand: Any, picks: Picks) -> Any:
-        """``operand`` at ``picks``, with a window on top where that cannot be moved on."""
+        """``operand`` at ``picks``, with a window on top where it cannot be pushed further."""
         if is_number(operand) or _is_whole(picks, operand.shape):
             return operand
         key = (id(operand), picks)
@@ -197,12 +197,12 @@ class _Picking:
             return self._product(operand, picks)
         if name == "transpose" and all(pick.kept for pick in picks):
             axes: tuple[int, ...] = operand.attrs["axes"]  # type: ignore[index]
-            turned = tuple(picks[axes.index(axis)] for axis in range(len(axes)))
-            return moves.transpose(self._at(operand.operands[0], turned), axes)
+            untransposed = tuple(picks[axes.index(axis)] for axis in range(len(axes)))
+            return moves.transpose(self._at(operand.operands[0], untransposed), axes)
         return None
 
     def _elementwise(self, node: OpTreeNode, picks: Picks) -> OpTreeNode | None:
-        """The op on its operands' elements there; stretched axes of an operand keep their one element."""
+        """The op on its operands' elements there; broadcast axes of an operand keep their one element."""
         operands = []
         for operand in node.operands:
             if is_number(operand):
@@ -216,7 +216,10 @@ class _Picking:
         return OpTreeNode(node.spec, tuple(operands), node.attrs, _shape(picks), node.dtype, node.backend)
 
     def _reduction(self, node: OpTreeNode, picks: Picks) -> Expression | None:
-        """The reduction of less, where that is at most half: other parts may be asked for too."""
+        """The reduction of the picked part alone, if that is at most half of the results.
+
+        Reducing nearly everything for each of several windows would cost more than one reduction of the whole.
+        """
         axes: tuple[int, ...] = node.attrs["axis"]  # type: ignore[index]
         (operand,) = node.operands
         if 2 * math.prod(_shape(picks)) > math.prod(node.shape) or not _keeps(picks, axes):
@@ -227,8 +230,8 @@ class _Picking:
         if isinstance(operand, OpTreeNode) and operand.spec.kind not in (Kind.ELEMENTWISE, Kind.REDUCTION):
             return None
         within = self._at(operand, inside)
-        lost = [axis for axis, pick in enumerate(picks) if not pick.kept]
-        left = tuple(axis - sum(gone < axis for gone in lost) for axis in axes)
+        dropped = [axis for axis, pick in enumerate(picks) if not pick.kept]
+        left = tuple(axis - sum(before < axis for before in dropped) for axis in axes)
         return OpTreeNode(node.spec, (within,), {"axis": left}, _shape(picks), node.dtype, node.backend)
 
     def _product(self, node: OpTreeNode, picks: Picks) -> Expression | None:
@@ -247,7 +250,7 @@ def _keeps(picks: Picks, axes: tuple[int, ...]) -> bool:
 
 
 class _Reshaping:
-    """A reshape on its way down elementwise ops whose operands all have its shape, or are one number."""
+    """Pushes a reshape down elementwise ops whose operands all have the same shape, or one element."""
 
     def __init__(self, old: Shape, new: Shape) -> None:
         self.old, self.new = old, new
