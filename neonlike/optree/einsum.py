@@ -21,7 +21,7 @@ from neonlike.optree.node import Expression, expression
 from neonlike.optree.shapes import Shape
 
 MOST_PRODUCTS, LARGE = 64, 1 << 15
-"""A batched contraction is matrix products if there are at most MOST_PRODUCTS, each of LARGE multiplications or more."""
+"""A batched contraction is matrix products if there are at most MOST_PRODUCTS, each of at least LARGE multiplications."""
 _ELLIPSIS = "αβγδεζηθ"
 """Labels of the axes that ``...`` stands for."""
 

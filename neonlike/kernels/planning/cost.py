@@ -1,4 +1,4 @@
-"""What a stage costs at least: the bytes it has to read and write, and the operations of its formula."""
+"""Lower bounds of a stage's cost: the bytes that it has to read and write, and the flops of its ops."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from neonlike.optree.ops import Kind
 def cost(plan: Plan, graph: Graph, stage: Stage) -> tuple[int, int, int]:
     """Bytes read, bytes written and flops of ``stage``, each distinct input and output counted once.
 
-    Of the table that ``take`` reads, what it picks counts.
+    Of the tensor that ``take`` reads, only the slices gathered count.
     """
     here = set(stage.values)
     inputs: dict[tuple[str, int], int] = {}

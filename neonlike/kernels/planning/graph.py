@@ -1,4 +1,4 @@
-"""Step 2 of a run: an assignment's expression graph as lists, and the key of its plan.
+"""Step 3 of an assignment (docs/tour.md): its expression graph as lists, and the key of its plan.
 
 The key holds structure, aliasing, dtypes, which sizes are 1 and which are equal, and contiguity; no sizes, no
 addresses, no values of numbers. Two assignments with equal keys run the same plan.
@@ -22,7 +22,7 @@ NUMBER_INT = 2 << 24
 """References: a node is its index i >= 0, a leaf k is -1-k, number s is NUMBER_FLOAT + s or NUMBER_INT + s."""
 
 MOST_WINDOWS = 64
-"""Parts of a concatenation that are stages of their own; of more, the whole is made first."""
+"""Most parts of a concatenation that are assigned to windows of the target; of more, ``concat`` copies the parts."""
 
 Key: TypeAlias = tuple[Any, ...]
 
@@ -38,7 +38,7 @@ class Leaf(Protocol):
 
     @property
     def root(self) -> object | None:
-        """Stands for the allocation; None for foreign memory, which may overlap anything."""
+        """Identity of the allocation; None for foreign memory, which may overlap anything."""
         ...
 
     def __getitem__(self, index: Any) -> Any: ...
@@ -59,7 +59,7 @@ class Graph:
     roots : list of references, one a target
     targets : list of tensors
     assigned : list of tensors
-        What was to be assigned: the targets, unless one is written in windows (see :func:`_in_windows`).
+        The tensors on the left-hand sides: the targets, unless one is written in windows (see :func:`_in_windows`).
     windows : list of int
         For each target the number of the assigned tensor that it is a window of; empty if there are no windows.
     sized : bool
@@ -88,7 +88,7 @@ class Graph:
         return tuple(layout)
 
     def redraw(self, index: int, node: OpTreeNode) -> None:
-        """Put the ``rand`` call of ``node`` in the place of the one at ``index``."""
+        """Replace the ``rand`` node at ``index`` by ``node``, and the seed and call number that kernels get."""
         assert node.attrs is not None
         seed, call = (reference & (NUMBER_FLOAT - 1) for reference in self.args[index])
         self.numbers[seed], self.numbers[call] = node.attrs["seed"], node.attrs["call"]
@@ -127,8 +127,8 @@ def linearize(pairs: Sequence[tuple[Any, Any]]) -> Graph:
 def _in_windows(graph: Graph, pairs: Sequence[tuple[Any, Any]]) -> Sequence[tuple[Any, Any]]:
     """``pairs`` with each part of a concatenation assigned to its own window of the target: nothing is copied twice.
 
-    A part is computed in the type of the whole; where it is of another, and where there are very many, the op makes
-    the whole first.
+    Only if all parts are computed in the type of the whole, and there are at most ``MOST_WINDOWS``; else ``concat`` is
+    a stage of its own.
     """
     parts: list[tuple[Any, Any]] = []
     for number, pair in enumerate(pairs):
@@ -143,7 +143,7 @@ def _in_windows(graph: Graph, pairs: Sequence[tuple[Any, Any]]) -> Sequence[tupl
 
 
 def _windows(target: Any, root: Any) -> Iterator[tuple[Any, Any]]:
-    """What to assign to which part of ``target`` instead of ``root`` to all of it."""
+    """Pairs (window of ``target``, expression) that together assign ``root`` to ``target``."""
     operands = root.operands if root.__class__ is OpTreeNode and root.spec is _CONCAT else ()
     whole = compute_dtype(root.dtype) if operands else None
     fits = len(operands) <= MOST_WINDOWS and all(compute_dtype(part.dtype) == whole for part in operands)
@@ -178,7 +178,7 @@ def _fitted(root: Any, target: Any) -> Any:
 def _visit(node: OpTreeNode, graph: Graph, memo: dict[int, int], key: list[Any], depth: int) -> int:
     """Append ``node``'s nodes to ``graph`` in post-order and return its reference.
 
-    Every assignment passes through here, so the common operands and nodes are dealt with in place.
+    The hot path of every assignment: floats, tensors and elementwise nodes are handled inline.
     """
     references: list[int] = []
     for operand in node.operands:
@@ -257,7 +257,7 @@ def _add_node(node: OpTreeNode, references: list[int], graph: Graph, key: list[A
 
 
 def _draw(node: OpTreeNode, graph: Graph) -> tuple[int, int]:
-    """Seed and number of a ``rand`` call, as numbers of the graph: they change from run to run."""
+    """References to seed and call of a ``rand`` node, as numbers of the graph: they change from run to run."""
     assert node.attrs is not None
     slot = len(graph.numbers)
     graph.numbers += (node.attrs["seed"], node.attrs["call"])
@@ -315,10 +315,10 @@ def _finish_key(graph: Graph, key: list[Any]) -> None:
 def _refuse_overlap(targets: list[Any], position: int, windows: list[int]) -> None:
     target = targets[position]
     for place, other in enumerate(targets[:position]):
-        apart = other.root is not target.root and other.root is not None and target.root is not None
+        separate = other.root is not target.root and other.root is not None and target.root is not None
         if windows and windows[place] == windows[position]:
-            continue  # windows of one target lie apart
-        if other is target or (not apart and other.alias_of(target)):
+            continue  # windows of one target are disjoint
+        if other is target or (not separate and other.alias_of(target)):
             raise AliasError(
                 f"assignment: targets {shown(other)} and {shown(target)} share memory, so the result depends on the "
                 "order; assign them one after the other"
@@ -345,9 +345,10 @@ def _size_pattern(graph: Graph) -> Key:
 
 _patterns: dict[tuple[Shape, ...], Key] = {}
 _DEEP = 50
-"""Nodes below each other after which the walk stops calling itself."""
+"""Depth at which the recursive :func:`_visit` hands over to :func:`_walk`, which has a stack of its own."""
 _ELEMENTWISE = Kind.ELEMENTWISE
 _RAND, _CONCAT = OPS["rand"], OPS["concat"]
 _RESHAPING = frozenset((Kind.MOVE, Kind.CONTRACTION, Kind.CALL, Kind.SCAN))
-"""Kinds that change which axis a size is on: whether sizes are equal then decides what fuses with what."""
+"""Kinds whose results have other axes than their operands: fusion then depends on which sizes are equal."""
 _SIZED = frozenset(("broadcast", "untake", "untake_along", "view", "unview", "argsort"))
+"""Ops whose shape does not follow from their operands', so that the pattern of sizes includes it."""

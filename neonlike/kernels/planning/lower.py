@@ -1,7 +1,7 @@
 """Lowering: expression nodes become values the planner can place.
 
 Transposes disappear here: they are pushed through elementwise ops and reductions down to the leaves, where a
-transpose is only a view; below a product or a gather they become a view of its result. Nodes without a shape of
+transpose is only a view; the transpose of a product or a gather is a view of its result. Nodes without a shape of
 their own (``rand``, ``onehot``) get the shape they are used at.
 """
 
@@ -208,6 +208,7 @@ def _lower_node(
 
 
 _SHARED = (Kind.ELEMENTWISE, Kind.REDUCTION)
+"""Kinds of which equal nodes become one value (common subexpressions)."""
 
 
 def _resolve_free(graph: Graph, values: list[Value], roots: list[Arg]) -> None:

@@ -5,7 +5,7 @@ A plan knows no device. A :class:`Stage` is
 * ELEMENTWISE: one pass over a space;
 * REDUCE: several passes over one space and one set of axes (softmax: max, sum of exp, divide);
 * CONTRACTION: a matrix product; an elementwise stage that only follows it is its epilogue;
-* MOVE: a gather, scatter, window or concatenation, or what goes along whole lines: a scan or a sort;
+* MOVE: a gather, scatter, window, concatenation, scan or sort;
 * CALL: a compound primitive of the backend, or one of its results.
 """
 
@@ -31,13 +31,13 @@ class StageKind(Enum):
     CALL = "call"
 
 
-BARRIERS = {
+UNFUSED = {
     Kind.CONTRACTION: StageKind.CONTRACTION,
     Kind.MOVE: StageKind.MOVE,
     Kind.CALL: StageKind.CALL,
     Kind.SCAN: StageKind.MOVE,
 }
-"""Kinds of ops that read whole operands from memory, and the stages they become."""
+"""Kinds of ops that read whole operands from memory, so that nothing fuses into them, and the stages they become."""
 
 
 @dataclass(slots=True)
@@ -104,15 +104,18 @@ class Plan:
         return [index for index in stage.saved if index in read]
 
 
-def is_barrier(value: Value) -> bool:
+def is_unfused(value: Value) -> bool:
     """True for ops that read whole operands from memory."""
     if value.spec.name == "broadcast":
         return False
-    return value.spec.kind in BARRIERS
+    return value.spec.kind in UNFUSED
 
 
 def reads_any_index(graph: Graph, values: list[Value], value: Value) -> bool:
-    """True if ``value`` picks or places by indices that may be out of range: they are no order of its own axis."""
+    """True if ``value`` gathers or scatters by indices that may be out of range.
+
+    Those of an ``argsort`` along the same axis, of the same size, cannot be.
+    """
     name = value.spec.name
     if name in ("take", "untake"):
         return True
@@ -127,7 +130,7 @@ def reads_any_index(graph: Graph, values: list[Value], value: Value) -> bool:
 
 
 def pass_depths(values: Sequence[Value]) -> dict[int, int]:
-    """Passes over the reduced axes that end before each of a stage's values is known; a reduction ends one itself."""
+    """For each value of a stage, the passes over the reduced axes that end before it is known, its own included."""
     depth: dict[int, int] = {}
     for value in values:
         below = max([depth.get(arg.value, 0) for arg in value.args if isinstance(arg, ValueArg)], default=0)

@@ -1,8 +1,8 @@
-"""Step 3 of a run: cut an assignment into stages, see ``plan``.
+"""Step 5 of an assignment (docs/tour.md): cut it into stages, see ``plan``.
 
-Elementwise values have no place of their own: they are computed in every stage that needs them, since reading memory
-costs more than arithmetic, unless the repeated part is long. What does have a place are reductions, products, moves
-and results; :class:`Planner` places these one after the other and records why it started a new stage.
+Elementwise values belong to no stage: every stage that needs one computes it again, since reading memory costs more
+than arithmetic, unless it takes more than ``RECOMPUTE_LIMIT`` ops. Reductions, products, moves and results do belong to
+one; :class:`Planner` places them one after the other and records why it started a new stage.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.lower import Arg, LeafArg, Lowered, ShapeSource, Value, ValueArg, lower
 from neonlike.kernels.planning.plan import (
-    BARRIERS,
+    UNFUSED,
     Plan,
     Stage,
     StageKind,
     Store,
-    is_barrier,
+    is_unfused,
     reads_any_index,
 )
 from neonlike.optree.ops import Kind
@@ -47,7 +47,7 @@ def make_plan(graph: Graph) -> Plan:
 
 @dataclass(slots=True)
 class Region:
-    """What lies between something to be placed and what is already in memory."""
+    """The values between ``args`` and memory: what a stage that computes ``args`` has to compute."""
 
     args: tuple[Arg, ...]
     elementwise: list[int]
@@ -96,8 +96,8 @@ class Planner:
         """Give ``value`` a stage if its kind needs one."""
         if value.spec.kind is Kind.REDUCTION:
             self._place_reduction(value)
-        elif is_barrier(value):
-            self._place_barrier(value)
+        elif is_unfused(value):
+            self._place_unfused(value)
         if value.index in self.in_memory and value.index not in self.saved:
             self.materialize(ValueArg(value.index), "it is read transposed")
 
@@ -115,7 +115,7 @@ class Planner:
         self._claim(region, stage)
 
     def _joinable(self, region: Region, shape: Shape, axes: tuple[int, ...]) -> Stage | None:
-        """The stage a reduction can become another pass of."""
+        """The stage that can run a reduction as another pass over its space, None if there is none."""
         if region.live:
             candidates = [self.stages[max(self.home[r] for r in region.live)]]
         else:
@@ -132,6 +132,7 @@ class Planner:
         return None
 
     def _why_not(self, region: Region, shape: Shape, axes: tuple[int, ...]) -> str:
+        """Why a reduction needs a stage of its own, as the end of the stage's reason."""
         if not region.live:
             return "" if not self.stages else "; starts from memory"
         stage = self.stages[max(self.home[r] for r in region.live)]
@@ -141,10 +142,10 @@ class Planner:
             return f"; cannot share passes with axis {_axes_text(stage.axes)} of stage {stage.index}"
         return f"; needs results of stages after {stage.index}"
 
-    def _place_barrier(self, value: Value) -> None:
+    def _place_unfused(self, value: Value) -> None:
         for arg in value.args:
             self.materialize(arg, f"{value.spec.name} reads it from memory")
-        kind = BARRIERS[value.spec.kind]
+        kind = UNFUSED[value.spec.kind]
         what = "a compound primitive" if kind is StageKind.CALL else "a kernel of its own"
         stage = self._new(kind, value.source, value.shape, f"{value.spec.name} is {what}")
         self.home[value.index] = stage.index
@@ -210,7 +211,7 @@ class Planner:
         return stage
 
     def _claim(self, region: Region, stage: Stage) -> None:
-        """``stage`` computes ``region``; long parts that an earlier stage computes too are stored there instead."""
+        """Let ``stage`` compute ``region``, but for long parts that an earlier stage computes too: that saves them."""
         stack = [arg.value for arg in region.args if isinstance(arg, ValueArg)]
         mine = set(region.elementwise)
         while stack:
@@ -257,17 +258,17 @@ class Planner:
     def hazard(self, store: Store, stage: Stage) -> bool:
         """True if writing the target in ``stage`` would change what this or a later stage still reads."""
         if any(self._may_fail(later) for later in self.stages[stage.index + 1 :]):
-            return True  # an index out of range is found there, and then no target may have changed
+            return True  # a run that fails there, say on an index out of range, must leave all targets as they were
         target = self.graph.targets[store.target]
         for slot, leaf in enumerate(self.graph.leaves):
             relation = 1 if leaf is target else leaf.alias_of(target)
             if not relation:
                 continue
             for perm, reader in self._readers(slot):
-                barrier = reader.kind in BARRIERS.values()
+                unfused = reader.kind in UNFUSED.values()
                 if reader.index > stage.index:
                     return True
-                if reader.index == stage.index and (relation == 2 or perm is not None or barrier):
+                if reader.index == stage.index and (relation == 2 or perm is not None or unfused):
                     return True
             if any(s is not store and isinstance(s.arg, LeafArg) and s.arg.slot == slot for s in stage.stores):
                 return True  # copied by another store of this stage, which may come after this one
@@ -296,7 +297,7 @@ def _weights(values: list[Value]) -> list[int]:
     """Elementwise ops needed to compute each value from memory; reductions, products and moves count as memory."""
     weights: list[int] = []
     for value in values:
-        if value.spec.kind is Kind.REDUCTION or is_barrier(value):
+        if value.spec.kind is Kind.REDUCTION or is_unfused(value):
             weights.append(0)
         else:
             below = sum(weights[arg.value] for arg in value.args if isinstance(arg, ValueArg))
