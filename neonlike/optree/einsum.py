@@ -21,7 +21,7 @@ from neonlike.optree.node import Expression, expression
 from neonlike.optree.shapes import Shape
 
 MOST_PRODUCTS, LARGE = 64, 1 << 15
-"""A batched contraction is matrix products if there are at most MOST_PRODUCTS, each of at least LARGE multiplications."""
+"""A batched contraction is done by matrix products if they are at most so many, each of so many multiplications."""
 _ELLIPSIS = "αβγδεζηθ"
 """Labels of the axes that ``...`` stands for."""
 

@@ -42,7 +42,7 @@ class DeviceBarrier:
         self.ready(run)()
 
     def ready(self, run: Run) -> Callable[[], None]:
-        """What queues the stage; memory is allocated and kernels are compiled now."""
+        """A callable that queues the stage; memory is allocated and kernels are compiled now."""
         if any(source.kind != "leaf" and source.index not in run.temps for source in self.sources):
             return partial(self.run, run)  # a fallback before it makes them
         graph, engine = run.graph, self.engine
@@ -85,7 +85,7 @@ class DeviceProduct(DeviceBarrier):
 
 
 class DeviceMove(DeviceBarrier):
-    """``take`` and ``untake``. The host waits until the device has looked at the indices: they may be out of range."""
+    """``take`` and ``untake``. The host waits for a kernel that checks the indices: they may be out of range."""
 
     def __init__(self, engine: CudaEngine, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
         super().__init__(engine, plan, stage, graph, comment)
@@ -107,7 +107,7 @@ class DeviceMove(DeviceBarrier):
         ]  # fmt: skip
 
     def _checked(self, indices: Any, limit: int) -> tuple[Any, list[Callable[[], None]]]:
-        """``indices`` as a vector, and what makes that and checks it."""
+        """``indices`` as a vector, and the calls that copy and check it."""
         calls: list[Callable[[], None]] = []
         index = _flat(indices)
         if index is None:
@@ -130,7 +130,7 @@ def _flat(indices: Any) -> Any | None:
 
 
 class DeviceAlong(DeviceMove):
-    """``take_along`` and ``untake_along``: indices that are an order of the same axis need no check, nor come twice."""
+    """``take_along`` and ``untake_along``. Indices of an argsort along the same axis are in range and distinct."""
 
     def __init__(self, engine: CudaEngine, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
         super().__init__(engine, plan, stage, graph, comment)
@@ -244,7 +244,7 @@ def _is_contiguous(array: Any) -> bool:
 
 
 def make_barrier(engine: CudaEngine, plan: Plan, stage: Stage, graph: Graph, comment: str) -> DeviceBarrier:
-    """What runs a stage that is a product or a move."""
+    """The object that runs a stage of kind CONTRACTION or MOVE."""
     name = plan.values[stage.values[0]].spec.name
     return _BARRIERS[name](engine, plan, stage, graph, comment)
 

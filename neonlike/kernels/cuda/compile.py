@@ -33,11 +33,11 @@ from neonlike.kernels.cuda.toolkits import HOMES, named_toolkits
 from neonlike.logger import logger
 
 ABI_VERSION = "1"
-"""To be raised when the same source text is to be called in another way than before."""
+"""Part of the cache's keys; raise it when kernels of the same source text are to be called in another way."""
 
 SUFFIX = ".cubin"
 FLAGS = ("-std=c++17", "--fmad=true", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
-"""What NVRTC and nvcc both take."""
+"""Flags that NVRTC and nvcc both take."""
 TIMEOUT_S = 300.0
 NEEDED = "install the CUDA toolkit or `pip install nvidia-cuda-nvrtc`, or name an nvcc with NEONLIKE_NVCC"
 
@@ -46,7 +46,7 @@ _building: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
 
 class CudaRefused(Exception):
-    """The compiler refused; the text is its words. Users see a KernelCompileError instead."""
+    """The compiler failed; the text is its output. Users see a KernelCompileError instead."""
 
 
 @dataclass(frozen=True)
@@ -67,13 +67,13 @@ class CudaCompiler:
     is_nvrtc: bool
 
     def command_line(self, arch: str) -> str:
-        """What compiles a kernel, for people."""
+        """The command that compiles a kernel, for messages and kept sources."""
         name = "NVRTC" if self.is_nvrtc else self.path
         return " ".join((name, *_flags(arch)))
 
 
 def headers() -> dict[str, str]:
-    """The texts that kernels may include, by name; those of whole numbers and random numbers are C's too."""
+    """The texts that kernels may include, by name; integer arithmetic and random numbers are shared with C."""
     own = {name: template_text(f"cuda/{name}") for name in ("types.h", "functions.h", "conversions.h")}
     return own | {name: template_text(f"c/{name}") for name in ("intmath.h", "division.h", "philox.h")}
 
@@ -124,7 +124,7 @@ def is_built(kernel: KernelSource, arch: str) -> bool:
 
 
 def cubin_key(kernel: KernelSource, arch: str, compiler: CudaCompiler) -> str:
-    """Where the module of ``kernel`` lies in the cache."""
+    """The cache key of the module of ``kernel``."""
     source = kernel.source if isinstance(kernel.source, str) else kernel.source.identity
     texts = [part for item in sorted(_texts(kernel).items()) for part in item]
     return key_of("cuda-kernel", ABI_VERSION, compiler.identity, json.dumps(_flags(arch)), source, *texts)
@@ -166,7 +166,7 @@ def _compile(kernel: KernelSource, key: str, arch: str, compiler: CudaCompiler) 
 
 
 def _nvcc_instead(error: Exception) -> CudaCompiler | None:
-    """An nvcc, if NVRTC is at fault, not the source: a library of its own is missing, or the GPU is too new for it."""
+    """An nvcc, if NVRTC failed and not the source: a library of NVRTC's is missing, or the GPU is too new for it."""
     if not isinstance(error, nvrtc.NvrtcRefused) or not str(error).startswith("nvrtc: error"):
         return None
     found = _search_nvcc(*_places())
@@ -196,7 +196,7 @@ def _run_nvcc(nvcc: str, text: str, kernel: KernelSource, flags: tuple[str, ...]
 
 
 def _run(command: tuple[str, ...], directory: Path | None = None) -> tuple[int, str]:
-    """Exit status and words of a command; 127 if it cannot be started or does not end."""
+    """Exit status and output of a command; 127 if it cannot be started or does not end in ``TIMEOUT_S``."""
     try:
         done = subprocess.run(
             command, cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -246,7 +246,7 @@ def _nvcc(program: str) -> CudaCompiler | None:
 
 
 def _stamp(path: str) -> str:
-    """Changes when the file does."""
+    """Path, size and time of a file: a text that changes when the file does."""
     try:
         status = os.stat(path)
     except OSError:  # a library that the loader finds by its name

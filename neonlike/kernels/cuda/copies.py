@@ -22,14 +22,14 @@ class Copier:
         self.kernels: dict[tuple[DType | None, DType], tuple[CudaKernel, dict[Any, Launch]]] = {}
 
     def ready(self, source: Any, target: Any, digits: int = 0) -> Callable[[], None]:
-        """What queues ``target[...] = source``, which broadcasts; converted as when an expression is stored.
+        """A callable that queues ``target[...] = source``, which broadcasts; converted as when an expression is stored.
 
         Parameters
         ----------
         source, target : DeviceArray
             They must not overlap.
         digits : int
-            Round stochastically to so many binary digits; 0: to nearest.
+            Mantissa bits that stochastic rounding keeps; 0: round to nearest.
         """
         compiled, launches = self._kernel(source.dtype, target.dtype)
         draws = self.engine.draws(1) if digits else []
@@ -38,7 +38,7 @@ class Copier:
         return call_on(compiled, launches, target.shape, [near, target], draws, (digits,) if digits else ())
 
     def ready_fill(self, target: Any, value: float) -> Callable[[], None]:
-        """What queues ``target[...] = value``."""
+        """A callable that queues ``target[...] = value``."""
         compiled, launches = self._kernel(None, target.dtype)
         return call_on(compiled, launches, target.shape, [target], [value])
 

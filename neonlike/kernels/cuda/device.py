@@ -1,4 +1,4 @@
-"""What the compiler of CUDA kernels asks of a GPU: memory, arrays, modules, launches. ``backends/gpu`` answers.
+"""The interface of the CUDA engine to a GPU: memory, arrays, modules, launches. ``backends/gpu`` implements it.
 
 Nothing here knows a driver's library: the kernels package plans, writes and compiles CUDA, a device runs it.
 """
@@ -35,7 +35,7 @@ class Capabilities:
     arch : str
         Of the compute capability, as compilers take it: "sm_90".
     multiprocessors : int
-        How many blocks make up a full machine. Never how a sum is cut: results are the same on every device.
+        Bounds the blocks of a launch. Never decides how a sum is split: results are the same on every device.
     threads_per_block, warp : int
     shared_bytes, shared_bytes_optin : int
         Shared memory a block has without being asked, and the most it can ask for.

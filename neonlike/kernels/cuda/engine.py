@@ -1,8 +1,8 @@
 """The CUDA engine: each stage of a plan becomes kernels of a device, queued in order on its stream.
 
-A stage is compiled for the layout it meets when it first meets it, the stages of a plan side by side. Before anything
-of a run is queued, the memory of all its stages is allocated and their kernels compiled: a run that fails leaves its
-targets as they were. Stages without a kernel run as the device's ``fallback`` runs them: slower, never different.
+A stage is compiled for a layout when it first meets it, the stages of a plan in parallel. Before anything of a run is
+queued, the memory of all its stages is allocated and their kernels compiled: a run that fails leaves its targets as
+they were. Stages without a kernel run through the device's ``fallback``: slower, with the same results.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Product(Protocol):
     """What multiplies matrices: a library's, or our own (see :class:`~neonlike.kernels.cuda.gemm.Gemm`)."""
 
     def ready(self, a: Any, b: Any, out: Any, dtype: DType) -> Callable[[], None] | None:
-        """What queues ``out[...] = a @ b``, summed in ``dtype``; None if it does not take such arrays."""
+        """A callable that queues ``out[...] = a @ b``, summed in ``dtype``; None if it does not take such arrays."""
         ...
 
 
@@ -49,7 +49,7 @@ class CudaEngine(CompilesAhead):
     fallback : callable
         Makes what runs a stage that has no kernel.
     draws : callable
-        ``draws(n)``: the key of the random stream, and n numbers of calls of it that nothing else uses.
+        ``draws(n)`` gives the key of the random stream and n numbers of calls that nothing else uses.
     product : Product, optional
         Asked first for each matrix product; what it does not take, our own kernel does.
     """
@@ -119,7 +119,7 @@ class CudaEngine(CompilesAhead):
         self.copier.ready(source, target, digits)()
 
     def ready_product(self, a: Any, b: Any, out: Any, dtype: DType) -> Callable[[], None]:
-        """What queues ``out[...] = a @ b``, summed in ``dtype``."""
+        """A callable that queues ``out[...] = a @ b``, summed in ``dtype``."""
         for product in self.products:
             call = product.ready(a, b, out, dtype)
             if call is not None:
@@ -157,7 +157,7 @@ class DeviceCopyBack(CopyBack):
         self.bind(run)()
 
     def ready(self, run: Run) -> Callable[[], None]:
-        """What queues the copy."""
+        """A callable that queues the copy."""
         if buffer_key(self.target) not in run.temps:  # a fallback makes it
             return partial(self.run, run)
         return self.bind(run)

@@ -1,6 +1,6 @@
 """Which form of a stage's CUDA kernel fits the arrays it meets (see ``forms``), and how it is launched.
 
-Nothing that decides how a sum is cut depends on the device: results are the same on all of them.
+How a sum is split never depends on the device: results are the same on all of them.
 """
 
 from __future__ import annotations
@@ -15,41 +15,43 @@ from neonlike.kernels.cuda.device import Capabilities, Size3
 from neonlike.optree.shapes import Shape
 
 THREADS = 256
-"""Threads of a block where nothing else decides."""
+"""Threads of a block, unless a form needs more."""
 WAVES = 32
-"""Blocks for each multiprocessor in an elementwise launch; more elements are taken in turns."""
+"""Most blocks for each multiprocessor in an elementwise launch; the threads loop over what is left."""
 MAX_VECTOR, ALIGNMENT = 8, 16
-"""Most elements a thread takes at once, and the bytes of the widest access."""
+"""Most elements of a vectorized access, and most bytes of one."""
 COUNTING = 2
+"""Class of a counter that goes up by one along a vector and starts it at a multiple of the vector's length."""
 RANKS = (1, 2, 4, 8)
-"""Numbers of axes that kernels are made for."""
+"""Numbers of axes that kernels are compiled for; others get further axes of size 1."""
 TURNED = 3
-"""Class of an input whose memory runs along the last but one axis."""
+"""Class of a transposed input: contiguous along the last axis but one, and read through a tile in shared memory."""
 TILE, TILE_ROWS, MIN_TURNED, MAX_TURNED = 32, 8, 8, 4
-"""Side of a tile in which such inputs are turned, rows of its threads, least sizes where it pays, most such inputs."""
+"""Side of such a tile, rows of threads that fill it, least size of its two axes, most inputs that are read so."""
 HELD_TARGET, HELD_MOST = 8, 16
-"""Elements of a row that a thread keeps: wanted, and at most, where a kernel reads one array."""
+"""Elements of a row that a thread keeps in registers, wanted and at most; over the number of arrays that are read."""
 ROW_PART, COLUMN_PART = 1 << 14, 1 << 10
-"""Parts in which long rows and long columns are summed by blocks of their own, if there are few of them."""
+"""Elements of a row, or of a column, that a block reduces where long ones are split because there are few."""
 LONGEST_ROW, LONGEST_COLUMN = 1 << 16, 1 << 13
-"""Longer ones are always cut: a thread adds up some hundred numbers in float32, not more."""
+"""Longer ones are always split: this bounds the float32 sum of one thread to some hundred terms."""
 FULL = 256
-"""Blocks from which cutting rows does not pay. A number of its own: sums must not depend on the device."""
+"""Blocks from which rows are not split to fill the device. A constant: sums must not depend on the device."""
 MAX_PARTS = 1 << 15
+"""Most parts that a row is split into."""
 NARROW = 1 << 30
-"""Counts and offsets below this take 32 bits, whatever threads of the last block add to them."""
+"""Counts and offsets below this are int32, with room for what the threads of the last block add to them."""
 MOST_THREADS, HELD_THREADS, MIN_COLUMNS = 1024, 1024, 4
-"""Threads of a block at most, and of a row that they hold; the fewest columns side by side that count as columns."""
+"""Most threads of a block; most that share a row kept in registers; fewest columns of a reduction by columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class MapKey:
     """Form of an elementwise kernel.
 
-    ``classes`` says of each array whether it moves along the innermost axis (0 or 1; or ``TURNED``; or ``COUNTING``
-    for positions that start each vector at a multiple of its length and then count up by one); ``vector`` how
-    many elements a thread takes at once, which lie side by side then; ``wide`` that offsets take 64 bits. Few forms,
-    for each is a kernel to compile: steps are arguments, and ranks are rounded up to ``RANKS``.
+    ``classes`` has for each array 1 if its step along the innermost axis is not 0, else 0, or ``TURNED`` or
+    ``COUNTING``. A thread computes ``vector`` elements at once; if these are several, they are contiguous in all arrays
+    of class 1. ``wide``: offsets are int64. Each form is a kernel to compile, so there are few: steps are arguments,
+    and ranks are rounded up to ``RANKS``.
     """
 
     rank: int
@@ -59,27 +61,29 @@ class MapKey:
 
     @property
     def turned(self) -> bool:
-        """Whether inputs are turned in shared memory."""
+        """Whether inputs are transposed through shared memory."""
         return TURNED in self.classes
 
 
 @dataclass(frozen=True, slots=True)
 class ReduceKey:
-    """Form of a reduction. How many threads share a row is no part of it, lest there be many kernels to compile.
+    """Form of a reduction. A row is the elements of one result, wherever they lie.
+
+    How many threads share a row is no part of the form: each form is a kernel to compile.
 
     Attributes
     ----------
     columns : bool
-        Threads side by side take neighbouring rows, whose elements lie side by side.
+        Neighbouring threads take neighbouring rows, since memory is contiguous across rows rather than along them.
     most : int
-        Threads of a block, at most.
+        Most threads of a block.
     kept, reduced : int
-        How many axes rows are counted over, and elements of a row.
+        Number of axes that are kept, and of those that are reduced.
     held : int
-        How often a thread takes ``vector`` elements of a row, all kept in registers from the first pass to the last;
-        0: rows are too long for that.
+        Vectors of ``vector`` elements that a thread keeps in registers from the first pass to the last; 0: rows are
+        too long for that and read again in each pass.
     split : bool
-        Rows are cut in parts, each reduced by a block of its own, in one launch a pass.
+        Rows are split into parts, each reduced by a block of its own, with one launch for each pass.
     """
 
     columns: bool
@@ -97,7 +101,7 @@ Key: TypeAlias = MapKey | ReduceKey
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A form for certain arrays: its key, the numbers of ``meta``, grid and block, cells of partial results."""
+    """The form for certain arrays, and its launch: numbers of the argument ``meta``, grid, block, partial results."""
 
     key: Key
     meta: list[int]
@@ -137,18 +141,18 @@ def fit_map(shape: Shape, arrays: Sequence[Any], inputs: int, aligned: bool, dev
 
 
 def _is_turned(i: int, array: Any, axes: list[Axis]) -> bool:
-    """Whether the memory of an input runs along the last axis but one."""
+    """Whether an input is contiguous along the last axis but one, and strided along the last."""
     return axes[-1].steps[i] not in (0, 1) and axes[-2].steps[i] == 1 and not isinstance(array, Counter)
 
 
 def _padded(axes: list[Axis], arrays: int) -> list[Axis]:
-    """``axes`` after so many of size 1 that their number is one of ``RANKS``, or as it is if they are more."""
+    """``axes`` with leading axes of size 1, so that their number is one of ``RANKS``; as they are if there are more."""
     rank = next((rank for rank in RANKS if rank >= len(axes)), len(axes))
     return [Axis(1, axes[0].reduced, (0,) * arrays)] * (rank - len(axes)) + axes
 
 
 def _fit_turned(axes: list[Axis], turned: list[int], arrays: int, wide: bool) -> Fit:
-    """Tiles of the last two axes; the axes before are counted over."""
+    """Square tiles of the last two axes, one a block; the axes before are unraveled from the block's number."""
     down, across = axes[-2].size, axes[-1].size
     tiles = -(-down // TILE), -(-across // TILE)
     sizes = [*(axis.size for axis in axes[:-2]), *tiles]
@@ -204,9 +208,9 @@ def _by_columns(kept: Axis, reduced: Axis, inputs: int) -> bool:
 
 
 def _shares(columns: bool, length: int, vector: int, read: int) -> tuple[int, int, int]:
-    """Threads for a row, rows of a block, and how often a thread takes ``vector`` elements; 0 if rows are too long.
+    """Threads a row, rows a block, and vectors of a row that a thread keeps in registers: 0 if rows are too long.
 
-    As few counts as will do, each of which is a kernel of its own.
+    The last takes few values, since each is a kernel to compile. ``read`` is the number of arrays read.
     """
     chunks, few = -(-length // vector), max(1, read)
     most = 32 if columns else HELD_THREADS
@@ -232,7 +236,7 @@ def _part(columns: bool, length: int, blocks: int) -> int:
 
 
 def merged(axes: list[Axis]) -> list[Axis]:
-    """``axes``, neighbours made one where every array allows it."""
+    """``axes``, with neighbours merged into one where every array's steps allow it."""
     merged: list[Axis] = []
     for axis in axes:
         if merged and all(outer == step * axis.size for outer, step in zip(merged[-1].steps, axis.steps)):
@@ -245,10 +249,10 @@ def merged(axes: list[Axis]) -> list[Axis]:
 def _vector(
     outer: list[Axis], inner: Axis, arrays: Sequence[Any], moving: list[int], aligned: bool, exact: bool
 ) -> int:
-    """Elements that a thread takes at once: as many as fill the widest access of the narrowest array, or 1.
+    """Elements of a vectorized access: as many as fill ``ALIGNMENT`` bytes of the narrowest array, or 1.
 
-    The ``moving`` arrays have to run along ``inner``, and every row of theirs to start at a multiple of an access.
-    ``exact``: the innermost size has to be a multiple, too.
+    The ``moving`` arrays have to be contiguous along ``inner``, and all their rows aligned to an access. ``exact``: the
+    innermost size has to be a multiple of it, too.
     """
     if not aligned or not moving or any(inner.steps[i] != 1 for i in moving):
         return 1

@@ -1,9 +1,9 @@
 """The forms a CUDA kernel takes, and the context its template is rendered with.
 
-* elementwise: a thread takes a few elements at once, in accesses of 16 bytes where memory allows it;
-* *turned*: inputs whose memory runs across the output's are turned in shared memory, tile by tile;
-* reductions, of rows (threads side by side share one) or of columns (threads side by side take one each): all passes
-  in one kernel with the row in registers where it fits, or cut in parts with a launch a pass.
+* elementwise: a thread computes a few elements at once, by vectorized accesses of 16 bytes where alignment allows it;
+* *turned*: inputs transposed against the output are read through tiles in shared memory;
+* reductions, of rows (neighbouring threads share one) or of columns (neighbouring threads take one each): all passes
+  in one kernel with the row in registers where it fits, else split into parts with a launch for each pass.
 
 ``fit`` chooses among them. The lines of a kernel come from the same walk as those of C (``emit``, ``passes``).
 """
@@ -32,12 +32,12 @@ from neonlike.kernels.cuda.fit import (
 from neonlike.optree.dtypes import I64
 
 SEED = "round_seed"
-"""Argument with the key of the numbers that stochastic rounding draws."""
+"""Name of the argument with the seed of the random numbers of stochastic rounding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rounded:
-    """An output stored with stochastic rounding: to how many digits, and which counter says what element it is."""
+    """How an output is rounded stochastically: mantissa bits kept, the counter of its elements, the call's number."""
 
     digits: int
     counter: str
@@ -45,7 +45,7 @@ class Rounded:
 
 
 def with_rounding(kernel: Kernel, digits: dict[str, int]) -> tuple[Kernel, dict[str, Rounded]]:
-    """``kernel`` with counters for the outputs (by name) that are rounded, and what to know of these."""
+    """``kernel`` with a counter of the elements of each output (by name) that is rounded, and how each is rounded."""
     rounded = {name: Rounded(n, f"r_{name}", f"call_{name}") for name, n in digits.items()}
     shape = kernel.outputs[0].shape
     counters = [Array(r.counter, "counter", -1, I64, shape) for r in rounded.values()]
@@ -74,7 +74,7 @@ def parameters(kernel: Kernel, rounded: dict[str, Rounded], room: bool = False) 
 
 
 class Offsets:
-    """Texts of positions along axes and of the offsets of arrays there; the numbers are in ``meta``.
+    """Texts that unravel an index into positions along axes, and of arrays' offsets there; the sizes are in ``meta``.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class Offsets:
         self.size = steps + len(arrays) * rank
 
     def positions(self, source: str, prefix: str, rank: int, divisors: int) -> list[str]:
-        """Lines that take ``source`` apart into ``<prefix>0`` to ``<prefix><rank - 1>``; the last runs fastest."""
+        """Lines that unravel ``source`` into ``<prefix>0`` to ``<prefix><rank - 1>``; the last varies fastest."""
         lines = []
         for axis in range(rank - 1, 0, -1):
             at = divisors + 3 * axis
@@ -120,7 +120,7 @@ def _local(array: Array, offset: str, constant: bool) -> str:
 
 
 def _chunks(arrays: Sequence[Array], vector: int) -> list[dict[str, Any]]:
-    """Types of ``vector`` elements, one for each type of element."""
+    """The vector type of ``vector`` elements for each element type."""
     sizes = {array.ctype: array.dtype.itemsize for array in arrays if array.kind != "counter"}
     return [{"ctype": t, "align": min(ALIGNMENT, vector * size)} for t, size in sorted(sizes.items())]
 
@@ -192,7 +192,7 @@ def _pointers(kernel: Kernel, key: MapKey, offsets: Offsets, near: Sequence[Arra
 def _draws(
     kernel: Kernel, key: MapKey, writer: Writer, classes: dict[str, int]
 ) -> tuple[list[Line], list[Line]]:
-    """Lines that draw the random numbers of a vector at once, where they follow each other; lines of all values."""
+    """Lines that draw a vector's random numbers at once, where its counter is consecutive; lines of all values."""
     draws, lines = [], []
     for value in kernel.values:
         line, counter = writer.line(value), kernel.counter(value)
@@ -235,7 +235,7 @@ def _turned(kernel: Kernel, key: MapKey, rounded: dict[str, Rounded], offsets: O
 
 
 def reduction(kernel: Kernel, key: ReduceKey) -> Source:
-    """Source of a reduction: one kernel, or one a pass (``<name>_pass<i>``) and ``<name>`` for what follows them."""
+    """Source of a reduction: one kernel, or one a pass (``<name>_pass<i>``) and others for what follows the passes."""
     arrays = [*kernel.inputs, *kernel.outputs]
     head = 4 + 3 * key.kept
     offsets = Offsets(arrays, key.kept + key.reduced, head + 3 * key.reduced, key.wide)
@@ -275,7 +275,7 @@ def reduction(kernel: Kernel, key: ReduceKey) -> Source:
 def _form(
     values: ReduceValues, key: ReduceKey, offsets: Offsets, moving: Sequence[Array], near: Sequence[Array]
 ) -> ReduceForm:
-    """The passes over a row, whose ``moving`` arrays vary along it; those ``near`` go through registers."""
+    """The passes over a row, whose ``moving`` arrays vary along it; those ``near`` are accessed through registers."""
     kernel = values.kernel
     held = kernel.inputs if key.held else ()
     texts = {a.name: f"near_{a.name}{'[k]' if a in held else ''}.v[l]" for a in near}
@@ -291,7 +291,7 @@ def _form(
 
 
 def _near_arrays(kernel: Kernel, key: ReduceKey, moving: Sequence[Array]) -> list[Array]:
-    """Arrays whose elements go through registers: all inputs where a row is held, all where vectors are moved."""
+    """Arrays accessed through registers: all inputs if rows are kept there, all arrays if accesses are vectorized."""
     memory = [a for a in moving if a.kind != "counter"]
     return [a for a in memory if key.vector > 1 or (key.held and a in kernel.inputs)]
 
@@ -303,7 +303,7 @@ def _read_by(level: Level, inputs: list[Array]) -> list[str]:
 
 
 def _fields(levels: Sequence[Level]) -> dict[Any, int]:
-    """Where in a cell of partial results each reduction's total lies; the position of an argmax follows it."""
+    """Offset of each reduction's total in a row's partial results; the position of an argmax follows it."""
     fields: dict[Any, int] = {}
     count = 0
     for level in levels:
@@ -314,7 +314,7 @@ def _fields(levels: Sequence[Level]) -> dict[Any, int]:
 
 
 def cells_of(kernel: Kernel) -> int:
-    """Numbers of 8 bytes that a row's partial results take."""
+    """Partial results of a row, each of 8 bytes: one a reduction, two with a position."""
     reductions = [v for v in kernel.values if v.spec.name in _POSITIONS or v.spec.kind.value == "reduction"]
     return sum(2 if value.spec.name in _POSITIONS else 1 for value in reductions)
 

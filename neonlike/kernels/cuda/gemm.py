@@ -1,5 +1,7 @@
-"""Our own matrix product on a device: any strides, dtypes and sizes, one template. The library's is several times as
-fast; this one is for where there is none, for what it does not take, and what it is tested against."""
+"""Matrix products without a library: any strides, dtypes and sizes, one template.
+
+cuBLAS is several times as fast. This is used where it is missing or does not take the arrays, and to test it against.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +33,14 @@ class Gemm:
     def ready(
         self, a: Any, b: Any, out: Any, dtype: DType, alpha: float = 1.0, beta: float = 0.0, relu: bool = False
     ) -> Callable[[], None]:
-        """What queues ``out[...] = f(alpha * a @ b) + beta * out``, where f = max(., 0) if ``relu``.
+        """A callable that queues ``out[...] = f(alpha * a @ b) + beta * out``, where f = max(., 0) if ``relu``.
 
         Parameters
         ----------
         a, b, out : DeviceArray (m, k), (k, n), (m, n), or stacks (batch, ...) of these
             Of any strides; ``out`` overlaps neither ``a`` nor ``b``.
         dtype : float32, float64 or int64
-            What is multiplied and summed in.
+            The type of products and sums.
         """
         if 0 in out.shape:
             return _nothing
@@ -96,14 +98,14 @@ class Gemm:
 
 
 def _steps(array: Any, stacked: int) -> tuple[int, int, int]:
-    """Steps between rows, columns and matrices, in elements; of one matrix that stands for all, the last is 0."""
+    """Steps between rows, columns and matrices, in elements; the last is 0 if one matrix is broadcast to the stack."""
     size = array.itemsize
     between = array.strides[0] // size if stacked and array.ndim == 3 and array.shape[0] > 1 else 0
     return array.strides[-2] // size, array.strides[-1] // size, between
 
 
 def _nothing() -> None:
-    """What queues nothing."""
+    """Queue nothing."""
 
 
 def _all(calls: list[Callable[[], None]]) -> None:

@@ -1,7 +1,7 @@
-"""A CUDA kernel and its variants by layout: which one fits the arrays it meets, compiled, loaded, with its arguments.
+"""A CUDA kernel and its variants by layout: choosing the one that fits the arrays, compiling, loading, launching it.
 
-Arguments are packed into one buffer: addresses, numbers, and behind them the sizes and steps, which stay the same as
-long as the layout does and are remembered with the function as a :class:`Launch`.
+Arguments are packed into one buffer: addresses, numbers, then sizes and steps. The latter depend on the layout alone,
+and are cached with the loaded function as a :class:`Launch`.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class TooManyArguments(KernelCompileError):
 
 
 class Launch(NamedTuple):
-    """Loaded functions with grid and block, one after the other; how addresses and numbers are packed; what follows."""
+    """Loaded functions with grid and block, to be launched in order; how addresses and numbers are packed; the rest."""
 
     steps: tuple[tuple[Any, Size3, Size3], ...]
     pack: Callable[..., bytes]
     tail: bytes
     room: int
-    """Bytes of working space, whose address follows the numbers."""
+    """Bytes of workspace, whose address follows the numbers."""
 
 
 class CudaKernel:
@@ -69,7 +69,7 @@ class CudaKernel:
         aligned : bool
             Whether all arrays start at multiples of ``ALIGNMENT`` bytes.
         digits : tuple of int, optional
-            For each output, to how many binary digits it is rounded stochastically (0: to nearest).
+            For each output the mantissa bits that stochastic rounding keeps (0: round to nearest).
 
         Raises
         ------
@@ -93,7 +93,7 @@ class CudaKernel:
     def call(
         self, launch: Launch, addresses: Sequence[int], numbers: Sequence[Any], keep: Any = None
     ) -> Callable[[], None]:
-        """What queues ``launch``, and keeps what has these addresses alive; working space is allocated now."""
+        """A callable that queues ``launch`` and keeps ``keep`` alive; workspace is allocated now."""
         room = self.device.allocate(launch.room) if launch.room else None
         given = numbers if room is None else (*numbers, room.address)
         arguments = launch.pack(*addresses, *given) + launch.tail
@@ -170,7 +170,7 @@ def are_aligned(addresses: Sequence[int]) -> bool:
 
 
 def widened(kernel: Kernel, outputs: Sequence[int]) -> Kernel:
-    """``kernel`` with the outputs at these positions in the type they are computed in."""
+    """``kernel`` with the outputs at these positions stored in their compute type."""
     writer = Writer(kernel, "cuda")
     found = list(kernel.outputs)
     for position in outputs:
@@ -186,7 +186,7 @@ def call_on(
     numbers: Sequence[Any],
     digits: tuple[int, ...] = (),
 ) -> Callable[[], None]:
-    """What queues ``compiled`` on ``arrays``; ``launches`` remembers those of other arrays with the same layout."""
+    """A callable that queues ``compiled`` on ``arrays``; ``launches`` caches launches by layout."""
     addresses = [array.address for array in arrays if not isinstance(array, Counter)]
     aligned = are_aligned(addresses)
     key = (aligned, digits, shape, *[(a.shape, a.strides) for a in arrays])

@@ -1,4 +1,7 @@
-"""What goes along whole lines, on a device: running totals, orders, and picking by indices of each line's own."""
+"""Ops along one axis on a device: scans, sorts, and gathers and scatters with an index for each element.
+
+A line is the elements along that axis at one position of the others.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from neonlike.kernels.cuda.moves import Launch, Moves, load_source
 from neonlike.optree.dtypes import DType, compute_dtype, is_float
 
 ENOUGH_LINES = 1 << 12
-"""Lines from which each has a thread of its own; of fewer, each has a block, unless they are short."""
+"""From so many lines on a thread scans each; fewer, unless shorter than ``SHORT``, are scanned by a block each."""
 SHORT = 64
 
 Call = Callable[[], None]
@@ -31,18 +34,20 @@ class Lines(Moves):
     """The kernels of one stage, in variants by dtypes, rank and form."""
 
     def scan(self, name: str, source: Any, out: Any, axis: int) -> Call:
-        """What queues ``out`` = running totals of ``source`` along ``axis``."""
+        """A callable that queues ``out`` = running totals of ``source`` along ``axis``."""
         lines = math.prod(out.shape) // out.shape[axis]
         form = "block" if lines < ENOUGH_LINES and out.shape[axis] >= SHORT else "thread"
         return self._on_lines(form, RUNNING_TOTALS[name], [out, source], axis)
 
     def untake(self, source: Any, index: Any, total: Any, out: Any, axis: int) -> Call:
-        """What queues ``out`` = elements of ``source`` added where ``index`` says; ``total``: room for as many."""
+        """A callable that queues the scatter-add of ``source`` by ``index`` into ``out``, summed in ``total``."""
         return self._on_lines("untake", ("0", "+"), [out, source, index], axis, total)
 
     def along(self, source: Any, index: Any, out: Any, axis: int, scatters: bool) -> Call:
-        """What queues ``out[.., j, ..] = source[.., index[.., j, ..], ..]``; or, if it ``scatters``, the reverse,
-        where no index comes twice."""
+        """A callable that queues ``out[.., j, ..] = source[.., index[.., j, ..], ..]``.
+
+        If it ``scatters``, ``out[.., index[.., j, ..], ..] = source[.., j, ..]``, where no index occurs twice.
+        """
         arrays = [out, source, index]
         far = 0 if scatters else 1  # which one the indices point into
         axes = _merged_axes(arrays, range(out.ndim), index.shape, lambda i, k: i == far and k == axis)
@@ -112,10 +117,10 @@ class Lines(Moves):
         source = Source("cuda/lines.cu.j2" if on_lines else "cuda/along.cu.j2", context)
         return KernelSource(source, source.name, self.comment, headers())
 
-    # Orders
+    # Sorting
 
     def merges(self, bits: Any, buffers: tuple[Any, Any], descending: bool) -> tuple[list[Call], Any]:
-        """What queues a merge sort of the last axis of contiguous ``bits``, and which of ``buffers`` gets the order.
+        """Calls that queue a merge sort of the last axis of contiguous ``bits``; the one of ``buffers`` it ends in.
 
         Parameters
         ----------
@@ -144,7 +149,7 @@ class Lines(Moves):
 
 
 def _merged_axes(arrays: list[Any], which: Any, shape: Any, left_out: Callable[[int, int], bool]) -> list[Axis]:
-    """Axes of ``which`` with the steps of ``arrays``, in the order of the memory of the first that moves along all."""
+    """Axes of ``which`` with the steps of ``arrays``, sorted by those of the first and merged where possible."""
     axes = []
     for k in which:
         if shape[k] > 1:

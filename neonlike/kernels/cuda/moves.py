@@ -1,7 +1,8 @@
-"""Gather and scatter on a device: ``take``, and ``untake``, which adds slices up where ``take`` reads them.
+"""Gather and scatter-add on a device: ``take`` and ``untake``.
 
-Indices stay on the device. It looks whether all are in range, which the host waits for, and orders the slices that a
-scatter adds up, so that each element of the result has one owner, which adds in the order of the indices.
+Indices stay on the device. A kernel checks their range, and the host waits for its answer. A scatter-add first sorts
+the slices by index, so that one thread owns each element of the result and adds in the order of the indices: no
+atomics, the same sum every time.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from neonlike.kernels.cuda.forms import Offsets
 from neonlike.optree.dtypes import DType, compute_dtype, is_float
 
 GROUPING_THREADS = 1024
-"""Threads of a block that looks at indices."""
+"""Threads of a block that checks or sorts indices."""
 FEWEST_INDICES, CHECKING_BLOCKS = 1 << 14, 64
-"""Indices that another block is worth, and the most blocks."""
+"""Indices for each block that checks them, and the most such blocks."""
 _I32 = np.dtype(np.int32)
 
 Call = Callable[[], None]
@@ -56,7 +57,7 @@ class Moves:
         self.variants: dict[Any, Any] = {}
 
     def check(self, index: Any, limit: int) -> Callable[[], bool]:
-        """What waits for the device and says whether a value of the vector ``index`` is not in [-limit, limit)."""
+        """A callable that waits for the device and returns whether a value of ``index`` is outside [-limit, limit)."""
         device, size = self.device, index.shape[0]
         blocks = max(1, min(-(-size // FEWEST_INDICES), CHECKING_BLOCKS))
         memory = device.allocate(blocks * _I32.itemsize)
@@ -70,18 +71,18 @@ class Moves:
         return found
 
     def group(self, index: Any, start: Any, slices: Any) -> Call:
-        """What queues ``slices`` = positions in the vector ``index`` ordered by value, equal ones as they come.
+        """A callable that queues a stable argsort of the vector ``index`` into ``slices``.
 
         Parameters
         ----------
         start : DeviceArray (limit + 2,), int64
-            ``slices[start[p]]`` to ``slices[start[p + 1] - 1]`` will be those of p; the last element is working space.
+            ``slices[start[p]]`` to ``slices[start[p + 1] - 1]`` will be those of p; the last element is workspace.
         slices : DeviceArray (n,), int64
         """
         return self._on_indices("group", index, [start, slices], start.shape[0] - 2, 1)
 
     def gather(self, source: Any, index: Any, out: Any, axis: int) -> Call:
-        """What queues ``out[.., j, ..] = source[.., index[j], ..]``; the indices have been checked."""
+        """A callable that queues ``out[.., j, ..] = source[.., index[j], ..]``; the indices have been checked."""
         axes, at = _axes(out, source, axis, 0)
         limit, step = source.shape[axis], source.strides[axis] // source.itemsize
         head = [math.prod(a.size for a in axes), limit, index.strides[0] // index.itemsize, step]
@@ -89,7 +90,7 @@ class Moves:
         return self._on_axes("gather", [source, index, out], axes, at, head, wide)
 
     def scatter(self, source: Any, start: Any, slices: Any, out: Any, axis: int) -> Call:
-        """What queues ``out[.., p, ..]`` = sum of ``source[.., j, ..]`` over the j of p; see :meth:`group`."""
+        """A callable that queues ``out[.., p, ..]`` = sum of ``source[.., j, ..]`` over the j of p (:meth:`group`)."""
         axes, at = _axes(out, source, axis, 0)
         step = source.strides[axis] // source.itemsize
         head = [math.prod(a.size for a in axes), step]
@@ -163,9 +164,9 @@ def load_source(dtype: DType) -> str:
 
 
 def _axes(out: Any, source: Any, axis: int, by: int) -> tuple[list[Axis], int]:
-    """Axes with the steps of ``out`` and ``source``, along the memory of ``out``; and which one is indexed.
+    """Axes with the steps of ``out`` and ``source``, sorted by those of ``out`` and merged; which one is indexed.
 
-    Along that, the step of ``source`` is left out: 0.
+    Along the indexed axis the step of ``source`` is 0.
     """
     pairs = []
     for k, size in enumerate(out.shape):

@@ -17,7 +17,7 @@ _PATTERNS = ("libnvrtc.so*", "nvrtc64_*.dll")
 
 
 class NvrtcRefused(Exception):
-    """NVRTC refused; the text is its log."""
+    """NVRTC failed; the text is its log."""
 
 
 def find_library() -> str | None:
@@ -47,7 +47,7 @@ def compile_cubin(library: str, text: str, name: str, headers: Mapping[str, str]
     Raises
     ------
     NvrtcRefused
-        With the compiler's words.
+        With the compiler's log.
     """
     nvrtc = _load(library)
     program = ctypes.c_void_p()
@@ -84,7 +84,7 @@ def _check(nvrtc: Any, status: int) -> None:
 
 @lru_cache(maxsize=4)
 def _load(library: str) -> Any:
-    # NVRTC opens its other half by name when it first compiles, and that of CUDA 13.0 does not look beside itself.
+    # NVRTC loads libnvrtc-builtins by name when it first compiles, and CUDA 13.0's does not look in its own folder.
     for half in sorted(Path(library).parent.glob("libnvrtc-builtins.so*")) if os.path.isabs(library) else ():
         with contextlib.suppress(OSError):
             ctypes.CDLL(str(half))

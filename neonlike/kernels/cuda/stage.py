@@ -1,4 +1,4 @@
-"""One loop stage of a plan as CUDA: which arrays it meets, the launches remembered for their layouts."""
+"""Step 7 of an assignment (docs/tour.md) on a GPU: an elementwise or reduce stage, its launches cached by layout."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from neonlike.kernels.cuda.engine import CudaEngine
 
 MAX_OPS, MAX_ARGUMENTS = 512, 256
-"""Longer stages run on host copies: compiling them takes minutes, and calls have a limit of arguments."""
+"""Stages with more run on host copies: compiling takes minutes, and kernels have a limit of arguments."""
 DIGITS = {"float16": 10, "bfloat16": 7, "float32": 15, "float64": 15}
 """Most binary digits that stochastic rounding keeps, by dtype name; ``True`` stands for 10."""
 
@@ -73,7 +73,7 @@ class CudaStage:
         self.flat = self.slots is not None and not self.counters and is_flat(kernel, stage, graph)
 
     def _tensor_slots(self) -> tuple[Picker, Picker] | None:
-        """What picks leaves and targets when the kernel touches nothing but tensors: the hot path."""
+        """Pickers of leaves and targets if the kernel accesses tensors only (the hot path), else None."""
         if self.stage.saved or any(store.buffered for store in self.stage.stores):
             return None
         memory = [array for array in self.kernel.inputs if array.kind != "counter"]
@@ -114,7 +114,7 @@ class CudaStage:
             self.engine.device.launch(function, grid, block, 0, arguments)
 
     def _layout(self, graph: Graph, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
-        """All that a launch on these tensors depends on, but for alignment."""
+        """The geometry that a launch on these tensors depends on; alignment is added by the caller."""
         counted = [self.kernel.plan.values[array.index].source.of(graph) for array in self.counters]
         return (*map(_geometry, inputs), *map(_geometry, outputs), *counted)
 
@@ -123,11 +123,11 @@ class CudaStage:
         return remember(self.launches, key, launch)
 
     def _is_empty_reduction(self, graph: Graph) -> bool:
-        """Over nothing some reductions have a value, others raise: NumPy knows."""
+        """Whether the space is empty; some reductions then have a value, others raise: the fallback, NumPy, decides."""
         return self.stage.kind is StageKind.REDUCE and not math.prod(self.stage.space.of(graph))
 
     def ready(self, run: Run) -> Callable[[], None]:
-        """What queues the stage; all that may fail is done now: memory allocated, kernels compiled."""
+        """A callable that queues the stage; all that may fail is done now: memory allocated, kernels compiled."""
         if not self.usable or self._is_empty_reduction(run.graph):
             self.engine.note_fallback(self.stage)
             return partial(self.fallback.run, run)
@@ -159,7 +159,7 @@ class CudaStage:
     def _ready_rounded(
         self, shape: Shape, arrays: list[Any], numbers: tuple[Any, ...], digits: tuple[int, ...]
     ) -> Callable[[], None]:
-        """A reduction whose results are rounded stochastically: by a kernel of their own, after all is known."""
+        """A reduction whose results are rounded stochastically, by copies after the kernel."""
         compiled, launches, wide = self._rounded_later(arrays, digits)
         calls = [call_on(compiled, launches, shape, wide, numbers)]
         results = zip(wide[-len(digits) :], arrays[-len(digits) :], digits)
@@ -169,7 +169,7 @@ class CudaStage:
     def _rounded_later(
         self, arrays: list[Any], digits: tuple[int, ...]
     ) -> tuple[CudaKernel, dict[Any, Launch], list[Any]]:
-        """The kernel whose outputs that have ``digits`` are not rounded, its launches and arrays."""
+        """The kernel that stores outputs with ``digits`` in their compute type, its launches and arrays."""
         where = tuple(position for position, n in enumerate(digits) if n)
         if where not in self._widened:
             kernel = widened(self.kernel, where)
@@ -183,7 +183,7 @@ class CudaStage:
         return compiled, launches, wide
 
     def _digits(self, graph: Graph) -> tuple[int, ...]:
-        """To how many digits each output is rounded; () if none is. A fill with a number is not."""
+        """Mantissa bits of each output's stochastic rounding; () if there is none. A fill with a number has none."""
         found = [0] * len(self.stage.saved)
         for store in self.stage.stores:
             target = graph.targets[store.target]
@@ -235,7 +235,7 @@ def in_turn(calls: Sequence[Callable[[], None]]) -> None:
 
 
 def reserve_store(engine: CudaEngine, run: Run, store: Store) -> Any:
-    """Where ``store`` goes: its target, or an array that stands in for a target still to be read."""
+    """Where ``store`` goes: its target, or a temporary if the target is still to be read."""
     target = run.graph.targets[store.target]
     if not store.buffered:
         return target.array
