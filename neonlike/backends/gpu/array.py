@@ -1,4 +1,4 @@
-"""``DeviceArray``: where strided elements lie in device memory. Views as NumPy's; nothing here reads an element."""
+"""``DeviceArray``: address, shape and strides of elements in device memory. Views as NumPy's; reads no element."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def view_strides(shape: Shape, strides: Strides, wanted: Shape, itemsize: int) -
         return contiguous_strides(wanted, itemsize)
     sizes, steps = collapsed(shape, strides)
     found: list[int] = [0] * len(wanted)
-    axis, left = len(sizes) - 1, 0  # of the axis of the source being split, what is still to be given out
+    axis, left = len(sizes) - 1, 0  # left: the part of the source axis being split that no wanted axis has yet
     step = itemsize
     for place in range(len(wanted) - 1, -1, -1):
         size = wanted[place]
@@ -247,7 +247,7 @@ def share_elements(a: DeviceArray, b: DeviceArray) -> bool:
 
 
 class _Places:
-    """Makes NumPy believe that the elements of an array are in host memory."""
+    """Shows device addresses to NumPy as if they were host memory, for its test of overlap."""
 
     def __init__(self, array: DeviceArray) -> None:
         self.__array_interface__ = {
@@ -266,7 +266,7 @@ class _Places:
 # Rectangles
 
 LARGEST_PITCH = 2**31 - 1
-"""Bytes between rows that drivers can skip."""
+"""Most bytes from row to row in a 2-D copy of the driver."""
 
 
 class Piece(NamedTuple):
@@ -280,10 +280,10 @@ class Piece(NamedTuple):
 
 
 def ascending(array: DeviceArray) -> tuple[DeviceArray, tuple[int, ...]]:
-    """``array`` with negative strides turned round, and along which axes."""
+    """``array`` with the axes of negative stride reversed, and which axes these are."""
     axes = tuple(axis for axis, stride in enumerate(array.strides) if stride < 0)
-    turned = tuple(slice(None, None, -1) if axis in axes else slice(None) for axis in range(array.ndim))
-    return array[turned], axes
+    flips = tuple(slice(None, None, -1) if axis in axes else slice(None) for axis in range(array.ndim))
+    return array[flips], axes
 
 
 def _rectangle(array: DeviceArray) -> tuple[int, int, int, Shape, Strides]:

@@ -42,7 +42,7 @@ class NervanaGPU(ProductKernels, Backend):
     Parameters
     ----------
     stochastic_round : bool or int
-        Mantissa bits that tensors round to at random unless they say otherwise; True: 10.
+        Mantissa bits that stochastic rounding keeps in tensors without a ``rounding`` of their own; True: 10.
     device_id : int
         Which GPU, counted from 0.
     num_devices : int, optional

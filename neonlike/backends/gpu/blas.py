@@ -1,8 +1,8 @@
-"""Matrix products of a GPU's arrays: which calls of cuBLAS they are, with copies only where no call fits.
+"""Matrix products of a GPU's arrays by cuBLAS, with copies only of operands that it cannot read.
 
-cuBLAS knows matrices by columns, ours lie by rows: row by row, C = A.B is what cuBLAS calls C' = B'.A'. A transposed
-view is a flag; so every matrix whose rows or columns have no gaps is multiplied where it is. float16 and bfloat16 are
-summed in float32. float32 products are of float32 factors unless ``precision`` says otherwise.
+cuBLAS is column-major, our arrays are row-major: the row-major product C = A.B is the column-major C' = B'.A'. A
+transposed view is a flag, so every matrix with contiguous rows or columns is multiplied without a copy. float16 and
+bfloat16 are summed in float32. float32 products are of float32 factors unless ``precision`` says otherwise.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from neonlike.backends.gpu.cublas import Handle, open_handle
 from neonlike.errors import ArgumentError
 from neonlike.optree.dtypes import F32, F64, DType
 
-"""What backends start from; see :meth:`Blas.set_precision`."""
 LARGEST = 2**31 - 1
 """Sizes and steps are 32-bit integers in cuBLAS."""
 
@@ -33,7 +32,7 @@ Call = Callable[[], None]
 
 @cache
 def multiplies(factors: DType, result: DType) -> bool:
-    """Whether cuBLAS has products of these: of all its types into the same, of the narrow ones into float32 too."""
+    """Whether cuBLAS multiplies ``factors`` into ``result``: any type into itself, 16-bit floats into float32 too."""
     return factors.name in TYPES and (result == factors or (factors.itemsize == 2 and result == F32))
 
 
@@ -43,16 +42,16 @@ def _type(dtype: DType) -> int:
 
 
 class Matrix(NamedTuple):
-    """Where the elements of a matrix, or of a stack of them, are.
+    """Layout of a matrix, or of a stack of them, as cuBLAS takes it.
 
     Attributes
     ----------
     transposed : bool
-        Its columns have no gaps, rather than its rows.
+        Its columns are contiguous, rather than its rows.
     step : int
-        Elements from one row to the next, or one column to the next if transposed.
+        Leading dimension: elements from one row to the next, or one column to the next if transposed.
     between : int
-        Elements from one matrix to the next; 0: there is one, which all share.
+        Elements from one matrix of the stack to the next; 0: one matrix is used for all.
     """
 
     transposed: bool
@@ -123,7 +122,7 @@ class Blas:
         return multiplies(factors, result) and self.handle is not None
 
     def ready(self, a: Any, b: Any, out: Any, alpha: float = 1.0, beta: float = 0.0) -> Call | None:
-        """What queues ``out = alpha * a.b + beta * out``, summed in float32 or wider; None if cuBLAS does not take it.
+        """A callable that queues ``out = alpha * a.b + beta * out``, summed in float32 or wider; None if cuBLAS cannot.
 
         Parameters
         ----------
@@ -134,7 +133,7 @@ class Blas:
         if a.dtype != b.dtype or 0 in out.shape or not a.shape[-1] or not self.takes(a.dtype, out.dtype):
             return None
         if out.shape[-1] != 1 and out.strides[-1] != out.itemsize:  # by columns: the transposed product
-            a, b, out = _turned(b), _turned(a), _turned(out)
+            a, b, out = _transposed(b), _transposed(a), _transposed(out)
         layouts = [layout(array) for array in (a, b, out)]
         if None in layouts or max(*out.shape, a.shape[-1]) > LARGEST:
             return None
@@ -173,7 +172,7 @@ class Blas:
 
 
 class _Queue:
-    """A call, ready to be made again and again; ``kept`` is the memory it works on."""
+    """A prepared call of cuBLAS, which may be made any number of times; ``kept`` is the memory it uses."""
 
     __slots__ = ("arguments", "function", "handle", "kept")
 
@@ -184,22 +183,22 @@ class _Queue:
         self.handle.call(self.function, self.arguments)
 
 
-def _turned(array: Any) -> Any:
+def _transposed(array: Any) -> Any:
     """The transposed matrix, or stack of transposed matrices."""
     order = (*range(array.ndim - 2), array.ndim - 1, array.ndim - 2)
     return array.transpose(order)
 
 
 class Kernels(NamedTuple):
-    """What else an engine offers.
+    """Kernels of the engine that :class:`Products` uses besides cuBLAS.
 
     Attributes
     ----------
     copy : callable
-        ``copy(source, target)``: what queues ``target = source``, converted.
+        ``copy(source, target)`` returns a callable that queues ``target = source``, converted.
     product : callable
-        ``product(a, b, out, dtype, alpha, beta, relu)``: what queues the product of any arrays that are apart, computed
-        in ``dtype``.
+        ``product(a, b, out, dtype, alpha, beta, relu)`` returns a callable that queues the product of any arrays that
+        do not overlap ``out``, computed in ``dtype``.
     """
 
     copy: Callable[[Any, Any], Call]
@@ -217,7 +216,7 @@ class Products:
     ----------
     blas : Blas
     kernels : Kernels
-        Of the engine; whoever makes that sets them.
+        Of the engine; set by the backend once it has one.
     """
 
     kernels: Kernels
@@ -232,16 +231,16 @@ class Products:
     def ready(
         self, a: Any, b: Any, out: Any, dtype: DType, alpha: float = 1.0, beta: float = 0.0, relu: bool = False
     ) -> Call:
-        """What queues ``out = f(alpha * a.b) + beta * out``; see :meth:`Blas.ready`. Memory is allocated now.
+        """A callable that queues ``out = f(alpha * a.b) + beta * out`` (:meth:`Blas.ready`). Memory is allocated now.
 
         Parameters
         ----------
         a, b, out : DeviceArray
             Of any strides and dtypes; with integers alpha is 1 and beta 0.
         dtype : float32, float64 or int64
-            What is multiplied and summed in.
+            The type of products and sums.
         relu : bool
-            f = max(., 0), else f is nothing; only where :meth:`applies_relu`.
+            f = max(., 0), else the identity; only where :meth:`applies_relu`.
         """
         assert not relu or self.applies_relu(dtype)
         if 0 in out.shape:
@@ -254,10 +253,10 @@ class Products:
         return self.kernels.product(a, b, out, dtype, alpha, beta, relu)
 
     def _on_copies(self, a: Any, b: Any, out: Any, dtype: DType, alpha: float, beta: float) -> Call:
-        """The product with copies of what has gaps, or another dtype than cuBLAS takes beside the others."""
+        """The product on copies of the operands whose strides or dtypes cuBLAS cannot take together."""
         factors = a.dtype if a.dtype == b.dtype and multiplies(a.dtype, dtype) else dtype
         calls: list[Call] = []
-        a, b = self._near(a, factors, calls), self._near(b, factors, calls)
+        a, b = self._readable(a, factors, calls), self._readable(b, factors, calls)
         result = out
         if layout(out) is None or not multiplies(factors, out.dtype):
             result = self.device.empty(out.shape, dtype)
@@ -269,8 +268,8 @@ class Products:
             calls.append(self.kernels.copy(result, out))
         return calls[0] if len(calls) == 1 else partial(_in_turn, calls)
 
-    def _near(self, array: Any, dtype: DType, calls: list[Call]) -> Any:
-        """``array``, or a copy that cuBLAS can read."""
+    def _readable(self, array: Any, dtype: DType, calls: list[Call]) -> Any:
+        """``array``, or a copy that cuBLAS can read, made by a call that is appended to ``calls``."""
         if array.dtype == dtype and layout(array) is not None:
             return array
         copy = self.device.empty(array.shape, dtype)

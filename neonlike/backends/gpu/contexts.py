@@ -1,7 +1,7 @@
 """Which device's context is current in which thread, and what happens to it when threads, forks and programs end.
 
 PyCUDA keeps a stack of contexts for every thread and aborts the process when a thread ends with one on it. So what
-is put there is always taken off again: when the thread ends, before a fork, and when the interpreter exits.
+is pushed is always popped again: when the thread ends, before a fork, and when the interpreter exits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class _Here(threading.local):
 
 
 class _Entry:
-    """A context on this thread's stack, taken off at the latest when the thread ends and its locals die."""
+    """A context on this thread's stack, popped at the latest when the thread ends and its locals are freed."""
 
     def __init__(self, context: Any) -> None:
         self._thread, self._thread_now = threading.get_ident(), threading.get_ident
@@ -32,7 +32,7 @@ class _Entry:
         self._there = True
 
     def leave(self) -> None:
-        """Take it off."""
+        """Pop it."""
         if self._there and self._thread_now() == self._thread:
             self._there = False
             with contextlib.suppress(self._error):
@@ -47,7 +47,7 @@ here = _Here()
 """``here.device`` is the device whose context is current in this thread, or None: read before each call of a driver."""
 
 _devices: list[Any] = []
-"""Every device that was opened, for forks and the end."""
+"""Every device and cuBLAS handle that was opened; told of forks and of the interpreter's exit."""
 
 
 def enter(device: Any, context: Any) -> None:
@@ -58,7 +58,7 @@ def enter(device: Any, context: Any) -> None:
 
 
 def leave() -> None:
-    """Take the current context off."""
+    """Pop the current context."""
     entry, here.entry, here.device = here.entry, None, None
     if entry is not None:
         entry.leave()

@@ -47,7 +47,7 @@ STATUSES = {
     15: ("NOT_SUPPORTED", f"{SETTING}=none uses kernels of our own"),
     16: ("LICENSE_ERROR", f"{SETTING}=none uses kernels of our own"),
 }
-"""Names of what functions return, and what to do about it."""
+"""Status codes -> name, and what to do about it."""
 
 
 class Refused(Exception):

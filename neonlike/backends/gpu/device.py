@@ -1,8 +1,8 @@
 """``GpuDevice``: one GPU as this process uses it. Its primary context, its stream, modules, launches, memory, errors.
 
 There is one object a GPU and process, shared by all backends and threads. Everything is queued on one stream, so that
-memory can be used again at once (see ``memory``). The stream waits for the driver's default stream and that for it,
-which is what other libraries use unless they are told otherwise.
+memory can be used again at once (see ``memory``). That stream and the driver's default stream, which other libraries
+use unless they are told otherwise, wait for each other.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FATAL = (
     "hardware stack error", "uncorrectable", "nvlink", "context is destroyed", "driver shutting down", "unknown error",
     "tensor memory", "contained",
 )  # fmt: skip
-"""In the driver's words: errors after which a context answers nothing but that error."""
+"""Phrases of the driver's messages about errors after which a context returns nothing but that error."""
 
 
 class GpuDevice:
@@ -195,14 +195,14 @@ class GpuDevice:
         return self._fault is None
 
     def attend(self) -> None:
-        """Have this device's context be the current one of this thread.
+        """Make this device's context the current one of this thread.
 
         Raises
         ------
         BackendUnavailable
             If the device cannot be used any more.
         DeviceError
-            If somebody put another context in its place.
+            If another context was made current in its place.
         """
         if self._fault is not None:
             kind, reason = self._fault
@@ -230,7 +230,7 @@ class GpuDevice:
         raise DeviceError(f"GPU {self.number}, {doing}: {error}") from error
 
     def _note(self, error: driver.Error) -> None:
-        """Find out whether ``error`` cost us the context."""
+        """Mark the device as lost if its context is unusable after ``error``."""
         first = str(error)
         if not any(phrase in first.lower() for phrase in FATAL):
             if isinstance(error, driver.MemoryError):
@@ -247,16 +247,16 @@ class GpuDevice:
         )
 
     def _give_up(self, kind: type[BackendUnavailable], reason: str) -> None:
-        """Refuse from now on; what belongs to the context is left to the end of the process."""
+        """Raise ``kind(reason)`` from now on; objects of the context are never freed, since that would fail, too."""
         if self._fault is None:
             self._fault = (kind, reason)
             for thing in (self.context, self.stream, self._modules, self._kernels, self.transfer, self.pool):
-                ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))  # or PyCUDA would complain as each one dies
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))  # PyCUDA would warn as each one is freed
         if here.device is self:
             here.device = None
 
     def forked(self) -> None:
-        """In the child of a fork: the driver has no threads there."""
+        """Called in the child of a fork, where the driver does not work."""
         self._give_up(
             BackendUnavailable,
             f"GPU {self.number} cannot be used in a process forked from one that used it; start it afresh: "
@@ -268,7 +268,7 @@ class GpuDevice:
         return self.release_parts() + self.pool.release()
 
     def release_parts(self) -> int:
-        """Give back the memory that copies from the host pass through; the number of bytes."""
+        """Free the staging memory of copies from the host; the number of bytes."""
         self.attend()
         try:
             return self.transfer.release()
@@ -276,13 +276,13 @@ class GpuDevice:
             self.fail("release of memory", error)
 
     def relax(self) -> None:
-        """Give back what is kept, if the device still works."""
+        """Free cached memory, if the device still works."""
         if self._fault is None:
             with contextlib.suppress(DeviceError, BackendUnavailable):
                 self.release()
 
     def close(self) -> None:
-        """When the interpreter exits: wait for what is queued, and give back what is kept."""
+        """Called when the interpreter exits: wait for what is queued, and free cached memory."""
         if self._fault is not None:
             return
         try:

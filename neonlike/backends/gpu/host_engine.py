@@ -1,8 +1,7 @@
-"""Running a stage of a plan on host copies: what a device has no kernel for runs slower, never different.
+"""A stage of a plan on host copies, by the NumPy engine: for stages that the device has no kernel for.
 
-:class:`HostStage` stands in for one stage of an engine that keeps its temporaries on the device: every tensor that is
-read comes down, the NumPy engine runs, and the targets go up at the end. Nothing reaches a target unless everything
-before it went well.
+:class:`HostStage` replaces one stage of an engine whose temporaries are on the device: every tensor that is read is
+copied to the host, the NumPy engine runs, and the targets are copied back at the end, if all that went well.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from neonlike.optree.shapes import Shape
 
 
 class Shadow:
-    """A tensor of a device as the NumPy engine sees tensors; its elements come down when they are first read.
+    """A device's tensor with what the NumPy engine asks of tensors; its host copy is made when it is first read.
 
-    Shadows share no memory with each other. A plan never writes a target before it has read what it overlaps.
+    Shadows share no memory. They need not: a plan never writes a target before it has read what the target overlaps.
     """
 
     root: None = None
@@ -56,23 +55,23 @@ class Target(Shadow):
 
     @cached_property
     def array(self) -> Array:
-        """What is to become the tensor's elements."""
+        """The host memory that the stage writes."""
         return np.empty(self.shape, self.dtype)
 
     def store(self) -> None:
-        """Copy the elements up."""
+        """Copy the elements to the device."""
         self.device.from_host(self.array, self.tensor.array)
 
 
 class _Temporaries(dict[int, Any]):
     """Host copies of the temporaries of a device's run, made when they are first read."""
 
-    def __init__(self, device: Any, there: dict[int, Any]) -> None:
+    def __init__(self, device: Any, on_device: dict[int, Any]) -> None:
         super().__init__()
-        self._device, self._there = device, there
+        self._device, self._on_device = device, on_device
 
     def __missing__(self, index: int) -> Array:
-        array: Array = self._device.to_host(self._there[index])
+        array: Array = self._device.to_host(self._on_device[index])
         self[index] = array
         return array
 
@@ -104,14 +103,14 @@ class HostStage:
     def run(self, run: Run) -> None:
         """Execute the stage on the arrays of ``run``, whose temporaries are on the device and stay there."""
         graph = shadow(self.device, run.graph)
-        near = Run(graph)
-        there = run.temps
-        near.temps = temps = _Temporaries(self.device, there)
+        on_host = Run(graph)
+        on_device = run.temps
+        on_host.temps = temps = _Temporaries(self.device, on_device)
         with np.errstate(all="ignore"):
-            self.function(near)
+            self.function(on_host)
         for index, host in temps.items():
-            if index not in there:
-                there[index] = self._upload(host)
+            if index not in on_device:
+                on_device[index] = self._upload(host)
         for store in self.stage.stores:
             if not store.buffered:
                 graph.targets[store.target].store()

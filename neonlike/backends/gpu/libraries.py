@@ -1,4 +1,4 @@
-"""NVIDIA's libraries that are loaded by hand."""
+"""NVIDIA's libraries that are loaded with ctypes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from neonlike.kernels.cuda.toolkits import library_folders
 
 CUBLAS = ("libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "cublas64_13.dll", "cublas64_12.dll")
-"""Versions that have products with a type to compute in, the newest first."""
+"""Versions whose ``cublasGemmEx`` takes a cublasComputeType_t (CUDA 11 and later), the newest first."""
 
 
 def loads(name: str) -> bool:
@@ -27,7 +27,7 @@ def cublas_libraries() -> Iterator[tuple[str, ctypes.CDLL]]:
     folders = (str(path) for folder in library_folders() for name in CUBLAS if (path := folder / name).exists())
     for name in itertools.chain(CUBLAS, ["libcublas.so"], folders):
         try:
-            if os.path.isabs(name):  # it needs its neighbour, which the system's loader would not find
+            if os.path.isabs(name):  # it needs libcublasLt of the same folder, which the loader would not find
                 ctypes.CDLL(os.path.join(os.path.dirname(name), os.path.basename(name).replace("cublas", "cublasLt")))
             yield name, ctypes.CDLL(name)
         except OSError:

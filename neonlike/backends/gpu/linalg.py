@@ -1,7 +1,7 @@
 """The linalg family on a GPU: products with alpha and beta by cuBLAS, all else as expressions that the engine runs.
 
-Our own kernel, which multiplies where cuBLAS does not, applies relu too. Row sums are a kernel of their own: they are
-of what was stored, as it was rounded.
+Our own kernel, which multiplies where cuBLAS does not, applies relu too. Row sums are a separate kernel, since they are
+sums of what was stored, after rounding.
 """
 
 from __future__ import annotations
@@ -103,9 +103,9 @@ class ProductKernels(LinalgFamily):
 
 
 def _scaled_in_the_product(C: Any, factors: tuple[Any, Any], alpha: float, beta: float, relu: bool) -> bool:
-    """Whether a product can be written to C with alpha and beta, and relu be applied to what is there then.
+    """Whether the product can apply alpha and beta as it stores to C, with relu applied to C afterwards.
 
-    Not integers, which are scaled as floats, nor with alpha 0, which BLAS takes for 0 even times nan.
+    Not for integers, which are scaled as floats, nor for alpha 0, with which BLAS gives 0 even where factors are nan.
     """
     exact = is_float(C.dtype) or (alpha == 1.0 and beta == 0.0)
     together = (beta == 0.0 or not relu) and alpha != 0.0 and not C.rounding

@@ -3,9 +3,9 @@
 All work on a device is queued on one stream. Memory that is freed while a kernel still uses it may be handed out at
 once: whatever is queued for its new owner runs after that kernel. So neither taking nor giving back memory waits.
 
-A request is rounded up to one of eight sizes an octave. Small blocks are cut from slabs, large ones are the driver's.
-A block goes back when its object dies, from any thread, inside a garbage collection or while the interpreter ends:
-all that happens then is an append to a queue, which the next request empties.
+A request is rounded up to one of eight size classes for each power of two. Small blocks are cut from slabs, large ones
+are allocations of the driver. A block goes back when its object is freed, by any thread, inside a garbage collection
+or while the interpreter ends: all that happens then is an append to a queue, which the next request empties.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from neonlike.errors import ArgumentError, DeviceMemoryError
 GRANULE = 256
 """Blocks start at multiples of so many bytes, and their sizes are multiples of it."""
 SLAB_BYTES = 2 << 20
-"""What small blocks are cut from; drivers map memory in pages of this size."""
+"""Size of the slabs that small blocks are cut from; drivers map memory in pages of this size."""
 SMALL_BYTES = 256 << 10
 """The largest block that is cut from a slab."""
 WIDER = 2
-"""A kept block up to so many sizes above the one asked for will do: at most 1.25 times the memory."""
+"""Size classes above the one asked for whose cached blocks are used, too: at most 1.25 times the memory."""
 
 
 class Exhausted(Exception):
     """What a source raises when it has no memory left."""
 
 
-class Source(Protocol):
-    """Where a pool takes memory from: a driver, or a test."""
+class MemorySource(Protocol):
+    """Where a pool takes memory from: the driver, or a test."""
 
     def take(self, nbytes: int) -> Any:
         """A handle whose ``int()`` is the address; raises Exhausted."""
@@ -64,7 +64,7 @@ class Segment:
 
 
 class Block:
-    """A piece of device memory; goes back to its pool when it dies.
+    """A piece of device memory; goes back to its pool when the object is freed.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class Block:
     nbytes : int
         As asked for.
     lent : bool
-        True if another library was given the address, whose work the pool's stream does not know.
+        True if another library was given the address: it may use it on streams other than the pool's.
     ours : bool
         True: no other object stands for the same memory.
     """
@@ -99,15 +99,15 @@ class Pool:
 
     Parameters
     ----------
-    source : Source
+    source : MemorySource
     name : str
         For messages.
     pooled : bool
-        False: every block is the source's, exactly of the size asked for, and goes back to it, so that checkers of
-        memory accesses know where it ends and when. That waits for the device again and again.
+        False: every block is an allocation of its own, of exactly the size asked for, so that memory checkers see
+        where it ends and when it is freed. Each request then waits for the device.
     """
 
-    def __init__(self, source: Source, name: str = "GPU", pooled: bool = True) -> None:
+    def __init__(self, source: MemorySource, name: str = "GPU", pooled: bool = True) -> None:
         self.source, self.name, self.pooled = source, name, pooled
         self._kept: dict[int, list[tuple[int, Segment]]] = {}
         self._segments: set[Segment] = set()
@@ -170,7 +170,7 @@ class Pool:
     # Under the lock
 
     def _collect(self) -> None:
-        """Keep the blocks whose objects died."""
+        """Cache the blocks whose objects were freed."""
         lent = False
         while self._returned:
             address, segment, was_lent = self._returned.popleft()
@@ -183,7 +183,7 @@ class Pool:
             self.source.settle()
 
     def _drop(self) -> int:
-        """Give the segments back that have no block in use; the number of bytes."""
+        """Free the segments that have no block in use; the number of bytes."""
         idle = {segment for segment in self._segments if segment.free == segment.count}
         if not idle:
             return 0
@@ -201,7 +201,7 @@ class Pool:
         return freed
 
     def _find(self, size: int) -> tuple[int, Segment] | None:
-        """A kept block of ``size`` or a little more."""
+        """A cached block of ``size`` or a little more."""
         for _ in range(WIDER + 1):
             if entries := self._kept.get(size):
                 return entries.pop()
@@ -209,7 +209,7 @@ class Pool:
         return None
 
     def _grow(self, size: int, nbytes: int) -> None:
-        """Keep at least one block for ``size``: new memory, else what giving back kept memory makes room for."""
+        """Cache at least one block for ``size``: new memory, if need be after freeing all cached memory."""
         count = SLAB_BYTES // size if size <= SMALL_BYTES and self.pooled else 1
         segment = self._take(size, count)
         if segment is None:

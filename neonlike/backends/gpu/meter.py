@@ -19,7 +19,7 @@ COPY_SHARE = 4
 GEMM_SIZES = dict.fromkeys((256, 512, 1024, 2048, 4096, 8192), 2 * BUDGET)
 """Edges of the square matrices multiplied -> seconds that a run may be expected to take, else that size is left out."""
 RANDOM_BYTES = 4 << 20
-"""What is copied repeats after so many: hardware may take less time for what it can compress, such as zeros."""
+"""Period of the copied bytes, which are random: hardware may copy compressible data, such as zeros, faster."""
 
 _rates: dict[tuple[Any, ...], float] = {}
 """GB/s of a device's copy, and GFLOP/s of its products by dtype; measured once a process."""
@@ -91,7 +91,7 @@ class EventMeter:
         return 2 * nbytes / best_seconds(run, measure=self.measure) / 1e9
 
     def _fill(self, address: int, nbytes: int) -> None:
-        """Random bytes, again and again."""
+        """Fill memory with ``RANDOM_BYTES`` random bytes, repeated."""
         done = min(RANDOM_BYTES, nbytes)
         block = self.device.view(None, address, (done,), (1,), np.dtype(np.uint8))
         self.device.from_host(np.random.default_rng(0).integers(0, 256, done, np.uint8), block)

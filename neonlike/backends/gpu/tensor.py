@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from neonlike.backends.gpu.backend import NervanaGPU
 
 MOST_PIECES = 4
-"""Copies to the host that a strided tensor takes at most; with more, a kernel makes it contiguous first."""
+"""Most 2-D copies that fetch a strided tensor; where it takes more, a kernel makes it contiguous first."""
 
 
 class GPUTensor(Tensor):

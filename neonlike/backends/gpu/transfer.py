@@ -1,13 +1,13 @@
 """Copies between host and device through pinned memory, in the order of the device's stream.
 
-Memory that the operating system may move cannot be copied while the host goes on. So data passes through a few
-pinned buffers; an event after each copy says when its buffer may be used again. A copy to the device returns as soon
-as the last part is queued, a copy to the host when all has arrived, parts being unpacked while the next one comes.
+Pageable memory cannot be copied asynchronously. So data passes through a few pinned buffers; an event after each copy
+says when its buffer may be used again. A copy to the device returns as soon as the last part is queued, a copy to the
+host when all has arrived, each part being unpacked while the next one is copied.
 
 On the device's stream a copy from the host would begin when all that was queued before it has run. Large ones take a
-stream of their own, into parts of device memory that nothing else uses: they cross the bus while kernels run. The
-device's stream waits for a part and moves it to where it belongs, which is quick, in its turn. So no tensor and no
-memory of the pool is ever written out of order.
+stream of their own, into staging buffers in device memory: they cross the bus while kernels run. The device's stream
+waits for a staged part and copies it to where it belongs, at the speed of device memory. So no tensor and no memory of
+the pool is ever written out of order.
 
     uploads   | wait: part is free | host -> part | event |
     device's    ... kernels ...                           | wait | part -> tensor | event: part is free | kernels ...
@@ -34,7 +34,7 @@ BUFFER_BYTES = 4 << 20
 SMALLEST_BYTES = 64 << 10
 """A buffer starts this small and grows to what it is used for, up to ``BUFFER_BYTES``."""
 PARTS = 16
-"""Of ``BUFFER_BYTES`` of device memory each: so much may be on its way at once. Taken as needed."""
+"""Most staging buffers in device memory, of ``BUFFER_BYTES`` each: bounds the uploads in flight. Made as needed."""
 OVERLAPPED_BYTES = 256 << 10
 """Smaller copies take some microseconds: they go on the device's stream."""
 NON_BLOCKING = 1
@@ -58,7 +58,7 @@ class _Buffer:
             size = max(SMALLEST_BYTES, 1 << (nbytes - 1).bit_length())
             try:
                 self.bytes = driver.pagelocked_empty(size, np.uint8)
-            except driver.MemoryError:  # the system pins no more: the driver copies once more itself, and waits
+            except driver.MemoryError:  # nothing more can be pinned: the driver stages the copy itself, and waits
                 self.bytes = np.empty(size, np.uint8)
         return self.bytes[:nbytes]
 
@@ -75,7 +75,7 @@ class _Buffer:
 
 
 class _Part:
-    """Device memory where data from the host waits to be moved, and the event after that."""
+    """A staging buffer in device memory, and the event after which it may be used again."""
 
     def __init__(self) -> None:
         self.nbytes = BUFFER_BYTES
@@ -108,12 +108,12 @@ class Transfer:
             if array.c_contiguous:
                 self._up(data, array.address)
                 return
-            self.stream.synchronize()  # what follows runs at once
+            self.stream.synchronize()  # the copies below are synchronous, and not ordered by the stream
             flipped, axes = ascending(array)
-            turned: Bytes = np.ascontiguousarray(np.flip(host, axes)).reshape(-1).view(np.uint8)
+            data = np.ascontiguousarray(np.flip(host, axes)).reshape(-1).view(np.uint8)
             for piece in pieces(flipped):
                 copy = _rectangle(piece)
-                copy.set_src_host(turned[piece.offset : piece.offset + piece.width * piece.height])
+                copy.set_src_host(data[piece.offset : piece.offset + piece.width * piece.height])
                 copy.src_pitch, copy.dst_pitch = piece.width, piece.pitch
                 copy.set_dst_device(piece.address)
                 copy(aligned=False)
@@ -136,7 +136,7 @@ class Transfer:
             host[...] = np.flip(data.view(host.dtype).reshape(host.shape), axes)
 
     def release(self) -> int:
-        """Give the device memory that copies passed through back, after waiting for them; the number of bytes.
+        """Free the staging buffers in device memory, after waiting for copies; the number of bytes.
 
         It stays while a copy is being queued: by another thread, or by this one, in which garbage is collected.
         """
@@ -180,7 +180,7 @@ class Transfer:
             part.free.record(self.stream)
 
     def _next_part(self) -> _Part | None:
-        """The part used longest ago, or a new one while that is in use; None if there is no memory for the first."""
+        """The least recently used part, or a new one while that is in use; None if there is no memory for any."""
         parts = self._parts
         if parts and (len(parts) == PARTS or parts[0].free.query()):
             parts.rotate(-1)
