@@ -216,7 +216,7 @@ def view_strides(shape: Shape, strides: Strides, wanted: Shape, itemsize: int) -
         return contiguous_strides(wanted, itemsize)
     sizes, steps = collapsed(shape, strides)
     found: list[int] = [0] * len(wanted)
-    axis, left = len(sizes) - 1, 0  # left: the part of the source axis being split that no wanted axis has yet
+    axis, left = len(sizes) - 1, 0  # left: the part of the source axis being split that is unused
     step = itemsize
     for place in range(len(wanted) - 1, -1, -1):
         size = wanted[place]

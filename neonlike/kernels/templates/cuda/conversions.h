@@ -71,14 +71,14 @@ NL_ANYWHERE uint16_t nl_f32_to_bf16(float x)
     return upper;
 #else
     const uint32_t bits = nl_bits_f32(x);
-    const uint32_t nearest = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16; /* what overflows carries into infinity */
+    const uint32_t nearest = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16; /* overflow carries into infinity */
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fffu : nearest);
 #endif
 }
 
 /* x rounded to `digits` bits of significand behind the first, up with the probability that keeps the expectation:
  * `chance` is uniform in [0, 1). The unit does not fall below that of exponent `least`, where the type it is stored in
- * has its subnormals. Up to the neighbour of what is cut off: no rounded sum decides. */
+ * has its subnormals. The result is x truncated, or one unit more: no sum is rounded on the way. */
 NL_ANYWHERE float nl_stochastic_f32(float x, int digits, int least, float chance)
 {
     const int exponent = (int)(nl_bits_f32(x) >> 23 & 255u);
@@ -102,7 +102,7 @@ NL_ANYWHERE double nl_stochastic_f64(double x, int digits, double chance)
     return rounded < (double)INFINITY ? copysign(rounded, x) : x;
 }
 
-/* To whole numbers: a uniform number is added in the direction of the sign, and the fraction cut off. */
+/* To integers: a uniform number is added in the direction of the sign, and the fraction truncated. */
 NL_ANYWHERE double nl_stochastic_whole(double x, double chance)
 {
     const double size = fabs(x), whole = floor(size);

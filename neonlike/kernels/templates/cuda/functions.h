@@ -1,6 +1,6 @@
 /* The op table's math functions for CUDA, by type: CUDA's own where there is one, none of the fast approximations.
  *
- *   nl_<function>_f32(float), nl_<function>_f64(double); whole numbers are in intmath.h
+ *   nl_<function>_f32(float), nl_<function>_f64(double); integers are in intmath.h
  */
 #ifndef NL_FUNCTIONS_H
 #define NL_FUNCTIONS_H

@@ -1,4 +1,4 @@
-/* Stands for <stdint.h> and <math.h> where NVRTC compiles, which has no system headers. */
+/* Replaces <stdint.h> and <math.h> where NVRTC compiles, which has no system headers. */
 #ifndef NL_RTC_STDINT_H
 #define NL_RTC_STDINT_H
 typedef signed char int8_t;
