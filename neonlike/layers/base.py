@@ -58,7 +58,7 @@ class Layer(NervanaObject):
     Attributes
     ----------
     inputs, outputs, deltas : Tensor or None
-        Buffers: last input, output, and error to hand to the layer before.
+        Buffers: last input, output, and error, the gradient that the layer before gets.
     in_shape, out_shape : int or tuple
         Shapes without the batch, known after ``configure``.
     prev_layer, next_layer : Layer or None
@@ -183,12 +183,12 @@ class Layer(NervanaObject):
         Parameters
         ----------
         error : Tensor
-            Gradient of the cost by ``outputs``.
+            Gradient of the cost with respect to ``outputs``.
 
         Returns
         -------
         Tensor or None
-            ``deltas``, the gradient by the inputs; None for the first layer.
+            ``deltas``, the gradient with respect to the inputs; None for the first layer.
         """
         raise NotDefined(f"{self.classnm} does not define bprop")
 
@@ -322,10 +322,16 @@ def require_size(value: Any, where: str) -> int:
 
 
 def require_input(layer: Layer, inputs: Any, expected_rows: int, inference: bool = False) -> Tensor:
-    """The tensor for the outputs of a layer that has one of its own, for the columns that ``inputs`` has.
+    """The output tensor of a layer with a buffer of its own, with as many columns as ``inputs`` has.
 
-    In inference these may be fewer than a batch: then it is the first part of the layer's buffer. Otherwise it is an
-    error, as other features and a layer that is not set up are.
+    In inference these may be fewer than a batch: the tensor is then a part of the layer's buffer.
+
+    Raises
+    ------
+    ShapeError
+        If ``inputs`` has another number of features, or of columns.
+    ArgumentError
+        If the layer is not configured or not allocated.
     """
     outputs: Tensor = layer.outputs
     if outputs is None:

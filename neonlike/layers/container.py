@@ -263,7 +263,7 @@ class Sequential(LayerContainer):
         Returns
         -------
         Tensor or None
-            Gradient by the input of the chain; None if the first layer has no error buffer.
+            Gradient with respect to the chain's input; None if the first layer has no error buffer.
         """
         plain = alpha == 1 and not beta
         for layer in reversed(self._layers):

@@ -1,4 +1,4 @@
-"""Cost layers: they join a cost function to the end of a network and own the error that starts the backward pass."""
+"""Cost layers: they apply a cost function to a network's outputs and own the error that starts the backward pass."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __public_module__ = "neonlike.layers.layer"
 
 
 class GeneralizedCost(NervanaObject):
-    """Mean of a cost function over the columns of a batch, and the gradient by the network's outputs.
+    """Mean of a cost function over the columns of a batch, and its gradient with respect to the network's outputs.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class GeneralizedCost(NervanaObject):
     outputs : Tensor
         Cost of each column of the last batch, ``(1, steps*N)``.
     deltas : Tensor
-        Gradient by the network's outputs, a sum over the batch.
+        Gradient with respect to the network's outputs, a sum over the batch.
     cost : ndarray
         Last value of ``get_cost``, ``(1, 1)``.
     """
@@ -94,7 +94,7 @@ class GeneralizedCost(NervanaObject):
         return self.cost
 
     def get_errors(self, inputs: Any, targets: Any) -> Any:
-        """Gradient of the summed cost by the network's outputs (``deltas``)."""
+        """Gradient of the summed cost with respect to the network's outputs (``deltas``)."""
         self._check_ready("get_errors")
         self.deltas[:] = self.costfunc.bprop(inputs, targets)
         return self.deltas

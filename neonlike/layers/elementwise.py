@@ -1,4 +1,4 @@
-"""Layers that change each element where it is: activation, dropout, transforms of the data."""
+"""Elementwise layers, most of them in place: activation, dropout, transforms of the data."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class DataTransform(Layer):
         return self.outputs
 
     def bprop(self, error: Tensor) -> None:
-        """None: the data have no use for a gradient."""
+        """None: the data need no gradient."""
         return None
 
 

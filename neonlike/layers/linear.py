@@ -1,4 +1,4 @@
-"""Fully connected layers: weights, biases, and the two with an activation."""
+"""Fully connected layers: weight, bias, and both with an activation."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class Reshape(Layer):
 
 
 class SkipNode(Layer):
-    """Identity with buffers of its own: the unchanged arm of a residual block."""
+    """Identity with buffers of its own: the shortcut of a residual block."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -118,7 +118,7 @@ class SkipNode(Layer):
 
 
 class BranchNode(Layer):
-    """Where branches leave a trunk: a named marker that appears in the trunk and at the head of each branch.
+    """Marks where branches leave the trunk of a network: listed in the trunk and at the head of each branch.
 
     Constructing a second one of the same name (also None) gives the same object.
     """
@@ -153,17 +153,17 @@ class BranchNode(Layer):
         return self
 
     def set_deltas(self, delta_buffers: DeltasTree) -> None:
-        """Have an error buffer that the trunk and all branches add to.
+        """Allocate an error buffer that the trunk and all branches add to.
 
-        It is memory of its own: all of the trunk behind the node runs between the first branch that writes to it
-        and the last that adds to it, with both buffers of the tree.
+        It is neither of the tree's two buffers: the trunk behind the node uses both of them after the first branch
+        wrote to this one and before the last one adds to it.
         """
         if self.deltas is None:
             self.deltas = self.be.iobuf(self.in_shape, parallelism=self.parallelism)
             delta_buffers.swap()
 
     def fprop(self, inputs: Tensor | None = None, inference: bool = False) -> Tensor:
-        """Remember what the trunk brings; with None, return what it brought."""
+        """Keep the trunk's activations and return them; with None, return those kept."""
         if inputs is not None:
             self.inputs = self.outputs = inputs
         return self.outputs

@@ -85,7 +85,7 @@ class Explin(Transform):
 
 
 class Normalizer(Transform):
-    """f(x) = x / divisor; brings bytes into [0, 2) with the default."""
+    """f(x) = x / divisor; the default maps bytes to [0, 2)."""
 
     def __init__(self, name: str | None = None, divisor: float = 128.0) -> None:
         super().__init__(name)
@@ -261,7 +261,7 @@ class Sign(Transform):
         return self.be.binarize(x, x, stochastic=False)
 
     def bprop(self, x: Any) -> Any:
-        """Expression |x| ≤ 1 on the values that came in last."""
+        """Expression |x| ≤ 1 of the last input x."""
         if self.inputs is None:
             raise RuntimeError("Sign.bprop: called before the activation was applied; call the transform first")
         return self.be.less_equal(self.be.absolute(self.inputs), 1)

@@ -1,4 +1,4 @@
-"""Cost functions: ``cost(y, t)`` per column, ``cost.bprop(y, t)`` by the outputs.
+"""Cost functions: ``cost(y, t)`` per column, ``cost.bprop(y, t)`` its derivative with respect to the outputs y.
 
 Neither is divided by the batch size: gradients are sums over the batch, and optimizers divide once.
 Metrics are importable from here too, as in neon.
@@ -162,16 +162,16 @@ class SmoothL1Loss(Cost):
         be, sigma2 = self.be, self.sigma**2
         x = y - t
         size = be.absolute(x)
-        near = be.less(size, 1.0 / sigma2)
-        return be.sum(near * (0.5 * sigma2) * be.square(x) + (1 - near) * (size - 0.5 / sigma2), axis=0)
+        quadratic = be.less(size, 1.0 / sigma2)
+        return be.sum(quadratic * (0.5 * sigma2) * be.square(x) + (1 - quadratic) * (size - 0.5 / sigma2), axis=0)
 
     def bprop(self, y: Any, t: Any) -> Any:
         """Expression x σ² where |x| < 1/σ², else the sign of x."""
         self._check_shapes(y, t)
         be, sigma2 = self.be, self.sigma**2
         x = y - t
-        near = be.less(be.absolute(x), 1.0 / sigma2)
-        return near * sigma2 * x + (1 - near) * be.sgn(x)
+        quadratic = be.less(be.absolute(x), 1.0 / sigma2)
+        return quadratic * sigma2 * x + (1 - quadratic) * be.sgn(x)
 
 
 class SquareHingeLoss(Cost):
@@ -253,15 +253,15 @@ class GANCost(Cost):
         return self.be.safelog(1 - y) if self.func == "original" else -self.be.safelog(y)
 
     def bprop_data(self, y_data: Any) -> Any:
-        """Gradient of the discriminator's cost by its outputs on data."""
+        """Gradient of the discriminator's cost with respect to its outputs on data."""
         return self.scale if self.func == "wasserstein" else -self.scale / y_data
 
     def bprop_noise(self, y_noise: Any) -> Any:
-        """Gradient of the discriminator's cost by its outputs on noise."""
+        """Gradient of the discriminator's cost with respect to its outputs on noise."""
         return -self.scale if self.func == "wasserstein" else self.scale / (1 - y_noise)
 
     def bprop_generator(self, y_noise: Any) -> Any:
-        """Gradient of the generator's cost by the discriminator's outputs on noise."""
+        """Gradient of the generator's cost with respect to the discriminator's outputs on noise."""
         if self.func == "wasserstein":
             return self.scale
         return self.scale / (y_noise - 1) if self.func == "original" else -self.scale / y_noise

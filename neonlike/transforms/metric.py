@@ -1,4 +1,4 @@
-"""Metrics: what a user wants to know about a batch of outputs, as numbers on the host."""
+"""Metrics: measures of a batch of outputs against its targets, as numbers on the host."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class TopKMisclassification(Metric):
     """Log loss, top-1 error and top-k error in one pass; ties share the credit.
 
     With p the probability of the true class, ``above`` the number of larger outputs and ``tied`` the number equal
-    to p, the true class gets one of the k − ``above`` remaining places with that many chances in ``tied``.
+    to p, the true class is among the first k with probability (k − ``above``) / ``tied``, at most 1, at least 0.
     """
 
     def __init__(self, k: int) -> None:
@@ -131,7 +131,7 @@ class PrecisionRecall(Metric):
         self.num_classes, self.binarize, self.epsilon = num_classes, binarize, epsilon
         self.metric_names = ["Precision", "Recall"]
         be = self.require_backend()
-        dtype = compute_dtype(be.default_np_dtype)  # halves count to 2048
+        dtype = compute_dtype(be.default_np_dtype)  # float16 counts exactly only to 2048
         self.outputs = be.empty((num_classes, 2), dtype=dtype)
         self.token_stats = be.empty((num_classes, 3), dtype=dtype)
         self._row_buffer("bin_buf", dtype=np.int32)

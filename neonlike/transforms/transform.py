@@ -1,6 +1,6 @@
-"""The bases of what turns tensors into tensors or numbers: activations, costs and metrics.
+"""Base classes of activations, costs and metrics.
 
-A transform is a recipe: it builds op-trees and owns no layer state, so one object can serve several layers.
+A transform builds expressions and owns no layer state, so one object can serve several layers.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Transform(NervanaObject):
 
 
 class Cost(NervanaObject):
-    """Base of cost functions: a value per column and the derivative by the network's output.
+    """Base of cost functions: a value per column and the derivative with respect to the network's output.
 
     A subclass either overrides ``__call__`` and ``bprop``, or sets ``func`` and ``funcgrad``.
     """
@@ -75,7 +75,7 @@ class Cost(NervanaObject):
         return self.func(y, t)
 
     def bprop(self, y: Any, t: Any) -> Any:
-        """Expression of the derivative by ``y``, in the shape of ``y``; a sum over the batch, not a mean."""
+        """Expression of the derivative with respect to ``y``, in its shape; a sum over the batch, not a mean."""
         if self.funcgrad is None:
             raise NotDefined(f"{self.classnm} defines neither bprop nor funcgrad")
         return self.funcgrad(y, t)
@@ -92,7 +92,7 @@ class Cost(NervanaObject):
 
 
 class Metric(Cost):
-    """Base of metrics: numbers on the host that tell how good a batch of outputs is.
+    """Base of metrics: numbers on the host that measure a batch of outputs against its targets.
 
     Attributes
     ----------
@@ -121,6 +121,6 @@ admit(Metric, "a metric")
 
 
 def column_mean(buffer: Any, calcrange: slice) -> np.ndarray:
-    """Mean of each row of a tensor over the columns ``calcrange``, on the host; of halves in float32."""
+    """Mean of each row of a tensor over the columns ``calcrange``, on the host; of float16 in float32."""
     values = buffer.get()[:, calcrange]
     return np.asarray(values.astype(compute_dtype(values.dtype), copy=False).mean(axis=1))
