@@ -1,4 +1,4 @@
-"""Callbacks: what happens beside the training."""
+"""Callbacks: hooks called during training, which show, record, save or stop it."""
 
 from neonlike.callbacks.callbacks import Callbacks
 

@@ -16,7 +16,7 @@ Frequency = int | Container[int] | None
 
 
 def fires(time: int, freq: Frequency) -> bool:
-    """Whether something of that frequency happens at ``time``, an epoch or minibatch counted from 0."""
+    """Whether a hook of this frequency is called at ``time``, an epoch or minibatch counted from 0."""
     if freq is None:
         return False
     if isinstance(freq, int | np.integer):
@@ -25,7 +25,7 @@ def fires(time: int, freq: Frequency) -> bool:
 
 
 def recorded_at(dataset: Any, epoch: int) -> int | None:
-    """Where a dataset with the attribute ``epoch_freq`` has the value of ``epoch``; None if that has none."""
+    """Index of the value of ``epoch`` in a dataset with the attribute ``epoch_freq``; None if it has none."""
     freq = dataset.attrs.get("epoch_freq", 1)
     if not fires(epoch, freq):
         return None

@@ -139,7 +139,7 @@ class Callbacks(NervanaObject):
 
     @property
     def model(self) -> Any:
-        """The model, None after it is gone."""
+        """The model; None once it was collected."""
         return self._model()
 
     # -- adding --------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ class Callbacks(NervanaObject):
         for callback in self.callbacks:
             if callback.should_fire(data, model, epoch, callback.epoch_freq):
                 callback.on_epoch_end(data, model, epoch)
-        data.flush()  # what is on the disk can be read, whatever becomes of this process
+        data.flush()  # so that the file can be read even if this process is killed
 
     def on_minibatch_begin(self, epoch: int, minibatch: int) -> None:
         """Tell the callbacks that are due."""
@@ -316,7 +316,7 @@ class Callbacks(NervanaObject):
 
 
 def _saved_progress(model: Any) -> Description:
-    """What a file said of the callbacks of ``model``, which goes on with its training; empty if nothing."""
+    """Progress of the callbacks in the file that ``model`` was loaded from; empty if there is none."""
     progress = getattr(model, "progress", None)
     return progress.loaded.get("callbacks", {}) if isinstance(progress, Progress) else {}
 

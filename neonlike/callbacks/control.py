@@ -52,7 +52,7 @@ class SerializeModelCallback(Callback):
         if os.path.lexists(link):
             os.remove(link)
         os.symlink(os.path.basename(file), link)
-        os.replace(link, path)  # at no time without a file of that name
+        os.replace(link, path)  # atomic: there is a file of that name at any time
         while len(self.checkpoint_files) > self.history:
             oldest = self.checkpoint_files.popleft()
             if os.path.exists(oldest):

@@ -88,7 +88,7 @@ class MemoryGroup:
     def create_dataset(
         self, path: str, shape: Any = None, dtype: Any = None, data: Any = None, **storage: Any
     ) -> MemoryDataset:
-        """Create a dataset (float32 unless told), and the groups on the way to it; how to store it is of no concern."""
+        """Create a dataset (float32 by default), and the groups on the way to it; options of storage are ignored."""
         group, name = self._parent(path)
         if name in group.children:
             raise ValueError(f"create_dataset: {path!r} exists already")
@@ -191,7 +191,7 @@ def open_store(output_file: str | os.PathLike[str] | None, mode: str = "w") -> A
         if mode == "w":
             ensure_dirs_exist(path)
             if os.path.isfile(path):
-                # HDF5 does not write over a file that is open, as an interrupted training in a notebook leaves it.
+                # HDF5 does not overwrite an open file, and an interrupted training in a notebook leaves its file open.
                 os.unlink(os.path.realpath(path))
         return h5py.File(path, mode)
 
@@ -212,8 +212,8 @@ def new_dataset(store: Any, path: str, shape: tuple[int, ...], dtype: Any = "flo
 class Steps:
     """Writes a dataset step by step, as ``dataset[step] = value`` or ``dataset[:, step] = value`` would.
 
-    That would make a dozen h5py objects a step; here they are made once. Making them is slow, and they have weak
-    references, in whose callbacks Python swallows a Ctrl-C.
+    Indexing makes a dozen h5py objects a step, which is slow, and Python swallows a Ctrl-C in the callbacks of their
+    weak references. Here they are made once.
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ DATASET_EXAMPLE = "ArrayIterator(X, y, nclass=10)"
 
 
 class NoCallbacks:
-    """Stands in where no callbacks are wanted."""
+    """Used where no callbacks are given: every hook does nothing."""
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("on_"):

@@ -1,4 +1,4 @@
-"""A network over a whole data set: what ``eval``, ``get_outputs`` and the loss on an evaluation set go through."""
+"""Inference over a whole data set, for ``eval``, ``get_outputs`` and the loss on an evaluation set."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from neonlike.util.values import values
 
 
 def predictions(model: Any, dataset: Any) -> Iterator[tuple[Any, Any, int, int]]:
-    """Outputs of ``model`` in inference for each batch of a data set, from its start, with what is to be counted.
+    """Outputs of ``model`` in inference for each batch of a data set, from its start.
 
-    A batch may have fewer columns than the backend's batch size, such as the last one of an iterator that does not
-    fill it up with samples that were there before, as ArrayIterator does.
+    A batch may have fewer columns than the backend's batch size: the last one of an iterator that does not pad it
+    with samples of the start, as ArrayIterator does.
 
     Yields
     ------
     tuple
-        Outputs (in buffers that the next batch overwrites), targets, the number of samples that are new, and the
-        number of time steps of the outputs.
+        Outputs (in buffers that the next batch overwrites), targets, the number of samples that are no padding, and
+        the number of time steps of the outputs.
     """
     dataset.reset()
     samples = 0

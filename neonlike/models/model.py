@@ -35,7 +35,7 @@ class Model(NervanaObject):
     weights_only : bool
         When loading, leave the optimizer states out.
     optimizer : Optimizer, optional
-        Kept until ``fit`` brings one.
+        Kept until ``fit`` is given one.
 
     Attributes
     ----------
@@ -280,7 +280,7 @@ class Model(NervanaObject):
         return self.layers.fprop(x, inference)
 
     def bprop(self, delta: Any) -> Any:
-        """Gradients of all parameters, from the gradient by the outputs."""
+        """Gradients of all parameters, from the gradient with respect to the outputs."""
         if self.made_on is not self.be:
             self.check_backend("bprop")
         return self.layers.bprop(delta)

@@ -1,4 +1,4 @@
-"""Where a training is, beside weights, optimizer and random state: what a resumed one needs to be equal bit for bit.
+"""Position of a training, which beside weights, optimizer and random state makes a resumed one equal bit for bit.
 
 A saved model has it in the entry ``progress``::
 
@@ -22,14 +22,14 @@ from neonlike.logger import logger
 
 
 class Progress:
-    """What a model knows of its training.
+    """Position of a model's training.
 
     Attributes
     ----------
     minibatches : int
         Minibatches done of the epoch in progress; 0 between epochs.
     loaded : dict
-        Of a file, until a training takes it up.
+        What a file said, until a training resumes from it.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Progress:
         self.loaded = saved
 
     def begin(self, model: Any, dataset: Any, callbacks: Any) -> None:
-        """A training begins: put the data where they were, if they are those of the saved one."""
+        """A training begins: set the data iterator to its saved position, if it has the same data."""
         saved, self.loaded = self.loaded or self._last, {}
         self._dataset, self._callbacks = dataset, callbacks
         same = (saved.get("ndata"), saved.get("batch_size")) == (dataset.ndata, model.be.bsz)
@@ -59,14 +59,14 @@ class Progress:
             logger.info("%s goes on after minibatch %d of epoch %d", model.name, self.minibatches, model.epoch_index)
 
     def batches(self, model: Any) -> Iterator[Any]:
-        """The rest of the epoch's batches, all of them as a rule."""
+        """The epoch's remaining batches: all, unless a training was interrupted within it."""
         self._epoch_began = _of(self._dataset)
         batches = iter(self._dataset)
         if self.minibatches:
             state = model.be.rng_get_state()
             for _ in range(self.minibatches):
                 next(batches, None)
-            model.be.rng_set_state(state)  # of after these batches already
+            model.be.rng_set_state(state)  # the saved one, which is that after these batches
         return batches
 
     def end(self, model: Any) -> None:
@@ -113,7 +113,7 @@ def checked_progress(saved: Any) -> dict[str, Any]:
 
 
 def _of(thing: Any) -> dict[str, Any]:
-    """Progress of a data iterator or callbacks, which may be anybody's."""
+    """Progress of a data iterator or of callbacks; empty for classes of the user's own that have none."""
     return thing.progress() if hasattr(type(thing), "progress") else {}
 
 

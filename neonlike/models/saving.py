@@ -1,4 +1,4 @@
-"""What a saved model is: a dictionary of plain values and arrays, and how a model is restored from it.
+"""Saved models: dictionaries of plain values and arrays, and how a model is restored from one.
 
 ::
 
@@ -58,7 +58,7 @@ def describe(model: Any, get_weights: bool, keep_states: bool) -> Description:
 
 
 def _progress(optimizer: Any) -> dict[str, Any]:
-    """Progress of an optimizer, which may be anybody's."""
+    """Progress of an optimizer; empty for a class of the user's own that is no Optimizer."""
     return optimizer.progress() if isinstance(optimizer, Optimizer) else {}
 
 
@@ -95,7 +95,7 @@ def _completed_epochs(model_dict: Description) -> int:
 
 
 def resume(model: Any, optimizer: Any) -> None:
-    """Let ``optimizer`` go on where the one of the file was from which ``model`` has its states; done once."""
+    """Give ``optimizer`` the progress of the one in the file that ``model`` was loaded from; done once."""
     progress, model.optimizer_progress = model.optimizer_progress, {}
     if progress and isinstance(optimizer, Optimizer):
         optimizer.set_progress(progress)
@@ -110,7 +110,7 @@ def _restore_backend(be: Any, saved: Description) -> None:
         if saved.get("rand_stream") is not None:
             state = make_state(state, saved["rand_stream"])
         be.rng_set_state(state)
-    except Exception as error:  # whatever a foreign backend's state looks like, it is not worth failing for
+    except Exception as error:  # of another backend, in whatever form: the rest of the model is still good
         logger.warning("Model: the saved random state does not fit this backend and is ignored (%s)", error)
 
 

@@ -72,11 +72,11 @@ class Optimizer(NervanaObject):
             self.be.assign_many(self._updates(param, grad, states, scale, step))
 
     def progress(self) -> dict[str, Any]:
-        """What is needed, beside the states of the layers, to go on with a saved training; plain values."""
+        """What resuming a saved training needs beside the states of the layers, as plain values."""
         return {}
 
     def set_progress(self, saved: dict[str, Any]) -> None:
-        """Go on where an optimizer with that :meth:`progress` was; what is not in it stays."""
+        """Resume from the :meth:`progress` of an optimizer; what is not in it stays."""
 
     def _begin(self, epoch: int) -> Any:
         """Hyperparameters of this step, handed to each ``_updates``."""
@@ -106,7 +106,7 @@ class Optimizer(NervanaObject):
         total: Any = 0
         for (_, grad), _ in param_list:
             total = total + be.sum(be.square(grad))
-        norm = be.empty((1, 1), dtype=compute_dtype(be.default_np_dtype))  # halves overflow
+        norm = be.empty((1, 1), dtype=compute_dtype(be.default_np_dtype))  # float16 overflows
         norm[:] = be.sqrt(total) / be.bsz
         return float(clip_norm / max(float(norm.get()[0, 0]), clip_norm))
 

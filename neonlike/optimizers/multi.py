@@ -76,7 +76,7 @@ class MultiOptimizer(Optimizer):
             optimizer.optimize(layers, epoch)
 
     def progress(self) -> dict[str, Any]:
-        """That of each optimizer that has any, by its key in the mapping."""
+        """The progress of each optimizer that has any, by its key in the mapping."""
         every = {key: optimizer.progress() for key, optimizer in self.optimizer_mapping.items()}
         return {key: progress for key, progress in every.items() if progress}
 
