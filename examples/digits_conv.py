@@ -20,7 +20,7 @@ from neonlike.backends import Backend, gen_backend
 
 CLASSES = 10
 EPSILON, RHO = 1e-5, 0.9
-"""Of batch normalisation: what is added to variances, and how much running statistics keep of the past."""
+"""Of batch normalisation: added to variances; the weight of earlier minibatches in running statistics."""
 
 
 def load_digits() -> tuple[np.ndarray, np.ndarray]:
@@ -92,7 +92,7 @@ class ConvBlock:
         return self.out
 
     def backward(self, error: Any, wanted: bool = True) -> Any:
-        """Fill the gradients; the error of the input, if it is wanted."""
+        """Fill the gradients; returns the error of the input if it is ``wanted``, else None."""
         be = self.be
         delta = be.empty(self.a.shape)
         be.bprop_pool(self.pool, error, delta, self.argmax)

@@ -1,4 +1,4 @@
-"""``python -m neonlike``: compile a script's kernels ahead of its runs, look after their cache, say what is there."""
+"""``python -m neonlike``: compile a script's kernels ahead of time, show or clear the cache, say what is installed."""
 
 from __future__ import annotations
 

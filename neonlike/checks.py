@@ -1,8 +1,8 @@
-"""Arguments that are numbers, flags, texts or collections, looked at before anything is done with them.
+"""Checks of arguments by the annotations of functions, before anything is done with them.
 
 A function's annotations say what it takes, so :func:`checked` reads them there: ``rate: float``, ``name: str | None``,
-``reverse: bool``, ``pairs: Sequence[...]``, and classes that :func:`admit` named, such as ``Tensor``. What is annotated
-otherwise, ``Any`` above all, is the function's own affair.
+``reverse: bool``, ``pairs: Sequence[...]``, and classes that :func:`admit` named, such as ``Tensor``. Parameters with
+other annotations, above all ``Any``, are left to the function.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def number(operation: str, name: str, value: Any) -> float:
         If it is an integer larger than any float.
     """
     if value.__class__ is float:
-        return value  # at once: isinstance of an abstract class takes as long as many a small kernel
+        return value  # the common case: isinstance of an abstract class takes as long as a small kernel
     if not is_real(value):
         raise ArgumentTypeError(f"{operation}: {name} must be a number, got {shown(value)}")
     try:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """The end of a message about an unknown ``name``: ``"; did you mean a or b?"``, or nothing if none is close."""
-    near = difflib.get_close_matches(name, sorted(known), 3, cutoff)
-    return f"; did you mean {' or '.join(near)}?" if near else ""
+    close = difflib.get_close_matches(name, sorted(known), 3, cutoff)
+    return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
 class NeonlikeError(Exception):
@@ -61,11 +61,11 @@ class DeviceLost(BackendUnavailable):
 
 
 class OutOfMemory(NeonlikeError, MemoryError):
-    """There is not as much memory; nothing was changed, and smaller things may still fit."""
+    """There is not enough memory; nothing was changed, and smaller requests may still succeed."""
 
 
 class DeviceMemoryError(OutOfMemory):
-    """A GPU has no memory left for what was asked for; nothing was changed, and smaller things may still fit."""
+    """A GPU has not enough memory; nothing was changed, and smaller requests may still succeed."""
 
 
 class KernelCompileError(NeonlikeError, RuntimeError):
@@ -76,7 +76,7 @@ class KernelCompileError(NeonlikeError, RuntimeError):
     source_path : str or None
         Where the source is kept; None if there is none or it could not be written.
     compiler_output : str
-        The compiler's words.
+        What the compiler printed.
     expression : str
         What the kernel computes.
     """

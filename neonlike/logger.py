@@ -48,7 +48,7 @@ class ConsoleFormatter(logging.Formatter):
 class FallbackHandler(logging.Handler):
     """Writes to the standard error stream what nobody else handles, as ``logging.lastResort`` does.
 
-    Handlers that the library adds beside it (a log file) are named in ``companions`` and do not count as somebody else.
+    Handlers that the library adds beside it (a log file) are listed in ``companions`` and do not count as others.
     """
 
     def __init__(self, level: int = logging.NOTSET) -> None:

@@ -155,7 +155,7 @@ class NervanaObject:
     be
         The process-wide current backend, or None before ``gen_backend``; read at each use.
     from_description : bool
-        Whether a description may bring objects of the class to life. False where making one reads or writes files.
+        Whether objects of the class may be built from descriptions. False where making one reads or writes files.
     """
 
     be: ClassVar[Any] = None
@@ -164,7 +164,7 @@ class NervanaObject:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if cls.__module__.partition(".")[0] == PACKAGE:  # annotations of your own classes are your own affair
+        if cls.__module__.partition(".")[0] == PACKAGE:  # the annotations of users' classes are not checked
             check_methods(cls, ("__init__", "__call__"))
 
     @checked

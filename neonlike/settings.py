@@ -138,18 +138,18 @@ CPU_JIT = Setting(
 )
 FASTPATH = Setting(
     "NEONLIKE_FASTPATH", _FLAG, "1",
-    "0: assignments are always started by Python, without the extension that does it faster", _flag, True,
+    "0: assignments always run through Python, not through the faster extension", _flag, True,
 )  # fmt: skip
 NUM_THREADS: Setting[int | None] = Setting(
     "NEONLIKE_NUM_THREADS", f"a whole number from 1 to {MOST_THREADS}", "`OMP_NUM_THREADS`, else all cores",
-    "threads of a kernel; `be.num_threads` goes before it", _threads, None,
+    "threads of a kernel; `be.num_threads` takes precedence", _threads, None,
 )  # fmt: skip
 OMP_NUM_THREADS: Setting[int | None] = Setting(
     "OMP_NUM_THREADS", "a whole number from 1", "`NEONLIKE_NUM_THREADS`, else all cores",
     "threads of a kernel, and of other programs", _first_threads, None,
 )  # fmt: skip
 CACHE_DIR: Setting[str] = Setting(
-    "NEONLIKE_CACHE_DIR", "a folder", "`neonlike` in the user's folder of caches",
+    "NEONLIKE_CACHE_DIR", "a folder", "`neonlike` in the user's cache folder",
     "where compiled kernels are kept", str, "",
 )  # fmt: skip
 CACHE_MB = Setting(
@@ -175,7 +175,7 @@ PRODUCT_PRECISION = Setting(
     "what the GPU may round factors of float32 products to; see docs/gpu.md", _one_of(*PRECISIONS), "float32",
 )  # fmt: skip
 GPU_POOL = Setting(
-    "NEONLIKE_GPU_POOL", _FLAG, "1", "0: each GPU tensor has memory of its own, for checkers of accesses", _flag, True
+    "NEONLIKE_GPU_POOL", _FLAG, "1", "0: each GPU tensor is an allocation of its own, for memory checkers", _flag, True
 )
 GPU_SELFTEST: Setting[bool | None] = Setting(
     "NEONLIKE_GPU_SELFTEST", _FLAG, "once for a GPU, driver and version",
@@ -191,18 +191,18 @@ COMPAT_FORCE = Setting(
     _flag, False,
 )  # fmt: skip
 NEON_CACHE_DIR: Setting[str] = Setting(
-    "NEON_CACHE_DIR", "a folder", "`neonlike` in the user's folder of caches", "what `get_cache_dir` returns", str, ""
+    "NEON_CACHE_DIR", "a folder", "`neonlike` in the user's cache folder", "what `get_cache_dir` returns", str, ""
 )
 NEON_DATA_CACHE_DIR: Setting[str] = Setting(
     "NEON_DATA_CACHE_DIR", "a folder", "the script's `data_dir`", "where data sets are kept", str, ""
 )
-XDG_CACHE_HOME: Setting[str] = Setting("XDG_CACHE_HOME", "a folder", "~/.cache", "the user's folder of caches", str, "")
+XDG_CACHE_HOME: Setting[str] = Setting("XDG_CACHE_HOME", "a folder", "~/.cache", "the user's cache folder", str, "")
 
 SETTINGS: tuple[Setting[object], ...] = tuple(value for value in list(globals().values()) if isinstance(value, Setting))
 """The table, in the order of this file."""
 
 OF_THE_SYSTEM = ("HOME", "PATH", "LOCALAPPDATA", "PROCESSOR_ARCHITECTURE", "PROCESSOR_IDENTIFIER")
-"""What operating systems set for every program; where they lead is not this library's affair."""
+"""Variables that operating systems set for every program; their values are not checked."""
 
 
 def of_the_system(name: str) -> str:

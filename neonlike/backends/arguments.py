@@ -1,4 +1,4 @@
-"""The arguments of a backend, looked at before anything is made or cleaned up."""
+"""Checks of a backend's arguments, before anything is allocated or cleaned up."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_values(
     compat_mode: Any,
     batch_size: Any = 0,
 ) -> None:
-    """Raise ArgumentError unless the numbers are whole ones that can be meant, or None, and there is such a mode."""
+    """Raise ArgumentError unless each number is None or an integer in its range, and the mode exists."""
     if compat_mode is not None and not (isinstance(compat_mode, str) and compat_mode == "caffe"):
         raise ArgumentError(f"{operation}: compat_mode must be None or 'caffe', got {brief(compat_mode)}")
     flag = isinstance(stochastic_round, bool)

@@ -1,10 +1,10 @@
 """DLPack's structures and capsules, by ctypes: https://dmlc.github.io/dlpack/latest/c_api.html, version 1.0 and before.
 
-A capsule holds the address of a structure that describes memory and has a function to let go of it. Who takes the
-memory renames the capsule and calls that function when done; a capsule that nobody took calls it when it dies.
+A capsule holds the address of a structure that describes memory and has a deleter. A consumer renames the capsule and
+calls the deleter when it is done with the memory; a capsule that nobody consumed calls it when it is freed.
 
-That may happen while an error is on its way, when no Python code can run: so NumPy makes our capsules, whose functions
-are C. We write into them what it knows nothing of: memory on a GPU, and bfloat16.
+That may happen while an exception propagates, when no Python code can run: so NumPy makes our capsules, whose deleters
+are C. We write into them what NumPy does not support: memory on a GPU, and bfloat16.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Versioned(Structure):
 
 @dataclass(frozen=True)
 class Exported:
-    """What a capsule is made of: memory on a GPU and who keeps it."""
+    """The contents of a capsule: memory on a GPU, and the object that keeps it alive."""
 
     owner: Any
     address: int
@@ -144,9 +144,9 @@ def export(what: Exported, versioned: bool) -> Any:
 
 
 def pointed_to(capsule: Any) -> tuple[TensorStruct, int]:
-    """The structure and the flags in a capsule that nobody took; good as long as the capsule lives.
+    """The structure and the flags in a capsule that nobody consumed; valid as long as the capsule lives.
 
-    Keeping the capsule is enough to keep the memory: it lets go when it dies.
+    Keeping the capsule is enough to keep the memory: it calls the deleter when it is freed.
     """
     struct = _structure(capsule)
     return struct.tensor, int(getattr(struct, "flags", 0))

@@ -1,6 +1,6 @@
 """Tensors in pickles and deep copies: values, dtype, name and ``persist_values``; no backend, no memory.
 
-A tensor that is loaded lands on the backend that is current then, in whichever process and of whichever kind.
+A tensor that is loaded is made on the backend that is current then, in another process or of another kind too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def reduce_tensor(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
 def restore_tensor(values: Any, dtype: str, name: str | None, persist_values: bool) -> Any:
     """A tensor on the current backend; bfloat16 comes as the bits of its elements, uint16.
 
-    Called with whatever a file says, so nothing is taken for granted.
+    The arguments come from files, so all of them are checked.
 
     Raises
     ------

@@ -45,7 +45,7 @@ def gen_backend(
     batch_size : int
         Becomes ``be.bsz``.
     stochastic_round, device_id, max_devices
-        Mantissa bits of rounding at random, which GPU, and of how many; without effect on the CPU.
+        Mantissa bits that stochastic rounding keeps, which GPU, and how many may be used; without effect on the CPU.
     compat_mode : None or "caffe"
     deterministic_update, deterministic
         Deprecated and ignored, as in neon.

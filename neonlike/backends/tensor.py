@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _ALL = slice(None)
 _AXES = frozenset((int, slice, tuple))
-"""Types of indices that are no masks, looked for first."""
+"""Types of indices that cannot be masks: the common cases."""
 _NOTHING: Any = object()
 _PLAN_KEYS: dict[tuple[Any, ...], int] = {}
 _FIXED = {
@@ -91,9 +91,9 @@ class Tensor(InPlaceOperators, Expression):
     live_host: ClassVar[bool] = True
     """Whether ``asnumpyarray()`` is the tensor's own memory and not a copy."""
     kahan_count: int = 0
-    """Calls of ``be.compensated_sum`` that this tensor served as compensation, since it last started anew."""
+    """Calls of ``be.compensated_sum`` with this tensor as compensation since it was last reset."""
     kahan_reset: int = 0
-    """After how many it starts anew; 0: never."""
+    """Number of calls after which it is reset to 0; 0: never."""
 
     def __init__(
         self,

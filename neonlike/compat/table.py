@@ -1,4 +1,4 @@
-"""The one table of neon's module paths and names, and where this library keeps what stands elsewhere.
+"""The one table of neon's module paths and names, and of where this library defines names that it has elsewhere.
 
 A key is a neon path without the leading ``neon.`` (``""`` is ``neon`` itself). A row lists the names that
 scripts import from there. The module ``neonlike.<key>`` provides them; ``homes`` are further modules of this

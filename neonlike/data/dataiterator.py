@@ -49,11 +49,11 @@ class NervanaDataIterator(NervanaObject):
         raise NotDefined(f"{self.classnm} does not define reset")
 
     def progress(self) -> dict[str, Any]:
-        """Where the next epoch begins, as plain values: saved with a model, so that its training can go on there."""
+        """Position at which the next epoch begins, as plain values: saved with a model, to resume its training."""
         return {}
 
     def set_progress(self, saved: dict[str, Any]) -> None:
-        """Begin the next epoch where the iterator was that gave ``saved``."""
+        """Begin the next epoch at the position ``saved``, which :meth:`progress` of an iterator gave."""
 
 
 class ArrayShapeError(ShapeError, ArgumentError):
@@ -61,7 +61,7 @@ class ArrayShapeError(ShapeError, ArgumentError):
 
 
 class ArrayIterator(NervanaDataIterator):
-    """Batches from arrays, which are kept on the device as a whole, and follow to another backend.
+    """Batches from arrays, which are kept on the backend as a whole; they move when another backend is current.
 
     The last batch of an epoch is completed with the first samples, and the next epoch starts after those.
 
@@ -176,7 +176,7 @@ class ArrayIterator(NervanaDataIterator):
             self.ybuf = self.be.iobuf(self.ydev.shape[1])
 
     def _move(self) -> None:
-        """Bring the data to the current backend, which is not the one that they were given to."""
+        """Copy the data to the current backend, which is another one than theirs."""
         self._check_size()
         try:
             inputs = [array.get() for array in self.Xdev]

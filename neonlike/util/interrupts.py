@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 GRACE_S = 1.0
-"""How long what is running may take to its end after Ctrl-C; then it is interrupted where it is."""
+"""Seconds from Ctrl-C until what is running is interrupted wherever it is."""
 
 
 class InterruptGuard:

@@ -64,7 +64,7 @@ def save_obj(obj: Any, save_path: str | os.PathLike[str] | None) -> None:
     path = ensure_dirs_exist(expand(save_path))
     if os.path.isdir(path):
         raise IsADirectoryError(f"save_obj: {path} is a folder; give the name of a file in it")
-    # Named before it exists, so that an interrupt finds it to remove at any moment.
+    # The name is chosen before the file exists, so that an interrupt at any moment can remove it.
     temporary = os.path.join(os.path.dirname(path), f".save-{os.getpid()}-{secrets.token_hex(4)}")
     try:
         with open(temporary, "xb") as file:

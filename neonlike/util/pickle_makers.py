@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 MAX_KEY_DEPTH = 50
-"""Of tuples inside tuples in keys and sets: Python takes the hash of deeper ones without guarding its stack."""
+"""Most levels of nested tuples in keys and sets: hashing deeper ones may overflow the C stack."""
 
 MAX_KEY_PARTS = 10_000
-"""Of tuples at one depth: a tuple that holds another twice, and so on, takes for ever to hash."""
+"""Most tuples at one level: tuples that hold the next one twice take exponential time to hash."""
 
 BUILTINS: dict[str, Any] = {
     cls.__name__: cls
@@ -87,7 +87,7 @@ def _bytes(cls: Any) -> Callable[..., Any]:
 
 
 def encode(text: str, encoding: str = "latin-1") -> bytes:
-    """How bytes are written for Python 2."""
+    """Bytes, which pickles for Python 2 hold as a text."""
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
         raise Damaged("bytes in an unknown encoding")
     return text.encode("latin-1")

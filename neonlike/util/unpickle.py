@@ -214,7 +214,7 @@ class _Unpickler(_Reader):  # type: ignore[misc]
 
     def _replace(self, old: Any, new: Any) -> None:
         self.stack[-2] = new
-        # It was put into the memo when it was made, which is not long ago.
+        # It was put into the memo when it was made, so it is among the latest entries.
         key = next((key for key in reversed(self.memo) if self.memo[key] is old), None)
         if key is not None:
             self.memo[key] = new

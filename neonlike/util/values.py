@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Values(np.ndarray):
-    """An array that, holding one element of whatever rank, converts to a Python number and takes its formats.
+    """An array that, if it has one element, converts to a Python number and takes its formats, whatever its rank.
 
     NumPy itself converts only arrays of rank 0 since 2.4.
     """
