@@ -17,7 +17,7 @@ import pytest
 from benchmarking import FOLDER, Here
 
 from neonlike.backends import gen_backend
-from neonlike.backends.registry import release
+from neonlike.backends.current import release
 from neonlike.nervanaobject import NervanaObject
 
 MODULES = (

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from neonlike import settings
 from neonlike.backends.abstract_backend import AbstractBackend
 from neonlike.backends.arguments import check_names, check_pairs, check_values
+from neonlike.backends.current import release
 from neonlike.backends.families.activation import ActivationFamily
 from neonlike.backends.families.along import AlongFamily
 from neonlike.backends.families.arrange import ArrangeFamily
@@ -40,7 +41,6 @@ from neonlike.backends.families.series import SeriesFamily
 from neonlike.backends.families.stats import StatsFamily
 from neonlike.backends.families.text import TextFamily
 from neonlike.backends.families.timing import TimingFamily
-from neonlike.backends.gpu import load as load_gpu
 from neonlike.backends.tensor import Tensor
 from neonlike.checks import brief, shown
 from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError, OtherBackend, ShapeError
@@ -121,6 +121,8 @@ class Backend(
     """
 
     backends: ClassVar[dict[str, type[Backend]]] = {}
+    loaders: ClassVar[dict[str, Callable[[], Any]]] = {}
+    """What imports the classes of backends that are not loaded with the library; ``registry.py`` fills it."""
     backend_name: ClassVar[str] = ""
     tensor_cls: ClassVar[type[Tensor]] = Tensor
     bsz: int | None = None
@@ -365,8 +367,6 @@ class Backend(
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        from neonlike.backends.registry import release
-
         release(self)
 
     def __repr__(self) -> str:
@@ -376,7 +376,7 @@ class Backend(
     @staticmethod
     def backend_choices() -> list[str]:
         """Sorted names of the backends. "gpu" always is one: asked for where it cannot run, it says what is missing."""
-        return sorted({*Backend.backends, "gpu"})
+        return sorted({*Backend.backends, *Backend.loaders})
 
     @staticmethod
     def allocate_backend(name: str, **arguments: Any) -> Backend:
@@ -400,9 +400,9 @@ class Backend(
         UnknownBackend
             If there is none of that name, or it is "gpu" and PyCUDA or a driver is missing.
         """
-        if isinstance(name, str) and name == "gpu":
+        if isinstance(name, str) and name in Backend.loaders:
             try:
-                load_gpu()
+                Backend.loaders[name]()
             except BackendUnavailable as error:
                 others = sorted(set(Backend.backends) - {name})
                 raise UnknownBackend(f"{error}; or choose one of {others}") from error

@@ -7,22 +7,20 @@ of at least two axes. How many elements it picks depends on values: ``tensor[mas
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from neonlike.backends.hostdata import host_array
 from neonlike.errors import DTypeError, ShapeError
 from neonlike.optree import arrange, moves
 from neonlike.optree.dtypes import BOOL, is_float
 from neonlike.optree.functions import F
 from neonlike.optree.node import Expression, is_number
 
-if TYPE_CHECKING:
-    from neonlike.backends.tensor import Tensor
 
-
-def picked(tensor: Tensor, mask: Any) -> Any:
+def picked(tensor: Any, mask: Any) -> Any:
     """A new tensor (n, 1) of the elements of ``tensor`` where ``mask`` is set, in C order. Gradients flow through it.
 
     Raises
@@ -35,7 +33,7 @@ def picked(tensor: Tensor, mask: Any) -> Any:
     return flat[places] if flat.__class__ is tensor.__class__ else moves.take(flat, places, 0).astensor()
 
 
-def assign(tensor: Tensor, mask: Any, value: Any) -> None:
+def assign(tensor: Any, mask: Any, value: Any) -> None:
     """Store ``value`` in the elements of ``tensor`` where ``mask`` is set: a number, something of the tensor's shape,
     or (n,) or (n, 1) values for the n elements, in C order.
 
@@ -44,8 +42,6 @@ def assign(tensor: Tensor, mask: Any, value: Any) -> None:
     ShapeError
         If the mask has another shape, or the value none of these.
     """
-    from neonlike.backends.tensor import host_array
-
     be = tensor.backend
     if not isinstance(value, (int, float, Expression)):
         host = host_array("assignment", value)
@@ -65,14 +61,14 @@ def assign(tensor: Tensor, mask: Any, value: Any) -> None:
     be.assign(tensor, F.where(where, value, tensor))
 
 
-def _host(tensor: Tensor, mask: Any) -> npt.NDArray[Any]:
+def _host(tensor: Any, mask: Any) -> npt.NDArray[Any]:
     """The values of ``mask``."""
     _check(tensor, mask)
     host = mask.asnumpyarray() if isinstance(mask, Expression) else mask
     return np.not_equal(host, 0)  # type: ignore[no-any-return]
 
 
-def _check(tensor: Tensor, mask: Any) -> None:
+def _check(tensor: Any, mask: Any) -> None:
     if mask.shape != tensor.shape:
         raise ShapeError(
             f"index: a mask of shape {mask.shape} does not fit a tensor of shape {tensor.shape}, it needs the same; "
@@ -82,7 +78,7 @@ def _check(tensor: Tensor, mask: Any) -> None:
         raise DTypeError("index: the mask belongs to another backend; copy it: be.array(mask.get(), dtype=bool)")
 
 
-def _spread(tensor: Tensor, host: npt.NDArray[Any], value: Any) -> Any:
+def _spread(tensor: Any, host: npt.NDArray[Any], value: Any) -> Any:
     """An expression of the tensor's shape that has the (n, 1) elements of ``value`` where the mask is set."""
     count = int(np.count_nonzero(host))
     if value.shape != (count, 1):

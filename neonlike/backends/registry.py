@@ -1,4 +1,7 @@
-"""``gen_backend`` and ``cleanup_backend``: the process-wide current backend, ``NervanaObject.be``."""
+"""``gen_backend`` and ``cleanup_backend``: the process-wide current backend, ``NervanaObject.be``.
+
+This file alone knows which backends there are besides those that are imported with the library, and loads them.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,14 @@ import numpy.typing as npt
 from neonlike import settings
 from neonlike.backends.arguments import FILLED, check_names, check_values
 from neonlike.backends.backend import Backend
+from neonlike.backends.current import release
 from neonlike.backends.families.creation import checked_default_dtype
+from neonlike.backends.gpu import load as load_gpu
 from neonlike.kernels.bench.recorder import bench_target
 from neonlike.logger import logger
 from neonlike.nervanaobject import NervanaObject
 
+Backend.loaders["gpu"] = load_gpu
 _state = {"hooked": False}
 
 
@@ -89,10 +95,3 @@ def cleanup_backend() -> None:
     """Clean up the current backend, if there is one."""
     if NervanaObject.be is not None:
         release(NervanaObject.be)
-
-
-def release(be: Backend) -> None:
-    """Clean ``be`` up and forget it if it is the current one."""
-    be.cleanup_backend()
-    if NervanaObject.be is be:
-        NervanaObject.be = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from neonlike.backends import masks, pickling, tensor_text
 from neonlike.backends.hostdata import check_fills, host_array
 from neonlike.backends.inplace import InPlaceOperators
+from neonlike.backends.tensor_host import TensorHost
 from neonlike.checks import admit, brief
 from neonlike.errors import DTypeError, FixedAttribute, ShapeError
 from neonlike.optree.dialect import is_neon
@@ -22,9 +23,6 @@ from neonlike.optree.node import Expression
 from neonlike.optree.origin import Origin, computed
 from neonlike.optree.shapes import Shape, normalize_axes, permutation, regrouped
 from neonlike.optree.truth import as_mask
-
-if TYPE_CHECKING:
-    from neonlike.backends.backend import Backend
 
 _ALL = slice(None)
 _AXES = frozenset((int, slice, tuple))
@@ -97,7 +95,7 @@ class Tensor(InPlaceOperators, Expression):
 
     def __init__(
         self,
-        backend: Backend,
+        backend: TensorHost,
         shape: Shape,
         dtype: DType,
         name: str | None = None,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from neonlike.backends.dlpack import export_bfloat16
 from neonlike.backends.tensor import Tensor, cached, put
+from neonlike.backends.tensor_host import TensorHost
 from neonlike.checks import checked
 from neonlike.errors import DTypeError, ShapeError
 from neonlike.kernels.run.convert import converter
@@ -17,9 +18,6 @@ from neonlike.optree.dtypes import as_dtype
 from neonlike.optree.indexing import select
 from neonlike.optree.origin import gathered
 from neonlike.optree.shapes import Shape, ShapeTypeError, as_shape, permutation
-
-if TYPE_CHECKING:
-    from neonlike.backends.backend import Backend
 
 
 class CPUTensor(Tensor):
@@ -38,7 +36,7 @@ class CPUTensor(Tensor):
 
     def __init__(
         self,
-        backend: Backend,
+        backend: TensorHost,
         array: npt.NDArray[Any],
         name: str | None = None,
         persist_values: bool = True,

@@ -8,7 +8,7 @@ driver orders them. Where a library names another stream, one side waits on the 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pycuda.driver as driver
@@ -29,12 +29,9 @@ from neonlike.backends.dlpack import (
     pointed_to,
 )
 from neonlike.backends.gpu.array import DeviceArray, contiguous_strides
+from neonlike.backends.gpu.device import GpuDevice
 from neonlike.errors import DTypeError
 from neonlike.optree.dtypes import BFLOAT16, DType, as_dtype
-
-if TYPE_CHECKING:
-    from neonlike.backends.gpu.device import GpuDevice
-    from neonlike.backends.gpu.tensor import GPUTensor
 
 LEGACY_STREAM = 1
 """How both protocols write the driver's default stream, which waits for ours; None means it too in DLPack."""
@@ -60,76 +57,83 @@ class ForeignMemory:
 class _Holder(driver.PointerHolderBase):  # type: ignore[misc]
     """An address as PyCUDA knows it."""
 
-    def __init__(self, tensor: GPUTensor) -> None:
+    def __init__(self, array: DeviceArray) -> None:
         super().__init__()
-        self.tensor = tensor
+        self.array = array
 
     def get_pointer(self) -> int:
         """For PyCUDA."""
-        return self.tensor.address
+        return self.array.address
 
 
-def as_buffer(tensor: GPUTensor) -> Any:
-    """The memory of a contiguous tensor as a buffer of device addresses."""
-    return _Holder(tensor).as_buffer(tensor.nbytes)
+def as_buffer(array: DeviceArray) -> Any:
+    """The memory of a contiguous array as a buffer of device addresses."""
+    return _Holder(array).as_buffer(array.nbytes)
 
 
 # Giving -------------------------------------------------------------------------------------------------------------
 
 
-def lend(tensor: GPUTensor) -> None:
+def lend(array: DeviceArray) -> None:
     """Have the pool wait for everybody before it hands this memory out again."""
-    memory = tensor.array.memory
+    memory = array.memory
     if memory is not None and getattr(memory, "ours", False):
         memory.lent = True  # type: ignore[attr-defined]
 
 
-def cuda_array_interface(tensor: GPUTensor) -> dict[str, Any]:
-    """What ``tensor.__cuda_array_interface__`` is.
+def cuda_array_interface(device: GpuDevice, array: DeviceArray) -> dict[str, Any]:
+    """What ``__cuda_array_interface__`` of a tensor is whose elements are ``array``.
 
     Raises
     ------
     DTypeError
         If it holds bfloat16.
     """
-    if tensor.dtype.kind == "V":
+    if array.dtype.kind == "V":
         raise DTypeError("__cuda_array_interface__ has no type for bfloat16; use DLPack: from_dlpack(t) of the library")
-    lend(tensor)
+    lend(array)
     return {
         "version": 3,
-        "shape": tensor.shape,
-        "typestr": tensor.dtype.str,
-        "data": (tensor.address if tensor.size else 0, False),
-        "strides": None if tensor.is_contiguous else tensor.array.strides,
-        "stream": tensor.backend.device.stream.handle,
+        "shape": array.shape,
+        "typestr": array.dtype.str,
+        "data": (array.address if array.size else 0, False),
+        "strides": None if array.c_contiguous else array.strides,
+        "stream": device.stream.handle,
     }
 
 
-def to_dlpack(tensor: GPUTensor, stream: Any, version: Any, where: Any, copy: Any) -> Any:
-    """What ``tensor.__dlpack__`` returns.
-
-    Raises
-    ------
-    BufferError
-        If another device is asked for.
-    """
-    device = tensor.backend.device
+def check_device(device: GpuDevice, where: Any) -> None:
+    """Raise BufferError if DLPack asks for the memory on another device than ``device``; None: wherever it is."""
     if where is not None and tuple(where) != (CUDA, device.number):
         raise BufferError(f"dlpack: the tensor is on GPU {device.number}, not on device {tuple(where)}; use get()")
-    if copy:
-        tensor = tensor.backend.empty_like(tensor).copy(tensor)
-    lend(tensor)
+
+
+def to_dlpack(device: GpuDevice, array: DeviceArray, owner: Any, stream: Any, version: Any, copied: bool) -> Any:
+    """A DLPack capsule over ``array``.
+
+    Parameters
+    ----------
+    owner : object
+        What keeps the memory: lives as long as the capsule.
+    stream : int or None
+        The consumer's, which waits for what is queued.
+    version : tuple of int or None
+        The newest that the consumer knows.
+    copied : bool
+        Whether it is the consumer's own copy.
+    """
+    lend(array)
     if stream not in (None, -1, LEGACY_STREAM, device.stream.handle):
         device.synchronize()
-    size = tensor.dtype.itemsize
+    size = array.dtype.itemsize
     what = Exported(
-        owner=tensor,
-        address=tensor.address,
+        owner=owner,
+        address=array.address,
         device=device.number,
-        dtype=DataType(_CODES[tensor.dtype.kind], 8 * size, 1),
-        shape=tensor.shape,
-        strides=tensor.strides,
-        flags=IS_COPIED if copy else 0,
+        dtype=DataType(_CODES[array.dtype.kind], 8 * size, 1),
+        shape=array.shape,
+        strides=tuple(step // size for step in array.strides),
+        flags=IS_COPIED if copied else 0,
     )
     return export(what, versioned=version is not None and tuple(version) >= (1, 0))
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn, Protocol
 
 import pycuda.driver as driver
 
 from neonlike.backends.gpu.memory import Exhausted, text
 from neonlike.kernels.cuda.device import Capabilities
-
-if TYPE_CHECKING:
-    from neonlike.backends.gpu.device import GpuDevice
 
 
 class Kernel:
@@ -36,10 +33,26 @@ class Kernel:
         self.shared = shared
 
 
+class Owner(Protocol):
+    """The device that memory is taken for."""
+
+    def attend(self) -> None:
+        """Make its context current."""
+        ...
+
+    def release_parts(self) -> int:
+        """Give back memory that copies pass through; the number of bytes."""
+        ...
+
+    def fail(self, doing: str, error: Any) -> NoReturn:
+        """Raise the error of this library for one of the driver's."""
+        ...
+
+
 class DriverMemory:
     """Where the pool of a device takes memory from."""
 
-    def __init__(self, device: GpuDevice) -> None:
+    def __init__(self, device: Owner) -> None:
         self._device = device
 
     def take(self, nbytes: int) -> Any:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from neonlike.backends.gpu import interop
 from neonlike.backends.gpu.array import DeviceArray, contiguous_array, piece_count, share_elements
+from neonlike.backends.gpu.device import GpuDevice
 from neonlike.backends.hostdata import check_fills
 from neonlike.backends.tensor import Tensor, cached, put
+from neonlike.backends.tensor_host import TensorHost
 from neonlike.checks import checked
 from neonlike.errors import DeviceMemoryError, DTypeError, ShapeError
 from neonlike.kernels.run.convert import converter
@@ -22,11 +24,21 @@ from neonlike.optree.indexing import Selection, select
 from neonlike.optree.origin import gathered
 from neonlike.optree.shapes import Shape, ShapeTypeError, as_shape, permutation
 
-if TYPE_CHECKING:
-    from neonlike.backends.gpu.backend import NervanaGPU
-
 MOST_PIECES = 4
 """Most 2-D copies that fetch a strided tensor; where it takes more, a kernel makes it contiguous first."""
+
+
+class GpuHost(TensorHost, Protocol):
+    """What a tensor on a GPU asks of its backend besides."""
+
+    @property
+    def device(self) -> GpuDevice:
+        """Where its memory is."""
+        ...
+
+    def on_device(self, value: Any) -> Any:
+        """A tensor over ``value`` if its elements are on this GPU, else None."""
+        ...
 
 
 class GPUTensor(Tensor):
@@ -44,14 +56,14 @@ class GPUTensor(Tensor):
     is_trans: bool = False
     take_array: Any = None
     allocator: Any = None
-    backend: NervanaGPU
+    backend: GpuHost
     array: DeviceArray
     root: object | None
     address: int
 
     def __init__(
         self,
-        backend: NervanaGPU,
+        backend: GpuHost,
         array: DeviceArray,
         name: str | None = None,
         persist_values: bool = True,
@@ -103,7 +115,7 @@ class GPUTensor(Tensor):
         """
         if not self.is_contiguous:
             raise ShapeError(f"asbuffer: needs a contiguous tensor, got strides {self.strides}")
-        return interop.as_buffer(self)
+        return interop.as_buffer(self.array)
 
     def alias_of(self, other: GPUTensor) -> int:
         """0: no shared memory, 1: exactly the same elements in the same order, 2: any other overlap."""
@@ -174,7 +186,7 @@ class GPUTensor(Tensor):
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """Version 3; ``stream`` is what the tensor's contents are computed on."""
         self.backend.check_open("__cuda_array_interface__")
-        return interop.cuda_array_interface(self)
+        return interop.cuda_array_interface(self.backend.device, self.array)
 
     def __dlpack__(
         self,
@@ -186,7 +198,10 @@ class GPUTensor(Tensor):
     ) -> Any:
         """A DLPack capsule over this memory; ``stream`` is the consumer's, which waits for what is queued."""
         self.backend.check_open("dlpack")
-        return interop.to_dlpack(self, stream, max_version, dl_device, copy)
+        device = self.backend.device
+        interop.check_device(device, dl_device)
+        given = self._staging(self) if copy else self
+        return interop.to_dlpack(device, given.array, given, stream, max_version, bool(copy))
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return interop.CUDA, self.backend.device.number

@@ -1,0 +1,39 @@
+"""What a tensor asks of the backend that it lives on: the one direction in which tensors know backends."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from neonlike.kernels.run.calls import CallCache
+
+
+class TensorHost(Protocol):
+    """Assigns, makes and records tensors. ``Backend`` is one; a tensor's own file need not know more of it."""
+
+    _calls: CallCache | None
+    """Calls of compound primitives that were made before."""
+
+    @property
+    def default_dtype(self) -> Any:
+        """Of tensors made without a dtype."""
+        ...
+
+    def assign(self, target: Any, value: Any) -> Any:
+        """Compute ``value`` into the tensor ``target`` and return that."""
+        ...
+
+    def fresh(self, shape: Any, dtype: Any = None, name: str | None = None, persist_values: bool = True) -> Any:
+        """A new tensor, its elements undefined."""
+        ...
+
+    def array(self, ary: Any, dtype: Any = None, name: str | None = None, persist_values: bool = True) -> Any:
+        """A new tensor with the values of host data."""
+        ...
+
+    def record_histogram(self, tensor: Any, tag: str) -> Any:
+        """Counts of the magnitudes of ``tensor``, kept under ``tag``."""
+        ...
+
+    def check_open(self, operation: str) -> None:
+        """Raise BackendUnavailable if there is no backend any more to do ``operation``."""
+        ...
