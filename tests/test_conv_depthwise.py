@@ -51,7 +51,7 @@ def test_values(
     vector = kernels.vector_bytes(be.compiler)
     plans = [kernels._data_plan(layer, back, vector, dtype.itemsize, 2, True) for back in (False, True)]
     plans.append(kernels._update_plan(layer, vector, dtype.itemsize))
-    assert {plan.depthwise for plan in plans} == {across(layer, vector // dtype.itemsize)[0]} != {""}
+    assert {dict(plan.variant)["across"] for plan in plans} == {across(layer, vector // dtype.itemsize)[0]} != {""}
     for simple in ("", "", "relu", "bias"):
         compare(be, s, kind, rng, simple)
     image, error, filters = (quarters(rng, shape, dtype) for shape in (s.shape_i, s.shape_o, s.shape_f))

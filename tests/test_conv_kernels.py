@@ -17,7 +17,9 @@ from neonlike.backends import Backend
 from neonlike.backends.cpu import conv as kernels
 from neonlike.backends.cpu import conv_plan, conv_pointwise
 from neonlike.backends.cpu.backend import NervanaCPU
-from neonlike.backends.families.conv import ConvFamily, Epilogue
+from neonlike.backends.cpu.conv_kind import Kind
+from neonlike.backends.families.conv import ConvFamily
+from neonlike.backends.families.conv_request import ConvPass, ConvUpdate, Epilogue
 from neonlike.kernels.run import calls
 
 pytestmark = pytest.mark.cpu_only("the compiled kernels of the CPU")
@@ -27,9 +29,6 @@ GUARD = 4096
 """Bytes before and behind the memory that a kernel may use."""
 VECTORS = (0, 32, 16)
 """Bytes of a vector; 0: as the machine has. The compiler makes do with others."""
-ROUTINES = (
-    "_DATA", "_WINOGRAD", "_POINTWISE", "_MAPS", "_DEPTHWISE", "_DEPTHWISE_UPDATE", "_THIN", "_UPDATE", "_THIN_UPDATE"
-)  # fmt: skip
 CLOSE = {"f4": 2e-5, "f8": 1e-13}
 
 
@@ -60,8 +59,8 @@ def guarded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Guarded]:
     monkeypatch.setattr(calls, "held_workspace", memory)
     yield memory
     memory.check()
-    for routine in (getattr(kernels, name) for name in ROUTINES):
-        assert None not in routine.variants.values(), "did not compile, so the definition ran in its place"
+    for of_kind in (*kernels.DATA.values(), *kernels.UPDATE.values()):
+        assert None not in of_kind.routine.variants.values(), "did not compile, so the definition ran in its place"
 
 
 @pytest.fixture
@@ -95,24 +94,23 @@ def compare(be: Any, s: Sizes, kind: str, rng: np.random.Generator, simple: str 
     flags |= {"relu": rng.random() < 0.3, "brelu": rng.random() < 0.3, "slope": float(rng.choice([0, 0.1]))}
     for back, read, shape in ((False, I, s.shape_o), (True, E, s.shape_i)):
         T, X, bias, sums = made(shape), made(shape), made((shape[0], 1)), made((shape[0], 1))
-        epilogue = Epilogue(
-            X=X if rng.random() < 0.5 else None, bias=bias if rng.random() < 0.5 else None, bsum=sums, **flags
-        )
+        epilogue = Epilogue(**flags)
+        extra = bias if rng.random() < 0.5 else None, X if rng.random() < 0.5 else None, sums
         if simple == "bias":
-            epilogue = Epilogue(bias=bias)
+            epilogue, extra = Epilogue(), (bias, None, None)
         elif simple == "relu":
-            epilogue = Epilogue(0.5, bias=bias, relu=True, slope=0.1, bsum=sums)
+            epilogue, extra = Epilogue(0.5, relu=True, slope=0.1), (bias, None, sums)
         old, results = T.get(), []
         for hooks in (type(be), ConvFamily):
             T.set(old)
-            hooks._conv(be, layer, back, read, F, T, epilogue)
+            hooks._conv(be, ConvPass(layer, back, epilogue), read, F, T, *extra)
             results.append((T.get(), sums.get()))
         for found, wanted in zip(*results):
             close(found, wanted)
     old, results = dF.get(), []
     for hooks in (type(be), ConvFamily):
         dF.set(old)
-        hooks._update_conv(be, layer, I, E, dF, 0.5, flags["beta"])
+        hooks._update_conv(be, ConvUpdate(layer, 0.5, flags["beta"]), I, E, dF)
         results.append(dF.get())
     close(*results)
 
@@ -215,11 +213,12 @@ def test_pointwise(
         for hooks in (type(be), ConvFamily):
             O = be.empty(s.shape_o, dtype=kind)
             bias = tensor(be, shift, kind)
-            hooks._conv(be, layer, False, tensor(be, I, kind), tensor(be, F, kind), O, Epilogue(alpha=0.5, bias=bias))
+            request = ConvPass(layer, False, Epilogue(alpha=0.5))
+            hooks._conv(be, request, tensor(be, I, kind), tensor(be, F, kind), O, bias)
             results.append(O.get())
         np.testing.assert_allclose(*results, rtol=0, atol=CLOSE[kind] * (1 + np.abs(results[1]).max()))
     vector = kernels.vector_bytes(be.compiler)
-    assert kernels._data_plan(layer, False, vector, np.dtype(kind).itemsize, 2, True).pointwise
+    assert kernels._data_plan(layer, False, vector, np.dtype(kind).itemsize, 2, True).kind is Kind.POINTWISE
     conv_pointwise.pointwise_plan.cache_clear()
 
 
@@ -242,7 +241,7 @@ def test_windows_that_read_in_place(
     with_vectors(monkeypatch, nbytes)
     if streamed:
         monkeypatch.setattr(kernels, "STREAMED_RESULT_BYTES", 0)
-        assert kernels._bits(Epilogue(), be.empty(s.shape_o, dtype=kind).asnumpyarray(), 1) & kernels.STREAMED
+        assert kernels._bits(Epilogue(), be.empty(s.shape_o, dtype=kind).asnumpyarray(), 1, False) & kernels.STREAMED
     rng, itemsize = np.random.default_rng(nbytes), np.dtype(kind).itemsize
     for few in (False, True):
         if few:

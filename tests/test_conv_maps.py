@@ -15,6 +15,7 @@ from test_conv_kernels import VECTORS, Guarded, be, compare, guarded, with_vecto
 from neonlike.backends import Backend
 from neonlike.backends.cpu import conv as kernels
 from neonlike.backends.cpu import conv_maps, conv_plan
+from neonlike.backends.cpu.conv_kind import Kind
 
 pytestmark = pytest.mark.cpu_only("the compiled kernels of the CPU")
 __all__ = ["be", "guarded"]
@@ -132,6 +133,6 @@ def test_where_it_makes_fewer_products(be: Backend, s: Sizes, forward_here: bool
     """With vectors of 64 bytes; elsewhere lanes are positions."""
     for back, here in ((False, forward_here), (True, backward_here)):
         plan = kernels._data_plan(s.layer(be), back, 64, 4, 2, False)
-        assert (plan.map_lanes > 0) == here
+        assert (plan.kind is Kind.MAPS) == here
         fields = dict(zip(conv_plan.META, plan.fields))
         assert (fields["PANEL_SIZE"] > 0) == here

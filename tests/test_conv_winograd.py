@@ -15,7 +15,9 @@ from test_conv_kernels import GUARD, Guarded
 from neonlike.backends import Backend
 from neonlike.backends.cpu import conv as kernels
 from neonlike.backends.cpu import conv_winograd as plans
+from neonlike.backends.cpu.conv_kind import Kind
 from neonlike.backends.families.conv import ConvFamily
+from neonlike.backends.families.conv_request import ConvPass
 from neonlike.kernels.run import calls
 
 pytestmark = pytest.mark.cpu_only("the compiled kernels of the CPU")
@@ -307,7 +309,7 @@ def test_enable_winograd_chooses_the_plan(be: Backend, monkeypatch: pytest.Monke
 
     def spy(*arguments: Any) -> Any:
         found = plan(*arguments)
-        edges.append(found.winograd)
+        edges.append(dict(found.variant)["outputs"] if found.kind is Kind.WINOGRAD else 0)
         return found
 
     monkeypatch.setattr(kernels, "_data_plan", spy)
@@ -325,7 +327,7 @@ def test_enable_winograd_chooses_the_plan(be: Backend, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("operation", ["fprop", "bprop"])
 def test_workspace_is_enough_for_all_choices(be: Backend, operation: str, N: int, guarded: Guarded) -> None:
     s, rng = square(N, 64, 80, 14, 14), np.random.default_rng(0)
-    stated, back = s.layer(be).workspace_bytes(operation), operation == "bprop"
+    stated, back = be.workspace_bytes(s.layer(be), operation), operation == "bprop"
     source = rng.normal(size=s.shape_o if back else s.shape_i).astype(np.float32)
     for allowed in (False, True, 4):
         be.enable_winograd = allowed
@@ -390,5 +392,5 @@ def test_agrees_with_the_definition(be: Backend, edge: int) -> None:
             found = passes(be, s, back, source, filters)
             out = be.empty(found.shape)
             layer, tensors = s.layer(be), (tensor(be, source), tensor(be, filters))
-            ConvFamily._conv(be, layer, back, *tensors, out, kernels.Epilogue())
+            ConvFamily._conv(be, ConvPass(layer, back), *tensors, out)
             np.testing.assert_allclose(found, out.get(), rtol=0, atol=3e-5 * np.abs(found).max())

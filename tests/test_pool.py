@@ -13,7 +13,7 @@ from pool_loops import Sizes, backward, close, forward, layer_of, steps
 from neonlike.backends import Backend
 from neonlike.backends.cpu import pool as kernels
 from neonlike.backends.cpu import pool_few as few
-from neonlike.backends.families.pool import PoolFamily
+from neonlike.backends.families.pool import PoolFamily, PoolPass
 
 Array = np.ndarray[Any, Any]
 
@@ -187,7 +187,7 @@ def test_numbers_of_no_position_in_the_input_are_passed_over(
     room.fill(7.0)
     delta, expected = room[1000 : 1000 + layer.sizeI].reshape(layer.dimI), be.empty(layer.dimI)
     be.bprop_pool(layer, error, delta, numbers)
-    PoolFamily._bprop_pool(be, layer, error, expected, numbers, None, 1.0, 0.0)
+    PoolFamily._bprop_pool(be, PoolPass(layer, True), error, expected, numbers, None)
     assert np.allclose(delta.get(), expected.get(), atol=1e-5)
     assert (room.get()[:1000] == 7).all() and (room.get()[-1000:] == 7).all()
 
@@ -234,7 +234,7 @@ def agrees_on_special_values(be: Any, layer: Any, seed: int) -> None:
         out, at = (t[64 : 64 + layer.sizeO].reshape(layer.dimO) for t in (room, places))
         wanted, wanted_at = be.empty(layer.dimO), be.empty(layer.dimO, dtype=np.uint8)
         be.fprop_pool(layer, x, out, at)
-        PoolFamily._fprop_pool(be, layer, x, wanted, wanted_at, 1.0, 0.0)
+        PoolFamily._fprop_pool(be, PoolPass(layer, False), x, wanted, wanted_at)
         assert np.array_equal(out.get(), wanted.get(), equal_nan=True)
         assert np.array_equal(at.get(), wanted_at.get())
         for tensor, kept in ((room, 7), (places, 77)):
@@ -336,8 +336,9 @@ def test_kernels_agree_with_the_definition(compiled: Backend, op: str) -> None:
         for hooks in (type(compiled), PoolFamily):
             pooled, delta = compiled.empty(layer.dimO), compiled.empty(layer.dimI)
             argmax = compiled.empty(layer.dimO, dtype=np.uint8) if op == "max" else None
-            hooks._fprop_pool(compiled, layer, image, pooled, argmax, 1.0, 0.0)
-            hooks._bprop_pool(compiled, layer, E, delta, argmax, image if op == "l2" else None, 1.0, 0.0)
+            hooks._fprop_pool(compiled, PoolPass(layer, False), image, pooled, argmax)
+            inputs = image if op == "l2" else None
+            hooks._bprop_pool(compiled, PoolPass(layer, True), E, delta, argmax, inputs)
             results.append((pooled, delta, argmax))
         for mine, its in zip(results[0], results[1]):
             if mine is not None:

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend, current_backend, new_backend
+from engines import ENGINES, backend, current_backend, new_backend, use_threads
 from pool_loops import Sizes, backward, close, forward, layer_of, steps
 
 from neonlike.backends import Backend
 from neonlike.backends.layer_cpu import PoolLayer
 from neonlike.errors import AliasError, ArgumentError, DTypeError, MissingArgument, ShapeError
+from neonlike.kernels.run.calls import Launch
 
 
 @pytest.fixture(params=ENGINES)
@@ -207,13 +208,35 @@ def test_no_images_at_all(be: Backend) -> None:
     assert be.bprop_pool(layer, pooled, image, argmax) is None
 
 
-def test_workspace(be: Backend) -> None:
-    layer = layer_of(be, "avg", 4, C=2, H=8, W=8, R=3, S=3, str_h=1, str_w=1)
-    assert layer.workspace_bytes() == (3 + 8) * 16  # 8 between the lists of two threads
-    assert layer.workspace_bytes(threads=2, backward=True) == 2 * (3 + 8) * 16
-    norms = layer_of(be, "l2", 4, C=2, H=8, W=8, R=2, S=2)
-    assert norms.workspace_bytes(backward=True) == (2 + 8) * 16 + norms.sizeO * 4
-    assert norms.workspace_bytes() == (2 + 8) * 16
+@pytest.mark.cpu_only("the compiled kernels of the CPU")
+@pytest.mark.parametrize("op", ["max", "avg", "l2"])
+@pytest.mark.parametrize("n", [1, 4, 64])
+def test_workspace_is_what_kernels_take(op: str, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And of l2's gradient the norms of all windows, which a forward pass makes first."""
+    taken, start = list[int](), Launch.start
+    monkeypatch.setattr(Launch, "start", lambda *given: (taken.append(given[0].work), start(*given)))
+    for be in backend("c"):
+        layer = layer_of(be, op, n, C=32, H=9, W=8, R=3, S=3, str_h=1, str_w=1)
+        image, pooled, delta = be.ones(layer.dimI), be.ones(layer.dimO), be.empty(layer.dimI)
+        argmax = be.zeros(layer.dimO, dtype=layer.argmax_dtype) if op == "max" else None
+        for threads in ("1", "3"):
+            use_threads(monkeypatch, threads)
+            stated = {name: be.workspace_bytes(layer, name) for name in ("fprop", "bprop")}
+            taken.clear()
+            be.fprop_pool(layer, image, pooled, argmax)
+            assert taken == [stated["fprop"]]
+            be.bprop_pool(layer, pooled, delta, argmax)
+            norms = layer.sizeO * 4 if op == "l2" else 0
+            assert max(taken[1:]) + norms == stated["bprop"]
+
+
+def test_workspace_is_stated_for_every_backend(be: Backend) -> None:
+    layer = layer_of(be, "avg", 4, C=2, H=8, W=8, R=3, S=3)
+    assert be.workspace_bytes(layer) > 0
+    with pytest.raises(ArgumentError, match="operation must be fprop or bprop, got 'update'"):
+        be.workspace_bytes(layer, "update")
+    with pytest.raises(DTypeError, match="layer must come from"):
+        be.workspace_bytes(be.lrn_layer(None, 1, 3))
 
 
 # The argmax tensor --------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -60,8 +61,9 @@ def test_a_wrong_result_is_seen(calls: Calls, monkeypatch: pytest.MonkeyPatch) -
     """A kernel that doubles what it finds; the definition on the other engine does not."""
     right = conv.ConvKernels._update_conv
 
-    def wrong(be: Any, layer: Any, image: Any, errors: Any, target: Any, alpha: float, beta: float) -> None:
-        right(be, layer, image, errors, target, 2 * alpha if os.environ["NEONLIKE_CPU_JIT"] == "1" else alpha, beta)
+    def wrong(be: Any, request: Any, *tensors: Any) -> None:
+        doubled = replace(request, alpha=2 * request.alpha)
+        right(be, doubled if os.environ["NEONLIKE_CPU_JIT"] == "1" else request, *tensors)
 
     monkeypatch.setattr(conv.ConvKernels, "_update_conv", wrong)
     with pytest.raises(AssertionError, match="conv, result 4"):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from planted.table import CPU, FAMILIES, GEOMETRY, C, Mutant
 
-FAMILY, DEFINITION = FAMILIES + "conv.py", FAMILIES + "conv_definition.py"
+FAMILY, DEFINITION, REQUEST = (FAMILIES + f"{name}.py" for name in ("conv", "conv_definition", "conv_request"))
 SIZES, KERNELS, PLAN = GEOMETRY + "conv.py", CPU + "conv.py", CPU + "conv_plan.py"
 DIRECT, UPDATE, TILE = C + "conv_direct.c.j2", C + "conv_update.c.j2", C + "conv_tile.h"
 FINISH, WINOGRAD, WINOGRAD_PLAN = C + "conv_finish.h", C + "conv_winograd.c.j2", CPU + "conv_winograd.py"
@@ -26,11 +26,11 @@ def fault(name: str, file: str, old: str, new: str) -> Mutant:
 
 
 MUTANTS = (
-    fault("definition: alpha ignored", FAMILY, "        result *= self.alpha\n", ""),
-    fault("definition: bias dropped", FAMILY, "result += host(self.bias,", "host(self.bias,"),
-    fault("definition: relu slope ignored", FAMILY, "self.slope * result if self.slope else 0", "0"),
-    fault("definition: brelu uses output instead of X", FAMILY, "(x > 0) + self.slope * (x < 0)", "(result > 0) + self.slope * (result < 0)"),
-    fault("definition: beta ignored", FAMILY, "result + self.beta * x", "result + x"),
+    fault("definition: alpha ignored", REQUEST, "        result *= self.alpha\n", ""),
+    fault("definition: bias dropped", REQUEST, "            result += bias\n", "            pass\n"),
+    fault("definition: relu slope ignored", REQUEST, "self.slope * result if self.slope else 0", "0"),
+    fault("definition: brelu uses output instead of X", REQUEST, "(x > 0) + self.slope * (x < 0)", "(result > 0) + self.slope * (result < 0)"),
+    fault("definition: beta ignored", REQUEST, "result + self.beta * x", "result + x"),
     fault("definition: bsum before relu and beta", FAMILY, "stored = host(target, matrix.shape).sum(", "stored = matrix.sum("),
     fault("definition: group index wrong", DEFINITION, "return slice(group * channels, (group + 1) * channels)", "return slice((g.groups - 1 - group) * channels, (g.groups - group) * channels)"),
     fault("definition: stride phase wrong", DEFINITION, "first = max(0, -(offset // stride))", "first = max(0, -offset // stride)"),
@@ -40,8 +40,8 @@ MUTANTS = (
     fault("definition: beta ignored in update_conv", FAMILY, "alpha * result + beta * target", "alpha * result + target"),
     fault("grad_bias scaled by alpha", FAMILY, "sums.sum(errors.reshape((g.K, g.sizeO // g.K)), axis=1)", "sums.sum(errors.reshape((g.K, g.sizeO // g.K)), axis=1) * float(alpha)"),
     fault("number of images at call time ignored", FAMILY, "return layer.at_batch(images)", "return layer"),
-    fault("alias check of X removed", FAMILY, 'read if same else {**read, "X": epilogue.X}', "read"),
-    fault("alias check of bsum removed", FAMILY, '        check_apart(name, {"bsum": epilogue.bsum}, {**read, "X": epilogue.X, target_name: target})\n', ""),
+    fault("alias check of X removed", FAMILY, 'read if same else {**read, "X": X}', "read"),
+    fault("alias check of bsum removed", FAMILY, '        check_apart(name, {"bsum": bsum}, {**read, "X": X, target_name: target})\n', ""),
     fault("alias check of update_conv removed", FAMILY, '        check_apart(name, {"grad_F": target, "grad_bias": grad_bias}, {"I": I, "E": E})\n', ""),
     fault("dilation ignored in sizes", GEOMETRY + "sizes.py", "extent = window_extent(window, dilation)", "extent = window"),
     fault("dilation ignored in sizes of deconvolutions", SIZES, "2 * p + window_extent(s, d)", "2 * p + s"),
@@ -106,8 +106,8 @@ MUTANTS = (
     fault("C: parts of a gradient not added up", UPDATE, "sum += *(const vec *)(at + part * size);", "sum = *(const vec *)(at + part * size);"),
     fault("C: last column of a tap dropped", UPDATE, "widen(&t->lane, &t->lanes, range[2], range[3]);", "widen(&t->lane, &t->lanes, range[2], range[3] - 1);"),
     fault("C: last lanes of an error dropped", UPDATE, "to[i * step + k] = from[k][at + i];", "to[i * step + k] = 0;"),
-    fault("bsum of float16 before it is rounded", KERNELS, "rounded = epilogue.bsum is not None and target.dtype != read.dtype", "rounded = False"),
-    fault("brelu without beta does not read the old output", KERNELS, "keep=epilogue.reads_old", "keep=epilogue.beta != 0 and epilogue.reads_old"),
+    fault("bsum of float16 before it is rounded", KERNELS, "rounded = bsum is not None and target.dtype != read.dtype", "rounded = False"),
+    fault("brelu without beta does not read the old output", KERNELS, "keep=reads_old", "keep=epilogue.beta != 0 and reads_old"),
     fault("kernels: dilation ignored", PLAN, "(s, s * dilation - padding)", "(s, s - padding)"),
     fault("kernels: window shifted", PLAN, "(s, s * dilation - padding)", "(s, s * dilation - padding + 1)"),
     fault("kernels: stride phase wrong in the data gradient", PLAN, "(s, start + padding - s * dilation)", "(s, padding - start - s * dilation)"),

@@ -12,16 +12,8 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
-from neonlike.backends.cpu.conv_plan import (
-    AxisPhase,
-    ConvPlan,
-    Tile,
-    backward_axis,
-    ceil_div,
-    even,
-    forward_axis,
-    whole,
-)
+from neonlike.backends.cpu.conv_kind import ConvPlan, Kind, Tile
+from neonlike.backends.cpu.conv_plan import AxisPhase, backward_axis, ceil_div, even, forward_axis, whole
 from neonlike.backends.geometry.conv import ConvGeometry
 
 META = (
@@ -197,7 +189,8 @@ def _planned(
     numbers = [number for part in (phases, taps, runs, at, *lists) for number in part]
     meta = (*(fields.get(name, 0) for name in META[:-1]), *numbers)
     bands = fields["ALL_UNITS"] // fields["UNIT_BLOCKS"]
-    return ConvPlan(Tile(1, 8, lanes), meta, bands, shared, fields["PRIVATE_SIZE"], depthwise=lanes_of)
+    variant = (("across", lanes_of),)  # what the lanes of its vectors are
+    return ConvPlan(Kind.DEPTHWISE, Tile(1, 8, lanes), meta, bands, shared, fields["PRIVATE_SIZE"], variant)
 
 
 def _rows_read(phases: list[AxisPhase], band: int) -> int:

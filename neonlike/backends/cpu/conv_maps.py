@@ -10,15 +10,14 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
+from neonlike.backends.cpu.conv_kind import ConvPlan, Kind, Tile
 from neonlike.backends.cpu.conv_plan import (
     APART,
     DATA_UNITS,
     LEAST_LANES,
     SUMS_BYTES,
     Blocks,
-    ConvPlan,
     Phase,
-    Tile,
     block_phase,
     ceil_div,
     column_reaches,
@@ -142,4 +141,5 @@ def maps_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int,
         "ALL_UNITS": sum(counts) * parts,
     }
     private = sum(fields[name] for name in ("PANEL_SIZE", "STRIPS_SIZE", "SUMS_SIZE", "LIST_SIZE"))
-    return ConvPlan(tile, flatten(fields, records, tails), sum(counts), 0, private, map_lanes=apart)
+    variant = (("step", apart),)  # elements between positions
+    return ConvPlan(Kind.MAPS, tile, flatten(fields, records, tails), sum(counts), 0, private, variant)

@@ -13,14 +13,14 @@ A phase of the whole convolution is one of each axis. The weight gradient has th
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import accumulate, product, repeat
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
+from neonlike.backends.cpu.conv_kind import ConvPlan, Kind, Tile
 from neonlike.backends.geometry.conv import ConvGeometry
 
 META = (
@@ -108,66 +108,11 @@ def data_phases(g: ConvGeometry, backward: bool) -> list[Phase]:
     return [*product(*[(backward_axis if backward else forward_axis)(*axis) for axis in axes])]  # type: ignore[list-item]
 
 
-class Tile(NamedTuple):
-    """Sums kept in registers: output maps by vectors of lanes (by taps, for the weight gradient), lanes of a vector."""
-
-    maps: int
-    width: int
-    lanes: int
-
-
 def data_tile(maps: int, vector_bytes: int, itemsize: int) -> Tile:
     """The tile of forward and data gradient: the one of these that wastes least on maps that do not exist."""
     shapes = ((6, 2), (4, 2), (2, 4)) if vector_bytes == 32 else ((12, 2), (8, 2), (10, 2), (4, 4), (2, 4))
     tiles = [Tile(*shape, vector_bytes // itemsize) for shape in shapes]
     return min(tiles, key=lambda tile: whole(maps, tile.maps))
-
-
-@dataclass(frozen=True)
-class ConvPlan:
-    """What a kernel is called with.
-
-    Attributes
-    ----------
-    tile : Tile
-    fields : tuple of int
-        The meta array.
-    units : int
-        Units of work; rows of the sums for a bsum.
-    shared, private : int
-        Elements of working memory, for all and for each thread.
-    winograd : int
-        Edge of the tiles of results; 0: no Winograd.
-    pointwise, thin : bool
-        Of ``conv_pointwise.py``, of ``conv_thin.py``.
-    depthwise : str
-        Of ``conv_depthwise.py``: what the lanes of its vectors are; "": it is not.
-    few : int
-        Of Winograd's: 0 where images fill vectors, 1 for a single image, else 2.
-    map_lanes : int
-        Of ``conv_maps.py``: elements between positions; 0: another kernel's.
-    """
-
-    tile: Tile
-    fields: tuple[int, ...]
-    units: int
-    shared: int
-    private: int
-    winograd: int = 0
-    pointwise: bool = False
-    thin: bool = False
-    depthwise: str = ""
-    few: int = 0
-    map_lanes: int = 0
-
-    @cached_property
-    def meta(self) -> Any:
-        """The meta array as kernels take it."""
-        return (ctypes.c_int64 * len(self.fields))(*self.fields)
-
-    def work(self, threads: int) -> int:
-        """Elements of working memory of a call."""
-        return self.shared + threads * self.private
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -444,4 +389,5 @@ def data_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int,
         "ALL_UNITS": sum(counts) * parts,
     }
     private = fields["STRIPS_SIZE"] + fields["SUMS_SIZE"] + fields["LIST_SIZE"]
-    return ConvPlan(tile, flatten(fields, records, tails), sum(counts), fields["FILTERS_SIZE"], private)
+    meta = flatten(fields, records, tails)
+    return ConvPlan(Kind.DIRECT, tile, meta, sum(counts), fields["FILTERS_SIZE"], private)

@@ -9,17 +9,8 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from neonlike.backends.cpu.conv_plan import (
-    APART,
-    CACHE_WAY,
-    SECOND_WAY,
-    WAYS,
-    ConvPlan,
-    ceil_div,
-    data_tile,
-    even,
-    whole,
-)
+from neonlike.backends.cpu.conv_kind import ConvPlan, Kind
+from neonlike.backends.cpu.conv_plan import APART, CACHE_WAY, SECOND_WAY, WAYS, ceil_div, data_tile, even, whole
 from neonlike.backends.geometry.conv import ConvGeometry
 
 META = (
@@ -77,4 +68,4 @@ def pointwise_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize:
     }  # fmt: skip
     private = fields["PANEL_SIZE"] + fields["SUMS_SIZE"]
     meta = tuple(fields[name] for name in META[:-1])
-    return ConvPlan(tile, meta, units, fields["FILTERS_SIZE"], private, pointwise=True)
+    return ConvPlan(Kind.POINTWISE, tile, meta, units, fields["FILTERS_SIZE"], private)

@@ -10,14 +10,13 @@ import math
 from functools import lru_cache
 from itertools import product
 
+from neonlike.backends.cpu.conv_kind import ConvPlan, Kind, Tile
 from neonlike.backends.cpu.conv_plan import (
     META,
     PHASE,
     AxisPhase,
     Blocks,
-    ConvPlan,
     Phase,
-    Tile,
     backward_axis,
     block_phase,
     ceil_div,
@@ -129,7 +128,7 @@ def _plan(
     }
     private = fields["STRIPS_SIZE"] + fields["SUMS_SIZE"] + fields["LIST_SIZE"]
     meta = flatten(fields, records, tails)
-    return ConvPlan(tile, meta, areas, fields["FILTERS_SIZE"], private, thin=True)
+    return ConvPlan(Kind.THIN, tile, meta, areas, fields["FILTERS_SIZE"], private)
 
 
 def _strips(block: Blocks) -> int:

@@ -9,12 +9,11 @@ import math
 from dataclasses import replace
 from functools import lru_cache
 
+from neonlike.backends.cpu.conv_kind import ConvPlan, Kind, Tile
 from neonlike.backends.cpu.conv_plan import (
     META,
     PHASE,
-    ConvPlan,
     Phase,
-    Tile,
     block_phase,
     ceil_div,
     even,
@@ -23,7 +22,7 @@ from neonlike.backends.cpu.conv_plan import (
     image_block,
     shapes,
     whole,
-)  # fmt: skip
+)
 from neonlike.backends.cpu.conv_pointwise import pointwise
 from neonlike.backends.geometry.conv import ConvGeometry
 
@@ -104,4 +103,4 @@ def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
         "ALL_UNITS": areas,
     }
     private = fields["STRIPS_SIZE"] + fields["SUMS_SIZE"] + fields["LIST_SIZE"]
-    return ConvPlan(tile, flatten(fields, [record], tails), 0, fields["FILTERS_SIZE"], private)
+    return ConvPlan(Kind.DIRECT, tile, flatten(fields, [record], tails), 0, fields["FILTERS_SIZE"], private)

@@ -29,7 +29,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from neonlike.backends.cpu.conv_plan import APART, IMAGE_LANES, ConvPlan, ceil_div, data_tile, even, image_block, whole
+from neonlike.backends.cpu.conv_kind import ConvPlan, Kind
+from neonlike.backends.cpu.conv_plan import APART, IMAGE_LANES, ceil_div, data_tile, even, image_block, whole
 from neonlike.backends.geometry.conv import ConvGeometry, Triple
 
 META = (
@@ -168,5 +169,7 @@ def winograd_plan(
     }  # fmt: skip
     shared = fields["FILTERS_SIZE"] + fields["SHARED_SIZE"]
     private = fields["M_SIZE"] + fields["RESULTS_SIZE"] + fields["FUSED"] + (0 if fields["SHARED_SIZE"] else v_size)
-    few_kind = min(g.N, 2) if few else 0
-    return ConvPlan(tile, tuple(fields[name] for name in META[:-1]), units, shared, private, edge, few=few_kind)
+    # The edge of the tiles of results; 0 where images fill vectors, 1 for a single image, else 2.
+    variant = (("outputs", edge), ("few", min(g.N, 2) if few else 0))
+    meta = tuple(fields[name] for name in META[:-1])
+    return ConvPlan(Kind.WINOGRAD, tile, meta, units, shared, private, variant)

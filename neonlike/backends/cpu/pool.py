@@ -17,7 +17,7 @@ import numpy as np
 from neonlike.backends.cpu.compiled import STREAMED_RESULT_BYTES, CompiledFamily, in_lines
 from neonlike.backends.cpu.pool_few import SIZES, WIDEST_VECTOR, Kernel, few_backward, few_forward, number_bits
 from neonlike.backends.families.operands import Array
-from neonlike.backends.families.pool import PoolFamily, backward_arrays, forward_arrays
+from neonlike.backends.families.pool import PoolFamily, PoolPass, backward_arrays, forward_arrays
 from neonlike.backends.families.pool_definition import share_of_norm
 from neonlike.backends.geometry.pool import LINE_BYTES, META, PoolGeometry
 from neonlike.kernels.c.routine import POINTER, REAL_TYPES, Routine, address, threads_for, words
@@ -49,73 +49,90 @@ FETCHED_BYTES = 2 << 20
 class PoolKernels(CompiledFamily, PoolFamily):
     """Overrides of PoolFamily's hooks."""
 
-    def _fprop_pool(self, layer: PoolGeometry, I: Any, O: Any, argmax: Any, alpha: float, beta: float) -> Launch | None:
-        kernel = _forward_kernel(self.compiler, layer, compute_dtype(I.dtype), argmax, beta)
+    def _fprop_pool(self, request: PoolPass, I: Any, O: Any, argmax: Any) -> Launch | None:
+        layer = request.geometry
+        kernel = _kernel(self.compiler, request, compute_dtype(I.dtype), argmax)
         if kernel.run is None or not layer.sizeO:
-            return super()._fprop_pool(layer, I, O, argmax, alpha, beta)
-        with forward_arrays(layer, I, O, argmax, beta) as (values, out, numbers):
-            return _launch(kernel, layer, False, (values, out, numbers), alpha, beta).run()
+            return super()._fprop_pool(request, I, O, argmax)
+        with forward_arrays(layer, I, O, argmax, request.beta) as (values, out, numbers):
+            return _launch(kernel, request, (values, out, numbers)).run()
 
-    def _bprop_pool(
-        self, layer: PoolGeometry, I: Any, O: Any, argmax: Any, inputs: Any, alpha: float, beta: float
-    ) -> Launch | None:
-        dtype = compute_dtype(I.dtype)
-        kernel = _backward_kernel(self.compiler, layer, dtype, argmax, alpha, beta)
+    def _bprop_pool(self, request: PoolPass, I: Any, O: Any, argmax: Any, inputs: Any) -> Launch | None:
+        layer, dtype = request.geometry, compute_dtype(I.dtype)
+        kernel = _kernel(self.compiler, request, dtype, argmax)
         if kernel.run is None or not layer.sizeO:
-            return super()._bprop_pool(layer, I, O, argmax, inputs, alpha, beta)
-        with backward_arrays(layer, I, O, argmax, inputs, beta) as (error, delta, numbers, values):
+            return super()._bprop_pool(request, I, O, argmax, inputs)
+        with backward_arrays(layer, I, O, argmax, inputs, request.beta) as (error, delta, numbers, values):
             if values is not None:
-                norm = np.empty(layer.dimO, dtype)
-                forward = _forward_kernel(self.compiler, layer, dtype, None, 0.0)
-                _launch(forward, layer, False, (values, norm, None), 1.0, 0.0).run()
+                norm, forward = np.empty(layer.dimO, dtype), PoolPass(layer, False)
+                _launch(_kernel(self.compiler, forward, dtype, None), forward, (values, norm, None)).run()
                 error = share_of_norm(error, norm)
-            return _launch(kernel, layer, True, (error, delta, numbers, values), alpha, beta).run()
+            return _launch(kernel, request, (error, delta, numbers, values)).run()
+
+    def _pool_workspace(self, request: PoolPass) -> int:
+        """Of the kernel, which is compiled for it; and of l2's gradient, the norms that a forward pass makes."""
+        layer, dtype = request.geometry, compute_dtype(request.geometry.dtype)
+        argmax = np.empty(0, layer.argmax_dtype) if layer.op == "max" else None
+        kernel = _kernel(self.compiler, request, dtype, argmax)
+        if kernel.run is None or not layer.sizeO:
+            return super()._pool_workspace(request)
+        needed = _work(kernel, request)[1]
+        if request.backward and layer.op == "l2":
+            forward = PoolPass(layer, False)
+            needed = max(needed, self._pool_workspace(forward)) + layer.sizeO * dtype.itemsize
+        converted = 0 if dtype == layer.dtype else (layer.sizeI + layer.sizeO) * dtype.itemsize
+        return needed + converted
 
 
-def _launch(
-    kernel: Kernel, layer: PoolGeometry, backward: bool, arrays: Sequence[Array | None], alpha: float, beta: float
-) -> Launch:
+def _work(kernel: Kernel, request: PoolPass) -> tuple[int, int]:
+    """Bytes of working memory before the room of packed blocks, and of all."""
+    layer = request.geometry
+    threads, lines = _threads(layer), layer.lines[request.backward]
+    first = -(-threads * lines * LINE_BYTES // LINE) * LINE
+    return first, first + threads * kernel.each
+
+
+def _threads(layer: PoolGeometry) -> int:
+    return threads_for(layer.sizeO * layer.window, SERIAL)
+
+
+def _launch(kernel: Kernel, request: PoolPass, arrays: Sequence[Array | None]) -> Launch:
     """A call of ``kernel`` on what is read, what is written, and the rest."""
+    layer, backward, beta = request.geometry, request.backward, request.beta
     read, result, *_ = arrays
     assert read is not None and result is not None
-    threads, lines = threads_for(layer.sizeO * layer.window, SERIAL), layer.lines[backward]
-    first = -(-threads * lines * LINE_BYTES // LINE) * LINE  # where the room of packed blocks begins
+    first, work = _work(kernel, request)
     largest = result if backward else read
     values: dict[str, Any] = {
         "first": first,
-        "most": kernel.most or lines,
+        "most": kernel.most or layer.lines[backward],
         "meta": address(layer.meta),
         "ranges": address(layer.ranges[backward]),
         "places": address(layer.places),
         "windows": address(layer.ranges[0]),
         "window_places": address(layer.window_places),
         "weights": address(layer.weights),
-        "alpha": alpha,
+        "alpha": request.alpha,
         "beta": beta,
         "streamed": int(backward and beta == 0 and result.nbytes > STREAMED_RESULT_BYTES and in_lines(result)),
         "ahead": int(largest.nbytes > FETCHED_BYTES),
         "each": kernel.each,
         "band": kernel.band,
         "pitch": kernel.pitch,
-        "threads": threads,
+        "threads": _threads(layer),
     }
     block = words([values[name] for name, _ in SIZES])
     addresses = tuple(map(address, arrays))
-    return Launch(kernel.run, addresses, (ctypes.addressof(block),), first + threads * kernel.each, (layer, block))
+    return Launch(kernel.run, addresses, (ctypes.addressof(block),), work, (layer, block))
 
 
-def _forward_kernel(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any, beta: float) -> Kernel:
+def _kernel(compiler: Compiler | None, request: PoolPass, dtype: DType, argmax: Any) -> Kernel:
     """The kernel for arrays of ``dtype``; without a compiler, it has no function."""
-    few = few_forward(compiler, layer, dtype, argmax)
-    return few or _general(FORWARD, compiler, layer, dtype, argmax, beta)
-
-
-def _backward_kernel(
-    compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any, alpha: float, beta: float
-) -> Kernel:
-    """The same for gradients."""
-    few = few_backward(compiler, layer, dtype, argmax, alpha, beta)
-    return few or _general(BACKWARD, compiler, layer, dtype, argmax, beta)
+    layer, beta = request.geometry, request.beta
+    if request.backward:
+        few = few_backward(compiler, layer, dtype, argmax, request.alpha, beta)
+        return few or _general(BACKWARD, compiler, layer, dtype, argmax, beta)
+    return few_forward(compiler, layer, dtype, argmax) or _general(FORWARD, compiler, layer, dtype, argmax, beta)
 
 
 def _general(

@@ -76,6 +76,13 @@ class Family:
         def _run_primitive(self, name: str, run: Callable[[], Launch | None], *args: Any, **options: Any) -> Any:
             """See ``TimingFamily._run_primitive``."""
 
+    def _workspace(self, layer: Any, operation: str) -> int:
+        """What ``workspace_bytes`` gives; families answer for their layers, and pass others on."""
+        raise DTypeError(
+            f"workspace_bytes: layer must come from be.conv_layer, be.deconv_layer or be.pool_layer, got "
+            f"{type(layer).__name__}"
+        )
+
     def _layer_dtype(self, name: str, dtype: Any) -> DType:
         """``dtype``, or this backend's if it is None, for what ``name`` makes; DTypeError if it is no float."""
         found = self.default_np_dtype if dtype is None else as_dtype(dtype, name)

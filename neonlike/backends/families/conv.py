@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
 from neonlike.backends.families.base import Family
 from neonlike.backends.families.conv_definition import part_of, taps
+from neonlike.backends.families.conv_request import ConvPass, ConvUpdate, Epilogue, conv_request
 from neonlike.backends.families.operands import (
-    Array,
     check_apart,
     check_floats,
     check_size,
@@ -23,53 +23,8 @@ from neonlike.backends.geometry.conv import ConvGeometry, DeconvGeometry, deconv
 from neonlike.backends.geometry.sizes import output_size
 from neonlike.errors import ArgumentError, ShapeError
 from neonlike.kernels.run.calls import Call, Launch
+from neonlike.optree.dtypes import compute_dtype
 from neonlike.optree.functions import F as Functions
-
-
-class Epilogue(NamedTuple):
-    """What is done to a convolution's result A before and after it is stored in T, in this order.
-
-    ``A = alpha A + bias``; brelu: ``A *= (X > 0) + slope (X < 0)``; relu: ``A = max(A, 0) + slope min(A, 0)``;
-    ``T = A + beta X``; ``bsum`` = row sums of T.
-
-    Attributes
-    ----------
-    X : tensor or None
-        Of T's size. None: what T held before.
-    bias, bsum : tensor (rows, 1) or None
-        A row for each map of T.
-    """
-
-    alpha: float = 1.0
-    beta: float = 0.0
-    relu: bool = False
-    brelu: bool = False
-    slope: float = 0.0
-    X: Any = None
-    bias: Any = None
-    bsum: Any = None
-
-    @property
-    def reads_x(self) -> bool:
-        """Whether X counts."""
-        return self.brelu or self.beta != 0
-
-    @property
-    def reads_old(self) -> bool:
-        """Whether what the target held before counts."""
-        return self.X is None and self.reads_x
-
-    def apply(self, result: Array, x: Array | None) -> Array:
-        """``result`` (rows, columns) with all but ``bsum`` done; x: X as an array, where it counts."""
-        result *= self.alpha
-        if self.bias is not None:
-            result += host(self.bias, (len(result), 1), result.dtype)
-        assert x is not None or not self.reads_x
-        if self.brelu:
-            result *= (x > 0) + self.slope * (x < 0)  # type: ignore[operator]
-        if self.relu:
-            result = np.where(result < 0, self.slope * result if self.slope else 0, result)
-        return result if self.beta == 0 else result + self.beta * x  # type: ignore[operator]
 
 
 class ConvFamily(Family):
@@ -232,8 +187,8 @@ class ConvFamily(Family):
         ``enable_winograd`` is False: an infinity in I is then nan in the results that read it, and with
         ``enable_winograd = 4`` it and a nan may reach other results of a tile of 4 x 4.
         """
-        epilogue = Epilogue(float(alpha), float(beta), bool(relu), bool(brelu), float(slope), X, bias, bsum)
-        return self._data_pass("fprop_conv", layer, False, {"I": I, "F": F, "O": O}, epilogue, repeat)
+        tensors, numbers = (I, F, O, bias, X, bsum), (float(alpha), float(beta), float(slope))
+        return self._data_pass("fprop_conv", layer, False, tensors, numbers, (bool(relu), bool(brelu)), repeat)
 
     def bprop_conv(
         self,
@@ -257,8 +212,8 @@ class ConvFamily(Family):
         Arguments, what is done to the result, and errors are as in :meth:`fprop_conv`, with E of dimO elements in the
         place of I, grad_I of dimI elements in the place of O, and C rows of ``bias`` and ``bsum``.
         """
-        epilogue = Epilogue(float(alpha), float(beta), bool(relu), bool(brelu), float(slope), X, bias, bsum)
-        return self._data_pass("bprop_conv", layer, True, {"E": E, "F": F, "grad_I": grad_I}, epilogue, repeat)
+        tensors, numbers = (E, F, grad_I, bias, X, bsum), (float(alpha), float(beta), float(slope))
+        return self._data_pass("bprop_conv", layer, True, tensors, numbers, (bool(relu), bool(brelu)), repeat)
 
     def update_conv(
         self,
@@ -303,9 +258,10 @@ class ConvFamily(Family):
         check_size(name, "grad_F", target, g.dimF, g.words)
         check_size(name, "grad_bias", grad_bias, g.dimS, g.words)
         check_apart(name, {"grad_F": target, "grad_bias": grad_bias}, {"I": I, "E": E})
+        request = ConvUpdate(g, float(alpha), float(beta))
 
         def run() -> Launch | None:
-            launch = self._update_conv(g, I, E, target, float(alpha), float(beta))
+            launch = self._update_conv(request, I, E, target)
             if grad_bias is not None:
                 errors = E if E.is_contiguous else self.wrap(host(E, dtype=E.dtype))
                 sums: Any = Functions
@@ -318,25 +274,46 @@ class ConvFamily(Family):
         return self._untimed_rate if rate is None else rate
 
     def _data_pass(
-        self, name: str, layer: Any, backward: bool, tensors: dict[str, Any], epilogue: Epilogue, repeat: int
+        self,
+        name: str,
+        layer: Any,
+        backward: bool,
+        tensors: tuple[Any, ...],
+        numbers: tuple[float, float, float],
+        flags: tuple[bool, bool],
+        repeat: int,
     ) -> tuple[float, float] | None:
-        """Check and run a forward pass or data gradient; tensors: what is read, filters, target, by their names."""
-        first, weights, result = tensors.values()
-        numbers = epilogue.alpha, epilogue.beta, epilogue.slope
-        options = epilogue.relu, epilogue.brelu, self.enable_winograd
-        shared = 4 if epilogue.X is result else -1
-        arrays = first, weights, result, epilogue.bias, epilogue.X, epilogue.bsum
-        call = Call(name, layer, arrays, numbers, options, shared)
+        """Check and run a forward pass or data gradient.
+
+        tensors: what is read, filters, target, bias, X, bsum; numbers: alpha, beta, slope; flags: relu, brelu.
+        """
+        target, X, bsum = tensors[2], tensors[4], tensors[5]
+        call = Call(name, layer, tensors, numbers, (*flags, self.enable_winograd), 4 if X is target else -1)
         if repeat == 1 and self._repeats(call):
             return self._untimed_rate
-        require_tensors(self, name, **tensors)
-        extra = {"X": epilogue.X, "bias": epilogue.bias, "bsum": epilogue.bsum}
+        alpha, beta, slope = numbers
+        g = self._check_data_pass(name, layer, backward, tensors)
+        request = ConvPass(g, backward, Epilogue(alpha, beta, *flags, slope))
+        nbytes = sum(tensor.size * tensor.dtype.itemsize for tensor in tensors[:3])
+        shapes = (request.source_dims, g.dimF, request.target_dims)
+
+        def run() -> Launch | None:
+            return self._conv(request, *tensors)
+
+        rate = self._run_primitive(name, run, [target, bsum], shapes, nbytes, g.flops, "product", repeat, call)
+        return self._untimed_rate if rate is None else rate
+
+    def _check_data_pass(self, name: str, layer: Any, backward: bool, tensors: tuple[Any, ...]) -> ConvGeometry:
+        """The layer at the number of images that there are, after all checks."""
+        source, filters, target, bias, X, bsum = tensors
+        source_name, target_name = ("E", "grad_I") if backward else ("I", "O")
+        main, extra = {source_name: source, "F": filters, target_name: target}, {"X": X, "bias": bias, "bsum": bsum}
+        require_tensors(self, name, **main)
         check_tensors(self, name, **extra)
-        check_floats(name, **tensors)
+        check_floats(name, **main)
         for argument, tensor in extra.items():
             if tensor is not None:
                 check_floats(name, **{argument: tensor})
-        (source_name, source), (_, filters), (target_name, target) = tensors.items()
         g = _layer(name, layer)
         g = _at_batch(name, g, source_name, source, g.sizeO // g.N if backward else g.sizeI // g.N)
         dims = g.dimI if backward else g.dimO
@@ -344,65 +321,57 @@ class ConvFamily(Family):
             (source_name, source, g.dimO if backward else g.dimI),
             ("F", filters, g.dimF),
             (target_name, target, dims),
-            ("X", epilogue.X, dims),
-            ("bias", epilogue.bias, (dims[0], 1)),
-            ("bsum", epilogue.bsum, (dims[0], 1)),
+            ("X", X, dims),
+            ("bias", bias, (dims[0], 1)),
+            ("bsum", bsum, (dims[0], 1)),
         ):
             check_size(name, argument, tensor, expected, g.words)
-        read = {source_name: source, "F": filters, "bias": epilogue.bias}
-        same = epilogue.X is not None and target.alias_of(epilogue.X) == 1  # element by element is no harm
-        check_apart(name, {target_name: target}, read if same else {**read, "X": epilogue.X})
-        check_apart(name, {"bsum": epilogue.bsum}, {**read, "X": epilogue.X, target_name: target})
-        nbytes = sum(tensor.size * tensor.dtype.itemsize for tensor in tensors.values())
-        shapes = (g.dimO if backward else g.dimI, g.dimF, dims)
+        read = {source_name: source, "F": filters, "bias": bias}
+        same = X is not None and target.alias_of(X) == 1  # element by element is no harm
+        check_apart(name, {target_name: target}, read if same else {**read, "X": X})
+        check_apart(name, {"bsum": bsum}, {**read, "X": X, target_name: target})
+        return g
 
-        def run() -> Launch | None:
-            return self._conv(g, backward, source, filters, target, epilogue)
-
-        rate = self._run_primitive(name, run, [target, epilogue.bsum], shapes, nbytes, g.flops, "product", repeat, call)
-        return self._untimed_rate if rate is None else rate
-
-    # Reference definitions, for every backend
+    # Hooks, with the definitions
 
     def _conv(
-        self, g: ConvGeometry, backward: bool, source: Any, filters: Any, target: Any, epilogue: Epilogue
+        self,
+        request: ConvPass,
+        source: Any,
+        filters: Any,
+        target: Any,
+        bias: Any = None,
+        X: Any = None,
+        bsum: Any = None,
     ) -> Launch | None:
         """Forward pass, or data gradient: a matrix product for each tap of the filter and group.
 
         Returns the launch of a kernel, if that was all; see ``kernels/run/calls.py``.
         """
-        weights = host(filters, g.dimF)
-        read = host(source, g.dimO if backward else g.dimI)
-        result = np.zeros(g.dimI if backward else g.dimO, read.dtype)
+        g, epilogue = request.geometry, request.epilogue
+        weights, read = host(filters, g.dimF), host(source, request.source_dims)
+        result = np.zeros(request.target_dims, read.dtype)
         for group, tap, inputs, outputs in taps(g):
             channels, maps = part_of(g, group)
             w = weights[(slice(None), *tap, maps)]
-            if backward:
+            if request.backward:
                 part = read[(maps, *outputs)]
                 result[(channels, *inputs)] += np.tensordot(w, part, (1, 0))
             else:
                 part = read[(channels, *inputs)]
                 result[(maps, *outputs)] += np.tensordot(w, part, (0, 0))
         matrix = result.reshape(len(result), -1)
-        old = None
-        if epilogue.reads_x:
-            old = host(target if epilogue.X is None else epilogue.X, matrix.shape, matrix.dtype)
-        target.set(epilogue.apply(matrix, old).reshape(target.shape))
-        if epilogue.bsum is not None:
+        old = host(target if X is None else X, matrix.shape, matrix.dtype) if epilogue.reads_x else None
+        added = None if bias is None else host(bias, (len(matrix), 1), matrix.dtype)
+        target.set(epilogue.apply(matrix, old, added).reshape(target.shape))
+        if bsum is not None:
             stored = host(target, matrix.shape).sum(axis=1, dtype=np.float64)
-            epilogue.bsum.set(stored.reshape(epilogue.bsum.shape))
+            bsum.set(stored.reshape(bsum.shape))
         return None
 
-    def _update_conv(
-        self,
-        g: ConvGeometry,
-        I: Any,  # noqa: E741
-        E: Any,
-        grad_F: Any,
-        alpha: float,
-        beta: float,
-    ) -> Launch | None:
+    def _update_conv(self, request: ConvUpdate, I: Any, E: Any, grad_F: Any) -> Launch | None:  # noqa: E741
         """Weight gradient, likewise."""
+        g, alpha, beta = request.geometry, request.alpha, request.beta
         images, errors = host(I, g.dimI), host(E, g.dimO)
         result = np.zeros(g.dimF, images.dtype)
         for group, tap, inputs, outputs in taps(g):
@@ -413,6 +382,19 @@ class ConvFamily(Family):
         with written(grad_F, g.dimF, keep=beta != 0) as target:
             target[...] = alpha * result + beta * target if beta != 0 else alpha * result
         return None
+
+    def _workspace(self, layer: Any, operation: str) -> int:
+        if not isinstance(layer, ConvGeometry):
+            return super()._workspace(layer, operation)
+        request = conv_request(layer, operation)
+        if request is None:
+            raise ArgumentError(f"workspace_bytes: operation must be fprop, bprop or update, got {operation!r}")
+        return self._conv_workspace(request)
+
+    def _conv_workspace(self, request: ConvPass | ConvUpdate) -> int:
+        """Bytes beside the tensors; for the definition, host copies of all of them, and as much again for results."""
+        g = request.geometry
+        return 4 * (g.sizeI + g.sizeF + g.sizeO) * compute_dtype(g.dtype).itemsize
 
 
 def _layer(name: str, layer: Any) -> ConvGeometry:

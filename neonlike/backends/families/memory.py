@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from neonlike.backends.families.base import Family
 from neonlike.backends.memory import MemoryStats
 
 
 class MemoryFamily(Family):
-    """``synchronize``; ``memory_stats``, ``reset_memory_peaks``, ``release_memory``."""
+    """``synchronize``; ``memory_stats``, ``reset_memory_peaks``, ``release_memory``; ``workspace_bytes``."""
 
     def synchronize(self) -> None:
         """Wait until everything queued so far has run; on the CPU it has when a call returns.
@@ -38,6 +40,37 @@ class MemoryFamily(Family):
     def reset_memory_peaks(self) -> None:
         """Let the peaks of :meth:`memory_stats` start from now."""
         raise NotImplementedError
+
+    def workspace_bytes(self, layer: Any, operation: str = "fprop") -> int:
+        """Bytes that a call of ``layer`` takes on this backend beside its tensors, with as many threads as there are.
+
+        Parameters
+        ----------
+        layer : what ``conv_layer``, ``deconv_layer`` or ``pool_layer`` returned
+            At its N images and in its dtype, of contiguous tensors.
+        operation : "fprop", "bprop" or, of a convolution, "update"
+
+        Raises
+        ------
+        DTypeError
+            If it is no such layer.
+        ArgumentError
+            If there is no such operation.
+
+        Notes
+        -----
+        Compiled kernels keep to it, and what they take is kept for the next call of the same thread. Where a
+        primitive runs by its definition in NumPy, it is an upper bound, of memory of the host.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> layer = be.pool_layer(None, "avg", 16, 2, H=8, W=8, R=3, S=3)
+        >>> be.workspace_bytes(layer) < 4096
+        True
+        """
+        return self._workspace(layer, operation)
 
     def release_memory(self) -> int:
         """Give memory that is kept and not in use back, for other programs; the number of bytes.

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,20 @@ from neonlike.backends.families.pool_definition import blend, pool, unpool
 from neonlike.backends.geometry.pool import PoolGeometry
 from neonlike.errors import ArgumentError, DTypeError, MissingArgument
 from neonlike.kernels.run.calls import Call, Launch
+from neonlike.optree.dtypes import compute_dtype
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPass:
+    """A pooling, or with ``backward`` its gradient, of as many images as ``geometry`` says.
+
+    What is stored is ``alpha * result + beta * old``.
+    """
+
+    geometry: PoolGeometry
+    backward: bool
+    alpha: float = 1.0
+    beta: float = 0.0
 
 
 class PoolFamily(Family):
@@ -125,10 +140,11 @@ class PoolFamily(Family):
         if layer.op == "l2":
             layer.seen["input"] = I
         sized = layer.at_batch(_images(layer, I))
+        request = PoolPass(sized, False, float(alpha), float(beta))
         used = argmax if layer.op == "max" else None
 
         def run() -> Launch | None:
-            return self._fprop_pool(sized, I, O, used, float(alpha), float(beta))
+            return self._fprop_pool(request, I, O, used)
 
         nbytes = I.nbytes + O.nbytes * (1 + (beta != 0)) + (0 if used is None else used.nbytes)
         shapes = [sized.dimI, sized.JTRS, sized.dimO]
@@ -185,10 +201,11 @@ class PoolFamily(Family):
             others["inputs"] = X = layer.seen.get("input") if inputs is None else inputs
         layer = self._check_pool("bprop_pool", layer, O, I, argmax, {"O": O}, others)
         sized = layer.at_batch(_images(layer, O))
+        request = PoolPass(sized, True, float(alpha), float(beta))
         used = argmax if layer.op == "max" else None
 
         def run() -> Launch | None:
-            return self._bprop_pool(sized, I, O, used, X, float(alpha), float(beta))
+            return self._bprop_pool(request, I, O, used, X)
 
         nbytes = I.nbytes + O.nbytes * (1 + (beta != 0)) + sum(t.nbytes for t in (used, X) if t is not None)
         shapes = [sized.dimO, sized.JTRS, sized.dimI]
@@ -234,30 +251,40 @@ class PoolFamily(Family):
         check_apart(name, outputs, inputs)
         return layer
 
-    # Definition
+    # Hooks, with the definitions
 
-    def _fprop_pool(
-        self, layer: PoolGeometry, I: Any, O: Any, argmax: Any, alpha: float, beta: float
-    ) -> Launch | None:
-        """``fprop_pool`` of checked tensors; ``layer`` has their N, argmax is None but for max pooling.
+    def _fprop_pool(self, request: PoolPass, I: Any, O: Any, argmax: Any) -> Launch | None:
+        """``fprop_pool`` of checked tensors; argmax is None but for max pooling.
 
         Returns the launch of a kernel, if that was all; see ``kernels/run/calls.py``.
         """
+        layer, beta = request.geometry, request.beta
         with forward_arrays(layer, I, O, argmax, beta) as (values, out, numbers), np.errstate(all="ignore"):
-            blend(out, pool(layer, values, numbers), alpha, beta)
+            blend(out, pool(layer, values, numbers), request.alpha, beta)
         return None
 
-    def _bprop_pool(
-        self, layer: PoolGeometry, I: Any, O: Any, argmax: Any, inputs: Any, alpha: float, beta: float
-    ) -> Launch | None:
-        """``bprop_pool`` of checked tensors; ``layer`` has their N, argmax is for max pooling, inputs for l2.
+    def _bprop_pool(self, request: PoolPass, I: Any, O: Any, argmax: Any, inputs: Any) -> Launch | None:
+        """``bprop_pool`` of checked tensors; argmax is for max pooling, inputs for l2.
 
         Returns as :meth:`_fprop_pool`.
         """
+        layer, beta = request.geometry, request.beta
         with backward_arrays(layer, I, O, argmax, inputs, beta) as (error, delta, numbers, values):
             with np.errstate(all="ignore"):
-                blend(delta, unpool(layer, error, numbers, values), alpha, beta)
+                blend(delta, unpool(layer, error, numbers, values), request.alpha, beta)
         return None
+
+    def _workspace(self, layer: Any, operation: str) -> int:
+        if not isinstance(layer, PoolGeometry):
+            return super()._workspace(layer, operation)
+        if operation not in ("fprop", "bprop"):
+            raise ArgumentError(f"workspace_bytes: operation must be fprop or bprop, got {operation!r}")
+        return self._pool_workspace(PoolPass(layer, operation == "bprop"))
+
+    def _pool_workspace(self, request: PoolPass) -> int:
+        """Bytes beside the tensors; for the definition, host copies of all of them, and results in float64."""
+        layer = request.geometry
+        return 2 * (layer.sizeI + layer.sizeO) * (8 + compute_dtype(layer.dtype).itemsize)
 
 
 # Arrays of a call

@@ -173,17 +173,6 @@ class ConvGeometry(MklSwitches):
         """The same layer for ``n`` images."""
         return self if n == self.N else _at_batch(self, n)
 
-    def workspace_bytes(self, operation: str = "fprop") -> int:
-        """Memory that a call takes beside its tensors, at N images, with as many threads as there are now.
-
-        Parameters
-        ----------
-        operation : "fprop", "bprop" or "update"
-        """
-        from neonlike.backends.cpu.conv import workspace_bytes
-
-        return workspace_bytes(self, operation)
-
     def describe(self) -> str:
         """The geometry in words, for messages."""
         return self.words

@@ -294,12 +294,3 @@ class PoolGeometry(MklSwitches):
     def weights(self) -> npt.NDArray[np.float64]:
         """By axis, one over each window's positions in the input."""
         return 1.0 / np.concatenate([np.maximum(end - first, 1) for first, end in self.covered])
-
-    def workspace_bytes(self, threads: int = 1, backward: bool = False) -> int:
-        """Bytes that a call needs beside its tensors (float32 or float64 and contiguous) on so many threads.
-
-        Of up to 15 images it packs bands of rows besides, most of them 256 KiB, on each thread.
-        """
-        norms = backward and self.op == "l2"  # of windows, which a forward pass makes
-        lines = max(self.lines) if norms else self.lines[backward]
-        return threads * lines * LINE_BYTES + norms * self.sizeO * self.dtype.itemsize

@@ -1,0 +1,77 @@
+"""What the hooks of convolution are asked to do: all of a call but its tensors. Plans are made from these alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from neonlike.backends.families.operands import Array
+from neonlike.backends.geometry.conv import ConvGeometry, Five
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """What is done to a convolution's result A before and after it is stored in the target T, in this order.
+
+    ``A = alpha A + bias``; brelu: ``A *= (X > 0) + slope (X < 0)``; relu: ``A = max(A, 0) + slope min(A, 0)``;
+    ``T = A + beta X``; ``bsum`` = row sums of T. X is what T held before, unless the hook gets a tensor X.
+    """
+
+    alpha: float = 1.0
+    beta: float = 0.0
+    relu: bool = False
+    brelu: bool = False
+    slope: float = 0.0
+
+    @property
+    def reads_x(self) -> bool:
+        """Whether X counts."""
+        return self.brelu or self.beta != 0
+
+    def apply(self, result: Array, x: Array | None, bias: Array | None) -> Array:
+        """``result`` (rows, columns) with all but ``bsum`` done; x where it counts; bias (rows, 1) or None."""
+        result *= self.alpha
+        if bias is not None:
+            result += bias
+        assert x is not None or not self.reads_x
+        if self.brelu:
+            result *= (x > 0) + self.slope * (x < 0)  # type: ignore[operator]
+        if self.relu:
+            result = np.where(result < 0, self.slope * result if self.slope else 0, result)
+        return result if self.beta == 0 else result + self.beta * x  # type: ignore[operator]
+
+
+@dataclass(frozen=True, slots=True)
+class ConvPass:
+    """A forward pass, or with ``backward`` a data gradient, of as many images as ``geometry`` says."""
+
+    geometry: ConvGeometry
+    backward: bool
+    epilogue: Epilogue = field(default_factory=Epilogue)
+
+    @property
+    def source_dims(self) -> Five:
+        """Shape of what is read with the filters."""
+        return self.geometry.dimO if self.backward else self.geometry.dimI
+
+    @property
+    def target_dims(self) -> Five:
+        """Shape of what is written."""
+        return self.geometry.dimI if self.backward else self.geometry.dimO
+
+
+@dataclass(frozen=True, slots=True)
+class ConvUpdate:
+    """A weight gradient: ``grad_F = alpha * result + beta * grad_F``."""
+
+    geometry: ConvGeometry
+    alpha: float = 1.0
+    beta: float = 0.0
+
+
+def conv_request(geometry: ConvGeometry, operation: str) -> ConvPass | ConvUpdate | None:
+    """The plain request of the operation "fprop", "bprop" or "update"; None for another word."""
+    if operation == "update":
+        return ConvUpdate(geometry)
+    return ConvPass(geometry, operation == "bprop") if operation in ("fprop", "bprop") else None
