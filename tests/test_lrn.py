@@ -14,7 +14,7 @@ from lrn_loops import Case
 
 from neonlike.backends import Backend
 from neonlike.backends.cpu import lrn as kernels
-from neonlike.backends.families.lrn import LrnFamily, LrnNumbers
+from neonlike.backends.families.lrn import LrnFamily, LrnPass
 
 Array = np.ndarray[Any, Any]
 
@@ -214,15 +214,15 @@ def test_large_values_do_not_spoil_later_channels(be: Backend) -> None:
 @pytest.mark.parametrize("n", [1, 33, 700])
 def test_kernels_agree_with_the_definition(compiled: Backend, n: int, beta: float) -> None:
     case = Case(compiled, (11, 1, 2, 3, n), 5)
-    numbers = LrnNumbers(0.5, beta, case.ascale / case.j, case.bpower)
+    request = LrnPass((11, 6 * n), case.j, 0.5, beta, case.ascale / case.j, case.bpower)
     results: list[list[Array]] = []
     for family in (kernels.LrnKernels, LrnFamily):
         case.O[:] = case.delta[:] = compiled.array(case.old)
-        family._fprop_lrn(compiled, case.layer, case.I, case.O, case.denom, numbers)  # type: ignore[arg-type]
+        family._fprop_lrn(compiled, request, case.I, case.O, case.denom)  # type: ignore[arg-type]
         blended = case.O.get()
         case.O[:] = case.I / case.denom**case.bpower
         tensors = case.I, case.O, case.E, case.delta, case.denom
-        family._bprop_lrn(compiled, case.layer, *tensors, numbers)  # type: ignore[arg-type]
+        family._bprop_lrn(compiled, request, *tensors)  # type: ignore[arg-type]
         results.append([case.denom.get(), blended, case.delta.get()])
     for mine, defined in zip(*results):
         np.testing.assert_allclose(mine, defined, rtol=2e-6, atol=1e-6)

@@ -12,6 +12,7 @@ from engines import ENGINES, backend
 
 from neonlike.backends import Backend
 from neonlike.backends.families.roi import RoiFamily
+from neonlike.backends.families.roi_definition import Suppression
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 
 Array = np.ndarray[Any, Any]
@@ -112,13 +113,14 @@ def test_boxes_without_area_or_place(be: Backend) -> None:
 def test_kernel_agrees_with_the_definition(compiled: Backend) -> None:
     """To the last bit: quotients next to the threshold would show it."""
     for seed in range(5):
-        corners = np.ascontiguousarray(boxes(400, seed)[:, :4].astype(np.float64).T)
-        corners[:, :50] = np.round(corners[:, :50])
-        overlap = corners[2, 0] - corners[0, 0]
+        detections = boxes(400, seed).astype(np.float64)
+        detections[:50, :4] = np.round(detections[:50, :4])
+        overlap = detections[0, 2] - detections[0, 0]
+        given = compiled.array(detections, dtype=np.float64)
         for threshold in (0.2, 1 / 3, 0.5, overlap / 100):
-            for offset in (0.0, 1.0):
-                kept = compiled._nms(corners, threshold, offset)
-                assert kept.tolist() == RoiFamily._nms(compiled, corners, threshold, offset).tolist()
+            for normalized in (True, False):
+                request = Suppression(threshold, normalized)
+                assert compiled._nms(request, given) == RoiFamily._nms(compiled, request, given)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from engines import ENGINES, backend, use_threads
 
 from neonlike.backends import Backend
-from neonlike.backends.families.lookup import LookupFamily
+from neonlike.backends.families.lookup import LookupFamily, LookupGradient
 from neonlike.errors import AliasError, DTypeError, IndexRangeError, ShapeError
 
 TOLERANCE = {"float16": 2e-3, "float32": 1e-6, "float64": 1e-14}
@@ -128,17 +128,18 @@ def test_kernel_definition_and_threads_agree(
 ) -> None:
     for be in backend("c"):
         words = (rng.zipf(1.3, 4000) % 300).astype(np.int64)
+        inputs = be.array(words.reshape(1, -1), dtype=np.int32)
         error = be.array(rng.normal(size=(70, 4000)), dtype=dtype)
         results = []
         for threads in ("1", "2", "3"):
             use_threads(monkeypatch, threads)
             rows = be.ones((300, 70), dtype=dtype)
-            be.compound_bprop_lut(1, be.array(words.reshape(1, -1), dtype=np.int32), error, None, rows, None)
+            be.compound_bprop_lut(1, inputs, error, None, rows, None)
             results.append(rows.get())
         assert np.array_equal(results[0], results[1])
         assert np.array_equal(results[0], results[2])
         rows = be.ones((300, 70), dtype=dtype)
-        LookupFamily._bprop_lut(be, words, error, None, rows, 1.0)
+        LookupFamily._bprop_lut(be, LookupGradient(None, 1.0), inputs, error, None, rows)
         assert np.allclose(rows.get(), results[0], rtol=1e-6 if dtype == "float32" else 1e-14)
 
 

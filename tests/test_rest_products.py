@@ -11,7 +11,7 @@ import pytest
 from engines import ENGINES, backend, new_backend, use_threads
 
 from neonlike.backends import Backend
-from neonlike.backends.families.linalg import LinalgFamily, blas_takes
+from neonlike.backends.families.linalg import LinalgFamily, Product, blas_takes
 from neonlike.errors import AliasError, DTypeError, ShapeError
 
 
@@ -223,7 +223,7 @@ def test_kernel_definition_and_threads_agree(rng: np.random.Generator, monkeypat
                 use_threads(monkeypatch, threads)
                 results.append(be.xnor_compound_dot(left, right, be.zeros((150, 130), dtype=dtype)).get())
             defined = be.zeros((150, 130), dtype=dtype)
-            LinalgFamily._xnor_product(be, left, right, defined)
+            LinalgFamily._xnor_dot(be, Product(), left, right, defined, None)
             assert all(np.array_equal(defined.get(), result) for result in results)
 
 

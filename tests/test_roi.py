@@ -259,13 +259,13 @@ def test_kernels_agree_with_the_definition_for_any_threads(
     rng = np.random.default_rng(2)
     case = Case(compiled, (70, 9, 8, 2), dtype=dtype, regions=rng.integers(-20, 170, (50, 4)))
     case.E[:] = compiled.array(rng.standard_normal(case.E.shape), dtype=dtype)
-    regions = compiled._regions("test", case.I, case.R, dict(zip(
+    request = compiled._check_regions("test", case.I, case.R, dict(zip(
         ("roi_count", "C", "H", "W", "pooled_height", "pooled_width"), case.sizes())), case.scale)  # fmt: skip
     results = []
     for family, threads in (*((kernels.RoiKernels, count) for count in "125"), (RoiFamily, "1")):
         use_threads(monkeypatch, threads)
-        family._fprop_roi(compiled, case.I, case.O, case.argmax, regions)  # type: ignore[arg-type]
-        family._bprop_roi(compiled, case.E, case.delta, case.argmax, regions)  # type: ignore[arg-type]
+        family._fprop_roi(compiled, request, case.I, case.R, case.O, case.argmax)  # type: ignore[arg-type]
+        family._bprop_roi(compiled, request, case.E, case.R, case.delta, case.argmax)  # type: ignore[arg-type]
         results.append([tensor.get().tobytes() for tensor in (case.O, case.argmax, case.delta)])
     assert all(result == results[0] for result in results)
 

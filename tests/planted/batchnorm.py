@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from planted.table import FAMILIES, C, Mutant
 
-FAMILY, ROWS = FAMILIES + "batchnorm.py", C + "batchnorm_rows.h"
+FAMILY, DEFINITION = FAMILIES + "batchnorm.py", FAMILIES + "batchnorm_definition.py"
+ROWS = C + "batchnorm_rows.h"
 FORWARD, BACKWARD = C + "batchnorm_fprop.c.j2", C + "batchnorm_bprop.c.j2"
 
 
@@ -16,17 +17,17 @@ def fault(name: str, file: str, old: str, new: str) -> Mutant:
 
 
 MUTANTS = (
-    fault("definition: running mean not updated", FAMILY, '((rows["gmean"], mean), (rows["gvar"], var))', '((rows["gvar"], var),)'),
-    fault("definition: rho swapped", FAMILY, "_blend(how.rho, running, (1 - how.rho) * now[:, 0])", "_blend(1 - how.rho, running, how.rho * now[:, 0])"),
-    fault("definition: inference statistics wrong", FAMILY, 'for name in ("gmean", "gvar"))\n        centred', 'for name in ("gvar", "gmean"))\n        centred'),
-    fault("definition: epsilon outside the root", FAMILY, "1 / np.sqrt(var + how.eps)", "1 / (np.sqrt(var) + how.eps)"),
-    fault("definition: variance unbiased", FAMILY, "how.binary).mean(axis=1)", "how.binary).sum(axis=1) / max(x.shape[1] - 1, 1)"),
-    fault("definition: given sums taken as means", FAMILY, 'mean = _column(rows["xsum"]) / x.shape[1]', 'mean = _column(rows["xsum"])'),
-    fault("definition: relu applied after accumbeta", FAMILY, "    if how.relu:\n        np.maximum(result, 0, out=result)\n    y[...] = _blend(how.accumbeta, y, how.alpha * result)", "    result = _blend(how.accumbeta, y, how.alpha * result)\n    y[...] = np.maximum(result, 0) if how.relu else result"),
-    fault("definition: alpha ignored", FAMILY, "_blend(how.accumbeta, y, how.alpha * result)", "_blend(how.accumbeta, y, result)"),
-    fault("definition: grad_gamma without xhat", FAMILY, "(xhat * error).sum(axis=1)", "error.sum(axis=1)"),
-    fault("definition: beta_param blends the data", FAMILY, "_blend(how.beta_data, out,", "_blend(how.beta_param, out,"),
-    fault("definition: gradient passes where the relu gave 0", FAMILY, "error[~(y[block] > 0)] = 0", "error[~(y[block] >= 0)] = 0"),
+    fault("definition: running mean not updated", DEFINITION, '((rows["gmean"], mean), (rows["gvar"], var))', '((rows["gvar"], var),)'),
+    fault("definition: rho swapped", DEFINITION, "_blend(how.rho, running, (1 - how.rho) * now[:, 0])", "_blend(1 - how.rho, running, how.rho * now[:, 0])"),
+    fault("definition: inference statistics wrong", DEFINITION, 'for name in ("gmean", "gvar"))\n        centred', 'for name in ("gvar", "gmean"))\n        centred'),
+    fault("definition: epsilon outside the root", DEFINITION, "1 / np.sqrt(var + how.eps)", "1 / (np.sqrt(var) + how.eps)"),
+    fault("definition: variance unbiased", DEFINITION, "how.binary).mean(axis=1)", "how.binary).sum(axis=1) / max(x.shape[1] - 1, 1)"),
+    fault("definition: given sums taken as means", DEFINITION, 'mean = _column(rows["xsum"]) / x.shape[1]', 'mean = _column(rows["xsum"])'),
+    fault("definition: relu applied after accumbeta", DEFINITION, "    if how.relu:\n        np.maximum(result, 0, out=result)\n    y[...] = _blend(how.accumbeta, y, how.alpha * result)", "    result = _blend(how.accumbeta, y, how.alpha * result)\n    y[...] = np.maximum(result, 0) if how.relu else result"),
+    fault("definition: alpha ignored", DEFINITION, "_blend(how.accumbeta, y, how.alpha * result)", "_blend(how.accumbeta, y, result)"),
+    fault("definition: grad_gamma without xhat", DEFINITION, "(xhat * error).sum(axis=1)", "error.sum(axis=1)"),
+    fault("definition: beta_param blends the data", DEFINITION, "_blend(how.beta_data, out,", "_blend(how.beta_param, out,"),
+    fault("definition: gradient passes where the relu gave 0", FAMILY, "error[~(given[block] > 0)] = 0", "error[~(given[block] >= 0)] = 0"),
     fault("alias check removed", FAMILY, "    check_apart(operation, written_rows, inputs)\n", ""),
     fault("C forward: running mean not updated", FORWARD, "        gmean[r] = (real)blend(rho, (double)gmean[r], (1.0 - rho) * group->mean[r]);\n", "        (void)gmean;\n"),
     fault("C forward: rho swapped", FORWARD, "blend(rho, (double)gvar[r], (1.0 - rho) * var)", "blend(1.0 - rho, (double)gvar[r], rho * var)"),

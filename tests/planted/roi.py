@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from planted.table import FAMILIES, C, Mutant
 
-FAMILY, FORWARD, BACKWARD, NMS = FAMILIES + "roi.py", C + "roi_fprop.c.j2", C + "roi_bprop.c.j2", C + "nms.c.j2"
+FAMILY, DEFINITION, FORWARD, BACKWARD, NMS = FAMILIES + "roi.py", FAMILIES + "roi_definition.py", C + "roi_fprop.c.j2", C + "roi_bprop.c.j2", C + "nms.c.j2"
 
 
 def fault(name: str, file: str, old: str, new: str) -> Mutant:
@@ -15,18 +15,18 @@ def fault(name: str, file: str, old: str, new: str) -> Mutant:
 
 
 MUTANTS = (
-    fault("corners rounded halves up", FAMILY, "np.rint(values[:, 1:] * float(scale))", "np.floor(values[:, 1:] * float(scale) + 0.5)"),
-    fault("regions one element short", FAMILY, "np.maximum(high - low + 1, 1)", "np.maximum(high - low, 1)"),
-    fault("bins end early", FAMILY, "np.ceil(np.arange(1, count + 1) * step)", "np.floor(np.arange(1, count + 1) * step)"),
-    fault("last row and column cut off", FAMILY, "0, length).astype(np.int64)", "0, length - 1).astype(np.int64)"),
-    fault("definition: position without the bin's column", FAMILY, "regions.W + left + column", "regions.W + column"),
-    fault("definition: errors of bins not added up", FAMILY, "np.add.at(delta, (channel, where[found], regions.images[region]), error[found])", "delta[channel, where[found], regions.images[region]] = error[found]"),
-    fault("definition: nms threshold >=", FAMILY, "- shared) > threshold", "- shared) >= threshold"),
+    fault("corners rounded halves up", DEFINITION, "np.rint(np.asarray(rois.asnumpyarray(), np.float64)[:, 1:] * request.scale)", "np.floor(np.asarray(rois.asnumpyarray(), np.float64)[:, 1:] * request.scale + 0.5)"),
+    fault("regions one element short", DEFINITION, "np.maximum(high - low + 1, 1)", "np.maximum(high - low, 1)"),
+    fault("bins end early", DEFINITION, "np.ceil(np.arange(1, count + 1) * step)", "np.floor(np.arange(1, count + 1) * step)"),
+    fault("last row and column cut off", DEFINITION, "0, length).astype(np.int64)", "0, length - 1).astype(np.int64)"),
+    fault("definition: position without the bin's column", FAMILY, "request.W + left + column", "request.W + column"),
+    fault("definition: errors of bins not added up", FAMILY, "np.add.at(delta, (channel, where[found], images[region]), error[found])", "delta[channel, where[found], images[region]] = error[found]"),
+    fault("definition: nms threshold >=", FAMILY, "- shared) > request.threshold", "- shared) >= request.threshold"),
     fault("definition: nms union counts what is shared twice", FAMILY, "(areas[i] + areas[rest] - shared)", "(areas[i] + areas[rest])"),
-    fault("nms: normalized ignored", FAMILY, "0.0 if normalized else 1.0", "1.0"),
-    fault("nms: boxes of score 0 kept", FAMILY, "rows = np.flatnonzero(scores)", "rows = np.arange(scores.size)"),
-    fault("nms: boxes not sorted", FAMILY, "if (np.diff(scores[rows]) > 0).any():", "if False:"),
-    fault("position past the map accepted", FAMILY, "where.max() >= regions.H * regions.W", "where.max() > regions.H * regions.W"),
+    fault("nms: normalized ignored", DEFINITION, "0.0 if self.normalized else 1.0", "1.0"),
+    fault("nms: boxes of score 0 kept", DEFINITION, "rows = np.flatnonzero(scores)", "rows = np.arange(scores.size)"),
+    fault("nms: boxes not sorted", DEFINITION, "if (np.diff(scores[rows]) > 0).any():", "if False:"),
+    fault("position past the map accepted", FAMILY, "where.max() >= request.H * request.W", "where.max() > request.H * request.W"),
     fault("alias check removed", FAMILY, '        check_apart(name, {"O": O, "argmax": argmax}, {"I": I, "rois": rois})\n', ""),
     fault("C forward: the last of equal maxima", FORWARD, "!(v[l] <= largest[l])", "!(v[l] < largest[l])"),
     fault("C forward: empty bins have a position", FORWARD, "where[r][l] = -1;", "where[r][l] = 0;"),

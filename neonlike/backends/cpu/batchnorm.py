@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from neonlike.backends.cpu.compiled import CompiledFamily, in_lines
-from neonlike.backends.families.batchnorm import BatchNormBackward, BatchNormFamily, BatchNormForward
+from neonlike.backends.families.batchnorm import (
+    BatchNormBackward,
+    BatchNormFamily,
+    BatchNormForward,
+    backward_arrays,
+    forward_arrays,
+)
 from neonlike.backends.families.operands import Array
 from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 from neonlike.kernels.c.stage import HEADERS, STREAMED_BYTES
 from neonlike.kernels.run.calls import Launch
+from neonlike.optree.dtypes import compute_dtype
 
 PARALLEL_SIZE = 1 << 16
 """Elements below which one thread is done sooner."""
@@ -38,50 +47,51 @@ _FPROP_ROWS = ("xsum", "xvar", "gmean", "gvar", "gamma", "beta")
 class BatchNormKernels(CompiledFamily, BatchNormFamily):
     """Overrides of BatchNormFamily's hooks."""
 
-    def _fprop_bn(self, x: Array, rows: dict[str, Array], y: Array, how: BatchNormForward) -> Launch | None:
-        function = FPROP.variant(self.compiler, real=REAL_TYPES[x.dtype], flags=FPROP_FLAGS)
+    def _fprop_bn(self, request: BatchNormForward, x: Any, *tensors: Any) -> Launch | None:
+        function = FPROP.variant(self.compiler, real=REAL_TYPES[compute_dtype(x.dtype)], flags=FPROP_FLAGS)
         if function is None:
-            return super()._fprop_bn(x, rows, y, how)
-        streamed = how.accumbeta == 0 and _streamed(y, [x])
-        addresses = address(x), *(address(rows.get(name)) for name in _FPROP_ROWS), address(y)
-        tail = (
-            *x.shape,
-            how.eps,
-            how.rho,
-            how.alpha,
-            how.accumbeta,
-            _bits(how.given_sum, how.inference, how.relu, how.binary, streamed),
-            threads_for(x.size, PARALLEL_SIZE),
-        )
-        return Launch(function, addresses, tail, refused=f"compound_fprop_bn: {_REFUSED}").run()
+            return super()._fprop_bn(request, x, *tensors)
+        with forward_arrays(request, x, *tensors) as (values, rows, y):
+            streamed = request.accumbeta == 0 and _streamed(y, [values])
+            addresses = address(values), *(address(rows.get(name)) for name in _FPROP_ROWS), address(y)
+            tail = (
+                *request.dims,
+                request.eps,
+                request.rho,
+                request.alpha,
+                request.accumbeta,
+                _bits(request.given_sum, request.inference, request.relu, request.binary, streamed),
+                threads_for(values.size, PARALLEL_SIZE),
+            )
+            return Launch(function, addresses, tail, refused=f"compound_fprop_bn: {_REFUSED}").run()
 
-    def _bprop_bn(
-        self, delta: Array, x: Array, y: Array | None, rows: dict[str, Array], out: Array, how: BatchNormBackward
-    ) -> Launch | None:
-        function = BPROP.variant(self.compiler, real=REAL_TYPES[x.dtype], flags=BPROP_FLAGS)
+    def _bprop_bn(self, request: BatchNormBackward, *tensors: Any) -> Launch | None:
+        out_dtype = compute_dtype(tensors[0].dtype)
+        function = BPROP.variant(self.compiler, real=REAL_TYPES[out_dtype], flags=BPROP_FLAGS)
         if function is None:
-            return super()._bprop_bn(delta, x, y, rows, out, how)
-        streamed = how.beta_data == 0 and _streamed(out, [delta, x, y])
-        gradients, read = ("grad_gamma", "grad_beta"), ("xsum", "xvar", "gamma")
-        addresses = (
-            address(out),
-            *(address(rows[name]) for name in gradients),
-            address(delta),
-            address(x),
-            *(address(rows[name]) for name in read),
-            address(y),
-        )
-        tail = (
-            *x.shape,
-            how.eps,
-            how.alpha_data,
-            how.beta_data,
-            how.alpha_param,
-            how.beta_param,
-            _bits(y is not None, how.binary, streamed),
-            threads_for(x.size, PARALLEL_SIZE),
-        )
-        return Launch(function, addresses, tail, refused=f"compound_bprop_bn: {_REFUSED}").run()
+            return super()._bprop_bn(request, *tensors)
+        with backward_arrays(request, *tensors) as (delta, x, y, rows, out):
+            streamed = request.beta_data == 0 and _streamed(out, [delta, x, y])
+            gradients, read = ("grad_gamma", "grad_beta"), ("xsum", "xvar", "gamma")
+            addresses = (
+                address(out),
+                *(address(rows[name]) for name in gradients),
+                address(delta),
+                address(x),
+                *(address(rows[name]) for name in read),
+                address(y),
+            )
+            tail = (
+                *request.dims,
+                request.eps,
+                request.alpha_data,
+                request.beta_data,
+                request.alpha_param,
+                request.beta_param,
+                _bits(y is not None, request.binary, streamed),
+                threads_for(x.size, PARALLEL_SIZE),
+            )
+            return Launch(function, addresses, tail, refused=f"compound_bprop_bn: {_REFUSED}").run()
 
 
 def _bits(*flags: bool) -> int:

@@ -6,7 +6,7 @@ import ctypes
 from typing import Any
 
 from neonlike.backends.cpu.compiled import CompiledFamily
-from neonlike.backends.families.linalg import Array, LinalgFamily, blas_takes, matrix_product
+from neonlike.backends.families.linalg import Array, LinalgFamily, Product, blas_takes, matrices, matrix_product
 from neonlike.backends.families.operands import host, written
 from neonlike.kernels.c import gemm
 from neonlike.kernels.c.routine import INT, POINTER, REAL_TYPES, Routine, address, threads_for
@@ -25,16 +25,21 @@ PARALLEL_WORK = 1 << 17
 class BinaryKernels(CompiledFamily, LinalgFamily):
     """Overrides of LinalgFamily's hooks."""
 
-    def _compound_dot(self, A: Any, B: Any, C: Any, alpha: float, beta: float, relu: bool, bsum: Any) -> None:
+    def _compound_dot(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> None:
         """Alpha and beta in the kernel of the product, unless relu comes between them."""
-        fits = C.size * A.shape[1] >= gemm.FEWEST_PRODUCTS and (beta == 0.0 or not relu)
-        known = self.compiler
-        if fits and known and gemm.multiply(A.asnumpyarray(), B.asnumpyarray(), C.array, alpha, beta, known):
-            self._epilogue(C, C, 1.0, 0.0, relu, bsum)
+        fits = C.size * A.shape[1] >= gemm.FEWEST_PRODUCTS and (request.beta == 0.0 or not request.relu)
+        known, a, b = self.compiler, A.asnumpyarray(), B.asnumpyarray()
+        if fits and known and gemm.multiply(a, b, C.array, request.alpha, request.beta, known):
+            self._epilogue(C, C, bsum, Product(relu=request.relu))
         else:
-            super()._compound_dot(A, B, C, alpha, beta, relu, bsum)
+            self._finish_product(C, bsum, request, lambda out: self._multiply(a, b, out))
+
+    def _batched_dot(self, request: Product, A: Any, B: Any, C: Any) -> None:
+        a, b = matrices(A.asnumpyarray(), B.asnumpyarray(), C)
+        self._finish_product(C, None, request, lambda out: self._multiply(a, b, out))
 
     def _multiply(self, a: Array, b: Array, out: Any) -> None:
+        """The tensor ``out`` = a.b, straight into its memory if kernels or BLAS can write there."""
         array = out.array
         if array.dtype == compute_dtype(array.dtype) and (array.flags.c_contiguous or blas_takes(array)):
             self._product(a, b, array)
@@ -47,21 +52,25 @@ class BinaryKernels(CompiledFamily, LinalgFamily):
         if not fits or not gemm.multiply(a, b, out, compiler=self.compiler):
             matrix_product(a, b, out)
 
-    def _xnor_product(self, A: Any, B: Any, out: Any) -> None:
+    def _xnor_dot(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> None:
         """Signs packed into bits where a C compiler is at hand; integers by the definition."""
-        real = REAL_TYPES.get(compute_dtype(out.dtype))
+        real = REAL_TYPES.get(compute_dtype(C.dtype))
         function = None if real is None else XNOR.variant(self.compiler, real=real)
-        if function is None or out.size == 0:
-            super()._xnor_product(A, B, out)
+        if function is None or C.size == 0:
+            super()._xnor_dot(request, A, B, C, bsum)
             return
-        (m, k), n = A.shape, B.shape[1]
-        a, b = _strided(A), _strided(B)
-        steps = [[step // x.itemsize for step in x.strides] for x in (a, b)]
-        threads = threads_for(m * n * (k // 64 + 1) // 16 + m * k + k * n, PARALLEL_WORK)
-        with written(out) as array:
-            failed = function(address(a), *steps[0], address(b), *steps[1], address(array), m, n, k, threads)
-            if failed:
-                raise MemoryError(f"xnor_compound_dot: no memory for the signs of {A.shape} and {B.shape}")
+        self._finish_product(C, bsum, request, lambda out: _multiply_signs(function, A, B, out))
+
+
+def _multiply_signs(function: Any, A: Any, B: Any, out: Any) -> None:
+    (m, k), n = A.shape, B.shape[1]
+    a, b = _strided(A), _strided(B)
+    steps = [[step // x.itemsize for step in x.strides] for x in (a, b)]
+    threads = threads_for(m * n * (k // 64 + 1) // 16 + m * k + k * n, PARALLEL_WORK)
+    with written(out) as array:
+        failed = function(address(a), *steps[0], address(b), *steps[1], address(array), m, n, k, threads)
+        if failed:
+            raise MemoryError(f"xnor_compound_dot: no memory for the signs of {A.shape} and {B.shape}")
 
 
 def _strided(tensor: Any) -> Array:

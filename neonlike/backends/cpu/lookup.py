@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.cpu.compiled import CompiledFamily
-from neonlike.backends.families.lookup import LookupFamily
-from neonlike.backends.families.operands import Array, host, written
+from neonlike.backends.families.lookup import LookupFamily, LookupGradient, words_of
+from neonlike.backends.families.operands import host, written
 from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 
 BPROP = Routine(
@@ -27,13 +27,14 @@ LARGEST = 1 << 31
 class LookupKernels(CompiledFamily, LookupFamily):
     """Overrides of LookupFamily's hooks."""
 
-    def _bprop_lut(self, words: Array, error: Any, error_t: Any, dW: Any, alpha: float) -> None:
+    def _bprop_lut(self, request: LookupGradient, inputs: Any, error: Any, error_t: Any, dW: Any) -> None:
         """Columns sorted by word, then rows added up, in C where there is a compiler."""
         errors = host(error)
         function = BPROP.variant(self.compiler, real=REAL_TYPES[errors.dtype])
-        if function is None or 0 in (errors.size, len(dW)) or max(words.size, len(dW)) >= LARGEST:
-            super()._bprop_lut(words, error, error_t, dW, alpha)
+        if function is None or 0 in (errors.size, len(dW)) or max(inputs.size, len(dW)) >= LARGEST:
+            super()._bprop_lut(request, inputs, error, error_t, dW)
             return
+        words = words_of(inputs, request.pad_idx)
         reusable = error_t is not None and error_t.is_contiguous and error_t.dtype == errors.dtype
         turned = error_t.array if reusable else np.empty_like(errors)
         embed, count = errors.shape
@@ -41,6 +42,6 @@ class LookupKernels(CompiledFamily, LookupFamily):
         with written(dW, keep=True) as rows:
             if function(
                 address(words), address(errors), address(turned), address(rows),
-                alpha, count, embed, len(rows), threads,
+                request.alpha, count, embed, len(rows), threads,
             ):  # fmt: skip
                 raise MemoryError(f"compound_bprop_lut: no memory to sort {count} words")

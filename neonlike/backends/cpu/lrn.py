@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from neonlike.backends.cpu.compiled import CompiledFamily
-from neonlike.backends.families.lrn import LrnFamily, LrnNumbers
+from neonlike.backends.families.lrn import LrnFamily, LrnPass
 from neonlike.backends.families.operands import Array, host, written
-from neonlike.backends.geometry.lrn import LrnGeometry
 from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 from neonlike.kernels.c.stage import STREAMED_BYTES
 from neonlike.kernels.c.toolchain import Compiler
@@ -34,48 +33,45 @@ _BPROP = Routine("c/lrn_bprop.c.j2", [POINTER] * 5 + _TAIL, "gradient of local r
 class LrnKernels(CompiledFamily, LrnFamily):
     """Overrides of LrnFamily's hooks."""
 
-    def _fprop_lrn(self, layer: LrnGeometry, I: Any, O: Any, denom: Any, numbers: LrnNumbers) -> Launch | None:  # noqa: E741
-        x = host(I, (layer.C, I.size // layer.C))
-        kernel = _variant(_FPROP, self.compiler, x, layer, numbers)
+    def _fprop_lrn(self, request: LrnPass, I: Any, O: Any, denom: Any) -> Launch | None:  # noqa: E741
+        x = host(I, request.dims)
+        kernel = _variant(_FPROP, self.compiler, x, request)
         if kernel is None:
-            return super()._fprop_lrn(layer, I, O, denom, numbers)
-        with written(denom, x.shape) as d, written(O, x.shape, numbers.beta != 0) as y:
-            tail = (*x.shape, numbers.scale, *numbers.rest, *_partition(x, 3))
+            return super()._fprop_lrn(request, I, O, denom)
+        with written(denom, x.shape) as d, written(O, x.shape, request.beta != 0) as y:
+            tail = (*x.shape, request.scale, *request.rest, *_partition(x, 3))
             return Launch(kernel, tuple(map(address, (x, y, d))), tail).run()
 
     def _bprop_lrn(
         self,
-        layer: LrnGeometry,
+        request: LrnPass,
         I: Any,  # noqa: E741
         O: Any,  # noqa: E741
         E: Any,
         delta: Any,
         denom: Any,
-        numbers: LrnNumbers,
     ) -> Launch | None:
-        x = host(I, (layer.C, I.size // layer.C))
-        kernel = _variant(_BPROP, self.compiler, x, layer, numbers)
+        x = host(I, request.dims)
+        kernel = _variant(_BPROP, self.compiler, x, request)
         if kernel is None:
-            return super()._bprop_lrn(layer, I, O, E, delta, denom, numbers)
+            return super()._bprop_lrn(request, I, O, E, delta, denom)
         y, e, d = (host(tensor, x.shape) for tensor in (O, E, denom))
-        with written(delta, x.shape, numbers.beta != 0) as result:
-            tail = (*x.shape, numbers.slope, *numbers.rest, *_partition(x, 5))
+        with written(delta, x.shape, request.beta != 0) as result:
+            tail = (*x.shape, request.slope, *request.rest, *_partition(x, 5))
             return Launch(kernel, tuple(map(address, (x, y, e, d, result))), tail).run()
 
 
-def _variant(
-    routine: Routine, compiler: Compiler | None, x: Array, layer: LrnGeometry, numbers: LrnNumbers
-) -> Any:
-    """The kernel for the layer's window; None where there is none."""
-    if layer.J > LONGEST_WINDOW:
+def _variant(routine: Routine, compiler: Compiler | None, x: Array, request: LrnPass) -> Any:
+    """The kernel for the window; None where there is none."""
+    if request.window > LONGEST_WINDOW:
         return None
     real = REAL_TYPES[x.dtype]
     return routine.variant(
         compiler,
         real=real,
         suffix="f32" if real == "float" else "f64",
-        window=layer.J,
-        power=POWERS.get(numbers.bpower, "any"),
+        window=request.window,
+        power=POWERS.get(request.bpower, "any"),
         lanes=BLOCK_BYTES // x.itemsize,
     )
 

@@ -15,7 +15,7 @@ from neonlike.backends.cpu.compiled import CompiledFamily
 from neonlike.backends.cpu.rnn_formula import Formula, functions, trace
 from neonlike.backends.families.operands import host
 from neonlike.backends.families.rnn import RecurrentFamily
-from neonlike.backends.families.rnn_steps import Steps
+from neonlike.backends.families.rnn_steps import Steps, Unroll
 from neonlike.kernels.c.routine import INT, POINTER, REAL_TYPES, Routine, address, threads_for
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.workspace import workspace
@@ -34,46 +34,50 @@ MOST_LANES, MOST_ROWS = 16, 12
 class RecurrentKernels(CompiledFamily, RecurrentFamily):
     """Overrides of the hooks of RecurrentFamily and GatedFamily."""
 
-    def _rnn_fprop(self, steps: Steps, weight: Any, bias: Any, activation: Any) -> None:
-        formulas = {"act": trace(self, activation, steps.dtype)}
+    def _rnn_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> None:
+        formulas = {"act": trace(self, request.activation, request.dtype)}
         in_place = (("h_s", "h_ff_s"),)
         if not _run(self.compiler, SIMPLE, steps, weight, bias, formulas, buffers=2, in_place=in_place, backward=False):
-            super()._rnn_fprop(steps, weight, bias, activation)
+            super()._rnn_fprop(request, steps, weight, bias)
 
-    def _rnn_bprop(self, steps: Steps, weight: Any, activation: Any) -> None:
-        formulas = {"slope": trace(self, activation.bprop, steps.dtype)}
+    def _rnn_bprop(self, request: Unroll, steps: Steps, weight: Any) -> None:
+        formulas = {"slope": trace(self, request.activation.bprop, request.dtype)}
         if not _run(self.compiler, SIMPLE, steps, weight, None, formulas, buffers=2, backward=True):
-            super()._rnn_bprop(steps, weight, activation)
+            super()._rnn_bprop(request, steps, weight)
 
-    def _lstm_fprop(self, steps: Steps, weight: Any, bias: Any, act: Any, gate_act: Any) -> None:
-        formulas = {"act": trace(self, act, steps.dtype), "gate_act": trace(self, gate_act, steps.dtype)}
+    def _lstm_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> None:
+        formulas = self._formulas(request)
         in_place = (("ifog_s", "ifog_ff_s"), ("c_s", "c_prev_s"))
         if not _run(self.compiler, LSTM, steps, weight, bias, formulas, buffers=2, in_place=in_place, backward=False):
-            super()._lstm_fprop(steps, weight, bias, act, gate_act)
+            super()._lstm_fprop(request, steps, weight, bias)
 
-    def _lstm_bprop(self, steps: Steps, weight: Any, act: Any, gate_act: Any) -> None:
-        formulas = {
-            "slope": trace(self, act.bprop, steps.dtype),
-            "gate_slope": trace(self, gate_act.bprop, steps.dtype),
-        }
+    def _lstm_bprop(self, request: Unroll, steps: Steps, weight: Any) -> None:
+        formulas = self._slopes(request)
         in_place = (("c_delta_s", "c_delta_prev_s"),)
         if not _run(self.compiler, LSTM, steps, weight, None, formulas, buffers=8, in_place=in_place, backward=True):
-            super()._lstm_bprop(steps, weight, act, gate_act)
+            super()._lstm_bprop(request, steps, weight)
 
-    def _gru_fprop(self, steps: Steps, weight: Any, bias: Any, act: Any, gate_act: Any) -> None:
-        formulas = {"act": trace(self, act, steps.dtype), "gate_act": trace(self, gate_act, steps.dtype)}
+    def _gru_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> None:
+        formulas = self._formulas(request)
         in_place = (("rzn_s", "rzn_ff_s"), ("h_s", "h_prev_s"))
         if not _run(self.compiler, GRU, steps, weight, bias, formulas, buffers=3, in_place=in_place, backward=False):
-            super()._gru_fprop(steps, weight, bias, act, gate_act)
+            super()._gru_fprop(request, steps, weight, bias)
 
-    def _gru_bprop(self, steps: Steps, weight: Any, act: Any, gate_act: Any) -> None:
-        formulas = {
-            "slope": trace(self, act.bprop, steps.dtype),
-            "gate_slope": trace(self, gate_act.bprop, steps.dtype),
-        }
+    def _gru_bprop(self, request: Unroll, steps: Steps, weight: Any) -> None:
+        formulas = self._slopes(request)
         in_place = (("delta_s", "delta_prev_s"),)
         if not _run(self.compiler, GRU, steps, weight, None, formulas, buffers=6, in_place=in_place, backward=True):
-            super()._gru_bprop(steps, weight, act, gate_act)
+            super()._gru_bprop(request, steps, weight)
+
+    def _formulas(self, request: Unroll) -> dict[str, Formula | None]:
+        """The activations of a gated unroll."""
+        functions = {"act": request.activation, "gate_act": request.gate_activation}
+        return {name: trace(self, function, request.dtype) for name, function in functions.items()}
+
+    def _slopes(self, request: Unroll) -> dict[str, Formula | None]:
+        """Their derivatives."""
+        functions = {"slope": request.activation.bprop, "gate_slope": request.gate_activation.bprop}
+        return {name: trace(self, function, request.dtype) for name, function in functions.items()}
 
 
 def _run(

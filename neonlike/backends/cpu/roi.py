@@ -7,8 +7,16 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.cpu.compiled import CompiledFamily
-from neonlike.backends.families.operands import Array, host, written
-from neonlike.backends.families.roi import Regions, RoiFamily, box_areas
+from neonlike.backends.families.operands import host, written
+from neonlike.backends.families.roi import RoiFamily
+from neonlike.backends.families.roi_definition import (
+    RoiPooling,
+    Suppression,
+    bins_of,
+    box_areas,
+    images_of,
+    ranked,
+)
 from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 
 LANES = 32
@@ -29,38 +37,40 @@ _NMS = Routine(
 class RoiKernels(CompiledFamily, RoiFamily):
     """Overrides of RoiFamily's hooks."""
 
-    def _fprop_roi(self, I: Any, O: Any, argmax: Any, regions: Regions) -> None:  # noqa: E741
-        features = host(I, regions.map)
+    def _fprop_roi(self, request: RoiPooling, I: Any, rois: Any, O: Any, argmax: Any) -> None:  # noqa: E741
+        features = host(I, request.map)
         kernel = _FPROP.variant(self.compiler, real=REAL_TYPES[features.dtype], lanes=LANES)
         if kernel is None:
-            super()._fprop_roi(I, O, argmax, regions)
+            super()._fprop_roi(request, I, rois, O, argmax)
             return
-        channels, high, wide, count = regions.pooled
+        channels, high, wide, count = request.pooled
         groups = -(-channels // LANES)
         threads = min(threads_for(O.size + I.size, PARALLEL_WORK), groups)
         turned = np.empty((threads, features.size // channels, LANES), features.dtype)
-        with written(O, regions.pooled) as out, written(argmax, regions.pooled, dtype=argmax.dtype) as where:
-            arrays = (features, out, where, regions.images, regions.rows, regions.columns, turned)
-            kernel(*map(address, arrays), *regions.map, count, high, wide, threads)
+        bins = bins_of(request, rois)
+        with written(O, request.pooled) as out, written(argmax, request.pooled, dtype=argmax.dtype) as where:
+            arrays = (features, out, where, *bins, turned)
+            kernel(*map(address, arrays), *request.map, count, high, wide, threads)
 
-    def _bprop_roi(self, I: Any, O: Any, argmax: Any, regions: Regions) -> None:  # noqa: E741
-        error, where = host(I, regions.pooled), host(argmax, regions.pooled, np.dtype(np.int32))
+    def _bprop_roi(self, request: RoiPooling, I: Any, rois: Any, O: Any, argmax: Any) -> None:  # noqa: E741
+        error, where = host(I, request.pooled), host(argmax, request.pooled, np.dtype(np.int32))
         kernel = _BPROP.variant(self.compiler, real=REAL_TYPES[error.dtype])
         if kernel is None:
-            super()._bprop_roi(I, O, argmax, regions)
+            super()._bprop_roi(request, I, rois, O, argmax)
             return
-        channels, high, wide, count = regions.pooled
-        area = regions.H * regions.W
+        channels, high, wide, count = request.pooled
+        area, images = request.H * request.W, images_of(rois)
         threads = threads_for(O.size + I.size, PARALLEL_WORK)
-        with written(O, (channels, area, regions.N)) as delta:
-            pointers = map(address, (error, where, regions.images, delta))
-            kernel(*pointers, channels, area, regions.N, count, high * wide, threads)
+        with written(O, (channels, area, request.N)) as delta:
+            pointers = map(address, (error, where, images, delta))
+            kernel(*pointers, channels, area, request.N, count, high * wide, threads)
 
-    def _nms(self, corners: Array, threshold: float, offset: float) -> Array:
+    def _nms(self, request: Suppression, detections: Any) -> list[int]:
         kernel = _NMS.variant(self.compiler)
         if kernel is None:
-            return super()._nms(corners, threshold, offset)
-        areas = box_areas(corners, offset)
+            return super()._nms(request, detections)
+        rows, corners = ranked(detections)
+        areas = box_areas(corners, request.offset)
         gone = np.empty(areas.size, np.int64)
-        kernel(*map(address, (*corners, areas, gone)), areas.size, threshold, offset)
-        return np.flatnonzero(gone == 0)
+        kernel(*map(address, (*corners, areas, gone)), areas.size, request.threshold, request.offset)
+        return [int(row) for row in rows[gone == 0]]

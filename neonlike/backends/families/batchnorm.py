@@ -11,60 +11,28 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from neonlike.backends.families.base import Family
-from neonlike.backends.families.operands import (
-    Array,
-    as_numbers,
-    check_apart,
-    check_floats,
-    check_size,
-    check_tensors,
-    host,
-    written,
+from neonlike.backends.families.batchnorm_definition import (
+    BatchNormBackward,
+    BatchNormForward,
+    backward_arrays,
+    blocks,
+    differentiate,
+    forward_arrays,
+    normalise,
 )
+from neonlike.backends.families.operands import as_numbers, check_apart, check_floats, check_size, check_tensors
 from neonlike.errors import AliasError, DTypeError, ShapeError
 from neonlike.kernels.run.calls import Call, Launch
-from neonlike.optree import npfuncs
-from neonlike.optree.dtypes import DType, compute_dtype, is_float
+from neonlike.optree.dtypes import is_float
 from neonlike.optree.shapes import is_regrouped
 
-_ROW_BLOCK = 1 << 18
-"""Elements that the reference definition holds in float64 at a time, or one row."""
 _FLOPS_STATISTICS, _FLOPS_NORMALISE, _FLOPS_BACKWARD = 4, 3, 9
 """Operations an element: difference, square, two sums; difference, product, sum; both passes backward."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchNormForward:
-    """Settings of a forward call; see ``BatchNormFamily.compound_fprop_bn``. ``given_sum``: xsum holds the sums."""
-
-    eps: float
-    rho: float
-    alpha: float
-    accumbeta: float
-    given_sum: bool
-    inference: bool
-    relu: bool
-    binary: bool
-
-
-@dataclass(frozen=True, slots=True)
-class BatchNormBackward:
-    """Settings of a backward call; see ``BatchNormFamily.compound_bprop_bn``."""
-
-    eps: float
-    alpha_data: float
-    beta_data: float
-    alpha_param: float
-    beta_param: float
-    binary: bool
 
 
 class BatchNormFamily(Family):
@@ -128,10 +96,9 @@ class BatchNormFamily(Family):
         call = Call("compound_fprop_bn", None, arrays, numbers, options, 0 if y is x else -1)
         if repeat == 1 and self._repeats(call):
             return None
-        rows = {"xsum": xsum, "xvar": xvar, "gmean": gmean, "gvar": gvar, "gamma": gamma, "beta": beta}
         eps, rho, alpha, accumbeta = as_numbers("compound_fprop_bn", eps=eps, rho=rho, alpha=alpha, accumbeta=accumbeta)
-        how = BatchNormForward(eps, rho, alpha, accumbeta, not compute_batch_sum, inference, relu, binary)
-        return self._forward(x, rows, y, how, repeat, call)
+        settings = eps, rho, alpha, accumbeta, not compute_batch_sum, inference, relu, binary
+        return self._forward(call, settings, repeat)
 
     def compound_bprop_bn(
         self, delta_out: Any, grad_gamma: Any, grad_beta: Any, delta_in: Any, x: Any, xsum: Any, xvar: Any, gamma: Any,
@@ -182,65 +149,51 @@ class BatchNormFamily(Family):
         call = Call("compound_bprop_bn", None, arrays, numbers, (binary,), shared)
         if repeat == 1 and self._repeats(call):
             return None
-        rows = {"xsum": xsum, "xvar": xvar, "gamma": gamma}
-        inputs = {"delta_in": delta_in} if y is None else {"delta_in": delta_in, "y": y}
         eps, alpha_data, beta_data, alpha_param, beta_param = as_numbers(
             "compound_bprop_bn", eps=eps, alpha_data=alpha_data, beta_data=beta_data, alpha_param=alpha_param,
             beta_param=beta_param,
         )  # fmt: skip
-        how = BatchNormBackward(eps, alpha_data, beta_data, alpha_param, beta_param, binary)
-        gradients = {"grad_gamma": grad_gamma, "grad_beta": grad_beta}
-        return self._backward({**inputs, "x": x}, rows, delta_out, gradients, how, repeat, call)
+        settings = eps, alpha_data, beta_data, alpha_param, beta_param, binary
+        return self._backward(call, settings, repeat)
 
-    # What they do with tensors
+    # Checks
 
-    def _forward(self, x: Any, rows: dict[str, Any], y: Any, how: BatchNormForward, repeat: int, call: Call) -> Any:
-        operation = "compound_fprop_bn"
-        changed = {} if how.inference else {name: rows[name] for name in ("xsum", "xvar", "gmean", "gvar")}
-        read = {name: rows[name] for name in ("gmean", "gvar", "gamma", "beta") if name not in changed}
+    def _forward(self, call: Call, settings: tuple[Any, ...], repeat: int) -> Any:
+        """Check and run the forward ``call``; settings: of ``BatchNormForward``, without its sizes."""
+        operation, (x, *rows, y) = call.name, call.tensors
+        named = dict(zip(("xsum", "xvar", "gmean", "gvar", "gamma", "beta"), rows))
+        *_, inference, _, _ = settings
+        changed = {} if inference else {name: named[name] for name in ("xsum", "xvar", "gmean", "gvar")}
+        read = {name: named[name] for name in ("gmean", "gvar", "gamma", "beta") if name not in changed}
         dims = self._check_rows(operation, x, {**changed, **read}, {"y": y})
-        if not how.inference and dims[0] and not dims[1]:
+        if not inference and dims[0] and not dims[1]:
             raise ShapeError(f"{operation}: x has shape {x.shape}, no elements to take statistics of; pass a batch")
         _check_overlap(operation, changed, read, "y", y, {"x": x})
+        request = BatchNormForward(dims, *settings)
 
         def run() -> Launch | None:
-            if not x.size:
-                return None
-            dtype = compute_dtype(x.dtype)
-            with _row_values(changed, dtype) as values, written(y, dims, keep=how.accumbeta != 0) as out:
-                values.update({name: _read_rows(tensor, dtype) for name, tensor in read.items()})
-                return self._fprop_bn(host(x, dims), values, out, how)
+            return self._fprop_bn(request, *call.tensors) if x.size else None
 
-        flops = x.size * (_FLOPS_NORMALISE + (0 if how.inference else _FLOPS_STATISTICS))
-        nbytes = x.nbytes + y.nbytes * (1 if how.accumbeta == 0 else 2)
+        flops = x.size * (_FLOPS_NORMALISE + (0 if inference else _FLOPS_STATISTICS))
+        nbytes = x.nbytes + y.nbytes * (1 if request.accumbeta == 0 else 2)
         outputs = [*changed.values(), y]
         return self._run_primitive(operation, run, outputs, [dims], nbytes, flops, "loop", repeat, call)
 
-    def _backward(
-        self,
-        inputs: dict[str, Any],
-        rows: dict[str, Any],
-        out: Any,
-        gradients: dict[str, Any],
-        how: BatchNormBackward,
-        repeat: int,
-        call: Call,
-    ) -> Any:
-        operation, x = "compound_bprop_bn", inputs["x"]
-        others = {name: tensor for name, tensor in inputs.items() if name != "x"}
+    def _backward(self, call: Call, settings: tuple[Any, ...], repeat: int) -> Any:
+        """The same for the backward ``call``; settings: of ``BatchNormBackward``."""
+        operation, (out, grad_gamma, grad_beta, delta_in, x, xsum, xvar, gamma, y) = call.name, call.tensors
+        rows = {"xsum": xsum, "xvar": xvar, "gamma": gamma}
+        gradients = {"grad_gamma": grad_gamma, "grad_beta": grad_beta}
+        others = {"delta_in": delta_in} if y is None else {"delta_in": delta_in, "y": y}
         dims = self._check_rows(operation, x, {**rows, **gradients}, {**others, "delta_out": out})
-        _check_overlap(operation, gradients, rows, "delta_out", out, inputs)
+        _check_overlap(operation, gradients, rows, "delta_out", out, {**others, "x": x})
+        request = BatchNormBackward(dims, *settings)
 
         def run() -> Launch | None:
-            if not x.size:
-                return None
-            dtype = compute_dtype(x.dtype)
-            with _row_values(gradients, dtype) as values, written(out, dims, keep=how.beta_data != 0) as result:
-                values.update({name: _read_rows(tensor, dtype) for name, tensor in rows.items()})
-                read = {name: host(tensor, dims) for name, tensor in inputs.items()}
-                return self._bprop_bn(read["delta_in"], read["x"], read.get("y"), values, result, how)
+            return self._bprop_bn(request, *call.tensors) if x.size else None
 
-        nbytes = sum(tensor.nbytes for tensor in inputs.values()) + out.nbytes * (1 if how.beta_data == 0 else 2)
+        read = x.nbytes + sum(tensor.nbytes for tensor in others.values())
+        nbytes = read + out.nbytes * (1 if request.beta_data == 0 else 2)
         outputs = [out, *gradients.values()]
         flops = x.size * _FLOPS_BACKWARD
         return self._run_primitive(operation, run, outputs, [dims], nbytes, flops, "loop", repeat, call)
@@ -265,91 +218,56 @@ class BatchNormFamily(Family):
                 check_size(operation, name, tensor, dims, "x with one row for each of gamma")
         return dims
 
-    def _fprop_bn(self, x: Array, rows: dict[str, Array], y: Array, how: BatchNormForward) -> Launch | None:
-        """``compound_fprop_bn`` on contiguous arrays: x, y (nfm, M), which may be one; ``rows`` (nfm,) by argument.
+    # Hooks, with the definitions
+
+    def _fprop_bn(
+        self,
+        request: BatchNormForward,
+        x: Any,
+        xsum: Any,
+        xvar: Any,
+        gmean: Any,
+        gvar: Any,
+        gamma: Any,
+        beta: Any,
+        y: Any,
+    ) -> Launch | None:
+        """``compound_fprop_bn`` of checked tensors; xsum and xvar are None in inference.
 
         Returns the launch of a kernel, if that was all; see ``kernels/run/calls.py``.
         """
-        step = max(1, _ROW_BLOCK // x.shape[1])
-        with np.errstate(all="ignore"):
-            for first in range(0, x.shape[0], step):
-                block = slice(first, first + step)
-                _normalise(x[block], {name: values[block] for name, values in rows.items()}, y[block], how)
+        with forward_arrays(request, x, xsum, xvar, gmean, gvar, gamma, beta, y) as (values, rows, out):
+            with np.errstate(all="ignore"):
+                for block in blocks(request.dims):
+                    part = {name: row[block] for name, row in rows.items()}
+                    normalise(values[block], part, out[block], request)
         return None
 
     def _bprop_bn(
-        self, delta: Array, x: Array, y: Array | None, rows: dict[str, Array], out: Array, how: BatchNormBackward
+        self,
+        request: BatchNormBackward,
+        delta_out: Any,
+        grad_gamma: Any,
+        grad_beta: Any,
+        delta_in: Any,
+        x: Any,
+        xsum: Any,
+        xvar: Any,
+        gamma: Any,
+        y: Any,
     ) -> Launch | None:
-        """``compound_bprop_bn`` on contiguous arrays of shape (nfm, M); ``rows`` and what is returned as above."""
-        step = max(1, _ROW_BLOCK // x.shape[1])
-        with np.errstate(all="ignore"):
-            for first in range(0, x.shape[0], step):
-                block = slice(first, first + step)
-                error = np.array(delta[block], np.float64)
-                if y is not None:
-                    error[~(y[block] > 0)] = 0
-                _differentiate(error, x[block], {name: values[block] for name, values in rows.items()}, out[block], how)
+        """``compound_bprop_bn`` of checked tensors, y may be None; returns as above."""
+        tensors = delta_out, grad_gamma, grad_beta, delta_in, x, xsum, xvar, gamma, y
+        with backward_arrays(request, *tensors) as (delta, values, given, rows, out):
+            with np.errstate(all="ignore"):
+                for block in blocks(request.dims):
+                    error = np.array(delta[block], np.float64)
+                    if given is not None:
+                        error[~(given[block] > 0)] = 0
+                    part = {name: row[block] for name, row in rows.items()}
+                    differentiate(error, values[block], part, out[block], request)
         return None
 
-
-# The reference definition, of a block of rows in float64 --------------------------------------------------------------
-
-
-def _normalise(x: Array, rows: dict[str, Array], y: Array, how: BatchNormForward) -> None:
-    if how.inference:
-        mean, var = (_column(rows[name]) for name in ("gmean", "gvar"))
-        centred = x - mean
-    else:
-        if how.given_sum:
-            mean = _column(rows["xsum"]) / x.shape[1]
-        else:
-            total = x.sum(axis=1, dtype=np.float64, keepdims=True)
-            rows["xsum"][:] = total[:, 0]
-            mean = total / x.shape[1]
-        centred = x - mean
-        rows["xvar"][:] = _product(centred, centred, how.binary).mean(axis=1)
-        var = _column(rows["xvar"])
-        for running, now in ((rows["gmean"], mean), (rows["gvar"], var)):
-            running[:] = _blend(how.rho, running, (1 - how.rho) * now[:, 0])
-    xhat = _product(centred, 1 / np.sqrt(var + how.eps), how.binary)
-    result = _product(xhat, _column(rows["gamma"]), how.binary) + _column(rows["beta"])
-    if how.relu:
-        np.maximum(result, 0, out=result)
-    y[...] = _blend(how.accumbeta, y, how.alpha * result)
-
-
-def _differentiate(error: Array, x: Array, rows: dict[str, Array], out: Array, how: BatchNormBackward) -> None:
-    binary, size = how.binary, x.shape[1]
-    inverse_std = 1 / np.sqrt(_column(rows["xvar"]) + how.eps)
-    xhat = _product(x - _column(rows["xsum"]) / size, inverse_std, binary)
-    gradients = {"grad_gamma": (xhat * error).sum(axis=1), "grad_beta": error.sum(axis=1)}
-    spread = _product(xhat, gradients["grad_gamma"][:, None], binary) + gradients["grad_beta"][:, None]
-    scaled = _product(error - spread / size, _column(rows["gamma"]), binary)
-    out[...] = _blend(how.beta_data, out, how.alpha_data * _product(scaled, inverse_std, binary))
-    for name, gradient in gradients.items():
-        rows[name][:] = _blend(how.beta_param, rows[name], how.alpha_param * gradient)
-
-
-def _column(values: Array) -> Array:
-    """(nfm,) as float64 (nfm, 1)."""
-    return values.astype(np.float64)[:, None]
-
-
-def _product(a: Array, b: Array, binary: bool) -> Array:
-    """a * b, with a power of two for b in binary networks."""
-    if not binary:
-        return a * b
-    shifted: Array = np.empty_like(a)
-    npfuncs.shift(a, b, shifted)
-    return shifted
-
-
-def _blend(factor: float, old: Array, new: Array) -> Array:
-    """factor * old + new, where an old value that does not count may be nan."""
-    return new if factor == 0 else factor * old + new
-
-
-# Operands ------------------------------------------------------------------------------------------------------------
 
 
 def _dims(operation: str, x: Any, nfm: int) -> tuple[int, int]:
@@ -386,20 +304,3 @@ def _check_overlap(
                 f"{operation}: {name} shares some of its memory with {other}; give it memory of its own, "
                 f"or all of {other}"
             )
-
-
-def _read_rows(tensor: Any, dtype: DType) -> Array:
-    """Values of a tensor of one value a row as (nfm,): its own memory where that is possible."""
-    array: Array = np.ascontiguousarray(tensor.asnumpyarray(), dtype)
-    return array.reshape(-1)
-
-
-@contextmanager
-def _row_values(tensors: dict[str, Any], dtype: DType) -> Iterator[dict[str, Array]]:
-    """The same of several ``tensors`` by name, to be changed; what is not their memory is stored at the end."""
-    arrays = {name: tensor.asnumpyarray() for name, tensor in tensors.items()}
-    near = {name: np.ascontiguousarray(array, dtype) for name, array in arrays.items()}
-    yield {name: array.reshape(-1) for name, array in near.items()}
-    for name, tensor in tensors.items():
-        if near[name] is not arrays[name] or not tensor.live_host:
-            tensor.set(near[name])

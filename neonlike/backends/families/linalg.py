@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -25,6 +27,15 @@ Array = npt.NDArray[Any]
 
 SMALL_PRODUCT = 1 << 18
 """Multiplications of a product up to which BLAS libraries use one thread: stacks of such are dealt out to threads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """What is stored in C of a product: ``C = f(alpha * product) + beta * C``, f = max(., 0) if ``relu``."""
+
+    alpha: float = 1.0
+    beta: float = 0.0
+    relu: bool = False
 
 
 class LinalgFamily(Family):
@@ -74,9 +85,10 @@ class LinalgFamily(Family):
             If dtypes differ, shapes do not fit, or bsum shares memory with C; nothing was written.
         """
         self._check_product("compound_dot", A, B, C, bsum)
+        request = Product(float(alpha), float(beta), bool(relu))
 
         def run() -> None:
-            self._compound_dot(A, B, C, float(alpha), float(beta), bool(relu), bsum)
+            self._compound_dot(request, A, B, C, bsum)
 
         rate = self._run_product("compound_dot", run, (A, B, C), beta, A.shape[1] * C.size, bsum, repeat)
         return C if repeat <= 1 else rate
@@ -121,9 +133,10 @@ class LinalgFamily(Family):
         """
         self._check_operands("batched_dot", A, B, C)
         count = _batch_size(A, B, C)
+        request = Product(float(alpha), float(beta), bool(relu))
 
         def run() -> None:
-            self._batched_dot(A, B, C, float(alpha), float(beta), bool(relu))
+            self._batched_dot(request, A, B, C)
 
         products = count * math.prod(C.shape[-2:]) * A.shape[-1]
         rate = self._run_product("batched_dot", run, (A, B, C), beta, products, None, repeat)
@@ -148,12 +161,10 @@ class LinalgFamily(Family):
             As :meth:`compound_dot`.
         """
         self._check_product("xnor_compound_dot", A, B, C, bsum)
+        request = Product(1.0, float(beta))
 
         def run() -> None:
-            direct = _written_at_once(C, 1.0, float(beta), False)
-            product = C if direct else self.fresh(C.shape, dtype=compute_dtype(C.dtype))
-            self._xnor_product(A, B, product)
-            self._epilogue(product, C, 1.0, float(beta), False, bsum)
+            self._xnor_dot(request, A, B, C, bsum)
 
         self._run_product("xnor_compound_dot", run, (A, B, C), beta, A.shape[1] * C.size, bsum, 1)
         return C
@@ -185,38 +196,36 @@ class LinalgFamily(Family):
         shapes = (source.shape, out.shape)
         self._run_primitive("copy_transpose", lambda: self.assign(out, moved), (out,), shapes, nbytes, repeat=repeat)
 
-    # Definitions
+    # Hooks, with the definitions
 
-    def _compound_dot(self, A: Any, B: Any, C: Any, alpha: float, beta: float, relu: bool, bsum: Any) -> None:
+    def _compound_dot(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> None:
         """Hook: see :meth:`compound_dot`; the operands were checked."""
-        direct = _written_at_once(C, alpha, beta, relu)
-        product = C if direct else self.fresh(C.shape, dtype=compute_dtype(C.dtype))
-        self._multiply(A.asnumpyarray(), B.asnumpyarray(), product)
-        self._epilogue(product, C, alpha, beta, relu, bsum)
-
-    def _batched_dot(self, A: Any, B: Any, C: Any, alpha: float, beta: float, relu: bool) -> None:
-        """Hook: see :meth:`batched_dot`; the operands were checked."""
         a, b = A.asnumpyarray(), B.asnumpyarray()
-        if C.ndim == 2:
-            a, b = _side_by_side(a, b)
-        direct = _written_at_once(C, alpha, beta, relu)
+        self._finish_product(C, bsum, request, lambda out: multiply(a, b, out))
+
+    def _batched_dot(self, request: Product, A: Any, B: Any, C: Any) -> None:
+        """Hook: see :meth:`batched_dot`; the operands were checked."""
+        a, b = matrices(A.asnumpyarray(), B.asnumpyarray(), C)
+        self._finish_product(C, None, request, lambda out: multiply(a, b, out))
+
+    def _xnor_dot(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> None:
+        """Hook: see :meth:`xnor_compound_dot`; the operands were checked."""
+        a, b = (np.where(t.asnumpyarray() >= 0, 1, -1).astype(compute_dtype(C.dtype)) for t in (A, B))
+        self._finish_product(C, bsum, request, lambda out: multiply(a, b, out))
+
+    def _finish_product(self, C: Any, bsum: Any, request: Product, write: Callable[[Any], object]) -> None:
+        """Have ``write`` store the bare product in a tensor, which is C where that rounds nothing twice; then the rest.
+
+        The tensor may be one that ``write`` reads.
+        """
+        direct = _written_at_once(C, request)
         product = C if direct else self.fresh(C.shape, dtype=compute_dtype(C.dtype))
-        self._multiply(a, b, product)
-        self._epilogue(product, C, alpha, beta, relu, None)
+        write(product)
+        self._epilogue(product, C, bsum, request)
 
-    def _multiply(self, a: Array, b: Array, out: Any) -> None:
-        """Hook: the tensor ``out`` = a.b, of matrices or stacks of them, which may share memory with it."""
-        with written(out) as array:
-            matrix_product(a, b, array)
-
-    def _xnor_product(self, A: Any, B: Any, out: Any) -> None:
-        """Hook: the tensor ``out`` = s(A).s(B), see :meth:`xnor_compound_dot`. ``out`` may be A or B."""
-        signs = [np.where(t.asnumpyarray() >= 0, 1, -1).astype(compute_dtype(out.dtype)) for t in (A, B)]
-        self._multiply(signs[0], signs[1], out)
-
-    def _epilogue(self, product: Any, C: Any, alpha: float, beta: float, relu: bool, bsum: Any) -> None:
+    def _epilogue(self, product: Any, C: Any, bsum: Any, request: Product) -> None:
         """C = f(alpha * product) + beta * C, one kernel; then the row sums of C as it is stored."""
-        value = _scaled(product, C, alpha, beta, relu)
+        value = _scaled(product, C, request.alpha, request.beta, request.relu)
         if value is not C:
             self.assign(C, value)
         if bsum is not None:
@@ -252,6 +261,17 @@ class LinalgFamily(Family):
         nbytes = sum(t.nbytes for t in tensors) + (tensors[2].nbytes if beta else 0)
         shapes: list[Shape] = [t.shape for t in tensors]
         return self._run_primitive(name, run, (tensors[2], bsum), shapes, nbytes, 2 * products, "product", repeat)
+
+
+def multiply(a: Array, b: Array, out: Any) -> None:
+    """The tensor ``out`` = a.b, of matrices or stacks of them, which may share memory with it."""
+    with written(out) as array:
+        matrix_product(a, b, array)
+
+
+def matrices(a: Array, b: Array, c: Any) -> tuple[Array, Array]:
+    """Factors whose product has as many axes as the tensor ``c``: stacks, or their matrices side by side."""
+    return _side_by_side(a, b) if c.ndim == 2 else (a, b)
 
 
 def matrix_product(a: Array, b: Array, out: Array) -> None:
@@ -323,9 +343,10 @@ def _batch_size(a: Any, b: Any, c: Any) -> int:
     return int(counts.pop())
 
 
-def _written_at_once(c: Any, alpha: float, beta: float, relu: bool) -> bool:
+def _written_at_once(c: Any, request: Product) -> bool:
     """True if the bare product may go to ``c``: nothing follows, or what follows reads it without it being rounded."""
-    return beta == 0.0 and (c.dtype == compute_dtype(c.dtype) or (alpha == 1.0 and not relu))
+    plain = request.alpha == 1.0 and not request.relu
+    return request.beta == 0.0 and (c.dtype == compute_dtype(c.dtype) or plain)
 
 
 def _scaled(product: Any, c: Any, alpha: float, beta: float, relu: bool) -> Any:

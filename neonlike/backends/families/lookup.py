@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,14 @@ from neonlike.checks import brief
 from neonlike.errors import DTypeError, IndexRangeError, ShapeError
 from neonlike.optree import functions, moves
 from neonlike.optree.node import expression
+
+
+@dataclass(frozen=True, slots=True)
+class LookupGradient:
+    """A call of ``compound_bprop_lut``: ``dW[w] += alpha * sum``, but for the word ``pad_idx`` (None: for all)."""
+
+    pad_idx: int | None
+    alpha: float
 
 
 class LookupFamily(Family):
@@ -89,20 +98,20 @@ class LookupFamily(Family):
         IndexRangeError
             If a word other than ``pad_idx`` is not in [0, vocabulary). Nothing is written in any of these cases.
         """
-        words = self._check_lut(inputs, error, error_t, dW, pad_idx)
+        touched = self._check_lut(inputs, error, error_t, dW, pad_idx) * error.shape[0]
+        request = LookupGradient(None if pad_idx is None else int(pad_idx), float(alpha))
 
         def run() -> None:
             if beta not in (0, 1):
                 self.assign(dW, dW * float(beta))
-            self._bprop_lut(words, error, error_t, dW, float(alpha))
+            self._bprop_lut(request, inputs, error, error_t, dW)
 
-        touched = int(np.count_nonzero(words >= 0)) * error.shape[0]
         nbytes = error.nbytes + inputs.nbytes + 2 * min(touched * dW.dtype.itemsize, dW.nbytes)
         shapes = (inputs.shape, error.shape, dW.shape)
         self._run_primitive("compound_bprop_lut", run, (dW,), shapes, nbytes, touched, repeat=repeat)
 
-    def _check_lut(self, inputs: Any, error: Any, error_t: Any, dW: Any, pad_idx: Any) -> Array:
-        """The words as int64 (columns,), -1 for those that get no gradient."""
+    def _check_lut(self, inputs: Any, error: Any, error_t: Any, dW: Any, pad_idx: Any) -> int:
+        """How many columns of ``error`` count, after all checks."""
         name = "compound_bprop_lut"
         require_tensors(self, name, inputs=inputs, error=error, dW=dW)
         check_tensors(self, name, error_t=error_t)
@@ -118,16 +127,16 @@ class LookupFamily(Family):
             )
         check_size(name, "error_t", error_t, error.shape[::-1], "the transpose of error")
         check_apart(name, {"dW": dW, "error_t": error_t}, {"inputs": inputs, "error": error})
-        words: Array = inputs.asnumpyarray().astype(np.int64).reshape(-1)
-        if pad_idx is not None:
-            words[words == pad_idx] = -1
-        outside = words[(words >= len(dW)) | ((words < 0) & (inputs.asnumpyarray().reshape(-1) != pad_idx))]
+        given = inputs.asnumpyarray().reshape(-1)
+        words = words_of(inputs, None if pad_idx is None else int(pad_idx))
+        outside = words[(words >= len(dW)) | ((words < 0) & (given != pad_idx))]
         if outside.size:
             raise IndexRangeError(f"{name}: word {int(outside[0])} is not in a vocabulary of {len(dW)}")
-        return words
+        return int(np.count_nonzero(words >= 0))
 
-    def _bprop_lut(self, words: Array, error: Any, error_t: Any, dW: Any, alpha: float) -> None:
-        """Hook: see :meth:`compound_bprop_lut`. ``words`` (columns,) are rows of dW, or -1 for none."""
+    def _bprop_lut(self, request: LookupGradient, inputs: Any, error: Any, error_t: Any, dW: Any) -> None:
+        """Hook: see :meth:`compound_bprop_lut`."""
+        words = words_of(inputs, request.pad_idx)
         order = np.argsort(words, kind="stable")
         order = order[np.count_nonzero(words < 0) :]
         if order.size == 0 or error.size == 0:
@@ -136,4 +145,12 @@ class LookupFamily(Family):
         with np.errstate(all="ignore"):
             sums = np.add.reduceat(host(error).T[order], starts, axis=0, dtype=np.float64)
             with written(dW, keep=True) as rows:
-                rows[found] = rows[found] + alpha * sums
+                rows[found] = rows[found] + request.alpha * sums
+
+
+def words_of(inputs: Any, pad_idx: int | None) -> Array:
+    """The words as int64 (columns,), on the host: rows of dW, or -1 for those that get no gradient."""
+    words: Array = inputs.asnumpyarray().astype(np.int64).reshape(-1)
+    if pad_idx is not None:
+        words[words == pad_idx] = -1
+    return words

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -22,18 +23,25 @@ from neonlike.errors import DTypeError, ShapeError
 from neonlike.kernels.run.calls import Call, Launch
 
 
-class LrnNumbers(NamedTuple):
-    """The numbers of one call.
+@dataclass(frozen=True, slots=True)
+class LrnPass:
+    """A normalisation, or its gradient.
 
     Attributes
     ----------
+    dims : (int, int)
+        Channels, and elements of each: all that a normalisation across channels knows of the sizes.
+    window : int
+        Channels of a window, odd.
     alpha, beta : float
         What is stored is ``alpha * result + beta * old``.
     scale : float
-        ``ascale / J``: of a sum of squares in ``denom``.
+        ``ascale / window``: of a sum of squares in ``denom``.
     bpower : float
     """
 
+    dims: tuple[int, int]
+    window: int
     alpha: float
     beta: float
     scale: float
@@ -113,12 +121,13 @@ class LrnFamily(Family):
         numbers = _numbers(name, layer, alpha, beta, ascale, bpower)
         self._check_lrn(name, layer, I=I, O=O, denom=denom)
         check_apart(name, {"O": O, "denom": denom}, {"I": I})
+        request = _request(layer, I, *numbers)
         return self._run_primitive(
             name,
-            lambda: self._fprop_lrn(layer, I, O, denom, numbers),
+            lambda: self._fprop_lrn(request, I, O, denom),
             (O, denom),
             (layer.dimI,),
-            (3 + (numbers.beta != 0)) * I.nbytes,
+            (3 + (request.beta != 0)) * I.nbytes,
             (2 * layer.J + 6) * I.size,
             repeat=repeat,
             call=call,
@@ -171,12 +180,13 @@ class LrnFamily(Family):
         numbers = _numbers(name, layer, alpha, beta, ascale, bpower)
         self._check_lrn(name, layer, I=I, O=O, E=E, delta=delta, denom=denom)
         check_apart(name, {"delta": delta}, {"I": I, "O": O, "E": E, "denom": denom})
+        request = _request(layer, I, *numbers)
         return self._run_primitive(
             name,
-            lambda: self._bprop_lrn(layer, I, O, E, delta, denom, numbers),
+            lambda: self._bprop_lrn(request, I, O, E, delta, denom),
             (delta,),
             (layer.dimI,),
-            (5 + (numbers.beta != 0)) * I.nbytes,
+            (5 + (request.beta != 0)) * I.nbytes,
             (layer.J + 12) * I.size,
             repeat=repeat,
             call=call,
@@ -195,55 +205,48 @@ class LrnFamily(Family):
         for what, tensor in tensors.items():
             check_size(name, what, tensor, (layer.C, *layer.DHW, images), f"I with {layer.describe()}")
 
-    # Reference definition
+    # Hooks, with the definitions
 
-    def _fprop_lrn(
-        self,
-        layer: LrnGeometry,
-        I: Any,  # noqa: E741
-        O: Any,  # noqa: E741
-        denom: Any,
-        numbers: LrnNumbers,
-    ) -> Launch | None:
+    def _fprop_lrn(self, request: LrnPass, I: Any, O: Any, denom: Any) -> Launch | None:  # noqa: E741
         """Of checked tensors; returns the launch of a kernel, if that was all; see ``kernels/run/calls.py``."""
-        x = host(I, _rows(layer, I))
-        keep = numbers.beta != 0
+        x = host(I, request.dims)
+        keep = request.beta != 0
         with np.errstate(all="ignore"), written(denom, x.shape) as d, written(O, x.shape, keep) as y:
-            np.multiply(_window_sums(x * x, layer.J), numbers.scale, out=d)
+            np.multiply(_window_sums(x * x, request.window), request.scale, out=d)
             d += 1
-            _store(y, x * d**-numbers.bpower, numbers)
+            _store(y, x * d**-request.bpower, request)
         return None
 
     def _bprop_lrn(
         self,
-        layer: LrnGeometry,
+        request: LrnPass,
         I: Any,  # noqa: E741
         O: Any,  # noqa: E741
         E: Any,
         delta: Any,
         denom: Any,
-        numbers: LrnNumbers,
     ) -> Launch | None:
-        x, y, e, d = (host(tensor, _rows(layer, I)) for tensor in (I, O, E, denom))
-        with np.errstate(all="ignore"), written(delta, x.shape, numbers.beta != 0) as result:
-            share = _window_sums(y * e / d, layer.J)
-            share *= numbers.slope
-            _store(result, e * d**-numbers.bpower - share * x, numbers)
+        x, y, e, d = (host(tensor, request.dims) for tensor in (I, O, E, denom))
+        with np.errstate(all="ignore"), written(delta, x.shape, request.beta != 0) as result:
+            share = _window_sums(y * e / d, request.window)
+            share *= request.slope
+            _store(result, e * d**-request.bpower - share * x, request)
         return None
 
 
-def _numbers(name: str, layer: Any, alpha: Any, beta: Any, ascale: Any, bpower: Any) -> LrnNumbers:
-    """The numbers of a call, None replaced; DTypeError on what is no layer or no number."""
+def _numbers(name: str, layer: Any, alpha: Any, beta: Any, ascale: Any, bpower: Any) -> list[float]:
+    """alpha, beta, ascale and bpower of a call, None replaced; DTypeError on what is no layer or no number."""
     if not isinstance(layer, LrnGeometry):
         raise DTypeError(f"{name}: layer must come from be.lrn_layer(...), got {type(layer).__name__}")
     alpha, beta = 1.0 if alpha is None else alpha, 0.0 if beta is None else beta
-    a, b, c, power = as_numbers(name, alpha=alpha, beta=beta, ascale=ascale, bpower=bpower)
-    return LrnNumbers(a, b, c / layer.J, power)
+    return as_numbers(name, alpha=alpha, beta=beta, ascale=ascale, bpower=bpower)
 
 
-def _rows(layer: LrnGeometry, tensor: Any) -> tuple[int, int]:
-    """Channels, and elements of each: all that this normalisation knows of the sizes."""
-    return layer.C, tensor.size // layer.C
+def _request(
+    layer: LrnGeometry, tensor: Any, alpha: float, beta: float, ascale: float, bpower: float
+) -> LrnPass:
+    """A pass over as many images as ``tensor`` holds."""
+    return LrnPass((layer.C, tensor.size // layer.C), layer.J, alpha, beta, ascale / layer.J, bpower)
 
 
 def _window_sums(values: Array, window: int) -> Array:
@@ -255,7 +258,7 @@ def _window_sums(values: Array, window: int) -> Array:
     return total
 
 
-def _store(out: Array, result: Array, numbers: LrnNumbers) -> None:
+def _store(out: Array, result: Array, request: LrnPass) -> None:
     """``out = alpha * result + beta * out``, not reading ``out`` with beta 0."""
-    np.multiply(result, numbers.alpha, out=result)
-    np.add(result, out * numbers.beta if numbers.beta != 0 else 0, out=out)
+    np.multiply(result, request.alpha, out=result)
+    np.add(result, out * request.beta if request.beta != 0 else 0, out=out)

@@ -12,6 +12,7 @@ from typing import Any
 from neonlike.backends.families.rnn_gated import GatedFamily
 from neonlike.backends.families.rnn_steps import (
     Steps,
+    Unroll,
     check_activation,
     check_overlaps,
     check_parameters,
@@ -71,7 +72,7 @@ class RecurrentFamily(GatedFamily):
         steps = self._fprop_steps(
             name, W_recur, h_prev_s, h_ff_s, h_s, bias, nout, num_steps, num_used_steps, activation, reverse
         )
-        self._run_unroll(steps, W_recur, ("h_s",), lambda: self._rnn_fprop(steps, W_recur, bias, activation))
+        self._run_unroll(self._rnn_fprop, steps, ("h_s",), (activation,), W_recur, bias)
 
     def compound_rnn_unroll_bprop(
         self,
@@ -116,7 +117,7 @@ class RecurrentFamily(GatedFamily):
             name, W_recur, delta_prev_s, delta_s, h_s, nout, num_steps, num_used_steps, activation, reverse
         )
         outputs = ("delta_s", "delta_prev_s")
-        self._run_unroll(steps, W_recur, outputs, lambda: self._rnn_bprop(steps, W_recur, activation))
+        self._run_unroll(self._rnn_bprop, steps, outputs, (activation,), W_recur)
 
     def compound_rnn_unroll_fprop_bibnrnn(
         self,
@@ -158,8 +159,8 @@ class RecurrentFamily(GatedFamily):
         common = nout, nsteps, used_nsteps, activation
         ahead = self._fprop_steps(name, W_recur_f, h_prev, h_ff_f, h_f, b_f, *common, False)
         back = self._fprop_steps(name, W_recur_b, h_next, h_ff_b, h_b, b_b, *common, True)
-        self._run_unroll(ahead, W_recur_f, ("h_s",), lambda: self._rnn_fprop(ahead, W_recur_f, b_f, activation))
-        self._run_unroll(back, W_recur_b, ("h_s",), lambda: self._rnn_fprop(back, W_recur_b, b_b, activation))
+        self._run_unroll(self._rnn_fprop, ahead, ("h_s",), (activation,), W_recur_f, b_f)
+        self._run_unroll(self._rnn_fprop, back, ("h_s",), (activation,), W_recur_b, b_b)
 
     def compound_rnn_unroll_bprop_bibnrnn(
         self,
@@ -203,8 +204,8 @@ class RecurrentFamily(GatedFamily):
         ahead = self._bprop_steps(name, w_f, prev_in_deltas, in_deltas_f, h_f, *common, True)
         back = self._bprop_steps(name, w_b, next_in_deltas, in_deltas_b, h_b, *common, False)
         outputs = ("delta_s", "delta_prev_s")
-        self._run_unroll(ahead, w_f, outputs, lambda: self._rnn_bprop(ahead, w_f, activation))
-        self._run_unroll(back, w_b, outputs, lambda: self._rnn_bprop(back, w_b, activation))
+        self._run_unroll(self._rnn_bprop, ahead, outputs, (activation,), w_f)
+        self._run_unroll(self._rnn_bprop, back, outputs, (activation,), w_b)
 
     # Checks
 
@@ -249,17 +250,17 @@ class RecurrentFamily(GatedFamily):
         check_overlaps(steps, ("delta_prev_s", "delta_s"), pairs(("delta_prev_s", "delta_s")), W_recur=weight)
         return steps
 
-    # Definitions
+    # Hooks, with the definitions
 
-    def _rnn_fprop(self, steps: Steps, weight: Any, bias: Any, activation: Any) -> None:
-        before = self.fresh((steps.units, steps.samples), dtype=compute_dtype(steps.dtype))
+    def _rnn_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> None:
+        before = self.fresh((request.units, request.samples), dtype=compute_dtype(request.dtype))
         for h_prev, h_ff, h in steps.each("h_prev_s", "h_ff_s", "h_s"):
             total = dot(weight, h_prev) + h_ff
-            self.assign(before, total if bias is None else total + bias.reshape(steps.units, 1))
-            self.assign(h, activation(before))
+            self.assign(before, total if bias is None else total + bias.reshape(request.units, 1))
+            self.assign(h, request.activation(before))
 
-    def _rnn_bprop(self, steps: Steps, weight: Any, activation: Any) -> None:
+    def _rnn_bprop(self, request: Unroll, steps: Steps, weight: Any) -> None:
         for delta_prev, delta, h in steps.each("delta_prev_s", "delta_s", "h_s"):
-            self.assign(delta, activation.bprop(h) * delta)
+            self.assign(delta, request.activation.bprop(h) * delta)
             if delta_prev is not None:
                 self.assign(delta_prev, delta_prev + dot(weight, delta))

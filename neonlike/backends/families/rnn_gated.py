@@ -7,11 +7,13 @@ projections of the inputs are computed before, for all steps in one product; so 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from neonlike.backends.families.base import Family
 from neonlike.backends.families.rnn_steps import (
     Steps,
+    Unroll,
     check_activation,
     check_overlaps,
     check_parameters,
@@ -85,8 +87,7 @@ class GatedFamily(Family):
         outputs = ("ifog_s", "c_s", "c_act_s", "h_s")
         in_place = pairs(("h_s", "h_prev_s"), ("c_s", "c_prev_s"), ("ifog_s", "ifog_ff_s"))
         check_overlaps(steps, outputs, in_place, W_recur=W_recur, bias=bias)
-        activations = activation, gate_activation
-        self._run_unroll(steps, W_recur, outputs, lambda: self._lstm_fprop(steps, W_recur, bias, *activations))
+        self._run_unroll(self._lstm_fprop, steps, outputs, (activation, gate_activation), W_recur, bias)
 
     def compound_lstm_unroll_bprop(
         self,
@@ -145,8 +146,7 @@ class GatedFamily(Family):
         outputs = ("ifog_delta_s", "c_delta_s", "c_delta_prev_s", "delta_s", "delta_prev_s")
         in_place = pairs(("delta_prev_s", "delta_s"), ("c_delta_prev_s", "c_delta_s"))
         check_overlaps(steps, outputs, in_place, W_recur=W_recur)
-        activations = activation, gate_activation
-        self._run_unroll(steps, W_recur, outputs, lambda: self._lstm_bprop(steps, W_recur, *activations))
+        self._run_unroll(self._lstm_bprop, steps, outputs, (activation, gate_activation), W_recur)
 
     def compound_gru_unroll_fprop(
         self,
@@ -200,8 +200,7 @@ class GatedFamily(Family):
         check_activation(name, False, activation=activation, gate_activation=gate_activation)
         outputs = ("rzn_s", "reset_h_s", "h_s")
         check_overlaps(steps, outputs, pairs(("h_s", "h_prev_s"), ("rzn_s", "rzn_ff_s")), W_recur=W_recur, bias=bias)
-        activations = activation, gate_activation
-        self._run_unroll(steps, W_recur, outputs, lambda: self._gru_fprop(steps, W_recur, bias, *activations))
+        self._run_unroll(self._gru_fprop, steps, outputs, (activation, gate_activation), W_recur, bias)
 
     def compound_gru_unroll_bprop(
         self,
@@ -252,26 +251,36 @@ class GatedFamily(Family):
         check_activation(name, True, activation=activation, gate_activation=gate_activation)
         outputs = ("rzn_delta_s", "delta_s", "delta_prev_s")
         check_overlaps(steps, outputs, pairs(("delta_prev_s", "delta_s")), W_recur=W_recur)
-        activations = activation, gate_activation
-        self._run_unroll(steps, W_recur, outputs, lambda: self._gru_bprop(steps, W_recur, *activations))
+        self._run_unroll(self._gru_bprop, steps, outputs, (activation, gate_activation), W_recur)
 
-    def _run_unroll(self, steps: Steps, weight: Any, outputs: Sequence[str], run: Callable[[], None]) -> None:
+    def _run_unroll(
+        self,
+        hook: Callable[..., None],
+        steps: Steps,
+        outputs: Sequence[str],
+        activations: tuple[Any, ...],
+        weight: Any,
+        *bias: Any,
+    ) -> None:
         """Run an unroll that passed its checks, unless there is nothing to compute."""
         if not len(steps) or not steps.units or not steps.samples:
             return
+        request = Unroll(len(steps), steps.units, steps.samples, steps.dtype, *activations)
         written = [tensor for name in outputs for tensor in steps.roles[name]]
         shapes = [weight.shape, (steps.units, steps.samples)]
         flops = 2 * len(steps) * weight.size * steps.samples
         nbytes = weight.nbytes + sum(
             len(role) * role[-1].nbytes for role in steps.roles.values() if role[-1] is not None
         )
+        run = partial(hook, request, steps, weight, *bias)
         self._run_primitive(steps.operation, run, written, shapes, nbytes, flops, "product")
 
-    # Definitions
+    # Hooks, with the definitions
 
-    def _lstm_fprop(self, steps: Steps, weight: Any, bias: Any, act: Any, gate_act: Any) -> None:
-        n = steps.units
-        before = self.fresh((4 * n, steps.samples), dtype=compute_dtype(steps.dtype))
+    def _lstm_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> None:
+        act, gate_act = request.activation, request.gate_activation
+        n = request.units
+        before = self.fresh((4 * n, request.samples), dtype=compute_dtype(request.dtype))
         names = ("h_prev_s", "c_prev_s", "ifog_ff_s", "ifog_s", "c_s", "c_act_s", "h_s")
         for h_prev, c_prev, ff, ifog, c, c_act, h in steps.each(*names):
             total = dot(weight, h_prev) + ff
@@ -284,8 +293,9 @@ class GatedFamily(Family):
             self.assign(c_act, act(c_act))
             self.assign(h, o * c_act)
 
-    def _lstm_bprop(self, steps: Steps, weight: Any, act: Any, gate_act: Any) -> None:
-        n = steps.units
+    def _lstm_bprop(self, request: Unroll, steps: Steps, weight: Any) -> None:
+        act, gate_act = request.activation, request.gate_activation
+        n = request.units
         names = (
             "delta_prev_s",
             "delta_s",
@@ -309,9 +319,10 @@ class GatedFamily(Family):
             if delta_prev is not None:
                 self.assign(delta_prev, delta_prev + dot(weight, d))
 
-    def _gru_fprop(self, steps: Steps, weight: Any, bias: Any, act: Any, gate_act: Any) -> None:
-        n = steps.units
-        reset_here, before = (self.fresh((k * n, steps.samples), dtype=compute_dtype(steps.dtype)) for k in (1, 3))
+    def _gru_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> None:
+        act, gate_act = request.activation, request.gate_activation
+        n = request.units
+        reset_here, before = (self.fresh((k * n, request.samples), dtype=compute_dtype(request.dtype)) for k in (1, 3))
         b_rz, b_n = (0.0, 0.0) if bias is None else (bias.reshape(3 * n, 1)[: 2 * n], bias.reshape(3 * n, 1)[2 * n :])
         for h_prev, ff, rzn, reset_h, h in steps.each("h_prev_s", "rzn_ff_s", "rzn_s", "reset_h_s", "h_s"):
             self.assign(before[: 2 * n], dot(weight[: 2 * n], h_prev) + ff[: 2 * n] + b_rz)
@@ -325,9 +336,10 @@ class GatedFamily(Family):
             self.assign(candidate, act(before[2 * n :]))
             self.assign(h, (1.0 - z) * h_prev + z * candidate)
 
-    def _gru_bprop(self, steps: Steps, weight: Any, act: Any, gate_act: Any) -> None:
-        n = steps.units
-        q = self.fresh((n, steps.samples), dtype=compute_dtype(steps.dtype))
+    def _gru_bprop(self, request: Unroll, steps: Steps, weight: Any) -> None:
+        act, gate_act = request.activation, request.gate_activation
+        n = request.units
+        q = self.fresh((n, request.samples), dtype=compute_dtype(request.dtype))
         names = ("delta_prev_s", "delta_s", "rzn_delta_s", "rzn_s", "h_prev_s")
         for delta_prev, delta, d, rzn, h_prev in steps.each(*names):
             r, z, candidate = (rzn[k * n : (k + 1) * n] for k in range(3))

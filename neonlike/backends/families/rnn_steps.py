@@ -16,6 +16,28 @@ Pairs = frozenset[frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True)
+class Unroll:
+    """An unroll, forward or backward, as its hook is asked for it; the tensors are in a :class:`Steps` beside it.
+
+    Attributes
+    ----------
+    steps, units, samples : int
+        How many steps; size of the state h: ``(units, samples)``.
+    dtype : numpy.dtype
+        Of all tensors, a float.
+    activation, gate_activation : callable
+        With ``bprop`` where the unroll is backward. A simple layer has no gates: None.
+    """
+
+    steps: int
+    units: int
+    samples: int
+    dtype: DType
+    activation: Any
+    gate_activation: Any = None
+
+
+@dataclass(frozen=True, slots=True)
 class Steps:
     """What an unroll works on, in the order of computation.
 

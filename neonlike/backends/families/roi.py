@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,42 +19,18 @@ from neonlike.backends.families.operands import (
     require_tensors,
     written,
 )
+from neonlike.backends.families.roi_definition import (
+    RoiPooling,
+    Suppression,
+    bins_of,
+    box_areas,
+    images_of,
+    ranked,
+)
 from neonlike.backends.geometry.sizes import whole
 from neonlike.backends.tensor import Tensor
 from neonlike.checks import brief
-from neonlike.errors import ArgumentError, DTypeError, MissingArgument, OutOfMemory, ShapeError
-
-
-class Regions(NamedTuple):
-    """What a region pooling works on.
-
-    Attributes
-    ----------
-    C, H, W, N : int
-        Sizes of the feature map.
-    images : integer array (regions,)
-        The image that each region lies in.
-    rows, columns : integer arrays (regions, pooled_height, 2), (regions, pooled_width, 2)
-        First and past-the-last row (column) of each bin, within the map.
-    """
-
-    C: int
-    H: int
-    W: int
-    N: int
-    images: Array
-    rows: Array
-    columns: Array
-
-    @property
-    def map(self) -> tuple[int, int, int, int]:
-        """Shape of the feature map."""
-        return self.C, self.H, self.W, self.N
-
-    @property
-    def pooled(self) -> tuple[int, int, int, int]:
-        """Shape of what is pooled: channels, pooled rows and columns, regions."""
-        return self.C, self.rows.shape[1], self.columns.shape[1], len(self.images)
+from neonlike.errors import ArgumentError, DTypeError, MissingArgument, ShapeError
 
 
 class RoiFamily(Family):
@@ -111,14 +87,13 @@ class RoiFamily(Family):
         """
         name = "roipooling_fprop"
         sizes = _sizes(name, roi_count, C, H, W, pooled_height, pooled_width, (fm_channel, fm_height, fm_width))
-        regions = self._regions(name, I, rois, sizes, spatial_scale, O)
-        self._check_pooled(name, regions, argmax, O=O)
+        request = self._check_regions(name, I, rois, sizes, spatial_scale, O)
+        self._check_pooled(name, request, argmax, O=O)
         check_floats(name, I=I, O=O)
         check_apart(name, {"O": O, "argmax": argmax}, {"I": I, "rois": rois})
         moved = I.nbytes + O.nbytes + argmax.nbytes
-        self._run_primitive(
-            name, lambda: self._fprop_roi(I, O, argmax, regions), (O, argmax), (regions.map, regions.pooled), moved
-        )
+        shapes = request.map, request.pooled
+        self._run_primitive(name, lambda: self._fprop_roi(request, I, rois, O, argmax), (O, argmax), shapes, moved)
 
     def roipooling_bprop(
         self,
@@ -158,20 +133,19 @@ class RoiFamily(Family):
         """
         name = "roipooling_bprop"
         sizes = _sizes(name, roi_count, C, H, W, pooled_height, pooled_width, (fm_channel, fm_height, fm_width))
-        regions = self._regions(name, O, rois, sizes, spatial_scale, I, ("O", "I"))
-        self._check_pooled(name, regions, argmax, I=I)
+        request = self._check_regions(name, O, rois, sizes, spatial_scale, I, ("O", "I"))
+        self._check_pooled(name, request, argmax, I=I)
         check_floats(name, I=I, O=O)
         check_apart(name, {"O": O}, {"I": I, "rois": rois, "argmax": argmax})
         where = argmax.asnumpyarray()
-        if where.size and (where.min() < -1 or where.max() >= regions.H * regions.W):
+        if where.size and (where.min() < -1 or where.max() >= request.H * request.W):
             raise ArgumentError(
-                f"{name}: argmax must hold positions in a map of {regions.H}x{regions.W} elements, or -1, but reaches "
+                f"{name}: argmax must hold positions in a map of {request.H}x{request.W} elements, or -1, but reaches "
                 f"from {where.min()} to {where.max()}; pass what roipooling_fprop wrote"
             )
         moved = I.nbytes + O.nbytes + argmax.nbytes
-        self._run_primitive(
-            name, lambda: self._bprop_roi(I, O, argmax, regions), (O,), (regions.map, regions.pooled), moved
-        )
+        shapes = request.map, request.pooled
+        self._run_primitive(name, lambda: self._bprop_roi(request, I, rois, O, argmax), (O,), shapes, moved)
 
     def nms(self, detections: Any, threshold: float, normalized: bool = False) -> list[int]:
         """Which boxes remain if, from the best on, each one drops all others that overlap it much.
@@ -201,29 +175,19 @@ class RoiFamily(Family):
         ArgumentError
             If the threshold or a score is nan, which has no place in the order.
         """
-        values = self._detections(detections)
+        boxes = self._detections(detections)
         if not isinstance(threshold, Real):
             raise DTypeError(f"nms: threshold must be a number, got {brief(threshold)}")
         if threshold != threshold:
             raise ArgumentError("nms: threshold is nan; give the overlap from which on boxes are dropped, such as 0.7")
-        scores = values[:, 4]
-        if np.isnan(scores).any():
-            raise ArgumentError(f"nms: the score in row {int(np.isnan(scores).argmax())} is nan, so it has no rank")
-        rows = np.flatnonzero(scores)
-        if (np.diff(scores[rows]) > 0).any():
-            rows = rows[np.argsort(-scores[rows], kind="stable")]
-        corners = np.ascontiguousarray(values[rows, :4].T)
+        request = Suppression(float(threshold), bool(normalized))
         kept: list[int] = []
-
-        def run() -> None:
-            kept.extend(rows[self._nms(corners, float(threshold), 0.0 if normalized else 1.0)].tolist())
-
-        self._run_primitive("nms", run, (), (values.shape,), values.nbytes)
+        self._run_primitive("nms", lambda: kept.extend(self._nms(request, boxes)), (), (boxes.shape,), boxes.nbytes)
         return kept
 
     # Checks
 
-    def _regions(
+    def _check_regions(
         self,
         name: str,
         features: Any,
@@ -232,8 +196,8 @@ class RoiFamily(Family):
         scale: Any,
         pooled: Any = None,
         called: tuple[str, str] = ("I", "O"),
-    ) -> Regions:
-        """Where the bins lie on the map ``features``; raises on anything that does not fit.
+    ) -> RoiPooling:
+        """The request of a call on the map ``features``; raises on anything that does not fit.
 
         ``called`` names the map and what is ``pooled`` of it.
         """
@@ -255,31 +219,27 @@ class RoiFamily(Family):
                 f"{name}: rois must have the shape {(sizes['roi_count'], 5)}, rows of image, xmin, ymin, xmax, ymax; "
                 f"got {rois.shape}"
             )
-        values = np.asarray(rois.asnumpyarray(), np.float64)
-        _check_rois(name, values, images)
-        corners = np.rint(values[:, 1:] * float(scale))
+        _check_rois(name, np.asarray(rois.asnumpyarray(), np.float64), images)
         _check_count(name, called[1], pooled, sizes)
-        rows = _bins(corners[:, 1], corners[:, 3], sizes["pooled_height"], height)
-        columns = _bins(corners[:, 0], corners[:, 2], sizes["pooled_width"], width)
-        return Regions(channels, height, width, images, values[:, 0].astype(np.int64), rows, columns)
+        wanted = sizes["pooled_height"], sizes["pooled_width"], sizes["roi_count"]
+        return RoiPooling(channels, height, width, images, *wanted, float(scale))
 
-    def _check_pooled(self, name: str, regions: Regions, argmax: Any, **tensors: Any) -> None:
+    def _check_pooled(self, name: str, request: RoiPooling, argmax: Any, **tensors: Any) -> None:
         """Raise unless ``argmax`` and the other tensor of the size of what is pooled are that."""
         require_tensors(self, name, argmax=argmax, **tensors)
         for what, tensor in {"argmax": argmax, **tensors}.items():
-            check_size(name, what, tensor, regions.pooled, "C, pooled_height, pooled_width, roi_count")
+            check_size(name, what, tensor, request.pooled, "C, pooled_height, pooled_width, roi_count")
         if argmax.dtype != np.int32:
             raise DTypeError(
                 f"{name}: argmax must be of int32, got {argmax.dtype.name}; give be.empty(shape, dtype=np.int32)"
             )
 
-    def _detections(self, detections: Any) -> Array:
-        """Detections as a float64 array (boxes, 5)."""
+    def _detections(self, detections: Any) -> Any:
+        """Detections as a tensor (boxes, 5); an array becomes one of float64."""
         self.check_open("nms")
         if isinstance(detections, Tensor):
             check_tensors(self, "nms", detections=detections)
-            detections = detections.asnumpyarray()
-        if not isinstance(detections, np.ndarray) or detections.dtype.kind not in "fiu":
+        if not isinstance(detections, (Tensor, np.ndarray)) or detections.dtype.kind not in "fiu":
             raise DTypeError(
                 f"nms: detections must be a tensor or an array of numbers, got {type(detections).__name__}"
             )
@@ -287,56 +247,49 @@ class RoiFamily(Family):
             raise ShapeError(
                 f"nms: detections must have the shape (boxes, 5), rows of x1, y1, x2, y2, score; got {detections.shape}"
             )
-        return detections.astype(np.float64)
+        return detections if isinstance(detections, Tensor) else self.wrap(detections.astype(np.float64))
 
-    # Reference definition
+    # Hooks, with the definitions
 
-    def _fprop_roi(self, I: Any, O: Any, argmax: Any, regions: Regions) -> None:  # noqa: E741
-        features = host(I, regions.map)
-        channels = np.arange(regions.C)
-        with written(O, regions.pooled) as out, written(argmax, regions.pooled) as where:
+    def _fprop_roi(self, request: RoiPooling, I: Any, rois: Any, O: Any, argmax: Any) -> None:  # noqa: E741
+        features, bins = host(I, request.map), bins_of(request, rois)
+        channels = np.arange(request.C)
+        with written(O, request.pooled) as out, written(argmax, request.pooled) as where:
             out[...], where[...] = 0, -1
-            bins = itertools.product(*map(range, regions.pooled[1:]))
-            for p, q, region in bins:
-                (top, bottom), (left, right) = regions.rows[region, p], regions.columns[region, q]
-                window = features[:, top:bottom, left:right, regions.images[region]]
+            for p, q, region in itertools.product(*map(range, request.pooled[1:])):
+                (top, bottom), (left, right) = bins.rows[region, p], bins.columns[region, q]
+                window = features[:, top:bottom, left:right, bins.images[region]]
                 if window.size:
-                    flat = window.reshape(regions.C, -1)
+                    flat = window.reshape(request.C, -1)
                     at = flat.argmax(axis=1)  # the first one, where a nan counts as the largest
                     out[:, p, q, region] = flat[channels, at]
                     row, column = np.divmod(at, right - left)
-                    where[:, p, q, region] = (top + row) * regions.W + left + column
+                    where[:, p, q, region] = (top + row) * request.W + left + column
 
-    def _bprop_roi(self, I: Any, O: Any, argmax: Any, regions: Regions) -> None:  # noqa: E741
-        error, where = host(I, regions.pooled), host(argmax, regions.pooled)
+    def _bprop_roi(self, request: RoiPooling, I: Any, rois: Any, O: Any, argmax: Any) -> None:  # noqa: E741
+        error, where = host(I, request.pooled), host(argmax, request.pooled)
         channel, _, _, region = found = np.nonzero(where >= 0)
-        with written(O, (regions.C, regions.H * regions.W, regions.N)) as delta:
+        images = images_of(rois)
+        with written(O, (request.C, request.H * request.W, request.N)) as delta:
             delta[...] = 0
-            np.add.at(delta, (channel, where[found], regions.images[region]), error[found])
+            np.add.at(delta, (channel, where[found], images[region]), error[found])
 
-    def _nms(self, corners: Array, threshold: float, offset: float) -> Array:
-        """Positions that remain of boxes (4, boxes): x1, y1, x2, y2 in the order of descending score."""
+    def _nms(self, request: Suppression, detections: Any) -> list[int]:
+        """Hook: see :meth:`nms`."""
+        rows, corners = ranked(detections)
         x1, y1, x2, y2 = corners
-        areas = box_areas(corners, offset)
+        areas = box_areas(corners, request.offset)
         gone = np.zeros(areas.size, np.bool_)
         with np.errstate(all="ignore"):
             for i in range(areas.size):
                 if gone[i]:
                     continue
                 rest = slice(i + 1, None)
-                width = np.minimum(x2[i], x2[rest]) - np.maximum(x1[i], x1[rest]) + offset
-                height = np.minimum(y2[i], y2[rest]) - np.maximum(y1[i], y1[rest]) + offset
+                width = np.minimum(x2[i], x2[rest]) - np.maximum(x1[i], x1[rest]) + request.offset
+                height = np.minimum(y2[i], y2[rest]) - np.maximum(y1[i], y1[rest]) + request.offset
                 shared = np.maximum(width, 0) * np.maximum(height, 0)
-                gone[rest] |= shared / (areas[i] + areas[rest] - shared) > threshold
-        return np.flatnonzero(~gone)
-
-
-def box_areas(corners: Array, offset: float) -> Array:
-    """Areas (boxes,) of boxes (4, boxes)."""
-    x1, y1, x2, y2 = corners
-    with np.errstate(all="ignore"):
-        areas: Array = (x2 - x1 + offset) * (y2 - y1 + offset)
-    return areas
+                gone[rest] |= shared / (areas[i] + areas[rest] - shared) > request.threshold
+        return [int(row) for row in rows[~gone]]
 
 
 def _sizes(
@@ -376,14 +329,3 @@ def _check_rois(name: str, rois: Array, images: int) -> None:
             f"{name}: row {row} of rois is {rois[row].tolist()}; expected the number of one of {images} images and "
             "four finite coordinates, as (image, xmin, ymin, xmax, ymax)"
         )
-
-
-def _bins(low: Array, high: Array, count: int, length: int) -> Array:
-    """First and past-the-last positions (regions, count, 2) of ``count`` bins of each region, cut off at the map."""
-    step = (np.maximum(high - low + 1, 1) / count)[:, None]
-    try:
-        edges = np.stack((np.floor(np.arange(count) * step), np.ceil(np.arange(1, count + 1) * step)), axis=2)
-    except MemoryError:
-        raise OutOfMemory(f"roipooling_fprop: no memory for {count} bins a side; pool to fewer") from None
-    bins: Array = np.clip(edges + low[:, None, None], 0, length).astype(np.int64)
-    return bins

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +19,14 @@ from neonlike.optree.node import adapt, expression
 from neonlike.optree.ops import OPS
 
 F: Any = Functions
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """A call of ``tensor.hist``: how many bins, and the exponent of the first."""
+
+    bins: int
+    offset: int
 
 
 class StatsFamily(Family):
@@ -53,16 +62,20 @@ class StatsFamily(Family):
         """
         if self.hist_idx >= self.hist_max:
             raise ArgumentError(f"hist: {self.hist_max} histograms are recorded; read them with dump_hist_data()")
-        host = tensor.get()
-        with np.errstate(all="ignore"):
-            exponent = np.rint(np.log2(np.abs(host[~np.isnan(host)].astype(np.float32))))
-        bins = np.clip(exponent - self.hist_offset, 0, self.hist_bins - 1).astype(np.int64)
-        counts = np.bincount(bins, minlength=self.hist_bins)
-        row = self.fresh((1, self.hist_bins), dtype=np.int32).set(counts.reshape(1, -1))
+        row = self.fresh((1, self.hist_bins), dtype=np.int32)
+        self._histogram(Histogram(self.hist_bins, self.hist_offset), tensor, row)
         self.hist_map[tag] = self.hist_idx
         self.hist_idx += 1
         self._hist_rows.append(row)
         return row
+
+    def _histogram(self, request: Histogram, tensor: Any, row: Any) -> None:
+        """Hook: the counts into the tensor ``row`` (1, bins); see :meth:`record_histogram`."""
+        host = tensor.get()
+        with np.errstate(all="ignore"):
+            exponent = np.rint(np.log2(np.abs(host[~np.isnan(host)].astype(np.float32))))
+        bins = np.clip(exponent - request.offset, 0, request.bins - 1).astype(np.int64)
+        row.set(np.bincount(bins, minlength=request.bins).reshape(1, -1))
 
     def dump_hist_data(self) -> tuple[Any, dict[str, int]]:
         """Recorded histograms as an int32 tensor (used rows, bins), and the row of each tag; clears the record.

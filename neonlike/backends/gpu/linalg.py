@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from neonlike.backends.families.linalg import LinalgFamily
+from neonlike.backends.families.linalg import LinalgFamily, Product
 from neonlike.backends.gpu.blas import Products
 from neonlike.optree.dtypes import F16, F32, DType, compute_dtype, is_float
 from neonlike.optree.functions import F as Functions
@@ -45,25 +45,26 @@ class ProductKernels(LinalgFamily):
         handle = self.products.blas.handle
         return None if handle is None else handle.value
 
-    def _compound_dot(self, A: Any, B: Any, C: Any, alpha: float, beta: float, relu: bool, bsum: Any) -> None:
-        after = relu and not self.products.applies_relu(compute_dtype(C.dtype))
-        if _scaled_in_the_product(C, (A, B), alpha, beta, after):
-            self._queue_product(A, B, C, alpha, beta, relu and not after)
-            self._epilogue(C, C, 1.0, 0.0, after, bsum)
-        else:
-            self._epilogue(self.dot(A, B), C, alpha, beta, relu, bsum)
+    def _compound_dot(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> None:
+        if not self._queue_scaled(request, A, B, C, bsum):
+            self._epilogue(self.dot(A, B), C, bsum, request)
 
-    def _batched_dot(self, A: Any, B: Any, C: Any, alpha: float, beta: float, relu: bool) -> None:
-        after = relu and not self.products.applies_relu(compute_dtype(C.dtype))
+    def _batched_dot(self, request: Product, A: Any, B: Any, C: Any) -> None:
         if C.ndim == 2:
-            self._compound_dot(*self._matrices(A, B), C, alpha, beta, relu, None)
-        elif _scaled_in_the_product(C, (A, B), alpha, beta, after):
-            self._queue_product(A, B, C, alpha, beta, relu and not after)
-            self._epilogue(C, C, 1.0, 0.0, after, None)
-        else:
+            self._compound_dot(request, *self._matrices(A, B), C, None)
+        elif not self._queue_scaled(request, A, B, C, None):
             product = self.fresh(C.shape, dtype=compute_dtype(C.dtype))
             self._queue_product(A, B, product)
-            self._epilogue(product, C, alpha, beta, relu, None)
+            self._epilogue(product, C, None, request)
+
+    def _queue_scaled(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> bool:
+        """Queue the whole request with its alpha and beta in the product; False if that cannot be."""
+        after = request.relu and not self.products.applies_relu(compute_dtype(C.dtype))
+        if not _scaled_in_the_product(C, (A, B), request.alpha, request.beta, after):
+            return False
+        self._queue_product(A, B, C, request.alpha, request.beta, request.relu and not after)
+        self._epilogue(C, C, bsum, Product(relu=after))
+        return True
 
     def _queue_product(
         self, a: Any, b: Any, out: Any, alpha: float = 1.0, beta: float = 0.0, relu: bool = False
@@ -90,11 +91,11 @@ class ProductKernels(LinalgFamily):
         self.assign(total, F.sum(stack, axis=0))
         return total.reshape(stack.shape[1:])
 
-    def _xnor_product(self, A: Any, B: Any, out: Any) -> None:
+    def _xnor_dot(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> None:
         """Signs are exact in float16, and so is the sum of their products in float32."""
-        kind = compute_dtype(out.dtype)
+        kind = compute_dtype(C.dtype)
         a, b = (self._signs(x, F16 if kind == F32 else kind) for x in (A, B))
-        self._queue_product(a, b, out)
+        self._finish_product(C, bsum, request, lambda out: self._queue_product(a, b, out))
 
     def _signs(self, tensor: Any, dtype: DType) -> Any:
         signs = self.fresh(tensor.shape, dtype=dtype)

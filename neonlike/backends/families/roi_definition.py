@@ -1,0 +1,125 @@
+"""What the hooks of regions of interest are asked for, where bins lie, and in which order boxes are looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from neonlike.backends.families.operands import Array
+from neonlike.errors import ArgumentError, OutOfMemory
+
+
+@dataclass(frozen=True, slots=True)
+class RoiPooling:
+    """A pooling over regions of interest, or its gradient.
+
+    Attributes
+    ----------
+    C, H, W, N : int
+        Sizes of the feature map.
+    high, wide, count : int
+        Pooled rows and columns, and regions.
+    scale : float
+        Size of the feature map divided by that of the image.
+    """
+
+    C: int
+    H: int
+    W: int
+    N: int
+    high: int
+    wide: int
+    count: int
+    scale: float
+
+    @property
+    def map(self) -> tuple[int, int, int, int]:
+        """Shape of the feature map."""
+        return self.C, self.H, self.W, self.N
+
+    @property
+    def pooled(self) -> tuple[int, int, int, int]:
+        """Shape of what is pooled: channels, pooled rows and columns, regions."""
+        return self.C, self.high, self.wide, self.count
+
+
+class Bins(NamedTuple):
+    """Where the bins lie, on the host.
+
+    Attributes
+    ----------
+    images : integer array (regions,)
+        The image that each region lies in.
+    rows, columns : integer arrays (regions, high, 2), (regions, wide, 2)
+        First and past-the-last row (column) of each bin, within the map.
+    """
+
+    images: Array
+    rows: Array
+    columns: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Suppression:
+    """A call of ``nms``: boxes that overlap a better one by more than ``threshold`` go."""
+
+    threshold: float
+    normalized: bool
+
+    @property
+    def offset(self) -> float:
+        """What is added to a difference of coordinates for a size."""
+        return 0.0 if self.normalized else 1.0
+
+
+def ranked(detections: Any) -> tuple[Array, Array]:
+    """Rows (boxes,) of the detections that have a score, by descending score, and their corners (4, boxes), float64.
+
+    Raises
+    ------
+    ArgumentError
+        If a score is nan.
+    """
+    values = np.asarray(detections.asnumpyarray(), np.float64)
+    scores = values[:, 4]
+    if np.isnan(scores).any():
+        raise ArgumentError(f"nms: the score in row {int(np.isnan(scores).argmax())} is nan, so it has no rank")
+    rows = np.flatnonzero(scores)
+    if (np.diff(scores[rows]) > 0).any():
+        rows = rows[np.argsort(-scores[rows], kind="stable")]
+    return rows, np.ascontiguousarray(values[rows, :4].T)
+
+
+def images_of(rois: Any) -> Array:
+    """The image that each region lies in."""
+    images: Array = rois.asnumpyarray()[:, 0].astype(np.int64)
+    return images
+
+
+def bins_of(request: RoiPooling, rois: Any) -> Bins:
+    """Where the bins of the regions ``rois`` lie."""
+    corners = np.rint(np.asarray(rois.asnumpyarray(), np.float64)[:, 1:] * request.scale)
+    rows = _bins(corners[:, 1], corners[:, 3], request.high, request.H)
+    columns = _bins(corners[:, 0], corners[:, 2], request.wide, request.W)
+    return Bins(images_of(rois), rows, columns)
+
+
+def box_areas(corners: Array, offset: float) -> Array:
+    """Areas (boxes,) of boxes (4, boxes)."""
+    x1, y1, x2, y2 = corners
+    with np.errstate(all="ignore"):
+        areas: Array = (x2 - x1 + offset) * (y2 - y1 + offset)
+    return areas
+
+
+def _bins(low: Array, high: Array, count: int, length: int) -> Array:
+    """First and past-the-last positions (regions, count, 2) of ``count`` bins of each region, cut off at the map."""
+    step = (np.maximum(high - low + 1, 1) / count)[:, None]
+    try:
+        edges = np.stack((np.floor(np.arange(count) * step), np.ceil(np.arange(1, count + 1) * step)), axis=2)
+    except MemoryError:
+        raise OutOfMemory(f"roipooling_fprop: no memory for {count} bins a side; pool to fewer") from None
+    bins: Array = np.clip(edges + low[:, None, None], 0, length).astype(np.int64)
+    return bins
