@@ -37,7 +37,7 @@ OPTREE_TESTS = activations along angles arguments arrange assignment autodiff au
 GPU_TESTS = activations along angles argparser arguments arrange array_iterator assignment autodiff autodiff_api backend \
     batchnorm batchnorm_numerics bench benchmarks_networks bfloat16 call_cache callbacks callbacks_control contract_names conv conv_calls conv_geometry costs \
     creation defects_core digits_example docs engines errors eval expressions families float16 fuzz gradients indexing \
-    initializers input_activations interop layers_mlp layouts lazy_primitives linalg lrn lrn_calls made_up_op memory metrics \
+    initializers input_activations interop layers_mlp layouts lazy_primitives linalg lrn lrn_calls made_up_op made_up_primitive memory metrics \
     model_mlp model_storage moments moves_c narrow neonform nervanaobject nms operators ops optimizers origin overlap \
     partial_batches persist plan pool pool_calls positions prepared random reduction_axes reductions rest_helpers rest_lookup \
     rest_products resume rnn rnn_errors rnn_gated rnn_unroll roi sequential settings signatures summation tensor \

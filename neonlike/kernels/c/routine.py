@@ -35,12 +35,12 @@ class Routine:
     Parameters
     ----------
     template : str
-        File below ``kernels/templates``; its function is called ``{{ name }}``.
+        File below ``kernels/templates``, or the text of one; its function is called ``{{ name }}``.
     arguments : sequence of ctypes types
     title : str
         What it computes, for messages and kept sources.
     headers : sequence of str
-        Files beside the template that it includes, besides that of the pool of threads.
+        Files below ``kernels/templates/c`` that it includes, besides that of the pool of threads.
     result : ctypes type, optional
         Default: the function returns nothing.
     """
@@ -65,8 +65,7 @@ class Routine:
     def source(self, **context: Any) -> KernelSource:
         """The kernel for ``context``: see ``compile.build_kernel``."""
         source = Source(self.template, context)
-        folder = self.template.rpartition("/")[0]
-        headers = {header: template_text(f"{folder}/{header}") for header in self.headers}
+        headers = {header: template_text(f"c/{header}") for header in self.headers}
         return KernelSource(source, source.name, self.title, headers)
 
 

@@ -43,12 +43,22 @@ def template_text(path: str) -> str:
 _READS_FILE = re.compile(r'\{%-?\s*(?:include|import|from|extends)\s+"([^"]+)"')
 
 
+def is_text(template: str) -> bool:
+    """Whether ``template`` is the text of one, which has several lines, and not the name of a file."""
+    return "\n" in template
+
+
+def text_of(template: str) -> str:
+    """The text of a template, given by itself or by its file."""
+    return template if is_text(template) else template_text(template)
+
+
 @lru_cache(maxsize=64)
 def files_of(template: str) -> tuple[str, ...]:
     """A template and, after it, the files that Jinja2 reads for it: included, imported, and theirs."""
     files = [template]
     for path in files:
-        files += [name for name in _READS_FILE.findall(template_text(path)) if name not in files]
+        files += [name for name in _READS_FILE.findall(text_of(path)) if name not in files]
     return tuple(files)
 
 
@@ -58,7 +68,7 @@ class Source:
     Parameters
     ----------
     template : str
-        Path below ``kernels/templates``.
+        Path below ``kernels/templates``; or the text itself, for a kernel of one's own program.
     context : dict
         What the template needs but ``name``; the ``repr`` of it must tell its contents.
     """
@@ -70,7 +80,7 @@ class Source:
     def identity(self) -> str:
         """Hash of all that the text depends on."""
         files = files_of(self.template)
-        parts = "\0".join([*files, *map(template_text, files), repr(self.context)])
+        parts = "\0".join([*files, *map(text_of, files), repr(self.context)])
         return hashlib.sha256(parts.encode()).hexdigest()
 
     @property
@@ -79,4 +89,5 @@ class Source:
         return f"nl_{self.identity[:16]}"
 
     def __str__(self) -> str:
-        return environment().get_template(self.template).render(name=self.name, **self.context)
+        make = environment().from_string if is_text(self.template) else environment().get_template
+        return make(self.template).render(name=self.name, **self.context)
