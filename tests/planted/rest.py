@@ -30,7 +30,7 @@ MUTANTS = (
     Mutant("linalg", "beta ignored", LINALG, "result + c * beta", "result + c"),
     Mutant("linalg", "alpha ignored", LINALG, "result = product if alpha == 1.0 else product * alpha", "result = product"),
     Mutant("linalg", "relu applied after beta", LINALG, "    if relu:\n        result = F.relu(result)\n    return result if beta == 0.0 else result + c * beta", "    result = result if beta == 0.0 else result + c * beta\n    return F.relu(result) if relu else result"),
-    Mutant("linalg", "float16 rounded twice", LINALG, "or plain)", "or True)"),
+    Mutant("linalg", "float16 rounded twice", LINALG, "(bare or C.dtype == compute_dtype(C.dtype))", "True"),
     Mutant("linalg", "alias check of bsum removed", LINALG, "if bsum.alias_of(C):", "if False:"),
     Mutant("linalg", "sum over a batch mixes rows", LINALG, "a.transpose(1, 0, 2).reshape(a.shape[1], -1)", "a.reshape(a.shape[1], -1)"),
     Mutant("linalg", "BLAS blocks: rows of the last one wrong", BLAS, "? p->m - top : p->high,", "? p->m - top - (top > 0) : p->high,"),

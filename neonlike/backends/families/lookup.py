@@ -127,12 +127,12 @@ class LookupFamily(Family):
             )
         check_size(name, "error_t", error_t, error.shape[::-1], "the transpose of error")
         check_apart(name, {"dW": dW, "error_t": error_t}, {"inputs": inputs, "error": error})
-        given = inputs.asnumpyarray().reshape(-1)
-        words = words_of(inputs, None if pad_idx is None else int(pad_idx))
-        outside = words[(words >= len(dW)) | ((words < 0) & (given != pad_idx))]
-        if outside.size:
-            raise IndexRangeError(f"{name}: word {int(outside[0])} is not in a vocabulary of {len(dW)}")
-        return int(np.count_nonzero(words >= 0))
+        words = inputs.asnumpyarray().reshape(-1)
+        outside = words[(words < 0) | (words >= len(dW))]
+        if outside.size and (outside != pad_idx).any():
+            word = int(outside[outside != pad_idx][0])
+            raise IndexRangeError(f"{name}: word {word} is not in a vocabulary of {len(dW)}")
+        return words.size if pad_idx is None else int(np.count_nonzero(words != pad_idx))
 
     def _bprop_lut(self, request: LookupGradient, inputs: Any, error: Any, error_t: Any, dW: Any) -> None:
         """Hook: see :meth:`compound_bprop_lut`."""
