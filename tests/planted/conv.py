@@ -39,7 +39,7 @@ MUTANTS = (
     fault("definition: alpha ignored in update_conv", FAMILY, "if beta != 0 else alpha * result", "if beta != 0 else result"),
     fault("definition: beta ignored in update_conv", FAMILY, "alpha * result + beta * target", "alpha * result + target"),
     fault("grad_bias scaled by alpha", FAMILY, "sums.sum(errors.reshape((g.K, g.sizeO // g.K)), axis=1)", "sums.sum(errors.reshape((g.K, g.sizeO // g.K)), axis=1) * float(alpha)"),
-    fault("number of images at call time ignored", FAMILY, "return layer.at_batch(images)", "return layer"),
+    fault("number of images at call time ignored", REQUEST, "return layer.at_batch(images)", "return layer"),
     fault("alias check of X removed", FAMILY, 'read if same else {**read, "X": X}', "read"),
     fault("alias check of bsum removed", FAMILY, '        check_apart(name, {"bsum": bsum}, {**read, "X": X, target_name: target})\n', ""),
     fault("alias check of update_conv removed", FAMILY, '        check_apart(name, {"grad_F": target, "grad_bias": grad_bias}, {"I": I, "E": E})\n', ""),

@@ -8,8 +8,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from neonlike.backends.families.base import Family
-from neonlike.backends.families.conv_definition import part_of, taps
-from neonlike.backends.families.conv_request import ConvPass, ConvUpdate, Epilogue, conv_request
+from neonlike.backends.families.conv_definition import convolved, filter_gradient
+from neonlike.backends.families.conv_request import (
+    ConvPass,
+    ConvUpdate,
+    Epilogue,
+    at_batch,
+    checked_layer,
+    conv_request,
+)
 from neonlike.backends.families.operands import (
     check_apart,
     check_floats,
@@ -21,7 +28,7 @@ from neonlike.backends.families.operands import (
 )
 from neonlike.backends.geometry.conv import ConvGeometry, DeconvGeometry, deconv_geometry
 from neonlike.backends.geometry.sizes import output_size
-from neonlike.errors import ArgumentError, ShapeError
+from neonlike.errors import ArgumentError
 from neonlike.kernels.run.calls import Call, Launch
 from neonlike.optree.dtypes import compute_dtype
 from neonlike.optree.functions import F as Functions
@@ -246,18 +253,7 @@ class ConvFamily(Family):
         call = None if grad_bias is not None else Call(name, layer, (I, E, target), (alpha, beta))
         if repeat == 1 and call is not None and self._repeats(call):
             return self._untimed_rate
-        require_tensors(self, name, I=I, E=E, grad_F=target)
-        check_tensors(self, name, grad_bias=grad_bias)
-        check_floats(name, I=I, E=E)
-        check_floats(name, grad_F=target)
-        if grad_bias is not None:
-            check_floats(name, grad_bias=grad_bias)
-        g = _at_batch(name, layer, "I", I, math.prod(_layer(name, layer).DHW) * layer.C)
-        check_size(name, "I", I, g.dimI, g.words)
-        check_size(name, "E", E, g.dimO, g.words)
-        check_size(name, "grad_F", target, g.dimF, g.words)
-        check_size(name, "grad_bias", grad_bias, g.dimS, g.words)
-        check_apart(name, {"grad_F": target, "grad_bias": grad_bias}, {"I": I, "E": E})
+        g = self._check_update(name, layer, I, E, target, grad_bias)
         request = ConvUpdate(g, float(alpha), float(beta))
 
         def run() -> Launch | None:
@@ -314,8 +310,8 @@ class ConvFamily(Family):
         for argument, tensor in extra.items():
             if tensor is not None:
                 check_floats(name, **{argument: tensor})
-        g = _layer(name, layer)
-        g = _at_batch(name, g, source_name, source, g.sizeO // g.N if backward else g.sizeI // g.N)
+        g = checked_layer(name, layer)
+        g = at_batch(name, g, source_name, source, g.sizeO // g.N if backward else g.sizeI // g.N)
         dims = g.dimI if backward else g.dimO
         for argument, tensor, expected in (
             (source_name, source, g.dimO if backward else g.dimI),
@@ -330,6 +326,22 @@ class ConvFamily(Family):
         same = X is not None and target.alias_of(X) == 1  # element by element is no harm
         check_apart(name, {target_name: target}, read if same else {**read, "X": X})
         check_apart(name, {"bsum": bsum}, {**read, "X": X, target_name: target})
+        return g
+
+    def _check_update(self, name: str, layer: Any, I: Any, E: Any, target: Any, grad_bias: Any) -> ConvGeometry:  # noqa: E741
+        """The same for a weight gradient."""
+        require_tensors(self, name, I=I, E=E, grad_F=target)
+        check_tensors(self, name, grad_bias=grad_bias)
+        check_floats(name, I=I, E=E)
+        check_floats(name, grad_F=target)
+        if grad_bias is not None:
+            check_floats(name, grad_bias=grad_bias)
+        g = at_batch(name, layer, "I", I, math.prod(checked_layer(name, layer).DHW) * layer.C)
+        check_size(name, "I", I, g.dimI, g.words)
+        check_size(name, "E", E, g.dimO, g.words)
+        check_size(name, "grad_F", target, g.dimF, g.words)
+        check_size(name, "grad_bias", grad_bias, g.dimS, g.words)
+        check_apart(name, {"grad_F": target, "grad_bias": grad_bias}, {"I": I, "E": E})
         return g
 
     # Hooks, with the definitions
@@ -350,16 +362,7 @@ class ConvFamily(Family):
         """
         g, epilogue = request.geometry, request.epilogue
         weights, read = host(filters, g.dimF), host(source, request.source_dims)
-        result = np.zeros(request.target_dims, read.dtype)
-        for group, tap, inputs, outputs in taps(g):
-            channels, maps = part_of(g, group)
-            w = weights[(slice(None), *tap, maps)]
-            if request.backward:
-                part = read[(maps, *outputs)]
-                result[(channels, *inputs)] += np.tensordot(w, part, (1, 0))
-            else:
-                part = read[(channels, *inputs)]
-                result[(maps, *outputs)] += np.tensordot(w, part, (0, 0))
+        result = convolved(g, request.backward, read, weights)
         matrix = result.reshape(len(result), -1)
         old = host(target if X is None else X, matrix.shape, matrix.dtype) if epilogue.reads_x else None
         added = None if bias is None else host(bias, (len(matrix), 1), matrix.dtype)
@@ -373,12 +376,7 @@ class ConvFamily(Family):
         """Weight gradient, likewise."""
         g, alpha, beta = request.geometry, request.alpha, request.beta
         images, errors = host(I, g.dimI), host(E, g.dimO)
-        result = np.zeros(g.dimF, images.dtype)
-        for group, tap, inputs, outputs in taps(g):
-            channels, maps = part_of(g, group)
-            axes = (1, 2, 3, 4)
-            part = np.tensordot(images[(channels, *inputs)], errors[(maps, *outputs)], (axes, axes))
-            result[(slice(None), *tap, maps)] = part
+        result = filter_gradient(g, images, errors)
         with written(grad_F, g.dimF, keep=beta != 0) as target:
             target[...] = alpha * result + beta * target if beta != 0 else alpha * result
         return None
@@ -395,22 +393,3 @@ class ConvFamily(Family):
         """Bytes beside the tensors; for the definition, host copies of all of them, and as much again for results."""
         g = request.geometry
         return 4 * (g.sizeI + g.sizeF + g.sizeO) * compute_dtype(g.dtype).itemsize
-
-
-def _layer(name: str, layer: Any) -> ConvGeometry:
-    if not isinstance(layer, ConvGeometry):
-        raise ArgumentError(
-            f"{name}: layer must be what be.conv_layer or be.deconv_layer returns, got {type(layer).__name__}"
-        )
-    return layer
-
-
-def _at_batch(name: str, layer: ConvGeometry, argument: str, tensor: Any, features: int) -> ConvGeometry:
-    """The layer at the number of images that ``tensor`` holds."""
-    images, rest = divmod(tensor.size, features)
-    if rest or images < 1:
-        raise ShapeError(
-            f"{name}: {argument} must have {features} elements for each image, as {layer.describe()} gives; "
-            f"got {tensor.shape} = {tensor.size}"
-        )
-    return layer.at_batch(images)

@@ -1,10 +1,13 @@
-"""Which elements a convolution pairs: what the definition in ``conv.py`` sums over."""
+"""What convolution computes, in NumPy: a matrix product for each tap of the filter and group."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
 
+import numpy as np
+
+from neonlike.backends.families.operands import Array
 from neonlike.backends.geometry.conv import ConvGeometry, Triple
 
 Slices = tuple[slice, slice, slice]
@@ -32,3 +35,27 @@ def part_of(g: ConvGeometry, group: int) -> tuple[slice, slice]:
     """Channels and maps of a group."""
     channels, maps = g.C // g.groups, g.K // g.groups
     return slice(group * channels, (group + 1) * channels), slice(group * maps, (group + 1) * maps)
+
+
+def convolved(g: ConvGeometry, backward: bool, read: Array, filters: Array) -> Array:
+    """The forward pass of images (C, D, H, W, N), or with ``backward`` the data gradient of errors (K, M, P, Q, N)."""
+    result: Array = np.zeros(g.dimI if backward else g.dimO, read.dtype)
+    for group, tap, inputs, outputs in taps(g):
+        channels, maps = part_of(g, group)
+        w = filters[(slice(None), *tap, maps)]
+        if backward:
+            result[(channels, *inputs)] += np.tensordot(w, read[(maps, *outputs)], (1, 0))
+        else:
+            result[(maps, *outputs)] += np.tensordot(w, read[(channels, *inputs)], (0, 0))
+    return result
+
+
+def filter_gradient(g: ConvGeometry, images: Array, errors: Array) -> Array:
+    """The gradient of the filters."""
+    result: Array = np.zeros(g.dimF, images.dtype)
+    axes = (1, 2, 3, 4)
+    for group, tap, inputs, outputs in taps(g):
+        channels, maps = part_of(g, group)
+        part = np.tensordot(images[(channels, *inputs)], errors[(maps, *outputs)], (axes, axes))
+        result[(slice(None), *tap, maps)] = part
+    return result

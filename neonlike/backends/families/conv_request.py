@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from neonlike.backends.families.operands import Array
 from neonlike.backends.geometry.conv import ConvGeometry, Five
+from neonlike.errors import ArgumentError, ShapeError
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +77,23 @@ def conv_request(geometry: ConvGeometry, operation: str) -> ConvPass | ConvUpdat
     if operation == "update":
         return ConvUpdate(geometry)
     return ConvPass(geometry, operation == "bprop") if operation in ("fprop", "bprop") else None
+
+
+def checked_layer(name: str, layer: Any) -> ConvGeometry:
+    """``layer``; ArgumentError if it is none of a convolution."""
+    if not isinstance(layer, ConvGeometry):
+        raise ArgumentError(
+            f"{name}: layer must be what be.conv_layer or be.deconv_layer returns, got {type(layer).__name__}"
+        )
+    return layer
+
+
+def at_batch(name: str, layer: ConvGeometry, argument: str, tensor: Any, features: int) -> ConvGeometry:
+    """The layer at the number of images that ``tensor`` holds."""
+    images, rest = divmod(tensor.size, features)
+    if rest or images < 1:
+        raise ShapeError(
+            f"{name}: {argument} must have {features} elements for each image, as {layer.describe()} gives; "
+            f"got {tensor.shape} = {tensor.size}"
+        )
+    return layer.at_batch(images)
