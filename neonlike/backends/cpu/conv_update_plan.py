@@ -32,8 +32,11 @@ UPDATE_BYTES = 2 << 20
 """Sums of a unit of the weight gradient at most; each is touched once in an area."""
 UPDATE_STRIPS = 256 << 10
 """Strips of a block of channels of the weight gradient, in the second-level cache."""
-UPDATE_UNITS = 8
+UPDATE_UNITS, UNCACHED_UNITS = 8, 4
 """Units of the weight gradient at least, where there are as many areas: a number that suits up to as many threads."""
+CACHED_SUMS = 512 << 10
+"""Bytes of a unit's sums that stay in the second-level cache until they are added up. Larger ones are written to memory
+and read again, which is the work of some 100 lanes: units are then half as many."""
 LEAST_LANES = 128
 """Lanes of an area at least that is made smaller for more units: each has sums of its own, which are added up."""
 UPDATE_TAPS = 144
@@ -75,14 +78,16 @@ def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
     phase: Phase = tuple(forward_axis(*axis)[0] for axis in axes)  # type: ignore[assignment]
     block = block_phase(phase, images, AREA_LANES, tile, itemsize)
     areas = block.units(1, ceil_div(g.N, images))
-    each = _unit_channels(channels, block.taps, g.groups * areas, all_maps * block.taps * itemsize)
+    row_bytes = all_maps * block.taps * itemsize
+    each = _unit_channels(channels, block.taps, g.groups * areas, row_bytes)
     unit_blocks = ceil_div(channels, each)
-    few = ceil_div(UPDATE_UNITS, g.groups * areas * unit_blocks)
+    units = UPDATE_UNITS if each * row_bytes <= CACHED_SUMS else UNCACHED_UNITS
+    few = ceil_div(units, g.groups * areas * unit_blocks)
     if few > 1:
         area = max(LEAST_LANES, block.rows * block.lanes // few)
         block = block_phase(phase, images, area, tile, itemsize)
         areas = block.units(1, ceil_div(g.N, images))
-    parts = min(areas, ceil_div(UPDATE_UNITS, g.groups * unit_blocks))
+    parts = min(areas, ceil_div(units, g.groups * unit_blocks))
     some = min(each, whole(even(each, max(1, UPDATE_STRIPS // (block.strips * block.strip * itemsize))), tile.width))
     tails: list[int] = []
     record = block.record(areas, 0, len(META) - 1 + len(PHASE) - 1, tails)
