@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -108,6 +109,16 @@ class Result:
     wrong: bool = False
 
 
+def times(ours: Result | None, other: Result | None) -> float | None:
+    """How many times as long ``other`` takes; None if one of them was not measured.
+
+    The median of the quotients within each round, which a change of the machine's speed leaves alone.
+    """
+    if ours is None or other is None or not ours.samples or not other.samples:
+        return None
+    return statistics.median(b / a if a else 0.0 for a, b in zip(ours.samples, other.samples))
+
+
 @dataclass(frozen=True)
 class Effort:
     """How long to measure: seconds a sample lasts at least, rounds, seconds a case may take altogether.
@@ -122,3 +133,49 @@ class Effort:
     max_rounds: int = 41
     budget: float = 4.0
     long: float = float("inf")
+
+
+@dataclass
+class Record:
+    """What a run of one subject has found so far; tables, files and pictures are made of it.
+
+    Attributes
+    ----------
+    subject : str
+        What is measured: the heading of its section of RESULTS.md.
+    command : str
+        What to type to measure it again.
+    effort : Effort
+    machine : dict of str
+        Facts of the machine and the software, in the order they are shown.
+    copy : dict of float
+        Bandwidth of copies in GB/s, by name.
+    results : list of Result
+        In the order they were measured.
+    beside : list of Result
+        Those that are in ``tables`` instead of the tables by size.
+    tables : dict of list of str
+        Lines of Markdown that follow the figures of the cases, by heading.
+    verdicts, skipped : list of str
+        Which targets were met; which cases were left out, and why.
+    more : dict
+        What the JSON file has besides.
+    """
+
+    subject: str
+    command: str
+    effort: Effort
+    machine: dict[str, str] = field(default_factory=dict)
+    copy: dict[str, float] = field(default_factory=dict)
+    results: list[Result] = field(default_factory=list)
+    beside: list[Result] = field(default_factory=list)
+    tables: dict[str, list[str]] = field(default_factory=dict)
+    verdicts: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    more: dict[str, Any] = field(default_factory=dict)
+
+    def find(self, case: str, size: int, contender: str) -> Result | None:
+        """A measured result, None if it was not part of this run."""
+        wanted = (case, size, contender)
+        found = [r for r in self.results if (r.case, r.size, r.contender) == wanted and r.median is not None]
+        return found[0] if found else None

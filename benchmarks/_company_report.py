@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from _cases import Result
-from _rates import OURS
-from _report import met, time_text
+from _cases import Result, times
 from _sequences import SEQUENCES
-from harness import times
+from _terms import OURS, met, time_text
 
 ALONE, BUSY, AFTER_NUMPY, AFTER_TORCH = "alone", "busy", "after NumPy", "after PyTorch"
 SCENARIOS = {

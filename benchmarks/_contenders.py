@@ -14,7 +14,7 @@ import _machine
 import numpy as np
 from _cases import Case, Contender
 from _expressions import Expression
-from _report import LEFT_OUT, NOT_INSTALLED
+from _terms import LEFT_OUT, NOT_INSTALLED
 
 Arrays = dict[str, Any]
 OURS = ASSIGN, PREPARED = "neonlike assign", "neonlike prepared"

@@ -19,7 +19,7 @@ from _cases import Case, Contender
 from _contenders import Problem, _as_tuple, _functions, our_run
 from _expressions import Expression
 from _gpu_libraries import Library, Run
-from _report import LEFT_OUT
+from _terms import LEFT_OUT
 
 ROTATE_FROM = 1 << 20
 """Cases that move fewer bytes use one set: they cost what calling costs, wherever the data is."""

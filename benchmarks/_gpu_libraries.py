@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from _contenders import Refused
-from _report import NOT_INSTALLED
+from _terms import NOT_INSTALLED
 
 Run = Callable[[], object]
 

@@ -14,7 +14,8 @@ import _verdicts
 from _cases import Case, Contender, Effort, Result
 from _gpu_contenders import Set, contender
 from _gpu_libraries import Library, Neonlike
-from _report import COLUMNS, COPY, MEMORY_COPY, Form, met, size_text, time_text
+from _report import COLUMNS, Form
+from _terms import COPY, MEMORY_COPY, met, size_text, time_text
 from harness import Session, measure, run_case
 
 RESULTS = Path(__file__).resolve().parent / "RESULTS-gpu.md"
@@ -156,7 +157,7 @@ class GpuSession(Session):
         if is_emulated(self.be):
             self.say(f"This GPU is emulated: {RESULTS.name} is not written.")
             return
-        RESULTS.write_text(f"{HEAD}\n{_report.section(self)}".rstrip("\n") + "\n", encoding="utf-8")
+        RESULTS.write_text(f"{HEAD}\n{_report.section(self, self.form)}".rstrip("\n") + "\n", encoding="utf-8")
 
 
 def l2_bytes(be: Any) -> int:

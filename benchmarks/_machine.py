@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from _report import NOT_INSTALLED
+from _terms import NOT_INSTALLED
 
 if importlib.util.find_spec("neonlike") is None:  # a checkout needs no installation
     sys.path.append(str(Path(__file__).resolve().parent.parent))

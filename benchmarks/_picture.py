@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import statistics
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from _report import COPIES, COPY, MEMORY_COPY, size_text
-
-if TYPE_CHECKING:
-    from _cases import Result
-    from harness import Session
+from _cases import Record, Result
+from _terms import COPIES, COPY, MEMORY_COPY, OURS, size_text
 
 COLORS = {
     "neonlike assign": "#d62728",
@@ -22,11 +19,10 @@ COLORS = {
     "numba": "#2ca02c",
     "jax": "#9467bd",
 }
-OURS = "neonlike"
 COLUMNS = 5
 
 
-def draw(session: Session, path: Path) -> None:
+def draw(record: Record, path: Path) -> None:
     """Draw GB/s over elements on log scales, and save it where the ending of ``path`` says how.
 
     Raises
@@ -39,7 +35,7 @@ def draw(session: Session, path: Path) -> None:
         from matplotlib.figure import Figure
     except ImportError:
         raise SystemExit("--picture needs matplotlib: pip install matplotlib") from None
-    measured = [r for r in session.results if r.gb_per_s is not None]
+    measured = [r for r in record.results if r.gb_per_s is not None]
     cases = list(dict.fromkeys(r.case for r in measured))
     if not cases:
         raise SystemExit("--picture: nothing was measured that could be drawn")
@@ -58,7 +54,7 @@ def draw(session: Session, path: Path) -> None:
         axes.tick_params(labelbottom=True)
     _legend(figure)
     figure.supylabel("GB/s, each operand and each result counted once", fontsize="medium")
-    figure.suptitle(f"{session.subject}: higher is faster; {session.machine.get('processor', '')}", fontsize="large")
+    figure.suptitle(f"{record.subject}: higher is faster; {record.machine.get('processor', '')}", fontsize="large")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
 

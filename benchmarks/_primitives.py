@@ -25,8 +25,8 @@ import numpy.typing as npt
 from _apart import Apart, Child, Desk, Link
 from _cases import Case, Contender, Effort
 from _layers import BATCHES
-from _rates import OURS, Rates
-from _report import NOT_BUILT
+from _rates import Rates
+from _terms import NOT_BUILT, OURS
 from harness import Session, arguments
 
 from neonlike.kernels.run.threads import thread_count

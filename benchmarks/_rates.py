@@ -5,56 +5,19 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import _ratio_picture
 import numpy as np
-from _report import COPIES, Form, met, time_text
-from harness import times
+from _cases import Record, Result
+from _report import Form
+from _rows import Row, geometric_mean, rate
+from _terms import COPIES, OURS, met, time_text
 
-if TYPE_CHECKING:
-    from _cases import Result
-    from harness import Session
-
-OURS = "neonlike"
 SGEMM_SIZE = 2048
 TITLE = 46
 """Characters of a line before its figures."""
-
-
-@dataclass
-class Row:
-    """One layer, minibatch and direction, with what was found about every contender."""
-
-    layer: Any
-    N: int
-    direction: str
-    results: dict[str, Result] = field(default_factory=dict)
-
-    @property
-    def ours(self) -> Result | None:
-        """None if it was not measured."""
-        found = self.results.get(OURS)
-        return found if found is not None and found.median is not None else None
-
-    @property
-    def best(self) -> Result | None:
-        """The fastest of PyTorch's layouts; None if none was measured."""
-        measured = [r for n, r in self.results.items() if n.startswith("torch") and r.median is not None]
-        return min(measured, key=lambda result: result.median or 0.0, default=None)
-
-    @property
-    def ratio(self) -> float | None:
-        """PyTorch's faster time divided by ours."""
-        return times(self.ours, self.best)
-
-
-def rate(result: Result | None) -> float | None:
-    """GFLOP/s where operations count, else GB/s."""
-    if result is None:
-        return None
-    return result.gb_per_s if result.gflop_per_s is None else result.gflop_per_s
 
 
 class Rates(Form):
@@ -141,7 +104,7 @@ class Rates(Form):
 
     # RESULTS.md -------------------------------------------------------------------------------------------------
 
-    def table(self, session: Session, size: int) -> list[str]:
+    def table(self, record: Record, size: int) -> list[str]:
         """A line a layer: a cell for each direction."""
         here = [row for row in self.rows if row.N == size]
         directions = [d for d in self.targets if any(row.direction == d for row in here)]
@@ -168,11 +131,9 @@ class Rates(Form):
         parts = [f"{_text(rate(row.ours), '.1f')} / {_text(rate(row.best), '.1f')}", _text(row.ratio, ".2f", "x")]
         return "; ".join([*parts, _text(self.share(row), ".0%")])
 
-    def draw(self, session: Session, path: Path) -> None:
+    def draw(self, record: Record, path: Path) -> None:
         """Ratios of all layers."""
-        from _ratio_picture import draw
-
-        draw(self, session, path)
+        _ratio_picture.draw(self.rows, self.targets, self.title, record, path)
 
     # Verdicts ---------------------------------------------------------------------------------------------------
 
@@ -224,12 +185,6 @@ def _total(direction: str, rows: Iterable[Row]) -> list[str]:
             ours += row.layer.count * (row.ours.median or 0.0)
             theirs += row.layer.count * (row.best.median or 0.0)
     return [f"{direction} {time_text(ours)} / {time_text(theirs)}"] if ours else []
-
-
-def geometric_mean(rows: Sequence[Row]) -> tuple[float, int] | None:
-    """Geometric mean of the ratios and how many there are; None without any."""
-    ratios = [row.ratio for row in rows if row.ratio]
-    return (statistics.geometric_mean(ratios), len(ratios)) if ratios else None
 
 
 def _text(value: float | None, form: str, unit: str = "") -> str:

@@ -6,57 +6,15 @@ import dataclasses
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from _cases import Result
-    from harness import Session
+import _picture
+from _cases import Record, Result
+from _terms import COPIES, LEFT_OUT, NOT_BUILT, NOT_INSTALLED, size_text, time_text
 
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
-COPY, MEMORY_COPY = COPIES = ("copy", "memory copy")
-"""Names of the rooflines among the contenders of a case: of the same bytes, and of more than the caches hold."""
-
-NOT_INSTALLED, LEFT_OUT, NOT_BUILT = "not installed", "left out by --quick", "not built"
-"""How the notes of absent contenders begin; what is not built is a primitive of ours that this version has not."""
-
 COLUMNS = f"{'':20}{'time':>10}{'spread':>8}{'vs numpy':>10}{'GB/s':>8}{'of copy':>9}{'of memory':>11}"
 COLUMNS += f"{'error':>10}{'first call':>12}"
-
-
-def size_text(size: int) -> str:
-    """64, 4k, 16M: powers of 1024 where they fit, else the number."""
-    for unit, letter in ((1 << 20, "M"), (1 << 10, "k")):
-        if size >= unit and size % unit == 0:
-            return f"{size // unit}{letter}"
-    return str(size)
-
-
-def parse_size(text: str) -> int:
-    """The inverse of :func:`size_text`.
-
-    Raises
-    ------
-    ValueError
-        If ``text`` is not a positive whole number, with k or M after it or not.
-    """
-    match = re.fullmatch(r"([1-9]\d*)([kM]?)", text.strip())
-    if match is None:
-        raise ValueError(f"a size is a whole number such as 64, 4k or 16M, got {text!r}")
-    return int(match[1]) * {"": 1, "k": 1 << 10, "M": 1 << 20}[match[2]]
-
-
-def time_text(seconds: float) -> str:
-    """A time with three digits and its unit."""
-    for unit, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if seconds >= unit:
-            value = seconds / unit
-            return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} {name}"
-    return f"{seconds * 1e9:.0f} ns"
-
-
-def met(yes: bool) -> str:
-    """How a verdict ends."""
-    return "met" if yes else "MISSED"
 
 
 def machine_text(machine: dict[str, str]) -> str:
@@ -116,7 +74,7 @@ def _or_dash(value: float | None, form: str) -> str:
 
 
 class Form:
-    """How a session shows its results; this one is for expressions, by numbers of elements.
+    """How a run shows its results; this one is for expressions, by numbers of elements.
 
     Attributes
     ----------
@@ -138,64 +96,62 @@ class Form:
         """Heading of a table of RESULTS.md."""
         return f"{size_text(size)} elements"
 
-    def table(self, session: Session, size: int) -> list[str]:
+    def table(self, record: Record, size: int) -> list[str]:
         """The lines of that table."""
-        return _table(session, size)
+        return _table(record, size)
 
-    def draw(self, session: Session, path: Path) -> None:
+    def draw(self, record: Record, path: Path) -> None:
         """The picture of a run."""
-        import _picture  # which takes names from this module
-
-        _picture.draw(session, path)
+        _picture.draw(record, path)
 
 
 # Files ----------------------------------------------------------------------------------------------------------
 
 
-def as_json(session: Session) -> dict[str, Any]:
+def as_json(record: Record) -> dict[str, Any]:
     """Everything a run found out, in plain types; times in seconds."""
     return {
         "format": 1,
-        "subject": session.subject,
-        "command": session.command,
-        "machine": session.machine,
-        "copy_gb_per_s": session.copy,
-        "effort": dataclasses.asdict(session.effort),
-        "verdicts": session.verdicts,
-        "skipped": session.skipped,
-        **session.more,
-        "results": [dataclasses.asdict(result) for result in session.results],
-        "beside": [dataclasses.asdict(result) for result in session.beside],
+        "subject": record.subject,
+        "command": record.command,
+        "machine": record.machine,
+        "copy_gb_per_s": record.copy,
+        "effort": dataclasses.asdict(record.effort),
+        "verdicts": record.verdicts,
+        "skipped": record.skipped,
+        **record.more,
+        "results": [dataclasses.asdict(result) for result in record.results],
+        "beside": [dataclasses.asdict(result) for result in record.beside],
     }
 
 
-def write_json(session: Session, path: Path) -> None:
+def write_json(record: Record, path: Path) -> None:
     """Write :func:`as_json`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(as_json(session), indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(as_json(record), indent=1) + "\n", encoding="utf-8")
 
 
-def section(session: Session) -> str:
+def section(record: Record, form: Form) -> str:
     """This run as Markdown: machine, command, verdicts, one table a size."""
-    lines = [f"## {session.subject}", "", f"    {session.command}", "", "| | |", "|---|---|"]
-    lines += [f"| {name} | {value} |" for name, value in session.machine.items()]
-    lines += [f"| {name} | {rate:.1f} GB/s |" for name, rate in session.copy.items()]
+    lines = [f"## {record.subject}", "", f"    {record.command}", "", "| | |", "|---|---|"]
+    lines += [f"| {name} | {value} |" for name, value in record.machine.items()]
+    lines += [f"| {name} | {rate:.1f} GB/s |" for name, rate in record.copy.items()]
     remarks = [
-        *session.verdicts,
-        *session.skipped,
-        *(f"{why}: {', '.join(who)}" for why, who in absences([*session.results, *session.beside]).items()),
+        *record.verdicts,
+        *record.skipped,
+        *(f"{why}: {', '.join(who)}" for why, who in absences([*record.results, *record.beside]).items()),
     ]
     if remarks:
         lines += ["", *[f"* {remark}" for remark in remarks]]
-    for size in dict.fromkeys(result.size for result in session.results):
-        lines += ["", f"### {session.form.title(size)}", "", *session.form.table(session, size)]
-    for heading, table in session.tables.items():
+    for size in dict.fromkeys(result.size for result in record.results):
+        lines += ["", f"### {form.title(size)}", "", *form.table(record, size)]
+    for heading, table in record.tables.items():
         lines += ["", f"### {heading}", "", *table]
     return "\n".join(lines) + "\n\n"
 
 
-def _table(session: Session, size: int) -> list[str]:
-    here = [r for r in session.results if r.size == size and r.contender not in COPIES]
+def _table(record: Record, size: int) -> list[str]:
+    here = [r for r in record.results if r.size == size and r.contender not in COPIES]
     order = {r.contender: None for r in sorted(here, key=lambda r: r.median is None)}
     contenders = [name for name in order if any(r.median is not None for r in here if r.contender == name)]
     cells = {(r.case, r.contender): _cell(r) for r in here}
@@ -220,11 +176,11 @@ def _cell(result: Result) -> str:
     return "; ".join(parts)
 
 
-def update_results(session: Session, path: Path = RESULTS) -> None:
+def update_results(record: Record, form: Form, path: Path = RESULTS) -> None:
     """Replace this subject's section of ``path``, or add it at the end."""
     text = path.read_text(encoding="utf-8") if path.exists() else "# Results\n"
-    pattern = re.compile(rf"^## {re.escape(session.subject)}\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
-    made = section(session)
+    pattern = re.compile(rf"^## {re.escape(record.subject)}\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+    made = section(record, form)
     if pattern.search(text):
         text = pattern.sub(lambda _: made, text)
     else:

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING
 
+from _cases import Record, Result, times
 from _contenders import ASSIGN, PREPARED
-from _report import met, size_text
-from harness import times
-
-if TYPE_CHECKING:
-    from _cases import Result
-    from harness import Session
+from _terms import met, size_text
 
 SMALL, MILLION, LARGE = 64, 1 << 20, 1 << 24
 HEADLINE = "sigmoid"
@@ -30,20 +25,20 @@ BANDWIDTH_TARGET = 0.9
 """Of a copy in memory on all threads, from a million elements on."""
 
 
-def verdicts(session: Session) -> list[str]:
+def verdicts(record: Record) -> list[str]:
     """All targets that this run says something about. Where it matters, ours is the plain assignment."""
-    sizes = sorted({r.size for r in session.results})
-    lines = _small(session)
+    sizes = sorted({r.size for r in record.results})
+    lines = _small(record)
     for size in (s for s in sizes if s in (MILLION, LARGE)):
-        lines += _means(session, size)
-        lines += _worst(session, size)
+        lines += _means(record, size)
+        lines += _worst(record, size)
     for size in (s for s in sizes if s >= MILLION):
-        lines += _bandwidth(session, size)
+        lines += _bandwidth(record, size)
     return lines
 
 
-def _small(session: Session) -> list[str]:
-    found = {name: session.find(HEADLINE, SMALL, name) for name in SMALL_TARGETS}
+def _small(record: Record) -> list[str]:
+    found = {name: record.find(HEADLINE, SMALL, name) for name in SMALL_TARGETS}
     lines = []
     for name, result in found.items():
         if result is not None and result.ratio is not None and result.median is not None:
@@ -55,19 +50,19 @@ def _small(session: Session) -> list[str]:
     return lines
 
 
-def _measured(session: Session, size: int) -> dict[str, dict[str, Result]]:
+def _measured(record: Record, size: int) -> dict[str, dict[str, Result]]:
     """Case -> contender -> its result, of the cases in which ours was measured."""
     found: dict[str, dict[str, Result]] = {}
-    for result in session.results:
+    for result in record.results:
         if result.size == size and result.median is not None:
             found.setdefault(result.case, {})[result.contender] = result
     return {case: by_name for case, by_name in found.items() if ASSIGN in by_name}
 
 
-def speedups(session: Session, size: int, ours: str) -> dict[str, dict[str, float]]:
+def speedups(record: Record, size: int, ours: str) -> dict[str, dict[str, float]]:
     """Peer -> case -> its time divided by that of ``ours``."""
     found: dict[str, dict[str, float]] = {}
-    for case, by_name in _measured(session, size).items():
+    for case, by_name in _measured(record, size).items():
         for name, result in by_name.items():
             value = times(by_name.get(ours), result)
             if value and not name.startswith("neonlike") and "copy" not in name:
@@ -75,10 +70,10 @@ def speedups(session: Session, size: int, ours: str) -> dict[str, dict[str, floa
     return found
 
 
-def _means(session: Session, size: int) -> list[str]:
-    prepared = speedups(session, size, PREPARED)
+def _means(record: Record, size: int) -> list[str]:
+    prepared = speedups(record, size, PREPARED)
     lines = []
-    for peer, by_case in speedups(session, size, ASSIGN).items():
+    for peer, by_case in speedups(record, size, ASSIGN).items():
         mean = statistics.geometric_mean(by_case.values())
         other = statistics.geometric_mean(prepared[peer].values()) if peer in prepared else float("nan")
         line = f"{size_text(size)}, geometric mean over {len(by_case)}: {peer} takes {mean:.2f} times as long"
@@ -88,9 +83,9 @@ def _means(session: Session, size: int) -> list[str]:
     return lines
 
 
-def _worst(session: Session, size: int) -> list[str]:
+def _worst(record: Record, size: int) -> list[str]:
     """The expression that is slowest against the best of the peers."""
-    by_peer = speedups(session, size, ASSIGN)
+    by_peer = speedups(record, size, ASSIGN)
     best: dict[str, tuple[float, str]] = {}
     for peer, by_case in by_peer.items():
         for case, value in by_case.items():
@@ -107,9 +102,9 @@ def _worst(session: Session, size: int) -> list[str]:
     ]
 
 
-def _bandwidth(session: Session, size: int) -> list[str]:
+def _bandwidth(record: Record, size: int) -> list[str]:
     """Of a copy in memory; a copy of the same bytes is told beside it, as it is faster while they fit into a cache."""
-    measured = _measured(session, size)
+    measured = _measured(record, size)
     shares = {case: r[ASSIGN].of_memory_copy for case, r in measured.items()}
     known = sorted((share, case) for case, share in shares.items() if share is not None)
     if not known:

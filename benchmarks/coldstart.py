@@ -21,7 +21,7 @@ from typing import Any
 import _machine
 from _expressions import EXPRESSIONS
 from _first_primitives import PRIMITIVES
-from _report import NOT_INSTALLED, time_text
+from _terms import NOT_INSTALLED, time_text
 from harness import Session, arguments
 
 CHILD = Path(__file__).resolve().parent / "_first_calls.py"

@@ -30,9 +30,8 @@ from _apart import Busy, Child, Link
 from _cases import Result
 from _company_report import ALONE, BUSY, SCENARIOS, WHOLE
 from _contenders import SLOW_TO_COMPILE
-from _rates import OURS
-from _report import LEFT_OUT
 from _sequences import SEQUENCES, Made
+from _terms import LEFT_OUT, OURS
 from harness import Session, arguments, error
 
 TOLERANCE = 1e-3

@@ -15,8 +15,9 @@ import numpy as np
 from _cases import Case, Contender
 from _layers import CONVOLUTIONS, Conv
 from _primitives import Peers, Subject, layouts, need, own, peer, view
-from _rates import Rates, Row, geometric_mean
+from _rates import Rates
 from _references import Array, some
+from _rows import Row, geometric_mean
 
 DIRECTIONS: dict[str, float | None] = {"fprop": 1.0, "bprop": 1.0, "update": 1.0}
 SGEMM_TARGET = 0.7

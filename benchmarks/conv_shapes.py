@@ -15,8 +15,9 @@ import numpy as np
 from _cases import Case, Contender
 from _conv_shapes import HELD_OUT, SHAPES, Shape
 from _primitives import Peers, Subject, layouts, need, own, peer, view
-from _rates import Rates, geometric_mean
+from _rates import Rates
 from _references import Array, some
+from _rows import geometric_mean
 
 DIRECTIONS: dict[str, float | None] = {"fprop": 1.0, "bprop": 1.0, "update": 1.0}
 LISTS = {"shapes": SHAPES, "held-out": HELD_OUT}

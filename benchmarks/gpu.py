@@ -23,7 +23,7 @@ from _expressions import EXPRESSIONS, Expression
 from _gpu_contenders import Field, copy_case, expression_case, product_case
 from _gpu_libraries import Library, Neonlike, find_peers
 from _gpu_session import DISPATCH, PRODUCTS, TRANSFERS, GpuSession, verdicts
-from _report import parse_size, size_text
+from _terms import parse_size, size_text
 from harness import arguments, check, measure
 
 SECTIONS = ("dispatch", "products", "optree", "copies")

@@ -26,8 +26,9 @@ from typing import Any
 import _machine
 import _report
 import numpy as np
-from _cases import Case, Contender, Effort, Result
-from _report import COPY, MEMORY_COPY, NOT_BUILT, Form
+from _cases import Case, Contender, Effort, Record, Result, times
+from _report import Form
+from _terms import COPY, MEMORY_COPY, NOT_BUILT
 
 from neonlike.kernels.bench.machine_rates import copier
 
@@ -191,16 +192,6 @@ def _fill(result: Result, loops: int, samples: list[float], nbytes: int, flops: 
     result.gflop_per_s = flops / result.median / 1e9 if result.median and flops else None
 
 
-def times(ours: Result | None, other: Result | None) -> float | None:
-    """How many times as long ``other`` takes; None if one of them was not measured.
-
-    The median of the quotients within each round, which a change of the machine's speed leaves alone.
-    """
-    if ours is None or other is None or not ours.samples or not other.samples:
-        return None
-    return statistics.median(b / a if a else 0.0 for a, b in zip(ours.samples, other.samples))
-
-
 # The roofline ---------------------------------------------------------------------------------------------------
 
 
@@ -267,7 +258,7 @@ def arguments(description: str, bench: bool = False) -> argparse.ArgumentParser:
     return parser
 
 
-class Session:
+class Session(Record):
     """Runs the cases of one subject, shows each as it is done, and writes what the options ask for.
 
     Parameters
@@ -292,20 +283,10 @@ class Session:
         form: Form | None = None,
         effort: Effort | None = None,
     ) -> None:
-        self.subject, self.options = subject, options
-        self.form = form or self.form
-        self.effort = effort or (QUICK if options.quick else Effort())
-        self.machine = self.describe() | (facts or {})
-        self.command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
-        self.results: list[Result] = []
-        self.beside: list[Result] = []
-        """Results that are in ``tables``."""
-        self.verdicts: list[str] = []
-        self.skipped: list[str] = []
-        self.tables: dict[str, list[str]] = {}
-        """Markdown that follows the figures of the cases, by heading."""
-        self.more: dict[str, Any] = {}
-        """What the JSON file has besides."""
+        self.options, self.form = options, form or self.form
+        effort = effort or (QUICK if options.quick else Effort())
+        command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+        super().__init__(subject, command, effort, self.describe() | (facts or {}))
         self.say(_report.machine_text(self.machine))
         self.others = _machine.Others()
         self.copy = self.roofline()
@@ -321,7 +302,7 @@ class Session:
 
     def write_results(self) -> None:
         """Write this subject's section of the recorded results."""
-        _report.update_results(self)
+        _report.update_results(self, self.form)
 
     @staticmethod
     def say(text: str) -> None:
@@ -340,12 +321,6 @@ class Session:
         results = run_case(case, self.effort, baseline=self.form.baseline, copies=self.copies)
         self.results += results
         self.say(self.form.case(results))
-
-    def find(self, case: str, size: int, contender: str) -> Result | None:
-        """A measured result, None if it was not part of this run."""
-        wanted = (case, size, contender)
-        found = [r for r in self.results if (r.case, r.size, r.contender) == wanted and r.median is not None]
-        return found[0] if found else None
 
     def finish(self, verdicts: Sequence[str] = ()) -> int:
         """Show the verdicts, write the files asked for; returns the exit status, 1 if a result of ours was wrong."""

@@ -17,7 +17,7 @@ import _contenders
 import _machine
 from _apart import Apart, Child, Desk, Link
 from _expressions import EXPRESSIONS, Expression, footprint
-from _report import parse_size, size_text
+from _terms import parse_size, size_text
 from _verdicts import HEADLINE, verdicts
 from harness import Session, arguments
 

@@ -21,12 +21,13 @@ import _machine
 import _primitives
 import numpy as np
 from _apart import Apart, Child, Desk, Link
-from _cases import Case, Contender, Effort, Result
-from _report import Form, met, time_text
+from _cases import Case, Contender, Effort, Record, Result
+from _report import Form
 from _shape_cases import CASES, INTEGERS, ShapeCase, operands
+from _terms import OURS, met, time_text
 from harness import Session, arguments
 
-OURS, NUMPY, TORCH = "neonlike", "numpy", "torch"
+NUMPY, TORCH = "numpy", "torch"
 FULL = Effort(sample=4e-3, min_rounds=5, max_rounds=15, budget=0.8, long=0.1)
 QUICK = Effort(sample=2e-3, min_rounds=3, max_rounds=7, budget=0.2, long=0.05)
 QUICK_STEP = 4
@@ -156,11 +157,11 @@ class Ratios(Form):
         """Of the only table."""
         return "Shapes and layouts"
 
-    def table(self, session: Session, size: int) -> list[str]:
+    def table(self, record: Record, size: int) -> list[str]:
         """Markdown of all cases."""
         lines = ["| | neonlike | NumPy | PyTorch | NumPy / ours | PyTorch / ours |", "|---|---|---|---|---|---|"]
-        for name in dict.fromkeys(r.case for r in session.results):
-            cells = _columns([r for r in session.results if r.case == name])
+        for name in dict.fromkeys(r.case for r in record.results):
+            cells = _columns([r for r in record.results if r.case == name])
             lines.append(f"| {' | '.join([name, *(cell.strip() for cell in cells)])} |")
         return lines
 

@@ -27,8 +27,8 @@ import optree
 import optree_shapes
 from _apart import Apart, Child
 from _cases import Effort
-from _rates import OURS
-from _report import Form, time_text
+from _report import Form
+from _terms import OURS, time_text
 from harness import QUICK, Session, arguments, run_case
 
 HERE = Path(__file__).resolve().parent

@@ -15,8 +15,8 @@ import pytest
 
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
 MODULES = (
-    "_machine", "_report", "_cases", "_picture", "harness", "_apart", "_expressions", "_contenders", "_verdicts",
-    "optree", "coldstart",
+    "_terms", "_machine", "_report", "_cases", "_picture", "harness", "_apart", "_expressions", "_contenders",
+    "_verdicts", "optree", "coldstart",
 )  # fmt: skip
 
 
@@ -57,7 +57,7 @@ def few_peers(bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     """NumPy and a stand-in for a library that is not there, whatever this machine has."""
 
     def absent(problem: Any) -> Any:
-        raise bench._contenders.Refused(bench._report.NOT_INSTALLED)
+        raise bench._contenders.Refused(bench._terms.NOT_INSTALLED)
 
     monkeypatch.setattr(bench._contenders, "PEERS", {"numpy": bench._contenders.plain_numpy, "torch": absent})
 

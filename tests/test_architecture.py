@@ -20,6 +20,7 @@ else:
 
 PACKAGE = "neonlike"
 SOURCE = Path(__file__).resolve().parent.parent / PACKAGE
+BENCHMARKS = SOURCE.parent / "benchmarks"
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 40
 """Without the docstring."""
@@ -196,11 +197,14 @@ CIRCLES_LEFT = re.compile(r"neonlike\.kernels\.cuda\.(barriers|copies|engine|sta
 """Modules that still import each other, in part for types only: the CUDA engine and its parts."""
 
 
-def imported(root: Path) -> dict[str, set[str]]:
-    """Module -> modules of the package that it imports, inside functions and for types too."""
+def imported(root: Path, scripts: bool = False) -> dict[str, set[str]]:
+    """Module -> modules below ``root`` that it imports, inside functions and for types too.
+
+    ``root`` is a package, or a folder of scripts, which import each other by their bare names.
+    """
     trees = {}
     for path in root.rglob("*.py"):
-        parts = path.relative_to(root.parent).with_suffix("").parts
+        parts = path.relative_to(root if scripts else root.parent).with_suffix("").parts
         is_package = parts[-1] == "__init__"
         trees[".".join(parts[:-1] if is_package else parts)] = (ast.parse(path.read_text("utf-8")), is_package)
     found = {}
@@ -211,9 +215,9 @@ def imported(root: Path) -> dict[str, set[str]]:
     return found
 
 
-def circles(root: Path) -> set[str]:
+def circles(root: Path, scripts: bool = False) -> set[str]:
     """Modules that import themselves by way of others. A package may import what is in it."""
-    arrows = imported(root)
+    arrows = imported(root, scripts)
 
     def above(module: str) -> set[str]:
         reached: set[str] = set()
@@ -233,6 +237,12 @@ def test_modules_do_not_import_each_other() -> None:
     assert any(CIRCLES_LEFT.match(module) for module in found), "there are none left: forbid them all"
 
 
+def test_benchmarks_do_not_import_each_other() -> None:
+    arrows = imported(BENCHMARKS, scripts=True)
+    assert "harness" in arrows["optree"], "the benchmarks are not where this test looks"
+    assert circles(BENCHMARKS, scripts=True) == set()
+
+
 @pytest.mark.parametrize(
     "back", ["from neonlike.optree.a import x\n", "def f():\n    from neonlike.optree import a\n",
              "if TYPE_CHECKING:\n    from neonlike.optree.a import x\n", "import neonlike.optree.a\n"]
@@ -247,6 +257,18 @@ def test_a_circle_is_found(back: str, tmp_path: Path) -> None:
     assert circles(tmp_path / PACKAGE) == {"neonlike.optree.a", "neonlike.optree.b"}
     (folder / "b.py").write_text("from neonlike.optree.c import x\n")
     assert circles(tmp_path / PACKAGE) == set()
+
+
+@pytest.mark.parametrize(
+    "back", ["from a import x\n", "def f():\n    import a\n", "if TYPE_CHECKING:\n    from a import x\n"]
+)
+def test_a_circle_of_scripts_is_found(back: str, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("from b import y\nfrom neonlike.optree import c\n")
+    (tmp_path / "b.py").write_text(back)
+    (tmp_path / "c.py").write_text("from neonlike.optree import a\n")
+    assert circles(tmp_path, scripts=True) == {"a", "b"}
+    (tmp_path / "b.py").write_text("import c\n")
+    assert circles(tmp_path, scripts=True) == set()
 
 
 def test_the_package_keeps_its_architecture() -> None:

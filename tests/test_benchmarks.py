@@ -216,7 +216,7 @@ def test_a_mistake_of_ours_fails_the_run(bench: SimpleNamespace, capsys: pytest.
 @pytest.mark.parametrize("name", ["numexpr", "torch", "numba", "jax"])
 def test_installed_peers_are_right(bench: SimpleNamespace, name: str) -> None:
     """Each peer that is here computes the same; one that is not says so."""
-    if bench._machine.peer_versions()[name] == bench._report.NOT_INSTALLED:
+    if bench._machine.peer_versions()[name] == bench._terms.NOT_INSTALLED:
         with pytest.raises(bench._contenders.Refused, match="not installed"):
             bench._contenders.PEERS[name](bench._contenders.Problem(bench._expressions.EXPRESSIONS[0], 64))
         return

@@ -21,8 +21,9 @@ from neonlike.backends.current import release
 from neonlike.nervanaobject import NervanaObject
 
 MODULES = (
-    "_machine", "_report", "_cases", "harness", "_apart", "_layers", "_references", "_rates", "_expressions",
-    "_contenders", "_verdicts", "_primitives", "_cells", "_sequences", "_sequences_torch", "_company_report", "company",
+    "_terms", "_machine", "_report", "_cases", "harness", "_apart", "_layers", "_references", "_rows", "_rates",
+    "_expressions", "_contenders", "_verdicts", "_primitives", "_cells", "_sequences", "_sequences_torch",
+    "_company_report", "company",
 )  # fmt: skip
 
 

@@ -23,8 +23,8 @@ from neonlike.kernels.bench.recorder import Bench
 from neonlike.nervanaobject import NervanaObject
 
 MODULES = (
-    "_machine", "_report", "_cases", "harness", "_apart", "_layers", "_rates", "_ratio_picture", "_primitives",
-    "_networks", "_network_calls", "_network_report", "networks",
+    "_terms", "_machine", "_report", "_cases", "harness", "_apart", "_layers", "_rows", "_rates", "_ratio_picture",
+    "_primitives", "_networks", "_network_calls", "_network_report", "networks",
 )  # fmt: skip
 NAMES = ("alexnet", "overfeat", "vgg_a", "googlenet", "resnet50")
 
@@ -300,7 +300,7 @@ def test_totals_count_each_layer_as_often_as_it_occurs(run: Any, bench: SimpleNa
 
 def test_a_section_of_the_results_is_written(run: Any, bench: SimpleNamespace, monkeypatch: Any, tmp_path: Any) -> None:
     path, write = tmp_path / "RESULTS.md", bench._report.update_results
-    monkeypatch.setattr(bench._report, "update_results", lambda session: write(session, path))
+    monkeypatch.setattr(bench._report, "update_results", lambda session, form: write(session, form, path))
     if ON_GPU:
         with pytest.raises(SystemExit):
             run("--results")

@@ -23,8 +23,8 @@ from neonlike.backends.nervanacpu import NervanaCPU
 
 SUBJECTS = ("conv", "conv_shapes", "pool", "batchnorm", "lrn", "rnn", "gemm")
 SHARED = (
-    "_machine", "_report", "_cases", "harness", "_apart", "_layers", "_references", "_cell_references", "_rates",
-    "_ratio_picture", "_primitives", "_cells", "_conv_shapes",
+    "_terms", "_machine", "_report", "_cases", "harness", "_apart", "_layers", "_references", "_cell_references",
+    "_rows", "_rates", "_ratio_picture", "_primitives", "_cells", "_conv_shapes",
 )  # fmt: skip
 NEEDS = {
     "conv": "fprop_conv", "conv_shapes": "fprop_conv", "pool": "fprop_pool",
@@ -307,12 +307,12 @@ def test_pytorchs_faster_layout_counts(bench: SimpleNamespace) -> None:
     assert row.ratio == pytest.approx(3.0)
     rates.sgemm_samples = [3.0, 4.0, 5.0]
     assert rates.share(row) == pytest.approx(2.0 / 4.0)
-    assert bench._rates.rate(row.ours) == pytest.approx(2.0)
+    assert bench._rows.rate(row.ours) == pytest.approx(2.0)
 
 
 def test_bandwidth_where_operations_do_not_count(bench: SimpleNamespace) -> None:
     rates = rates_of(bench, ("net a", 32, "fprop", {"neonlike": 0.5, "torch NCHW": 1.0}), compute=False)
-    assert bench._rates.rate(rates.rows[0].ours) == pytest.approx(4.0)
+    assert bench._rows.rate(rates.rows[0].ours) == pytest.approx(4.0)
     assert rates.share(rates.rows[0]) == 0.5
     assert "GB/s" in rates.heading(32)
 

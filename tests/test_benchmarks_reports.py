@@ -45,9 +45,9 @@ def test_bad_options_are_refused(
 
 def test_sizes_and_times_as_text(bench: SimpleNamespace) -> None:
     for text, size in {"64": 64, "4k": 4096, "16M": 1 << 24, "1000": 1000}.items():
-        assert bench._report.parse_size(text) == size
-        assert bench._report.size_text(size) == text
-    shown = [bench._report.time_text(seconds) for seconds in (5e-9, 1.234e-6, 56.78e-6, 0.123456, 2.0)]
+        assert bench._terms.parse_size(text) == size
+        assert bench._terms.size_text(size) == text
+    shown = [bench._terms.time_text(seconds) for seconds in (5e-9, 1.234e-6, 56.78e-6, 0.123456, 2.0)]
     assert shown == ["5 ns", "1.23 us", "56.8 us", "123 ms", "2.00 s"]
 
 
@@ -193,7 +193,7 @@ def test_a_section_of_the_results_is_replaced_and_the_rest_stays(
     session = fake_session(bench, tmp_path, 11.2e-6, 2.6e-6, 0.31)
     session.verdicts = ["a verdict"]
     for _ in range(2):
-        bench._report.update_results(session, path)
+        bench._report.update_results(session, session.form, path)
     text = path.read_text()
     assert "old" not in text
     assert text.startswith("# Results\n\nHow.\n\n## conv\n\nkept\n\n## optree\n")
