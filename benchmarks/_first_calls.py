@@ -23,9 +23,9 @@ PARTS = {
     "emit": ["neonlike.kernels.c.stage:make_kernel", "neonlike.kernels.c.stage:CStage._source"],
     "render": ["neonlike.kernels.codegen.render:Source.__str__"],
     "find compiler": ["neonlike.kernels.c.compile:find_compiler", "neonlike.kernels.c.stage:compile_c.find_compiler"],
-    "key": ["neonlike.kernels.c.compile:kernel_key"],
+    "key": ["neonlike.kernels.c.compile:CDriver.key"],
     "read, digest": ["neonlike.kernels.build.cache:DiskCache.get"],
-    "dlopen": ["neonlike.kernels.c.compile:ctypes.CDLL"],
+    "dlopen": ["neonlike.kernels.c.toolchain:ctypes.CDLL"],
     "launch": ["neonlike.kernels.c.stage:CStage.run"],
 }
 """Part of a first call -> functions whose own time, without that of the others, is counted to it."""

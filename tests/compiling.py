@@ -27,7 +27,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("NEONLIKE_CACHE_DIR", str(tmp_path / "cache"))
     for name in ("NEONLIKE_CPU_JIT", "NEONLIKE_KEEP_SOURCE", "NEONLIKE_CACHE_MB"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(compile_c, "_libraries", {})
+    monkeypatch.setattr(compile_c.DRIVER, "loaded", {})
     monkeypatch.setattr(toolchain, "_unconfirmed", {})
     return tmp_path / "cache"
 
@@ -86,8 +86,8 @@ def wrapper(tmp_path: Path, compiler: Compiler, monkeypatch: pytest.MonkeyPatch)
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if a new process began."""
-    for module, name in ((compile_c, "_libraries"), (toolchain, "_found"), (toolchain, "_unconfirmed")):
-        monkeypatch.setattr(module, name, {})
+    for owner, name in ((compile_c.DRIVER, "loaded"), (toolchain, "_found"), (toolchain, "_unconfirmed")):
+        monkeypatch.setattr(owner, name, {})
     monkeypatch.setattr(cache_module, "_caches", {})
 
 

@@ -20,6 +20,7 @@ from engines import use_threads
 
 from neonlike.backends import Backend
 from neonlike.errors import KernelCompileError
+from neonlike.kernels.build import process
 from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.cuda import compile as compile_cuda
 from neonlike.kernels.cuda import nvrtc
@@ -88,6 +89,28 @@ def test_errors_have_the_source_and_the_compilers_words(
     assert TEXT in kept
     assert "x * 2" in kept
     assert all(part in str(error) for part in (error.source_path, "what is this?", "-arch=sm_80"))
+
+
+def test_a_full_disk_is_an_error_and_a_cache_that_is_full_none(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEONLIKE_NVCC", fake_nvcc(tmp_path, COPY))
+    kernel = KernelSource(TEXT, "twice", "x * 2", headers())
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as nowhere:
+        nowhere.setattr(process.tempfile, "mkdtemp", full)
+        with pytest.raises(KernelCompileError, match="No space left") as caught:
+            build_cubin(kernel, "sm_80")
+    assert caught.value.expression == "x * 2"
+    with monkeypatch.context() as not_kept:
+        not_kept.setattr(os, "replace", full)
+        assert build_cubin(kernel, "sm_80") == b"module"
+    assert not compile_cuda.is_built(kernel, "sm_80")
+    assert build_cubin(kernel, "sm_80") == b"module"
+    assert compile_cuda.is_built(kernel, "sm_80")
 
 
 def test_no_compiler_is_an_error_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:

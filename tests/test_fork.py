@@ -33,7 +33,7 @@ assert not forks.forked
 assert kernel.sum(100) == 4950
 held, release = threading.Event(), threading.Event()
 def hold():  # as a thread that is compiling
-    with compile_c._lock, toolchain._lock:
+    with compile_c.DRIVER.lock, toolchain._lock:
         held.set()
         release.wait()
 threading.Thread(target=hold).start()

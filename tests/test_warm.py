@@ -281,7 +281,7 @@ class Watched:
 def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Watched]]:
     monkeypatch.setenv("NEONLIKE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("NEONLIKE_CPU_JIT", raising=False)
-    monkeypatch.setattr(compile_c, "_libraries", {})
+    monkeypatch.setattr(compile_c.DRIVER, "loaded", {})
     made: list[Watched] = []
 
     def make(**options: float) -> Watched:

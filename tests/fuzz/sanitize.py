@@ -75,14 +75,14 @@ def run_fault(name: str) -> None:
         if name == "undefined":
             compile_c.build(ARITHMETIC.replace(old, new), "shifted").shifted(1, 40)
             return
-        commented, changed = compile_c._commented, []
+        commented, changed = compile_c.DRIVER.text, []
 
         def wrong(*arguments: object) -> str:
             text: str = commented(*arguments)  # type: ignore[arg-type]
             changed.append(old in text)
             return text.replace(old, new)
 
-        compile_c._commented = wrong
+        compile_c.DRIVER.text = wrong  # type: ignore[method-assign]
         leaf = Leaf((0, 1), "f4", "plain", "real", 1)
         try:
             if name == "map":

@@ -22,15 +22,9 @@ from typing import Any
 
 from neonlike import settings
 from neonlike.kernels.build.cache import default_cache, key_of
+from neonlike.kernels.build.process import CompilerRefused
 from neonlike.kernels.c import fastbuild
-from neonlike.kernels.c.toolchain import (
-    Compiler,
-    CompilerRefused,
-    architecture,
-    compile_object,
-    confirm,
-    find_compiler,
-)
+from neonlike.kernels.c.toolchain import Compiler, architecture, compile_object, confirm, find_compiler
 from neonlike.kernels.codegen.render import template_text
 from neonlike.kernels.run import forks
 from neonlike.logger import logger

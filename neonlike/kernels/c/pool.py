@@ -11,13 +11,14 @@ import json
 import os
 import threading
 
-from neonlike.kernels.build.cache import default_cache, key_of
+from neonlike.kernels.build.cache import key_of
+from neonlike.kernels.build.process import CompilerRefused
 from neonlike.kernels.c.toolchain import (
     LIBRARIES,
     Compiler,
-    CompilerRefused,
     architecture,
     compile_object,
+    load_cached,
     store_and_load,
 )
 from neonlike.kernels.codegen.render import template_text
@@ -57,14 +58,8 @@ def _load(compiler: Compiler) -> ctypes.CDLL:
     text, header = (template_text(f"c/{name}") for name in ("pool.c", HEADER))
     command = (*compiler.command, *compiler.flags, "-pthread")
     key = key_of("c-pool", architecture(), compiler.identity, json.dumps([command, LIBRARIES]), text, header)
-    path = default_cache().get(key, SUFFIX)
-    if path is not None:
-        try:
-            return ctypes.CDLL(str(path))
-        except OSError as error:
-            logger.info("the cached pool of threads %s does not load (%s) and is compiled again", path, error)
-            default_cache().discard(key, SUFFIX)
-    return store_and_load(key, compile_object(command, "pool", text, {HEADER: header}), SUFFIX)
+    library = load_cached(key, "the pool of threads", SUFFIX)
+    return library or store_and_load(key, compile_object(command, "pool", text, {HEADER: header}), SUFFIX)
 
 
 def _after_fork() -> None:

@@ -16,9 +16,7 @@ import platform
 import re
 import shlex
 import shutil
-import subprocess
 import sys
-import tempfile
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
@@ -27,6 +25,7 @@ from pathlib import Path
 
 from neonlike import settings
 from neonlike.kernels.build.cache import default_cache, key_of
+from neonlike.kernels.build.process import CompilerRefused, compile_files, run_command
 from neonlike.logger import logger
 
 REQUIRED_FLAGS = ("-O3", "-std=gnu11", "-shared")
@@ -48,7 +47,6 @@ as many elements are on their way from memory while a processor computes, and th
 LIBRARIES = ("-lm",)
 UNSAFE_FLAGS = frozenset({"-ffast-math", "-Ofast", "-funsafe-math-optimizations", "-ffinite-math-only"})
 SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
-TIMEOUT_S = 300.0
 
 PROBE = """\
 #include <math.h>
@@ -86,10 +84,6 @@ class Compiler:
     def command_line(self) -> str:
         """Command and flags, as one would type them."""
         return shlex.join((*self.command, *self.flags))
-
-
-class CompilerRefused(Exception):
-    """The compiler or the loader refused; the text is theirs. Users see a KernelCompileError instead."""
 
 
 _lock = threading.RLock()
@@ -138,18 +132,28 @@ def compile_object(command: tuple[str, ...], name: str, text: str, headers: Mapp
     OSError
         The temporary directory cannot be written.
     """
-    directory = Path(tempfile.mkdtemp(prefix="neonlike-cc-"))  # TemporaryDirectory's end a forked child would run too
+    result = f"{name}{SUFFIX}"
+    command = (*command, "-I.", f"{name}.c", "-o", result, *LIBRARIES)
+    return compile_files(command, {**headers, f"{name}.c": text}, result, _run)
+
+
+def load_cached(key: str, what: str, suffix: str = SUFFIX) -> ctypes.CDLL | None:
+    """The library of ``key`` if it is in the cache and loads; one that does not is discarded and made anew.
+
+    Parameters
+    ----------
+    what : str
+        What it is, for the log.
+    """
+    path = default_cache().get(key, suffix)
+    if path is None:
+        return None
     try:
-        for file, content in {**headers, f"{name}.c": text}.items():
-            (directory / file).parent.mkdir(parents=True, exist_ok=True)
-            (directory / file).write_text(content, encoding="utf-8")
-        result = f"{name}{SUFFIX}"
-        failed, words = _run((*command, "-I.", f"{name}.c", "-o", result, *LIBRARIES), directory)
-        if failed or not (directory / result).is_file():
-            raise CompilerRefused(words.strip() or f"exit status {failed} without a word")
-        return (directory / result).read_bytes()
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        logger.info("%s: the cached %s does not load (%s) and is compiled again", what, path, error)
+        default_cache().discard(key, suffix)
+        return None
 
 
 def store_and_load(key: str, data: bytes, suffix: str = SUFFIX) -> ctypes.CDLL:
@@ -329,23 +333,7 @@ def _processor() -> str:
 def _run(command: tuple[str, ...], directory: Path | None = None) -> tuple[int, str]:
     """Exit status and words (in English) of a command; 127 if it cannot be started or does not end."""
     # Without CC: `zig cc` would call the compiler that it names, which may be itself.
-    try:
-        done = subprocess.run(
-            command,
-            cwd=directory,
-            env=settings.for_a_child(settings.CC, LC_ALL="C"),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="replace",
-            timeout=TIMEOUT_S,
-            check=False,
-            start_new_session=True,  # Ctrl-C is for this process; a compiler that dies of it looks like a broken one
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return 127, str(error)
-    return done.returncode, done.stdout
+    return run_command(command, directory, settings.for_a_child(settings.CC, LC_ALL="C"))
 
 
 def _after_fork() -> None:

@@ -11,24 +11,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import tempfile
-import threading
-import time
-from collections import defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from neonlike import settings
 from neonlike.errors import KernelCompileError
 from neonlike.kernels.build.cache import default_cache, key_of
-from neonlike.kernels.build.source import KernelSource, commented, compile_error, keep, keeps_sources
-from neonlike.kernels.build.waiting import compiling, waiting
+from neonlike.kernels.build.driver import Driver
+from neonlike.kernels.build.process import compile_files, run_command
+from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.codegen.render import template_text
-from neonlike.kernels.cuda import nvrtc
-from neonlike.kernels.cuda import toolkits as cuda_places
+from neonlike.kernels.cuda import nvrtc, toolkits
 from neonlike.kernels.cuda.toolkits import HOMES, named_toolkits
 from neonlike.logger import logger
 
@@ -38,15 +32,7 @@ ABI_VERSION = "1"
 SUFFIX = ".cubin"
 FLAGS = ("-std=c++17", "--fmad=true", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
 """Flags that NVRTC and nvcc both take."""
-TIMEOUT_S = 300.0
 NEEDED = "install the CUDA toolkit or `pip install nvidia-cuda-nvrtc`, or name an nvcc with NEONLIKE_NVCC"
-
-_lock = threading.Lock()
-_building: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
-
-
-class CudaRefused(Exception):
-    """The compiler failed; the text is its output. Users see a KernelCompileError instead."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +52,74 @@ class CudaCompiler:
     path: str
     is_nvrtc: bool
 
-    def command_line(self, arch: str) -> str:
+
+@dataclass(frozen=True)
+class CudaTarget:
+    """A compiler, and the architecture it compiles for."""
+
+    compiler: CudaCompiler
+    arch: str
+
+    @property
+    def identity(self) -> str:
+        """Kind and version of the compiler."""
+        return self.compiler.identity
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What the compiler is called with."""
+        return f"-arch={self.arch}", *FLAGS
+
+    def command_line(self) -> str:
         """The command that compiles a kernel, for messages and kept sources."""
-        name = "NVRTC" if self.is_nvrtc else self.path
-        return " ".join((name, *_flags(arch)))
+        return " ".join(("NVRTC" if self.compiler.is_nvrtc else self.compiler.path, *self.flags))
+
+
+class CudaDriver(Driver[CudaTarget, bytes]):
+    """CUDA kernels: cubins, which stay on disk. Who loads one into a context keeps it."""
+
+    suffix, source_suffix = SUFFIX, ".cu"
+
+    def key(self, kernel: KernelSource, compiler: CudaTarget) -> str:
+        """The cache key of the cubin."""
+        source = kernel.source if isinstance(kernel.source, str) else kernel.source.identity
+        texts = [part for item in sorted(_texts(kernel).items()) for part in item]
+        return key_of("cuda-kernel", ABI_VERSION, compiler.identity, json.dumps(compiler.flags), source, *texts)
+
+    def compile(self, kernel: KernelSource, text: str, compiler: CudaTarget) -> bytes:
+        """The cubin that NVRTC or nvcc makes of ``text``."""
+        tool, name = compiler.compiler, f"{kernel.name}.cu"
+        if tool.is_nvrtc:
+            headers = {**_texts(kernel), "stdint.h": template_text("cuda/rtc_stdint.h"), "math.h": ""}
+            return nvrtc.compile_cubin(tool.path, text, name, headers, compiler.flags)
+        result = f"{kernel.name}{SUFFIX}"
+        command = (tool.path, "-cubin", *compiler.flags, "-I.", name, "-o", result)
+        return compile_files(command, {**_texts(kernel), name: text}, result)
+
+    def find(self, kernel: KernelSource, key: str) -> bytes | None:
+        """The cubin from the cache."""
+        return default_cache().read(key, SUFFIX)
+
+    def store(self, kernel: KernelSource, key: str, data: bytes) -> bytes:
+        """Put the cubin into the cache; one that cannot be kept works all the same."""
+        try:
+            default_cache().put(key, data, SUFFIX)
+        except OSError as error:
+            logger.info("kernel %s: the compiled module is not kept (%s)", kernel.name, error)
+        return data
+
+    def instead(self, compiler: CudaTarget, error: Exception) -> CudaTarget | None:
+        """An nvcc, if NVRTC failed and not the source: a library of NVRTC's is missing, or the GPU is too new for it."""
+        if not isinstance(error, nvrtc.NvrtcRefused) or not str(error).startswith("nvrtc: error"):
+            return None
+        found = _search_nvcc(*_places())
+        if found is None:
+            return None
+        _say_once(f"{str(error).splitlines()[0]}; {found.path} compiles instead")
+        return CudaTarget(found, compiler.arch)
+
+
+DRIVER = CudaDriver()
 
 
 def headers() -> dict[str, str]:
@@ -104,30 +154,18 @@ def build_cubin(kernel: KernelSource, arch: str, compiler: CudaCompiler | None =
         raise KernelCompileError(
             f"kernel {kernel.name}: there is no CUDA compiler; {NEEDED}", expression=kernel.expression
         )
-    key = cubin_key(kernel, arch, compiler)
-    cache = default_cache()
-    cubin = cache.read(key, SUFFIX)
-    if cubin is None:
-        with _lock:
-            mine = _building[key]
-        with waiting(kernel), mine:  # a second thread waits for the first instead of compiling the same
-            cubin = cache.read(key, SUFFIX) or _compile(kernel, key, arch, compiler)
-    elif keeps_sources():
-        _keep(kernel, key, arch, compiler)
-    return cubin
+    return DRIVER.build(kernel, CudaTarget(compiler, arch))
 
 
 def is_built(kernel: KernelSource, arch: str) -> bool:
     """Whether the module of ``kernel`` is in the cache, so that :func:`build_cubin` compiles nothing."""
     compiler = find_cuda_compiler()
-    return compiler is not None and default_cache().get(cubin_key(kernel, arch, compiler), SUFFIX) is not None
+    return compiler is not None and DRIVER.is_built(kernel, CudaTarget(compiler, arch))
 
 
 def cubin_key(kernel: KernelSource, arch: str, compiler: CudaCompiler) -> str:
     """The cache key of the module of ``kernel``."""
-    source = kernel.source if isinstance(kernel.source, str) else kernel.source.identity
-    texts = [part for item in sorted(_texts(kernel).items()) for part in item]
-    return key_of("cuda-kernel", ABI_VERSION, compiler.identity, json.dumps(_flags(arch)), source, *texts)
+    return DRIVER.key(kernel, CudaTarget(compiler, arch))
 
 
 def _texts(kernel: KernelSource) -> dict[str, str]:
@@ -135,76 +173,9 @@ def _texts(kernel: KernelSource) -> dict[str, str]:
     return kernel.headers
 
 
-def _flags(arch: str) -> tuple[str, ...]:
-    return f"-arch={arch}", *FLAGS
-
-
-def _compile(kernel: KernelSource, key: str, arch: str, compiler: CudaCompiler) -> bytes:
-    began = time.perf_counter()
-    text = commented(kernel, compiler.command_line(arch))
-    try:
-        with compiling(kernel):
-            if compiler.is_nvrtc:
-                stand_in = template_text("cuda/rtc_stdint.h")
-                texts = {**_texts(kernel), "stdint.h": stand_in, "math.h": ""}
-                cubin = nvrtc.compile_cubin(compiler.path, text, f"{kernel.name}.cu", texts, _flags(arch))
-            else:
-                cubin = _run_nvcc(compiler.path, text, kernel, _flags(arch))
-        default_cache().put(key, cubin, SUFFIX)
-    except (CudaRefused, nvrtc.NvrtcRefused) as error:
-        instead = _nvcc_instead(error)
-        if instead is not None:
-            return build_cubin(kernel, arch, instead)
-        described = f"{compiler.command_line(arch)} ({compiler.identity})"
-        raise compile_error(kernel, _keep(kernel, key, arch, compiler), str(error), described) from None
-    except OSError as error:
-        logger.info("kernel %s: the compiled module is not kept (%s)", kernel.name, error)
-    logger.info("kernel %s: compiled in %.0f ms", kernel.name, 1e3 * (time.perf_counter() - began))
-    if keeps_sources():
-        _keep(kernel, key, arch, compiler)
-    return cubin
-
-
-def _nvcc_instead(error: Exception) -> CudaCompiler | None:
-    """An nvcc, if NVRTC failed and not the source: a library of NVRTC's is missing, or the GPU is too new for it."""
-    if not isinstance(error, nvrtc.NvrtcRefused) or not str(error).startswith("nvrtc: error"):
-        return None
-    found = _search_nvcc(*_places())
-    if found is not None:
-        _say_once(f"{str(error).splitlines()[0]}; {found.path} compiles instead")
-    return found
-
-
 @lru_cache(maxsize=8)
 def _say_once(text: str) -> None:
     logger.warning("%s", text)
-
-
-def _run_nvcc(nvcc: str, text: str, kernel: KernelSource, flags: tuple[str, ...]) -> bytes:
-    """The cubin that nvcc makes of ``text``, in a directory of its own."""
-    directory = Path(tempfile.mkdtemp(prefix="neonlike-nvcc-"))
-    try:
-        for name, content in {**_texts(kernel), f"{kernel.name}.cu": text}.items():
-            (directory / name).write_text(content, encoding="utf-8")
-        result = directory / f"{kernel.name}.cubin"
-        failed, words = _run((nvcc, "-cubin", *flags, "-I.", f"{kernel.name}.cu", "-o", result.name), directory)
-        if failed or not result.is_file():
-            raise CudaRefused(words.strip() or f"exit status {failed} without a word")
-        return result.read_bytes()
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def _run(command: tuple[str, ...], directory: Path | None = None) -> tuple[int, str]:
-    """Exit status and output of a command; 127 if it cannot be started or does not end in ``TIMEOUT_S``."""
-    try:
-        done = subprocess.run(
-            command, cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            encoding="utf-8", errors="replace", timeout=TIMEOUT_S, check=False, start_new_session=True,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return 127, str(error)
-    return done.returncode, done.stdout
 
 
 def _places() -> tuple[str, ...]:
@@ -229,7 +200,7 @@ def _search(named: str, *places: str) -> CudaCompiler | None:
 def _search_nvcc(*places: str) -> CudaCompiler | None:
     """The nvcc of a toolkit or on PATH."""
     named_homes = (str(home / "bin" / "nvcc") for home in named_toolkits())
-    for name in (*named_homes, "nvcc", f"{cuda_places.TOOLKIT}/bin/nvcc"):
+    for name in (*named_homes, "nvcc", f"{toolkits.TOOLKIT}/bin/nvcc"):
         program = shutil.which(name)
         if program and (found := _nvcc(program)):
             return found
@@ -238,7 +209,7 @@ def _search_nvcc(*places: str) -> CudaCompiler | None:
 
 def _nvcc(program: str) -> CudaCompiler | None:
     """``program`` as a compiler, if it says what version it is."""
-    failed, words = _run((program, "--version"))
+    failed, words = run_command((program, "--version"))
     lines = words.strip().splitlines()
     if failed or not lines:
         return None
@@ -253,19 +224,5 @@ def _stamp(path: str) -> str:
         return path
     return f"{os.path.realpath(path)} {status.st_size} {status.st_mtime_ns}"
 
-
-def _keep(kernel: KernelSource, key: str, arch: str, compiler: CudaCompiler) -> str | None:
-    return keep(kernel, key, commented(kernel, compiler.command_line(arch)), ".cu")
-
-
-def _after_fork() -> None:
-    """In the child no thread is left that would release the locks."""
-    global _lock
-    _lock = threading.Lock()
-    _building.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 __all__: list[Any] = ["CudaCompiler", "build_cubin", "cubin_key", "find_cuda_compiler", "headers", "is_built"]

@@ -11,12 +11,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from neonlike.kernels.build.process import CompilerRefused
 from neonlike.kernels.cuda.toolkits import library_folders
 
 _PATTERNS = ("libnvrtc.so*", "nvrtc64_*.dll")
 
 
-class NvrtcRefused(Exception):
+class NvrtcRefused(CompilerRefused):
     """NVRTC failed; the text is its log."""
 
 
