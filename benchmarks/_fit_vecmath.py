@@ -1,4 +1,4 @@
-"""Derives every constant of ``neonlike/kernels/templates/c/vecmath_*.h``: ``python benchmarks/_fit_vecmath.py [name]``.
+"""Derives every constant of ``kernels/templates/c/vecmath/vecmath_*.h``: ``python benchmarks/_fit_vecmath.py [name]``.
 
 Polynomials are minimax fits (Remez exchange, E. Ya. Remez 1934, in 50-digit arithmetic with mpmath) of the function
 named in ``FITS``, weighted so that the printed error is relative to the function the header computes; the

@@ -160,7 +160,7 @@ def main(argv: list[str] | None = None) -> int:
 
     options = parse(argv)
     try:
-        library = build(source(), "vecmath_benchmark", headers=[HEADERS])
+        library = build(source(), "vecmath_benchmark", headers=[HEADERS / "vecmath", HEADERS])
     except BackendUnavailable as error:
         print(f"nothing to measure: {error}", file=sys.stderr)
         return 0

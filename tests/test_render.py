@@ -9,7 +9,7 @@ from jinja2 import meta
 
 from neonlike import kernels
 from neonlike.kernels.codegen import render
-from neonlike.kernels.codegen.render import Source, environment, files_of
+from neonlike.kernels.codegen.render import Source, environment, files_of, header_texts
 
 pytestmark = pytest.mark.cpu_only("texts of kernels")
 
@@ -39,20 +39,29 @@ def test_some_template_includes_another() -> None:
     assert any(len(files_of(path)) > 1 for path in TEMPLATES)
 
 
-@pytest.mark.parametrize("changed", sorted(referenced("c/reduce_rows.c.j2")))
+@pytest.mark.parametrize("changed", sorted(referenced("c/reduce/rows.c.j2")))
 def test_a_kernel_is_another_when_a_file_of_its_template_changes(
     changed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = Source("c/reduce_rows.c.j2", {}).identity
-    assert Source("c/reduce_rows.c.j2", {}).identity == before
+    before = Source("c/reduce/rows.c.j2", {}).identity
+    assert Source("c/reduce/rows.c.j2", {}).identity == before
     read = render.template_text
     monkeypatch.setattr(render, "template_text", lambda path: read(path) + " " * (path == changed))
     render.files_of.cache_clear()
     try:
-        assert Source("c/reduce_rows.c.j2", {}).identity != before
+        assert Source("c/reduce/rows.c.j2", {}).identity != before
     finally:
         render.files_of.cache_clear()
 
 
+def test_headers_are_told_apart_by_their_names_alone() -> None:
+    """Kernels include them without their folder, so that one directory holds those of a kernel."""
+    paths = sorted(path.relative_to(FOLDER / "c").as_posix() for path in (FOLDER / "c").rglob("*.h"))
+    texts = header_texts(paths)
+    assert len(texts) == len(paths) > 40
+    assert texts["conv_tile.h"] == (FOLDER / "c" / "conv" / "conv_tile.h").read_text(encoding="utf-8")
+    assert texts["team.h"] == (FOLDER / "c" / "team.h").read_text(encoding="utf-8")
+
+
 def test_a_kernel_is_another_with_another_context() -> None:
-    assert Source("c/reduce_rows.c.j2", {"a": 1}).identity != Source("c/reduce_rows.c.j2", {"a": 2}).identity
+    assert Source("c/reduce/rows.c.j2", {"a": 1}).identity != Source("c/reduce/rows.c.j2", {"a": 2}).identity

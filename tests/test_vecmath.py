@@ -1,4 +1,4 @@
-"""The C math header (``kernels/templates/c/vecmath.h``) against wider arithmetic of the C library.
+"""The C math header (``kernels/templates/c/vecmath/vecmath.h``) against wider arithmetic of the C library.
 
 One shared object holds a loop over each function and over its reference: float64 for float32 functions, long double
 for float64 ones. ``ULPS`` is the place where the error bounds are claimed.
@@ -22,7 +22,8 @@ pytestmark = pytest.mark.cpu_only("the C compiler and its cache")
 Array: TypeAlias = np.ndarray[Any, Any]
 
 HEADERS = Path(__file__).resolve().parent.parent / "neonlike" / "kernels" / "templates" / "c"
-FLAGS = ("-std=gnu11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", f"-I{HEADERS}")
+INCLUDES = (f"-I{HEADERS}", f"-I{HEADERS}/vecmath")
+FLAGS = ("-std=gnu11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", *INCLUDES)
 INTEGERS = ("i8", "u8", "i16", "u16", "i32", "u32", "i64")
 FLOAT = {"f32": np.float32, "f64": np.float64}
 C_FLOAT = {"f32": "float", "f64": "double"}
@@ -469,7 +470,7 @@ int main(void) {{
     (tmp_path / "ub.c").write_text(program, encoding="utf-8")
     strict = ["-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror"]
     sanitize = ["-fsanitize=undefined,float-cast-overflow", "-fsanitize-undefined-trap-on-error"]
-    command = [compiler(), *strict, *sanitize, f"-I{HEADERS}", "-O1", "ub.c", "-o", "ub", "-lm"]
+    command = [compiler(), *strict, *sanitize, *INCLUDES, "-O1", "ub.c", "-o", "ub", "-lm"]
     built = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert built.returncode == 0, built.stderr
     ran = subprocess.run([str(tmp_path / "ub")], capture_output=True, timeout=120)

@@ -366,7 +366,7 @@ _neg, _abs, _sqr = (unary(OPS[name]) for name in ("neg", "abs", "sqr"))
 _add, _sub, _mul, _div, _pow = (binary(OPS[name]) for name in ("add", "sub", "mul", "div", "pow"))
 _eq, _ne, _lt, _le, _gt, _ge = (binary(OPS[name]) for name in ("eq", "ne", "lt", "le", "gt", "ge"))
 OPERATORS = (_neg, _abs, _sqr, _add, _sub, _mul, _div, _pow, _lt, _le, _eq, _ne, _gt, _ge)
-"""In the order of ``enum operator`` of ``templates/c/fastpath_builders.h``."""
+"""In the order of ``enum operator`` of ``templates/c/fastpath/fastpath_builders.h``."""
 
 
 def expression(name: str, value: Any, backend: Any = None) -> Expression:

@@ -7,9 +7,9 @@ from __future__ import annotations
 from planted.table import CPU, FAMILIES, GEOMETRY, C, Mutant
 
 FAMILY, DEFINITION, SIZES = FAMILIES + "pool.py", FAMILIES + "pool_definition.py", GEOMETRY + "sizes.py"
-FORWARD, BACKWARD = C + "pool_forward.c.j2", C + "pool_backward.c.j2"
-ROWS, SCATTER, WHOLE = C + "pool_rows.c.j2", C + "pool_scatter.c.j2", C + "pool_whole.c.j2"
-GATHER, APART = C + "pool_gather.c.j2", C + "pool_apart.c.j2"
+FORWARD, BACKWARD = C + "pooling/forward.c.j2", C + "pooling/backward.c.j2"
+ROWS, SCATTER, WHOLE = C + "pooling/rows.c.j2", C + "pooling/scatter.c.j2", C + "pooling/whole.c.j2"
+GATHER, APART = C + "pooling/gather.c.j2", C + "pooling/apart.c.j2"
 
 
 def fault(name: str, file: str, old: str, new: str) -> Mutant:

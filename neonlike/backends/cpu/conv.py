@@ -35,10 +35,16 @@ from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.calls import Launch
 from neonlike.optree.dtypes import DType, compute_dtype
 
-FINISH, STRIPS = ("conv_finish.h", "stream.h"), ("conv_strips.h", "conv_rows.h")
-STORE, TILE = ("conv_store.h", "conv_runs.h", *STRIPS, *FINISH), ("conv_tile.h", "conv_filters.h")
-DEPTHWISE_HEADERS = "conv_depthwise.h", "conv_rows.h"
-WINOGRAD_HEADERS = "conv_winograd_many.h", "conv_winograd_few.h", "conv_points.h", "conv_runs.h", "conv_rows.h", *FINISH
+
+def _headers(names: str) -> tuple[str, ...]:
+    """Headers of the family, of these names."""
+    return tuple(f"conv/conv_{name}.h" for name in names.split())
+
+
+FINISH, STRIPS = (*_headers("finish"), "stream.h"), _headers("strips rows")
+STORE, TILE = (*_headers("store runs"), *STRIPS, *FINISH), _headers("tile filters")
+DEPTHWISE_HEADERS = _headers("depthwise rows")
+WINOGRAD_HEADERS = (*_headers("winograd_many winograd_few points runs rows"), *FINISH)
 PARALLEL_WORK = 1 << 18
 """Products below which starting threads costs more than it saves."""
 RELU, BRELU, BETA, STREAMED = 1, 2, 4, 8
@@ -67,32 +73,32 @@ class Kernels(NamedTuple):
 
 DATA = {
     Kind.DIRECT: Kernels(
-        Routine("c/conv_direct.c.j2", _TYPES, "direct convolution", ("conv_area.h", *STORE, *TILE)),
+        Routine("c/conv/direct.c.j2", _TYPES, "direct convolution", (*_headers("area"), *STORE, *TILE)),
         ("lanes", "maps", "vectors"),
         _FIELDS,
     ),
     Kind.WINOGRAD: Kernels(
-        Routine("c/conv_winograd.c.j2", _TYPES, "Winograd convolution", WINOGRAD_HEADERS),
+        Routine("c/conv/winograd.c.j2", _TYPES, "Winograd convolution", WINOGRAD_HEADERS),
         ("lanes", "maps", "vectors"),
         {"meta": WINOGRAD_META},
     ),
     Kind.POINTWISE: Kernels(
-        Routine("c/conv_pointwise.c.j2", _TYPES, "pointwise convolution", FINISH + TILE),
+        Routine("c/conv/pointwise.c.j2", _TYPES, "pointwise convolution", FINISH + TILE),
         ("lanes", "maps", "vectors"),
         {"meta": POINTWISE_META},
     ),
     Kind.DEPTHWISE: Kernels(
-        Routine("c/conv_depthwise.c.j2", _TYPES, "depthwise convolution", DEPTHWISE_HEADERS + FINISH),
+        Routine("c/conv/depthwise.c.j2", _TYPES, "depthwise convolution", DEPTHWISE_HEADERS + FINISH),
         ("lanes",),
         {"meta": DEPTHWISE_META},
     ),
     Kind.MAPS: Kernels(
-        Routine("c/conv_maps.c.j2", _TYPES, "convolution with maps side by side", ("conv_area.h", *STORE)),
+        Routine("c/conv/maps.c.j2", _TYPES, "convolution with maps side by side", (*_headers("area"), *STORE)),
         ("lanes", "maps", "positions"),
         _FIELDS,
     ),
     Kind.THIN: Kernels(
-        Routine("c/conv_thin.c.j2", _TYPES, "convolution of few channels a group", ("conv_thin.h", *STORE)),
+        Routine("c/conv/thin.c.j2", _TYPES, "convolution of few channels a group", (*_headers("thin"), *STORE)),
         ("lanes", "maps", "vectors"),
         _FIELDS,
     ),
@@ -100,15 +106,15 @@ DATA = {
 """Forward pass and data gradient."""
 UPDATE = {
     Kind.DIRECT: Kernels(
-        Routine("c/conv_update.c.j2", _GRADIENT, "gradient of filters", STRIPS), ("lanes", "width", "taps"), _FIELDS
+        Routine("c/conv/update.c.j2", _GRADIENT, "gradient of filters", STRIPS), ("lanes", "width", "taps"), _FIELDS
     ),
     Kind.DEPTHWISE: Kernels(
-        Routine("c/conv_depthwise_update.c.j2", _GRADIENT, "gradient of depthwise filters", DEPTHWISE_HEADERS),
+        Routine("c/conv/depthwise_update.c.j2", _GRADIENT, "gradient of depthwise filters", DEPTHWISE_HEADERS),
         ("lanes",),
         {"meta": DEPTHWISE_META},
     ),
     Kind.THIN: Kernels(
-        Routine("c/conv_thin_update.c.j2", _GRADIENT, "gradient of depthwise filters", ("conv_thin.h", *STRIPS)),
+        Routine("c/conv/thin_update.c.j2", _GRADIENT, "gradient of depthwise filters", (*_headers("thin"), *STRIPS)),
         ("lanes", "taps"),
         _FIELDS,
     ),

@@ -1,4 +1,4 @@
-"""Convolution of few images with output maps side by side: meta arrays of ``conv_maps.c.j2``.
+"""Convolution of few images with output maps side by side: meta arrays of ``conv/maps.c.j2``.
 
 Where images do not fill vectors, ``conv_plan.py`` has rows of output positions for lanes, of which the ends of rows
 leave some empty, and whose input has to lie side by side. Here lanes are output maps: tiles are as long as suits the

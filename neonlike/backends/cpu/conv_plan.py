@@ -1,4 +1,4 @@
-"""How direct convolution is cut into work: meta arrays, and that of ``conv_direct.c.j2``.
+"""How direct convolution is cut into work: meta arrays, and that of ``conv/direct.c.j2``.
 
 Forward and data gradient are one computation. For each output position of a *phase* along an axis, the taps of the
 filter read input positions that move by a fixed step from one output position to the next:

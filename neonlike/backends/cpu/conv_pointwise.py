@@ -1,4 +1,4 @@
-"""Convolution by single elements (1 x 1 filters that move by one): the meta array of ``conv_pointwise.c.j2``.
+"""Convolution by single elements (1 x 1 filters that move by one): the meta array of ``conv/pointwise.c.j2``.
 
 All positions and images of a channel are one run of lanes, so that it is a matrix product, with filters of any
 convolution and no regard to where rows or images end.

@@ -1,4 +1,4 @@
-"""How the weight gradient of a convolution is cut into work: the meta array of ``conv_update.c.j2``.
+"""How the weight gradient of a convolution is cut into work: the meta array of ``conv/update.c.j2``.
 
 Its parts are those of ``conv_plan.py``, with the one phase of a forward convolution.
 """

@@ -1,4 +1,4 @@
-"""Winograd convolution of 3 x 3 filters: where it pays, and the meta array of ``conv_winograd.c.j2``.
+"""Winograd convolution of 3 x 3 filters: where it pays, and the meta array of ``conv/winograd.c.j2``.
 
 F(2 x 2, 3 x 3) makes 2 x 2 results of a channel with 16 products where direct convolution takes 36; F(4 x 4, 3 x 3)
 makes 4 x 4 with 36 where that takes 144 (Lavin and Gray, "Fast algorithms for convolutional neural networks",

@@ -7,14 +7,12 @@ from typing import Any
 from neonlike.backends.cpu.compiled import CompiledFamily
 from neonlike.backends.families.lrn import LrnFamily, LrnPass
 from neonlike.backends.families.operands import Array, host, written
-from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
+from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, VECMATH, Routine, address, threads_for
 from neonlike.kernels.c.stage import STREAMED_BYTES
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.calls import Launch
 
-HEADERS = (
-    "vecmath.h", "vecmath_f32.h", "vecmath_f64.h", "vecmath_small.h", "vecmath_power.h", "lrn_power.h", "stream.h",
-)
+HEADERS = (*VECMATH, "vecmath/vecmath_power.h", "lrn_power.h", "stream.h")
 POWERS = {0.5: "half", 0.75: "three_quarters", 1.0: "one"}
 """bpower -> what the kernels call it, where there is something faster than a power of any exponent."""
 

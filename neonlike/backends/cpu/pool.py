@@ -26,8 +26,8 @@ from neonlike.kernels.run.calls import Launch
 from neonlike.kernels.run.memory import LINE
 from neonlike.optree.dtypes import DType, compute_dtype
 
-FORWARD = Routine("c/pool_forward.c.j2", [POINTER] * 5, "pooling, forward")
-BACKWARD = Routine("c/pool_backward.c.j2", [POINTER] * 6, "pooling, backward", headers=("stream.h",))
+FORWARD = Routine("c/pooling/forward.c.j2", [POINTER] * 5, "pooling, forward")
+BACKWARD = Routine("c/pooling/backward.c.j2", [POINTER] * 6, "pooling, backward", headers=("stream.h",))
 FEW_IMAGES = {FORWARD: 3, BACKWARD: 7}
 """Up to so many, those of neighbours in a row fill a vector together; collecting more costs more than short vectors."""
 

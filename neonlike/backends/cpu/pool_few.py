@@ -16,12 +16,12 @@ from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.memory import LINE
 from neonlike.optree.dtypes import DType
 
-ROWS = Routine("c/pool_rows.c.j2", [POINTER] * 5, "pooling of one image, forward")
-WHOLE_FORWARD = Routine("c/pool_whole.c.j2", [POINTER] * 5, "pooling of whole channels, forward")
-WHOLE_BACKWARD = Routine("c/pool_whole.c.j2", [POINTER] * 6, "pooling of whole channels, backward")
-APART = Routine("c/pool_apart.c.j2", [POINTER] * 5, "pooling of few images in windows apart, forward")
-SCATTER = Routine("c/pool_scatter.c.j2", [POINTER] * 6, "max pooling of few images, backward")
-GATHER = Routine("c/pool_gather.c.j2", [POINTER] * 6, "max pooling of few images, backward, by rows")
+ROWS = Routine("c/pooling/rows.c.j2", [POINTER] * 5, "pooling of one image, forward")
+WHOLE_FORWARD = Routine("c/pooling/whole.c.j2", [POINTER] * 5, "pooling of whole channels, forward")
+WHOLE_BACKWARD = Routine("c/pooling/whole.c.j2", [POINTER] * 6, "pooling of whole channels, backward")
+APART = Routine("c/pooling/apart.c.j2", [POINTER] * 5, "pooling of few images in windows apart, forward")
+SCATTER = Routine("c/pooling/scatter.c.j2", [POINTER] * 6, "max pooling of few images, backward")
+GATHER = Routine("c/pooling/gather.c.j2", [POINTER] * 6, "max pooling of few images, backward, by rows")
 
 SIZES = (
     ("first", "int64_t"),

@@ -16,12 +16,12 @@ from neonlike.backends.cpu.rnn_formula import Formula, functions, trace
 from neonlike.backends.families.operands import host
 from neonlike.backends.families.rnn import RecurrentFamily
 from neonlike.backends.families.rnn_steps import Steps, Unroll
-from neonlike.kernels.c.routine import INT, POINTER, REAL_TYPES, Routine, address, threads_for
+from neonlike.kernels.c.routine import INT, POINTER, REAL_TYPES, VECMATH, Routine, address, threads_for
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.workspace import workspace
 
 ARGUMENTS = (POINTER, POINTER, INT, INT, INT, POINTER, INT, INT, POINTER, POINTER, POINTER, INT)
-HEADERS = ("rnn_steps.h", "gemm_tile.h", "vecmath.h", "vecmath_f32.h", "vecmath_f64.h", "vecmath_small.h")
+HEADERS = ("rnn_steps.h", "gemm_tile.h", *VECMATH)
 SIMPLE, LSTM, GRU = (
     Routine(f"c/rnn_{kind}.c.j2", ARGUMENTS, f"{kind} unroll", HEADERS) for kind in ("simple", "lstm", "gru")
 )

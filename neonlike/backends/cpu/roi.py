@@ -17,7 +17,7 @@ from neonlike.backends.families.roi_definition import (
     images_of,
     ranked,
 )
-from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
+from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, VECMATH, Routine, address, threads_for
 
 LANES = 32
 """Channels that region pooling takes side by side. Each thread keeps a turned copy of so many channels of the map."""
@@ -30,7 +30,7 @@ _NMS = Routine(
     "c/nms.c.j2",
     [POINTER] * 6 + [INT] + [REAL] * 2,
     "non-maximum suppression",
-    ("vecmath.h", "vecmath_f32.h", "vecmath_f64.h", "vecmath_small.h"),
+    VECMATH,
 )
 
 

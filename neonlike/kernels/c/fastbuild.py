@@ -1,7 +1,7 @@
 """Nodes built by the CPython extension: its builders in the places of Python's functions, its operators on classes.
 
 :func:`install` is called when the extension is there, in whatever thread, while others build nodes: each function is
-replaced at once, and both kinds build the same nodes. ``templates/c/fastpath_nodes.h`` takes the common cases.
+replaced at once, and both kinds build the same nodes. ``templates/c/fastpath/fastpath_nodes.h`` takes the common cases.
 """
 
 from __future__ import annotations

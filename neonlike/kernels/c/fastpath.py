@@ -1,9 +1,9 @@
 """Assignments that were seen before, started by a CPython extension of our own instead of by Python.
 
 Between ``Tensor.__setitem__`` and a kernel, Python walks the expression, looks for its plan and collects addresses.
-``templates/c/fastpath.c`` does the same for assignments whose plan is one C kernel on tensors. It is compiled by the
-machine's C compiler where Python's headers are, in the background, and kept in the cache of kernels; until it is
-there, and for all else, Python does it. ``NEONLIKE_FASTPATH=0`` goes without.
+``templates/c/fastpath/fastpath.c`` does the same for assignments whose plan is one C kernel on tensors. It is compiled
+by the machine's C compiler where Python's headers are, in the background, and kept in the cache of kernels; until it
+is there, and for all else, Python does it. ``NEONLIKE_FASTPATH=0`` goes without.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from neonlike.kernels.build.cache import default_cache, key_of
 from neonlike.kernels.build.process import CompilerRefused
 from neonlike.kernels.c import fastbuild
 from neonlike.kernels.c.toolchain import Compiler, architecture, compile_object, confirm, find_compiler
-from neonlike.kernels.codegen.render import template_text
+from neonlike.kernels.codegen.render import header_texts, template_text
 from neonlike.kernels.run import forks
 from neonlike.logger import logger
 from neonlike.optree.ops import Kind, OpSpec
 
-NAME, SOURCE = "nlfast", "fastpath.c"
+NAME, SOURCE = "nlfast", "c/fastpath/fastpath.c"
 SUFFIX = ".extension"
 """Of the file in the cache: not that of kernels, which are counted."""
 _PARTS = ("places", "walk", "nodes", "builders", "launches")
-HEADERS = (*(f"fastpath_{part}.h" for part in _PARTS), "packed.h")
+HEADERS = (*(f"fastpath/fastpath_{part}.h" for part in _PARTS), "packed.h")
 
 
 class _State:
@@ -141,7 +141,7 @@ def _command(compiler: Compiler) -> tuple[str, ...]:
 
 def _key(compiler: Compiler) -> str:
     """Where the extension lies in the cache: one for each build of Python."""
-    texts = [template_text(f"c/{name}") for name in (SOURCE, *HEADERS)]
+    texts = (template_text(SOURCE), *header_texts(HEADERS).values())
     python = (sys.version, str(sysconfig.get_config_var("SOABI")))
     return key_of("fastpath", architecture(), compiler.identity, json.dumps(_command(compiler)), *python, *texts)
 
@@ -149,10 +149,8 @@ def _key(compiler: Compiler) -> str:
 def _compile(compiler: Compiler) -> Path | None:
     """Compile the extension into the cache; None if that fails, which only costs time."""
     compiler = confirm(compiler)
-    headers = {name: template_text(f"c/{name}") for name in HEADERS}
     try:
-        name, _, _ = SOURCE.partition(".")
-        data = compile_object(_command(compiler), name, template_text(f"c/{SOURCE}"), headers)
+        data = compile_object(_command(compiler), "fastpath", template_text(SOURCE), header_texts(HEADERS))
         return default_cache().put(_key(compiler), data, SUFFIX)
     except (CompilerRefused, OSError) as error:
         logger.info("assignments are started by Python: the extension that does it faster does not compile: %s", error)

@@ -105,7 +105,7 @@ def rows(kernel: Kernel, schedule: CSchedule) -> Source:
         ],
         "arrays": described,
     }
-    return Source("c/reduce_rows.c.j2", context)
+    return Source("c/reduce/rows.c.j2", context)
 
 
 def _by_rows(kernel: Kernel, inner: Sequence[int], streamed: Sequence[Array], stashes: bool) -> ReduceForm:
@@ -221,8 +221,8 @@ def columns(kernel: Kernel, schedule: CSchedule) -> Source:
         "few": schedule.unrolled,
     }
     if piped:
-        return Source("c/reduce_piped.c.j2", context | {"lanes": PIPED_LANES, "chunk": CHUNK})
-    return Source("c/reduce_columns.c.j2", context)
+        return Source("c/reduce/piped.c.j2", context | {"lanes": PIPED_LANES, "chunk": CHUNK})
+    return Source("c/reduce/columns.c.j2", context)
 
 
 def _fetching_blocks(passes: Passes, names: tuple[str, ...]) -> Passes:
@@ -259,7 +259,7 @@ def lanes(kernel: Kernel, schedule: CSchedule) -> Source:
         "width": LANE_ROW,
         "part": SPLIT,
     }
-    return Source("c/reduce_lanes.c.j2", context)
+    return Source("c/reduce/lanes.c.j2", context)
 
 
 def _by_lanes(kernel: Kernel, classes: Sequence[int]) -> ReduceForm:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from neonlike.kernels.c.gemm_blas import FEWEST_OF_VECTOR, BlasLaunch, find_blas_launch
 from neonlike.kernels.c.numpy_blas import half_vectors, whole_vectors
-from neonlike.kernels.c.routine import POINTER, REAL, REAL_TYPES, Routine, address, threads_for
+from neonlike.kernels.c.routine import POINTER, REAL, REAL_TYPES, VECMATH, Routine, address, threads_for
 from neonlike.kernels.c.toolchain import Compiler, find_compiler
 from neonlike.kernels.run import forks
 from neonlike.kernels.run.workspace import held_workspace
@@ -28,7 +28,7 @@ GEMM = Routine(
     "c/gemm_packed.c.j2",
     (*(POINTER,) * 4, REAL, REAL, POINTER),
     "matrix product",
-    ("gemm_tile.h", "vecmath.h", "vecmath_f32.h", "vecmath_f64.h", "vecmath_small.h"),
+    ("gemm_tile.h", *VECMATH),
 )
 DEPTH, LANES, TILE_ROWS, TILE_COLUMNS = 512, 16, 12, 32
 """Blocks of the kernel, at most."""

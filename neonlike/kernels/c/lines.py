@@ -18,7 +18,7 @@ from neonlike.kernels.c.moves import Layout, MoveStage, merged_axes
 from neonlike.kernels.c.stage import HEADERS, PARALLEL_WORK
 from neonlike.kernels.codegen.emit import STORAGE, convert_store
 from neonlike.kernels.codegen.line_texts import RUNNING_TOTALS, key_texts
-from neonlike.kernels.codegen.render import Source, template_text
+from neonlike.kernels.codegen.render import Source, header_texts
 from neonlike.kernels.numpy_engine.engine import BarrierStage
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.plan import Plan, Stage
@@ -190,8 +190,8 @@ class LineStage(MoveStage):
         context["start"], context["sign"] = RUNNING_TOTALS.get(self.value.spec.name, ("", ""))
         if self.form == "untake":
             context["at"] = META_AT | {"limit": META_AT["written"], "count": META_AT["read"]}
-        source = Source(f"c/lines_{self.form}.c.j2", context)
-        return KernelSource(source, source.name, self.comment, {h: template_text(f"c/{h}") for h in HEADERS})
+        source = Source(f"c/lines/{self.form}.c.j2", context)
+        return KernelSource(source, source.name, self.comment, header_texts(HEADERS))
 
     def _line_variant(self, key: Key, read: DType, index: npfuncs.Array | None) -> Any:
         if key not in self.variants:

@@ -21,7 +21,7 @@ from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.c import pool
 from neonlike.kernels.c.stage import HEADERS, PARALLEL_WORK, load_function
 from neonlike.kernels.codegen.emit import STORAGE, Array, Kernel, Writer, convert_store
-from neonlike.kernels.codegen.render import Source, template_text
+from neonlike.kernels.codegen.render import Source, header_texts
 from neonlike.kernels.numpy_engine.engine import BarrierStage
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.lower import NumberArg, ValueArg
@@ -283,9 +283,8 @@ class MoveStage:
             context |= {"chunk": PICK_CHUNK, "offset_type": "int32_t" if short else "int64_t", "converts": not copies}
             context |= self._copied(read, place) if copies else self._types(read, place, "x")
         source = Source(template, context)
-        names = (pool.HEADER,) if copies else HEADERS
-        headers = {name: template_text(f"c/{name}") for name in names}
-        return KernelSource(source, source.name, self.comment, headers)
+        headers = (pool.HEADER,) if copies else HEADERS
+        return KernelSource(source, source.name, self.comment, header_texts(headers))
 
     def _copied(self, dtype: DType, place: str) -> dict[str, Any]:
         """Elements copied as they are, whatever they stand for: one kernel for all dtypes of a size."""

@@ -18,12 +18,15 @@ from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.c import pool
 from neonlike.kernels.c.stage import load_function
 from neonlike.kernels.c.toolchain import Compiler
-from neonlike.kernels.codegen.render import Source, template_text
+from neonlike.kernels.codegen.render import Source, header_texts
 from neonlike.kernels.run import forks
 from neonlike.kernels.run.threads import thread_count
 
 POINTER, INT, REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 """What routines take: addresses, sizes, and numbers, which are passed as double whatever the arrays hold."""
+
+VECMATH = ("vecmath/vecmath.h", "vecmath/vecmath_f32.h", "vecmath/vecmath_f64.h", "vecmath/vecmath_small.h")
+"""Headers of the elementary functions: ``vecmath.h`` and what it includes."""
 
 REAL_TYPES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 """C types of the dtypes that routines compute in."""
@@ -65,8 +68,7 @@ class Routine:
     def source(self, **context: Any) -> KernelSource:
         """The kernel for ``context``: see ``compile.build_kernel``."""
         source = Source(self.template, context)
-        headers = {header: template_text(f"c/{header}") for header in self.headers}
-        return KernelSource(source, source.name, self.title, headers)
+        return KernelSource(source, source.name, self.title, header_texts(self.headers))
 
 
 def words(values: Sequence[float]) -> Any:

@@ -22,7 +22,7 @@ from neonlike.kernels.c.schedule import CSchedule, Fit
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.codegen.emit import Kernel, make_kernel, unsupported
 from neonlike.kernels.codegen.layout import Counter
-from neonlike.kernels.codegen.render import Source, template_text
+from neonlike.kernels.codegen.render import Source, header_texts
 from neonlike.kernels.numpy_engine.engine import LoopStage
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.plan import Plan, Stage
@@ -36,8 +36,8 @@ from neonlike.logger import logger
 from neonlike.optree.shapes import Shape
 
 HEADERS = (
-    "vecmath.h", "vecmath_f32.h", "vecmath_f64.h", "vecmath_small.h", "vecmath_array.h", "vecmath_more.h",
-    "vecmath_power.h", "vecmath_trigonometry.h", "vecmath_angles.h", "vecmath_hyperbolic.h", "vecmath_exact.h",
+    *(f"vecmath/vecmath{part}.h" for part in ("", "_f32", "_f64", "_small", "_array", "_more")),
+    *(f"vecmath/vecmath_{part}.h" for part in ("power", "trigonometry", "angles", "hyperbolic", "exact")),
     "division.h", "intmath.h", "intmath_narrow.h", "philox.h", "stream.h", "packed.h", "team.h", "halves.h",
 )  # fmt: skip
 PARALLEL_WORK = 1 << 17
@@ -250,7 +250,7 @@ class CStage:
 
     def _source(self, schedule: CSchedule) -> KernelSource:
         source = _SOURCES[schedule.form](self.kernel, schedule)
-        return KernelSource(source, source.name, self.comment, {h: template_text(f"c/{h}") for h in HEADERS})
+        return KernelSource(source, source.name, self.comment, header_texts(HEADERS))
 
     def _variant(self, schedule: CSchedule) -> Any:
         """The function for a schedule, compiled when first asked for; None if that fails."""

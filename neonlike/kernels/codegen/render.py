@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import pkgutil
 import re
+from collections.abc import Iterable
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -32,12 +33,17 @@ def environment() -> Environment:
     )
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=128)
 def template_text(path: str) -> str:
     """Text of a file below ``kernels/templates``."""
     data = pkgutil.get_data(PACKAGE, f"{FOLDER}/{path}")
     assert data is not None, path
     return data.decode("utf-8")
+
+
+def header_texts(paths: Iterable[str]) -> dict[str, str]:
+    """Texts of headers below ``templates/c`` by the names that C includes them with, which leave out the folder."""
+    return {path.rpartition("/")[2]: template_text(f"c/{path}") for path in paths}
 
 
 _READS_FILE = re.compile(r'\{%-?\s*(?:include|import|from|extends)\s+"([^"]+)"')

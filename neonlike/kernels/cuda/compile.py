@@ -109,7 +109,7 @@ class CudaDriver(Driver[CudaTarget, bytes]):
         return data
 
     def instead(self, compiler: CudaTarget, error: Exception) -> CudaTarget | None:
-        """An nvcc, if NVRTC failed and not the source: a library of NVRTC's is missing, or the GPU is too new for it."""
+        """An nvcc, if NVRTC failed, not the source: a library of NVRTC's is missing, or the GPU is too new for it."""
         if not isinstance(error, nvrtc.NvrtcRefused) or not str(error).startswith("nvrtc: error"):
             return None
         found = _search_nvcc(*_places())

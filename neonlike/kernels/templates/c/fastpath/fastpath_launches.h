@@ -155,7 +155,7 @@ static int read_slots(PyObject *tuple, uint8_t *slot, int limit)
     return 0;
 }
 
-/* A new launch for the walk's key; NULL if the recipe does not fit it. See Recipe in fastpath.py. */
+/* A new launch for the walk's key; NULL if the recipe does not fit it. See Recipe in run/recipe.py. */
 static Launch *new_launch(PyObject *recipe)
 {
     PyObject *inputs, *outputs, *numbers, *keep = NULL;

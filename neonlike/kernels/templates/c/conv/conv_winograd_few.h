@@ -1,4 +1,4 @@
-/* The transforms of conv_winograd.c.j2 where images do not fill vectors: a vector is of neighbouring tiles of a row and of
+/* The transforms of conv/winograd.c.j2 where images do not fill vectors: a vector is of neighbouring tiles of a row and of
  * all images. The rows that tiles read are copied first, with zeros for what lies outside of the image: as they are if
  * there is one image (FEW_IMAGES == 1), where even and odd columns are told apart in registers, else the columns of each residue
  * modulo OUT side by side. The including file defines EVEN, ODD, FRONT and BACK of two vectors besides. */

@@ -1,4 +1,4 @@
-/* The transforms of conv_winograd.c.j2 where images fill vectors: a vector is of one tile, and read and stored where it
+/* The transforms of conv/winograd.c.j2 where images fill vectors: a vector is of one tile, and read and stored where it
  * lies. */
 #ifndef NL_CONV_WINOGRAD_MANY_H
 #define NL_CONV_WINOGRAD_MANY_H
