@@ -32,7 +32,7 @@ from _cases import Case, Contender, Result
 from harness import check, timed
 
 SHARED = ("name", "text", "size", "nbytes", "flops")
-"""What all processes know of a case."""
+"""Attributes of a case that every process knows; the rest stays in the contender's."""
 
 PATIENCE = 20
 """Seconds a process has to end when it is told to."""
@@ -42,7 +42,7 @@ ENVIRONMENT = dict(os.environ)
 
 
 def add_option(parser: argparse.ArgumentParser) -> None:
-    """The hidden option that makes a script the process of one contender."""
+    """The hidden option with which a script starts itself as the process of one contender."""
     parser.add_argument("--child", metavar="NAME", help=argparse.SUPPRESS)
 
 
@@ -65,11 +65,11 @@ class Desk:
         self._able: Contender | None = None
 
     def facts(self) -> dict[str, str]:
-        """Such as the engine in use."""
+        """Facts about the contender, such as the engine in use."""
         return self._facts
 
     def clear(self) -> None:
-        """Give up the last case and its memory."""
+        """Free the last case and its memory."""
         self._able = None
 
     def check(self, *key: Any) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class Desk:
         }
 
     def elapsed(self, loops: int) -> float:
-        """Seconds that so many calls take."""
+        """Seconds that ``loops`` calls take."""
         assert self._able is not None, "the case is checked before it is measured"
         return timed(self._able, loops)
 
@@ -106,7 +106,7 @@ def serve(desk: Any) -> int:
 
 
 def keep_busy() -> None:
-    """Say that it starts, and compute for ever."""
+    """Tell the parent that it has started, then compute in an endless loop."""
     _end_with_parent()
     print("busy", flush=True)
     while True:
@@ -128,14 +128,14 @@ class Link(Protocol):
     """How a script reaches a desk."""
 
     def ask(self, verb: str, *given: Any) -> Any:
-        """The desk's answer."""
+        """Send a request; the answer."""
 
     def close(self) -> None:
-        """End it."""
+        """Release the case, and end the process if there is one."""
 
 
 class Running:
-    """A process that stands still unless it is let go on."""
+    """A process that is stopped (SIGSTOP) except while it is measured."""
 
     def __init__(self, command: Sequence[str], more: Mapping[str, str] | None = None, **pipes: Any) -> None:
         env = ENVIRONMENT | dict(more or {})
@@ -158,7 +158,7 @@ class Running:
 
 
 class Busy(Running):
-    """A process that takes a core when it is let go on."""
+    """A process that keeps a core busy while it is not stopped."""
 
     def __init__(self) -> None:
         folder = Path(__file__).resolve().parent
@@ -168,7 +168,7 @@ class Busy(Running):
         self.rest()
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         super().close()
         assert self.process.stdout is not None
         self.process.stdout.close()
@@ -208,7 +208,7 @@ class Child(Running):
         return answer["answer"]
 
     def close(self) -> None:
-        """Let it end by itself, so that it ends what it has started."""
+        """Ask the process to exit, so that it can end the processes it started."""
         assert self.process.stdin is not None and self.process.stdout is not None
         self.go_on()
         try:
@@ -252,7 +252,7 @@ class Apart:
         self.close()
 
     def close(self) -> None:
-        """End all of them."""
+        """End the processes of all contenders."""
         for link in self._links.values():
             link.close()
 

@@ -102,7 +102,7 @@ class Result:
     of_memory_copy: float | None = None
     """Bandwidth divided by that of a copy in memory: 1 is as fast as memory allows."""
     samples: list[float] = field(default_factory=list)
-    """Seconds a call, one value a round."""
+    """Seconds a call, one sample for each round."""
     error: float | None = None
     first_call: float | None = None
     note: str = ""
@@ -110,9 +110,9 @@ class Result:
 
 
 def times(ours: Result | None, other: Result | None) -> float | None:
-    """How many times as long ``other`` takes; None if one of them was not measured.
+    """The time of ``other`` divided by that of ``ours``; None if one of them was not measured.
 
-    The median of the quotients within each round, which a change of the machine's speed leaves alone.
+    It is the median of the ratios within each round, so that a change of the machine's speed between rounds cancels.
     """
     if ours is None or other is None or not ours.samples or not other.samples:
         return None
@@ -123,8 +123,8 @@ def times(ours: Result | None, other: Result | None) -> float | None:
 class Effort:
     """How long to measure: seconds a sample lasts at least, rounds, seconds a case may take altogether.
 
-    ``pause`` is slept before each sample: the idle threads of the contender before spin for some milliseconds.
-    A call that takes ``long`` or more is measured without one before it that does not count.
+    Before each sample comes a sleep of ``pause``, since idle threads of the previous contender spin for milliseconds,
+    and an untimed call to warm up, unless calls take ``long`` or more.
     """
 
     sample: float = 2e-3

@@ -16,10 +16,10 @@ SCENARIOS = {
     AFTER_TORCH: "each step after a product of PyTorch",
 }
 WHOLE = f"{OURS}: whole"
-"""The whole sequence, measured in turns with its parts."""
+"""Name of the contender that runs the whole sequence; it is measured in turns with its parts."""
 
 STEP = "mlp"
-"""The sequence with a target against PyTorch."""
+"""The sequence that has a target against PyTorch."""
 
 STEP_TARGETS = {ALONE: 1.15, BUSY: 1.0}
 """Time of the faster of PyTorch's ways divided by ours, at least."""
@@ -32,7 +32,7 @@ FAIR_TARGET = 1.5
 
 
 def is_part(result: Result) -> bool:
-    """Whether it is a part of ours."""
+    """Whether a result is of one part of our sequence."""
     return result.contender.startswith(f"{OURS}: ") and result.contender != WHOLE
 
 
@@ -49,7 +49,7 @@ def find(results: Iterable[Result], case: str, scenario: str, threads: int) -> d
 
 
 def fastest(found: dict[str, Result]) -> Result | None:
-    """The faster of PyTorch's ways."""
+    """The fastest of PyTorch's variants (eager, channels last, compiled)."""
     peers = [result for name, result in found.items() if not name.startswith(OURS)]
     return min(peers, key=lambda result: result.median or 0.0, default=None)
 
@@ -162,7 +162,7 @@ def _parts(results: Sequence[Result], case: str, threads: int) -> list[str]:
 
 
 def _company(results: Sequence[Result], case: str, threads: int, cores: int) -> list[str]:
-    """Ours in company against ours alone."""
+    """Our time beside other processes, divided by our time alone."""
     alone, lines = find(results, case, ALONE, threads).get(OURS), []
     for scenario in SCENARIOS:
         ours = find(results, case, scenario, threads).get(OURS)

@@ -21,7 +21,7 @@ OURS = ASSIGN, PREPARED = "neonlike assign", "neonlike prepared"
 
 
 class Refused(Exception):
-    """Why a library does not take part in a case."""
+    """A library does not take part in a case; the text says why."""
 
 
 class Problem:
@@ -57,7 +57,7 @@ class State:
         self.targets = [self.operands[name] for name in names] or [np.zeros(problem.out_shape, np.float32)]
 
     def reset(self) -> None:
-        """Give replaced operands their first values."""
+        """Restore the operands that a run replaces."""
         for name, array in self.first.items():
             self.operands[name][...] = array
 
@@ -71,7 +71,7 @@ class State:
 
 
 def names() -> list[str]:
-    """All contenders."""
+    """Names of all contenders, ours first."""
     return [*OURS, *PEERS]
 
 
@@ -91,7 +91,7 @@ def make_case(be: Any, expression: Expression, size: int, slow: bool, only: str)
 
 
 def _functions(module: Any) -> dict[str, Any]:
-    """What the definitions use of NumPy's namespace."""
+    """The functions of NumPy's namespace that the definitions call."""
     return {name: getattr(module, name) for name in "exp log sqrt tanh max sum mean var where".split()}
 
 

@@ -14,7 +14,7 @@ import _machine  # finds neonlike in a checkout
 from _first_primitives import PRIMITIVES
 
 SIZE = 4096
-"""Elements: few, as running is not what is measured."""
+"""Elements of an operand: few, since compiling and loading are measured, not running."""
 
 PARTS = {
     "linearize": ["neonlike.backends.backend:linearize"],

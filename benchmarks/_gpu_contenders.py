@@ -109,7 +109,7 @@ class Place:
         self.targets = [self.operands[name] for name in self.first] or [library.put(array) for array in made]
 
     def reset(self) -> None:
-        """See :class:`Set`."""
+        """Restore replaced operands; if there are none, fill results with nan."""
         for name, values in self.first.items():
             self.library.set(self.operands[name], values)
         if not self.first:
@@ -275,7 +275,7 @@ def product_case(size: int, precision: str, field: Field) -> Case:
 
 
 def _sample(product: Any, some: Any) -> list[Any]:
-    """Some rows and columns."""
+    """The rows and columns of a product that are compared."""
     return [product[some], product[:, some]]
 
 

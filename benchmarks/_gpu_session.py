@@ -28,22 +28,22 @@ MEMORY_BYTES = 1 << 30
 """Read and written by the copy that is called the roofline, half each."""
 EMULATED_BYTES = 1 << 22
 COPY_SHARE = 8
-"""One of its two arrays takes no more than this part of the memory that is free."""
+"""Each of its two arrays takes at most the free memory divided by this."""
 QUICK = Effort(sample=1e-3, pause=0.0, min_rounds=5, max_rounds=9, budget=0.25)
 FULL = Effort(sample=2e-3, pause=0.0, min_rounds=7, max_rounds=31, budget=1.5)
 FACTS = ("date", "processor", "cores", "system", "python", "neonlike", "numpy")
-"""What is told of the host."""
+"""Facts of the host that are shown."""
 
 BANDWIDTH_TARGET, BANDWIDTH_FROM = 0.9, 1 << 24
 ASSIGN_TARGET, PREPARED_TARGET = 15e-6, 5e-6
 """Seconds of Python for one call."""
 PRODUCT_TARGET = 0.97
-"""Of the best rate at which others call the same library."""
+"""Least share of the best rate that other callers of the same library reach."""
 PEER, PEER_TARGET = "torch.compile", 1.0
 
 
 def is_emulated(be: Any) -> bool:
-    """Whether the GPU is a program on the host's processor, whose times say nothing."""
+    """Whether the GPU is emulated on the host's processor, so that its times say nothing."""
     return "cuemu" in be.device.name
 
 
@@ -53,7 +53,7 @@ class GpuForm(Form):
     baseline = "torch"
 
     def heading(self, size: int) -> str:
-        """What stands above the cases of one size."""
+        """Heading of the cases of one size."""
         return f"{size_text(size)} float32 elements ({size:,})\n{COLUMNS.replace('vs numpy', 'vs torch')}"
 
 

@@ -34,11 +34,11 @@ class Layer:
 
     @property
     def title(self) -> str:
-        """Unique within its table."""
+        """Network and name, which identify a layer within its table."""
         return f"{self.network} {self.name}"
 
     def minibatch(self, N: int) -> int:
-        """What it is measured with in a run over minibatches of N; 0 if it has none."""
+        """The minibatch it is measured with in a run over minibatches of N; 0 if it has none."""
         return N
 
 
@@ -67,12 +67,12 @@ class Conv(Layer):
 
     @property
     def maps_in(self) -> Shape:
-        """What it reads of an image."""
+        """Shape of the input of one image."""
         return self.C, self.H, self.W
 
     @property
     def maps_out(self) -> Shape:
-        """What it makes of it."""
+        """Shape of the output of one image."""
         return self.K, self.P, self.Q
 
     @property
@@ -114,12 +114,12 @@ class Pool(Layer):
 
     @property
     def maps_in(self) -> Shape:
-        """What it reads of an image."""
+        """Shape of the input of one image."""
         return self.C, self.H, self.W
 
     @property
     def maps_out(self) -> Shape:
-        """What it makes of it."""
+        """Shape of the output of one image."""
         return self.C, self.P, self.Q
 
     @property
@@ -143,7 +143,7 @@ class Maps(Layer):
 
     @property
     def maps_in(self) -> Shape:
-        """What it reads of an image."""
+        """Shape of the input of one image."""
         return self.C, self.H, self.W
 
     maps_out = maps_in

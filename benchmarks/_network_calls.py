@@ -140,4 +140,4 @@ KINDS = {
     Conv: "convolution", Pool: "pooling", Product: "fully connected", BatchNorm: "batch normalization", Maps: "LRN",
     Relu: "activation", Residual: "sums of branches", Split: "sums of branches",
 }  # fmt: skip
-"""What the layers of each class are summed up under."""
+"""Class of a layer -> the row of the totals that it counts to."""

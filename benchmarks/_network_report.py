@@ -10,7 +10,7 @@ from typing import Any
 from _network_calls import KINDS, PASSES
 
 SUMS = {"forward": PASSES[:1], "backward": PASSES[1:], "both": PASSES}
-"""What totals are made of: backward is the gradients of the data and of the weights."""
+"""Passes summed in each total: backward is the gradient of the data and that of the weights."""
 
 COLUMNS = ("layer", "geometry", "times", *(column for name in PASSES for column in (f"{name} ms", "rate")))
 TOTALS = ("kind", "layers", *(column for name in SUMS for column in (f"{name} ms", "rate")))
@@ -51,16 +51,16 @@ class Line:
     figures: dict[str, Figure]
 
     def seconds(self, passes: Sequence[str] = PASSES) -> float:
-        """Of so many passes of all layers like this."""
+        """Seconds of these passes, of all layers like this one."""
         return self.layer.count * sum(figure.seconds for name, figure in self.figures.items() if name in passes)
 
     def flops(self, passes: Sequence[str] = PASSES) -> int:
-        """Of the products of all layers like this."""
+        """Operations of the matrix products, of all layers like this one."""
         figures = [figure for name, figure in self.figures.items() if name in passes and figure.product]
         return int(self.layer.count * sum(figure.flops for figure in figures))
 
     def cells(self) -> list[str]:
-        """What stands in the columns."""
+        """Cells of the columns."""
         found = [self.layer.name, self.layer.text, str(self.layer.count)]
         for name in PASSES:
             figure = self.figures.get(name)

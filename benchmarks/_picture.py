@@ -88,7 +88,7 @@ def _copy_line(axes: Any, results: list[Result]) -> None:
 
 
 def _legend(figure: Any) -> None:
-    """One for all panels, as some contenders are not in all of them."""
+    """One legend for all panels, since some contenders are missing in some panels."""
     found: dict[str, Any] = {}
     for axes in figure.axes:
         handles, labels = axes.get_legend_handles_labels()

@@ -189,7 +189,7 @@ def say_what_is_missing(script: str) -> int:
 
 
 def set_torch_up(keep_memory: bool = True) -> None:
-    """As many threads as we use, no gradients unless asked for; see :func:`reuse_memory`."""
+    """Set up PyTorch: our number of threads, no gradients unless asked for, memory reused (:func:`reuse_memory`)."""
     if keep_memory:
         os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # large pages, which NumPy asks for too
         reuse_memory()
@@ -276,7 +276,7 @@ def fits(layer: Any, N: int, nbytes: int, times: int = 6) -> str:
 
 @contextmanager
 def desk(subject: Subject, options: argparse.Namespace, name: str) -> Iterator[Desk]:
-    """What the process of the contender ``name`` answers."""
+    """The desk of the process of contender ``name``: it makes, checks and times cases."""
     from neonlike.backends import gen_backend
 
     layers = {layer.title: layer for layer in subject.layers}

@@ -40,7 +40,7 @@ class Rates(Form):
         self.sgemm_samples: list[float] = []
 
     def add(self, layer: Any, N: int, direction: str) -> None:
-        """The row whose results come next."""
+        """Begin the row that the next results belong to."""
         self.rows.append(Row(layer, N, direction))
 
     # SGEMM ------------------------------------------------------------------------------------------------------
@@ -71,17 +71,17 @@ class Rates(Form):
     # The terminal -----------------------------------------------------------------------------------------------
 
     def title(self, size: int) -> str:
-        """The minibatch."""
+        """Name of a minibatch: the heading of its table."""
         return f"N = {size}" if size else "Without minibatch"
 
     def heading(self, size: int) -> str:
-        """The minibatch and the columns."""
+        """Heading of the lines of a minibatch, with the columns."""
         columns = [f"{'ours':>10}{self.unit:>9}{'error':>8}{'of SGEMM' if self.compute else 'of copy':>10}"]
         columns.append(f"{'torch/ours':>12}  torch's time and {self.unit} by layout")
         return f"{self.title(size):<{TITLE}}" + "".join(columns)
 
     def case(self, results: list[Result]) -> str:
-        """One line, and one more for whoever could not be measured."""
+        """One line, and another for each contender that could not be measured."""
         row = self.rows[-1]
         row.results = {r.contender: r for r in results if r.contender not in COPIES}
         ours = row.ours
@@ -132,7 +132,7 @@ class Rates(Form):
         return "; ".join([*parts, _text(self.share(row), ".0%")])
 
     def draw(self, record: Record, path: Path) -> None:
-        """Ratios of all layers."""
+        """Draw the ratios of all layers."""
         _ratio_picture.draw(self.rows, self.targets, self.title, record, path)
 
     # Verdicts ---------------------------------------------------------------------------------------------------

@@ -85,11 +85,11 @@ class Form:
     baseline = "numpy"
 
     def heading(self, size: int) -> str:
-        """What stands above the cases of one size."""
+        """Heading of the cases of one size."""
         return size_heading(size)
 
     def case(self, results: list[Result]) -> str:
-        """One case."""
+        """The lines of one case."""
         return case_text(results)
 
     def title(self, size: int) -> str:
@@ -97,11 +97,11 @@ class Form:
         return f"{size_text(size)} elements"
 
     def table(self, record: Record, size: int) -> list[str]:
-        """The lines of that table."""
+        """The lines of the table of one size."""
         return _table(record, size)
 
     def draw(self, record: Record, path: Path) -> None:
-        """The picture of a run."""
+        """Draw the picture of a run."""
         _picture.draw(record, path)
 
 

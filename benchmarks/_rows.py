@@ -22,7 +22,7 @@ class Row:
 
     @property
     def ours(self) -> Result | None:
-        """None if it was not measured."""
+        """Our result; None if it was not measured."""
         found = self.results.get(OURS)
         return found if found is not None and found.median is not None else None
 

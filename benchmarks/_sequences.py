@@ -46,7 +46,7 @@ class Made:
     result: Callable[[], list[Array]]
 
     def call(self, part: str | None = None) -> Call:
-        """One part, or a step: all of them."""
+        """The call of one part; without a name that of a step, all parts in order."""
         if part is not None:
             return self.parts[part]
         calls = tuple(self.parts.values())

@@ -8,10 +8,10 @@ OURS = "neonlike"
 """Ours among the contenders, and how its name begins where it takes part in several ways."""
 
 COPY, MEMORY_COPY = COPIES = ("copy", "memory copy")
-"""Names of the rooflines among the contenders of a case: of the same bytes, and of more than the caches hold."""
+"""Contenders that are rooflines: a copy of as many bytes as the case moves, and one larger than the caches."""
 
 NOT_INSTALLED, LEFT_OUT, NOT_BUILT = "not installed", "left out by --quick", "not built"
-"""How the notes of absent contenders begin; what is not built is a primitive of ours that this version has not."""
+"""How the notes of absent contenders begin. Not built: this version of ours lacks the primitive."""
 
 
 def size_text(size: int) -> str:
@@ -46,5 +46,5 @@ def time_text(seconds: float) -> str:
 
 
 def met(yes: bool) -> str:
-    """How a verdict ends."""
+    """Last word of a verdict: whether its target was met."""
     return "met" if yes else "MISSED"

@@ -10,19 +10,19 @@ from _terms import met, size_text
 
 SMALL, MILLION, LARGE = 64, 1 << 20, 1 << 24
 HEADLINE = "sigmoid"
-"""The expression of the targets at 64 elements."""
+"""The expression whose times at 64 elements have targets."""
 
 SMALL_TARGETS = {ASSIGN: 2.8, PREPARED: 0.8}
-"""Of NumPy's time at 64 elements: 7 and 2 microseconds where NumPy takes 2.5."""
+"""Largest share of NumPy's time at 64 elements: 7 and 2 microseconds where NumPy takes 2.5."""
 
 MEAN_TARGETS = {"numpy": 5.0, "numexpr": 3.0, "torch": 2.5, "torch.compile": 1.7}
-"""Geometric mean over the expressions of a peer's time divided by ours."""
+"""Least geometric mean, over the expressions, of a peer's time divided by ours."""
 
 SLOWER_TARGET = 1.1
-"""Of the best peer's time, for any one expression."""
+"""Largest multiple of the fastest peer's time, for any one expression."""
 
 BANDWIDTH_TARGET = 0.9
-"""Of a copy in memory on all threads, from a million elements on."""
+"""Least share of the bandwidth of a copy in memory on all threads, from a million elements on."""
 
 
 def verdicts(record: Record) -> list[str]:
@@ -103,7 +103,7 @@ def _worst(record: Record, size: int) -> list[str]:
 
 
 def _bandwidth(record: Record, size: int) -> list[str]:
-    """Of a copy in memory; a copy of the same bytes is told beside it, as it is faster while they fit into a cache."""
+    """Share of a memory copy's bandwidth; a copy of the same bytes, faster while it fits into a cache, is shown too."""
     measured = _measured(record, size)
     shares = {case: r[ASSIGN].of_memory_copy for case, r in measured.items()}
     known = sorted((share, case) for case, share in shares.items() if share is not None)

@@ -57,7 +57,7 @@ class Problem:
         return [maps[channels].reshape(len(channels), -1), *(g.reshape(-1, 1)[channels] for g in gradients)]
 
     def reference(self) -> list[Array]:
-        """Some channels, in float64."""
+        """Results of the channels that are compared, in float64."""
         channels = some(self.layer.C)
         x, errors = (array[channels].reshape(len(channels), -1) for array in (self.I, self.E))
         given = errors if self.direction == "bprop" else None
@@ -119,7 +119,7 @@ PEERS: Peers = {"torch NCHW": torch_peer, "torch NHWC": torch_peer}
 
 
 def make_case(be: Any, layer: Maps, N: int, direction: str, peers: Peers = PEERS) -> Case:
-    """Everyone's way to compute one direction of one layer."""
+    """The case of one direction of one layer: ours if there is a backend, and ``peers``."""
     problem = Problem(layer, N, direction)
     # Forward: maps in and out; backward: those, errors and gradients.
     arrays = 2 if direction == "fprop" else 4

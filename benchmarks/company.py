@@ -35,20 +35,20 @@ from _terms import LEFT_OUT, OURS
 from harness import Session, arguments, error
 
 TOLERANCE = 1e-3
-"""Of what changes in two steps, in float32."""
+"""Largest relative error of float32 results after two steps."""
 
 STEPS = 2
-"""Steps that are made before results are compared: the second one needs the momentum of the first."""
+"""Steps before results are compared: the second uses the momentum that the first made."""
 
 FOREIGN = 512
-"""Rows and columns of the product that somebody else computes."""
+"""Rows and columns of the matrix product that another library computes before a step."""
 
 ROUNDS, QUICK_ROUNDS = 9, 3
 SECONDS, QUICK_SECONDS = 0.4, 0.2
-"""A sample: the median of the steps in so much time."""
+"""Length of a sample, which is the median of the steps made in this time."""
 
 LEAST = 3
-"""Steps of a sample, however long they take; as many are not counted before it."""
+"""Fewest steps of a sample; as many untimed steps come before it."""
 
 QUICK_SCENARIOS = (ALONE, BUSY)
 COMPILED_IN_QUICK = "mlp"
@@ -85,7 +85,7 @@ class Desk:
         return [some(array) for array in made.result()]
 
     def parts(self) -> list[str]:
-        """Names of the parts."""
+        """Names of the parts of our sequence."""
         return self._parts
 
     def sample(self, seconds: float) -> float:
@@ -139,13 +139,13 @@ def make_torch(name: str, sequence: str, threads: int) -> Made:
 
 
 def numpy_product() -> _sequences.Call:
-    """A product whose threads spin for a while when it is done."""
+    """A NumPy matrix product; the threads of its BLAS spin for a while after it."""
     a, out = np.ones((FOREIGN, FOREIGN), np.float32), np.empty((FOREIGN, FOREIGN), np.float32)
     return lambda: np.matmul(a, a, out)
 
 
 def torch_product() -> _sequences.Call:
-    """The same in PyTorch."""
+    """A PyTorch matrix product; its threads spin for a while after it."""
     import torch
 
     a = torch.ones(FOREIGN, FOREIGN)
@@ -176,7 +176,7 @@ class Run:
         self.expected: dict[str, list[Any]] = {}
 
     def sequence(self, name: str, scenario: str, threads: int) -> None:
-        """Everybody's step."""
+        """Measure a step of every contender."""
         cells = [Result(name, scenario, threads, who) for who in (OURS, *SEQUENCES[name].peers)]
         if self.options.quick and name != COMPILED_IN_QUICK:
             for cell in cells:
@@ -185,7 +185,7 @@ class Run:
         self.measure(cells, {})
 
     def parts(self, name: str, threads: int) -> None:
-        """Each part of ours in a process of its own, and the whole."""
+        """Measure each part of our sequence in a process of its own, and the whole sequence."""
         link = self.link(OURS)
         try:
             link.ask("make", name, None, threads, ALONE)
@@ -224,14 +224,14 @@ class Run:
         return found
 
     def check(self, cell: Result, made: list[list[float]]) -> None:
-        """Compare with PyTorch in float64."""
+        """Compare the results of a contender with those of PyTorch in float64."""
         cell.error = error([np.asarray(array) for array in made], self.reference(cell.case))
         if not cell.error <= TOLERANCE:
             cell.note = f"not timed, because it is wrong: error {cell.error:.1e}, allowed {TOLERANCE:.0e}"
             cell.wrong = cell.contender.startswith(OURS)
 
     def reference(self, name: str) -> list[Any]:
-        """What two steps change, in float64."""
+        """The arrays that two steps change, computed by PyTorch in float64."""
         if name not in self.expected:
             link = self.link(REFERENCE)
             try:

@@ -21,7 +21,7 @@ from _rows import Row, geometric_mean
 
 DIRECTIONS: dict[str, float | None] = {"fprop": 1.0, "bprop": 1.0, "update": 1.0}
 SGEMM_TARGET = 0.7
-"""Share of SGEMM's rate, of 3x3 filters on at least 64 maps and as many outputs."""
+"""Least share of SGEMM's rate for 3x3 filters with at least 64 input and 64 output maps."""
 
 MANY_MAPS = 64
 QUICK = (
@@ -52,7 +52,7 @@ class Problem:
         return [maps[..., some(self.N)]]
 
     def reference(self) -> list[Array]:
-        """What is looked at, in float64."""
+        """The outputs that are compared, in float64."""
         layer, images = self.layer, some(self.N)
         if self.direction == "fprop":
             return [_references.conv_fprop(layer, self.I[..., images], self.F)]
@@ -116,7 +116,7 @@ PEERS: Peers = {"torch NCHW": torch_peer, "torch NHWC": torch_peer}
 
 
 def make_case(be: Any, layer: Conv, N: int, direction: str, peers: Peers = PEERS) -> Case:
-    """Everyone's way to compute one direction of one layer."""
+    """The case of one direction of one layer: ours if there is a backend, and ``peers``."""
     problem = Problem(layer, N, direction)
     return _primitives.make(
         be,

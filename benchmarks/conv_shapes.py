@@ -50,7 +50,7 @@ class Problem:
         return [maps[..., some(self.shape.K if self.direction == "update" else self.shape.n)]]
 
     def reference(self) -> list[Array]:
-        """What is looked at, in float64, by the definition."""
+        """The outputs that are compared, in float64, by the definition."""
         shape, update = self.shape, self.direction == "update"
         pads = ((0, 0), *((p, p) for p in shape.pad), (0, 0))
         chosen = slice(None) if update else some(shape.n)
@@ -141,7 +141,7 @@ PEERS: Peers = {"torch NCHW": torch_peer, "torch NHWC": torch_peer}
 
 
 def make_case(be: Any, layer: Shape, N: int, direction: str, peers: Peers = PEERS) -> Case:
-    """Everyone's way to compute one direction of one shape; N is the shape's own."""
+    """The case of one direction of one shape, whose minibatch is its own: ours if there is a backend, and ``peers``."""
     problem = Problem(layer, direction)
     return _primitives.make(
         be, layer, layer.n, problem, ours, peers, nbytes=layer.nbytes(), flops=layer.flops(), tolerance=1e-4

@@ -49,7 +49,7 @@ class Problem:
         return self.factors[0].shape[0], self.factors[1].shape[1]
 
     def sample(self, product: Array) -> list[Array]:
-        """Some rows and some columns, which meet every part of both factors."""
+        """The rows and columns that are compared; between them they use every part of both factors."""
         return [product[some(self.dims[0])], product[:, some(self.dims[1])]]
 
     def reference(self) -> list[Array]:
@@ -99,7 +99,7 @@ PEERS: Peers = {"torch (features, N)": torch_peer, "torch (N, features)": torch_
 
 
 def make_case(be: Any, layer: Product, N: int, direction: str, peers: Peers = PEERS) -> Case:
-    """Everyone's way to compute one direction of one layer."""
+    """The case of one direction of one layer: ours if there is a backend, and ``peers``."""
     problem = Problem(layer, N, direction)
     return _primitives.make(
         be,

@@ -31,13 +31,13 @@ SIZES = (64, 1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 26)
 QUICK_SIZES = (1 << 24,)
 QUICK = ("sigmoid", "axpy", "gelu", "softmax0", "softmax1", "layer_norm", "variance", "sum_squares", "adam")
 COMPILED = ("sigmoid", "softmax0", "softmax1", "sum_squares", "adam")
-"""In a quick run only these meet compilers that take seconds, at the largest size."""
+"""In a quick run, contenders whose compilers take seconds take part in these only, at the largest size."""
 DISPATCHED, DISPATCH_SIZE = ("sigmoid", "softmax1", "adam"), 64
 PRECISIONS = ("float32", "tf32", "float16")
 EDGES, QUICK_EDGES = (1024, 4096, 8192), (4096,)
 COPIED, QUICK_COPIED = (1 << 18, 1 << 22, 1 << 26), (1 << 22,)
 NO_GPU = 2
-"""Exit status where there is none."""
+"""Exit status where there is no GPU."""
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
@@ -65,7 +65,7 @@ def _sections(text: str) -> tuple[str, ...]:
 
 
 class Run:
-    """What the sections share."""
+    """The sections of a run, and what they share: session, contenders, time limit."""
 
     def __init__(self, session: GpuSession, field: Field) -> None:
         self.session, self.field, self.options = session, field, session.options
@@ -73,19 +73,19 @@ class Run:
         self.start = time.monotonic()
 
     def _late(self, case: str) -> bool:
-        """Whether the time is up; then ``case`` is left out, and that is told."""
+        """Whether the time limit has passed; then ``case`` is skipped with a note."""
         if self.options.seconds is None or time.monotonic() - self.start < self.options.seconds:
             return False
         self.session.skip(f"{case}: left out, {self.options.seconds:.0f} seconds are over")
         return True
 
     def _expressions(self, quick: Sequence[str]) -> list[Expression]:
-        """Those that are asked for; in a quick run ``quick``, unless others are."""
+        """What the options select; in a quick run ``quick``, unless the options name others."""
         chosen = self.options.only or [e for e in EXPRESSIONS if not self.options.quick or e.name in quick]
         return list(chosen)
 
     def optree(self) -> None:
-        """Expressions by size."""
+        """Measure the expressions, size by size."""
         quick = self.options.quick
         sizes = self.options.sizes or (QUICK_SIZES if quick else SIZES)
         for size in sizes:
@@ -99,7 +99,7 @@ class Run:
                 self.session.run(expression_case(expression, size, self.field, slow))
 
     def dispatch(self) -> None:
-        """What a call costs in Python, on so few elements that the GPU keeps up."""
+        """Measure the host time of a call, on so few elements that the GPU never falls behind."""
         self.session.say(f"\n{DISPATCH}, {DISPATCH_SIZE} elements, the GPU not waited for")
         chosen = self.options.only or [e for e in EXPRESSIONS if e.name in DISPATCHED]
         for expression in chosen:
@@ -123,7 +123,7 @@ class Run:
         return found
 
     def products(self) -> None:
-        """Square matrices, in each precision."""
+        """Measure products of square matrices in each precision."""
         for precision in PRECISIONS:
             with _precise(precision, self.session.be) as ours:
                 field = replace(self.field, ours=ours)
@@ -132,7 +132,7 @@ class Run:
                         self.session.run_beside(product_case(edge, precision, field), PRODUCTS)
 
     def copies(self) -> None:
-        """To the GPU and back."""
+        """Measure copies from host to GPU and back."""
         for size in self.options.copied or (QUICK_COPIED if self.options.quick else COPIED):
             for down in (False, True):
                 if not self._late(f"copies of {size_text(size)}"):
@@ -148,7 +148,7 @@ def _precise(precision: str, be: Any) -> Iterator[Neonlike]:
 
 
 def run_sections(run: Run, sections: Sequence[str]) -> bool:
-    """Run them; whether one broke off. What was measured is written all the same, also after an interrupt."""
+    """Run the sections; whether one failed. What was measured before a failure or Ctrl-C is still written."""
     broken = False
     for section in sections:
         try:

@@ -34,13 +34,13 @@ from neonlike.kernels.bench.machine_rates import copier
 
 Clock = Callable[[], float]
 ROOFLINE_BYTES = 4 << 20
-"""Cases that move less stay in the caches near the cores, where the bandwidth of memory says nothing."""
+"""Cases that move fewer bytes get no memory copy beside them: they stay in L1 and L2."""
 
 MEMORY_BYTES = 256 << 20
-"""What a copy moves that no cache holds."""
+"""Bytes that the memory copy reads and writes: more than any cache holds."""
 
 BUSY = 0.05
-"""Share of the processors taken by other programs from which figures are called rough."""
+"""If other programs take a larger share of the processors, the run is called rough."""
 
 QUICK = Effort(sample=1e-3, min_rounds=5, max_rounds=15, budget=0.6)
 
@@ -119,7 +119,7 @@ def measure(
 
 
 def _loops(contender: Contender, effort: Effort, clock: Clock) -> int:
-    """Calls that make one sample long enough for the clock."""
+    """Calls a sample needs to last as long as ``effort.sample``."""
     if _elapsed(contender, 1, clock) >= max(effort.long, effort.sample):
         return 1
     count = 1
@@ -212,7 +212,7 @@ def _copier(source: Any, target: Any, threads: int, name: str) -> Contender:
 
 @lru_cache(maxsize=1)
 def memory_copy() -> Contender:
-    """A copy that no cache holds; its arrays are kept."""
+    """A copy larger than the caches; its arrays are allocated once."""
     return copy_contender(MEMORY_BYTES, name=MEMORY_COPY)
 
 
@@ -306,7 +306,7 @@ class Session(Record):
 
     @staticmethod
     def say(text: str) -> None:
-        """Show a line now."""
+        """Print ``text`` and flush, so that a run can be followed."""
         print(text, flush=True)
 
     def skip(self, why: str) -> None:

@@ -19,7 +19,7 @@ from _references import Array, some
 
 DIRECTIONS: dict[str, float | None] = {"fprop": 4.0, "bprop": 4.0}
 ASCALE, BPOWER = 0.5, 0.75
-"""The networks have 1e-4 for the first, with which the result is the input but for 1e-4: nothing would be checked."""
+"""alpha is larger than the networks' 1e-4, with which the output would be the input and nothing would be checked."""
 
 
 class Problem:
@@ -36,11 +36,11 @@ class Problem:
         self.E = _primitives.values((layer.C, layer.H, layer.W, N), 2)
 
     def sample(self, maps: Array) -> list[Array]:
-        """Some images."""
+        """The images of maps (.., N) that are compared."""
         return [maps[..., some(self.N)]]
 
     def reference(self) -> list[Array]:
-        """Some images, in float64."""
+        """Results of the images that are compared, in float64."""
         images = some(self.N)
         errors = self.E[..., images] if self.direction == "bprop" else None
         return [_references.lrn(self.I[..., images], self.layer.window, ASCALE, BPOWER, errors)]
@@ -87,7 +87,7 @@ PEERS: Peers = {"torch NCHW": torch_peer, "torch NHWC": torch_peer}
 
 
 def make_case(be: Any, layer: Maps, N: int, direction: str, peers: Peers = PEERS) -> Case:
-    """Everyone's way to compute one direction of one layer."""
+    """The case of one direction of one layer: ours if there is a backend, and ``peers``."""
     problem = Problem(layer, N, direction)
     # Forward: maps in, out and denominators; backward: those, errors and gradients.
     arrays = 3 if direction == "fprop" else 5

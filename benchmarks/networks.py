@@ -20,17 +20,17 @@ from _networks import BATCH, distinct
 from harness import Session, arguments
 
 ITERATIONS, QUICK_ITERATIONS = 5, 3
-"""Calls of each pass, whose median counts."""
+"""Timed calls of each pass; the table shows their median."""
 
 WARM = 2
-"""Calls before these, in which kernels are compiled and memory is touched for the first time."""
+"""Untimed calls before them, which compile the kernels and touch memory for the first time."""
 
 QUICK_BATCH = 8
 OPERANDS = 3
-"""Memory of a layer, in times its maps in and out: those, their errors, and what they are filled from."""
+"""Estimated memory of a layer as a multiple of its input and output: these, their errors, and their initial values."""
 
 NO_BACKEND = 2
-"""Exit status without the backend that was asked for."""
+"""Exit status where the backend that was asked for is not available."""
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:

@@ -24,7 +24,7 @@ from harness import Session, arguments
 SIZES = (64, 1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 26)
 QUICK_SIZES = (64, 1 << 20)
 QUICK_LARGE = 1 << 24
-"""The headline's second size in a quick run."""
+"""Another size of a quick run, at which only the headline expression is measured."""
 
 SPARE = 0.85
 """Share of the free memory that a case may take."""
@@ -75,7 +75,7 @@ def fits(expression: Expression, size: int, contenders: int) -> str:
 
 @contextmanager
 def desk(name: str) -> Iterator[Desk]:
-    """What the process of the contender ``name`` answers."""
+    """The desk of the process of contender ``name``: it makes, checks and times cases."""
     from neonlike.backends import gen_backend
 
     known = {e.name: e for e in EXPRESSIONS}

@@ -31,13 +31,13 @@ NUMPY, TORCH = "numpy", "torch"
 FULL = Effort(sample=4e-3, min_rounds=5, max_rounds=15, budget=0.8, long=0.1)
 QUICK = Effort(sample=2e-3, min_rounds=3, max_rounds=7, budget=0.2, long=0.05)
 QUICK_STEP = 4
-"""A quick run takes every so manyth case."""
+"""A quick run takes each case whose position is a multiple of this."""
 
 TOLERANCE = {"float16": 2e-3, "bfloat16": 2e-2}
-"""Largest error allowed to ours, beside 1e-5 of others."""
+"""Largest relative error of ours by dtype; 1e-5 for those not named."""
 
 TARGET = 1.0
-"""Least part of PyTorch's speed in any case."""
+"""Least ratio of PyTorch's time to ours, in any case."""
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
@@ -107,7 +107,7 @@ def ours(be: Any, case: ShapeCase, arrays: Sequence[Any], shape: tuple[int, ...]
 
 
 def plain_numpy(be: Any, case: ShapeCase, arrays: Sequence[Any], shape: tuple[int, ...]) -> Contender:
-    """As one writes it; NumPy has no bfloat16."""
+    """The expression in NumPy, which has no bfloat16."""
     if case.dtype == "bfloat16":
         raise _contenders.Refused("no bfloat16")
     own = [array.astype(case.dtype) for array in arrays]
@@ -145,16 +145,16 @@ class Ratios(Form):
     baseline = OURS
 
     def heading(self, size: int) -> str:
-        """Of the columns."""
+        """Titles of the columns."""
         return f"{'':44} {OURS:>9}  {NUMPY:>9}  {TORCH:>9}   others' times divided by ours"
 
     def case(self, results: list[Result]) -> str:
-        """The line of one case."""
+        """One case: a line of times and ratios."""
         notes = [f"{r.contender}: {r.note}" for r in results if r.note and r.median is None]
         return "  ".join([f"{results[0].case:44}", *_columns(results), *notes])
 
     def title(self, size: int) -> str:
-        """Of the only table."""
+        """Heading of the only table."""
         return "Shapes and layouts"
 
     def table(self, record: Record, size: int) -> list[str]:
@@ -195,7 +195,7 @@ def verdicts(results: Sequence[Result]) -> list[str]:
 
 @contextmanager
 def desk(name: str) -> Iterator[Desk]:
-    """What the process of the contender ``name`` answers."""
+    """The desk of the process of contender ``name``: it makes, checks and times cases."""
     if name != OURS:
         yield Desk(lambda shown: make_case(None, shown, name))
         return

@@ -38,11 +38,11 @@ class Problem:
         self.E = _primitives.values((layer.C, layer.P, layer.Q, N), 2)
 
     def sample(self, maps: Array) -> list[Array]:
-        """Some images."""
+        """The images of maps (.., N) that are compared."""
         return [maps[..., some(self.N)]]
 
     def reference(self) -> list[Array]:
-        """Some images, in float64."""
+        """Results of the images that are compared, in float64."""
         images = some(self.N)
         if self.direction == "fprop":
             return [_references.pool_fprop(self.layer, self.I[..., images])]
@@ -101,7 +101,7 @@ PEERS: Peers = {"torch NCHW": torch_peer, "torch NHWC": torch_peer}
 
 
 def make_case(be: Any, layer: Pool, N: int, direction: str, peers: Peers = PEERS) -> Case:
-    """Everyone's way to compute one direction of one layer."""
+    """The case of one direction of one layer: ours if there is a backend, and ``peers``."""
     problem = Problem(layer, N, direction)
     return _primitives.make(
         be,

@@ -130,7 +130,7 @@ PEERS: Peers = {"torch": torch_peer}
 
 
 def make_case(be: Any, cell: Cell, N: int, direction: str, peers: Peers = PEERS) -> Case:
-    """Everyone's way to compute a layer, forward or with backward."""
+    """The case of a layer, forward or forward and backward: ours if there is a backend, and ``peers``."""
     problem = Problem(cell, N, direction)
     return _primitives.make(
         be,

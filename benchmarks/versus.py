@@ -34,7 +34,7 @@ from harness import QUICK, Session, arguments, run_case
 HERE = Path(__file__).resolve().parent
 NOW, BEFORE = "now", "before"
 LEAST = 0.97
-"""Of the time before, divided by that now: below it, a case is slower."""
+"""A case counts as slower if its time before divided by its time now is below this."""
 AGAIN = 2
 PRIMITIVES = ("conv", "conv_shapes", "pool", "pool_shapes", "batchnorm", "lrn", "rnn", "gemm")
 SUBJECTS = ("optree", "optree_shapes", *PRIMITIVES)
@@ -43,7 +43,7 @@ FULL = Effort(sample=4e-3, min_rounds=5, max_rounds=15, budget=0.5, long=0.1)
 
 @dataclass(frozen=True)
 class Planned:
-    """A case: the script and contender that know it, and the key they know it by."""
+    """A case: the script and contender that make it, and the key they make it from."""
 
     subject: str
     contender: str
@@ -51,7 +51,7 @@ class Planned:
 
     @property
     def title(self) -> str:
-        """Without the flags of the key."""
+        """Name of the case: its key without flags."""
         words = [str(part) for part in self.key if not isinstance(part, bool)]
         words += [self.contender] if self.contender != OURS else []
         return f"{self.subject}: {', '.join(words)}"
@@ -90,7 +90,7 @@ class Pairs(Form):
     baseline = NOW
 
     def heading(self, size: int) -> str:
-        """Of the columns."""
+        """Titles of the columns."""
         return f"{'':72} {NOW:>9}  {BEFORE:>9}   {BEFORE} / {NOW}"
 
 
@@ -119,7 +119,7 @@ def _of(subject: str, options: argparse.Namespace) -> Iterator[Planned]:
 
 
 def compare(session: Session, apart: Apart, planned: Planned) -> float | None:
-    """Time before divided by the time now, or None; kept in ``session``, and said."""
+    """Measure a case: time before divided by the time now, or None. The result is added to ``session`` and shown."""
     ratios = []
     while not ratios or (len(ratios) <= AGAIN and statistics.median(ratios) < LEAST):
         results = run_case(apart.case(*planned.key), session.effort, baseline=NOW, copies=lambda nbytes: {})
@@ -136,7 +136,7 @@ def compare(session: Session, apart: Apart, planned: Planned) -> float | None:
 
 
 def run(session: Session, folder: Path) -> dict[Planned, float]:
-    """Compare what the options ask for."""
+    """Measure every case that the options select in both versions."""
     ratios: dict[Planned, float] = {}
     session.say(session.form.heading(0))
     for _, group in groupby(schedule(session.options), lambda planned: (planned.subject, planned.contender)):
