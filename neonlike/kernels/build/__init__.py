@@ -1,1 +1,1 @@
-"""Kernels as they go to a compiler and come back: sources, the cache on disk, what is said while one compiles."""
+"""From source to compiled kernel: the driver that both compilers plug into, the cache on disk, messages on waiting."""

@@ -29,15 +29,15 @@ from neonlike import settings
 from neonlike.logger import logger
 
 GRACE_S = 600.0
-"""A file made or used within this time is never removed to save space: its finder may be about to load it."""
+"""Files made or used within this time are not removed to save space: a process may be about to load them."""
 
 TRIM_INTERVAL_S = 3600.0
-"""All processes together look at the size of a directory about this often."""
+"""The size of a directory is checked about this often, by one of the processes that use it."""
 
 _DIGEST_LENGTH = 32
 _SHARD = re.compile(r"[0-9a-f]{2}")
 _OURS = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{32}\.\w+|\w+_[0-9a-f]{64}\.\w+|\.tmp-\w+")
-"""The names that may be removed; whatever else lies in the directory belongs to somebody else."""
+"""Names of files that this cache wrote; others in the directory are never removed."""
 
 
 def key_of(*parts: str | bytes) -> str:
@@ -290,7 +290,7 @@ class DiskCache:
                     continue  # another process removed it
 
     def _trim_sometimes(self, added: int) -> None:
-        """Trim after a sixteenth of the limit was added here, or when no process looked for an hour."""
+        """Trim after this process added a sixteenth of the limit, or if no process checked for an hour."""
         self._added += added
         marker = self.path() / "last-trim"
         try:
@@ -350,7 +350,7 @@ def _unlink(path: Path) -> bool:
 
 
 def _write(path: Path, content: bytes) -> Path:
-    """Put a whole file at ``path`` in one step. It is not flushed to the disk: a lost one is compiled again."""
+    """Write a file, then rename it to ``path``: readers see all or nothing. No flush: a lost file is compiled again."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(prefix=".tmp-", dir=path.parent)
     try:

@@ -1,4 +1,4 @@
-"""A kernel as it goes to a compiler: its text, which is kept for people if asked for, and its errors; any language."""
+"""A kernel as a C or CUDA compiler gets it: its text and headers, the copy kept for people, and compile errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Headers = Mapping[str, str] | Sequence[str | Path]
 
 
 class LazySource(Protocol):
-    """A source text that is made when ``str`` asks for it; ``identity`` stands for all that it depends on."""
+    """A source text that is rendered when ``str`` asks for it; ``identity`` hashes everything it is rendered from."""
 
     @property
     def identity(self) -> str: ...
@@ -45,12 +45,12 @@ def commented(kernel: KernelSource, command_line: str) -> str:
 
 
 def file_name(name: str) -> str:
-    """``name`` as part of the name of a file."""
+    """``name`` with only the characters that are safe in a file name."""
     return re.sub(r"\W+", "_", name, flags=re.ASCII)[:60] or "kernel"
 
 
 def keep(kernel: KernelSource, key: str, text: str, suffix: str) -> str | None:
-    """Write ``text`` where people find it, and say where; None if that is not possible."""
+    """Write ``text`` beside the kernel's entry in the cache; the path, or None if nothing can be written."""
     try:
         return str(default_cache().keep(key, file_name(kernel.name), text, suffix))
     except OSError as error:
@@ -61,7 +61,7 @@ def keep(kernel: KernelSource, key: str, text: str, suffix: str) -> str | None:
 def compile_error(
     kernel: KernelSource, path: str | None, words: str, compiler: str, advice: str = ""
 ) -> KernelCompileError:
-    """What to raise when ``compiler`` refused ``kernel`` with these words; its source is kept at ``path``."""
+    """The error to raise when ``compiler`` refused ``kernel``: ``words`` is its output, ``path`` the kept source."""
     what = f" of {kernel.expression}" if kernel.expression else ""
     message = (
         f"kernel {kernel.name}{what} could not be compiled:\n{words[:4000]}\n"

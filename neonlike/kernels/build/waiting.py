@@ -1,4 +1,4 @@
-"""Says that a program waits for a compiler, so that nobody takes the first use of an expression for one that hangs.
+"""Tells users that the program waits for a compiler, so that a slow first use does not look like a hang.
 
 A line through the library's logger after PATIENCE_S seconds of waiting, and not again before QUIET_S; a warning where
 somebody watches, else for those who log at INFO: pipes and log files stay as they are. Kernels that compile in the
@@ -22,16 +22,16 @@ from neonlike.logger import logger
 PATIENCE_S = 1.0
 QUIET_S = 10.0
 THREADS = "neonlike-cc"
-"""How the names of the threads begin that compile for others."""
+"""Prefix of the names of threads that compile ahead, for runs that come later."""
 
 _compiling: list[str] = []
-"""Names of the kernels that compilers of this process work on."""
+"""Names of the kernels being compiled by this process."""
 _last = -QUIET_S
 
 
 @contextlib.contextmanager
 def compiling(kernel: KernelSource) -> Iterator[None]:
-    """``kernel`` is in a compiler's hands; what is said counts these."""
+    """A compiler works on ``kernel`` inside this context; messages say how many there are."""
     _compiling.append(kernel.name)
     try:
         yield
@@ -41,7 +41,7 @@ def compiling(kernel: KernelSource) -> Iterator[None]:
 
 @contextlib.contextmanager
 def waiting(*kernels: KernelSource) -> Iterator[None]:
-    """The caller waits for ``kernels``; if that takes long, it is said."""
+    """The caller waits for ``kernels`` inside this context; after ``PATIENCE_S`` seconds that is logged."""
     if threading.current_thread().name.startswith(THREADS):
         yield
         return
@@ -76,7 +76,7 @@ def _tell(*kernels: KernelSource) -> None:
 
 
 def _somebody_watches() -> bool:
-    """Whether a person sees what is said now: on a terminal or in a notebook, not in a pipe or a file."""
+    """Whether a person is likely to see messages at once: stderr is a terminal, or this is a notebook."""
     return "ipykernel" in sys.modules or bool(sys.stderr and sys.stderr.isatty())
 
 
