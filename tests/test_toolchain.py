@@ -210,7 +210,7 @@ def test_processes_that_probe_at_once_leave_each_other_their_files(
     compiler: Compiler, fresh: Path, messages: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flags = (*compiler.flags, "-O1")  # others than those of which this process may have a library loaded
-    probe = f"from neonlike.kernels import toolchain; toolchain._try_flags({compiler.command}, {flags})"
+    probe = f"from neonlike.kernels.c import toolchain; toolchain._try_flags({compiler.command}, {flags})"
     others: list[int] = []
     meanwhile(monkeypatch, lambda path: others.append(python(probe).returncode))
     toolchain._try_flags(compiler.command, flags)
