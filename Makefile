@@ -40,7 +40,7 @@ GPU_TESTS = activations along angles argparser arguments arrange array_iterator 
     initializers input_activations interop layers_mlp layouts lazy_primitives linalg lrn lrn_calls made_up_op made_up_primitive memory metrics \
     model_mlp model_storage moments moves_c narrow neonform nervanaobject nms operators ops optimizers origin overlap \
     partial_batches persist plan pool pool_calls positions prepared random reduction_axes reductions rest_helpers rest_lookup \
-    rest_products resume rnn rnn_errors rnn_gated rnn_unroll roi sequential settings signatures summation tensor \
+    rest_products resume rnn rnn_errors rnn_gated rnn_unroll roi sequential settings signatures stages summation tensor \
     tensor_copies tensor_values tensor_writing two_backends unpickle
 GPU_CASES ?= 3
 # With every access of a kernel checked, for races too, and each stream as late as the driver may run it.

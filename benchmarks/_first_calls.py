@@ -19,7 +19,6 @@ SIZE = 4096
 PARTS = {
     "linearize": ["neonlike.backends.backend:linearize"],
     "plan": ["neonlike.kernels.c.replay:make_plan"],
-    "NumPy engine": ["neonlike.kernels.c.engine:NumpyEngine.stage_functions"],
     "emit": ["neonlike.kernels.c.stage:make_kernel", "neonlike.kernels.c.stage:CStage._source"],
     "render": ["neonlike.kernels.codegen.render:Source.__str__"],
     "find compiler": ["neonlike.kernels.c.compile:find_compiler", "neonlike.kernels.c.stage:compile_c.find_compiler"],

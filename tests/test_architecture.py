@@ -193,10 +193,6 @@ def faults(root: Path, longer: set[str] | None = None) -> list[str]:
     return found
 
 
-CIRCLES_LEFT = re.compile(r"neonlike\.kernels\.cuda\.(barriers|copies|engine|stage)$")
-"""Modules that still import each other, in part for types only: the CUDA engine and its parts."""
-
-
 def imported(root: Path, scripts: bool = False) -> dict[str, set[str]]:
     """Module -> modules below ``root`` that it imports, inside functions and for types too.
 
@@ -232,9 +228,7 @@ def circles(root: Path, scripts: bool = False) -> set[str]:
 
 
 def test_modules_do_not_import_each_other() -> None:
-    found = circles(SOURCE)
-    assert {module for module in found if not CIRCLES_LEFT.match(module)} == set()
-    assert any(CIRCLES_LEFT.match(module) for module in found), "there are none left: forbid them all"
+    assert circles(SOURCE) == set()
 
 
 def test_benchmarks_do_not_import_each_other() -> None:

@@ -28,7 +28,6 @@ from neonlike.kernels.cuda.compile import CudaCompiler, build_cubin, cubin_key, 
 from neonlike.kernels.cuda.lines import Lines
 from neonlike.kernels.planning.graph import linearize
 from neonlike.kernels.run import ahead
-from neonlike.kernels.run.stage import Run
 
 __all__ = ["gpu"]
 TEXT = '#include "types.h"\nextern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }\n'
@@ -274,8 +273,8 @@ def test_hot_kernels_spill_nothing_and_use_wide_accesses(gpu: Backend, tmp_path:
         graph = linearize((pair,))
         plan = gpu.plans.find(graph)
         assert "#include" in gpu.explain(pair[1], out=pair[0]), name
-        (function,) = gpu.engine.compile(plan, graph)
-        texts[name] = str(function.__self__.kernel_source(Run(graph)).source)
+        (kernel,) = gpu.engine.sources(plan, graph)
+        texts[name] = str(kernel.source)
     for header, text in headers().items():
         (tmp_path / header).write_text(text)
     for name, text in texts.items():
@@ -352,9 +351,9 @@ def test_nvrtc_compiles_what_nvcc_compiles(gpu: Backend, cache: Path, tmp_path: 
     paths = []
     for position, pair in enumerate(hot_kernels(gpu).values()):
         graph = linearize((pair,))
-        (function,) = gpu.engine.compile(gpu.plans.find(graph), graph)
+        (kernel,) = gpu.engine.sources(gpu.plans.find(graph), graph)
         paths.append(tmp_path / f"{position}.cu")
-        paths[-1].write_text(str(function.__self__.kernel_source(Run(graph)).source))
+        paths[-1].write_text(str(kernel.source))
     # A process of its own that does not find the emulated driver, with which NVRTC crashes.
     environment = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
     done = subprocess.run(

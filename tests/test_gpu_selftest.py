@@ -20,6 +20,7 @@ from neonlike.backends.util import check_gpu
 from neonlike.errors import ArgumentError, BackendUnavailable
 from neonlike.kernels.cuda import compile as compile_cuda
 from neonlike.kernels.cuda import toolkits as cuda_places
+from neonlike.kernels.run.engine import Engine
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_it_is_done_once_and_kept(untested: Any, tmp_path: Path, monkeypatch: py
     assert len(runs) == 2
 
 
-class Wrong:
+class Wrong(Engine):
     """An engine that gets one element of one kind of assignment wrong."""
 
     def __init__(self, engine: Any, device: Any, name: str) -> None:

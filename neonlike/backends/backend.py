@@ -49,6 +49,7 @@ from neonlike.kernels.bench.recorder import Bench, Meter, make_bench
 from neonlike.kernels.c.replay import PlanCache
 from neonlike.kernels.planning.graph import Graph, linearize
 from neonlike.kernels.planning.plan import Plan
+from neonlike.kernels.run.engine import Engine
 from neonlike.kernels.run.explain import explain
 from neonlike.kernels.run.prepared import Prepared
 from neonlike.kernels.run.threads import refresh as refresh_threads
@@ -161,7 +162,7 @@ class Backend(
         self._init_random(rng_seed)
         self.set_hist_buffers(hist_bins, hist_offset)
 
-    def _make_engine(self) -> Any:
+    def _make_engine(self) -> Engine:
         raise NotImplementedError
 
     def _make_meter(self) -> Meter | None:
@@ -176,7 +177,7 @@ class Backend(
             if recorder.meter is None:
                 recorder.meter = self._make_meter()
             self.engine = TimedEngine(self.engine, recorder)
-        elif hasattr(self.engine, "recipe"):
+        elif self.engine.replays:
             self.plans.hurry(self.tensor_cls)
 
     # Running expressions: Tensor.__setitem__ -> assign -> linearize -> plan -> engine, or replay of one seen before

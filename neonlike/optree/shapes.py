@@ -80,12 +80,12 @@ def stretches_to(shape: Shape, target: Shape) -> bool:
     return all(a == b or a == 1 for a, b in zip(reversed(shape), reversed(target)))
 
 
-def contiguous_strides(shape: Shape) -> tuple[int, ...]:
-    """Steps between neighbours along each axis of elements in C order."""
-    strides, step = [], 1
+def contiguous_strides(shape: Shape, itemsize: int = 1) -> tuple[int, ...]:
+    """Steps between neighbours along each axis of elements in C order, in elements or in bytes of ``itemsize``."""
+    strides, step = [], itemsize
     for size in reversed(shape):
         strides.append(step)
-        step *= size
+        step *= max(size, 1)
     return tuple(reversed(strides))
 
 

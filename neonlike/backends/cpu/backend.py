@@ -26,17 +26,18 @@ from neonlike.kernels.c.compile import find_compiler
 from neonlike.kernels.c.engine import CEngine
 from neonlike.kernels.numpy_engine.engine import NumpyEngine
 from neonlike.kernels.run.calls import CallCache
+from neonlike.kernels.run.engine import Engine
 from neonlike.kernels.run.memory import aligned_empty, aligned_zeros
 from neonlike.kernels.run.workspace import release_workspace
 from neonlike.optree.dtypes import DType
 from neonlike.optree.shapes import Shape
 
-_compiled_engine: list[Callable[[], NumpyEngine]] = [CEngine]
+_compiled_engine: list[Callable[[], Engine]] = [CEngine]
 """What makes the engine of a backend where there is a compiler: the last of these."""
 
 
 @contextmanager
-def compiled_engine(make: Callable[[], NumpyEngine]) -> Iterator[None]:
+def compiled_engine(make: Callable[[], Engine]) -> Iterator[None]:
     """Backends made inside run on the engine that ``make`` returns wherever they would run compiled C."""
     _compiled_engine.append(make)
     try:
@@ -62,7 +63,7 @@ class NervanaCPU(
     backend_name: ClassVar[str] = "cpu"
     tensor_cls: ClassVar[type[Tensor]] = CPUTensor
 
-    def _make_engine(self) -> NumpyEngine:
+    def _make_engine(self) -> Engine:
         """Compiled C where there is a compiler and ``NEONLIKE_CPU_JIT`` is not 0, else NumPy in blocks."""
         self.compiler = find_compiler()
         self._calls = None if self.compiler is None else CallCache()

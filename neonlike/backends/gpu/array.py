@@ -13,7 +13,7 @@ import numpy as np
 from neonlike.errors import IndexRangeError, ShapeError
 from neonlike.kernels.cuda.device import Memory
 from neonlike.optree.dtypes import DType
-from neonlike.optree.shapes import Shape
+from neonlike.optree.shapes import Shape, contiguous_strides
 
 Strides = tuple[int, ...]
 
@@ -174,16 +174,6 @@ def _expanded(key: Any, ndim: int) -> list[Any]:
         if item is Ellipsis:
             return items[:place] + full + items[place + 1 :]
     return items + full
-
-
-def contiguous_strides(shape: Shape, itemsize: int) -> Strides:
-    """Strides in bytes of C order without gaps."""
-    strides: list[int] = []
-    step = itemsize
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
 
 
 def contiguous_array(memory: Memory | None, address: int, shape: Shape, dtype: DType) -> DeviceArray:

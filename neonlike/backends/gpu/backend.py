@@ -29,6 +29,8 @@ from neonlike.checks import brief
 from neonlike.errors import BackendUnavailable, DTypeError
 from neonlike.kernels.cuda.compile import NEEDED, find_cuda_compiler
 from neonlike.kernels.cuda.engine import CudaEngine
+from neonlike.kernels.cuda.queue import Queue
+from neonlike.kernels.run.engine import Engine
 from neonlike.optree.dtypes import DType
 from neonlike.optree.shapes import Shape, as_shape
 
@@ -126,12 +128,12 @@ class NervanaGPU(ProductKernels, Backend):
     def _make_meter(self) -> EventMeter:
         return EventMeter(self.device, self._untimed)
 
-    def _make_engine(self) -> Any:
+    def _make_engine(self) -> Engine:
         if find_cuda_compiler() is None:
             raise BackendUnavailable(f"the backend 'gpu' needs a CUDA compiler: {NEEDED}; python -m neonlike doctor")
-        engine = CudaEngine(self.device, partial(HostStage, self.device), self._draws, self.products)
-        self.products.kernels = Kernels(engine.copier.ready, engine.gemm.ready)
-        return engine
+        queue = Queue(self.device, self._draws, self.products)
+        self.products.kernels = Kernels(queue.copy, queue.gemm.ready)
+        return CudaEngine(queue, partial(HostStage, self.device))
 
     def _draws(self, count: int) -> list[int]:
         """Key of the ``rand`` stream, and the numbers of ``count`` calls that nothing else gets."""

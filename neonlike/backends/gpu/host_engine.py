@@ -6,16 +6,18 @@ copied to the host, the NumPy engine runs, and the targets are copied back at th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from neonlike.backends.gpu.array import contiguous_array
+from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.numpy_engine.engine import NumpyEngine
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.plan import Plan, Stage
-from neonlike.kernels.run.stage import Run, StageFunction
+from neonlike.kernels.run.stage import ExecutableStage, Layouts, Run
 from neonlike.optree.npfuncs import Array
 from neonlike.optree.shapes import Shape
 
@@ -85,7 +87,7 @@ def shadow(device: Any, graph: Graph) -> Graph:
     return made
 
 
-class HostStage:
+class HostStage(ExecutableStage):
     """One stage of a plan by the NumPy engine, for an engine whose arrays are on a device.
 
     Parameters
@@ -98,22 +100,30 @@ class HostStage:
     def __init__(self, device: Any, plan: Plan, position: int, graph: Graph) -> None:
         self.device = device
         self.stage: Stage = plan.stages[position]
-        self.function: StageFunction = NumpyEngine().stage_functions(plan, shadow(device, graph))[position]
+        self.on_host = NumpyEngine().stage(plan, position, shadow(device, graph))
 
     def run(self, run: Run) -> None:
         """Execute the stage on the arrays of ``run``, whose temporaries are on the device and stay there."""
         graph = shadow(self.device, run.graph)
-        on_host = Run(graph)
+        host_run = Run(graph)
         on_device = run.temps
-        on_host.temps = temps = _Temporaries(self.device, on_device)
+        host_run.temps = temps = _Temporaries(self.device, on_device)
         with np.errstate(all="ignore"):
-            self.function(on_host)
+            self.on_host.run(host_run)
         for index, host in temps.items():
             if index not in on_device:
                 on_device[index] = self._upload(host)
         for store in self.stage.stores:
             if not store.buffered:
                 graph.targets[store.target].store()
+
+    def bind(self, run: Run) -> Callable[[], None] | None:
+        """None: tensors come down anew each time."""
+        return None
+
+    def sources(self, layouts: Layouts) -> list[KernelSource]:
+        """None: NumPy computes it."""
+        return self.on_host.sources(layouts)
 
     def _upload(self, host: Array) -> Any:
         block = self.device.allocate(max(host.nbytes, 1))

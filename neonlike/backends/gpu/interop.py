@@ -28,10 +28,11 @@ from neonlike.backends.dlpack import (
     layout_of,
     pointed_to,
 )
-from neonlike.backends.gpu.array import DeviceArray, contiguous_strides
+from neonlike.backends.gpu.array import DeviceArray
 from neonlike.backends.gpu.device import GpuDevice
 from neonlike.errors import DTypeError
 from neonlike.optree.dtypes import BFLOAT16, DType, as_dtype
+from neonlike.optree.shapes import contiguous_strides
 
 LEGACY_STREAM = 1
 """How both protocols write the driver's default stream, which waits for ours; None means it too in DLPack."""

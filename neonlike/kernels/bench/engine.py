@@ -1,7 +1,7 @@
 """An engine whose stages are timed: :class:`TimedEngine` around any other.
 
-The engine inside runs everything as it always does, on stage functions that have a clock around them. Without bench
-mode none of this exists.
+The engine inside runs everything as it always does, on stages that have a clock around them. Without bench mode none of
+this exists.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.lower import Arg, LeafArg, NumberArg, ValueArg
 from neonlike.kernels.planning.plan import Plan, Stage, StageKind
 from neonlike.kernels.run.ahead import build_many
-from neonlike.kernels.run.stage import CopyBack, Run, StageFunction
+from neonlike.kernels.run.engine import Engine
+from neonlike.kernels.run.stage import CopyBack, ExecutableStage, Layouts, Run
 from neonlike.optree.dtypes import compute_dtype
 from neonlike.optree.ops import Kind
 from neonlike.optree.shapes import Shape
@@ -32,24 +33,25 @@ _LONGEST = 2000
 """Characters of an expression that are kept."""
 
 
-class TimedEngine:
+class TimedEngine(Engine):
     """Runs plans with ``engine`` and reports every stage to ``bench``."""
 
-    def __init__(self, engine: Any, bench: Bench) -> None:
+    def __init__(self, engine: Engine, bench: Bench) -> None:
         self.engine, self.bench = engine, bench
-        self.name: str = engine.name
-        bench.engine = engine.name
+        self.name = bench.engine = engine.name
         self._lock = threading.Lock()
 
-    def compile(self, plan: Plan, graph: Graph) -> list[StageFunction]:
-        """One timed function a stage, and the copies that end a run; kept on the plan."""
+    def make_stages(self, plan: Plan, graph: Graph) -> list[ExecutableStage]:
+        """The stages of ``engine``, timed, and the copies that end a run."""
+        return _timed(self.engine.make_stages(plan, graph), plan, self.bench)
+
+    def compile(self, plan: Plan, graph: Graph) -> list[ExecutableStage]:
+        """As :meth:`make_stages`; kept on the plan."""
         with self._lock:
             if _LAYOUTS not in plan.engine:  # else another thread did it
-                functions: list[StageFunction] = self.engine.compile(plan, graph)
-                plan.engine[self.name] = _timed(functions, plan, self.bench)
+                super().compile(plan, graph)
                 plan.engine[_LAYOUTS] = set()
-        made: Any = plan.engine[self.name]
-        return list(made)
+        return list(plan.engine[self.name])
 
     def execute(self, plan: Plan, graph: Graph) -> None:
         """Compute every assignment of ``graph``."""
@@ -59,62 +61,63 @@ class TimedEngine:
     def prepare(self, plan: Plan, graph: Graph) -> Callable[[], None]:
         """A function that runs ``plan`` on these very tensors again and again, every run timed."""
         self._make_ready(plan, graph)
-        run: Callable[[], None] = self.engine.prepare(plan, graph)
-        return run
+        return self.engine.prepare(plan, graph)
+
+    def is_built(self, kernel: KernelSource) -> bool:
+        """As ``engine`` says."""
+        return self.engine.is_built(kernel)
+
+    def build(self, kernel: KernelSource) -> object:
+        """As ``engine`` does."""
+        return self.engine.build(kernel)
 
     def _make_ready(self, plan: Plan, graph: Graph) -> None:
         """Time the stages of ``plan``, and have the kernels for these layouts compiled before the clock starts."""
         if _LAYOUTS not in plan.engine:
             self.compile(plan, graph)
-        layouts: Any = plan.engine[_LAYOUTS]
+        layouts: set[Any] = plan.engine[_LAYOUTS]
         if (layout := graph.layout()) in layouts:
             return
-        if hasattr(self.engine, "sources"):
-            self._compile_kernels(self.engine.sources(plan, graph))
+        if kernels := self.engine.sources(plan, graph):
+            self._compile_kernels(kernels)
         layouts.add(layout)
 
     def _compile_kernels(self, kernels: list[KernelSource]) -> None:
-        missing = any(not self.engine.is_built(kernel) for kernel in kernels)
+        missing = any(not self.is_built(kernel) for kernel in kernels)
         with self.bench.compiling() if missing else contextlib.nullcontext():
             with contextlib.suppress(KernelCompileError):  # reported by the run that needs the kernel
-                build_many(kernels, self.engine.build)
+                build_many(kernels, self.build)
 
 
 # Stages -----------------------------------------------------------------------------------------------------------
 
 
-class TimedStage:
-    """One function of a plan with a clock around it."""
+class TimedStage(ExecutableStage):
+    """A stage with a clock around it; ``stage`` is None for a copy that ends a run."""
 
-    def __init__(self, function: StageFunction, plan: Plan, stage: Stage | None, bench: Bench) -> None:
-        self.function, self.plan, self.stage, self.bench = function, plan, stage, bench
-        self.owner: Any = getattr(function, "__self__", None)
+    def __init__(self, inner: ExecutableStage, plan: Plan, stage: Stage | None, bench: Bench) -> None:
+        self.inner, self.plan, self.stage, self.bench = inner, plan, stage, bench
         self.known: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 
     def run(self, run: Run) -> None:
         """Execute the stage."""
-        call = partial(self.function, run) if self.bench.meter is None else self._ready(run)
+        call = partial(self.inner.run, run) if self.bench.meter is None else self._compiled(run)
         with self.bench.running() as pauses:
             start = self.bench.mark()
             call()
             end = self.bench.mark()
         self._record(run.graph, start, end, pauses)
 
-    def _ready(self, run: Run) -> Callable[[], object]:
+    def _compiled(self, run: Run) -> Callable[[], object]:
         """The stage with its kernels compiled and its memory allocated: a device would stand idle between its marks."""
-        if not hasattr(self.owner, "ready"):
-            return partial(self.function, run)
         met = run.graph.layout() in self.known
         with contextlib.nullcontext() if met else self.bench.compiling():
-            call: Callable[[], object] = self.owner.ready(run)
-        return call
+            return self.inner.ready(run)
 
     def bind(self, run: Run) -> Callable[[], None] | None:
         """The stage on the arrays of ``run``; None if it has no such form."""
-        if not hasattr(self.owner, "bind"):
-            return None
         with contextlib.nullcontext() if self.bench.meter is None else self.bench.compiling():
-            call = self.owner.bind(run)
+            call = self.inner.bind(run)
         if call is None:
             return None
         mark, graph = self.bench.mark, run.graph
@@ -128,9 +131,9 @@ class TimedStage:
 
         return timed
 
-    def kernel_source(self, run: Run) -> Any:
+    def sources(self, layouts: Layouts) -> list[KernelSource]:
         """As the stage's own."""
-        return self.owner.kernel_source(run) if hasattr(self.owner, "kernel_source") else None
+        return self.inner.sources(layouts)
 
     def _record(self, graph: Graph, start: Any, end: Any, pauses: Sequence[Span]) -> None:
         layout = graph.layout()
@@ -144,7 +147,8 @@ class TimedStage:
     def _facts(self, graph: Graph) -> tuple[str, tuple[Shape, ...], str, str, int, int]:
         """Name, shapes, kind, dtype, bytes and flops on the tensors of ``graph``."""
         if self.stage is None:
-            target = graph.targets[self.owner.target]
+            assert isinstance(self.inner, CopyBack)
+            target = graph.targets[self.inner.target]
             return "copy to target", (target.shape,), "loop", target.dtype.name, 2 * _size(target), 0
         shapes, dtype = _operands(self.plan, graph, self.stage)
         kind = "product" if self.stage.kind is StageKind.CONTRACTION else "loop"
@@ -152,16 +156,15 @@ class TimedStage:
         return stage_text(self.plan, graph, self.stage), shapes, kind, dtype, read + written, flops
 
 
-def _timed(functions: list[StageFunction], plan: Plan, bench: Bench) -> list[StageFunction]:
-    """``functions`` of the stages of ``plan``, and of the copies after them, with clocks.
+def _timed(stages: list[ExecutableStage], plan: Plan, bench: Bench) -> list[ExecutableStage]:
+    """``stages`` of ``plan``, and the copies after them, with clocks.
 
     Calls of primitives have none here: what they run is timed where it is run.
     """
-    stages = [*plan.stages, *[None] * (len(functions) - len(plan.stages))]
-    assert all(isinstance(getattr(f, "__self__", None), CopyBack) for f, s in zip(functions, stages) if s is None)
+    planned = [*plan.stages, *[None] * (len(stages) - len(plan.stages))]
     return [
-        function if stage is not None and stage.kind is StageKind.CALL else TimedStage(function, plan, stage, bench).run
-        for function, stage in zip(functions, stages)
+        made if stage is not None and stage.kind is StageKind.CALL else TimedStage(made, plan, stage, bench)
+        for made, stage in zip(stages, planned)
     ]
 
 

@@ -11,20 +11,17 @@ import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.c.moves import Layout, MoveStage, merged_axes
 from neonlike.kernels.c.stage import HEADERS, PARALLEL_WORK
 from neonlike.kernels.codegen.emit import STORAGE, convert_store
 from neonlike.kernels.codegen.line_texts import RUNNING_TOTALS, key_texts
 from neonlike.kernels.codegen.render import Source, header_texts
-from neonlike.kernels.numpy_engine.engine import BarrierStage
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.plan import Plan, Stage
 from neonlike.kernels.run import forks
 from neonlike.kernels.run.arrays import remember
-from neonlike.kernels.run.stage import Run
+from neonlike.kernels.run.stage import Layouts, Run
 from neonlike.kernels.run.threads import thread_count
 from neonlike.optree import npfuncs
 from neonlike.optree.dtypes import I64, DType, is_float
@@ -76,19 +73,13 @@ def layout_of(form: str, source: npfuncs.Array, index: npfuncs.Array | None, out
 
 
 class LineStage(MoveStage):
-    """One scan, sort, or pick by indices along lines, and its compiled variants.
+    """One scan, sort, or pick by indices along lines, and its compiled variants."""
 
-    Parameters
-    ----------
-    fallback : BarrierStage
-        The same stage on the NumPy engine.
-    """
-
-    def __init__(self, plan: Plan, stage: Stage, graph: Graph, fallback: BarrierStage) -> None:
-        super().__init__(plan, stage, graph, fallback)
+    def __init__(self, plan: Plan, stage: Stage, graph: Graph) -> None:
+        super().__init__(plan, stage, graph)
         self.form = FORMS[self.value.spec.name]
         attrs: Any = graph.nodes[self.value.node].attrs
-        self.attrs = {key: attrs[key] for key in fallback.keys}
+        self.attrs = {key: attrs[key] for key in self.keys}
 
     # Running
 
@@ -101,7 +92,7 @@ class LineStage(MoveStage):
             If an index is out of range; nothing was written then.
         """
         out = self._allocate(run)
-        arrays = [run.array(operand, 0) for operand in self.fallback.sources]
+        arrays = [run.array(operand, 0) for operand in self.inputs]
         launch = self._ready(arrays, out)
         if launch is None or launch[0](*launch[1], 1 if forks.forked else launch[2]):
             self._on_numpy(arrays, out)
@@ -111,7 +102,7 @@ class LineStage(MoveStage):
     def bind(self, run: Run) -> Callable[[], None] | None:
         """The stage on the arrays of ``run``, whose temporaries it allocates; None if it is not C."""
         out = self._allocate(run)
-        arrays = [run.array(operand, 0) for operand in self.fallback.sources]
+        arrays = [run.array(operand, 0) for operand in self.inputs]
         launch = self._ready(arrays, out)
         if launch is None:
             return None
@@ -154,7 +145,8 @@ class LineStage(MoveStage):
         """Source, indices and result, turned round where the line is gone along from its end."""
         source, index = arrays[0], arrays[1] if len(arrays) > 1 else None
         if self.attrs.get("reverse"):
-            source, out = np.flip(source, self.axis), np.flip(out, self.axis)
+            turn = (*[slice(None)] * self.axis, slice(None, None, -1))
+            source, out = source[turn], out[turn]
         return source, index, out
 
     def _line_layout(
@@ -165,12 +157,12 @@ class LineStage(MoveStage):
 
     # Compiling
 
-    def kernel_source(self, run: Run) -> KernelSource | None:
-        """The kernel for the tensors of ``run``; None where NumPy runs. Temporaries are allocated for later stages."""
-        out = self._allocate(run)
-        source, index, out = self._turned([run.array(operand, 0) for operand in self.fallback.sources], out)
+    def sources(self, layouts: Layouts) -> list[KernelSource]:
+        """The kernel for arrays that lie like these; none where NumPy runs."""
+        out = self._allocate(layouts)
+        source, index, out = self._turned([layouts.array(operand, 0) for operand in self.inputs], out)
         layout = self._line_layout(source, index, out)
-        return None if layout is None else self._line_source(layout.key, source.dtype, index)
+        return [] if layout is None else [self._line_source(layout.key, source.dtype, index)]
 
     def _line_source(self, key: Key, read: DType, index: npfuncs.Array | None) -> KernelSource:
         width, unit, unit_inner = key

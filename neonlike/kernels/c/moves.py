@@ -22,14 +22,13 @@ from neonlike.kernels.c import pool
 from neonlike.kernels.c.stage import HEADERS, PARALLEL_WORK, load_function
 from neonlike.kernels.codegen.emit import STORAGE, Array, Kernel, Writer, convert_store
 from neonlike.kernels.codegen.render import Source, header_texts
-from neonlike.kernels.numpy_engine.engine import BarrierStage
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.lower import NumberArg, ValueArg
 from neonlike.kernels.planning.plan import Plan, Stage
 from neonlike.kernels.run import forks
 from neonlike.kernels.run.arrays import expression_text, remember
 from neonlike.kernels.run.convert import converter
-from neonlike.kernels.run.stage import Run, destination, result_array, store_result
+from neonlike.kernels.run.stage import Layouts, Run, WholeOperandStage, store_result
 from neonlike.kernels.run.threads import thread_count
 from neonlike.optree import npfuncs
 from neonlike.optree.dtypes import DType, compute_dtype, is_float
@@ -134,24 +133,23 @@ Launch: TypeAlias = tuple[Any, Any, int, int]
 """Function, meta array, units of work, threads."""
 
 
-class MoveStage:
+class MoveStage(WholeOperandStage):
     """One gather or scatter and its compiled variants.
 
-    Parameters
+    Attributes
     ----------
-    fallback : BarrierStage
-        The same stage on the NumPy engine.
+    dtype : dtype
+        Of what the kernel writes.
     """
 
-    def __init__(self, plan: Plan, stage: Stage, graph: Graph, fallback: BarrierStage) -> None:
-        self.plan, self.stage, self.fallback = plan, stage, fallback
-        self.value = value = fallback.value
+    def __init__(self, plan: Plan, stage: Stage, graph: Graph) -> None:
+        super().__init__(plan, stage, graph)
+        value = self.value
         self.scatter = value.spec.name == "untake"
         self.axis: int = graph.nodes[value.node].attrs["axis"] % len(value.shape)  # type: ignore[index]
-        self.direct, self.others = fallback.direct, fallback.others
         if self.direct is None and len(stage.stores) == 1 and not plan.kept(stage):
             self.direct, self.others = stage.stores[0], []  # converted by the kernel
-        self.dtype: DType = fallback.dtype if self.direct is None else graph.targets[self.direct.target].dtype
+            self.dtype = graph.targets[self.direct.target].dtype
         self.comment = expression_text(graph)
         self.variants: dict[Any, Any] = {}
         self.launches: dict[Any, Launch | None] = {}
@@ -206,14 +204,8 @@ class MoveStage:
         call.keep = meta, flat  # type: ignore[attr-defined]  # the kernel has their addresses only
         return call
 
-    def _allocate(self, run: Run) -> npfuncs.Array:
-        """The array the kernel writes; temporaries that later stages read are made."""
-        for store in self.others:
-            destination(run, store)
-        return result_array(run, self.value, self.dtype, self.direct)
-
     def _operands(self, run: Run) -> tuple[npfuncs.Array, npfuncs.Array]:
-        source, indices = [run.array(operand, 0) for operand in self.fallback.sources]
+        source, indices = [run.array(operand, 0) for operand in self.inputs]
         return source, indices
 
     def _run_numpy(self, source: npfuncs.Array, indices: npfuncs.Array, out: npfuncs.Array) -> None:
@@ -221,8 +213,9 @@ class MoveStage:
         self._store_numpy([source, indices], out, {"axis": self.axis})
 
     def _store_numpy(self, arrays: list[npfuncs.Array], out: npfuncs.Array, attrs: dict[str, Any]) -> None:
-        exact = out.dtype == self.fallback.dtype
-        result = out if exact else np.empty(out.shape, self.fallback.dtype)
+        computed = compute_dtype(self.value.dtype)
+        exact = out.dtype == computed
+        result = out if exact else np.empty(out.shape, computed)
         with np.errstate(all="ignore"):
             self.value.spec.numpy(*arrays, result, **attrs)
             if not exact:
@@ -237,7 +230,7 @@ class MoveStage:
         key = (source.shape, source.strides, flat.shape, flat.strides, out.shape, out.strides)
         launch = self.launches.get(key, False)
         if launch is False:
-            layout = self._layout(source, flat, out)
+            layout = self._layout(source, flat.size, flat.strides[0] // flat.itemsize, out)
             function = None if layout is None else self._variant(layout.key, source.dtype, flat.dtype)
             launch = None
             if layout is not None and function is not None:
@@ -247,20 +240,21 @@ class MoveStage:
             remember(self.launches, key, launch)
         return launch  # type: ignore[return-value]
 
-    def _layout(self, source: npfuncs.Array, flat: npfuncs.Array, out: npfuncs.Array) -> Layout | None:
+    def _layout(self, source: npfuncs.Array, count: int, index_step: int, out: npfuncs.Array) -> Layout | None:
+        """How to move by ``count`` indices; None where NumPy runs."""
         wide, narrow = (out, source) if self.scatter else (source, out)
-        if narrow.ndim != wide.ndim or narrow.shape[self.axis] != flat.size or flat.size == 0:
+        if narrow.ndim != wide.ndim or narrow.shape[self.axis] != count or count == 0:
             return None
-        return layout_of(wide, narrow, flat.strides[0] // flat.itemsize, self.axis, self.scatter)
+        return layout_of(wide, narrow, index_step, self.axis, self.scatter)
 
     # Compiling
 
-    def kernel_source(self, run: Run) -> KernelSource | None:
-        """The kernel for the tensors of ``run``; None where NumPy runs. Temporaries are allocated for later stages."""
-        out = self._allocate(run)
-        source, indices = self._operands(run)
-        layout = self._layout(source, indices.reshape(-1), out)
-        return None if layout is None else self._source(layout.key, source.dtype, indices.dtype)
+    def sources(self, layouts: Layouts) -> list[KernelSource]:
+        """The kernel for arrays that lie like these; none where NumPy runs."""
+        out = self._allocate(layouts)
+        source, indices = self._operands(layouts)
+        layout = self._layout(source, indices.size, 1, out)  # steps between indices are arguments
+        return [] if layout is None else [self._source(layout.key, source.dtype, indices.dtype)]
 
     def _source(self, key: FormKey, read: DType, index: DType) -> KernelSource:
         form, unit_source, unit_out, short = key

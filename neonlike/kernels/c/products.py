@@ -17,7 +17,7 @@ from neonlike.kernels.numpy_engine.engine import BarrierStage
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.plan import Plan, Stage
 from neonlike.kernels.run.arrays import remember
-from neonlike.kernels.run.stage import Run, Source, store_result
+from neonlike.kernels.run.stage import Input, Layouts, Run, store_result
 
 _UNKNOWN: Any = object()
 
@@ -44,14 +44,15 @@ class DotStage(BarrierStage):
         call.keep = run  # type: ignore[attr-defined]  # the kernel has the addresses of its arrays only
         return call
 
-    def kernel_source(self, run: Run) -> KernelSource | None:
-        """Our kernel where it pays; allocates the temporaries, for the stages that read them."""
-        super().kernel_source(run)
-        a, b, out = self._operands(run)
+    def sources(self, layouts: Layouts) -> list[KernelSource]:
+        """Our kernel where it pays, or what cuts the product into blocks for NumPy's library; none where NumPy runs."""
+        self._allocate(layouts)
+        a, b, out = self._operands(layouts)
         if gemm.pays(a.shape[0], a.shape[1], b.shape[1], self.compiler):
             real = REAL_TYPES.get(out.dtype)
-            return None if real is None else gemm.GEMM.source(real=real)
-        return blas_source(a, b, out)
+            return [] if real is None else [gemm.GEMM.source(real=real)]
+        blocks = blas_source(a, b, out)
+        return [] if blocks is None else [blocks]
 
     def _compute(self, run: Run) -> None:
         a, b, out = self._operands(run)
@@ -66,7 +67,7 @@ class DotStage(BarrierStage):
                 store_result(run, out, self.others)
 
     def _operands(self, run: Run) -> tuple[Array, Array, Array]:
-        a, b = self.sources
+        a, b = self.inputs
         return run.array(a, 0), run.array(b, 0), run.temps[self.value.index]
 
     def _launch(self, a: Array, b: Array, out: Array) -> gemm.Launch | BlasLaunch | None:
@@ -81,15 +82,15 @@ class DotStage(BarrierStage):
         return found
 
     def _addresses(self, run: Run) -> tuple[Any, Any, Any]:
-        a, b = (_address(run, source) for source in self.sources)
+        a, b = (_address(run, one) for one in self.inputs)
         if self.direct is not None:
             return a, b, run.graph.targets[self.direct.target].address
         return a, b, address(run.temps[self.value.index])
 
 
-def _address(run: Run, source: Source) -> int | None:
-    """Where the array behind ``source`` begins; tensors know."""
-    if source.kind == "leaf":
-        found: int = run.graph.leaves[source.index].address
+def _address(run: Run, read: Input) -> int | None:
+    """Where the array behind ``read`` begins; tensors know."""
+    if read.kind == "leaf":
+        found: int = run.graph.leaves[read.index].address
         return found
-    return address(run.temps[source.index])
+    return address(run.temps[read.index])

@@ -30,7 +30,7 @@ from neonlike.kernels.run import forks
 from neonlike.kernels.run.arrays import Picker, expression_text, input_array, is_flat, picker, remember
 from neonlike.kernels.run.memory import LINE
 from neonlike.kernels.run.recipe import RELEASE_WORK, Recipe
-from neonlike.kernels.run.stage import Run
+from neonlike.kernels.run.stage import ExecutableStage, Layouts, Run, loop_outputs
 from neonlike.kernels.run.threads import thread_count
 from neonlike.logger import logger
 from neonlike.optree.shapes import Shape
@@ -76,11 +76,18 @@ class Launch(NamedTuple):
     meta: Any
 
 
-class CStage:
-    """One stage and its compiled variants."""
+class CStage(ExecutableStage):
+    """One stage and its compiled variants.
 
-    def __init__(self, plan: Plan, stage: Stage, graph: Graph, fallback: LoopStage) -> None:
-        self.stage, self.fallback = stage, fallback
+    Attributes
+    ----------
+    fallback : LoopStage or None
+        The stage on the NumPy engine, for what has no C form; made when it is first needed.
+    """
+
+    def __init__(self, plan: Plan, stage: Stage, graph: Graph) -> None:
+        self.plan, self.stage = plan, stage
+        self.fallback: LoopStage | None = None
         small = len(stage.values) <= MAX_OPS and len(graph.leaves) + len(graph.numbers) <= MAX_ARGUMENTS
         self.usable = small and unsupported([plan.values[i] for i in stage.values]) is None
         self.kernel: Kernel = make_kernel(plan, stage, graph) if self.usable else Kernel(plan, stage)
@@ -152,6 +159,8 @@ class CStage:
         )
 
     def _run_fallback(self, run: Run) -> None:
+        if self.fallback is None:
+            self.fallback = LoopStage(self.plan, self.stage, run.graph)
         with np.errstate(all="ignore"):
             self.fallback.run(run)
 
@@ -198,7 +207,7 @@ class CStage:
     def _arrays(self, run: Run) -> list[Any]:
         """What the kernel reads and writes in ``run``, temporaries allocated."""
         inputs = [input_array(self.kernel, run, array) for array in self.kernel.inputs]
-        return [*inputs, *self.fallback.outputs(run)]
+        return [*inputs, *loop_outputs(self.plan, self.stage, run)]
 
     def _plan_launch(self, run: Run, key: Any, arrays: list[Any]) -> Launch | None:
         """Function and arguments for ``arrays``, remembered as ``key``; None if there is no C form for their layout."""
@@ -239,14 +248,11 @@ class CStage:
 
     # Compiling
 
-    def kernel_source(self, run: Run) -> KernelSource | None:
-        """The kernel for the tensors of ``run``; None where NumPy runs. Temporaries are allocated for later stages."""
-        if not self.usable:
-            self.fallback.outputs(run)
-            return None
-        arrays = self._arrays(run)
-        found = self._fit(self.stage.space.of(run.graph), arrays)
-        return None if found is None else self._source(found.schedule)
+    def sources(self, layouts: Layouts) -> list[KernelSource]:
+        """The kernel for arrays that lie like these; none where NumPy runs."""
+        arrays = self._arrays(layouts)
+        found = self._fit(self.stage.space.of(layouts.graph), arrays) if self.usable else None
+        return [] if found is None else [self._source(found.schedule)]
 
     def _source(self, schedule: CSchedule) -> KernelSource:
         source = _SOURCES[schedule.form](self.kernel, schedule)

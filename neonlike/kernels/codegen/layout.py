@@ -5,6 +5,7 @@ Fewer axes mean longer inner loops. The result also says which kernel form fits:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -12,7 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from neonlike.kernels.planning.lower import Perm
-from neonlike.optree.shapes import Shape
+from neonlike.optree.dtypes import DType
+from neonlike.optree.shapes import Shape, contiguous_strides
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,50 @@ class Counter:
         self.shape, self.strides, self.ndim = shape, tuple(strides), len(shape)
 
 
-def steps_over(array: np.ndarray[Any, Any] | Counter, space: Shape) -> tuple[int, ...]:
+class ArrayLayout:
+    """How an array lies, without its memory: what a kernel is chosen by before there is anything to run it on.
+
+    Its shape, strides and views are those of a NumPy array; 0 stands for an address at which any access is aligned.
+
+    Parameters
+    ----------
+    strides : tuple of int, optional
+        In bytes. Default: elements follow each other in C order.
+    """
+
+    __slots__ = ("dtype", "itemsize", "ndim", "shape", "strides")
+    address = 0
+
+    def __init__(self, shape: Shape, dtype: DType, strides: Sequence[int] | None = None) -> None:
+        self.shape, self.dtype, self.ndim, self.itemsize = shape, dtype, len(shape), int(dtype.itemsize)
+        self.strides = contiguous_strides(shape, self.itemsize) if strides is None else tuple(strides)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return self.size * self.itemsize
+
+    @property
+    def T(self) -> ArrayLayout:
+        """Axes in reverse order."""
+        return self.transpose(range(self.ndim)[::-1])
+
+    def transpose(self, axes: Sequence[int]) -> ArrayLayout:
+        """Axes in the order ``axes``."""
+        return ArrayLayout(tuple(self.shape[k] for k in axes), self.dtype, [self.strides[k] for k in axes])
+
+    def __getitem__(self, key: tuple[slice, ...]) -> ArrayLayout:
+        """Axes as they are or turned round, by slices without bounds and of step 1 or -1."""
+        turned = [item.step or 1 for item in key] + [1] * (self.ndim - len(key))
+        return ArrayLayout(self.shape, self.dtype, [step * sign for step, sign in zip(self.strides, turned)])
+
+
+def steps_over(array: np.ndarray[Any, Any] | Counter | ArrayLayout, space: Shape) -> tuple[int, ...]:
     """Steps of a NumPy ``array`` along each axis of ``space``, 0 where it is broadcast."""
     missing = len(space) - array.ndim
     assert all(n in (1, wide) for n, wide in zip(array.shape, space[missing:])), (array.shape, space)

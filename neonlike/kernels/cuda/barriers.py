@@ -4,30 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.cuda.lines import I32, Lines
 from neonlike.kernels.cuda.moves import Moves
-from neonlike.kernels.cuda.stage import digits_of, in_turn, reserve_store
-from neonlike.kernels.numpy_engine.engine import BarrierStage
+from neonlike.kernels.cuda.queue import Queue
+from neonlike.kernels.cuda.stage import digits_of, in_turn
 from neonlike.kernels.planning.graph import Graph
-from neonlike.kernels.planning.plan import Plan, Stage, reads_any_index
-from neonlike.kernels.run.stage import Run
+from neonlike.kernels.planning.plan import Plan, Stage, Store, reads_any_index
+from neonlike.kernels.run.stage import Layouts, Run, WholeOperandStage, destination
 from neonlike.optree.dtypes import F64, I64, is_float
 from neonlike.optree.npfuncs import check_range
 
-if TYPE_CHECKING:
-    from neonlike.kernels.cuda.engine import CudaEngine
 
-
-class DeviceBarrier:
+class DeviceBarrier(WholeOperandStage):
     """One product or move. Its result goes to the target where nothing else reads it, else to a temporary."""
 
-    def __init__(self, engine: CudaEngine, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
-        self.engine, self.stage, self.comment = engine, stage, comment
-        base = BarrierStage(plan, stage, graph)
-        self.value, self.sources, self.dtype, self.keys = base.value, base.sources, base.dtype, base.keys
-        self.direct = base.direct
+    def __init__(self, queue: Queue, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
+        super().__init__(plan, stage, graph)
+        self.queue, self.comment = queue, comment
         if self.direct is None and len(stage.stores) == 1 and not plan.kept(stage):
             self.direct = stage.stores[0]  # converted by the kernel
 
@@ -43,21 +39,14 @@ class DeviceBarrier:
 
     def ready(self, run: Run) -> Callable[[], None]:
         """A callable that queues the stage; memory is allocated and kernels are compiled now."""
-        if any(source.kind != "leaf" and source.index not in run.temps for source in self.sources):
-            return partial(self.run, run)  # a fallback before it makes them
-        graph, engine = run.graph, self.engine
-        digits = {s.target: digits_of(graph.targets[s.target].rounding, graph.targets[s.target].dtype)
-                  for s in self.stage.stores}  # fmt: skip
-        direct = None if self.direct is None or digits[self.direct.target] else self.direct
-        if direct is None:
-            out = engine.empty(self.value.source.of(graph), self.dtype)
-        else:
-            out = reserve_store(engine, run, direct)
-        run.temps[self.value.index] = out
-        calls = self._calls(run, [run.array(source, 0) for source in self.sources], out)
+        if any(one.kind != "leaf" and one.index not in run.temps for one in self.inputs):
+            return partial(self.run, run)  # a stage before it makes them when it runs
+        digits = self._digits(run)
+        out, direct = self._result(run, digits)
+        calls = self._calls(run, [run.array(one, 0) for one in self.inputs], out)
         for store in self.stage.stores:
             if store is not direct:
-                calls.append(engine.copier.ready(out, reserve_store(engine, run, store), digits[store.target]))
+                calls.append(self.queue.copy(out, destination(run, store), digits[store.target]))
         return calls[0] if len(calls) == 1 else partial(in_turn, calls)
 
     def bind(self, run: Run) -> Callable[[], None] | None:
@@ -66,11 +55,22 @@ class DeviceBarrier:
             return None
         return self.ready(run)
 
-    def kernel_source(self, run: Run) -> None:
-        """There is none of the stage's own; allocates what it writes, for the stages that read it."""
-        run.temps[self.value.index] = self.engine.empty(self.value.source.of(run.graph), self.dtype)
-        for store in self.stage.stores:
-            reserve_store(self.engine, run, store)
+    def sources(self, layouts: Layouts) -> list[KernelSource]:
+        """None: the first run finds its kernels, which follow from dtypes and ranks and are soon all there."""
+        self._result(layouts, self._digits(layouts))
+        return []
+
+    def _digits(self, run: Run) -> dict[int, int]:
+        """To how many binary digits each target is rounded stochastically; 0: to nearest."""
+        targets = {store.target: run.graph.targets[store.target] for store in self.stage.stores}
+        return {place: digits_of(target.rounding, target.dtype) for place, target in targets.items()}
+
+    def _result(self, run: Run, digits: dict[int, int]) -> tuple[Any, Store | None]:
+        """The array that the result goes to, and the store that it is; a result to be rounded is computed before."""
+        direct = None if self.direct is None or digits[self.direct.target] else self.direct
+        out = run.empty(self.value.source.of(run.graph), self.dtype) if direct is None else destination(run, direct)
+        run.temps[self.value.index] = out
+        return out, direct
 
     def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
         raise NotImplementedError
@@ -81,17 +81,17 @@ class DeviceProduct(DeviceBarrier):
 
     def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
         a, b = operands
-        return [self.engine.ready_product(a, b, out, self.dtype)]
+        return [self.queue.product(a, b, out, self.dtype)]
 
 
 class DeviceMove(DeviceBarrier):
     """``take`` and ``untake``. The host waits for a kernel that checks the indices: they may be out of range."""
 
-    def __init__(self, engine: CudaEngine, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
-        super().__init__(engine, plan, stage, graph, comment)
+    def __init__(self, queue: Queue, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
+        super().__init__(queue, plan, stage, graph, comment)
         self.axis: int = graph.nodes[self.value.node].attrs["axis"] % len(self.value.shape)  # type: ignore[index]
         self.scatters = self.value.spec.name == "untake"
-        self.moves = Moves(engine.device, comment)
+        self.moves = Moves(queue.device, comment)
 
     def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
         source, indices = operands
@@ -101,7 +101,7 @@ class DeviceMove(DeviceBarrier):
             return calls
         if not self.scatters:
             return [*calls, self.moves.gather(source, index, out, self.axis)]
-        start, slices = self.engine.empty((limit + 2,), I64), self.engine.empty((indices.size,), I64)
+        start, slices = self.queue.empty((limit + 2,), I64), self.queue.empty((indices.size,), I64)
         return [
             *calls, self.moves.group(index, start, slices), self.moves.scatter(source, start, slices, out, self.axis)
         ]  # fmt: skip
@@ -111,14 +111,14 @@ class DeviceMove(DeviceBarrier):
         calls: list[Callable[[], None]] = []
         index = _flat(indices)
         if index is None:
-            index = self.engine.empty((indices.size,), indices.dtype)
-            calls.append(self.engine.copier.ready(indices, index.reshape(*indices.shape)))
+            index = self.queue.empty((indices.size,), indices.dtype)
+            calls.append(self.queue.copy(indices, index.reshape(*indices.shape)))
         return index, [*calls, partial(self._check, self.moves.check(index, limit), indices, limit)]
 
     def _check(self, is_outside: Callable[[], bool], indices: Any, limit: int) -> None:
         if is_outside():
             name = "take_along_axis" if self.value.spec.name.endswith("along") else "take"
-            check_range(name, self.engine.device.to_host(indices), limit)
+            check_range(name, self.queue.device.to_host(indices), limit)
 
 
 def _flat(indices: Any) -> Any | None:
@@ -132,35 +132,35 @@ def _flat(indices: Any) -> Any | None:
 class DeviceAlong(DeviceMove):
     """``take_along`` and ``untake_along``. Indices of an argsort along the same axis are in range and distinct."""
 
-    def __init__(self, engine: CudaEngine, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
-        super().__init__(engine, plan, stage, graph, comment)
+    def __init__(self, queue: Queue, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
+        super().__init__(queue, plan, stage, graph, comment)
         self.scatters = self.value.spec.name == "untake_along"
         self.checks = reads_any_index(graph, plan.values, self.value)
-        self.lines = Lines(engine.device, comment)
+        self.lines = Lines(queue.device, comment)
 
     def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
         source, indices = operands
-        axis, engine = self.axis, self.engine
+        axis, queue = self.axis, self.queue
         calls = self._checked(indices, (out if self.scatters else source).shape[axis])[1] if self.checks else []
         if 0 in out.shape:
             return calls
         if 0 in indices.shape:
-            return [*calls, engine.copier.ready_fill(out, 0.0)]
+            return [*calls, queue.fill(out, 0.0)]
         if not self.scatters:
             return [*calls, self.lines.along(source, indices, out, axis, False)]
         if not self.checks:
-            fill = [engine.copier.ready_fill(out, 0.0)] if indices.shape[axis] < out.shape[axis] else []
+            fill = [queue.fill(out, 0.0)] if indices.shape[axis] < out.shape[axis] else []
             return [*calls, *fill, self.lines.along(source, indices, out, axis, True)]
-        total = engine.empty(out.shape, F64 if is_float(source.dtype) else I64)
+        total = queue.empty(out.shape, F64 if is_float(source.dtype) else I64)
         return [*calls, self.lines.untake(source, indices, total, out, axis)]
 
 
 class DeviceScan(DeviceBarrier):
     """``cumsum`` and ``cumprod``."""
 
-    def __init__(self, engine: CudaEngine, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
-        super().__init__(engine, plan, stage, graph, comment)
-        self.lines = Lines(engine.device, comment)
+    def __init__(self, queue: Queue, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
+        super().__init__(queue, plan, stage, graph, comment)
+        self.lines = Lines(queue.device, comment)
 
     def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
         (source,), attrs = operands, run.attrs(self.value.node)
@@ -175,26 +175,26 @@ class DeviceScan(DeviceBarrier):
 class DeviceSort(DeviceBarrier):
     """``argsort``: passes of a merge sort, over a copy whose last axis is the sorted one."""
 
-    def __init__(self, engine: CudaEngine, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
-        super().__init__(engine, plan, stage, graph, comment)
-        self.lines = Lines(engine.device, comment)
+    def __init__(self, queue: Queue, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
+        super().__init__(queue, plan, stage, graph, comment)
+        self.lines = Lines(queue.device, comment)
 
     def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
-        (source,), attrs, engine = operands, run.attrs(self.value.node), self.engine
+        (source,), attrs, queue = operands, run.attrs(self.value.node), self.queue
         axis, count = attrs["axis"], out.shape[attrs["axis"]]
         if 0 in out.shape:
             return []
         if source.shape[axis] == 1:
-            return [engine.copier.ready_fill(out, 0.0)]
+            return [queue.fill(out, 0.0)]
         order = (*[k for k in range(source.ndim) if k != axis], axis)
         bits, calls = source.transpose(order), []
         if not _is_contiguous(bits):
-            bits = engine.empty(bits.shape, source.dtype)
-            calls.append(engine.copier.ready(source.transpose(order), bits))
-        buffers = engine.empty(bits.shape, I32), engine.empty(bits.shape, I32)
+            bits = queue.empty(bits.shape, source.dtype)
+            calls.append(queue.copy(source.transpose(order), bits))
+        buffers = queue.empty(bits.shape, I32), queue.empty(bits.shape, I32)
         merges, found = self.lines.merges(bits, buffers, attrs["descending"])
         first = found[(*[slice(None)] * (found.ndim - 1), slice(count))]
-        return [*calls, *merges, engine.copier.ready(first, out.transpose(order))]
+        return [*calls, *merges, queue.copy(first, out.transpose(order))]
 
 
 class DeviceView(DeviceBarrier):
@@ -203,22 +203,22 @@ class DeviceView(DeviceBarrier):
     def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
         layout = run.attrs(self.value.node)["layout"]
         (source,) = operands
-        copier, calls = self.engine.copier, []
+        calls: list[Callable[[], None]] = []
         if self.value.spec.name == "view":
-            whole = source if _is_contiguous(source) else self.engine.empty(source.shape, source.dtype)
+            whole = source if _is_contiguous(source) else self.queue.empty(source.shape, source.dtype)
             if whole is not source:
-                calls.append(copier.ready(source, whole))
-            return [*calls, copier.ready(self._window(whole, layout), out)]
-        whole = out if _is_contiguous(out) else self.engine.empty(out.shape, out.dtype)
-        calls += [copier.ready_fill(whole, 0.0), copier.ready(source, self._window(whole, layout))]
-        return calls if whole is out else [*calls, copier.ready(whole, out)]
+                calls.append(self.queue.copy(source, whole))
+            return [*calls, self.queue.copy(self._window(whole, layout), out)]
+        whole = out if _is_contiguous(out) else self.queue.empty(out.shape, out.dtype)
+        calls += [self.queue.fill(whole, 0.0), self.queue.copy(source, self._window(whole, layout))]
+        return calls if whole is out else [*calls, self.queue.copy(whole, out)]
 
     def _window(self, whole: Any, layout: tuple[Any, ...]) -> Any:
         """The elements of contiguous ``whole`` that ``layout`` = (shape, strides, offset, in elements) describes."""
         shape, strides, offset = layout
         size = whole.itemsize
         strides = [step * size for step in strides]
-        return self.engine.device.view(whole.memory, whole.address + offset * size, shape, strides, whole.dtype)
+        return self.queue.device.view(whole.memory, whole.address + offset * size, shape, strides, whole.dtype)
 
 
 class DeviceJoin(DeviceBarrier):
@@ -229,7 +229,7 @@ class DeviceJoin(DeviceBarrier):
         for part in operands:
             end = start + part.shape[axis]
             if part.size:
-                calls.append(self.engine.copier.ready(part, out[(*[slice(None)] * axis, slice(start, end))]))
+                calls.append(self.queue.copy(part, out[(*[slice(None)] * axis, slice(start, end))]))
             start = end
         return calls
 
@@ -243,10 +243,10 @@ def _is_contiguous(array: Any) -> bool:
     return True
 
 
-def make_barrier(engine: CudaEngine, plan: Plan, stage: Stage, graph: Graph, comment: str) -> DeviceBarrier:
+def make_barrier(queue: Queue, plan: Plan, stage: Stage, graph: Graph, comment: str) -> DeviceBarrier:
     """The object that runs a stage of kind CONTRACTION or MOVE."""
     name = plan.values[stage.values[0]].spec.name
-    return _BARRIERS[name](engine, plan, stage, graph, comment)
+    return _BARRIERS[name](queue, plan, stage, graph, comment)
 
 
 _BARRIERS: dict[str, type[DeviceBarrier]] = {

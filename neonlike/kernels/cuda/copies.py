@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from neonlike.kernels.codegen.emit import Array, Kernel, Number
+from neonlike.kernels.cuda.device import Device
 from neonlike.kernels.cuda.launch import CudaKernel, Launch, call_on
 from neonlike.kernels.planning.lower import LeafArg, NumberArg
 from neonlike.optree.dtypes import DType
 
-if TYPE_CHECKING:
-    from neonlike.kernels.cuda.engine import CudaEngine
-
 
 class Copier:
-    """Elementwise kernels without an expression: one for each pair of dtypes."""
+    """Elementwise kernels without an expression: one for each pair of dtypes.
 
-    def __init__(self, engine: CudaEngine) -> None:
-        self.engine = engine
+    Parameters
+    ----------
+    device : Device
+    draws : callable
+        See :class:`~neonlike.kernels.cuda.queue.Queue`.
+    """
+
+    def __init__(self, device: Device, draws: Callable[[int], list[int]]) -> None:
+        self.device, self.draws = device, draws
         self.kernels: dict[tuple[DType | None, DType], tuple[CudaKernel, dict[Any, Launch]]] = {}
 
     def ready(self, source: Any, target: Any, digits: int = 0) -> Callable[[], None]:
@@ -32,7 +37,7 @@ class Copier:
             Mantissa bits that stochastic rounding keeps; 0: round to nearest.
         """
         compiled, launches = self._kernel(source.dtype, target.dtype)
-        draws = self.engine.draws(1) if digits else []
+        draws = self.draws(1) if digits else []
         missing = len(target.shape) - len(source.shape)
         near = source[(None,) * missing] if missing else source
         return call_on(compiled, launches, target.shape, [near, target], draws, (digits,) if digits else ())
@@ -47,7 +52,7 @@ class Copier:
         if found is None:
             kernel: Kernel = _copy_kernel(source, target)
             comment = f"copy {source or 'a number'} to {target}"
-            found = self.kernels[source, target] = CudaKernel(self.engine.device, kernel, None, comment), {}
+            found = self.kernels[source, target] = CudaKernel(self.device, kernel, None, comment), {}
         return found
 
 

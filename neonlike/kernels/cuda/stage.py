@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.codegen.emit import make_kernel, unsupported
@@ -19,16 +19,14 @@ from neonlike.kernels.cuda.launch import (
     call_on,
     widened,
 )
+from neonlike.kernels.cuda.queue import Queue
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.lower import NumberArg
-from neonlike.kernels.planning.plan import Plan, Stage, StageKind, Store
+from neonlike.kernels.planning.plan import Plan, Stage, StageKind
 from neonlike.kernels.run.arrays import Picker, expression_text, input_array, is_flat, picker, remember
-from neonlike.kernels.run.stage import Run, buffer_key
-from neonlike.optree.dtypes import DType, compute_dtype
-from neonlike.optree.shapes import Shape
-
-if TYPE_CHECKING:
-    from neonlike.kernels.cuda.engine import CudaEngine
+from neonlike.kernels.run.stage import ExecutableStage, Layouts, Run, buffer_key, loop_outputs
+from neonlike.logger import logger
+from neonlike.optree.dtypes import DType
 
 MAX_OPS, MAX_ARGUMENTS = 512, 256
 """Stages with more run on host copies: compiling takes minutes, and kernels have a limit of arguments."""
@@ -45,18 +43,21 @@ def digits_of(rounding: int | bool, dtype: DType) -> int:
     return max(1, min(10 if rounding is True else int(rounding), DIGITS.get(dtype.name, 10)))
 
 
-class CudaStage:
+class CudaStage(ExecutableStage):
     """An elementwise or reduce stage and its compiled variants.
 
     Parameters
     ----------
-    engine : CudaEngine
-    fallback : object with ``run(run)``
-        Runs the stage where there is no kernel for it.
+    queue : Queue
+    fallback : callable
+        Makes what executes the stage where there is no kernel for it, when that is first needed.
     """
 
-    def __init__(self, engine: CudaEngine, plan: Plan, stage: Stage, graph: Graph, fallback: Any) -> None:
-        self.engine, self.plan, self.stage, self.fallback = engine, plan, stage, fallback
+    def __init__(
+        self, queue: Queue, plan: Plan, stage: Stage, graph: Graph, fallback: Callable[[Graph], ExecutableStage]
+    ) -> None:
+        self.queue, self.plan, self.stage, self.fallback = queue, plan, stage, fallback
+        self._on_host: ExecutableStage | None = None
         small = len(stage.values) <= MAX_OPS and len(graph.leaves) + len(graph.numbers) <= MAX_ARGUMENTS
         self.usable = small and unsupported([plan.values[i] for i in stage.values]) is None
         self.launches: dict[Any, Launch] = {}
@@ -65,7 +66,7 @@ class CudaStage:
         kernel = make_kernel(plan, stage, graph)
         self.kernel = kernel
         axes = stage.axes if stage.kind is StageKind.REDUCE else None
-        self.compiled = CudaKernel(engine.device, kernel, axes, expression_text(graph))
+        self.compiled = CudaKernel(queue.device, kernel, axes, expression_text(graph))
         self._widened: dict[tuple[int, ...], tuple[CudaKernel, dict[Any, Launch]]] = {}
         self.numbers = picker([number.slot for number in kernel.numbers])
         self.counters = [array for array in kernel.inputs if array.kind == "counter"]
@@ -111,7 +112,7 @@ class CudaStage:
             return
         arguments = launch.pack(*addresses, *self.numbers(graph.numbers)) + launch.tail
         for function, grid, block in launch.steps:
-            self.engine.device.launch(function, grid, block, 0, arguments)
+            self.queue.device.launch(function, grid, block, 0, arguments)
 
     def _layout(self, graph: Graph, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
         """The geometry that a launch on these tensors depends on; alignment is added by the caller."""
@@ -129,14 +130,20 @@ class CudaStage:
     def ready(self, run: Run) -> Callable[[], None]:
         """A callable that queues the stage; all that may fail is done now: memory allocated, kernels compiled."""
         if not self.usable or self._is_empty_reduction(run.graph):
-            self.engine.note_fallback(self.stage)
-            return partial(self.fallback.run, run)
+            return self._ready_on_host(run)
         if any(a.kind == "temp" and a.index not in run.temps for a in self.kernel.inputs):
-            return partial(self.run, run)  # a fallback before it makes them
+            return partial(self.run, run)  # a stage before it makes them when it runs
         try:
             return self._ready(run)
         except TooManyArguments:
             return self._give_up(run)
+
+    def _ready_on_host(self, run: Run) -> Callable[[], None]:
+        """What runs the stage where there is no kernel."""
+        logger.debug("cuda engine: stage %d (%s) runs on host copies", self.stage.index, self.stage.reason)
+        if self._on_host is None:
+            self._on_host = self.fallback(run.graph)
+        return partial(self._on_host.run, run)
 
     def _give_up(self, run: Run) -> Callable[[], None]:
         """From now on the fallback runs the stage, and makes its temporaries."""
@@ -152,34 +159,34 @@ class CudaStage:
         if not digits:
             return call_on(self.compiled, self.launches, shape, arrays, numbers)
         if self.stage.kind is StageKind.ELEMENTWISE:
-            drawn = (*numbers, *self.engine.draws(sum(map(bool, digits))))
+            drawn = (*numbers, *self.queue.draws(sum(map(bool, digits))))
             return call_on(self.compiled, self.launches, shape, arrays, drawn, digits)
-        return self._ready_rounded(shape, arrays, numbers, digits)
+        return self._ready_rounded(run, arrays, numbers, digits)
 
     def _ready_rounded(
-        self, shape: Shape, arrays: list[Any], numbers: tuple[Any, ...], digits: tuple[int, ...]
+        self, run: Run, arrays: list[Any], numbers: tuple[Any, ...], digits: tuple[int, ...]
     ) -> Callable[[], None]:
         """A reduction whose results are rounded stochastically, by copies after the kernel."""
-        compiled, launches, wide = self._rounded_later(arrays, digits)
-        calls = [call_on(compiled, launches, shape, wide, numbers)]
+        compiled, launches, wide = self._rounded_later(run, arrays, digits)
+        calls = [call_on(compiled, launches, self.stage.space.of(run.graph), wide, numbers)]
         results = zip(wide[-len(digits) :], arrays[-len(digits) :], digits)
-        calls += [self.engine.copier.ready(near, out, n) for near, out, n in results if n]
+        calls += [self.queue.copy(exact, out, n) for exact, out, n in results if n]
         return partial(in_turn, calls)
 
     def _rounded_later(
-        self, arrays: list[Any], digits: tuple[int, ...]
+        self, run: Run, arrays: list[Any], digits: tuple[int, ...]
     ) -> tuple[CudaKernel, dict[Any, Launch], list[Any]]:
         """The kernel that stores outputs with ``digits`` in their compute type, its launches and arrays."""
         where = tuple(position for position, n in enumerate(digits) if n)
         if where not in self._widened:
             kernel = widened(self.kernel, where)
-            self._widened[where] = CudaKernel(self.engine.device, kernel, self.stage.axes, self.compiled.comment), {}
+            self._widened[where] = CudaKernel(self.queue.device, kernel, self.stage.axes, self.compiled.comment), {}
         compiled, launches = self._widened[where]
         first = len(self.kernel.inputs)
         wide = list(arrays)
         for position in where:
             dtype = compiled.kernel.outputs[position].dtype
-            wide[first + position] = self.engine.empty(arrays[first + position].shape, dtype)
+            wide[first + position] = run.empty(arrays[first + position].shape, dtype)
         return compiled, launches, wide
 
     def _digits(self, graph: Graph) -> tuple[int, ...]:
@@ -199,47 +206,27 @@ class CudaStage:
 
     # Arrays
 
-    def reserve(self, run: Run) -> list[Any]:
-        """What the stage writes in ``run``; temporaries are allocated unless they are there."""
-        outputs = []
-        for index in self.stage.saved:
-            if index not in run.temps:
-                value = self.plan.values[index]
-                run.temps[index] = self.engine.empty(value.source.of(run.graph), compute_dtype(value.dtype))
-            outputs.append(run.temps[index])
-        return outputs + [reserve_store(self.engine, run, store) for store in self.stage.stores]
-
     def _arrays(self, run: Run) -> list[Any]:
         """What the kernel reads and writes in ``run``, temporaries allocated."""
-        return [*(input_array(self.kernel, run, array) for array in self.kernel.inputs), *self.reserve(run)]
+        inputs = [input_array(self.kernel, run, array) for array in self.kernel.inputs]
+        return [*inputs, *loop_outputs(self.plan, self.stage, run)]
 
-    def kernel_source(self, run: Run) -> KernelSource | None:
-        """The kernel for the tensors of ``run``; None where there is none. What later stages read is allocated."""
-        if not self.usable or 0 in self.stage.space.of(run.graph):
-            self.reserve(run)
-            return None
-        arrays, digits = self._arrays(run), self._digits(run.graph)
+    def sources(self, layouts: Layouts) -> list[KernelSource]:
+        """The kernel for arrays that lie like these; none where the stage runs on host copies."""
+        shape = self.stage.space.of(layouts.graph)
+        if not self.usable or 0 in shape:
+            loop_outputs(self.plan, self.stage, layouts)
+            return []
+        arrays, digits = self._arrays(layouts), self._digits(layouts.graph)
+        compiled = self.compiled
         if digits and self.stage.kind is StageKind.REDUCE:
-            compiled, _, arrays = self._rounded_later(arrays, digits)
+            compiled, _, arrays = self._rounded_later(layouts, arrays, digits)
             digits = ()
-        else:
-            compiled = self.compiled
         aligned = are_aligned([array.address for array in arrays if not isinstance(array, Counter)])
-        return compiled.source(compiled.fit(self.stage.space.of(run.graph), arrays, aligned, digits), digits)
+        return [compiled.source(compiled.fit(shape, arrays, aligned, digits), digits)]
 
 
-def in_turn(calls: Sequence[Callable[[], None]]) -> None:
+def in_turn(calls: Sequence[Callable[[], object]]) -> None:
     """Call all of ``calls``."""
     for call in calls:
         call()
-
-
-def reserve_store(engine: CudaEngine, run: Run, store: Store) -> Any:
-    """Where ``store`` goes: its target, or a temporary if the target is still to be read."""
-    target = run.graph.targets[store.target]
-    if not store.buffered:
-        return target.array
-    key = buffer_key(store.target)
-    if key not in run.temps:
-        run.temps[key] = engine.empty(target.shape, target.dtype)
-    return run.temps[key]

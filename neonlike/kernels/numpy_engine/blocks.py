@@ -76,7 +76,7 @@ def run_program(
 ) -> None:
     """Run ``program`` over ``shape`` in blocks of at most about ``limit`` elements, never cutting ``axes``."""
     numbers = [run.graph.numbers[slot] for slot in program.number_slots]
-    inputs = [run.array(source, program.ndim) for source in program.sources]
+    inputs = [run.array(source, program.ndim) for source in program.inputs]
     if math.prod(shape) <= limit:
         registers = program.registers(shape, inputs, numbers, outputs)
         registers[AXES] = axes
@@ -102,7 +102,7 @@ def run_partial(
 ) -> list[Total]:
     """Reduce ``values`` over blocks that may cut ``axes``; partial results are merged in a fixed order."""
     numbers = [run.graph.numbers[slot] for slot in program.number_slots]
-    inputs = [run.array(source, program.ndim) for source in program.sources]
+    inputs = [run.array(source, program.ndim) for source in program.inputs]
     masks = [sink.mask for sink in program.sinks]
 
     def do(job: tuple[list[tuple[slice, ...]], list[Total]]) -> None:
@@ -133,7 +133,7 @@ class _Blocks:
         ndim = program.ndim
         self.inputs = inputs
         self.outputs = [a if a.ndim == ndim else a[(None,) * (ndim - a.ndim)] for a in outputs]
-        self.input_masks = [source.mask for source in program.sources]
+        self.input_masks = [source.mask for source in program.inputs]
         self.output_masks = [sink.mask for sink in program.sinks]
 
     def flatten(self) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.numpy_engine.blocks import (
     BLOCK_ELEMENTS,
     MIN_COLUMNS,
@@ -25,16 +26,15 @@ from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.lower import ValueArg
 from neonlike.kernels.planning.plan import Plan, Stage, StageKind, Store, pass_depths
 from neonlike.kernels.run.call_stage import CallStage
-from neonlike.kernels.run.memory import aligned_empty
+from neonlike.kernels.run.engine import Engine
 from neonlike.kernels.run.stage import (
-    CopyBack,
+    ExecutableStage,
+    Layouts,
     Run,
-    StageFunction,
-    destination,
-    inputs_of,
+    WholeOperandStage,
     leaf_types,
+    loop_outputs,
     mask_of,
-    result_array,
     store_result,
 )
 from neonlike.optree.dtypes import compute_dtype
@@ -42,49 +42,25 @@ from neonlike.optree.npfuncs import Array
 from neonlike.optree.ops import Kind
 from neonlike.optree.shapes import Shape, reduced
 
-_ARGUMENTS = ("axis", "layout", "reverse", "descending")
-"""Attributes that the functions of products, moves and scans take."""
 
-
-class NumpyEngine:
+class NumpyEngine(Engine):
     """Runs plans with NumPy."""
 
     name = "numpy"
 
-    def compile(self, plan: Plan, graph: Graph) -> list[StageFunction]:
-        """One function a stage; kept on the plan, once all are made, for other threads to find."""
-        made = plan.engine[self.name] = self.stage_functions(plan, graph)
-        return made
-
-    def stage_functions(self, plan: Plan, graph: Graph) -> list[StageFunction]:
-        """One function a stage, and the copies that end a run."""
-        made: list[StageFunction] = []
-        for stage in plan.stages:
-            if stage.kind is StageKind.CALL:
-                made.append(CallStage(plan, stage, graph).run)
-            elif stage.kind is StageKind.CONTRACTION or stage.kind is StageKind.MOVE:
-                made.append(BarrierStage(plan, stage, graph).run)
-            else:
-                made.append(LoopStage(plan, stage, graph).run)
-        made += [CopyBack(store.target).run for stage in plan.stages for store in stage.stores if store.buffered]
-        return made
+    def stage(self, plan: Plan, position: int, graph: Graph) -> ExecutableStage:
+        """The stage at ``position`` as NumPy calls; see ``Engine.stage``."""
+        stage = plan.stages[position]
+        if stage.kind is StageKind.CALL:
+            return CallStage(plan, stage, graph)
+        if stage.kind is StageKind.CONTRACTION or stage.kind is StageKind.MOVE:
+            return BarrierStage(plan, stage, graph)
+        return LoopStage(plan, stage, graph)
 
     def execute(self, plan: Plan, graph: Graph) -> None:
         """Compute every assignment of ``graph``."""
-        stages: Any = plan.engine.get(self.name) or self.compile(plan, graph)
-        run = Run(graph)
         with np.errstate(all="ignore"):
-            for stage in stages:
-                stage(run)
-
-    def prepare(self, plan: Plan, graph: Graph) -> Callable[[], None]:
-        """A function that runs ``plan`` on these very tensors again and again."""
-        stages: Any = plan.engine.get(self.name) or self.compile(plan, graph)
-        if len(stages) == 1 and (bound := getattr(stages[0], "__self__", None)) is not None:
-            call: Callable[[], None] | None = bound.bind(Run(graph))
-            if call is not None:
-                return call
-        return lambda: self.execute(plan, graph)
+            super().execute(plan, graph)
 
 
 def _replay(steps: list[tuple[Callable[..., Any], tuple[Any, ...]]]) -> Callable[[], None]:
@@ -99,26 +75,8 @@ def _replay(steps: list[tuple[Callable[..., Any], tuple[Any, ...]]]) -> Callable
 # Stages that are one library call -------------------------------------------------------------------------------
 
 
-class BarrierStage:
-    """A product, a move or a scan: one NumPy call on whole arrays.
-
-    Attributes
-    ----------
-    function : callable
-        What is called, with the operands, the result and attributes; an engine may put another in its place.
-    """
-
-    def __init__(self, plan: Plan, stage: Stage, graph: Graph) -> None:
-        (index,) = stage.values
-        self.value = value = plan.values[index]
-        self.function = value.spec.numpy
-        self.sources = inputs_of(plan, graph, value)
-        self.dtype = dtype = compute_dtype(value.dtype)
-        self.direct = next(
-            (s for s in stage.stores if not s.buffered and graph.targets[s.target].dtype == dtype and _plain(s)), None
-        )
-        self.others = [store for store in stage.stores if store is not self.direct]
-        self.keys = [name for name in _ARGUMENTS if name in (graph.nodes[value.node].attrs or {})]
+class BarrierStage(WholeOperandStage):
+    """A product, a move or a scan: one NumPy call on whole arrays."""
 
     def run(self, run: Run) -> None:
         """Execute the stage."""
@@ -130,32 +88,24 @@ class BarrierStage:
         self._allocate(run)
         return lambda: self._compute(run)
 
-    def kernel_source(self, run: Run) -> Any:
-        """There is none here; allocates the temporaries, for the stages that read them."""
-        self._allocate(run)
-
-    def _allocate(self, run: Run) -> None:
-        result_array(run, self.value, self.dtype, self.direct)
-        for store in self.others:
-            destination(run, store)
+    def sources(self, layouts: Layouts) -> list[KernelSource]:
+        """None: NumPy computes it."""
+        self._allocate(layouts)
+        return []
 
     def _compute(self, run: Run) -> None:
         value = self.value
-        arrays = [run.array(source, 0) for source in self.sources]
+        arrays = [run.array(one, 0) for one in self.inputs]
         out, attrs = run.temps[value.index], run.attrs(value.node)
         with np.errstate(all="ignore"):
-            self.function(*arrays, out, **{key: attrs[key] for key in self.keys})
+            value.spec.numpy(*arrays, out, **{key: attrs[key] for key in self.keys})
             store_result(run, out, self.others)
-
-
-def _plain(store: Store) -> bool:
-    return isinstance(store.arg, ValueArg) and store.arg.perm is None
 
 
 # Stages that are loops --------------------------------------------------------------------------------------------
 
 
-class LoopStage:
+class LoopStage(ExecutableStage):
     """An elementwise or reduce stage; streamed programs are compiled when first needed."""
 
     def __init__(self, plan: Plan, stage: Stage, graph: Graph) -> None:
@@ -189,15 +139,6 @@ class LoopStage:
             sinks.append(Sink(store.arg, mask, self.target_types[store.target], direct))
         return sinks
 
-    def outputs(self, run: Run) -> list[Array]:
-        """Arrays for saved values and stores, temporaries allocated."""
-        arrays: list[Array] = []
-        for index in self.stage.saved:
-            value = self.plan.values[index]
-            run.temps[index] = aligned_empty(value.source.of(run.graph), compute_dtype(value.dtype))
-            arrays.append(run.temps[index])
-        return arrays + [destination(run, store) for store in self.stage.stores]
-
     def bind(self, run: Run) -> Callable[[], None] | None:
         """Instructions on fixed arrays if one block covers the stage and nothing changes between runs."""
         stage, program = self.stage, self.resident
@@ -206,11 +147,16 @@ class LoopStage:
             return None
         if math.prod(shape) > BLOCK_ELEMENTS:
             return None
-        inputs = [run.array(source, program.ndim) for source in program.sources]
+        inputs = [run.array(source, program.ndim) for source in program.inputs]
         numbers = [run.graph.numbers[slot] for slot in program.number_slots]
-        registers = program.registers(shape, inputs, numbers, self.outputs(run))
+        registers = program.registers(shape, inputs, numbers, loop_outputs(self.plan, stage, run))
         registers[AXES] = stage.axes
         return _replay(program.bind(registers))
+
+    def sources(self, layouts: Layouts) -> list[KernelSource]:
+        """None: NumPy computes it."""
+        loop_outputs(self.plan, self.stage, layouts)
+        return []
 
     def _simple_slots(self) -> tuple[list[int], list[int]] | None:
         """Leaf and target slots if the stage only maps whole tensors of one rank to targets; the common case."""
@@ -219,10 +165,10 @@ class LoopStage:
             return None
         if any(store.buffered for store in stage.stores):
             return None
-        for source in program.sources:
+        for source in program.inputs:
             if source.kind != "leaf" or source.perm is not None or len(self.leaves[source.index][0]) != program.ndim:
                 return None
-        return [source.index for source in program.sources], [store.target for store in stage.stores]
+        return [source.index for source in program.inputs], [store.target for store in stage.stores]
 
     def run(self, run: Run) -> None:
         """Execute the stage."""
@@ -242,7 +188,7 @@ class LoopStage:
                 )
                 return
         shape = stage.space.of(run.graph)
-        outputs = self.outputs(run)
+        outputs = loop_outputs(self.plan, stage, run)
         limit = BLOCK_ELEMENTS if stage.kind is StageKind.ELEMENTWISE else RESIDENT_ELEMENTS
         if math.prod(shape) > limit and stage.kind is StageKind.REDUCE and self.mergeable:
             if not _fits_resident(shape, stage.axes):

@@ -18,7 +18,7 @@ from neonlike.kernels.codegen.layout import element_strides
 from neonlike.kernels.planning.lower import Arg, NumberArg, Value, ValueArg
 from neonlike.kernels.planning.plan import Plan
 from neonlike.kernels.run.convert import cast_into, converter
-from neonlike.kernels.run.stage import Mask, Source, input_of, mask_of
+from neonlike.kernels.run.stage import Input, Mask, input_of, mask_of
 from neonlike.optree import philox
 from neonlike.optree.dtypes import F32, DType, DTypeRule, compute_dtype
 from neonlike.optree.npfuncs import Array, is_inplace, takes_any_dtype
@@ -80,7 +80,7 @@ class Program:
         self.sinks = list(sinks)
         self.values = [plan.values[index] for index in values]
         self._gather_inputs()
-        self.first_number = 2 + len(self.sources)
+        self.first_number = 2 + len(self.inputs)
         self.first_sink = self.first_number + len(self.number_slots)
         self.first_scratch = self.first_sink + len(self.sinks)
         self.scratch: list[tuple[DType, Mask]] = []
@@ -92,16 +92,16 @@ class Program:
     def _gather_inputs(self) -> None:
         """List the arrays and numbers that come from outside."""
         computed = {value.index for value in self.values}
-        sources: dict[Source, None] = {}
+        inputs: dict[Input, None] = {}
         numbers: dict[int, None] = {}
         for arg in [arg for value in self.values for arg in value.args] + [sink.arg for sink in self.sinks]:
             if isinstance(arg, NumberArg):
                 numbers[arg.slot] = None
             elif not (isinstance(arg, ValueArg) and arg.perm is None and arg.value in computed):
-                sources[self.source(arg)] = None
-        self.sources, self.number_slots = list(sources), list(numbers)
+                inputs[self.input_of(arg)] = None
+        self.inputs, self.number_slots = list(inputs), list(numbers)
 
-    def source(self, arg: Arg) -> Source:
+    def input_of(self, arg: Arg) -> Input:
         """The input that ``arg`` reads."""
         return input_of(self.plan, self.leaves, arg, self.ndim, self.boundary)
 
@@ -147,11 +147,11 @@ class _Assembler:
         self.dtype: dict[int, DType] = {}  # register -> dtype
         self.free: dict[tuple[DType, Mask], list[int]] = {}
         self.owner: dict[int, tuple[DType, Mask]] = {}  # scratch register -> its class
-        self.input = {source: 2 + position for position, source in enumerate(program.sources)}
+        self.input = {source: 2 + position for position, source in enumerate(program.inputs)}
         self.number = {slot: program.first_number + position for position, slot in enumerate(program.number_slots)}
         self.widened: dict[int, int] = {}  # input of bfloat16 -> scratch register, for as long as the program runs
         self.last_use: dict[int, int] = {}
-        for position, source in enumerate(program.sources):
+        for position, source in enumerate(program.inputs):
             self.dtype[2 + position] = source.dtype
         end = len(program.values)
         for position, value in enumerate(program.values):
@@ -207,7 +207,7 @@ class _Assembler:
             return self.number[arg.slot]
         if isinstance(arg, ValueArg) and arg.perm is None and arg.value in self.register:
             return self.register[arg.value]
-        source = program.source(arg)
+        source = program.input_of(arg)
         register = self.input[source]
         return register if source.dtype.kind != "V" else self._widen(register, source.mask)
 
@@ -250,7 +250,7 @@ class _Assembler:
         if isinstance(arg, ValueArg) and arg.value in self.register:
             mask = mask_of(self.program.plan.values[arg.value].shape, self.program.ndim)
         else:
-            mask = self.program.source(arg).mask
+            mask = self.program.input_of(arg).mask
         copy = self._allocate(dtype, mask)
         borrowed.append(copy)
         self._append(cast_into, (register, copy))

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.lower import Arg, ShapeSource, Value, ValueArg
@@ -92,8 +93,8 @@ class Plan:
 
     values: list[Value]
     stages: list[Stage]
-    engine: dict[str, object] = field(default_factory=dict)
-    """Compiled form, by engine name."""
+    engine: dict[str, Any] = field(default_factory=dict)
+    """Its executable stages, by the name of their engine; and what others keep of it."""
 
     def kept(self, stage: Stage) -> list[int]:
         """Values of ``stage`` that other stages read: not the result of a product or a move that is only stored."""

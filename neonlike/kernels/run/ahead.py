@@ -14,60 +14,28 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
 from neonlike.errors import KernelCompileError
 from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.build.waiting import THREADS, waiting
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.plan import Plan
-from neonlike.kernels.run.stage import Run, StageFunction
+from neonlike.kernels.run.engine import Engine
+from neonlike.kernels.run.stage import ExecutableStage, Run
 from neonlike.kernels.run.threads import thread_count
 
 Built = TypeVar("Built")
 
 
-class CompilesAhead:
-    """Part of an engine whose stages know their kernels (``kernel_source(run)``)."""
-
-    if TYPE_CHECKING:
-        name: str
-
-        def compile(self, plan: Plan, graph: Graph) -> list[StageFunction]:
-            """One function a stage; kept on the plan."""
-
-        def execute(self, plan: Plan, graph: Graph) -> None:
-            """Compute every assignment of ``graph``."""
-
-    def is_built(self, kernel: KernelSource) -> bool:
-        """Whether :meth:`build` has nothing to compile."""
-        raise NotImplementedError
-
-    def build(self, kernel: KernelSource) -> object:
-        """Compile ``kernel`` unless it is in the cache; needs no device.
-
-        Raises
-        ------
-        KernelCompileError
-        """
-        raise NotImplementedError
-
-    def sources(self, plan: Plan, graph: Graph) -> list[KernelSource]:
-        """The kernels ``plan`` needs on the tensors of ``graph``, those of other layouts not included."""
-        run = Run(graph)
-        found: list[KernelSource] = []
-        for function in self._functions(plan, graph):
-            owner = owner_of(function)
-            source = owner.kernel_source(run) if hasattr(owner, "kernel_source") else None
-            if source is not None:
-                found.append(source)
-        return found
+class CompilesAhead(Engine):
+    """An engine that compiles: the kernels of a plan side by side, those of a prepared one in the background."""
 
     def compile_ahead(self, plan: Plan, graph: Graph) -> None:
         """Start compiling what ``plan`` needs in the background; who runs it first waits for what is not ready."""
         self._begin(self.sources(plan, graph))
 
-    def start(self, plan: Plan, graph: Graph) -> list[StageFunction]:
+    def start(self, plan: Plan, graph: Graph) -> list[ExecutableStage]:
         """The stages of a plan that runs for the first time; if it has several kernels they compile side by side."""
         made = self.compile(plan, graph)
         if len(made) > 1 and len(kernels := self.sources(plan, graph)) > 1:
@@ -89,19 +57,14 @@ class CompilesAhead:
 
     def _bind(self, plan: Plan, graph: Graph) -> Callable[[], None]:
         """Every stage on its arrays; where one has no bound form, all run as in :meth:`execute`."""
-        run = Run(graph)
+        run = self.new_run(graph)
         calls: list[Callable[[], None]] = []
-        for function in self._functions(plan, graph):
-            owner = owner_of(function)
-            call = owner.bind(run) if hasattr(owner, "bind") else None
+        for stage in self.stages(plan, graph):
+            call = stage.bind(run)
             if call is None:
                 return partial(self.execute, plan, graph)
             calls.append(call)
         return calls[0] if len(calls) == 1 else partial(_replay, calls, run)
-
-    def _functions(self, plan: Plan, graph: Graph) -> Sequence[StageFunction]:
-        found: Any = plan.engine.get(self.name)
-        return found or self.compile(plan, graph)
 
     def _begin(self, kernels: Iterable[KernelSource]) -> None:
         for kernel in kernels:
@@ -121,11 +84,6 @@ def build_many(kernels: Sequence[KernelSource], build: Callable[[KernelSource], 
     with waiting(*kernels), ThreadPoolExecutor(workers, thread_name_prefix=THREADS) as pool:
         futures = [pool.submit(build, kernel) for kernel in kernels]
     return [future.result() for future in futures]
-
-
-def owner_of(function: Any) -> Any:
-    """The stage that ``function`` is the ``run`` of."""
-    return getattr(function, "__self__", None)
 
 
 def _replay(calls: list[Callable[[], None]], run: Run) -> None:

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.plan import Plan, Stage, Store
-from neonlike.kernels.run.stage import Run, Source, buffer_key, inputs_of
+from neonlike.kernels.run.stage import ExecutableStage, Input, Layouts, Run, buffer_key, inputs_of
 from neonlike.optree.calls import PART
 from neonlike.optree.dtypes import compute_dtype
 
 
-class CallStage:
+class CallStage(ExecutableStage):
     """One call, or one further result of a call that ran before."""
 
     def __init__(self, plan: Plan, stage: Stage, graph: Graph) -> None:
@@ -24,15 +25,29 @@ class CallStage:
         self.value = value = plan.values[index]
         self.stores = stage.stores
         self.kept = bool(plan.kept(stage))
-        self.sources = inputs_of(plan, graph, value)
+        self.inputs = inputs_of(plan, graph, value)
 
     def run(self, run: Run) -> None:
         """Execute the stage."""
         self.bind(run)()
 
-    def kernel_source(self, run: Run) -> None:
-        """There is none of the stage's own; allocates what it writes, for the stages that read it."""
-        self._allocate(run)
+    def sources(self, layouts: Layouts) -> list[KernelSource]:
+        """None of the stage's own: the primitive chooses its kernels when it is called."""
+        attrs = layouts.attrs(self.value.node)
+        if layouts.graph.nodes[self.value.node].spec is PART:
+            result = layouts.results[self.inputs[0].index][attrs["part"]]
+        else:
+            request = attrs["request"]
+            results = [layouts.empty(shape, dtype) for shape, dtype in request.results]
+            target = self._direct(layouts, request)
+            if target is not None:
+                results[0] = target.array
+            layouts.results[self.value.index] = results
+            result = results[0]
+        if self.kept and result.dtype != compute_dtype(result.dtype):
+            result = layouts.empty(result.shape, compute_dtype(result.dtype))
+        layouts.temps[self.value.index] = result
+        return []
 
     def bind(self, run: Run) -> Callable[[], None]:
         """The stage on the arrays of ``run``, whose temporaries and results it allocates."""
@@ -54,14 +69,12 @@ class CallStage:
         be, attrs = node.backend, node.attrs
         assert attrs is not None
         if node.spec is PART:
-            result = run.results[self.sources[0].index][attrs["part"]]
+            result = run.results[self.inputs[0].index][attrs["part"]]
         else:
             results = [be.fresh(shape, dtype) for shape, dtype in attrs["request"].results[1:]]
             result = self._direct(run, attrs["request"])
             if result is None:
                 result = be.fresh(*attrs["request"].results[0])
-            if not hasattr(run, "results"):
-                run.results = {}
             run.results[self.value.index] = [result, *results]
         copies = [(self._destination(run, be, store), result) for store in self.stores]
         wide = result
@@ -75,7 +88,7 @@ class CallStage:
         """What runs the primitive of ``node`` on its operands, converted where it asks for that."""
         be, request = node.backend, node.attrs["request"]
         results = run.results[self.value.index]
-        read = [_tensor(run, be, source) for source in self.sources]
+        read = [_tensor(run, be, one) for one in self.inputs]
         operands = [
             tensor if wanted is None or tensor.dtype == wanted else be.fresh(tensor.shape, wanted)
             for tensor, wanted in zip(read, request.dtypes, strict=True)
@@ -108,8 +121,8 @@ class CallStage:
         return stand_in
 
 
-def _tensor(run: Run, be: Any, source: Source) -> Any:
-    """The tensor of ``be`` behind ``source``."""
-    if source.kind == "leaf" and source.perm is None:
-        return run.graph.leaves[source.index]
-    return be.tensor_cls(be, run.array(source, 0))
+def _tensor(run: Run, be: Any, read: Input) -> Any:
+    """The tensor of ``be`` behind ``read``."""
+    if read.kind == "leaf" and read.perm is None:
+        return run.graph.leaves[read.index]
+    return be.tensor_cls(be, run.array(read, 0))

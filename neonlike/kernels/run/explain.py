@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from neonlike.kernels.planning.cost import cost
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.lower import Arg, LeafArg, NumberArg
 from neonlike.kernels.planning.plan import Plan, Stage, StageKind
-from neonlike.kernels.run.stage import Run
+from neonlike.kernels.run.engine import Engine
+from neonlike.kernels.run.stage import Layouts
 from neonlike.optree.ops import Kind
 from neonlike.optree.show import infix
 
 
-def explain(plan: Plan, graph: Graph, engine: Any) -> str:
+def explain(plan: Plan, graph: Graph, engine: Engine) -> str:
     """Readable account of ``plan`` for the assignment in ``graph``."""
     roots = [graph.nodes[r] for r in graph.roots if 0 <= r < len(graph.nodes)]
     lines = [f"expression  {infix(root)}" for root in roots]
     lines.append(f"engine      {engine.name}, {len(plan.stages)} stage{'s' * (len(plan.stages) != 1)}")
-    functions: Any = plan.engine.get(engine.name) or engine.compile(plan, graph)
-    run = Run(graph)
-    for stage, function in zip(plan.stages, functions):
+    layouts = Layouts(graph)
+    for stage, executable in zip(plan.stages, engine.stages(plan, graph)):
         lines += _stage(plan, graph, stage)
-        owner: Any = getattr(function, "__self__", None)
-        kernel = owner.kernel_source(run) if hasattr(owner, "kernel_source") else None
-        if kernel is not None:
+        for kernel in executable.sources(layouts):
             lines += ["  kernel", *(f"    {line}".rstrip() for line in str(kernel.source).splitlines())]
     return "\n".join(lines)
 

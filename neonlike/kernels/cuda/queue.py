@@ -1,0 +1,78 @@
+"""Where the kernels of an engine are queued: a device, memory on it, and the calls that stages have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from neonlike.kernels.cuda.copies import Copier
+from neonlike.kernels.cuda.device import Device
+from neonlike.kernels.cuda.gemm import Gemm
+from neonlike.kernels.planning.graph import Graph
+from neonlike.kernels.run.stage import Run
+from neonlike.optree.dtypes import DType
+from neonlike.optree.shapes import Shape, contiguous_strides
+
+
+class Product(Protocol):
+    """What multiplies matrices: a library's, or our own (see :class:`~neonlike.kernels.cuda.gemm.Gemm`)."""
+
+    def ready(self, a: Any, b: Any, out: Any, dtype: DType) -> Callable[[], None] | None:
+        """A callable that queues ``out[...] = a @ b``, summed in ``dtype``; None if it does not take such arrays."""
+        ...
+
+
+class Queue:
+    """The stream of a device, whose work runs in the order in which it is queued; each engine has one.
+
+    Parameters
+    ----------
+    device : Device
+    draws : callable
+        ``draws(n)`` gives the key of the random stream and n numbers of calls that nothing else uses.
+    product : Product, optional
+        Asked first for each matrix product; what it does not take, our own kernel does.
+    """
+
+    def __init__(self, device: Device, draws: Callable[[int], list[int]], product: Product | None = None) -> None:
+        self.device, self.draws = device, draws
+        self.copier = Copier(device, draws)
+        self.gemm = Gemm(device)
+        self.products: list[Product] = [self.gemm] if product is None else [product, self.gemm]
+
+    def empty(self, shape: Shape, dtype: DType) -> Any:
+        """A contiguous array in new memory, its contents undefined."""
+        strides = contiguous_strides(shape, dtype.itemsize)
+        size = shape[0] * strides[0] if shape else dtype.itemsize
+        memory = self.device.allocate(max(size, 1))
+        return self.device.view(memory, memory.address, shape, strides, dtype)
+
+    def copy(self, source: Any, target: Any, digits: int = 0) -> Callable[[], None]:
+        """A callable that queues ``target[...] = source``; see :meth:`Copier.ready`."""
+        return self.copier.ready(source, target, digits)
+
+    def fill(self, target: Any, value: float) -> Callable[[], None]:
+        """A callable that queues ``target[...] = value``."""
+        return self.copier.ready_fill(target, value)
+
+    def product(self, a: Any, b: Any, out: Any, dtype: DType) -> Callable[[], None]:
+        """A callable that queues ``out[...] = a @ b``, summed in ``dtype``."""
+        for product in self.products:
+            call = product.ready(a, b, out, dtype)
+            if call is not None:
+                return call
+        raise AssertionError("our own kernel takes every product")
+
+
+class DeviceRun(Run):
+    """A run whose temporaries are on a device."""
+
+    __slots__ = ("queue",)
+
+    def __init__(self, graph: Graph, queue: Queue) -> None:
+        super().__init__(graph)
+        self.queue = queue
+
+    def empty(self, shape: Shape, dtype: DType) -> Any:
+        """A temporary on the device; see ``Run.empty``."""
+        return self.queue.empty(shape, dtype)

@@ -1,0 +1,88 @@
+"""What all engines share: a plan becomes a list of executable stages, which is kept on the plan and run in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import ClassVar
+
+from neonlike.kernels.build.source import KernelSource
+from neonlike.kernels.planning.graph import Graph
+from neonlike.kernels.planning.plan import Plan
+from neonlike.kernels.run.recipe import Recipe
+from neonlike.kernels.run.stage import CopyBack, ExecutableStage, Layouts, Run
+
+
+class Engine:
+    """Executes plans. An engine says what executes one stage, :meth:`stage`; the rest follows.
+
+    Attributes
+    ----------
+    name : str
+    replays : bool
+        Whether :meth:`recipe` may find anything.
+    """
+
+    name: str = ""
+    replays: ClassVar[bool] = False
+
+    def stage(self, plan: Plan, position: int, graph: Graph) -> ExecutableStage:
+        """What executes the stage of ``plan`` at ``position``, made for a plan that ``graph`` has the key of."""
+        raise NotImplementedError
+
+    def copy_back(self, target: int) -> ExecutableStage:
+        """What ends a run for a target that was still read: the copy from the array that stood in for it."""
+        return CopyBack(target)
+
+    def make_stages(self, plan: Plan, graph: Graph) -> list[ExecutableStage]:
+        """What executes each stage of ``plan``, then the copies that end a run."""
+        made = [self.stage(plan, position, graph) for position in range(len(plan.stages))]
+        stores = [store for stage in plan.stages for store in stage.stores if store.buffered]
+        return made + [self.copy_back(store.target) for store in stores]
+
+    def compile(self, plan: Plan, graph: Graph) -> list[ExecutableStage]:
+        """As :meth:`make_stages`; they are kept on the plan, once all are made, for other threads to find."""
+        made = plan.engine[self.name] = self.make_stages(plan, graph)
+        return made
+
+    def stages(self, plan: Plan, graph: Graph) -> list[ExecutableStage]:
+        """The stages that are kept on ``plan``, made now if there are none."""
+        return plan.engine.get(self.name) or self.compile(plan, graph)
+
+    def new_run(self, graph: Graph) -> Run:
+        """A run on the tensors of ``graph``."""
+        return Run(graph)
+
+    def execute(self, plan: Plan, graph: Graph) -> None:
+        """Compute every assignment of ``graph``."""
+        run = self.new_run(graph)
+        for stage in self.stages(plan, graph):
+            stage.run(run)
+
+    def prepare(self, plan: Plan, graph: Graph) -> Callable[[], None]:
+        """A function that runs ``plan`` on these very tensors again and again."""
+        stages = self.stages(plan, graph)
+        bound = stages[0].bind(self.new_run(graph)) if len(stages) == 1 else None
+        return partial(self.execute, plan, graph) if bound is None else bound
+
+    def sources(self, plan: Plan, graph: Graph) -> list[KernelSource]:
+        """The kernels that ``plan`` needs on tensors that lie like those of ``graph``; allocates nothing."""
+        layouts = Layouts(graph)
+        return [kernel for stage in self.stages(plan, graph) for kernel in stage.sources(layouts)]
+
+    def is_built(self, kernel: KernelSource) -> bool:
+        """Whether :meth:`build` has nothing to compile."""
+        raise NotImplementedError
+
+    def build(self, kernel: KernelSource) -> object:
+        """Compile ``kernel`` unless it is in the cache; needs no device.
+
+        Raises
+        ------
+        KernelCompileError
+        """
+        raise NotImplementedError
+
+    def recipe(self, plan: Plan, graph: Graph) -> Recipe | None:
+        """How to start what ``plan`` just ran on ``graph`` without planning; None if it is more than one kernel."""
+        return None

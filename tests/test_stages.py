@@ -1,0 +1,174 @@
+"""Executable stages: what every engine keeps on a plan, and which kernels a stage says it would run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from engines import ENGINES, ON_GPU, backend
+
+from neonlike.backends import Backend
+from neonlike.errors import OutOfMemory
+from neonlike.kernels.bench.engine import TimedStage
+from neonlike.kernels.c import compile as compile_c
+from neonlike.kernels.codegen.layout import ArrayLayout
+from neonlike.kernels.cuda import launch as launch_cuda
+from neonlike.kernels.cuda.device import Capabilities
+from neonlike.kernels.cuda.engine import CudaEngine
+from neonlike.kernels.cuda.queue import Queue
+from neonlike.kernels.numpy_engine.engine import LoopStage
+from neonlike.kernels.planning.graph import Graph, linearize
+from neonlike.kernels.planning.planner import make_plan
+from neonlike.kernels.run.stage import ExecutableStage
+from neonlike.optree.functions import F
+
+
+@pytest.fixture(params=ENGINES)
+def be(request: Any) -> Iterator[Backend]:
+    yield from backend(request.param)
+
+
+def softmax(x: Any) -> Any:
+    return F.exp(x - F.max(x, axis=1)) / F.sum(F.exp(x - F.max(x, axis=1)), axis=1)
+
+
+EXPRESSIONS: dict[str, Callable[[Any, Any, Any, Any], Any]] = {
+    "elementwise": lambda be, x, y, i: be.sig(x * y + 1),
+    "reduction": lambda be, x, y, i: softmax(x),
+    "strided": lambda be, x, y, i: be.tanh(x[:, ::-1]) + x.T[:, :1].T,
+    "product and more": lambda be, x, y, i: softmax(be.dot(x * 2, y.T)),
+    "product of transposed": lambda be, x, y, i: be.dot(be.dot(y, x.T).T + 1, y),
+    "take": lambda be, x, y, i: be.take(x + y, i, 1) * 2,
+    "take of a product": lambda be, x, y, i: be.take(be.dot(x, y.T), i, 0) * 2,
+    "scatter": lambda be, x, y, i: F.untake(be.take(x, i, 1) * 3, i, (12, 14), 1) + 1,
+    "scan from the end": lambda be, x, y, i: F.cumsum(be.exp(x), axis=1, reverse=True) * 2,
+    "order": lambda be, x, y, i: F.take_along(x * 2, F.argsort(x * 2, axis=1, descending=True), 1),
+    "transposed": lambda be, x, y, i: be.square(x).T + 1,
+    "concatenation": lambda be, x, y, i: be.sum(F.concat([x * 2, softmax(y)], axis=1), axis=1),
+    "primitive": lambda be, x, y, i: be.tanh(be.batchnorm(x * 2, y[:, :1] + 0, y[:, 1:2] + 0)) + 1,
+}
+
+
+def operands(be: Backend) -> tuple[Any, Any, Any]:
+    rng = np.random.default_rng(3)
+    x, y = (be.array(rng.standard_normal((12, 14))) for _ in range(2))
+    return x, y, be.array([[1, 0, 5, 3]], dtype=np.int32)
+
+
+def planned(be: Any, name: str) -> tuple[Any, Graph]:
+    """A plan of one of the expressions, for a new tensor."""
+    expression = EXPRESSIONS[name](be, *operands(be))
+    graph = linearize(((be.empty(expression.shape, dtype=expression.dtype), expression),))
+    return make_plan(graph), graph
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_a_plan_keeps_stages_of_one_protocol(be: Any, name: str) -> None:
+    plan, graph = planned(be, name)
+    be.engine.execute(plan, graph)
+    stages = plan.engine[be.engine.name]
+    assert len(stages) >= len(plan.stages)
+    assert all(ExecutableStage in type(stage).__mro__ for stage in stages)
+
+
+def test_timed_stages_are_stages_too() -> None:
+    assert ExecutableStage in TimedStage.__mro__
+
+
+# Kernels without memory -----------------------------------------------------------------------------------------------
+
+
+def refuse(*args: Any) -> Any:
+    raise AssertionError("memory was asked for")
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_asking_for_kernels_allocates_nothing(be: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, graph = planned(be, name)
+    monkeypatch.setattr("neonlike.kernels.run.stage.aligned_empty", refuse)
+    monkeypatch.setattr(be, "fresh", refuse)
+    if ON_GPU:
+        monkeypatch.setattr(be.device, "allocate", refuse)
+    sources = be.engine.sources(plan, graph)
+    assert all("(" in str(kernel.source) for kernel in sources)
+    assert bool(sources) is (be.engine.name != "numpy")
+    if any(plan.kept(stage) for stage in plan.stages):
+        with pytest.raises(AssertionError, match="memory was asked for"):
+            be.engine.execute(plan, graph)
+
+
+def test_kernels_of_a_plan_that_no_memory_would_hold(be: Any) -> None:
+    """Temporaries of 256 TiB; the first run says that there is no memory, and leaves the target alone."""
+    n = 1 << 23
+    column, row, out = be.ones((n, 1)), be.ones((1, n)), be.zeros((n, 1))
+    product = F.cumsum(be.dot(column, row) * 2, axis=1)
+    value = be.sum(product, axis=1)
+    plan = be.plans.find(graph := linearize(((out, value),)))
+    sources = be.engine.sources(plan, graph)
+    assert len(sources) >= 2 or be.engine.name == "numpy"
+    assert be.explain(value, out=out).count("stage ") == len(plan.stages)
+    with pytest.raises(OutOfMemory):
+        out[:] = value
+    assert not out[:1].get().any()
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_kernels_are_those_that_run(be: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where temporaries would lie is foreseen as it comes about."""
+    plan, graph = planned(be, name)
+    foreseen = {kernel.name for kernel in be.engine.sources(plan, graph)}
+    built: set[str] = set()
+    module, function = (launch_cuda, "build_cubin") if ON_GPU else (compile_c, "build_kernel")
+    build = getattr(module, function)
+    monkeypatch.setattr(module, function, lambda kernel, *more: (built.add(kernel.name), build(kernel, *more))[1])
+    plan, graph = planned(be, name)
+    run = be.engine.new_run(graph)
+    for stage in be.engine.stages(plan, graph):
+        stage.run(run)
+    assert {name for name in foreseen if "gemm" not in name} <= built, "but for products, whose kernels all plans share"
+
+
+# One stage at a time --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.cpu_only("stages of the CPU's engines")
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_the_c_engine_makes_no_numpy_loop_that_it_does_not_run(
+    compiled: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LoopStage, "__init__", refuse)
+    plan, graph = planned(compiled, name)
+    compiled.engine.execute(plan, graph)
+    assert np.isfinite(graph.targets[0].get()).all()
+
+
+# Without a device -----------------------------------------------------------------------------------------------------
+
+
+class Nowhere:
+    """A tensor that has a layout alone."""
+
+    rounding = 0
+
+    def __init__(self, tensor: Any) -> None:
+        self.shape, self.dtype, self.is_contiguous = tensor.shape, tensor.dtype, tensor.is_contiguous
+        self.array = ArrayLayout(tensor.shape, tensor.dtype, tensor.array.strides)
+
+    def alias_of(self, other: Any) -> int:
+        return int(other is self)
+
+
+@pytest.mark.cpu_only("what a GPU's engine says where there is none")
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_cuda_kernels_are_found_without_a_device(name: str) -> None:
+    device = SimpleNamespace(capabilities=Capabilities("sm_90", 132))
+    engine = CudaEngine(Queue(device, refuse), refuse)  # type: ignore[arg-type]
+    for be in backend("numpy"):
+        plan, graph = planned(be, name)
+        graph.leaves, graph.targets = ([Nowhere(tensor) for tensor in some] for some in (graph.leaves, graph.targets))
+        sources = engine.sources(plan, graph)
+        assert sources
+        assert all("__global__" in str(kernel.source) for kernel in sources)
