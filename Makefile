@@ -1,8 +1,8 @@
 # Everything a newcomer needs, each target with all of its set-up: an environment of its own in .venv, no root.
 #
 #   make demo    a network built from op-trees learns real handwritten digits
-#   make test    the whole test suite, op-trees on both engines, backends on the GPU  (PYTEST_ARGS="-k name" narrows it)
-#   make test-gpu    the whole test suite with the GPU backend in place of the CPU's
+#   make test    the whole test suite: on every engine, then on the GPU backend  (PYTEST_ARGS="-k name" narrows it)
+#   make test-gpu    every test of a backend, all cases, with the GPU backend in place of the CPU's
 #   make gpu-setup   what the GPU tests need without a GPU: PyCUDA and an emulated driver (make test runs this first)
 #   make gpu-check   the GPU backend on a machine with a GPU: tests, compute-sanitizer, benchmark  (GPU_CHECK_ARGS=--emulated)
 #   make gpu-wheels  what that needs on a machine without a registry, into .gpu-wheels     (GPU_PYTHON=3.12, that machine's)
@@ -28,30 +28,20 @@ VECTOR_ARGS ?=
 GPU_CHECK_ARGS ?=
 GPU_PYTHON ?= 3.12
 
-OPTREE_TESTS = activations along angles arguments arrange assignment autodiff autodiff_api creation defects_core errors eval \
-    expressions families float16 fuzz gradients indexing interop layouts lazy_primitives linalg made_up_op moves_c narrow neonform operators ops origin \
-    overlap plan prepared random reduction_axes reductions summation tensor tensor_copies tensor_values tensor_writing
-
-# Tests of what a backend does, which run on the GPU backend too. Each expression of theirs is a kernel to compile there:
-# GPU_CASES of a test are run, the others by make test-gpu.
-GPU_TESTS = activations along angles argparser arguments arrange array_iterator assignment autodiff autodiff_api backend \
-    batchnorm batchnorm_numerics bench benchmarks_networks bfloat16 call_cache callbacks callbacks_control contract_names conv conv_calls conv_geometry costs \
-    creation defects_core digits_example docs engines errors eval expressions families float16 fuzz gradients indexing \
-    initializers input_activations interop layers_mlp layouts lazy_primitives linalg lrn lrn_calls made_up_op made_up_primitive memory metrics \
-    model_mlp model_storage moments moves_c narrow neonform nervanaobject nms operators ops optimizers origin overlap \
-    partial_batches persist plan pool pool_calls positions prepared random reduction_axes reductions rest_helpers rest_lookup \
-    rest_products resume rnn rnn_errors rnn_gated rnn_unroll roi sequential settings signatures stages summation tensor \
-    tensor_copies tensor_values tensor_writing two_backends unpickle
+# Tests side by side, a process for each core: most of the time goes into compilers. (JOBS=0: one process for all.)
+JOBS ?= auto
+SIDE_BY_SIDE = -n $(JOBS) --maxprocesses 8 --dist worksteal
+# Each expression of a test is a kernel to compile on the GPU: so many cases of a test are run, all of them by
+# make test-gpu.
 GPU_CASES ?= 3
-# With every access of a kernel checked, for races too, and each stream as late as the driver may run it.
-CHECKED_KERNELS = elementwise moves reductions
-CHECKED_TESTS = along batchnorm linalg lrn moves_c overlap pool positions reductions rnn_gated rest_lookup
+# Every access of a kernel checked, for races too, and each stream as late as the driver may run it.
 CHECKED = CUEMU_CHECK=1 CUEMU_ASYNC=1 NEONLIKE_GPU_POOL=0
 
 # PYTEST_ARGS may choose none of the tests of a pass: status 5.
 OR_NONE = status=$$?; test $$status -eq 0 -o $$status -eq 5
 
 PY = $(VENV)/bin/python
+PYTEST = $(PY) -m pytest $(SIDE_BY_SIDE)
 INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check --editable
 
 .NOTPARALLEL:
@@ -63,18 +53,15 @@ help:
 demo: $(VENV)/.ready-demo
 	$(PY) examples/digits_mlp.py $(DEMO_ARGS)
 
-# Everything on the engine there is, then what op-trees mean once more on the NumPy engine, as without a compiler, then
-# what backends do on the GPU backend (where exp and its like err as far as a real one's may), and some of that with its
-# kernels checked.
+# Everything, each test on the engines that its marks name; then what backends do on the GPU backend (where exp and its
+# like err as far as a real one's may), and some of that with its kernels checked. pyproject.toml lists the marks.
 test: $(VENV)/.ready-test gpu-setup
-	$(PY) -m pytest $(PYTEST_ARGS)
-	NEONLIKE_CPU_JIT=0 $(PY) -m pytest -q $(OPTREE_TESTS:%=tests/test_%.py) $(PYTEST_ARGS); $(OR_NONE)
-	CUEMU_INEXACT=1 $(PY) -m pytest -q --backend gpu --cases $(GPU_CASES) $(GPU_TESTS:%=tests/test_%.py) tests/fuzz $(PYTEST_ARGS); $(OR_NONE)
-	$(CHECKED) $(PY) -m pytest -q $(CHECKED_KERNELS:%=tests/test_cuda_%.py) $(PYTEST_ARGS); $(OR_NONE)
-	$(CHECKED) $(PY) -m pytest -q --backend gpu --cases 1 $(CHECKED_TESTS:%=tests/test_%.py) $(PYTEST_ARGS); $(OR_NONE)
+	$(PYTEST) $(PYTEST_ARGS)
+	CUEMU_INEXACT=1 $(PYTEST) -q --backend gpu --cases $(GPU_CASES) -m backend $(PYTEST_ARGS); $(OR_NONE)
+	$(CHECKED) $(PYTEST) -q --backend gpu --cases 1 -m checked $(PYTEST_ARGS); $(OR_NONE)
 
 test-gpu: $(VENV)/.ready-test gpu-setup
-	$(PY) -m pytest --backend gpu $(PYTEST_ARGS)
+	$(PYTEST) --backend gpu $(PYTEST_ARGS)
 
 # Quick once all is there. Where it cannot be done the GPU tests say why they are skipped, or fail with
 # NEONLIKE_REQUIRE_GPU_TESTS=1.
@@ -91,7 +78,7 @@ gpu-wheels: $(PY)
 check: $(VENV)/.ready-dev
 	$(PY) -m ruff check .
 	$(PY) -m mypy
-	$(PY) -m pytest -q -m "not slow" $(PYTEST_ARGS)
+	$(PYTEST) -q -m "not slow" $(PYTEST_ARGS)
 
 NO_BENCHMARK := benchmarks/versus.py benchmarks/front_page.py
 

@@ -1,47 +1,71 @@
-"""Backends as fixtures. With ``--backend gpu`` the same fixtures give the GPU backend.
+"""Backends as fixtures, and the marks that say on which engines a test runs.
 
-A plugin that conftest.py loads once the options are known: which engines there are depends on them.
+    pytestmark = pytest.mark.engines("numpy", "c")    # each test that takes `be` (or `engine`) runs once on each
+    @pytest.mark.engines("c")                         # this one on compiled C only
+    (no mark)                                         # on the engine there is: C where there is a compiler
+    pytestmark = pytest.mark.optree                   # what expressions mean: as engines("numpy", "c")
+
+Further arguments are options of the backend: ``engines("gpu", batch_size=16)``. With ``--backend gpu`` the same tests
+run once each, on the GPU backend. A plugin that conftest.py loads once the options are known: which engines there are
+depends on them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENGINES, any_backend, backend
+from engines import ANY, ENGINES, backend, on_engine
 
 from neonlike.backends import Backend
 
 
+def engines_of(test: Any) -> tuple[str, ...]:
+    """The engines on which a test that takes ``engine`` runs, as its marks say."""
+    mark = test.get_closest_marker("engines")
+    if mark is not None:
+        return tuple(mark.args)
+    return ("numpy", "c") if test.get_closest_marker("optree") else (ANY,)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test of several engines becomes a test for each; it has its name in brackets."""
+    if "engine" in metafunc.fixturenames and len(engines_of(metafunc.definition)) > 1:
+        metafunc.parametrize("engine", ENGINES, indirect=True)
+
+
 @pytest.fixture
-def be() -> Iterator[Backend]:
+def engine(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The engine of this test: what ``gen_backend("cpu")`` chooses while it runs. ("gpu" with ``--backend gpu``.)"""
+    name = getattr(request, "param", None) or engines_of(request.node)[0]
+    with on_engine(name) as chosen:
+        yield chosen
+
+
+def options_of(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The options of backends that the mark of a test asks for."""
+    mark = request.node.get_closest_marker("engines")
+    return dict(mark.kwargs) if mark is not None else {}
+
+
+@pytest.fixture
+def be(engine: str, request: pytest.FixtureRequest) -> Iterator[Backend]:
     """A fresh backend with a fixed seed and a batch size of 128, cleaned up afterwards."""
-    yield from any_backend()
+    yield from backend(engine, **options_of(request))
 
 
 @pytest.fixture
-def be64() -> Iterator[Backend]:
+def be64(engine: str, request: pytest.FixtureRequest) -> Iterator[Backend]:
     """As ``be``, computing in float64."""
-    yield from any_backend(datatype=np.float64)
-
-
-@pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> str:
-    """Each engine of the CPU in turn; the GPU with ``--backend gpu``."""
-    return str(request.param)
+    yield from backend(engine, **{"datatype": np.float64, **options_of(request)})
 
 
 @pytest.fixture(params=["float32", "float64", "float16"])
 def any_be(engine: str, request: pytest.FixtureRequest) -> Iterator[Backend]:
-    """A backend on each engine, computing in each float dtype."""
+    """As ``be``, computing in each float dtype."""
     yield from backend(engine, datatype=np.dtype(request.param).type)
-
-
-@pytest.fixture
-def be32(engine: str) -> Iterator[Backend]:
-    """A backend on each engine, computing in float32."""
-    yield from backend(engine)
 
 
 @pytest.fixture

@@ -25,7 +25,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="run at most N cases of each parametrized test, spread over all of them (default: all)",
+        help="run at most N cases of each parametrized test of a backend, spread over all of them (default: all)",
+    )
+    group.addoption(
+        "--c-cases",
+        type=int,
+        default=0,
+        metavar="N",
+        help="the same for what tests marked optree do on C: each case is a kernel to compile (default: all)",
     )
     group.addoption(
         "--require-gpu",
@@ -52,14 +59,41 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if "gpu_driver" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.gpu)
+        mark_by_fixtures(item)
     if config.getoption("--require-gpu"):
         leave_out(config, items, "emulator", "about the emulated GPU")
     if config.getoption("--backend") == "gpu":
         leave_out(config, items, "cpu_only")
+        leave_out_alike(config, items)
     if most := config.getoption("--cases"):
-        leave_out_cases(config, items, most)
+        of_backends = [item for item in items if item.get_closest_marker("backend")]
+        leave_out_cases(config, items, of_backends, most, f"cases beyond {most} of a test")
+    if most := config.getoption("--c-cases"):
+        on_c = [item for item in items if item.get_closest_marker("optree") and on_the_engine(item, "c")]
+        leave_out_cases(config, items, on_c, most, f"cases beyond {most} of a test on C, which run on NumPy")
+
+
+def on_the_engine(item: pytest.Item, name: str) -> bool:
+    """Whether ``item`` is the turn of this engine of a test that runs on several."""
+    callspec = getattr(item, "callspec", None)
+    return callspec is not None and callspec.params.get("engine") == name
+
+
+def mark_by_fixtures(item: pytest.Item) -> None:
+    """What the fixtures of a test say of it: that it asks for a backend, and that it needs a GPU."""
+    fixtures, named = getattr(item, "fixturenames", ()), item.get_closest_marker("engines")
+    needs_gpu = "gpu_driver" in fixtures or ("engine" in fixtures and named is not None and named.args == ("gpu",))
+    if needs_gpu:
+        item.add_marker(pytest.mark.gpu)
+    elif "engine" in fixtures:
+        item.add_marker(pytest.mark.backend)
+
+
+def leave_out_alike(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect tests that ask for no backend and need no GPU: one in place of the CPU's changes nothing for them."""
+    names = ("backend", "gpu")
+    alike = [item for item in items if not any(item.get_closest_marker(name) for name in names)]
+    deselect(config, items, {item: "about no backend" for item in alike})
 
 
 def leave_out(config: pytest.Config, items: list[pytest.Item], name: str, reason: str = "") -> None:
@@ -68,13 +102,15 @@ def leave_out(config: pytest.Config, items: list[pytest.Item], name: str, reason
     deselect(config, items, {item: reason or str(mark.args[0]) for item, mark in marked.items()})
 
 
-def leave_out_cases(config: pytest.Config, items: list[pytest.Item], most: int) -> None:
-    """Deselect cases of tests that have more than ``most``, at equal distances."""
+def leave_out_cases(
+    config: pytest.Config, items: list[pytest.Item], among: list[pytest.Item], most: int, reason: str
+) -> None:
+    """Deselect cases of tests ``among`` those that have more than ``most``, at equal distances."""
     cases: dict[str, list[pytest.Item]] = {}
-    for item in items:
+    for item in among:
         cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     kept = {of_one[len(of_one) * n // most] for of_one in cases.values() for n in range(most)}
-    deselect(config, items, {item: f"cases beyond {most} of a test" for item in items if item not in kept})
+    deselect(config, items, {item: reason for item in among if item not in kept})
 
 
 def deselect(config: pytest.Config, items: list[pytest.Item], reasons: dict[pytest.Item, str]) -> None:
@@ -82,6 +118,12 @@ def deselect(config: pytest.Config, items: list[pytest.Item], reasons: dict[pyte
     config.stash.setdefault(LEFT_OUT, Counter()).update(reasons.values())
     items[:] = [item for item in items if item not in reasons]
     config.hook.pytest_deselected(items=list(reasons))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    from engines import asking
+
+    asking.allowed = any(item.get_closest_marker(name) for name in ("backend", "cpu_only", "gpu"))
 
 
 def pytest_runtest_logfinish() -> None:
@@ -93,6 +135,26 @@ def pytest_runtest_logfinish() -> None:
 
     if "PYTEST_XDIST_WORKER" in os.environ and is_lost():
         os._exit(70)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of pytest-xdist hands what it counted to the process that writes the summary."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        from engines import on_gpu
+
+        output["left_out"] = dict(session.config.stash.get(LEFT_OUT, {}))
+        output["on_gpu"] = sorted(on_gpu)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Add what a worker counted: each chose among all tests, and ran some."""
+    from engines import on_gpu
+
+    told = getattr(node, "workeroutput", {})
+    node.config.stash[LEFT_OUT] = Counter(told.get("left_out", node.config.stash.get(LEFT_OUT, {})))
+    on_gpu.update(told.get("on_gpu", ()))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

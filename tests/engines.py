@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -26,17 +26,21 @@ ON_GPU = os.environ.get("NEONLIKE_TEST_BACKEND") == "gpu"
 BACKEND = "gpu" if ON_GPU else "cpu"
 """What ``gen_backend`` is asked for."""
 ENGINES = ("gpu",) if ON_GPU else ("numpy", "c")
+ANY = "any"
+"""The engine there is: C where there is a compiler."""
 COMPARED = ("cpu", "gpu") if ON_GPU else ENGINES
 """What gives equal results: the engines of the CPU, or the NumPy engine and the GPU."""
 on_gpu: set[str] = set()
 """Tests that had a backend on the GPU."""
 
 
-def any_backend(**options: Any) -> Iterator[Backend]:
-    """Yield a backend: the CPU's on the engine there is, or the GPU's."""
-    ready()
-    yield gen_backend(BACKEND, rng_seed=0, batch_size=128, **options)
-    cleanup_backend()
+class Asking:
+    """Whether the running test may ask for a backend: what its marks say; outside of tests, always."""
+
+    allowed = True
+
+
+asking = Asking()
 
 
 def new_backend(**options: Any) -> Backend:
@@ -52,24 +56,35 @@ def current_backend(**options: Any) -> Backend:
 
 
 def backend(engine: str, **options: Any) -> Iterator[Backend]:
-    """Yield one backend on ``engine``, to be used by a fixture or a loop; skips where there is no C compiler."""
-    if ON_GPU and engine != "cpu":
-        yield from any_backend(**options)
-        return
-    before = os.environ.get("NEONLIKE_CPU_JIT")
-    os.environ["NEONLIKE_CPU_JIT"] = "1" if engine == "c" else "0"
-    try:
-        if engine == "c":
-            needs_compiler()
-        made = gen_backend("cpu", rng_seed=0, batch_size=128, **options)
-        assert made.engine.name == ("numpy" if engine == "cpu" else engine)
+    """Yield one backend on ``engine``, to be used by a fixture or a loop; skips where there is no C compiler.
+
+    It has a fixed seed, and a batch size of 128 unless ``options`` say otherwise.
+    """
+    given = {"rng_seed": 0, "batch_size": 128, **options}
+    with on_engine(engine) as name:
+        made = gen_backend("gpu" if name == "gpu" else "cpu", **given)
+        assert name in (ANY, "cpu", made.engine.name, made.backend_name)
         yield made
         cleanup_backend()
-    finally:
-        if before is None:
-            os.environ.pop("NEONLIKE_CPU_JIT")
-        else:
-            os.environ["NEONLIKE_CPU_JIT"] = before
+
+
+@contextmanager
+def on_engine(engine: str) -> Iterator[str]:
+    """Have ``gen_backend("cpu")`` choose ``engine``; yields its name, "gpu" where all run there.
+
+    The engine "cpu" is NumPy's, on the CPU although tests run on the GPU, to be compared with.
+    """
+    if engine == "gpu" or (ON_GPU and engine != "cpu"):
+        needs_gpu()
+        ready()
+        yield "gpu"
+        return
+    if engine == "c":
+        needs_compiler()
+    with pytest.MonkeyPatch.context() as patch:
+        if engine != ANY:
+            patch.setenv("NEONLIKE_CPU_JIT", "1" if engine == "c" else "0")
+        yield engine
 
 
 def refused_after_cleanup(match: str | None = None) -> AbstractContextManager[Any]:
@@ -90,7 +105,11 @@ def check_other_backends(case: Any) -> None:
 
 
 def ready() -> None:
-    """Have a GPU ready where the tests run on one, and note that this test does."""
+    """Have a GPU ready where the tests run on one, and note that this test does.
+
+    A test that asks for a backend says so, or ``make test`` would not run it on the GPU.
+    """
+    assert asking.allowed, "mark this test `backend`, or `cpu_only` with the reason why it is not for the GPU's"
     if ON_GPU:
         needs_gpu()
         on_gpu.add(os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0])

@@ -42,18 +42,15 @@ TESTS = {
         "rnn": "rnn_errors rnn rnn_unroll rnn_gated gemm",
         "lookup": "rest_lookup families positions",
         "linalg": "gemm_blas rest_products linalg",
-        "stats": "rest_helpers families",
+        "stats": "rest_helpers rest_memory families",
         "merge": "rest_helpers",
-        "scratch": "rest_helpers",
+        "scratch": "rest_memory",
         "activation": "rest_helpers families input_activations",
         "lazy": "gradients lazy_primitives",
         "conv": "conv_calls conv_geometry conv_depthwise conv_maps conv_shapes conv_winograd conv conv_kernels",
     }.items()
 }
 """Test files of each family, those first that are soon done."""
-ON_BOTH_ENGINES = ("tests/test_families.py", "tests/test_linalg.py")
-"""Tests of these that run on the engine there is: run once more without a compiler, as ``make test`` does."""
-
 TIMEOUT_S = 900.0
 CAUGHT, SURVIVED, STALE, INVALID = "caught", "SURVIVED", "STALE", "INVALID"
 
@@ -85,13 +82,7 @@ def private_copy() -> Iterator[Path]:
 
 def run_tests(copy: Path, tests: Sequence[str]) -> tuple[int, str]:
     """Exit status and output of pytest on ``tests`` in ``copy``, up to the first failure."""
-    status, output = _pytest(copy, tests)
-    again = [file for file in tests if file in ON_BOTH_ENGINES]
-    return (status, output) if status or not again else _pytest(copy, again, NEONLIKE_CPU_JIT="0")
-
-
-def _pytest(copy: Path, tests: Sequence[str], **settings: str) -> tuple[int, str]:
-    environment = {**os.environ, **settings, "PYTHONPATH": os.pathsep.join((str(copy), str(copy / "tests")))}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(copy), str(copy / "tests")))}
     environment["PYTHONDONTWRITEBYTECODE"] = "1"  # a fault may keep a file's size, and its time in seconds
     environment.setdefault("NEONLIKE_CACHE_DIR", str(copy / "cache"))
     options = "-x -q -p no:cacheprovider -p planted.watch".split()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from engines import ENGINES, backend
+from engines import backend
 
 from neonlike.backends import Backend
 from neonlike.kernels.bench import recorder
@@ -23,10 +23,10 @@ def known_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NEONLIKE_BENCH", raising=False)
 
 
-@pytest.fixture(params=ENGINES)
-def timed(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    """A backend in bench mode, on each engine."""
-    for be in backend(request.param, bench=True):
+@pytest.fixture
+def timed(engine: str) -> Iterator[Backend]:
+    """A backend in bench mode."""
+    for be in backend(engine, bench=True):
         yield be
         assert be.bench is not None
         be.bench.clear()  # no table at the end

@@ -19,6 +19,8 @@ from neonlike.transforms import (
 )
 from neonlike.transforms.transform import Transform
 
+pytestmark = pytest.mark.optree
+
 SMOOTH = [Identity(), Rectlin(), Rectlin(0.1), Rectlinclip(), Rectlinclip(0.2, xcut=1.5), Explin(), Explin(0.5),
           Normalizer(), Normalizer(divisor=2.0), Tanh(), Logistic()]  # fmt: skip
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENGINES, ON_GPU, backend
+from engines import ON_GPU, backend
 from reference import LAYOUTS, plain, strided, transposed
 
 from neonlike.backends import Backend
@@ -19,6 +18,8 @@ from neonlike.kernels.c.lines import LineStage
 from neonlike.optree.dtypes import SUPPORTED
 from neonlike.optree.functions import F
 
+pytestmark = [pytest.mark.optree, pytest.mark.checked]
+
 SHAPES = ((1, 1), (1, 9), (9, 1), (7, 13), (3, 300), (300, 3), (70, 70), (3, 4, 5), (2, 1, 65))
 EMPTY = ((0, 3), (3, 0), (2, 0, 3))
 
@@ -26,7 +27,7 @@ each_layout = pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layo
 each_dtype = pytest.mark.parametrize("dtype", SUPPORTED, ids=lambda dtype: dtype.name)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def fallbacks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the ops that C stages left to NumPy."""
     names: list[str] = []
@@ -38,11 +39,6 @@ def fallbacks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(LineStage, "_on_numpy", record)
     return names
-
-
-@pytest.fixture(params=ENGINES)
-def be(request: pytest.FixtureRequest, fallbacks: list[str]) -> Iterator[Backend]:
-    yield from backend(request.param)
 
 
 def some(rng: Any, shape: Any, dtype: Any = np.float32) -> Any:

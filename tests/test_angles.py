@@ -9,6 +9,8 @@ import pytest
 
 from neonlike.backends import Backend
 
+pytestmark = pytest.mark.optree
+
 OPS = ("sin", "cos", "tan")
 COUNT = 1003
 PLACES = [0, 255, 256, 700, COUNT - 1]

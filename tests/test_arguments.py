@@ -33,6 +33,8 @@ from neonlike.nervanaobject import NervanaObject
 from neonlike.optimizers import Adam, GradientDescentMomentum, Optimizer, Schedule
 from neonlike.transforms import Cost, CrossEntropyMulti, Metric, Softmax, Transform
 
+pytestmark = pytest.mark.optree
+
 # What annotations say ---------------------------------------------------------------------------------------------
 
 
@@ -166,6 +168,7 @@ def test_results_that_do_not_fit_into_memory(be: Backend, a: Any) -> None:
     assert (a + 1).get().tolist() == [[2, 3], [4, 5]]
 
 
+@pytest.mark.backend
 def test_two_backends_still_take_what_they_took() -> None:
     made = new_backend(rng_seed=1, default_dtype=np.float64, hist_bins=32)
     assert made.default_dtype is np.float64 and made.hist_bins == 32

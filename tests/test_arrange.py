@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend
 from reference import LAYOUTS, backwards, plain, strided, transposed
 
 from neonlike.backends import Backend
@@ -19,12 +17,9 @@ from neonlike.kernels.planning.graph import linearize
 from neonlike.kernels.planning.planner import make_plan
 from neonlike.optree.node import OpTreeNode
 
+pytestmark = pytest.mark.optree
+
 SHAPES = (((3, 4), (2, 4)), ((1, 1), (1, 1), (1, 1)), ((0, 4), (2, 4)), ((2, 3, 4), (2, 3, 4)), ((257, 3), (1, 3)))
-
-
-@pytest.fixture(params=ENGINES)
-def be(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    yield from backend(request.param)
 
 
 def some(rng: Any, *shape: int) -> Any:

@@ -12,6 +12,8 @@ from neonlike.backends import Backend, NervanaCPU
 from neonlike.errors import DTypeError, ShapeError
 from neonlike.optree.dialect import neon_dialect
 
+pytestmark = pytest.mark.optree
+
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64"]
 DTYPES = ["float16", "bfloat16", "float32", "float64", *INTEGERS, "bool"]
 

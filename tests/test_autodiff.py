@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from engines import backend
 from reference import BROADCASTS, LAYOUTS, domains, plain, rows, sample
 from trees import Grower
 
@@ -20,16 +19,13 @@ from neonlike.optree.node import OpTreeNode
 from neonlike.optree.ops import NON_DIFFERENTIABLE, OPS, Kind, OpSpec
 from neonlike.optree.walk import postorder
 
+pytestmark = [pytest.mark.optree, pytest.mark.engines("numpy")]
+
 STEP = 1e-4
 JUMPS = ("mod", "fmod")
 """Rows tested apart, at points away from their jumps."""
 differentiable = [s for s in rows(Kind.ELEMENTWISE) if s.grad is not NON_DIFFERENTIABLE and s.name not in JUMPS]
 SMOOTH = [s for s in differentiable if s.name not in ("abs", "relu", "leaky_relu", "maximum", "minimum", "where")]
-
-
-@pytest.fixture
-def be64() -> Iterator[Backend]:
-    yield from backend("numpy", datatype=np.float64)
 
 
 def slope(compute: Callable[[], float], tensor: Any, direction: Any) -> tuple[float, float]:

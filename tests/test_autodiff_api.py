@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend
+from engines import backend
 
 from neonlike.backends import Backend
 from neonlike.backends.autodiff import Autodiff, GradUtil, grad_map
@@ -21,15 +20,7 @@ from neonlike.optree.functions import F
 from neonlike.optree.ops import NON_DIFFERENTIABLE, OPS, Kind, OpSpec
 from neonlike.optree.walk import postorder
 
-
-@pytest.fixture
-def be() -> Iterator[Backend]:
-    yield from backend("numpy")
-
-
-@pytest.fixture
-def be64() -> Iterator[Backend]:
-    yield from backend("numpy", datatype=np.float64)
+pytestmark = [pytest.mark.optree, pytest.mark.engines("numpy")]
 
 
 def gradient(be: Backend, expression: Any, *tensors: Any) -> list[Any]:
@@ -155,7 +146,7 @@ def test_doubling_40_times_costs_40_nodes(be64: Backend) -> None:
     np.testing.assert_array_equal(made.asnumpyarray(), np.full((1, 2), 2.0**40))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.engines("numpy", "c")
 def test_memory_goes_with_the_last_reference(engine: str) -> None:
     """Nothing holds on to tensors or graphs: not the cache of plans, not compiled kernels."""
     for be in backend(engine):

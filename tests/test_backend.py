@@ -24,6 +24,8 @@ from neonlike.backends.nervanamkl import MKLTensor, NervanaMKL
 from neonlike.backends.util.check_mkl import get_mkl_lib
 from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError, NeonlikeError, UnknownArgument
 
+pytestmark = pytest.mark.backend
+
 
 @pytest.fixture(autouse=True)
 def _leave_nothing_behind() -> Any:

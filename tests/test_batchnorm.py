@@ -9,14 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from batchnorm_cases import BACK_FLAGS, EPS, FLAGS, SHAPES, STATISTICS, Array, Backward, Case, Forward, agree, replaced
-from engines import ENGINES, backend, refused_after_cleanup
+from engines import backend, refused_after_cleanup
 
 from neonlike.errors import AliasError, DTypeError, ShapeError
 
-
-@pytest.fixture(params=ENGINES)
-def be(request: pytest.FixtureRequest) -> Iterator[Any]:
-    yield from backend(request.param)
+pytestmark = [pytest.mark.engines("numpy", "c"), pytest.mark.checked]
 
 
 # Results --------------------------------------------------------------------------------------------------------------
@@ -370,6 +367,7 @@ def test_wrong_operands_backward(be: Any) -> None:
             assert (tensors[name].get() == values).all(), name
 
 
+@pytest.mark.backend
 def test_closed_backend() -> None:
     for be in backend("numpy"):
         case = Case(2, 3)

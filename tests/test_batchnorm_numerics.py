@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from batchnorm_cases import BACK_FLAGS, EPS, FLAGS, Backward, Case, Forward, agree, replaced
-from engines import ENGINES, backend, forget_calls, use_threads
+from engines import forget_calls, use_threads
 
 from neonlike.backends.cpu import batchnorm as kernels
 from neonlike.backends.families.batchnorm import BatchNormFamily
 
-
-@pytest.fixture(params=ENGINES)
-def be(request: pytest.FixtureRequest) -> Iterator[Any]:
-    yield from backend(request.param)
-
-
-@pytest.fixture
-def compiled() -> Iterator[Any]:
-    yield from backend("c")
+pytestmark = pytest.mark.engines("numpy", "c")
 
 
 # Numerics -------------------------------------------------------------------------------------------------------------

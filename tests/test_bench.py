@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend
+from engines import backend
 from recording import Clock, bench, known_rates, shown, timed  # noqa: F401
 
 from neonlike.backends import Backend
@@ -20,6 +20,8 @@ from neonlike.kernels.bench.engine import TimedEngine
 from neonlike.kernels.bench.recorder import Bench
 from neonlike.kernels.bench.row import SAMPLES, Row
 from neonlike.kernels.c import gemm, routine
+
+pytestmark = [pytest.mark.engines("numpy", "c"), pytest.mark.backend]
 
 
 def the_row(be: Backend) -> Row:
@@ -61,7 +63,6 @@ def results(be: Backend) -> list[bytes]:
     return found
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_results_are_the_same_bit_for_bit(engine: str) -> None:
     found = []
     for option in (False, True):
@@ -73,7 +74,6 @@ def test_results_are_the_same_bit_for_bit(engine: str) -> None:
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_without_bench_mode_nothing_is_wrapped(engine: str) -> None:
     for be in backend(engine):
         assert be.bench is None
@@ -84,7 +84,6 @@ def test_without_bench_mode_nothing_is_wrapped(engine: str) -> None:
             be.bench_report()
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_the_mode_may_be_switched_as_neons_scripts_do(engine: str, shown: list[str]) -> None:
     for be in backend(engine):
         a, out = be.ones((4, 4)), be.empty((4, 4))

@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmarking import FOLDER
-from engines import BACKEND, ENGINES, ON_GPU, backend, needs_compiler, ready
+from engines import BACKEND, ON_GPU, backend, ready
 from recording import Clock, known_rates, shown  # noqa: F401
 
 from neonlike.backends import Backend
 from neonlike.kernels.bench.recorder import Bench
 from neonlike.nervanaobject import NervanaObject
+
+pytestmark = [pytest.mark.engines("numpy", "c"), pytest.mark.backend]
 
 MODULES = (
     "_terms", "_machine", "_report", "_cases", "harness", "_apart", "_layers", "_rows", "_rates", "_ratio_picture",
@@ -161,10 +163,10 @@ def test_rates_are_of_products_or_of_memory(bench: SimpleNamespace) -> None:
     assert made(0.0, 4, 3, False).rate == "-"
 
 
-@pytest.fixture(params=ENGINES)
-def clocked(request: pytest.FixtureRequest) -> Iterator[Backend]:
+@pytest.fixture
+def clocked(engine: str) -> Iterator[Backend]:
     """A backend in bench mode whose clock moves by a millisecond whenever it is read."""
-    for be in backend(request.param, bench=True):
+    for be in backend(engine, bench=True):
         assert be.bench is not None
         be.bench.meter, be.bench.clock = None, Clock()
         yield be
@@ -235,13 +237,9 @@ def test_expressions_are_what_the_layers_compute(bench: SimpleNamespace, be: Bac
 # Runs ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=ENGINES)
-def run(request: pytest.FixtureRequest, bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Any:
+@pytest.fixture
+def run(engine: str, bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs the script on a tiny network: its exit status and session."""
-    ready()
-    if request.param == "c":
-        needs_compiler()
-    monkeypatch.setenv("NEONLIKE_CPU_JIT", "0" if request.param == "numpy" else "1")
     monkeypatch.setattr(bench.networks, "distinct", lambda name: tiny(bench))
     sessions: list[Any] = []
 

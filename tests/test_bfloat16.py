@@ -22,6 +22,8 @@ from neonlike.optree.autodiff import Autodiff
 from neonlike.optree.dtypes import F16, F32, F64, I64, SUPPORTED, as_dtype, compute_dtype, promote
 from neonlike.optree.functions import F
 
+pytestmark = pytest.mark.engines("numpy", "c")
+
 BF16 = np.dtype(bfloat16)
 EVERY = np.arange(2**16, dtype=np.uint16)
 """All there are, as bits."""
@@ -50,10 +52,10 @@ def small(shape: tuple[int, ...], seed: int = 0) -> Any:
 # Values -------------------------------------------------------------------------------------------------------------
 
 
-def test_every_value_is_read_and_kept(be32: Backend) -> None:
+def test_every_value_is_read_and_kept(be: Backend) -> None:
     host = EVERY.reshape(256, 256).view(BF16)
-    t, wide, same = be32.array(host, dtype=BF16), be32.empty(host.shape), be32.empty(host.shape, dtype=BF16)
-    be32.assign_many([(wide, t), (same, t)])
+    t, wide, same = be.array(host, dtype=BF16), be.empty(host.shape), be.empty(host.shape, dtype=BF16)
+    be.assign_many([(wide, t), (same, t)])
     numbers = ~np.isnan(wide.get())
     assert np.count_nonzero(~numbers) == 2 * 127
     assert np.array_equal(wide.get().view(np.uint32)[numbers], EVERY.reshape(256, 256)[numbers].astype(np.uint32) << 16)
@@ -62,32 +64,32 @@ def test_every_value_is_read_and_kept(be32: Backend) -> None:
     assert np.array_equal(bits_of(t), EVERY.reshape(256, 256))
 
 
-def test_float32_is_rounded_to_nearest_even(be32: Backend) -> None:
+def test_float32_is_rounded_to_nearest_even(be: Backend) -> None:
     """Every value, every tie between two and both neighbours of each, infinities and nan among them."""
     wide = (EVERY.astype(np.uint32) << 16)[:, None] + np.array([0, 1, 0x7FFF, 0x8000, 0x8001], np.uint32)
     host = wide.view(np.float32)
-    out = be32.empty(host.shape, dtype=BF16)
-    out[:] = be32.array(host) * 1  # computed
+    out = be.empty(host.shape, dtype=BF16)
+    out[:] = be.array(host) * 1  # computed
     numbers = ~np.isnan(host)
     assert np.array_equal(bits_of(out)[numbers], nearest(host)[numbers])
     assert np.isnan(out.get()[~numbers].astype(np.float32)).all()
-    again = be32.array(host, dtype=BF16)  # stored by the host
+    again = be.array(host, dtype=BF16)  # stored by the host
     assert np.array_equal(bits_of(again)[numbers], bits_of(out)[numbers])
-    largest = be32.array([[3.3895313892515355e38, 3.39e38, 3.4e38, -3.4e38]], dtype=BF16).get().astype(float).tolist()
+    largest = be.array([[3.3895313892515355e38, 3.39e38, 3.4e38, -3.4e38]], dtype=BF16).get().astype(float).tolist()
     assert largest == [[3.3895313892515355e38, 3.3895313892515355e38, np.inf, -np.inf]]
 
 
-def test_to_and_from_every_dtype(be32: Backend) -> None:
+def test_to_and_from_every_dtype(be: Backend) -> None:
     values = np.array([[0, 1, 3, -2.5, 0.5, 100, 257, 300, 1e10, -70000, np.nan, np.inf, -np.inf]], np.float32)
     narrow = values.astype(BF16)
-    t = be32.array(values, dtype=BF16)
-    outs = [be32.empty(values.shape, dtype=dtype) for dtype in SUPPORTED]
-    be32.assign_many([(out, t) for out in outs])
-    backs = [be32.empty(values.shape, dtype=BF16) for _ in SUPPORTED]
-    be32.assign_many(list(zip(backs, outs)))
-    exact = be32.array(narrow.astype(np.float32))
+    t = be.array(values, dtype=BF16)
+    outs = [be.empty(values.shape, dtype=dtype) for dtype in SUPPORTED]
+    be.assign_many([(out, t) for out in outs])
+    backs = [be.empty(values.shape, dtype=BF16) for _ in SUPPORTED]
+    be.assign_many(list(zip(backs, outs)))
+    exact = be.array(narrow.astype(np.float32))
     for dtype, out, back in zip(SUPPORTED, outs, backs):
-        wanted = be32.empty(values.shape, dtype=dtype)
+        wanted = be.empty(values.shape, dtype=dtype)
         wanted[:] = exact
         assert np.array_equal(out.get(), wanted.get(), equal_nan=dtype.kind == "f"), dtype
         with np.errstate(over="ignore"):
@@ -108,81 +110,81 @@ def test_promotion() -> None:
             as_dtype(name)
 
 
-def test_expressions_are_computed_in_float32(be32: Backend) -> None:
-    x, one = be32.array([[256.0]], dtype=BF16), be32.array([[1]], dtype=np.int32)
+def test_expressions_are_computed_in_float32(be: Backend) -> None:
+    x, one = be.array([[256.0]], dtype=BF16), be.array([[1]], dtype=np.int32)
     for value, dtype, wanted in (
         (x + 1 - 256, BF16, 1), (x + one - x, BF16, 1), ((x * 3 + 1) - x * 3, BF16, 1),  # 257 and 769 are between two
-        (x + be32.array([[1.0]], dtype=F16), F32, 257), (x + be32.array([[2.0**-40]], dtype=F64), F64, 256 + 2**-40),
-        (x > 255.9999, BF16, 1), (x < 256.0001, BF16, 1), (be32.minimum(x, 255.9) - 255.9, BF16, 0),
+        (x + be.array([[1.0]], dtype=F16), F32, 257), (x + be.array([[2.0**-40]], dtype=F64), F64, 256 + 2**-40),
+        (x > 255.9999, BF16, 1), (x < 256.0001, BF16, 1), (be.minimum(x, 255.9) - 255.9, BF16, 0),
         (x + np.full((1, 1), bfloat16(2)) + bfloat16(1), BF16, 259), (x * np.float32(2.5), BF16, 640),
     ):  # fmt: skip
-        out = be32.empty((1, 1), dtype=F64)
+        out = be.empty((1, 1), dtype=F64)
         out[:] = value
         assert (value.dtype, out.get()[0, 0]) == (dtype, wanted), str(value)
-    rounded = be32.empty((1, 2), dtype=BF16)
-    rounded[:] = x + be32.array([[1.0, 3.0]])  # once: halves to even
+    rounded = be.empty((1, 2), dtype=BF16)
+    rounded[:] = x + be.array([[1.0, 3.0]])  # once: halves to even
     assert rounded.get().astype(float).tolist() == [[256, 260]]
 
 
 # Operations ---------------------------------------------------------------------------------------------------------
 
 
-def test_reductions_and_moves(be32: Backend) -> None:
+def test_reductions_and_moves(be: Backend) -> None:
     host = small((7, 300))
-    x, wide = be32.array(host, dtype=BF16), host.astype(np.float64)
+    x, wide = be.array(host, dtype=BF16), host.astype(np.float64)
     for axis in (0, 1):
-        sums, softmax = be32.empty(wide.sum(axis, keepdims=True).shape, dtype=BF16), be32.empty(host.shape, dtype=BF16)
-        be32.assign_many([(sums, F.sum(x, axis)), (softmax, F.softmax(x, axis))])
+        sums, softmax = be.empty(wide.sum(axis, keepdims=True).shape, dtype=BF16), be.empty(host.shape, dtype=BF16)
+        be.assign_many([(sums, F.sum(x, axis)), (softmax, F.softmax(x, axis))])
         powers = np.exp(wide - wide.max(axis, keepdims=True))
         for found, wanted in ((sums, wide.sum(axis)), (softmax, powers / powers.sum(axis, keepdims=True))):
             np.testing.assert_allclose(found.get().astype(float).reshape(wanted.shape), wanted, 4e-3, 1e-5)
         for name in ("max", "min", "argmax", "argmin"):
-            found = getattr(be32, name)(x, axis=axis).asnumpyarray().astype(float)
+            found = getattr(be, name)(x, axis=axis).asnumpyarray().astype(float)
             assert np.array_equal(found, getattr(np, name)(wide, axis=axis, keepdims=True)), name
-    many = be32.ones((1, 4096), dtype=BF16)
-    sums = be32.empty((1, 1), dtype=BF16)
+    many = be.ones((1, 4096), dtype=BF16)
+    sums = be.empty((1, 1), dtype=BF16)
     sums[:] = F.sum(many, 1)
     assert sums.get() == 4096  # added up in bfloat16 they end at 256
-    index = be32.array([[3, 0, -1, 3]], dtype=np.int32)
-    picked, scattered = be32.empty((4, 300), dtype=BF16), be32.zeros((7, 300), dtype=BF16)
-    picked[:] = be32.take(x, index, axis=0)
+    index = be.array([[3, 0, -1, 3]], dtype=np.int32)
+    picked, scattered = be.empty((4, 300), dtype=BF16), be.zeros((7, 300), dtype=BF16)
+    picked[:] = be.take(x, index, axis=0)
     assert np.array_equal(picked.get().astype(np.float32), host[[3, 0, 6, 3]])
-    scattered[:] = Autodiff(F.sum(be32.take(x, index, axis=0)), be32).get_grad_op_tree([x])[0]
+    scattered[:] = Autodiff(F.sum(be.take(x, index, axis=0)), be).get_grad_op_tree([x])[0]
     assert scattered.get()[:, 0].astype(float).tolist() == [1, 0, 0, 2, 0, 0, 1]
     assert np.array_equal(x.T[::-2, 1:].get().astype(np.float32), host.T[::-2, 1:])
     x[:, [0, 5]] = x[:, 2:4]
     assert np.array_equal(x.get()[:, [0, 5]], host[:, 2:4].astype(BF16))
 
 
-def test_random_numbers_and_onehot(be32: Backend) -> None:
-    stream = be32._rand_stream
-    drawn, rounded = be32.empty((30, 41)), be32.empty((30, 41), dtype=BF16)
-    drawn[:] = be32.rand()
-    be32._rand_stream = stream
-    rounded[:] = be32.rand()
+def test_random_numbers_and_onehot(be: Backend) -> None:
+    stream = be._rand_stream
+    drawn, rounded = be.empty((30, 41)), be.empty((30, 41), dtype=BF16)
+    drawn[:] = be.rand()
+    be._rand_stream = stream
+    rounded[:] = be.rand()
     assert np.array_equal(bits_of(rounded), nearest(drawn.get()))
-    hot = be32.empty((4, 3), dtype=BF16)
-    hot[:] = be32.onehot(be32.array([[2, 0, 3]], dtype=np.int32), 0) * 0.5
+    hot = be.empty((4, 3), dtype=BF16)
+    hot[:] = be.onehot(be.array([[2, 0, 3]], dtype=np.int32), 0) * 0.5
     assert np.array_equal(hot.get().astype(float), np.eye(4)[[2, 0, 3]].T * 0.5)
 
 
-def test_products(be32: Backend) -> None:
+def test_products(be: Backend) -> None:
     a, b = small((37, 50)), small((50, 21), 1)
-    A, B = be32.array(a, dtype=BF16), be32.array(b, dtype=BF16)
+    A, B = be.array(a, dtype=BF16), be.array(b, dtype=BF16)
     exact = a.astype(np.float64) @ b
     for layout in (lambda t: t, lambda t: t.T):
-        out = layout(be32.ones(exact.shape if layout(A) is A else exact.T.shape, dtype=BF16))
-        out[:] = be32.dot(A, B)
+        out = layout(be.ones(exact.shape if layout(A) is A else exact.T.shape, dtype=BF16))
+        out[:] = be.dot(A, B)
         np.testing.assert_allclose(out.get().astype(float), exact, 4e-3, 1e-4)
-        be32.compound_dot(A, B, out, alpha=0.5, beta=0.0, relu=True)
+        be.compound_dot(A, B, out, alpha=0.5, beta=0.0, relu=True)
         np.testing.assert_allclose(out.get().astype(float), np.maximum(0.5 * exact, 0), 4e-3, 1e-4)
-    many, total = be32.ones((1, 4096), dtype=BF16), be32.empty((1, 1), dtype=BF16)
-    assert be32.compound_dot(many, many.T, total).get() == 4096
-    stack = be32.empty((2, 37, 21), dtype=BF16)
-    be32.batched_dot(be32.array(np.stack([a, -a]), dtype=BF16), B, stack)
+    many, total = be.ones((1, 4096), dtype=BF16), be.empty((1, 1), dtype=BF16)
+    assert be.compound_dot(many, many.T, total).get() == 4096
+    stack = be.empty((2, 37, 21), dtype=BF16)
+    be.batched_dot(be.array(np.stack([a, -a]), dtype=BF16), B, stack)
     np.testing.assert_allclose(stack.get().astype(float), np.stack([exact, -exact]), 4e-3, 1e-4)
-    wide = be32.empty(exact.shape)
-    wide[:] = be32.dot(A, be32.array(b, dtype=np.float16))
+    wide = be.empty(exact.shape)
+    wide[:] = be.dot(A, be.array(b, dtype=np.float16))
     np.testing.assert_allclose(wide.get(), a.astype(np.float64) @ b.astype(np.float16), 1e-5, 1e-5)
 
 
@@ -220,28 +222,28 @@ def primitives(be: Any, dtype: Any) -> list[Any]:
     return [y, dx, df, top, back, normal, batch, table]
 
 
-def test_primitives_compute_in_float32_and_round_once(be32: Backend) -> None:
-    for narrow, wide in zip(primitives(be32, BF16), primitives(be32, np.float32)):
+def test_primitives_compute_in_float32_and_round_once(be: Backend) -> None:
+    for narrow, wide in zip(primitives(be, BF16), primitives(be, np.float32)):
         assert narrow.dtype == BF16
         assert np.array_equal(bits_of(narrow), nearest(wide.get()))
 
 
-def test_recurrent_steps(be32: Backend) -> None:
+def test_recurrent_steps(be: Backend) -> None:
     w, first = small((5, 5)) / 4, small((5, 3), 1)
-    states = [be32.array(first, dtype=BF16), *(be32.zeros((5, 3), dtype=BF16) for _ in range(2))]
-    inputs = [be32.zeros((5, 3), dtype=BF16) for _ in range(2)]
-    W = be32.array(w, dtype=BF16)
-    be32.compound_rnn_unroll_fprop(W, states[:2], inputs, states[1:], None, 5, 2, None, F.tanh)
+    states = [be.array(first, dtype=BF16), *(be.zeros((5, 3), dtype=BF16) for _ in range(2))]
+    inputs = [be.zeros((5, 3), dtype=BF16) for _ in range(2)]
+    W = be.array(w, dtype=BF16)
+    be.compound_rnn_unroll_fprop(W, states[:2], inputs, states[1:], None, 5, 2, None, F.tanh)
     for before, after in pairwise(states):
         wanted = np.tanh(W.get().astype(float) @ before.get().astype(float))
         np.testing.assert_allclose(after.get().astype(float), wanted, 4e-3, 1e-3)
 
 
-def test_gradients_and_prepared_steps(be32: Backend) -> None:
-    x = be32.array([[1.0, -2, 3]], dtype=BF16)
-    (gradient,) = Autodiff(F.sum(x * x * 0.5), be32).get_grad_tensor([x])
+def test_gradients_and_prepared_steps(be: Backend) -> None:
+    x = be.array([[1.0, -2, 3]], dtype=BF16)
+    (gradient,) = Autodiff(F.sum(x * x * 0.5), be).get_grad_tensor([x])
     assert (gradient.dtype, gradient.get().astype(float).tolist()) == (BF16, [[1, -2, 3]])
-    step = be32.prepare(x, x * 1.5)
+    step = be.prepare(x, x * 1.5)
     for _ in range(2):
         step()
     assert x.get().astype(float).tolist() == [[2.25, -4.5, 6.75]]
@@ -250,11 +252,11 @@ def test_gradients_and_prepared_steps(be32: Backend) -> None:
 # Outside ------------------------------------------------------------------------------------------------------------
 
 
-def test_host_arrays(be32: Backend) -> None:
+def test_host_arrays(be: Backend) -> None:
     host = small((3, 4)).astype(BF16)
-    assert be32.array(host).dtype == np.float32
-    assert be32.empty_like(host).dtype == be32.wrap(host).dtype == BF16
-    t = be32.array(host, dtype="bfloat16")
+    assert be.array(host).dtype == np.float32
+    assert be.empty_like(host).dtype == be.wrap(host).dtype == BF16
+    t = be.array(host, dtype="bfloat16")
     assert np.array_equal(pickle.loads(pickle.dumps(t.get())), host)
     t.set(host[::-1])
     assert np.array_equal(np.asarray(t), host[::-1])
@@ -265,6 +267,7 @@ def test_host_arrays(be32: Backend) -> None:
         t.set(np.zeros((3, 4), "V2"))
 
 
+@pytest.mark.backend
 def test_as_default_dtype() -> None:
     be = new_backend(default_dtype="bfloat16")
     be.bsz = 4

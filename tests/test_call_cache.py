@@ -5,31 +5,21 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend, new_backend
+from engines import new_backend
 
 from neonlike.backends import Backend
 from neonlike.errors import AliasError, DTypeError, OtherBackend, ShapeError
 from neonlike.kernels.run import calls as kept
 from neonlike.kernels.run.calls import CallCache
 
+pytestmark = pytest.mark.engines("numpy", "c")
+
 RNG = np.random.default_rng(0)
-
-
-@pytest.fixture(params=ENGINES)
-def be(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    """A backend on each engine."""
-    yield from backend(request.param)
-
-
-@pytest.fixture
-def compiled() -> Iterator[Backend]:
-    """A backend on compiled C."""
-    yield from backend("c")
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,10 +21,11 @@ from conv_loops import (
     tensor,
     update,
 )
-from engines import ENGINES, backend
 
 from neonlike.backends import Backend
 from neonlike.kernels.run import calls
+
+pytestmark = pytest.mark.engines("numpy", "c")
 
 Array = np.ndarray[Any, Any]
 FLOATS = (np.float16, np.float32, np.float64)
@@ -59,15 +59,9 @@ GROUPS = ((6, 4, 2), (5, 5, 5), (3, 6, 3), (16, 33 * 2, 2), (8, 4, 4))
 """(C, K, groups): depthwise among them, with one map and with two for each channel."""
 
 
-@pytest.fixture(params=ENGINES)
-def be(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
-    """A backend on each engine, whose kernels find nan in memory that they have not written."""
-    poison(monkeypatch)
-    yield from backend(request.param)
-
-
+@pytest.fixture(autouse=True)
 def poison(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fill what kernels work in with nan."""
+    """Kernels find nan in memory that they have not written."""
     real = calls.held_workspace
 
     def poisoned(needed: int) -> Any:

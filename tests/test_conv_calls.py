@@ -5,24 +5,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from conv_loops import Sizes, backward, forward, quarters, same, tensor, update
-from engines import ENGINES, ON_GPU, backend, current_backend, new_backend, refused_after_cleanup
+from engines import ON_GPU, current_backend, new_backend, refused_after_cleanup
 
 from neonlike.backends import Backend, cleanup_backend
 from neonlike.errors import AliasError, ArgumentError, DTypeError, NeonlikeError, ShapeError
 
+pytestmark = pytest.mark.engines("numpy", "c")
+
 Array = np.ndarray[Any, Any]
-
-
-@pytest.fixture(params=ENGINES)
-def be(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    """A backend on each engine."""
-    yield from backend(request.param)
 
 
 def ramp(shape: Any, divisor: float, offset: float) -> Array:
@@ -204,6 +199,7 @@ def test_repeats_start_from_the_same_values(be: Backend) -> None:
     same(bias, error.reshape(4, -1).sum(axis=1, keepdims=True))
 
 
+@pytest.mark.backend
 def test_bench_mode_lists_the_calls() -> None:
     be = current_backend(batch_size=2, bench=True)
     try:

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conv_loops import Sizes, backward, forward, quarters, row_sums, same, tensor, update
+from conv_compiled import VECTORS, Guarded, Operands, compare, guarded, with_vectors
+from conv_loops import Sizes, backward, finish, forward, quarters, same, tensor, update
 from engines import use_threads
-from test_conv_kernels import VECTORS, Guarded, be, compare, guarded, with_vectors
 
 from neonlike.backends import Backend
 from neonlike.backends.cpu import conv as kernels
 from neonlike.backends.cpu.conv_depthwise import across
 
-pytestmark = pytest.mark.cpu_only("the compiled kernels of the CPU")
-__all__ = ["be", "guarded"]
+pytestmark = [pytest.mark.engines("c"), pytest.mark.cpu_only("the compiled kernels of the CPU")]
+__all__ = ["guarded"]
 
 SIZES = [
     Sizes(1, 20, 20, (1, 13, 17), (1, 3, 3), (0, 1, 1), groups=20),
@@ -54,19 +54,12 @@ def test_values(
     assert {dict(plan.variant)["across"] for plan in plans} == {across(layer, vector // dtype.itemsize)[0]} != {""}
     for simple in ("", "", "relu", "bias"):
         compare(be, s, kind, rng, simple)
-    image, error, filters = (quarters(rng, shape, dtype) for shape in (s.shape_i, s.shape_o, s.shape_f))
-    I, E, F = (tensor(be, values) for values in (image, error, filters))
-    shifts = quarters(rng, (s.K, 1), dtype)
-    O, dI, dF, bsum = (be.empty(shape, dtype=dtype) for shape in (s.shape_o, s.shape_i, s.shape_f, (s.K, 1)))
-    be.fprop_conv(layer, I, F, O, bsum=bsum)
-    same(O, forward(s, image, filters))
-    same(bsum, row_sums(forward(s, image, filters)))
-    be.fprop_conv(layer, I, F, O, alpha=0.5, bias=tensor(be, shifts), relu=True)  # from registers
-    same(O, np.maximum(0.5 * forward(s, image, filters) + shifts.reshape(-1, 1, 1, 1, 1), 0))
-    be.bprop_conv(layer, F, E, dI)
-    same(dI, backward(s, error, filters))
-    be.update_conv(layer, I, E, dF, alpha=0.5)
-    same(dF, 0.5 * update(s, image, error))
+    x = Operands(be, s, kind, rng)
+    x.check(forward(s, x.image, x.filters), backward(s, x.error, x.filters))
+    be.fprop_conv(layer, x.I, x.F, x.O, alpha=0.5, bias=x.bias, relu=True)  # from registers
+    same(x.O, finish(forward(s, x.image, x.filters), 0.5, bias=x.shift, relu=True))
+    be.update_conv(layer, x.I, x.E, x.dF, alpha=0.5)
+    same(x.dF, 0.5 * update(s, x.image, x.error))
 
 
 @pytest.mark.parametrize("s", [SIZES[1], SIZES[9], Sizes(64, 6, 6, (1, 30, 9), (1, 3, 3), groups=6)], ids=str)

@@ -137,6 +137,7 @@ CHECKED = {
 """Sizes and paddings -> number of windows of 3 with stride 2, under either rule."""
 
 
+@pytest.mark.backend
 @pytest.mark.parametrize("mode", ["normal", "caffe"])
 def test_output_dim(mode: str) -> None:
     be = current_backend(batch_size=2, compat_mode="caffe" if mode == "caffe" else None)

@@ -4,14 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 import pytest
-from conv_loops import Sizes, backward, finish, forward, quarters, random_sizes, row_sums, same, tensor, update
-from engines import backend, use_threads
+from conv_compiled import CLOSE, VECTORS, Guarded, Operands, compare, guarded, with_vectors
+from conv_loops import Sizes, backward, finish, forward, quarters, random_sizes, same, tensor, update
+from engines import use_threads
 
 from neonlike.backends import Backend
 from neonlike.backends.cpu import conv as kernels
@@ -19,100 +19,13 @@ from neonlike.backends.cpu import conv_plan, conv_pointwise
 from neonlike.backends.cpu.backend import NervanaCPU
 from neonlike.backends.cpu.conv_kind import Kind
 from neonlike.backends.families.conv import ConvFamily
-from neonlike.backends.families.conv_request import ConvPass, ConvUpdate, Epilogue
-from neonlike.kernels.run import calls
+from neonlike.backends.families.conv_request import ConvPass, Epilogue
 
-pytestmark = pytest.mark.cpu_only("the compiled kernels of the CPU")
+pytestmark = [pytest.mark.engines("c"), pytest.mark.cpu_only("the compiled kernels of the CPU")]
+__all__ = ["guarded"]
 
 Array = np.ndarray[Any, Any]
-GUARD = 4096
-"""Bytes before and behind the memory that a kernel may use."""
-VECTORS = (0, 32, 16)
-"""Bytes of a vector; 0: as the machine has. The compiler makes do with others."""
-CLOSE = {"f4": 2e-5, "f8": 1e-13}
-
-
-class Guarded:
-    """Stands for ``held_workspace``: memory full of nan, with nothing written around it."""
-
-    def __init__(self) -> None:
-        self.memory = np.empty(0, np.uint8)
-
-    def __call__(self, needed: int) -> tuple[Array, int]:
-        self.check()
-        self.memory = np.full(needed + 2 * GUARD + 64, 0xFF, np.uint8)  # a nan of any float dtype
-        start = int(self.memory.ctypes.data)
-        first = GUARD + -(start + GUARD) % 64
-        self.around = (slice(0, first), slice(first + needed, None))
-        return self.memory, start + first
-
-    def check(self) -> None:
-        """Nothing was written before or behind the memory."""
-        for part in self.around if self.memory.size else ():
-            assert (self.memory[part] == 0xFF).all(), "written before or behind the memory"
-
-
-@pytest.fixture
-def guarded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Guarded]:
-    """What kernels work in, checked after the test and before each call."""
-    memory = Guarded()
-    monkeypatch.setattr(calls, "held_workspace", memory)
-    yield memory
-    memory.check()
-    for of_kind in (*kernels.DATA.values(), *kernels.UPDATE.values()):
-        assert None not in of_kind.routine.variants.values(), "did not compile, so the definition ran in its place"
-
-
-@pytest.fixture
-def be() -> Iterator[Backend]:
-    yield from backend("c")
-
-
-def with_vectors(monkeypatch: pytest.MonkeyPatch, nbytes: int) -> None:
-    if nbytes:
-        monkeypatch.setattr(kernels, "vector_bytes", lambda _: nbytes)
-
-
 # The definition -----------------------------------------------------------------------------------------------------
-
-
-def compare(be: Any, s: Sizes, kind: str, rng: np.random.Generator, simple: str = "") -> None:
-    """The hooks of the kernels and of the definition, one after the other on the same tensors.
-
-    simple: "bias" for nothing else, "relu" for what sums in registers can do too; else anything, by chance.
-    """
-    layer, dtype = s.layer(be, kind), np.dtype(kind)
-
-    def made(shape: Any) -> Any:
-        return tensor(be, rng.normal(size=shape), dtype)
-
-    def close(found: Array, wanted: Array) -> None:
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=CLOSE[kind] * (1 + np.abs(wanted).max()))
-
-    I, F, E, dF = made(s.shape_i), made(s.shape_f), made(s.shape_o), made(s.shape_f)
-    flags: dict[str, Any] = {"alpha": float(rng.choice([1, 0.5])), "beta": float(rng.choice([0, 0, 0.5]))}
-    flags |= {"relu": rng.random() < 0.3, "brelu": rng.random() < 0.3, "slope": float(rng.choice([0, 0.1]))}
-    for back, read, shape in ((False, I, s.shape_o), (True, E, s.shape_i)):
-        T, X, bias, sums = made(shape), made(shape), made((shape[0], 1)), made((shape[0], 1))
-        epilogue = Epilogue(**flags)
-        extra = bias if rng.random() < 0.5 else None, X if rng.random() < 0.5 else None, sums
-        if simple == "bias":
-            epilogue, extra = Epilogue(), (bias, None, None)
-        elif simple == "relu":
-            epilogue, extra = Epilogue(0.5, relu=True, slope=0.1), (bias, None, sums)
-        old, results = T.get(), []
-        for hooks in (type(be), ConvFamily):
-            T.set(old)
-            hooks._conv(be, ConvPass(layer, back, epilogue), read, F, T, *extra)
-            results.append((T.get(), sums.get()))
-        for found, wanted in zip(*results):
-            close(found, wanted)
-    old, results = dF.get(), []
-    for hooks in (type(be), ConvFamily):
-        dF.set(old)
-        hooks._update_conv(be, ConvUpdate(layer, 0.5, flags["beta"]), I, E, dF)
-        results.append(dF.get())
-    close(*results)
 
 
 @pytest.mark.parametrize("nbytes", VECTORS)
@@ -164,23 +77,13 @@ def test_small_sizes_in_all_vectors(
 ) -> None:
     """Every number of maps around the tiles', against loops that are exact."""
     with_vectors(monkeypatch, nbytes)
-    rng, dtype = np.random.default_rng(1), np.dtype(kind)
+    rng = np.random.default_rng(1)
     for turn, K in enumerate((1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 17, 20, 25, 33)):
         s = Sizes((1, 2, 16, 33, 64)[turn % 5], K, K, (1, 3, 5), (1, 2, 3), (0, 1, 1), (1, 1, 1 + turn % 2))
-        layer, image, error = s.layer(be, dtype), quarters(rng, s.shape_i, dtype), quarters(rng, s.shape_o, dtype)
-        filters, shift = quarters(rng, s.shape_f, dtype), quarters(rng, (K, 1), dtype)
-        I, F, E, bias = (tensor(be, values) for values in (image, filters, error, shift))
-        O, dI, dF = (be.empty(shape, dtype=dtype) for shape in (s.shape_o, s.shape_i, s.shape_f))
-        bsum = be.empty((K, 1), dtype=dtype)
-        be.fprop_conv(layer, I, F, O, bias=bias, relu=True, bsum=bsum)
-        wanted = finish(forward(s, image, filters), bias=shift, relu=True)
-        same(O, wanted)
-        same(bsum, row_sums(wanted))
-        be.bprop_conv(layer, F, E, dI, bsum=bsum)
-        same(dI, backward(s, error, filters))
-        same(bsum, row_sums(backward(s, error, filters)))
-        be.update_conv(layer, I, E, dF)
-        same(dF, update(s, image, error))
+        x = Operands(be, s, kind, rng)
+        wanted = finish(forward(s, x.image, x.filters), bias=x.shift, relu=True)
+        gradients = backward(s, x.error, x.filters), update(s, x.image, x.error)
+        x.check(wanted, *gradients, bsum_i=True, bias=x.bias, relu=True)
 
 
 POINTWISE = [

@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conv_loops import Sizes, backward, finish, forward, quarters, row_sums, same, tensor
+from conv_compiled import VECTORS, Guarded, Operands, compare, guarded, with_vectors
+from conv_loops import Sizes, backward, finish, forward, quarters, tensor
 from engines import use_threads
-from test_conv_kernels import VECTORS, Guarded, be, compare, guarded, with_vectors
 
 from neonlike.backends import Backend
 from neonlike.backends.cpu import conv as kernels
 from neonlike.backends.cpu import conv_maps, conv_plan
 from neonlike.backends.cpu.conv_kind import Kind
 
-pytestmark = pytest.mark.cpu_only("the compiled kernels of the CPU")
-__all__ = ["be", "guarded"]
+pytestmark = [pytest.mark.engines("c"), pytest.mark.cpu_only("the compiled kernels of the CPU")]
+__all__ = ["guarded"]
 
 SHAPES = [
     Sizes(1, 20, 33, (1, 18, 22), (1, 3, 3), (0, 1, 1), (1, 2, 2)),
@@ -57,21 +57,12 @@ def test_maps_side_by_side(
     """Every end of the results; and by loops in float64, whose values have exact sums."""
     with_vectors(monkeypatch, nbytes)
     always(monkeypatch)
-    rng, dtype, layer = np.random.default_rng(nbytes), np.dtype(kind), s.layer(be, kind)
+    rng = np.random.default_rng(nbytes)
     for _ in range(3):
         compare(be, s, kind, rng)
-    image, error, filters = (quarters(rng, shape, dtype) for shape in (s.shape_i, s.shape_o, s.shape_f))
-    shift = quarters(rng, (s.K, 1), dtype)
-    I, E, F, bias = (tensor(be, values) for values in (image, error, filters, shift))
-    O, dI = (be.empty(shape, dtype=dtype) for shape in (s.shape_o, s.shape_i))
-    sums, errors = (be.empty((maps, 1), dtype=dtype) for maps in (s.K, s.C))
-    be.fprop_conv(layer, I, F, O, bias=bias, relu=True, bsum=sums)
-    be.bprop_conv(layer, F, E, dI, bsum=errors)
-    wanted = finish(forward(s, image, filters), bias=shift, relu=True)
-    same(O, wanted)
-    same(sums, row_sums(wanted))
-    same(dI, backward(s, error, filters))
-    same(errors, row_sums(backward(s, error, filters)))
+    x = Operands(be, s, kind, rng)
+    wanted = finish(forward(s, x.image, x.filters), bias=x.shift, relu=True)
+    x.check(wanted, backward(s, x.error, x.filters), bsum_i=True, bias=x.bias, relu=True)
 
 
 @pytest.mark.parametrize("s", SHAPES, ids=str)

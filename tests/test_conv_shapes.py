@@ -1,23 +1,21 @@
 """Compiled convolution of the shapes that have plans of their own: few images, depthwise filters, against loops."""
 
-# ruff: noqa: E741 - I and O are what neon calls them
-
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
 import pytest
-from conv_loops import Sizes, backward, forward, quarters, row_sums, same, tensor, update
-from test_conv_kernels import VECTORS, Guarded, be, compare, guarded, with_vectors
+from conv_compiled import VECTORS, Guarded, Operands, compare, guarded, with_vectors
+from conv_loops import Sizes, backward, forward, quarters, tensor, update
 
 from neonlike.backends import Backend
 from neonlike.backends.cpu import conv as kernels
 from neonlike.backends.cpu import conv_plan, conv_thin
 from neonlike.backends.cpu.conv_kind import Kind
 
-pytestmark = pytest.mark.cpu_only("the compiled kernels of the CPU")
-__all__ = ["be", "guarded"]
+pytestmark = [pytest.mark.engines("c"), pytest.mark.cpu_only("the compiled kernels of the CPU")]
+__all__ = ["guarded"]
 
 THIN = [
     Sizes(1, 6, 6, (1, 13, 17), (1, 3, 3), (0, 1, 1), groups=6),
@@ -50,17 +48,8 @@ def test_few_channels_and_maps_a_group(
     assert plan.kind in (Kind.THIN, Kind.DEPTHWISE)
     for _ in range(3):
         compare(be, s, kind, rng)
-    image, error, filters = (quarters(rng, shape, dtype) for shape in (s.shape_i, s.shape_o, s.shape_f))
-    I, E, F = (tensor(be, values) for values in (image, error, filters))
-    O, dI, dF = (be.empty(shape, dtype=dtype) for shape in (s.shape_o, s.shape_i, s.shape_f))
-    bsum = be.empty((s.K, 1), dtype=dtype)
-    be.fprop_conv(layer, I, F, O, bsum=bsum)
-    be.bprop_conv(layer, F, E, dI)
-    be.update_conv(layer, I, E, dF)
-    same(O, forward(s, image, filters))
-    same(bsum, row_sums(forward(s, image, filters)))
-    same(dI, backward(s, error, filters))
-    same(dF, update(s, image, error))
+    x = Operands(be, s, kind, rng)
+    x.check(forward(s, x.image, x.filters), backward(s, x.error, x.filters), update(s, x.image, x.error))
 
 
 def test_errors_of_few_images_are_spread_where_the_filter_makes_steps(be: Backend) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conv_compiled import GUARD, Guarded
 from conv_loops import Sizes, backward, finish, forward, quarters, row_sums, same, tensor
-from engines import backend, use_threads
+from engines import use_threads
 from test_conv import FLAGS
-from test_conv_kernels import GUARD, Guarded
 
 from neonlike.backends import Backend
 from neonlike.backends.cpu import conv as kernels
@@ -20,16 +20,11 @@ from neonlike.backends.families.conv import ConvFamily
 from neonlike.backends.families.conv_request import ConvPass
 from neonlike.kernels.run import calls
 
-pytestmark = pytest.mark.cpu_only("the compiled kernels of the CPU")
+pytestmark = [pytest.mark.engines("c"), pytest.mark.cpu_only("the compiled kernels of the CPU")]
 
 Array = np.ndarray[Any, Any]
 BOTH = pytest.mark.parametrize("back", [False, True], ids=["forward", "backward"])
 EDGES = pytest.mark.parametrize("edge", [2, 4])
-
-
-@pytest.fixture
-def be() -> Iterator[Backend]:
-    yield from backend("c")
 
 
 @pytest.fixture(autouse=True)

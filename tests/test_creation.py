@@ -13,6 +13,8 @@ from neonlike.backends.cpu.tensor import CPUTensor
 from neonlike.backends.tensor import Tensor
 from neonlike.errors import ArgumentError, DTypeError, MissingArgument, NeonlikeError, ShapeError
 
+pytestmark = pytest.mark.optree
+
 DTYPES = [
     "float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "bool",
 ]  # fmt: skip

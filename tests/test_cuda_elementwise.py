@@ -14,6 +14,8 @@ from neonlike.backends.cpu import NervanaCPU
 from neonlike.kernels.cuda import fit as fit_cuda
 from neonlike.optree.dtypes import SUPPORTED
 
+pytestmark = pytest.mark.checked
+
 __all__ = ["gpu"]
 SHAPES = ((1, 1), (1, 3), (3, 1), (1, 33), (5, 64), (33, 33), (70, 36), (2, 3, 5), (3, 8, 4, 16))
 

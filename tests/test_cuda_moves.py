@@ -18,6 +18,8 @@ from neonlike.kernels.cuda.moves import Moves
 from neonlike.optree.dtypes import F32, F64
 from neonlike.optree.functions import F
 
+pytestmark = pytest.mark.checked
+
 __all__ = ["gpu"]
 
 

@@ -11,6 +11,8 @@ from cuda_backends import LAYOUTS, assert_near, gpu, tensor
 from neonlike.backends import Backend
 from neonlike.kernels.cuda import fit as fit_cuda
 
+pytestmark = pytest.mark.checked
+
 __all__ = ["gpu"]
 SHAPES = ((1, 1), (1, 3), (3, 1), (5, 33), (33, 5), (64, 64), (9, 300), (300, 9), (2, 3, 5), (4, 3, 2, 8))
 

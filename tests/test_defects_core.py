@@ -29,6 +29,8 @@ from neonlike.backends import Autodiff, Backend
 from neonlike.errors import ShapeError
 from neonlike.optree.node import OpTreeNode
 
+pytestmark = pytest.mark.optree
+
 A = np.arange(12.0).reshape(3, 4)
 
 
@@ -135,6 +137,7 @@ def test_defect_09_take_has_out_and_runs_inside_expressions(be: Backend) -> None
     assert np.allclose(be.exp(be.take(t, indices, 1) - 10).asnumpyarray(), np.exp(A[:, [2, 0]] - 10))
 
 
+@pytest.mark.backend
 def test_defect_10_all_random_numbers_follow_the_seed() -> None:
     def drawn(seed: int) -> list[np.ndarray]:
         be = new_backend(rng_seed=seed)

@@ -12,6 +12,8 @@ from engines import COMPARED, ON_GPU, needs_compiler, ready
 from neonlike import NervanaObject
 from neonlike.callbacks.store import open_store
 
+pytestmark = pytest.mark.backend
+
 ON = ["-b", "gpu"] if ON_GPU else []
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,14 +21,16 @@ from neonlike.optree.dtypes import FLOATS, DTypeRule
 from neonlike.optree.functions import F
 from neonlike.optree.ops import OPS, Kind, OpSpec
 
+pytestmark = pytest.mark.engines("c")
+
 SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, 0.5, -2.5, 3.0)
 BATCH = 20
 """Rows in one kernel."""
 
 
-@pytest.fixture
-def be(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
-    """The C engine, which must not fall back to NumPy because a kernel does not compile."""
+@pytest.fixture(autouse=True)
+def compiled_or_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The C engine must not fall back to NumPy because a kernel does not compile."""
     compile_stage = CStage._compile
 
     def compile_or_fail(stage: CStage, *form: Any) -> Any:
@@ -38,7 +39,6 @@ def be(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
         return function
 
     monkeypatch.setattr(CStage, "_compile", compile_or_fail)
-    yield from backend("c")
 
 
 def batches(specs: list[OpSpec]) -> list[list[OpSpec]]:

@@ -27,6 +27,8 @@ from neonlike.errors import (
     ShapeError,
 )
 
+pytestmark = pytest.mark.optree
+
 JUNK: dict[str, Any] = {
     "None": None, "str": "text", "bytes": b"text", "list": [1.0, 2.0], "tuple": (1.0,), "dict": {}, "set": {1},
     "object": object(), "complex": 1j, "function": len, "class": int, "ellipsis": ...,

@@ -17,6 +17,8 @@ from neonlike.optree.functions import F, register, unregister
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.ops import OPS, Kind
 
+pytestmark = pytest.mark.optree
+
 A = np.array([[1.0, 2.0, -0.5], [3.0, -4.0, 0.25]], np.float32)
 B = np.array([[2.0, 0.5, 1.0]], np.float32)
 

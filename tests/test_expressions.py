@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend, new_backend
+from engines import backend, new_backend
 
 from neonlike.backends import Autodiff, Backend
 from neonlike.errors import DTypeError, IndexRangeError, IndexTypeError, ShapeError
@@ -15,6 +14,8 @@ from neonlike.optree.dialect import neon_dialect
 from neonlike.optree.functions import F
 from neonlike.optree.node import NoTensorError, OpTreeNode
 from neonlike.optree.walk import postorder
+
+pytestmark = [pytest.mark.optree, pytest.mark.engines("numpy")]
 
 A = np.arange(12.0).reshape(3, 4) - 5
 B = np.arange(24.0).reshape(2, 3, 4) - 11
@@ -27,12 +28,6 @@ INDICES_3D = (
     0, np.s_[:, 1], np.s_[0, 1], (0, 0, 0), np.s_[..., 0], np.s_[0, :, 1], np.s_[0:1], np.s_[-1, ..., -1],
     np.s_[:, ::-1, 1:], np.s_[1, [2, 0]], np.s_[:, [1, 1], ::2], np.s_[..., [0]],
 )  # fmt: skip
-
-
-@pytest.fixture
-def be() -> Iterator[Backend]:
-    """Meaning is tested on the NumPy engine, which compiles nothing; the last tests run on every engine."""
-    yield from backend("numpy")
 
 
 @pytest.fixture
@@ -328,7 +323,7 @@ def _on(be: Backend, t: Any, name: str) -> Any:
         del be.array
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.engines("numpy", "c")
 def test_every_engine(engine: str) -> None:
     for be in backend(engine):
         t = be.array(A)

@@ -14,6 +14,8 @@ from neonlike.errors import ArgumentError, DTypeError, IndexRangeError, ShapeErr
 from neonlike.optree.dialect import neon_dialect
 from neonlike.optree.node import OpTreeNode
 
+pytestmark = pytest.mark.optree
+
 X = np.array([[-2.0, -0.5, 0.0, 1.0, 30.0]])
 
 

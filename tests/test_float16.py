@@ -9,6 +9,8 @@ import pytest
 
 from neonlike.backends import Backend
 
+pytestmark = pytest.mark.optree
+
 EVERY = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
 
 

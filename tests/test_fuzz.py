@@ -6,12 +6,10 @@ targets at once; prepared assignments; and blocks so small that every graph runs
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from engines import backend
 from reference import BF16, TOLERANCE
 from trees import Grower, Leaf, Term
 
@@ -24,19 +22,11 @@ from neonlike.optree.node import OpTreeNode
 from neonlike.optree.ops import REAL
 from neonlike.optree.walk import postorder
 
+pytestmark = [pytest.mark.optree, pytest.mark.engines("numpy")]
+
 MIXED = (BF16, *(np.dtype(name) for name in ("f2", "f4", "f4", "f8", "i4", "u1", "b1")))
 SEEDS = range(150)
 LIMITS = ("BLOCK_ELEMENTS", "RESIDENT_ELEMENTS", "STREAM_ELEMENTS", "MIN_COLUMNS")
-
-
-@pytest.fixture
-def be() -> Iterator[Backend]:
-    yield from backend("numpy")
-
-
-@pytest.fixture
-def be64() -> Iterator[Backend]:
-    yield from backend("numpy", datatype=np.float64)
 
 
 def shrink(monkeypatch: pytest.MonkeyPatch) -> None:

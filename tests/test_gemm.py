@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +24,7 @@ from neonlike.kernels.c.toolchain import find_compiler
 from neonlike.kernels.run import workspace as workspace_module
 from neonlike.kernels.run.workspace import release_workspace, workspace
 
-pytestmark = pytest.mark.cpu_only("the compiled kernels of the CPU")
+pytestmark = [pytest.mark.engines("c"), pytest.mark.cpu_only("the compiled kernels of the CPU")]
 
 SIZES = [
     (1, 1, 1), (3, 5, 7), (13, 400, 33), (30, 20, 100), (12, 384, 32), (5, 1000, 49), (50, 40, 17), (37, 530, 10),
@@ -143,11 +142,6 @@ def met(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     for name in ("FEWEST_PRODUCTS", "FEWEST_OF_ALL", "NARROWEST", "FEWEST_RESULTS"):
         monkeypatch.setattr(gemm_module, name, 1)
     return seen
-
-
-@pytest.fixture
-def be() -> Iterator[Backend]:
-    yield from backend("c")
 
 
 def test_only_large_products_pay(monkeypatch: pytest.MonkeyPatch) -> None:

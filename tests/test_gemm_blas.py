@@ -9,13 +9,11 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from backend_fixtures import backend
 
 from neonlike.backends.backend import Backend
 from neonlike.kernels.c import gemm as gemm_module
@@ -28,6 +26,7 @@ from neonlike.kernels.c.toolchain import find_compiler
 from neonlike.kernels.run import forks
 
 pytestmark = [
+    pytest.mark.engines("c"),
     pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler on this machine"),
     pytest.mark.skipif(openblas() is None, reason="NumPy has another BLAS library"),
     pytest.mark.cpu_only("NumPy's BLAS library"),
@@ -145,11 +144,6 @@ def test_products_of_the_program_keep_their_threads(rng: Any) -> None:
             env={**os.environ, "OPENBLAS_NUM_THREADS": count}, capture_output=True, text=True, check=True,
         ).stdout.split()  # fmt: skip
         assert shown[0] == shown[1]
-
-
-@pytest.fixture
-def be() -> Iterator[Backend]:
-    yield from backend("c")
 
 
 @pytest.fixture

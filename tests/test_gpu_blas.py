@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import importlib
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from neonlike.backends import cleanup_backend, gen_backend
+from neonlike.backends import gen_backend
 from neonlike.errors import ArgumentError
 
-pytestmark = pytest.mark.usefixtures("gpu_driver")
+pytestmark = [pytest.mark.engines("gpu", batch_size=16), pytest.mark.usefixtures("gpu_driver")]
 
 TOLERANCE = {"float16": 2e-3, "float32": 2e-6, "float64": 1e-14}
 """In parts of the sum of absolute products."""
 SIZES = [(1, 1, 1), (3, 5, 7), (33, 17, 9), (1, 19, 6), (13, 1, 5), (8, 21, 1), (1, 30, 1)]
 TURNED = list(itertools.product([False, True], repeat=3))
 SCALES = [(1.0, 0.0), (2.5, 0.0), (1.0, 1.0), (-0.5, 1.5)]
-
-
-@pytest.fixture
-def be() -> Iterator[Any]:
-    """A GPU backend."""
-    yield gen_backend("gpu", rng_seed=0, batch_size=16)
-    cleanup_backend()
 
 
 def matrix(be: Any, rng: np.random.Generator, shape: tuple[int, ...], dtype: str, turned: bool) -> tuple[Any, Any]:

@@ -118,12 +118,6 @@ def test_a_worker_that_has_lost_its_gpu_is_given_up(
     assert ended == given_up
 
 
-def test_the_test_files_of_op_trees_are_there() -> None:
-    files = check.optree_tests()
-    assert "tests/test_reductions.py" in files
-    assert [name for name in files if not (ROOT / name).is_file()] == []
-
-
 @pytest.mark.emulator
 def test_the_check_runs_on_the_emulated_gpu(
     gpu_driver: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]

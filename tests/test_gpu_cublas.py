@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,19 +14,12 @@ from neonlike.backends import cleanup_backend, gen_backend
 from neonlike.errors import ArgumentError, DeviceError, DeviceLost, DeviceMemoryError
 from neonlike.logger import logger
 
-pytestmark = pytest.mark.usefixtures("gpu_driver")
+pytestmark = [pytest.mark.engines("gpu", batch_size=16), pytest.mark.usefixtures("gpu_driver")]
 
 
 def cublas() -> Any:
     """The module, which imports PyCUDA."""
     return importlib.import_module("neonlike.backends.gpu.cublas")
-
-
-@pytest.fixture
-def be() -> Iterator[Any]:
-    """A GPU backend."""
-    yield gen_backend("gpu", rng_seed=0, batch_size=16)
-    cleanup_backend()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +9,11 @@ import numpy as np
 import pytest
 from gpu_env import SOURCE, needs_pool, run_on_gpu
 
-from neonlike.backends import cleanup_backend, gen_backend
 from neonlike.errors import DeviceError, DeviceMemoryError, KernelCompileError
 from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.cuda.compile import build_cubin
 
-pytestmark = pytest.mark.usefixtures("gpu_driver")
-
-
-@pytest.fixture
-def be() -> Iterator[Any]:
-    """A GPU backend."""
-    yield gen_backend("gpu", rng_seed=0, batch_size=16)
-    cleanup_backend()
+pytestmark = [pytest.mark.engines("gpu", batch_size=16), pytest.mark.usefixtures("gpu_driver")]
 
 
 @pytest.fixture(scope="session")

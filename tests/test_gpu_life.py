@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,7 @@ from gpu_env import SOURCE, run_on_gpu
 from neonlike.backends import Backend, cleanup_backend, gen_backend
 from neonlike.errors import ArgumentError, BackendUnavailable
 
-pytestmark = pytest.mark.usefixtures("gpu_driver")
-
-
-@pytest.fixture
-def be() -> Iterator[Any]:
-    """A GPU backend."""
-    yield gen_backend("gpu", rng_seed=0, batch_size=16)
-    cleanup_backend()
+pytestmark = [pytest.mark.engines("gpu", batch_size=16), pytest.mark.usefixtures("gpu_driver")]
 
 
 # Devices, backends, threads

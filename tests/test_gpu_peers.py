@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from neonlike.backends import cleanup_backend, gen_backend
-
-pytestmark = pytest.mark.usefixtures("gpu_driver")
-
-
-@pytest.fixture
-def be() -> Iterator[Any]:
-    """A GPU backend."""
-    yield gen_backend("gpu", rng_seed=0)
-    cleanup_backend()
+pytestmark = [pytest.mark.engines("gpu", batch_size=16), pytest.mark.usefixtures("gpu_driver")]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int32", "uint8", "int64"])

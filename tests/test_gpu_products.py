@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from neonlike.backends import cleanup_backend, gen_backend
+from neonlike.backends import gen_backend
 
-pytestmark = pytest.mark.usefixtures("gpu_driver")
+pytestmark = [pytest.mark.engines("gpu", batch_size=16), pytest.mark.usefixtures("gpu_driver")]
 
 
 class Multiplied:
@@ -38,13 +37,6 @@ class Multiplied:
         found = self.blas, self.copies, self.own
         self.blas = self.copies = self.own = 0
         return found
-
-
-@pytest.fixture
-def be() -> Iterator[Any]:
-    """A GPU backend."""
-    yield gen_backend("gpu", rng_seed=0, batch_size=16)
-    cleanup_backend()
 
 
 @pytest.fixture

@@ -6,32 +6,24 @@ import ctypes
 import dataclasses
 import gc
 import sys
-from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from gpu_env import needs_pool
 
-from neonlike.backends import NervanaCPU, cleanup_backend, gen_backend
+from neonlike.backends import NervanaCPU, cleanup_backend
 from neonlike.backends.dlpack import NUMPY_KNOWS_VERSIONS
 from neonlike.errors import BackendUnavailable, DTypeError, IndexRangeError, ShapeError
 from neonlike.kernels.planning.graph import linearize
 from neonlike.kernels.planning.planner import make_plan
 from neonlike.kernels.run.stage import CopyBack, Run
 
-pytestmark = pytest.mark.usefixtures("gpu_driver")
+pytestmark = [pytest.mark.engines("gpu", batch_size=16), pytest.mark.usefixtures("gpu_driver")]
 
 DTYPES = [
     "float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "bool",
 ]  # fmt: skip
-
-
-@pytest.fixture
-def be() -> Iterator[Any]:
-    """A GPU backend."""
-    yield gen_backend("gpu", rng_seed=0, batch_size=16)
-    cleanup_backend()
 
 
 # Tensors

@@ -12,6 +12,8 @@ from neonlike.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from neonlike.transforms import GELU, Explin, Logistic, Rectlin, SiLU, Softmax, SumSquared, Swish, Tanh
 from neonlike.transforms.transform import Transform
 
+pytestmark = pytest.mark.optree
+
 
 def numbers(*shape: int, seed: int = 0) -> Any:
     return np.random.default_rng(seed).standard_normal(shape)

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from neonlike.backends import Backend
 from neonlike.errors import IndexRangeError, IndexTypeError, ShapeError
 
+pytestmark = pytest.mark.optree
+
 A, B = np.arange(12.0).reshape(3, 4), np.arange(24.0).reshape(2, 3, 4)
 
 
@@ -213,6 +215,7 @@ def indexed(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[Any, ...]]:
     return shape, tuple(items)
 
 
+@pytest.mark.backend
 @settings(max_examples=300, deadline=None)
 @given(indexed())
 def test_random_indices_select_what_numpy_selects(case: tuple[tuple[int, ...], tuple[Any, ...]]) -> None:

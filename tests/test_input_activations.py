@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from engines import backend
 from scipy import special
 
 from neonlike.data import ArrayIterator
@@ -35,6 +33,7 @@ def slope(f: Any, x: Any) -> Any:
     return s * (1 + f.beta * x * special.expit(-f.beta * x))
 
 
+@pytest.mark.engines("numpy", "c")
 @pytest.mark.parametrize("f", [Swish(), Swish(2.5), SiLU(), GELU()], ids=lambda f: f"{f.classnm}")
 def test_values_and_derivatives(any_be: Any, f: Transform) -> None:
     x = np.array([[-30.0, -3.0, -0.7, 0.0, 0.4, 1.2, 9.0, 30.0]])
@@ -120,15 +119,10 @@ def test_layers_keep_the_input_where_it_is_needed(be64: Any, way: type[Named]) -
     np.testing.assert_allclose(linear.dW.get(), wanted, rtol=1e-12)
 
 
-@pytest.fixture
-def double(engine: str) -> Iterator[Any]:
-    """A backend on each engine, in float64."""
-    yield from backend(engine, datatype=np.float64)
-
-
+@pytest.mark.engines("numpy", "c")
 @pytest.mark.parametrize("f", [Swish(1.5), GELU(), SiLU()], ids=lambda f: f.classnm)
-def test_gradients_of_a_network_on_every_engine(double: Any, f: Transform) -> None:
-    be, rng = double, np.random.default_rng(3)
+def test_gradients_of_a_network_on_every_engine(be64: Any, f: Transform) -> None:
+    be, rng = be64, np.random.default_rng(3)
     be.bsz = N
     model = Model([
         Affine(7, Gaussian(), bias=Uniform(-1, 1), activation=f),

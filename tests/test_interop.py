@@ -14,6 +14,8 @@ from neonlike.backends import Backend
 from neonlike.errors import DTypeError, ShapeError
 from neonlike.optree.node import OpTreeNode
 
+pytestmark = pytest.mark.optree
+
 NUMPY_2 = int(np.__version__.split(".")[0]) >= 2
 DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "bool"]
 

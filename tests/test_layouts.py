@@ -15,6 +15,8 @@ from neonlike.kernels.c.fit import fit
 from neonlike.kernels.c.schedule import REVERSED, TURNED, CSchedule
 from neonlike.kernels.planning.plan import StageKind
 
+pytestmark = pytest.mark.optree
+
 DTYPES = ("float32", "float16", "int8")
 SHAPES = ((5, 37), (3, 12, 5, 29), (40, 70), (2, 3000))
 """Odd sizes; rows shorter and longer than a vector and than a strip."""

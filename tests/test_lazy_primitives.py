@@ -12,6 +12,8 @@ from engines import new_backend
 from neonlike.backends import Autodiff
 from neonlike.errors import ArgumentError, DTypeError, GradientError, ShapeError
 
+pytestmark = pytest.mark.optree
+
 X, W, BIAS = (3, 6, 7, 4), (3, 3, 2, 5), (5, 1)
 
 
@@ -26,8 +28,7 @@ def flat(be: Any, tensor: Any) -> Any:
 # What they compute: what the primitives do --------------------------------------------------------------------------
 
 
-def test_convolution_is_the_primitive(be32: Any) -> None:
-    be = be32
+def test_convolution_is_the_primitive(be: Any) -> None:
     x, w, b = be.array(numbers(*X)), be.array(numbers(*W)), be.array(numbers(*BIAS))
     for options in ({}, {"strides": (2, 1), "padding": 1}, {"padding": (2, 0), "dilation": 2}):
         names = {"strides": "str", "padding": "pad", "dilation": "dil"}
@@ -48,8 +49,7 @@ def test_convolution_is_the_primitive(be32: Any) -> None:
     np.testing.assert_array_equal(groups.astensor().get(), out.get()[:, 0])
 
 
-def test_three_axes_and_transposed_convolution(be32: Any) -> None:
-    be = be32
+def test_three_axes_and_transposed_convolution(be: Any) -> None:
     x, w = be.array(numbers(2, 4, 5, 6, 3)), be.array(numbers(2, 2, 3, 2, 4))
     maps = be.conv(x, w, strides=(1, 2, 1))
     layer = be.conv_layer(np.float32, 3, 2, 4, D=4, H=5, W=6, T=2, R=3, S=2, str_h=2)
@@ -64,8 +64,7 @@ def test_three_axes_and_transposed_convolution(be32: Any) -> None:
 
 
 @pytest.mark.parametrize("op", ["max", "avg", "l2"])
-def test_pooling_is_the_primitive(be32: Any, op: str) -> None:
-    be = be32
+def test_pooling_is_the_primitive(be: Any, op: str) -> None:
     x = be.array(numbers(*X))
     layer = be.pool_layer(np.float32, op, 4, 3, H=6, W=7, R=3, S=2, pad_h=1, str_h=2, str_w=1)
     out, argmax = be.empty(layer.dimO), be.empty(layer.dimO, dtype=np.uint8)
@@ -75,8 +74,7 @@ def test_pooling_is_the_primitive(be32: Any, op: str) -> None:
     assert be.pool(x, 2).shape == (3, 3, 3, 4)
 
 
-def test_normalisations_and_products(be32: Any) -> None:
-    be = be32
+def test_normalisations_and_products(be: Any) -> None:
     x, gamma, beta = be.array(numbers(*X)), be.array(numbers(3, 1)), be.array(numbers(3, 1, seed=1))
     host = x.get().astype(np.float64)
     mean, var = (f(host, axis=(1, 2, 3), keepdims=True) for f in (np.mean, np.var))
@@ -119,19 +117,19 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_gradients_against_differences(be32: Any, name: str) -> None:
+def test_gradients_against_differences(be: Any, name: str) -> None:
     function, shapes = FUNCTIONS[name]
-    tensors = [be32.array(numbers(*shape, seed=n)) for n, shape in enumerate(shapes)]
-    assert be32.check_grad(lambda *operands: function(be32, *operands), tensors) < 1e-6
+    tensors = [be.array(numbers(*shape, seed=n)) for n, shape in enumerate(shapes)]
+    assert be.check_grad(lambda *operands: function(be, *operands), tensors) < 1e-6
 
 
 @pytest.mark.parametrize("name", ["conv", "conv in groups", "deconv", "avg", "matmul", "matmul shared"])
-def test_second_derivatives_against_differences(be32: Any, name: str) -> None:
+def test_second_derivatives_against_differences(be: Any, name: str) -> None:
     function, shapes = FUNCTIONS[name]
-    tensors = [be32.array(numbers(*shape, seed=n)) for n, shape in enumerate(shapes)]
+    tensors = [be.array(numbers(*shape, seed=n)) for n, shape in enumerate(shapes)]
     for position in range(len(shapes)):
-        gradient = be32.grad(lambda *operands: be32.sum(be32.tanh(function(be32, *operands))), argnums=position)
-        assert be32.check_grad(gradient, tensors) < 1e-6
+        gradient = be.grad(lambda *operands: be.sum(be.tanh(function(be, *operands))), argnums=position)
+        assert be.check_grad(gradient, tensors) < 1e-6
 
 
 @pytest.mark.parametrize("name", ["max", "l2", "batchnorm", "lrn"])
@@ -146,8 +144,7 @@ def test_second_derivatives_that_are_missing_say_so(be: Any, name: str) -> None:
 # In plans -----------------------------------------------------------------------------------------------------------
 
 
-def test_views_and_transposes_as_operands(be32: Any) -> None:
-    be = be32
+def test_views_and_transposes_as_operands(be: Any) -> None:
     host, w = numbers(4, 7, 6, 6), be.array(numbers(*W))
     x = be.array(host)
     plain = be.array(np.ascontiguousarray(host.transpose(3, 2, 1, 0)[:3]))
@@ -160,8 +157,7 @@ def test_views_and_transposes_as_operands(be32: Any) -> None:
     np.testing.assert_array_equal(turned.astensor().get(), wanted.transpose(3, 0, 1, 2) + np.float32(1))
 
 
-def test_a_target_that_is_read_too(be32: Any) -> None:
-    be = be32
+def test_a_target_that_is_read_too(be: Any) -> None:
     x, w = be.array(numbers(2, 5, 5, 3)), be.array(numbers(2, 3, 3, 2))
     wanted = be.conv(x, w, padding=1).astensor().get()
     x[:] = be.conv(x, w, padding=1)
@@ -172,8 +168,7 @@ def test_a_target_that_is_read_too(be32: Any) -> None:
     np.testing.assert_array_equal(y.get(), wanted)
 
 
-def test_targets_of_other_shapes_strides_and_dtypes(be32: Any) -> None:
-    be = be32
+def test_targets_of_other_shapes_strides_and_dtypes(be: Any) -> None:
     x, w = be.array(numbers(2, 4, 4, 1)), be.array(numbers(2, 3, 3, 3))
     wanted = be.conv(x, w).astensor().get()
     wide = be.zeros((3, 2, 2, 5))
@@ -188,8 +183,7 @@ def test_targets_of_other_shapes_strides_and_dtypes(be32: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
-def test_other_dtypes(be32: Any, dtype: str) -> None:
-    be = be32
+def test_other_dtypes(be: Any, dtype: str) -> None:
     x, w = be.array(numbers(2, 5, 5, 3), dtype=dtype), be.array(numbers(2, 2, 2, 4), dtype=dtype)
     g, b = be.array(numbers(4, 1)), be.array(numbers(4, 1))
 
@@ -205,8 +199,7 @@ def test_other_dtypes(be32: Any, dtype: str) -> None:
         np.testing.assert_allclose(found.get(), wanted.get(), atol=(2e-2 if dtype == "float16" else 1e-5) * scale)
 
 
-def test_prepared_and_repeated_with_new_values(be32: Any) -> None:
-    be = be32
+def test_prepared_and_repeated_with_new_values(be: Any) -> None:
     x, w = be.array(numbers(2, 5, 5, 3)), be.array(numbers(2, 2, 2, 4))
     (dw,) = Autodiff(be.sum(be.sig(be.pool(be.conv(x, w), 2))), be).get_grad_op_tree([w])
     out = be.empty(w.shape)
@@ -218,8 +211,7 @@ def test_prepared_and_repeated_with_new_values(be32: Any) -> None:
     assert np.abs(out.get()).max() > 0
 
 
-def test_another_size_runs_the_same_plan(be32: Any) -> None:
-    be = be32
+def test_another_size_runs_the_same_plan(be: Any) -> None:
     w = be.array(numbers(2, 2, 2, 4))
     for n, size in ((3, 7), (5, 9)):
         x = be.array(numbers(2, size, size, n))
@@ -231,16 +223,17 @@ def test_another_size_runs_the_same_plan(be32: Any) -> None:
     assert be.plans.misses == misses
 
 
-def test_explain_shows_the_call(be32: Any) -> None:
-    x, w = be32.ones((2, 5, 5, 3)), be32.ones((2, 2, 2, 4))
-    text = be32.explain(be32.sig(be32.conv(be32.tanh(x), w)))
+def test_explain_shows_the_call(be: Any) -> None:
+    x, w = be.ones((2, 5, 5, 3)), be.ones((2, 2, 2, 4))
+    text = be.explain(be.sig(be.conv(be.tanh(x), w)))
     assert "call over (4, 4, 4, 3)" in text
     assert "why     conv is a compound primitive" in text
     assert "calls   be.fprop_conv, input 2x1x5x5, filter 1x2x2, 4 maps of 1x4x4" in text
     assert text.count("\nstage") == 3
-    assert "conv(tanh(t0), t1)" in str(be32.explain(be32.sig(be32.conv(be32.tanh(x), w))))
+    assert "conv(tanh(t0), t1)" in str(be.explain(be.sig(be.conv(be.tanh(x), w))))
 
 
+@pytest.mark.backend
 def test_bench_mode_times_the_primitive_once() -> None:
     be = new_backend(bench=True)
     x, w = be.ones((2, 5, 5, 3)), be.ones((2, 2, 2, 4))
@@ -253,8 +246,7 @@ def test_bench_mode_times_the_primitive_once() -> None:
 # A user's own -------------------------------------------------------------------------------------------------------
 
 
-def test_a_primitive_with_other_arguments_and_shape(be32: Any) -> None:
-    be = be32
+def test_a_primitive_with_other_arguments_and_shape(be: Any) -> None:
 
     def forward(out: Any, x: Any, times: int, y: Any) -> None:
         """Columns of x, and those of y, next to each other."""
@@ -290,9 +282,8 @@ def test_explain_says_what_each_stage_of_a_gradient_calls(be: Any) -> None:
     assert {"be.compound_fprop_bn", "be.compound_bprop_bn", "be.batched_dot"} <= set(calls)
 
 
-def test_primitives_whose_gradient_is_one_too(be32: Any) -> None:
+def test_primitives_whose_gradient_is_one_too(be: Any) -> None:
     """The gradient of a gradient, all three computed by functions of the user."""
-    be = be32
     slope = be.primitive(lambda out, x: be.assign(out, be.cos(x)), lambda error, out, x: -error * be.sin(x))
     sine = be.primitive(lambda out, x: be.assign(out, be.sin(x)), lambda error, out, x: error * slope(x))
     x = be.array(numbers(2, 3))
@@ -300,8 +291,7 @@ def test_primitives_whose_gradient_is_one_too(be32: Any) -> None:
     np.testing.assert_allclose(be.grad(be.grad(sine))(x).get(), -np.sin(x.get()), rtol=1e-5)
 
 
-def test_a_failing_primitive_changes_no_target(be32: Any) -> None:
-    be = be32
+def test_a_failing_primitive_changes_no_target(be: Any) -> None:
 
     def forward(out: Any, x: Any) -> None:
         out[:] = x
@@ -318,11 +308,11 @@ def test_a_failing_primitive_changes_no_target(be32: Any) -> None:
     assert not second.get().any()
 
 
-def test_a_primitive_named_as_an_op_is_another_thing(be32: Any) -> None:
-    take = be32.primitive(lambda out, x: be32.assign(out, x + 1), lambda error, out, x: error, name="take")
-    x = be32.ones((2, 2))
+def test_a_primitive_named_as_an_op_is_another_thing(be: Any) -> None:
+    take = be.primitive(lambda out, x: be.assign(out, x + 1), lambda error, out, x: error, name="take")
+    x = be.ones((2, 2))
     np.testing.assert_array_equal((take(x) * 2).astensor().get(), np.full((2, 2), 4.0))
-    np.testing.assert_array_equal(be32.grad(take)(x).get(), np.ones((2, 2)))
+    np.testing.assert_array_equal(be.grad(take)(x).get(), np.ones((2, 2)))
 
 
 def test_errors_of_primitives(be: Any) -> None:

@@ -1,12 +1,18 @@
-"""What ``--backend gpu`` and ``--cases`` leave out, and that the summary says so."""
+"""What runs where: what ``--backend gpu`` and ``--cases`` leave out and say of it, and what `make test` runs."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from backend_fixtures import engines_of
+from engines import new_backend
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -20,11 +26,18 @@ def collected(*arguments: str) -> tuple[list[str], str]:
     return [line for line in lines if "::" in line], "\n".join(line for line in lines if "::" not in line)
 
 
+def bare(names: list[str]) -> set[str]:
+    """Names of tests without their cases."""
+    return {name.partition("[")[0] for name in names}
+
+
 def test_tests_of_the_cpu_are_left_out_on_the_gpu_and_counted() -> None:
-    everything, _ = collected("tests/test_tensor.py")
-    found, said = collected("--backend", "gpu", "tests/test_tensor.py")
-    live = "tests/test_tensor.py::test_get_copies_and_asnumpyarray_is_live"
-    assert live in everything and sorted([*found, live]) == sorted(everything)
+    file = "tests/test_tensor.py"
+    everything, _ = collected(file)
+    found, said = collected("--backend", "gpu", file)
+    live = f"{file}::test_get_copies_and_asnumpyarray_is_live"
+    assert f"{live}[c]" in everything
+    assert bare([*found, live]) == bare(everything)
     assert "1 tests were left out:" in said and re.search(r"^ +1 live host memory$", said, re.MULTILINE)
 
 
@@ -33,5 +46,59 @@ def test_cases_are_spread_over_all_of_a_test() -> None:
     found, said = collected("--cases", "2", "tests/test_creation.py")
     cases = [name for name in everything if "test_shapes_have_at_least_two_dimensions[" in name]
     assert [name for name in found if name in cases] == [cases[0], cases[len(cases) // 2]]
-    assert {name.partition("[")[0] for name in found} == {name.partition("[")[0] for name in everything}
+    assert bare(found) == bare(everything)
     assert f"{len(everything) - len(found)} cases beyond 2 of a test" in said
+
+
+# The passes of `make test` -------------------------------------------------------------------------------------------
+
+FILES = ("tests/test_overlap.py", "tests/test_eval.py", "tests/test_cuda_moves.py", "tests/test_waiting.py")
+"""Marked optree and checked; optree; checked, of the GPU itself; of the C compiler."""
+
+
+def passes(*arguments: str) -> list[str]:
+    """The commands of `make test` that run pytest, in their order."""
+    asked = ["make", "--dry-run", "test", f"PY={sys.executable}", f"PYTEST_ARGS={shlex.join(arguments)}"]
+    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True)
+    return [line for line in done.stdout.splitlines() if "-m pytest" in line]
+
+
+def test_the_first_pass_leaves_out_nothing() -> None:
+    chosen = shlex.split(passes()[0].partition("pytest")[2])
+    assert [word for word in chosen if word.startswith("-")] == ["-n", "--maxprocesses", "--dist"]
+    assert not [word for word in chosen if "test" in word]
+
+
+def test_marks_choose_what_runs_again() -> None:
+    everything, _ = collected(*FILES)
+    found = []
+    for command in passes("--collect-only", "-n", "0", "-p", "no:cacheprovider", "--quiet", *FILES):
+        done = subprocess.run(command.replace(" -q ", " "), shell=True, cwd=ROOT, capture_output=True, text=True, check=True)
+        found.append([line for line in done.stdout.splitlines() if "::" in line])
+    plain, on_gpu, checked = found
+    assert plain == everything
+    assert {name.partition("::")[0] for name in on_gpu} == set(FILES[:2])
+    assert {name.partition("::")[0] for name in checked} == {FILES[0], FILES[2]}
+    kernels = [name for name in everything if FILES[2] in name]
+    assert [name for name in checked if FILES[2] in name] == kernels, "--cases is about tests of a backend"
+    assert bare(on_gpu) == {name for name in bare(everything) if name.startswith(FILES[:2])}
+
+
+def test_what_a_test_asks_for_is_what_it_says() -> None:
+    """A test that makes a backend without saying so would be missing on the GPU."""
+    with pytest.raises(AssertionError, match="mark this test `backend`"):
+        new_backend()
+
+
+@pytest.mark.parametrize(
+    ("marks", "expected"),
+    [
+        ((), ["any"]),
+        ((pytest.mark.optree,), ["numpy", "c"]),
+        ((pytest.mark.optree, pytest.mark.engines("numpy")), ["numpy"]),
+        ((pytest.mark.engines("c", batch_size=2),), ["c"]),
+    ],
+)
+def test_marks_name_engines(marks: tuple[pytest.MarkDecorator, ...], expected: list[str]) -> None:
+    named = {mark.name: mark.mark for mark in marks}
+    assert list(engines_of(SimpleNamespace(get_closest_marker=named.get))) == expected

@@ -12,6 +12,8 @@ import pytest
 from neonlike.backends import Backend
 from neonlike.errors import AliasError, DTypeError, ShapeError
 
+pytestmark = [pytest.mark.optree, pytest.mark.checked]
+
 TOLERANCE = {"float16": 4e-3, "float32": 2e-5, "float64": 1e-12}
 
 

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend, use_threads
+from engines import use_threads
 from lrn_loops import Case
 
 from neonlike.backends import Backend
 from neonlike.backends.cpu import lrn as kernels
 from neonlike.backends.families.lrn import LrnFamily, LrnPass
 
+pytestmark = [pytest.mark.engines("numpy", "c"), pytest.mark.checked]
+
 Array = np.ndarray[Any, Any]
-
-
-@pytest.fixture(params=ENGINES)
-def be(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    """A backend on each engine."""
-    yield from backend(request.param)
 
 
 # Values -------------------------------------------------------------------------------------------------------------

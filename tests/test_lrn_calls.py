@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend, check_other_backends
+from engines import check_other_backends
 from lrn_loops import Case
 
 from neonlike.backends import Backend, gen_backend
 from neonlike.errors import AliasError, ArgumentError, DTypeError, ShapeError
 
-
-@pytest.fixture(params=ENGINES)
-def be(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    """A backend on each engine."""
-    yield from backend(request.param)
+pytestmark = pytest.mark.engines("numpy", "c")
 
 
 def test_repeat_times_and_computes_once(be: Backend) -> None:

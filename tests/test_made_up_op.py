@@ -11,7 +11,7 @@ import test_autodiff
 import test_fuzz
 import test_ops
 import test_reductions
-from engines import ENGINES, backend
+from engines import backend
 from reference import ELEMENTWISE, REDUCTIONS, assert_close
 from trees import Grower
 
@@ -25,6 +25,8 @@ from neonlike.optree.node import OpTreeNode
 from neonlike.optree.ops import OPS, Kind, OpSpec
 from neonlike.optree.walk import postorder
 
+pytestmark = [pytest.mark.optree, pytest.mark.engines("numpy")]
+
 
 def cube(x: Any, out: Any) -> None:
     """What the new row computes, in NumPy."""
@@ -34,16 +36,6 @@ def cube(x: Any, out: Any) -> None:
 def spread(x: Any, axes: tuple[int, ...], out: Any) -> None:
     """The new reduction: the largest absolute value."""
     out[...] = np.abs(x).max(axis=axes, keepdims=True)
-
-
-@pytest.fixture
-def be() -> Iterator[Backend]:
-    yield from backend("numpy")
-
-
-@pytest.fixture
-def be64() -> Iterator[Backend]:
-    yield from backend("numpy", datatype=np.float64)
 
 
 CUBE = OpSpec(
@@ -80,7 +72,7 @@ def row(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpSpec]:
     unregister("cube")
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.engines("numpy", "c")
 def test_each_engine_runs_it(engine: str, row: OpSpec, rng: Any) -> None:
     host = rng.standard_normal((40, 50)).astype(np.float32)
     for be in backend(engine):

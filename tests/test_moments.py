@@ -10,20 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend, use_threads
+from engines import backend, use_threads
 
 from neonlike.backends import Backend
 from neonlike.kernels.c.fit import SPLIT
 from neonlike.optree.functions import F
 
+pytestmark = pytest.mark.engines("numpy", "c")
+
 LONG = 5 * SPLIT + 4099
 """Elements of a row of six parts, the last of which is short and no multiple of a vector."""
 RELATIVE = 1e-6
-
-
-@pytest.fixture(params=ENGINES)
-def be(request: Any) -> Iterator[Backend]:
-    yield from backend(request.param)
 
 
 @pytest.fixture
@@ -146,6 +143,7 @@ def test_passes_after_it(be: Backend, rng: Any) -> None:
     np.testing.assert_array_equal(x.get(), out.get())
 
 
+@pytest.mark.backend
 def test_threads_change_no_bit(c: Backend, rng: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     host = (1000 + rng.standard_normal((2, LONG))).astype(np.float32)
     found = []

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend, use_threads
+from engines import backend, use_threads
 from reference import LAYOUTS, backwards, plain, strided, transposed
 
 from neonlike.backends import Backend
@@ -16,15 +15,16 @@ from neonlike.kernels.c.moves import FEW, PICK_CHUNK, ROW_BLOCK, MoveStage, layo
 from neonlike.kernels.planning.graph import linearize
 from neonlike.optree.functions import F
 
+pytestmark = [pytest.mark.optree, pytest.mark.checked]
+
 SHAPES = ((1, 1), (1, 9), (9, 1), (7, 13), (3, 300), (300, 3), (3, 4, 5))
 BIG = ((3, 70_000, 1, 70_000), (700, 500, 1, 900), (500, 700, 0, 900), (2, 2 * ROW_BLOCK + 5, 0, 9), (1, 300_000, 1, 9))
 """Rows, columns, axis and count of indices: each form with enough to do for several threads."""
 
-both_engines = pytest.mark.parametrize("engine", ENGINES)
 each_layout = pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.__name__)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def fallbacks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the moves that C stages left to NumPy."""
     names: list[str] = []
@@ -36,12 +36,6 @@ def fallbacks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(MoveStage, "_run_numpy", record)
     return names
-
-
-@pytest.fixture
-def be(engine: str, fallbacks: list[str]) -> Iterator[Backend]:
-    """A backend on ``engine``."""
-    yield from backend(engine)
 
 
 def untaken(d: Any, indices: Any, shape: tuple[int, ...], axis: int) -> Any:
@@ -63,7 +57,6 @@ def narrow(shape: tuple[int, ...], axis: int, count: int) -> tuple[int, ...]:
 # Values ---------------------------------------------------------------------------------------------------------------
 
 
-@both_engines
 @each_layout
 def test_layouts(be: Backend, rng: Any, layout: Any, fallbacks: list[str]) -> None:
     """What is read and what is written in every layout, along every axis, with indices of any layout."""
@@ -86,7 +79,6 @@ def test_layouts(be: Backend, rng: Any, layout: Any, fallbacks: list[str]) -> No
     assert not fallbacks
 
 
-@both_engines
 @pytest.mark.parametrize("read", ["f2", "f4", "f8", "i1", "u1", "i4", "i8", "?"])
 def test_dtypes(be: Backend, rng: Any, read: str, fallbacks: list[str]) -> None:
     """Results are converted as any expression's are: rounded to nearest, integers saturated."""
@@ -113,7 +105,6 @@ def test_dtypes(be: Backend, rng: Any, read: str, fallbacks: list[str]) -> None:
     assert not fallbacks
 
 
-@both_engines
 @pytest.mark.parametrize("index", ["i1", "u1", "i2", "u2", "i4", "u4", "i8"])
 def test_index_dtypes(be: Backend, rng: Any, index: str, fallbacks: list[str]) -> None:
     """Any integer dtype, negative indices counting from the end."""
@@ -130,7 +121,6 @@ def test_index_dtypes(be: Backend, rng: Any, index: str, fallbacks: list[str]) -
     assert not fallbacks
 
 
-@both_engines
 def test_nothing_to_move(be: Backend) -> None:
     """Size 0 anywhere, where the result is empty or zero."""
     none = be.array(np.zeros((1, 0)), dtype=np.int32)
@@ -141,7 +131,6 @@ def test_nothing_to_move(be: Backend) -> None:
     assert not grad.get().any()
 
 
-@both_engines
 def test_special_values_are_copied_and_summed(be: Backend) -> None:
     """nan, infinities and the sign of zero."""
     special = np.array([[np.nan, np.inf, -np.inf, -0.0, 1e-45]], np.float32)
@@ -156,7 +145,6 @@ def test_special_values_are_copied_and_summed(be: Backend) -> None:
     assert not np.signbit(grad.get()[0, 3])
 
 
-@both_engines
 def test_integer_sums_are_exact(be: Backend) -> None:
     """Beyond what float64 holds; sums that leave int64 wrap around."""
     big = 2**62 + 1
@@ -168,7 +156,6 @@ def test_integer_sums_are_exact(be: Backend) -> None:
         np.testing.assert_array_equal(found, [[big + 1, big], [big - 3, 5]])
 
 
-@both_engines
 def test_in_place(be: Backend, rng: Any) -> None:
     """A tensor picked from itself, and one that is the index too."""
     host = rng.standard_normal((5, 8)).astype(np.float32)
@@ -181,7 +168,6 @@ def test_in_place(be: Backend, rng: Any) -> None:
     np.testing.assert_array_equal(index.get(), order[order].reshape(1, -1))
 
 
-@both_engines
 def test_inside_larger_expressions(be: Backend, rng: Any, fallbacks: list[str]) -> None:
     """Of computed tables and indices, read again, transposed, stored twice and in other dtypes."""
     table, indices = rng.standard_normal((6, 10)).astype(np.float32), positions(rng, 10, 7)
@@ -201,7 +187,6 @@ def test_inside_larger_expressions(be: Backend, rng: Any, fallbacks: list[str]) 
     assert not fallbacks
 
 
-@both_engines
 def test_embedding(be: Backend, rng: Any, fallbacks: list[str]) -> None:
     """A lookup table of 10,000 words: vectors of a minibatch, and the gradient of the table."""
     words = rng.integers(0, 300, (1, 128))
@@ -220,7 +205,6 @@ def test_embedding(be: Backend, rng: Any, fallbacks: list[str]) -> None:
 # Errors ---------------------------------------------------------------------------------------------------------------
 
 
-@both_engines
 @pytest.mark.parametrize("bad", [7, -8, 2**31 - 1])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_out_of_range(be: Backend, bad: int, axis: int) -> None:
@@ -241,7 +225,6 @@ def test_out_of_range(be: Backend, bad: int, axis: int) -> None:
         assert (tensor.get() == 5).all()
 
 
-@both_engines
 def test_out_of_range_where_nothing_is_read(be: Backend) -> None:
     """Empty slices are no excuse for a wrong index."""
     out = be.empty((2, 0))
@@ -253,7 +236,7 @@ def test_out_of_range_where_nothing_is_read(be: Backend) -> None:
 
 
 @pytest.mark.cpu_only("the compiled kernels of the CPU")
-@pytest.mark.parametrize("engine", ["c"])
+@pytest.mark.engines("c")
 def test_kernels_are_shown(be: Backend) -> None:
     """Moves run as C, and ``explain`` shows it."""
     i = be.array([[1, 0, -1]], dtype=np.int32)
@@ -268,7 +251,7 @@ def test_kernels_are_shown(be: Backend) -> None:
 
 
 @pytest.mark.cpu_only("the compiled kernels of the CPU")
-@pytest.mark.parametrize("engine", ["c"])
+@pytest.mark.engines("c")
 def test_a_kernel_that_does_not_compile(be: Backend, monkeypatch: pytest.MonkeyPatch, fallbacks: list[str]) -> None:
     """NumPy runs instead, with the same result."""
     monkeypatch.setattr(MoveStage, "_compile", lambda stage, kernel: None)
@@ -302,7 +285,6 @@ def test_forms() -> None:
     assert layout_of(deep[:0], deep[:0], 1, 1, False) is None
 
 
-@both_engines
 def test_prepared(be: Backend, rng: Any, fallbacks: list[str]) -> None:
     """A bound move sees new values and new indices, and still refuses wrong ones."""
     t, i = be.array(rng.standard_normal((4, 9))), be.array(positions(rng, 9, 5), dtype=np.int32)
@@ -330,7 +312,6 @@ def test_prepared(be: Backend, rng: Any, fallbacks: list[str]) -> None:
     np.testing.assert_array_equal(out.get(), before)
 
 
-@both_engines
 def test_prepared_with_indices_that_are_no_vector(be: Backend, rng: Any) -> None:
     """Indices that have to be copied to be read one after the other are copied at every run."""
     host = positions(rng, 9, 6).reshape(2, 3)
@@ -347,6 +328,7 @@ def test_prepared_with_indices_that_are_no_vector(be: Backend, rng: Any) -> None
 # Many elements --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.backend
 def test_threads_change_nothing(rng: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Above the threshold for threads every form gives the same bits on 1, 2 and 3 threads, and the right ones."""
     results: dict[str, list[Any]] = {}
@@ -370,7 +352,7 @@ def test_threads_change_nothing(rng: Any, monkeypatch: pytest.MonkeyPatch) -> No
         np.testing.assert_allclose(results["1"][1], untaken(d, indices, shape, axis), rtol=1e-6, atol=1e-5)
 
 
-@pytest.mark.parametrize("engine", ["c"])
+@pytest.mark.engines("c")
 @pytest.mark.parametrize("dtype", ["f2", "f4"])
 @pytest.mark.parametrize("shape", [(200_000, 1), (1, 200_000), (100_000, 20), (20, 100_000)])
 def test_long_sums(be: Backend, rng: Any, dtype: str, shape: tuple[int, int]) -> None:
@@ -383,7 +365,6 @@ def test_long_sums(be: Backend, rng: Any, dtype: str, shape: tuple[int, int]) ->
     np.testing.assert_allclose(grad.get(), untaken(d, indices, grad.shape, axis), rtol=1e-7)
 
 
-@both_engines
 def test_strided_and_wide(be: Backend, rng: Any, fallbacks: list[str]) -> None:
     """More indices and longer slices than one unit holds, where no step is 1."""
     for shape, axis, count in (((2, ROW_BLOCK + 3), 0, 3), ((2, 50), 1, PICK_CHUNK + 3), ((9, 20, 300), 1, 7)):

@@ -13,6 +13,8 @@ from neonlike.kernels.codegen.emit import make_kernel
 from neonlike.kernels.codegen.narrow import find_narrow
 from neonlike.kernels.planning.graph import linearize
 
+pytestmark = pytest.mark.optree
+
 EXPRESSIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "a*b + a": lambda F, a, b: a * b + a,
     "a + b": lambda F, a, b: a + b,

@@ -17,6 +17,8 @@ from neonlike.optree.dtypes import DTypeRule
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.ops import OPS, Kind
 
+pytestmark = pytest.mark.optree
+
 
 @pytest.fixture(autouse=True)
 def dialect() -> Iterator[None]:

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend
 
 from neonlike.backends import Backend
 from neonlike.backends.families.roi import RoiFamily
 from neonlike.backends.families.roi_definition import Suppression
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 
+pytestmark = pytest.mark.engines("numpy", "c")
+
 Array = np.ndarray[Any, Any]
-
-
-@pytest.fixture(params=ENGINES)
-def be(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    """A backend on each engine."""
-    yield from backend(request.param)
 
 
 def suppressed(detections: Array, threshold: float, offset: float) -> list[int]:

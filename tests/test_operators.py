@@ -12,6 +12,8 @@ from neonlike.backends import Backend
 from neonlike.errors import DTypeError
 from neonlike.optree.ops import OPS
 
+pytestmark = pytest.mark.optree
+
 BITS = {
     "and": operator.and_, "or": operator.or_, "xor": operator.xor, "left": operator.lshift, "right": operator.rshift,
 }  # fmt: skip

@@ -6,12 +6,10 @@ The tests are parametrised over the table: a new row is tested without being nam
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from engines import backend
 from reference import (
     BF16,
     BROADCASTS,
@@ -36,14 +34,11 @@ from neonlike.optree.dtypes import FLOATS, INTEGERS, DTypeRule
 from neonlike.optree.functions import F
 from neonlike.optree.ops import OPS, Kind, OpSpec
 
+pytestmark = [pytest.mark.optree, pytest.mark.engines("numpy")]
+
 each_row = pytest.mark.parametrize("spec", rows(Kind.ELEMENTWISE), ids=lambda spec: spec.name)
 EVERY_ROW = rows(Kind.ELEMENTWISE) + rows(Kind.ELEMENTWISE, whole=True)
 each_float = pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
-
-
-@pytest.fixture
-def be() -> Iterator[Backend]:
-    yield from backend("numpy")
 
 
 def check(be: Backend, spec: OpSpec, hosts: list[Any], layouts: Any = (plain,), slack: float = 1.0) -> None:

@@ -5,22 +5,19 @@ from __future__ import annotations
 import copy
 import gc
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend
+from engines import backend
 
 from neonlike.backends import Autodiff, Backend
 from neonlike.errors import GradientError
 from neonlike.optree import origin
 from neonlike.optree.functions import F
 
-
-@pytest.fixture
-def be() -> Iterator[Backend]:
-    yield from backend("numpy", datatype=np.float64)
+pytestmark = [pytest.mark.optree, pytest.mark.engines("numpy", datatype=np.float64)]
 
 
 E = np.arange(12.0).reshape(4, 3) / 4 - 1
@@ -79,7 +76,7 @@ def test_gradients_flow_through_copies(be: Backend, name: str) -> None:
     np.testing.assert_allclose(through_view.get(), Autodiff(be.sum(made * made), be).get_grad_tensor([t])[0].get().T)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.engines("numpy", "c")
 def test_every_engine(engine: str) -> None:
     for be in backend(engine):
         table = be.array([[1.0, 2], [3, 4]])

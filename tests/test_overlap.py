@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend
+from engines import backend
 
 from neonlike.backends import Backend
 from neonlike.errors import AliasError, IndexRangeError
 from neonlike.optree.functions import F
 
-
-@pytest.fixture
-def be() -> Iterator[Backend]:
-    yield from backend("numpy")
+pytestmark = [pytest.mark.optree, pytest.mark.engines("numpy"), pytest.mark.checked]
 
 
 OVERLAPS: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
@@ -40,7 +37,7 @@ OVERLAPS: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
 
 @pytest.mark.parametrize("size", (4, 300))
 @pytest.mark.parametrize("name", OVERLAPS)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.engines("numpy", "c")
 def test_the_right_side_is_complete_before_the_target_changes(engine: str, name: str, size: int, rng: Any) -> None:
     where, what = OVERLAPS[name]
     host = rng.standard_normal((size, size))
@@ -57,7 +54,7 @@ def test_the_right_side_is_complete_before_the_target_changes(engine: str, name:
 
 
 @pytest.mark.parametrize("size", (4, 300))
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.engines("numpy", "c")
 def test_several_targets_read_the_old_values(engine: str, size: int, rng: Any) -> None:
     hosts = [rng.standard_normal((size, size)) for _ in range(3)]
     x, y, z = hosts
@@ -96,7 +93,7 @@ def test_targets_that_overlap_each_other_are_refused(be: Backend) -> None:
     assert not a.get().any()
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.engines("numpy", "c")
 def test_a_bad_index_in_a_later_stage_leaves_every_target_alone(engine: str) -> None:
     for be in backend(engine):
         source = be.array([[1.0, 2.0, 3.0]])

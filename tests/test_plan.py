@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend
+from engines import backend
 from reference import evaluate
 
 from neonlike.backends import Backend
@@ -18,18 +18,10 @@ from neonlike.kernels.planning.plan import Plan, StageKind
 from neonlike.kernels.planning.planner import make_plan
 from neonlike.optree.functions import F
 
+pytestmark = [pytest.mark.optree, pytest.mark.engines("numpy")]
+
 SIZES = ((4, 7), (9, 3), (41, 1999), (11, 4), (700, 300), (8, 13))
 """From small to large and back, so that a plan made for one is used for the others."""
-
-
-@pytest.fixture
-def be64() -> Iterator[Backend]:
-    yield from backend("numpy", datatype=np.float64)
-
-
-@pytest.fixture
-def be() -> Iterator[Backend]:
-    yield from backend("numpy")
 
 
 class Tensors:
@@ -320,7 +312,7 @@ SIZE_DEPENDENT: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.engines("numpy", "c")
 @pytest.mark.parametrize("name", SIZE_DEPENDENT)
 def test_a_plan_of_square_operands_is_not_used_for_others(engine: str, name: str, rng: Any) -> None:
     """Equal sizes make spaces equal that otherwise are not: the key must tell them apart."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend, use_threads
+from engines import use_threads
 from pool_loops import Sizes, backward, close, forward, layer_of, steps
 
 from neonlike.backends import Backend
 from neonlike.backends.cpu import pool as kernels
 from neonlike.backends.cpu import pool_few as few
 from neonlike.backends.families.pool import PoolFamily, PoolPass
+
+pytestmark = [pytest.mark.engines("numpy", "c"), pytest.mark.checked]
 
 Array = np.ndarray[Any, Any]
 
@@ -35,12 +36,6 @@ GRIDS: list[dict[str, Any]] = [
 """Sizes, windows, padding and strides; what is left out is 1, 0 and the window."""
 
 IMAGES = (1, 2, 3, 5, 16, 33, 64)
-
-
-@pytest.fixture(params=ENGINES)
-def be(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    """A backend on each engine."""
-    yield from backend(request.param)
 
 
 def check(be: Any, op: str, given: dict[str, int], N: int, dtype: Any, alpha: float, beta: float, seed: int) -> None:

@@ -6,12 +6,11 @@ import copy
 import inspect
 import math
 import pickle
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend, current_backend, new_backend, use_threads
+from engines import backend, current_backend, new_backend, use_threads
 from pool_loops import Sizes, backward, close, forward, layer_of, steps
 
 from neonlike.backends import Backend
@@ -19,11 +18,7 @@ from neonlike.backends.layer_cpu import PoolLayer
 from neonlike.errors import AliasError, ArgumentError, DTypeError, MissingArgument, ShapeError
 from neonlike.kernels.run.calls import Launch
 
-
-@pytest.fixture(params=ENGINES)
-def be(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    """A backend on each engine."""
-    yield from backend(request.param)
+pytestmark = pytest.mark.engines("numpy", "c")
 
 
 # Worked numbers and rules -------------------------------------------------------------------------------------------
@@ -344,6 +339,7 @@ def test_repeats_start_from_the_same_values(be: Backend) -> None:
     assert delta.get().tolist() == [[2, 2], [3, 3], [2, 2], [3, 3]]
 
 
+@pytest.mark.backend
 def test_bench_mode_lists_the_calls() -> None:
     be = current_backend(batch_size=2, bench=True)
     try:

@@ -13,6 +13,8 @@ from reference import LAYOUTS
 from neonlike.backends import Backend
 from neonlike.kernels.c.stage import CStage
 
+pytestmark = [pytest.mark.checked, pytest.mark.backend]
+
 
 def on_both(compute: Callable[[Backend], Any], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What ``compute`` returns on each engine, the C engine doing all of it in C; or on the CPU and the GPU."""

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend
 from reference import assert_close, evaluate
 from test_plan import EXPRESSIONS, Tensors
 
 from neonlike.backends import Backend
 
-
-@pytest.fixture(params=ENGINES)
-def be(request: Any) -> Iterator[Backend]:
-    yield from backend(request.param)
-
-
-@pytest.fixture(params=ENGINES)
-def be64(request: Any) -> Iterator[Backend]:
-    yield from backend(request.param, datatype=np.float64)
+pytestmark = pytest.mark.optree
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)

@@ -15,6 +15,8 @@ from neonlike.backends import Backend
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.optree import philox
 
+pytestmark = [pytest.mark.optree, pytest.mark.backend]
+
 
 def draw_everything(be: Backend) -> list[np.ndarray]:
     """One of each kind of random number, in a fixed order."""

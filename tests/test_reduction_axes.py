@@ -11,6 +11,8 @@ import pytest
 from neonlike.backends import Backend
 from neonlike.kernels.c.stage import CStage
 
+pytestmark = pytest.mark.optree
+
 SHAPES = ((5, 6, 7, 8), (3, 70, 2, 90), (20, 3, 70, 2), (2, 3, 4, 5, 6), (4, 300, 3, 300))
 """The last has rows of many segments for each thread."""
 VIEWS = (

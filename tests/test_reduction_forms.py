@@ -5,19 +5,18 @@ Which form a layout takes is asked of the schedule; what it computes is compared
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from engines import backend, use_threads
+from engines import use_threads
 
 from neonlike.backends import Backend
 from neonlike.kernels.c import fit
 from neonlike.kernels.c.stage import CStage
 from neonlike.optree.dtypes import compute_dtype
 
-pytestmark = pytest.mark.cpu_only("the forms of the C engine's kernels")
+pytestmark = [pytest.mark.engines("c"), pytest.mark.cpu_only("the forms of the C engine's kernels")]
 
 REDUCTIONS = {"sum": np.sum, "max": np.max, "min": np.min}
 FEW_COLUMNS: Any = (
@@ -32,11 +31,6 @@ BY_TURNS: Any = (
 """Kept and reduced axes."""
 LANES = FEW_COLUMNS + BY_TURNS
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64")
-
-
-@pytest.fixture
-def be() -> Iterator[Backend]:
-    yield from backend("c")
 
 
 @pytest.fixture

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from engines import backend
 from reference import LAYOUTS, TOLERANCE, assert_close, axes_of, formula, plain, reordered, rows, sample
 
 from neonlike.backends import Backend
@@ -18,6 +16,8 @@ from neonlike.kernels.numpy_engine.engine import _fits_resident
 from neonlike.optree import builders, shapes
 from neonlike.optree.dtypes import FLOATS, INTEGERS, DTypeRule, is_float
 from neonlike.optree.ops import Kind, OpSpec
+
+pytestmark = [pytest.mark.optree, pytest.mark.engines("numpy"), pytest.mark.checked]
 
 each_row = pytest.mark.parametrize("spec", rows(Kind.REDUCTION), ids=lambda spec: spec.name)
 each_float = pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
@@ -29,11 +29,6 @@ BIG = (
     (401, BLOCK_ELEMENTS // 100),  # more than one block, each axis resident
     (5, 127, 521),  # an axis in the middle, and pairs of axes
 )
-
-
-@pytest.fixture
-def be() -> Iterator[Backend]:
-    yield from backend("numpy")
 
 
 def takes(spec: OpSpec, axis: Any) -> bool:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend, use_threads
+from engines import backend, use_threads
 
 from neonlike.backends import Backend
 from neonlike.backends.families.lookup import LookupFamily, LookupGradient
 from neonlike.errors import AliasError, DTypeError, IndexRangeError, ShapeError
 
+pytestmark = [pytest.mark.engines("numpy", "c"), pytest.mark.checked]
+
 TOLERANCE = {"float16": 2e-3, "float32": 1e-6, "float64": 1e-14}
-
-
-@pytest.fixture(params=ENGINES)
-def be(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    yield from backend(request.param)
 
 
 def by_loop(words: np.ndarray, error: np.ndarray, rows: np.ndarray, pad: int | None = None) -> np.ndarray:
@@ -122,6 +119,7 @@ def test_nothing_to_add(be: Backend) -> None:
     assert (rows.get() == 1).all()
 
 
+@pytest.mark.backend
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_kernel_definition_and_threads_agree(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, dtype: str

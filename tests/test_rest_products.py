@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend, new_backend, use_threads
+from engines import backend, new_backend, use_threads
 
 from neonlike.backends import Backend
 from neonlike.backends.families.linalg import LinalgFamily, Product, blas_takes
 from neonlike.errors import AliasError, DTypeError, ShapeError
 
-
-@pytest.fixture(params=ENGINES)
-def be(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    yield from backend(request.param)
+pytestmark = pytest.mark.engines("numpy", "c")
 
 
 def signs(values: np.ndarray) -> np.ndarray:
@@ -58,6 +54,7 @@ def test_repeat_shows_its_mean(be: Backend, caplog: pytest.LogCaptureFixture) ->
     assert all("3 runs" in line for line in shown)
 
 
+@pytest.mark.backend
 def test_bench_mode_reports_primitives() -> None:
     timed = new_backend(bench=True)
     a, c, sums = timed.ones((4, 6)), timed.zeros((4, 4)), timed.zeros((4, 1))
@@ -213,6 +210,7 @@ def test_signs_of_strided_views_and_in_place(be: Backend, rng: np.random.Generat
     assert np.allclose(a.get(), wanted + whole[::2, ::3], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.backend
 def test_kernel_definition_and_threads_agree(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     for be in backend("c"):
         a, b = be.array(rng.normal(size=(150, 1000))), be.array(rng.normal(size=(1000, 130)))

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from engines import backend, current_backend
+from engines import current_backend
 
 from neonlike import transforms
 from neonlike.backends import Backend
 from neonlike.errors import AliasError, ArgumentError, DTypeError, ShapeError
 
+pytestmark = pytest.mark.engines("numpy")
+
 TANH, LOGISTIC = transforms.Tanh(), transforms.Logistic()
-
-
-@pytest.fixture
-def be32() -> Iterator[Backend]:
-    yield from backend("numpy")
 
 
 def refused(be: Any, error: type[Exception], words: str, **changes: Any) -> None:
@@ -36,8 +32,8 @@ def refused(be: Any, error: type[Exception], words: str, **changes: Any) -> None
         assert (tensor.get() == 1).all()
 
 
-def test_what_does_not_fit_is_refused_before_anything_is_written(be32: Backend) -> None:
-    be, ones = be32, be32.ones
+def test_what_does_not_fit_is_refused_before_anything_is_written(be: Backend) -> None:
+    ones = be.ones
     three = {"num_steps": 3, "h_prev_s": lambda h: [h[0]] * 3, "h_ff_s": lambda h: [h[0]] * 3}
     wide = [ones((3, 2)), ones((3, 4))]
     refused(be, ShapeError, "h_s has 2 tensors, but there are 3", **three)
@@ -56,41 +52,41 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(be32: Backend) 
     refused(be, AliasError, "h_s shares memory with bias", bias=lambda h: h[1][:, :1])
 
 
-def test_integers_are_refused(be32: Backend) -> None:
-    h = [be32.ones((3, 2), dtype=np.int32)]
-    w = be32.ones((3, 3), dtype=np.int32)
+def test_integers_are_refused(be: Backend) -> None:
+    h = [be.ones((3, 2), dtype=np.int32)]
+    w = be.ones((3, 3), dtype=np.int32)
     with pytest.raises(DTypeError, match="must hold floats, got int32"):
-        be32.compound_rnn_unroll_fprop(w, h, h, h, None, 3, 1, 1, TANH)
+        be.compound_rnn_unroll_fprop(w, h, h, h, None, 3, 1, 1, TANH)
 
 
-def test_backward_needs_a_derivative_and_apart_memory(be32: Backend) -> None:
-    delta, h, w = be32.ones((3, 2)), be32.ones((3, 2)), be32.ones((3, 3))
+def test_backward_needs_a_derivative_and_apart_memory(be: Backend) -> None:
+    delta, h, w = be.ones((3, 2)), be.ones((3, 2)), be.ones((3, 3))
     with pytest.raises(DTypeError, match="activation must have a method bprop"):
-        be32.compound_rnn_unroll_bprop(w, [None], [delta], [h], 3, 1, 1, lambda x: x)
+        be.compound_rnn_unroll_bprop(w, [None], [delta], [h], 3, 1, 1, lambda x: x)
     with pytest.raises(AliasError, match="delta_s shares memory with h_s"):
-        be32.compound_rnn_unroll_bprop(w, [None], [h], [h], 3, 1, 1, TANH)
+        be.compound_rnn_unroll_bprop(w, [None], [h], [h], 3, 1, 1, TANH)
     with pytest.raises(ShapeError, match="the transposed weight"):
-        be32.compound_lstm_unroll_bprop(be32.ones((12, 3)), *[[]] * 8, 3, 0, 0, TANH, LOGISTIC)
+        be.compound_lstm_unroll_bprop(be.ones((12, 3)), *[[]] * 8, 3, 0, 0, TANH, LOGISTIC)
     assert (delta.get() == 1).all() and (h.get() == 1).all()
 
 
-def test_outputs_of_gated_cells_must_lie_apart(be32: Backend) -> None:
-    h, c, a, ff = be32.ones((2, 2)), be32.ones((2, 2)), be32.ones((2, 2)), be32.ones((8, 2))
-    w, functions = be32.ones((8, 2)), (TANH, LOGISTIC)
+def test_outputs_of_gated_cells_must_lie_apart(be: Backend) -> None:
+    h, c, a, ff = be.ones((2, 2)), be.ones((2, 2)), be.ones((2, 2)), be.ones((8, 2))
+    w, functions = be.ones((8, 2)), (TANH, LOGISTIC)
     with pytest.raises(AliasError, match="c_s shares memory with c_act_s"):
-        be32.compound_lstm_unroll_fprop(w, [h], [c], [ff], [ff], [c], [c], [h], None, 2, 1, 1, *functions)
+        be.compound_lstm_unroll_fprop(w, [h], [c], [ff], [ff], [c], [c], [h], None, 2, 1, 1, *functions)
     with pytest.raises(AliasError, match="h_s shares memory with c_prev_s"):
-        be32.compound_lstm_unroll_fprop(w, [h], [h], [ff], [ff], [c], [a], [h], None, 2, 1, 1, *functions)
+        be.compound_lstm_unroll_fprop(w, [h], [h], [ff], [ff], [c], [a], [h], None, 2, 1, 1, *functions)
     with pytest.raises(AliasError, match="rzn_delta_s shares memory with rzn_s"):
-        be32.compound_gru_unroll_bprop(be32.ones((2, 6)), [None], [h], [ff[:6]], [ff[:6]], [c], 2, 1, 1, *functions)
+        be.compound_gru_unroll_bprop(be.ones((2, 6)), [None], [h], [ff[:6]], [ff[:6]], [c], 2, 1, 1, *functions)
     for tensor in (h, c, a, ff):
         assert (tensor.get() == 1).all()
 
 
-def test_one_direction_that_does_not_fit_stops_both(be32: Backend) -> None:
-    hf, hb, w = be32.ones((3, 2)), be32.ones((3, 2)), be32.ones((3, 3))
+def test_one_direction_that_does_not_fit_stops_both(be: Backend) -> None:
+    hf, hb, w = be.ones((3, 2)), be.ones((3, 2)), be.ones((3, 3))
     with pytest.raises(ShapeError, match="compound_rnn_unroll_fprop_bibnrnn"):
-        be32.compound_rnn_unroll_fprop_bibnrnn(
+        be.compound_rnn_unroll_fprop_bibnrnn(
             None,
             None,
             None,
@@ -99,7 +95,7 @@ def test_one_direction_that_does_not_fit_stops_both(be32: Backend) -> None:
             [hf],
             [hf],
             None,
-            be32.ones((2, 2)),
+            be.ones((2, 2)),
             [hb],
             [hb],
             [hb],
@@ -110,19 +106,20 @@ def test_one_direction_that_does_not_fit_stops_both(be32: Backend) -> None:
             TANH,
         )
     with pytest.raises(ShapeError, match="compound_rnn_unroll_bprop_bibnrnn"):
-        be32.compound_rnn_unroll_bprop_bibnrnn(
-            None, None, [hf], [None], [hb], [None], w, be32.ones((2, 2)), [w], [w], 3, 1, 1, TANH, None
+        be.compound_rnn_unroll_bprop_bibnrnn(
+            None, None, [hf], [None], [hb], [None], w, be.ones((2, 2)), [w], [w], 3, 1, 1, TANH, None
         )
     assert (hf.get() == 1).all() and (hb.get() == 1).all()
 
 
-def test_no_steps_no_units_no_samples(be32: Backend) -> None:
-    w, b = be32.ones((3, 3)), be32.ones((3, 1))
-    be32.compound_rnn_unroll_fprop(w, [], [], [], b, 3, 0, 0, TANH)
-    empty = [be32.ones((3, 0))]
-    be32.compound_rnn_unroll_fprop(w, empty, empty, empty, b, 3, 1, 1, TANH)
+def test_no_steps_no_units_no_samples(be: Backend) -> None:
+    w, b = be.ones((3, 3)), be.ones((3, 1))
+    be.compound_rnn_unroll_fprop(w, [], [], [], b, 3, 0, 0, TANH)
+    empty = [be.ones((3, 0))]
+    be.compound_rnn_unroll_fprop(w, empty, empty, empty, b, 3, 1, 1, TANH)
 
 
+@pytest.mark.backend
 def test_bench_mode_counts_an_unroll_as_one_primitive() -> None:
     from neonlike.backends import cleanup_backend
 

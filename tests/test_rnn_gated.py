@@ -22,6 +22,8 @@ from tests.rnn_formulas import (
     shifted,
 )
 
+pytestmark = [pytest.mark.engines("numpy", "c"), pytest.mark.checked]
+
 # LSTM and GRU
 
 
@@ -119,26 +121,26 @@ def test_gru_backward(any_be: Backend, rng: Any, size: Any, reverse: bool, linke
         buffer.check()
 
 
-def test_gates_and_cell_have_activations_of_their_own(be32: Backend, rng: Any) -> None:
+def test_gates_and_cell_have_activations_of_their_own(be: Backend, rng: Any) -> None:
     n, batch, steps = 9, 6, 3
     act, gate = ACTS["leaky"], ACTS["clipped"]
     functions = act.transform(), gate.transform()
-    w, w64, b, b64 = parameters(be32, rng, 4, n)
-    h, c, a = (Buffer(be32, rng, n, steps, batch) for _ in range(3))
-    ff = Buffer(be32, rng, 4 * n, steps, batch)
+    w, w64, b, b64 = parameters(be, rng, 4, n)
+    h, c, a = (Buffer(be, rng, n, steps, batch) for _ in range(3))
+    ff = Buffer(be, rng, 4 * n, steps, batch)
     lists = (shifted(h.arrays), shifted(c.arrays), ff.arrays, ff.arrays, c.arrays, a.arrays, h.arrays)
     lstm_forward(w64, *lists, b64, act, gate)
     before = shifted(h.steps), shifted(c.steps)
-    be32.compound_lstm_unroll_fprop(
+    be.compound_lstm_unroll_fprop(
         w, *before, ff.steps, ff.steps, c.steps, a.steps, h.steps, b, n, steps, None, *functions
     )
     for buffer in (h, c, a, ff):
         buffer.check()
-    w3, w364, b3, b364 = parameters(be32, rng, 3, n)
-    state, gates = Buffer(be32, rng, n, steps, batch), Buffer(be32, rng, 3 * n, steps, batch)
+    w3, w364, b3, b364 = parameters(be, rng, 3, n)
+    state, gates = Buffer(be, rng, n, steps, batch), Buffer(be, rng, 3 * n, steps, batch)
     nothing = [None] * steps
     gru_forward(w364, shifted(state.arrays), gates.arrays, gates.arrays, nothing, state.arrays, b364, act, gate)
-    be32.compound_gru_unroll_fprop(
+    be.compound_gru_unroll_fprop(
         w3,
         shifted(state.steps),
         gates.steps,
@@ -155,16 +157,16 @@ def test_gates_and_cell_have_activations_of_their_own(be32: Backend, rng: Any) -
 
 
 @pytest.mark.parametrize("kind", ["simple", "lstm", "gru"])
-def test_without_a_bias(be32: Backend, rng: Any, kind: str) -> None:
+def test_without_a_bias(be: Backend, rng: Any, kind: str) -> None:
     n, batch, steps = 6, 5, 2
     count = {"simple": 1, "lstm": 4, "gru": 3}[kind]
-    w, *_ = parameters(be32, rng, count, n)
+    w, *_ = parameters(be, rng, count, n)
     results = []
     start = rng.standard_normal((count * n, batch * steps))
-    for bias in (None, be32.zeros((count * n, 1))):
-        h, c, a = ([be32.zeros((n, batch)) for _ in range(steps)] for _ in range(3))
-        ff = [be32.array(start[:, t * batch : (t + 1) * batch]) for t in range(steps)]
-        forward(be32, kind, w, ff, h, c, a, bias)
+    for bias in (None, be.zeros((count * n, 1))):
+        h, c, a = ([be.zeros((n, batch)) for _ in range(steps)] for _ in range(3))
+        ff = [be.array(start[:, t * batch : (t + 1) * batch]) for t in range(steps)]
+        forward(be, kind, w, ff, h, c, a, bias)
         results.append([t.get() for t in h])
     np.testing.assert_array_equal(*results)
 

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from engines import backend, use_threads
+from engines import use_threads
 
 from neonlike import transforms
 from neonlike.backends import Backend
 from neonlike.backends.families.rnn import RecurrentFamily
 from neonlike.backends.families.rnn_gated import GatedFamily
 
+pytestmark = pytest.mark.engines("numpy", "c")
+
 TANH, LOGISTIC = transforms.Tanh(), transforms.Logistic()
 GATES = {"simple": 1, "lstm": 4, "gru": 3}
 HOOKS = {"simple": (RecurrentFamily, "_rnn"), "lstm": (GatedFamily, "_lstm"), "gru": (GatedFamily, "_gru")}
-
-
-@pytest.fixture
-def be64(engine: str) -> Iterator[Backend]:
-    yield from backend(engine, datatype=np.float64)
-
-
-@pytest.fixture
-def be_c() -> Iterator[Backend]:
-    yield from backend("c")
 
 
 class Layer:
@@ -116,13 +107,13 @@ def numbers(text: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", WORKED)
-def test_worked_numbers(be32: Backend, kind: str) -> None:
+def test_worked_numbers(be: Backend, kind: str) -> None:
     out, deltas, gradient = WORKED[kind]
     n, batch, steps, rows = 2, 2, 2, 2 * GATES[kind]
     x, error = numbers("1 -1 .5 2"), np.arange(8).reshape(2, 4) / 10
     w = ((np.arange(4 * rows) % 7) - 3).reshape(4, rows) / 10
     w_in, recur, bias = w[:1].reshape(rows, 1), w[1:3].reshape(rows, n), w[3].reshape(rows, 1)
-    layer = Layer(be32, kind, n, batch, steps, recur, bias, w_in @ x)
+    layer = Layer(be, kind, n, batch, steps, recur, bias, w_in @ x)
     np.testing.assert_allclose(layer.forward(), numbers(out), atol=2e-6)
     layer.backward(error)
     d = layer.d.get()
@@ -134,18 +125,18 @@ def test_worked_numbers(be32: Backend, kind: str) -> None:
         np.testing.assert_allclose(found[row : row + 1], numbers(wanted), atol=2e-6)
 
 
-def test_worked_numbers_of_a_bidirectional_layer(be32: Backend) -> None:
+def test_worked_numbers_of_a_bidirectional_layer(be: Backend) -> None:
     x, error = numbers("1 -1 .5 2 0 1"), np.arange(12).reshape(2, 6) / 10
-    in_f, in_b, w_f, w_b, b_f, b_b = (be32.array([[i / 10]]) for i in range(6))
-    h = be32.array(np.concatenate((in_f.get() @ x, in_b.get() @ x)))
-    delta, zero = be32.array(error), be32.zeros((1, 2))
+    in_f, in_b, w_f, w_b, b_f, b_b = (be.array([[i / 10]]) for i in range(6))
+    h = be.array(np.concatenate((in_f.get() @ x, in_b.get() @ x)))
+    delta, zero = be.array(error), be.zeros((1, 2))
     (hf, hb), (df, db) = ([[t[r : r + 1, 2 * s : 2 * s + 2] for s in range(3)] for r in (0, 1)] for t in (h, delta))
-    be32.compound_rnn_unroll_fprop_bibnrnn(
+    be.compound_rnn_unroll_fprop_bibnrnn(
         None, None, None, w_f, [zero, *hf[:-1]], hf, hf, b_f, w_b, [*hb[1:], zero], hb, hb, b_b, 1, 3, 3, TANH
     )
     out = ".379949 .379949 .443026 .443026 .453109 .453109; .652208 .543458 .597104 .696832 .462117 .53705"
     np.testing.assert_allclose(h.get(), numbers(out), atol=2e-6)
-    be32.compound_rnn_unroll_bprop_bibnrnn(
+    be.compound_rnn_unroll_bprop_bibnrnn(
         None, None, df, [None, *df[:-1]], db, [*db[1:], None], w_f, w_b, hf, hb, 1, 3, 3, TANH, None
     )
     d, states = delta.get(), h.get()
@@ -204,9 +195,10 @@ def results(layer: Layer, error: Any) -> list[Any]:
 
 
 @pytest.mark.cpu_only("the compiled kernels of the CPU")
+@pytest.mark.engines("c")
 @pytest.mark.parametrize("kind", GATES)
 def test_kernels_and_definitions_agree_and_are_not_the_same(
-    be_c: Backend, rng: Any, kind: str, monkeypatch: pytest.MonkeyPatch
+    be: Backend, rng: Any, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error = rng.standard_normal((20, 105))
     family, hook = HOOKS[kind]
@@ -218,29 +210,29 @@ def test_kernels_and_definitions_agree_and_are_not_the_same(
     with monkeypatch.context() as patch:
         for name in definitions:
             patch.setattr(family, name, refuse)
-        compiled = results(made_layer(be_c, kind), error)
+        compiled = results(made_layer(be, kind), error)
     for name, definition in definitions.items():
-        monkeypatch.setattr(type(be_c), name, definition)
-    for got, wanted in zip(compiled, results(made_layer(be_c, kind), error)):
+        monkeypatch.setattr(type(be), name, definition)
+    for got, wanted in zip(compiled, results(made_layer(be, kind), error)):
         np.testing.assert_allclose(got, wanted, 2e-5, 2e-5)
 
 
 @pytest.mark.parametrize("kind", GATES)
 def test_results_do_not_depend_on_the_number_of_threads(
-    be_c: Backend, rng: Any, kind: str, monkeypatch: pytest.MonkeyPatch
+    be: Backend, rng: Any, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error, found = rng.standard_normal((150, 80)), []
     for threads in ("1", "2", "3"):
         use_threads(monkeypatch, threads)
-        found.append(results(made_layer(be_c, kind, 150, 40, 2), error))
+        found.append(results(made_layer(be, kind, 150, 40, 2), error))
     for other in found[1:]:
         for a, b in zip(found[0], other):
             np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("kind", GATES)
-def test_a_sample_with_nan_spoils_no_other(be32: Backend, rng: Any, kind: str) -> None:
-    clean, spoiled = made_layer(be32, kind), made_layer(be32, kind)
+def test_a_sample_with_nan_spoils_no_other(be: Backend, rng: Any, kind: str) -> None:
+    clean, spoiled = made_layer(be, kind), made_layer(be, kind)
     spoiled.ff[3:4, 4:5] = np.nan
     error = rng.standard_normal((20, 105))
     a, b = results(clean, error), results(spoiled, error)
@@ -251,64 +243,64 @@ def test_a_sample_with_nan_spoils_no_other(be32: Backend, rng: Any, kind: str) -
     assert np.isnan(b[0][3, 4]) and np.isnan(b[0][:, 39]).all()
 
 
-def test_infinity_passes_through_a_rectifier(be32: Backend) -> None:
-    h, ff = be32.zeros((2, 2)), be32.array([[np.inf, -np.inf], [1, -1]])
-    be32.compound_rnn_unroll_fprop(be32.zeros((2, 2)), [h], [ff], [h], None, 2, 1, 1, transforms.Rectlin())
+def test_infinity_passes_through_a_rectifier(be: Backend) -> None:
+    h, ff = be.zeros((2, 2)), be.array([[np.inf, -np.inf], [1, -1]])
+    be.compound_rnn_unroll_fprop(be.zeros((2, 2)), [h], [ff], [h], None, 2, 1, 1, transforms.Rectlin())
     np.testing.assert_array_equal(h.get(), [[np.inf, 0], [1, 0]])
 
 
-def test_tensors_of_any_layout(be32: Backend, rng: Any) -> None:
+def test_tensors_of_any_layout(be: Backend, rng: Any) -> None:
     values, w = (
         rng.standard_normal((4, 6, 5)).astype(np.float32),
         rng.standard_normal((6, 6)).astype(np.float32),
     )
     found = []
     for turned in (False, True):  # rows that are neighbours, instead of samples; steps of different strides
-        h = [be32.array(v.T.copy()).T if turned and i % 2 else be32.array(v) for i, v in enumerate(values)]
-        weight = be32.array(w.T.copy()).T if turned else be32.array(w)
-        be32.compound_rnn_unroll_fprop(weight, h[-1:] + h[:-1], h, h, None, 6, 4, 4, TANH)
-        be32.compound_rnn_unroll_bprop(weight.T, [None, *h[:-1]], h, [be32.array(v) for v in values], 6, 4, 4, TANH)
+        h = [be.array(v.T.copy()).T if turned and i % 2 else be.array(v) for i, v in enumerate(values)]
+        weight = be.array(w.T.copy()).T if turned else be.array(w)
+        be.compound_rnn_unroll_fprop(weight, h[-1:] + h[:-1], h, h, None, 6, 4, 4, TANH)
+        be.compound_rnn_unroll_bprop(weight.T, [None, *h[:-1]], h, [be.array(v) for v in values], 6, 4, 4, TANH)
         found.append([t.get() for t in h])
     np.testing.assert_allclose(found[0], found[1], 1e-5, 1e-5)
 
 
-def test_one_tensor_may_hold_the_state_of_all_steps(be32: Backend, rng: Any) -> None:
-    long, short = (made_layer(be32, "simple") for _ in range(2))
+def test_one_tensor_may_hold_the_state_of_all_steps(be: Backend, rng: Any) -> None:
+    long, short = (made_layer(be, "simple") for _ in range(2))
     long.forward()
-    state, ff = be32.array(short.h0.get()), short.cut(short.ff)
-    be32.compound_rnn_unroll_fprop(short.w, [state] * 3, ff, [state] * 3, short.b, 20, 3, 3, TANH)
+    state, ff = be.array(short.h0.get()), short.cut(short.ff)
+    be.compound_rnn_unroll_fprop(short.w, [state] * 3, ff, [state] * 3, short.b, 20, 3, 3, TANH)
     np.testing.assert_allclose(state.get(), long.h.get()[:, -35:], 1e-5, 1e-6)
-    gru, again = (made_layer(be32, "gru") for _ in range(2))
+    gru, again = (made_layer(be, "gru") for _ in range(2))
     gru.forward()
-    state, ff = be32.array(again.h0.get()), again.cut(again.ff)
-    be32.compound_gru_unroll_fprop(
+    state, ff = be.array(again.h0.get()), again.cut(again.ff)
+    be.compound_gru_unroll_fprop(
         again.w, [state] * 3, ff, ff, [None] * 3, [state] * 3, again.b, 20, 3, 3, TANH, LOGISTIC
     )
     np.testing.assert_allclose(state.get(), gru.h.get()[:, -35:], 1e-5, 1e-6)
 
 
-def test_a_list_may_be_longer_than_there_are_steps(be32: Backend) -> None:
+def test_a_list_may_be_longer_than_there_are_steps(be: Backend) -> None:
     """As in neon, which zips them: all states h_0 ... h_T as those before the steps, forward and backward."""
-    wanted, layer = (made_layer(be32, "simple") for _ in range(2))
+    wanted, layer = (made_layer(be, "simple") for _ in range(2))
     wanted.forward()
     wanted.backward(np.ones((20, 105)))
     h, e = layer.cut(layer.h), layer.cut(layer.e)
-    be32.compound_rnn_unroll_fprop(layer.w, [layer.h0, *h], layer.cut(layer.ff), h, layer.b, 20, 3, 3, TANH)
+    be.compound_rnn_unroll_fprop(layer.w, [layer.h0, *h], layer.cut(layer.ff), h, layer.b, 20, 3, 3, TANH)
     layer.e[:], layer.dh0[:] = 1, 0
-    be32.compound_rnn_unroll_bprop(layer.w.T, [layer.dh0, *e], e, h, 20, 3, 3, TANH)
+    be.compound_rnn_unroll_bprop(layer.w.T, [layer.dh0, *e], e, h, 20, 3, 3, TANH)
     for mine, its in ((layer.h, wanted.h), (layer.e, wanted.e), (layer.dh0, wanted.dh0)):
         assert np.array_equal(mine.get(), its.get())
 
 
-def test_one_tensor_may_hold_the_cell_errors_of_all_steps(be32: Backend, rng: Any) -> None:
+def test_one_tensor_may_hold_the_cell_errors_of_all_steps(be: Backend, rng: Any) -> None:
     error = rng.standard_normal((20, 105))
-    layer = made_layer(be32, "lstm")
+    layer = made_layer(be, "lstm")
     layer.forward()
     layer.backward(error)
     wanted = layer.d.get()
-    layer.e[:], layer.dh0[:], cell = error, 0, be32.zeros((20, 35))
+    layer.e[:], layer.dh0[:], cell = error, 0, be.zeros((20, 35))
     e, c_before = layer.cut(layer.e), layer.cut(layer.c, layer.c0)
-    be32.compound_lstm_unroll_bprop(
+    be.compound_lstm_unroll_bprop(
         layer.w.T, layer.cut(layer.e, layer.dh0), e, [cell] * 3, [cell] * 3, layer.cut(layer.d), layer.cut(layer.ff),
         c_before, layer.cut(layer.a), 20, 3, 3, TANH, LOGISTIC,
     )  # fmt: skip
@@ -317,8 +309,8 @@ def test_one_tensor_may_hold_the_cell_errors_of_all_steps(be32: Backend, rng: An
 
 
 @pytest.mark.parametrize("kind", ["simple", "gru"])
-def test_a_single_step_that_passes_its_error_to_itself(be32: Backend, rng: Any, kind: str) -> None:
-    apart, joined = (made_layer(be32, kind, steps=1) for _ in range(2))
+def test_a_single_step_that_passes_its_error_to_itself(be: Backend, rng: Any, kind: str) -> None:
+    apart, joined = (made_layer(be, kind, steps=1) for _ in range(2))
     error = rng.standard_normal((20, 35))
     for layer in (apart, joined):
         layer.forward()
@@ -327,37 +319,37 @@ def test_a_single_step_that_passes_its_error_to_itself(be32: Backend, rng: Any, 
     joined.e[:] = error
     h0, e, d = [joined.h0], [joined.e], [joined.d]
     if kind == "simple":
-        be32.compound_rnn_unroll_bprop(joined.w.T, e, e, [joined.h], 20, 1, 1, TANH)
+        be.compound_rnn_unroll_bprop(joined.w.T, e, e, [joined.h], 20, 1, 1, TANH)
     else:
-        be32.compound_gru_unroll_bprop(joined.w.T, e, e, d, [joined.ff], h0, 20, 1, 1, TANH, LOGISTIC)
+        be.compound_gru_unroll_bprop(joined.w.T, e, e, d, [joined.ff], h0, 20, 1, 1, TANH, LOGISTIC)
     np.testing.assert_allclose(joined.e.get(), kept + apart.dh0.get(), 1e-5, 1e-5)
 
 
-def test_inputs_that_partly_overlap_the_state(be32: Backend, rng: Any) -> None:
+def test_inputs_that_partly_overlap_the_state(be: Backend, rng: Any) -> None:
     """Every right side counts as it was before the step, also where projection and state share some memory."""
     values = rng.standard_normal((4, 9))
-    shared = be32.array(values)
+    shared = be.array(values)
     ff, h = shared[:, 1:6], shared[:, 3:8]
     wanted = np.tanh(values[:, 1:6])
-    be32.compound_rnn_unroll_fprop(be32.zeros((4, 4)), [be32.zeros((4, 5))], [ff], [h], None, 4, 1, 1, TANH)
+    be.compound_rnn_unroll_fprop(be.zeros((4, 4)), [be.zeros((4, 5))], [ff], [h], None, 4, 1, 1, TANH)
     np.testing.assert_allclose(h.get(), wanted, 1e-6)
 
 
-def test_a_derivative_that_depends_on_another_tensor(be32: Backend) -> None:
+def test_a_derivative_that_depends_on_another_tensor(be: Backend) -> None:
     """Sign's is made of the inputs it kept, not of the output; of the size of the stand-in that formulas come from."""
-    sign, w = transforms.Sign(), be32.zeros((2, 2))
-    h, ff, delta = be32.zeros((2, 2)), be32.array([[0.5, -3], [2, -0.25]]), be32.array([[1, 2], [3, 4]])
-    be32.compound_rnn_unroll_fprop(w, [h], [ff], [h], None, 2, 1, 1, sign)
+    sign, w = transforms.Sign(), be.zeros((2, 2))
+    h, ff, delta = be.zeros((2, 2)), be.array([[0.5, -3], [2, -0.25]]), be.array([[1, 2], [3, 4]])
+    be.compound_rnn_unroll_fprop(w, [h], [ff], [h], None, 2, 1, 1, sign)
     np.testing.assert_array_equal(h.get(), [[1, -1], [1, -1]])
-    be32.compound_rnn_unroll_bprop(w, [None], [delta], [h], 2, 1, 1, sign)
+    be.compound_rnn_unroll_bprop(w, [None], [delta], [h], 2, 1, 1, sign)
     np.testing.assert_array_equal(delta.get(), [[1, 0], [0, 4]])
 
 
-def test_a_state_before_that_begins_where_the_last_one_does(be32: Backend, rng: Any) -> None:
+def test_a_state_before_that_begins_where_the_last_one_does(be: Backend, rng: Any) -> None:
     """Same address, other rows: it is not the state that was just computed."""
     values, w = rng.standard_normal((6, 4)), rng.standard_normal((3, 3))
-    both, h, ff = be32.array(values), be32.zeros((3, 4)), be32.array(np.zeros((3, 4)))
-    first, weight, spread = both[:3], be32.array(w), values.astype(np.float32).astype(float)
-    be32.compound_rnn_unroll_fprop(weight, [h, both[::2]], [ff, ff], [first, h], None, 3, 2, 2, TANH)
+    both, h, ff = be.array(values), be.zeros((3, 4)), be.array(np.zeros((3, 4)))
+    first, weight, spread = both[:3], be.array(w), values.astype(np.float32).astype(float)
+    be.compound_rnn_unroll_fprop(weight, [h, both[::2]], [ff, ff], [first, h], None, 3, 2, 2, TANH)
     spread[:3] = 0  # W . h before the first step is 0
     np.testing.assert_allclose(h.get(), np.tanh(w @ spread[::2]), 1e-5, 1e-5)

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from engines import ENGINES, backend, check_other_backends, refused_after_cleanup, use_threads
+from engines import check_other_backends, refused_after_cleanup, use_threads
 
 from neonlike.backends import Backend
 from neonlike.backends.cpu import roi as kernels
 from neonlike.backends.families.roi import RoiFamily
 from neonlike.errors import AliasError, ArgumentError, DTypeError, ShapeError
 
+pytestmark = pytest.mark.engines("numpy", "c")
+
 Array = np.ndarray[Any, Any]
-
-
-@pytest.fixture(params=ENGINES)
-def be(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    """A backend on each engine."""
-    yield from backend(request.param)
 
 
 # Region pooling in loops --------------------------------------------------------------------------------------------

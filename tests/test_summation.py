@@ -6,7 +6,6 @@ depend on the number of threads. A plain float32 loop over the 1e8 values here i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,15 +15,12 @@ from engines import ENGINES, backend, use_threads
 from neonlike.backends import Backend
 from neonlike.optree.functions import F
 
+pytestmark = pytest.mark.optree
+
 HUGE = 10**8
 LARGE = 3_000_017
 RELATIVE = 1e-6
 """Of float64, for float32 sums of numbers of one sign."""
-
-
-@pytest.fixture(params=ENGINES)
-def be(request: Any) -> Iterator[Backend]:
-    yield from backend(request.param)
 
 
 @pytest.fixture(params=(1, 2), ids=("1 thread", "2 threads"))
@@ -55,6 +51,7 @@ def total(be: Backend, expression: Any) -> float:
     return float(out.get()[0, 0])
 
 
+@pytest.mark.backend
 @pytest.mark.parametrize("make", (uniform, mixed))
 def test_a_hundred_million_numbers(make: Any) -> None:
     host = make(HUGE)

@@ -12,6 +12,8 @@ from neonlike.backends import Backend
 from neonlike.errors import ArgumentError, ShapeError
 from neonlike.optree.dialect import neon_dialect
 
+pytestmark = pytest.mark.optree
+
 
 @pytest.mark.cpu_only("live host memory")
 def test_get_copies_and_asnumpyarray_is_live(be: Backend) -> None:

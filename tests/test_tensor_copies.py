@@ -19,6 +19,8 @@ from neonlike.backends.pickling import restore_tensor
 from neonlike.errors import BackendUnavailable, DTypeError
 from neonlike.util.persist import load_obj, save_obj
 
+pytestmark = pytest.mark.optree
+
 DTYPES = [
     "float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "bool",
 ]  # fmt: skip

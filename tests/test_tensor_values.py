@@ -16,6 +16,8 @@ from neonlike.errors import ArgumentError, DTypeError, FixedAttribute, NeonlikeE
 from neonlike.optree.dialect import neon_dialect
 from neonlike.optree.node import OpTreeNode
 
+pytestmark = pytest.mark.optree
+
 DTYPES = ["float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64"]
 
 # Text ---------------------------------------------------------------------------------------------------------------

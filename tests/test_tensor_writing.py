@@ -15,6 +15,8 @@ from neonlike.errors import DTypeError, NeonlikeError, ShapeError
 from neonlike.optree.dialect import neon_dialect
 from neonlike.optree.node import OpTreeNode
 
+pytestmark = pytest.mark.optree
+
 VALUES = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
 FLAT = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
 

@@ -21,6 +21,8 @@ from neonlike.backends import cleanup_backend
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.nervanaobject import NervanaObject
 
+pytestmark = pytest.mark.backend
+
 
 @pytest.fixture(scope="module")
 def caller() -> Iterator[Caller]:

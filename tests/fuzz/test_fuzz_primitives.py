@@ -19,6 +19,8 @@ from neonlike.backends.cpu import conv
 from neonlike.kernels.run import workspace
 from neonlike.logger import logger
 
+pytestmark = pytest.mark.backend
+
 
 @pytest.fixture(scope="module")
 def calls() -> Iterator[Calls]:

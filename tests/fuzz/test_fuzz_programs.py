@@ -21,6 +21,8 @@ from fuzz.programs import Leaf, Op, Program, Ref, Target, build, snippet
 from fuzz.sanitize import MAIN, environment, prove
 from neonlike.logger import logger
 
+pytestmark = pytest.mark.backend
+
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Bench]:

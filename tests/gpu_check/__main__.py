@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shlex
 import shutil
 import signal
@@ -120,14 +119,6 @@ def last(log: Path) -> str:
 # Steps ----------------------------------------------------------------------------------------------------------
 
 
-def optree_tests() -> list[str]:
-    """The test files of op-trees, as the Makefile lists them."""
-    text = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
-    listed = re.search(r"^OPTREE_TESTS = (.*)$", text, re.MULTILINE)
-    assert listed, "the Makefile has no OPTREE_TESTS"
-    return [f"tests/test_{name}.py" for name in listed[1].split()]
-
-
 def sanitizer() -> str:
     """The path of compute-sanitizer, or an empty text."""
     homes = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
@@ -153,8 +144,9 @@ def steps(asked: argparse.Namespace, out: Path) -> Iterator[Step]:
     small = ("--sizes", "64,4k", "--edges", "64", "--copied", "4k") if asked.emulated else ()
     bench = (*python, "benchmarks/gpu.py", "--quick", "--results", "--json", str(out / "benchmark.json"))
     yield Step("benchmark", 140, (*bench, "--seconds", "100", *small), "benchmark.log")
-    files = asked.optree.split(",") if asked.optree else optree_tests()
-    yield Step("optree", 150, (*pytest, "--backend", "gpu", "--cases", str(CASES), *files), "optree.log")
+    chosen = ("--backend", "gpu", "--cases", str(CASES), "-m", "optree")
+    files = asked.optree.split(",") if asked.optree else ["tests"]
+    yield Step("optree", 150, (*pytest, *chosen, *files), "optree.log")
     yield from checks(asked)
 
 
