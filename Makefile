@@ -2,6 +2,7 @@
 #
 #   make demo    a network built from op-trees learns real handwritten digits
 #   make test    the whole test suite: on every engine, then on the GPU backend  (PYTEST_ARGS="-k name" narrows it)
+#   make test-all    the same with all cases of each test on C and on the GPU: several times as long
 #   make test-gpu    every test of a backend, all cases, with the GPU backend in place of the CPU's
 #   make gpu-setup   what the GPU tests need without a GPU: PyCUDA and an emulated driver (make test runs this first)
 #   make gpu-check   the GPU backend on a machine with a GPU: tests, compute-sanitizer, benchmark  (GPU_CHECK_ARGS=--emulated)
@@ -31,8 +32,9 @@ GPU_PYTHON ?= 3.12
 # Tests side by side, a process for each core: most of the time goes into compilers. (JOBS=0: one process for all.)
 JOBS ?= auto
 SIDE_BY_SIDE = -n $(JOBS) --maxprocesses 8 --dist worksteal
-# Each expression of a test is a kernel to compile on the GPU: so many cases of a test are run, all of them by
-# make test-gpu.
+# Of tests whose every case is a kernel to compile, so many cases are run on C (all of them on NumPy) and on the GPU; loops
+# of tests over layouts and dtypes take a sample there. 0: all of them.
+C_CASES ?= 3
 GPU_CASES ?= 3
 # Every access of a kernel checked, for races too, and each stream as late as the driver may run it.
 CHECKED = CUEMU_CHECK=1 CUEMU_ASYNC=1 NEONLIKE_GPU_POOL=0
@@ -45,7 +47,7 @@ PYTEST = $(PY) -m pytest $(SIDE_BY_SIDE)
 INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check --editable
 
 .NOTPARALLEL:
-.PHONY: help demo test test-gpu gpu-setup gpu-check gpu-wheels check bench fuzz fuzz-sanitize mutants vectors docs clean
+.PHONY: help demo test test-all test-gpu gpu-setup gpu-check gpu-wheels check bench fuzz fuzz-sanitize mutants vectors docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -56,9 +58,12 @@ demo: $(VENV)/.ready-demo
 # Everything, each test on the engines that its marks name; then what backends do on the GPU backend (where exp and its
 # like err as far as a real one's may), and some of that with its kernels checked. pyproject.toml lists the marks.
 test: $(VENV)/.ready-test gpu-setup
-	$(PYTEST) $(PYTEST_ARGS)
+	$(PYTEST) --c-cases $(C_CASES) $(PYTEST_ARGS)
 	CUEMU_INEXACT=1 $(PYTEST) -q --backend gpu --cases $(GPU_CASES) -m backend $(PYTEST_ARGS); $(OR_NONE)
 	$(CHECKED) $(PYTEST) -q --backend gpu --cases 1 -m checked $(PYTEST_ARGS); $(OR_NONE)
+
+test-all:
+	@$(MAKE) --no-print-directory test C_CASES=0 GPU_CASES=0
 
 test-gpu: $(VENV)/.ready-test gpu-setup
 	$(PYTEST) --backend gpu $(PYTEST_ARGS)
@@ -78,7 +83,7 @@ gpu-wheels: $(PY)
 check: $(VENV)/.ready-dev
 	$(PY) -m ruff check .
 	$(PY) -m mypy
-	$(PYTEST) -q -m "not slow" $(PYTEST_ARGS)
+	$(PYTEST) -q --c-cases $(C_CASES) -m "not slow" $(PYTEST_ARGS)
 
 NO_BENCHMARK := benchmarks/versus.py benchmarks/front_page.py
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import ml_dtypes  # noqa: F401  NumPy knows the name bfloat16 from here on
@@ -32,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="the same for what tests marked optree do on C: each case is a kernel to compile (default: all)",
+        help="the same for what tests marked optree do on C, where each case is a kernel to compile (default: all)",
     )
     group.addoption(
         "--require-gpu",
@@ -55,6 +57,9 @@ def pytest_configure(config: pytest.Config) -> None:
         except EmulatorUnavailable as error:
             raise pytest.UsageError(f"--require-gpu: {error}") from error
     config.pluginmanager.import_plugin("backend_fixtures")
+    from engines import sampling
+
+    sampling.on = bool(config.getoption("--cases") or config.getoption("--c-cases"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -105,12 +110,19 @@ def leave_out(config: pytest.Config, items: list[pytest.Item], name: str, reason
 def leave_out_cases(
     config: pytest.Config, items: list[pytest.Item], among: list[pytest.Item], most: int, reason: str
 ) -> None:
-    """Deselect cases of tests ``among`` those that have more than ``most``, at equal distances."""
+    """Deselect cases of tests ``among`` those that have more than ``most``."""
     cases: dict[str, list[pytest.Item]] = {}
     for item in among:
         cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    kept = {of_one[len(of_one) * n // most] for of_one in cases.values() for n in range(most)}
+    kept = {item for of_one in cases.values() for item in spread(of_one, most)}
     deselect(config, items, {item: reason for item in among if item not in kept})
+
+
+def spread(cases: list[pytest.Item], most: int) -> list[pytest.Item]:
+    """So many of ``cases``, by chance one of each part: at equal distances all might have the same dtype."""
+    chance = random.Random(len(cases))
+    ends = [len(cases) * n // most for n in range(most + 1)]
+    return [cases[chance.randrange(first, last)] for first, last in pairwise(ends) if first < last]
 
 
 def deselect(config: pytest.Config, items: list[pytest.Item], reasons: dict[pytest.Item, str]) -> None:

@@ -11,9 +11,10 @@ test files run on it unchanged. A test of the CPU itself, its engines, host memo
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import random
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -22,6 +23,7 @@ from neonlike.errors import BackendUnavailable, DTypeError
 from neonlike.kernels.c.toolchain import find_compiler
 from neonlike.kernels.run import threads
 
+Case = TypeVar("Case")
 ON_GPU = os.environ.get("NEONLIKE_TEST_BACKEND") == "gpu"
 BACKEND = "gpu" if ON_GPU else "cpu"
 """What ``gen_backend`` is asked for."""
@@ -32,6 +34,15 @@ COMPARED = ("cpu", "gpu") if ON_GPU else ENGINES
 """What gives equal results: the engines of the CPU, or the NumPy engine and the GPU."""
 on_gpu: set[str] = set()
 """Tests that had a backend on the GPU."""
+
+
+class Sampling:
+    """Whether loops of tests over many cases take a sample on engines that compile (``--c-cases``, ``--cases``)."""
+
+    on = False
+
+
+sampling = Sampling()
 
 
 class Asking:
@@ -135,6 +146,17 @@ def forget_calls(be: Any) -> None:
     """Have ``be`` choose kernels anew for primitives that it ran before."""
     if be._calls is not None:
         be._calls.clear()
+
+
+def sampled(be: Backend, cases: Iterable[Case], most: int, turn: int = 0) -> list[Case]:
+    """``cases``, each of which compiles kernels; in `make test`, on other engines than NumPy's, ``most`` of them.
+
+    They are chosen by chance, but always the same: others for another ``turn``.
+    """
+    listed = list(cases)
+    if not sampling.on or be.engine.name == "numpy" or len(listed) <= most:
+        return listed
+    return random.Random(100 * turn + len(listed)).sample(listed, most)
 
 
 def use_threads(monkeypatch: pytest.MonkeyPatch, count: Any) -> None:

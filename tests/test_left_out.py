@@ -45,7 +45,8 @@ def test_cases_are_spread_over_all_of_a_test() -> None:
     everything, _ = collected("tests/test_creation.py")
     found, said = collected("--cases", "2", "tests/test_creation.py")
     cases = [name for name in everything if "test_shapes_have_at_least_two_dimensions[" in name]
-    assert [name for name in found if name in cases] == [cases[0], cases[len(cases) // 2]]
+    first, second = [cases.index(name) for name in found if name in cases]
+    assert first < len(cases) // 2 <= second
     assert bare(found) == bare(everything)
     assert f"{len(everything) - len(found)} cases beyond 2 of a test" in said
 
@@ -63,9 +64,9 @@ def passes(*arguments: str) -> list[str]:
     return [line for line in done.stdout.splitlines() if "-m pytest" in line]
 
 
-def test_the_first_pass_leaves_out_nothing() -> None:
+def test_the_first_pass_leaves_out_no_test() -> None:
     chosen = shlex.split(passes()[0].partition("pytest")[2])
-    assert [word for word in chosen if word.startswith("-")] == ["-n", "--maxprocesses", "--dist"]
+    assert [word for word in chosen if word.startswith("-")] == ["-n", "--maxprocesses", "--dist", "--c-cases"]
     assert not [word for word in chosen if "test" in word]
 
 
@@ -73,7 +74,8 @@ def test_marks_choose_what_runs_again() -> None:
     everything, _ = collected(*FILES)
     found = []
     for command in passes("--collect-only", "-n", "0", "-p", "no:cacheprovider", "--quiet", *FILES):
-        done = subprocess.run(command.replace(" -q ", " "), shell=True, cwd=ROOT, capture_output=True, text=True, check=True)
+        command = command.replace(" -q ", " ")  # twice quiet, it would not name the tests
+        done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=True)
         found.append([line for line in done.stdout.splitlines() if "::" in line])
     plain, on_gpu, checked = found
     assert plain == everything

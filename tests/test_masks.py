@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import new_backend
+from engines import new_backend, sampled
 from reference import LAYOUTS, plain, transposed
 
 from neonlike.backends import Backend
 from neonlike.backends.autodiff import Autodiff
 from neonlike.errors import DTypeError, IndexRangeError, IndexTypeError, ShapeError
+
+pytestmark = pytest.mark.optree
 
 SHAPES = ((3, 4), (1, 7), (7, 1), (1, 1), (2, 3, 4), (0, 3), (40, 30))
 
@@ -39,7 +41,7 @@ def test_elements_where_a_mask_is_set(be: Backend, rng: Any, layout: Any) -> Non
         host = some(rng, shape)
         t = layout(be, host)
         for source, doubled in ((t, host), (t * 2, host * 2)):
-            for mask, wanted in masks_of(be, t, host):
+            for mask, wanted in sampled(be, masks_of(be, t, host), 3):
                 found = source[mask]
                 assert found.shape == (int(wanted.sum()), 1)
                 assert found.dtype == np.float32
@@ -64,7 +66,7 @@ def test_storing_where_a_mask_is_set(be: Backend, rng: Any, layout: Any) -> None
                 (host * 3, (host * 3)[wanted]),
                 (layout(be, host) + 1, (host + 1)[wanted]),
             ]
-            for value, flat in stored:
+            for value, flat in sampled(be, stored, 2, number):
                 t = layout(be, host)
                 mask = next(itertools.islice(masks_of(be, t, host), number, None))[0]
                 t[mask] = value
