@@ -14,7 +14,7 @@ from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
-from engines import BACKEND, ENGINES, ON_GPU, backend, ready
+from engines import BACKEND, ON_GPU, backend
 from made_up.leaky import LeakyFamily, LeakySum
 from made_up.leaky_c import LeakyKernels
 from made_up.leaky_cuda import LeakyCuda
@@ -24,20 +24,15 @@ from neonlike.backends.families.base import Family
 from neonlike.backends.tensor import Tensor
 from neonlike.errors import AliasError, DTypeError, ShapeError
 
+pytestmark = pytest.mark.engines("numpy", "c")
+
 ROOT = Path(__file__).resolve().parent.parent
 CLOSE = {"float16": 2e-3, "float32": 1e-6, "float64": 1e-14}
-
-
-@pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> str:
-    """Each engine of the CPU; the GPU with ``--backend gpu``."""
-    return str(request.param)
 
 
 @pytest.fixture
 def be(engine: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A backend whose class lists the kernels before all that it has."""
-    ready()
     known = Backend.backend_class(BACKEND)
     sides: tuple[type, ...] = (LeakyCuda if ON_GPU else LeakyKernels, known)
     made = type(f"Leaky{known.__name__}", sides, {"backend_name": ""})
