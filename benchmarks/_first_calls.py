@@ -17,8 +17,8 @@ SIZE = 4096
 """Elements of an operand: few, since compiling and loading are measured, not running."""
 
 PARTS = {
-    "linearize": ["neonlike.backends.backend:linearize"],
-    "plan": ["neonlike.kernels.c.replay:make_plan"],
+    "linearize": ["neonlike.backends.executor:linearize"],
+    "plan": ["neonlike.kernels.planning.plan_cache:make_plan"],
     "emit": ["neonlike.kernels.c.stage:make_kernel", "neonlike.kernels.c.stage:CStage._source"],
     "render": ["neonlike.kernels.codegen.render:Source.__str__"],
     "find compiler": ["neonlike.kernels.c.compile:find_compiler", "neonlike.kernels.c.stage:compile_c.find_compiler"],

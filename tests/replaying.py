@@ -38,7 +38,7 @@ def extension() -> Any:
 def fast(extension: Any) -> Iterator[Backend]:
     """A backend that has the extension."""
     for be in backend("c"):
-        be.plans._adopt(extension)
+        be.executor.replay.adopt(extension)
         yield be
 
 

@@ -185,7 +185,7 @@ def test_a_kernel_that_does_not_compile_leaves_everything(
 ) -> None:
     out, a, b = gpu.zeros((3, 4)), gpu.ones((3, 4)), gpu.ones((4, 4))
     values = (gpu.exp(a) - 7.25, gpu.dot(a, b) * gpu.sum(gpu.exp(a), axis=1))
-    gpu.plans.clear()
+    gpu.executor.clear()
     with monkeypatch.context() as broken:
         broken.setenv("NEONLIKE_NVCC", fake_nvcc(tmp_path, "echo no; exit 1"))
         for value in values:
@@ -219,7 +219,7 @@ def test_kernels_of_a_plan_compile_side_by_side(
     ahead._compilers.cache_clear()
     a, total, out = gpu.array(np.arange(12.0).reshape(3, 4)), gpu.empty((1, 4)), gpu.empty((3, 3))
     pairs = [(total, gpu.sum(a * 1.5, axis=0)), (out, gpu.dot(gpu.exp(-a), gpu.tanh(a.T)) * 2)]
-    gpu.plans.clear()
+    gpu.executor.clear()
     if how == "assigned":
         gpu.assign_many(pairs)
     else:

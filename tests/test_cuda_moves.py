@@ -166,10 +166,10 @@ def test_a_stage_with_too_many_arguments_runs_on_the_host(rng: Any, gpu: Backend
     device = gpu.device
     try:
         kept, device.capabilities = device.capabilities, replace(device.capabilities, argument_bytes=100)
-        gpu.plans.clear()
+        gpu.executor.clear()
         for _ in range(2):
             out[:] = total - gpu.sum(total, axis=1)
             assert_near(out, wanted - wanted.sum(1, keepdims=True), slack=20)
     finally:
         device.capabilities = kept
-        gpu.plans.clear()
+        gpu.executor.clear()

@@ -37,7 +37,7 @@ def axes_of(shape: tuple[int, ...]) -> list[Any]:
 
 def fresh(gpu: Backend) -> Backend:
     """``gpu`` without what it planned before, for plans remember launches."""
-    gpu.plans.clear()
+    gpu.executor.clear()
     return gpu
 
 

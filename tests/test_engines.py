@@ -318,7 +318,7 @@ def test_blocks_of_columns(
     for far, threads in itertools.product((0, 1 << 40), ("1", "2", "3")):
         monkeypatch.setattr(fit, "FAR_BYTES", far)
         use_threads(monkeypatch, threads)
-        be.plans.clear()
+        be.executor.clear()
         x, out = be.array(host, dtype=dtype), be.empty(host.shape, dtype=dtype)
         out[:] = F.softmax(x, 1)
         x[:] = x - F.mean(x, 1)
@@ -352,7 +352,7 @@ def test_packed_blocks_of_columns(
     found = []
     for threads in ("1", "2", "3"):
         use_threads(monkeypatch, threads)
-        be.plans.clear()
+        be.executor.clear()
         x, y, z = (be.array(host, dtype=host.dtype) for host in hosts)
         e, q = F.exp(x - F.max(x, 1)), F.tanh(y)
         both = e / F.sum(e, 1) + q * F.mean(q, 1) * x

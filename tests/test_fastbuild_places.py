@@ -20,6 +20,7 @@ from neonlike.backends.cpu.backend import NervanaCPU
 from neonlike.backends.cpu.tensor import CPUTensor
 from neonlike.errors import ShapeError
 from neonlike.kernels.c import fastbuild, fastpath
+from neonlike.kernels.run.recipe import Replayed
 from neonlike.optree.functions import F
 from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.ops import OPS
@@ -126,7 +127,7 @@ def test_an_assign_of_somebodys_own_is_called(fast: Backend, monkeypatch: pytest
             out[:] = a
             assert asked.pop() == (out, a) and not asked
     with monkeypatch.context() as patch:
-        patch.setattr(fast.plans, "replay", lambda backend, target, value: True)
+        patch.setattr(fast.executor.replay, "run", lambda backend, target, value: Replayed.DONE)
         out[:] = a
     assert (out.get() == 0).all()
     out[:] = a
@@ -281,7 +282,7 @@ def test_the_collector_may_run_at_every_allocation(fast: Backend) -> None:
 def test_a_cycle_through_nodes_and_tensors_is_collected(fast: Backend) -> None:
     """A tensor keeps its place, which keeps the backend, on which users set attributes."""
     be = NervanaCPU(rng_seed=0)
-    be.plans._adopt(fastpath._state.module)
+    be.executor.replay.adopt(fastpath._state.module)
     a, out = be.ones((2, 3)), be.empty((2, 3))
     for _ in range(3):
         out[:] = a * 2 + 1

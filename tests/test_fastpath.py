@@ -13,8 +13,8 @@ from neonlike.backends import Backend
 from neonlike.backends.cpu.backend import NervanaCPU
 from neonlike.errors import AliasError, DTypeError, ShapeError
 from neonlike.kernels.c import fastpath
-from neonlike.kernels.c.replay import PlanCache
 from neonlike.kernels.planning.graph import linearize
+from neonlike.kernels.run.recipe import Replayed
 from neonlike.optree.functions import F
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.ops import OPS
@@ -28,9 +28,10 @@ pytestmark = [
 def by_python(be: Backend, pairs: list[tuple[Any, Any]]) -> list[bytes]:
     """The bytes that Python leaves in targets of ``pairs``; their content is as before afterwards."""
     before = [target.get() for target, _ in pairs]
-    plans, be.plans = be.plans, PlanCache()
+    replay = be.executor.replay
+    run_many, replay.run_many = replay.run_many, None
     be.assign_many(pairs)
-    be.plans = plans
+    replay.run_many = run_many
     found = [target.get().tobytes() for target, _ in pairs]
     for (target, _), host in zip(pairs, before):
         target.set(host)
@@ -68,8 +69,8 @@ def test_a_replayed_assignment_gives_the_same(fast: Backend, name: str) -> None:
         wanted = by_python(fast, [(out, expression)])
         out[:] = expression
         assert [out.get().tobytes()] == wanted
-        assert fast.plans.launches.hits == seed, "the first is learned, the others are replayed"
-    assert fast.plans.launches.used == 1
+        assert fast.executor.replay.launches.hits == seed, "the first is learned, the others are replayed"
+    assert fast.executor.replay.launches.used == 1
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int32, np.uint8, np.bool_])
@@ -80,7 +81,7 @@ def test_every_dtype_is_replayed(fast: Backend, dtype: Any) -> None:
         wanted = by_python(fast, [(out, a * b - 2 * a)])
         out[:] = a * b - 2 * a
         assert [out.get().tobytes()] == wanted
-    assert fast.plans.launches.hits == 2
+    assert fast.executor.replay.launches.hits == 2
 
 
 def test_numbers_fill_and_keep_their_kind(fast: Backend) -> None:
@@ -91,7 +92,7 @@ def test_numbers_fill_and_keep_their_kind(fast: Backend) -> None:
         if isinstance(value, int) and value < 2**63:
             whole[:] = value
             assert whole.get().tolist() == [[int(value)] * 3] * 2
-    assert fast.plans.launches.hits > 6
+    assert fast.executor.replay.launches.hits > 6
 
 
 def test_several_targets_are_replayed_at_once(fast: Backend) -> None:
@@ -103,7 +104,7 @@ def test_several_targets_are_replayed_at_once(fast: Backend) -> None:
         wanted = by_python(fast, pairs)
         assert fast.assign_many(pairs) == [m, v, p]
         assert [t.get().tobytes() for t in (m, v, p)] == wanted
-    assert fast.plans.launches.hits == 2
+    assert fast.executor.replay.launches.hits == 2
     assert fast.assign_many([]) == []
 
 
@@ -111,7 +112,7 @@ def test_large_tensors_run_on_all_threads(fast: Backend) -> None:
     a, b, out = tensors(fast, 512, 1024)
     for _ in range(3):
         out[:] = a * b + 1
-    assert fast.plans.launches.hits == 2
+    assert fast.executor.replay.launches.hits == 2
     np.testing.assert_array_equal(out.get(), a.get() * b.get() + 1)
 
 
@@ -137,7 +138,7 @@ def test_what_looks_alike_is_told_apart(fast: Backend) -> None:
                 assert [out.get().tobytes()] == wanted
                 for tensor, host in zip((a, b, c, shared), kept):
                     tensor.set(host)
-    assert fast.plans.launches.hits > 2 * 80
+    assert fast.executor.replay.launches.hits > 2 * 80
 
 
 # Keys ------------------------------------------------------------------------------------------------------------
@@ -168,13 +169,13 @@ def test_keys_agree_with_those_of_plans(fast: Backend) -> None:
     pool = [*tensors(fast, 3, 3), whole[:3, :3], whole[3:, 3:], whole.T[:3, :3], fast.zeros((3, 3), dtype=np.int32)]
     pool += [fast.wrap(np.zeros((3, 3), np.float32)), fast.wrap(whole.asnumpyarray()[:3, 3:]), whole[:3, 3:]]
     pool += [whole[::-1, ::-1][:3, :3], whole[:3, :3][:, ::-1]]
-    launches, seen, again = fast.plans.launches, set(), 0
+    launches, seen, again = fast.executor.replay.launches, set(), 0
     for _ in range(4000):
         target, value = random_pair(fast, rng, pool)
         graph = linearize(((target, value),))
         key = (graph.key, graph.layout())
         answer = launches.run(fast, target, value)
-        assert answer is (False if key in seen else None)
+        assert answer is (Replayed.LEFT if key in seen else Replayed.NEW)
         launches.learn(fast, [(target, value)], None)
         again += key in seen
         seen.add(key)
@@ -197,9 +198,9 @@ def test_what_is_unusual_is_left_to_python(fast: Backend, unusual: Callable[...,
     a, b, _ = tensors(fast, 5, 5)
     out = fast.empty(unusual(fast, a, b).shape)
     for _ in range(3):
-        assert fast.plans.launches.run(fast, out, unusual(fast, a, b)) is False
+        assert fast.executor.replay.launches.run(fast, out, unusual(fast, a, b)) is Replayed.LEFT
         out[:] = unusual(fast, a, b)
-    assert fast.plans.launches.hits == 0
+    assert fast.executor.replay.launches.hits == 0
 
 
 def test_chains_of_any_length_are_right(fast: Backend) -> None:
@@ -222,27 +223,27 @@ def test_more_tensors_than_it_has_room_for(fast: Backend) -> None:
 
 def test_broken_nodes_are_refused(fast: Backend) -> None:
     a, out = fast.ones((2, 3)), fast.empty((2, 3))
-    run = fast.plans.launches.run
+    run = fast.executor.replay.launches.run
     for slot in ("spec", "operands", "attrs", "backend"):
         node = a + 1
         delattr(node, slot)
-        assert run(fast, out, node) is False
+        assert run(fast, out, node) is Replayed.LEFT
     for operands in ([a, a], (a, object()), (a,) * 9, (a, 1j), (a, None)):
-        assert run(fast, out, OpTreeNode(OPS["add"], operands, None, a.shape, a.dtype, fast)) is False  # type: ignore[arg-type]
+        assert run(fast, out, OpTreeNode(OPS["add"], operands, None, a.shape, a.dtype, fast)) is Replayed.LEFT  # type: ignore[arg-type]
     for attrs in (7, {}, {"axis": "x"}, {"axis": (0, 1.5)}, {"axis": 1 << 70}, {"axis": [0]}):
-        assert run(fast, out, OpTreeNode(OPS["sum"], (a,), attrs, a.shape, a.dtype, fast)) is False  # type: ignore[arg-type]
+        assert run(fast, out, OpTreeNode(OPS["sum"], (a,), attrs, a.shape, a.dtype, fast)) is Replayed.LEFT  # type: ignore[arg-type]
     for value in (None, "x", out, [1], 1 << 80, np.ones((2, 3))):
-        assert run(fast, out, value) is False
+        assert run(fast, out, value) is Replayed.LEFT
     for target in (None, 3, a + 1, object()):
-        assert run(fast, target, a + 1) is False
+        assert run(fast, target, a + 1) is Replayed.LEFT
     for pairs in (None, (), 3, [(out,)], [3], [(out, a, a)], ((out, a + 1), (out, a + 2))):
-        assert fast.plans.launches.run_many(fast, pairs) is False
+        assert fast.executor.replay.launches.run_many(fast, pairs) is Replayed.LEFT
     with pytest.raises(TypeError):
         run(fast, out)
-    used = fast.plans.launches.used
+    used = fast.executor.replay.launches.used
     for recipe in (7, (), (0,) * 11, (0, 5, 0, (), (), (), 0, 0, 1, 0, None), (0, 1, 1, (9,), (), (), 0, 0, 1, 0, 1)):
-        fast.plans.launches.learn(fast, [(out, a + 1)], recipe)
-        assert fast.plans.launches.used == used
+        fast.executor.replay.launches.learn(fast, [(out, a + 1)], recipe)
+        assert fast.executor.replay.launches.used == used
 
 
 # Errors ----------------------------------------------------------------------------------------------------------
@@ -270,7 +271,7 @@ def test_errors_are_those_of_python(fast: Backend) -> None:
             fast.assign_many([(out, a + b), (out, a - b)])
         np.testing.assert_array_equal(out.get(), before)
     fast.cleanup_backend()
-    assert fast.plans.launches.used == 0
+    assert fast.executor.replay.launches.used == 0
     for _ in range(3):
         out[:] = a * b
         np.testing.assert_array_equal(out.get(), a.get() * b.get())

@@ -21,6 +21,7 @@ from neonlike.backends import Backend, gen_backend
 from neonlike.backends.cpu.backend import NervanaCPU
 from neonlike.errors import ShapeError
 from neonlike.kernels.c import fastpath
+from neonlike.kernels.run.recipe import Replayed
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.ops import OPS, Kind
 
@@ -68,9 +69,9 @@ def test_memory_does_not_grow(fast: Backend) -> None:
         for k in range(count):
             out[:] = a * b + k
             out[1:3] = a[1:3] - b[1:3]
-            fast.plans.launches.learn(fast, [(out, a)], None)
+            fast.executor.replay.launches.learn(fast, [(out, a)], None)
             if k % 50 == 0:
-                fast.plans.clear()
+                fast.executor.clear()
 
     once(200)
     tracemalloc.start()
@@ -87,11 +88,11 @@ def test_memory_does_not_grow(fast: Backend) -> None:
 
 def test_tensors_backends_and_roots_are_released(fast: Backend) -> None:
     be = NervanaCPU(rng_seed=0)
-    be.plans._adopt(fastpath._state.module)
+    be.executor.replay.adopt(fastpath._state.module)
     a, b, out = tensors(be)
     for _ in range(3):
         out[:] = a + b
-    assert be.plans.launches.hits == 2
+    assert be.executor.replay.launches.hits == 2
     watched = [weakref.ref(thing) for thing in (a, out, a.array, be.plans)]
     be.cleanup_backend()
     del a, b, out, be
@@ -118,7 +119,7 @@ def test_copies_of_a_tensor_have_no_part_in_its_place(fast: Backend) -> None:
 
 
 def test_the_table_is_bounded_and_forgets_with_the_plans(fast: Backend) -> None:
-    launches = fast.plans.launches
+    launches = fast.executor.replay.launches
     big, out = fast.ones((60, 60)), fast.empty((60, 60))
     for m in range(1, 60):
         for n in range(1, 60, 2):
@@ -127,7 +128,7 @@ def test_the_table_is_bounded_and_forgets_with_the_plans(fast: Backend) -> None:
     assert (out.get()[:59, :59] == 1).all()
     before = launches.used
     assert before > 0
-    fast.plans.clear()
+    fast.executor.clear()
     assert launches.used == 0 and len(fast.plans) == 0
     hits = launches.hits
     out[:] = big + 1
@@ -148,7 +149,7 @@ def test_threads_do_not_disturb_each_other(fast: Backend) -> None:
             if not np.array_equal(out.get(), wanted):
                 failures.append(seed)
             if seed == 0:
-                fast.plans.clear()
+                fast.executor.clear()
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(5)]
     interval = sys.getswitchinterval()
@@ -165,8 +166,8 @@ def test_threads_do_not_disturb_each_other(fast: Backend) -> None:
 
 def test_only_long_kernels_let_other_threads_run(fast: Backend) -> None:
     recipes = []
-    learn = fast.plans.learn
-    fast.plans.learn = lambda be, pairs, recipe: recipes.append(recipe) or learn(be, pairs, recipe)  # type: ignore[method-assign, func-returns-value]
+    learn = fast.executor.replay.learn
+    fast.executor.replay.learn = lambda be, pairs, recipe: recipes.append(recipe) or learn(be, pairs, recipe)  # type: ignore[method-assign, func-returns-value]
     for size in (8, 1000):
         a, out = fast.ones((size, size)), fast.empty((size, size))
         out[:] = fast.exp(a)
@@ -198,15 +199,15 @@ def test_an_assignment_within_the_walk_of_another_is_left_to_python(fast: Backen
     def act() -> None:
         inner[:] = 0
         inner[:] = a - b
-        hits.append(fast.plans.launches.hits)
+        hits.append(fast.executor.replay.launches.hits)
 
-    before = fast.plans.launches.hits
+    before = fast.executor.replay.launches.hits
     node = OpTreeNode(Meddling(act), (a, b), None, a.shape, a.dtype, fast)  # type: ignore[arg-type]
-    assert fast.plans.launches.run(fast, out, node) is None
+    assert fast.executor.replay.launches.run(fast, out, node) is Replayed.NEW
     assert hits == [before], "Python did it"
     np.testing.assert_array_equal(inner.get(), a.get() - b.get())
     inner[:] = a - b
-    assert fast.plans.launches.hits == before + 1
+    assert fast.executor.replay.launches.hits == before + 1
 
 
 def test_a_row_that_cannot_be_read_is_left_to_python(fast: Backend) -> None:
@@ -216,7 +217,7 @@ def test_a_row_that_cannot_be_read_is_left_to_python(fast: Backend) -> None:
         raise KeyError("no kind")
 
     node = OpTreeNode(Meddling(fail), (a, a), None, a.shape, a.dtype, fast)  # type: ignore[arg-type]
-    assert fast.plans.launches.run(fast, out, node) is False
+    assert fast.executor.replay.launches.run(fast, out, node) is Replayed.LEFT
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
@@ -232,9 +233,9 @@ def test_a_fork_runs_on_one_thread(fast: Backend) -> None:
 
         signal.alarm(60)
         try:
-            hits = fast.plans.launches.hits
+            hits = fast.executor.replay.launches.hits
             out[:] = a * b + 3
-            right = np.array_equal(out.get(), a.get() * b.get() + 3) and fast.plans.launches.hits == hits + 1
+            right = np.array_equal(out.get(), a.get() * b.get() + 3) and fast.executor.replay.launches.hits == hits + 1
         finally:
             os._exit(7 if right else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
@@ -247,4 +248,4 @@ def test_bench_mode_and_the_numpy_engine_do_without(extension: Any, monkeypatch:
             a, out = be.ones((2, 3)), be.empty((2, 3))
             for _ in range(4):
                 out[:] = a + 1
-            assert be.plans.launches is None
+            assert be.executor.replay.launches is None

@@ -202,7 +202,7 @@ def test_first_calls_take_no_longer_than_later_ones(
             return real(*arguments)
 
         monkeypatch.setattr(where, name, slow)
-    timed.plans.clear()
+    timed.executor.clear()
     bench.clear()
     a, out = timed.array(np.eye(4) * 0.25), timed.zeros((4, 4))
     out[:] = timed.exp(a * 0.375) - timed.sum(a + 0.625, axis=1)

@@ -238,7 +238,7 @@ def test_bench_mode_times_the_primitive_once() -> None:
     be = new_backend(bench=True)
     x, w = be.ones((2, 5, 5, 3)), be.ones((2, 2, 2, 4))
     be.conv(x, w).astensor()
-    names = [row.name for row in be._recorder.rows()]
+    names = [row.name for row in be.executor.recorder.rows()]
     assert [name for name in names if "conv" in name] == ["fprop_conv"]
     be.cleanup_backend()
 

@@ -149,7 +149,7 @@ def test_threads_change_no_bit(c: Backend, rng: Any, monkeypatch: pytest.MonkeyP
     found = []
     for count in (1, 2, 3):
         use_threads(monkeypatch, count)
-        c.plans.clear()
+        c.executor.clear()
         x = c.array(host)
         found.append([F.var(x, axis).asnumpyarray().tobytes() for axis in (1, None)])
     assert found[0] == found[1] == found[2]

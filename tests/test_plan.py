@@ -12,9 +12,9 @@ from engines import backend
 from reference import evaluate
 
 from neonlike.backends import Backend
-from neonlike.kernels.c.replay import MAX_PLANS, PlanCache
 from neonlike.kernels.planning.graph import linearize
 from neonlike.kernels.planning.plan import Plan, StageKind
+from neonlike.kernels.planning.plan_cache import MAX_PLANS, PlanCache
 from neonlike.kernels.planning.planner import make_plan
 from neonlike.optree.functions import F
 
@@ -182,7 +182,7 @@ def test_random_numbers_do_not_make_new_plans(be: Backend) -> None:
 
 
 def test_the_plan_cache_is_bounded(be: Backend) -> None:
-    be.plans = PlanCache(limit=8)
+    be.executor.plans = PlanCache(limit=8)
     x, out = be.array([[1.0, 2.0]]), be.empty((1, 2))
     for repeat in range(2):
         expression = x * 1

@@ -116,7 +116,7 @@ def test_lanes_do_not_depend_on_threads(
     found = []
     for count in (1, 2, 3, 5):
         use_threads(monkeypatch, count)
-        be.plans.clear()
+        be.executor.clear()
         x = be.array(host)
         found.append([e.asnumpyarray().tobytes() for e in (be.sum(x, axis=axes), be.var(x, axis=axes))])
     assert all(other == found[0] for other in found)

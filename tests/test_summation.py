@@ -90,7 +90,7 @@ def test_the_number_of_threads_changes_no_bit(be: Backend, monkeypatch: pytest.M
     found = []
     for count in (1, 2, 3):
         use_threads(monkeypatch, count)
-        be.plans.clear()  # which remember how many threads are worth starting
+        be.executor.clear()  # which remember how many threads are worth starting
         x = be.array(host[: LARGE // 7 * 7].reshape(7, -1))
         found.append([F.sum(e, axis).asnumpyarray().tobytes() for e in (x, x.T) for axis in (0, 1, None)])
     assert found[0] == found[1] == found[2]

@@ -1,6 +1,7 @@
 """``Backend``: one object with everything, as in neon. Its methods come from the families beside this file.
 
-This file holds what all families rest on: assignment (the hot path), plans, the registry and the life of a backend.
+This file holds what all families rest on: assignment (the hot path), whose plans and engine are the executor's, the
+registry and the life of a backend.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from neonlike import settings
 from neonlike.backends.abstract_backend import AbstractBackend
 from neonlike.backends.arguments import check_names, check_pairs, check_values
 from neonlike.backends.current import release
+from neonlike.backends.executor import Executor
 from neonlike.backends.families.activation import ActivationFamily
 from neonlike.backends.families.along import AlongFamily
 from neonlike.backends.families.arrange import ArrangeFamily
@@ -44,20 +46,19 @@ from neonlike.backends.families.timing import TimingFamily
 from neonlike.backends.tensor import Tensor
 from neonlike.checks import brief, shown
 from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError, OtherBackend, ShapeError
-from neonlike.kernels.bench.engine import TimedEngine
-from neonlike.kernels.bench.recorder import Bench, Meter, make_bench
-from neonlike.kernels.c.replay import PlanCache
-from neonlike.kernels.planning.graph import Graph, linearize
-from neonlike.kernels.planning.plan import Plan
+from neonlike.kernels.bench.recorder import make_bench
+from neonlike.kernels.planning.plan_cache import PlanCache
 from neonlike.kernels.run.engine import Engine
-from neonlike.kernels.run.explain import explain
 from neonlike.kernels.run.prepared import Prepared
+from neonlike.kernels.run.recipe import Replayed
 from neonlike.kernels.run.threads import refresh as refresh_threads
 from neonlike.optree.forms import mark, owner
 from neonlike.optree.node import Expression, OpTreeNode, adapt, is_operand
 from neonlike.optree.shapes import FREE
 
 __all__ = ["Backend", "Block", "OpCollection", "OpTreeNode", "Tensor"]
+
+DONE, LEFT = Replayed.DONE, Replayed.LEFT
 
 
 class Block:
@@ -157,7 +158,8 @@ class Backend(
         self.default_np_dtype = checked_default_dtype(name, default_dtype)
         self.compat_mode = compat_mode
         recorder = make_bench(bench)
-        self._untimed_engine = self._make_engine()
+        self.executor = Executor(self._make_engine(), self.tensor_cls)
+        self._replay = self.executor.replay  # what every assignment asks first
         self._switch_bench(recorder)
         self._init_random(rng_seed)
         self.set_hist_buffers(hist_bins, hist_offset)
@@ -165,22 +167,17 @@ class Backend(
     def _make_engine(self) -> Engine:
         raise NotImplementedError
 
-    def _make_meter(self) -> Meter | None:
-        """What times the kernels in bench mode; None if they have run when a call returns."""
-        return None
+    @property
+    def engine(self) -> Engine:
+        """What runs the plans of expressions."""
+        return self.executor.engine
 
-    def _switch_bench(self, recorder: Bench | None) -> None:
-        self._bench, self.engine = recorder, self._untimed_engine
-        self.plans = PlanCache()  # plans keep their stages with or without clocks around them
-        if recorder is not None:
-            self._recorder = recorder
-            if recorder.meter is None:
-                recorder.meter = self._make_meter()
-            self.engine = TimedEngine(self.engine, recorder)
-        elif self.engine.replays:
-            self.plans.hurry(self.tensor_cls)
+    @property
+    def plans(self) -> PlanCache:
+        """The plans that were made."""
+        return self.executor.plans
 
-    # Running expressions: Tensor.__setitem__ -> assign -> linearize -> plan -> engine, or replay of one seen before
+    # Running expressions: Tensor.__setitem__ -> assign -> executor: plan -> engine; or replay of one seen before
 
     def assign(self, target: Tensor, value: Any) -> Any:
         """Compute ``value`` into ``target`` and return ``target``; what ``target[:] = value`` calls.
@@ -192,9 +189,9 @@ class Backend(
         DTypeError
             If ``value`` is no number, tensor, expression or array, nor lists of numbers.
         """
-        replay = self.plans.replay
-        known = False if replay is None else replay(self, target, value)
-        if known:
+        replay = self._replay.run
+        answer = LEFT if replay is None else replay(self, target, value)
+        if answer is DONE:
             return target
         if value.__class__ is OpTreeNode:
             try:
@@ -204,13 +201,13 @@ class Backend(
             if self.closed or not ours:
                 self._check_target(target)
                 self._source(value)
-            self._run(((target, value),), known)
+            self.executor.run(((target, value),), answer)
             return target
-        return self._assign_simple(target, value, known)
+        return self._assign_simple(target, value, answer)
 
     mark(assign, "assign")
 
-    def _assign_simple(self, target: Tensor, value: Any, known: bool | None) -> Tensor:
+    def _assign_simple(self, target: Tensor, value: Any, answer: Replayed) -> Tensor:
         self._check_target(target)
         if isinstance(value, Tensor):
             if value.backend is not self:
@@ -218,16 +215,8 @@ class Backend(
         elif not is_operand(value) or (isinstance(value, np.ndarray) and value.ndim > 0):
             return target.set(value)
         if value is not target:
-            self._run(((target, self._source(value)),), known)
+            self.executor.run(((target, self._source(value)),), answer)
         return target
-
-    def _run(self, pairs: Sequence[tuple[Tensor, Any]], known: bool | None) -> None:
-        """Plan and execute; ``known`` is what ``plans.replay`` said."""
-        graph = linearize(pairs)
-        plan = self.plans.find(graph)
-        self.engine.execute(plan, graph)
-        if known is None:
-            self.plans.learn(self, pairs, None if graph.windows else self.engine.recipe(plan, graph))
 
     def _source(self, value: Any) -> Any:
         """``value`` as the right side of an assignment: a number, or an expression of this backend."""
@@ -270,14 +259,14 @@ class Backend(
         AliasError
             If two targets share memory.
         """
-        replay = self.plans.replay_many
-        known = False if replay is None else replay(self, pairs)
-        if not known:
+        replay = self._replay.run_many
+        answer = LEFT if replay is None else replay(self, pairs)
+        if answer is not DONE:
             check_pairs("assign_many", pairs)
             for target, _ in pairs:
                 self._check_target(target)
             if pairs:
-                self._run([(target, self._source(value)) for target, value in pairs], known)
+                self.executor.run([(target, self._source(value)) for target, value in pairs], answer)
         return [target for target, _ in pairs]
 
     def execute(self, optree: Any) -> Any:
@@ -307,24 +296,8 @@ class Backend(
             raise ArgumentError("prepare: nothing to assign; pass a target and its value, or pairs of them")
         for out, _ in pairs:
             self._check_target(out)
-        graph: Graph = linearize([(out, self._source(wanted)) for out, wanted in pairs])
-        plan = self.plans.find(graph)
-        drawn = [index for index, node in enumerate(graph.nodes) if node.spec.name == "rand"]
-        return Prepared(self, graph, self._drawing(plan, graph, drawn) if drawn else self.engine.prepare(plan, graph))
-
-    def _drawing(self, plan: Plan, graph: Graph, drawn: list[int]) -> Callable[[], None]:
-        """A run of ``plan`` that replaces the ``rand`` nodes at ``drawn`` after the first time."""
-        first = True
-
-        def run() -> None:
-            nonlocal first
-            if not first:
-                for index in drawn:
-                    graph.redraw(index, self.rand())
-            first = False
-            self.engine.execute(plan, graph)
-
-        return run
+        sources = [(out, self._source(wanted)) for out, wanted in pairs]
+        return Prepared(self, *self.executor.prepare(sources, self.rand))
 
     def explain(self, value: Any, out: Tensor | None = None) -> str:
         """Text showing how ``value`` runs: stages with reasons, operations, bytes and flops.
@@ -347,8 +320,7 @@ class Backend(
         elif not isinstance(source, Expression) or source.shape is FREE:
             raise ShapeError(f"explain: {shown(value)} has no shape of its own; say where it would go: out=tensor")
         target = out if out is not None else self.fresh(source.shape, source.dtype)
-        graph = linearize(((target, source),))
-        return explain(self.plans.find(graph), graph, self.engine)
+        return self.executor.explain(target, source)
 
     # Life
 
@@ -360,9 +332,9 @@ class Backend(
     def cleanup_backend(self) -> None:
         """Release what the backend holds; afterwards tensors of a GPU raise BackendUnavailable. May be called again."""
         self.closed = True
-        self.plans.clear()
-        if self._recorder is not None:
-            self._recorder.finish()
+        self.executor.clear()
+        if self.executor.recorder is not None:
+            self.executor.recorder.finish()
 
     def __enter__(self) -> Backend:
         return self

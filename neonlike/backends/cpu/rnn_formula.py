@@ -66,7 +66,7 @@ def _written(backend: Any, value: OpTreeNode, x: Any, y: Any) -> Formula | None:
 
 def _body(backend: Any, graph: Graph) -> str | None:
     """C of the one stage that computes ``graph``; None if there are more, or it is not elementwise."""
-    plan = backend.plans.find(graph)
+    plan = backend.executor.plan(graph)
     stage = plan.stages[0]
     if len(plan.stages) != 1 or stage.kind is not StageKind.ELEMENTWISE or unsupported(plan.values):
         return None

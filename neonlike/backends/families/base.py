@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from neonlike.backends.executor import Executor
 from neonlike.backends.tensor import Tensor
 from neonlike.checks import check_methods
 from neonlike.errors import DTypeError, MissingAttribute
@@ -21,6 +22,7 @@ class Family:
     compat_mode: str | None
     default_dtype: Any
     default_np_dtype: DType
+    executor: Executor
     rng: Any
     builders: ClassVar[dict[Kind, Callable[[OpSpec, str], Callable[..., Any]]]] = {}
     """What makes the method ``name`` of a row, by the row's kind; families add theirs."""

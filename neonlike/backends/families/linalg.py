@@ -251,7 +251,7 @@ class LinalgFamily(Family):
         self, name: str, run: Any, tensors: tuple[Any, Any, Any], request: Product, count: int, bsum: Any, repeat: int
     ) -> Any:
         """Run a product of ``count`` matrices that passed its checks."""
-        if repeat <= 1 and self._bench is None:  # small products take less time than counting bytes for no one
+        if repeat <= 1 and self.executor.bench is None:  # small products take less time than counting bytes for no one
             run()
             return None
         A, _, C = tensors

@@ -11,7 +11,7 @@ from typing import Any
 
 from neonlike.backends.families.base import Family
 from neonlike.errors import ArgumentError
-from neonlike.kernels.bench.recorder import Bench, make_bench
+from neonlike.kernels.bench.recorder import Bench, Meter, make_bench
 from neonlike.kernels.run.calls import Call, CallCache, Launch
 from neonlike.logger import logger
 
@@ -19,12 +19,8 @@ from neonlike.logger import logger
 class TimingFamily(Family):
     """``init_mark``, ``record_mark``, ``synchronize_mark``, ``get_time``; ``begin``, ``end``; ``bench_report``."""
 
-    _bench: Bench | None = None
-    """The recorder while bench mode is on."""
     _calls: CallCache | None = None
     """Calls of compound primitives that were made before, on a backend that keeps them."""
-    _recorder: Bench | None = None
-    """The one that was in use last, on or off."""
 
     @property
     def bench(self) -> Bench | None:
@@ -38,26 +34,32 @@ class TimingFamily(Family):
         ArgumentError
             If it is set to anything else; the mode stays as it was.
         """
-        return self._bench
+        return self.executor.bench
 
     @bench.setter
     def bench(self, option: Any) -> None:
-        recorder = self._recorder_for(option)
-        if recorder is not self._bench:
-            if recorder is not None and self._recorder is not None and recorder is not self._recorder:
-                self._recorder.finish()
+        recorder, last = self._recorder_for(option), self.executor.recorder
+        if recorder is not self.executor.bench:
+            if recorder is not None and last is not None and recorder is not last:
+                last.finish()
             self._switch_bench(recorder)
 
     def _recorder_for(self, option: Any) -> Bench | None:
         if option is None or isinstance(option, Bench):
             return option
-        if isinstance(option, int) and option and self._recorder is not None:
-            return self._recorder
+        if isinstance(option, int) and option and self.executor.recorder is not None:
+            return self.executor.recorder
         return make_bench(option)
 
     def _switch_bench(self, recorder: Bench | None) -> None:
         """Time what runs from now on with ``recorder``, or nothing."""
-        raise NotImplementedError
+        if recorder is not None and recorder.meter is None:
+            recorder.meter = self._make_meter()
+        self.executor.record(recorder)
+
+    def _make_meter(self) -> Meter | None:
+        """What times the kernels in bench mode; None if they have run when a call returns."""
+        return None
 
     def init_mark(self) -> dict[str, float]:
         """A new mark."""
@@ -102,12 +104,13 @@ class TimingFamily(Family):
         ArgumentError
             If bench mode is off, or on another format.
         """
-        if self._recorder is None:
+        recorder = self.executor.recorder
+        if recorder is None:
             raise ArgumentError(
                 "bench_report: bench mode is off, so nothing was timed; make the backend with gen_backend(bench=True), "
                 "or set NEONLIKE_BENCH=1"
             )
-        return self._recorder.report(format, path)
+        return recorder.report(format, path)
 
     def bench_measure(
         self,
@@ -123,13 +126,14 @@ class TimingFamily(Family):
         Nothing happens unless bench mode is on; see ``Bench.record`` for the arguments. Kernels that run in the block
         are reported as parts of it.
         """
-        if self._bench is None:
+        bench = self.executor.bench
+        if bench is None:
             return nullcontext()
-        return self._bench.measure(name, shapes, nbytes, flops, kind, dtype)
+        return bench.measure(name, shapes, nbytes, flops, kind, dtype)
 
     def _repeats(self, call: Call) -> bool:
         """Make ``call`` of a compound primitive at once if it was made before; False: check it and choose a kernel."""
-        return self._calls is not None and self._bench is None and self._calls.repeat(call)
+        return self._calls is not None and self.executor.bench is None and self._calls.repeat(call)
 
     def _run_primitive(
         self,
@@ -158,7 +162,8 @@ class TimingFamily(Family):
         """
         dtype = next((t.dtype for t in outputs if t is not None), "")
         if repeat <= 1:
-            if self._bench is None:
+            bench = self.executor.bench
+            if bench is None:
                 launch = run()
                 if call is not None and launch is not None and self._calls is not None:
                     self._calls.keep(call, outputs, launch)
@@ -169,7 +174,7 @@ class TimingFamily(Family):
                 run()
             self.record_mark(end)
             later = _Rate(lambda: self.get_time(start, end), flops)
-            return later if self._bench.meter is not None else (later[0], later[1])
+            return later if bench.meter is not None else (later[0], later[1])
         changed = [tensor for tensor in outputs if tensor is not None]
         saved = [tensor.get() for tensor in changed]
         total = 0.0

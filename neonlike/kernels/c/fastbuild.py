@@ -10,6 +10,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from neonlike.kernels.run.recipe import Replayed
 from neonlike.optree.dtypes import F32, F64
 from neonlike.optree.forms import form_of, owners
 from neonlike.optree.node import OPERATORS, Expression, OpTreeNode
@@ -20,7 +21,7 @@ _OPERATORS = "neg abs add radd sub rsub mul rmul truediv rtruediv pow rpow lt le
 
 def set_up(extension: Any, describe: Any) -> None:
     """Tell the extension what it has to know of nodes; once in a process."""
-    extension.set_up(OpTreeNode, describe, F32, F64)
+    extension.set_up(OpTreeNode, describe, F32, F64, (Replayed.LEFT, Replayed.DONE, Replayed.NEW))
     extension.take_operators(tuple(_builder(extension, function) for function in OPERATORS))
 
 

@@ -1,99 +1,69 @@
-"""The bounded cache of plans, one a backend, and before it the assignments that need no look at their plan."""
+"""Assignments that were seen before, started without a look at their plan by the CPython extension of ``fastpath``."""
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from neonlike.kernels.c import fastbuild, fastpath
-from neonlike.kernels.planning.graph import Graph, Key
-from neonlike.kernels.planning.plan import Plan
-from neonlike.kernels.planning.planner import make_plan
-from neonlike.kernels.run import threads
-from neonlike.kernels.run.recipe import Recipe
-
-MAX_PLANS = 2048
-
-_caches: weakref.WeakSet[PlanCache] = weakref.WeakSet()
+from neonlike.kernels.run.recipe import Recipe, Replayed
 
 
-def forget_all() -> None:
-    """Forget the plans of every backend; what they keep was made for another number of threads."""
-    for cache in list(_caches):
-        cache.clear()
+class Replay:
+    """The assignments of one backend that the extension starts.
 
-
-threads.when_changed.append(forget_all)
-
-
-class PlanCache:
-    """key -> plan; the oldest half is dropped when full.
+    Parameters
+    ----------
+    tensor_type : type
+        Class of the tensors among which it does so.
 
     Attributes
     ----------
-    misses : int
-        Counted for tests and for ``explain``.
+    run, run_many : callable or None
+        ``run(backend, target, value)`` and ``run_many(backend, pairs)`` make an assignment that was learned, and answer
+        with a :class:`~neonlike.kernels.run.recipe.Replayed`; None while there is no extension.
     launches : object or None
-        The extension's table of assignments that were seen before, see :mod:`neonlike.kernels.c.fastpath`.
-    replay, replay_many : callable or None
-        Its methods, when it is there: ``replay(backend, target, value)`` and ``replay_many(backend, pairs)`` run an
-        assignment that was seen before. They return True if it is done, False if it is left to Python, and None if
-        that is so until :meth:`learn` is asked to learn it.
+        The extension's table, whose methods these are, see :mod:`neonlike.kernels.c.fastpath`.
     """
 
-    def __init__(self, limit: int = MAX_PLANS) -> None:
-        self.limit = limit
-        self.plans: dict[Key, Plan] = {}
-        self.misses = 0
+    def __init__(self, tensor_type: type) -> None:
+        self.tensor_type = tensor_type
         self.launches: Any = None
-        self.replay: Callable[[Any, Any, Any], bool | None] | None = None
-        self.replay_many: Callable[[Any, Any], bool | None] | None = None
-        self._tensor_type: type | None = None
-        self._asks = False
-        _caches.add(self)
+        self.run: Callable[[Any, Any, Any], Replayed] | None = None
+        self.run_many: Callable[[Any, Any], Replayed] | None = None
+        self.wanted = False
+        """Whether to ask for the extension when a plan is met again."""
+        self._on = False
 
-    def __len__(self) -> int:
-        return len(self.plans)
+    def start(self) -> None:
+        """Have assignments learned, from when a plan is first met again."""
+        self._on = self.wanted = True
 
-    def find(self, graph: Graph) -> Plan:
-        """The plan of ``graph``, made if there is none."""
-        plan = self.plans.get(graph.key)
-        if plan is None:
-            return self._add(graph)
-        if self._asks:
-            self._asks = False
-            fastpath.request(self._adopt)
-        return plan
+    def stop(self) -> None:
+        """Leave every assignment to Python."""
+        self._on = self.wanted = False
+        self.launches = self.run = self.run_many = None
 
-    def clear(self) -> None:
-        """Forget all plans."""
-        self.plans.clear()
-        if self.launches is not None:
-            self.launches.clear()
+    def request(self) -> None:
+        """Ask for the extension, which is compiled in the background if need be."""
+        self.wanted = False
+        fastpath.request(self.adopt)
 
-    def _add(self, graph: Graph) -> Plan:
-        self.misses += 1
-        plan = make_plan(graph)
-        if len(self.plans) >= self.limit:
-            for key in list(self.plans)[: self.limit // 2]:
-                self.plans.pop(key, None)
-        self.plans[graph.key] = plan
-        return plan
-
-    # Assignments that were seen before
+    def adopt(self, extension: Any) -> None:
+        """Use ``extension`` from now on, unless it has become unwanted while it was compiled."""
+        if not self._on:
+            return
+        self.wanted = False
+        self.launches = extension.Launches(self.tensor_type)
+        self.run, self.run_many = self.launches.run, self.launches.run_many
+        fastbuild.attach(extension, self.tensor_type)
 
     def learn(self, backend: Any, pairs: Sequence[tuple[Any, Any]], recipe: Recipe | None) -> None:
-        """Have ``replay`` run ``pairs`` by ``recipe`` from now on; None: leave them to Python without a word."""
-        self.launches.learn(backend, pairs, recipe)
+        """Have ``run`` make the assignments ``pairs`` by ``recipe`` from now on; None: leave them to Python at once."""
+        if self.launches is not None:
+            self.launches.learn(backend, pairs, recipe)
 
-    def hurry(self, tensor_type: type) -> None:
-        """Ask for the extension when a plan is first met again, to run assignments among such tensors."""
-        self._tensor_type, self._asks = tensor_type, True
-
-    def _adopt(self, extension: Any) -> None:
-        self._asks = False
-        self.launches = extension.Launches(self._tensor_type)
-        self.replay, self.replay_many = self.launches.run, self.launches.run_many
-        if self._tensor_type is not None:
-            fastbuild.attach(extension, self._tensor_type)
+    def clear(self) -> None:
+        """Forget what was learned."""
+        if self.launches is not None:
+            self.launches.clear()

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any, NamedTuple
 
 RELEASE_WORK = 1 << 14
 """Elements times cost from which a kernel lets other Python threads run: that takes about a twentieth of a
 microsecond, and a kernel of less work a few."""
+
+
+class Replayed(Enum):
+    """What the extension answers when it is asked to make an assignment."""
+
+    DONE = "done"
+    """It was made."""
+    NEW = "new"
+    """It was not met before: Python makes it, and may then have it learned."""
+    LEFT = "left"
+    """It is left to Python."""
 
 
 class Recipe(NamedTuple):

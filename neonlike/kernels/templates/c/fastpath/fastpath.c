@@ -14,7 +14,7 @@
 
 /* Backend.assign -------------------------------------------------------------------------------------------------- */
 
-static PyObject *name_plans, *name_replay, *name_run, *name_closed;
+static PyObject *name_replay, *name_executor, *name_run, *name_closed;
 
 /* Whether `value` is a node and `target` a tensor of `backend`, which is open: nothing is left to check. */
 static int is_checked(PyObject *backend, PyObject *target, PyObject *value)
@@ -29,12 +29,14 @@ static int is_checked(PyObject *backend, PyObject *target, PyObject *value)
     return checked;
 }
 
-/* `target` with `value` in it, by Python, after run() has answered `known`. */
-static PyObject *run_new(PyObject *backend, PyObject *target, PyObject *value, PyObject *known)
+/* `target` with `value` in it, by Python, after the launches have given `answer`. */
+static PyObject *run_new(PyObject *backend, PyObject *target, PyObject *value, PyObject *answer)
 {
     PyObject *pairs = Py_BuildValue("((OO))", target, value), *done = NULL;
-    if (pairs)
-        done = PyObject_CallMethodObjArgs(backend, name_run, pairs, known, NULL);
+    PyObject *executor = pairs ? PyObject_GenericGetAttr(backend, name_executor) : NULL;
+    if (executor)
+        done = PyObject_CallMethodObjArgs(executor, name_run, pairs, answer, NULL);
+    Py_XDECREF(executor);
     Py_XDECREF(pairs);
     if (!done)
         return NULL;
@@ -42,24 +44,24 @@ static PyObject *run_new(PyObject *backend, PyObject *target, PyObject *value, P
     return own(target);
 }
 
-/* By `plans.replay`, where that is run() of the launches; NULL without an exception where Python has to do it all. */
+/* By `_replay.run`, where that is run() of the launches; NULL without an exception where Python has to do it all. */
 static PyObject *assign(PyObject *backend, PyObject *target, PyObject *value)
 {
-    PyObject *plans = PyObject_GenericGetAttr(backend, name_plans);
-    PyObject *replay = plans ? PyObject_GenericGetAttr(plans, name_replay) : NULL;
-    PyObject *given[3] = {backend, target, value}, *known = NULL, *done = NULL;
-    const PyCFunction run = (PyCFunction)(void (*)(void))launches_run;
-    if (!replay)
+    PyObject *replay = PyObject_GenericGetAttr(backend, name_replay);
+    PyObject *run = replay ? PyObject_GenericGetAttr(replay, name_run) : NULL;
+    PyObject *given[3] = {backend, target, value}, *answer = NULL, *done = NULL;
+    const PyCFunction ours = (PyCFunction)(void (*)(void))launches_run;
+    if (!run)
         PyErr_Clear();
-    else if (PyCFunction_CheckExact(replay) && PyCFunction_GET_FUNCTION(replay) == run)
-        known = launches_run(PyCFunction_GET_SELF(replay), given, 3);
-    if (known == Py_True)
+    else if (PyCFunction_CheckExact(run) && PyCFunction_GET_FUNCTION(run) == ours)
+        answer = launches_run(PyCFunction_GET_SELF(run), given, 3);
+    if (answer == answers[DONE])
         done = own(target);
-    else if (known && is_checked(backend, target, value))
-        done = run_new(backend, target, value, known);
-    Py_XDECREF(plans);
+    else if (answer && is_checked(backend, target, value))
+        done = run_new(backend, target, value, answer);
     Py_XDECREF(replay);
-    Py_XDECREF(known);
+    Py_XDECREF(run);
+    Py_XDECREF(answer);
     return done;
 }
 
@@ -83,9 +85,10 @@ static int slot_offset(PyTypeObject *type, const char *name, Py_ssize_t *offset)
 static PyObject *set_up(PyObject *module, PyObject *given)
 {
     PyTypeObject *type;
-    PyObject *function, *single, *twice;
+    PyObject *function, *single, *twice, *answer[ANSWERS];
     (void)module;
-    if (!PyArg_ParseTuple(given, "O!OOO", &PyType_Type, &type, &function, &single, &twice))
+    if (!PyArg_ParseTuple(given, "O!OOO(OOO)", &PyType_Type, &type, &function, &single, &twice, &answer[LEFT],
+                          &answer[DONE], &answer[NEW]))
         return NULL;
     if (slot_offset(type, "spec", &spec_at) || slot_offset(type, "operands", &operands_at)
         || slot_offset(type, "attrs", &attrs_at) || slot_offset(type, "shape", &shape_at)
@@ -95,6 +98,8 @@ static PyObject *set_up(PyObject *module, PyObject *given)
     describe = own(function);
     float32 = own(single);
     float64 = own(twice);
+    for (int k = 0; k < ANSWERS; k++)
+        answers[k] = own(answer[k]);
     Py_RETURN_NONE;
 }
 
@@ -138,7 +143,7 @@ static PyObject *after_fork(PyObject *module, PyObject *ignored)
 }
 
 static PyMethodDef functions[] = {
-    {"set_up", set_up, METH_VARARGS, "set_up(node type, describe, float32, float64): once, before anything else."},
+    {"set_up", set_up, METH_VARARGS, "set_up(node type, describe, float32, float64, answers): once, before anything else."},
     {"take_operators", take_operators, METH_O, "take_operators(builders): what operators build, as in enum operator."},
     {"attach", attach_type, METH_O, "attach(class): operators in C for the nodes, or for a class of tensors."},
     {"detach", detach_all, METH_NOARGS, "detach(): classes have Python's operators again."},
@@ -163,8 +168,8 @@ static int intern_names(void)
         {&name_place, "_place"},   {&name_array, "array"},     {&name_root, "root"},
         {&name_value, "value"},    {&name_axis, "axis"},       {&name_struct, "__array_struct__"},
         {&name_shape, "shape"},    {&name_dtype, "dtype"},     {&name_backend, "backend"},
-        {&name_plans, "plans"},    {&name_replay, "replay"},   {&name_alias_of, "alias_of"},
-        {&name_assign, "assign"},  {&name_run, "_run"},        {&name_closed, "closed"},
+        {&name_replay, "_replay"}, {&name_run, "run"},         {&name_alias_of, "alias_of"},
+        {&name_assign, "assign"},  {&name_closed, "closed"},   {&name_executor, "executor"},
     };
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)
         if (!*names[k].name && !(*names[k].name = PyUnicode_InternFromString(names[k].text)))

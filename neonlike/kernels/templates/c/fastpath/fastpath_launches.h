@@ -8,7 +8,9 @@
 #include "packed.h"
 
 enum { TABLE = 2048 };
-enum answer { NEVER, DONE, UNKNOWN };
+enum answer { LEFT, DONE, NEW, ANSWERS };
+
+static PyObject *answers[ANSWERS]; /* Python's names of these, see Replayed in recipe.py */
 
 static int serial; /* a forked process, where no thread may be started */
 
@@ -97,24 +99,22 @@ static enum answer start(Launches *self, const Launch *launch)
         Py_END_ALLOW_THREADS
         Py_DECREF(keep);
     }
-    return failed ? NEVER : DONE; /* no memory: Python has other means */
+    return failed ? LEFT : DONE; /* no memory: Python has other means */
 }
 
 static PyObject *answered(Launches *self, int failed)
 {
-    enum answer answer = NEVER;
+    enum answer answer = LEFT;
     Launch *launch = NULL;
     if (!failed) {
         launch = *find(self);
-        answer = launch ? NEVER : UNKNOWN;
+        answer = launch ? LEFT : NEW;
     }
     if (launch && launch->kernel)
         answer = start(self, launch);
     else
         end_walk();
-    PyObject *result = answer == DONE ? Py_True : answer == UNKNOWN ? Py_None : Py_False;
-    Py_INCREF(result);
-    return result;
+    return own(answers[answer]);
 }
 
 static PyObject *launches_run(PyObject *object, PyObject *const *given, Py_ssize_t count)
@@ -125,7 +125,7 @@ static PyObject *launches_run(PyObject *object, PyObject *const *given, Py_ssize
         return NULL;
     }
     if (walk.busy)
-        Py_RETURN_FALSE;
+        return own(answers[LEFT]);
     begin_walk();
     return answered(self, add_target(given[0], given[1], given[2], self->tensor_type) || put_targets());
 }
@@ -138,7 +138,7 @@ static PyObject *launches_run_many(PyObject *object, PyObject *const *given, Py_
         return NULL;
     }
     if (walk.busy)
-        Py_RETURN_FALSE;
+        return own(answers[LEFT]);
     begin_walk();
     return answered(self, walk_pairs(given[0], given[1], self->tensor_type));
 }
@@ -249,7 +249,7 @@ static void launches_dealloc(PyObject *object)
 
 static PyMethodDef launches_methods[] = {
     {"run", (PyCFunction)(void (*)(void))launches_run, METH_FASTCALL,
-     "run(backend, target, value): True: done; None: learn() may be asked to learn it; False: left to Python."},
+     "run(backend, target, value): make the assignment if it was learned; one of the answers that set_up() was given."},
     {"run_many", (PyCFunction)(void (*)(void))launches_run_many, METH_FASTCALL,
      "run_many(backend, pairs): as run(), for a list or tuple of pairs (target, value)."},
     {"learn", launches_learn, METH_VARARGS, "learn(backend, pairs, recipe): what to do from now on; None: nothing."},
