@@ -11,8 +11,6 @@ from functools import lru_cache
 
 from neonlike.backends.cpu.conv_kind import ConvPlan, Kind, Tile
 from neonlike.backends.cpu.conv_plan import (
-    META,
-    PHASE,
     Phase,
     block_phase,
     ceil_div,
@@ -20,6 +18,7 @@ from neonlike.backends.cpu.conv_plan import (
     flatten,
     forward_axis,
     image_block,
+    phase_records,
     shapes,
     whole,
 )
@@ -73,8 +72,7 @@ def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
     fields = shapes(g, False)
     channels, maps = fields["CHANNELS"], fields["MAPS"]
     tile = update_tile(vector_bytes, itemsize)
-    all_maps = whole(maps, tile.maps)
-    images = image_block(g.N, tile.lanes)
+    all_maps, images = whole(maps, tile.maps), image_block(g.N, tile.lanes)
     phase: Phase = tuple(forward_axis(*axis)[0] for axis in axes)  # type: ignore[assignment]
     block = block_phase(phase, images, AREA_LANES, tile, itemsize)
     areas = block.units(1, ceil_div(g.N, images))
@@ -89,8 +87,7 @@ def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
         areas = block.units(1, ceil_div(g.N, images))
     parts = min(areas, ceil_div(units, g.groups * unit_blocks))
     some = min(each, whole(even(each, max(1, UPDATE_STRIPS // (block.strips * block.strip * itemsize))), tile.width))
-    tails: list[int] = []
-    record = block.record(areas, 0, len(META) - 1 + len(PHASE) - 1, tails)
+    records, tails = phase_records([block], [areas])
     tiles = some * block.taps // tile.width + 1
     direct = pointwise(g) and images == g.N and some * g.DHW[2] * g.N < 1 << 31
     fields |= {
@@ -108,4 +105,4 @@ def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
         "ALL_UNITS": areas,
     }
     private = fields["STRIPS_SIZE"] + fields["SUMS_SIZE"] + fields["LIST_SIZE"]
-    return ConvPlan(Kind.DIRECT, tile, flatten(fields, [record], tails), 0, fields["FILTERS_SIZE"], private)
+    return ConvPlan(Kind.DIRECT, tile, flatten(fields, records, tails), 0, fields["FILTERS_SIZE"], private)
