@@ -13,8 +13,9 @@ from neonlike.backends.families.batchnorm import (
     forward_arrays,
 )
 from neonlike.backends.families.operands import Array
+from neonlike.kernels.c.forms import HEADERS
 from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
-from neonlike.kernels.c.stage import HEADERS, STREAMED_BYTES
+from neonlike.kernels.c.stage import STREAMED_BYTES
 from neonlike.kernels.run.calls import Launch
 from neonlike.optree.dtypes import compute_dtype
 

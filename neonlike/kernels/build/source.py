@@ -37,11 +37,15 @@ def keeps_sources() -> bool:
     return settings.KEEP_SOURCE.get()
 
 
-def commented(kernel: KernelSource, command_line: str) -> str:
-    """The text that is compiled and kept: the compiler's line numbers are those of the kept file."""
-    about = f"{kernel.expression or kernel.name}\n{command_line}"
-    lines = about.replace("*/", "* /").replace("/*", "/ *").splitlines()
-    return "/* " + "\n * ".join(lines) + "\n */\n" + str(kernel.source)
+def commented(kernel: KernelSource, command_line: str = "") -> str:
+    """The text of a kernel, with what it computes and what compiles it as a comment on top.
+
+    It is compiled as it is kept, so that the compiler's line numbers are those of the kept file.
+    """
+    about = f"{kernel.expression or kernel.name}\n{command_line}".replace("*/", "* /").replace("/*", "/ *")
+    lines = about.strip().splitlines()
+    comment = "/* " + "\n * ".join(lines) + ("\n */\n" if len(lines) > 1 else " */\n")
+    return comment + str(kernel.source)
 
 
 def file_name(name: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from neonlike.kernels.c.fit import TILE
-from neonlike.kernels.c.forms import access, halves_along, parameters, streamed_outputs
+from neonlike.kernels.c.forms import access, halves_along, library, parameters, streamed_outputs
 from neonlike.kernels.c.schedule import REVERSED, TURNED, CSchedule
 from neonlike.kernels.codegen.emit import Array, Kernel, Line, Writer, type_of
 from neonlike.kernels.codegen.narrow import Narrow, find_narrow
@@ -60,7 +60,7 @@ def elementwise(kernel: Kernel, schedule: CSchedule) -> Source:
         **_stretches(kernel, inner, writer.wide, streamed, chunk),
         **parameters(kernel),
     }
-    return Source("c/elementwise.c.j2", context)
+    return Source("c/elementwise.c.j2", context, library())
 
 
 def _wide(kernel: Kernel, inner: Sequence[int], chunk: int) -> dict[str, str]:

@@ -15,20 +15,37 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from neonlike.kernels.c.fit import MAX_WIDTH, SPLIT
 from neonlike.kernels.c.fit_lanes import LANES as LANE_ROW
 from neonlike.kernels.c.schedule import REVERSED, CSchedule
 from neonlike.kernels.codegen.emit import Array, Kernel, Line, Writer, type_of
+from neonlike.kernels.codegen.headers import Library
 from neonlike.kernels.codegen.moments import find_moments
 from neonlike.kernels.codegen.passes import LANES, LIGHT_COST, LIGHT_LANES, Level, Passes, ReduceForm, widened
 from neonlike.kernels.codegen.reduce_values import reduce_values
-from neonlike.kernels.codegen.render import Source
+from neonlike.kernels.codegen.render import Source, header_texts
 from neonlike.kernels.codegen.stashes import Stashes, stash_in_output, stash_in_rows, stash_packed
 from neonlike.kernels.planning.plan import pass_depths
 from neonlike.optree.dtypes import F16, compute_dtype
 from neonlike.optree.ops import Kind
+
+HEADERS = (
+    *(f"vecmath/vecmath{part}.h" for part in ("", "_small", "_f32", "_f64", "_more", "_array")),
+    *(f"vecmath/vecmath_{part}.h" for part in ("power", "trigonometry", "angles", "hyperbolic", "exact")),
+    "division.h", "intmath.h", "intmath_narrow.h", "philox.h", "stream.h", "halves.h", "packed.h", "team.h",
+)  # fmt: skip
+"""What kernels of op-trees may include."""
+_PARTS = dict.fromkeys(("vecmath_small.h", "vecmath_f32.h", "vecmath_f64.h"), "vecmath.h")
+_PARTS["division.h"] = "vecmath_more.h"
+
+
+@lru_cache(maxsize=1)
+def library() -> Library:
+    """The headers of op-trees, read when a kernel is first written."""
+    return Library(header_texts(HEADERS), _PARTS, system=True)
 
 
 def parameters(kernel: Kernel) -> dict[str, Any]:
@@ -87,15 +104,16 @@ def rows(kernel: Kernel, schedule: CSchedule) -> Source:
     if not split and (form.values.passes > 1 or not passes.final.stores):
         whole = [d for d, a in zip(described, kernel.inputs) if a.name in form.along and form.values.covers(a)]
         passes = _fetching(passes, tuple(whole), bool(streamed))
-    varying = [a for a in kernel.inputs if a.name in form.along and form.values.varies(a.shape)]
+    moments = find_moments(form) if split and not segments else None
+    loops = [*passes.levels, *([moments.level] if moments else [])]
     context = passes.context() | parameters(kernel) | _streams(kernel, form, streamed) | _stashes(form)
     context |= {
         "split": split,
         "segments": 1 + 2 * len(arrays) if segments else 0,  # where the axes besides begin in meta
-        "moments": find_moments(form) if split and not segments else None,
+        "moments": moments,
         "selects": form.values.selects(),
         "places": PLACES,
-        "far_bytes": sum(a.dtype.itemsize for a in varying),
+        "far_bytes": _far_bytes(form) if any(_asks_for_more(level, bool(split)) for level in loops) else 0,
         "brief": None if split or segments else _brief(passes),
         "halves": {lanes: _halves(lanes) for lanes in (LIGHT_LANES, LANES, PLACES)},
         "inner_steps": [
@@ -105,7 +123,7 @@ def rows(kernel: Kernel, schedule: CSchedule) -> Source:
         ],
         "arrays": described,
     }
-    return Source("c/reduce/rows.c.j2", context)
+    return Source("c/reduce/rows.c.j2", context, library())
 
 
 def _by_rows(kernel: Kernel, inner: Sequence[int], streamed: Sequence[Array], stashes: bool) -> ReduceForm:
@@ -122,6 +140,18 @@ def _by_rows(kernel: Kernel, inner: Sequence[int], streamed: Sequence[Array], st
         streamed=frozenset(a.name for a in streamed),
         calls=True,
     )
+
+
+def _asks_for_more(level: Level, split: bool) -> bool:
+    """Whether a pass fetches memory ahead, if rows are more than caches hold."""
+    adds = any(not r.position for r in level.reductions)
+    return adds and level.light and bool(level.fetched or (split and level.ahead))
+
+
+def _far_bytes(form: ReduceForm) -> int:
+    """Bytes that an element of a row takes in the inputs that run along it."""
+    varying = [a for a in form.kernel.inputs if a.name in form.along and form.values.varies(a.shape)]
+    return sum(a.dtype.itemsize for a in varying)
 
 
 def _streams(kernel: Kernel, form: ReduceForm, streamed: Sequence[Array]) -> dict[str, Any]:
@@ -221,8 +251,8 @@ def columns(kernel: Kernel, schedule: CSchedule) -> Source:
         "few": schedule.unrolled,
     }
     if piped:
-        return Source("c/reduce/piped.c.j2", context | {"lanes": PIPED_LANES, "chunk": CHUNK})
-    return Source("c/reduce/columns.c.j2", context)
+        return Source("c/reduce/piped.c.j2", context | {"lanes": PIPED_LANES, "chunk": CHUNK}, library())
+    return Source("c/reduce/columns.c.j2", context, library())
 
 
 def _fetching_blocks(passes: Passes, names: tuple[str, ...]) -> Passes:
@@ -259,7 +289,7 @@ def lanes(kernel: Kernel, schedule: CSchedule) -> Source:
         "width": LANE_ROW,
         "part": SPLIT,
     }
-    return Source("c/reduce/lanes.c.j2", context)
+    return Source("c/reduce/lanes.c.j2", context, library())
 
 
 def _by_lanes(kernel: Kernel, classes: Sequence[int]) -> ReduceForm:

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from neonlike.kernels.build.source import KernelSource
+from neonlike.kernels.c.forms import HEADERS
 from neonlike.kernels.c.moves import Layout, MoveStage, merged_axes
-from neonlike.kernels.c.stage import HEADERS, PARALLEL_WORK
+from neonlike.kernels.c.stage import PARALLEL_WORK
 from neonlike.kernels.codegen.emit import STORAGE, convert_store
 from neonlike.kernels.codegen.line_texts import RUNNING_TOTALS, key_texts
 from neonlike.kernels.codegen.render import Source, header_texts

@@ -19,7 +19,8 @@ import numpy as np
 
 from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.c import pool
-from neonlike.kernels.c.stage import HEADERS, PARALLEL_WORK, load_function
+from neonlike.kernels.c.forms import HEADERS
+from neonlike.kernels.c.stage import PARALLEL_WORK, load_function
 from neonlike.kernels.codegen.emit import STORAGE, Array, Kernel, Writer, convert_store
 from neonlike.kernels.codegen.render import Source, header_texts
 from neonlike.kernels.planning.graph import Graph

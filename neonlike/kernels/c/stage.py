@@ -22,7 +22,7 @@ from neonlike.kernels.c.schedule import CSchedule, Fit
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.codegen.emit import Kernel, make_kernel, unsupported
 from neonlike.kernels.codegen.layout import Counter
-from neonlike.kernels.codegen.render import Source, header_texts
+from neonlike.kernels.codegen.render import Source
 from neonlike.kernels.numpy_engine.engine import LoopStage
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.plan import Plan, Stage
@@ -35,11 +35,6 @@ from neonlike.kernels.run.threads import thread_count
 from neonlike.logger import logger
 from neonlike.optree.shapes import Shape
 
-HEADERS = (
-    *(f"vecmath/vecmath{part}.h" for part in ("", "_f32", "_f64", "_small", "_array", "_more")),
-    *(f"vecmath/vecmath_{part}.h" for part in ("power", "trigonometry", "angles", "hyperbolic", "exact")),
-    "division.h", "intmath.h", "intmath_narrow.h", "philox.h", "stream.h", "packed.h", "team.h", "halves.h",
-)  # fmt: skip
 PARALLEL_WORK = 1 << 17
 """Elements times cost below which starting threads costs more than it saves."""
 MAX_OPS, MAX_ARGUMENTS = 256, 512
@@ -256,7 +251,7 @@ class CStage(ExecutableStage):
 
     def _source(self, schedule: CSchedule) -> KernelSource:
         source = _SOURCES[schedule.form](self.kernel, schedule)
-        return KernelSource(source, source.name, self.comment, header_texts(HEADERS))
+        return KernelSource(source, source.name, self.comment, source.headers)
 
     def _variant(self, schedule: CSchedule) -> Any:
         """The function for a schedule, compiled when first asked for; None if that fails."""

@@ -9,9 +9,12 @@ from __future__ import annotations
 import hashlib
 import pkgutil
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
+
+from neonlike.kernels.codegen.headers import Library, names_in
+from neonlike.kernels.codegen.tidy import tidied
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -68,6 +71,16 @@ def files_of(template: str) -> tuple[str, ...]:
     return tuple(files)
 
 
+STYLE = "1"
+"""To be raised when the same template and context give another text than before."""
+
+
+@lru_cache(maxsize=64)
+def _names_of(template: str) -> frozenset[str]:
+    """What the files of a template use of a library."""
+    return names_in("\0".join(map(text_of, files_of(template))))
+
+
 class Source:
     """Source of one kernel, rendered when its text is asked for.
 
@@ -77,16 +90,24 @@ class Source:
         Path below ``kernels/templates``; or the text itself, for a kernel of one's own program.
     context : dict
         What the template needs but ``name``; the ``repr`` of it must tell its contents.
+    library : Library, optional
+        What the text may use, if the template includes nothing itself: what it does use is included, and what it does
+        not use of its own is taken out.
     """
 
-    def __init__(self, template: str, context: dict[str, Any]) -> None:
-        self.template, self.context = template, context
+    def __init__(self, template: str, context: dict[str, Any], library: Library | None = None) -> None:
+        self.template, self.context, self.library = template, context, library
+
+    @cached_property
+    def _shown(self) -> str:
+        """The context as text."""
+        return repr(self.context)
 
     @cached_property
     def identity(self) -> str:
-        """Hash of all that the text depends on."""
+        """Hash of all that the text depends on, but for headers."""
         files = files_of(self.template)
-        parts = "\0".join([*files, *map(text_of, files), repr(self.context)])
+        parts = "\0".join([STYLE, *files, *map(text_of, files), self._shown])
         return hashlib.sha256(parts.encode()).hexdigest()
 
     @property
@@ -94,6 +115,17 @@ class Source:
         """Name of the kernel's function."""
         return f"nl_{self.identity[:16]}"
 
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Texts of the library's headers that the text may include, by name."""
+        if self.library is None:
+            return {}
+        return self.library.closure(self.library.used_by(_names_of(self.template) | names_in(self._shown)))
+
     def __str__(self) -> str:
         make = environment().from_string if is_text(self.template) else environment().get_template
-        return make(self.template).render(name=self.name, **self.context)
+        text = make(self.template).render(name=self.name, **self.context)
+        if self.library is None:
+            return text
+        text = tidied(text)
+        return f"{self.library.includes(text)}\n{text}"

@@ -12,13 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from neonlike.kernels.codegen.emit import Array, Kernel, Line, Writer, type_of
+from neonlike.kernels.codegen.headers import Library
 from neonlike.kernels.codegen.passes import Level, ReduceForm
 from neonlike.kernels.codegen.reduce_values import ReduceValues, reduce_values
 from neonlike.kernels.codegen.render import Source
 from neonlike.kernels.codegen.stashes import Stashes, stash_in_rows
+from neonlike.kernels.cuda.compile import headers
 from neonlike.kernels.cuda.fit import (
     ALIGNMENT,
     COUNTING,
@@ -50,6 +53,12 @@ def with_rounding(kernel: Kernel, digits: dict[str, int]) -> tuple[Kernel, dict[
     shape = kernel.outputs[0].shape
     counters = [Array(r.counter, "counter", -1, I64, shape) for r in rounded.values()]
     return replace(kernel, inputs=[*kernel.inputs, *counters]), rounded
+
+
+@lru_cache(maxsize=1)
+def library() -> Library:
+    """The headers that kernels may include, read when one is first written."""
+    return Library(headers(), {"division.h": "functions.h"}, always=("types.h",))
 
 
 def _writer(kernel: Kernel, rounded: dict[str, Rounded], near: dict[str, str]) -> Writer:
@@ -144,9 +153,9 @@ def elementwise(kernel: Kernel, key: MapKey, rounded: dict[str, Rounded]) -> Sou
     }
     if key.turned:
         context |= _turned(kernel, key, rounded, offsets)
-        return Source("cuda/turned.cu.j2", context)
+        return Source("cuda/turned.cu.j2", context, library())
     context |= _straight(kernel, key, rounded, offsets)
-    return Source("cuda/elementwise.cu.j2", context)
+    return Source("cuda/elementwise.cu.j2", context, library())
 
 
 def _straight(kernel: Kernel, key: MapKey, rounded: dict[str, Rounded], offsets: Offsets) -> dict[str, Any]:
@@ -261,6 +270,7 @@ def reduction(kernel: Kernel, key: ReduceKey) -> Source:
             f"const nl_index off_{a.name} = {offsets.offset(a.name, 'j', range(key.reduced), key.kept)};"
             for a in (moving if key.reduced > 1 else [])
         ],
+        "moving": [a.name for a in moving] if key.reduced > 1 else [],
         "held": [_near(a) for a in near if a in kernel.inputs],
         "near_outputs": [_near(a) for a in near if a in kernel.outputs],
         "index_of": form.index_of,
@@ -269,7 +279,7 @@ def reduction(kernel: Kernel, key: ReduceKey) -> Source:
         "fields": _fields(passes.levels),
         "overlap": bool(kernel.overlaps),
     }
-    return Source("cuda/reduce.cu.j2", context)
+    return Source("cuda/reduce.cu.j2", context, library())
 
 
 def _form(
@@ -278,7 +288,8 @@ def _form(
     """The passes over a row, whose ``moving`` arrays vary along it; those ``near`` are accessed through registers."""
     kernel = values.kernel
     held = kernel.inputs if key.held else ()
-    texts = {a.name: f"near_{a.name}{'[k]' if a in held else ''}.v[l]" for a in near}
+    turn, lane = "k" if key.held > 1 else "0", "l" if key.vector > 1 else "0"
+    texts = {a.name: f"near_{a.name}{f'[{turn}]' if a in held else ''}.v[{lane}]" for a in near}
     along = {a.name: f"off_{a.name}" if key.reduced > 1 else f"at * {offsets.step(a.name, key.kept)}" for a in moving}
     return ReduceForm(
         values,
@@ -286,7 +297,7 @@ def _form(
         {a.name: along.get(a.name, "0") for a in (*kernel.inputs, *kernel.outputs)},
         by_columns=False,
         stashes=stash_in_rows(values) if key.held else Stashes(),
-        stash_index=f"k * {key.vector} + l",
+        stash_index=f"k * {key.vector} + l" if key.held > 1 < key.vector else turn if key.held > 1 else lane,
     )
 
 

@@ -17,7 +17,7 @@ from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.codegen.emit import Kernel, Writer
 from neonlike.kernels.codegen.layout import Counter, element_strides
 from neonlike.kernels.cuda import forms as forms_cuda
-from neonlike.kernels.cuda.compile import build_cubin, headers
+from neonlike.kernels.cuda.compile import build_cubin
 from neonlike.kernels.cuda.device import Device, Size3
 from neonlike.kernels.cuda.fit import ALIGNMENT, Fit, MapKey, ReduceKey, fit_map, fit_reduce
 from neonlike.kernels.cuda.forms import Rounded
@@ -120,7 +120,7 @@ class CudaKernel:
             source = forms_cuda.elementwise(kernel, fit.key, rounded)
         else:
             source = forms_cuda.reduction(kernel, fit.key)
-        return KernelSource(source, source.name, self.comment, headers())
+        return KernelSource(source, source.name, self.comment, source.headers)
 
     def _form(self, digits: tuple[int, ...]) -> tuple[Kernel, dict[str, Rounded]]:
         form = self._forms.get(digits)

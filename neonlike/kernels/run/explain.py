@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from neonlike.kernels.build.source import commented
 from neonlike.kernels.planning.cost import cost
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.lower import Arg, LeafArg, NumberArg
@@ -21,7 +22,7 @@ def explain(plan: Plan, graph: Graph, engine: Engine) -> str:
     for stage, executable in zip(plan.stages, engine.stages(plan, graph)):
         lines += _stage(plan, graph, stage)
         for kernel in executable.sources(layouts):
-            lines += ["  kernel", *(f"    {line}".rstrip() for line in str(kernel.source).splitlines())]
+            lines += ["  kernel", *(f"    {line}".rstrip() for line in commented(kernel).splitlines())]
     return "\n".join(lines)
 
 

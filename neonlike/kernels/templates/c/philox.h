@@ -43,10 +43,8 @@ NL_ANYWHERE double nl_rand_f64(int64_t element, int64_t seed, int64_t call)
 }
 
 #ifndef NL_CUDA
-/* Numbers first to first + n (at most NL_STRIP) in out, which has room for NL_STRIP + 8; every block is computed once.
- * Returns where the first one lies. */
-#define NL_STRIP 256
-
+/* Numbers first to first + n in out, which has room for 8 more; every block is computed once. Returns where the first one
+ * lies. */
 static inline const float *nl_draw_f32(float *out, int64_t first, int64_t n, int64_t seed, int64_t call)
 {
     const uint64_t block = (uint64_t)first >> 2;

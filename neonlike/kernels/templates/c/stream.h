@@ -1,5 +1,5 @@
 /* Stores that go past the caches, for results larger than these: a plain store reads the line it will overwrite.
- * Results are collected in a strip of NL_STRIP elements first; meanwhile the inputs of the next strip are fetched, since
+ * Results are collected in a strip of some elements first; meanwhile the inputs of the next strip are fetched, since
  * otherwise nothing is read while a strip is stored. */
 #ifndef NL_STREAM_H
 #define NL_STREAM_H

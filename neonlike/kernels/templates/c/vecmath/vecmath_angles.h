@@ -1,6 +1,8 @@
-/* Inverse trigonometry and lengths, of the kind of vecmath.h; vecmath_more.h includes this file. */
+/* Inverse trigonometry and lengths, of the kind of vecmath.h. */
 #ifndef NL_VECMATH_ANGLES_H
 #define NL_VECMATH_ANGLES_H
+
+#include "vecmath.h"
 
 /* asin(t) for t from 0 to 1/2, of u = t^2: t + t^3 P(t^2) */
 

@@ -1,7 +1,8 @@
-/* Functions whose result is often a whole number, which must come out exactly: of the kind of vecmath.h; vecmath_more.h
- * includes this file. */
+/* Functions whose result is often a whole number, which must come out exactly: of the kind of vecmath.h. */
 #ifndef NL_VECMATH_EXACT_H
 #define NL_VECMATH_EXACT_H
+
+#include "vecmath_power.h"
 
 /* log10, of log2 to twice the precision */
 #define NL_LOG10(T, S, PAIR, LOG10_2, LOG10_2_LO)                                                           \

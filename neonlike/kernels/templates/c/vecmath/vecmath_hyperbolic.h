@@ -1,6 +1,8 @@
-/* Hyperbolic functions and their inverses, of the kind of vecmath.h; vecmath_more.h includes this file. */
+/* Hyperbolic functions and their inverses, of the kind of vecmath.h. */
 #ifndef NL_VECMATH_HYPERBOLIC_H
 #define NL_VECMATH_HYPERBOLIC_H
+
+#include "vecmath.h"
 
 /* e^x / 2 for x from 0 on, which has room where e^x has none */
 

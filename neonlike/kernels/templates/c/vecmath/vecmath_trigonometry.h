@@ -1,9 +1,11 @@
-/* Sine, cosine and tangent, of the kind of vecmath.h; vecmath_more.h includes this file.
+/* Sine, cosine and tangent, of the kind of vecmath.h.
  *
  * nl_sin, nl_cos and nl_tan take every number, the bounded forms, two to four times as fast, those below 2^20.
  */
 #ifndef NL_VECMATH_TRIGONOMETRY_H
 #define NL_VECMATH_TRIGONOMETRY_H
+
+#include "vecmath.h"
 
 /* Negative from 2^20 on, and for nan. A difference of bits, since comparing floats takes more instructions. */
 NL_FN int32_t nl_angle_in_range_f32(float x) { return 0x497fffff - (int32_t)(nl_bits_f32(x) & 0x7fffffffu); }
