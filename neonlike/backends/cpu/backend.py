@@ -33,7 +33,7 @@ from neonlike.optree.dtypes import DType
 from neonlike.optree.shapes import Shape
 
 _compiled_engine: list[Callable[[], Engine]] = [CEngine]
-"""What makes the engine of a backend where there is a compiler: the last of these."""
+"""Factories of the engine of backends that have a compiler; the last one is used."""
 
 
 @contextmanager
@@ -88,7 +88,7 @@ class NervanaCPU(
     def _allocate_for_users(
         self, shape: Shape, dtype: DType, name: str | None, persist_values: bool, cleared: bool
     ) -> CPUTensor:
-        """Cleared, zeros: neon's CPU backend gave them, and scripts may add to what they never wrote."""
+        """``cleared``: zeros, as in neon's CPU backend, since scripts may add to elements that they never wrote."""
         make = aligned_zeros if cleared else aligned_empty
         return CPUTensor(self, make(shape, dtype), name, persist_values)
 

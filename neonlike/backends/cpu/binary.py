@@ -1,4 +1,4 @@
-"""The linalg family on the CPU: products by our kernel or straight into strided memory, and of signs by bits."""
+"""The linalg family on the CPU: matrix products, into strided memory too, and products of signs packed into bits."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ XNOR = Routine(
     result=ctypes.c_int,
 )
 PARALLEL_WORK = 1 << 17
-"""Words and numbers to pack from which on threads pay."""
+"""Words to multiply and numbers to pack, below which starting threads costs more than it saves."""
 
 
 class BinaryKernels(CompiledFamily, LinalgFamily):
     """Overrides of LinalgFamily's hooks."""
 
     def _compound_dot(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> None:
-        """Alpha and beta in the kernel of the product, unless relu comes between them."""
+        """The product's kernel applies alpha and beta, unless relu comes between them."""
         fits = C.size * A.shape[1] >= gemm.FEWEST_PRODUCTS and (request.beta == 0.0 or not request.relu)
         known, a, b = self.compiler, A.asnumpyarray(), B.asnumpyarray()
         if fits and known and gemm.multiply(a, b, C.array, request.alpha, request.beta, known):
@@ -53,7 +53,7 @@ class BinaryKernels(CompiledFamily, LinalgFamily):
             matrix_product(a, b, out)
 
     def _xnor_dot(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> None:
-        """Signs packed into bits where a C compiler is at hand; integers by the definition."""
+        """Signs packed into bits if there is a C compiler; integers by the definition."""
         real = REAL_TYPES.get(compute_dtype(C.dtype))
         function = None if real is None else XNOR.variant(self.compiler, real=real)
         if function is None or C.size == 0:
@@ -74,6 +74,6 @@ def _multiply_signs(function: Any, A: Any, B: Any, out: Any) -> None:
 
 
 def _strided(tensor: Any) -> Array:
-    """Values in the dtype computed in, where they are if they have it."""
+    """Values in their compute dtype; no copy if they have it."""
     array: Array = tensor.asnumpyarray()
     return array if array.dtype == compute_dtype(array.dtype) else host(tensor)

@@ -1,4 +1,4 @@
-"""What the hooks that run compiled kernels share: their backend's C compiler, and which results pass the caches by."""
+"""Base class of the CPU's kernel implementations, and when they use streaming stores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.memory import LINE
 
 STREAMED_RESULT_BYTES = 32 << 20
-"""Results of convolution and pooling larger than this leave the caches before anything reads them."""
+"""Larger results of convolution and pooling are written by streaming stores: caches cannot hold them until a read."""
 
 
 class CompiledFamily(Family):
@@ -18,13 +18,13 @@ class CompiledFamily(Family):
     Attributes
     ----------
     compiler : Compiler or None
-        As it was found when the backend was made: asking the environment at each call takes longer than small kernels.
-        None: the families' definitions run.
+        Found when the backend was made: looking at the environment in each call takes longer than small kernels. None:
+        the families' definitions run.
     """
 
     compiler: Compiler | None
 
 
 def in_lines(out: Array) -> bool:
-    """Whether each row of a contiguous array is whole lines of memory, as stores past the caches need."""
+    """Whether each row of a contiguous array is aligned and consists of whole cache lines, as streaming stores need."""
     return (int(address(out) or 0) | out.shape[-1] * out.itemsize) % LINE == 0

@@ -1,8 +1,8 @@
-"""Compiled convolution, for the hooks of ``families/conv.py``; ``conv_plan.py`` cuts it into work.
+"""Compiled convolution, for the hooks of ``families/conv.py``; ``conv_plan.py`` divides it into units of work.
 
 Forward and data gradient of 3 x 3 filters are Winograd's where that pays and ``enable_winograd`` allows it
-(``conv_winograd.py``), those of 1 x 1 a matrix product (``conv_pointwise.py``); all else is direct, with output maps
-side by side in vectors where images are few (``conv_maps.py``).
+(``conv_winograd.py``), those of 1 x 1 a matrix product (``conv_pointwise.py``); all else is direct, vectorized over
+output maps where images are few (``conv_maps.py``).
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ STORE, TILE = (*_headers("store runs"), *STRIPS, *FINISH), _headers("tile filter
 DEPTHWISE_HEADERS = _headers("depthwise rows")
 WINOGRAD_HEADERS = (*_headers("winograd_many winograd_few points runs rows"), *FINISH)
 PARALLEL_WORK = 1 << 18
-"""Products below which starting threads costs more than it saves."""
+"""Multiplications below which starting threads costs more than it saves."""
 RELU, BRELU, BETA, STREAMED = 1, 2, 4, 8
-"""Bits of the epilogue, as the kernel takes it."""
+"""Bits of the kernels' argument that says what the epilogue does."""
 
 _TYPES = [POINTER] * 8 + [REAL] * 3 + [INT] * 2
 _GRADIENT = [POINTER] * 5 + [REAL] * 2 + [INT]
@@ -155,7 +155,7 @@ class ConvKernels(CompiledFamily, ConvFamily):
             addresses = tuple(map(address, (read, weights, out, added, x, sums)))
             tail = (ctypes.addressof(plan.meta), epilogue.alpha, epilogue.beta, epilogue.slope, bits, threads)
             launch = Launch(kernel, addresses, tail, _work_bytes(plan, threads, read.itemsize), plan).run()
-        del out, x  # of float16 these are copies, and what is stored is copied next
+        del out, x  # for float16 these are float32 copies, and the result is converted next
         if bsum is not None:
             total = host(target, (dims[0], -1)).sum(axis=1, dtype=np.float64) if sums is None else sums.sum(axis=0)
             bsum.set(total.reshape(bsum.shape))
@@ -191,14 +191,14 @@ class ConvKernels(CompiledFamily, ConvFamily):
 
 
 def _work_bytes(plan: ConvPlan, threads: int, itemsize: int) -> int:
-    """Working memory, of which kernels take the address also where they need none."""
+    """Bytes of workspace; not 0, since kernels take its address even if they need none."""
     return max(plan.work(threads), 1) * itemsize
 
 
 def _bits(epilogue: Epilogue, out: np.ndarray[Any, Any], moved: int, reads_old: bool) -> int:
-    """For a kernel that moves so many bytes, of which results are the last."""
+    """Bits of the epilogue for a kernel that reads and writes ``moved`` bytes."""
     bits = RELU * epilogue.relu | BRELU * epilogue.brelu | BETA * (epilogue.beta != 0)
-    # Results that would not stay in any cache, unless they are read before they are stored and so are in it.
+    # Streaming stores if no cache would hold the results, unless their old values are read first and so are cached.
     return bits | STREAMED * (moved > STREAMED_RESULT_BYTES and in_lines(out) and not reads_old)
 
 
@@ -207,7 +207,7 @@ def _threads(g: ConvGeometry) -> int:
 
 
 def _data_plan(g: ConvGeometry, backward: bool, vector: int, itemsize: int, threads: int, winograd: Any) -> ConvPlan:
-    """Forward, or data gradient; vector: bytes; winograd: as ``enable_winograd``."""
+    """The plan of forward or data gradient for vectors of ``vector`` bytes; winograd: as ``enable_winograd``."""
     if depthwise := depthwise_plan(g, backward, vector, itemsize):
         return depthwise
     if thin(g):
@@ -223,7 +223,7 @@ def _data_plan(g: ConvGeometry, backward: bool, vector: int, itemsize: int, thre
 
 
 def _update_plan(g: ConvGeometry, vector: int, itemsize: int) -> ConvPlan:
-    """Weight gradient; vector: bytes."""
+    """The plan of the weight gradient for vectors of ``vector`` bytes."""
     if depthwise := depthwise_update_plan(g, vector, itemsize):
         return depthwise
     return (thin_update_plan if thin_update(g) else update_plan)(g, vector, itemsize)

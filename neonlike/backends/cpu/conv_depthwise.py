@@ -1,9 +1,8 @@
 """Depthwise convolution, each map of one channel: meta arrays of ``conv_depthwise*.c.j2``.
 
-There are as many loads as products, so what counts is that vectors start where those of memory do and that each result
-is stored once. Where images fill vectors, these are of neighbouring images and are read in place. Where they do not, a
-vector is of as many channels at one position: blocks of channels are transposed on the way in and out, at the same cost
-for all strides, dilations and numbers of images.
+Every product needs a load, so what counts is that loads are aligned and each result is stored once. Where images fill
+vectors, lanes are neighbouring images, which are read in place. Where they do not, lanes are channels at one position:
+blocks of channels are transposed before and after, at the same cost for all strides, dilations and numbers of images.
 """
 
 from __future__ import annotations
@@ -23,21 +22,23 @@ META = (
     "BAND", "UNIT_CHANNELS", "UNIT_BLOCKS", "ALL_UNITS",
     "INPUT_SIZE", "FILTERS_SIZE", "SUMS_SIZE", "TOTALS_SIZE", "PLACES_SIZE", "PRIVATE_SIZE", "SHARED_SIZE", "META_SIZE",
 )  # fmt: skip
-"""What the meta array starts with. ROW_PHASES and COLUMN_PHASES are the steps of the results of one phase; after the
-fields: where the taps of each phase of rows start, these (tap, offset), runs of columns, and where the lists of taps of
-each phase of rows and run start (where a tap reads, relative to the first column of the run, and its weight)."""
+"""Leading fields of the meta array. ROW_PHASES and COLUMN_PHASES are the steps between results of one phase. After the
+fields: where the taps of each phase of rows start, these taps (tap, offset), runs of columns, where the list of taps of
+each phase of rows and run starts, and these lists (offset of the input from the run's first column, index of the
+weight)."""
 
 LEAST_FULL = 0.7
-"""Share of lanes in use from which vectors are of images, where these are apart."""
+"""Least share of used lanes for vectors of images, if the filter's stride along a row is not 1."""
 LEAST_CHANNELS = 0.5
-"""Share of lanes in use from which vectors are of channels."""
+"""Least share of used lanes for vectors of channels."""
 BAND_BYTES = 384 << 10
-"""Transposed input and results of a unit, in the second-level cache."""
+"""Most bytes of a unit's transposed input and results: they stay in the L2 cache."""
 MOST_BYTES = 1 << 20
-"""Transposed input, at most, where one row does not fit that: more is left to ``conv_thin.py``."""
+"""Most bytes of a unit's transposed input if even one row exceeds BAND_BYTES; beyond, ``conv_thin.py`` is used."""
 UNITS, LEAST_ROWS = 16, 7
-"""Units of work at least, where bands have at least so many rows: neighbouring ones read some rows twice."""
+"""Fewest units of work, unless bands would have fewer rows than that: neighbouring bands read some rows twice."""
 SLACK = 64
+"""Sizes of buffers are multiples of so many elements."""
 
 
 def plain(g: ConvGeometry) -> bool:
@@ -46,9 +47,9 @@ def plain(g: ConvGeometry) -> bool:
 
 
 def across(g: ConvGeometry, lanes: int) -> tuple[str, int]:
-    """What the lanes of a vector are, and how many: "images", "channels", or "" where neither fill it.
+    """What the lanes of a vector are, and how many: "images", "channels", or "" where neither fills it.
 
-    Images that fill half a vector are read in place as well: halves are as fast where each product needs a load.
+    Images that fill half a vector are read in place, too: half vectors are as fast, since each product needs a load.
     """
     if not plain(g):
         return "", 0
@@ -62,17 +63,17 @@ def across(g: ConvGeometry, lanes: int) -> tuple[str, int]:
 
 
 class Run(NamedTuple):
-    """Columns with the same taps in the image, which are (tap, offset)."""
+    """Output columns that have the same taps inside the image; these are (tap, offset)."""
 
     start: int
     size: int
     first: int
-    """Column of the input that the first one reads from."""
+    """Column of the input that offsets of the first one count from."""
     taps: tuple[tuple[int, int], ...]
 
 
 def _runs(phases: list[AxisPhase], inputs: int, padded: bool) -> list[Run]:
-    """padded: there are zeros beside the image, so that all taps count."""
+    """The runs of an axis. padded: the input has its zero padding in memory, so that all taps are used."""
     runs: list[Run] = []
     for phase in phases:
         last = None
@@ -90,7 +91,7 @@ def _runs(phases: list[AxisPhase], inputs: int, padded: bool) -> list[Run]:
 def _lists(
     rows: list[AxisPhase], runs: list[Run], g: ConvGeometry, pitch: int, left: int, wide: int
 ) -> list[list[int]]:
-    """Of each phase of rows and run: where each tap reads, and where its weight is."""
+    """For each phase of rows and run: offset of the input, and index of the weight, of each tap."""
     return [
         [
             number
@@ -104,7 +105,7 @@ def _lists(
 
 
 def _reads(phases: list[AxisPhase]) -> tuple[int, int]:
-    """First and last position that is read, also outside of the image."""
+    """First and last position that is read, padding included."""
     ends = [(min(p.offsets), max(p.offsets) + (p.length - 1) * p.in_step) for p in phases if p.taps and p.length]
     return min((lo for lo, _ in ends), default=0), max((hi for _, hi in ends), default=0)
 
@@ -142,7 +143,7 @@ def depthwise_update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> 
 def _cut(
     g: ConvGeometry, backward: bool, lanes_of: str, lanes: int, itemsize: int
 ) -> tuple[dict[str, int], list[list[int]]]:
-    """Fields that follow from how the work is cut, and what comes after them."""
+    """Fields of the meta array that give the division into units, and the lists that follow the fields."""
     inputs, outputs = (g.MPQ, g.DHW) if backward else (g.DHW, g.MPQ)
     axes = [*zip(outputs, g.TRS, g.padding, g.strides, g.dilation)]
     rows, columns = ((backward_axis if backward else forward_axis)(*axis) for axis in axes[1:])
@@ -177,7 +178,7 @@ def _cut(
 def _planned(
     fields: dict[str, int], tails: list[list[int]], lanes_of: str, lanes: int, itemsize: int, shared: int
 ) -> ConvPlan | None:
-    """The plan; None where a unit would leave the caches."""
+    """The plan; None if a unit's input would not stay in the caches."""
     parts = ("INPUT", "FILTERS", "SUMS", "TOTALS", "PLACES")
     fields["PRIVATE_SIZE"] = sum(fields.get(f"{name}_SIZE", 0) for name in parts)
     if fields.get("INPUT_SIZE", 0) * itemsize > MOST_BYTES:

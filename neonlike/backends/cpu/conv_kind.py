@@ -1,4 +1,4 @@
-"""Plans of convolutions: which kernel, and what it is called with. The files named by ``Kind`` make them."""
+"""Plans of convolutions: the kernel and its arguments. The files named by ``Kind`` make them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 
 class Tile(NamedTuple):
-    """Sums kept in registers: output maps by vectors of lanes (by taps, for the weight gradient), lanes of a vector."""
+    """Accumulators in registers: output maps by vectors (for the weight gradient by taps), and lanes of a vector."""
 
     maps: int
     width: int
@@ -18,7 +18,7 @@ class Tile(NamedTuple):
 
 
 class Kind(Enum):
-    """Which kernel a plan is made for. ``conv.py`` has its template, the file named here the plan."""
+    """The kernel of a plan. ``conv.py`` names its template; the file named here makes the plan."""
 
     DIRECT = "conv_plan.py, conv_update_plan.py"
     WINOGRAD = "conv_winograd.py"
@@ -30,7 +30,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class ConvPlan:
-    """What a kernel is called with.
+    """A convolution divided into units of work: what its kernel is compiled for and called with.
 
     Attributes
     ----------
@@ -39,11 +39,11 @@ class ConvPlan:
     fields : tuple of int
         The meta array.
     units : int
-        Units of work; rows of the sums for a bsum.
+        Units of work; rows of the partial sums of a bsum.
     shared, private : int
-        Elements of working memory, for all and for each thread.
+        Elements of workspace, for all threads together and for each.
     variant : tuple of (name, value)
-        What the kernel's template is told besides the tile, as the kind's file says.
+        Context of the kernel's template besides the tile; the kind's file describes it.
     """
 
     kind: Kind
@@ -60,5 +60,5 @@ class ConvPlan:
         return (ctypes.c_int64 * len(self.fields))(*self.fields)
 
     def work(self, threads: int) -> int:
-        """Elements of working memory of a call."""
+        """Elements of workspace of a call."""
         return self.shared + threads * self.private

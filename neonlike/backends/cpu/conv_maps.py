@@ -1,8 +1,8 @@
-"""Convolution of few images with output maps side by side: meta arrays of ``conv/maps.c.j2``.
+"""Convolution of few images, vectorized over output maps: meta arrays of ``conv/maps.c.j2``.
 
-Where images do not fill vectors, ``conv_plan.py`` has rows of output positions for lanes, of which the ends of rows
-leave some empty, and whose input has to lie side by side. Here lanes are output maps: tiles are as long as suits the
-rows, and each position's input is broadcast. The fields and phases are those of ``conv_plan.py``.
+Where images do not fill vectors, the lanes of ``conv_plan.py`` are positions of an output row: some are empty at its
+end, and their input has to be contiguous. Here lanes are output maps: a tile has as many positions as suit the length
+of rows, and the input of a position is broadcast. The fields and phases are those of ``conv_plan.py``.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from neonlike.backends.cpu.conv_plan import (
 from neonlike.backends.geometry.conv import ConvGeometry
 
 VECTORS = 2
-"""Vectors of maps of a tile."""
+"""Vectors of maps in a tile."""
 POSITIONS = {64: (14, 13, 12, 11, 10, 9, 8, 7, 6), 32: (6, 5, 4), 16: (6, 5, 4)}
-"""Positions of a tile, for vectors of so many bytes: as many sums as registers hold beside the operands, or fewer."""
+"""Positions of a tile, by bytes of a vector: as many accumulators as registers hold beside the operands, or fewer."""
 AREA_LANES = 1024
-"""Lanes of a unit's rows and columns together, at most."""
+"""Most lanes of an area."""
 PANEL_BYTES = 20 << 10
-"""Filters of a tile of maps and a block of channels, which stay in the first-level cache with the input of a tile."""
+"""Most bytes of filters of a tile's maps and a block of channels: they stay in the L1 cache with the tile's input."""
 
 
 def map_tile(phases: list[Phase], images: int, maps: int, vector_bytes: int, itemsize: int) -> Tile:
-    """The tile: of maps by positions, the one of these that wastes least on positions that do not exist."""
+    """The tile of maps by positions that computes fewest positions beyond the ends of rows."""
     lanes = vector_bytes // itemsize
     rows = [phase[2].length * images for phase in phases]
     wide = min(POSITIONS[vector_bytes], key=lambda positions: sum(whole(row, positions) for row in rows))
@@ -53,10 +53,11 @@ def map_tile(phases: list[Phase], images: int, maps: int, vector_bytes: int, ite
 
 @lru_cache(maxsize=512)
 def map_lanes(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int) -> bool:
-    """Whether forward or data gradient are done here: images do not fill vectors, and fewer products are made.
+    """Whether forward or data gradient are done here: if images do not fill vectors, and it takes fewer products.
 
-    With as many products it is as fast, but where the filter makes steps 1.05 to 1.6 times (with fewer, 1.05 to 2.3
-    times, as measured on a Zen 4 with N from 1 to 8): input and filters take less packing.
+    Products of empty lanes and padded maps are counted. With fewer products it was 1.05 to 2.3 times as fast as
+    ``conv_plan.py`` on a Zen 4 with N from 1 to 8. With as many it was as fast, and with a stride 1.05 to 1.6 times as
+    fast, since input and filters take less packing: then it is done here, too.
     """
     if g.N % (vector_bytes // itemsize) == 0:
         return False
@@ -75,13 +76,16 @@ def map_lanes(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int)
 
 
 def _groups(phases: list[Phase]) -> list[list[Phase]]:
-    """Those that differ in the width alone: a unit has them all."""
+    """Groups of phases that differ along the width alone: a unit does all of a group."""
     side = len({phase[2] for phase in phases})
     return [phases[i : i + side] for i in range(0, len(phases), side)]
 
 
 def _blocks(groups: list[list[Phase]], images: int, times: int, area: int, tile: Tile, itemsize: int) -> list[Blocks]:
-    """Blocks of each group's first phase, its longest, of ``area`` lanes or fewer; there are ``times`` as many."""
+    """Areas of each group's first phase, which is its longest: of ``area`` lanes, or fewer if that makes few units.
+
+    ``times`` is how many groups of channels and blocks of images there are, each with its own units.
+    """
     while True:
         blocks = [block_phase(group[0], images, area, tile, itemsize) for group in groups]
         if sum(block.units(times, 1) for block in blocks) >= DATA_UNITS or area <= LEAST_LANES:
@@ -90,7 +94,7 @@ def _blocks(groups: list[list[Phase]], images: int, times: int, area: int, tile:
 
 
 def _strip(group: list[Phase], block: Blocks, whole_rows: bool) -> int:
-    """Elements of an input row as it is packed; whole_rows: all columns from the first that is read to the last."""
+    """Elements of a packed input row; whole_rows: all columns from the first to the last that is read."""
     step, offsets = group[0][2].in_step, [offset for phase in group for offset in phase[2].offsets]
     if step > 1 and not whole_rows:
         return block.strip
@@ -99,13 +103,13 @@ def _strip(group: list[Phase], block: Blocks, whole_rows: bool) -> int:
 
 
 def step(g: ConvGeometry, backward: bool) -> int:
-    """Elements between positions: of a single image, rows are packed as they are."""
+    """Elements between positions of a packed row: the stride for a single image, whose rows are copied as they are."""
     return g.strides[2] if g.N == 1 and not backward else 1
 
 
 @lru_cache(maxsize=512)
 def maps_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, threads: int) -> ConvPlan:
-    """Forward, or data gradient. Results do not depend on ``threads``, nor do the units by which a bsum is cut."""
+    """Forward, or data gradient. Neither results nor the units whose partial sums make a bsum depend on ``threads``."""
     phases, fields, lanes = data_phases(g, backward), shapes(g, backward), vector_bytes // itemsize
     channels, maps = fields["CHANNELS"], fields["MAPS"]
     images = image_block(g.N, lanes)

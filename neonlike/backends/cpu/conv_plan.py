@@ -1,4 +1,9 @@
-"""How direct convolution is cut into work: meta arrays, and that of ``conv/direct.c.j2``.
+"""Division of direct convolution into units of work: the meta array of ``conv/direct.c.j2``, and what others share.
+
+A *lane* is an output position of one image; images are innermost, so lanes of a row are contiguous. A *tile* is the
+accumulators in registers: output maps by vectors of lanes. An *area* is the rows, columns and images of a *unit* of
+work, which does them for all output maps, or for a part. A *strip* is one input row of an area, packed. A *tap* is a
+position of the filter.
 
 Forward and data gradient are one computation. For each output position of a *phase* along an axis, the taps of the
 filter read input positions that move by a fixed step from one output position to the next:
@@ -32,41 +37,42 @@ META = (
     "FILTERS_SIZE", "PANEL_SIZE", "STRIPS_SIZE", "SUMS_SIZE", "LIST_SIZE", "ALL_UNITS",
     "PHASES", "PHASES_AT", "META_SIZE",
 )  # fmt: skip
-"""What the meta array starts with; the phases, then their taps follow."""
+"""Leading fields of the meta array; the phases follow, then their taps."""
 
 _AXIS = ("COUNT", "STEP", "OUT_START", "OUT_STEP", "TAPS", "AT")
 PHASE = (
     "UNITS", "FILTERS", "ROW_BLOCK", "ROW_BLOCKS", "ROW_LEAST", "ROW_REACH", "COLUMN_BLOCK", "COLUMN_BLOCKS", "REACH_W",
     *(f"{field}_{axis}" for axis in "DHW" for field in _AXIS), "PHASE_SIZE",
 )  # fmt: skip
-"""Of each phase: units of work, where its packed filters start, its blocks, its three axes."""
+"""Fields of each phase: units of work, where its packed filters start, its areas, its three axes."""
 
 IMAGE_LANES = 128
-"""Images side by side, at most: memory that is read and written in shorter runs is slow."""
+"""Most images of an area. Not fewer: memory is slow to read and write in short contiguous runs."""
 AREA_LANES, IN_PLACE_LANES = 1024, 512
-"""Lanes of a unit's rows and columns together, at most: more are read again less often, fewer leave room for sums. Of a
-unit that reads its input in place, if what it reads of all channels does not stay in the second-level cache."""
+"""Most lanes of an area. Larger: the input is read again less often. Smaller: accumulators stay in the L2 cache. The
+second is for areas that read their input in place, if what they read of all channels exceeds the L2 cache."""
 DATA_UNITS, LEAST_LANES = 8, 128
-"""Areas of forward and data gradient at least, if they have so many lanes: with fewer, threads have to share areas,
-and each packs what it reads of them and lists the taps anew."""
+"""Fewest areas of forward and data gradient, unless they would have fewer lanes than that. With fewer areas, threads
+share one, and each packs its input and lists its taps."""
 SUMS_BYTES = 384 << 10
-"""Sums of a unit of forward and data gradient, which stay in the second-level cache with the strips."""
+"""Most bytes of a unit's accumulators in forward and data gradient: they stay in the L2 cache with the strips."""
 PACKED_BYTES = 400 << 10
-"""Strips of a block of channels, in the second-level cache as well; input that is read in place too."""
+"""Most bytes of the strips of a block of channels, or of its input if read in place: they stay in the L2 cache, too."""
 DEEP, MANY = 300, 128
-"""Taps of a result, or maps, from which each tile is stored when it is done; with fewer, whole rows are."""
+"""Products of a result, or maps, from which on each tile is stored when it is done; with fewer, whole rows are."""
 IN_PLACE_BYTES = 640 << 10
-"""What a unit reads in place, if that is of all channels."""
+"""Most bytes that a unit reads in place, if it reads all channels at once."""
 STRIP_BYTES = 32 << 10
-"""Strips that a tile reads of a block of channels, in the first-level cache; and at least MIN_TAPS taps."""
+"""Most bytes of the strips that a tile reads of a block of channels: they stay in the L1 cache."""
 MIN_TAPS = 64
+"""Fewest taps of a block of channels, even if its strips exceed STRIP_BYTES."""
 CACHE_WAY, SECOND_WAY = 4096, 64 << 10
-"""Bytes after which addresses fall on the same place of a first-level or second-level cache again, mostly."""
+"""Bytes of a way of the L1 and of the L2 cache, on most processors: addresses so far apart share a cache set."""
 WAYS = 8
-"""Channels read in place that may start at the same place of the second-level cache: half of what it holds there."""
+"""Most channels read in place that share a set of the L2 cache: half of its ways."""
 APART = 4096
-"""Bytes between what a thread writes and what others use: processors fetch ahead up to the end of a page, and would
-take lines from each other."""
+"""Bytes between what a thread writes and what others use: hardware prefetches up to the end of a page, and cores would
+take cache lines from each other (false sharing)."""
 
 
 class AxisPhase(NamedTuple):
@@ -80,7 +86,7 @@ class AxisPhase(NamedTuple):
 
     @property
     def offsets(self) -> list[int]:
-        """Where taps read, relative to where outputs start."""
+        """Input positions that taps read for the first output."""
         return [offset for _, offset in self.taps]
 
 
@@ -109,7 +115,7 @@ def data_phases(g: ConvGeometry, backward: bool) -> list[Phase]:
 
 
 def data_tile(maps: int, vector_bytes: int, itemsize: int) -> Tile:
-    """The tile of forward and data gradient: the one of these that wastes least on maps that do not exist."""
+    """The tile of forward and data gradient: of those that fit the registers, the one that pads the maps least."""
     shapes = ((6, 2), (4, 2), (2, 4)) if vector_bytes == 32 else ((12, 2), (8, 2), (10, 2), (4, 4), (2, 4))
     tiles = [Tile(*shape, vector_bytes // itemsize) for shape in shapes]
     return min(tiles, key=lambda tile: whole(maps, tile.maps))
@@ -131,7 +137,7 @@ def even(total: int, block: int) -> int:
 
 
 def column_reaches(axis: AxisPhase) -> list[int]:
-    """Columns beyond the outputs' own that taps of each residue modulo the step read."""
+    """Halo of each residue of the offsets modulo the step: columns that taps read beyond one for each output."""
     least = min(axis.offsets, default=0)
     reach: dict[int, int] = {}
     for offset in axis.offsets:
@@ -142,7 +148,7 @@ def column_reaches(axis: AxisPhase) -> list[int]:
 
 @dataclass
 class Blocks:
-    """Blocks of one phase, and the memory that they need (elements)."""
+    """Areas of one phase, by their rows, columns and images, and the memory that one needs (in elements)."""
 
     phase: Phase
     rows: int
@@ -154,22 +160,22 @@ class Blocks:
 
     @property
     def lanes(self) -> int:
-        """Of an output row."""
+        """Lanes of an output row."""
         return self.columns * self.images
 
     @property
     def reach(self) -> int:
-        """Columns of a strip beyond the outputs' own."""
+        """Halo of a strip: its columns beyond one for each output."""
         return sum(column_reaches(self.phase[2]))
 
     @property
     def run(self) -> int:
-        """Lanes whose tiles follow each other: of an output row, or if flat of all rows with what lies between."""
+        """Lanes that are tiled as one run: those of an output row, or if flat of all rows, halos included."""
         return self.lanes + ((self.columns + self.reach) * self.images * (self.rows - 1) if self.flat else 0)
 
     @property
     def run_rows(self) -> int:
-        """Such runs."""
+        """Number of such runs."""
         return 1 if self.flat else self.rows
 
     @property
@@ -179,7 +185,7 @@ class Blocks:
 
     @property
     def strip(self) -> int:
-        """Elements of an input row as it is packed: an odd number of vectors, or if flat no more than needed."""
+        """Elements of a strip: an odd number of vectors, which spreads strips over cache sets; if flat without gaps."""
         if self.flat:
             return (self.columns + self.reach) * self.images
         size = sum(self.columns + reach for reach in column_reaches(self.phase[2])) * self.images
@@ -187,13 +193,13 @@ class Blocks:
 
     @property
     def strips(self) -> int:
-        """Strips of a channel."""
+        """Number of strips of a channel."""
         depth, height, _ = self.phase
         rows = {row * height.in_step + offset for row in range(self.rows) for offset in height.offsets}
         return len(depth.taps) * len(rows)
 
     def units(self, groups: int, image_blocks: int) -> int:
-        """How many blocks there are."""
+        """How many areas there are, for so many groups and blocks of images."""
         depth, height, width = self.phase
         blocks = ceil_div(height.length, self.rows) * ceil_div(width.length, self.columns)
         return groups * depth.length * blocks * image_blocks
@@ -227,12 +233,12 @@ class Blocks:
 
 
 def image_block(images: int, unit: int, most: int = IMAGE_LANES) -> int:
-    """Images side by side: all up to ``most``, or parts that are multiples of ``unit``."""
+    """Images of an area: all up to ``most``, else about equal blocks that are multiples of ``unit``."""
     return images if images <= most else whole(even(images, most), unit)
 
 
 def block_phase(phase: Phase, images: int, area: int, tile: Tile, itemsize: int, flat: bool = False) -> Blocks:
-    """Blocks of about ``area`` lanes: part of a row, or several rows where these are short."""
+    """Areas of about ``area`` lanes: part of a row, or several rows where these are short."""
     _, height, width = phase
     per_row = (width.length + (sum(column_reaches(width)) if flat else 0)) * images
     rows = even(height.length, area // per_row) if per_row * 2 <= area else 1
@@ -241,9 +247,9 @@ def block_phase(phase: Phase, images: int, area: int, tile: Tile, itemsize: int,
 
 
 def flat_phases(phases: list[Phase], images: int, width: int) -> bool:
-    """Whether the rows of an area are one run of lanes: less is wasted between them than in the last tile of each.
+    """Whether the rows of an area are tiled as one run: if their halos waste fewer lanes than the last tiles of rows.
 
-    Strips of neighbouring rows follow each other then, so the filter has to move by one along height and width.
+    Strips of neighbouring rows are contiguous then, so the stride has to be 1 along height and width.
     """
     if any(height.in_step != 1 or columns.in_step != 1 for _, height, columns in phases):
         return False
@@ -277,12 +283,13 @@ def phase_records(
 
 
 def flatten(fields: dict[str, int], records: list[list[int]], tails: list[int]) -> tuple[int, ...]:
+    """The meta array: fields, phases, taps."""
     fields |= {"PHASES": len(records), "PHASES_AT": len(META) - 1}
     return (*(fields.get(name, 0) for name in META[:-1]), *(n for record in records for n in record), *tails)
 
 
 def _channel_block(channels: int, phases: list[Phase], images: int, tile: Tile, by_column: bool, itemsize: int) -> int:
-    """Channels whose strips a tile reads from the first-level cache."""
+    """Channels of a block: as many as a tile can read the strips of from the L1 cache."""
     width = tile.width * tile.lanes
     touched, taps = 1, 1
     for depth, height, columns in phases:
@@ -294,7 +301,7 @@ def _channel_block(channels: int, phases: list[Phase], images: int, tile: Tile, 
 
 
 def _areas(phases: list[Phase], images: int, times: int, area: int, tile: Tile, itemsize: int) -> list[Blocks]:
-    """Blocks of each phase, of ``area`` lanes or fewer; there are ``times`` as many."""
+    """Areas of each phase, of ``area`` lanes or fewer if that makes few units; ``times``: groups times image blocks."""
     flat = images % (tile.width * tile.lanes) > 0 and flat_phases(phases, images, tile.width * tile.lanes)
     while True:
         blocks = [block_phase(phase, images, area, tile, itemsize, flat) for phase in phases]
@@ -304,7 +311,7 @@ def _areas(phases: list[Phase], images: int, times: int, area: int, tile: Tile, 
 
 
 class Cut(NamedTuple):
-    """Blocks of each phase, channels of a block, and whether the input of these is read in place."""
+    """Areas of each phase, channels of a block, and whether their input is read in place instead of packed."""
 
     blocks: list[Blocks]
     channels: int
@@ -312,10 +319,10 @@ class Cut(NamedTuple):
 
 
 def _in_place(fields: dict[str, int], phases: list[Phase], images: int, tile: Tile, itemsize: int) -> Cut:
-    """Windows of tiles that lie in one column read the input as it is.
+    """For images that fill whole tiles, so that each tile lies in one column: the input is read in place.
 
-    Measured to be 1.0 to 1.5 times as fast as packing, even where channels share places of the first-level cache; for 3
-    channels, whose results then go straight from registers past the caches, up to 2.8 times.
+    Measured to be 1.0 to 1.5 times as fast as packing, even where channels share sets of the L1 cache; for 3 channels,
+    whose results are then streamed to memory straight from registers, up to 2.8 times.
     """
     channels = fields["CHANNELS"]
     step = math.prod(fields[name] for name in ("IN_D", "IN_H", "IN_W", "IMAGES"))
@@ -339,7 +346,7 @@ def _in_place(fields: dict[str, int], phases: list[Phase], images: int, tile: Ti
 def _packed(
     g: ConvGeometry, fields: dict[str, int], phases: list[Phase], images: int, tile: Tile, itemsize: int
 ) -> Cut:
-    """All other convolutions."""
+    """All other convolutions: the input is packed into strips."""
     channels, maps, width = fields["CHANNELS"], fields["MAPS"], tile.width * tile.lanes
     by_column, all_maps = g.N % width == 0, whole(maps, tile.maps)
     some = _channel_block(channels, phases, images, tile, by_column, itemsize)
@@ -352,7 +359,7 @@ def _packed(
 
 @lru_cache(maxsize=512)
 def data_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, threads: int) -> ConvPlan:
-    """Forward, or data gradient. Results do not depend on ``threads``, nor do the units by which a bsum is cut."""
+    """Forward, or data gradient. Neither results nor the units whose partial sums make a bsum depend on ``threads``."""
     fields = shapes(g, backward)
     channels, maps = fields["CHANNELS"], fields["MAPS"]
     tile = data_tile(maps, vector_bytes, itemsize)
@@ -360,7 +367,7 @@ def data_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int,
     by_column = g.N % width == 0
     images = image_block(g.N, width if by_column else tile.lanes)
     phases = data_phases(g, backward)
-    if by_column and max(g.TRS) > 1 and tiles > 1:  # one tile reads all of it once: that is better packed ahead of time
+    if by_column and max(g.TRS) > 1 and tiles > 1:  # a single tile of maps reads its input once: packing is faster then
         cut = _in_place(fields, phases, images, tile, itemsize)
     else:
         cut = _packed(g, fields, phases, images, tile, itemsize)

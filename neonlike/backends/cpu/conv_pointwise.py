@@ -1,7 +1,7 @@
-"""Convolution by single elements (1 x 1 filters that move by one): the meta array of ``conv/pointwise.c.j2``.
+"""Pointwise convolution (1 x 1 filters, stride 1, no padding): the meta array of ``conv/pointwise.c.j2``.
 
-All positions and images of a channel are one run of lanes, so that it is a matrix product, with filters of any
-convolution and no regard to where rows or images end.
+All positions and images of a channel are one run of lanes, whatever the rows and images: it is a matrix product of
+maps x channels by channels x lanes, with the filters in a convolution's layout.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ META = (
     "BLOCK", "BLOCKS", "CHANNEL_BLOCK", "COPY", "MAP_PARTS", "FILTERS_SIZE", "PANEL_SIZE", "SUMS_SIZE", "ALL_UNITS",
     "META_SIZE",
 )  # fmt: skip
-"""What the meta array holds."""
+"""Fields of the meta array."""
 
 BLOCKS = 128
-"""Blocks of lanes at most: each has its row of sums for a bsum."""
+"""Most blocks of lanes: each has a row of partial sums of its own for a bsum."""
 LEAST_UNITS = 64
-"""Units of work at least, where there are as many tiles: threads share them evenly then."""
+"""Fewest units of work, if there are as many tiles: threads share them evenly then."""
 CHANNEL_BLOCK = 2048
-"""Channels of a panel, which stays in the second-level cache."""
+"""Most channels of a panel, which stays in the L2 cache."""
 
 
 def pointwise(g: ConvGeometry) -> bool:
-    """A convolution by single elements: each output position reads its own input position."""
+    """Whether each output position reads its own input position alone."""
     return max(*g.TRS, *g.strides) == 1 and not any(g.padding)
 
 
 def _copied(step: int, channels: int) -> bool:
-    """Whether tiles of maps read a copy of the lanes: channels are ``step`` bytes apart, and fall on too few places.
+    """Whether tiles read a packed copy of their input: channels, ``step`` bytes apart, would share too few cache sets.
 
-    Where they have one of the first-level cache, reading them as they are took up to 1.15 times as long, where they
-    have two, 0.8 to 1.05 times.
+    Measured in time of the packed copy: reading in place takes up to 1.15 if all channels share one set of the L1
+    cache, 0.8 to 1.05 if they share two.
     """
     return step % CACHE_WAY == 0 or channels > WAYS * SECOND_WAY // math.gcd(step, SECOND_WAY)
 
 
 @lru_cache(maxsize=512)
 def pointwise_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, threads: int) -> ConvPlan:
-    """Forward, or data gradient. Results do not depend on ``threads``, nor do the blocks by which a bsum is cut."""
+    """Forward, or data gradient. Neither results nor the blocks of a bsum's partial sums depend on ``threads``."""
     channels, all_maps = (g.K, g.C) if backward else (g.C, g.K)
     channels, maps = channels // g.groups, all_maps // g.groups
     tile, lanes = data_tile(maps, vector_bytes, itemsize), math.prod(g.DHW) * g.N

@@ -1,7 +1,7 @@
 """Convolution of few channels and maps a group, depthwise above all: meta arrays of ``conv_thin*.c.j2``.
 
-There are no products of many channels by many maps, so nothing is gained by tiles of maps: what counts is that little
-is done beside a map's taps. The fields and phases are those of ``conv_plan.py``.
+A group has too few channels and maps for tiles of several maps: what counts is little overhead beside the taps of each
+map. The fields and phases are those of ``conv_plan.py``.
 """
 
 from __future__ import annotations
@@ -29,18 +29,19 @@ from neonlike.backends.cpu.conv_plan import (
 from neonlike.backends.geometry.conv import ConvGeometry, Triple
 
 MOST = 4
-"""Channels or maps of a group, at most; the other of them is one (their product, for the weight gradient)."""
+"""Most channels or maps of a group, if the other is one; for the weight gradient, most of their product."""
 VECTORS = 8
-"""Vectors of a tile: as many sums as keep an adder with a latency of four busy on two units."""
+"""Vectors of a tile: as many accumulators as keep two units with a latency of four cycles busy."""
 UPDATE_TAPS = 9
-"""Taps of a tile of the weight gradient, each with two vectors of sums."""
+"""Taps of a tile of the weight gradient, each with two vectors of accumulators."""
 UNROLL = 2
+"""Vectors to whose multiples rows of results are padded."""
 AREA_LANES = 16 << 10
-"""Lanes of an area: with its strips, in the second-level cache."""
+"""Most lanes of an area, which stays in the L2 cache with its strips."""
 MOST_SPREAD = 8
-"""Steps of the filter, of all axes together, up to which errors are spread."""
+"""Largest product of the strides with which the data gradient spreads the errors; see :func:`spread`."""
 LEAST_UNITS = 32
-"""Units of work at least, where there are as many groups and areas."""
+"""Fewest units of work, if there are as many groups and areas."""
 
 
 def thin(g: ConvGeometry) -> bool:
@@ -66,15 +67,15 @@ def thin_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int)
 
 
 def spread(g: ConvGeometry, vector_bytes: int, itemsize: int) -> bool:
-    """Whether the data gradient reads errors with zeros between them, as many as the forward pass makes steps.
+    """Whether the data gradient reads errors with zeros inserted between them, as a transposed convolution does.
 
-    It takes all taps for all results then, which beats storing those of each phase one by one where images are few.
+    It uses all taps for all results then, which with few images is faster than strided stores of each phase's results.
     """
     return max(g.strides) > 1 and math.prod(g.strides) <= MOST_SPREAD and g.N * itemsize < vector_bytes
 
 
 def _spread_axis(inputs: int, window: int, padding: int, stride: int, dilation: int) -> AxisPhase:
-    """The one phase of a data gradient that reads errors which lie ``stride`` apart."""
+    """The one phase of a data gradient from errors with zeros inserted between them."""
     return AxisPhase(0, 1, inputs, 1, tuple((s, padding - s * dilation) for s in range(window)))
 
 
@@ -94,7 +95,7 @@ def _plan(
     itemsize: int,
     up: Triple = (1, 1, 1),
 ) -> ConvPlan:
-    """``backward`` None: weight gradient; up: distances of the errors that are read."""
+    """``backward`` None: weight gradient; up: distances of the errors along each axis, zeros being inserted between."""
     fields = shapes(g, bool(backward)) | dict(zip(("UP_D", "UP_H", "UP_W"), up))
     for axis, step in zip("DHW", up):
         fields[f"IN_{axis}"] = (fields[f"IN_{axis}"] - 1) * step + 1
@@ -137,5 +138,5 @@ def _strips(block: Blocks) -> int:
 
 
 def _results(block: Blocks, step: int) -> int:
-    """Elements of the results of a map: rows of whole steps, or all rows and what lies between."""
+    """Elements of the results of a map: rows padded to ``step``, or if flat all rows with their halos."""
     return whole(block.run, step) if block.flat else block.rows * whole(block.lanes, step)

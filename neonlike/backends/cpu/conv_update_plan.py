@@ -1,6 +1,6 @@
-"""How the weight gradient of a convolution is cut into work: the meta array of ``conv/update.c.j2``.
+"""Division of a convolution's weight gradient into units of work: the meta array of ``conv/update.c.j2``.
 
-Its parts are those of ``conv_plan.py``, with the one phase of a forward convolution.
+Fields and terms are those of ``conv_plan.py``, with the one phase of a forward convolution.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from neonlike.backends.cpu.conv_pointwise import pointwise
 from neonlike.backends.geometry.conv import ConvGeometry
 
 AREA_LANES = 2048
-"""Lanes of a unit's rows and columns together."""
+"""Most lanes of an area."""
 UPDATE_BYTES = 2 << 20
-"""Sums of a unit of the weight gradient at most; each is touched once in an area."""
+"""Most bytes of a unit's sums; each is read and written once for each area."""
 UPDATE_STRIPS = 256 << 10
-"""Strips of a block of channels of the weight gradient, in the second-level cache."""
+"""Most bytes of the strips of a block of channels, which stay in the L2 cache."""
 UPDATE_UNITS, UNCACHED_UNITS = 8, 4
-"""Units of the weight gradient at least, where there are as many areas: a number that suits up to as many threads."""
+"""Fewest units, if there are as many areas; up to as many threads share them evenly."""
 CACHED_SUMS = 512 << 10
-"""Bytes of a unit's sums that stay in the second-level cache until they are added up. Larger ones are written to memory
-and read again, which is the work of some 100 lanes: units are then half as many."""
+"""Most bytes of a unit's sums that stay in the L2 cache until they are added. Larger ones are written to memory and
+read again, which takes as long as some 100 lanes: then units are half as many."""
 LEAST_LANES = 128
-"""Lanes of an area at least that is made smaller for more units: each has sums of its own, which are added up."""
+"""Fewest lanes of areas that are made smaller for more units: each unit has sums of its own, which are added up."""
 UPDATE_TAPS = 144
-"""Taps of a unit of the weight gradient that make up for packing its errors."""
+"""Fewest taps of a unit: with fewer, packing its errors takes longer than its products."""
 
 
 def update_tile(vector_bytes: int, itemsize: int) -> Tile:
-    """The tile of the weight gradient; about as many sums as registers hold beside the operands."""
+    """The tile of the weight gradient: about as many accumulators as registers hold beside the operands."""
     lanes = vector_bytes // itemsize
     return Tile(2 * lanes, 12 if vector_bytes == 64 else 6, lanes)
 
 
 def _unit_channels(channels: int, taps: int, areas: int, channel_bytes: int) -> int:
-    """Channels of a unit of the weight gradient: of 1, 2, 4 or a multiple of 8 blocks, which threads share evenly."""
+    """Channels of a unit: such that they make 1, 2, 4 or a multiple of 8 blocks, which threads share evenly."""
     needed = min(ceil_div(UPDATE_UNITS, areas), channels * taps // UPDATE_TAPS)
     blocks = max(1, needed, ceil_div(channels * channel_bytes, UPDATE_BYTES))
     blocks = whole(blocks, UPDATE_UNITS) if blocks > UPDATE_UNITS // 2 else 1 << (blocks - 1).bit_length()
@@ -57,7 +57,7 @@ def _unit_channels(channels: int, taps: int, areas: int, channel_bytes: int) -> 
 
 
 def _flattened(g: ConvGeometry) -> ConvGeometry:
-    """A convolution by single elements as one of a single row, which it is the same as: rows are cut anywhere then."""
+    """A pointwise convolution as the equal one of a single row, which can be divided anywhere."""
     if not pointwise(g):
         return g
     row = 1, 1, math.prod(g.DHW)

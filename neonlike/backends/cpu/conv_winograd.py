@@ -2,11 +2,12 @@
 
 F(2 x 2, 3 x 3) makes 2 x 2 results of a channel with 16 products where direct convolution takes 36; F(4 x 4, 3 x 3)
 makes 4 x 4 with 36 where that takes 144 (Lavin and Gray, "Fast algorithms for convolutional neural networks",
-arXiv 1509.09308). Inputs and filters are transformed before, sums after it.
+arXiv 1509.09308). Inputs and filters are transformed before it, sums after it.
 
-Vectors are of images where these fill them, else of neighbouring tiles and all images: lanes that a run of tiles leaves
-empty are products too. Where all tiles are one run, each transformed filter is used once, and is multiplied while it is
-in the cache. With dilation, the positions of each residue are a picture of their own.
+Lanes are images where these fill vectors, else neighbouring tiles and all images; empty lanes at the end of a run of
+tiles are computed, too. Where all tiles are one run, each transformed filter is used once: it is transformed right
+before its product, while it is in the cache (FUSED). A dilated convolution is one convolution for each residue of the
+positions modulo the dilation.
 
 Error of float32, as the largest difference from float64 over the largest result, for normal values and filters and a
 forward pass of 16 images of 14 x 14 (F(2x2) adds up fewer products, and transforms with factors of 1/2 only):
@@ -20,8 +21,8 @@ channels  direct  F(2x2)  F(4x4)
 512       2.0e-6  8.0e-7  1.4e-5
 ========  ======  ======  ======
 
-With F(2x2) a result is made of the nine inputs that it reads directly too: a nan reaches these and no others, but an
-infinity is nan in them. With F(4x4) both may reach other results of their tiles.
+With F(2x2) a result depends on the same nine inputs of a channel as in direct convolution: a nan reaches no other
+results, but an infinity becomes nan. With F(4x4) both may reach other results of their tiles.
 """
 
 from __future__ import annotations
@@ -39,27 +40,27 @@ META = (
     "CHANNEL_BLOCK", "PART_TILES", "PARTS", "FILTERS_SIZE", "SHARED_SIZE", "V_SIZE", "M_SIZE", "LINES_SIZE",
     "RESULTS_SIZE", "FUSED", "ALL_UNITS", "META_SIZE",
 )  # fmt: skip
-"""What the meta array holds."""
+"""Fields of the meta array."""
 
 LEAST_MAPS = 16
-"""Channels and maps; with fewer, transforms take longer than products."""
+"""Fewest channels and maps; with fewer, transforms take longer than products."""
 GAIN = 1.3
-"""Products of direct convolution, for each of Winograd's, from which the latter pays: 7 x 7 results (1.4) do."""
+"""Least ratio of direct convolution's products to Winograd's: with 7 x 7 results (1.4) it is faster."""
 GAIN_OF_4 = 1.3
 """The same for F(4 x 4) against F(2 x 2)."""
 RUN_LANES = 64
-"""Lanes of a run of tiles; half as many where sums of all maps are more than FEW_BYTES."""
+"""Lanes of a run of tiles; half as many where the products of all maps take more than FEW_BYTES."""
 FEW_BYTES = 320 << 10
 M_BYTES = 1 << 20
-"""Sums of a unit, of which as many maps are a part as this holds."""
+"""Most bytes of a unit's products before their transform; maps are divided into parts accordingly."""
 V_BYTES = {2: 256 << 10, 4: 384 << 10}
-"""Transformed input of a block of channels."""
+"""Most bytes of the transformed input of a block of channels, by the edge of the tiles of results."""
 FEW_LANES = 128
-"""Lanes of a run of tiles at most, where images do not fill vectors."""
+"""Most lanes of a run of tiles, where images do not fill vectors."""
 PARTIAL = 1.1
-"""What lanes of a run of tiles cost that ends within a row: rows that tiles of two runs read are copied for both."""
+"""Relative cost of lanes of a run that ends within a row of tiles: two runs then copy the input rows that both read."""
 FUSED_BYTES = 256 << 10
-"""Transformed filters of a block of channels that only one unit uses."""
+"""Most bytes of transformed filters of a block of channels, where only one unit uses them."""
 
 
 @lru_cache(maxsize=512)
@@ -83,7 +84,7 @@ def winograd_edge(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: 
 
 
 def _products(g: ConvGeometry, outputs: Triple, edge: int, lanes: int) -> int:
-    """Products of a channel and map, with those of lanes that hold no tile where images are few (``lanes`` > 0)."""
+    """Products for each channel and map; where images are few (``lanes`` > 0), those of empty lanes included."""
     tiles, _, row = _grid(g, outputs, edge)
     images = image_block(g.N, lanes or 1)
     run = _few_run(tiles, row, images, lanes) if lanes else 1
@@ -92,7 +93,7 @@ def _products(g: ConvGeometry, outputs: Triple, edge: int, lanes: int) -> int:
 
 
 def _grid(g: ConvGeometry, outputs: Triple, edge: int) -> Triple:
-    """Tiles of all planes, and those along height and width: with dilation, of each residue."""
+    """Tiles of all planes, and along height and width; with dilation, the latter are those of one residue."""
     height, width = (ceil_div(ceil_div(size, step), edge) for size, step in zip(outputs[1:], g.dilation[1:]))
     return outputs[0] * g.dilation[1] * g.dilation[2] * height * width, height, width
 
@@ -103,7 +104,7 @@ def _lanes(tiles: int, run: int, images: int, lanes: int) -> int:
 
 
 def _few_run(tiles: int, row: int, images: int, lanes: int) -> int:
-    """Tiles of a unit of few images: whole rows where these leave few lanes empty, else what leaves fewest."""
+    """Tiles of a run, for few images: whole rows of tiles if these leave few lanes empty, else what leaves fewest."""
     most = min(tiles, max(1, FEW_LANES // images))
 
     def cost(run: int) -> float:
@@ -122,7 +123,7 @@ def _padding(g: ConvGeometry, backward: bool) -> list[int]:
 def winograd_plan(
     g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, edge: int, threads: int
 ) -> ConvPlan:
-    """Forward, or data gradient. Results do not depend on ``threads``, nor do the units by which a bsum is cut."""
+    """Forward, or data gradient. Neither results nor the units whose partial sums make a bsum depend on ``threads``."""
     inputs, outputs = (g.MPQ, g.DHW) if backward else (g.DHW, g.MPQ)
     channels, maps = (g.K, g.C) if backward else (g.C, g.K)
     channel_step, map_step = (1, 9 * g.K) if backward else (9 * g.K, 1)

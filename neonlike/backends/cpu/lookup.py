@@ -19,7 +19,7 @@ BPROP = Routine(
     result=ctypes.c_int,
 )
 PARALLEL_WORK = 1 << 15
-"""Elements of the error from which on threads pay."""
+"""Elements of the error below which starting threads costs more than it saves."""
 LARGEST = 1 << 31
 """Words and columns are sorted in 32 bits each."""
 
@@ -36,12 +36,12 @@ class LookupKernels(CompiledFamily, LookupFamily):
             return
         words = words_of(inputs, request.pad_idx)
         reusable = error_t is not None and error_t.is_contiguous and error_t.dtype == errors.dtype
-        turned = error_t.array if reusable else np.empty_like(errors)
+        transposed = error_t.array if reusable else np.empty_like(errors)
         embed, count = errors.shape
         threads = threads_for(errors.size, PARALLEL_WORK)
         with written(dW, keep=True) as rows:
             if function(
-                address(words), address(errors), address(turned), address(rows),
+                address(words), address(errors), address(transposed), address(rows),
                 request.alpha, count, embed, len(rows), threads,
             ):  # fmt: skip
                 raise MemoryError(f"compound_bprop_lut: no memory to sort {count} words")

@@ -14,12 +14,12 @@ from neonlike.kernels.run.calls import Launch
 
 HEADERS = (*VECMATH, "vecmath/vecmath_power.h", "lrn_power.h", "stream.h")
 POWERS = {0.5: "half", 0.75: "three_quarters", 1.0: "one"}
-"""bpower -> what the kernels call it, where there is something faster than a power of any exponent."""
+"""bpower -> name in the kernels, for exponents with something faster than the general power."""
 
 BLOCK_BYTES = 4096
-"""Elements of a channel that a kernel takes at a time: a page, within which a processor fetches ahead by itself."""
+"""Bytes of a channel that a kernel processes at a time: a page, within which hardware prefetches."""
 LONGEST_WINDOW = 31
-"""The kernels keep a row for each channel of a window, and are written out for it; longer windows run in NumPy."""
+"""Longest window of the kernels, which are unrolled over it and keep a row for each channel; others run in NumPy."""
 PARALLEL_WORK = 1 << 15
 """Elements below which starting threads costs more than it saves."""
 
@@ -75,7 +75,7 @@ def _variant(routine: Routine, compiler: Compiler | None, x: Array, request: Lrn
 
 
 def _partition(x: Array, arrays: int) -> tuple[int, int, int]:
-    """Elements of a channel to take at a time, whether to store past the caches, and threads."""
+    """Elements of a channel to process at a time, whether to use streaming stores, and threads."""
     threads = threads_for(x.size, PARALLEL_WORK)
     line, lanes = 64 // x.itemsize, x.shape[1]
     share = -(-lanes // (threads * line)) * line

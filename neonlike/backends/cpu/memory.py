@@ -1,4 +1,4 @@
-"""What the tensors of a process take of the host's memory, counted when somebody asks."""
+"""Host memory that the tensors of a process use, counted when it is asked for."""
 
 from __future__ import annotations
 

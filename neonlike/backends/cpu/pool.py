@@ -1,7 +1,7 @@
 """Compiled kernels of the pool family, for the hooks of ``families/pool.py``.
 
-Forward, a window is a list of the places of its values; backward, an element of the input is a list of the windows that
-it lies in. A kernel works a list down for a vector of images at a time, and uses it for all columns that it fits.
+Forward, a window is a list of the offsets of its values; backward, an element of the input is a list of its windows.
+A kernel processes a list for a vector of images at a time, and reuses it for all columns that have it.
 """
 
 # ruff: noqa: E741  (I and O are the names that neon gives input and output)
@@ -29,21 +29,21 @@ from neonlike.optree.dtypes import DType, compute_dtype
 FORWARD = Routine("c/pooling/forward.c.j2", [POINTER] * 5, "pooling, forward")
 BACKWARD = Routine("c/pooling/backward.c.j2", [POINTER] * 6, "pooling, backward", headers=("stream.h",))
 FEW_IMAGES = {FORWARD: 3, BACKWARD: 7}
-"""Up to so many, those of neighbours in a row fill a vector together; collecting more costs more than short vectors."""
+"""Most images for which lanes are images of neighbouring positions of a row; with more, short vectors are faster."""
 
 PACKED_IMAGES, PACKED_LANES = 15, 32
-"""Most images whose channels are packed side by side, and the lanes that these fill; of more images, 16 channels do.
+"""Most images whose channels are packed innermost, and lanes that channels and images then fill (16 channels or more).
 
-N = 1, 64 maps of 112x112, 3x3: 0.1 of the time that collecting neighbours took.
+N = 1, 64 maps of 112x112, 3x3: 0.1 of the time with lanes of neighbouring positions.
 """
 PACKED_BYTES = 1 << 18
-"""Packed band of rows, input and output, that stays in a core's own cache."""
+"""Most bytes of a packed band of rows, input and output: it stays in a core's own cache."""
 
 SERIAL = 1 << 15
-"""Values read in windows, below which one thread is sooner done."""
+"""Values read in windows, below which one thread is faster than several."""
 
 FETCHED_BYTES = 2 << 20
-"""Images larger than this are fetched from far ahead, since they may not be in the caches."""
+"""Images larger than this are prefetched far ahead, since they may not be in the caches."""
 
 
 class PoolKernels(CompiledFamily, PoolFamily):
@@ -85,7 +85,7 @@ class PoolKernels(CompiledFamily, PoolFamily):
 
 
 def _work(kernel: Kernel, request: PoolPass) -> tuple[int, int]:
-    """Bytes of working memory before the room of packed blocks, and of all."""
+    """Bytes of workspace before the packed blocks, and in total."""
     layer = request.geometry
     threads, lines = _threads(layer), layer.lines[request.backward]
     first = -(-threads * lines * LINE_BYTES // LINE) * LINE
@@ -97,7 +97,7 @@ def _threads(layer: PoolGeometry) -> int:
 
 
 def _launch(kernel: Kernel, request: PoolPass, arrays: Sequence[Array | None]) -> Launch:
-    """A call of ``kernel`` on what is read, what is written, and the rest."""
+    """A call of ``kernel``; ``arrays`` are what it reads, what it writes, and further ones."""
     layer, backward, beta = request.geometry, request.backward, request.beta
     read, result, *_ = arrays
     assert read is not None and result is not None
@@ -138,7 +138,7 @@ def _kernel(compiler: Compiler | None, request: PoolPass, dtype: DType, argmax: 
 def _general(
     routine: Routine, compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any, beta: float
 ) -> Kernel:
-    """The kernel for windows of any kind, narrow where there are few images."""
+    """The kernel for windows of any kind; ``narrow``: lanes are the few images of neighbouring positions."""
     most, bits = WIDEST_VECTOR // dtype.itemsize, number_bits(layer, argmax)
     packed = _packs(layer, beta)
     narrow = not packed and layer.N <= FEW_IMAGES[routine] and layer.Q * layer.N >= most
@@ -164,29 +164,29 @@ def _general(
 
 
 def _packs(layer: PoolGeometry, beta: float) -> bool:
-    """Whether channels are packed side by side: each for itself, few images, and nothing added to what is there."""
+    """Whether channels are packed innermost: pooled each for itself, with few images and beta 0."""
     fills = layer.C * layer.N >= WIDEST_VECTOR // 4
     return bool(layer.alone and fills and layer.op != "l2" and layer.N <= PACKED_IMAGES and beta == 0)
 
 
 def _channels(layer: PoolGeometry) -> int:
-    """Channels packed side by side."""
+    """Channels that are packed together."""
     return max(PACKED_LANES // layer.N // 16, 1) * 16
 
 
 def _room(layer: PoolGeometry, routine: Routine, dtype: DType, beta: float) -> tuple[int, int]:
-    """Bytes of a thread that packed blocks lie in, and rows of a band; none where nothing is packed."""
+    """Bytes of a thread's workspace for packed blocks, and rows of a band; 0 and 1 where nothing is packed."""
     if not _packs(layer, beta):
         return 0, 1
     width, (_, _, R, _), step = _channels(layer) * layer.N * dtype.itemsize, layer.JTRS, layer.strides[2]
-    near, far = layer.W * width, 2 * layer.Q * width  # bytes of a row of the input, and of the output with numbers
+    row_in, row_out = layer.W * width, 2 * layer.Q * width  # bytes of a row of input, and of output with its argmax
     rows = layer.P if routine is FORWARD else layer.H
     if layer.D * layer.M > 1:
-        band, bytes_ = rows, layer.D * layer.H * near + layer.M * layer.P * far
+        band, bytes_ = rows, layer.D * layer.H * row_in + layer.M * layer.P * row_out
     elif routine is FORWARD:
-        band = max(1, min(rows, (PACKED_BYTES - R * near) // (step * near + far)))
-        bytes_ = min(layer.H, (band - 1) * step + R) * near + band * far
+        band = max(1, min(rows, (PACKED_BYTES - R * row_in) // (step * row_in + row_out)))
+        bytes_ = min(layer.H, (band - 1) * step + R) * row_in + band * row_out
     else:
-        band = max(1, min(rows, (PACKED_BYTES - (R // step + 2) * far) // (near + far // step)))
-        bytes_ = band * near + min(layer.P, (band + R) // step + 2) * far
-    return -(-bytes_ // LINE) * LINE + 2 * LINE, band  # the last vectors may reach behind
+        band = max(1, min(rows, (PACKED_BYTES - (R // step + 2) * row_out) // (row_in + row_out // step)))
+        bytes_ = band * row_in + min(layer.P, (band + R) // step + 2) * row_out
+    return -(-bytes_ // LINE) * LINE + 2 * LINE, band  # the last vectors may extend past the end

@@ -1,6 +1,6 @@
-"""Compiled kernels of pooling for few images, and when they are taken: vectors are filled by more than images.
+"""Compiled kernels of pooling for few images, whose lanes are more than images, and when they are used.
 
-``pool.py`` has the kernels for windows of any kind and any number of images, which are taken where none of these fits.
+``pool.py`` has the kernels for windows of any kind and any number of images, which are used where none of these fits.
 """
 
 from __future__ import annotations
@@ -41,43 +41,43 @@ SIZES = (
     ("pitch", "int64_t"),
     ("threads", "int64_t"),
 )
-"""What kernels take in one struct, and its C types."""
+"""Fields of the struct that kernels take, and their C types."""
 WIDEST_VECTOR = 64
-"""Bytes; kernels cut their vectors to the processor's."""
+"""Bytes of the kernels' vectors; compilers split them where the processor's are shorter."""
 
 ROW_WINDOWS, ROW_SIDE = 6, 8
-"""Windows of a row of one image from which on they fill vectors; the longest sides that loops are written out for."""
+"""Fewest windows of a row whose lanes are the windows; longest sides and strides that loops are unrolled for."""
 WHOLE_IMAGES = 16
-"""Most images of channels that are one window each; of more, vectors of images are as fast."""
+"""Most images for the kernels of channels that are one window (global pooling); lanes of images are as fast above."""
 SCATTERED_IMAGES, SCATTERED_CHANNELS, SCATTERED_WINDOW = 31, 8, 16
-"""Most images whose errors go to their maxima one by one; the fewest channels, which threads share; and the smallest
-window at every place: an error takes some 8 cycles, a vector of elements half a cycle for each window."""
+"""Where errors are scattered to their maxima one by one: most images; fewest channels, which threads share; smallest
+window with stride 1. An error takes about 8 cycles; gathering takes half a cycle for each window of a vector."""
 APART_IMAGES, APART_BYTES = 15, 1 << 14
-"""Most images of windows that share no columns; results of columns, which stay in the nearest cache."""
+"""Where windows share no columns: most images; most bytes of the results of columns, which stay in the L1 cache."""
 GATHERED_IMAGES, GATHERED_WINDOW, GATHERED_SIDE, GATHERED_PHASES = 31, 16, 8, 9
-"""Most images whose gradients ask the windows beside them, vector by vector; the smallest window where images do not
-fill a vector by a power of two; the widest window, and the most kinds of elements, that loops are written out for."""
+"""Where gradients are gathered from the windows around a vector of elements: most images; smallest window, unless
+images divide a vector evenly; widest window and most phases of the strides that loops are unrolled for."""
 GATHERED_WINDOWS = 16
-"""Most windows that an element lies in: each takes two to five instructions for a vector of elements."""
+"""Most windows that contain an element: each takes two to five instructions for a vector of elements."""
 GATHERED_ROWS = 16
-"""Rows of windows, of all channels, below which bands of them are too few for all threads."""
+"""Fewest rows of windows, over all channels: below, there are too few bands for all threads."""
 GATHERED_BYTES = 1 << 15
-"""Rows of a band and of its windows, which stay in the nearest cache."""
+"""Most bytes of the rows of a band and of its windows, which stay in the L1 cache."""
 
 
 class Kernel(NamedTuple):
-    """A kernel and the room that it works in.
+    """A kernel and its workspace.
 
     Attributes
     ----------
     run : ctypes function or None
         None where it could not be compiled.
     each : int
-        Bytes of a thread beside its list of lines.
+        Bytes of a thread's workspace besides its list of lines.
     band : int
-        Rows that are worked on together.
+        Rows that are processed together.
     most : int
-        Rows of windows, or the places of a thread's list; 0: as many lines as a window has.
+        Elements of a thread's buffer or list; 0: as many lines as a window has.
     pitch : int
         Values between two rows of windows.
     """
@@ -90,7 +90,7 @@ class Kernel(NamedTuple):
 
 
 def few_forward(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any) -> Kernel | None:
-    """The kernel for arrays of ``dtype`` that is made for few images, if one is."""
+    """The kernel for few images and arrays of ``dtype``; None if none fits."""
     if layer.N == 0:
         return None
     if layer.whole and layer.op != "l2" and layer.N <= WHOLE_IMAGES:
@@ -131,7 +131,7 @@ def few_backward(
 
 
 def number_bits(layer: PoolGeometry, argmax: Any) -> int:
-    """Of a number of a position in a window: those of ``argmax``, or of what is kept beside it."""
+    """Bits of a position within a window: those of ``argmax``, or of the type used in its place."""
     if argmax is None:
         return 8
     fits = layer.window - 1 <= np.iinfo(argmax.dtype).max
@@ -139,16 +139,16 @@ def number_bits(layer: PoolGeometry, argmax: Any) -> int:
 
 
 def _types(layer: PoolGeometry, dtype: DType, argmax: Any) -> dict[str, Any]:
-    """What all kernels are told."""
+    """Template arguments of all kernels."""
     number = f"uint{number_bits(layer, argmax)}_t"
     return {"real": REAL_TYPES[dtype], "number": number, "meta": META, "sizes": SIZES}
 
 
 def _whole(routine: Routine, compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any) -> Any:
-    """The kernel for channels that are one window each."""
+    """The kernel for channels that are one window each (global pooling)."""
     lanes = WIDEST_VECTOR // dtype.itemsize
     if layer.op == "avg" and layer.N > lanes:
-        lanes *= 2  # the images of one place are one vector, which compilers make of two
+        lanes *= 2  # the images of one position are one vector, which compilers make of two
     return routine.variant(
         compiler,
         op=layer.op,
@@ -162,14 +162,14 @@ def _whole(routine: Routine, compiler: Compiler | None, layer: PoolGeometry, dty
 
 
 def _in_rows(layer: PoolGeometry) -> bool:
-    """Whether windows of one image fill vectors along a row."""
+    """Whether the windows of a row of one image fill vectors."""
     small = max(layer.JTRS[3], layer.strides[3], layer.JTRS[1] * layer.JTRS[2]) <= ROW_SIDE
     filled = layer.alone and not layer.caffe  # every window has some input
     return layer.N == 1 and filled and layer.op != "l2" and layer.Q >= ROW_WINDOWS and small
 
 
 def _row_room(layer: PoolGeometry, itemsize: int) -> int:
-    """Bytes of a thread for a row of results, and for their numbers or for the sums of columns."""
+    """Bytes of a thread's workspace: a row of results, and their positions or the sums of columns."""
     lanes = WIDEST_VECTOR // itemsize
     results = layer.Q + lanes
     sums = max(results * layer.strides[3] + layer.JTRS[3], layer.W + lanes + layer.padding[3])
@@ -185,12 +185,12 @@ def _apart(layer: PoolGeometry, dtype: DType) -> bool:
 
 
 def _columns_first(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any) -> Kernel:
-    """The kernel for windows apart, and its room: the results of columns, and their numbers."""
+    """The kernel for windows that share no columns, and its workspace: the results of columns, and their positions."""
     step, lanes = layer.strides[3], WIDEST_VECTOR // dtype.itemsize
     row = layer.Q * step * layer.N
     held = dtype.itemsize * (2 if layer.op == "max" else 1)
     band = max(1, APART_BYTES // (row * held))
-    most = _rounded(band * row, lanes) + (step + 1) * lanes  # vectors that begin in the last windows end behind them
+    most = _rounded(band * row, lanes) + (step + 1) * lanes  # vectors that start in the last windows extend past them
     run = APART.variant(
         compiler,
         op=layer.op,
@@ -207,10 +207,10 @@ def _columns_first(compiler: Compiler | None, layer: PoolGeometry, dtype: DType,
 
 
 def _gathers(layer: PoolGeometry, dtype: DType) -> bool:
-    """Whether asking the windows of elements in vectors takes less time than sending errors to them one by one.
+    """Whether gathering from the windows around vectors of elements is faster than scattering errors one by one.
 
-    Windows have to overlap, and to leave elements of several kinds between them: else ``_scatters`` and the kernel for
-    windows of any kind are as fast.
+    Windows have to overlap, and the strides to give several phases: else scattering or the kernel for windows of any
+    kind is as fast.
     """
     steps = math.prod(layer.strides)
     planar = layer.alone and layer.D == layer.M == layer.JTRS[1] == 1
@@ -222,12 +222,12 @@ def _gathers(layer: PoolGeometry, dtype: DType) -> bool:
 
 
 def _side_by_side(layer: PoolGeometry, dtype: DType) -> bool:
-    """Whether vectors of elements of several phases are put in the order of a row by moving lanes alone."""
+    """Whether vectors of several phases can be interleaved into a row by shuffles of lanes alone."""
     return layer.strides[3] == 1 or WIDEST_VECTOR // dtype.itemsize % layer.N == 0
 
 
 def _gather(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any) -> Kernel:
-    """The kernel of bands of rows of the gradient, and its room: their windows, and their results by phases."""
+    """The kernel of bands of rows of the gradient, and its workspace: their windows, and their results by phase."""
     (_, _, high, wide), lanes, bits = layer.strides, WIDEST_VECTOR // dtype.itemsize, number_bits(layer, argmax)
     shifts = {shift for shift, _ in _taps(layer, 3)}
     before, after = max(0, -min(shifts)), max(0, *shifts)
@@ -256,12 +256,12 @@ def _gather(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax
 
 
 def _taps(layer: PoolGeometry, axis: int) -> list[tuple[int, list[tuple[int, int]]]]:
-    """For positions ``i * stride + phase`` of an axis: which windows ``i + shift`` they lie in, and at which place.
+    """For positions ``i * stride + phase`` of an axis: the windows ``i + shift`` that contain them, and where.
 
     Returns
     -------
     list of (shift, [(phase, place), ...])
-        From the first window on.
+        Sorted by shift.
     """
     size, step, padding = layer.JTRS[axis], layer.strides[axis], layer.padding[axis]
     found: dict[int, list[tuple[int, int]]] = {}
@@ -281,7 +281,7 @@ def _window_taps(layer: PoolGeometry) -> tuple[Any, ...]:
 
 
 def _scatters(layer: PoolGeometry) -> bool:
-    """Whether sending errors to their maxima takes less time than asking all windows of an element for its own."""
+    """Whether scattering errors to their maxima is faster than gathering from all windows around each element."""
     few = layer.N <= SCATTERED_IMAGES and layer.C >= SCATTERED_CHANNELS and layer.sizeI < 1 << 31
     return layer.alone and few and (layer.window >= SCATTERED_WINDOW or math.prod(layer.strides) > 1)
 

@@ -1,8 +1,8 @@
 """Recurrent unrolls as one compiled call each: the hooks of ``families/rnn.py`` and ``families/rnn_gated.py``.
 
 Each step is a product of packed matrices whose epilogue is the whole cell (see ``templates/c/rnn_steps.h``). What the
-kernels do not know (float16, activations that are not elementwise, columns that are not contiguous) runs step by step
-as the families define it.
+kernels do not support (float16, activations that are not elementwise, samples that are not contiguous) runs step by
+step as the families define it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ SIMPLE, LSTM, GRU = (
     Routine(f"c/rnn_{kind}.c.j2", ARGUMENTS, f"{kind} unroll", HEADERS) for kind in ("simple", "lstm", "gru")
 )
 PARALLEL_PRODUCTS = 1 << 19
-"""Multiplications of a step below which threads that wait for each other cost more than they save."""
+"""Multiplications of a step below which barriers between threads cost more than threads save."""
 MOST_LANES, MOST_ROWS = 16, 12
-"""Of a tile of the kernels: what packed matrices are padded to at most."""
+"""Largest tile of the kernels, to whose multiples packed matrices may be padded."""
 
 
 class RecurrentKernels(CompiledFamily, RecurrentFamily):
@@ -147,7 +147,7 @@ def _same_or_apart(a: str, b: str, steps: Steps) -> bool:
         if mine.geometry == its.geometry and mine.geometry[1][1] == steps.dtype.itemsize:
             pitch, width = abs(mine.geometry[1][0]), steps.samples * steps.dtype.itemsize
             if pitch and width <= (mine.address - its.address) % pitch <= pitch - width:
-                continue  # columns of one matrix beside each other
+                continue  # disjoint columns of one matrix
         if mine.alias_of(its) == 2:
             return False
     return True

@@ -1,7 +1,7 @@
-"""Activations as C functions: what a transform builds on a stand-in tensor, written by the emitter of op-trees.
+"""Activations as C functions: a transform is traced with a placeholder tensor, and its expression emitted as C.
 
 So any elementwise transform or function runs inside the compiled unrolls, whatever its class. Numbers in it (a slope,
-a clipping value) are arguments: a kernel serves all of them.
+a clipping value) are arguments: one kernel serves all values.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Formula(NamedTuple):
 
 
 def trace(backend: Any, function: Callable[[Any], Any], dtype: DType) -> Formula | None:
-    """``function`` on elements of ``dtype``; None if it is more than that: softmax, anything that works in place."""
+    """``function`` as a formula on elements of ``dtype``; None if it is not elementwise, or works in place."""
     x, y = _stand_ins(backend, dtype)
     try:
         value = function(x)
-    except Exception:  # whatever it does not like about a stand-in, it is called with the tensors themselves then
+    except Exception:  # it refuses the placeholder, for any reason: then it is called with the tensors themselves
         return None
     if (x.array != _STAND_IN).any():
         return None

@@ -20,7 +20,7 @@ from neonlike.backends.families.roi_definition import (
 from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, VECMATH, Routine, address, threads_for
 
 LANES = 32
-"""Channels that region pooling takes side by side. Each thread keeps a turned copy of so many channels of the map."""
+"""Channels that are the lanes of region pooling. Each thread keeps a transposed copy of so many channels of the map."""
 PARALLEL_WORK = 1 << 15
 """Elements below which starting threads costs more than it saves."""
 
@@ -46,10 +46,10 @@ class RoiKernels(CompiledFamily, RoiFamily):
         channels, high, wide, count = request.pooled
         groups = -(-channels // LANES)
         threads = min(threads_for(O.size + I.size, PARALLEL_WORK), groups)
-        turned = np.empty((threads, features.size // channels, LANES), features.dtype)
+        transposed = np.empty((threads, features.size // channels, LANES), features.dtype)
         bins = bins_of(request, rois)
         with written(O, request.pooled) as out, written(argmax, request.pooled, dtype=argmax.dtype) as where:
-            arrays = (features, out, where, *bins, turned)
+            arrays = (features, out, where, *bins, transposed)
             kernel(*map(address, arrays), *request.map, count, high, wide, threads)
 
     def _bprop_roi(self, request: RoiPooling, I: Any, rois: Any, O: Any, argmax: Any) -> None:  # noqa: E741
@@ -71,6 +71,6 @@ class RoiKernels(CompiledFamily, RoiFamily):
             return super()._nms(request, detections)
         rows, corners = ranked(detections)
         areas = box_areas(corners, request.offset)
-        gone = np.empty(areas.size, np.int64)
-        kernel(*map(address, (*corners, areas, gone)), areas.size, request.threshold, request.offset)
-        return [int(row) for row in rows[gone == 0]]
+        suppressed = np.empty(areas.size, np.int64)
+        kernel(*map(address, (*corners, areas, suppressed)), areas.size, request.threshold, request.offset)
+        return [int(row) for row in rows[suppressed == 0]]

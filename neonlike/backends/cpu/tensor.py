@@ -27,7 +27,7 @@ class CPUTensor(Tensor):
     ----------
     array : ndarray with at least two axes
     root : object
-        Stands for the allocation; views have their base's. None for memory that is not ours, which may overlap
+        Identity of the allocation; views have their base's. None for memory that is not ours, which may overlap
         with any other.
     """
 
@@ -80,7 +80,7 @@ class CPUTensor(Tensor):
 
     @cached
     def call_layout(self) -> object:
-        """Stands for shape, steps, dtype and backend of this tensor, see :meth:`CallCache.layout`."""
+        """Identifies shape, strides, dtype and backend of this tensor, see :meth:`CallCache.layout`."""
         calls = self.backend._calls
         return object() if calls is None else calls.layout(self)
 
