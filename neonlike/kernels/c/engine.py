@@ -1,7 +1,7 @@
 """The C engine: each loop stage of a plan becomes a compiled function, called through ctypes.
 
-A stage is compiled for the layout it meets (flat, nested, rows or columns; see ``forms``) when it first meets it.
-What has no C form, and everything when compiling fails, runs on the NumPy engine: slower, never different.
+A stage is compiled for a layout (flat, nested, rows or columns; see ``forms``) when it first runs on one. What has no C
+form, and everything if compiling fails, runs on the NumPy engine: slower, with the same results.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class CEngine(CompilesAhead, NumpyEngine):
             stage.run(run)
 
     def recipe(self, plan: Plan, graph: Graph) -> Recipe | None:
-        """How to start what ``plan`` just ran on ``graph`` without planning; None if it is more than one kernel."""
+        """How to run ``plan`` on tensors like those of ``graph`` without planning; None if it has several kernels."""
         stages: list[ExecutableStage] = plan.engine[self.name]
         return stages[0].recipe(graph) if len(stages) == 1 and isinstance(stages[0], CStage) else None
 
@@ -55,5 +55,5 @@ class CEngine(CompilesAhead, NumpyEngine):
         return compile_c.is_built(kernel)
 
     def build(self, kernel: KernelSource) -> object:
-        """The library of ``kernel``, loaded."""
+        """The loaded library of ``kernel``, compiled if need be."""
         return compile_c.build_kernel(kernel)

@@ -1,4 +1,8 @@
-"""Which schedule of a stage's kernel fits the arrays it meets, and the sizes and steps to call it with."""
+"""The schedule of a stage's kernel for given arrays, and the sizes and strides that it is called with.
+
+A *column block* is a range of adjacent columns that a thread reduces at a time. *Far* arrays exceed the caches: their
+rows are software-prefetched.
+"""
 
 from __future__ import annotations
 
@@ -14,49 +18,53 @@ from neonlike.kernels.run.threads import thread_count
 from neonlike.optree.shapes import Shape
 
 MAX_WIDTH, FAR_WIDTH = 512, 256
-"""Columns that the arrays of a column block are made for (passed to the template), and how many there are of far ones.
+"""Most columns of a column block (passed to the template), and most of a far one.
 
-Wider blocks take less time up to 1024 columns, but where rows are fetched ahead too many are under way.
+Wider blocks take less time up to 1024 columns, but too many prefetches would be in flight.
 """
 FAR_BYTES, AHEAD = 8 << 20, 8
-"""Size of all arrays from which the parts of rows that a column block reads are fetched so many rows ahead.
+"""Total size of the arrays from which they are far, and the rows that are prefetched ahead then.
 
-Processors fetch on their own what lies near, not a row further. Measured at 16M elements, float32: softmax over axis 0
-took 0.7 to 0.8 of the time; below 8 MiB 1.1. Reductions that are little more than their additions read four rows at a
-time, which is fetched fast enough: a sum of 4096 rows of 4096 took 1.25 with it, of 1024 rows of 8 KiB 1.5.
+Hardware prefetchers do not follow strides as long as a row. Measured at 16M elements, float32: softmax over axis 0
+took 0.7 to 0.8 of the time; below 8 MiB 1.1. Light reductions read four rows at a time, which hides latency well
+enough: with prefetching, a sum of 4096 rows of 4096 took 1.25 of the time, of 1024 rows of 8 KiB 1.5.
 """
 PACKED_BYTES, PACKED_WIDTH = 4 << 20, 64
-"""Most memory that a thread packs a block of columns into, and the least columns of such a block.
+"""Most bytes of a packed column block, which a thread copies to contiguous memory, and its least columns.
 
 At 4096 rows of float32, blocks of 256 columns took less time than of 128 or 512.
 """
 PIPED_BYTES = 1 << 20
-"""Memory of a packed block from which blocks are piped instead, all with ``PACKED_WIDTH`` columns.
+"""Bytes of a packed block from which blocks are pipelined instead, all with ``PACKED_WIDTH`` columns.
 
 Measured at 16M elements, float32: softmax over axis 0 took 0.75 of the time at 4096 rows, 0.86 at 2048; a division by
 the standard deviation 0.89 of it at 4096 and 1.1 at 1024.
 """
 SPLIT = 65536
-"""Longer rows are cut in parts of this length, which threads share."""
+"""Length from which rows are split into parts of this length, which threads share."""
 SHORT_ROW, MANY_ROWS = 48, 64
-"""Where rows side by side win: measured, float32, sums and softmaxes, up to 12 times faster at rows of 8."""
-SEARCHED_COLUMNS = 10
-"""Columns up to which a search for a place down more than ``SPLIT`` rows takes each as a row with gaps.
+"""Longest rows, and fewest of them, that are reduced by columns although memory is contiguous along rows.
 
-Threads share its parts. Of 3, 4 and 10 columns of float32 that took 0.12, 0.32 and 0.64 of the time by
-columns, which one thread takes.
+Measured, float32, sums and softmaxes: up to 12 times faster at rows of 8.
+"""
+SEARCHED_COLUMNS = 10
+"""Columns up to which argmax over more than ``SPLIT`` rows treats each column as a row with a stride.
+
+Threads share the parts of such a row. 3, 4 and 10 columns of float32 took 0.12, 0.32 and 0.64 of the time by columns,
+which use one thread.
 """
 MANY_DEEP = 16
-"""As ``MANY_ROWS`` where axes are reduced on both sides of them: each of the many short segments would be a row."""
+"""``MANY_ROWS`` if axes on both sides of the kept one are reduced: rows would consist of many short segments."""
 FEW_ROWS, FEW_WIDTH, FEW_BYTES = 16, 128, 1 << 20
-"""Rows that are all added up in registers where there are no more of them, column by column, the columns of a block,
-and the size of all arrays from which that is compiled, for each number of rows anew.
+"""Most rows that are reduced column by column in registers (unrolled), the columns of such a block, and the total size
+of the arrays from which such a kernel is compiled, one for each number of rows.
 
-Memory is read along as many streams then, which processors fetch on their own. Row after row of a block they do not:
-the largest of 4 rows of 1M float32 took 0.54 of the time, sums of 16 rows 0.6 to 0.8.
+Memory is then read in as many streams as there are rows, which hardware prefetchers follow, unlike blocks read row by
+row: the maximum of 4 rows of 1M float32 took 0.54 of the time, sums of 16 rows 0.6 to 0.8.
 """
 TILE, MIN_TURNED = 32, 8
-"""Rows and columns of the tiles in which inputs are ``TURNED``, and the least sizes of axes where it pays."""
+"""Rows and columns of the tiles in which ``TURNED`` inputs are transposed, and the least sizes of axes for which it
+pays."""
 
 
 def fit(
@@ -65,8 +73,8 @@ def fit(
 ) -> Fit | None:
     """The schedule for ``arrays`` (the first ``inputs`` of them are read); None if there is none.
 
-    ``lanes`` says whether a reduction may be by lanes; ``once`` that it reads memory once and writes nothing as large;
-    ``light`` that it is little more than its additions besides.
+    ``lanes``: a reduction may be by lanes; ``once``: it reads memory once and writes nothing of that size; ``light``:
+    it does little arithmetic besides its reductions.
     """
     if math.prod(shape) == 0:
         return None
@@ -82,9 +90,9 @@ def fit(
 
 
 def _elementwise(axes: list[Axis], arrays: list[Any], shape: Shape, inputs: int) -> Fit:
-    """Flat if one axis is left, turned if memory runs along another axis of an input than the innermost, else nested.
+    """Flat if one axis is left, turned if an input is transposed (contiguous along another axis), else nested.
 
-    Of a single element, arrays of the space's shape count as contiguous.
+    If there is a single element, arrays of the space's shape count as contiguous.
     """
     axes = axes or [Axis(1, False, tuple([int(array.shape == shape) for array in arrays]))]
     axes = merged(sorted(axes, key=lambda axis: -abs(axis.steps[-1])))  # along the memory of the (last) output
@@ -103,7 +111,7 @@ def _elementwise(axes: list[Axis], arrays: list[Any], shape: Shape, inputs: int)
 
 
 def _turn(axes: list[Axis], steps: list[int], memory: list[int]) -> None:
-    """Find the arrays in ``memory`` to be turned, and put the axis along which they run before the innermost."""
+    """Mark transposed arrays of ``memory`` in ``steps``, and move the axis of their unit stride next to the last."""
     for i in memory:
         along = next((axis for axis in axes[:-1] if abs(axis.steps[i]) == 1 and axis.size >= MIN_TURNED), None)
         if steps[i] == 2 and along is not None:
@@ -118,7 +126,7 @@ def _turn(axes: list[Axis], steps: list[int], memory: list[int]) -> None:
 def _reduction(
     axes: list[Axis], count: int, inputs: int, far: bool, few: bool, searched: bool
 ) -> Fit | None:
-    """Rows or columns, whichever runs along memory; None if there are more axes than a row or columns have."""
+    """By rows or columns, whichever is contiguous; None if rows or columns have several axes."""
     none = Axis(1, False, (0,) * count)
     pattern = "".join("R" if axis.reduced else "K" for axis in axes)
     if pattern not in ("", "K", "R", "KR", "RK", "KRK"):
@@ -147,7 +155,7 @@ def _reduction(
 
 
 def _by_lanes(axes: list[Axis], count: int, once: bool) -> Fit | None:
-    """Stretches of memory as lanes, which are folded to columns; arrays in class 1 lie along them."""
+    """By lanes, see ``fit_lanes``; arrays of class 1 vary along lanes."""
     found = fit_lanes(axes, count, once)
     if found is None:
         return None
@@ -158,8 +166,8 @@ def _by_lanes(axes: list[Axis], count: int, once: bool) -> Fit | None:
 def _interleaved(axes: list[Axis], count: int, inputs: int, far: bool) -> Fit:
     """Rows in segments, or deep columns: kept and reduced axes in any order.
 
-    What is not the axis of a row or a column is listed behind the steps, as the templates' ``advance`` reads it: how
-    many axes are kept and how many reduced, then of each its size and the arrays' steps.
+    Axes other than that of a row or a column follow the strides in ``meta``, as the templates' ``advance`` reads them:
+    the numbers of kept and of reduced ones, then the size and the arrays' strides of each.
     """
     kept, reduced = [axis for axis in axes if not axis.reduced], [axis for axis in axes if axis.reduced]
     reduced = reduced or [Axis(1, True, (0,) * count)]
@@ -192,14 +200,14 @@ def _interleaved(axes: list[Axis], count: int, inputs: int, far: bool) -> Fit:
 
 
 def _unit_steps(axis: Axis, inputs: int) -> int:
-    """How many inputs run along memory on ``axis``."""
+    """The number of inputs that are contiguous along ``axis``."""
     return sum(step == 1 for step in axis.steps[:inputs])
 
 
 def packed(found: Fit, nbytes: int, threads: int, piped: bool = False) -> Fit:
-    """``found``, by columns, with blocks narrow enough to be packed, ``nbytes`` an element; itself if none are.
+    """``found``, by columns, with blocks narrow enough to be packed, ``nbytes`` per element; itself if none are.
 
-    ``piped`` says whether blocks may be piped instead, which pays where they are large.
+    ``piped``: blocks may be pipelined instead, which pays if they are large.
     """
     length, columns, blocks, width, ahead = found.meta[:5]
     most = min(width, PACKED_BYTES // max(1, length * nbytes) // 32 * 32)
@@ -223,12 +231,12 @@ def _runs_down(kept: Axis, along: Axis, inputs: int) -> bool:
 
 
 def _short(kept: Axis, along: Axis) -> bool:
-    """True if rows are so short that many of them side by side, read across memory, take less time than each alone."""
+    """True if rows are so short and so many that reducing them by columns, with strided reads, is faster."""
     return along.size <= SHORT_ROW and kept.size >= MANY_ROWS
 
 
 def _width(outer: int, columns: int, far: bool) -> int:
-    """Columns of a block: as many as fit in it, but so that all threads have as much to do."""
+    """Columns of a block: as many as fit, but so that all threads have the same number of blocks."""
     blocks = -(-columns // (FAR_WIDTH if far else MAX_WIDTH))
     threads = thread_count()
     if outer < threads:
@@ -237,5 +245,5 @@ def _width(outer: int, columns: int, far: bool) -> int:
 
 
 def _classes(steps: tuple[int, ...]) -> tuple[int, ...]:
-    """Steps as the templates tell them apart: 0, 1, or 2 for any other."""
+    """Classes of strides that templates distinguish: 0, 1, or 2 for any other."""
     return tuple(step if step in (0, 1) else 2 for step in steps)

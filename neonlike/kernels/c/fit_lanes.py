@@ -1,6 +1,8 @@
-"""Which reductions take a stretch of memory for lanes that are folded to columns in the end, and the sizes they need.
+"""Reductions with one accumulator (lane) per element of a contiguous stretch: when to use them, and their sizes.
 
-The choice and all sizes follow from shapes and strides alone, never from the number of threads: so do results.
+Adjacent columns, and several rows of few columns, make one long row of lanes; at the end the lanes of a column are
+reduced to one. Choice and sizes follow from shapes and strides alone, never from the number of threads, so results do
+not depend on it.
 """
 
 from __future__ import annotations
@@ -11,17 +13,17 @@ from typing import NamedTuple
 from neonlike.kernels.codegen.layout import Axis
 
 LANES = 1024
-"""Most lanes of a row (passed to the template). Partial results of one stay in the first cache."""
+"""Most lanes of a row (passed to the template): their accumulators stay in the L1 cache."""
 LEAST = 2048
-"""Elements of a block below which setting out costs more than it saves."""
+"""Elements of a block below which the set-up of lanes costs more than it saves."""
 MANY_COLUMNS, MANY_BLOCKS = 64, 64
-"""So many columns fill vectors, and so many blocks of them all threads: then they need no folding."""
+"""Columns that fill vectors, and blocks of them that occupy all threads: from there columns need no lanes."""
 PACKED_COLUMNS = 128
-"""Columns from which several passes over them are packed, which reads memory once (see ``packed`` in ``fit``)."""
+"""Columns from which several passes over them pack them, which reads memory once (see ``packed`` in ``fit``)."""
 
 
 class Lanes(NamedTuple):
-    """Sizes of a reduction by lanes, as the template has them in ``meta``, and the arrays that lie along the lanes."""
+    """Sizes of a reduction by lanes, in the order of the template's ``meta``, and the arrays that vary along lanes."""
 
     meta: list[int]
     blocks: int
@@ -30,9 +32,9 @@ class Lanes(NamedTuple):
 
 
 def fit_lanes(axes: list[Axis], count: int, once: bool) -> Lanes | None:
-    """The sizes for ``count`` arrays over ``axes``; None where another form is as good, or none of this fits.
+    """The sizes for ``count`` arrays over ``axes``; None where another form is as good, or lanes do not apply.
 
-    ``once`` says that memory is read once and nothing as large is written.
+    ``once``: memory is read once, and nothing of that size is written.
     """
     along = frozenset(i for i in range(count) if any(axis.steps[i] for axis in axes if axis.reduced))
     if len(axes) < 2 or not along or any(axes[-1].steps[i] != 1 for i in along):
@@ -54,7 +56,7 @@ def fit_lanes(axes: list[Axis], count: int, once: bool) -> Lanes | None:
 
 
 def _few_columns(axes: list[Axis], count: int, along: frozenset[int], once: bool) -> Lanes | None:
-    """Columns side by side, several rows of which make a row of lanes; or rows and columns between other rows."""
+    """Sizes for reduced rows of contiguous columns: several rows, or all of an inner block, make a row of lanes."""
     *outer, down, across = axes
     blocks = math.prod(axis.size for axis in outer if not axis.reduced)
     columns = across.size
@@ -72,7 +74,7 @@ def _few_columns(axes: list[Axis], count: int, along: frozenset[int], once: bool
 
 
 def _rows(columns: int) -> int:
-    """Rows of so many columns whose lanes fill whole vectors, if there are any."""
+    """Rows of ``columns`` in a row of lanes: as many as fit, a number that fills whole vectors if there is one."""
     for unit in (64, 32, 16):
         step = unit // math.gcd(unit, columns)
         if LANES // columns >= step:
@@ -84,7 +86,7 @@ def _lanes(
     outer: list[Axis], count: int, along: frozenset[int], across: Axis, lanes: int, columns: int, inner: int,
     last: int | None = None,
 ) -> Lanes:  # fmt: skip
-    """Rows of ``lanes`` along the last reduced axis of ``outer``; of ``columns`` at a time of the axis ``across``."""
+    """Sizes for rows of ``lanes`` along the last reduced axis of ``outer``, ``columns`` of the axis ``across`` each."""
     down = [axis for axis in outer if axis.reduced][-1]
     blocks = -(-across.size // columns)
     meta = [down.size, lanes, columns, blocks, across.size, lanes if last is None else last, inner]

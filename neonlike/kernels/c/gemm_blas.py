@@ -1,9 +1,9 @@
-"""Matrix products by the kernels of NumPy's OpenBLAS on our pool of threads, where ours are not faster.
+"""Matrix products by the kernels of NumPy's OpenBLAS on our thread pool, where our kernel is not faster.
 
-OpenBLAS has threads of its own. After a product they wait for the next one on the cores that the next kernel's threads
-need, and these wait on theirs: a training step of a perceptron took four times as long as its parts. So the product is
-cut into blocks, and each is a product on one thread of the pool. Small products, and those of other BLAS libraries or
-of an OpenBLAS on OpenMP's threads, are left to NumPy.
+OpenBLAS has its own threads. After a product they spin on the cores that our pool's threads need for the next kernel,
+and our threads spin on theirs: a training step of a perceptron took four times as long as its parts. So the product is
+split into blocks, and one thread of our pool computes each with single-threaded OpenBLAS. Small products, and those of
+other BLAS libraries or of an OpenBLAS built on OpenMP, are left to NumPy.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Addresses: TypeAlias = "ctypes.Array[ctypes.c_void_p]"
 BLOCKS = Routine("c/gemm_blas.c.j2", (*(POINTER,) * 5, REAL, REAL), "matrix product, by blocks of a BLAS library")
 
 FEWEST_PRODUCTS, FEWEST_OF_VECTOR = 1 << 18, 9216
-"""Multiplications from which OpenBLAS would use its own threads, for matrices and for a matrix and a vector."""
+"""Multiplications from which OpenBLAS would use its own threads: of two matrices, and of a matrix and a vector."""
 PARALLEL_PRODUCTS, PARALLEL_OF_VECTOR = 1 << 20, 1 << 17
-"""Multiplications from which more than one thread pays: vectors are done at the speed of the memory."""
+"""Multiplications from which more than one thread pays; a matrix-vector product is bound by memory bandwidth."""
 NARROWEST, FEWEST_ROWS = 64, 64
-"""Rows and columns of a block, at least: the library packs both factors of a block anew; rows of one for a vector."""
+"""Least rows and columns of a block (the library packs both factors again for each); least rows for a vector."""
 LARGEST_INT = (1 << 31) - 1
 BLOCKS_OF_THREAD = 2
-"""So that a thread whose core is busy can leave one to others."""
+"""Blocks for each thread, more than one for load balance: a thread whose core is busy takes fewer."""
 
 
 class BlasLaunch:
@@ -45,7 +45,7 @@ class BlasLaunch:
         self.serial = (ctypes.c_int64 * len(meta))(*meta[:-1], 1)
 
     def __call__(self, a: int | None, b: int | None, c: int | None, alpha: float = 1.0, beta: float = 0.0) -> None:
-        """Multiply what lies at these addresses."""
+        """Multiply the matrices at these addresses."""
         if self.swapped:
             a, b = b, a
         self.function(self.library, a, b, c, self.serial if forks.forked else self.meta, alpha, beta)
@@ -53,34 +53,34 @@ class BlasLaunch:
 
 @cache
 def _functions(real: str) -> Addresses | None:
-    """Addresses of the library's functions for one type, as the kernel takes them; None if it has not all of them."""
+    """Addresses of the library's functions for one type, as the kernel takes them; None if one is missing."""
     library, letter = openblas(), "s" if real == "float" else "d"
-    if library is None or library.openmp:  # each of our threads would start a team of OpenMP's
+    if library is None or library.openmp:  # each of our threads would start its own OpenMP team
         return None
     found = [library.functions.get(n) for n in (f"{letter}gemm", f"{letter}gemv", "get_num_threads", "set_num_threads")]
     return (ctypes.c_void_p * 4)(*found) if all(found) else None
 
 
 def _oriented(a: Array, b: Array, c: Array) -> tuple[bool, Array, Array, Array]:
-    """The product with rows of the result side by side: that of the transposed factors, if need be."""
+    """The factors and result, transposed and swapped if the rows of the result are not contiguous, and whether so."""
     swapped = c.shape[0] == 1 or (c.shape[1] != 1 and c.strides[1] != c.itemsize)
     return (True, b.T, a.T, c.T) if swapped else (False, a, b, c)
 
 
 def blas_source(a: Array, b: Array, c: Array) -> KernelSource | None:
-    """The kernel for arrays such as these; None where :func:`find_blas_launch` finds nothing."""
+    """The kernel for arrays of these layouts; None where :func:`find_blas_launch` returns None."""
     library = _library_for(a, b, c)
     return None if library is None else BLOCKS.source(real=REAL_TYPES[c.dtype], integer=library.integer)
 
 
 def find_blas_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None) -> BlasLaunch | None:
-    """The product of arrays such as these; None where it is small, or they lie as BLAS libraries do not take them.
+    """The product of arrays of these layouts; None where it is small, or BLAS libraries do not take their strides.
 
     Parameters
     ----------
     a, b, c : arrays (m, k), (k, n), (m, n) of one dtype
     compiler : Compiler, optional
-        The one that the caller knows; None: it is looked for.
+        One that the caller already has; None looks it up.
     """
     library = _library_for(a, b, c)
     if library is None:
@@ -98,7 +98,7 @@ def find_blas_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = N
 
 
 def _library_for(a: Array, b: Array, c: Array) -> OpenBlas | None:
-    """NumPy's OpenBLAS, if it would use its own threads for arrays such as these, and takes them as they lie."""
+    """NumPy's OpenBLAS, if it would use its own threads for these arrays and takes their strides."""
     real = REAL_TYPES.get(c.dtype)
     if real is None or a.dtype != c.dtype or b.dtype != c.dtype or not (a.size and b.size):
         return None
@@ -112,7 +112,7 @@ def _library_for(a: Array, b: Array, c: Array) -> OpenBlas | None:
 
 
 def _countable(x: Array, integer: str) -> bool:
-    """Whether sizes and steps of ``x`` are whole numbers of elements, which the library's integers hold."""
+    """Whether strides of ``x`` are whole numbers of elements, and they and its sizes fit the library's integers."""
     row, column = x.strides
     if row % x.itemsize or column % x.itemsize:
         return False
@@ -120,7 +120,7 @@ def _countable(x: Array, integer: str) -> bool:
 
 
 def _suits(a: Array, b: Array, c: Array) -> bool:
-    """Whether rows or columns of each factor, and rows of the result, lie side by side, none over another."""
+    """Whether rows or columns of each factor, and rows of the result, are contiguous and do not overlap."""
     if c.shape[1] == 1:
         return _plain(a) and b.strides[0] > 0 and c.strides[0] > 0
     return _plain(a) and _plain(b) and c.strides[1] == c.itemsize and c.strides[0] >= c.shape[1] * c.itemsize
@@ -145,5 +145,5 @@ def _block(m: int, n: int, threads: int) -> tuple[int, int]:
 
 
 def _cut(size: int, parts: int) -> int:
-    """An equal part of `size`, but for a multiple of 16, the height of the library's tiles."""
+    """``size`` / ``parts``, rounded up to a multiple of 16, the height of the library's register tiles."""
     return size if parts == 1 else math.ceil(size / parts / 16) * 16

@@ -1,4 +1,4 @@
-"""The BLAS library that NumPy multiplies with: which vectors it uses, and where its functions are."""
+"""NumPy's BLAS library: the vector size of its kernels, and the addresses of its functions."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ NARROW_CORES = frozenset(
     "prescott core2 penryn dunnington nehalem sandybridge haswell "
     "barcelona bobcat bulldozer piledriver steamroller excavator zen".split()
 )
-"""What OpenBLAS calls its kernels for x86 processors whose vectors have 32 bytes or less."""
+"""OpenBLAS's names of its kernels for x86 processors with vectors of 32 bytes or less."""
 
 OPENMP = 2
-"""What OpenBLAS says of itself where it is built for OpenMP; 0 or 1 without or with threads of its own."""
+"""Value of ``openblas_get_parallel`` for a build on OpenMP; 0: no threads, 1: its own threads."""
 
 
 def _numpy_core() -> Any:
@@ -33,13 +33,13 @@ class OpenBlas:
     Attributes
     ----------
     core : str
-        The kernels that it chose when it was loaded, in small letters.
+        Name of the kernels that it chose when it was loaded, in lower case.
     integer : str
         C type of its sizes.
     functions : dict of str to int
         Addresses of sgemm, dgemm, sgemv and dgemv of the C interface, of get_num_threads and set_num_threads.
     openmp : bool
-        Whether its threads are OpenMP's: how many there may be is then a number of each thread that calls it.
+        Whether it uses OpenMP's threads: their number is then set for each calling thread, not for the process.
     """
 
     core: str
@@ -52,7 +52,7 @@ class OpenBlas:
 def openblas() -> OpenBlas | None:
     """NumPy's OpenBLAS; None where NumPy has another BLAS library."""
     try:
-        # It finds the symbols of what it is linked to
+        # Symbols of the libraries that it is linked to are found through it
         library = ctypes.CDLL(str(getattr(_numpy_core(), "__file__", None)))
     except OSError:
         return None
@@ -87,10 +87,10 @@ def _address(function: Any) -> int:
 
 
 def narrow_blas() -> bool:
-    """Whether products of NumPy are known to use vectors of 32 bytes or less.
+    """Whether NumPy's products are known to use vectors of 32 bytes or less.
 
-    OpenBLAS does that on processors that are newer than itself. Known by name, not by the clock: which of two kernels
-    multiplies decides how sums are rounded, and that must not change from run to run.
+    OpenBLAS does so on processors that are newer than itself. Decided by the kernels' name, not by timing: our kernels
+    and OpenBLAS round sums differently, so the choice must not change from run to run.
     """
     library = openblas()
     return library is not None and library.core in NARROW_CORES
@@ -104,5 +104,5 @@ def whole_vectors() -> bool:
 
 
 def half_vectors() -> bool:
-    """Whether NumPy's products are known to use half of this processor's vectors, of 64 bytes."""
+    """Whether NumPy's products are known to use vectors of 32 bytes on a processor that has vectors of 64."""
     return narrow_blas() and whole_vectors()

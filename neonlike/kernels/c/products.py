@@ -1,4 +1,4 @@
-"""A product in a plan on the C engine: our kernel where it pays, found once for each layout, else NumPy's."""
+"""Matrix products in plans of the C engine: our kernel where it pays, looked up once for each layout, else NumPy's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNKNOWN: Any = object()
 
 
 class DotStage(BarrierStage):
-    """See the module; what the kernel does not take runs as in :class:`BarrierStage`."""
+    """One matrix product; without a kernel for its layouts it runs as :class:`BarrierStage` does."""
 
     def __init__(self, plan: Plan, stage: Stage, graph: Graph) -> None:
         super().__init__(plan, stage, graph)
@@ -31,7 +31,7 @@ class DotStage(BarrierStage):
         self.launches: dict[Any, gemm.Launch | BlasLaunch | None] = {}
 
     def bind(self, run: Run) -> Callable[[], None]:
-        """The product of the arrays of ``run``, whose temporaries it allocates."""
+        """The product bound to the arrays of ``run``, whose temporaries it allocates."""
         compute = super().bind(run)
         launch = self._launch(*self._operands(run))
         if launch is None or self.others:
@@ -71,7 +71,7 @@ class DotStage(BarrierStage):
         return run.array(a, 0), run.array(b, 0), run.temps[self.value.index]
 
     def _launch(self, a: Array, b: Array, out: Array) -> gemm.Launch | BlasLaunch | None:
-        """What multiplies these on our threads; None where NumPy is to do it."""
+        """The kernel for these arrays; None where NumPy is faster."""
         if out.size * a.shape[1] < gemm.FEWEST_OF_ALL:
             return None
         key: Any = a.shape, a.strides, b.shape, b.strides, out.strides

@@ -1,4 +1,4 @@
-"""How the loops of a stage's C kernel are written: for each different schedule a kernel is compiled."""
+"""Schedules: the loop structure of a stage's C kernel. A kernel is compiled for each different schedule."""
 
 from __future__ import annotations
 
@@ -6,33 +6,35 @@ from dataclasses import dataclass, fields
 from typing import Literal, TypeAlias
 
 REVERSED, TURNED = -1, 3
-"""Classes of arrays that run backwards along the innermost axis, and of inputs that run along the one before it (where
-backwards, ``-TURNED``)."""
+"""Classes of arrays with stride -1 along the innermost axis, and of transposed inputs, whose stride is 1 along the axis
+before it (``-TURNED``: -1)."""
 
 Form: TypeAlias = Literal["flat", "nested", "turned", "rows", "split", "segments", "columns", "deep", "lanes"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CSchedule:
-    """How the loops of a kernel are written, see ``forms`` and ``elementwise``.
+    """The loop structure of a kernel, see ``forms`` and ``elementwise``.
 
     Attributes
     ----------
     form : str
-        Elementwise "flat" (one axis), "nested" (rows of any steps) or "turned" (by tiles); a reduction by "rows", by
-        rows that threads "split", by "segments" of rows, by "columns", by "deep" columns of more axes, by "lanes".
+        Elementwise "flat" (one axis), "nested" (rows of any strides) or "turned" (transposed inputs, by tiles); a
+        reduction by "rows", by rows "split" among threads, by "segments" of rows, by "columns", by "deep" columns of
+        more axes, by "lanes".
     rank : int
         Axes of an elementwise kernel.
     inner : tuple of int
-        Class of each array: its innermost step if that is 0 or 1, ``REVERSED``, ``TURNED``, or 2 for another step.
+        Class of each array: its innermost stride if that is 0 or 1, ``REVERSED``, ``TURNED``, or 2 for another stride.
     streamed : bool
-        Results are stored past the caches.
+        Results are written with streaming stores.
     packed : bool
-        What several passes need of a block of columns is copied to memory of its own.
+        The part of a column block that several passes read is copied to a contiguous buffer.
     piped : bool
-        So it is, and the passes over a block and over its neighbours take turns; results are stored past the caches.
+        As ``packed``, with passes over a block interleaved with those over the blocks before and after it, and with
+        streaming stores.
     unrolled : int
-        Rows of each column, if there are so few that all are added up in registers; 0: any number.
+        Rows of each column if the loop over them is unrolled, with accumulators in registers; 0: any number.
     """
 
     form: Form
@@ -45,7 +47,7 @@ class CSchedule:
 
     @property
     def may_stream(self) -> bool:
-        """Whether there is a kernel of this form that stores results past the caches."""
+        """Whether there is a kernel of this form with streaming stores."""
         return self.packed or self.form in ("flat", "nested", "rows", "split")
 
     def __repr__(self) -> str:
@@ -55,7 +57,7 @@ class CSchedule:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A schedule for certain arrays, the sizes and steps to call its kernel with, and the count of rows."""
+    """A schedule for given arrays, the sizes and strides (``meta``) that its kernel is called with, and its rows."""
 
     schedule: CSchedule
     meta: list[int]

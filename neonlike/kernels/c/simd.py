@@ -1,4 +1,4 @@
-"""Width of the vector registers that the C compiler uses here."""
+"""Size of the vector registers for which the C compiler generates code on this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ int neonlike_vector_bytes(void) { return 16; }
 
 @cache
 def vector_bytes(compiler: Compiler | None) -> int:
-    """64, 32 or 16; 16 as well where there is no compiler."""
+    """Bytes of a vector register: 64, 32 or 16; 16 without a compiler."""
     if compiler is None:
         return 16
     return int(build(_SOURCE, "nl_vector_bytes", "the width of vectors", compiler).neonlike_vector_bytes())

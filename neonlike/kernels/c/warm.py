@@ -1,7 +1,7 @@
 """Filling the cache of compiled kernels ahead of time; behind ``python -m neonlike warm``.
 
-A :class:`CollectingEngine` runs plans with NumPy and shows each to a :class:`WarmUp`. That asks the C engine which
-kernels it would run, and compiles them in threads while the program goes on. Compound primitives run as they always do.
+A :class:`CollectingEngine` runs plans with NumPy and passes each to a :class:`WarmUp`, which asks the C engine for its
+kernels and compiles them in background threads. Compound primitives compile theirs as they run, as always.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from neonlike.kernels.planning.plan import Plan
 from neonlike.kernels.run.threads import thread_count
 
 _MET = "warm"
-"""Where a plan keeps the layouts it was met with."""
+"""Key in ``plan.engine`` of the layouts whose kernels were asked for."""
 
 
 class ScriptStopped(SystemExit):
-    """Ends a program that has shown all the kernels it is going to; the text says why. Exit status 0."""
+    """Ends a program from which no more kernels are expected, for ``reason``; exit status 0."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(0)
@@ -63,7 +63,7 @@ class Report:
     seconds : float
         Wall-clock time from the start to the last kernel.
     failures : list of str
-        The compiler's words, one text a kernel that failed.
+        The compiler's output, one text per kernel that failed.
     """
 
     fates: Counter[Fate]
@@ -82,10 +82,10 @@ class WarmUp:
     Parameters
     ----------
     idle : float
-        Raise :class:`ScriptStopped` from :meth:`meet` when this many seconds, and as many runs of plans as there
-        were before, have brought no new kernel. 0: never.
+        Raise :class:`ScriptStopped` from :meth:`meet` if there was no new kernel for this many seconds and for as many
+        runs of plans as there were before the last one. 0: never.
     limit : float
-        The same after this many seconds in any case. 0: never.
+        Raise it after this many seconds in any case. 0: never.
     clock : callable
         Seconds; for tests.
     """
@@ -94,7 +94,7 @@ class WarmUp:
         self.idle, self.limit, self.clock = idle, limit, clock
         self.began = self._last_new = clock()
         self._runs = self._runs_at_last_new = 0
-        self._engine = CEngine()  # asked for its kernels only
+        self._engine = CEngine()  # lists kernels, never runs them
         self._pool = ThreadPoolExecutor(thread_count(), thread_name_prefix=THREADS)
         self._process = os.getpid()
         self._lock = threading.Lock()
@@ -105,7 +105,7 @@ class WarmUp:
         self._open = True
 
     def meet(self, plan: Plan, graph: Graph) -> None:
-        """Have the kernels of ``plan`` on the tensors of ``graph`` compiled, those that are new.
+        """Queue the new kernels of ``plan`` on the tensors of ``graph`` for compiling.
 
         Raises
         ------
@@ -130,7 +130,7 @@ class WarmUp:
             raise ScriptStopped(reason)
 
     def finish(self, cancel: bool = False) -> Report:
-        """Wait for the kernels being compiled (``cancel``: not for those still waiting); plans just run from now on."""
+        """Wait for queued kernels (``cancel``: only for those being compiled); later plans are ignored."""
         self._open = False
         self._pool.shutdown(wait=True, cancel_futures=cancel)
         fates = Counter(future.result() for future in self._futures if not future.cancelled())
@@ -142,7 +142,7 @@ class WarmUp:
     def _add(self, kernel: KernelSource) -> None:
         compiler = find_compiler()
         if compiler is None:
-            return  # the script forbade it by now
+            return  # the script has forbidden compiling since
         key = kernel_key(kernel, compiler)
         with self._lock:
             if key in self._keys:
@@ -154,7 +154,7 @@ class WarmUp:
         else:
             self._futures.append(self._pool.submit(self._compile, kernel))
             if len(self._keys) == 1:
-                self._pool.submit(fastpath.build)  # no kernel, and counted as none: see fastpath.py
+                self._pool.submit(fastpath.build)  # an extension, not counted as a kernel: see fastpath.py
 
     def _why_stop(self) -> str:
         """Why the program need not go on; the empty string if it has to.
@@ -184,7 +184,7 @@ class WarmUp:
 
 
 class CollectingEngine(NumpyEngine):
-    """Runs plans with NumPy and shows them to a :class:`WarmUp` before."""
+    """Passes plans to a :class:`WarmUp` and runs them with NumPy."""
 
     def __init__(self, warm_up: WarmUp) -> None:
         self.warm_up = warm_up
@@ -207,7 +207,7 @@ class CollectingEngine(NumpyEngine):
 
 
 def obstacle() -> str:
-    """Why kernels cannot be compiled and kept here, after the warnings that say more; empty if they can."""
+    """Why kernels cannot be compiled and kept here (warnings logged before say more); empty if they can."""
     if not settings.CPU_JIT.get():
         return "NEONLIKE_CPU_JIT=0 forbids the C compiler; unset it"
     if find_compiler() is None:
@@ -228,7 +228,7 @@ def _entry(kernel: KernelSource) -> Path | None:
 
 
 def _is_kept(entry: Path) -> bool:
-    """Whether an entry outlives this process: it does not in the cache's private directory."""
+    """Whether an entry outlives this process: not so in the private directory that replaces an unwritable cache."""
     try:
         return default_directory() in entry.parents
     except RuntimeError:  # no home directory
