@@ -1,7 +1,8 @@
-"""Nodes built by the CPython extension: its builders in the places of Python's functions, its operators on classes.
+"""Op-tree nodes built by the CPython extension: its builders replace Python's, its operators those of classes.
 
-:func:`install` is called when the extension is there, in whatever thread, while others build nodes: each function is
-replaced at once, and both kinds build the same nodes. ``templates/c/fastpath/fastpath_nodes.h`` takes the common cases.
+:func:`install` runs in any thread as soon as the extension is built, while other threads build nodes: each function is
+replaced atomically, and both versions build the same nodes. ``templates/c/fastpath/fastpath_nodes.h`` handles the
+common cases and calls Python's function for others.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from neonlike.optree.forms import form_of, owners
 from neonlike.optree.node import OPERATORS, Expression, OpTreeNode
 
 _OPERATORS = "neg abs add radd sub rsub mul rmul truediv rtruediv pow rpow lt le eq ne gt ge".split()
-"""Python's names of those that the extension has for a class."""
+"""Operators that the extension defines on a class, by their special method's name."""
 
 
 def set_up(extension: Any, describe: Any) -> None:
-    """Tell the extension what it has to know of nodes; once in a process."""
+    """Pass the extension the classes and functions of nodes; once per process."""
     extension.set_up(OpTreeNode, describe, F32, F64, (Replayed.LEFT, Replayed.DONE, Replayed.NEW))
     extension.take_operators(tuple(_builder(extension, function) for function in OPERATORS))
 
 
 def install(extension: Any) -> None:
-    """Have nodes built by the extension."""
+    """Replace the functions that build nodes by the extension's."""
     for cls, name, static, function in list(_marked()):
         if isinstance(function, types.FunctionType):
             builder = _builder(extension, function, not static)
@@ -35,7 +36,7 @@ def install(extension: Any) -> None:
 
 
 def attach(extension: Any, tensor_type: type) -> None:
-    """Have the operators of tensors, and what ``t[:] = value`` calls, done by the extension, if they are ours."""
+    """Replace the operators of a tensor class, and its ``__setitem__``, unless the class overrides them."""
     ours = all(getattr(tensor_type, f"__{name}__") is getattr(Expression, f"__{name}__") for name in _OPERATORS)
     if ours and form_of(getattr(tensor_type, "__setitem__", None)):
         extension.attach(tensor_type)
@@ -50,7 +51,7 @@ def remove(extension: Any) -> None:
 
 
 def _marked() -> Iterator[tuple[type, str, bool, Any]]:
-    """Class, name, whether it is a static method, and the marked function or the builder that stands in for it."""
+    """Class, name, whether it is a static method, and the marked function or the builder that replaces it."""
     for cls in owners:
         for name, value in vars(cls).items():
             static = isinstance(value, staticmethod)

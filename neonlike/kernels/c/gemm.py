@@ -1,10 +1,10 @@
-"""Matrix products on our pool of threads: by our own packed kernel where it is faster than NumPy's BLAS library.
+"""Matrix products on our thread pool, by our own packed kernel where it is faster than NumPy's BLAS library.
 
-It is where vectors have 64 bytes. OpenBLAS chooses its kernels by the name of the processor; on one it does not know
-yet it multiplies with half of such a vector. Where it uses all of it, it packs both factors before it multiplies, and
-ours packs the larger one meanwhile; small products, which OpenBLAS does not pack at all, are left to it. So are all
-products where there is only AVX2: its kernels then multiply on our threads (``gemm_blas.py``). Products too small for
-more than one thread are NumPy's.
+That is so with AVX-512. OpenBLAS chooses its kernels by the processor's name; on a processor it does not know yet it
+falls back to AVX2 kernels. Where it uses AVX-512, it packs both factors before it multiplies, while our kernel packs
+the larger factor as it multiplies; small products, which OpenBLAS does not pack at all, are left to it. With AVX2 only,
+all products use OpenBLAS's kernels, on our threads (``gemm_blas.py``). Products too small for more than one thread are
+left to NumPy.
 """
 
 from __future__ import annotations
@@ -31,34 +31,35 @@ GEMM = Routine(
     ("gemm_tile.h", *VECMATH),
 )
 DEPTH, LANES, TILE_ROWS, TILE_COLUMNS = 512, 16, 12, 32
-"""Blocks of the kernel, at most."""
+"""Upper bounds of the kernel's block sizes (k, lanes, rows and columns of a register tile): they size its workspace."""
 SHARED_BYTES = 1 << 19
-"""Of B, as it is packed at a time."""
+"""Size of the packed panel of B (or A) that all threads share."""
 PARALLEL_PRODUCTS = 1 << 19
+"""Multiplications from which more than one thread pays."""
 
 FEWEST_PRODUCTS = 1 << 18
-"""Multiplications below which OpenBLAS runs on one thread, and NumPy is sooner done."""
+"""Multiplications below which OpenBLAS runs on one thread, and NumPy is faster."""
 FEWEST_OF_ALL = FEWEST_OF_VECTOR
-"""The same for any shape of factors."""
+"""Multiplications below which no shape of factors has a kernel here."""
 NARROWEST, FEWEST_RESULTS = 10, 1 << 9
-"""Rows and columns of C, and their product, below which packing A and B takes longer than it saves."""
+"""Least number of rows or columns of C, and of its elements, for which packing A and B pays."""
 FEWEST_OF_WHOLE, NARROWEST_OF_WHOLE = 1 << 23, 32
-"""Multiplications, and rows and columns of C, from which ours is faster than a BLAS library that uses whole vectors."""
+"""Multiplications, and rows or columns of C, from which our kernel is faster than an OpenBLAS that uses AVX-512."""
 
 Array = npt.NDArray[Any]
 
 
 def pays(m: int, k: int, n: int, compiler: Compiler | None = None) -> bool:
-    """Whether the kernel is faster than NumPy for (m, k) x (k, n): it is large, and larger if BLAS uses whole vectors.
+    """Whether the kernel is faster than NumPy for (m, k) x (k, n); it has to be larger where BLAS uses AVX-512.
 
-    ``compiler``, here and below, is the one that the caller knows; None: it is looked for, which takes longer than a
-    small product.
+    ``compiler``, here and below: one that the caller already has; None looks it up, which takes longer than a small
+    product.
 
-    Measured on one core of an AMD Zen 5 against OpenBLAS 0.3.31 with half vectors, float32 and float64, factors
-    transposed or not: 0.9 (4096 x 9216 x 32, at the speed of the memory) to 2.2 (784 x 16 x 1000, where storing takes
-    longest) times its speed where this is true. On one and two cores of a Zen 4 against the same with whole vectors,
-    float32: 0.83 (last panels of one column) and, disturbed, 0.45 at least; 1.15 and 1.16 on the geometric means of 463
-    and 641 products of random shapes.
+    Measured on one core of an AMD Zen 5 against OpenBLAS 0.3.31 with AVX2 kernels, float32 and float64, factors
+    transposed or not: 0.9 (4096 x 9216 x 32, bound by memory bandwidth) to 2.2 (784 x 16 x 1000, mostly stores) times
+    its speed where this is true. On one and two cores of a Zen 4 against its AVX-512 kernels, float32: 0.83 at worst
+    (last panels of one column), 0.45 in a disturbed measurement; geometric means over 463 and 641 products of random
+    shapes: 1.15 and 1.16.
     """
     products, narrow = m * k * n, min(m, n)
     if products < FEWEST_PRODUCTS or narrow < NARROWEST or m * n < FEWEST_RESULTS:
@@ -72,14 +73,14 @@ def pays(m: int, k: int, n: int, compiler: Compiler | None = None) -> bool:
 def multiply(
     a: Array, b: Array, c: Array, alpha: float = 1.0, beta: float = 0.0, compiler: Compiler | None = None
 ) -> bool:
-    """c = alpha * a . b + beta * c on our threads, if that pays; otherwise False, with nothing done.
+    """c = alpha * a . b + beta * c on our threads, if that pays; otherwise False, and ``c`` is unchanged.
 
     Parameters
     ----------
     a, b, c : arrays ([x,] m, k), ([x,] k, n), ([x,] m, n)
-        Matrices, or where ``c`` is 3-D stacks, one of which may be a matrix that all share. ``a`` and ``b`` are
-        converted to the dtype of ``c``, of which the kernels know float32 and float64. If ``c`` shares memory with
-        them nothing is done.
+        Matrices; or stacks of them if ``c`` is 3-D, where ``a`` or ``b`` may be one matrix for all. ``a`` and ``b`` are
+        converted to the dtype of ``c``: float32 or float64, others are not taken. Nothing is done if ``c`` shares
+        memory with them.
     """
     if c.dtype not in REAL_TYPES or not (c.size and c.shape[-2] * c.shape[-1] * a.shape[-1] >= FEWEST_OF_ALL):
         return False
@@ -91,7 +92,7 @@ def multiply(
     first, second, into = products[0]
     launch = best_launch(first, second, into, compiler)
     if launch is None or (isinstance(launch, BlasLaunch) and c.dtype.type(alpha) == 0):
-        return False  # BLAS libraries leave out a product that counts 0 times, with its nan
+        return False  # with alpha 0 BLAS libraries skip the product, and with it nan and inf in its factors
     for one, other, result in products:
         launch(address(one), address(other), address(result), alpha, beta)
     return True
@@ -99,7 +100,7 @@ def multiply(
 
 def dot(a: Array, b: Array, out: Array, compiler: Compiler | None = None) -> None:
     """out = a . b of matrices: what the C engine runs for ``npfuncs.dot``."""
-    large = out.size * a.shape[1] >= FEWEST_OF_ALL  # others are done in a microsecond
+    large = out.size * a.shape[1] >= FEWEST_OF_ALL  # smaller ones take about a microsecond
     if not large or not multiply(a, b, out, compiler=compiler):
         npfuncs.dot(a, b, out)
 
@@ -107,18 +108,17 @@ def dot(a: Array, b: Array, out: Array, compiler: Compiler | None = None) -> Non
 def gemm(
     a: Array, b: Array, c: Array, alpha: float = 1.0, beta: float = 0.0, compiler: Compiler | None = None
 ) -> bool:
-    """c = alpha * a . b + beta * c by the kernel, whether it pays or not; with beta 0 the old c is not read.
+    """c = alpha * a . b + beta * c by our kernel, whether it pays or not; with beta 0, ``c`` is not read.
 
     Parameters
     ----------
     a, b, c : arrays (m, k), (k, n), (m, n) of one dtype, float32 or float64
-        Of any strides, transposed included; ``c`` shares no memory with the others, and its rows or its columns are
-        contiguous.
+        With any strides; ``c`` shares no memory with the others, and its rows or its columns are contiguous.
 
     Returns
     -------
     bool
-        False, with nothing done, where there is no compiler or no kernel for these.
+        False, with ``c`` unchanged, if there is no compiler or no kernel for these arrays.
     """
     launch = find_launch(a, b, c, compiler)
     if launch is None:
@@ -128,7 +128,7 @@ def gemm(
 
 
 def best_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None) -> Launch | BlasLaunch | None:
-    """What multiplies arrays such as these fastest on our threads; None where NumPy is to do it."""
+    """The fastest kernel on our threads for arrays of these layouts; None where NumPy is faster."""
     if pays(a.shape[0], a.shape[1], b.shape[1], compiler):
         return find_launch(a, b, c, compiler)
     return find_blas_launch(a, b, c, compiler)
@@ -148,15 +148,15 @@ class Launch:
         self.bytes = DEPTH * (shared + threads * TILE_COLUMNS) * itemsize
 
     def __call__(self, a: Any, b: Any, c: Any, alpha: float = 1.0, beta: float = 0.0) -> None:
-        """Multiply what lies at these addresses."""
-        held = held_workspace(self.bytes)  # until the kernel returns
+        """Multiply the matrices at these addresses."""
+        held = held_workspace(self.bytes)  # referenced until the kernel returns
         if self.swapped:
             a, b = b, a
         self.function(a, b, c, self.serial if forks.forked else self.meta, alpha, beta, held[1])
 
 
 def find_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None) -> Launch | None:
-    """The kernel for arrays such as these, see :func:`gemm`; None if there is none."""
+    """Our kernel for arrays of these layouts, see :func:`gemm`; None if there is none."""
     real, size = REAL_TYPES.get(c.dtype), c.itemsize
     if real is None or a.dtype != c.dtype or b.dtype != c.dtype or not (a.size and b.size):
         return None

@@ -1,7 +1,7 @@
-"""What goes along whole lines as compiled C: running totals, orders, and picking by indices of each line's own.
+"""Ops along one axis as compiled C: scans (cumulative sums and products), argsort, ``take_along``, ``untake_along``.
 
-A line is all elements along one axis at one position of the others. Where these lie side by side in memory, several
-are worked on at a time. A line is one thread's, so results do not depend on how many there are.
+A line is all elements along the axis at one position of the other axes. Lines that are adjacent in memory are
+processed in vector lanes. One thread processes a whole line, so results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from neonlike.optree import npfuncs
 from neonlike.optree.dtypes import I64, DType, is_float
 
 FORMS = {"cumsum": "scan", "cumprod": "scan", "argsort": "sort", "take_along": "take", "untake_along": "untake"}
-"""Which template runs an op."""
+"""Template of each op."""
 WIDTHS = {"scan": 64, "sort": 8, "take": 64, "untake": 8}
-"""Lines that are worked on side by side where they lie so in memory."""
+"""Adjacent lines that a kernel processes at a time."""
 COST = {"scan": 2, "sort": 30, "take": 2, "untake": 4}
-"""Work of an element, where one copied is 1."""
+"""Work per element, in units of one copied element: decides whether threads pay."""
 
 Key: TypeAlias = tuple[int, bool, bool]
-"""Lines side by side; whether elements of a line, and whether lines, are neighbours in what is read and written."""
+"""Lines at a time; whether the elements of a line are contiguous in source and result; whether the lines are."""
 
 META = (
     "read", "written", "scratch", "source_step", "index_step", "out_step",
     "inner", "source_inner", "index_inner", "out_inner", "outer_axes",
 )  # fmt: skip
-"""What the meta array starts with: sizes along the axis and bytes for a thread; size and three steps of each outer
-axis follow."""
+"""Head of the meta array: sizes along the axis, bytes of scratch memory for each thread, strides; size and three
+strides of each outer axis follow."""
 META_AT = {name: position for position, name in enumerate(META)}
 META_AT |= {"limit": META_AT["read"], "count": META_AT["written"]}
 
 
 def layout_of(form: str, source: npfuncs.Array, index: npfuncs.Array | None, out: npfuncs.Array, axis: int,
               room: int) -> Layout | None:  # fmt: skip
-    """How to go along the lines of these arrays; None if there is nothing to do. ``room``: bytes of an element of a
-    line to work in."""
+    """Kernel variant and arguments for these arrays; None if there is nothing to do. ``room``: bytes of scratch
+    memory for each element of a line."""
     arrays = [source, out if index is None else index, out]
     if any(a.size == 0 for a in arrays) or source.shape[axis] >= 1 << 32:
         return None
@@ -74,7 +74,7 @@ def layout_of(form: str, source: npfuncs.Array, index: npfuncs.Array | None, out
 
 
 class LineStage(MoveStage):
-    """One scan, sort, or pick by indices along lines, and its compiled variants."""
+    """One scan, sort, gather or scatter-add along lines, and its compiled variants."""
 
     def __init__(self, plan: Plan, stage: Stage, graph: Graph) -> None:
         super().__init__(plan, stage, graph)
@@ -101,7 +101,7 @@ class LineStage(MoveStage):
             self._convert(run, out)
 
     def bind(self, run: Run) -> Callable[[], None] | None:
-        """The stage on the arrays of ``run``, whose temporaries it allocates; None if it is not C."""
+        """The stage bound to the arrays of ``run``, whose temporaries it allocates; None where it has no C kernel."""
         out = self._allocate(run)
         arrays = [run.array(operand, 0) for operand in self.inputs]
         launch = self._ready(arrays, out)
@@ -117,16 +117,16 @@ class LineStage(MoveStage):
         return call
 
     def _on_numpy(self, arrays: list[npfuncs.Array], out: npfuncs.Array) -> None:
-        """The same on the NumPy engine, which raises its errors before it writes."""
+        """Compute the stage with NumPy, which raises errors before it writes."""
         self._store_numpy(arrays, out, self.attrs)
 
     def _ready(self, arrays: list[npfuncs.Array], out: npfuncs.Array) -> tuple[Any, tuple[Any, ...], int] | None:
-        """Function, arguments but for threads, and threads; None where NumPy runs."""
-        source, index, turned = self._turned(arrays, out)
-        key = tuple((a.shape, a.strides) for a in (source, turned, *([] if index is None else [index])))
+        """Function, arguments without the number of threads, and that number; None where NumPy runs."""
+        source, index, written = self._flipped(arrays, out)
+        key = tuple((a.shape, a.strides) for a in (source, written, *([] if index is None else [index])))
         found = self.launches.get(key, False)
         if found is False:
-            layout = self._line_layout(source, index, turned)
+            layout = self._line_layout(source, index, written)
             function = None if layout is None else self._line_variant(layout.key, source.dtype, index)
             found = None
             if layout is not None and function is not None:
@@ -137,13 +137,13 @@ class LineStage(MoveStage):
         if found is None:
             return None
         function, meta, units, threads = found  # type: ignore[misc]
-        pointers = [a.__array_interface__["data"][0] for a in (source, source if index is None else index, turned)]
+        pointers = [a.__array_interface__["data"][0] for a in (source, source if index is None else index, written)]
         return function, (*pointers, meta, units), threads
 
-    def _turned(
+    def _flipped(
         self, arrays: list[npfuncs.Array], out: npfuncs.Array
     ) -> tuple[npfuncs.Array, npfuncs.Array | None, npfuncs.Array]:
-        """Source, indices and result, turned round where the line is gone along from its end."""
+        """Source, indices and result; source and result flipped along the axis for ``reverse``."""
         source, index = arrays[0], arrays[1] if len(arrays) > 1 else None
         if self.attrs.get("reverse"):
             turn = (*[slice(None)] * self.axis, slice(None, None, -1))
@@ -161,7 +161,7 @@ class LineStage(MoveStage):
     def sources(self, layouts: Layouts) -> list[KernelSource]:
         """The kernel for arrays that lie like these; none where NumPy runs."""
         out = self._allocate(layouts)
-        source, index, out = self._turned([layouts.array(operand, 0) for operand in self.inputs], out)
+        source, index, out = self._flipped([layouts.array(operand, 0) for operand in self.inputs], out)
         layout = self._line_layout(source, index, out)
         return [] if layout is None else [self._line_source(layout.key, source.dtype, index)]
 

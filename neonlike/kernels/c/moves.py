@@ -1,10 +1,10 @@
-"""Gather and scatter as compiled C: ``take``, and ``untake``, which adds slices up where ``take`` reads them.
+"""Gather and scatter-add along an axis as compiled C: ``take`` and ``untake``.
 
-Both walk three arrays: a *wide* one, along whose axis the indices point; a *narrow* one, with one slice for each
-index; the indices. ``take`` writes the narrow one, ``untake`` the wide one. Steps choose between two forms: *by rows*,
-where the written array runs along its slices, and *by picks*, where it runs along the indexed axis. Sums over slices
-of *few* elements have a third. Indices are checked before anything is written; what fails is run again by NumPy, which
-raises the error.
+There are three arrays: the *wide* one, along whose axis the indices point; the *narrow* one, with one slice for each
+index; the indices. ``take`` writes the narrow one, ``untake`` adds into the wide one. Strides choose the form: *by
+rows* if the written array is contiguous within its slices, *by picks* if it is contiguous along the indexed axis.
+Scatter-add of slices of *few* elements has a third form. Indices are checked before anything is written; if one is out
+of range, NumPy runs the stage again and raises the error.
 """
 
 from __future__ import annotations
@@ -35,26 +35,27 @@ from neonlike.optree import npfuncs
 from neonlike.optree.dtypes import DType, compute_dtype, is_float
 
 ROW_BLOCK = 1 << 14
-"""Elements of a slice that one thread copies at a time."""
+"""Elements of a slice in one unit of work (gather by rows)."""
 PICK_CHUNK = 1 << 11
-"""Elements picked from one row at a time; as many offsets need no memory of their own."""
+"""Elements of a row in one unit of work (gather by picks); their offsets fit on the stack."""
 SUM_WIDTHS = {"rows": 256, "picks": 8}
-"""Elements of a slice summed side by side, by rows and by picks: totals stay in the first-level cache."""
+"""Elements of a slice in one unit of work of a scatter-add, by form: their accumulators stay in the L1 cache."""
 SUM_RANGE = 1 << 12
-"""Elements of the result written at a time while still in the cache from being cleared, and the unit of threads."""
+"""Elements of the result in one unit of work of a scatter-add: still cached from being cleared when they are added
+to."""
 
 FEW = 8
-"""Elements of a slice up to which sums need no sorting: totals are kept for all positions at once."""
+"""Elements of a slice up to which scatter-add keeps accumulators for all positions and does not sort the indices."""
 
 FormKey: TypeAlias = tuple[str, bool, bool, bool]
-"""Form; whether the innermost step of what is read and of what is written is 1 (False where a form has no use for it);
-whether offsets fit in 32 bits."""
+"""Form; whether the innermost stride of source and of result is 1 (False where the form does not use it); whether
+offsets fit in 32 bits."""
 
 META = (
     "limit", "count", "index_step", "wide_step", "narrow_step",
     "inner", "wide_inner", "narrow_inner", "width", "reach", "outer_axes",
 )  # fmt: skip
-"""What the meta array starts with; size, wide and narrow step of each outer axis follow."""
+"""Head of the meta array; size, wide stride and narrow stride of each outer axis follow."""
 META_AT = {name: position for position, name in enumerate(META)}
 
 
@@ -63,7 +64,7 @@ MOVES = ("take", "untake")
 
 
 def usable(plan: Plan, stage: Stage, ops: Container[str] = MOVES) -> bool:
-    """True for the moves by ``ops`` that have a kernel: between arrays, stored as they are."""
+    """Whether ``stage`` is one of ``ops`` and has a kernel: its operands are arrays and its result is not permuted."""
     value = plan.values[stage.values[0]]
     if value.spec.name not in ops or any(isinstance(arg, NumberArg) for arg in value.args):
         return False
@@ -84,7 +85,7 @@ class Layout:
 
 
 def layout_of(wide: npfuncs.Array, narrow: npfuncs.Array, index_step: int, axis: int, scatter: bool) -> Layout | None:
-    """How to move between ``wide`` and ``narrow``; None if there is nothing to do or their shapes do not match."""
+    """Kernel variant and arguments for these arrays; None if there is nothing to do or their shapes do not match."""
     others = [k for k in range(wide.ndim) if k != axis]
     if wide.ndim != narrow.ndim or any(wide.shape[k] != narrow.shape[k] for k in others):
         return None
@@ -118,7 +119,7 @@ def layout_of(wide: npfuncs.Array, narrow: npfuncs.Array, index_step: int, axis:
 
 
 def merged_axes(axes: Sequence[tuple[int, ...]], by: int) -> list[tuple[int, ...]]:
-    """``axes`` (size, steps), those with long steps at position ``by`` first, neighbours made one where both allow."""
+    """``axes`` (size, strides) by decreasing stride at position ``by``; neighbours merged where all strides allow."""
     merged: list[tuple[int, ...]] = []
     for size, *steps in sorted(axes, key=lambda axis: -abs(axis[by])):
         if merged and all(before == step * size for before, step in zip(merged[-1][1:], steps)):
@@ -183,7 +184,7 @@ class MoveStage(WholeOperandStage):
             self._convert(run, out)
 
     def bind(self, run: Run) -> Callable[[], None] | None:
-        """The stage on the arrays of ``run``, whose temporaries it allocates; None if it is not C."""
+        """The stage bound to the arrays of ``run``, whose temporaries it allocates; None where it has no C kernel."""
         out = self._allocate(run)
         source, indices = self._operands(run)
         flat = indices.reshape(-1)
@@ -210,7 +211,7 @@ class MoveStage(WholeOperandStage):
         return source, indices
 
     def _run_numpy(self, source: npfuncs.Array, indices: npfuncs.Array, out: npfuncs.Array) -> None:
-        """The same on the NumPy engine, which raises its errors before it writes."""
+        """Compute the stage with NumPy, which raises errors before it writes."""
         self._store_numpy([source, indices], out, {"axis": self.axis})
 
     def _store_numpy(self, arrays: list[npfuncs.Array], out: npfuncs.Array, attrs: dict[str, Any]) -> None:
@@ -282,7 +283,7 @@ class MoveStage(WholeOperandStage):
         return KernelSource(source, source.name, self.comment, header_texts(headers))
 
     def _copied(self, dtype: DType, place: str) -> dict[str, Any]:
-        """Elements copied as they are, whatever they stand for: one kernel for all dtypes of a size."""
+        """Template context for copies without conversion: one kernel for all dtypes of a size."""
         ctype = f"uint{8 * dtype.itemsize}_t"
         return {"source_type": ctype, "out_type": ctype, "value_type": ctype, "load": f"from[{place}]", "result": "x"}
 
@@ -298,7 +299,7 @@ class MoveStage(WholeOperandStage):
         }
 
     def _variant(self, key: FormKey, read: DType, index: DType) -> Any:
-        """The function for a form, compiled when first asked for; None if that fails."""
+        """The compiled function for a form; None if compiling failed."""
         if key not in self.variants:
             self.variants[key] = self._compile(self._source(key, read, index))
         return self.variants[key]

@@ -1,6 +1,6 @@
-"""Compiled C of compound primitives: a template, what its functions take, and the variants asked for so far.
+"""Compiled C of compound primitives: a template, the types of its arguments, and the variants compiled so far.
 
-Op-trees are planned and emitted; a convolution or a pooling is one template written by hand, with few variants (data
+Kernels of op-trees are generated; a convolution or a pooling is a template written by hand, with few variants (data
 type, block sizes). Each is rendered, compiled, cached and loaded as the kernels of op-trees are.
 """
 
@@ -23,7 +23,7 @@ from neonlike.kernels.run import forks
 from neonlike.kernels.run.threads import thread_count
 
 POINTER, INT, REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
-"""What routines take: addresses, sizes, and numbers, which are passed as double whatever the arrays hold."""
+"""Types of arguments: addresses, sizes, and real numbers, which are passed as double for every dtype."""
 
 VECMATH = ("vecmath/vecmath.h", "vecmath/vecmath_f32.h", "vecmath/vecmath_f64.h", "vecmath/vecmath_small.h")
 """Headers of the elementary functions: ``vecmath.h`` and what it includes."""
@@ -41,9 +41,9 @@ class Routine:
         File below ``kernels/templates``, or the text of one; its function is called ``{{ name }}``.
     arguments : sequence of ctypes types
     title : str
-        What it computes, for messages and kept sources.
+        What it computes, for messages and the comment in kept sources.
     headers : sequence of str
-        Files below ``kernels/templates/c`` that it includes, besides that of the pool of threads.
+        Files below ``kernels/templates/c`` that it includes, besides that of the thread pool.
     result : ctypes type, optional
         Default: the function returns nothing.
     """
@@ -56,7 +56,7 @@ class Routine:
         self.variants: dict[Any, Any] = {}
 
     def variant(self, compiler: Compiler | None, **context: Any) -> Any:
-        """The compiled function for ``context``, or None where there is no compiler (or it failed, which is logged)."""
+        """The compiled function for ``context``; None if there is no compiler or it failed, which is logged."""
         if compiler is None:
             return None
         key = tuple(context.items())
@@ -72,15 +72,15 @@ class Routine:
 
 
 def words(values: Sequence[float]) -> Any:
-    """``values`` as an array of words of 8 bytes, integers and doubles as they are: a struct that a routine takes."""
+    """``values`` packed as a C struct of int64_t and double members, a kind of argument of routines."""
     return ctypes.create_string_buffer(struct.pack("".join("d" if type(v) is float else "q" for v in values), *values))
 
 
 def threads_for(work: int, threshold: int) -> int:
-    """Threads for ``work`` units where fewer than ``threshold`` run sooner on one; a forked process has one."""
+    """Threads for ``work`` units: one below ``threshold``, and one in a forked process."""
     return 1 if work < threshold or forks.forked else thread_count()
 
 
 def address(array: np.ndarray[Any, Any] | None) -> int | None:
-    """Where ``array`` lies, as a routine takes it; None (a null pointer) for None."""
+    """The address of ``array``, as a routine takes it; None (a null pointer) for None."""
     return None if array is None else int(array.__array_interface__["data"][0])

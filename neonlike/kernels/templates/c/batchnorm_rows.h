@@ -1,8 +1,8 @@
-/* What both directions of batch normalisation share: vectors, sums over them, and how rows are shared out to threads.
+/* Common parts of both directions of batch normalisation: vectors, sums over them, and the split of rows among threads.
  *
- * Short rows are worked on in groups, which are read again from the cache; long rows are cut in units, which threads
- * share where there are few rows. The cuts do not depend on the number of threads, so sums do not either: they are
- * taken over vectors in a BLOCK, in double over the blocks of a unit, then over units.
+ * Short rows are processed in groups, which are still cached when they are read again; long rows are split into units,
+ * which threads share if there are few rows. The split does not depend on the number of threads, so sums do not either:
+ * they are taken over vectors in a BLOCK, in double over the blocks of a unit, then over units.
  * The including file defines `real`, `whole` (an integer as wide) and LANES, the number of reals in 64 bytes. */
 #include <math.h>
 #include <stdint.h>
@@ -12,11 +12,11 @@
 #include "stream.h"
 #include "team.h"
 
-#define BLOCK 2048 /* reals that stay in the first-level cache, with another array's */
-#define UNIT 65536 /* reals that are worth a thread's while */
+#define BLOCK 2048 /* reals that stay in the L1 cache together with those of another array */
+#define UNIT 65536 /* reals for which sharing with another thread pays */
 #define GROUP 64 /* most rows of a group */
 #define GROUP_REALS 8192
-#define STRIP 256 /* reals collected before they are stored past the caches */
+#define STRIP 256 /* reals collected before they are written with streaming stores */
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wpsabi" /* no function that takes vectors is called: all are inlined */
@@ -40,7 +40,7 @@ NL_FN vec load_tail(const real *from, int64_t n, real rest)
     return v;
 }
 
-/* Sum of the lanes, half by half. */
+/* Sum of the lanes, adding halves. */
 NL_FN double fold(vec v)
 {
     typedef real half __attribute__((vector_size(32)));
@@ -62,10 +62,10 @@ NL_FN double fold(vec v)
 
 NL_FN int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* What a row is multiplied by: the number, or the power of two that stands for it in binary networks. */
+/* The factor of a row: the number, or in binary networks the power of two it is rounded to. */
 NL_FN double factor(double number, int64_t binary) { return binary ? nl_shift_by_f64(1.0, number) : number; }
 
-/* A mean in two parts: x - near is exact for every x near the mean, whose rest is taken off at the end. */
+/* A mean in two parts: x - near is exact for every x near the mean; the remainder is subtracted at the end. */
 struct centre { real near; double rest; };
 
 NL_FN struct centre centre_of(double mean)
@@ -74,7 +74,7 @@ NL_FN struct centre centre_of(double mean)
     return (struct centre){near, near - near == 0 ? mean - (double)near : 0};
 }
 
-/* new, and so much of old; an old value that does not count may be nan. */
+/* new + weight * old; with weight 0, old may be nan. */
 NL_FN double blend(double weight, double old, double new) { return weight == 0 ? new : weight * old + new; }
 
 /* The elements of one unit. */
@@ -107,7 +107,7 @@ static void take_units(const void *context, int64_t lo, int64_t hi, int64_t me)
     p->run(p->group, lo, hi);
 }
 
-/* One phase of the work on a group: its units, on so many threads. */
+/* One phase of the work on a group: its units, on several threads. */
 static void over_units(phase *run, struct group *group, int64_t units, int64_t threads)
 {
     const struct phase_of_group p = {run, group};
@@ -129,8 +129,8 @@ static void take_groups(const void *context, int64_t lo, int64_t hi, int64_t me)
         s->run(s->g, k * s->each, least(s->each, s->rows - k * s->each), s->threads, s->parts + s->room * (size_t)me);
 }
 
-/* All rows, in groups: threads share a group's units where rows are few and long, else they share the groups.
- * A unit leaves part_bytes of what was found in it. 1 if there is no memory for them; nothing was done then. */
+/* All rows, in groups: threads share a group's units if rows are few and long, else they share the groups.
+ * Each unit has partial results of part_bytes. Returns 1 if there is no memory for them; nothing was written then. */
 static int over_rows(work *run, const struct arguments *g, int64_t rows, int64_t length, int64_t threads, size_t part_bytes)
 {
     const int together = threads > 1 && rows < 4 * threads && length > UNIT;

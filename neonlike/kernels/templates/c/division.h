@@ -7,7 +7,7 @@
 #define NL_DIVISION_H
 
 #define NL_DIVISION(T, S, COPYSIGN)                                                                         \
-    /* Negative where the remainder must move by b to get its sign. */                                      \
+    /* Negative where b must be added to the remainder to give it the sign of b. */                                      \
     NL_DIVIDING T nl_signs_##S(T a, T b) { return COPYSIGN((T)1, a) * COPYSIGN((T)1, b); }                  \
     NL_DIVIDING T nl_mod_##S(T a, T b) {                                                                    \
         T rest = nl_fmod_##S(a, b);                                                                         \

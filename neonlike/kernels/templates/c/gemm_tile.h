@@ -37,13 +37,13 @@
 typedef REAL simd __attribute__((vector_size(VECTOR_BYTES)));
 typedef REAL simd_anywhere __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(REAL)), may_alias));
 
-#define AHEAD 16 /* lines of a factor that is packed on the way are asked for so long before */
+#define AHEAD 16 /* lines ahead that a factor is prefetched which is packed as it is multiplied */
 
 NL_FN int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* Columns that a panel holds, of which the first left (at least 1) mean something. */
+/* Columns of a panel, padding included, of which the first `left` (at least 1) are used. */
 NL_FN int64_t panel_width(int64_t left) {
     return left > LANES ? TILE_COLUMNS : LANES;
 }
@@ -53,7 +53,7 @@ NL_FN int64_t padded(int64_t columns) {
     return (columns + LANES - 1) / LANES * LANES;
 }
 
-/* Where a tile's factors lie: element (r, k) of A at a[r * row + k * column], line k of B at b[k * line]. */
+/* A tile's factors: element (r, k) of A is a[r * row + k * column], line k of B begins at b[k * line]. */
 struct factors {
     const REAL *a;
     int64_t row, column;
@@ -67,10 +67,10 @@ NL_FN void no_sums(simd sum[TILE_ROWS][2], const int vectors) {
             sum[r][j] = (simd){0};
 }
 
-/* Add products to the sums of a tile. A factor that is read for the first time can be packed on the way, into pack_a or
- * pack_b: what is waited for then is waited for beside products. */
+/* Add products to the sums of a tile. A factor that is read for the first time can be packed into pack_a or pack_b, so
+ * that waiting for memory overlaps with arithmetic. */
 NL_FN void add_products(struct factors f, simd sum[TILE_ROWS][2], const int vectors, REAL *pack_a, REAL *pack_b) {
-    const REAL *from[(TILE_ROWS + 2) / 3]; /* one for three rows: an instruction adds 0, 1 or 2 steps to an address */
+    const REAL *from[(TILE_ROWS + 2) / 3]; /* one pointer for three rows: addressing modes add 0, 1 or 2 strides */
     for (int i = 0; i < (TILE_ROWS + 2) / 3; i++)
         from[i] = f.a + 3 * i * f.row;
     for (int64_t k = 0; k < f.depth; k++) {
@@ -82,7 +82,7 @@ NL_FN void add_products(struct factors f, simd sum[TILE_ROWS][2], const int vect
                 ((simd *)pack_b)[j] = line[j];
                 __builtin_prefetch(f.b + AHEAD * f.line + j * LANES);
             }
-            __builtin_prefetch(f.b + AHEAD * f.line + vectors * LANES - 1); /* it may lie in one cache line more */
+            __builtin_prefetch(f.b + AHEAD * f.line + vectors * LANES - 1); /* an unaligned line spans one cache line more */
             pack_b += vectors * LANES;
         }
         if (pack_a) {
@@ -100,7 +100,7 @@ NL_FN void add_products(struct factors f, simd sum[TILE_ROWS][2], const int vect
     }
 }
 
-/* Packed panels of A and of B, so many vectors wide. */
+/* Multiply packed panels of A and B, the latter `vectors` vectors wide. */
 NL_FN void sum_products(const REAL *a, const REAL *b, int64_t depth, simd sum[TILE_ROWS][2], const int vectors) {
     no_sums(sum, vectors);
     add_products((struct factors){a, 1, TILE_ROWS, b, vectors * LANES, depth}, sum, vectors, 0, 0);
@@ -113,8 +113,8 @@ NL_FN void keep_sums(simd sum[TILE_ROWS][2], REAL *tile, const int vectors) {
             ((simd *)(tile + r * TILE_COLUMNS))[j] = sum[r][j];
 }
 
-/* As sum_products for the first column alone, with rows in the lanes instead of columns: a vector would be all but
- * empty. Four sums at a time, as one waits for itself. */
+/* sum_products for a single column, with rows in the lanes instead of columns, which would fill one lane. Four
+ * independent accumulators hide the latency of additions. */
 NL_FN void sum_column(const REAL *a, const REAL *b, int64_t depth, int64_t width, REAL *tile) {
     REAL sum[4][TILE_ROWS] = {{0}};
     int64_t k = 0;

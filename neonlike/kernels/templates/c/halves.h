@@ -1,5 +1,6 @@
-/* Stretches of float16 to and from float32. Compilers vectorise these conversions by arithmetic on bits, some ten
- * instructions for what is one: so kernels convert a stretch before they compute with it and after. */
+/* Conversion of blocks of float16 to and from float32. Compilers vectorize these conversions with about ten bit
+ * operations instead of the one instruction for it: so kernels convert a block before and after they compute with it.
+ */
 #ifndef NL_HALVES_H
 #define NL_HALVES_H
 #include "vecmath.h"
@@ -28,7 +29,7 @@ static inline void nl_widen_f16(float *restrict to, const uint16_t *restrict fro
         to[i] = nl_f16_to_f32(from[i]);
 }
 
-/* The first `count` of 16, and zeros: a vector that is read at once comes from a store of all of it. */
+/* The first `count` of 16, padded with zeros: all 16 are stored, so that a vector load right after is forwarded. */
 static inline void nl_widen_part_f16(float *restrict to, const uint16_t *restrict from, int64_t count)
 {
 #if defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__F16C__)

@@ -35,7 +35,7 @@ NL_ANYWHERE int64_t nl_floordiv_i64(int64_t a, int64_t b) {
     return rest != 0 && (rest < 0) != (b < 0) ? quotient - 1 : quotient;
 }
 
-/* Shifts by less than 0 or more than 63 places, which C leaves undefined, leave nothing but the sign, as in NumPy. */
+/* Shifts by less than 0 or more than 63 bits, which C leaves undefined, give 0 or -1 by the sign, as in NumPy. */
 NL_ANYWHERE int64_t nl_left_shift_i64(int64_t a, int64_t b) {
     return b >= 0 && b < 64 ? (int64_t)((uint64_t)a << b) : 0;
 }

@@ -1,4 +1,4 @@
-/* x^-bpower for the powers that local response normalisation is used with, and for any: nl_lrn_power_<which>_<type>. */
+/* x^-bpower for the usual powers of local response normalisation, and for any power: nl_lrn_power_<which>_<type>. */
 #ifndef NL_LRN_POWER_H
 #define NL_LRN_POWER_H
 #include "vecmath_power.h"

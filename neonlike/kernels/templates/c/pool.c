@@ -1,12 +1,12 @@
-/* The one pool of threads that all kernels of a process run on: see team.h for how they use it.
+/* The thread pool of the process, on which all kernels run: see team.h for its use.
  *
- * A call of share makes a team: it posts its work to the workers that are idle, takes units of it itself, and when none
- * is left withdraws what was posted to workers that have not begun. So it never waits for a thread to wake up, and a
- * worker whose core somebody else uses only leaves its units to others. The units are in one part, or in as many as there
- * are members: then each begins with its own, and goes on with those of others.
+ * A call of share makes a team: it posts its work to idle workers, takes units of work itself, and when none is left
+ * withdraws the posts of workers that have not begun. So it never waits for a thread to wake up, and a worker whose
+ * core is busy leaves its units to others. The units are in one part, or in one part per member: then each member
+ * begins with its own part and continues with those of others.
  *
- * Who waits turns for a moment, since the next kernel mostly follows within microseconds; then offers its core to others
- * at every turn; then sleeps. Teams of several threads of the program live side by side.
+ * A waiting thread spins for a moment, because the next kernel mostly follows within microseconds; then it yields in
+ * each iteration; then it sleeps. Several threads of the program can have teams at the same time.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -21,16 +21,16 @@
 
 #define MOST_THREADS 256
 #define MOST_TEAMS 16
-#define APART _Alignas(128) /* two cache lines, which processors fetch together */
+#define APART _Alignas(128) /* two cache lines, because processors prefetch them in pairs: no false sharing */
 
-/* Nanoseconds after which who waits no longer keeps its core to itself, and after which it sleeps. */
+/* Nanoseconds of spinning after which a waiting thread yields, and after which it sleeps. */
 #define TURNS_NS 50000
 #define YIELDS_NS 1000000
 #define NAP_NS 50000
-#define PAUSES 8 /* between two looks at the clock: on some processors one takes 140 cycles */
+#define PAUSES 8 /* pause instructions between two readings of the clock; one takes up to 140 cycles */
 
-#define STACK_BYTES (4 << 20) /* of a worker: kernels keep blocks of hundreds of kilobytes there, musl gives 128 KB */
-#define AGAIN_NS 1000000000   /* after which a system that allowed no more threads is asked again */
+#define STACK_BYTES (4 << 20) /* of a worker: kernels need hundreds of kilobytes, musl's default is 128 KB */
+#define AGAIN_NS 1000000000   /* nanoseconds after a failure to start a thread until the next attempt */
 
 /* What a worker does, in the two lowest bits of its word; above them is the number of the post it was given. */
 enum { IDLE, CLAIMED, POSTED, RUNNING, STATES };
@@ -66,11 +66,11 @@ struct team {
 static struct team teams[MOST_TEAMS];
 static struct worker workers[MOST_THREADS];
 static _Atomic int64_t started; /* workers */
-static _Atomic int64_t refused; /* when the system allowed no more of them; 0: never */
+static _Atomic int64_t refused; /* time of the last failure to start one; 0: none */
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
-static struct nl_library limited; /* whose threads are limited to one by so many callers */
+static struct nl_library limited; /* the library limited to one thread, and by how many callers */
 static int64_t limits;
-static int threads_before, owed; /* owed: what a fork has to put back, as none of its threads will */
+static int threads_before, owed; /* owed: the limit that a fork has to lift, because none of its threads will */
 static pthread_mutex_t limiting = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t prepared = PTHREAD_ONCE_INIT;
 
@@ -88,7 +88,7 @@ static int64_t now(void) {
     return t.tv_sec * (int64_t)1000000000 + t.tv_nsec;
 }
 
-/* One moment of a wait that began at *since (0 at first). Returns how long it has lasted, in nanoseconds. */
+/* One iteration of a wait that began at *since (0 at first). Returns how long it has lasted, in nanoseconds. */
 static int64_t moment(int64_t *since) {
     for (int i = 0; i < PAUSES; i++)
         pause_core();
@@ -161,8 +161,8 @@ static void *serve(void *argument) {
 
 /* Forks ------------------------------------------------------------------------------------------------------------*/
 
-/* A fork has none of its parent's threads, and may have been made in the middle of anything that others of these did.
- * Its first team starts threads of its own. */
+/* A forked process has none of its parent's threads, whose operations may have been interrupted anywhere: the state is
+ * reset. Its first team starts new threads. */
 static void forget(void) {
     for (int i = 0; i < MOST_TEAMS; i++)
         atomic_store(&teams[i].taken, 0);
@@ -194,7 +194,7 @@ static void limit(const struct nl_library *library) {
 }
 
 static void put_back(int threads) {
-    if (threads > 1 && limited.get_threads() == 1) /* else somebody else has set it meanwhile */
+    if (threads > 1 && limited.get_threads() == 1) /* else someone has changed it meanwhile */
         limited.set_threads(threads);
 }
 
@@ -205,7 +205,7 @@ static void lift(void) {
     pthread_mutex_unlock(&limiting);
 }
 
-/* To be called in a fork once it may start threads, as the library's function may. */
+/* Called in a forked process once it may start threads, which the library's function may do. */
 void nl_after_fork(void) {
     put_back(owed);
     owed = 0;
@@ -213,7 +213,8 @@ void nl_after_fork(void) {
 
 /* Starting workers -------------------------------------------------------------------------------------------------*/
 
-/* Signals are for the program's threads; but a fault is reported by the handler that the program has for it. */
+/* Workers block signals, which the program's threads handle, except faults, so that the program's handler reports them.
+ */
 static void block_signals(sigset_t *before) {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
     sigset_t blocked;
@@ -223,7 +224,7 @@ static void block_signals(sigset_t *before) {
     pthread_sigmask(SIG_SETMASK, &blocked, before);
 }
 
-/* A thread that serves `w`; the system's error number, if it allows none. */
+/* Start a thread for worker `w`; returns the system's error number if that fails. */
 static int start_worker(struct worker *w) {
     pthread_t thread;
     pthread_attr_t detached;
@@ -237,7 +238,7 @@ static int start_worker(struct worker *w) {
     return error;
 }
 
-/* Have at least so many workers, if the system allows; returns how many of these there are. */
+/* Start workers until there are `wanted`, if the system allows; returns how many of these there are. */
 static int64_t have_workers(int64_t wanted) {
     int64_t count = atomic_load_explicit(&started, memory_order_acquire);
     if (count >= wanted)
@@ -272,7 +273,7 @@ static struct team *free_team(void) {
     return 0;
 }
 
-/* Post the team's work to idle workers, and note the numbers of these posts; returns how many members it has now. */
+/* Post the team's work to idle workers and record the numbers of these posts; returns the number of members. */
 static int64_t post(struct team *team, int64_t threads) {
     const int64_t available = have_workers(threads - 1);
     int64_t members = 1;
@@ -291,7 +292,7 @@ static int64_t post(struct team *team, int64_t threads) {
     return members;
 }
 
-/* Withdraw what nobody has begun, and wait for those who have: the caller's memory is theirs until then. */
+/* Withdraw posts that were not begun, and wait for the others: workers use the caller's memory until then. */
 static void disband(struct team *team, int64_t members) {
     for (int64_t i = 1; i < members; i++) {
         const struct post p = team->posts[i];

@@ -1,7 +1,8 @@
-/* What the unrolls of recurrent layers share: who computes which rows, and a step's matrix product with an epilogue.
+/* Common parts of the unrolls of recurrent layers: the split of rows among threads, and a step's matrix product with an
+ * epilogue.
  *
- * A step is one loop (GRU: two) over panels of units (rows of h), which threads share. Each begins with panels of its own,
- * the same in all steps, so that their rows of W stay in its cache. How sums are made does not depend on who takes which.
+ * A step is one loop (GRU: two) over panels of units (rows of h), which threads share. Each thread begins with the same
+ * panels in all steps, so that their rows of W stay in its cache. Results do not depend on which thread computes what.
  */
 #ifndef NL_RNN_STEPS_H
 #define NL_RNN_STEPS_H
@@ -35,7 +36,7 @@ NL_FN int64_t stride(const struct unroll *u, int role, int64_t step) {
     return u->strides[role * u->steps + step];
 }
 
-/* Whether `next` of the step after `step` is the very tensor that is `now` of `step`. */
+/* Whether role `next` of the step after `step` is the same tensor as role `now` of `step`. */
 NL_FN int passed_on(const struct unroll *u, int64_t step, int now, int next) {
     return step + 1 < u->steps && operand(u, now, step) == operand(u, next, step + 1) &&
            stride(u, now, step) == stride(u, next, step + 1);
@@ -63,7 +64,7 @@ NL_FN void pack_weights(const struct unroll *u, const REAL *w, int64_t gates, in
     nl_share(pack_panels, &s, panels, nl_unit(panels, u->threads, 1, 1), u->threads);
 }
 
-/* The part of a tile that an epilogue finishes: units unit to unit + rows, samples column to column + count. */
+/* The part of a tile that an epilogue processes: units unit to unit + rows, samples column to column + count. */
 struct patch {
     int64_t step, unit, rows, column, width;
     const REAL *tile;
@@ -71,14 +72,14 @@ struct patch {
 
 typedef void epilogue(const struct unroll *u, struct patch at, int64_t count, REAL *next);
 
-/* The tensors that an epilogue reads or writes: one bit a role, in `gated` those with a block of rows for each of
+/* The tensors that an epilogue reads or writes: one bit per role, in `gated` those with a block of rows for each of
  * `gates` gates. They are those of the step `ahead` steps later. */
 struct touched {
     int64_t roles, gated, gates, ahead;
 };
 
-/* Have the memory that the epilogue of `at` will touch come nearer while its product is computed: rows of a step's
- * tensor are far apart, so the processor does not guess them. */
+/* Prefetch the memory that the epilogue of `at` will access while its product is computed: rows of a step's tensor are
+ * too far apart for hardware prefetching. */
 NL_FN void fetch(const struct unroll *u, struct patch at, struct touched touched) {
     for (int64_t role = 0; touched.roles >> role; role++) {
         const REAL *from = touched.roles >> role & 1 ? operand(u, role, at.step + touched.ahead) : 0;
@@ -102,8 +103,8 @@ struct stage {
     struct touched touched;
 };
 
-/* Panels lo to hi of the product; every tile goes to `finish` while it is in the nearest cache. `finish` is inlined, and
- * once more for full tiles, where its loops have a fixed length. */
+/* Panels lo to hi of the product; `finish` processes every tile while it is in the L1 cache. It is inlined, and a
+ * second time for full tiles, where its loops have constant length. */
 NL_FN void multiply_panels(const struct stage *s, int64_t lo, int64_t hi, epilogue *finish) {
     const struct unroll *u = s->u;
     const REAL *packed = s->packed, *b = s->b;
@@ -124,7 +125,7 @@ NL_FN void multiply_panels(const struct stage *s, int64_t lo, int64_t hi, epilog
         }
 }
 
-/* `finish` without a product: on the units of panels lo to hi, with no tile. */
+/* `finish` without a product, on the units of panels lo to hi; there is no tile. */
 NL_FN void finish_panels(const struct stage *s, int64_t lo, int64_t hi, epilogue *finish) {
     const struct unroll *u = s->u;
     const int64_t step = s->step, each = TILE_ROWS / s->gates;
@@ -170,7 +171,7 @@ NL_FN void pack_state(const struct unroll *u, int role, int64_t step, REAL *out)
     nl_share(pack_rows, &s, u->units, nl_unit(u->units, u->threads, 16, 1), u->threads);
 }
 
-/* Where unit `unit` of a patch lies in a packed B of `depth` rows. */
+/* Address of unit `unit` of a patch in a packed B of `depth` rows. */
 NL_FN REAL *packed_row(REAL *b, struct patch at, int64_t depth, int64_t row) {
     return b + at.column * depth + row * at.width;
 }
@@ -194,7 +195,7 @@ NL_FN void add_tile(const struct unroll *u, int role, struct patch at, int64_t c
     }
 }
 
-/* What a template defines: all steps. */
+/* Defined by the template: all steps. */
 static void run(const struct unroll *u);
 
 #define UNROLL(name) \

@@ -1,5 +1,5 @@
-/* The area of a unit of work: what conv_direct and conv_maps share. The including file defines KB (maps of a tile), TILE (its
- * lanes), and the fields of the meta array (META and PHASE in conv_plan.py). */
+/* The block of output computed by one unit of work of conv_direct and conv_maps. The including file defines KB (maps of
+ * a register tile), TILE (its lanes), and the fields of the meta array (META and PHASE in conv_plan.py). */
 #ifndef NL_CONV_AREA_H
 #define NL_CONV_AREA_H
 #include <stdint.h>
@@ -14,7 +14,7 @@ static struct area find_area(const int64_t *m, int64_t index)
         index -= ph[UNITS];
     a.phase = ph;
     const int64_t tiles = (m[MAPS] + KB - 1) / KB;
-    const int64_t part = index % m[MAP_PARTS]; /* fastest: the parts read the same input */
+    const int64_t part = index % m[MAP_PARTS]; /* innermost: the parts read the same input */
     index /= m[MAP_PARTS];
     a.tile_lo = tiles * part / m[MAP_PARTS];
     a.tile_hi = tiles * (part + 1) / m[MAP_PARTS];

@@ -1,7 +1,7 @@
 /* Geometry of a depthwise convolution: what conv_depthwise and conv_depthwise_update share (conv_depthwise.py describes
- * META). A vector is of LANES channels, of one position each (ACROSS_CHANNELS), or of neighbouring images of one channel,
- * read in place. Across channels the input is transposed first: whole rows, with zeros for the padding beside them. The
- * including file defines real, LANES, vec, loose, INLINE, transpose and the fields of the meta array. */
+ * META). The lanes of a vector are LANES channels at one position (ACROSS_CHANNELS), or consecutive images of one
+ * channel, read in place. Across channels the input is transposed first: whole rows, padded with zeros at both ends.
+ * The including file defines real, LANES, vec, loose, INLINE, transpose and the fields of the meta array. */
 #ifndef NL_CONV_DEPTHWISE_H
 #define NL_CONV_DEPTHWISE_H
 #include <stdint.h>
@@ -14,13 +14,13 @@ static inline int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* A unit of work: a band of rows of the output, for channels c0 to c1. */
+/* A unit of work: a block of output rows for channels c0 to c1. */
 struct band {
     int64_t index, p0, p1, c0, c1;
-    int64_t lo, hi; /* rows of the input that it reads */
+    int64_t lo, hi; /* input rows that it reads */
 };
 
-/* Columns of a row of the output whose taps in the image are the same: `size` of them from `start`, the first of which reads from
+/* Output columns with the same taps inside the image: `size` columns from `start`, the first of which reads from input
  * column `first`. */
 struct run {
     int64_t start, size, first;
@@ -74,14 +74,14 @@ static struct run find_run(const int64_t *m, int64_t p, int64_t i, int64_t lo, i
 }
 
 #if ACROSS_CHANNELS
-/* LANES channels, or those there are, as rows of vectors: `from` is where the first starts, `step` to the next; places:
- * where the vector of each of n positions goes. */
+/* Transpose up to LANES channels of n positions, `step` apart at `from`, to one vector per position, stored at
+ * places[position]. */
 static void to_channels(const real *from, int64_t step, int64_t channels, int64_t n, const int32_t *places, real *to)
 {
     int64_t i = 0;
     while (n >= LANES && i < n) {
         vec v[LANES];
-        i = smaller(i, n - LANES); /* the last ones overlap */
+        i = smaller(i, n - LANES); /* the last vector overlaps the one before */
 #pragma GCC unroll 16
         for (int64_t k = 0; k < LANES; k++)
             v[k] = *(const loose *)(from + smaller(k, channels - 1) * step + i);
@@ -96,7 +96,7 @@ static void to_channels(const real *from, int64_t step, int64_t channels, int64_
             to[places[i] + k] = from[smaller(k, channels - 1) * step + i];
 }
 
-/* The rows that a band reads, transposed. */
+/* Transpose the input rows that a unit reads. */
 static void pack_rows(const int64_t *m, const struct band *b, const real *in, int32_t *places, real *to)
 {
     const int64_t width = m[IN_W] * m[IMAGES], left = m[LEFT] * m[IMAGES], right = m[PITCH] - left - width, size = m[IN_H] * width;

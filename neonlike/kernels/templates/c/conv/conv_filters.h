@@ -1,15 +1,15 @@
-/* Filters of a convolution packed KB output maps side by side: what conv_direct and conv_pointwise share. The including
- * file defines real and KB. */
+/* Filters of a convolution packed by groups of KB output maps, maps innermost, for conv_direct and conv_pointwise. The
+ * including file defines real and KB. */
 #ifndef NL_CONV_FILTERS_H
 #define NL_CONV_FILTERS_H
 #include <stdint.h>
 #include <string.h>
 
-/* Tiles of maps to pack at a time, and channels of a unit of packing. Filters that lie map by map are transposed: what is
- * read of a map is a few lines side by side then, and what is written stays in the first-level cache. */
+/* Map tiles packed at a time, and channels of a unit of packing. Filters stored map by map are transposed: these sizes
+ * read a few consecutive cache lines of each map, and keep what is written in the L1 cache. */
 static inline int64_t pack_tiles(int64_t map_step)
 {
-    return map_step == 1 ? 8 : 1; /* more written streams than that do not stay in the cache */
+    return map_step == 1 ? 8 : 1; /* more write streams do not stay in the L1 cache */
 }
 
 static inline int64_t pack_channels(int64_t map_step)
@@ -17,9 +17,9 @@ static inline int64_t pack_channels(int64_t map_step)
     return map_step == 1 ? 16 : 64;
 }
 
-/* One tap of a group's filters, tiles first to last, channels lo to hi: tiles of maps lie tile_step apart, channels
- * to_step, and maps past the last are zero. Filters are read where a channel's lie channel_step and a map's map_step
- * apart, one of which is 1. */
+/* Pack one tap of a group's filters for map tiles first to last, channels lo to hi. Destination strides: tile_step (map
+ * tiles), to_step (channels); maps past the last are zero. Source strides: channel_step and map_step, one of which is
+ * 1. */
 static void pack_tap(const real *from, int64_t channel_step, int64_t map_step, int64_t maps, int64_t first, int64_t last, int64_t lo, int64_t hi,
                      real *to, int64_t to_step, int64_t tile_step)
 {

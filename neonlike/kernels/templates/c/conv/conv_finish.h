@@ -1,7 +1,7 @@
-/* What is done to sums of a convolution when they are stored (Epilogue in families/conv.py): what conv_direct,
- * conv_pointwise and conv_winograd share. The including file defines real, LANES, vec (LANES of real), loose (the
- * same, anywhere in memory), INLINE, and struct call with alpha, beta, slope, sums, and epilogue: 1 for relu, 2 for brelu,
- * 4 for beta, 8 to store results past the caches (then nl_stream_end ends it). */
+/* Epilogue of convolutions, applied to sums as they are stored (Epilogue in families/conv.py), for conv_direct,
+ * conv_pointwise and conv_winograd. The including file defines real, LANES, vec (LANES of real), loose (the same,
+ * unaligned), INLINE, and struct call with alpha, beta, slope, sums, and epilogue, a bit mask: 1 for relu, 2 for brelu,
+ * 4 for beta, 8 for streaming stores (followed by nl_stream_end). */
 #ifndef NL_CONV_FINISH_H
 #define NL_CONV_FINISH_H
 #include <stdint.h>
@@ -11,7 +11,7 @@
 
 typedef __typeof__((vec){ 0 } < (vec){ 0 }) mask;
 
-/* slope v of the negative elements of v, which are 0 if that is: not the product of 0 with infinity. */
+/* slope * v where v is negative; 0 if slope is 0, even for infinite v. */
 INLINE vec relu(vec v, real slope)
 {
     const mask negative = v < 0;
@@ -46,14 +46,14 @@ INLINE void copy_some(void *to, const void *from, int64_t n)
     }
 }
 
-/* Runs of sums and of the results that they become: count of n elements each. x may be out: element by element. */
+/* Sums and their results: count runs of n elements each. x may alias out exactly. */
 struct runs {
     const real *acc, *x;
     real *out;
     int64_t count, n, acc_step, out_step;
 };
 
-/* n sums finished and stored; returns the sum of what was stored, if that is wanted. */
+/* Apply the epilogue to n sums and store them; returns the sum of the stored values if it is asked for. */
 INLINE double finish_run(const struct call *g, const real *restrict acc, real *out, const real *x, real bias, int64_t n)
 {
     int64_t i = 0;
@@ -63,7 +63,7 @@ INLINE double finish_run(const struct call *g, const real *restrict acc, real *o
             old = *(const loose *)(x + i);
         *(loose *)(out + i) = finished(g, *(const loose *)(acc + i), old, bias);
     }
-    if (i < n) { /* acc goes on behind the last */
+    if (i < n) { /* acc is readable past the last one */
         vec v, old = { 0 };
         if (g->epilogue & 6)
             copy_some(&old, x + i, n - i);
@@ -79,11 +79,11 @@ INLINE double finish_run(const struct call *g, const real *restrict acc, real *o
     return sum;
 }
 
-/* Runs finished and stored; returns the sum of what was stored. A function of its own: copies of it in each place that
- * stores would take compilers longer than the rest of a convolution. */
+/* Apply the epilogue to runs and store them; returns the sum of the stored values. Not inlined: a copy at each call
+ * would take longer to compile than the rest of a convolution. */
 static __attribute__((noinline)) double finish_runs(const struct call *call, const struct runs *runs, real bias)
 {
-    const struct call g = *call; /* nothing that is stored changes it */
+    const struct call g = *call; /* a local copy: stores cannot alias it */
     const struct runs r = *runs;
     double sum = 0;
     for (int64_t i = 0; i < r.count; i++)
@@ -91,7 +91,7 @@ static __attribute__((noinline)) double finish_runs(const struct call *call, con
     return sum;
 }
 
-/* The same, past the caches. */
+/* The same with streaming stores. */
 static __attribute__((noinline)) double stream_runs(const struct call *call, const struct runs *runs, real bias)
 {
     enum { SOME = 128 };

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-/* B^T of a row or column of a tile, G of a filter's, A^T of sums. */
+/* B^T applied to a row or column of an input tile, G to one of a filter, A^T to one of the sums. */
 #if OUT == 2
 INLINE void input_points(const vec *d, vec *to)
 {
@@ -64,7 +64,7 @@ INLINE void results(const vec *p, vec *to)
 }
 #endif
 
-/* The sums `point_step` apart of a tile's points, EDGE x EDGE of them, with each column made into OUT results. */
+/* A^T applied to each column of a tile's EDGE x EDGE sums, which are `point_step` apart: OUT values for each column. */
 INLINE void results_of_columns(const real *sums, int64_t point_step, vec to[OUT][EDGE])
 {
 #pragma GCC unroll 6

@@ -1,11 +1,11 @@
-/* Copies of short rows of an input: what strips (conv_strips.h) and Winograd's tiles of few images (conv_winograd_few.h)
- * are packed with. The including file defines real. */
+/* Copies of short input rows, for packing strips (conv_strips.h) and Winograd tiles of few images
+ * (conv_winograd_few.h). The including file defines real. */
 #ifndef NL_CONV_ROWS_H
 #define NL_CONV_ROWS_H
 #include <stdint.h>
 #include <string.h>
 
-/* memcpy of a few elements, inline: a call takes longer than they do. */
+/* memcpy of a few elements, inline: a call would take longer than the copy. */
 static inline void copy_few(real *restrict to, const real *restrict from, int64_t n)
 {
     for (; n >= 16; n -= 16, to += 16, from += 16)
@@ -29,10 +29,10 @@ static inline void clear_few(real *to, int64_t n)
 
 enum { FEW = 256 }; /* elements that are copied inline */
 
-/* Runs of n elements, from_step and to_step apart. */
+/* Copy runs of n elements, from_step and to_step apart. */
 static inline void copy_runs(real *restrict to, int64_t to_step, const real *restrict from, int64_t from_step, int64_t n, int64_t count)
 {
-    if (n == 1 && to_step == 1 && from_step == 2) /* of a known step, and so vector code */
+    if (n == 1 && to_step == 1 && from_step == 2) /* a constant stride, for which compilers emit vector code */
         for (int64_t j = 0; j < count; j++)
             to[j] = from[2 * j];
     else if (n == 1)
@@ -46,7 +46,8 @@ static inline void copy_runs(real *restrict to, int64_t to_step, const real *res
             memcpy(to + j * to_step, from + j * from_step, (size_t)n * sizeof *to);
 }
 
-/* Columns of one input row, every step-th from the column first: [count][images lo to hi]; zero outside of it. */
+/* Pack count columns of an input row, every step-th from column `first`: [count][images lo to hi]; zero outside the
+ * row. */
 static void pack_row(const real *restrict row, int64_t width, int64_t all, int64_t lo, int64_t hi, int64_t first,
                      int64_t step, int64_t count, real *restrict to)
 {

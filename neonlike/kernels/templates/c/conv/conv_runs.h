@@ -1,11 +1,11 @@
-/* Storing runs of results that lie apart. The including file defines what conv_finish.h needs. */
+/* Stores of runs of results at a stride. The including file defines what conv_finish.h needs. */
 #ifndef NL_CONV_RUNS_H
 #define NL_CONV_RUNS_H
 #include <stdint.h>
 #include "conv_finish.h"
 #include "conv_rows.h"
 
-/* Store runs of n results, step apart; returns their sum. Short ones are finished side by side. */
+/* Store runs of n results, step apart; returns their sum. Short runs are finished in one contiguous buffer first. */
 static double store_runs(const struct call *g, const real *from, real *out, const real *x, real bias, int64_t n, int64_t step, int64_t count)
 {
     enum { SIDE = 256 };

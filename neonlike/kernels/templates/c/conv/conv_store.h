@@ -1,4 +1,4 @@
-/* Where the results of an area go: what conv_direct, conv_maps and conv_thin share. The including file defines
+/* Stores of the results of an area, for conv_direct, conv_maps and conv_thin. The including file defines
  * what conv_finish.h needs, and the fields of the meta array. */
 #ifndef NL_CONV_STORE_H
 #define NL_CONV_STORE_H
@@ -6,7 +6,7 @@
 #include "conv_runs.h"
 #include "conv_strips.h"
 
-/* Where results go: the first column of the unit in output row p of a map. */
+/* Offset of the results: the unit's first column in output row p of a map. */
 static int64_t place(const int64_t *m, const struct area *a, int64_t map, int64_t p)
 {
     const int64_t *ph = a->phase, plane = a->plane * ph[OUT_STEP_D] + ph[OUT_START_D];
@@ -14,7 +14,7 @@ static int64_t place(const int64_t *m, const struct area *a, int64_t map, int64_
     return (row * m[OUT_W] + a->q0 * ph[OUT_STEP_W] + ph[OUT_START_W]) * m[IMAGES] + a->n0;
 }
 
-/* Store the results of a map: rows of so many columns, which are a step apart, of sums that lie acc_step apart. */
+/* Store the results of a map: rows of columns `step` apart, from sums whose rows are acc_step apart. */
 static inline void store_map(const struct call *g, const struct area *a, int64_t map, const real *from, int64_t acc_step, int64_t columns, int64_t step)
 {
     const int64_t *m = g->meta, N = m[IMAGES], nb = a->n1 - a->n0, out_step = a->phase[OUT_STEP_H] * m[OUT_W] * N;

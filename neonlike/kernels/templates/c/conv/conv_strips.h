@@ -1,5 +1,5 @@
-/* Input of a convolution packed into strips: what conv_direct and conv_update share. The including file defines real,
- * LANES, and the fields of the meta array (META and PHASE in conv_plan.py). */
+/* Input rows packed into contiguous strips, for conv_direct and conv_update. The including file defines real, LANES,
+ * and the fields of the meta array (META and PHASE in conv_plan.py). */
 #ifndef NL_CONV_STRIPS_H
 #define NL_CONV_STRIPS_H
 #include <stdint.h>
@@ -11,16 +11,17 @@ struct area {
     const int64_t *phase;
     int64_t group, tile_lo, tile_hi; /* map tiles */
     int64_t plane, p0, p1, q0, q1, n0, n1;
-    int64_t lanes, acc_step; /* of a run of tiles, an output row or, if flat, all of them; and padded to whole tiles */
+    int64_t lanes, acc_step; /* of an output row or, if flat, of all rows; and rounded up to whole tiles */
     int64_t pitch;           /* flat: lanes from an output row to the next one's */
     int64_t sums_row;
 };
 
-/* How a strip holds the columns that taps read of one input row: those of each residue modulo the step side by side. */
+/* Layout of a strip, the columns of one input row that taps read: columns of equal residue modulo the stride are
+ * contiguous. */
 struct strip {
     int64_t size, least; /* offset of the first column */
-    int64_t *base, *reach; /* of each residue: where it starts, columns beyond the block's; -1 if no tap has it */
-    int64_t *taps; /* where each tap starts */
+    int64_t *base, *reach; /* of each residue: its offset; columns beyond the block's, -1 if no tap reads it */
+    int64_t *taps; /* offset of each tap */
 };
 
 static void lay_out(const struct area *a, const int64_t *offsets, struct strip *strip)
@@ -41,18 +42,18 @@ static void lay_out(const struct area *a, const int64_t *offsets, struct strip *
         if (strip->reach[f] >= 0)
             strip->size += (a->q1 - a->q0 + strip->reach[f]) * nb;
     }
-    strip->size = a->pitch > 0 ? a->pitch : ((strip->size + LANES - 1) / LANES | 1) * LANES; /* an odd number of vectors: strips start in different sets of the cache */
+    strip->size = a->pitch > 0 ? a->pitch : ((strip->size + LANES - 1) / LANES | 1) * LANES; /* an odd number of vectors, so that strips do not start in the same cache set */
     for (int64_t s = 0; s < ns; s++) {
         const int64_t at = offsets[2 * s + 1] - strip->least;
         strip->taps[s] = strip->base[at % step] + at / step * nb;
     }
 }
 
-/* Input rows that the unit reads: planes of the taps that lie in the image, and in these the rows; where the area is flat,
- * those outside as well, which are zero. */
+/* Input rows that the unit reads: planes inside the image, and rows inside it; for flat areas also the rows outside,
+ * which are zero. */
 struct rows {
     int64_t plane_count, row_count, *planes, *depth_taps; /* each plane in the image, and the tap that reads it */
-    int64_t first, reach, *slots; /* rows first to first + reach: number of the strip, or -1 */
+    int64_t first, reach, *slots; /* of rows first to first + reach: index of the strip, or -1 */
 };
 
 static void find_rows(const int64_t *m, const struct area *a, struct rows *rows)
@@ -81,7 +82,7 @@ static void find_rows(const int64_t *m, const struct area *a, struct rows *rows)
             rows->slots[i] = rows->row_count++;
 }
 
-/* Columns of the input that the strips of an area hold. */
+/* Input columns that the strips of an area hold. */
 static void columns_read(const int64_t *m, const struct area *a, const struct strip *strip, int64_t *lo, int64_t *hi)
 {
     const int64_t first = a->q0 * a->phase[STEP_W] + strip->least;
@@ -102,14 +103,14 @@ static inline void prefetch(const real *from, const real *to)
         __builtin_prefetch(from, 0, 2);
 }
 
-/* Input to be packed later: channels c to c + count of an area. */
+/* Input to prefetch before it is packed: channels c to c + count of an area. */
 struct ahead {
     const struct area *a;
     const struct rows *rows;
-    int64_t c, count, done; /* rows asked for */
+    int64_t c, count, done; /* rows prefetched so far */
 };
 
-/* Ask for another share of it, while something else is computed: all when share is shares. */
+/* Prefetch another share of it during other computation; all is prefetched when share == shares. */
 static void prefetch_share(const real *in, const int64_t *m, const struct strip *strip, struct ahead *ahead, int64_t share, int64_t shares)
 {
     const struct area *a = ahead->a;
@@ -125,8 +126,8 @@ static void prefetch_share(const real *in, const int64_t *m, const struct strip 
             }
 }
 
-/* Strips of channels c to c + count: [channel][plane][row of the image that is read]. Rows lie far apart and are too
- * short for the processor to fetch them in time by itself: those of AHEAD channels later are asked for. */
+/* Pack strips of channels c to c + count: [channel][plane][input row]. Rows are too short and too far apart for
+ * hardware prefetching, so those AHEAD channels later are prefetched. */
 static void pack(const real *in, const int64_t *m, const struct area *a, const struct rows *rows, const struct strip *strip, int64_t c, int64_t count, real *to)
 {
     enum { AHEAD = 4 };

@@ -1,21 +1,21 @@
-/* Input of a convolution of few channels and maps a group, packed for conv_thin and conv_thin_update: strips of all rows
- * that an area reads, those outside of the image too, so that each tap reads at the same offset from any output row. What
- * lies in the padding is cleared once an area and stays zero from group to group. The including file defines real,
- * LANES, INLINE and the fields of the meta array. */
+/* Packed input of a convolution with few channels and maps per group, for conv_thin and conv_thin_update: strips of all
+ * rows that an area reads, including rows outside the image, so that each tap has the same offset from any output row.
+ * The padding is cleared once per area and stays zero from group to group. The including file defines real, LANES,
+ * INLINE and the fields of the meta array. */
 #ifndef NL_CONV_THIN_H
 #define NL_CONV_THIN_H
 #include <stdint.h>
 #include <string.h>
 #include "conv_strips.h"
 
-/* An area and where its taps read. */
+/* An area, and the offsets at which its taps read. */
 struct thin {
     struct area a;
     struct strip strip;
     int64_t first, rows, planes, plane_size, channel_size; /* first row of the input, how many; elements */
     int64_t *plane;                                        /* planes in the image that taps read */
     int64_t *left, *right;                                 /* columns in the image, of each residue modulo the step */
-    int64_t taps, *at, *tap;                               /* of a channel: offsets in the strips, numbers in the window */
+    int64_t taps, *at, *tap;                               /* of a channel: offsets in the strips, indices in the filter window */
     int64_t row_step;                                      /* in the strips, from an output row to the next */
 };
 
@@ -46,7 +46,7 @@ static struct area thin_area(const int64_t *m, int64_t index)
     return a;
 }
 
-/* Lay an area out in strips, which are cleared; numbers: room for thin_numbers. */
+/* Set up the strips of an area and clear them; numbers: scratch memory of thin_numbers elements. */
 static struct thin lie_thin(const int64_t *m, int64_t index, int64_t *numbers, real *strips)
 {
     struct thin t = { .a = thin_area(m, index) };

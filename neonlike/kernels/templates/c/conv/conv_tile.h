@@ -1,6 +1,6 @@
-/* The sums of a tile, KB maps x NV vectors that stay in registers while what they are sums of goes by: where they start
- * and what becomes of them. conv_direct and conv_pointwise share it. The including file defines real, LANES, KB, NV, vec
- * (LANES of real), loose (the same, anywhere in memory) and INLINE, and includes conv_finish.h before. */
+/* Accumulators of a register tile, KB maps x NV vectors: their initial values, and where they are stored. For
+ * conv_direct and conv_pointwise. The including file defines real, LANES, KB, NV, vec (LANES of real), loose (the same,
+ * unaligned) and INLINE, and includes conv_finish.h before. */
 #ifndef NL_CONV_TILE_H
 #define NL_CONV_TILE_H
 #include <stdint.h>
@@ -8,12 +8,12 @@
 
 typedef double doubles __attribute__((vector_size(LANES * sizeof(double))));
 
-/* Where the sums of a tile go. */
+/* Destination of the sums of a tile. */
 struct sums {
-    real *acc; /* kept, if they are not the last */
+    real *acc; /* partial sums between blocks of channels */
     int64_t acc_step;
-    int first; /* whether there are none yet */
-    real *out; /* stored as results; NULL: kept */
+    int first; /* whether there are no partial sums yet */
+    real *out; /* the result; NULL: store partial sums */
     int64_t out_step;
     int streamed;
     real alpha;
@@ -33,7 +33,7 @@ INLINE void take_sums(vec sum[KB][NV], const struct sums *to, const int nv)
             sum[k][j] = to->first ? (vec){ 0 } : *(const vec *)(to->acc + k * to->acc_step + j * LANES);
 }
 
-/* Keep them, or store what they give. */
+/* Store them as partial sums or, with the epilogue, as results. */
 INLINE void leave_sums(vec sum[KB][NV], const struct sums *to, const int nv)
 {
     real *out = to->out;

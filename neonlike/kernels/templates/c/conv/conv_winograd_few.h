@@ -1,7 +1,7 @@
-/* The transforms of conv/winograd.c.j2 where images do not fill vectors: a vector is of neighbouring tiles of a row and of
- * all images. The rows that tiles read are copied first, with zeros for what lies outside of the image: as they are if
- * there is one image (FEW_IMAGES == 1), where even and odd columns are told apart in registers, else the columns of each residue
- * modulo OUT side by side. The including file defines EVEN, ODD, FRONT and BACK of two vectors besides. */
+/* The transforms of conv/winograd.c.j2 where images do not fill vectors: the lanes of a vector are consecutive tiles of
+ * a row and all images. The rows that tiles read are copied first, padded with zeros: unchanged for one image
+ * (FEW_IMAGES == 1), whose even and odd columns are separated in registers, else with columns of equal residue modulo
+ * OUT contiguous. The including file also defines EVEN, ODD, FRONT and BACK of two vectors. */
 #ifndef NL_CONV_WINOGRAD_FEW_H
 #define NL_CONV_WINOGRAD_FEW_H
 #include <stdint.h>
@@ -9,13 +9,13 @@
 
 #define SINGLE (FEW_IMAGES == 1 && OUT == 2)
 
-/* Elements of the columns of a residue in a copied row, and of the row: with what a vector past its end reads. */
+/* Elements of one residue's columns in a copied row, and of the row, with room for a vector that reads past the end. */
 static int64_t strip_size(const int64_t *m, int64_t nb)
 {
     return ((m[TILES_W] + 1) * nb + LANES - 1) / LANES * LANES + LANES;
 }
 
-/* Copy n elements, and what follows them up to a whole vector; `end`: of what may be read. */
+/* Copy n elements in whole vectors, which may copy more; `end`: of the readable memory. */
 INLINE void copy_vectors(real *to, const real *from, int64_t n, const real *end)
 {
     for (int64_t i = 0; i < n; i += LANES)
@@ -25,7 +25,7 @@ INLINE void copy_vectors(real *to, const real *from, int64_t n, const real *end)
             copy_few(to + i, from + i, smaller(LANES, n - i));
 }
 
-/* pack_row, where whole vectors may be written: those of a column are overwritten by the next one's. */
+/* pack_row with whole vectors: what is written past the end of a column is overwritten by the next one. */
 static void copy_row(const real *row, int64_t width, int64_t all, int64_t lo, int64_t nb, int64_t first, int64_t step, int64_t count, real *to, const real *end)
 {
     if (nb > LANES || (nb == 1 && step > 1)) {
@@ -47,7 +47,7 @@ static void copy_row(const real *row, int64_t width, int64_t all, int64_t lo, in
     clear_few(to + right * nb, (count - right) * nb);
 }
 
-/* The rows that a band reads of a channel: to[row][residue][column][image]. */
+/* Copy the rows that a block of tile rows reads of a channel: to[row][residue][column][image]. */
 static void copy_band(const struct call *g, const struct area *a, int64_t c, const struct band *b, real *to)
 {
     const int64_t *m = g->meta, N = m[IMAGES], W = m[IN_W], size = strip_size(m, a->nb), first = b->left - m[PAD_W] + m[DIL_W] * OUT * b->tx;
@@ -80,8 +80,8 @@ INLINE void load_columns(const real *row, int64_t at, int64_t nb, int64_t size, 
             d[j] = *(const loose *)(row + j % OUT * size + j / OUT * nb + at);
 }
 
-/* B^T d B of a row of tiles, of which `lanes` are there; to: of the first point. Vectors past them are overwritten by the
- * next row's, which follow; there are `room` lanes for them. */
+/* B^T d B of a row of tiles with `lanes` lanes; to: destination of the first point. Lanes written past them are
+ * overwritten by the next row; there is room for `room` lanes. */
 static void transform_line(const real *restrict rows, int64_t lanes, int64_t nb, int64_t size, real *restrict to, int64_t room, int64_t point_step)
 {
     for (int64_t at = 0; at < lanes; at += LANES) {
@@ -118,7 +118,7 @@ static void transform_input(const struct call *g, const struct area *a, int64_t 
     const int64_t *m = g->meta, size = strip_size(m, a->nb);
     memset(some, 0, (size_t)m[RESULTS_SIZE] * sizeof *some);
     for (int64_t i = 0; i < count; i++, v += a->lanes) {
-        for (int point = 0; point < POINTS; point++) /* lanes past the last are 0 */
+        for (int point = 0; point < POINTS; point++) /* zero the lanes past the last tile */
             *(vec *)(v + point * point_step + a->lanes - LANES) = (vec){ 0 };
         for (int64_t t = 0, tiles; t < a->tiles; t += tiles) {
             const struct band b = find_band(m, a, t, m[TILES_H]);
@@ -132,7 +132,7 @@ static void transform_input(const struct call *g, const struct area *a, int64_t 
     }
 }
 
-/* Nothing is asked for ahead of time: what is read of a channel lies side by side. */
+/* No software prefetching: what is read of a channel is contiguous. */
 struct ahead {
     const struct area *a;
     int64_t c, count, done;
@@ -143,7 +143,8 @@ static void prefetch_share(const struct call *g, struct ahead *ahead, int64_t sh
     (void)g, (void)ahead, (void)share, (void)shares;
 }
 
-/* A^T M A: results [OUT][OUT * tiles][nb] of a run of tiles in a row; apart: of each column of a tile. */
+/* A^T M A: results [OUT][OUT * tiles][nb] of a run of tiles in a row; apart: buffer in which each column of a tile is
+ * contiguous. */
 static void transform_output(const real *restrict acc, int64_t point_step, int64_t tiles, int64_t nb, real *restrict to, int64_t row, real *restrict apart)
 {
     const int64_t lanes = tiles * nb, size = row / OUT;

@@ -1,10 +1,10 @@
-/* The transforms of conv/winograd.c.j2 where images fill vectors: a vector is of one tile, and read and stored where it
- * lies. */
+/* The transforms of conv/winograd.c.j2 where images fill vectors: the lanes of a vector are images of one tile, loaded
+ * and stored in place. */
 #ifndef NL_CONV_WINOGRAD_MANY_H
 #define NL_CONV_WINOGRAD_MANY_H
 #include <stdint.h>
 
-/* The rows that a row of tiles reads of a channel; those outside of the image are zeros. */
+/* The input rows that a row of tiles reads of a channel; rows outside the image are zero. */
 struct rows {
     const real *at[EDGE];
     int64_t step[EDGE]; /* from column to column */
@@ -85,13 +85,13 @@ static void transform_input(const struct call *g, const struct area *a, int64_t 
     }
 }
 
-/* Input to be transformed later: channels c to c + count of an area. */
+/* Input to prefetch before it is transformed: channels c to c + count of an area. */
 struct ahead {
     const struct area *a;
-    int64_t c, count, done; /* channels asked for */
+    int64_t c, count, done; /* channels prefetched so far */
 };
 
-/* Ask for another share of it, while something else is computed: all when share is shares. */
+/* Prefetch another share of it during other computation; all is prefetched when share == shares. */
 static void prefetch_share(const struct call *g, struct ahead *ahead, int64_t share, int64_t shares)
 {
     const int64_t *m = g->meta, until = ahead->count * share / shares, N = m[IMAGES];

@@ -1,13 +1,13 @@
 /* CPython extension: starts the kernel of an assignment that was seen before, and builds the nodes of expressions.
  *
- * An assignment's expression is walked as linearize() in graph.py walks it, into a key of words: what graph.key holds
- * (structure, aliasing, kinds of numbers), and the data type, shape and strides of every tensor. For a key that was
- * learned, the kernel is called with the addresses and numbers that were met on the way. Whatever is not common is
- * left to Python, which defines what an assignment means; nothing here raises but for want of memory.
+ * An assignment's expression is walked in the order of linearize() in graph.py, into a key of words: the content of
+ * graph.key (structure, aliasing, kinds of numbers), and the data type, shape and strides of every tensor. For a key
+ * that was learned, the kernel is called with the addresses and numbers found by the walk. Uncommon cases are left to
+ * Python, which defines the semantics of an assignment; the only exception raised here is MemoryError.
  *
- * The walk runs no Python code that changes an expression, and the interpreter lock is held until the kernel starts.
- * Should other code run all the same (in a finalizer, or while tensors compare their memory), `busy` sends its
- * assignments to Python.
+ * The walk runs no Python code that changes an expression, and the interpreter lock is held until the kernel starts. If
+ * other code runs nevertheless (in a finalizer, or while tensors compare their memory), `busy` leaves its assignments
+ * to Python.
  */
 #include "fastpath_builders.h"
 #include "fastpath_launches.h"
@@ -16,7 +16,7 @@
 
 static PyObject *name_replay, *name_executor, *name_run, *name_closed;
 
-/* Whether `value` is a node and `target` a tensor of `backend`, which is open: nothing is left to check. */
+/* Whether `value` is a node and `target` a tensor of `backend`, which is open: then Python's checks can be skipped. */
 static int is_checked(PyObject *backend, PyObject *target, PyObject *value)
 {
     if (Py_TYPE(value) != node_type || SLOT(value, backend_at) != backend || Py_TYPE(target) != tensor_class)

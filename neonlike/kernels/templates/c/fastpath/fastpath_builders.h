@@ -1,8 +1,7 @@
-/* Callables and operators that build nodes where fastpath_nodes.h can, and ask Python otherwise. Part of fastpath.c.
+/* Callables and operators that build nodes by fastpath_nodes.h, and call Python where that cannot. Part of fastpath.c.
  *
- * A builder stands in the place of a function of Python, its original, whose attributes it shows. The operators of a
- * class are slots of its type: they are set in C, and set back by Python itself where somebody gives the class an
- * operator of his own.
+ * A builder replaces a Python function, its original, whose attributes it forwards. The operators of a class are slots
+ * of its type: they are set in C, and reset by Python itself if the class is given another operator.
  */
 #ifndef NL_FASTPATH_BUILDERS_H
 #define NL_FASTPATH_BUILDERS_H
@@ -19,7 +18,7 @@ static const char *const kinds[] = {"unary", "binary", "ternary", "reduction", "
 typedef struct {
     PyObject_HEAD
     vectorcallfunc call;
-    PyObject *original;      /* Python's function, which says what a call means */
+    PyObject *original;      /* the Python function that it replaces */
     PyObject *spec, *second; /* rows of the table of ops; None where the kind has none */
     enum kind kind;
     int skip; /* arguments before the operands: 1 in a method of backends */
@@ -27,7 +26,7 @@ typedef struct {
 
 static PyObject *assign(PyObject *backend, PyObject *target, PyObject *value);
 
-/* The axis among the arguments of a reduction, None if it is not given; NULL where there is more. */
+/* The axis argument of a reduction, None if it is not given; NULL if there are other arguments. */
 static PyObject *axis_of(PyObject *const *given, Py_ssize_t count, PyObject *named)
 {
     const Py_ssize_t all = count + (named ? PyTuple_GET_SIZE(named) : 0);
@@ -38,7 +37,7 @@ static PyObject *axis_of(PyObject *const *given, Py_ssize_t count, PyObject *nam
     return count ? given[1] : NULL;
 }
 
-/* What a call gives; NULL without an exception where Python has to do it. */
+/* The result of a call; NULL without an exception if Python has to do it. */
 static PyObject *build(const Builder *self, PyObject *const *given, Py_ssize_t count, PyObject *named)
 {
     PyObject *axis;
@@ -77,7 +76,7 @@ static PyObject *builder_bound(PyObject *self, PyObject *object, PyObject *type)
     return object && object != Py_None ? PyMethod_New(self, object) : own(self);
 }
 
-/* What is not the builder's own is its original's: __name__, __module__, ... */
+/* Other attributes are the original's: __name__, __module__, ... */
 static PyObject *builder_attribute(PyObject *self, PyObject *name)
 {
     PyObject *found = PyObject_GenericGetAttr(self, name);

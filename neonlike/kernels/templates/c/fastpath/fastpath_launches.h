@@ -1,4 +1,4 @@
-/* Launches: the kernels of assignments that were seen before, by their keys. Part of fastpath.c. */
+/* Launches: the kernels of assignments seen before, by key. Part of fastpath.c. */
 #ifndef NL_FASTPATH_LAUNCHES_H
 #define NL_FASTPATH_LAUNCHES_H
 
@@ -12,18 +12,18 @@ enum answer { LEFT, DONE, NEW, ANSWERS };
 
 static PyObject *answers[ANSWERS]; /* Python's names of these, see Replayed in recipe.py */
 
-static int serial; /* a forked process, where no thread may be started */
+static int serial; /* whether this is a forked process, in which no thread may be started */
 
 typedef int (*Kernel)(const union nl_word *);
 
 typedef struct {
     uint64_t hash;
     int words, inputs, outputs, numbers;
-    int release; /* give the interpreter lock away: the kernel is long, or runs on several threads */
-    Kernel kernel; /* NULL: known to be none */
+    int release; /* whether to release the interpreter lock: the kernel is long, or runs on several threads */
+    Kernel kernel; /* NULL: known to have none */
     void *meta;
     int64_t count, threads;
-    PyObject *keep; /* what kernel and meta lie in */
+    PyObject *keep; /* owners of the memory of kernel and meta */
     int64_t *word;
     uint8_t slot[]; /* of inputs, outputs and numbers; twice the slot, and 1 for a real, of a number */
 } Launch;
@@ -55,7 +55,7 @@ static void clear_launches(Launches *self)
     }
 }
 
-/* Where the launch of the walk's key is, or belongs. */
+/* The table entry of the walk's key, or the free one for it. */
 static Launch **find(Launches *self)
 {
     const size_t bytes = sizeof(int64_t) * (size_t)walk.words;
@@ -66,7 +66,7 @@ static Launch **find(Launches *self)
     }
 }
 
-/* Call the kernel on what the walk met, and end the walk. */
+/* Call the kernel on the operands found by the walk, and end the walk. */
 static enum answer start(Launches *self, const Launch *launch)
 {
     union nl_word words[MAX_LEAVES + MAX_TARGETS + MAX_NUMBERS + 3], *word = words;
@@ -143,7 +143,7 @@ static PyObject *launches_run_many(PyObject *object, PyObject *const *given, Py_
     return answered(self, walk_pairs(given[0], given[1], self->tensor_type));
 }
 
-/* Slots out of a tuple, which is checked against what the walk met. */
+/* Slots from a tuple, checked against the operands found by the walk. */
 static int read_slots(PyObject *tuple, uint8_t *slot, int limit)
 {
     for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(tuple); k++) {

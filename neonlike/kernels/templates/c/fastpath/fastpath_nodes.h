@@ -1,8 +1,8 @@
-/* Nodes of expressions, built as the builders in node.py and builders.py build them. Part of fastpath.c.
+/* Nodes of expressions, equal to those built by the builders in node.py and builders.py. Part of fastpath.c.
  *
- * These functions take the common cases: operands are nodes, tensors of the one known type and Python numbers, and
- * all that has a data type has the same, float32 or float64. NULL without an exception stands for the rest, errors
- * included, which is left to Python.
+ * These functions handle the common cases: operands are nodes, tensors of the one known type and Python numbers, and
+ * all dtypes are equal, float32 or float64. For all other cases, errors included, they return NULL without an
+ * exception: then Python has to do it.
  */
 #ifndef NL_FASTPATH_NODES_H
 #define NL_FASTPATH_NODES_H
@@ -11,13 +11,13 @@
 
 enum { FEW_AXES = 8 };
 
-static PyTypeObject *tensor_class; /* the tensors that are known; NULL: none yet */
+static PyTypeObject *tensor_class; /* the known type of tensors; NULL: none yet */
 static PyObject *float32, *float64, *name_axis;
 static PyObject *one_axis[FEW_AXES], *all_axes[FEW_AXES + 1], *all_ones[FEW_AXES + 1];
 static PyObject *number_one;
 /* Tuples: axis k is (k,), all of so many axes are (0, 1, ...), and reduced they are (1, 1, ...). */
 
-/* What a node has of its operands; references of its own. */
+/* Properties that a node takes from its operands; holds references. */
 typedef struct {
     PyObject *shape, *dtype, *backend;
 } Traits;
@@ -73,7 +73,7 @@ static int is_number(PyObject *operand)
     return Py_TYPE(operand) == &PyFloat_Type || Py_TYPE(operand) == &PyLong_Type;
 }
 
-/* Sizes of a shape; how many there are, or -1 where Python has to look: a free shape is no plain tuple. */
+/* Sizes of a shape; returns their number, or -1 if Python has to do it: an unknown shape is not a plain tuple. */
 static Py_ssize_t sizes_of(PyObject *shape, Py_ssize_t *sizes)
 {
     if (!PyTuple_CheckExact(shape) || PyTuple_GET_SIZE(shape) > FEW_AXES)
@@ -90,7 +90,7 @@ static Py_ssize_t sizes_of(PyObject *shape, Py_ssize_t *sizes)
     return count;
 }
 
-/* Whether two shapes are made of the same numbers: mostly they are, as Python keeps one object of each small one. */
+/* Whether two shapes consist of identical objects: mostly so for equal shapes, because Python caches small integers. */
 static int same_items(PyObject *a, PyObject *b)
 {
     if (!PyTuple_CheckExact(a) || !PyTuple_CheckExact(b) || PyTuple_GET_SIZE(a) != PyTuple_GET_SIZE(b))
@@ -140,7 +140,7 @@ static PyObject *packed(PyObject *const *items, Py_ssize_t count)
     return tuple;
 }
 
-/* A node of all this, whose references it takes, also where it fails; the row is borrowed. */
+/* A new node; steals the references, also on failure, except that of the row. */
 static PyObject *new_node(PyObject *spec, PyObject *operands, PyObject *attrs, Traits traits)
 {
     PyObject *node = operands && attrs ? node_type->tp_alloc(node_type, 0) : NULL;
@@ -195,7 +195,7 @@ static PyObject *build_two(PyObject *spec, PyObject *a, PyObject *b)
     return NULL;
 }
 
-/* One of the last two is an expression: they alone say which dtype where() has. */
+/* One of the last two is an expression: they determine the dtype of where(). */
 static PyObject *build_three(PyObject *spec, PyObject *a, PyObject *b, PyObject *c)
 {
     Traits traits;
@@ -207,7 +207,7 @@ static PyObject *build_three(PyObject *spec, PyObject *a, PyObject *b, PyObject 
     return NULL;
 }
 
-/* Which axis a reduction is over, -1 for all; -2 where Python has to say. */
+/* The axis of a reduction, -1 for all; -2 if Python has to do it. */
 static Py_ssize_t reduced_axis(PyObject *axis, Py_ssize_t ndim)
 {
     if (axis == Py_None)
@@ -220,7 +220,7 @@ static Py_ssize_t reduced_axis(PyObject *axis, Py_ssize_t ndim)
     return -2;
 }
 
-/* A reduction of `a`, and how many elements each result comes from. */
+/* A reduction of `a`, and the number of elements per result. */
 static PyObject *build_reduced(PyObject *spec, PyObject *a, PyObject *axis, const Traits *traits, double *count)
 {
     Py_ssize_t sizes[FEW_AXES];
@@ -231,7 +231,7 @@ static PyObject *build_reduced(PyObject *spec, PyObject *a, PyObject *axis, cons
     for (Py_ssize_t k = 0; k < ndim; k++)
         if (over == -1 || k == over)
             *count *= (double)sizes[k];
-    if (!(*count > 0)) /* of nothing: perhaps an error */
+    if (!(*count > 0)) /* an empty reduction: perhaps an error */
         return NULL;
     PyObject *shape = over == -1 ? own(all_ones[ndim]) : packed(&PyTuple_GET_ITEM(traits->shape, 0), ndim);
     if (over != -1 && shape) {

@@ -1,4 +1,4 @@
-/* Places: where a tensor's elements lie, kept in the tensor's attribute _place. Part of fastpath.c. */
+/* Places: address and layout of a tensor's memory, cached in the tensor's attribute _place. Part of fastpath.c. */
 #ifndef NL_FASTPATH_PLACES_H
 #define NL_FASTPATH_PLACES_H
 
@@ -12,7 +12,7 @@ static PyObject *name_place, *name_array, *name_root, *name_struct, *name_shape,
 
 typedef struct {
     PyObject_VAR_HEAD
-    PyObject *tensor; /* borrowed, to be compared only: another tensor's place may come here with a copied __dict__ */
+    PyObject *tensor; /* borrowed, only compared: a copied __dict__ may contain another tensor's place */
     PyObject *root;   /* NULL: foreign memory, which may overlap anything */
     PyObject *shape, *dtype, *backend; /* the tensor's, which never change */
     char *address, *low, *high;
@@ -133,7 +133,7 @@ static Place *new_place(PyObject *tensor)
     return place;
 }
 
-/* The place that a tensor keeps, a new reference; NULL without an exception if there is none. */
+/* The cached place of a tensor, a new reference; NULL without an exception if there is none. */
 static Place *kept_place(PyObject *tensor)
 {
     PyObject *found = PyObject_GetAttr(tensor, name_place);
@@ -144,14 +144,14 @@ static Place *kept_place(PyObject *tensor)
     return NULL;
 }
 
-/* A new reference; NULL, perhaps with an exception, where Python has to do it. */
+/* A new reference; NULL, perhaps with an exception, if Python has to do it. */
 static Place *place_of(PyObject *tensor)
 {
     Place *kept = kept_place(tensor);
     return kept ? kept : new_place(tensor);
 }
 
-/* 0: apart, 1: the same elements, -1: one has to look closer. See Leaf.alias_of in graph.py. */
+/* 0: no overlap, 1: the same elements, -1: not decided here. See Leaf.alias_of in graph.py. */
 static int alias(const Place *a, const Place *b)
 {
     if (a == b)

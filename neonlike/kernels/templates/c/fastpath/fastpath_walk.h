@@ -11,7 +11,7 @@ enum {
     AT_LEAF = -1, AT_TARGET = -2,                 /* other words that begin an item are addresses of specs */
 };
 
-static PyTypeObject *node_type; /* OpTreeNode, and where its slots lie */
+static PyTypeObject *node_type; /* OpTreeNode, and the offsets of its slots */
 static Py_ssize_t spec_at, operands_at, attrs_at, shape_at, dtype_at, backend_at;
 static PyObject *describe; /* spec -> names of its attributes in the key; None: left to Python */
 static PyObject *name_value, *name_alias_of;
@@ -19,13 +19,13 @@ static PyObject *name_value, *name_alias_of;
 /* Specs: rows of the table of ops that keys may name -------------------------------------------------------------- */
 
 typedef struct {
-    PyObject *spec, *keyed; /* owned for ever, as keys hold the address of the spec */
+    PyObject *spec, *keyed; /* never released, because keys hold the address of the spec */
 } Spec;
 
 static Spec specs[SPECS];
 static int specs_used;
 
-/* NULL where Python has to do it. */
+/* NULL if Python has to do it. */
 static const Spec *spec_of(PyObject *spec)
 {
     size_t slot = ((uintptr_t)spec >> 4) % SPECS;
@@ -57,7 +57,7 @@ static struct {
     int busy;
     int entered, nodes, leaves, numbers, targets, words;
     uint64_t hash;
-    uint32_t generation; /* of the entries of memo that count */
+    uint32_t generation; /* of the valid entries of memo */
     Place *leaf[MAX_LEAVES], *target[MAX_TARGETS];
     int32_t root[MAX_TARGETS]; /* references of the targets' values */
     Number number[MAX_NUMBERS];
@@ -95,7 +95,7 @@ static int put_place(int64_t kind, const Place *place)
     return 0;
 }
 
-/* Where `thing` is in the memo, or belongs. */
+/* The memo entry of `thing`, or the free one for it. */
 static size_t memo_slot(PyObject *thing)
 {
     size_t slot = ((uintptr_t)thing >> 4) % MEMO;
@@ -143,7 +143,7 @@ static int add_leaf(PyObject *tensor, int32_t *reference)
 
 static int add_node(PyObject *node, PyTypeObject *tensor_type, int32_t *reference);
 
-/* Reference of an operand, walked to when first met; -1 where Python has to do it. */
+/* Reference of an operand, which is walked the first time; -1 if Python has to do it. */
 static int refer(PyObject *operand, PyTypeObject *tensor_type, int32_t *reference)
 {
     PyTypeObject *type = Py_TYPE(operand);
@@ -243,7 +243,7 @@ static int add_target(PyObject *backend, PyObject *target, PyObject *value, PyTy
     return place->backend == backend ? 0 : -1; /* tensors in the tree were checked when it was built */
 }
 
-/* As alias(), asking the tensors where that has to look closer; -1 if they give no answer. */
+/* As alias(), calling the tensors where that does not decide; -1 if they do not either. */
 static int64_t shared_memory(const Place *leaf, const Place *target)
 {
     int64_t shared = alias(leaf, target);
@@ -268,7 +268,7 @@ static int put_targets(void)
                 return -1;
         }
         for (int other = 0; other < t; other++)
-            if (alias(walk.target[other], walk.target[t])) /* an error to be told */
+            if (alias(walk.target[other], walk.target[t])) /* an error, which Python reports */
                 return -1;
     }
     return 0;
@@ -295,7 +295,7 @@ static void end_walk(void)
     walk.busy = 0;
 }
 
-/* A walk of what run() or run_many() was given; -1 where Python has to do it. end_walk() has to follow. */
+/* Walk the arguments of run() or run_many(); -1 if Python has to do it. end_walk() has to follow. */
 static int walk_pairs(PyObject *backend, PyObject *pairs, PyTypeObject *tensor_type)
 {
     if (!PyTuple_CheckExact(pairs) && !PyList_CheckExact(pairs))
