@@ -1,7 +1,7 @@
-"""The C kernel of an elementwise stage: what its template is rendered with.
+"""The C kernel of an elementwise stage: the context of its template.
 
-It is *flat* (one axis), *nested* (rows of any steps) or *turned* (inputs whose memory runs along another axis than the
-innermost are turned tile by tile).
+It is *flat* (one axis), *nested* (rows of any strides) or *turned* (inputs that are contiguous along another axis than
+the innermost are transposed by tiles).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from neonlike.kernels.codegen.range_check import RangeCheck, find_range_check
 from neonlike.kernels.codegen.render import Source
 
 CHECKED_STRIP = 1024
-"""Elements that are checked at once, where nothing is kept of them."""
+"""Elements whose ranges are checked at a time, if nothing is buffered."""
 CHUNK, CHUNK_COST = 32, 12
-"""Elements of float16 that are converted, computed and converted back in registers, and the flops up to which that is
-done: ``a*b + a`` takes 0.6 of the time that it takes by strips."""
+"""Elements of float16 that are converted, computed and converted back in registers, and most flops for which that
+pays: ``a*b + a`` takes 0.6 of the time that it takes by strips."""
 
 
 def elementwise(kernel: Kernel, schedule: CSchedule) -> Source:
@@ -64,7 +64,7 @@ def elementwise(kernel: Kernel, schedule: CSchedule) -> Source:
 
 
 def _wide(kernel: Kernel, inner: Sequence[int], chunk: int) -> dict[str, str]:
-    """Where elements of float16 arrays are that are converted by chunks or by strips."""
+    """Texts of the elements of float16 arrays that are converted by chunks or by strips."""
     wide = halves_along(kernel, inner, (1,), f"i - {'from' if chunk else 'strip'}")
     return wide | halves_along(kernel, inner, (REVERSED,), f"{'to' if chunk else 'end'} - 1 - i")
 
@@ -79,7 +79,7 @@ def _stores(writer: Writer, index_of: dict[str, str], streamed: Collection[Array
 
 
 def _narrow_check(kernel: Kernel, narrow: Narrow, index_of: dict[str, str], streamed: Collection[Array]) -> RangeCheck:
-    """Whether ``narrow`` holds for a strip, and the loop where it does."""
+    """The test whether ``narrow`` holds for a strip, and the loop for strips for which it does."""
     writer = Writer(kernel, whole=narrow.dtype, saturated=narrow.saturated)
     loads = {a.name: writer.load(a, index_of[a.name]) for a in kernel.inputs}
     least = 1 << narrow.bits
@@ -105,7 +105,7 @@ def _narrow_check(kernel: Kernel, narrow: Narrow, index_of: dict[str, str], stre
 
 
 def _axes(arrays: Sequence[Array], schedule: CSchedule) -> dict[str, Any]:
-    """Where sizes and steps are in meta: of the axes outside a row, of a row, and of tiles that are turned."""
+    """Positions of sizes and strides in meta: of the axes outside a row, of a row, and of transposed tiles."""
     form, rank = schedule.form, schedule.rank
     steps_at = {a.name: rank + position * rank for position, a in enumerate(arrays)}
     last = {a.name: {"name": a.name, "index": at + rank - 1} for a, at in zip(arrays, steps_at.values())}
@@ -133,7 +133,7 @@ def _axes(arrays: Sequence[Array], schedule: CSchedule) -> dict[str, Any]:
 def _stretches(
     kernel: Kernel, inner: Sequence[int], wide: Collection[str], streamed: Collection[Array], chunk: int
 ) -> dict[str, Any]:
-    """What is done with a strip of a row beside its loop: float16 converted, what comes next fetched."""
+    """Context of a strip of a row besides its loop: float16 conversion, and prefetching of the next strip."""
     steps = zip((*kernel.inputs, *kernel.outputs), inner)
     along = {a.name: "-" if step < 0 else "+" for a, step in steps if abs(step) == 1 and a.kind != "counter"}
     first, last = ("from", "to") if chunk else ("strip", "end")
@@ -151,7 +151,7 @@ def _stretches(
 
 
 def _draws(writer: Writer, inner: dict[str, int]) -> list[Line]:
-    """Calls that draw a strip of random numbers at once, for the draws whose numbers follow each other in a row."""
+    """Calls that draw a strip of random numbers at a time, for draws with consecutive positions along a row."""
     draws: list[Line] = []
     for value in writer.kernel.values:
         counter = writer.kernel.counter(value)

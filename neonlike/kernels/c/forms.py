@@ -1,14 +1,14 @@
 """The forms a C kernel takes, and the context its template is rendered with.
 
 * elementwise: see ``elementwise``;
-* reduction by *rows*: the reduced axis innermost;
-* reduction by *columns*: the reduced axis outside, columns side by side in the vector unit;
-* reduction by *lanes*: a stretch of memory, of kept and reduced axes, side by side in the vector unit;
+* reduction by *rows*: the reduced axis is the inner loop;
+* reduction by *columns*: the reduced axis is the outer loop, columns are vector lanes;
+* reduction by *lanes*: the elements of a contiguous stretch of kept and reduced axes are vector lanes;
 * rows and columns with more axes, kept and reduced ones in any order: rows of *segments*, *deep* columns.
 
-Any may be *streamed*: results larger than the caches are stored past them. Columns may be *packed*: what several
-passes need of a block, larger than a cache because its rows lie far apart, is copied to memory of its own. Both are
-*piped*: the passes over a block and over its neighbours take turns.
+Any may be *streamed*: results larger than the caches are written with streaming stores. Columns may be *packed*: the
+part of a column block that several passes read, whose rows are far apart in memory, is copied to a contiguous buffer.
+Columns that are both are *piped*: passes over a block are interleaved with those over the blocks before and after it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def library() -> Library:
 
 
 def parameters(kernel: Kernel) -> dict[str, Any]:
-    """Context every template needs; ``words`` are the arguments as NL_PACKED of packed.h takes them."""
+    """Context that every template needs; ``words`` are the arguments of NL_PACKED in packed.h."""
     arrays = [*kernel.inputs, *kernel.outputs]
     kinds = ["integer" if array.kind == "counter" else "pointer" for array in arrays]
     kinds += ["real" if number.ctype == "double" else "integer" for number in kernel.numbers]
@@ -58,23 +58,23 @@ def parameters(kernel: Kernel) -> dict[str, Any]:
 
 
 def access(step: int, index: str, name: str) -> str:
-    """Index text for an array with a ``step`` of 0, 1, -1 or anything else (then a variable ``name`` holds it)."""
+    """Index text of an array with stride 0, 1, -1 or any other, which is then in a variable ``name``."""
     return {0: "0", 1: index, REVERSED: f"-{index}"}.get(step, f"{index} * {name}")
 
 
 def halves_along(kernel: Kernel, steps: Sequence[int], along: Collection[int], index: str) -> dict[str, str]:
-    """Where elements of float16 arrays are that run along the inner loop: in stretches that are converted at once."""
+    """Texts of the elements of float16 arrays contiguous along the inner loop: those of blocks converted to float32."""
     arrays = zip((*kernel.inputs, *kernel.outputs), steps)
     return {a.name: f"wide_{a.name}[{index}]" for a, step in arrays if step in along and a.dtype == F16}
 
 
 def _narrowed(kernel: Kernel, wide: Collection[str], streamed: Collection[Array]) -> list[dict[str, Any]]:
-    """Outputs that are converted from such stretches, those to be stored past the caches in memory of the kernel's."""
+    """Outputs that are converted from such blocks; streamed ones are collected in a buffer first."""
     return [{"name": a.name, "streamed": a in streamed} for a in kernel.outputs if a.name in wide]
 
 
 def streamed_outputs(kernel: Kernel, inner: Sequence[int]) -> list[Array]:
-    """Outputs to be stored past the caches: those that run along the inner loop."""
+    """Outputs for streaming stores: those that are contiguous along the inner loop."""
     outputs = zip(kernel.outputs, inner[len(kernel.inputs) :])
     return [a for a, step in outputs if step == 1 and a in kernel.streamable()]
 
@@ -83,9 +83,9 @@ def streamed_outputs(kernel: Kernel, inner: Sequence[int]) -> list[Array]:
 
 
 PLACES = 64
-"""Candidates side by side in a search for a place, by rows."""
+"""Lanes of argmax by rows."""
 PIPED_LANES, CHUNK = 64, 16
-"""Columns of a piped block whose partial results lie in registers, and rows that a pass goes over at a time.
+"""Columns of a pipelined block whose accumulators stay in registers, and rows that a pass processes at a time.
 
 At 16M elements, 16 rows at a time took 0.85 to 1.02 of the time of 32, 8 rows 0.83 to 1.04.
 """
@@ -127,7 +127,7 @@ def rows(kernel: Kernel, schedule: CSchedule) -> Source:
 
 
 def _by_rows(kernel: Kernel, inner: Sequence[int], streamed: Sequence[Array], stashes: bool) -> ReduceForm:
-    """The passes over rows; ``inner`` holds each array's step within a row (2: any)."""
+    """The passes over rows; ``inner`` holds each array's stride within a row (2: any)."""
     arrays = [*kernel.inputs, *kernel.outputs]
     values = reduce_values(kernel)
     return ReduceForm(
@@ -155,7 +155,7 @@ def _far_bytes(form: ReduceForm) -> int:
 
 
 def _streams(kernel: Kernel, form: ReduceForm, streamed: Sequence[Array]) -> dict[str, Any]:
-    """Context of outputs that are stored past the caches, or converted from stretches."""
+    """Context of outputs with streaming stores or float16 conversion."""
     return {
         "streamed": [{"name": a.name, "ctype": a.ctype} for a in streamed],
         "narrowed": _narrowed(kernel, form.writer.wide, streamed),
@@ -163,7 +163,7 @@ def _streams(kernel: Kernel, form: ReduceForm, streamed: Sequence[Array]) -> dic
 
 
 def _stashes(form: ReduceForm) -> dict[str, Any]:
-    """Context of values in buffers of a row."""
+    """Context of the values saved in buffers of a row's length."""
     values = [form.values.by_index[index] for index in sorted(form.stashes.values)]
     return {
         "stashes": [Line(f"v{value.index}", type_of(value.dtype), "") for value in values],
@@ -172,7 +172,7 @@ def _stashes(form: ReduceForm) -> dict[str, Any]:
 
 
 def _padded(form: ReduceForm, level: Level) -> tuple[Array, ...] | None:
-    """The arrays that vary along a row, if a light pass reads them in its order, and nothing else; None otherwise."""
+    """The arrays that vary along a row, if a light pass reads only them, contiguously; None otherwise."""
     arrays = [a for a in form.kernel.inputs if form.values.varies(a.shape)]
     if not level.by_fours or level.again or level.lanes != LIGHT_LANES or any(a.name not in form.along for a in arrays):
         return None
@@ -180,7 +180,7 @@ def _padded(form: ReduceForm, level: Level) -> tuple[Array, ...] | None:
 
 
 def _brief(passes: Passes) -> dict[str, list[Line]] | None:
-    """What a row needs before and after its only pass, where that is light and stores nothing; None otherwise."""
+    """Lines before and after the only pass over a row, if that is light and stores nothing; None otherwise."""
     level, final, row_level = passes.levels[0], passes.final, passes.row_level
     if len(passes.levels) > 1 or not level.by_fours or final.stores:
         return None
@@ -193,10 +193,10 @@ def _brief(passes: Passes) -> dict[str, list[Line]] | None:
 
 
 def _fetching(passes: Passes, next_row: tuple[Any, ...], streams: bool) -> Passes:
-    """``passes``, those over a row chosen that fetch the next one.
+    """``passes``, one or two of which prefetch the next row.
 
-    The second, which has most to compute. Where none has much, and results go past the caches,
-    the last and the final one by turns: a layer norm of 16M elements took 0.92 of the time.
+    The second pass, which has most arithmetic. If all are light and results are streamed, the last and the final one by
+    turns: a layer norm of 16M elements took 0.92 of the time.
     """
     levels = list(passes.levels)
     if streams and all(level.light for level in levels):
@@ -209,7 +209,7 @@ def _fetching(passes: Passes, next_row: tuple[Any, ...], streams: bool) -> Passe
 
 
 def _halves(lanes: int) -> list[int]:
-    """How far apart the lanes are that are folded, step by step."""
+    """Distances between the lanes that are combined in the steps of a tree reduction."""
     return [lanes >> step for step in range(1, lanes.bit_length())]
 
 
@@ -218,7 +218,7 @@ def _with_row_step(array: Array, index: int) -> dict[str, Any]:
 
 
 def columns(kernel: Kernel, schedule: CSchedule) -> Source:
-    """Source of a reduction by columns, also by deep ones."""
+    """Source of a reduction by columns or deep columns."""
     arrays, right, piped = [*kernel.inputs, *kernel.outputs], schedule.inner, schedule.piped
     form = _by_columns(kernel, right, piped or schedule.packed)
     streamed = streamed_outputs(kernel, right) if piped or schedule.streamed else []
@@ -234,7 +234,7 @@ def columns(kernel: Kernel, schedule: CSchedule) -> Source:
     )
     passes = form.passes()
     first = passes.levels[0]
-    # The second pass reads no memory: it fetches what the first will of the next block (0.92 of a softmax's time).
+    # The second pass reads only packed memory: it prefetches the next block (0.92 of a softmax's time).
     passes = _fetching_blocks(passes, tuple([name for name in first.ahead if piped or name in near]))
     context = passes.context() | parameters(kernel) | _streams(kernel, form, streamed)
     context |= {
@@ -256,7 +256,7 @@ def columns(kernel: Kernel, schedule: CSchedule) -> Source:
 
 
 def _fetching_blocks(passes: Passes, names: tuple[str, ...]) -> Passes:
-    """``passes``, the second of which fetches the arrays of these names, of the next block."""
+    """``passes``, the second of which prefetches the next block of the arrays of these names."""
     if len(passes.levels) == 1:
         return replace(passes, final=replace(passes.final, fetched=names))
     first, second, *others = passes.levels
@@ -264,10 +264,10 @@ def _fetching_blocks(passes: Passes, names: tuple[str, ...]) -> Passes:
 
 
 def lanes(kernel: Kernel, schedule: CSchedule) -> Source:
-    """Source of a reduction by lanes; arrays of class 1 lie along the lanes, others have a step between columns."""
+    """Source of a reduction by lanes; arrays of class 1 vary along lanes, others have a column stride."""
     arrays = [*kernel.inputs, *kernel.outputs]
     form = _by_lanes(kernel, schedule.inner)
-    passes = form.passes()  # without fetching ahead: lanes lie one after the other
+    passes = form.passes()  # without prefetching: rows of lanes are contiguous
     passes = replace(
         passes,
         levels=tuple([replace(level, ahead=()) for level in passes.levels]),
@@ -312,27 +312,27 @@ def _by_lanes(kernel: Kernel, classes: Sequence[int]) -> ReduceForm:
 
 
 def knows_no_positions(kernel: Kernel) -> bool:
-    """True if it may be by lanes, and its passes over columns piped: these templates know no positions."""
+    """True if reductions may be by lanes or piped: the templates of both have no argmax and argmin."""
     return all(value.spec.name not in ("argmax", "argmin") for value in kernel.values)
 
 
 def reads_once(kernel: Kernel) -> bool:
-    """True if one pass reads all, and nothing as large is written."""
+    """True if one pass reads all inputs, and no output has the size of the space."""
     once = max(pass_depths(kernel.values).values(), default=0) <= 1
     return once and all(array.shape != kernel.stage.shape for array in kernel.outputs)
 
 
 def is_light(kernel: Kernel) -> bool:
-    """True if reductions take most of the work (as :attr:`Level.light`, of all values together)."""
+    """True if reductions are most of the work (as :attr:`Level.light`, for all values together)."""
     return sum(value.spec.flops for value in kernel.values if value.spec.kind is not Kind.REDUCTION) < LIGHT_COST
 
 
 def packing(kernel: Kernel, right: Sequence[int], large: bool, threads: int) -> int:
-    """Bytes that an element of a packed column block takes; 0 if packing is not worth it.
+    """Bytes per element of a packed column block; 0 if packing does not pay.
 
-    Without it stashes are written to a result, whose rows threads share: what one fetches ahead, another writes. And
-    parts of rows that lie far apart fall on few places of a cache. Measured, float32: softmax over axis 0 took 0.5 to
-    0.75 of the time up to 1M elements and at 16M on two threads; on one, 0.8 at 16M and 1.2 below.
+    Without packing, values are saved in a result, whose rows threads share: what one prefetches, another writes. And
+    parts of rows at a large stride map to few cache sets. Measured, float32: softmax over axis 0 took 0.5 to 0.75 of
+    the time up to 1M elements and at 16M on two threads; on one, 0.8 at 16M and 1.2 below.
     """
     stashes = _by_columns(kernel, right, packs=True).stashes
     covers = any(a.shape == kernel.stage.shape for a in kernel.outputs)
@@ -340,7 +340,7 @@ def packing(kernel: Kernel, right: Sequence[int], large: bool, threads: int) -> 
 
 
 def _by_columns(kernel: Kernel, right: Sequence[int], packs: bool) -> ReduceForm:
-    """The passes over columns; ``right`` holds each array's step between columns (2: any)."""
+    """The passes over columns; ``right`` holds each array's stride between columns (2: any)."""
     values = reduce_values(kernel)
     index_of, along = {}, set()
     for array, step in zip((*kernel.inputs, *kernel.outputs), right):

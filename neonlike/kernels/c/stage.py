@@ -1,4 +1,4 @@
-"""One loop stage of a plan as compiled C: its variants by layout, how they are launched, what stands in for them."""
+"""One loop stage of a plan as compiled C: its variants by layout, their launches, and the fallback to NumPy."""
 
 from __future__ import annotations
 
@@ -36,15 +36,16 @@ from neonlike.logger import logger
 from neonlike.optree.shapes import Shape
 
 PARALLEL_WORK = 1 << 17
-"""Elements times cost below which starting threads costs more than it saves."""
+"""Elements times cost below which more than one thread costs more than it saves."""
 MAX_OPS, MAX_ARGUMENTS = 256, 512
-"""Longer stages run on the NumPy engine: compiling them takes minutes, and calls have a limit of arguments."""
+"""Larger stages run on the NumPy engine: compiling them takes minutes, and the number of arguments is limited."""
 MAX_LANE_VALUES = 64
-"""Stages with more of them are not reduced by lanes, which keep what is found of each column on a thread's stack."""
+"""Most values of a stage reduced by lanes: partial results of each column are on a thread's stack."""
 STREAMED_BYTES = 64 << 20
-"""Bytes read and written together above which results do not stay in any cache.
+"""Bytes read and written together from which results do not stay in any cache.
 
-Stores go past the caches then, unless more is written than read: those were slower (``column*row`` by a quarter).
+Then they are written with streaming stores, unless more is written than read: that was slower (``column*row`` by a
+quarter).
 """
 _CAN_STREAM = platform.machine() in ("x86_64", "AMD64")
 _SOURCES: Mapping[str, Callable[[Kernel, CSchedule], Source]] = {
@@ -53,7 +54,7 @@ _SOURCES: Mapping[str, Callable[[Kernel, CSchedule], Source]] = {
     **dict.fromkeys(("columns", "deep"), forms.columns),
     "lanes": forms.lanes,
 }
-"""What writes a kernel, by the form of its schedule."""
+"""The function that writes a kernel's source, by the form of its schedule."""
 _PACKED = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 """A kernel's entry that takes its arguments as an array of words of 8 bytes, see ``packed.h``."""
 _KINDS = {"double": ctypes.c_double, "int64_t": ctypes.c_int64}
@@ -62,12 +63,12 @@ _address, _geometry = attrgetter("address"), attrgetter("geometry")
 
 
 class Launch(NamedTuple):
-    """A compiled function and what it is called with after pointers and numbers: address of meta, count, threads."""
+    """A compiled function and its arguments after pointers and numbers: address of meta, count, threads."""
 
     function: Any
     tail: tuple[int, int, int]
     serial: tuple[int, int, int]
-    """``tail`` for forked processes, where no thread may be started."""
+    """``tail`` for forked processes, in which no thread may be started."""
     meta: Any
 
 
@@ -98,7 +99,7 @@ class CStage(ExecutableStage):
         self.flat = self.slots is not None and is_flat(self.kernel, stage, graph)
 
     def _tensor_slots(self) -> tuple[Picker, Picker] | None:
-        """What picks leaves and targets when the kernel touches nothing but tensors: the hot path."""
+        """Functions that pick leaves and targets if all operands are tensors, the hot path; else None."""
         if not self.usable or self.stage.saved or any(store.buffered for store in self.stage.stores):
             return None
         if any(array.kind != "leaf" for array in self.kernel.inputs):
@@ -128,11 +129,11 @@ class CStage(ExecutableStage):
             self._run_fallback(run)
 
     def _layout(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
-        """All that a launch on these tensors depends on."""
+        """The key of the launch on these tensors."""
         return outputs[0].shape if self.flat else (*map(_geometry, inputs), *map(_geometry, outputs))
 
     def recipe(self, graph: Graph) -> Recipe | None:
-        """How the extension starts what :meth:`run` ran on ``graph``; None if that was no C, or on temporaries."""
+        """How the extension launches what :meth:`run` ran on ``graph``; None if that was NumPy, or used temporaries."""
         if self.slots is None:
             return None
         launch = self.launches.get(self._layout(self.slots[0](graph.leaves), self.slots[1](graph.targets)))
@@ -160,7 +161,7 @@ class CStage(ExecutableStage):
             self.fallback.run(run)
 
     def _run_arrays(self, run: Run) -> bool:
-        """As :meth:`run` where temporaries or positions take part; False if there is no C form for these arrays."""
+        """As :meth:`run` with temporaries or positions as operands; False if there is no C form for these arrays."""
         arrays = self._arrays(run)
         key = (self.stage.space.of(run.graph), *[(a.shape, a.strides) for a in arrays])
         launch = self.launches.get(key, _UNKNOWN)
@@ -173,7 +174,7 @@ class CStage(ExecutableStage):
         return not launch.function(*pointers, *numbers, *(launch.serial if forks.forked else launch.tail))
 
     def bind(self, run: Run) -> Callable[[], None] | None:
-        """The launch on the tensors of ``run``, whose temporaries it allocates; None if it is not C."""
+        """The launch bound to the tensors of ``run``, whose temporaries it allocates; None without a C form."""
         if not self.usable:
             return None
         arrays = self._arrays(run)
@@ -183,7 +184,7 @@ class CStage(ExecutableStage):
         function = launch.function
         pointers = [a.__array_interface__["data"][0] for a in arrays]
         given = [*pointers, *self.numbers(run.graph.numbers), *launch.tail]
-        words = (ctypes.c_int64 * len(given))()  # one argument costs half of what a dozen do
+        words = (ctypes.c_int64 * len(given))()  # a call with one argument takes half the time of one with a dozen
         for place, (kind, value) in enumerate(zip(function.argtypes, given)):
             kind.from_buffer(words, 8 * place).value = value
         start, where = _PACKED(function.packed), ctypes.c_void_p(ctypes.addressof(words))
@@ -191,7 +192,7 @@ class CStage(ExecutableStage):
         def call() -> None:
             if forks.forked:
                 words[-1] = 1
-            if start(where):  # stages after this one hold the arrays of this run: no fallback that makes others
+            if start(where):  # later stages are bound to the arrays of this run: a fallback would make others
                 raise MemoryError(f"{self.comment}: no memory for the kernel's working space; free some and call again")
 
         call.keep = launch, arrays, words  # type: ignore[attr-defined]  # the kernel has their addresses only
@@ -200,7 +201,7 @@ class CStage(ExecutableStage):
     # Arrays and layouts
 
     def _arrays(self, run: Run) -> list[Any]:
-        """What the kernel reads and writes in ``run``, temporaries allocated."""
+        """Inputs and outputs of the kernel in ``run``; allocates temporaries."""
         inputs = [input_array(self.kernel, run, array) for array in self.kernel.inputs]
         return [*inputs, *loop_outputs(self.plan, self.stage, run)]
 
@@ -227,18 +228,18 @@ class CStage(ExecutableStage):
         read = sum(a.nbytes for a in arrays[: len(self.kernel.inputs)] if not isinstance(a, Counter))
         written = sum(a.nbytes for a in outputs)
         large = read + written > STREAMED_BYTES
-        lined = all(a.strides[-2] % LINE == 0 for a in outputs if a.ndim > 1)  # rows start at lines
+        aligned = all(a.strides[-2] % LINE == 0 for a in outputs if a.ndim > 1)  # rows start at cache lines
         streams = _CAN_STREAM and large and written <= read and bool(self.kernel.streamable())
         if found.schedule.form == "columns" and not found.schedule.unrolled:
-            threads, piped = self._threads(math.prod(shape)), streams and lined and self.by_lanes
+            threads, piped = self._threads(math.prod(shape)), streams and aligned and self.by_lanes
             nbytes = forms.packing(self.kernel, found.schedule.inner, large, threads)
             found = packed(found, nbytes, threads, piped)
-        if streams and found.schedule.may_stream and (lined or found.schedule.form == "flat"):
+        if streams and found.schedule.may_stream and (aligned or found.schedule.form == "flat"):
             return replace(found, schedule=replace(found.schedule, streamed=True))
         return found
 
     def _threads(self, count: int) -> int:
-        """Threads worth starting; what a fork inherits is not worth it (see ``run.forks``)."""
+        """Threads for ``count`` elements: one if more do not pay."""
         return 1 if count * self.cost < PARALLEL_WORK else thread_count()
 
     # Compiling
@@ -254,7 +255,7 @@ class CStage(ExecutableStage):
         return KernelSource(source, source.name, self.comment, source.headers)
 
     def _variant(self, schedule: CSchedule) -> Any:
-        """The function for a schedule, compiled when first asked for; None if that fails."""
+        """The compiled function for a schedule; None if compiling failed."""
         if schedule not in self.variants:
             self.variants[schedule] = self._compile(schedule)
         return self.variants[schedule]

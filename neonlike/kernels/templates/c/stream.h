@@ -50,7 +50,7 @@ static inline void nl_stream(void *to, const void *from, int64_t bytes)
         memcpy(out + done, in + done, (size_t)(bytes - done));
 }
 
-/* After it, other threads see what was stored. */
+/* Fence: after it, other threads see the streaming stores. */
 static inline void nl_stream_end(void)
 {
 #if defined(__SSE2__)
