@@ -1,4 +1,4 @@
-"""Step 4 of a run on the NumPy engine: execute a plan's stages block by block.
+"""Steps 6 and 7 of an assignment (docs/tour.md) on the NumPy engine: execute a plan's stages block by block.
 
 It is the fallback where there is no compiler, and the reference that generated code is tested against. Blocks are
 small enough for the cache. A REDUCE stage runs *resident*, with the whole reduced extent of a block in the cache and

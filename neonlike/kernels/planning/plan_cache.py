@@ -1,4 +1,4 @@
-"""The bounded cache of plans, one a backend."""
+"""Step 4 of an assignment (docs/tour.md): the bounded cache of plans, one per backend."""
 
 from __future__ import annotations
 
