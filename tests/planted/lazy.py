@@ -32,7 +32,7 @@ MUTANTS = (
     fault("a stride of the window where strides are given", LAZY, "steps = frame if strides is None else", "steps = frame if strides else"),
     fault("an operand is not converted", STAGE, "tensor if wanted is None or tensor.dtype == wanted else", "tensor if tensor is not None else"),
     fault("the target is written although it is read", STAGE, "if not store.buffered and not target.rounding", "if not target.rounding"),
-    fault("a result is not widened for later stages", STAGE, "if self.kept and result.dtype != compute_dtype(result.dtype):", "if False:"),
+    fault("a result is not widened for later stages", STAGE, "wide = be.fresh(result.shape, compute_dtype(result.dtype))\n            copies.append((wide, result))", "pass"),
     fault("a failing call changes targets", KERNELS + "planning/planner.py", "return stage.kind is StageKind.CALL\n", "return False\n"),
     fault("an argument that is passed twice counts twice", GRADIENTS, "_itself(arguments[position]) if lazy else _stand_in(self, arguments[position])", "_itself(arguments[position]) if lazy else arguments[position]"),
     fault("nested gradients are tensors", GRADIENTS, "lazy = is_differentiating()", "lazy = False"),
