@@ -24,11 +24,6 @@ BENCHMARKS = SOURCE.parent / "benchmarks"
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 40
 """Without the docstring."""
-LONGER = {
-    "backends/backend.py", "backends/cpu/conv_thin.py:_plan", "backends/cpu/conv_winograd.py:winograd_plan",
-    "backends/families/timing.py:_run_primitive",
-}  # fmt: skip
-"""Files and functions that are longer still. What becomes short enough has to be taken off, and nothing comes on."""
 
 GROUND_FLOOR = (
     "checks", "console", "errors", "logger", "settings", "version", "nervanaobject", "compat", "optree.dialect",
@@ -162,33 +157,27 @@ def docstring_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return (function.body[0].end_lineno or 0) - function.body[0].lineno + 1
 
 
-def length_faults(source: str, tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """What is too long: "" for the file or the name of a function, and a sentence with a line number."""
+def length_faults(source: str, tree: ast.Module) -> Iterator[str]:
+    """The file and the functions that are too long."""
     if (lines := len(source.splitlines())) > MAX_FILE_LINES:
-        yield "", f"1: {lines} lines, more than {MAX_FILE_LINES}"
+        yield f"1: {lines} lines, more than {MAX_FILE_LINES}"
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1 - docstring_lines(node)
             if length > MAX_FUNCTION_LINES:
-                yield f":{node.name}", f"{node.lineno}: {node.name} has {length} lines, more than {MAX_FUNCTION_LINES}"
+                yield f"{node.lineno}: {node.name} has {length} lines, more than {MAX_FUNCTION_LINES}"
 
 
-def faults(root: Path, longer: set[str] | None = None) -> list[str]:
-    """Everything wrong under a package folder, as ``file:line: what``; what may be ``longer`` is taken off that set."""
-    found, longer = [], set() if longer is None else longer
+def faults(root: Path) -> list[str]:
+    """Everything wrong under a package folder, as ``file:line: what``."""
+    found = []
     for path in sorted(root.rglob("*.py")):
         relative = path.relative_to(root.parent)
         is_package = path.name == "__init__.py"
         importer = ".".join(relative.parts[:-1] if is_package else relative.with_suffix("").parts)
         source = path.read_text(encoding="utf-8")
         tree = ast.parse(source)
-        sentences = list(import_faults(tree, importer, is_package))
-        for name, sentence in length_faults(source, tree):
-            known = path.relative_to(root).as_posix() + name
-            if known in longer:
-                longer.discard(known)
-            else:
-                sentences.append(sentence)
+        sentences = [*import_faults(tree, importer, is_package), *length_faults(source, tree)]
         found += [f"{relative.as_posix()}:{sentence}" for sentence in sentences]
     return found
 
@@ -267,9 +256,7 @@ def test_a_circle_of_scripts_is_found(back: str, tmp_path: Path) -> None:
 
 def test_the_package_keeps_its_architecture() -> None:
     assert len(list(SOURCE.rglob("*.py"))) > 3, "the sources are not where this test looks"
-    longer = set(LONGER)
-    assert faults(SOURCE, longer) == []
-    assert longer == set(), "these are short enough now: take them off LONGER"
+    assert faults(SOURCE) == []
 
 
 def test_no_merge_left_its_markers() -> None:

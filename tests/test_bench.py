@@ -247,10 +247,10 @@ def test_compiling_routines_is_not_in_the_rows(what: str, monkeypatch: pytest.Mo
             return load(*given)  # noqa: B023
 
         monkeypatch.setattr(routine, "load_function", slow)
-        for module in (conv, pool, gemm):
-            for made in vars(module).values():
-                if isinstance(made, routine.Routine):
-                    monkeypatch.setattr(made, "variants", {})
+        tables = [kernels.routine for table in (conv.DATA, conv.UPDATE) for kernels in table.values()]
+        for made in (*tables, *vars(pool).values(), *vars(gemm).values()):
+            if isinstance(made, routine.Routine):
+                monkeypatch.setattr(made, "variants", {})
         run = compiled_while_they_run(be, what)
         be.bench.clear()
         run()

@@ -43,6 +43,7 @@ from neonlike.backends.families.series import SeriesFamily
 from neonlike.backends.families.stats import StatsFamily
 from neonlike.backends.families.text import TextFamily
 from neonlike.backends.families.timing import TimingFamily
+from neonlike.backends.op_collection import OpCollection
 from neonlike.backends.tensor import Tensor
 from neonlike.checks import brief, shown
 from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError, OtherBackend, ShapeError
@@ -387,30 +388,3 @@ class Backend(
 
 class UnknownBackend(BackendUnavailable, ValueError):
     """A backend name that is not registered."""
-
-
-class OpCollection:
-    """neon's sets of op names, derived from the op table."""
-
-    zero_operand_ops: ClassVar[set[str]]
-    unary_ops: ClassVar[set[str]]
-    binary_ops: ClassVar[set[str]]
-    reduction_ops: ClassVar[set[str]]
-    float_ops: ClassVar[set[str]]
-    ew_ops: ClassVar[set[str]]
-
-
-def _fill_op_collection() -> None:
-    from neonlike.optree.ops import OPS, Kind
-
-    ops = OPS.values()
-    OpCollection.zero_operand_ops = {op.name for op in ops if op.kind is Kind.ZERO}
-    OpCollection.reduction_ops = {op.name for op in ops if op.kind is Kind.REDUCTION}
-    OpCollection.unary_ops = {op.name for op in ops if op.kind is Kind.ELEMENTWISE and op.arity == 1} | {"transpose"}
-    OpCollection.binary_ops = {op.name for op in ops if op.kind is Kind.ELEMENTWISE and op.arity == 2}
-    OpCollection.binary_ops |= {"dot", "assign"}
-    OpCollection.float_ops = OpCollection.zero_operand_ops | OpCollection.unary_ops | OpCollection.binary_ops
-    OpCollection.ew_ops = OpCollection.float_ops - {"dot", "transpose"}
-
-
-_fill_op_collection()

@@ -112,10 +112,7 @@ def _plan(
     taps_at = len(META) - 1 + len(blocks) * (len(PHASE) - 1)
     for block, count in zip(blocks, counts):
         records.append(block.record(count, 0, taps_at, tails))
-    taps = math.prod(g.TRS)
-    numbers = 2 * g.TRS[0] + 4 * max(g.strides) + g.TRS[2] + 2 * taps
-    listed = ceil_div((numbers + channels * taps) * 8, itemsize) + channels * taps
-    sums_bytes = 0 if backward is not None else areas * channels * maps * g.groups * taps * 8
+    sums_bytes = 0 if backward is not None else areas * channels * maps * g.groups * math.prod(g.TRS) * 8
     slack = 2 * VECTORS * lanes
     fields |= {
         "FLAT": int(flat),
@@ -124,12 +121,19 @@ def _plan(
         "FILTERS_SIZE": whole(ceil_div(sums_bytes, itemsize), 64),
         "STRIPS_SIZE": whole(channels * max(_strips(block) for block in blocks) + slack, 64),
         "SUMS_SIZE": 2 * whole(max(_results(block, UNROLL * lanes) for block in blocks) + slack, 64),
-        "LIST_SIZE": whole(listed, 64),
+        "LIST_SIZE": whole(_listed(g, channels, itemsize), 64),
         "ALL_UNITS": areas * groups,
     }
     private = fields["STRIPS_SIZE"] + fields["SUMS_SIZE"] + fields["LIST_SIZE"]
     meta = flatten(fields, records, tails)
     return ConvPlan(Kind.THIN, tile, meta, areas, fields["FILTERS_SIZE"], private)
+
+
+def _listed(g: ConvGeometry, channels: int, itemsize: int) -> int:
+    """Elements that a thread's list of taps takes, with their offsets and filters."""
+    taps = math.prod(g.TRS)
+    numbers = 2 * g.TRS[0] + 4 * max(g.strides) + g.TRS[2] + 2 * taps
+    return ceil_div((numbers + channels * taps) * 8, itemsize) + channels * taps
 
 
 def _strips(block: Blocks) -> int:

@@ -28,9 +28,9 @@ results, but an infinity becomes nan. With F(4x4) both may reach other results o
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from neonlike.backends.cpu.conv_kind import ConvPlan, Kind
+from neonlike.backends.cpu.conv_kind import ConvPlan, Kind, Tile
 from neonlike.backends.cpu.conv_plan import APART, IMAGE_LANES, ceil_div, data_tile, even, image_block, whole
 from neonlike.backends.geometry.conv import ConvGeometry, Triple
 
@@ -119,6 +119,47 @@ def _padding(g: ConvGeometry, backward: bool) -> list[int]:
     return [2 * dilation - pad if backward else pad for pad, dilation in pads]
 
 
+class _Cut(NamedTuple):
+    """How tiles of results, images and maps are cut into units of work."""
+
+    tile: Tile
+    """Of registers."""
+    images: int
+    """Of a unit, ``few`` if they do not fill vectors."""
+    few: bool
+    grid: Triple
+    """Tiles of results of all planes, and those along height and width."""
+    run: int
+    """Tiles of a unit, one behind the other, of which there are ``runs``."""
+    runs: int
+    lanes: int
+    """Tiles of a unit times its images, in whole vectors."""
+    units: int
+    """Without the parts of maps."""
+    map_tiles: int
+    """Register tiles of all maps, of which a unit has ``part``."""
+    part: int
+    parts: int
+
+
+def _cut(
+    g: ConvGeometry, maps: int, outputs: Triple, vector_bytes: int, itemsize: int, edge: int, threads: int
+) -> _Cut:
+    tile, points = data_tile(maps, vector_bytes, itemsize), (edge + 2) ** 2
+    map_tiles, images, few = ceil_div(maps, tile.maps), image_block(g.N, tile.lanes, IMAGE_LANES), g.N % tile.lanes > 0
+    grid = _grid(g, outputs, edge)
+    if few:
+        run = _few_run(grid[0], grid[2], images, tile.lanes)
+    else:
+        wide = points * RUN_LANES * map_tiles * tile.maps * itemsize <= FEW_BYTES
+        run = even(grid[0], (RUN_LANES if wide else RUN_LANES // 2) // images)
+    lanes, runs = whole(run * images, tile.lanes), ceil_div(grid[0], run)
+    units = ceil_div(g.N, images) * runs
+    shares = ceil_div((2 if few else 4) * threads, units) if threads > 1 else 1
+    part = even(map_tiles, min(M_BYTES // (points * lanes * itemsize * tile.maps), ceil_div(map_tiles, shares)))
+    return _Cut(tile, images, few, grid, run, runs, lanes, units, map_tiles, part, ceil_div(map_tiles, part))
+
+
 @lru_cache(maxsize=512)
 def winograd_plan(
     g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, edge: int, threads: int
@@ -127,20 +168,8 @@ def winograd_plan(
     inputs, outputs = (g.MPQ, g.DHW) if backward else (g.DHW, g.MPQ)
     channels, maps = (g.K, g.C) if backward else (g.C, g.K)
     channel_step, map_step = (1, 9 * g.K) if backward else (9 * g.K, 1)
-    tile, points = data_tile(maps, vector_bytes, itemsize), (edge + 2) ** 2
-    map_tiles, images, few = ceil_div(maps, tile.maps), image_block(g.N, tile.lanes, IMAGE_LANES), g.N % tile.lanes > 0
-    tiles, tiles_h, tiles_w = _grid(g, outputs, edge)
-    image_blocks = ceil_div(g.N, images)
-    if few:
-        run = _few_run(tiles, tiles_w, images, tile.lanes)
-    else:
-        wide = points * RUN_LANES * map_tiles * tile.maps * itemsize <= FEW_BYTES
-        run = even(tiles, (RUN_LANES if wide else RUN_LANES // 2) // images)
-    lanes, runs = whole(run * images, tile.lanes), ceil_div(tiles, run)
-    units = image_blocks * runs
-    shares = ceil_div((2 if few else 4) * threads, units) if threads > 1 else 1
-    part = even(map_tiles, min(M_BYTES // (points * lanes * itemsize * tile.maps), ceil_div(map_tiles, shares)))
-    parts = ceil_div(map_tiles, part)
+    cut, points = _cut(g, maps, outputs, vector_bytes, itemsize, edge, threads), (edge + 2) ** 2
+    tile, images, few, (tiles, tiles_h, tiles_w), run, runs, lanes, units, map_tiles, part, parts = cut
     fused = few and units == 1
     most = V_BYTES[edge] // (points * lanes * itemsize)
     block = even(channels, min(most, FUSED_BYTES // (points * part * tile.maps * itemsize)) if fused else most)
@@ -172,5 +201,4 @@ def winograd_plan(
     private = fields["M_SIZE"] + fields["RESULTS_SIZE"] + fields["FUSED"] + (0 if fields["SHARED_SIZE"] else v_size)
     # The edge of the tiles of results; 0 where images fill vectors, 1 for a single image, else 2.
     variant = (("outputs", edge), ("few", min(g.N, 2) if few else 0))
-    meta = tuple(fields[name] for name in META[:-1])
-    return ConvPlan(Kind.WINOGRAD, tile, meta, units, shared, private, variant)
+    return ConvPlan(Kind.WINOGRAD, tile, tuple(fields[name] for name in META[:-1]), units, shared, private, variant)

@@ -175,7 +175,13 @@ class TimingFamily(Family):
             self.record_mark(end)
             later = _Rate(lambda: self.get_time(start, end), flops)
             return later if bench.meter is not None else (later[0], later[1])
-        changed = [tensor for tensor in outputs if tensor is not None]
+        mean = self._mean_time(run, [tensor for tensor in outputs if tensor is not None], repeat)
+        rate = tuple(_Rate(lambda: mean, flops))
+        logger.display("%s %s: %.4f ms, %.1f GFLOP/s, mean of %d runs", name, list(shapes), *rate, repeat)  # type: ignore[attr-defined]
+        return rate
+
+    def _mean_time(self, run: Callable[[], Any], changed: Sequence[Any], repeat: int) -> float:
+        """Mean milliseconds of ``repeat`` runs after some to warm up, each from the values that ``changed`` had."""
         saved = [tensor.get() for tensor in changed]
         total = 0.0
         warm = max(repeat // 10, 1)
@@ -187,9 +193,7 @@ class TimingFamily(Family):
             run()
             self.record_mark(end)
             total += self.get_time(start, end) * (turn >= warm)
-        rate = tuple(_Rate(lambda: total / repeat, flops))
-        logger.display("%s %s: %.4f ms, %.1f GFLOP/s, mean of %d runs", name, list(shapes), *rate, repeat)  # type: ignore[attr-defined]
-        return rate
+        return total / repeat
 
 
 class _Rate(Sequence[float]):
