@@ -64,6 +64,8 @@ class DriverMemory:
             if self._device.release_parts():
                 return self.take(nbytes)
             raise Exhausted from None
+        except OverflowError:  # more bytes than the driver can count
+            raise Exhausted from None
         except driver.Error as error:
             self._device.fail(f"allocation of {text(nbytes)}", error)
 
