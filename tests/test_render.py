@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from jinja2 import meta
+from jinja2 import meta, nodes
 
 from neonlike import kernels
 from neonlike.kernels.codegen import render
+from neonlike.kernels.codegen.emit import Array, Number
 from neonlike.kernels.codegen.render import Source, environment, files_of, header_texts
 
 pytestmark = pytest.mark.cpu_only("texts of kernels")
@@ -33,6 +35,14 @@ def referenced(path: str) -> set[str]:
 def test_the_files_of_a_template_are_those_that_jinja_reads(path: str) -> None:
     assert set(files_of(path)) == referenced(path)
     assert files_of(path)[0] == path
+
+
+@pytest.mark.parametrize("path", TEMPLATES)
+def test_templates_ask_arrays_for_nothing_that_kernels_are_not_told_apart_by(path: str) -> None:
+    hidden = {field.name for kind in (Array, Number) for field in fields(kind) if not field.repr}
+    assert {"shape", "slot"} <= hidden
+    asked = {node.attr for node in environment().parse((FOLDER / path).read_text()).find_all(nodes.Getattr)}
+    assert not asked & (hidden - {"index"}), "and `index` is that of a loop, or a position in meta"
 
 
 def test_some_template_includes_another() -> None:

@@ -49,15 +49,18 @@ EXPRESSIONS: dict[str, Callable[[Any, Any, Any, Any], Any]] = {
 }
 
 
-def operands(be: Backend) -> tuple[Any, Any, Any]:
+SHAPE = 12, 14
+
+
+def operands(be: Backend, shape: tuple[int, int] = SHAPE) -> tuple[Any, Any, Any]:
     rng = np.random.default_rng(3)
-    x, y = (be.array(rng.standard_normal((12, 14))) for _ in range(2))
+    x, y = (be.array(rng.standard_normal(shape)) for _ in range(2))
     return x, y, be.array([[1, 0, 5, 3]], dtype=np.int32)
 
 
-def planned(be: Any, name: str) -> tuple[Any, Graph]:
+def planned(be: Any, name: str, shape: tuple[int, int] = SHAPE) -> tuple[Any, Graph]:
     """A plan of one of the expressions, for a new tensor."""
-    expression = EXPRESSIONS[name](be, *operands(be))
+    expression = EXPRESSIONS[name](be, *operands(be, shape))
     graph = linearize(((be.empty(expression.shape, dtype=expression.dtype), expression),))
     return make_plan(graph), graph
 
@@ -126,6 +129,18 @@ def test_kernels_are_those_that_run(be: Any, name: str, monkeypatch: pytest.Monk
     for stage in be.engine.stages(plan, graph):
         stage.run(run)
     assert {name for name in foreseen if "gemm" not in name} <= built, "but for products, whose kernels all plans share"
+
+
+@pytest.mark.engines("c")
+@pytest.mark.parametrize("name", [name for name in EXPRESSIONS if name != "scatter"])
+def test_kernels_of_the_same_text_are_one_kernel(be: Any, name: str) -> None:
+    """Shapes that need no other code are compiled once: a network has one kernel for the activations of its layers."""
+    kernels = []
+    for shape in ((12, 14), (12, 22), (18, 14), (70, 30)):
+        kernels += be.engine.sources(*planned(be, name, shape))
+    texts = {str(kernel.source).replace(kernel.name, "") for kernel in kernels}
+    assert len({kernel.source.identity for kernel in kernels}) == len(texts)
+    assert name != "elementwise" or len(texts) == 1
 
 
 # One stage at a time --------------------------------------------------------------------------------------------------

@@ -40,14 +40,17 @@ class Array:
     ``kind`` is "leaf" (slot), "temp" (value), "target" (slot) or "counter" (value); ``shape`` is the array's in the
     planning run, its axes permuted by ``perm``. A counter is no memory but a position that moves as a pointer does:
     its steps make it the number of the element (``rand``) or the place along an axis (``onehot``).
+
+    No text of a kernel tells which array of the plan it is or how large: the ``repr``, by which kernels are told
+    apart, leaves that out, so that arrays of other sizes have the same kernel.
     """
 
     name: str
     kind: str
-    index: int
+    index: int = field(repr=False)
     dtype: DType
-    shape: Shape
-    perm: Perm = None
+    shape: Shape = field(repr=False)
+    perm: Perm = field(default=None, repr=False)
 
     @property
     def ctype(self) -> str:
@@ -65,7 +68,7 @@ class Number:
     """A number argument: double, or int64 where integers compute with it."""
 
     name: str
-    slot: int
+    slot: int = field(repr=False)
     ctype: str
 
 
