@@ -226,13 +226,13 @@ def test_the_number_of_threads_is_part_of_a_call(compiled: Backend, monkeypatch:
     be = compiled
     _layer, (image, pooled, places), call = pooling(be, "max")
     started: list[int] = []
-    plain = kept.Launch.start
+    plain = kept.KernelCall.start
 
-    def start(launch: kept.Launch, at: Any) -> None:
+    def start(launch: kept.KernelCall, at: Any) -> None:
         started.append(int.from_bytes(launch.keep[1].raw[-9:-1], "little"))  # the last of SIZES
         plain(launch, at)
 
-    monkeypatch.setattr(kept.Launch, "start", start)
+    monkeypatch.setattr(kept.KernelCall, "start", start)
     monkeypatch.setattr("neonlike.backends.cpu.pool.SERIAL", 0)
     for threads in (1, 2, 1, 3):
         be.num_threads = threads

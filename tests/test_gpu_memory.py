@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from neonlike.backends.gpu.memory import GRANULE, SLAB_BYTES, SMALL_BYTES, Block, Exhausted, Pool, rounded, text
+from neonlike.backends.gpu.memory import GRANULE, SLAB_BYTES, SMALL_BYTES, Exhausted, MemoryBlock, Pool, rounded, text
 from neonlike.errors import ArgumentError, DeviceMemoryError
 
 MIB = 1 << 20
@@ -71,7 +71,7 @@ def test_memory_is_used_again() -> None:
 
 def test_blocks_never_overlap() -> None:
     pool, rng = Pool(source := Counting()), random.Random(1)
-    alive: list[Block] = []
+    alive: list[MemoryBlock] = []
     for _ in range(3000):
         if alive and rng.random() < 0.5:
             alive.pop(rng.randrange(len(alive)))
@@ -227,9 +227,9 @@ def test_a_collection_inside_a_request_may_make_requests() -> None:
 
 def test_threads_share_a_pool() -> None:
     pool = Pool(Counting())
-    held: list[list[Block]] = [[] for _ in range(4)]
+    held: list[list[MemoryBlock]] = [[] for _ in range(4)]
 
-    def work(mine: list[Block], seed: int) -> None:
+    def work(mine: list[MemoryBlock], seed: int) -> None:
         rng = random.Random(seed)
         for _ in range(500):
             mine.append(pool.allocate(rng.randrange(1, 10_000)))

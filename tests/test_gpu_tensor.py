@@ -368,7 +368,7 @@ def test_pycuda_takes_tensors(be: Any) -> None:
 
 
 def test_stages_may_run_on_host_copies_one_by_one(be: Any) -> None:
-    from neonlike.backends.gpu.host_engine import HostStage
+    from neonlike.backends.gpu.host_stage import HostStage
 
     x, y, out = be.array(np.arange(12.0).reshape(3, 4)), be.array(np.ones((4, 5))), be.zeros((3, 5))
     small = be.zeros((3, 1))
@@ -387,7 +387,7 @@ def test_stages_may_run_on_host_copies_one_by_one(be: Any) -> None:
 
 
 def test_a_stage_whose_target_is_still_read_leaves_it_for_the_copy_at_the_end(be: Any) -> None:
-    from neonlike.backends.gpu.host_engine import HostStage
+    from neonlike.backends.gpu.host_stage import HostStage
 
     t = be.array(np.arange(9.0).reshape(3, 3))
     before = t.get()

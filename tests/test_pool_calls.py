@@ -16,7 +16,7 @@ from pool_loops import Sizes, backward, close, forward, layer_of, steps
 from neonlike.backends import Backend
 from neonlike.backends.layer_cpu import PoolLayer
 from neonlike.errors import AliasError, ArgumentError, DTypeError, MissingArgument, ShapeError
-from neonlike.kernels.run.calls import Launch
+from neonlike.kernels.run.calls import KernelCall
 
 pytestmark = pytest.mark.engines("numpy", "c")
 
@@ -208,8 +208,8 @@ def test_no_images_at_all(be: Backend) -> None:
 @pytest.mark.parametrize("n", [1, 4, 64])
 def test_workspace_is_what_kernels_take(op: str, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """And of l2's gradient the norms of all windows, which a forward pass makes first."""
-    taken, start = list[int](), Launch.start
-    monkeypatch.setattr(Launch, "start", lambda *given: (taken.append(given[0].work), start(*given)))
+    taken, start = list[int](), KernelCall.start
+    monkeypatch.setattr(KernelCall, "start", lambda *given: (taken.append(given[0].work), start(*given)))
     for be in backend("c"):
         layer = layer_of(be, op, n, C=32, H=9, W=8, R=3, S=3, str_h=1, str_w=1)
         image, pooled, delta = be.ones(layer.dimI), be.ones(layer.dimO), be.empty(layer.dimI)

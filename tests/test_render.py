@@ -11,7 +11,7 @@ from jinja2 import meta, nodes
 from neonlike import kernels
 from neonlike.kernels.codegen import render
 from neonlike.kernels.codegen.emit import Array, Number
-from neonlike.kernels.codegen.render import Source, environment, files_of, header_texts
+from neonlike.kernels.codegen.render import TemplateSource, environment, files_of, header_texts
 
 pytestmark = pytest.mark.cpu_only("texts of kernels")
 
@@ -53,13 +53,13 @@ def test_some_template_includes_another() -> None:
 def test_a_kernel_is_another_when_a_file_of_its_template_changes(
     changed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = Source("c/reduce/rows.c.j2", {}).identity
-    assert Source("c/reduce/rows.c.j2", {}).identity == before
+    before = TemplateSource("c/reduce/rows.c.j2", {}).identity
+    assert TemplateSource("c/reduce/rows.c.j2", {}).identity == before
     read = render.template_text
     monkeypatch.setattr(render, "template_text", lambda path: read(path) + " " * (path == changed))
     render.files_of.cache_clear()
     try:
-        assert Source("c/reduce/rows.c.j2", {}).identity != before
+        assert TemplateSource("c/reduce/rows.c.j2", {}).identity != before
     finally:
         render.files_of.cache_clear()
 
@@ -74,4 +74,5 @@ def test_headers_are_told_apart_by_their_names_alone() -> None:
 
 
 def test_a_kernel_is_another_with_another_context() -> None:
-    assert Source("c/reduce/rows.c.j2", {"a": 1}).identity != Source("c/reduce/rows.c.j2", {"a": 2}).identity
+    one, other = (TemplateSource("c/reduce/rows.c.j2", {"a": value}) for value in (1, 2))
+    assert one.identity != other.identity

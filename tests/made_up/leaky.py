@@ -17,7 +17,7 @@ from neonlike.backends.families.operands import (
     require_tensors,
     written,
 )
-from neonlike.kernels.run.calls import Call, Launch
+from neonlike.kernels.run.calls import Call, KernelCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,13 @@ class LeakyFamily(Family):
         check_apart(name, {"out": out}, {"x": x})
         request = LeakySum((x.shape[0], x.size // max(x.shape[0], 1)), *as_numbers(name, decay=decay))
 
-        def run() -> Launch | None:
+        def run() -> KernelCall | None:
             return self._leaky_sum(request, x, out) if x.size else None
 
         nbytes, flops = x.nbytes + out.nbytes, 2 * x.size
         return self._run_primitive(name, run, (out,), (request.dims,), nbytes, flops, repeat=repeat, call=call)
 
-    def _leaky_sum(self, request: LeakySum, x: Any, out: Any) -> Launch | None:
+    def _leaky_sum(self, request: LeakySum, x: Any, out: Any) -> KernelCall | None:
         """Hook: see :meth:`leaky_sum`. Returns the launch of a kernel, if that was all."""
         values = host(x, request.dims)
         with written(out, request.dims) as sums:

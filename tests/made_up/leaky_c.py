@@ -8,7 +8,7 @@ from made_up.leaky import LeakyFamily, LeakySum
 from neonlike.backends.cpu.compiled import CompiledFamily
 from neonlike.backends.families.operands import host, written
 from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
-from neonlike.kernels.run.calls import Launch
+from neonlike.kernels.run.calls import KernelCall
 
 TEXT = """
 #include <stdint.h>
@@ -41,11 +41,11 @@ PARALLEL_SIZE = 1 << 15
 class LeakyKernels(CompiledFamily, LeakyFamily):
     """Overrides of LeakyFamily's hooks."""
 
-    def _leaky_sum(self, request: LeakySum, x: Any, out: Any) -> Launch | None:
+    def _leaky_sum(self, request: LeakySum, x: Any, out: Any) -> KernelCall | None:
         values = host(x, request.dims)
         kernel = ROUTINE.variant(self.compiler, real=REAL_TYPES[values.dtype])
         if kernel is None:
             return super()._leaky_sum(request, x, out)
         with written(out, request.dims) as sums:
             tail = (*request.dims, request.decay, threads_for(values.size, PARALLEL_SIZE))
-            return Launch(kernel, (address(values), address(sums)), tail).run()
+            return KernelCall(kernel, (address(values), address(sums)), tail).run()

@@ -7,7 +7,7 @@ from typing import Any
 from made_up.leaky import LeakyFamily, LeakySum
 from neonlike.kernels.cuda.device import Device
 from neonlike.kernels.cuda.routine import CudaRoutine
-from neonlike.kernels.run.calls import Launch
+from neonlike.kernels.run.calls import KernelCall
 
 TEXT = """
 #include <stdint.h>
@@ -33,7 +33,7 @@ class LeakyCuda(LeakyFamily):
 
     device: Device
 
-    def _leaky_sum(self, request: LeakySum, x: Any, out: Any) -> Launch | None:
+    def _leaky_sum(self, request: LeakySum, x: Any, out: Any) -> KernelCall | None:
         real = REAL_TYPES.get(x.dtype.name)
         if real is None or not (x.is_contiguous and out.is_contiguous):
             return super()._leaky_sum(request, x, out)

@@ -16,7 +16,7 @@ from neonlike.backends.families.operands import Array
 from neonlike.kernels.c.forms import HEADERS
 from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 from neonlike.kernels.c.stage import STREAMED_BYTES
-from neonlike.kernels.run.calls import Launch
+from neonlike.kernels.run.calls import KernelCall
 from neonlike.optree.dtypes import compute_dtype
 
 PARALLEL_SIZE = 1 << 16
@@ -48,7 +48,7 @@ _FPROP_ROWS = ("xsum", "xvar", "gmean", "gvar", "gamma", "beta")
 class BatchNormKernels(CompiledFamily, BatchNormFamily):
     """Overrides of BatchNormFamily's hooks."""
 
-    def _fprop_bn(self, request: BatchNormForward, x: Any, *tensors: Any) -> Launch | None:
+    def _fprop_bn(self, request: BatchNormForward, x: Any, *tensors: Any) -> KernelCall | None:
         function = FPROP.variant(self.compiler, real=REAL_TYPES[compute_dtype(x.dtype)], flags=FPROP_FLAGS)
         if function is None:
             return super()._fprop_bn(request, x, *tensors)
@@ -64,9 +64,9 @@ class BatchNormKernels(CompiledFamily, BatchNormFamily):
                 _bits(request.given_sum, request.inference, request.relu, request.binary, streamed),
                 threads_for(values.size, PARALLEL_SIZE),
             )
-            return Launch(function, addresses, tail, refused=f"compound_fprop_bn: {_REFUSED}").run()
+            return KernelCall(function, addresses, tail, refused=f"compound_fprop_bn: {_REFUSED}").run()
 
-    def _bprop_bn(self, request: BatchNormBackward, *tensors: Any) -> Launch | None:
+    def _bprop_bn(self, request: BatchNormBackward, *tensors: Any) -> KernelCall | None:
         out_dtype = compute_dtype(tensors[0].dtype)
         function = BPROP.variant(self.compiler, real=REAL_TYPES[out_dtype], flags=BPROP_FLAGS)
         if function is None:
@@ -92,7 +92,7 @@ class BatchNormKernels(CompiledFamily, BatchNormFamily):
                 _bits(y is not None, request.binary, streamed),
                 threads_for(x.size, PARALLEL_SIZE),
             )
-            return Launch(function, addresses, tail, refused=f"compound_bprop_bn: {_REFUSED}").run()
+            return KernelCall(function, addresses, tail, refused=f"compound_bprop_bn: {_REFUSED}").run()
 
 
 def _bits(*flags: bool) -> int:

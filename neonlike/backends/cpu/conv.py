@@ -32,7 +32,7 @@ from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 from neonlike.kernels.c.simd import vector_bytes
 from neonlike.kernels.c.toolchain import Compiler
-from neonlike.kernels.run.calls import Launch
+from neonlike.kernels.run.calls import KernelCall
 from neonlike.optree.dtypes import DType, compute_dtype
 
 
@@ -134,7 +134,7 @@ class ConvKernels(CompiledFamily, ConvFamily):
         bias: Any = None,
         X: Any = None,
         bsum: Any = None,
-    ) -> Launch | None:
+    ) -> KernelCall | None:
         g, epilogue = request.geometry, request.epilogue
         read, weights = host(source, request.source_dims), host(filters, g.dimF)
         threads = _threads(g)
@@ -154,14 +154,14 @@ class ConvKernels(CompiledFamily, ConvFamily):
             bits = _bits(epilogue, out, moved, reads_old)
             addresses = tuple(map(address, (read, weights, out, added, x, sums)))
             tail = (ctypes.addressof(plan.meta), epilogue.alpha, epilogue.beta, epilogue.slope, bits, threads)
-            launch = Launch(kernel, addresses, tail, _work_bytes(plan, threads, read.itemsize), plan).run()
+            launch = KernelCall(kernel, addresses, tail, _work_bytes(plan, threads, read.itemsize), plan).run()
         del out, x  # for float16 these are float32 copies, and the result is converted next
         if bsum is not None:
             total = host(target, (dims[0], -1)).sum(axis=1, dtype=np.float64) if sums is None else sums.sum(axis=0)
             bsum.set(total.reshape(bsum.shape))
         return launch
 
-    def _update_conv(self, request: ConvUpdate, I: Any, E: Any, grad_F: Any) -> Launch | None:  # noqa: E741
+    def _update_conv(self, request: ConvUpdate, I: Any, E: Any, grad_F: Any) -> KernelCall | None:  # noqa: E741
         g, alpha, beta = request.geometry, request.alpha, request.beta
         images, errors = host(I, g.dimI), host(E, g.dimO)
         threads = _threads(g)
@@ -172,7 +172,7 @@ class ConvKernels(CompiledFamily, ConvFamily):
         with written(grad_F, g.dimF, beta != 0, images.dtype) as out:
             addresses = tuple(map(address, (images, errors, out)))
             tail = (ctypes.addressof(plan.meta), alpha, beta, threads)
-            return Launch(kernel, addresses, tail, _work_bytes(plan, threads, images.itemsize), plan).run()
+            return KernelCall(kernel, addresses, tail, _work_bytes(plan, threads, images.itemsize), plan).run()
 
     def _conv_workspace(self, request: ConvPass | ConvUpdate) -> int:
         """For any of the choices that ``enable_winograd`` leaves, with as many threads as there are now."""

@@ -10,7 +10,7 @@ from neonlike.backends.families.operands import Array, host, written
 from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, VECMATH, Routine, address, threads_for
 from neonlike.kernels.c.stage import STREAMED_BYTES
 from neonlike.kernels.c.toolchain import Compiler
-from neonlike.kernels.run.calls import Launch
+from neonlike.kernels.run.calls import KernelCall
 
 HEADERS = (*VECMATH, "vecmath/vecmath_power.h", "lrn_power.h", "stream.h")
 POWERS = {0.5: "half", 0.75: "three_quarters", 1.0: "one"}
@@ -31,14 +31,14 @@ _BPROP = Routine("c/lrn_bprop.c.j2", [POINTER] * 5 + _TAIL, "gradient of local r
 class LrnKernels(CompiledFamily, LrnFamily):
     """Overrides of LrnFamily's hooks."""
 
-    def _fprop_lrn(self, request: LrnPass, I: Any, O: Any, denom: Any) -> Launch | None:  # noqa: E741
+    def _fprop_lrn(self, request: LrnPass, I: Any, O: Any, denom: Any) -> KernelCall | None:  # noqa: E741
         x = host(I, request.dims)
         kernel = _variant(_FPROP, self.compiler, x, request)
         if kernel is None:
             return super()._fprop_lrn(request, I, O, denom)
         with written(denom, x.shape) as d, written(O, x.shape, request.beta != 0) as y:
             tail = (*x.shape, request.scale, *request.rest, *_partition(x, 3))
-            return Launch(kernel, tuple(map(address, (x, y, d))), tail).run()
+            return KernelCall(kernel, tuple(map(address, (x, y, d))), tail).run()
 
     def _bprop_lrn(
         self,
@@ -48,7 +48,7 @@ class LrnKernels(CompiledFamily, LrnFamily):
         E: Any,
         delta: Any,
         denom: Any,
-    ) -> Launch | None:
+    ) -> KernelCall | None:
         x = host(I, request.dims)
         kernel = _variant(_BPROP, self.compiler, x, request)
         if kernel is None:
@@ -56,7 +56,7 @@ class LrnKernels(CompiledFamily, LrnFamily):
         y, e, d = (host(tensor, x.shape) for tensor in (O, E, denom))
         with written(delta, x.shape, request.beta != 0) as result:
             tail = (*x.shape, request.slope, *request.rest, *_partition(x, 5))
-            return Launch(kernel, tuple(map(address, (x, y, e, d, result))), tail).run()
+            return KernelCall(kernel, tuple(map(address, (x, y, e, d, result))), tail).run()
 
 
 def _variant(routine: Routine, compiler: Compiler | None, x: Array, request: LrnPass) -> Any:

@@ -22,7 +22,7 @@ from neonlike.backends.families.pool_definition import share_of_norm
 from neonlike.backends.geometry.pool import LINE_BYTES, META, PoolGeometry
 from neonlike.kernels.c.routine import POINTER, REAL_TYPES, Routine, address, threads_for, words
 from neonlike.kernels.c.toolchain import Compiler
-from neonlike.kernels.run.calls import Launch
+from neonlike.kernels.run.calls import KernelCall
 from neonlike.kernels.run.memory import LINE
 from neonlike.optree.dtypes import DType, compute_dtype
 
@@ -49,7 +49,7 @@ FETCHED_BYTES = 2 << 20
 class PoolKernels(CompiledFamily, PoolFamily):
     """Overrides of PoolFamily's hooks."""
 
-    def _fprop_pool(self, request: PoolPass, I: Any, O: Any, argmax: Any) -> Launch | None:
+    def _fprop_pool(self, request: PoolPass, I: Any, O: Any, argmax: Any) -> KernelCall | None:
         layer = request.geometry
         kernel = _kernel(self.compiler, request, compute_dtype(I.dtype), argmax)
         if kernel.run is None or not layer.sizeO:
@@ -57,7 +57,7 @@ class PoolKernels(CompiledFamily, PoolFamily):
         with forward_arrays(layer, I, O, argmax, request.beta) as (values, out, numbers):
             return _launch(kernel, request, (values, out, numbers)).run()
 
-    def _bprop_pool(self, request: PoolPass, I: Any, O: Any, argmax: Any, inputs: Any) -> Launch | None:
+    def _bprop_pool(self, request: PoolPass, I: Any, O: Any, argmax: Any, inputs: Any) -> KernelCall | None:
         layer, dtype = request.geometry, compute_dtype(I.dtype)
         kernel = _kernel(self.compiler, request, dtype, argmax)
         if kernel.run is None or not layer.sizeO:
@@ -96,7 +96,7 @@ def _threads(layer: PoolGeometry) -> int:
     return threads_for(layer.sizeO * layer.window, SERIAL)
 
 
-def _launch(kernel: Kernel, request: PoolPass, arrays: Sequence[Array | None]) -> Launch:
+def _launch(kernel: Kernel, request: PoolPass, arrays: Sequence[Array | None]) -> KernelCall:
     """A call of ``kernel``; ``arrays`` are what it reads, what it writes, and further ones."""
     layer, backward, beta = request.geometry, request.backward, request.beta
     read, result, *_ = arrays
@@ -123,7 +123,7 @@ def _launch(kernel: Kernel, request: PoolPass, arrays: Sequence[Array | None]) -
     }
     block = words([values[name] for name, _ in SIZES])
     addresses = tuple(map(address, arrays))
-    return Launch(kernel.run, addresses, (ctypes.addressof(block),), work, (layer, block))
+    return KernelCall(kernel.run, addresses, (ctypes.addressof(block),), work, (layer, block))
 
 
 def _kernel(compiler: Compiler | None, request: PoolPass, dtype: DType, argmax: Any) -> Kernel:

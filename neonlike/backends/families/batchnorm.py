@@ -27,7 +27,7 @@ from neonlike.backends.families.batchnorm_definition import (
 )
 from neonlike.backends.families.operands import as_numbers, check_apart, check_floats, check_size, check_tensors
 from neonlike.errors import AliasError, DTypeError, ShapeError
-from neonlike.kernels.run.calls import Call, Launch
+from neonlike.kernels.run.calls import Call, KernelCall
 from neonlike.optree.dtypes import is_float
 from neonlike.optree.shapes import is_regrouped
 
@@ -171,7 +171,7 @@ class BatchNormFamily(Family):
         _check_overlap(operation, changed, read, "y", y, {"x": x})
         request = BatchNormForward(dims, *settings)
 
-        def run() -> Launch | None:
+        def run() -> KernelCall | None:
             return self._fprop_bn(request, *call.tensors) if x.size else None
 
         flops = x.size * (_FLOPS_NORMALISE + (0 if inference else _FLOPS_STATISTICS))
@@ -189,7 +189,7 @@ class BatchNormFamily(Family):
         _check_overlap(operation, gradients, rows, "delta_out", out, {**others, "x": x})
         request = BatchNormBackward(dims, *settings)
 
-        def run() -> Launch | None:
+        def run() -> KernelCall | None:
             return self._bprop_bn(request, *call.tensors) if x.size else None
 
         read = x.nbytes + sum(tensor.nbytes for tensor in others.values())
@@ -231,7 +231,7 @@ class BatchNormFamily(Family):
         gamma: Any,
         beta: Any,
         y: Any,
-    ) -> Launch | None:
+    ) -> KernelCall | None:
         """``compound_fprop_bn`` of checked tensors; xsum and xvar are None in inference.
 
         Returns the launch of a kernel, if that was all; see ``kernels/run/calls.py``.
@@ -255,7 +255,7 @@ class BatchNormFamily(Family):
         xvar: Any,
         gamma: Any,
         y: Any,
-    ) -> Launch | None:
+    ) -> KernelCall | None:
         """``compound_bprop_bn`` of checked tensors, y may be None; returns as above."""
         tensors = delta_out, grad_gamma, grad_beta, delta_in, x, xsum, xvar, gamma, y
         with backward_arrays(request, *tensors) as (delta, values, given, rows, out):

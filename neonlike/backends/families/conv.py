@@ -29,7 +29,7 @@ from neonlike.backends.families.operands import (
 from neonlike.backends.geometry.conv import ConvGeometry, DeconvGeometry, deconv_geometry
 from neonlike.backends.geometry.sizes import output_size
 from neonlike.errors import ArgumentError
-from neonlike.kernels.run.calls import Call, Launch
+from neonlike.kernels.run.calls import Call, KernelCall
 from neonlike.optree.dtypes import compute_dtype
 from neonlike.optree.functions import F as Functions
 
@@ -256,7 +256,7 @@ class ConvFamily(Family):
         g = self._check_update(name, layer, I, E, target, grad_bias)
         request = ConvUpdate(g, float(alpha), float(beta))
 
-        def run() -> Launch | None:
+        def run() -> KernelCall | None:
             launch = self._update_conv(request, I, E, target)
             if grad_bias is not None:
                 errors = E if E.is_contiguous else self.wrap(host(E, dtype=E.dtype))
@@ -293,7 +293,7 @@ class ConvFamily(Family):
         nbytes = sum(tensor.size * tensor.dtype.itemsize for tensor in tensors[:3])
         shapes = (request.source_dims, g.dimF, request.target_dims)
 
-        def run() -> Launch | None:
+        def run() -> KernelCall | None:
             return self._conv(request, *tensors)
 
         rate = self._run_primitive(name, run, [target, bsum], shapes, nbytes, g.flops, "product", repeat, call)
@@ -355,7 +355,7 @@ class ConvFamily(Family):
         bias: Any = None,
         X: Any = None,
         bsum: Any = None,
-    ) -> Launch | None:
+    ) -> KernelCall | None:
         """Forward pass, or data gradient: a matrix product for each tap of the filter and group.
 
         Returns the launch of a kernel, if that was all; see ``kernels/run/calls.py``.
@@ -372,7 +372,7 @@ class ConvFamily(Family):
             bsum.set(stored.reshape(bsum.shape))
         return None
 
-    def _update_conv(self, request: ConvUpdate, I: Any, E: Any, grad_F: Any) -> Launch | None:  # noqa: E741
+    def _update_conv(self, request: ConvUpdate, I: Any, E: Any, grad_F: Any) -> KernelCall | None:  # noqa: E741
         """Weight gradient, likewise."""
         g, alpha, beta = request.geometry, request.alpha, request.beta
         images, errors = host(I, g.dimI), host(E, g.dimO)

@@ -6,7 +6,7 @@ import numbers
 from functools import cached_property
 from typing import Any
 
-from neonlike.backends.families.engine import EngineFamily
+from neonlike.backends.families.mkl import MklFamily
 from neonlike.checks import brief, require_method
 from neonlike.errors import ArgumentError
 from neonlike.kernels.build.cache import default_directory
@@ -14,7 +14,7 @@ from neonlike.kernels.run.threads import choose, thread_count
 from neonlike.settings import MOST_THREADS
 
 
-class HooksFamily(EngineFamily):
+class HooksFamily(MklFamily):
     """Data distribution, data conversion, compatibility modes, and what scripts ask about the device.
 
     Attributes

@@ -20,7 +20,7 @@ from neonlike.backends.families.operands import (
 )
 from neonlike.backends.geometry.lrn import LrnGeometry
 from neonlike.errors import DTypeError, ShapeError
-from neonlike.kernels.run.calls import Call, Launch
+from neonlike.kernels.run.calls import Call, KernelCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ class LrnFamily(Family):
 
     # Hooks, with the definitions
 
-    def _fprop_lrn(self, request: LrnPass, I: Any, O: Any, denom: Any) -> Launch | None:  # noqa: E741
+    def _fprop_lrn(self, request: LrnPass, I: Any, O: Any, denom: Any) -> KernelCall | None:  # noqa: E741
         """Of checked tensors; returns the launch of a kernel, if that was all; see ``kernels/run/calls.py``."""
         x = host(I, request.dims)
         keep = request.beta != 0
@@ -225,7 +225,7 @@ class LrnFamily(Family):
         E: Any,
         delta: Any,
         denom: Any,
-    ) -> Launch | None:
+    ) -> KernelCall | None:
         x, y, e, d = (host(tensor, request.dims) for tensor in (I, O, E, denom))
         with np.errstate(all="ignore"), written(delta, x.shape, request.beta != 0) as result:
             share = _window_sums(y * e / d, request.window)

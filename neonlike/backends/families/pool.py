@@ -26,7 +26,7 @@ from neonlike.backends.families.operands import (
 from neonlike.backends.families.pool_definition import blend, pool, unpool
 from neonlike.backends.geometry.pool import PoolGeometry
 from neonlike.errors import ArgumentError, DTypeError, MissingArgument
-from neonlike.kernels.run.calls import Call, Launch
+from neonlike.kernels.run.calls import Call, KernelCall
 from neonlike.optree.dtypes import compute_dtype
 
 
@@ -143,7 +143,7 @@ class PoolFamily(Family):
         request = PoolPass(sized, False, float(alpha), float(beta))
         used = argmax if layer.op == "max" else None
 
-        def run() -> Launch | None:
+        def run() -> KernelCall | None:
             return self._fprop_pool(request, I, O, used)
 
         nbytes = I.nbytes + O.nbytes * (1 + (beta != 0)) + (0 if used is None else used.nbytes)
@@ -204,7 +204,7 @@ class PoolFamily(Family):
         request = PoolPass(sized, True, float(alpha), float(beta))
         used = argmax if layer.op == "max" else None
 
-        def run() -> Launch | None:
+        def run() -> KernelCall | None:
             return self._bprop_pool(request, I, O, used, X)
 
         nbytes = I.nbytes + O.nbytes * (1 + (beta != 0)) + sum(t.nbytes for t in (used, X) if t is not None)
@@ -253,7 +253,7 @@ class PoolFamily(Family):
 
     # Hooks, with the definitions
 
-    def _fprop_pool(self, request: PoolPass, I: Any, O: Any, argmax: Any) -> Launch | None:
+    def _fprop_pool(self, request: PoolPass, I: Any, O: Any, argmax: Any) -> KernelCall | None:
         """``fprop_pool`` of checked tensors; argmax is None but for max pooling.
 
         Returns the launch of a kernel, if that was all; see ``kernels/run/calls.py``.
@@ -263,7 +263,7 @@ class PoolFamily(Family):
             blend(out, pool(layer, values, numbers), request.alpha, beta)
         return None
 
-    def _bprop_pool(self, request: PoolPass, I: Any, O: Any, argmax: Any, inputs: Any) -> Launch | None:
+    def _bprop_pool(self, request: PoolPass, I: Any, O: Any, argmax: Any, inputs: Any) -> KernelCall | None:
         """``bprop_pool`` of checked tensors; argmax is for max pooling, inputs for l2.
 
         Returns as :meth:`_fprop_pool`.

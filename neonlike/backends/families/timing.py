@@ -12,7 +12,7 @@ from typing import Any
 from neonlike.backends.families.base import Family
 from neonlike.errors import ArgumentError
 from neonlike.kernels.bench.recorder import Bench, Meter, make_bench
-from neonlike.kernels.run.calls import Call, CallCache, Launch
+from neonlike.kernels.run.calls import Call, CallCache, KernelCall
 from neonlike.logger import logger
 
 
@@ -138,7 +138,7 @@ class TimingFamily(Family):
     def _run_primitive(
         self,
         name: str,
-        run: Callable[[], Launch | None],
+        run: Callable[[], KernelCall | None],
         outputs: Sequence[Any],
         shapes: Sequence[Sequence[int]] = (),
         nbytes: int = 0,

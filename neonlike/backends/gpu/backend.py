@@ -17,9 +17,9 @@ from neonlike.backends.gpu import interop, selftest
 from neonlike.backends.gpu.array import DeviceArray
 from neonlike.backends.gpu.blas import Kernels, Products
 from neonlike.backends.gpu.device import GpuDevice, open_device
-from neonlike.backends.gpu.host_engine import HostStage
+from neonlike.backends.gpu.host_stage import HostStage
 from neonlike.backends.gpu.linalg import ProductKernels
-from neonlike.backends.gpu.memory import Block
+from neonlike.backends.gpu.memory import MemoryBlock
 from neonlike.backends.gpu.meter import EventMeter
 from neonlike.backends.gpu.tensor import GPUTensor
 from neonlike.backends.hostdata import array_to_wrap
@@ -235,7 +235,7 @@ class NervanaGPU(ProductKernels, Backend):
         """Give memory that no tensor uses back to the driver, for other programs; the number of bytes."""
         return self.device.release()
 
-    _scratch: Block | None = None
+    _scratch: MemoryBlock | None = None
 
     def _scratch_base(self) -> int:
         """Device address of the scratch memory, taken now if it is not there or too small."""

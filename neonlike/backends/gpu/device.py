@@ -22,7 +22,7 @@ from neonlike import settings
 from neonlike.backends.gpu import contexts
 from neonlike.backends.gpu.array import DeviceArray, contiguous_array
 from neonlike.backends.gpu.contexts import here
-from neonlike.backends.gpu.memory import Block, Pool
+from neonlike.backends.gpu.memory import MemoryBlock, Pool
 from neonlike.backends.gpu.resources import DriverMemory, Kernel, capabilities
 from neonlike.backends.gpu.transfer import Transfer
 from neonlike.errors import ArgumentError, BackendUnavailable, DeviceError, DeviceLost, KernelCompileError
@@ -89,7 +89,7 @@ class GpuDevice:
 
     # What the kernels package uses
 
-    def allocate(self, nbytes: int) -> Block:
+    def allocate(self, nbytes: int) -> MemoryBlock:
         """Memory for ``nbytes``; see :meth:`Pool.allocate`."""
         if here.device is not self:
             self.attend()

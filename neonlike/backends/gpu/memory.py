@@ -63,7 +63,7 @@ class Segment:
         self.size, self.count, self.free = size, count, count
 
 
-class Block:
+class MemoryBlock:
     """A piece of device memory; goes back to its pool when the object is freed.
 
     Attributes
@@ -116,7 +116,7 @@ class Pool:
         self._used = self._used_peak = self._reserved = self._reserved_peak = 0
         self._blocks = self._requests = self._driver_requests = 0
 
-    def allocate(self, nbytes: int) -> Block:
+    def allocate(self, nbytes: int) -> MemoryBlock:
         """A block of at least ``nbytes`` bytes, its contents undefined.
 
         Raises
@@ -144,7 +144,7 @@ class Pool:
             self._used += segment.size
             if self._used > self._used_peak:
                 self._used_peak = self._used
-            return Block(address, nbytes, segment, self._returned.append)
+            return MemoryBlock(address, nbytes, segment, self._returned.append)
 
     def release(self) -> int:
         """Give what is kept back to the device, after waiting for it; the number of bytes."""

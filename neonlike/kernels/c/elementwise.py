@@ -16,7 +16,7 @@ from neonlike.kernels.c.schedule import REVERSED, TURNED, CSchedule
 from neonlike.kernels.codegen.emit import Array, Kernel, Line, Writer, type_of
 from neonlike.kernels.codegen.narrow import Narrow, find_narrow
 from neonlike.kernels.codegen.range_check import RangeCheck, find_range_check
-from neonlike.kernels.codegen.render import Source
+from neonlike.kernels.codegen.render import TemplateSource
 
 CHECKED_STRIP = 1024
 """Elements whose ranges are checked at a time, if nothing is buffered."""
@@ -25,7 +25,7 @@ CHUNK, CHUNK_COST = 32, 12
 pays: ``a*b + a`` takes 0.6 of the time that it takes by strips."""
 
 
-def elementwise(kernel: Kernel, schedule: CSchedule) -> Source:
+def elementwise(kernel: Kernel, schedule: CSchedule) -> TemplateSource:
     """Source of an elementwise kernel."""
     narrow = find_narrow(kernel)
     checked = narrow is not None and bool(narrow.checked or narrow.numbers)
@@ -60,7 +60,7 @@ def elementwise(kernel: Kernel, schedule: CSchedule) -> Source:
         **_stretches(kernel, inner, writer.wide, streamed, chunk),
         **parameters(kernel),
     }
-    return Source("c/elementwise.c.j2", context, library())
+    return TemplateSource("c/elementwise.c.j2", context, library())
 
 
 def _wide(kernel: Kernel, inner: Sequence[int], chunk: int) -> dict[str, str]:

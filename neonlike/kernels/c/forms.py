@@ -26,7 +26,7 @@ from neonlike.kernels.codegen.headers import Library
 from neonlike.kernels.codegen.moments import find_moments
 from neonlike.kernels.codegen.passes import LANES, LIGHT_COST, LIGHT_LANES, Level, Passes, ReduceForm, widened
 from neonlike.kernels.codegen.reduce_values import reduce_values
-from neonlike.kernels.codegen.render import Source, header_texts
+from neonlike.kernels.codegen.render import TemplateSource, header_texts
 from neonlike.kernels.codegen.stashes import Stashes, stash_in_output, stash_in_rows, stash_packed
 from neonlike.kernels.planning.plan import pass_depths
 from neonlike.optree.dtypes import F16, compute_dtype
@@ -91,7 +91,7 @@ At 16M elements, 16 rows at a time took 0.85 to 1.02 of the time of 32, 8 rows 0
 """
 
 
-def rows(kernel: Kernel, schedule: CSchedule) -> Source:
+def rows(kernel: Kernel, schedule: CSchedule) -> TemplateSource:
     """Source of a reduction by rows, by rows that are split, or by segments of rows."""
     arrays = [*kernel.inputs, *kernel.outputs]
     split, segments = 0 if schedule.form == "rows" else SPLIT, schedule.form == "segments"
@@ -123,7 +123,7 @@ def rows(kernel: Kernel, schedule: CSchedule) -> Source:
         ],
         "arrays": described,
     }
-    return Source("c/reduce/rows.c.j2", context, library())
+    return TemplateSource("c/reduce/rows.c.j2", context, library())
 
 
 def _by_rows(kernel: Kernel, inner: Sequence[int], streamed: Sequence[Array], stashes: bool) -> ReduceForm:
@@ -217,7 +217,7 @@ def _with_row_step(array: Array, index: int) -> dict[str, Any]:
     return {"name": array.name, "declaration": array.declaration, "row_step": index}
 
 
-def columns(kernel: Kernel, schedule: CSchedule) -> Source:
+def columns(kernel: Kernel, schedule: CSchedule) -> TemplateSource:
     """Source of a reduction by columns or deep columns."""
     arrays, right, piped = [*kernel.inputs, *kernel.outputs], schedule.inner, schedule.piped
     form = _by_columns(kernel, right, piped or schedule.packed)
@@ -251,8 +251,8 @@ def columns(kernel: Kernel, schedule: CSchedule) -> Source:
         "few": schedule.unrolled,
     }
     if piped:
-        return Source("c/reduce/piped.c.j2", context | {"lanes": PIPED_LANES, "chunk": CHUNK}, library())
-    return Source("c/reduce/columns.c.j2", context, library())
+        return TemplateSource("c/reduce/piped.c.j2", context | {"lanes": PIPED_LANES, "chunk": CHUNK}, library())
+    return TemplateSource("c/reduce/columns.c.j2", context, library())
 
 
 def _fetching_blocks(passes: Passes, names: tuple[str, ...]) -> Passes:
@@ -263,7 +263,7 @@ def _fetching_blocks(passes: Passes, names: tuple[str, ...]) -> Passes:
     return replace(passes, levels=(first, replace(second, fetched=names), *others))
 
 
-def lanes(kernel: Kernel, schedule: CSchedule) -> Source:
+def lanes(kernel: Kernel, schedule: CSchedule) -> TemplateSource:
     """Source of a reduction by lanes; arrays of class 1 vary along lanes, others have a column stride."""
     arrays = [*kernel.inputs, *kernel.outputs]
     form = _by_lanes(kernel, schedule.inner)
@@ -289,7 +289,7 @@ def lanes(kernel: Kernel, schedule: CSchedule) -> Source:
         "width": LANE_ROW,
         "part": SPLIT,
     }
-    return Source("c/reduce/lanes.c.j2", context, library())
+    return TemplateSource("c/reduce/lanes.c.j2", context, library())
 
 
 def _by_lanes(kernel: Kernel, classes: Sequence[int]) -> ReduceForm:

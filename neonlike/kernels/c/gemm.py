@@ -127,14 +127,14 @@ def gemm(
     return True
 
 
-def best_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None) -> Launch | BlasLaunch | None:
+def best_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None) -> GemmLaunch | BlasLaunch | None:
     """The fastest kernel on our threads for arrays of these layouts; None where NumPy is faster."""
     if pays(a.shape[0], a.shape[1], b.shape[1], compiler):
         return find_launch(a, b, c, compiler)
     return find_blas_launch(a, b, c, compiler)
 
 
-class Launch:
+class GemmLaunch:
     """The kernel for matrices of one layout."""
 
     __slots__ = ("bytes", "function", "meta", "serial", "swapped")
@@ -155,7 +155,7 @@ class Launch:
         self.function(a, b, c, self.serial if forks.forked else self.meta, alpha, beta, held[1])
 
 
-def find_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None) -> Launch | None:
+def find_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None) -> GemmLaunch | None:
     """Our kernel for arrays of these layouts, see :func:`gemm`; None if there is none."""
     real, size = REAL_TYPES.get(c.dtype), c.itemsize
     if real is None or a.dtype != c.dtype or b.dtype != c.dtype or not (a.size and b.size):
@@ -168,4 +168,4 @@ def find_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None) 
     if function is None:
         return None
     steps = [step // size for step in (*a.strides, *b.strides, c.strides[0])]
-    return Launch(function, (*steps, m, k, n), threads_for(m * k * n, PARALLEL_PRODUCTS), swapped, size)
+    return GemmLaunch(function, (*steps, m, k, n), threads_for(m * k * n, PARALLEL_PRODUCTS), swapped, size)

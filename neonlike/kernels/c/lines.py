@@ -17,7 +17,7 @@ from neonlike.kernels.c.moves import Layout, MoveStage, merged_axes
 from neonlike.kernels.c.stage import PARALLEL_WORK
 from neonlike.kernels.codegen.emit import STORAGE, convert_store
 from neonlike.kernels.codegen.line_texts import RUNNING_TOTALS, key_texts
-from neonlike.kernels.codegen.render import Source, header_texts
+from neonlike.kernels.codegen.render import TemplateSource, header_texts
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.plan import Plan, Stage
 from neonlike.kernels.run import forks
@@ -183,7 +183,7 @@ class LineStage(MoveStage):
         context["start"], context["sign"] = RUNNING_TOTALS.get(self.value.spec.name, ("", ""))
         if self.form == "untake":
             context["at"] = META_AT | {"limit": META_AT["written"], "count": META_AT["read"]}
-        source = Source(f"c/lines/{self.form}.c.j2", context)
+        source = TemplateSource(f"c/lines/{self.form}.c.j2", context)
         return KernelSource(source, source.name, self.comment, header_texts(HEADERS))
 
     def _line_variant(self, key: Key, read: DType, index: npfuncs.Array | None) -> Any:

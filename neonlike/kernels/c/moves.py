@@ -22,7 +22,7 @@ from neonlike.kernels.c import pool
 from neonlike.kernels.c.forms import HEADERS
 from neonlike.kernels.c.stage import PARALLEL_WORK, load_function
 from neonlike.kernels.codegen.emit import STORAGE, Array, Kernel, Writer, convert_store
-from neonlike.kernels.codegen.render import Source, header_texts
+from neonlike.kernels.codegen.render import TemplateSource, header_texts
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.lower import NumberArg, ValueArg
 from neonlike.kernels.planning.plan import Plan, Stage
@@ -131,7 +131,7 @@ def merged_axes(axes: Sequence[tuple[int, ...]], by: int) -> list[tuple[int, ...
 
 # The stage ----------------------------------------------------------------------------------------------------------
 
-Launch: TypeAlias = tuple[Any, Any, int, int]
+MoveLaunch: TypeAlias = tuple[Any, Any, int, int]
 """Function, meta array, units of work, threads."""
 
 
@@ -154,7 +154,7 @@ class MoveStage(WholeOperandStage):
             self.dtype = graph.targets[self.direct.target].dtype
         self.comment = expression_text(graph)
         self.variants: dict[Any, Any] = {}
-        self.launches: dict[Any, Launch | None] = {}
+        self.launches: dict[Any, MoveLaunch | None] = {}
 
     # Running
 
@@ -227,7 +227,7 @@ class MoveStage(WholeOperandStage):
         with np.errstate(all="ignore"):
             store_result(run, out, self.others)
 
-    def _launch(self, source: npfuncs.Array, flat: npfuncs.Array, out: npfuncs.Array) -> Launch | None:
+    def _launch(self, source: npfuncs.Array, flat: npfuncs.Array, out: npfuncs.Array) -> MoveLaunch | None:
         """Function and arguments for these arrays; None where NumPy runs."""
         key = (source.shape, source.strides, flat.shape, flat.strides, out.shape, out.strides)
         launch = self.launches.get(key, False)
@@ -278,7 +278,7 @@ class MoveStage(WholeOperandStage):
             place = "i * source_inner" if form == "rows" else "offsets[i]"
             context |= {"chunk": PICK_CHUNK, "offset_type": "int32_t" if short else "int64_t", "converts": not copies}
             context |= self._copied(read, place) if copies else self._types(read, place, "x")
-        source = Source(template, context)
+        source = TemplateSource(template, context)
         headers = (pool.HEADER,) if copies else HEADERS
         return KernelSource(source, source.name, self.comment, header_texts(headers))
 

@@ -13,7 +13,7 @@ from neonlike.kernels.c.gemm import Array
 from neonlike.kernels.c.gemm_blas import BlasLaunch, blas_source
 from neonlike.kernels.c.routine import REAL_TYPES, address
 from neonlike.kernels.c.toolchain import find_compiler
-from neonlike.kernels.numpy_engine.engine import BarrierStage
+from neonlike.kernels.numpy_engine.engine import NumpyCallStage
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.plan import Plan, Stage
 from neonlike.kernels.run.arrays import remember
@@ -22,13 +22,13 @@ from neonlike.kernels.run.stage import Input, Layouts, Run, store_result
 _UNKNOWN: Any = object()
 
 
-class DotStage(BarrierStage):
-    """One matrix product; without a kernel for its layouts it runs as :class:`BarrierStage` does."""
+class DotStage(NumpyCallStage):
+    """One matrix product; without a kernel for its layouts it runs as :class:`NumpyCallStage` does."""
 
     def __init__(self, plan: Plan, stage: Stage, graph: Graph) -> None:
         super().__init__(plan, stage, graph)
         self.compiler = find_compiler()
-        self.launches: dict[Any, gemm.Launch | BlasLaunch | None] = {}
+        self.launches: dict[Any, gemm.GemmLaunch | BlasLaunch | None] = {}
 
     def bind(self, run: Run) -> Callable[[], None]:
         """The product bound to the arrays of ``run``, whose temporaries it allocates."""
@@ -70,7 +70,7 @@ class DotStage(BarrierStage):
         a, b = self.inputs
         return run.array(a, 0), run.array(b, 0), run.temps[self.value.index]
 
-    def _launch(self, a: Array, b: Array, out: Array) -> gemm.Launch | BlasLaunch | None:
+    def _launch(self, a: Array, b: Array, out: Array) -> gemm.GemmLaunch | BlasLaunch | None:
         """The kernel for these arrays; None where NumPy is faster."""
         if out.size * a.shape[1] < gemm.FEWEST_OF_ALL:
             return None
@@ -78,7 +78,7 @@ class DotStage(BarrierStage):
         launch = self.launches.get(key, _UNKNOWN)
         if launch is _UNKNOWN:
             launch = remember(self.launches, key, gemm.best_launch(a, b, out, self.compiler))
-        found: gemm.Launch | BlasLaunch | None = launch
+        found: gemm.GemmLaunch | BlasLaunch | None = launch
         return found
 
     def _addresses(self, run: Run) -> tuple[Any, Any, Any]:

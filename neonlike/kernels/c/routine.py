@@ -18,7 +18,7 @@ from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.c import pool
 from neonlike.kernels.c.stage import load_function
 from neonlike.kernels.c.toolchain import Compiler
-from neonlike.kernels.codegen.render import Source, header_texts
+from neonlike.kernels.codegen.render import TemplateSource, header_texts
 from neonlike.kernels.run import forks
 from neonlike.kernels.run.threads import thread_count
 
@@ -67,7 +67,7 @@ class Routine:
 
     def source(self, **context: Any) -> KernelSource:
         """The kernel for ``context``: see ``compile.build_kernel``."""
-        source = Source(self.template, context)
+        source = TemplateSource(self.template, context)
         return KernelSource(source, source.name, self.title, header_texts(self.headers))
 
 

@@ -22,7 +22,7 @@ from neonlike.kernels.c.schedule import CSchedule, Fit
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.codegen.emit import Kernel, make_kernel, unsupported
 from neonlike.kernels.codegen.layout import Counter
-from neonlike.kernels.codegen.render import Source
+from neonlike.kernels.codegen.render import TemplateSource
 from neonlike.kernels.numpy_engine.engine import LoopStage
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.plan import Plan, Stage
@@ -48,7 +48,7 @@ Then they are written with streaming stores, unless more is written than read: t
 quarter).
 """
 _CAN_STREAM = platform.machine() in ("x86_64", "AMD64")
-_SOURCES: Mapping[str, Callable[[Kernel, CSchedule], Source]] = {
+_SOURCES: Mapping[str, Callable[[Kernel, CSchedule], TemplateSource]] = {
     **dict.fromkeys(("flat", "nested", "turned"), elementwise),
     **dict.fromkeys(("rows", "split", "segments"), forms.rows),
     **dict.fromkeys(("columns", "deep"), forms.columns),
@@ -62,7 +62,7 @@ _UNKNOWN = object()
 _address, _geometry = attrgetter("address"), attrgetter("geometry")
 
 
-class Launch(NamedTuple):
+class StageLaunch(NamedTuple):
     """A compiled function and its arguments after pointers and numbers: address of meta, count, threads."""
 
     function: Any
@@ -93,7 +93,7 @@ class CStage(ExecutableStage):
         self.by_lanes, self.once = forms.knows_no_positions(self.kernel), forms.reads_once(self.kernel)
         self.light = self.by_lanes and self.once and forms.is_light(self.kernel)
         self.variants: dict[CSchedule, Any] = {}
-        self.launches: dict[Any, Any] = {}  # layout -> Launch, None where there is no C form
+        self.launches: dict[Any, Any] = {}  # layout -> StageLaunch, None where there is no C form
         self.numbers = picker([number.slot for number in self.kernel.numbers])
         self.slots = self._tensor_slots()
         self.flat = self.slots is not None and is_flat(self.kernel, stage, graph)
@@ -205,16 +205,16 @@ class CStage(ExecutableStage):
         inputs = [input_array(self.kernel, run, array) for array in self.kernel.inputs]
         return [*inputs, *loop_outputs(self.plan, self.stage, run)]
 
-    def _plan_launch(self, run: Run, key: Any, arrays: list[Any]) -> Launch | None:
+    def _plan_launch(self, run: Run, key: Any, arrays: list[Any]) -> StageLaunch | None:
         """Function and arguments for ``arrays``, remembered as ``key``; None if there is no C form for their layout."""
         shape = self.stage.space.of(run.graph)
         found = self._fit(shape, arrays)
         function = None if found is None else self._variant(found.schedule)
-        launch: Launch | None = None
+        launch: StageLaunch | None = None
         if found is not None and function is not None:
             meta = (ctypes.c_int64 * len(found.meta))(*found.meta)
             where, threads = ctypes.addressof(meta), self._threads(math.prod(shape))
-            launch = Launch(function, (where, found.count, threads), (where, found.count, 1), meta)
+            launch = StageLaunch(function, (where, found.count, threads), (where, found.count, 1), meta)
         remember(self.launches, key, launch)
         return launch
 

@@ -81,7 +81,7 @@ def _names_of(template: str) -> frozenset[str]:
     return names_in("\0".join(map(text_of, files_of(template))))
 
 
-class Source:
+class TemplateSource:
     """Source of one kernel, rendered when its text is asked for.
 
     Parameters

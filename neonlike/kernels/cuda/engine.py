@@ -12,7 +12,7 @@ from functools import partial
 
 from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.cuda import compile as compile_cuda
-from neonlike.kernels.cuda.barriers import make_barrier
+from neonlike.kernels.cuda.device_stages import make_device_stage
 from neonlike.kernels.cuda.queue import DeviceRun, Queue
 from neonlike.kernels.cuda.stage import CudaStage, in_turn
 from neonlike.kernels.planning.graph import Graph
@@ -48,7 +48,7 @@ class CudaEngine(CompilesAhead):
             return CudaStage(self.queue, plan, stage, graph, partial(self.fallback, plan, position))
         if stage.kind is StageKind.CALL:
             return CallStage(plan, stage, graph)
-        return make_barrier(self.queue, plan, stage, graph, expression_text(graph))
+        return make_device_stage(self.queue, plan, stage, graph, expression_text(graph))
 
     def copy_back(self, target: int) -> ExecutableStage:
         """The copy of a run's end on the device; see ``Engine.copy_back``."""

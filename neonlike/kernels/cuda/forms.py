@@ -19,7 +19,7 @@ from neonlike.kernels.codegen.emit import Array, Kernel, Line, Writer, type_of
 from neonlike.kernels.codegen.headers import Library
 from neonlike.kernels.codegen.passes import Level, ReduceForm
 from neonlike.kernels.codegen.reduce_values import ReduceValues, reduce_values
-from neonlike.kernels.codegen.render import Source
+from neonlike.kernels.codegen.render import TemplateSource
 from neonlike.kernels.codegen.stashes import Stashes, stash_in_rows
 from neonlike.kernels.cuda.compile import headers
 from neonlike.kernels.cuda.fit import (
@@ -141,7 +141,7 @@ def _near(array: Array) -> dict[str, str]:
 # Elementwise --------------------------------------------------------------------------------------------------------
 
 
-def elementwise(kernel: Kernel, key: MapKey, rounded: dict[str, Rounded]) -> Source:
+def elementwise(kernel: Kernel, key: MapKey, rounded: dict[str, Rounded]) -> TemplateSource:
     """Source of an elementwise kernel."""
     arrays = [*kernel.inputs, *kernel.outputs]
     offsets = Offsets(arrays, key.rank, 2 + 3 * key.rank, key.wide)
@@ -153,9 +153,9 @@ def elementwise(kernel: Kernel, key: MapKey, rounded: dict[str, Rounded]) -> Sou
     }
     if key.turned:
         context |= _turned(kernel, key, rounded, offsets)
-        return Source("cuda/turned.cu.j2", context, library())
+        return TemplateSource("cuda/turned.cu.j2", context, library())
     context |= _straight(kernel, key, rounded, offsets)
-    return Source("cuda/elementwise.cu.j2", context, library())
+    return TemplateSource("cuda/elementwise.cu.j2", context, library())
 
 
 def _straight(kernel: Kernel, key: MapKey, rounded: dict[str, Rounded], offsets: Offsets) -> dict[str, Any]:
@@ -243,7 +243,7 @@ def _turned(kernel: Kernel, key: MapKey, rounded: dict[str, Rounded], offsets: O
 # Reductions ---------------------------------------------------------------------------------------------------------
 
 
-def reduction(kernel: Kernel, key: ReduceKey) -> Source:
+def reduction(kernel: Kernel, key: ReduceKey) -> TemplateSource:
     """Source of a reduction: one kernel, or one a pass (``<name>_pass<i>``) and others for what follows the passes."""
     arrays = [*kernel.inputs, *kernel.outputs]
     head = 4 + 3 * key.kept
@@ -279,7 +279,7 @@ def reduction(kernel: Kernel, key: ReduceKey) -> Source:
         "fields": _fields(passes.levels),
         "overlap": bool(kernel.overlaps),
     }
-    return Source("cuda/reduce.cu.j2", context, library())
+    return TemplateSource("cuda/reduce.cu.j2", context, library())
 
 
 def _form(

@@ -12,7 +12,7 @@ from typing import Any
 
 from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.codegen.emit import STORAGE, convert_store, load_element
-from neonlike.kernels.codegen.render import Source
+from neonlike.kernels.codegen.render import TemplateSource
 from neonlike.kernels.cuda.compile import build_cubin, headers
 from neonlike.kernels.cuda.device import Device
 from neonlike.optree.dtypes import I64, DType
@@ -81,7 +81,7 @@ class Gemm:
         }
         if dtype == I64:  # wraps, as NumPy's
             context["multiply_add"] = "nl_wrap_add_i64(total[i][j], nl_wrap_mul_i64(rows[i], columns[j]))"
-        source = Source("cuda/gemm.cu.j2", context)
+        source = TemplateSource("cuda/gemm.cu.j2", context)
         return KernelSource(source, source.name, "matrix product", headers())
 
     def _variant(self, a: Any, b: Any, out: Any, dtype: DType, scaled: bool, relu: bool) -> Any:

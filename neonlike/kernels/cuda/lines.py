@@ -16,11 +16,11 @@ from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.codegen.emit import STORAGE, Array, convert_store
 from neonlike.kernels.codegen.layout import Axis
 from neonlike.kernels.codegen.line_texts import RUNNING_TOTALS, key_texts
-from neonlike.kernels.codegen.render import Source
+from neonlike.kernels.codegen.render import TemplateSource
 from neonlike.kernels.cuda.compile import headers
 from neonlike.kernels.cuda.fit import THREADS, WAVES, divisors, merged, needs_wide
 from neonlike.kernels.cuda.forms import Offsets
-from neonlike.kernels.cuda.moves import Launch, Moves, load_source
+from neonlike.kernels.cuda.moves import Moves, ReadyLaunch, load_source
 from neonlike.optree.dtypes import DType, compute_dtype, is_float
 
 ENOUGH_LINES = 1 << 12
@@ -84,7 +84,7 @@ class Lines(Moves):
         meta = [*head, *divisors([a.size for a in axes], wide), *(a.steps[i] for i in range(stepped) for a in axes)]
         packing = f"={len(arrays)}Q{len(meta)}{'q' if wide else 'i'}"
         arguments = struct.pack(packing, *(a.address for a in arrays), *meta)
-        return Launch(self.device, function, (blocks, THREADS), arguments, arrays)
+        return ReadyLaunch(self.device, function, (blocks, THREADS), arguments, arrays)
 
     def line_source(
         self, form: str, read: DType, place: DType | None, written: DType, rank: int, wide: bool, texts: Any
@@ -114,7 +114,7 @@ class Lines(Moves):
             "start": texts[0] if on_lines else "",
             "sign": texts[1] if on_lines else "",
         }
-        source = Source("cuda/lines.cu.j2" if on_lines else "cuda/along.cu.j2", context)
+        source = TemplateSource("cuda/lines.cu.j2" if on_lines else "cuda/along.cu.j2", context)
         return KernelSource(source, source.name, self.comment, headers())
 
     # Sorting
@@ -137,14 +137,14 @@ class Lines(Moves):
         run = 1
         while run < n:
             arguments = struct.pack("=3Q3q", bits.address, before.address, after.address, bits.size, n, run)
-            calls.append(Launch(self.device, function, (blocks, THREADS), arguments, [bits, before, after]))
+            calls.append(ReadyLaunch(self.device, function, (blocks, THREADS), arguments, [bits, before, after]))
             before, after = after, before
             run *= 2
         return calls, before
 
     def merge_source(self, dtype: DType, descending: bool) -> KernelSource:
         """The kernel that merges runs of elements of ``dtype``."""
-        source = Source("cuda/merge.cu.j2", {"threads": THREADS, **key_texts(dtype, descending)})
+        source = TemplateSource("cuda/merge.cu.j2", {"threads": THREADS, **key_texts(dtype, descending)})
         return KernelSource(source, source.name, self.comment, headers())
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.codegen.emit import STORAGE, Array, convert_store, load_element
 from neonlike.kernels.codegen.layout import Axis
-from neonlike.kernels.codegen.render import Source
+from neonlike.kernels.codegen.render import TemplateSource
 from neonlike.kernels.cuda.compile import build_cubin, headers
 from neonlike.kernels.cuda.device import Device
 from neonlike.kernels.cuda.fit import THREADS, WAVES, divisors, merged, needs_wide
@@ -33,7 +33,7 @@ _I32 = np.dtype(np.int32)
 Call = Callable[[], None]
 
 
-class Launch:
+class ReadyLaunch:
     """A kernel ready to be queued again and again; ``kept`` is the memory it works on."""
 
     __slots__ = ("arguments", "device", "function", "grid", "kept", "threads")
@@ -108,19 +108,19 @@ class Moves:
         packing = f"={len(arrays)}Q{len(meta)}{'q' if wide else 'i'}"
         arguments = struct.pack(packing, *(a.address for a in arrays), *meta)
         blocks = min(-(-head[0] // THREADS), WAVES * self.device.capabilities.multiprocessors)
-        return Launch(self.device, function, (blocks, THREADS), arguments, arrays)
+        return ReadyLaunch(self.device, function, (blocks, THREADS), arguments, arrays)
 
     def _on_indices(self, what: str, index: Any, arrays: list[Any], limit: int, blocks: int) -> Call:
         function = self.variants.get((what, index.dtype))
         if function is None:
             context = {"threads": GROUPING_THREADS, "index_type": STORAGE[index.dtype.name]}
-            source = Source("cuda/indices.cu.j2", context)
+            source = TemplateSource("cuda/indices.cu.j2", context)
             kernel = KernelSource(source, source.name, self.comment, headers())
             function = self.variants[what, index.dtype] = self._load(kernel, f"{kernel.name}_{what}")
         numbers = index.shape[0], index.strides[0] // index.itemsize, limit
         addresses = [array.address for array in (index, *arrays)]
         arguments = struct.pack(f"={len(addresses)}Q3q", *addresses, *numbers)
-        return Launch(self.device, function, (blocks, GROUPING_THREADS), arguments, [index, *arrays])
+        return ReadyLaunch(self.device, function, (blocks, GROUPING_THREADS), arguments, [index, *arrays])
 
     def _load(self, kernel: KernelSource, name: str) -> Any:
         return self.device.load(build_cubin(kernel, self.device.capabilities.arch), name)
@@ -154,7 +154,7 @@ class Moves:
                 context |= {"load": "source[0]", "result": "x", "value_type": STORAGE[read.name]}
         else:
             context["total_type"] = "double" if is_float(read) else "uint64_t"
-        source = Source(f"cuda/{form}.cu.j2", context)
+        source = TemplateSource(f"cuda/{form}.cu.j2", context)
         return KernelSource(source, source.name, self.comment, headers())
 
 

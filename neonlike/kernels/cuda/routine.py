@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from neonlike.kernels.build.source import KernelSource
-from neonlike.kernels.codegen.render import Source
+from neonlike.kernels.codegen.render import TemplateSource
 from neonlike.kernels.cuda.compile import build_cubin, headers
 from neonlike.kernels.cuda.device import Device, Size3
 
@@ -59,5 +59,5 @@ class CudaRoutine:
 
     def source(self, **context: Any) -> KernelSource:
         """What is compiled for ``context``."""
-        source = Source(self.template, context)
+        source = TemplateSource(self.template, context)
         return KernelSource(source, source.name, self.title, headers())

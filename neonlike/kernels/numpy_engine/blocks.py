@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.kernels.numpy_engine.program import AXES, BLOCK, Block, Program
+from neonlike.kernels.numpy_engine.program import AXES, POSITION, BlockPosition, Program
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.lower import Value
 from neonlike.kernels.run.stage import Mask, Run
@@ -81,7 +81,7 @@ def run_program(
         registers = program.registers(shape, inputs, numbers, outputs)
         registers[AXES] = axes
         if program.needs_coordinates:
-            registers[BLOCK] = Block((0,) * len(shape), shape)
+            registers[POSITION] = BlockPosition((0,) * len(shape), shape)
         program.run(registers)
         return
     blocks = _Blocks(program, inputs, outputs, shape, axes)
@@ -158,7 +158,7 @@ class _Blocks:
         )
         registers[AXES] = self.axes
         if program.needs_coordinates:
-            registers[BLOCK] = Block(tuple([s.start for s in tile]), self.shape)
+            registers[POSITION] = BlockPosition(tuple([s.start for s in tile]), self.shape)
         program.run(registers)
 
 

@@ -54,7 +54,7 @@ class NumpyEngine(Engine):
         if stage.kind is StageKind.CALL:
             return CallStage(plan, stage, graph)
         if stage.kind is StageKind.CONTRACTION or stage.kind is StageKind.MOVE:
-            return BarrierStage(plan, stage, graph)
+            return NumpyCallStage(plan, stage, graph)
         return LoopStage(plan, stage, graph)
 
     def execute(self, plan: Plan, graph: Graph) -> None:
@@ -75,7 +75,7 @@ def _replay(steps: list[tuple[Callable[..., Any], tuple[Any, ...]]]) -> Callable
 # Stages that are one library call -------------------------------------------------------------------------------
 
 
-class BarrierStage(WholeOperandStage):
+class NumpyCallStage(WholeOperandStage):
     """A product, a move or a scan: one NumPy call on whole arrays."""
 
     def run(self, run: Run) -> None:

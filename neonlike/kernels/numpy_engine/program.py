@@ -25,7 +25,7 @@ from neonlike.optree.npfuncs import Array, is_inplace, takes_any_dtype
 from neonlike.optree.ops import Kind
 from neonlike.optree.shapes import Shape
 
-BLOCK, AXES = 0, 1
+POSITION, AXES = 0, 1
 """Registers of the block's coordinates and of the reduced axes; inputs follow."""
 
 _FRAME_BYTES = 32 << 20
@@ -43,7 +43,7 @@ class Sink:
 
 
 @dataclass(slots=True)
-class Block:
+class BlockPosition:
     """Which part of a space a program works on, for ops that need positions."""
 
     start: Shape
@@ -227,7 +227,7 @@ class _Assembler:
         if spec.kind is Kind.ZERO:
             self.program.needs_coordinates = True
             function = _rand(value) if spec.name == "rand" else _onehot(value)
-            reads.insert(0, BLOCK)
+            reads.insert(0, POSITION)
         elif isinstance(function, np.ufunc):
             if spec.dtype is not DTypeRule.TRUTH and any(self.dtype.get(r, dtype) != dtype for r in reads):
                 function = _typed(function, dtype)
@@ -298,18 +298,18 @@ def _typed(function: np.ufunc, dtype: DType) -> Callable[..., Any]:
 # Ops that need positions ----------------------------------------------------------------------------------------
 
 
-def _own_part(block: Block, value: Value) -> tuple[Shape, Shape]:
-    """Start of ``block`` and extent of the space in ``value``'s own axes; those it is stretched along do not count."""
-    mask = mask_of(value.shape, len(block.space))
-    start = tuple([s if m else 0 for s, m in zip(block.start, mask)])
-    return start, tuple([n if m else 1 for n, m in zip(block.space, mask)])
+def _own_part(at: BlockPosition, value: Value) -> tuple[Shape, Shape]:
+    """Start of the block and extent of the space in ``value``'s own axes; those it is stretched along do not count."""
+    mask = mask_of(value.shape, len(at.space))
+    start = tuple([s if m else 0 for s, m in zip(at.start, mask)])
+    return start, tuple([n if m else 1 for n, m in zip(at.space, mask)])
 
 
 def _rand(value: Value) -> Callable[..., None]:
     perm = value.perm
 
-    def rand(block: Block, seed: int, call: int, out: Array) -> None:
-        start, space = _own_part(block, value)
+    def rand(at: BlockPosition, seed: int, call: int, out: Array) -> None:
+        start, space = _own_part(at, value)
         all_strides = element_strides(space, perm)
         first = sum(s * t for s, t in zip(start, all_strides))
         strides = all_strides[len(space) - out.ndim :]
@@ -330,9 +330,9 @@ def _rand(value: Value) -> Callable[..., None]:
 def _onehot(value: Value) -> Callable[..., None]:
     (axis,) = value.axes
 
-    def onehot(block: Block, indices: Array, out: Array) -> None:
+    def onehot(at: BlockPosition, indices: Array, out: Array) -> None:
         axis_here = axis - len(value.shape) + out.ndim
-        start = _own_part(block, value)[0][axis - len(value.shape)]
+        start = _own_part(at, value)[0][axis - len(value.shape)]
         steps = np.arange(start, start + out.shape[axis_here])
         np.equal(indices, steps.reshape([-1 if a == axis_here else 1 for a in range(out.ndim)]), out)
 

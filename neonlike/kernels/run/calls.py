@@ -47,7 +47,7 @@ class Call(NamedTuple):
     in_place: int = -1
 
 
-class Launch(NamedTuple):
+class KernelCall(NamedTuple):
     """A kernel and all that it is called with.
 
     Attributes
@@ -88,7 +88,7 @@ class Launch(NamedTuple):
         if refused:
             raise MemoryError(f"{self.refused}; free some and call again")
 
-    def run(self) -> Launch:
+    def run(self) -> KernelCall:
         """Run the kernel on the arrays that it was made for; returns this, so that it may be kept."""
         self.start(self.addresses)
         return self
@@ -99,7 +99,7 @@ class Known(NamedTuple):
 
     Attributes
     ----------
-    launch : Launch
+    launch : KernelCall
     apart : tuple of (written, other, low, high)
         Indices of tensors that share no memory: the second must not start more than low and less than high bytes after
         the first.
@@ -109,7 +109,7 @@ class Known(NamedTuple):
         Held, so that no other comes to have its identity.
     """
 
-    launch: Launch
+    launch: KernelCall
     apart: tuple[tuple[int, int, int, int], ...]
     phases: tuple[tuple[int, int], ...]
     layer: Any
@@ -154,7 +154,7 @@ class CallCache:
         launch.start(at)
         return True
 
-    def keep(self, call: Call, outputs: Sequence[Any], launch: Launch | None) -> None:
+    def keep(self, call: Call, outputs: Sequence[Any], launch: KernelCall | None) -> None:
         """Have ``call`` repeated by ``launch`` from now on, if that ran on the tensors' own memory."""
         tensors = call.tensors
         if launch is None or launch.addresses != tuple(None if t is None else t.address for t in tensors):

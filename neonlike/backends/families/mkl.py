@@ -20,7 +20,7 @@ VARIANCES = (0.1, 0.1, 0.2, 0.2)
 """Scales of the offsets of boxes, which SSD's networks are trained with."""
 
 
-class EngineFamily(Family):
+class MklFamily(Family):
     """Conversions that have nothing to convert, reorderings, and SSD's detection output."""
 
     def convert(self, a: Any) -> Any:

@@ -18,7 +18,7 @@ from neonlike.optree.dtypes import F64, I64, is_float
 from neonlike.optree.npfuncs import check_range
 
 
-class DeviceBarrier(WholeOperandStage):
+class DeviceStage(WholeOperandStage):
     """One product or move. Its result goes to the target where nothing else reads it, else to a temporary."""
 
     def __init__(self, queue: Queue, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
@@ -76,7 +76,7 @@ class DeviceBarrier(WholeOperandStage):
         raise NotImplementedError
 
 
-class DeviceProduct(DeviceBarrier):
+class DeviceProduct(DeviceStage):
     """A matrix product."""
 
     def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
@@ -84,7 +84,7 @@ class DeviceProduct(DeviceBarrier):
         return [self.queue.product(a, b, out, self.dtype)]
 
 
-class DeviceMove(DeviceBarrier):
+class DeviceMove(DeviceStage):
     """``take`` and ``untake``. The host waits for a kernel that checks the indices: they may be out of range."""
 
     def __init__(self, queue: Queue, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
@@ -155,7 +155,7 @@ class DeviceAlong(DeviceMove):
         return [*calls, self.lines.untake(source, indices, total, out, axis)]
 
 
-class DeviceScan(DeviceBarrier):
+class DeviceScan(DeviceStage):
     """``cumsum`` and ``cumprod``."""
 
     def __init__(self, queue: Queue, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
@@ -172,7 +172,7 @@ class DeviceScan(DeviceBarrier):
         return [self.lines.scan(self.value.spec.name, source, out, attrs["axis"])]
 
 
-class DeviceSort(DeviceBarrier):
+class DeviceSort(DeviceStage):
     """``argsort``: passes of a merge sort, over a copy whose last axis is the sorted one."""
 
     def __init__(self, queue: Queue, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
@@ -197,7 +197,7 @@ class DeviceSort(DeviceBarrier):
         return [*calls, *merges, queue.copy(first, out.transpose(order))]
 
 
-class DeviceView(DeviceBarrier):
+class DeviceView(DeviceStage):
     """``view`` and ``unview``: copies from and to a strided window of contiguous elements."""
 
     def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
@@ -221,7 +221,7 @@ class DeviceView(DeviceBarrier):
         return self.queue.device.view(whole.memory, whole.address + offset * size, shape, strides, whole.dtype)
 
 
-class DeviceJoin(DeviceBarrier):
+class DeviceJoin(DeviceStage):
     """``concat``: each operand copied to its part of the result."""
 
     def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
@@ -243,13 +243,13 @@ def _is_contiguous(array: Any) -> bool:
     return True
 
 
-def make_barrier(queue: Queue, plan: Plan, stage: Stage, graph: Graph, comment: str) -> DeviceBarrier:
+def make_device_stage(queue: Queue, plan: Plan, stage: Stage, graph: Graph, comment: str) -> DeviceStage:
     """The object that runs a stage of kind CONTRACTION or MOVE."""
     name = plan.values[stage.values[0]].spec.name
-    return _BARRIERS[name](queue, plan, stage, graph, comment)
+    return _DEVICE_STAGES[name](queue, plan, stage, graph, comment)
 
 
-_BARRIERS: dict[str, type[DeviceBarrier]] = {
+_DEVICE_STAGES: dict[str, type[DeviceStage]] = {
     "dot": DeviceProduct,
     "take": DeviceMove,
     "untake": DeviceMove,
