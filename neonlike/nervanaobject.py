@@ -212,8 +212,8 @@ class NervanaObject:
         Returns
         -------
         dict
-            ``{"type": dotted path, "config": {argument: value}}``; values that are objects of this kind are
-            descriptions themselves. An argument without an attribute of its name is left out with a warning.
+            ``{"type": dotted path, "config": {argument: value}}``; values that are objects of this kind, or lists of
+            them, are descriptions themselves. An argument without an attribute of its name is left out with a warning.
         """
         config: dict[str, Any] = {}
         for argument, default in get_args(type(self)).items():
@@ -227,7 +227,7 @@ class NervanaObject:
                 continue
             value = getattr(self, argument)
             if differs(value, default):
-                config[argument] = value.get_description() if isinstance(value, NervanaObject) else value
+                config[argument] = _described(value)
         self._desc = {"type": self.modulenm, "config": config}
         return self._desc
 
@@ -260,6 +260,15 @@ class NervanaObject:
 
 
 check_methods(NervanaObject)
+
+
+def _described(value: Any) -> Any:
+    """A value for a description: of our objects, alone or in a list, their own ones."""
+    if isinstance(value, NervanaObject):
+        return value.get_description()
+    if type(value) in (list, tuple) and any(isinstance(entry, NervanaObject) for entry in value):
+        return type(value)(_described(entry) for entry in value)
+    return value
 
 
 def public_path(cls: type) -> str:

@@ -89,6 +89,12 @@ def test_gen_class_rebuilds_nested_objects():
     assert isinstance(made.parts[0], Thing) and made.parts[0].size == 7 and made.parts[1] == "plain"
 
 
+def test_objects_in_lists_are_described_too():
+    described = Thing(1, parts=[Thing(2), 3, (Thing(4),)], name="outer").get_description()
+    first, second, third = described["config"]["parts"]
+    assert (first["config"]["size"], second, third[0]["config"]["size"]) == (2, 3, 4)
+
+
 def test_gen_class_takes_a_description_without_config():
     pdict = {"size": 1, "inner": {"type": "neonlike.initializers.initializer.Uniform"}}
     assert isinstance(Thing.gen_class(pdict).inner, Uniform)

@@ -258,6 +258,25 @@ class TestSequential:
         net.bprop(tensor(be64, e))
         np.testing.assert_allclose(net.layers_to_optimize[0].dW.get(), W1.T @ W2.T @ e @ x.T, rtol=1e-10)
 
+    def test_shared_outputs_reach_a_chain_that_ends_in_place(self, be):
+        shared = be.zeros((2, N))
+        inner = Sequential([Linear(2, Gaussian()), Activation(Tanh())])
+        net = Sequential([Sequential([Linear(3, Gaussian()), Activation(Tanh())]), inner])
+        net.configure(4)
+        net.allocate(shared_outputs=shared)
+        assert inner.layers[0].outputs is shared and net.owns_output
+
+    def test_a_first_layer_that_is_told_so_has_an_error_buffer(self, be64, rng):
+        first, second = Linear(3, Gaussian()), Linear(2, Gaussian())
+        net = Sequential([first, second])
+        net.configure(9)
+        first.prev_layer = True
+        net.allocate()
+        net.allocate_deltas()
+        x, e = rng.normal(size=(9, N)), rng.normal(size=(2, N))
+        net.fprop(tensor(be64, x))
+        np.testing.assert_allclose(net.bprop(tensor(be64, e)).get(), first.W.get().T @ second.W.get().T @ e, rtol=1e-10)
+
     def test_descriptions_rebuild_the_chain_with_its_weights(self, be):
         net = Sequential([Affine(3, Gaussian(), bias=Uniform(), activation=Rectlin(0.1)), Reshape((3, 1, 1)),
                           Dropout(0.7)], name="net")  # fmt: skip

@@ -1,6 +1,14 @@
 """Layers and containers: what networks are built from."""
 
-from neonlike.layers.container import Multicost, Sequential
+from neonlike.layers.container import (
+    MergeBroadcast,
+    MergeMultistream,
+    MergeSum,
+    Multicost,
+    Sequential,
+    SingleOutputTree,
+    Tree,
+)
 from neonlike.layers.layer import (
     Activation,
     Affine,
@@ -25,8 +33,13 @@ __all__ = [
     "GeneralizedCost",
     "GeneralizedCostMask",
     "Linear",
+    "MergeBroadcast",
+    "MergeMultistream",
+    "MergeSum",
     "Multicost",
     "Reshape",
     "Sequential",
+    "SingleOutputTree",
     "SkipNode",
+    "Tree",
 ]

@@ -69,6 +69,7 @@ class Layer(NervanaObject):
 
     is_branch_node = False
     nests_deltas = False
+    overwrites_error = False  # whether bprop changes the error that it is given
 
     def __init__(self, name: str | None = None, parallelism: str = "Unknown") -> None:
         super().__init__(name)

@@ -113,6 +113,8 @@ class Dropout(Layer):
     Source: Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting" (2014).
     """
 
+    overwrites_error = True
+
     def __init__(self, keep: float = 0.5, name: str | None = None) -> None:
         super().__init__(name)
         if not 0.0 <= keep <= 1.0:
