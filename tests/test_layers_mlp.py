@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from layering import ready, tensor
 
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.initializers import Constant, Gaussian, IdentityInit, Uniform
@@ -35,22 +36,6 @@ def small_batch(request):
     for name in ("be", "be64"):
         if name in request.fixturenames:
             request.getfixturevalue(name).bsz = N
-
-
-def ready(layer, in_shape, tree=None, **allocate):
-    """Configure and allocate a single layer, with an error buffer."""
-    layer.configure(in_shape)
-    layer.prev_layer = True  # as a layer inside a network
-    layer.allocate(**allocate)
-    tree = tree or DeltasTree()
-    layer.allocate_deltas(tree)
-    tree.allocate_buffers()
-    layer.set_deltas(tree)
-    return layer
-
-
-def tensor(be, array):
-    return be.array(np.asarray(array, dtype=np.float64))
 
 
 class TestShapes:

@@ -70,6 +70,9 @@ class Layer(NervanaObject):
     is_branch_node = False
     nests_deltas = False
     overwrites_error = False  # whether bprop changes the error that it is given
+    folded: tuple[Layer, ...] = ()  # see folding.py
+    folded_into: Layer | None = None
+    finished: Any = None
 
     def __init__(self, name: str | None = None, parallelism: str = "Unknown") -> None:
         super().__init__(name)
@@ -261,6 +264,10 @@ class Layer(NervanaObject):
         """Raise if the parameters in a description do not fit this layer; nothing is changed."""
 
     # -- bookkeeping ---------------------------------------------------------------------------------------
+
+    def takes_over(self, following: Layer) -> bool:
+        """Whether this layer's calls can do the work of ``following`` too; see :mod:`neonlike.layers.folding`."""
+        return False
 
     def set_next(self, layer: Layer | None) -> None:
         """Remember the layer after this one."""

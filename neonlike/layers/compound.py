@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from neonlike.checks import brief
-from neonlike.errors import ArgumentTypeError, MissingArgument, NotDefined
+from neonlike.errors import ArgumentTypeError, MissingArgument
 from neonlike.layers.base import require_transform
 from neonlike.layers.elementwise import Activation
+from neonlike.layers.normalization import BatchNorm
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -30,6 +31,8 @@ class CompoundLayer(list[Any]):
     """
 
     from_description: ClassVar[bool] = True
+    normalization: ClassVar[type[BatchNorm]] = BatchNorm
+    normalization_suffix: ClassVar[str] = "bnorm"
 
     def __init__(
         self, bias: Any = None, batch_norm: bool = False, activation: Any = None, name: str | None = None
@@ -53,17 +56,14 @@ class CompoundLayer(list[Any]):
 
         Parameters
         ----------
-        bias_class : type
-            Constructor of the bias layer, called with ``init`` and ``name``.
+        bias_class : type or None
+            Constructor of the bias layer, called with ``init`` and ``name``; None if the weight has its bias already.
         """
         self.base_name = self.name or self[0].name
-        if self.bias is not None:
+        if self.bias is not None and bias_class is not None:
             self.append(bias_class(init=self.bias, name=f"{self.base_name}_bias"))
         if self.batch_norm:
-            self.append(self._batch_norm_layer())
+            self.append(self.normalization(name=f"{self.base_name}_{self.normalization_suffix}"))
         if self.activation is not None:
             suffix = type(self.activation).__name__
             self.append(Activation(transform=self.activation, name=f"{self.base_name}_{suffix}"))
-
-    def _batch_norm_layer(self) -> Any:
-        raise NotDefined(f"{type(self).__name__}: batch_norm=True needs batch normalization, which is not built yet")

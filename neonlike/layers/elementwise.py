@@ -9,6 +9,7 @@ from neonlike.backends.families.activation import asks_for, derivative
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError
 from neonlike.layers.base import Layer, interpret_in_shape, require_input, require_transform
+from neonlike.layers.folding import is_finished, leave_error
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -47,6 +48,8 @@ class Activation(Layer):
             outputs = require_input(self, inputs, interpret_in_shape(self.in_shape)[0], inference)
         else:
             self.outputs = inputs
+            if is_finished(self, inputs):
+                return inputs
         self.be.fprop_transform(self, self.transform, inputs, outputs, relu=False)
         return outputs
 
@@ -54,6 +57,8 @@ class Activation(Layer):
         """deltas = alpha · transform'(outputs) · error + beta · deltas."""
         if self.deltas is None:
             return None
+        if alpha == 1 and not beta and leave_error(self, error):
+            return error
         kept = self.inputs if self.owns_output else None
         if alpha == 1 and not beta:
             self.be.bprop_transform(self, self.transform, self.outputs, error, self.deltas, relu=False, inputs=kept)

@@ -1,4 +1,4 @@
-"""Fully connected layers: weight, bias, and both with an activation."""
+"""Fully connected layers: the weight, and it with a bias or normalization, and an activation."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
 from neonlike.layers.base import Layer, interpret_in_shape, require_input, require_size
+from neonlike.layers.bias import Bias
 from neonlike.layers.compound import CompoundLayer
 from neonlike.layers.parameter import ParameterLayer
 
@@ -74,50 +75,6 @@ class Linear(ParameterLayer):
         samples = self.be.bsz if self.actual_bsz is None else self.actual_bsz
         steps = self.nsteps if self.actual_seq_len is None else self.actual_seq_len
         return buffer[:, : samples * steps]
-
-
-class Bias(ParameterLayer):
-    """Add a bias to each feature (for images to each feature map), **in place** on the previous layer's output.
-
-    Parameters
-    ----------
-    init : Initializer or array
-        For the bias ``(features, 1)`` or ``(maps, 1)``.
-    """
-
-    def __init__(self, init: Any, name: str | None = None) -> None:
-        super().__init__(init, name)
-        self.owns_output = False
-        self.owns_delta = False
-
-    def __str__(self) -> str:
-        rows = self.weight_shape[0] if self.weight_shape else "?"
-        return f"Bias Layer '{self.name}': {rows} biases"
-
-    def configure(self, in_obj: Any) -> Layer:
-        """The first entry of the input shape is what the bias is for."""
-        super().configure(in_obj)
-        self.out_shape = self.in_shape
-        rows = self.in_shape if isinstance(self.in_shape, int) else self.in_shape[0]
-        self.weight_shape = (rows, 1)
-        return self
-
-    def _by_feature(self, buffer: Tensor) -> Tensor:
-        rows = self.W.shape[0]
-        return buffer if buffer.shape[0] == rows else buffer.reshape(rows, -1)
-
-    def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
-        """inputs += bias, in place; returns the inputs."""
-        self.inputs = self.outputs = inputs
-        view = self._by_feature(inputs)
-        view[:] = view + self.W
-        return inputs
-
-    @Layer.accumulates
-    def bprop(self, error: Tensor) -> Tensor:
-        """dW = sum of the error over everything but the feature; returns the error itself."""
-        self.be.sum(self._by_feature(error), axis=1, out=self.dW)
-        return error
 
 
 class Affine(CompoundLayer):

@@ -8,7 +8,7 @@ import numpy as np
 
 from neonlike.backends.backend import Tensor
 from neonlike.checks import shown
-from neonlike.errors import ArgumentError, DTypeError, ShapeError
+from neonlike.errors import ArgumentError, DTypeError, NotDefined, ShapeError
 from neonlike.initializers import Initializer
 from neonlike.layers.base import Layer
 from neonlike.nervanaobject import Description
@@ -16,7 +16,114 @@ from neonlike.nervanaobject import Description
 __public_module__ = "neonlike.layers.layer"
 
 
-class ParameterLayer(Layer):
+class StoredLayer(Layer):
+    """Base of layers with parameters: what of them is saved, and how it is loaded.
+
+    Attributes
+    ----------
+    states : list
+        What the optimizer keeps for the parameters.
+    acc_params : list of (Tensor, Tensor)
+        Pairs (saved gradient, gradient) for accumulation.
+    """
+
+    def __init__(self, name: str | None = None, parallelism: str = "Unknown") -> None:
+        super().__init__(name, parallelism)
+        self.has_params = True
+        self.owns_delta = True
+        self.states: list[Any] = []
+        self.acc_params: list[tuple[Any, Any]] = []
+
+    def parameter_names(self) -> tuple[str, ...]:
+        """Attributes saved as parameters."""
+        raise NotDefined(f"{self.classnm} does not define parameter_names")
+
+    def present_form(self, pdict: Any) -> Description:
+        """A description in today's form; layers that neon saved in other forms before bring those into it."""
+        if not isinstance(pdict, dict):
+            raise ArgumentError(f"{self.name}: expected the description of a layer, a dictionary, got {shown(pdict)}")
+        return pdict
+
+    def get_description(  # type: ignore[override]
+        self, get_weights: bool = False, keep_states: bool = True, **kwargs: Any
+    ) -> Description:
+        """Describe the layer, with ``params`` and optimizer ``states`` on the host if asked for.
+
+        Returns
+        -------
+        dict
+            ``{"type", "config"[, "params": {name: ndarray}][, "states": list]}``.
+        """
+        described = super().get_description(**kwargs)
+        if isinstance(init := described["config"].get("init"), Tensor):
+            described["config"]["init"] = init.get()
+        if get_weights:
+            values = {name: getattr(self, name) for name in self.parameter_names()}
+            described["params"] = {name: value.get() for name, value in values.items() if value is not None}
+            if keep_states:
+                described["states"] = _to_host(self.states)
+        return described
+
+    def check_weights(self, pdict: Description) -> None:
+        """Raise if a saved parameter is none of this layer's, no numbers, or not of the shape of the present one."""
+        pdict = self.present_form(pdict)
+        params = pdict.get("params", {})
+        if not isinstance(params, dict):
+            raise ArgumentError(f"{self.name}: saved params must be a dictionary, got {shown(params)}")
+        for name, value in params.items():
+            if name not in self.parameter_names():
+                raise ArgumentError(
+                    f"{self.name}: saved parameter {name!r} is none of this layer's, {list(self.parameter_names())}; "
+                    "the file belongs to another network"
+                )
+            _check_numbers(self.name, f"parameter {name!r}", value)
+            present = getattr(self, name, None)
+            if isinstance(present, Tensor) and tuple(present.shape) != np.shape(value):
+                raise ShapeError(
+                    f"{self.name}: saved parameter {name!r} has shape {np.shape(value)}, the layer's has "
+                    f"{tuple(present.shape)}; the file belongs to another network"
+                )
+        _check_states(self.name, pdict.get("states", []))
+
+    def load_weights(self, pdict: Description, load_states: bool = True) -> None:
+        """Restore parameters if there are any, and optimizer states if there are any and they are wanted."""
+        pdict = self.present_form(pdict)
+        if "params" in pdict:
+            self.set_params(pdict)
+        if load_states:
+            self.set_states(pdict)
+
+    def set_params(self, pdict: Description) -> None:
+        """Take the parameters in ``pdict["params"]``; an existing tensor is overwritten in place."""
+        pdict = self.present_form(pdict)
+        if not isinstance(pdict.get("params"), dict):
+            raise ArgumentError(f"{self.name}.set_params: there is no dictionary 'params' in what was given")
+        self.check_weights(pdict)
+        for name, value in pdict["params"].items():
+            present = getattr(self, name, None)
+            if isinstance(present, Tensor):
+                present.set(np.ascontiguousarray(value))
+            elif isinstance(value, np.ndarray):
+                setattr(self, name, self.be.array(value, dtype=self.stored_dtype(name), **self.get_param_attrs()))
+            else:
+                setattr(self, name, value)
+
+    def stored_dtype(self, name: str) -> Any:
+        """The dtype of the parameter of this name; None for the backend's."""
+        return None
+
+    def set_states(self, pdict: Description) -> None:
+        """Take the optimizer states in ``pdict["states"]``, if there are any."""
+        if "states" in pdict:
+            self.states = self._to_device(pdict["states"])
+
+    def _to_device(self, states: Any) -> Any:
+        if isinstance(states, list | tuple):
+            return [self._to_device(entry) for entry in states]
+        return self.be.array(states, **self.get_param_attrs())
+
+
+class ParameterLayer(StoredLayer):
     """Base of layers with a weight ``W`` and its gradient ``dW``.
 
     Parameters
@@ -43,17 +150,13 @@ class ParameterLayer(Layer):
                 f"{self.classnm}: init={init!r} is not usable; expected an initializer, e.g. Gaussian(scale=0.01), "
                 "or an array of the weight's shape"
             )
-        self.has_params = True
-        self.owns_delta = True
         self.init = init
         self.W: Any = None
         self.dW: Any = None
         self.weight_shape: tuple[int, int] | None = None
         self.batch_sum: Any = None
         self.batch_sum_shape: Any = None
-        self.states: list[Any] = []
         self.acc_dW: Any = None
-        self.acc_params: list[tuple[Any, Any]] = []
 
     def allocate(self, shared_outputs: Tensor | None = None, accumulate_updates: bool = False) -> None:
         """Create the output buffer, and the parameters unless they exist.
@@ -76,7 +179,7 @@ class ParameterLayer(Layer):
         if self.dW is None:
             self.dW = self.be.zeros_like(self.W)
         if self.batch_sum_shape is not None and self.batch_sum is None:
-            self.batch_sum = self.be.empty(self.batch_sum_shape, dtype=np.float32, **self.get_param_attrs())
+            self.batch_sum = self.be.empty(self.batch_sum_shape, dtype=stats_dtype(self.be), **self.get_param_attrs())
         self.accumulate_updates = accumulate_updates
         if accumulate_updates:
             self.acc_dW = self.be.empty_like(self.dW)
@@ -111,84 +214,20 @@ class ParameterLayer(Layer):
         """``((W, dW), states)``."""
         return (self.W, self.dW), self.states
 
-    # -- saving and loading --------------------------------------------------------------------------------
-
     def parameter_names(self) -> tuple[str, ...]:
         """Attributes saved as parameters."""
         return ("W",)
 
-    def get_description(  # type: ignore[override]
-        self, get_weights: bool = False, keep_states: bool = True, **kwargs: Any
-    ) -> Description:
-        """Describe the layer, with ``params`` and optimizer ``states`` on the host if asked for.
-
-        Returns
-        -------
-        dict
-            ``{"type", "config"[, "params": {name: ndarray}][, "states": list]}``.
-        """
-        described = super().get_description(**kwargs)
-        if isinstance(init := described["config"].get("init"), Tensor):
-            described["config"]["init"] = init.get()
-        if get_weights:
-            values = {name: getattr(self, name) for name in self.parameter_names()}
-            described["params"] = {name: value.get() for name, value in values.items() if value is not None}
-            if keep_states:
-                described["states"] = _to_host(self.states)
-        return described
-
-    def check_weights(self, pdict: Description) -> None:
-        """Raise if a saved parameter is none of this layer's, no numbers, or not of the shape of the present one."""
-        params = pdict.get("params", {})
-        if not isinstance(params, dict):
-            raise ArgumentError(f"{self.name}: saved params must be a dictionary, got {shown(params)}")
-        for name, value in params.items():
-            if name not in self.parameter_names():
-                raise ArgumentError(
-                    f"{self.name}: saved parameter {name!r} is none of this layer's, {list(self.parameter_names())}; "
-                    "the file belongs to another network"
-                )
-            _check_numbers(self.name, f"parameter {name!r}", value)
-            present = getattr(self, name, None)
-            if isinstance(present, Tensor) and tuple(present.shape) != np.shape(value):
-                raise ShapeError(
-                    f"{self.name}: saved parameter {name!r} has shape {np.shape(value)}, the layer's has "
-                    f"{tuple(present.shape)}; the file belongs to another network"
-                )
-        _check_states(self.name, pdict.get("states", []))
-
-    def load_weights(self, pdict: Description, load_states: bool = True) -> None:
-        """Restore parameters if there are any, and optimizer states if there are any and they are wanted."""
-        if "params" in pdict:
-            self.set_params(pdict)
-        if load_states:
-            self.set_states(pdict)
-
     def set_params(self, pdict: Description) -> None:
         """Take the parameters in ``pdict["params"]``; an existing tensor is overwritten in place."""
-        if not isinstance(pdict.get("params"), dict):
-            raise ArgumentError(f"{self.name}.set_params: there is no dictionary 'params' in what was given")
-        self.check_weights(pdict)
-        for name, value in pdict["params"].items():
-            present = getattr(self, name, None)
-            if isinstance(present, Tensor):
-                present.set(np.ascontiguousarray(value))
-            elif isinstance(value, np.ndarray):
-                setattr(self, name, self.be.array(value, **self.get_param_attrs()))
-            else:
-                setattr(self, name, value)
+        super().set_params(pdict)
         if self.W is not None and self.dW is None:
             self.dW = self.be.zeros_like(self.W)
 
-    def set_states(self, pdict: Description) -> None:
-        """Take the optimizer states in ``pdict["states"]``, if there are any."""
-        if "states" in pdict:
-            self.states = self._to_device(pdict["states"])
 
-    def _to_device(self, states: Any) -> Any:
-        if isinstance(states, list | tuple):
-            return [self._to_device(entry) for entry in states]
-        return self.be.array(states, **self.get_param_attrs())
+def stats_dtype(be: Any) -> type:
+    """The dtype of sums, means and variances over a batch: float32, or float64 on such a backend."""
+    return np.float64 if be.default_dtype == np.float64 else np.float32
 
 
 def _check_states(layer: str, states: Any) -> None:

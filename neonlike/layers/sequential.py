@@ -12,6 +12,8 @@ from neonlike.errors import ArgumentError
 from neonlike.layers.base import Layer, require_layer
 from neonlike.layers.deltas import DeltasTree
 from neonlike.layers.elementwise import DataTransform, Dropout
+from neonlike.layers.folding import fold, unfold
+from neonlike.layers.oldformats import join_biases
 from neonlike.nervanaobject import Description, build, get_args
 from neonlike.optree.node import Expression
 
@@ -146,12 +148,16 @@ class LayerContainer(Layer):
             cls.recursive_gen(rest, key)
         return cls(layers=layers, **rest)  # type: ignore[call-arg]
 
-    def check_weights(self, pdict: Description) -> None:
-        """Raise if the saved layers do not match these in number and shapes."""
+    def _saved_layers(self, pdict: Description) -> list[Any]:
         config = pdict.get("config")
         saved = config.get("layers") if isinstance(config, dict) else None
         if not isinstance(saved, list):
             raise ArgumentError(f"{self.name}: expected the description of a container, with config and layers in it")
+        return join_biases(saved, self.layers)
+
+    def check_weights(self, pdict: Description) -> None:
+        """Raise if the saved layers do not match these in number and shapes."""
+        saved = self._saved_layers(pdict)
         if len(saved) != len(self.layers):
             raise ArgumentError(
                 f"{self.name}: the saved {pdict.get('type', 'container')} has {len(saved)} layers, this one "
@@ -165,8 +171,8 @@ class LayerContainer(Layer):
     def load_weights(self, pdict: Description, load_states: bool = True) -> None:
         """Restore the parameters of all layers, by position; nothing is changed if one does not fit."""
         self.check_weights(pdict)
-        for layer, described in zip(self.layers, pdict["config"]["layers"], strict=True):
-            layer.load_weights(described, load_states)
+        for layer, described in zip(self.layers, self._saved_layers(pdict), strict=True):
+            layer.load_weights(described, load_states and "states" in described)
 
 
 class Sequential(LayerContainer):
@@ -176,7 +182,15 @@ class Sequential(LayerContainer):
     ----------
     layers : list
         Layers; nested lists (such as Affine) are flattened. A BranchNode only marks a place.
+
+    Attributes
+    ----------
+    folds : bool
+        Whether layers do the work of others in the same call where they can, see :mod:`neonlike.layers.folding`. Set
+        it on the class or on an object, before ``configure``.
     """
+
+    folds = True
 
     def __init__(self, layers: Any, name: str | None = None) -> None:
         super().__init__(name)
@@ -207,6 +221,7 @@ class Sequential(LayerContainer):
             previous = layer
         for layer, following in pairwise(self._layers):
             layer.set_next(following)
+        (fold if self.folds else unfold)(self.layers)
         self.parallelism = self._layers[0].parallelism if self.parallelism == "Unknown" else self.parallelism
         self.out_shape = self._layers[-1].out_shape
         return self

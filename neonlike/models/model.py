@@ -15,6 +15,7 @@ from neonlike.layers.container import LayerContainer, Sequential
 from neonlike.logger import logger
 from neonlike.models import evaluation, saving, timing
 from neonlike.models.arguments import DATASET_EXAMPLE, NoCallbacks, as_list, require
+from neonlike.models.explain import explain
 from neonlike.models.progress import Progress, check_epochs
 from neonlike.nervanaobject import Description, NervanaObject
 from neonlike.util.interrupts import InterruptGuard
@@ -96,6 +97,10 @@ class Model(NervanaObject):
 
     def __str__(self) -> str:
         return "Network Layers:\n" + self.layers.nested_str()
+
+    def explain(self) -> str:
+        """Which layers are computed together in one call of the backend, a line for each layer."""
+        return explain(self.layers)
 
     # -- setting up ----------------------------------------------------------------------------------------
 

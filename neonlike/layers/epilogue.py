@@ -1,0 +1,45 @@
+"""What convolutions take over of the layers after them: a bias and a rectifier, in the call that stores the result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.backends.backend import Tensor
+from neonlike.layers.base import Layer
+from neonlike.layers.bias import Bias
+from neonlike.layers.elementwise import Activation
+from neonlike.layers.parameter import ParameterLayer
+from neonlike.transforms import Rectlin
+
+
+def rectifier(layer: Layer) -> Rectlin | None:
+    """The transform of ``layer`` if that is a rectified linear unit."""
+    return layer.transform if isinstance(layer, Activation) and type(layer.transform) is Rectlin else None
+
+
+class EpilogueLayer(ParameterLayer):
+    """Base of layers whose call adds a bias to each map and rectifies."""
+
+    def own_bias(self) -> Any:
+        """The layer's own bias (maps, 1), or None."""
+        return None
+
+    def takes_over(self, following: Layer) -> bool:
+        """A bias layer if it has no bias yet, then a rectifier; neither if it has to sum what it stores."""
+        if self.batch_sum_shape is not None or any(isinstance(layer, Activation) for layer in self.folded):
+            return False
+        if isinstance(following, Bias):
+            return not self.folded and self.own_bias() is None
+        return rectifier(following) is not None
+
+    def epilogue(self, outputs: Tensor) -> tuple[Any, bool, float]:
+        """Bias, whether to rectify, and the slope below zero, for the call that writes ``outputs``."""
+        bias = self.own_bias()
+        if not self.folded:
+            return bias, False, 0.0
+        self.finished = outputs
+        first, last = self.folded[0], self.folded[-1]
+        if isinstance(first, Bias):
+            bias = first.W
+        transform = rectifier(last)
+        return bias, transform is not None, 0.0 if transform is None else float(transform.slope)

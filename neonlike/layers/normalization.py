@@ -1,0 +1,225 @@
+"""Batch normalization layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.backends.backend import Tensor
+from neonlike.checks import shown
+from neonlike.errors import ArgumentError, ShapeError
+from neonlike.layers.base import Layer, interpret_in_shape, require_input
+from neonlike.layers.epilogue import rectifier
+from neonlike.layers.parameter import StoredLayer, stats_dtype
+from neonlike.nervanaobject import Description
+
+__public_module__ = "neonlike.layers.layer"
+
+OLD_ORDER = ("beta", "gamma", "gmean", "gvar")
+"""In which files of early versions of neon list the parameters."""
+
+
+class BatchNorm(StoredLayer):
+    """Normalize each feature, or each map of an image, over the batch; then scale and shift it.
+
+    In training, outputs = gamma · (x − mean) / sqrt(variance + eps) + beta, with mean and (biased) variance of the
+    batch, and of all pixels or steps; in inference, with their running averages.
+
+    Parameters
+    ----------
+    rho : float
+        What is kept of a running average at each batch. Both averages start at 0.
+    eps : float
+        Added to the variance.
+    binary : bool
+        Multiply by powers of two only, see :class:`ShiftBatchNorm`.
+
+    Attributes
+    ----------
+    beta, gamma, gmean, gvar : Tensor
+        Shift, scale, and the running mean and variance, (features, 1), of float32, or float64 on such a backend.
+    grad_beta, grad_gamma : Tensor
+        Gradients of the first two.
+    xsum, xvar : Tensor
+        What the forward pass leaves for the backward pass. ``xsum`` is the ``batch_sum`` of the layer before, if that
+        sums its outputs.
+    states : list of two lists
+        What the optimizer keeps for beta, and for gamma.
+
+    Source: Ioffe and Szegedy, "Batch normalization: accelerating deep network training" (2015).
+    """
+
+    error_left: Any = None
+    """The error whose rectifier this layer's backward pass has to take along."""
+
+    def __init__(self, rho: float = 0.9, eps: float = 1e-3, name: str | None = None, binary: bool = False) -> None:
+        super().__init__(name)
+        self.rho, self.eps, self.binary = rho, eps, binary
+        self.stats_dtype = stats_dtype(self.require_backend())
+        self.states = [[], []]
+        self.nfm = self._rows = 0
+        self.beta: Any = None
+        self.gamma: Any = None
+        self.gmean: Any = None
+        self.gvar: Any = None
+        self.grad_beta: Any = None
+        self.grad_gamma: Any = None
+        self.xsum: Any = None
+        self.xvar: Any = None
+        self.y: Any = None
+        self.compute_batch_sum = True
+        self._own_sum: Any = None
+        self._scratch: Any = None
+
+    def __str__(self) -> str:
+        return f"{self.classnm} Layer '{self.name}': {self.in_shape}, {self.nfm} maps"
+
+    def configure(self, in_obj: Any) -> Layer:
+        """The first entry of the input shape is what is normalized: features, or maps."""
+        super().configure(in_obj)
+        self.out_shape = self.in_shape
+        first = self.in_shape if isinstance(self.in_shape, int) else self.in_shape[0]
+        if not isinstance(first, int):
+            raise ShapeError(f"{self.name}: the layer before must have one output, got shapes {shown(self.in_shape)}")
+        self.nfm, self._rows = first, interpret_in_shape(self.in_shape)[0]
+        return self
+
+    def allocate(self, shared_outputs: Tensor | None = None, accumulate_updates: bool = False) -> None:
+        """Create the output buffer, and the parameters unless they exist.
+
+        Parameters
+        ----------
+        shared_outputs : Tensor, optional
+            Memory for the outputs.
+        accumulate_updates : bool
+            Prepare for gradients that add up over several backward passes.
+        """
+        super().allocate(shared_outputs)
+        self.y = self.outputs if self.outputs.shape[0] == self.nfm else self.outputs.reshape(self.nfm, -1)
+        for name, value in zip(OLD_ORDER, (0.0, 1.0, 0.0, 0.0), strict=True):
+            self._make(name, value)
+        self.xvar, self._own_sum = self._statistic(), self._statistic()
+        if self.grad_beta is None:
+            self.grad_beta, self.grad_gamma = self._statistic(), self._statistic()
+        self.accumulate_updates = accumulate_updates
+        if accumulate_updates:
+            self.acc_params = [(self.be.empty_like(grad), grad) for grad in (self.grad_beta, self.grad_gamma)]
+
+    def _statistic(self) -> Tensor:
+        made: Tensor = self.be.zeros((self.nfm, 1), dtype=self.stats_dtype, **self.get_param_attrs())
+        return made
+
+    def _make(self, name: str, value: float) -> None:
+        present = getattr(self, name)
+        if present is None:
+            setattr(self, name, self._statistic().fill(value))
+        elif present.shape != (self.nfm, 1):
+            raise ShapeError(
+                f"{self.name}: its {name} has shape {present.shape}, but an input of shape {self.in_shape} needs "
+                f"{(self.nfm, 1)}; the parameters belong to another input shape"
+            )
+
+    def takes_over(self, following: Layer) -> bool:
+        """A plain rectifier."""
+        transform = rectifier(following)
+        return not self.folded and transform is not None and not transform.slope
+
+    def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
+        """outputs = normalized inputs + beta · outputs; in inference of fewer columns than a batch, too."""
+        outputs = require_input(self, inputs, self._rows, inference)
+        self.inputs = inputs
+        given = getattr(self.prev_layer, "batch_sum", None)
+        self.compute_batch_sum = given is None
+        self.xsum = self._own_sum if given is None else given
+        relu = bool(self.folded)
+        self.be.compound_fprop_bn(
+            inputs, self.xsum, self.xvar, self.gmean, self.gvar, self.gamma, self.beta, outputs, self.eps, self.rho,
+            self.compute_batch_sum, accumbeta=beta, relu=relu, binary=self.binary, inference=inference,
+        )  # fmt: skip
+        if relu:
+            self.finished = outputs
+        return outputs
+
+    @Layer.accumulates
+    def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
+        """deltas = alpha · data gradient + beta · deltas; gradients of gamma and beta."""
+        if self.inputs is None:
+            raise ArgumentError(f"{self.name}.bprop: there are no inputs to take the gradient by; call fprop first")
+        deltas = self.deltas
+        if deltas is None:  # the first layer: the parameters have gradients nevertheless
+            if self._scratch is None or self._scratch.shape != error.shape:
+                self._scratch = self.be.empty_like(error)
+            deltas = self._scratch
+        y = self.outputs if self.error_left is error else None
+        self.error_left = None
+        self.be.compound_bprop_bn(
+            deltas, self.grad_gamma, self.grad_beta, error, self.inputs, self.xsum, self.xvar, self.gamma, self.eps,
+            binary=self.binary, y=y, alpha_data=alpha, beta_data=beta,
+        )  # fmt: skip
+        return self.deltas
+
+    # -- parameters ----------------------------------------------------------------------------------------
+
+    @property
+    def params(self) -> list[Any]:
+        """beta and gamma."""
+        return [self.beta, self.gamma]
+
+    @property
+    def grad_params(self) -> list[Any]:
+        """Their gradients."""
+        return [self.grad_beta, self.grad_gamma]
+
+    @property
+    def inf_params(self) -> list[Any]:
+        """The running mean and variance, which inference uses."""
+        return [self.gmean, self.gvar]
+
+    @property
+    def allparams(self) -> list[Any] | None:
+        """beta, gamma, and the running mean and variance; None before they exist."""
+        return None if self.beta is None else [*self.params, *self.inf_params]
+
+    @property
+    def plist(self) -> list[Any]:
+        """``[((beta, grad_beta), states), ((gamma, grad_gamma), states)]``."""
+        return [(pair, states) for pair, states in zip(zip(self.params, self.grad_params), self.states, strict=True)]
+
+    def get_params(self) -> Any:
+        """``[((beta, grad_beta), states), ((gamma, grad_gamma), states)]``."""
+        return self.plist
+
+    def parameter_names(self) -> tuple[str, ...]:
+        """Attributes saved as parameters."""
+        return OLD_ORDER
+
+    def stored_dtype(self, name: str) -> Any:
+        """The dtype of all parameters."""
+        return self.stats_dtype
+
+    def present_form(self, pdict: Any) -> Description:
+        """Of early files, which list the parameters without names, a description with names."""
+        pdict = super().present_form(pdict)
+        listed = pdict.get("params")
+        if not isinstance(listed, list | tuple):
+            return pdict
+        if len(listed) != len(OLD_ORDER):
+            raise ArgumentError(
+                f"{self.name}: a list of {len(listed)} parameters was saved; expected {', '.join(OLD_ORDER)}"
+            )
+        return {**pdict, "params": dict(zip(OLD_ORDER, listed, strict=True))}
+
+    def set_states(self, pdict: Description) -> None:
+        """Take the optimizer states in ``pdict["states"]``, a list for beta and one for gamma."""
+        super().set_states(pdict)
+        if len(self.states) != 2:
+            self.states = [[], []]
+
+
+class ShiftBatchNorm(BatchNorm):
+    """Batch normalization that multiplies by powers of two only.
+
+    Source: Courbariaux et al., "Binarized neural networks" (2016), algorithm 3.
+    """
+
+    def __init__(self, rho: float = 0.99, eps: float = 1e-6, name: str | None = None) -> None:
+        super().__init__(rho, eps, name, binary=True)

@@ -1,0 +1,56 @@
+"""Which layers of a network the backend computes together, in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.errors import ArgumentError
+from neonlike.layers.container import LayerContainer
+
+
+def explain(network: Any) -> str:
+    """A line for each layer: shapes, what its call computes of others, and what another's call computes of it.
+
+    Raises
+    ------
+    ArgumentError
+        If the network does not know its shapes yet.
+    """
+    if network.in_shape is None:
+        raise ArgumentError(
+            f"{network.name}: nothing is known of the network before it knows the shape of its input; call "
+            "model.initialize(data)"
+        )
+    leaves = list(network.layers_fprop())
+    widths = [max(map(len, column)) for column in zip(*((layer.name, layer.classnm) for layer in leaves), strict=True)]
+    return "\n".join(_lines(network, 0, widths))
+
+
+def _lines(layer: Any, level: int, widths: list[int]) -> list[str]:
+    if isinstance(layer, LayerContainer):
+        head = [f"{'  ' * level}{layer.classnm} '{layer.name}'"]
+        return head + [line for part in layer.layers for line in _lines(part, level + 1, widths)]
+    name, kind = layer.name.ljust(widths[0]), layer.classnm.ljust(widths[1])
+    shapes = f"{_shape(layer.in_shape)} -> {_shape(layer.out_shape)}"
+    notes = "; ".join(_notes(layer))
+    return [f"{'  ' * level}{name}  {kind}  {shapes}{'  | ' + notes if notes else ''}"]
+
+
+def _notes(layer: Any) -> list[str]:
+    if layer.folded_into is not None:
+        return [f"computed by {layer.folded_into.name}"]
+    notes = []
+    if layer.folded:
+        passes = "forward and backward" if hasattr(layer, "error_left") else "forward"
+        notes.append(f"one call with {', '.join(part.name for part in layer.folded)} ({passes})")
+    if getattr(layer, "weight_bias", None) is not None:
+        notes.append("adds its bias in the same call")
+    if getattr(layer, "batch_sum_shape", None) is not None:
+        notes.append("sums its outputs in the same call")
+    if getattr(layer.prev_layer, "batch_sum_shape", None) is not None and hasattr(layer, "compute_batch_sum"):
+        notes.append(f"takes the sums of {layer.prev_layer.name}")
+    return notes
+
+
+def _shape(shape: Any) -> str:
+    return "x".join(map(str, shape)) if isinstance(shape, tuple) else str(shape)
