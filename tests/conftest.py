@@ -34,7 +34,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="the same for what tests marked optree do on C, where each case is a kernel to compile (default: all)",
+        help="the same for what tests marked optree do on C, where each case is a kernel to compile, and as many cases "
+        "of tests marked `compiles` as that mark says (default: all)",
     )
     group.addoption(
         "--require-gpu",
@@ -76,12 +77,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if most := config.getoption("--c-cases"):
         on_c = [item for item in items if item.get_closest_marker("optree") and on_the_engine(item, "c")]
         leave_out_cases(config, items, on_c, most, f"cases beyond {most} of a test on C, which run on NumPy")
+        for number, compiling in by_cases_to_compile(items).items():
+            leave_out_cases(config, items, compiling, number, "cases of kernels that take long to compile")
 
 
 def on_the_engine(item: pytest.Item, name: str) -> bool:
     """Whether ``item`` is the turn of this engine of a test that runs on several."""
     callspec = getattr(item, "callspec", None)
     return callspec is not None and callspec.params.get("engine") == name
+
+
+def by_cases_to_compile(items: list[pytest.Item]) -> dict[int, list[pytest.Item]]:
+    """Tests that say how many of their cases are enough, by that number; those on NumPy compile nothing."""
+    found: dict[int, list[pytest.Item]] = {}
+    for item in items:
+        mark = item.get_closest_marker("compiles")
+        if mark is not None and not on_the_engine(item, "numpy"):
+            found.setdefault(mark.args[0], []).append(item)
+    return found
 
 
 def mark_by_fixtures(item: pytest.Item) -> None:

@@ -126,6 +126,7 @@ def test_the_loops_are_the_formula() -> None:
 # Sizes --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.compiles(8)
 @pytest.mark.parametrize("case", range(len(GRIDS)))
 def test_agrees_with_loops(be: Backend, case: int) -> None:
     for turn, N in enumerate(IMAGES):
@@ -142,6 +143,7 @@ def test_groups_agree_with_loops(be: Backend, channels: tuple[int, int, int]) ->
         check(be, Sizes(N, C, K, **GRIDS[case], groups=groups), 0.5, beta, seed=turn)
 
 
+@pytest.mark.compiles(14)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_sizes_agree_with_loops(be: Backend, seed: int) -> None:
     rng = np.random.default_rng(seed)

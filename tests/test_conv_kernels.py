@@ -28,6 +28,7 @@ Array = np.ndarray[Any, Any]
 # The definition -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.compiles(2)
 @pytest.mark.parametrize("nbytes", VECTORS)
 @pytest.mark.parametrize("kind", ["f4", "f8"])
 def test_kernels_agree_with_the_definition(
@@ -61,6 +62,7 @@ LARGE = [
 """Sizes that are cut into several blocks of rows, columns, images, channels and maps."""
 
 
+@pytest.mark.compiles(11)
 @pytest.mark.parametrize("nbytes", VECTORS)
 @pytest.mark.parametrize("s", LARGE, ids=str)
 def test_kernels_agree_with_the_definition_on_large_layers(
@@ -96,6 +98,7 @@ POINTWISE = [
 """1 x 1 filters, with tails of lanes and without; channels that share a place of the cache are copied."""
 
 
+@pytest.mark.compiles(20)
 @pytest.mark.parametrize("block", [2048, 7], ids=("one block", "blocks of channels"))
 @pytest.mark.parametrize("nbytes", VECTORS)
 @pytest.mark.parametrize("kind", ["f4", "f8"])
@@ -133,6 +136,7 @@ IN_PLACE = [
 """Windows that read their input in place."""
 
 
+@pytest.mark.compiles(12)
 @pytest.mark.parametrize("streamed", [False, True], ids=("", "past the caches"))
 @pytest.mark.parametrize("nbytes", VECTORS)
 @pytest.mark.parametrize("kind", ["f4", "f8"])
@@ -219,6 +223,7 @@ def test_a_backend_keeps_the_compiler_that_it_was_made_with(monkeypatch: pytest.
 # Threads ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.compiles(9)
 @pytest.mark.parametrize(
     "s",
     [

@@ -32,6 +32,7 @@ THIN = [
 """One map or channel a group: rows that are one run of lanes, steps, dilation, several areas, one to three axes."""
 
 
+@pytest.mark.compiles(20)
 @pytest.mark.parametrize("nbytes", VECTORS)
 @pytest.mark.parametrize("kind", ["f4", "f8"])
 @pytest.mark.parametrize("s", THIN, ids=str)
@@ -89,6 +90,7 @@ RUNS = [
 """Few images, whose rows are shorter than tiles."""
 
 
+@pytest.mark.compiles(10)
 @pytest.mark.parametrize("nbytes", VECTORS)
 @pytest.mark.parametrize("kind", ["f4", "f8"])
 @pytest.mark.parametrize("s", RUNS, ids=str)

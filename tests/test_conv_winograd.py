@@ -127,6 +127,7 @@ FEW = [
 """Images that do not fill vectors."""
 
 
+@pytest.mark.compiles(25)
 @EDGES
 @pytest.mark.parametrize("s", LAYERS + FEW, ids=str)
 def test_agrees_with_loops(be: Backend, s: Sizes, edge: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,6 +135,7 @@ def test_agrees_with_loops(be: Backend, s: Sizes, edge: int, monkeypatch: pytest
     check(be, s, close={2: 0, 4: 2e-5}[edge])
 
 
+@pytest.mark.compiles(4)
 @EDGES
 @pytest.mark.parametrize(("nbytes", "dtype"), [(64, "f2"), (64, "f4"), (64, "f8"), (32, "f4"), (32, "f8"), (16, "f4")])
 def test_vectors_and_dtypes(be: Backend, nbytes: int, dtype: str, edge: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,6 +150,7 @@ def test_vectors_and_dtypes(be: Backend, nbytes: int, dtype: str, edge: int, mon
     check(be, square(3, 8, 16, 5, 7), np.dtype(dtype), close)
 
 
+@pytest.mark.compiles(8)
 @EDGES
 @pytest.mark.parametrize(
     "limits",
@@ -237,6 +240,7 @@ def test_all_combinations_of_flags(be: Backend, back: bool, N: int, dil: int, mo
         same(bsum, row_sums(found))
 
 
+@pytest.mark.compiles(10)
 @EDGES
 @BOTH
 @pytest.mark.parametrize("room", [100_000, 1 << 20])

@@ -48,6 +48,7 @@ CASES: list[tuple[str, tuple[tuple[int, ...], ...]]] = [
 ]
 
 
+@pytest.mark.compiles(10)
 @pytest.mark.parametrize(("subscripts", "shapes"), CASES, ids=str)
 def test_as_numpy(be: Backend, rng: Any, subscripts: str, shapes: Any) -> None:
     hosts = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]

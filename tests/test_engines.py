@@ -58,6 +58,7 @@ def compute(be: Backend, batch: list[OpSpec], made: list[Any], layout: Any) -> l
     return outs
 
 
+@pytest.mark.compiles(4)
 @pytest.mark.slow
 @each_float
 @each_batch
@@ -96,6 +97,7 @@ def test_elementwise_rows_at_nan_inf_and_zero(be: Backend, batch: list[OpSpec], 
         assert_close(out.get(), wanted, 1, spec.name)
 
 
+@pytest.mark.compiles(12)
 @pytest.mark.parametrize("dtype", ("i1", "u1", "i2", "i4", "u4", "i8", "b1"))
 @pytest.mark.parametrize(
     "batch",
@@ -115,6 +117,7 @@ def test_elementwise_rows_on_integers(be: Backend, rng: Any, batch: list[OpSpec]
         assert_close(out.get(), wanted, 1, spec.name)
 
 
+@pytest.mark.compiles(6)
 @each_float
 @pytest.mark.parametrize("shape", ((5, 37), (300, 1001), (3, 4, 50), (2, 70000), (9000, 3), (1, 1)), ids=str)
 def test_reductions(be: Backend, rng: Any, shape: tuple[int, ...], dtype: Any) -> None:
@@ -145,6 +148,7 @@ def test_reductions_at_nan_and_inf(be: Backend, dtype: Any) -> None:
         assert_close(builders.reduce(spec, x, axis).asnumpyarray(), wanted, 1, f"{spec.name} over {axis}")
 
 
+@pytest.mark.compiles(5)
 @pytest.mark.slow
 @each_float
 @pytest.mark.parametrize("shape", ((5, 37), (301, 1003), (3, 5003), (2, 70001), (9001, 3)), ids=str)
@@ -206,6 +210,7 @@ def test_random_graphs(be: Backend, seed: int) -> None:
     agree((root.node + 0.0).asnumpyarray(), root)
 
 
+@pytest.mark.compiles(7)
 @pytest.mark.parametrize("dtype", ("f2", "f4", "f8", "i1"))
 @pytest.mark.parametrize("shape", ((8, 8), (33, 65), (64, 9), (3, 40, 70), (2, 3, 32, 31)), ids=str)
 def test_operands_that_lie_along_the_rows(be: Backend, rng: Any, shape: tuple[int, ...], dtype: str) -> None:
@@ -227,6 +232,7 @@ def test_operands_that_lie_along_the_rows(be: Backend, rng: Any, shape: tuple[in
         np.testing.assert_array_equal(x.get(), (wide + wide.transpose(axes)).astype(dtype))
 
 
+@pytest.mark.compiles(6)
 @each_float
 @pytest.mark.parametrize("shape", ((37, 50), (300, 700), (3, 5003)), ids=str)
 @pytest.mark.parametrize("axis", (0, 1))
@@ -279,6 +285,7 @@ def test_long_rows_do_not_depend_on_threads(
             np.testing.assert_array_equal(first, second)
 
 
+@pytest.mark.compiles(7)
 @pytest.mark.parametrize("dtype", ("f2", "f4", "f8", "u1", "i4"))
 @pytest.mark.parametrize("size", (1, 63, 1024, 5000))
 def test_results_that_go_past_the_caches(

@@ -79,6 +79,7 @@ def test_what_is_turned_round_in_place(be: Backend, rng: Any, shape: Any, axes: 
     np.testing.assert_array_equal(a.get()[:, :-1], (x * 2)[:, :0:-1])
 
 
+@pytest.mark.compiles(8)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("order", [(0, 2, 1, 3), (1, 0, 2, 3), (0, 2, 3, 1), (3, 2, 1, 0)], ids=str)
 @pytest.mark.parametrize("count", [1, 3])

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import test_pool
 from backend_fixtures import engines_of
 from engines import new_backend
 
@@ -49,6 +50,17 @@ def test_cases_are_spread_over_all_of_a_test() -> None:
     assert first < len(cases) // 2 <= second
     assert bare(found) == bare(everything)
     assert f"{len(everything) - len(found)} cases beyond 2 of a test" in said
+
+
+def test_so_many_cases_of_large_kernels_run_as_their_mark_says() -> None:
+    name = "tests/test_pool.py::test_agrees_with_loops"
+    everything, _ = collected(name)
+    found, said = collected("--c-cases", "2", name)
+    on_numpy = [case for case in everything if "[numpy-" in case]
+    assert len(everything) == 2 * len(on_numpy) and set(on_numpy) < set(found)
+    mark = next(mark for mark in test_pool.test_agrees_with_loops.pytestmark if mark.name == "compiles")
+    assert len(found) == len(on_numpy) + mark.args[0] < len(everything)
+    assert f"{len(everything) - len(found)} cases of kernels that take long to compile" in said
 
 
 # The passes of `make test` -------------------------------------------------------------------------------------------

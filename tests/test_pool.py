@@ -59,6 +59,7 @@ def check(be: Any, op: str, given: dict[str, int], N: int, dtype: Any, alpha: fl
     assert np.array_equal(image.get().reshape(x.shape), x)
 
 
+@pytest.mark.compiles(13)
 @pytest.mark.parametrize("op", ["max", "avg", "l2"])
 @pytest.mark.parametrize("case", range(len(GRIDS)))
 def test_agrees_with_loops(be: Backend, op: str, case: int) -> None:
@@ -95,6 +96,7 @@ FEW = [
 """Channels enough to fill vectors of few images, in blocks that they do not fill."""
 
 
+@pytest.mark.compiles(4)
 @pytest.mark.parametrize("band", [1, 1 << 18], ids=["rows", "blocks"])
 @pytest.mark.parametrize("N", [1, 2, 3, 4, 7, 9, 15])
 def test_channels_of_few_images_are_packed(be: Backend, N: int, band: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,6 +121,7 @@ SCATTERED = [
 """Max pooling whose errors are sent to their maxima: windows apart and overlapping, 3-D, padded, with gaps between."""
 
 
+@pytest.mark.compiles(3)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("N", [1, 2, 5, 16, 31])
 def test_errors_of_few_images_are_sent_to_their_maxima(
@@ -200,6 +203,7 @@ ROWED = [
 """One image, whose windows fill vectors along a row: every stride, wide padding, ends of the input."""
 
 
+@pytest.mark.compiles(5)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("case", range(len(ROWED)))
 def test_windows_of_one_image_fill_vectors(
@@ -247,6 +251,7 @@ APART = [
 """Windows that share no columns, some with columns and rows between them that lie in none."""
 
 
+@pytest.mark.compiles(2)
 @pytest.mark.parametrize(
     ("N", "dtype"), [(1, np.float32), (2, np.float32), (3, np.float64), (7, np.float32), (12, np.float32)]
 )
@@ -283,6 +288,7 @@ WHOLE = [
 """Channels that are one window each, of fewer and of more values than a block of vectors."""
 
 
+@pytest.mark.compiles(4)
 @pytest.mark.parametrize(
     ("N", "dtype"),
     [*((N, np.float32) for N in (1, 2, 3, 7, 12, 16, 17)), *((N, np.float64) for N in (1, 3, 8, 9))],

@@ -1,0 +1,209 @@
+"""What ``models.py`` trains: networks written once, as trees of layers, and the weights from which each way starts.
+
+``_nets_ours.py`` builds them of our layers, ``_nets_torch.py`` of PyTorch's. A convolution is followed by batch
+normalisation or a bias, and by relu; weights are drawn in the order in which the tree names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+from _references import Array
+
+RATE, MOMENTUM = 0.01, 0.9
+EPS, RHO = 1e-5, 0.9
+
+
+@dataclass(frozen=True)
+class Conv:
+    """Convolution of ``window`` x ``window`` to ``maps`` maps, padded so that a stride of 1 keeps the size."""
+
+    maps: int
+    window: int = 3
+    stride: int = 1
+    norm: bool = False
+    relu: bool = True
+
+    @property
+    def pad(self) -> int:
+        """Rows and columns of zeros on each side."""
+        return self.window // 2
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Pooling, ``max`` or ``avg``."""
+
+    op: str
+    window: int
+    stride: int
+    pad: int = 0
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Fully connected layer with a bias; relu but for the last one, which softmax and cross-entropy follow."""
+
+    outputs: int
+    relu: bool = False
+
+
+@dataclass(frozen=True)
+class Residual:
+    """relu(body(x) + shortcut(x)); an empty shortcut hands x on."""
+
+    body: tuple[Any, ...]
+    shortcut: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Inception:
+    """The maps of all branches, one after the other."""
+
+    branches: tuple[tuple[Any, ...], ...]
+
+
+@dataclass(frozen=True)
+class Lstm:
+    """A recurrent layer over all steps, whose outputs a fully connected layer reads step by step."""
+
+    units: int
+
+
+Node: TypeAlias = Conv | Pool | Dense | Residual | Inception | Lstm
+
+
+@dataclass(frozen=True)
+class Net:
+    """A network, its input and its minibatch.
+
+    Parameters
+    ----------
+    text : str
+        What a reader is told.
+    shape : tuple
+        Of an image (C, H, W); a vector (features,); or a sequence (features, steps).
+    N : int
+    layers : tuple of Node
+    """
+
+    text: str
+    shape: tuple[int, ...]
+    N: int
+    layers: tuple[Node, ...] = field(repr=False)
+
+    @property
+    def classes(self) -> int:
+        """Outputs of the last layer."""
+        last = self.layers[-1]
+        assert isinstance(last, Dense)
+        return last.outputs
+
+    @property
+    def steps(self) -> int:
+        """Steps of a sequence; 1 for anything else."""
+        return self.shape[1] if len(self.shape) == 2 else 1
+
+
+def _basic(maps: int, stride: int = 1) -> Residual:
+    """Two 3 x 3 convolutions around which the input goes; by a 1 x 1 convolution where the size changes."""
+    body = (Conv(maps, stride=stride, norm=True), Conv(maps, norm=True, relu=False))
+    shortcut = (Conv(maps, 1, stride, norm=True, relu=False),) if stride > 1 else ()
+    return Residual(body, shortcut)
+
+
+def _inception(one: int, three: tuple[int, int], five: tuple[int, int], pooled: int) -> Inception:
+    """Four branches: 1 x 1; 1 x 1 and 3 x 3; 1 x 1 and 5 x 5; pooling and 1 x 1."""
+    return Inception(
+        (
+            (Conv(one, 1),),
+            (Conv(three[0], 1), Conv(three[1], 3)),
+            (Conv(five[0], 1), Conv(five[1], 5)),
+            (Pool("max", 3, 1, 1), Conv(pooled, 1)),
+        )
+    )
+
+
+def _vgg() -> tuple[Node, ...]:
+    found: list[Node] = []
+    for maps, count in ((64, 2), (128, 2), (256, 3), (512, 3)):
+        found += [Conv(maps, norm=True)] * count + [Pool("max", 2, 2)]
+    return (*found, Dense(512, relu=True), Dense(10))
+
+
+def _resnet() -> tuple[Node, ...]:
+    blocks = [_basic(maps, 2 if maps > 64 and not i else 1) for maps in (64, 128, 256, 512) for i in range(2)]
+    return (Conv(64, norm=True), *blocks, Pool("avg", 4, 4), Dense(10))
+
+
+def _googlenet() -> tuple[Node, ...]:
+    down = Pool("max", 3, 2, 1)
+    return (
+        Conv(64, 7, 2), down, Conv(64, 1), Conv(192, 3), down,
+        _inception(64, (96, 128), (16, 32), 32), _inception(128, (128, 192), (32, 96), 64), down,
+        _inception(192, (96, 208), (16, 48), 64), _inception(160, (112, 224), (24, 64), 64),
+        _inception(128, (128, 256), (24, 64), 64), _inception(112, (144, 288), (32, 64), 64),
+        _inception(256, (160, 320), (32, 128), 128), down,
+        _inception(256, (160, 320), (32, 128), 128), _inception(384, (192, 384), (48, 128), 128),
+        Pool("avg", 7, 1), Dense(1000),
+    )  # fmt: skip
+
+
+NETS = {
+    "mlp": Net("784-1024-1024-10", (784,), 128, (Dense(1024, relu=True), Dense(1024, relu=True), Dense(10))),
+    "digits": Net(
+        "two convolutions of 3 x 3 with batch normalisation and pooling, on 8 x 8 pixels", (1, 8, 8), 64,
+        (Conv(16, norm=True), Pool("max", 2, 2), Conv(32, norm=True), Pool("max", 2, 2), Dense(10)),
+    ),
+    "vgg": Net("ten convolutions of 3 x 3 with batch normalisation, on 32 x 32 pixels", (3, 32, 32), 64, _vgg()),
+    "resnet18": Net("eight residual blocks, on 32 x 32 pixels", (3, 32, 32), 64, _resnet()),
+    "googlenet": Net("nine inception modules, on 224 x 224 pixels", (3, 224, 224), 32, _googlenet()),
+    "char-lstm 256": Net("LSTM of 256 units over 64 steps of 64 characters", (64, 64), 64, (Lstm(256), Dense(64))),
+    "char-lstm 512": Net("LSTM of 512 units over 64 steps of 64 characters", (64, 64), 64, (Lstm(512), Dense(64))),
+}  # fmt: skip
+
+
+# Weights and data -----------------------------------------------------------------------------------------------
+
+
+class Drawn:
+    """Weights of a network, drawn one after the other from one generator of random numbers."""
+
+    def __init__(self, seed: int = 7) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    def matrix(self, rows: int, columns: int, fan_in: int) -> Array:
+        """(rows, columns), normal, for layers with relu."""
+        return (self.rng.standard_normal((rows, columns)) * (2 / fan_in) ** 0.5).astype(np.float32)
+
+    def filters(self, channels: int, conv: Conv) -> Array:
+        """(channels * window * window, maps), as neon keeps them."""
+        rows = channels * conv.window**2
+        return self.matrix(rows, conv.maps, rows)
+
+
+def data(net: Net) -> tuple[Array, Array]:
+    """A minibatch: inputs (features, N), or (features, steps * N) of one 1 a column; class numbers of the columns."""
+    rng = np.random.default_rng(3)
+    columns = net.steps * net.N
+    labels = rng.integers(net.classes, size=columns)
+    if net.steps > 1:
+        return np.eye(net.shape[0], dtype=np.float32)[rng.integers(net.shape[0], size=columns)].T.copy(), labels
+    return rng.standard_normal((int(np.prod(net.shape)), columns)).astype(np.float32), labels
+
+
+def walk(layers: Sequence[Node]) -> Iterator[Node]:
+    """All layers of a tree."""
+    for node in layers:
+        yield node
+        if isinstance(node, Residual):
+            yield from walk((*node.body, *node.shortcut))
+        elif isinstance(node, Inception):
+            for branch in node.branches:
+                yield from walk(branch)
+
+
+Call: TypeAlias = Callable[[], object]

@@ -1,0 +1,263 @@
+"""Whole networks against PyTorch: training steps, one sample forward, and the memory that training takes.
+
+The networks are those of ``_nets.py``: a perceptron, convolutional and recurrent ones, built of the layers as scripts
+written for neon build them, and of PyTorch's modules with the same weights. A step is forward, the cost (which is
+read), backward and the optimizer. PyTorch is eager, with channels last, and compiled. Every contender is a process of
+its own, which stands still while another is measured. Without PyTorch the exit status is 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import _apart
+import _models_report as report
+import _primitives
+import numpy as np
+from _apart import Child, Link
+from _cases import Result
+from _contenders import SLOW_TO_COMPILE
+from _models_report import INFERENCE, TRAINING
+from _nets import NETS
+from _sequences import some
+from _sequences_torch import CHANNELS_LAST, COMPILED
+from _terms import LEFT_OUT, OURS
+from harness import Session, arguments, error, some_of
+
+TOLERANCE = 2e-3
+"""Largest relative error of costs and of what steps change; sums of thousands of float32 numbers err by about 1e-3."""
+
+STEPS = 2
+"""Steps before results are compared: the second uses the momentum that the first made."""
+
+REFERENCE = "reference"
+PEERS = ("torch", CHANNELS_LAST, COMPILED)
+IMAGES = 3
+"""Axes of the input of networks that PyTorch may run with channels last."""
+
+ROUNDS, QUICK_ROUNDS = 7, 3
+SECONDS, QUICK_SECONDS = 1.0, 0.3
+"""Length of a sample, which is the median of the steps made in this time."""
+
+LEAST = 2
+"""Fewest steps of a sample."""
+
+QUICK = ("mlp", "digits", "char-lstm 256")
+
+
+# In the process of a contender ----------------------------------------------------------------------------------
+
+
+class Desk:
+    """What the process of a contender answers; ``reference`` is PyTorch in float64."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._step: Callable[[], object] = list
+
+    def make(self, net: str, mode: str, threads: int) -> list[list[float]]:
+        """Set the network up, make some steps; some values of each array that they changed."""
+        load(self.name)
+        before = memory()
+        made = make_ours(net, threads) if self.name == OURS else make_torch(self.name, net, threads)
+        if mode == INFERENCE:
+            self._step = made.inference()
+            self._step()
+            return []
+        step = whole(made)
+        for _ in range(STEPS):
+            step()
+        found = [some(array) for array in made.result()]
+        step()
+        self._step, self._bytes = step, memory() - before
+        return found
+
+    def memory(self) -> int:
+        """Bytes by which the process has grown at most while it set the network up and made its first steps."""
+        return self._bytes
+
+    def sample(self, seconds: float) -> float:
+        """The median time of a step, of those that ``seconds`` have time for."""
+        taken: list[float] = []
+        self._step()
+        end = time.perf_counter() + seconds
+        while len(taken) < LEAST or time.perf_counter() < end:
+            start = time.perf_counter()
+            self._step()
+            taken.append(time.perf_counter() - start)
+        return statistics.median(taken)
+
+
+def load(name: str) -> None:
+    """Import what the contender is made of, whose size does not count."""
+    if name == OURS:
+        import _nets_ours  # noqa: F401
+
+        import neonlike.backends  # noqa: F401
+    else:
+        _primitives.set_torch_up()
+        import _nets_torch  # noqa: F401
+        import torch  # noqa: F401
+
+
+def memory() -> int:
+    """The most memory that this process has had at a time, in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) << 10
+
+
+def whole(made: Any) -> Callable[[], object]:
+    """One step of ours, which has parts, or of PyTorch's."""
+    if not hasattr(made, "parts"):
+        step: Callable[[], object] = made.step
+        return step
+    parts = tuple(made.parts().values())
+
+    def run() -> None:
+        for part in parts:
+            part()
+
+    return run
+
+
+def make_ours(net: str, threads: int) -> Any:
+    """The network of our layers."""
+    from _nets_ours import Training
+
+    from neonlike.backends import gen_backend
+
+    be = gen_backend("cpu", rng_seed=0, batch_size=NETS[net].N)
+    be.num_threads = threads
+    return Training(be, net)
+
+
+def make_torch(name: str, net: str, threads: int) -> Any:
+    """The network of PyTorch's modules."""
+    _primitives.set_torch_up()
+    import torch
+    from _nets_torch import Training
+    from _sequences_torch import Way
+
+    logging.getLogger("torch").setLevel(logging.ERROR)
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(True)
+    return Training(Way(name, double=name == REFERENCE), net)
+
+
+# A run ----------------------------------------------------------------------------------------------------------
+
+
+class Run:
+    """Measures what the command line asks for.
+
+    Parameters
+    ----------
+    session : Session
+    link : callable
+        Makes the link to the process of a contender.
+    """
+
+    def __init__(self, session: Session, link: Callable[[str], Link]) -> None:
+        self.session, self.link, self.options = session, link, session.options
+
+    def network(self, name: str, mode: str) -> None:
+        """Measure every contender on one network."""
+        able = [who for who in (OURS, *PEERS) if who != CHANNELS_LAST or len(NETS[name].shape) == IMAGES]
+        cells = [Result(name, mode, self.options.threads, who) for who in able]
+        for cell in cells:
+            if cell.contender in SLOW_TO_COMPILE and self.options.quick:
+                cell.note = f"{LEFT_OUT}, compiling takes seconds"
+        self.measure(cells)
+        self.session.beside += cells
+        self.session.say(report.group_text(cells))
+
+    def measure(self, cells: Sequence[Result]) -> None:
+        """Fill ``cells``, which are of one network and mode."""
+        expected = self.reference(cells[0]) if cells[0].text == TRAINING else []
+        links: dict[str, Link] = {}
+        with ExitStack() as ending:
+            for cell in (cell for cell in cells if not cell.note):
+                link = links[cell.contender] = self.link(cell.contender)
+                ending.callback(link.close)
+                made = link.ask("make", cell.case, cell.text, cell.size)
+                if cell.text == TRAINING:
+                    cell.memory = link.ask("memory")
+                    self.check(cell, made, expected)
+            able = [cell for cell in cells if not cell.note]
+            for turn in range(self.options.rounds):
+                for cell in random.Random(turn).sample(able, len(able)):
+                    cell.samples.append(links[cell.contender].ask("sample", self.options.seconds))
+        for cell in able:
+            cell.rounds, cell.median = len(cell.samples), statistics.median(cell.samples)
+            cell.low, cell.high = min(cell.samples), max(cell.samples)
+
+    def check(self, cell: Result, made: list[list[float]], expected: list[Any]) -> None:
+        """Compare costs, and what steps changed, with those of PyTorch in float64."""
+        pairs = zip([np.asarray(array) for array in made], expected)
+        same = len(made) == len(expected)
+        cell.error = max(error([a], [b]) for a, b in pairs) if same else float("inf")
+        if not cell.error <= TOLERANCE:
+            cell.note = f"not timed, because it is wrong: error {cell.error:.1e}, allowed {TOLERANCE:.0e}"
+            cell.wrong = cell.contender == OURS
+
+    def reference(self, cell: Result) -> list[Any]:
+        """What two steps change, computed by PyTorch in float64."""
+        link = self.link(REFERENCE)
+        try:
+            return [np.asarray(array) for array in link.ask("make", cell.case, TRAINING, cell.size)]
+        finally:
+            link.close()
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = arguments(f"{__doc__}".partition("\n")[0], bench=True)
+    _apart.add_option(parser)
+    parser.add_argument("--only", type=some_of(NETS), metavar="NAME,NAME", help=f"some of {', '.join(NETS)}")
+    parser.add_argument("--modes", type=some_of((TRAINING, INFERENCE)), help=f"{TRAINING}, {INFERENCE}; default both")
+    parser.add_argument("--threads", type=int, default=report.cores(), metavar="N", help="default: the cores")
+    parser.add_argument("--rounds", type=int, metavar="N", help=f"default {ROUNDS}, {QUICK_ROUNDS} with --quick")
+    options = parser.parse_args(argv)
+    options.only = options.only or list(QUICK if options.quick else NETS)
+    options.modes = options.modes or [TRAINING, INFERENCE]
+    options.seconds = QUICK_SECONDS if options.quick else SECONDS
+    if options.rounds is None:
+        options.rounds = QUICK_ROUNDS if options.quick else ROUNDS
+    if options.rounds < 1 or options.threads < 1:
+        parser.error("--rounds, --threads: at least one")
+    return options
+
+
+def start(argv: Sequence[str], name: str) -> Link:
+    """The process of the contender ``name``."""
+    return Child(name, __file__, argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run what the command line asks for; the exit status is 1 if a result of ours was wrong, 2 without PyTorch."""
+    options = parse(argv)
+    if options.child:
+        return _apart.serve(Desk(options.child))
+    if not _primitives.has_torch():
+        return _primitives.say_what_is_missing("models")
+    session = Session("models", options, {"threads": f"{options.threads}", "checked against": "PyTorch in float64"})
+    run = Run(session, partial(start, sys.argv[1:] if argv is None else argv))
+    for name in options.only:
+        for mode in options.modes:
+            run.network(name, mode)
+    session.tables = report.tables(session.beside)
+    return session.finish(report.verdicts(session.beside))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
