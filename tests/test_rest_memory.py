@@ -194,6 +194,9 @@ def test_runs_are_stored_by_columns_and_back(be: Backend) -> None:
     assert b.get().ravel().tolist() == host.reshape(2, 3, 4).transpose(1, 0, 2).ravel().tolist()
     assert be.change_data_store_order(b, 2, 3, 4, axis=0) is b
     assert b.get().ravel().tolist() == host.tolist()
+    strided = be.array(np.repeat(host.reshape(6, 4), 2, axis=1))[:, ::2]
+    assert be.change_data_store_order(strided, 2, 3, 4) is strided
+    assert strided.get().ravel().tolist() == host.reshape(2, 3, 4).transpose(1, 0, 2).ravel().tolist()
     for arguments in ((2, 3, 5), (2, 3, 4, 2), (2, 3, 4, 1, be.zeros((5, 5)))):
         with pytest.raises(ArgumentError if len(arguments) == 4 else ShapeError, match="change_data_store_order"):
             be.change_data_store_order(a, *arguments)

@@ -13,6 +13,7 @@ from neonlike.backends.families.operands import Array, host, require_tensors
 from neonlike.backends.tensor import Tensor
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, ShapeError
+from neonlike.optree.arrange import reshape
 from neonlike.optree.moves import transpose
 from neonlike.optree.node import expression
 
@@ -85,8 +86,8 @@ class MklFamily(Family):
             raise ArgumentError(f"{name}: axis must be 0 or 1, got {brief(axis)}")
         if a.size != math.prod(sizes) or target.size != a.size:
             raise ShapeError(f"{name}: {sizes} do not make up a {a.shape} and b {target.shape}")
-        runs = a.asnumpyarray().reshape(sizes if axis == 1 else (a_col, a_row, a_len))
-        target.set(np.ascontiguousarray(runs.transpose(1, 0, 2)).reshape(target.shape))
+        runs = reshape(a, sizes if axis == 1 else (a_col, a_row, a_len))
+        target[:] = reshape(transpose(runs, (1, 0, 2)), target.shape)
         return target
 
     def detectionOutput_fprop(  # noqa: N802  (neon's name)
