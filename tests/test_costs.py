@@ -82,6 +82,15 @@ def test_cross_entropies_give_the_gradient_before_the_output_transform(be, cost,
     np.testing.assert_allclose(gradient(be, cost, Y, T), factor * (Y - T), rtol=1e-5)
 
 
+def test_label_smoothing_moves_the_targets_towards_all_classes(be):
+    cost, smoothed = CrossEntropyMulti(label_smoothing=0.3), 0.7 * T + 0.1
+    np.testing.assert_allclose(per_column(be, cost, Y, T), -(smoothed * np.log(Y)).sum(0), rtol=1e-5)
+    np.testing.assert_allclose(gradient(be, cost, Y, T), Y - smoothed, rtol=1e-5, atol=1e-7)
+    assert cost.get_description()["config"] == {"label_smoothing": 0.3}
+    with pytest.raises(ArgumentError, match="label_smoothing=1"):
+        CrossEntropyMulti(label_smoothing=1)
+
+
 def test_cross_entropy_of_an_impossible_class_is_floored(be):
     y, t = np.array([[0.0], [1.0]]), np.array([[1.0], [0.0]])
     np.testing.assert_allclose(per_column(be, CrossEntropyMulti(), y, t), [50.0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import numpy as np
@@ -13,6 +14,7 @@ from neonlike.optimizers import (
     Adadelta,
     Adagrad,
     Adam,
+    AdamW,
     ExpSchedule,
     GradientDescentMomentum,
     MultiOptimizer,
@@ -227,7 +229,7 @@ def test_nesterov_needs_momentum():
 
 
 @pytest.mark.parametrize("schedule", [0.1, ExpSchedule, None])
-@pytest.mark.parametrize("optimizer", [lambda **kwargs: GDM(0.1, 0.9, **kwargs), RMSProp, ShiftAdaMax])
+@pytest.mark.parametrize("optimizer", [lambda **kwargs: GDM(0.1, 0.9, **kwargs), RMSProp, ShiftAdaMax, AdamW])
 def test_a_schedule_must_be_an_object(optimizer, schedule):
     with pytest.raises(DTypeError, match=r"schedule.*Schedule\("):
         optimizer(schedule=schedule)
@@ -286,3 +288,104 @@ class TestMultiOptimizer:
             MultiOptimizer({"Linear": GDM(0.1, 0)})
         with pytest.raises(DTypeError, match="'default'"):
             MultiOptimizer({"default": 0.1})
+
+
+def bits(layers):
+    """Every bit of parameters and states."""
+    return b"".join(tensor.get().tobytes() for layer in layers for tensor in (layer.W, *layer.states))
+
+
+class TestPreparedStep:
+    """A step is planned once, and computes what its formulas say, bit for bit."""
+
+    @pytest.mark.engines("numpy", "c")
+    @pytest.mark.parametrize(
+        ("optimizer", "dtype"),
+        [(EVERY[7], np.float32), (EVERY[10], np.float32), (EVERY[10], np.float16), (EVERY[13], "bfloat16"),
+         (EVERY[16], np.float16), (EVERY[16], np.float32)],
+        ids=lambda value: getattr(value, "name", str(value)),
+    )  # fmt: skip
+    def test_numbers_in_tensors_act_as_numbers(self, be, dtype, optimizer, rng):
+        be = gen_backend(be.backend_name, batch_size=4, datatype=dtype)
+        optimizer = copy.deepcopy(optimizer)
+        shapes = [(3, 5), (7, 1)]
+        values = [rng.uniform(-1, 1, shape) for shape in shapes]
+        prepared, plain = ([Layer(be, value) for value in values] for _ in range(2))
+        for layer in plain:
+            layer.states += [be.zeros_like(layer.W) for _ in range(optimizer.number_of_states)]
+        for step in range(3):
+            grads = [rng.normal(size=shape) for shape in shapes]
+            for layers in (prepared, plain):
+                for layer, grad in zip(layers, grads, strict=True):
+                    layer.dW[:] = grad
+            scale = optimizer.clip_gradient_norm(get_param_list(plain), optimizer.gradient_clip_norm)
+            numbers = copy.copy(optimizer)._numbers(scale, step)
+            optimizer.optimize(prepared, step)
+            for (param, grad), states in get_param_list(plain):
+                be.assign_many(optimizer._updates(param, grad, states, *numbers))
+        assert bits(prepared) == bits(plain)
+
+    def test_it_is_planned_once(self, be, monkeypatch):
+        be.bsz = 2
+        layers = [Layer(be, np.ones(shape)) for shape in ((3, 2), (3, 1))]
+        optimizer = Adam(gradient_clip_norm=1.0)
+        optimizer.optimize(layers, 0)
+        calls = []
+        monkeypatch.setattr(be, "prepare", lambda *args: calls.append(args))
+        monkeypatch.setattr(be, "assign_many", lambda pairs: calls.append(pairs))
+        before = bits(layers)
+        optimizer.optimize(layers, 1)
+        assert not calls and bits(layers) != before
+
+    @pytest.mark.parametrize(
+        ("change", "expected"),
+        [
+            (lambda be, optimizer, layer: setattr(optimizer, "momentum_coef", 0.5), 1 - 0.1 - (0.5 * 0.1 + 0.1)),
+            (lambda be, optimizer, layer: setattr(optimizer, "learning_rate", 0.2), 1 - 0.1 - (0.9 * 0.1 + 0.2)),
+            (lambda be, optimizer, layer: setattr(optimizer, "param_clip_value", 0.5), 0.5),
+            (lambda be, optimizer, layer: setattr(be, "bsz", 4), 1 - 0.1 - (0.9 * 0.1 + 0.05)),
+            (lambda be, optimizer, layer: layer.states.clear(), 1 - 0.1 - 0.1),
+            (lambda be, optimizer, layer: setattr(layer, "dW", be.array([[4.0]])), 1 - 0.1 - (0.9 * 0.1 + 0.2)),
+        ],
+    )
+    def test_what_changes_is_noticed(self, be, change, expected):
+        be.bsz = 2
+        layer, optimizer = Layer(be, 1.0, 2.0), GDM(0.1, 0.9)
+        optimizer.optimize([layer], 0)
+        change(be, optimizer, layer)
+        optimizer.optimize([layer], 0)
+        assert layer.W.get().item() == pytest.approx(expected)
+
+    def test_tied_parameters_are_updated_by_each_gradient(self, be):
+        be.bsz = 1
+        one, two = Layer(be, 1.0, 1.0), Layer(be, 1.0, 2.0)
+        two.W = one.W
+        optimizer = GDM(0.1, 0.0, wdecay=1.0)
+        optimizer.optimize([one, two], 0)
+        assert one.W.get().item() == pytest.approx(0.8 - 0.1 * (2 + 0.8))
+
+    def test_parameters_made_anew_leave_no_steps_behind(self, be):
+        be.bsz = 1
+        optimizer = GDM(np.float32(0.1), np.array(0.9), gradient_clip_norm=1.0)
+        for _ in range(20):
+            optimizer.optimize([Layer(be, 1.0)], 0)
+        assert len(optimizer._steps) == len(optimizer._norms) == 4
+        assert not copy.deepcopy(optimizer)._steps
+
+
+@pytest.mark.parametrize("clip", [None, 0.3])
+def test_adamw_agrees_with_its_paper(be64, rng, clip):
+    be64.bsz = 4
+    optimizer = AdamW(learning_rate=0.01, wdecay=0.1, gradient_clip_norm=clip, schedule=ExpSchedule(0.5))
+    p, m, v = rng.uniform(-1, 1, (3, 5)), 0.0, 0.0
+    layer = Layer(be64, p)
+    for t in range(1, 5):
+        layer.dW[:] = grad = rng.normal(size=p.shape)
+        optimizer.optimize([layer], t - 1)
+        g = grad / 4
+        g = g * clip / max(np.linalg.norm(g), clip) if clip else g
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+        rate = 0.01 / (1 + 0.5 * (t - 1))
+        p = p - rate * (m / (1 - 0.9**t) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8) + 0.1 * p)
+        np.testing.assert_allclose(layer.W.get(), p, rtol=1e-9)
+    assert optimizer.t == 4 and optimizer.get_description()["config"]["wdecay"] == 0.1

@@ -7,12 +7,14 @@ import pytest
 
 from neonlike.errors import ArgumentError
 from neonlike.optimizers import (
+    CosineSchedule,
     ExpSchedule,
     PolySchedule,
     PowerSchedule,
     Schedule,
     ShiftSchedule,
     StepSchedule,
+    WarmupSchedule,
 )
 
 
@@ -32,6 +34,10 @@ def rates(schedule, epochs, lr=1.0):
         (ExpSchedule(0.5), [1, 1 / 1.5, 1 / 2, 1 / 2.5]),
         (ShiftSchedule(2), [1, 1, 0.5, 0.5, 0.25]),
         (ShiftSchedule(1, 2), [1, 0.25, 0.0625]),
+        (CosineSchedule(4), [1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5, 0, 0]),
+        (CosineSchedule(2, floor=0.2), [1, 0.6, 0.2, 0.2]),
+        (WarmupSchedule(3), [0.25, 0.5, 0.75, 1, 1]),
+        (WarmupSchedule(1, CosineSchedule(2)), [0.5, 1, 0.5, 0, 0]),
         (StepSchedule([1, 3], [0.7, 0]), [1, 0.7, 0.7, 0, 0]),
         (Schedule(np.int64(2), 0.5), [1, 1, 0.5, 0.5, 0.25]),
         (Schedule(np.array([1, 3]), np.array([0.7, 0.2])), [1, 0.7, 0.7, 0.2, 0.2]),
@@ -67,6 +73,8 @@ def test_a_step_schedule_resumes_in_the_middle():
         lambda: PowerSchedule(0, 0.5),
         lambda: PolySchedule(0, 1),
         lambda: ShiftSchedule(0),
+        lambda: CosineSchedule(0),
+        lambda: WarmupSchedule(0),
     ],
 )
 def test_unusable_arguments_are_refused(make):

@@ -4,6 +4,8 @@ from neonlike.optimizers.optimizer import (
     Adadelta,
     Adagrad,
     Adam,
+    AdamW,
+    CosineSchedule,
     ExpSchedule,
     GradientDescentMomentum,
     MultiOptimizer,
@@ -15,6 +17,7 @@ from neonlike.optimizers.optimizer import (
     ShiftAdaMax,
     ShiftSchedule,
     StepSchedule,
+    WarmupSchedule,
     get_param_list,
 )
 
@@ -22,6 +25,8 @@ __all__ = [
     "Adadelta",
     "Adagrad",
     "Adam",
+    "AdamW",
+    "CosineSchedule",
     "ExpSchedule",
     "GradientDescentMomentum",
     "MultiOptimizer",
@@ -33,5 +38,6 @@ __all__ = [
     "ShiftAdaMax",
     "ShiftSchedule",
     "StepSchedule",
+    "WarmupSchedule",
     "get_param_list",
 ]

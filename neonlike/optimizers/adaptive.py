@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from neonlike.errors import ArgumentError
 from neonlike.optimizers.base import Optimizer
 from neonlike.optimizers.schedules import CONSTANT_RATE, Schedule, require_schedule
+from neonlike.optimizers.step import Parameter
 
 __public_module__ = "neonlike.optimizers.optimizer"
 
@@ -19,6 +21,7 @@ class RMSProp(Optimizer):
     """
 
     number_of_states = 1
+    hyperparameters = ("decay_rate", "epsilon")
 
     def __init__(
         self,
@@ -39,14 +42,15 @@ class RMSProp(Optimizer):
         self.param_clip_value = param_clip_value
         self.schedule: Schedule = require_schedule(schedule, self.classnm)
 
-    def _begin(self, epoch: int) -> float:
-        return self.schedule.get_learning_rate(self.learning_rate, epoch)
+    def _numbers(self, scale: float, epoch: int) -> tuple[float, ...]:
+        return (scale * self.schedule.get_learning_rate(self.learning_rate, epoch),)
 
-    def _updates(self, param: Any, grad: Any, states: list[Any], scale: float, step: float) -> list[tuple[Any, Any]]:
+    def _updates(self, param: Any, grad: Any, states: list[Any], *numbers: Any) -> list[tuple[Any, Any]]:
+        (rate,) = numbers
         be, d, eps = self.be, self.decay_rate, self.epsilon
         clipped = self._mean_gradient(grad)
         mean_square = d * states[0] + (1.0 - d) * be.square(clipped)
-        move = (scale * step) * clipped / (be.sqrt(mean_square + eps) + eps)
+        move = rate * clipped / (be.sqrt(mean_square + eps) + eps)
         return [(states[0], mean_square), (param, self.clip_value(param - move, self.param_clip_value))]
 
 
@@ -57,6 +61,7 @@ class Adagrad(Optimizer):
     """
 
     number_of_states = 1
+    hyperparameters = ("epsilon",)
 
     def __init__(
         self,
@@ -73,14 +78,15 @@ class Adagrad(Optimizer):
         self.gradient_clip_norm, self.gradient_clip_value = gradient_clip_norm, gradient_clip_value
         self.param_clip_value = param_clip_value
 
-    def _begin(self, epoch: int) -> float:
-        return self.learning_rate
+    def _numbers(self, scale: float, epoch: int) -> tuple[float, ...]:
+        return (scale * self.learning_rate,)
 
-    def _updates(self, param: Any, grad: Any, states: list[Any], scale: float, step: float) -> list[tuple[Any, Any]]:
+    def _updates(self, param: Any, grad: Any, states: list[Any], *numbers: Any) -> list[tuple[Any, Any]]:
+        (rate,) = numbers
         be = self.be
         clipped = self._mean_gradient(grad)
         total = states[0] + be.square(clipped)
-        move = (scale * step) * clipped / be.sqrt(total + self.epsilon)
+        move = rate * clipped / be.sqrt(total + self.epsilon)
         return [(states[0], total), (param, self.clip_value(param - move, self.param_clip_value))]
 
 
@@ -94,6 +100,7 @@ class Adadelta(Optimizer):
     """
 
     number_of_states = 3
+    hyperparameters = ("decay", "epsilon")
 
     def __init__(
         self,
@@ -107,10 +114,10 @@ class Adadelta(Optimizer):
         self.stochastic_round, self.decay, self.epsilon = stochastic_round, decay, epsilon
         self.param_clip_value = param_clip_value
 
-    def _begin(self, epoch: int) -> None:
-        return None
+    def _numbers(self, scale: float, epoch: int) -> tuple[float, ...]:
+        return ()
 
-    def _updates(self, param: Any, grad: Any, states: list[Any], scale: float, step: None) -> list[tuple[Any, Any]]:
+    def _updates(self, param: Any, grad: Any, states: list[Any], *numbers: Any) -> list[tuple[Any, Any]]:
         be, d, eps = self.be, self.decay, self.epsilon
         gradient = self._mean_gradient(grad)
         mean_square = d * states[0] + (1.0 - d) * be.square(gradient)
@@ -138,6 +145,7 @@ class Adam(Optimizer):
     """
 
     number_of_states = 2
+    hyperparameters: ClassVar[tuple[str, ...]] = ("beta_1", "beta_2", "epsilon")
 
     def __init__(
         self,
@@ -168,21 +176,88 @@ class Adam(Optimizer):
         """Count on from the number of steps saved."""
         self.t = int(saved.get("t", self.t))
 
-    def _begin(self, epoch: int) -> float:
+    def _numbers(self, scale: float, epoch: int) -> tuple[float, ...]:
         self.t += 1
-        return self.learning_rate * math.sqrt(1.0 - self.beta_2**self.t) / (1.0 - self.beta_1**self.t)
+        rate = self.learning_rate * math.sqrt(1.0 - self.beta_2**self.t) / (1.0 - self.beta_1**self.t)
+        return (scale * rate,)
 
-    def _updates(self, param: Any, grad: Any, states: list[Any], scale: float, step: float) -> list[tuple[Any, Any]]:
+    def _updates(self, param: Any, grad: Any, states: list[Any], *numbers: Any) -> list[tuple[Any, Any]]:
+        (rate,) = numbers
         be, b1, b2 = self.be, self.beta_1, self.beta_2
         clipped = self._mean_gradient(grad)
         first = b1 * states[0] + (1.0 - b1) * clipped
         second = b2 * states[1] + (1.0 - b2) * be.square(clipped)
-        move = (scale * step) * first / (be.sqrt(second) + self.epsilon)
+        move = rate * first / (be.sqrt(second) + self.epsilon)
         return [
             (states[0], first),
             (states[1], second),
             (param, self.clip_value(param - move, self.param_clip_value)),
         ]
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay:  p ← p − lr·(m̂ / (sqrt(v̂) + ε) + wdecay·p).
+
+    m̂ = m / (1 − β1ᵗ) and v̂ = v / (1 − β2ᵗ) are the corrected averages. Decay is not scaled by them, as it is where it
+    is a part of the gradient. Clipping by the norm scales the gradient, before it is averaged. To leave biases and
+    normalization out of the decay, give them an optimizer of their own (:class:`MultiOptimizer`).
+
+    Parameters
+    ----------
+    wdecay : float
+        Weight decay, a fraction of the parameter for a rate of 1.
+    schedule : Schedule
+        Learning-rate schedule.
+
+    Attributes
+    ----------
+    t : int
+        Number of ``optimize`` calls so far.
+
+    References
+    ----------
+    Loshchilov & Hutter, "Decoupled weight decay regularization" (2017), algorithm 2.
+    """
+
+    hyperparameters = ("beta_1", "beta_2", "epsilon", "wdecay")
+
+    def __init__(
+        self,
+        stochastic_round: bool | int = False,
+        learning_rate: float = 0.001,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-8,
+        wdecay: float = 0.01,
+        gradient_clip_norm: float | None = None,
+        gradient_clip_value: float | None = None,
+        param_clip_value: float | None = None,
+        name: str = "adamw",
+        schedule: Any = CONSTANT_RATE,
+    ) -> None:
+        super().__init__(
+            stochastic_round, learning_rate, beta_1, beta_2, epsilon,
+            gradient_clip_norm, gradient_clip_value, param_clip_value, name,
+        )  # fmt: skip
+        self.wdecay = wdecay
+        self.schedule: Schedule = require_schedule(schedule, self.classnm)
+
+    def _numbers(self, scale: float, epoch: int) -> tuple[float, ...]:
+        self.t += 1
+        rate = self.schedule.get_learning_rate(self.learning_rate, epoch)
+        first, second = 1.0 - self.beta_1**self.t, 1.0 - self.beta_2**self.t
+        return rate / first, 1.0 / math.sqrt(second), 1.0 - rate * self.wdecay, scale
+
+    def _updates(self, param: Any, grad: Any, states: list[Any], *numbers: Any) -> list[tuple[Any, Any]]:
+        be, b1, b2 = self.be, self.beta_1, self.beta_2
+        rate, correction, kept, scale = numbers
+        gradient = self._mean_gradient(grad)
+        if self.gradient_clip_norm:
+            gradient = scale * gradient
+        first = b1 * states[0] + (1.0 - b1) * gradient
+        second = b2 * states[1] + (1.0 - b2) * be.square(gradient)
+        moved = kept * param - rate * first / (correction * be.sqrt(second) + self.epsilon)
+        return [(states[0], first), (states[1], second), (param, self.clip_value(moved, self.param_clip_value))]
 
 
 class ShiftAdaMax(Optimizer):
@@ -210,15 +285,21 @@ class ShiftAdaMax(Optimizer):
         self.beta_1, self.beta_2 = beta_1, beta_2
         self.schedule: Schedule = require_schedule(schedule, self.classnm)
 
-    def _begin(self, epoch: int) -> float:
+    def _numbers(self, scale: float, epoch: int) -> tuple[float, ...]:
         learning_rate = self.schedule.get_learning_rate(self.learning_rate, epoch)
-        return learning_rate / (1.0 - self.beta_1 ** (epoch + 1))
+        return (learning_rate / (1.0 - self.beta_1 ** (epoch + 1)),)
 
-    def _updates(self, param: Any, grad: Any, states: list[Any], scale: float, step: float) -> list[tuple[Any, Any]]:
-        be = self.be
+    def _apply(self, param_list: Sequence[Parameter], numbers: tuple[float, ...]) -> None:
+        """Update the parameters; shifts are carried out at once, so that there is nothing to prepare."""
+        for (param, grad), states in param_list:
+            param.rounding = self.stochastic_round
+            self.be.assign_many(self._updates(param, grad, states, *numbers))
+
+    def _updates(self, param: Any, grad: Any, states: list[Any], *numbers: Any) -> list[tuple[Any, Any]]:
+        be, (rate,) = self.be, numbers
         gradient = self._mean_gradient(grad)
         first = self.beta_1 * states[0] + (1.0 - self.beta_1) * gradient
         largest = be.maximum(self.beta_2 * states[1], be.absolute(gradient))
         be.assign_many([(states[0], first), (states[1], largest), (states[2], 1.0 / (largest + self.epsilon))])
-        move = be.shift(be.shift(states[0], states[2]), step)
+        move = be.shift(be.shift(states[0], states[2]), rate)
         return [(param, be.clip(param - move, -1.0, 1.0))]

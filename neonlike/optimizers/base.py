@@ -1,19 +1,24 @@
-"""What all optimizers share: the list of parameters, clipping, states, and one fused assignment a parameter."""
+"""What all optimizers share: the list of parameters, clipping, states, and the step prepared for them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+
 from neonlike.checks import checked, require_method
 from neonlike.errors import ArgumentError, DTypeError, NotDefined
 from neonlike.nervanaobject import NervanaObject
-from neonlike.optree.dtypes import compute_dtype
+from neonlike.optimizers.step import Norm, Parameter, Step, identity
 
 __public_module__ = "neonlike.optimizers.optimizer"
 
-Parameter = tuple[tuple[Any, Any], list[Any]]
-"""((parameter, gradient), states); the list of states belongs to the layer and is filled by the optimizer."""
+CLIPPING = ("stochastic_round", "gradient_clip_norm", "gradient_clip_value", "param_clip_value")
+"""What every optimizer has beside its ``hyperparameters`` that expressions are built from."""
+
+MOST_STEPS = 4
+"""Groups of parameters whose prepared steps an optimizer keeps."""
 
 
 @checked
@@ -24,7 +29,8 @@ def get_param_list(layer_list: Iterable[Any]) -> list[Parameter]:
     """
     found: list[Parameter] = []
     for layer in layer_list:
-        require_method("get_param_list", "each layer", layer, "get_params", "Linear")
+        if isinstance(layer, type) or not hasattr(layer, "get_params"):
+            require_method("get_param_list", "each layer", layer, "get_params", "Linear")
         params = layer.get_params()
         if isinstance(params, list):
             found.extend(params)
@@ -36,16 +42,30 @@ def get_param_list(layer_list: Iterable[Any]) -> list[Parameter]:
 class Optimizer(NervanaObject):
     """Base of optimizers.
 
-    A subclass sets ``number_of_states`` and defines ``_begin`` (hyperparameters of a step) and ``_updates`` (the
-    assignments of one parameter). All right-hand sides are evaluated with the values before the step, in one
-    kernel.
+    A subclass sets ``number_of_states`` and ``hyperparameters`` and defines ``_numbers`` (what differs from step to
+    step) and ``_updates`` (the assignments of one parameter). All right-hand sides are evaluated with the values before
+    the step, in one kernel.
+
+    Attributes
+    ----------
+    hyperparameters : tuple of str
+        Attributes that expressions are built from: a prepared step holds for their present values.
     """
 
     number_of_states: ClassVar[int] = 0
+    hyperparameters: ClassVar[tuple[str, ...]] = ()
     stochastic_round: bool | int = False
     gradient_clip_norm: float | None = None
     gradient_clip_value: float | None = None
     param_clip_value: float | None = None
+
+    def __init__(self, name: str | None = None) -> None:
+        super().__init__(name=name)
+        self._steps: dict[Any, Step] = {}
+        self._norms: dict[Any, Norm] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_steps": {}, "_norms": {}}  # prepared for tensors that a copy does not have
 
     def optimize(self, layer_list: Sequence[Any], epoch: int) -> None:
         """Update the parameters of the layers in place.
@@ -63,13 +83,29 @@ class Optimizer(NervanaObject):
                 f"{self.classnm}.optimize: the backend's batch size is {self.be.bsz}; gradients are divided by it, "
                 "so set be.bsz to the number of samples in a batch"
             )
+        count = self.number_of_states
+        for (param, _), states in param_list:
+            if len(states) < count:
+                states.extend(self.be.zeros_like(param) for _ in range(count - len(states)))
         scale = self.clip_gradient_norm(param_list, self.gradient_clip_norm)
-        step = self._begin(epoch)
-        for (param, grad), states in param_list:
-            param.rounding = self.stochastic_round
-            if len(states) < self.number_of_states:
-                states.extend(self.be.zeros_like(param) for _ in range(self.number_of_states - len(states)))
-            self.be.assign_many(self._updates(param, grad, states, scale, step))
+        self._apply(param_list, self._numbers(scale, epoch))
+
+    def _apply(self, param_list: Sequence[Parameter], numbers: tuple[float, ...]) -> None:
+        """Update the parameters by a prepared step, made now if there is none for these tensors."""
+        held = [_hashable(getattr(self, name)) for name in (*self.hyperparameters, *CLIPPING)]
+        key = (*self._situation(), *held, identity(param_list))
+        step = self._steps.get(key)
+        if step is None:
+            for (param, _), _ in param_list:
+                param.rounding = self.stochastic_round
+            step = Step(self.be, param_list, self._updates, len(numbers))
+            _keep(self._steps, key, step)
+        step(numbers)
+
+    def _situation(self) -> tuple[Any, ...]:
+        """What a prepared step depends on beside tensors and hyperparameters; the backend is held by the key."""
+        be = self.be
+        return be, be.engine, be.num_threads, be.bsz
 
     def progress(self) -> dict[str, Any]:
         """What resuming a saved training needs beside the states of the layers, as plain values."""
@@ -78,12 +114,12 @@ class Optimizer(NervanaObject):
     def set_progress(self, saved: dict[str, Any]) -> None:
         """Resume from the :meth:`progress` of an optimizer; what is not in it stays."""
 
-    def _begin(self, epoch: int) -> Any:
-        """Hyperparameters of this step, handed to each ``_updates``."""
+    def _numbers(self, scale: float, epoch: int) -> tuple[float, ...]:
+        """Numbers of this step; ``scale`` is the factor of norm clipping."""
         raise NotDefined(f"{self.classnm} does not define the update of a step")
 
-    def _updates(self, param: Any, grad: Any, states: list[Any], scale: float, step: Any) -> list[tuple[Any, Any]]:
-        """Assignments ``[(target, expression), ...]`` of one parameter; ``scale`` is the factor of norm clipping."""
+    def _updates(self, param: Any, grad: Any, states: list[Any], *numbers: Any) -> list[tuple[Any, Any]]:
+        """Assignments ``[(target, expression), ...]`` of one parameter; the numbers of a step are tensors (1, 1)."""
         raise NotDefined(f"{self.classnm} does not define the update of a parameter")
 
     def _mean_gradient(self, grad: Any) -> Any:
@@ -102,13 +138,12 @@ class Optimizer(NervanaObject):
             raise DTypeError(f"{self.classnm}.clip_gradient_norm: param_list must be what get_param_list returns")
         if not clip_norm or not param_list:
             return 1.0
-        be = self.be
-        total: Any = 0
-        for (_, grad), _ in param_list:
-            total = total + be.sum(be.square(grad))
-        norm = be.empty((1, 1), dtype=compute_dtype(be.default_np_dtype))  # float16 overflows
-        norm[:] = be.sqrt(total) / be.bsz
-        return float(clip_norm / max(float(norm.get()[0, 0]), clip_norm))
+        key = (*self._situation(), tuple(id(grad) for (_, grad), _ in param_list))
+        norm = self._norms.get(key)
+        if norm is None:
+            norm = Norm(self.be, param_list)
+            _keep(self._norms, key, norm)
+        return float(clip_norm / max(norm(), clip_norm))
 
     def clip_value(self, v: Any, abs_bound: float | None = None) -> Any:
         """Expression of ``v`` clipped to ±|abs_bound|; ``v`` itself if the bound is None or 0."""
@@ -121,3 +156,15 @@ def _is_parameter(entry: Any) -> bool:
     """Whether ``entry`` has the form of :data:`Parameter`."""
     pair = isinstance(entry, tuple | list) and len(entry) == 2
     return pair and isinstance(entry[0], tuple | list) and len(entry[0]) == 2
+
+
+def _keep(prepared: dict[Any, Any], key: Any, made: Any) -> None:
+    """Add to what is prepared; the oldest goes where there are many, as with parameters that are made anew."""
+    if len(prepared) >= MOST_STEPS:
+        del prepared[next(iter(prepared))]
+    prepared[key] = made
+
+
+def _hashable(value: Any) -> Any:
+    """A hyperparameter as part of a key: a number may have come as an array without axes."""
+    return value.item() if isinstance(value, np.ndarray) else value

@@ -1,15 +1,17 @@
 """Optimizers and learning-rate schedules under one path."""
 
-from neonlike.optimizers.adaptive import Adadelta, Adagrad, Adam, RMSProp, ShiftAdaMax
+from neonlike.optimizers.adaptive import Adadelta, Adagrad, Adam, AdamW, RMSProp, ShiftAdaMax
 from neonlike.optimizers.base import Optimizer, get_param_list
 from neonlike.optimizers.multi import MultiOptimizer
 from neonlike.optimizers.schedules import (
+    CosineSchedule,
     ExpSchedule,
     PolySchedule,
     PowerSchedule,
     Schedule,
     ShiftSchedule,
     StepSchedule,
+    WarmupSchedule,
 )
 from neonlike.optimizers.sgd import GradientDescentMomentum
 
@@ -17,6 +19,8 @@ __all__ = [
     "Adadelta",
     "Adagrad",
     "Adam",
+    "AdamW",
+    "CosineSchedule",
     "ExpSchedule",
     "GradientDescentMomentum",
     "MultiOptimizer",
@@ -28,5 +32,6 @@ __all__ = [
     "ShiftAdaMax",
     "ShiftSchedule",
     "StepSchedule",
+    "WarmupSchedule",
     "get_param_list",
 ]

@@ -5,6 +5,7 @@ All are functions of the epoch alone, so training that is resumed from a file co
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -155,6 +156,69 @@ class ShiftSchedule(NervanaObject):
     def get_learning_rate(self, learning_rate: float, epoch: int) -> float:
         """Rate in ``epoch`` (counted from 0)."""
         return float(learning_rate * 2.0 ** (-self.shift_size * int(epoch / self.interval)))
+
+
+class CosineSchedule(NervanaObject):
+    """Half a cosine from the base rate down: floor + (lr − floor) · (1 + cos(π · epoch / total_epochs)) / 2.
+
+    From ``total_epochs`` on the rate is ``floor``.
+
+    Parameters
+    ----------
+    total_epochs : int
+        How long the descent takes.
+    floor : float
+        The rate at its end.
+
+    References
+    ----------
+    Loshchilov & Hutter, "SGDR: stochastic gradient descent with warm restarts" (2016), equation 5.
+    """
+
+    def __init__(self, total_epochs: int, floor: float = 0.0) -> None:
+        super().__init__()
+        if total_epochs <= 0:
+            raise ArgumentError(f"CosineSchedule: total_epochs={brief(total_epochs)}; expected a positive number")
+        self.total_epochs, self.floor = total_epochs, floor
+
+    def get_learning_rate(self, learning_rate: float, epoch: float) -> float:
+        """Rate in ``epoch`` (counted from 0, or a moment within one)."""
+        descent = min(epoch / self.total_epochs, 1.0)
+        return self.floor + (learning_rate - self.floor) * 0.5 * (1.0 + math.cos(math.pi * descent))
+
+
+class WarmupSchedule(NervanaObject):
+    """A rate that grows in equal steps over the first epochs, then another schedule, counted from there.
+
+    Epoch e has the rate lr · (e + 1) / (warmup_epochs + 1): the first epoch after the warm-up is the first with all of
+    it.
+
+    Parameters
+    ----------
+    warmup_epochs : int
+        How many epochs grow.
+    schedule : Schedule, optional
+        What follows; its first epoch is the one after them. The base rate by default.
+
+    References
+    ----------
+    Goyal et al., "Accurate, large minibatch SGD: training ImageNet in 1 hour" (2017), section 2.2.
+    """
+
+    def __init__(self, warmup_epochs: int, schedule: Any = None) -> None:
+        super().__init__()
+        if warmup_epochs <= 0:
+            raise ArgumentError(f"WarmupSchedule: warmup_epochs={brief(warmup_epochs)}; expected a positive number")
+        self.warmup_epochs = warmup_epochs
+        self.schedule = None if schedule is None else require_schedule(schedule, self.classnm)
+
+    def get_learning_rate(self, learning_rate: float, epoch: float) -> float:
+        """Rate in ``epoch`` (counted from 0, or a moment within one)."""
+        if epoch < self.warmup_epochs:
+            return float(learning_rate * (epoch + 1) / (self.warmup_epochs + 1))
+        if self.schedule is None:
+            return learning_rate
+        return float(self.schedule.get_learning_rate(learning_rate, epoch - self.warmup_epochs))
 
 
 CONSTANT_RATE = Schedule()

@@ -39,6 +39,8 @@ class GradientDescentMomentum(Optimizer):
     Sutskever et al., "On the importance of initialization and momentum in deep learning" (2013).
     """
 
+    hyperparameters = ("momentum_coef", "wdecay", "nesterov")
+
     def __init__(
         self,
         learning_rate: float,
@@ -69,14 +71,15 @@ class GradientDescentMomentum(Optimizer):
         """One velocity, or none without momentum."""
         return 1 if self.momentum_coef else 0
 
-    def _begin(self, epoch: int) -> float:
-        return self.schedule.get_learning_rate(self.learning_rate, epoch)
+    def _numbers(self, scale: float, epoch: int) -> tuple[float, ...]:
+        rate = self.schedule.get_learning_rate(self.learning_rate, epoch)
+        return (rate, scale) if self.gradient_clip_norm else (rate,)
 
-    def _updates(self, param: Any, grad: Any, states: list[Any], scale: float, step: float) -> list[tuple[Any, Any]]:
-        lr = step
+    def _updates(self, param: Any, grad: Any, states: list[Any], *numbers: Any) -> list[tuple[Any, Any]]:
+        lr, *scale = numbers
         gradient = self._mean_gradient(grad)
-        if scale != 1:
-            gradient = scale * gradient
+        if scale:
+            gradient = scale[0] * gradient
         if self.wdecay:
             gradient = gradient + self.wdecay * param
         if not self.momentum_coef:

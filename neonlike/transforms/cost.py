@@ -79,15 +79,23 @@ class CrossEntropyMulti(Cost):
         Factor of the gradient.
     usebits : bool
         Measure in bits (log2) instead of nats.
+    label_smoothing : float
+        a in [0, 1): the targets become (1 − a) · t + a / classes, which keeps a network from growing ever surer.
 
     Notes
     -----
     The gradient scale · (y − t) includes the derivative of the softmax that is expected before it.
+
+    References
+    ----------
+    Szegedy et al., "Rethinking the Inception architecture for computer vision" (2015), section 7: label smoothing.
     """
 
-    def __init__(self, scale: float = 1, usebits: bool = False) -> None:
+    def __init__(self, scale: float = 1, usebits: bool = False, label_smoothing: float = 0.0) -> None:
         super().__init__()
-        self.scale, self.usebits = scale, usebits
+        if not 0 <= label_smoothing < 1:
+            raise ArgumentError(f"CrossEntropyMulti: label_smoothing={brief(label_smoothing)}; expected one in [0, 1)")
+        self.scale, self.usebits, self.label_smoothing = scale, usebits, label_smoothing
 
     @property
     def logscale(self) -> float:
@@ -103,13 +111,19 @@ class CrossEntropyMulti(Cost):
             If the shapes of ``y`` and ``t`` differ.
         """
         self._check_shapes(y, t)
+        t = self._smoothed(t)
         return -self.logscale * self.be.sum(t * self.be.safelog(y), axis=0)
 
     def bprop(self, y: Any, t: Any) -> Any:
         """Expression L · scale · (y − t), L = 1 / ln 2 in bits, else 1."""
         self._check_shapes(y, t)
+        t = self._smoothed(t)
         factor = self.logscale * self.scale
         return y - t if factor == 1 else factor * (y - t)
+
+    def _smoothed(self, t: Any) -> Any:
+        a = self.label_smoothing
+        return (1 - a) * t + a / t.shape[0] if a else t
 
 
 class SumSquared(Cost):

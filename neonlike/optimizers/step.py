@@ -1,0 +1,87 @@
+"""The update of all parameters of a group as one step that is planned once: ``be.prepare`` on fixed tensors.
+
+Numbers that change from step to step (a learning rate, Adam's correction of its averages) are tensors ``(1, 1)`` in it,
+written before each run. Each parameter has a plan of its own, so that parameters of any sizes share their kernels, and
+tied ones are updated one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from neonlike.optree.dtypes import compute_dtype
+
+Parameter = tuple[tuple[Any, Any], list[Any]]
+"""((parameter, gradient), states); the list of states belongs to the layer and is filled by the optimizer."""
+
+Updates = Callable[..., list[tuple[Any, Any]]]
+"""``updates(param, grad, states, *numbers)`` gives the assignments of one parameter."""
+
+
+def identity(param_list: Sequence[Parameter]) -> tuple[int, ...]:
+    """Which tensors these are: equal for lists of the same ones, as long as they live."""
+    found: list[int] = []
+    for (param, grad), states in param_list:
+        found += (id(param), id(grad), *map(id, states))
+    return tuple(found)
+
+
+class Step:
+    """A step of an optimizer on the tensors of ``param_list``, which it holds; call it with the step's numbers.
+
+    Parameters
+    ----------
+    be : Backend
+    param_list : list of Parameter
+        With all their states.
+    updates : callable
+        See :data:`Updates`.
+    count : int
+        How many numbers a step has.
+    """
+
+    def __init__(self, be: Any, param_list: Sequence[Parameter], updates: Updates, count: int) -> None:
+        self._held = [(param, grad, *states) for (param, grad), states in param_list]
+        numbers: dict[Any, list[Any]] = {}
+        self._runs = []
+        for (param, grad), states in param_list:
+            dtype = compute_dtype(param.dtype)
+            if dtype not in numbers:
+                numbers[dtype] = [be.empty((1, 1), dtype=dtype) for _ in range(count)]
+            self._runs.append(be.prepare(updates(param, grad, states, *numbers[dtype])))
+        self._numbers = list(numbers.values())
+        self._values: tuple[float, ...] | None = None
+
+    def __call__(self, numbers: tuple[float, ...]) -> None:
+        """Update the parameters in place."""
+        if numbers != self._values:
+            self._values = None  # until all are written
+            for of_one_dtype in self._numbers:
+                for tensor, value in zip(of_one_dtype, numbers, strict=True):
+                    tensor[:] = value
+            self._values = numbers
+        for run in self._runs:
+            run()
+
+
+class Norm:
+    """The norm of the mean gradient of all parameters, prepared; call it to compute it.
+
+    Parameters
+    ----------
+    be : Backend
+    param_list : list of Parameter
+    """
+
+    def __init__(self, be: Any, param_list: Sequence[Parameter]) -> None:
+        total: Any = 0
+        for (_, grad), _ in param_list:
+            total = total + be.sum(be.square(grad))
+        self._norm = be.empty((1, 1), dtype=compute_dtype(be.default_np_dtype))  # float16 overflows
+        self._run = be.prepare(self._norm, be.sqrt(total) / be.bsz)
+
+    def __call__(self) -> float:
+        """sqrt(Σ‖grad‖²) / bsz."""
+        self._run()
+        return float(self._norm.get()[0, 0])
