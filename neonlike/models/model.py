@@ -328,14 +328,17 @@ class Model(NervanaObject):
         described = self.get_description(get_weights=True, keep_states=keep_states)
         if fn is None:
             return described
-        saving.save_obj(described, fn)
+        saving.save_model(described, fn)
         return None
 
     def save_params(self, param_path: Any, keep_states: bool = True) -> None:
-        """Save the model to a file.
+        """Save the model to a file, in place of one that is there once it is written whole.
 
         Parameters
         ----------
+        param_path : path
+            Names that end in ``.p``, ``.pkl``, ``.pickle`` or ``.pck`` are pickles as neon writes them; all others
+            arrays and JSON, see docs/model_files.md. Both are loaded without running anything.
         keep_states : bool
             Save what the optimizer keeps for each parameter too, to continue the training later.
         """

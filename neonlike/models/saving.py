@@ -21,10 +21,10 @@ from neonlike.logger import logger
 from neonlike.models.progress import checked_progress
 from neonlike.nervanaobject import Description, build
 from neonlike.optimizers.base import Optimizer
-from neonlike.util.persist import load_obj, save_obj
+from neonlike.util.persist import load_obj, save_model
 from neonlike.version import __version__
 
-__all__ = ["describe", "load_obj", "restore", "resume", "save_obj"]
+__all__ = ["describe", "load_obj", "restore", "resume", "save_model"]
 
 
 def describe(model: Any, get_weights: bool, keep_states: bool) -> Description:

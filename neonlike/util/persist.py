@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
+import hashlib
+import io
 import os
 import pickle
-import secrets
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,7 +15,9 @@ import numpy as np
 from neonlike import settings
 from neonlike.checks import checked
 from neonlike.nervanaobject import load_class
-from neonlike.util.unpickle import LoadError, RefusedContent, UnreadableFile, admit, load
+from neonlike.util import archive
+from neonlike.util.atomic import replacing
+from neonlike.util.unpickle import LoadError, RefusedContent, UnreadableFile, admit, load, unreadable
 
 __all__ = [
     "LoadError",
@@ -29,12 +31,19 @@ __all__ = [
     "is_plain",
     "load_class",
     "load_obj",
+    "save_model",
     "save_obj",
     "serialize",
 ]
 
 PICKLE_PROTOCOL = 2
 """Old enough for neon on Python 2 to read the files."""
+
+PICKLED = (".p", ".pkl", ".pickle", ".pck")
+"""Ends of names that promise a pickle: other programs read such files as one."""
+
+SUM = b"\nneonlike sha256:"
+"""What follows a pickle, with the SHA-256 of it; whoever reads pickles stops before."""
 
 
 def expand(path: str | os.PathLike[str]) -> str:
@@ -61,19 +70,48 @@ def save_obj(obj: Any, save_path: str | os.PathLike[str] | None) -> None:
     """
     if not save_path:
         return
+    with replacing(_writable(save_path, "save_obj")) as file:
+        summed = _Summed(file)
+        pickle.dump(obj, summed, PICKLE_PROTOCOL)
+        file.write(SUM + summed.digest.hexdigest().encode())
+
+
+def save_model(described: Any, save_path: str | os.PathLike[str] | None) -> None:
+    """Save the dictionary of a model in the form that the file's name promises.
+
+    That is a pickle for a name that ends in ``.p``, ``.pkl``, ``.pickle`` or ``.pck``, and else arrays and JSON
+    (:mod:`neonlike.util.archive`). :func:`load_obj` reads both, whatever they are called.
+
+    Raises
+    ------
+    DTypeError
+        If it holds something else than numbers, texts, arrays and containers of these, and is not to be pickled.
+    """
+    if not save_path or os.fspath(save_path).endswith(PICKLED):
+        save_obj(described, save_path)
+        return
+    with replacing(_writable(save_path, "save_params")) as file:
+        archive.write(described, file)
+
+
+def _writable(save_path: str | os.PathLike[str], operation: str) -> str:
+    """The path of a file to write, in a folder that exists."""
     path = ensure_dirs_exist(expand(save_path))
     if os.path.isdir(path):
-        raise IsADirectoryError(f"save_obj: {path} is a folder; give the name of a file in it")
-    # The name is chosen before the file exists, so that an interrupt at any moment can remove it.
-    temporary = os.path.join(os.path.dirname(path), f".save-{os.getpid()}-{secrets.token_hex(4)}")
-    try:
-        with open(temporary, "xb") as file:
-            pickle.dump(obj, file, PICKLE_PROTOCOL)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):  # not made yet, or under its final name already
-            os.unlink(temporary)
-        raise
+        raise IsADirectoryError(f"{operation}: {path} is a folder; give the name of a file in it")
+    return path
+
+
+class _Summed:
+    """A file that adds up the SHA-256 of what is written to it."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file, self.digest = file, hashlib.sha256()
+
+    def write(self, content: bytes) -> int:
+        """Write ``content``."""
+        self.digest.update(content)
+        return self.file.write(content)
 
 
 def is_plain(value: Any) -> bool:
@@ -86,24 +124,63 @@ def is_plain(value: Any) -> bool:
 
 
 def load_obj(load_path: str | bytes | os.PathLike[str] | IO[bytes]) -> Any:
-    """Read a pickled file given by its path (``.gz`` is uncompressed) or as an open file.
+    """Read a file of :func:`save_obj` or ``save_params``, given by its path (``.gz`` is uncompressed) or open.
 
     NumPy arrays, numbers, texts and plain containers are read; a file of unknown origin cannot run anything. Classes of
-    your own are admitted by :func:`admit`.
+    your own are admitted by :func:`admit`. Checksums are compared where the file has some.
 
     Raises
     ------
     RefusedContent
         If the file mentions another class or a function.
     UnreadableFile
-        If it is not a file of ``save_obj``, or only a part of one.
+        If it is of another program, changed or damaged, or only a part of a file.
     """
     if isinstance(load_path, str | bytes | os.PathLike):
         path = expand(os.fsdecode(load_path))
-        opener = gzip.open if path.endswith(".gz") else open
-        with opener(path, "rb") as file:
-            return load(file, path)  # type: ignore[arg-type]
-    return load(load_path, str(getattr(load_path, "name", "the file")))
+        if path.endswith(".gz"):
+            with gzip.open(path, "rb") as unpacked:
+                return _read(unpacked, path)  # type: ignore[arg-type]
+        with open(path, "rb") as file:
+            _compare_sum(file, path)
+            return _read(file, path)
+    return _read(load_path, str(getattr(load_path, "name", "the file")))
+
+
+def _read(file: IO[bytes], where: str) -> Any:
+    """What an open file holds, a pickle or an archive."""
+    if not file.seekable():
+        file = io.BytesIO(file.read())
+    try:
+        start = file.read(len(archive.MAGIC))
+        if start == archive.MAGIC:
+            content = file if isinstance(file, io.BufferedReader) else io.BytesIO(start + file.read())
+            return archive.read(content)
+        file.seek(-len(start), io.SEEK_CUR)
+    except OSError as error:
+        if error.errno is not None:  # of the disk, not of the content
+            raise
+        raise unreadable(where, error) from error
+    except Exception as error:  # damage can end in any exception
+        raise unreadable(where, error) from error
+    return load(file, where)
+
+
+def _compare_sum(file: IO[bytes], where: str) -> None:
+    """Raise unless the pickle in ``file`` has the SHA-256 that follows it, if one does; the file is at its start."""
+    size, length = file.seek(0, io.SEEK_END), len(SUM) + 64
+    file.seek(max(0, size - length))
+    end = file.read()
+    file.seek(0)
+    if len(end) < length or not end.startswith(SUM):
+        return
+    digest, left = hashlib.sha256(), size - length
+    while left and (part := file.read(min(left, 1 << 20))):
+        digest.update(part)
+        left -= len(part)
+    file.seek(0)
+    if digest.hexdigest().encode() != end[len(SUM) :]:
+        raise unreadable(where, archive.Unreadable("it was changed: its checksum is wrong"))
 
 
 def get_cache_dir(subdir: str | list[str] | None = None) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pickle
+import zipfile
 from collections.abc import Callable, Iterator
 from typing import IO, Any, ClassVar
 
@@ -16,6 +17,7 @@ import numpy as np
 from neonlike.checks import brief
 from neonlike.errors import DTypeError, NeonlikeError
 from neonlike.optree.dtypes import BFLOAT16, as_dtype
+from neonlike.util.archive import Unreadable
 from neonlike.util.pickle_makers import (
     BUILTINS,
     COLLECTIONS,
@@ -74,13 +76,15 @@ def load(file: IO[bytes], where: str) -> Any:
     except OSError as error:
         if error.errno is not None:  # of the disk, not of the content
             raise
-        raise _unreadable(where, error) from error
+        raise unreadable(where, error) from error
     except Exception as error:  # a damaged pickle can end in any exception
-        raise _unreadable(where, error) from error
+        raise unreadable(where, error) from error
 
 
-def _unreadable(where: str, error: Exception) -> UnreadableFile:
-    reason = str(error) if isinstance(error, Damaged | pickle.UnpicklingError | EOFError | OSError) else repr(error)
+def unreadable(where: str, error: Exception) -> UnreadableFile:
+    """The error to raise for a file that ``error`` ended the reading of."""
+    clear = Damaged | Unreadable | pickle.UnpicklingError | zipfile.BadZipFile | EOFError | OSError
+    reason = str(error) if isinstance(error, clear) else repr(error)
     return UnreadableFile(
         f"load_obj: {where} is not a file written by save_obj or save_params, or not a whole one ({reason[:200]})"
     )
