@@ -27,8 +27,11 @@ from neonlike.layers.layer import (
     ShiftBatchNorm,
     SkipNode,
 )
+from neonlike.layers.recurrent import GRU, LSTM, Recurrent
 
 __all__ = [
+    "GRU",
+    "LSTM",
     "Activation",
     "Affine",
     "BatchNorm",
@@ -46,6 +49,7 @@ __all__ = [
     "MergeSum",
     "Multicost",
     "Pooling",
+    "Recurrent",
     "Reshape",
     "Sequential",
     "ShiftBatchNorm",
