@@ -174,9 +174,7 @@ def require(operation: str, name: str, value: Any, kind: Kind) -> None:
 def require_method(operation: str, name: str, value: Any, method: str, example: str) -> None:
     """Raise ArgumentTypeError unless ``value`` is an object, not a class, with a ``method``."""
     if isinstance(value, type) or not callable(getattr(value, method, None)):
-        raise ArgumentTypeError(
-            f"{operation}: {name} must have {method}(), as {example} has; got {shown(value)}"
-        )
+        raise ArgumentTypeError(f"{operation}: {name} must have {method}(), as {example} has; got {shown(value)}")
 
 
 def checked(function: Function) -> Function:

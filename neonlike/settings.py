@@ -155,9 +155,7 @@ CACHE_DIR: Setting[str] = Setting(
 CACHE_MB = Setting(
     "NEONLIKE_CACHE_MB", "a number of megabytes from 0", "512", "how much of them is kept", _megabytes, 512.0
 )
-KEEP_SOURCE = Setting(
-    "NEONLIKE_KEEP_SOURCE", _FLAG, "0", "1: each kernel's source is kept beside it", _flag, False
-)
+KEEP_SOURCE = Setting("NEONLIKE_KEEP_SOURCE", _FLAG, "0", "1: each kernel's source is kept beside it", _flag, False)
 BENCH: Setting[str] = Setting(
     "NEONLIKE_BENCH", f"0, 1 or a file that ends in {', '.join(REPORT_SUFFIXES)}", "0",
     "times every kernel and reports at the end, on the screen or to the file; see docs/bench.md", _report, "0",
@@ -277,4 +275,3 @@ def page() -> str:
     """The text of docs/environment.md."""
     rows = (f"| `{s.name}` | {s.allowed} | {s.default} | {s.effect} |\n" for s in SETTINGS)
     return ABOUT + "".join(rows)
-

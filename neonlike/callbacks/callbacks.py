@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from neonlike.callbacks.adversarial import GANCostCallback
 from neonlike.callbacks.callback import Callback
 from neonlike.callbacks.control import EarlyStopCallback, SaveBestStateCallback, SerializeModelCallback
 from neonlike.callbacks.progress import ProgressBarCallback, get_progress_string
@@ -31,6 +32,7 @@ __all__ = [
     "Callback",
     "Callbacks",
     "EarlyStopCallback",
+    "GANCostCallback",
     "HistCallback",
     "LossCallback",
     "MetricCallback",

@@ -58,7 +58,6 @@ class SerializeModelCallback(Callback):
             if os.path.exists(oldest):
                 os.remove(oldest)
 
-
     def progress(self) -> dict[str, Any]:
         """The files kept."""
         return {"files": list(self.checkpoint_files)}

@@ -74,8 +74,7 @@ CONTRACT: dict[str, Row] = {
         _LEAF_LAYERS + " Layer ParameterLayer CompoundLayer Convolution_bias interpret_in_shape", "layers"
     ),
     "layers.container": _row(
-        _CONTAINERS
-        + " DeltasTree LayerContainer Broadcast Encoder Decoder GenerativeAdversarial flatten pairwise",
+        _CONTAINERS + " DeltasTree LayerContainer Broadcast Encoder Decoder GenerativeAdversarial flatten pairwise",
         "layers",
     ),
     "layers.recurrent": _row(
@@ -95,8 +94,7 @@ CONTRACT: dict[str, Row] = {
     "callbacks.callbacks": _row(_CALLBACKS + " get_progress_string"),
     "callbacks.plotting_callbacks": _row("GANPlotCallback"),
     "data": _row(
-        "Dataset "
-        + " ".join((_ITERATORS, _HDF5_ITERATORS, _TEXTS, _QUESTIONS, _TICKERS, _CAPTIONS, _IMAGES))
+        "Dataset " + " ".join((_ITERATORS, _HDF5_ITERATORS, _TEXTS, _QUESTIONS, _TICKERS, _CAPTIONS, _IMAGES))
     ),
     "data.datasets": _row("Dataset", "data"),
     "data.dataiterator": _row(_ITERATORS, "data"),
@@ -108,8 +106,7 @@ CONTRACT: dict[str, Row] = {
     "data.ticker": _row(_TICKERS + " Task", "data"),
     "data.imagecaption": _row(_CAPTIONS, "data"),
     "data.dataloader_transformers": _row(
-        "DataLoaderTransformer OneHot PixelWiseOneHot TypeCast Retuple BGRMeanSubtract ValueNormalize "
-        "DumpImage"
+        "DataLoaderTransformer OneHot PixelWiseOneHot TypeCast Retuple BGRMeanSubtract ValueNormalize DumpImage"
     ),
     "data.dataloaderadapter": _row("DataLoaderAdapter"),
     "data.aeon_shim": _row("AeonDataLoader"),
@@ -127,9 +124,7 @@ CONTRACT: dict[str, Row] = {
     "util.yaml_parse": _row("create_objects format_yaml_dict"),
     "util.load_experiment": _row("deserialize"),
     "util.shelver": _row("atomic_shelve"),
-    "util.display_information": _row(
-        "display_model_params display_cpu_information display_platform_information"
-    ),
+    "util.display_information": _row("display_model_params display_cpu_information display_platform_information"),
     "util.update_dataset_cache": _row(),
     "benchmark": _row("Benchmark"),
     "visualizations": _row(),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from neonlike.errors import ArgumentError, DTypeError
+from neonlike.errors import ArgumentError, DTypeError, NotDefined
 from neonlike.layers.base import Layer, interpret_in_shape
 from neonlike.nervanaobject import NervanaObject
 from neonlike.optree.dtypes import compute_dtype
@@ -33,12 +33,17 @@ class GeneralizedCost(NervanaObject):
         Last value of ``get_cost``, ``(1, 1)``.
     """
 
+    gradients: ClassVar[tuple[str, ...]] = ("bprop",)
+    """Methods of the cost function that are called beside itself."""
+    example: ClassVar[str] = "CrossEntropyMulti()"
+
     def __init__(self, costfunc: Any, name: str | None = None) -> None:
         super().__init__(name)
-        if isinstance(costfunc, type) or not callable(costfunc) or not hasattr(costfunc, "bprop"):
+        has_gradients = all(hasattr(costfunc, method) for method in self.gradients)
+        if isinstance(costfunc, type) or not callable(costfunc) or not has_gradients:
             raise DTypeError(
                 f"{self.classnm}: costfunc={costfunc!r} is not a cost function object; "
-                "construct one, e.g. CrossEntropyMulti()"
+                f"construct one, e.g. {self.example}"
             )
         self.costfunc = costfunc
         self.outputs: Any = None
@@ -131,3 +136,37 @@ class GeneralizedCostMask(GeneralizedCost):
         if not isinstance(targets, list | tuple) or len(targets) != 2:
             raise DTypeError(f"{self.name}: targets must be a pair (targets, mask), got a {type(targets).__name__}")
         return targets[0], targets[1]
+
+
+class GeneralizedGANCost(GeneralizedCost):
+    """Mean of the costs of a generative adversarial network over the columns of a batch.
+
+    Parameters
+    ----------
+    costfunc : GANCost
+        Cost function.
+    """
+
+    gradients = ("bprop_data", "bprop_noise", "bprop_generator")
+    example = "GANCost(func='modified')"
+
+    def get_cost(self, y_data: Any, y_noise: Any, cost_type: str | None = None) -> np.ndarray:  # type: ignore[override]
+        """Mean cost over all columns, ``(1, 1)`` on the host.
+
+        Parameters
+        ----------
+        y_data, y_noise : Tensor
+            What the discriminator says of data, and of samples that were made of noise, ``(features, N)``.
+        cost_type : str, optional
+            ``"dis"``, its parts ``"dis_data"`` and ``"dis_noise"``, or ``"gen"``; by default the cost function's.
+        """
+        self._check_ready("get_cost")
+        cost_type = self.costfunc.cost_type if cost_type is None else cost_type
+        columns = (y_noise if y_data is None else y_data).shape[1]
+        return self._record(self.costfunc(y_data, y_noise, cost_type), columns)
+
+    def get_errors(self, inputs: Any, targets: Any) -> Any:
+        """Not defined: the gradients of the two networks are ``costfunc.bprop_data`` and its like."""
+        raise NotDefined(
+            f"{self.name}: a GAN has several gradients; use costfunc.bprop_data, bprop_noise, bprop_generator"
+        )

@@ -4,7 +4,7 @@ from neonlike.layers.base import AccumulationError, Layer, interpret_in_shape
 from neonlike.layers.bias import Bias
 from neonlike.layers.compound import CompoundLayer
 from neonlike.layers.convolution import Conv, Convolution, Convolution_bias
-from neonlike.layers.cost import GeneralizedCost, GeneralizedCostMask
+from neonlike.layers.cost import GeneralizedCost, GeneralizedCostMask, GeneralizedGANCost
 from neonlike.layers.elementwise import Activation, DataTransform, Dropout
 from neonlike.layers.linear import Affine, Linear
 from neonlike.layers.normalization import BatchNorm, ShiftBatchNorm
@@ -27,6 +27,7 @@ __all__ = [
     "Dropout",
     "GeneralizedCost",
     "GeneralizedCostMask",
+    "GeneralizedGANCost",
     "Layer",
     "Linear",
     "ParameterLayer",

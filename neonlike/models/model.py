@@ -251,8 +251,7 @@ class Model(NervanaObject):
             )  # fmt: skip
 
     def _epoch_fit(self, dataset: Any, callbacks: Any) -> None:
-        be, epoch, cost, total, progress = self.be, self.epoch_index, self.cost, self.total_cost, self.progress
-        fprop, bprop, optimize = self.layers.fprop, self.layers.bprop, self.optimizer.optimize
+        be, epoch, total, progress, train = self.be, self.epoch_index, self.total_cost, self.progress, self._train_batch
         to_optimize, guard = self.layers_to_optimize, self._guard
         if not progress.minibatches:
             total[:] = 0
@@ -261,10 +260,7 @@ class Model(NervanaObject):
             callbacks.on_minibatch_begin(epoch, batch)
             guard.check()
             be.begin(Block.minibatch, batch)
-            y = fprop(x)
-            total += cost.get_cost(y, t)
-            bprop(cost.get_errors(y, t))
-            optimize(to_optimize, epoch)
+            total += train(x, t, to_optimize)
             be.end(Block.minibatch, batch)
             progress.minibatches += 1
             callbacks.on_minibatch_end(epoch, batch)
@@ -274,6 +270,14 @@ class Model(NervanaObject):
         total /= progress.minibatches
         progress.minibatches = 0
         self._epoch_is_done = True
+
+    def _train_batch(self, x: Any, t: Any, layers: list[Any]) -> Any:
+        """Train ``layers``, those with parameters, on one minibatch; returns its cost."""
+        y = self.layers.fprop(x)
+        cost = self.cost.get_cost(y, t)
+        self.layers.bprop(self.cost.get_errors(y, t))
+        self.optimizer.optimize(layers, self.epoch_index)
+        return cost
 
     def fprop(self, x: Any, inference: bool = False) -> Any:
         """Outputs of the network for a batch of inputs, ``(features, N)``; in inference N may be less than a batch.
@@ -289,6 +293,13 @@ class Model(NervanaObject):
         if self.made_on is not self.be:
             self.check_backend("bprop")
         return self.layers.bprop(delta)
+
+    def counters(self) -> dict[str, int]:
+        """What a kind of training counts beside epochs and minibatches, to be saved with the model."""
+        return {}
+
+    def set_counters(self, saved: dict[str, int]) -> None:
+        """Go on counting from what :meth:`counters` of a saved training was."""
 
     # -- evaluation ----------------------------------------------------------------------------------------
 

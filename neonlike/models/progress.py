@@ -7,6 +7,7 @@ A saved model has it in the entry ``progress``::
     minibatches           how many of that epoch are done, and
     total_cost            their costs added up
     callbacks             what callbacks remember and have recorded
+    counters              what else the model counts
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ class Progress:
         self.minibatches = saved["minibatches"] if goes_on else 0
         if same and (saved is not self._last or self.minibatches) and hasattr(type(dataset), "set_progress"):
             dataset.set_progress(saved.get("data", {}))
+        if same and saved is not self._last:
+            model.set_counters(saved.get("counters", {}))
         if self.minibatches:
             model.total_cost[:] = saved["total_cost"]
             logger.info("%s goes on after minibatch %d of epoch %d", model.name, self.minibatches, model.epoch_index)
@@ -86,6 +89,7 @@ class Progress:
             "minibatches": self.minibatches,
             "total_cost": float(np.asarray(model.total_cost)[0, 0]),
             "callbacks": _of(self._callbacks),
+            "counters": model.counters(),
         }
 
 
@@ -107,6 +111,8 @@ def checked_progress(saved: Any) -> dict[str, Any]:
         fits = isinstance(entries, list) and isinstance(recorded, dict)
         fits = fits and all(isinstance(entry, tuple | list) and len(entry) == 2 for entry in entries)
         fits = fits and all(isinstance(values, np.ndarray) for values in recorded.values())
+    if fits and (counters := saved.get("counters", {})):
+        fits = isinstance(counters, dict) and all(isinstance(count, int) for count in counters.values())
     if not fits or saved["minibatches"] < 0:
         raise ArgumentError("Model.deserialize: the entry 'progress' is damaged; leave it out to load the rest")
     return saved  # type: ignore[no-any-return]

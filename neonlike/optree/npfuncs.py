@@ -216,8 +216,10 @@ def sum_(x: Array, axes: tuple[int, ...], out: Array) -> None:
     before = (slice(None),) * lead
     for start in range(0, x.shape[lead], _ROWS):
         part = x[(*before, slice(start, start + _ROWS))]
-        total += part.sum(axis=axes, keepdims=True) if len(axes) == 1 else part.sum(
-            axis=axes, keepdims=True, dtype=np.float64
+        total += (
+            part.sum(axis=axes, keepdims=True)
+            if len(axes) == 1
+            else part.sum(axis=axes, keepdims=True, dtype=np.float64)
         )
     out[...] = total
 

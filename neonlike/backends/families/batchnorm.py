@@ -269,7 +269,6 @@ class BatchNormFamily(Family):
         return None
 
 
-
 def _dims(operation: str, x: Any, nfm: int) -> tuple[int, int]:
     """x as rows: (nfm, M)."""
     leading = set(itertools.accumulate(x.shape[:-1], operator.mul))

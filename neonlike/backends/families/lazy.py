@@ -152,9 +152,7 @@ class LazyFamily(Family):
         (image,) = _five(axes, x.shape[1:-1])
         margins = _per_axis("pool", "padding", padding, axes, 0)
         caffe = self.compat_mode == "caffe"
-        g = PoolGeometry(
-            op, x.dtype, x.shape[-1], (x.shape[0], *image), (1, *frame), (0, *margins), (1, *steps), caffe
-        )
+        g = PoolGeometry(op, x.dtype, x.shape[-1], (x.shape[0], *image), (1, *frame), (0, *margins), (1, *steps), caffe)
         return pool_node(g, x, (x.shape[0], *g.MPQ[3 - axes :], x.shape[-1]))
 
     def batchnorm(self, x: Any, gamma: Any, beta: Any, eps: float = 1e-3) -> Any:

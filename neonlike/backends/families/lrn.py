@@ -242,9 +242,7 @@ def _numbers(name: str, layer: Any, alpha: Any, beta: Any, ascale: Any, bpower: 
     return as_numbers(name, alpha=alpha, beta=beta, ascale=ascale, bpower=bpower)
 
 
-def _request(
-    layer: LrnGeometry, tensor: Any, alpha: float, beta: float, ascale: float, bpower: float
-) -> LrnPass:
+def _request(layer: LrnGeometry, tensor: Any, alpha: float, beta: float, ascale: float, bpower: float) -> LrnPass:
     """A pass over as many images as ``tensor`` holds."""
     return LrnPass((layer.C, tensor.size // layer.C), layer.J, alpha, beta, ascale / layer.J, bpower)
 

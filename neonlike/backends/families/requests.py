@@ -211,9 +211,7 @@ def batchnorm_node(x: Any, gamma: Any, beta: Any, eps: float) -> Any:
 def _batchnorm_gradients(F: Any, d: Any, z: Any, x: Any, gamma: Any, beta: Any) -> tuple[Any, ...]:
     kind = x.dtype
     parameters = ((gamma.shape, compute_dtype(gamma.dtype)), (beta.shape, compute_dtype(beta.dtype)))
-    request = BatchNormGradient(
-        z.attrs["request"].eps, ((x.shape, kind), *parameters), (kind, kind, None, None, None)
-    )
+    request = BatchNormGradient(z.attrs["request"].eps, ((x.shape, kind), *parameters), (kind, kind, None, None, None))
     node = call(_BATCHNORM_GRADIENT, request, (d, x, part(z, 1), part(z, 2), gamma))
     return node, part(node, 1), part(node, 2)
 

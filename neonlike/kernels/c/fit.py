@@ -68,7 +68,12 @@ pays."""
 
 
 def fit(
-    stage: Stage, shape: Shape, arrays: list[Any], inputs: int, lanes: bool = False, once: bool = True,
+    stage: Stage,
+    shape: Shape,
+    arrays: list[Any],
+    inputs: int,
+    lanes: bool = False,
+    once: bool = True,
     light: bool = False,
 ) -> Fit | None:
     """The schedule for ``arrays`` (the first ``inputs`` of them are read); None if there is none.
@@ -123,9 +128,7 @@ def _turn(axes: list[Axis], steps: list[int], memory: list[int]) -> None:
             steps[i] = TURNED * axes[-2].steps[i]
 
 
-def _reduction(
-    axes: list[Axis], count: int, inputs: int, far: bool, few: bool, searched: bool
-) -> Fit | None:
+def _reduction(axes: list[Axis], count: int, inputs: int, far: bool, few: bool, searched: bool) -> Fit | None:
     """By rows or columns, whichever is contiguous; None if rows or columns have several axes."""
     none = Axis(1, False, (0,) * count)
     pattern = "".join("R" if axis.reduced else "K" for axis in axes)

@@ -105,9 +105,7 @@ def dot(a: Array, b: Array, out: Array, compiler: Compiler | None = None) -> Non
         npfuncs.dot(a, b, out)
 
 
-def gemm(
-    a: Array, b: Array, c: Array, alpha: float = 1.0, beta: float = 0.0, compiler: Compiler | None = None
-) -> bool:
+def gemm(a: Array, b: Array, c: Array, alpha: float = 1.0, beta: float = 0.0, compiler: Compiler | None = None) -> bool:
     """c = alpha * a . b + beta * c by our kernel, whether it pays or not; with beta 0, ``c`` is not read.
 
     Parameters

@@ -150,9 +150,7 @@ class LineStage(MoveStage):
             source, out = source[turn], out[turn]
         return source, index, out
 
-    def _line_layout(
-        self, source: npfuncs.Array, index: npfuncs.Array | None, out: npfuncs.Array
-    ) -> Layout | None:
+    def _line_layout(self, source: npfuncs.Array, index: npfuncs.Array | None, out: npfuncs.Array) -> Layout | None:
         room = {"sort": 16 if source.itemsize == 8 else 8}.get(self.form, 8)
         return layout_of(self.form, source, index, out, self.axis, room)
 

@@ -272,9 +272,7 @@ class CStage(ExecutableStage):
         return function
 
 
-def load_function(
-    kernel: KernelSource, arguments: Sequence[Any], result: Any, compiler: Compiler | None = None
-) -> Any:
+def load_function(kernel: KernelSource, arguments: Sequence[Any], result: Any, compiler: Compiler | None = None) -> Any:
     """The compiled function of ``kernel`` with its ctypes types; None if that fails, and the reason is logged."""
     try:
         library = compile_c.build_kernel(kernel, compiler)

@@ -276,4 +276,3 @@ def divisors(sizes: list[int], wide: bool) -> list[int]:
         multiplier = 0 if wide else ((1 << 32) * ((1 << shift) - size)) // size + 1
         numbers += [size, multiplier - (1 << 32) if multiplier >= 1 << 31 else multiplier, shift]
     return numbers
-

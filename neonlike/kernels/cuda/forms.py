@@ -165,9 +165,7 @@ def _straight(kernel: Kernel, key: MapKey, rounded: dict[str, Rounded], offsets:
     near = [a for a in arrays if many and classes[a.name] and a.kind != "counter"]
     writer = _writer(kernel, rounded, {a.name: f"near_{a.name}.v[l]" for a in near})
     counting = [a for a in kernel.inputs if a.kind == "counter" and classes[a.name] and many]
-    loads = [
-        (a, writer.load(a, f"l * {offsets.step(a.name, last)}" if a in counting else "0")) for a in kernel.inputs
-    ]
+    loads = [(a, writer.load(a, f"l * {offsets.step(a.name, last)}" if a in counting else "0")) for a in kernel.inputs]
     inside = [*counting, *near]
     draws, made = _draws(kernel, key, writer, classes)
     return {
@@ -198,9 +196,7 @@ def _pointers(kernel: Kernel, key: MapKey, offsets: Offsets, near: Sequence[Arra
     return found
 
 
-def _draws(
-    kernel: Kernel, key: MapKey, writer: Writer, classes: dict[str, int]
-) -> tuple[list[Line], list[Line]]:
+def _draws(kernel: Kernel, key: MapKey, writer: Writer, classes: dict[str, int]) -> tuple[list[Line], list[Line]]:
     """Lines that draw a vector's random numbers at once, where its counter is consecutive; lines of all values."""
     draws, lines = [], []
     for value in kernel.values:
@@ -262,9 +258,7 @@ def reduction(kernel: Kernel, key: ReduceKey) -> TemplateSource:
         "halves": [key.vector >> step for step in range(1, key.vector.bit_length())],
         "chunks": _chunks(near, key.vector),
         "rows_at": offsets.positions("row", "i", key.kept, 4),
-        "locals": [
-            _local(a, offsets.offset(a.name, "i", range(key.kept)), a in kernel.inputs) for a in arrays
-        ],
+        "locals": [_local(a, offsets.offset(a.name, "i", range(key.kept)), a in kernel.inputs) for a in arrays],
         "elements_at": offsets.positions("at", "j", key.reduced, head) if key.reduced > 1 else [],
         "places": [
             f"const nl_index off_{a.name} = {offsets.offset(a.name, 'j', range(key.reduced), key.kept)};"
@@ -331,5 +325,3 @@ def cells_of(kernel: Kernel) -> int:
 
 
 _POSITIONS = ("argmax", "argmin")
-
-

@@ -50,18 +50,14 @@ class Gemm:
         function = self._variant(a, b, out, dtype, alpha != 1 or beta != 0, relu)
         for first in range(0, stack[0] if stack else 1, MAX_MATRICES):
             count = min(MAX_MATRICES, stack[0] - first) if stack else 1
-            addresses = [
-                array.address + first * step[2] * array.itemsize for array, step in zip((a, b, out), steps)
-            ]
+            addresses = [array.address + first * step[2] * array.itemsize for array, step in zip((a, b, out), steps)]
             numbers = (m, n, a.shape[-1], *(number for step in steps for number in step))
             arguments = _ARGUMENTS.pack(*addresses, alpha, beta, *numbers)
             grid = (-(-n // TILE) * -(-m // TILE), 1, count)
             calls.append(partial(self.device.launch, function, grid, (THREADS, 1, 1), 0, arguments))
         return calls[0] if len(calls) == 1 else partial(_all, calls)
 
-    def source(
-        self, a: Any, b: Any, out: Any, dtype: DType, scaled: bool = False, relu: bool = False
-    ) -> KernelSource:
+    def source(self, a: Any, b: Any, out: Any, dtype: DType, scaled: bool = False, relu: bool = False) -> KernelSource:
         """The kernel for such arrays."""
         compute = STORAGE[dtype.name]
         context = {
@@ -111,5 +107,3 @@ def _nothing() -> None:
 def _all(calls: list[Callable[[], None]]) -> None:
     for call in calls:
         call()
-
-

@@ -56,9 +56,7 @@ def compile_cubin(library: str, text: str, name: str, headers: Mapping[str, str]
     names = (ctypes.c_char_p * len(headers))(*[header.encode() for header in headers])
     _check(
         nvrtc,
-        nvrtc.nvrtcCreateProgram(
-            ctypes.byref(program), text.encode(), name.encode(), len(headers), texts, names
-        ),
+        nvrtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), name.encode(), len(headers), texts, names),
     )
     try:
         options = (ctypes.c_char_p * len(flags))(*[flag.encode() for flag in flags])

@@ -97,9 +97,7 @@ def run_program(
     parallel(do, work)
 
 
-def run_partial(
-    program: Program, run: Run, values: list[Value], shape: Shape, axes: tuple[int, ...]
-) -> list[Total]:
+def run_partial(program: Program, run: Run, values: list[Value], shape: Shape, axes: tuple[int, ...]) -> list[Total]:
     """Reduce ``values`` over blocks that may cut ``axes``; partial results are merged in a fixed order."""
     numbers = [run.graph.numbers[slot] for slot in program.number_slots]
     inputs = [run.array(source, program.ndim) for source in program.inputs]
@@ -184,7 +182,5 @@ def tiles(shape: Shape, fixed: tuple[int, ...], limit: int) -> Iterator[tuple[sl
             continue
         steps[axis] = max(1, limit * extent // size)
         size = size // extent * steps[axis]
-    ranges = [
-        [slice(i, min(i + step, extent)) for i in range(0, extent, step)] for step, extent in zip(steps, shape)
-    ]
+    ranges = [[slice(i, min(i + step, extent)) for i in range(0, extent, step)] for step, extent in zip(steps, shape)]
     return itertools.product(*ranges)

@@ -217,8 +217,7 @@ class LoopStage(ExecutableStage):
         """Sinks, and whether each covers the whole space (else the reduced one)."""
         shape = self.stage.shape
         return [
-            (sink, sink.mask == mask_of(shape, len(shape)))
-            for sink in self._sinks(self.stage.saved, self.stage.stores)
+            (sink, sink.mask == mask_of(shape, len(shape))) for sink in self._sinks(self.stage.saved, self.stage.stores)
         ]
 
     def _compile_streamed(self) -> None:

@@ -120,9 +120,7 @@ class Program:
             if sum(a.nbytes for f in frames.values() for a in f) > _FRAME_BYTES or len(frames) > 64:
                 frames.clear()
             if len(shape) == self.ndim:
-                frame = [
-                    np.empty([n if m else 1 for n, m in zip(shape, mask)], dtype) for dtype, mask in self.scratch
-                ]
+                frame = [np.empty([n if m else 1 for n, m in zip(shape, mask)], dtype) for dtype, mask in self.scratch]
             else:  # flattened to one axis
                 frame = [np.empty(shape if any(mask) else (1,), dtype) for dtype, mask in self.scratch]
             frames[shape] = frame

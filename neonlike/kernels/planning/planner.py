@@ -203,9 +203,7 @@ class Planner:
 
     # Bookkeeping
 
-    def _new(
-        self, kind: StageKind, space: ShapeSource, shape: Shape, reason: str, axes: tuple[int, ...] = ()
-    ) -> Stage:
+    def _new(self, kind: StageKind, space: ShapeSource, shape: Shape, reason: str, axes: tuple[int, ...] = ()) -> Stage:
         stage = Stage(len(self.stages), kind, space, shape, reason, axes)
         self.stages.append(stage)
         return stage
@@ -250,9 +248,7 @@ class Planner:
             if index in seen or self.saved.get(index, stage.index) < stage.index:
                 continue
             seen.add(index)
-            stack.extend(
-                arg.value for arg in self.values[index].args if isinstance(arg, ValueArg) and arg.perm is None
-            )
+            stack.extend(arg.value for arg in self.values[index].args if isinstance(arg, ValueArg) and arg.perm is None)
         stage.values = sorted(seen)
 
     def hazard(self, store: Store, stage: Stage) -> bool:

@@ -1,0 +1,43 @@
+"""Callbacks of generative adversarial networks: their costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.callbacks.callback import Callback
+from neonlike.callbacks.store import Steps, first_minibatch, new_dataset
+from neonlike.errors import DTypeError
+from neonlike.models.gan import GAN
+
+__public_module__ = "neonlike.callbacks.callbacks"
+
+
+def require_gan(callback: Callback, model: Any) -> None:
+    """Raise unless ``model`` is a GAN."""
+    if not isinstance(model, GAN):
+        raise DTypeError(f"{callback.classnm}: the model is a {type(model).__name__}; this callback is for a GAN")
+
+
+class GANCostCallback(Callback):
+    """Cost of the discriminator after each minibatch, into ``gan/cost_dis``; updates of the generator so far, into
+    ``gan/gen_iter``.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(epoch_freq=1)
+
+    def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
+        """Create the datasets."""
+        require_gan(self, model)
+        points = int(callback_data["config"].attrs["total_minibatches"])
+        self._datasets = [
+            (Steps(new_dataset(callback_data, f"gan/{name}", (points,), dtype, time_markers="minibatch")), name)
+            for name, dtype in (("gen_iter", "int64"), ("cost_dis", "float32"))
+        ]
+
+    def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
+        """Record the minibatch."""
+        at = first_minibatch(callback_data, epoch) + minibatch
+        (iterations, _), (costs, _) = self._datasets
+        iterations[at] = model.gen_iter
+        costs[at] = model.cost_dis.item()

@@ -1,0 +1,107 @@
+"""Callbacks that make pictures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from neonlike.callbacks.adversarial import require_gan
+from neonlike.callbacks.callback import Callback, Frequency
+from neonlike.errors import ArgumentError, ShapeError
+from neonlike.util.atomic import replacing
+from neonlike.util.persist import ensure_dirs_exist, expand
+from neonlike.util.png import encode_png, grid
+
+
+class GANPlotCallback(Callback):
+    """Grids of images after each epoch of a GAN: ``<filename>_data_NNN.png`` of its last data, and
+    ``<filename>_noise_NNN.png`` of what the generator makes.
+
+    Parameters
+    ----------
+    filename : str
+        Path without number and extension; its folder is made.
+    hw : int
+        Height and width of an image.
+    nchan : int
+        Channels of an image: 1 (grey) or 3 (RGB).
+    num_samples : int
+        How many images to show.
+    sym_range : bool
+        Whether values lie in [-1, 1] rather than [0, 1]; those outside are clipped.
+    padding : int
+        Pixels between images, before they are enlarged.
+    plot_width, plot_height : int
+        Largest size in pixels; images are enlarged a whole number of times.
+    dpi : float
+        Dots per inch, stored in the file.
+    font_size : int
+        Not used, as the pictures have no text; kept for compatibility.
+    epoch_freq : int
+        Every how many epochs.
+    """
+
+    def __init__(
+        self,
+        filename: str,
+        hw: int = 28,
+        nchan: int = 1,
+        num_samples: int = 16,
+        sym_range: bool = False,
+        padding: int = 2,
+        plot_width: int = 1200,
+        plot_height: int = 600,
+        dpi: float = 60.0,
+        font_size: int = 10,
+        epoch_freq: Frequency = 1,
+    ) -> None:
+        super().__init__(epoch_freq=epoch_freq)
+        if nchan not in (1, 3):
+            raise ArgumentError(f"GANPlotCallback: nchan={nchan}; an image has 1 channel (grey) or 3 (RGB)")
+        if num_samples < 1 or hw < 1 or padding < 0:
+            raise ArgumentError(
+                f"GANPlotCallback: num_samples={num_samples} and hw={hw} must be at least 1, padding={padding} "
+                "at least 0"
+            )
+        self.filename, self.hw, self.nchan, self.num_samples = filename, hw, nchan, num_samples
+        self.sym_range, self.padding = sym_range, padding
+        self.plot_width, self.plot_height, self.dpi, self.font_size = plot_width, plot_height, dpi, font_size
+
+    def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
+        """Check that the model makes images of this size, and create the folder."""
+        require_gan(self, model)
+        size, shape = self.nchan * self.hw**2, model.layers.generator.out_shape
+        if np.prod(shape) != size:
+            raise ShapeError(
+                f"GANPlotCallback: hw={self.hw} and nchan={self.nchan} make images of {size} values, but the "
+                f"generator's have shape {shape}"
+            )
+        ensure_dirs_exist(expand(self.filename))
+
+    def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
+        """Write both files."""
+        for name, batch in (("data", model.data_batch), ("noise", model.noise_batch)):
+            picture = encode_png(self.picture(batch.get()), self.dpi)
+            with replacing(f"{expand(self.filename)}_{name}_{epoch:03d}.png") as file:
+                file.write(picture)
+
+    def picture(self, batch: np.ndarray) -> np.ndarray:
+        """The grid of the first images of a batch.
+
+        Parameters
+        ----------
+        batch : ndarray
+            ``(nchan*hw*hw, N)``.
+
+        Returns
+        -------
+        ndarray
+            uint8, ``(height, width)`` or ``(height, width, 3)``.
+        """
+        values = batch[:, : self.num_samples].T.reshape(-1, self.nchan, self.hw, self.hw).astype(np.float64)
+        if self.sym_range:
+            values = (values + 1) / 2
+        pixels = np.rint(np.nan_to_num(values).clip(0, 1) * 255).astype(np.uint8)
+        images = pixels[:, 0] if self.nchan == 1 else pixels.transpose(0, 2, 3, 1)
+        return grid(images, self.padding, self.plot_width, self.plot_height)

@@ -1,0 +1,211 @@
+"""Training of generative adversarial networks.
+
+Source: Goodfellow et al., "Generative adversarial nets" (2014); for the options ``wgan_...`` Arjovsky et al.,
+"Wasserstein GAN" (2017).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from neonlike.checks import brief
+from neonlike.errors import ArgumentError, DTypeError, ShapeError
+from neonlike.layers.base import plain_shape
+from neonlike.layers.container import GenerativeAdversarial
+from neonlike.layers.cost import GeneralizedGANCost
+from neonlike.models.model import Model
+from neonlike.optimizers.base import get_param_list
+from neonlike.util.values import values
+
+__public_module__ = "neonlike.models.model"
+
+
+class GAN(Model):
+    """A generator and a discriminator, trained against each other.
+
+    Each minibatch trains the discriminator, on a batch that the generator makes and on a batch of data, whose gradients
+    add up to one update. After every ``k`` of them the generator is trained once.
+
+    Parameters
+    ----------
+    layers : GenerativeAdversarial, path or dict
+        Both networks, or a saved model.
+    noise_dim : int or tuple
+        Shape of the noise that samples are made of, without the batch.
+    noise_type : str
+        ``"normal"`` for N(0, 1), ``"uniform"`` for U(-1, 1).
+    weights_only : bool
+        When loading, leave the optimizer states out.
+    optimizer : Optimizer, optional
+        Kept until ``fit`` is given one.
+    k : int
+        Updates of the discriminator for one of the generator.
+    wgan_param_clamp : float, optional
+        Bound of the discriminator's parameters, which are clipped to it before each minibatch.
+    wgan_train_sched : bool
+        Use 100 instead of ``k`` for the first 25 updates of the generator, and for each 500th.
+
+    Attributes
+    ----------
+    gen_iter : int
+        Updates of the generator.
+    current_batch, last_gen_batch : int
+        Minibatches trained, and how many of them at the last update of the generator.
+    cost_dis : ndarray
+        Cost of the discriminator in the last minibatch, ``(1, 1)``; ``total_cost`` is its mean over the epoch.
+    zbuf, ybuf, z0 : Tensor
+        Noise of the minibatch, the discriminator's outputs on what was made of it, and noise that stays the same.
+    data_batch, noise_batch : Tensor
+        The last data of an epoch, and what the generator makes of ``z0`` after it.
+    """
+
+    def __init__(
+        self,
+        layers: Any,
+        noise_dim: Any,
+        noise_type: str = "normal",
+        weights_only: bool = False,
+        name: str = "model",
+        optimizer: Any = None,
+        k: int = 1,
+        wgan_param_clamp: float | None = None,
+        wgan_train_sched: bool = False,
+    ) -> None:
+        if noise_type not in ("normal", "uniform"):
+            raise ArgumentError(f"GAN: noise_type={brief(noise_type)} is not one of normal, uniform")
+        if k < 1:
+            raise ArgumentError(f"GAN: k={k}; the discriminator has to be updated at least once for the generator")
+        self.noise_dim = plain_shape(noise_dim)
+        self.noise_type, self.k = noise_type, k
+        self.wgan_param_clamp, self.wgan_train_sched = wgan_param_clamp, wgan_train_sched
+        self.gen_iter = self.last_gen_batch = self.current_batch = 0
+        self.cost_dis = values(np.zeros((1, 1), dtype=np.float32))
+        self.zbuf: Any = None
+        self.ybuf: Any = None
+        self.z0: Any = None
+        self.data_batch: Any = None
+        self.noise_batch: Any = None
+        self._trained: tuple[list[Any], list[Any]] = ([], [])
+        super().__init__(layers, weights_only=weights_only, name=name, optimizer=optimizer)
+        if not isinstance(self.layers, GenerativeAdversarial):
+            raise DTypeError(
+                f"GAN: layers must be a GenerativeAdversarial(generator, discriminator), got {layers!r:.80}"
+            )
+
+    def initialize(self, dataset: Any, cost: Any = None) -> None:
+        """Set both networks up for the noise; what the generator makes must have the shape of the data.
+
+        Parameters
+        ----------
+        dataset : iterator or shape
+            The data.
+        cost : GeneralizedGANCost, optional
+            Prepared for the discriminator's output.
+        """
+        if cost is not None and not isinstance(cost, GeneralizedGANCost):
+            raise DTypeError(f"GAN: the cost must be a GeneralizedGANCost(GANCost(...)), got a {type(cost).__name__}")
+        was_initialized = self.initialized
+        super().initialize(self.noise_dim, cost)
+        shape, made = plain_shape(getattr(dataset, "shape", dataset)), self.layers.generator.out_shape
+        if np.prod(shape) != np.prod(made):
+            raise ShapeError(f"{self.name}: the generator makes samples of shape {made}, but the data have {shape}")
+        if not was_initialized:
+            self.zbuf, self.z0 = self.be.iobuf(self.noise_dim), self.be.iobuf(self.noise_dim)
+            self.ybuf = self.be.iobuf(self.layers.out_shape)
+            state = self.be.rng_get_state()
+            self.fill_noise(self.z0, self.noise_type == "normal")
+            if self.progress.loaded:  # goes on with the random numbers of a saved training
+                self.be.rng_set_state(state)
+
+    def fill_noise(self, z: Any, normal: bool = True) -> None:
+        """Fill ``z`` with N(0, 1), or with U(-1, 1)."""
+        if normal:
+            self.be.fill_normal(z)
+        else:
+            z[:] = 2.0 * self.be.rand() - 1.0
+
+    def fprop_gen(self, x: Any, inference: bool = False) -> Any:
+        """Samples that the generator makes of noise."""
+        return self.layers.generator.fprop(x, inference)
+
+    def fprop_dis(self, x: Any, inference: bool = False) -> Any:
+        """What the discriminator says of samples."""
+        return self.layers.discriminator.fprop(x, inference)
+
+    def bprop_gen(self, delta: Any) -> Any:
+        """Gradients of the generator's parameters."""
+        return self.layers.generator.bprop(delta)
+
+    def bprop_dis(self, delta: Any) -> Any:
+        """Gradients of the discriminator's parameters; returns that with respect to its input."""
+        return self.layers.discriminator.bprop(delta)
+
+    def clip_param_in_layers(self, layer_list: Any, abs_bound: float | None = None) -> None:
+        """Clip all parameters of the layers to ±abs_bound; nothing happens if it is None or 0."""
+        if abs_bound:
+            for (param, _), _ in get_param_list(layer_list):
+                param[:] = self.be.clip(param, -abs(abs_bound), abs(abs_bound))
+
+    def get_k(self, giter: int) -> int:
+        """Updates of the discriminator before the generator's update number ``giter``, counted from 0."""
+        return 100 if self.wgan_train_sched and (giter < 25 or giter % 500 == 0) else self.k
+
+    # -- training ------------------------------------------------------------------------------------------
+
+    def _epoch_fit(self, dataset: Any, callbacks: Any) -> None:
+        parts = self.layers.generator, self.layers.discriminator
+        self._trained = parts[0].layers_to_optimize, parts[1].layers_to_optimize
+        super()._epoch_fit(dataset, callbacks)
+        self.noise_batch = self.fprop_gen(self.z0, inference=True)
+
+    def _train_batch(self, x: Any, t: Any, layers: Any) -> Any:
+        generator_layers, discriminator_layers = self._trained
+        self.current_batch += 1
+        self.clip_param_in_layers(discriminator_layers, self.wgan_param_clamp)
+        self._train_discriminator(x)
+        self.optimizer.optimize(discriminator_layers, self.epoch_index)
+        if self.current_batch >= self.last_gen_batch + self.get_k(self.gen_iter):
+            self._train_generator()
+            self.optimizer.optimize(generator_layers, self.epoch_index)
+            self.last_gen_batch = self.current_batch
+            self.gen_iter += 1
+        self.data_batch = x
+        return self.cost_dis
+
+    def _made(self) -> Any:
+        """The discriminator's outputs on a new batch of samples that the generator made."""
+        self.fill_noise(self.zbuf, self.noise_type == "normal")
+        return self.fprop_dis(self.fprop_gen(self.zbuf))
+
+    def _train_discriminator(self, x: Any) -> None:
+        cost, discriminator = self.cost, self.layers.discriminator
+        y_noise = self._made()
+        self.ybuf[:] = y_noise  # in the buffer that the outputs on data are to be in
+        cost.deltas[:] = cost.costfunc.bprop_noise(y_noise)
+        self.bprop_dis(cost.deltas)
+        discriminator.set_acc_on(True)
+        try:
+            y_data = self.fprop_dis(x)
+            cost.deltas[:] = cost.costfunc.bprop_data(y_data)
+            self.bprop_dis(cost.deltas)
+        finally:
+            discriminator.set_acc_on(False)
+        self.cost_dis[:] = cost.get_cost(y_data, self.ybuf, cost_type="dis")
+
+    def _train_generator(self) -> None:
+        cost = self.cost
+        cost.deltas[:] = cost.costfunc.bprop_generator(self._made())
+        self.bprop_gen(self.bprop_dis(cost.deltas))
+
+    # -- going on ------------------------------------------------------------------------------------------
+
+    def counters(self) -> dict[str, int]:
+        """Counters of updates, to go on with them."""
+        return {name: getattr(self, name) for name in ("gen_iter", "last_gen_batch", "current_batch")}
+
+    def set_counters(self, saved: dict[str, int]) -> None:
+        """Go on counting from those of a saved training."""
+        for name in self.counters():
+            setattr(self, name, int(saved.get(name, 0)))
