@@ -107,6 +107,8 @@ class Result:
     first_call: float | None = None
     note: str = ""
     wrong: bool = False
+    memory: int | None = None
+    """Bytes that its process grew by."""
 
 
 def times(ours: Result | None, other: Result | None) -> float | None:

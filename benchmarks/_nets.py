@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from _references import Array
 
-RATE, MOMENTUM = 0.01, 0.9
+RATE, MOMENTUM = 0.001, 0.9
 EPS, RHO = 1e-5, 0.9
 
 

@@ -58,6 +58,12 @@ class Made:
         return step
 
 
+def some(array: Any, most: int = 2000) -> list[float]:
+    """Values spread over all of ``array``."""
+    flat = np.asarray(array, np.float64).ravel()
+    return [float(value) for value in flat[:: -(-flat.size // most)]]
+
+
 # A training step by the layers ----------------------------------------------------------------------------------
 
 

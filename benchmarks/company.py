@@ -15,7 +15,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -30,9 +30,9 @@ from _apart import Busy, Child, Link
 from _cases import Result
 from _company_report import ALONE, BUSY, SCENARIOS, WHOLE
 from _contenders import SLOW_TO_COMPILE
-from _sequences import SEQUENCES, Made
+from _sequences import SEQUENCES, Made, some
 from _terms import LEFT_OUT, OURS
-from harness import Session, arguments, error
+from harness import Session, arguments, error, some_of
 
 TOLERANCE = 1e-3
 """Largest relative error of float32 results after two steps."""
@@ -107,12 +107,6 @@ def sample(
         step()
         taken.append(clock() - start)
     return statistics.median(taken)
-
-
-def some(array: Any, most: int = 2000) -> list[float]:
-    """Values spread over all of ``array``."""
-    flat = np.asarray(array, np.float64).ravel()
-    return [float(value) for value in flat[:: -(-flat.size // most)]]
 
 
 def make_ours(sequence: str, threads: int) -> Made:
@@ -246,9 +240,9 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = arguments(f"{__doc__}".partition("\n")[0], bench=True)
     _apart.add_option(parser)
-    parser.add_argument("--only", type=_some_of(SEQUENCES), metavar="NAME,NAME", help=f"some of {', '.join(SEQUENCES)}")
+    parser.add_argument("--only", type=some_of(SEQUENCES), metavar="NAME,NAME", help=f"some of {', '.join(SEQUENCES)}")
     parser.add_argument(
-        "--scenarios", type=_some_of(SCENARIOS), metavar="NAME,NAME", help=f"some of {', '.join(SCENARIOS)}"
+        "--scenarios", type=some_of(SCENARIOS), metavar="NAME,NAME", help=f"some of {', '.join(SCENARIOS)}"
     )
     parser.add_argument("--threads", type=_numbers, metavar="N,N", help="default 1, the cores, and twice as many")
     parser.add_argument("--rounds", type=int, metavar="N", help=f"default {ROUNDS}, {QUICK_ROUNDS} with --quick")
@@ -264,16 +258,6 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     if options.rounds < 1:
         parser.error(f"--rounds: at least one, got {options.rounds}")
     return options
-
-
-def _some_of(known: Iterable[str]) -> Callable[[str], list[str]]:
-    def chosen(text: str) -> list[str]:
-        names = text.split(",")
-        if unknown := [name for name in names if name not in known]:
-            raise argparse.ArgumentTypeError(f"no {', '.join(unknown)}; there are {', '.join(known)}")
-        return names
-
-    return chosen
 
 
 def _numbers(text: str) -> list[int]:

@@ -18,7 +18,7 @@ import shlex
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -256,6 +256,18 @@ def arguments(description: str, bench: bool = False) -> argparse.ArgumentParser:
         text = "report at the end which kernels of ours took the time; ours is slower then"
         either.add_argument("--bench", action=BenchMode, nargs=0, default=False, help=text)
     return parser
+
+
+def some_of(known: Iterable[str]) -> Callable[[str], list[str]]:
+    """The type of an option that takes some of ``known``, with commas between them."""
+
+    def chosen(text: str) -> list[str]:
+        names = text.split(",")
+        if unknown := [name for name in names if name not in known]:
+            raise argparse.ArgumentTypeError(f"no {', '.join(unknown)}; there are {', '.join(known)}")
+        return names
+
+    return chosen
 
 
 class Session(Record):

@@ -1,0 +1,175 @@
+"""Whole networks against PyTorch: how they are built, measured and judged. Nothing here looks at a time."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from benchmarking import FOLDER, Here
+
+from neonlike.backends import Backend
+
+MODULES = (
+    "_terms", "_machine", "_report", "_cases", "harness", "_apart", "_layers", "_references", "_rows", "_rates",
+    "_expressions", "_contenders", "_primitives", "_sequences", "_sequences_torch", "_nets", "_nets_ours",
+    "_nets_torch", "_models_report", "models",
+)  # fmt: skip
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+    """The modules of the benchmarks folder, with small networks and the shortest of measurements."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    found = SimpleNamespace(**{name: importlib.import_module(name) for name in MODULES})
+    n = found._nets
+    side = ((n.Conv(3, 1),), (n.Conv(2, 1), n.Conv(4, 3)), (n.Pool("max", 3, 1, 1), n.Conv(1, 1)))
+    layers = (
+        n.Conv(4, norm=True), n._basic(4), n._basic(6, 2), n.Pool("max", 2, 2), n.Inception(side), n.Dense(5),
+    )  # fmt: skip
+    small = {
+        "mlp": n.Net("small", (7,), 4, (n.Dense(6, relu=True), n.Dense(3))),
+        "images": n.Net("small", (2, 8, 8), 3, layers),
+        "letters": n.Net("small", (5, 4), 3, (n.Lstm(6), n.Dense(5))),
+    }
+    for module in (n, found._nets_ours, found._nets_torch, found._models_report, found.models):
+        monkeypatch.setattr(module, "NETS", small)
+    monkeypatch.setattr(found.models, "QUICK_SECONDS", 0.0)
+    monkeypatch.setattr(found.models, "QUICK", ("mlp", "images"))
+    monkeypatch.setattr(found.harness, "MEMORY_BYTES", 1 << 16)
+    yield found
+    for name in MODULES:
+        sys.modules.pop(name)
+
+
+# The networks -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["mlp", "images", "letters"])
+def test_ours_learns_its_minibatch(bench: SimpleNamespace, be: Backend, name: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(bench._nets_ours, "RATE", 0.05)
+    made = bench._nets_ours.Training(be, name)
+    step = bench.models.whole(made)
+    for _ in range(5):
+        step()
+    costs, *changes = made.result()
+    assert len(costs) == 5 and costs[-1] < costs[0]
+    weights = [n for n in bench._nets.walk(bench._nets.NETS[name].layers) if hasattr(n, "maps") or hasattr(n, "outputs")]
+    assert len(changes) == len(weights) + 2 * (name == "letters")
+    assert all(np.any(change) for change in changes)
+    made.inference()()
+    assert np.isfinite(made.model.layers.outputs.get()).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mlp", "images", "letters"])
+@pytest.mark.parametrize("way", ["torch", "torch NHWC", "reference"])
+def test_both_train_the_same_network(bench: SimpleNamespace, be: Backend, name: str, way: str) -> None:
+    pytest.importorskip("torch", exc_type=ImportError)
+    if way == "torch NHWC" and name != "images":
+        pytest.skip("channels last is a layout of images")
+    ours = bench._nets_ours.Training(be, name)
+    theirs = bench._nets_torch.Training(bench._sequences_torch.Way(way, double=way == "reference"), name)
+    for _ in range(2):
+        bench.models.whole(ours)()
+        theirs.step()
+    results = list(zip(ours.result(), theirs.result(), strict=True))
+    assert max(bench.harness.error([a], [b]) for a, b in results) < bench.models.TOLERANCE
+
+
+# How they are measured ----------------------------------------------------------------------------------------------
+
+
+class FakeDesk:
+    """Has the right result, or one that is off, and takes whatever time and memory it is told to."""
+
+    def __init__(self, name: str, made: SimpleNamespace) -> None:
+        self.name, self.told = name, made
+
+    def make(self, *given: Any) -> list[list[float]]:
+        """What steps change."""
+        self.told.log.append((self.name, *given))
+        return [[1.0, 2.0 + self.told.off.get(self.name, 0.0)]]
+
+    def memory(self) -> int:
+        """Bytes."""
+        return (1 << 20) * (2 if self.name == "neonlike" else 4)
+
+    def sample(self, seconds: float) -> float:
+        """Seconds of a step."""
+        self.told.log.append((self.name, "sample"))
+        return float(self.told.seconds.get(self.name, 1.0))
+
+
+@pytest.fixture
+def fake(bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Runs with contenders that are made up: ``off`` has the errors of their results, ``seconds`` their times."""
+    made = SimpleNamespace(off={}, seconds={}, log=[], models=bench.models)
+    monkeypatch.setattr(bench._primitives, "has_torch", lambda: True)
+    monkeypatch.setattr(bench.models, "start", lambda argv, name: Here(nullcontext(FakeDesk(name, made))))
+    return made
+
+
+def test_everybody_is_measured_and_judged(
+    fake: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.seconds = {"neonlike": 0.5, "torch NHWC": 0.75}
+    assert fake.models.main(["--only", "images,mlp", "--rounds", "2", "--json", str(path := tmp_path / "run.json")]) == 0
+    written = json.loads(path.read_text())["beside"]
+    peers = ["neonlike", "torch", "torch NHWC", "torch.compile"]
+    assert [(r["case"], r["text"], r["contender"]) for r in written] == [
+        (case, mode, who)
+        for case in ("images", "mlp")
+        for mode in ("training", "inference")
+        for who in peers
+        if who != "torch NHWC" or case == "images"
+    ]
+    assert all(len(r["samples"]) == 2 for r in written)
+    out = capsys.readouterr().out
+    assert "images, training: torch NHWC takes 1.50 times as long (target >= 1.05): met" in out
+    assert "images, memory: 0.50 of PyTorch's (target <= 1): met" in out
+    assert "2 networks, training: 1.73 on the geometric mean (target >= 1.25): met" in out
+    assert "mlp, inference: torch takes 2.00 times as long (target >= 1): met" in out
+
+
+def test_quick_compiles_nothing_of_pytorch(fake: SimpleNamespace) -> None:
+    fake.seconds = {"torch": 0.5}
+    assert fake.models.main(["--quick", "--modes", "training"]) == 0
+    made = [entry for entry in fake.log if entry[1] != "sample"]
+    assert made == [
+        ("reference", "mlp", "training", fake.models.report.cores()),
+        *((who, "mlp", "training", fake.models.report.cores()) for who in ("neonlike", "torch")),
+        ("reference", "images", "training", fake.models.report.cores()),
+        *((who, "images", "training", fake.models.report.cores()) for who in ("neonlike", "torch", "torch NHWC")),
+    ]
+
+
+def test_a_wrong_result_is_not_timed_and_ours_fails_the_run(fake: SimpleNamespace) -> None:
+    argv = ["--quick", "--only", "mlp", "--modes", "training"]
+    fake.off["torch"] = 0.1
+    assert fake.models.main(argv) == 0
+    assert ("torch", "sample") not in fake.log and ("neonlike", "sample") in fake.log
+    fake.off["neonlike"] = float("nan")
+    fake.log.clear()
+    assert fake.models.main(argv) == 1
+    assert ("neonlike", "sample") not in fake.log
+
+
+@pytest.mark.parametrize("argv", [["--only", "nonsense"], ["--modes", "dreaming"], ["--threads", "0"]])
+def test_bad_options_are_refused(bench: SimpleNamespace, argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_info:
+        bench.models.parse(argv)
+    assert exit_info.value.code == 2
+    assert argv[0] in capsys.readouterr().err
+
+
+def test_without_pytorch_the_status_says_so(bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench._primitives, "has_torch", lambda: False)
+    assert bench.models.main(["--quick"]) == bench._primitives.NO_TORCH
