@@ -61,8 +61,9 @@ def test_ours_learns_its_minibatch(bench: SimpleNamespace, be: Backend, name: st
         step()
     costs, *changes = made.result()
     assert len(costs) == 5 and costs[-1] < costs[0]
-    weights = [n for n in bench._nets.walk(bench._nets.NETS[name].layers) if hasattr(n, "maps") or hasattr(n, "outputs")]
-    assert len(changes) == len(weights) + 2 * (name == "letters")
+    nodes = bench._nets.walk(bench._nets.NETS[name].layers)
+    weighted = [node for node in nodes if hasattr(node, "maps") or hasattr(node, "outputs")]
+    assert len(changes) == len(weighted) + 2 * (name == "letters")
     assert all(np.any(change) for change in changes)
     made.inference()()
     assert np.isfinite(made.model.layers.outputs.get()).all()
@@ -121,7 +122,8 @@ def test_everybody_is_measured_and_judged(
     fake: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake.seconds = {"neonlike": 0.5, "torch NHWC": 0.75}
-    assert fake.models.main(["--only", "images,mlp", "--rounds", "2", "--json", str(path := tmp_path / "run.json")]) == 0
+    path = tmp_path / "run.json"
+    assert fake.models.main(["--only", "images,mlp", "--rounds", "2", "--json", str(path)]) == 0
     written = json.loads(path.read_text())["beside"]
     peers = ["neonlike", "torch", "torch NHWC", "torch.compile"]
     assert [(r["case"], r["text"], r["contender"]) for r in written] == [
