@@ -217,8 +217,7 @@ class TestConvolutionBias:
         made = Convolution_bias((2, 2, 3), init=Gaussian(), bias=Uniform(), name="c")
         layer = ready(made, (2, 3, 4))
         layer.states[0].append(be.ones(layer.W.shape))
-        layer.states[1].append(be.ones((3, 1)) * 2 + be.zeros((3, 1)))
-        layer.states[1][0] = be.array(np.full((3, 1), 2.0))
+        layer.states[1].append(be.array(np.full((3, 1), 2.0)))
         saved = layer.get_description(get_weights=True)
         assert set(saved["params"]) == {"W", "weight_bias"} and len(saved["states"]) == 2
         if layers == 2:

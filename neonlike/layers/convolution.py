@@ -11,13 +11,10 @@ from neonlike.layers.base import Layer, require_input
 from neonlike.layers.compound import CompoundLayer
 from neonlike.layers.epilogue import EpilogueLayer
 from neonlike.layers.oldformats import join_bias
-from neonlike.layers.windows import Sizes, by_axis, image_shape, image_sizes, window_sizes
+from neonlike.layers.windows import PLAIN, Sizes, convolution_sizes, image_shape, image_sizes
 from neonlike.nervanaobject import Description
 
 __public_module__ = "neonlike.layers.layer"
-
-PLAIN = {f"{what}_{axis}": int(what != "pad") for what in ("str", "pad", "dil") for axis in "dhw"}
-"""Strides, padding and dilation of a layer that was given none."""
 
 
 class Convolution(EpilogueLayer):
@@ -107,16 +104,6 @@ class Convolution(EpilogueLayer):
         if self.deltas is not None:
             self.be.bprop_conv(self.nglayer, self.W, error, self.deltas, alpha=alpha, beta=beta)
         self.be.update_conv(self.nglayer, self.inputs, error, self.dW)
-
-
-def convolution_sizes(layer: Layer, fshape: Any, strides: Any, padding: Any, dilation: Any) -> Sizes:
-    """The arguments of a convolution by name, checked."""
-    return {
-        **window_sizes(f"{layer.classnm}: fshape", fshape, "RSK", "T"),
-        **by_axis(f"{layer.classnm}: strides", strides, "str"),
-        **by_axis(f"{layer.classnm}: padding", padding, "pad"),
-        **by_axis(f"{layer.classnm}: dilation", dilation, "dil"),
-    }
 
 
 class Convolution_bias(Convolution):  # noqa: N801  neon's name

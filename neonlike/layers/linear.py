@@ -9,6 +9,7 @@ from neonlike.errors import ArgumentError
 from neonlike.layers.base import Layer, interpret_in_shape, require_input, require_size
 from neonlike.layers.bias import Bias
 from neonlike.layers.compound import CompoundLayer
+from neonlike.layers.epilogue import rectifier
 from neonlike.layers.parameter import ParameterLayer
 
 __public_module__ = "neonlike.layers.layer"
@@ -50,11 +51,20 @@ class Linear(ParameterLayer):
             self.batch_sum_shape = (self.nout, 1)
         return self
 
+    def takes_over(self, following: Layer) -> bool:
+        """A plain rectifier, unless the outputs are summed before it."""
+        transform = rectifier(following)
+        return not (self.folded or self.bsum or transform is None or transform.slope)
+
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
         """outputs = W · inputs + beta · outputs; in inference of fewer columns than a batch, too."""
         outputs = require_input(self, inputs, self.nin, inference)
         self.inputs = inputs
-        self.be.compound_dot(A=self.W, B=self._used(inputs), C=self._used(outputs), beta=beta, bsum=self.batch_sum)
+        used = self._used(outputs)
+        relu = bool(self.folded) and used is outputs
+        self.be.compound_dot(A=self.W, B=self._used(inputs), C=used, beta=beta, relu=relu, bsum=self.batch_sum)
+        if relu:
+            self.finished = outputs
         return outputs
 
     @Layer.accumulates

@@ -12,6 +12,9 @@ from neonlike.layers.base import Layer, require_size
 
 Sizes = dict[str, Any]
 
+PLAIN = {f"{what}_{axis}": int(what != "pad") for what in ("str", "pad", "dil") for axis in "dhw"}
+"""Strides, padding and dilation of a layer that was given none."""
+
 
 def window_sizes(where: str, given: Any, names: str, optional: str = "") -> Sizes:
     """The sizes of a window by name, such as ``{"R": 3, "S": 3, "K": 16}`` of (3, 3, 16).
@@ -106,3 +109,13 @@ def image_sizes(layer: Layer, names: str = "CDHW") -> Sizes:
 def image_shape(maps: int, depth: int, height: int, width: int, keep_depth: bool) -> tuple[int, ...]:
     """The shape that a layer hands on: with the depth where there is one."""
     return (maps, depth, height, width) if keep_depth else (maps, height, width)
+
+
+def convolution_sizes(layer: Layer, fshape: Any, strides: Any, padding: Any, dilation: Any, maps: str = "K") -> Sizes:
+    """The arguments of a convolution by name, checked; ``maps`` is the letter of its number of output maps."""
+    return {
+        **window_sizes(f"{layer.classnm}: fshape", fshape, f"RS{maps}", "T"),
+        **by_axis(f"{layer.classnm}: strides", strides, "str"),
+        **by_axis(f"{layer.classnm}: padding", padding, "pad"),
+        **by_axis(f"{layer.classnm}: dilation", dilation, "dil"),
+    }
