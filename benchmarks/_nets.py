@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from _references import Array
 
-RATE, MOMENTUM = 0.001, 0.9
+MOMENTUM = 0.9
 EPS, RHO = 1e-5, 0.9
 
 
@@ -88,12 +88,15 @@ class Net:
         Of an image (C, H, W); a vector (features,); or a sequence (features, steps).
     N : int
     layers : tuple of Node
+    rate : float
+        Of learning: steps of two ways are compared, which a network that diverges makes differ.
     """
 
     text: str
     shape: tuple[int, ...]
     N: int
     layers: tuple[Node, ...] = field(repr=False)
+    rate: float = 0.01
 
     @property
     def classes(self) -> int:
@@ -160,7 +163,7 @@ NETS = {
     ),
     "vgg": Net("ten convolutions of 3 x 3 with batch normalisation, on 32 x 32 pixels", (3, 32, 32), 64, _vgg()),
     "resnet18": Net("eight residual blocks, on 32 x 32 pixels", (3, 32, 32), 64, _resnet()),
-    "googlenet": Net("nine inception modules, on 224 x 224 pixels", (3, 224, 224), 32, _googlenet()),
+    "googlenet": Net("nine inception modules, on 224 x 224 pixels", (3, 224, 224), 32, _googlenet(), 0.001),
     "char-lstm 256": Net("LSTM of 256 units over 64 steps of 64 characters", (64, 64), 64, (Lstm(256), Dense(64))),
     "char-lstm 512": Net("LSTM of 512 units over 64 steps of 64 characters", (64, 64), 64, (Lstm(512), Dense(64))),
 }  # fmt: skip

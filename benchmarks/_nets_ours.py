@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from _nets import EPS, MOMENTUM, NETS, RATE, RHO, Call, Conv, Dense, Drawn, Inception, Lstm, Pool, Residual, data
+from _nets import EPS, MOMENTUM, NETS, RHO, Call, Conv, Dense, Drawn, Inception, Lstm, Pool, Residual, data
 from _references import Array
 
 
@@ -135,7 +135,7 @@ class Training:
         builder = Builder(net.shape)
         self.model = Model([*builder.chain(net.layers), Activation(Softmax())])
         self.weighted = builder.weighted
-        self.cost, self.optimizer = GeneralizedCost(CrossEntropyMulti()), GradientDescentMomentum(RATE, MOMENTUM)
+        self.cost, self.optimizer = GeneralizedCost(CrossEntropyMulti()), GradientDescentMomentum(net.rate, MOMENTUM)
         self.model.initialize(net.shape[0] if len(net.shape) == 1 else net.shape, self.cost)
         x, labels = data(net)
         self.host = x

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from _nets import EPS, MOMENTUM, NETS, RATE, RHO, Conv, Dense, Drawn, Inception, Lstm, Pool, Residual, data
+from _nets import EPS, MOMENTUM, NETS, RHO, Conv, Dense, Drawn, Inception, Lstm, Pool, Residual, data
 from _references import Array
 from _sequences_torch import Way
 
@@ -164,7 +164,7 @@ class Training:
         self.model = model.to(memory_format=torch.channels_last) if way.channels_last else model
         self.first = {name: value.detach().clone() for name, value in self.model.named_parameters()}
         trained = [value for value in self.model.parameters() if value.requires_grad]
-        self.optimizer = torch.optim.SGD(trained, RATE, MOMENTUM, fused=not way.compiled)
+        self.optimizer = torch.optim.SGD(trained, net.rate, MOMENTUM, fused=not way.compiled)
         x, labels = data(net)
         self.x, self.labels = self.batch(x), torch.from_numpy(labels)
         cross_entropy = torch.nn.functional.cross_entropy

@@ -35,9 +35,9 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
         n.Conv(4, norm=True), n._basic(4), n._basic(6, 2), n.Pool("max", 2, 2), n.Inception(side), n.Dense(5),
     )  # fmt: skip
     small = {
-        "mlp": n.Net("small", (7,), 4, (n.Dense(6, relu=True), n.Dense(3))),
-        "images": n.Net("small", (2, 8, 8), 3, layers),
-        "letters": n.Net("small", (5, 4), 3, (n.Lstm(6), n.Dense(5))),
+        "mlp": n.Net("small", (7,), 4, (n.Dense(6, relu=True), n.Dense(3)), 0.05),
+        "images": n.Net("small", (2, 8, 8), 3, layers, 0.05),
+        "letters": n.Net("small", (5, 4), 3, (n.Lstm(6), n.Dense(5)), 0.05),
     }
     for module in (n, found._nets_ours, found._nets_torch, found._models_report, found.models):
         monkeypatch.setattr(module, "NETS", small)
@@ -53,8 +53,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
 
 
 @pytest.mark.parametrize("name", ["mlp", "images", "letters"])
-def test_ours_learns_its_minibatch(bench: SimpleNamespace, be: Backend, name: str, monkeypatch: Any) -> None:
-    monkeypatch.setattr(bench._nets_ours, "RATE", 0.05)
+def test_ours_learns_its_minibatch(bench: SimpleNamespace, be: Backend, name: str) -> None:
     made = bench._nets_ours.Training(be, name)
     step = bench.models.whole(made)
     for _ in range(5):
