@@ -37,7 +37,19 @@ from neonlike.layers.layer import (
     ShiftBatchNorm,
     SkipNode,
 )
-from neonlike.layers.recurrent import GRU, LSTM, Recurrent
+from neonlike.layers.recurrent import (
+    GRU,
+    LSTM,
+    BiBNRNN,
+    BiLSTM,
+    BiRNN,
+    DeepBiLSTM,
+    DeepBiRNN,
+    Recurrent,
+    RecurrentLast,
+    RecurrentMean,
+    RecurrentSum,
+)
 
 __all__ = [
     "GRU",
@@ -47,6 +59,9 @@ __all__ = [
     "Affine",
     "BatchNorm",
     "BatchNormAutodiff",
+    "BiBNRNN",
+    "BiLSTM",
+    "BiRNN",
     "Bias",
     "BinaryAffine",
     "BinaryLinear",
@@ -56,6 +71,8 @@ __all__ = [
     "DataTransform",
     "Deconv",
     "Deconvolution",
+    "DeepBiLSTM",
+    "DeepBiRNN",
     "Dropout",
     "Embedding",
     "GeneralizedCost",
@@ -69,6 +86,9 @@ __all__ = [
     "Multicost",
     "Pooling",
     "Recurrent",
+    "RecurrentLast",
+    "RecurrentMean",
+    "RecurrentSum",
     "Reshape",
     "RoiPooling",
     "Sequential",
