@@ -9,12 +9,11 @@ import numpy as np
 
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
-from neonlike.layers.base import Layer, require_layer
+from neonlike.layers.base import Layer, interpret_in_shape, require_layer
 from neonlike.layers.deltas import DeltasTree
 from neonlike.layers.elementwise import DataTransform, Dropout
 from neonlike.layers.folding import fold, unfold
 from neonlike.layers.oldformats import join_biases
-from neonlike.layers.padding import Padding
 from neonlike.nervanaobject import Description, build, get_args
 from neonlike.optree.node import Expression
 
@@ -115,20 +114,6 @@ class LayerContainer(Layer):
         for layer in self.layers:
             layer.set_seq_len(S)
 
-    def set_lengths(self, lengths: Any) -> None:
-        """Let each sample of the following batches have a sequence of its own length; None: all have all steps.
-
-        Recurrent layers, and those that make one output of a sequence, take it into account.
-
-        Parameters
-        ----------
-        lengths : sequence of N int, or None
-        """
-        shared = lengths if isinstance(lengths, Padding | None) else Padding(lengths)
-        for layer in self.layers:
-            if hasattr(layer, "set_lengths"):
-                layer.set_lengths(shared)
-
     def set_acc_on(self, acc_on: bool) -> None:
         """Switch gradient accumulation of all layers with parameters."""
         for layer in self.layers:
@@ -139,6 +124,19 @@ class LayerContainer(Layer):
         """Undo the backend's distribution of tensors."""
         for layer in self.layers:
             layer.revert_tensors()
+
+    # -- inputs --------------------------------------------------------------------------------------------
+
+    def data_shape(self, in_obj: Any) -> Any:
+        """The shape of inputs, as data or a shape say, to be compared with ``in_shape``."""
+        return getattr(in_obj, "shape", in_obj)
+
+    def samples_in(self, inputs: Any) -> int:
+        """Number of samples in what is given to ``fprop``; of several inputs in the first."""
+        several = isinstance(inputs, list | tuple)
+        _, steps = interpret_in_shape(self.in_shape[0] if isinstance(self.in_shape, list) else self.in_shape)
+        columns: int = (inputs[0] if several else inputs).shape[1]
+        return max(1, columns // steps)
 
     # -- saving and loading --------------------------------------------------------------------------------
 

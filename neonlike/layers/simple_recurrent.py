@@ -131,6 +131,28 @@ class Recurrent(SequenceLayer):
         passed: Tensor = self.final_hidden_error if self._last is None else self._last.h_passed
         return passed
 
+    def add_final_error(self, error: Tensor, final: Tensor) -> None:
+        """Add the error of the final state to the error at the outputs that ``bprop`` is to be given.
+
+        Parameters
+        ----------
+        error : Tensor ``(nout, steps * N)``
+            Changed in place: at the last step, or at that of each sample if there are lengths.
+        final : Tensor ``(nout, N)``
+        """
+        views = self._last
+        if views is None:
+            raise ArgumentError(f"{self.name}: there is no state yet; call fprop first")
+        (steps, samples), masks = views.extent, self._masks(views)
+        used = first_columns(error, views.extent.columns)
+        if masks is None:
+            last = used[:, -samples:]
+            last[:] = last + final
+        else:
+            for t in range(steps):
+                part = slice(t * samples, (t + 1) * samples)
+                used[:, part] = used[:, part] + final * masks.last[:, part]
+
     def _set_initial_states(self, views: Views, carry: bool, init_state: Any) -> None:
         """Fill the states before the first step: those given, or those carried over from the last batch, or 0."""
         given: list[Tensor] = []

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.errors import DTypeError
+from neonlike.errors import DTypeError, ShapeError
+from neonlike.layers.base import plain_shape
 
 DATASET_EXAMPLE = "ArrayIterator(X, y, nclass=10)"
 
@@ -37,3 +38,13 @@ def require(value: Any, attributes: tuple[str, ...], argument: str, example: str
     if isinstance(value, type) or not all(hasattr(value, name) for name in attributes):
         what = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
         raise DTypeError(f"Model: {argument} is {what}; expected an object such as {example}")
+
+
+def check_input_shape(model: Any, dataset: Any) -> None:
+    """Raise if data, or a shape, have other inputs than ``model`` was set up for."""
+    shape, known = model.layers.data_shape(dataset), model.layers.in_shape
+    if isinstance(shape, int | tuple) and np.prod(plain_shape(shape)) != np.prod(known):
+        raise ShapeError(
+            f"{model.name}: was set up for inputs of shape {known}, but the data have {shape}; "
+            "build a new model for them"
+        )

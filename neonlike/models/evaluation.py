@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from neonlike.errors import ArgumentError
-from neonlike.layers.base import interpret_in_shape
 from neonlike.models.arguments import DATASET_EXAMPLE, require
+from neonlike.models.beam import BeamSearch
 from neonlike.util.values import values
 
 
@@ -29,9 +29,7 @@ def predictions(model: Any, dataset: Any) -> Iterator[tuple[Any, Any, int, int]]
     samples = 0
     for x, t in dataset:
         y = model.fprop(x, inference=True)
-        shape = model.layers.in_shape
-        _, steps = interpret_in_shape(shape[0] if isinstance(shape, list) else shape)
-        batch = max(1, _first(x).shape[1] // steps)
+        batch = model.layers.samples_in(x)
         valid = min(dataset.ndata - samples, batch)
         yield y, t, valid, max(1, _first(y).shape[1] // batch)
         samples += valid
@@ -65,6 +63,21 @@ def outputs(model: Any, dataset: Any) -> np.ndarray:
     if not batches:
         raise ArgumentError(f"{model.name}.get_outputs: the data iterator {dataset!r} yielded no batch")
     return np.concatenate(batches)
+
+
+def outputs_beam(model: Any, dataset: Any, num_beams: int, steps: int | None) -> np.ndarray:
+    """See :meth:`Model.get_outputs_beam`."""
+    search = BeamSearch(model.layers)
+    if not num_beams:
+        found = outputs(model, dataset)
+        return found if steps is None else found.reshape(len(found), -1, found.shape[-1])[:, :steps]
+    require(dataset, ("reset", "ndata", "__iter__"), "dataset", DATASET_EXAMPLE)
+    model.initialize(dataset)
+    dataset.reset()
+    batches = [search.beamsearch(x, num_beams, steps).get().T for x, _ in dataset]
+    if not batches:
+        raise ArgumentError(f"{model.name}.get_outputs_beam: the data iterator {dataset!r} yielded no batch")
+    return np.concatenate(batches)[: dataset.ndata]
 
 
 def _first(tensors: Any) -> Any:

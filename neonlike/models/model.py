@@ -9,14 +9,13 @@ import numpy as np
 
 from neonlike.backends.backend import Block
 from neonlike.checks import require_method
-from neonlike.errors import ArgumentError, OtherBackend, ShapeError
-from neonlike.layers.base import plain_shape
+from neonlike.errors import ArgumentError, OtherBackend
 from neonlike.layers.container import LayerContainer, Sequential
 from neonlike.logger import logger
 from neonlike.models import evaluation, saving, timing
-from neonlike.models.arguments import DATASET_EXAMPLE, NoCallbacks, as_list, require
+from neonlike.models.arguments import DATASET_EXAMPLE, NoCallbacks, as_list, check_input_shape, require
 from neonlike.models.explain import explain
-from neonlike.models.progress import Progress, check_epochs
+from neonlike.models.progress import Progress, check_epochs, warn_if_done
 from neonlike.nervanaobject import Description, NervanaObject
 from neonlike.util.interrupts import InterruptGuard
 from neonlike.util.values import values
@@ -121,7 +120,7 @@ class Model(NervanaObject):
             )
         self.check_backend("initialize")
         if self.initialized:
-            self._check_input_shape(dataset)
+            check_input_shape(self, dataset)
         else:
             self.layers.configure(dataset)
         if cost is not None:
@@ -146,15 +145,6 @@ class Model(NervanaObject):
     def allocate_deltas(self) -> None:
         """Allocate the error buffers of the network."""
         self.layers.allocate_deltas()
-
-    def _check_input_shape(self, dataset: Any) -> None:
-        shape = getattr(dataset, "shape", dataset)
-        known = self.layers.in_shape
-        if isinstance(shape, int | tuple) and np.prod(plain_shape(shape)) != np.prod(known):
-            raise ShapeError(
-                f"{self.name}: was set up for inputs of shape {known}, but the data have {shape}; "
-                "build a new model for them"
-            )
 
     def set_shortcut(self) -> None:
         """Does nothing; kept for compatibility."""
@@ -216,7 +206,7 @@ class Model(NervanaObject):
                 callbacks.on_train_begin(num_epochs)
                 saving.resume(self, optimizer)
                 self.progress.begin(self, dataset, callbacks)
-                self._warn_if_done(num_epochs)
+                warn_if_done(self, num_epochs)
                 self._epochs(num_epochs, dataset, callbacks)
                 callbacks.on_train_end()
         except KeyboardInterrupt:
@@ -240,15 +230,6 @@ class Model(NervanaObject):
             self.epoch_index += 1
             self._epoch_is_done = False
             self._guard.check()
-
-    def _warn_if_done(self, num_epochs: int) -> None:
-        if self.finished:
-            logger.warning("%s.fit: an earlier training was stopped; set model.finished = False to go on", self.name)
-        elif 0 < self.epoch_index >= num_epochs:
-            logger.warning(
-                "%s.fit: %d epochs are done, and num_epochs=%d counts them; give more to go on",
-                self.name, self.epoch_index, num_epochs,
-            )  # fmt: skip
 
     def _epoch_fit(self, dataset: Any, callbacks: Any) -> None:
         be, epoch, total, progress, train = self.be, self.epoch_index, self.total_cost, self.progress, self._train_batch
@@ -322,6 +303,23 @@ class Model(NervanaObject):
             ``(ndata, nout)``, or ``(ndata, steps, nout)`` for sequences.
         """
         return evaluation.outputs(self, dataset)
+
+    def get_outputs_beam(self, dataset: Any, num_beams: int = 0, steps: int | None = None) -> np.ndarray:
+        """What a sequence-to-sequence network writes for all samples.
+
+        Parameters
+        ----------
+        num_beams : int
+            Beams of a search for the most likely words; 0: each step reads what the one before wrote.
+        steps : int, optional
+            Words to search for, by default as many as the decoder was configured for.
+
+        Returns
+        -------
+        ndarray
+            Word numbers ``(ndata, steps)``; with 0 beams outputs ``(ndata, steps, nout)``.
+        """
+        return evaluation.outputs_beam(self, dataset, num_beams, steps)
 
     # -- saving and loading --------------------------------------------------------------------------------
 

@@ -134,3 +134,14 @@ def check_epochs(model: Any, num_epochs: Any) -> None:
             f"{model.name}.fit: num_epochs={num_epochs}, but {model.epoch_index} epochs are done and count; give "
             f"{model.epoch_index} plus the number of epochs to train, or set model.epoch_index = 0 to count anew"
         )
+
+
+def warn_if_done(model: Any, num_epochs: int) -> None:
+    """Say in the log why a training of ``num_epochs`` epochs in all has nothing to do."""
+    if model.finished:
+        logger.warning("%s.fit: an earlier training was stopped; set model.finished = False to go on", model.name)
+    elif 0 < model.epoch_index >= num_epochs:
+        logger.warning(
+            "%s.fit: %d epochs are done, and num_epochs=%d counts them; give more to go on",
+            model.name, model.epoch_index, num_epochs,
+        )  # fmt: skip
