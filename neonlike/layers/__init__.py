@@ -38,7 +38,19 @@ from neonlike.layers.layer import (
     ShiftBatchNorm,
     SkipNode,
 )
-from neonlike.layers.recurrent import GRU, LSTM, Recurrent
+from neonlike.layers.recurrent import (
+    GRU,
+    LSTM,
+    BiBNRNN,
+    BiLSTM,
+    BiRNN,
+    DeepBiLSTM,
+    DeepBiRNN,
+    Recurrent,
+    RecurrentLast,
+    RecurrentMean,
+    RecurrentSum,
+)
 
 __all__ = [
     "GRU",
@@ -48,6 +60,9 @@ __all__ = [
     "Affine",
     "BatchNorm",
     "BatchNormAutodiff",
+    "BiBNRNN",
+    "BiLSTM",
+    "BiRNN",
     "Bias",
     "BinaryAffine",
     "BinaryLinear",
@@ -57,6 +72,8 @@ __all__ = [
     "DataTransform",
     "Deconv",
     "Deconvolution",
+    "DeepBiLSTM",
+    "DeepBiRNN",
     "Dropout",
     "Embedding",
     "GeneralizedCost",
@@ -70,6 +87,9 @@ __all__ = [
     "Multicost",
     "Pooling",
     "Recurrent",
+    "RecurrentLast",
+    "RecurrentMean",
+    "RecurrentSum",
     "Reshape",
     "RoiPooling",
     "Seq2Seq",

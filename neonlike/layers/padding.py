@@ -23,23 +23,18 @@ class Masks:
         1 at a sample's steps; 1 at its last step.
     empty : Tensor ``(1, N)``
         1 for a sample of no steps.
-    backward : Tensor ``(1, steps * N)``, int32
-        For each column the one with the same sample's steps in reversed order; padding stays where it is. Twice is the
-        order of before.
     mean : Tensor ``(1, steps * N)``
         1 / length at a sample's steps.
     """
 
     def __init__(self, like: Tensor, extent: Extent, lengths: np.ndarray) -> None:
         be, dtype = like.backend, like.dtype
-        step, sample = np.indices(extent)
+        step = np.arange(extent.steps)[:, None]
         used = step < lengths
-        source = np.where(used, (lengths - 1 - step) * extent.samples + sample, step * extent.samples + sample)
         self.valid = be.array(_row(used), dtype=dtype)
         self.last = be.array(_row(step == lengths - 1), dtype=dtype)
         self.empty = be.array(_row(lengths == 0), dtype=dtype)
         self.mean = be.array(_row(used / np.maximum(lengths, 1)), dtype=dtype)
-        self.backward = be.array(source.reshape(1, -1), dtype=np.int32)
 
 
 def _row(values: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 
 from neonlike.backends.backend import Tensor
 from neonlike.checks import shown
-from neonlike.errors import DTypeError, ShapeError
+from neonlike.errors import DTypeError, NotDefined, ShapeError
 from neonlike.layers.base import Layer, first_part, require_size, require_transform
 from neonlike.layers.deltas import DeltasTree
 from neonlike.layers.padding import Masks, Padding
@@ -136,7 +136,12 @@ class SequenceLayer(ParameterLayer):
         return self
 
     def _configure_sizes(self) -> None:
+        """Set what depends on the input's features and steps."""
         self.out_shape = (self.nout, self.nsteps)
+
+    def _features(self) -> int:
+        """Rows of the input."""
+        return self.nin
 
     def allocate(self, shared_outputs: Tensor | None = None) -> None:  # type: ignore[override]
         """Create buffers, and the parameters unless they exist.
@@ -147,20 +152,26 @@ class SequenceLayer(ParameterLayer):
             Memory for the outputs.
         """
         fresh = self.outputs is None
+        apart = shared_outputs is not None or self._is_followed_in_place()
+        if fresh and self.out_shape is not None:
+            self._allocate_outputs(shared_outputs, apart)
         super().allocate(shared_outputs)
         self._name_parts()
         if fresh:
             self.allocated_samples = self.outputs.shape[1] // self.nsteps
             self._forget()
-            self._allocate_steps(shared_outputs is not None or self._is_followed_in_place())
+            self._allocate_steps(apart)
+
+    def _allocate_outputs(self, shared_outputs: Tensor | None, apart: bool) -> None:
+        """Create the outputs, if not as a buffer of ``out_shape``."""
 
     def _is_followed_in_place(self) -> bool:
         """Whether the next layer overwrites the outputs, which the backward pass needs as they were."""
         return self.next_layer is not None and not getattr(self.next_layer, "owns_output", True)
 
     def _allocate_steps(self, apart: bool) -> None:
-        """Create the buffers of steps; ``apart``: the states are not kept in ``outputs``."""
-        raise NotImplementedError
+        """Create the buffers of steps; ``apart``: the states are not kept in ``outputs``, which others write to."""
+        raise NotDefined(f"{self.classnm} does not define _allocate_steps")
 
     def set_deltas(self, delta_buffers: DeltasTree) -> None:
         """Take an error buffer for the layer before, unless this is the first layer."""
@@ -212,14 +223,15 @@ class SequenceLayer(ParameterLayer):
 
     def _begin(self, inputs: Any, inference: bool) -> tuple[Views, bool]:
         """Take the inputs; the views for them, and whether they lie where those of the call before did."""
-        extent = extent_of(self, inputs, inference)
+        features = self._features()
+        extent = extent_of(self, inputs, features, inference)
         if self._named[0] is not self.W or self._named[1] is not self.dW:
             self._name_parts()
         views = self._views_for(extent)
         before = self._last
         known = self.x is not None and self._x_used is not None and same_memory(inputs, self.x)
         if not known or before is not views:
-            rows = inputs if inputs.shape[0] == self.nin else inputs.reshape(self.nin, -1)
+            rows = inputs if inputs.shape[0] == features else inputs.reshape(features, -1)
             self._x_used = first_columns(rows, extent.columns)
         self.x = self.inputs = inputs
         self._last = views
@@ -241,7 +253,7 @@ class SequenceLayer(ParameterLayer):
 
     def _cut_buffers(self, views: Views) -> None:
         """Add the layer's buffers to ``views``."""
-        raise NotImplementedError
+        raise NotDefined(f"{self.classnm} does not define _cut_buffers")
 
     def _take_error(self, error: Any, views: Views | None) -> Views:
         """Take the error at the outputs: ``views.e`` and ``views.e_steps``."""
@@ -254,7 +266,7 @@ class SequenceLayer(ParameterLayer):
 
     def _cut_error(self, views: Views, error: Tensor) -> None:
         """Add the error at the outputs to ``views``."""
-        raise NotImplementedError
+        raise NotDefined(f"{self.classnm} does not define _cut_error")
 
     def _deltas(self, views: Views) -> Any:
         """The error for the layer before as ``(features, columns in use)``; None for a first layer."""

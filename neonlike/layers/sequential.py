@@ -14,6 +14,7 @@ from neonlike.layers.deltas import DeltasTree
 from neonlike.layers.elementwise import DataTransform, Dropout
 from neonlike.layers.folding import fold, unfold
 from neonlike.layers.oldformats import join_biases
+from neonlike.layers.padding import Padding
 from neonlike.nervanaobject import Description, build, get_args
 from neonlike.optree.node import Expression
 
@@ -113,6 +114,20 @@ class LayerContainer(Layer):
         super().set_seq_len(S)
         for layer in self.layers:
             layer.set_seq_len(S)
+
+    def set_lengths(self, lengths: Any) -> None:
+        """Let each sample of the following batches have a sequence of its own length; None: all have all steps.
+
+        Recurrent layers, and those that make one output of a sequence, take it into account.
+
+        Parameters
+        ----------
+        lengths : sequence of N int, or None
+        """
+        shared = lengths if isinstance(lengths, Padding | None) else Padding(lengths)
+        for layer in self.layers:
+            if hasattr(layer, "set_lengths"):
+                layer.set_lengths(shared)
 
     def set_acc_on(self, acc_on: bool) -> None:
         """Switch gradient accumulation of all layers with parameters."""

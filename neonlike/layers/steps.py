@@ -86,7 +86,7 @@ class Extent(NamedTuple):
         return self.steps * self.samples
 
 
-def extent_of(layer: Any, inputs: Tensor, inference: bool) -> Extent:
+def extent_of(layer: Any, inputs: Tensor, features: int, inference: bool) -> Extent:
     """Steps and samples of ``inputs (features, columns)``: as allocated, or fewer.
 
     Fewer are what :meth:`Layer.set_batch_size` and :meth:`Layer.set_seq_len` say; without them, in inference, fewer
@@ -104,12 +104,12 @@ def extent_of(layer: Any, inputs: Tensor, inference: bool) -> Extent:
         missing = "configure and allocate" if layer.in_shape is None else "allocate"
         raise ArgumentError(f"{where}: the layer is not set up; call model.initialize(data), or {missing} on the layer")
     require_tensor(where, "inputs", inputs)
-    if inputs.size % layer.nin or (inputs.shape[0] != layer.nin and not _is_image(layer, inputs)):
+    if inputs.size % features or (inputs.shape[0] != features and not _is_image(layer, inputs, features)):
         raise ShapeError(
-            f"{where}: input has shape {tuple(inputs.shape)}, but the layer was configured for {layer.nin} features "
+            f"{where}: input has shape {tuple(inputs.shape)}, but the layer was configured for {features} features "
             f"({layer.in_shape}); configure it for the new shape"
         )
-    columns, most = inputs.size // layer.nin, layer.allocated_samples
+    columns, most = inputs.size // features, layer.allocated_samples
     if layer.actual_bsz is None and layer.actual_seq_len is None:
         samples, odd = divmod(columns, layer.nsteps)
         if odd or samples > most or (samples < most and not inference):
@@ -126,9 +126,9 @@ def extent_of(layer: Any, inputs: Tensor, inference: bool) -> Extent:
     return Extent(steps, samples)
 
 
-def _is_image(layer: Any, inputs: Tensor) -> bool:
+def _is_image(layer: Any, inputs: Tensor, features: int) -> bool:
     """Whether ``inputs`` has a row for each element of a sample, in the order of its maps."""
-    return isinstance(layer.in_shape, tuple) and inputs.shape[0] == layer.nin * layer.nsteps
+    return isinstance(layer.in_shape, tuple) and inputs.shape[0] == features * layer.nsteps
 
 
 def _other_columns(where: str, layer: Any, columns: int, inference: bool) -> str:
