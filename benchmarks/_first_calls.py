@@ -20,7 +20,7 @@ PARTS = {
     "linearize": ["neonlike.backends.executor:linearize"],
     "plan": ["neonlike.kernels.planning.plan_cache:make_plan"],
     "emit": ["neonlike.kernels.c.stage:make_kernel", "neonlike.kernels.c.stage:CStage._source"],
-    "render": ["neonlike.kernels.codegen.render:Source.__str__"],
+    "render": ["neonlike.kernels.codegen.render:TemplateSource.__str__"],
     "find compiler": ["neonlike.kernels.c.compile:find_compiler", "neonlike.kernels.c.stage:compile_c.find_compiler"],
     "key": ["neonlike.kernels.c.compile:CDriver.key"],
     "read, digest": ["neonlike.kernels.build.cache:DiskCache.get"],
