@@ -90,6 +90,16 @@ def test_any_targets_without_one_hot(be, y):
     np.testing.assert_array_equal(t.get(), np.reshape(y, (8, -1))[:4].T)
 
 
+def test_labels_may_be_one_hot_already(be):
+    onehot = np.eye(5)[np.arange(8) % 5]
+    iterator = ArrayIterator(numbered(8), onehot, nclass=5)
+    assert iterator.nclass == 5 and iterator.ybuf.shape == (5, 4)
+    batches = np.concatenate([t.get() for _, t in iterator], axis=1)
+    np.testing.assert_array_equal(batches, onehot.T)
+    one = ArrayIterator(numbered(8), np.zeros((8, 1)), nclass=1)  # a column is of labels, for one class too
+    np.testing.assert_array_equal(next(iter(one))[1].get(), np.ones((1, 4)))
+
+
 def test_shape_is_lshape_or_the_number_of_features(be):
     images = np.zeros((8, 2, 3, 4))
     assert ArrayIterator(images).shape == 24

@@ -1,5 +1,18 @@
-"""Iterators that bring data to the network in batches."""
+"""Iterators that bring data to the network in batches, and data sets."""
 
 from neonlike.data.dataiterator import ArrayIterator, NervanaDataIterator
+from neonlike.data.hdf5iterator import HDF5Iterator, HDF5IteratorAutoencoder, HDF5IteratorOneHot
+from neonlike.data.prefetch import Prefetch
+from neonlike.data.protocol import DamagedData, HostIterator, MissingData
 
-__all__ = ["ArrayIterator", "NervanaDataIterator"]
+__all__ = [
+    "ArrayIterator",
+    "DamagedData",
+    "HDF5Iterator",
+    "HDF5IteratorAutoencoder",
+    "HDF5IteratorOneHot",
+    "HostIterator",
+    "MissingData",
+    "NervanaDataIterator",
+    "Prefetch",
+]

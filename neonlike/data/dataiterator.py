@@ -1,7 +1,4 @@
-"""Iterators over batches: the protocol, and the one over arrays in memory.
-
-An iterator yields ``(inputs, targets)`` as tensors ``(features, N)`` in buffers that the next batch **reuses**.
-"""
+"""Batches from arrays in memory."""
 
 from __future__ import annotations
 
@@ -13,54 +10,14 @@ from typing import Any
 import numpy as np
 
 from neonlike.checks import brief
-from neonlike.errors import (
-    ArgumentError,
-    BackendUnavailable,
-    DTypeError,
-    MissingArgument,
-    NotDefined,
-    OtherBackend,
-    ShapeError,
-)
-from neonlike.nervanaobject import Description, NervanaObject
+from neonlike.data.protocol import ArrayShapeError, CyclicIterator, NervanaDataIterator
+from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError, MissingArgument, OtherBackend
+from neonlike.nervanaobject import Description
+
+__all__ = ["ArrayIterator", "ArrayShapeError", "NervanaDataIterator"]
 
 
-class NervanaDataIterator(NervanaObject):
-    """Base of data iterators.
-
-    Attributes
-    ----------
-    shape : int, tuple or list of these
-        Shape of the input(s) without the batch, which configures a network.
-    ndata : int
-        Samples.
-    nbatches : int
-        Batches of the coming epoch.
-    """
-
-    def __init__(self, name: str | None = None) -> None:
-        super().__init__(name=name)
-
-    def __iter__(self) -> Iterator[Any]:
-        raise NotDefined(f"{self.classnm} does not define __iter__")
-
-    def reset(self) -> None:
-        """Start over with the first sample."""
-        raise NotDefined(f"{self.classnm} does not define reset")
-
-    def progress(self) -> dict[str, Any]:
-        """Position at which the next epoch begins, as plain values: saved with a model, to resume its training."""
-        return {}
-
-    def set_progress(self, saved: dict[str, Any]) -> None:
-        """Begin the next epoch at the position ``saved``, which :meth:`progress` of an iterator gave."""
-
-
-class ArrayShapeError(ShapeError, ArgumentError):
-    """Arrays of a data set do not fit together or do not fit the batch size."""
-
-
-class ArrayIterator(NervanaDataIterator):
+class ArrayIterator(CyclicIterator):
     """Batches from arrays, which are kept on the backend as a whole; they move when another backend is current.
 
     The last batch of an epoch is completed with the first samples, and the next epoch starts after those.
@@ -70,14 +27,14 @@ class ArrayIterator(NervanaDataIterator):
     X : ndarray or list of ndarray
         Inputs ``(ndata, features)``; a list for networks with several inputs.
     y : ndarray, optional
-        Labels 0 … nclass−1, ``(ndata,)`` or ``(ndata, 1)``, or with ``make_onehot=False`` any targets
-        ``(ndata, k)``. Without it the inputs are the targets.
+        Labels 0 … nclass−1, ``(ndata,)`` or ``(ndata, 1)``; or rows that are one-hot already, ``(ndata, nclass)``; or
+        with ``make_onehot=False`` any targets ``(ndata, k)``. Without it the inputs are the targets.
     nclass : int, optional
         Number of classes; required for labels.
     lshape : tuple, optional
         Shape of a sample, e.g. ``(C, H, W)``; a flat vector by default.
     make_onehot : bool
-        Turn labels into one-hot columns ``(nclass, N)``.
+        Turn labels into one-hot columns ``(nclass, N)``. The attribute is False where there is nothing to turn.
 
     Raises
     ------
@@ -103,9 +60,8 @@ class ArrayIterator(NervanaDataIterator):
         if not arrays:
             raise ArgumentError("ArrayIterator: X is an empty list; give at least one array")
         self.ndata = len(arrays[0])
-        self.start = 0
         self.lshape = lshape = lshape if isinstance(X, list) or not isinstance(lshape, list) else tuple(lshape)
-        self.make_onehot = make_onehot and y is not None
+        self.make_onehot = make_onehot and y is not None and not _is_onehot(y, nclass)
         self.nclass = nclass
         shapes = [array.shape[1] for array in arrays] if lshape is None else _shapes_of(lshape, arrays)
         self.shape = shapes if isinstance(X, list) else shapes[0]
@@ -125,22 +81,7 @@ class ArrayIterator(NervanaDataIterator):
                 f"ArrayIterator: the inputs have {', '.join(str(len(array)) for array in arrays)} samples; "
                 "all must have the same number"
             )
-        self._check_size()
-
-    def _batch_size(self) -> int:
-        if not (bsz := self.require_backend().bsz):
-            raise ArgumentError(
-                f"ArrayIterator: the backend's batch size is {bsz}; give gen_backend(batch_size=...) or set be.bsz"
-            )
-        return int(bsz)
-
-    def _check_size(self) -> None:
-        self._batch_size()
-        if self.ndata < self.be.bsz:
-            raise ArrayShapeError(
-                f"ArrayIterator: {self.ndata} samples do not fill a batch of {self.be.bsz}; use a smaller batch size, "
-                "or for the outputs of a few samples model.fprop(be.array(X.T), inference=True)"
-            )
+        self._check_size(self.ndata)
 
     def _labels(self, y: Any) -> np.ndarray:
         labels = np.asarray(y)
@@ -153,8 +94,8 @@ class ArrayIterator(NervanaDataIterator):
             raise DTypeError(f"ArrayIterator: nclass={brief(self.nclass)} is not the number of classes, an integer")
         if labels.ndim > 2 or (labels.ndim == 2 and labels.shape[1] != 1):
             raise ArrayShapeError(
-                f"ArrayIterator: labels have shape {labels.shape}; expected (ndata,) or (ndata, 1), "
-                "or make_onehot=False"
+                f"ArrayIterator: labels have shape {labels.shape}; expected (ndata,), (ndata, 1), one-hot rows (ndata, "
+                "nclass), or make_onehot=False"
             )
         labels = labels.reshape(-1, 1)
         if labels.dtype.kind not in "iufb" or not np.array_equal(labels, np.trunc(labels)):
@@ -177,7 +118,7 @@ class ArrayIterator(NervanaDataIterator):
 
     def _move(self) -> None:
         """Copy the data to the current backend, which is another one than theirs."""
-        self._check_size()
+        self._check_size(self.ndata)
         try:
             inputs = [array.get() for array in self.Xdev]
             targets = None if self.ydev is None else self.ydev.get()
@@ -190,39 +131,17 @@ class ArrayIterator(NervanaDataIterator):
         self.ydev = None if targets is None else self.be.array(targets, dtype=np.int32 if self.make_onehot else None)
         self._allocate_buffers()
 
-    @property
-    def nbatches(self) -> int:
-        """Batches of the coming epoch."""
-        return -(-(self.ndata - self.start) // self._batch_size())
-
-    def reset(self) -> None:
-        """Start over with the first sample."""
-        self.start = 0
-
-    def progress(self) -> dict[str, Any]:
-        """The sample that the next epoch starts with."""
-        return {"start": self.start}
-
-    def set_progress(self, saved: dict[str, Any]) -> None:
-        """Start the next epoch with the sample saved, if there is one."""
-        start = saved.get("start")
-        if isinstance(start, int) and 0 <= start < self.ndata:
-            self.start = start
-
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         bsz = self._batch_size()
         if self.Xbuf[0].backend is not self.be:
             self._move()
         if self.Xbuf[0].shape[1] != bsz:  # the batch size was changed
-            self._check_size()
+            self._check_size(self.ndata)
             self._allocate_buffers()
-        for first in range(self.start, self.ndata, bsz):
-            wrapped = max(0, first + bsz - self.ndata)
-            self._fill(slice(0, bsz - wrapped), slice(first, first + bsz - wrapped))
-            if wrapped:
-                self._fill(slice(bsz - wrapped, bsz), slice(0, wrapped))
-            if first + bsz >= self.ndata:
-                self.start = wrapped
+        for first in self._firsts():
+            for columns, samples in self._pieces(first):
+                self._fill(columns, samples)
+            self._begin(first)
             inputs = self.Xbuf[0] if len(self.Xbuf) == 1 else self.Xbuf
             yield inputs, (inputs if self.ybuf is None else self.ybuf)
 
@@ -239,6 +158,11 @@ class ArrayIterator(NervanaDataIterator):
             self.ybuf[:, columns] = self.be.onehot(self.ydev[samples], axis=0)
         else:
             self.ybuf[:, columns] = self.ydev[samples].T
+
+
+def _is_onehot(y: Any, nclass: Any) -> bool:
+    """Whether targets have a column for each of several classes, and so are no labels."""
+    return isinstance(nclass, int | np.integer) and bool(nclass > 1) and np.shape(y)[1:] == (nclass,)
 
 
 def _matrix(array: Any, what: str) -> np.ndarray:

@@ -1,0 +1,225 @@
+"""Batches read from an HDF5 file as they are needed, for data sets larger than memory.
+
+The file has a dataset ``input`` of shape ``(ndata, features)`` with the attribute ``lshape``, the shape of a sample;
+it may have ``output``, ``(ndata, k)``, and ``mean``, which is subtracted: of the size of a sample, or a value for
+each channel.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from neonlike.data.protocol import CyclicIterator, DamagedData, HostIterator, MissingData, columns, need_h5py
+from neonlike.errors import ArgumentError, MissingArgument, ShapeError
+from neonlike.util.persist import expand
+
+__all__ = ["HDF5Iterator", "HDF5IteratorAutoencoder", "HDF5IteratorOneHot"]
+
+
+class HDF5Iterator(HostIterator, CyclicIterator):
+    """Batches from an HDF5 file: inputs, and the dataset ``output`` as targets, None if there is none.
+
+    The last batch of an epoch is completed with the first samples, and the next epoch starts after those.
+
+    Parameters
+    ----------
+    hdf_filename : path
+
+    Attributes
+    ----------
+    shape : tuple
+        Shape of a sample, the attribute ``lshape`` of the inputs.
+    inpbuf, outbuf, mean : Tensor or None
+        ``(features, N)``, ``(k, N)`` and ``(features, 1)``; None until :meth:`allocate`.
+
+    Raises
+    ------
+    MissingData
+        If there is no such file; an ``IOError``.
+    DamagedData
+        If it is no HDF5 file, or not all that it should have is there; an ``IOError``.
+    """
+
+    from_description = False  # making one opens a file
+
+    def __init__(self, hdf_filename: str | os.PathLike[str], name: str | None = None) -> None:
+        super().__init__(name=name)
+        self.hdf_filename = os.fspath(hdf_filename)
+        path = expand(hdf_filename)
+        if not os.path.isfile(path):
+            raise MissingData(f"{self.classnm}: there is no file {path}")
+        self.hdf_file: Any = None
+        h5py = need_h5py(self.classnm, path)
+        try:
+            self.hdf_file = h5py.File(path, "r")
+        except OSError as error:
+            raise DamagedData(f"{self.classnm}: {path} is no HDF5 file, or not a whole one ({error})") from error
+        try:
+            self._look_into()
+        except BaseException:
+            self.cleanup()
+            raise
+        self.inpbuf: Any = None
+        self.outbuf: Any = None
+        self.mean: Any = None
+
+    def _look_into(self) -> None:
+        self.inp = self._dataset("input")
+        if self.inp is None or "lshape" not in self.inp.attrs:
+            raise DamagedData(
+                f"{self.classnm}: {self.hdf_filename} has no dataset 'input' with an attribute 'lshape', the shape of "
+                "a sample"
+            )
+        self.out = self._dataset("output")
+        self.lshape = self.shape = tuple(int(size) for size in np.ravel(self.inp.attrs["lshape"]))
+        self.ndata, self.features = len(self.inp), math.prod(self.inp.shape[1:])
+        if math.prod(self.lshape) != self.features:
+            raise ShapeError(
+                f"{self.classnm}: lshape={self.lshape} has {math.prod(self.lshape)} elements, but a sample of 'input' "
+                f"has {self.features}"
+            )
+        if self.out is not None and len(self.out) != self.ndata:
+            raise ShapeError(f"{self.classnm}: 'input' has {self.ndata} samples but 'output' has {len(self.out)}")
+        self._host_mean = self._read_mean()
+
+    def _dataset(self, name: str) -> Any:
+        found = self.hdf_file.get(name)
+        return found if getattr(found, "ndim", 0) else None
+
+    def _read_mean(self) -> np.ndarray | None:
+        """Mean of each feature, in a column."""
+        if "mean" not in self.hdf_file:
+            return None
+        mean = np.asarray(self.hdf_file["mean"][()]).reshape(-1, 1)
+        if mean.size == self.features:
+            return mean
+        if mean.size == self.lshape[0]:
+            return np.repeat(mean, self.features // mean.size, axis=0)
+        raise ShapeError(
+            f"{self.classnm}: 'mean' has {mean.size} elements; expected {self.features}, or {self.lshape[0]}, one for "
+            "each channel"
+        )
+
+    # -- buffers -------------------------------------------------------------------------------------------
+
+    def allocate_buffers(self) -> None:
+        """Make the buffers on the current backend, for its batch size."""
+        self._check_size(self.ndata)
+        self.allocate_inputs()
+        self.allocate_outputs()
+        if self._host_mean is not None:
+            self.mean = self.be.array(self._host_mean)
+
+    def allocate_inputs(self) -> None:
+        """Make the buffer of inputs."""
+        self.inpbuf = self.be.iobuf(self.features)
+
+    def allocate_outputs(self) -> None:
+        """Make the buffer of targets."""
+        if self.out is not None:
+            self.outbuf = self.be.iobuf(math.prod(self.out.shape[1:]))
+
+    def gen_input(self, mb: np.ndarray) -> Any:
+        """Inputs on the backend, of a minibatch ``(N, features)``."""
+        self.inpbuf.set(columns(mb, self.inpbuf.dtype))
+        if self.mean is not None:
+            self.inpbuf[:] = self.inpbuf - self.mean
+        return self.inpbuf
+
+    def gen_output(self, mb: Any) -> Any:
+        """Targets on the backend, of a minibatch ``(N, k)`` of the dataset ``output``, or None."""
+        if mb is None:
+            return None
+        self.outbuf.set(columns(mb, self.outbuf.dtype))
+        return self.outbuf
+
+    # -- batches -------------------------------------------------------------------------------------------
+
+    def host_batches(self) -> Iterator[Any]:
+        """Minibatches of ``input`` and ``output`` (or None), as they are in the file."""
+        for first in self._firsts():
+            yield self._read(self.inp, first), None if self.out is None else self._read(self.out, first)
+
+    def _read(self, dataset: Any, first: int) -> np.ndarray:
+        try:
+            parts = [dataset[samples] for _, samples in self._pieces(first)]
+        except (OSError, ValueError, RuntimeError) as error:
+            raise DamagedData(f"{self.name}: cannot read {dataset} of {self.hdf_filename}: {error}") from error
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def load(self, batch: Any) -> tuple[Any, Any]:
+        """Inputs and targets on the backend."""
+        return self.gen_input(batch[0]), self.gen_output(batch[1])
+
+    def batch_begins(self, number: int) -> None:
+        """After the last batch an epoch is over."""
+        self._begin(self.start + number * self._batch_size())
+
+    def cleanup(self) -> None:
+        """Close the file."""
+        if self.hdf_file is not None:
+            self.hdf_file.close()
+
+
+class HDF5IteratorOneHot(HDF5Iterator):
+    """As :class:`HDF5Iterator`, for labels: ``output`` has integers, and an attribute ``nclass``.
+
+    Attributes
+    ----------
+    nclass : int
+
+    Raises
+    ------
+    MissingArgument
+        If there are no labels, or no ``nclass``; an ``AssertionError``.
+    """
+
+    def _look_into(self) -> None:
+        super()._look_into()
+        if self.out is None or "nclass" not in self.out.attrs:
+            raise MissingArgument(
+                f"{self.classnm}: {self.hdf_filename} has no dataset 'output' with an attribute 'nclass', the number "
+                "of classes"
+            )
+        self.nclass = int(np.ravel(self.out.attrs["nclass"])[0])
+        if math.prod(self.out.shape[1:]) != 1:
+            raise ShapeError(f"{self.classnm}: 'output' has shape {self.out.shape}; labels are (ndata, 1)")
+
+    def allocate_outputs(self) -> None:
+        """Make the buffers of labels and of one-hot targets."""
+        self._labels = self.be.iobuf(1, dtype=np.int32)
+        self.outbuf = self.be.iobuf(self.nclass)
+
+    def gen_output(self, mb: Any) -> Any:
+        """One-hot targets on the backend, of labels ``(N, 1)``.
+
+        Raises
+        ------
+        ArgumentError
+            If a label is none of 0 … nclass−1.
+        """
+        if mb.min() < 0 or mb.max() >= self.nclass:
+            raise ArgumentError(
+                f"{self.name}: labels of {self.hdf_filename} go from {mb.min()} to {mb.max()}; with "
+                f"nclass={self.nclass} they must be between 0 and {self.nclass - 1}"
+            )
+        self._labels.set(columns(mb, np.int32))
+        self.outbuf[:] = self.be.onehot(self._labels, axis=0)
+        return self.outbuf
+
+
+class HDF5IteratorAutoencoder(HDF5Iterator):
+    """As :class:`HDF5Iterator`, with the inputs as targets."""
+
+    def _look_into(self) -> None:
+        super()._look_into()
+        self.out = None
+
+    def gen_output(self, mb: Any) -> Any:
+        """The inputs on the backend."""
+        return self.inpbuf

@@ -1,0 +1,196 @@
+"""The protocol of data iterators, and the bases of those that go round their samples or read them on the host.
+
+An iterator yields ``(inputs, targets)`` as tensors ``(features, N)`` in buffers that the next batch **reuses**.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from neonlike.errors import ArgumentError, MissingExtra, NeonlikeError, NotDefined, ShapeError
+from neonlike.nervanaobject import NervanaObject
+
+__public_module__ = "neonlike.data.dataiterator"
+
+
+class ArrayShapeError(ShapeError, ArgumentError):
+    """Arrays of a data set do not fit together or do not fit the batch size."""
+
+
+class MissingData(NeonlikeError, FileNotFoundError):
+    """A file or folder of a data set is not there."""
+
+
+class DamagedData(NeonlikeError, OSError, ValueError):
+    """A file of a data set is damaged, cut off, or not of the format it should have."""
+
+
+class NervanaDataIterator(NervanaObject):
+    """Base of data iterators.
+
+    Attributes
+    ----------
+    shape : int, tuple or list of these
+        Shape of the input(s) without the batch, which configures a network.
+    ndata : int
+        Samples.
+    nbatches : int
+        Batches of the coming epoch.
+    """
+
+    def __init__(self, name: str | None = None) -> None:
+        super().__init__(name=name)
+
+    def __iter__(self) -> Iterator[Any]:
+        raise NotDefined(f"{self.classnm} does not define __iter__")
+
+    def reset(self) -> None:
+        """Start over with the first sample."""
+        raise NotDefined(f"{self.classnm} does not define reset")
+
+    def progress(self) -> dict[str, Any]:
+        """Position at which the next epoch begins, as plain values: saved with a model, to resume its training."""
+        return {}
+
+    def set_progress(self, saved: dict[str, Any]) -> None:
+        """Begin the next epoch at the position ``saved``, which :meth:`progress` of an iterator gave."""
+
+    def _batch_size(self) -> int:
+        if not (bsz := self.require_backend().bsz):
+            raise ArgumentError(
+                f"{self.classnm}: the backend's batch size is {bsz}; give gen_backend(batch_size=...) or set be.bsz"
+            )
+        return int(bsz)
+
+    def _check_size(self, ndata: int) -> None:
+        """Raise unless there are samples enough for a batch."""
+        if ndata < (bsz := self._batch_size()):
+            raise ArrayShapeError(
+                f"{self.classnm}: {ndata} samples do not fill a batch of {bsz}; use a smaller batch size, "
+                "or for the outputs of a few samples model.fprop(be.array(X.T), inference=True)"
+            )
+
+
+class CyclicIterator(NervanaDataIterator):
+    """Goes round its samples: the last batch of an epoch is completed with the first samples, and the next epoch
+    starts after those.
+
+    Attributes
+    ----------
+    start : int
+        The sample that the next epoch starts with.
+    """
+
+    ndata: int
+    start: int = 0
+
+    @property
+    def nbatches(self) -> int:
+        """Batches of the coming epoch."""
+        return -(-(self.ndata - self.start) // self._batch_size())
+
+    def reset(self) -> None:
+        """Start over with the first sample."""
+        self.start = 0
+
+    def progress(self) -> dict[str, Any]:
+        """The sample that the next epoch starts with."""
+        return {"start": self.start}
+
+    def set_progress(self, saved: dict[str, Any]) -> None:
+        """Start the next epoch with the sample saved, if there is one."""
+        start = saved.get("start")
+        if isinstance(start, int) and 0 <= start < self.ndata:
+            self.start = start
+
+    def _firsts(self) -> range:
+        """The first sample of each batch of the coming epoch."""
+        return range(self.start, self.ndata, self._batch_size())
+
+    def _pieces(self, first: int) -> list[tuple[slice, slice]]:
+        """The batch that begins with sample ``first``: columns, and the samples that belong there."""
+        bsz = self._batch_size()
+        wrapped = max(0, first + bsz - self.ndata)
+        pieces = [(slice(0, bsz - wrapped), slice(first, first + bsz - wrapped))]
+        if wrapped:
+            pieces.append((slice(bsz - wrapped, bsz), slice(0, wrapped)))
+        return pieces
+
+    def _begin(self, first: int) -> None:
+        """The batch that begins with sample ``first`` is handed out; after the last one, an epoch is over."""
+        if (after := first + self._batch_size()) >= self.ndata:
+            self.start = after - self.ndata
+
+
+class HostIterator(NervanaDataIterator):
+    """Base of iterators that prepare batches on the host, and then copy them to the backend.
+
+    A subclass defines :meth:`host_batches`, which may run in another thread (:class:`neonlike.data.Prefetch`) and
+    therefore touches neither the backend nor the iterator's state, and :meth:`load`, which runs in the thread of the
+    training. Its buffers are made in :meth:`allocate_buffers`, which is called before an epoch whenever the backend or
+    the batch size is another one than before.
+    """
+
+    _made_for: tuple[Any, int] | None = None
+
+    def host_batches(self) -> Iterator[Any]:
+        """What :meth:`load` takes, for each batch of the coming epoch."""
+        raise NotDefined(f"{self.classnm} does not define host_batches")
+
+    def load(self, batch: Any) -> Any:
+        """Copy one of :meth:`host_batches` to the backend; returns ``(inputs, targets)``."""
+        raise NotDefined(f"{self.classnm} does not define load")
+
+    def allocate_buffers(self) -> None:
+        """Make the buffers on the current backend, for its batch size."""
+
+    def allocate(self) -> None:
+        """Make the buffers, unless there are those of the current backend and batch size."""
+        be, bsz = self.require_backend(), self._batch_size()
+        if self._made_for is None or self._made_for[0] is not be or self._made_for[1] != bsz:
+            self.allocate_buffers()
+            self._made_for = (be, bsz)
+
+    def prepare_epoch(self) -> None:
+        """Called in the thread of the training before an epoch."""
+        self.allocate()
+
+    def batch_begins(self, number: int) -> None:
+        """Called in the thread of the training before it gets batch ``number`` of an epoch."""
+
+    def consume(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Batches on the backend, of those that :meth:`host_batches` gave."""
+        for number, batch in enumerate(batches):
+            loaded = self.load(batch)
+            self.batch_begins(number)
+            yield loaded
+
+    def __iter__(self) -> Iterator[Any]:
+        self.prepare_epoch()
+        yield from self.consume(self.host_batches())
+
+
+def columns(array: Any, dtype: Any) -> np.ndarray:
+    """Samples in rows, ``(N, ...)``, as contiguous columns ``(features, N)`` of a dtype."""
+    host = np.asarray(array)
+    return np.ascontiguousarray(host.reshape(len(host), -1).T, dtype=dtype)
+
+
+def need_h5py(who: str, path: Any) -> Any:
+    """The module h5py.
+
+    Raises
+    ------
+    MissingExtra
+        If it is not installed.
+    """
+    try:
+        import h5py
+    except ImportError as error:
+        raise MissingExtra(
+            f"{who}: reading {path} needs h5py; install it with: pip install 'neonlike[data]'"
+        ) from error
+    return h5py

@@ -1,0 +1,129 @@
+"""Reading ahead on a thread: order, errors, and no thread left behind."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from neonlike.data import ArrayIterator, HostIterator, Prefetch
+from neonlike.errors import ArgumentError, ArgumentTypeError
+
+pytestmark = pytest.mark.engines("any", batch_size=2)
+
+
+class Counting(HostIterator):
+    """Batches of numbers; raises ``error`` in place of batch ``fails``."""
+
+    def __init__(self, nbatches, fails=None, error=None):
+        super().__init__()
+        self.nbatches, self.ndata, self.shape = nbatches, 2 * nbatches, 1
+        self.fails, self.error = fails, error
+        self.made = 0
+        self.threads = set()
+        self.resets = 0
+
+    def reset(self):
+        self.resets += 1
+
+    def allocate_buffers(self):
+        self.buffer = self.be.iobuf(1)
+
+    def host_batches(self):
+        for number in range(self.nbatches):
+            self.threads.add(threading.current_thread())
+            if number == self.fails:
+                raise self.error
+            self.made += 1
+            yield np.full((1, 2), number, np.float32)
+
+    def load(self, batch):
+        assert threading.current_thread() is threading.main_thread()
+        return self.buffer.set(batch), None
+
+
+def readers():
+    return [thread for thread in threading.enumerate() if thread.name == "neonlike-prefetch"]
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left():
+    yield
+    assert readers() == []
+
+
+@pytest.mark.parametrize("depth", [1, 2, 50])
+def test_all_batches_come_in_order_and_the_thread_ends(be, depth):
+    source = Counting(7)
+    ahead = Prefetch(source, depth)
+    for _ in range(2):
+        assert [x.get()[0, 0] for x, _ in ahead] == list(range(7))
+        assert readers() == []
+    assert source.made == 14 and threading.main_thread() not in source.threads
+
+
+def test_no_more_is_read_than_was_asked_for(be):
+    source = Counting(100)
+    loop = iter(Prefetch(source, depth=3))
+    next(loop)
+    settled = threading.Event()
+    for _ in range(200):
+        if source.made >= 5:
+            break
+        settled.wait(0.01)
+    settled.wait(0.05)
+    # One is handed out, three wait, and one is ready for the place of the next.
+    assert 4 <= source.made <= 5
+    loop.close()
+
+
+def test_leaving_the_loop_early_ends_the_thread(be):
+    for x, _ in Prefetch(Counting(100)):
+        assert x.get()[0, 0] == 0
+        break
+    assert readers() == []
+
+
+def test_an_error_in_the_thread_is_raised_in_its_place(be):
+    seen = []
+    with pytest.raises(OSError, match="disk gone"):
+        for x, _ in Prefetch(Counting(9, fails=3, error=OSError("disk gone"))):
+            seen.append(x.get()[0, 0])
+    assert seen == [0, 1, 2]
+
+
+def test_an_error_of_the_caller_ends_the_thread(be):
+    loop = Prefetch(Counting(100))
+    with pytest.raises(KeyboardInterrupt):
+        for number, _ in enumerate(loop):
+            if number == 2:
+                raise KeyboardInterrupt
+    loop.close()
+    assert readers() == []
+
+
+def test_close_ends_a_loop_that_is_kept(be):
+    ahead = Prefetch(Counting(100))
+    kept = iter(ahead)
+    next(kept)
+    assert len(readers()) == 1
+    ahead.close()
+    assert readers() == []
+    assert list(kept) == []
+
+
+def test_attributes_are_the_iterators(be):
+    source = Counting(3)
+    ahead = Prefetch(source)
+    assert (ahead.nbatches, ahead.ndata, ahead.shape) == (3, 6, 1)
+    ahead.reset()
+    assert source.resets == 1
+    assert not hasattr(ahead, "lshape")
+
+
+def test_what_cannot_be_read_ahead_is_refused(be):
+    with pytest.raises(ArgumentTypeError, match=r"ArrayIterator .*HDF5Iterator"):
+        Prefetch(ArrayIterator(np.zeros((4, 2))))
+    with pytest.raises(ArgumentError, match="depth=0"):
+        Prefetch(Counting(3), depth=0)
