@@ -18,7 +18,8 @@ import numpy as np
 from neonlike import console
 from neonlike.callbacks.callbacks import Callbacks
 from neonlike.callbacks.store import open_store
-from neonlike.data import ArrayIterator
+from neonlike.data import Digits
+from neonlike.errors import MissingExtra
 from neonlike.initializers import Constant, GlorotUniform
 from neonlike.layers import Affine, Dropout, GeneralizedCost
 from neonlike.models import Model
@@ -26,24 +27,6 @@ from neonlike.nervanaobject import NervanaObject
 from neonlike.optimizers import GradientDescentMomentum
 from neonlike.transforms import CrossEntropyMulti, Misclassification, Rectlin, Softmax
 from neonlike.util.argparser import NeonArgparser
-
-CLASSES = 10
-TEST_PART = 0.2
-VALID_PART = 0.1
-
-
-def load_digits(seed: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Pixels in [-1, 1] and labels, shuffled and split into parts that share no image."""
-    try:
-        from sklearn import datasets
-    except ImportError as error:
-        raise SystemExit("This example needs scikit-learn: pip install 'neonlike[demo]'") from error
-    pixels, labels = datasets.load_digits(return_X_y=True)
-    order = np.random.RandomState(seed).permutation(len(pixels))
-    pixels, labels = pixels[order] / 8.0 - 1.0, labels[order]
-    n_test, n_valid = int(TEST_PART * len(pixels)), int(VALID_PART * len(pixels))
-    bounds = {"test": (0, n_test), "valid": (n_test, n_test + n_valid), "train": (n_test + n_valid, len(pixels))}
-    return {part: (pixels[a:b], labels[a:b]) for part, (a, b) in bounds.items()}
 
 
 def build_model() -> Model:
@@ -53,7 +36,7 @@ def build_model() -> Model:
         layers=[
             Affine(nout=100, init=init, bias=Constant(0), activation=Rectlin()),
             Dropout(keep=0.8),
-            Affine(nout=CLASSES, init=init, bias=Constant(0), activation=Softmax()),
+            Affine(nout=Digits.NCLASS, init=init, bias=Constant(0), activation=Softmax()),
         ]
     )
 
@@ -100,20 +83,23 @@ def main(arguments: list[str] | None = None) -> float:
     if args.bench:
         NervanaObject.be.bench = args.bench  # the backend that parsing the arguments has made
 
-    parts = load_digits(args.rng_seed)
-    iterators = {part: ArrayIterator(x, y, nclass=CLASSES, name=part) for part, (x, y) in parts.items()}
-    print(", ".join(f"{len(x)} {part}" for part, (x, _) in reversed(parts.items())), "images of 8 x 8 pixels")
+    digits = Digits(seed=args.rng_seed)
+    try:
+        parts = digits.data_dict
+    except MissingExtra as error:
+        raise SystemExit(f"This example needs scikit-learn. {error}") from error
+    print(", ".join(f"{part.ndata} {name}" for name, part in parts.items()), "images of 8 x 8 pixels")
 
     model = build_model()
     cost = GeneralizedCost(costfunc=CrossEntropyMulti())
     optimizer = GradientDescentMomentum(0.1, momentum_coef=0.9, wdecay=1e-4)
     if args.plot:
         args.callback_args["eval_freq"] = 1
-    callbacks = Callbacks(model, eval_set=iterators["valid"], metric=Misclassification(), **args.callback_args)
-    model.fit(iterators["train"], optimizer=optimizer, num_epochs=args.epochs, cost=cost, callbacks=callbacks)
+    callbacks = Callbacks(model, eval_set=digits.valid_iter, metric=Misclassification(), **args.callback_args)
+    model.fit(digits.train_iter, optimizer=optimizer, num_epochs=args.epochs, cost=cost, callbacks=callbacks)
 
-    accuracy = 1.0 - float(model.eval(iterators["test"], metric=Misclassification())[0])
-    print(f"Accuracy on the {len(parts['test'][0])} test images: {100 * accuracy:.1f}%")
+    accuracy = 1.0 - float(model.eval(digits.test_iter, metric=Misclassification())[0])
+    print(f"Accuracy on the {digits.test_iter.ndata} test images: {100 * accuracy:.1f}%")
     if args.plot:
         # A file of metrics was closed when the training ended.
         recorded = open_store(args.output_file, "r") if args.output_file else callbacks.callback_data

@@ -34,20 +34,6 @@ def test_it_reads_digits_it_has_not_seen(example, capsys):
     assert out.count("Epoch") == 40 and "CrossEntropyMulti Loss" in out
 
 
-def test_the_parts_share_no_image(example):
-    parts = example.load_digits(seed=0)
-    pixels = np.concatenate([x for x, _ in parts.values()])
-    assert len(pixels) == 1797 and {part: len(x) for part, (x, _) in parts.items()} == {
-        "test": 359, "valid": 179, "train": 1259,
-    }  # fmt: skip
-    from sklearn.datasets import load_digits
-
-    everything = load_digits().data / 8.0 - 1.0
-    assert sorted(map(bytes, pixels)) == sorted(map(bytes, everything)), "each image is in exactly one part"
-    assert pixels.min() == -1 and pixels.max() == 1
-    assert all(set(y) == set(range(10)) for _, y in parts.values())
-
-
 @pytest.mark.parametrize("output", [[], ["-o", "metrics.h5"]])
 def test_the_learning_curve(example, tmp_path, output):
     example.main(["--epochs", "2", "--no_progress_bar", "--plot", "curve.png", "--eval_freq", "2", *ON, *output])

@@ -1,0 +1,214 @@
+"""Sentences of word numbers: cleaned, padded to equal lengths, split into parts; word vectors from a file."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import IO, Any
+
+import numpy as np
+
+from neonlike.data.protocol import DamagedData, MissingData
+from neonlike.errors import ArgumentError
+from neonlike.util.persist import expand, load_obj
+
+__all__ = ["clean_string", "get_google_word2vec_W", "get_paddedXY", "pad_data", "pad_sentences"]
+
+WORD_BYTES = 1000
+"""Longest word that a file of word vectors may have."""
+
+
+def clean_string(base: str) -> str:
+    """Lower-case words with blanks between them and around punctuation; other signs than ``( ) , ! ? ' `` go.
+
+    Examples
+    --------
+    >>> clean_string("It's GREAT, isn't it?")
+    "it 's great , is n't it ?"
+    """
+    kept = re.sub(r"[^A-Za-z0-9(),!?'`]", " ", base).lower()
+    kept = re.sub(r"(n't|'s|'ve|'re|'d|'ll)\b", r" \1", kept)
+    return " ".join(re.sub(r"([(),!?])", r" \1 ", kept).split())
+
+
+def pad_sentences(
+    sentences: Sequence[Sequence[int]], sentence_length: int | None = None, dtype: Any = np.int32, pad_val: float = 0.0
+) -> np.ndarray:
+    """Sentences in rows of equal length: short ones are padded on the left, of long ones the tail is kept.
+
+    Parameters
+    ----------
+    sentence_length : int, optional
+        The longest sentence's by default.
+
+    Returns
+    -------
+    ndarray
+        ``(sentences, sentence_length)``.
+
+    Examples
+    --------
+    >>> pad_sentences([[1], [2, 3, 4]], sentence_length=2)
+    array([[0, 1],
+           [3, 4]], dtype=int32)
+    """
+    length = max(map(len, sentences), default=0) if sentence_length is None else sentence_length
+    padded = np.full((len(sentences), length), pad_val, dtype=dtype)
+    for row, sentence in zip(padded, sentences, strict=True):
+        tail = sentence[-length:] if length else []
+        row[length - len(tail) :] = tail
+    return padded
+
+
+def get_paddedXY(  # noqa: N802  neon's name
+    X: Sequence[Sequence[int]],
+    y: Sequence[int],
+    vocab_size: int | None = 20000,
+    sentence_length: int | None = 100,
+    oov: int | None = 2,
+    start: int | None = 1,
+    index_from: int = 3,
+    seed: int = 113,
+    shuffle: bool = True,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sentences of word numbers, padded, with labels in a column.
+
+    Parameters
+    ----------
+    vocab_size : int, optional
+        Numbers from this on, counted after ``index_from`` was added, are unknown words; None: there are none.
+    oov : int, optional
+        What takes the place of unknown words; None: they are left out.
+    start : int, optional
+        What each sentence begins with.
+    index_from : int
+        Added to each word number, to make room for ``start``, ``oov`` and the padding, 0.
+    seed, shuffle
+        Whether the order is changed, and how.
+
+    Returns
+    -------
+    X, y : ndarray
+        int32, ``(sentences, sentence_length)`` and ``(sentences, 1)``.
+    """
+    if len(X) != len(y):
+        raise ArgumentError(f"get_paddedXY: {len(X)} sentences but {len(y)} labels")
+    order = np.random.RandomState(seed).permutation(len(X)) if shuffle else np.arange(len(X))
+    begin = [] if start is None else [start]
+    sentences = [begin + [word + index_from for word in X[i]] for i in order]
+    if vocab_size:
+        sentences = [
+            [word if word < vocab_size else oov for word in sentence if word < vocab_size or oov is not None]
+            for sentence in sentences
+        ]
+    return pad_sentences(sentences, sentence_length), np.asarray(y, dtype=np.int32)[order].reshape(-1, 1)
+
+
+def pad_data(
+    path: str | os.PathLike[str],
+    vocab_size: int | None = 20000,
+    sentence_length: int | None = 100,
+    oov: int | None = 2,
+    start: int | None = 1,
+    index_from: int = 3,
+    seed: int = 113,
+    test_split: float = 0.2,
+) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray], int]:
+    """Training and test sentences of a pickled file ``(sentences, labels)``; see :func:`get_paddedXY`.
+
+    The last ``test_split`` of the shuffled sentences are the test part. The file is read without running anything.
+
+    Returns
+    -------
+    (X_train, y_train), (X_test, y_test), nclass
+        nclass is the largest label plus 1.
+    """
+    if not 0 <= test_split <= 1:
+        raise ArgumentError(f"pad_data: test_split={test_split}; expected a part, from 0 to 1")
+    loaded = load_data_file("pad_data", path)
+    try:
+        sentences, labels = loaded
+        X, y = get_paddedXY(sentences, labels, vocab_size, sentence_length, oov, start, index_from, seed)
+    except (TypeError, ValueError) as error:
+        raise DamagedData(
+            f"pad_data: {path} is no pair of sentences of word numbers and their labels ({error})"
+        ) from error
+    at = int(len(X) * (1 - test_split))
+    return (X[:at], y[:at]), (X[at:], y[at:]), 1 + int(y.max(initial=-1))
+
+
+def load_data_file(who: str, path: str | os.PathLike[str]) -> Any:
+    """What a pickled file of a data set holds; ``.gz`` is uncompressed, and nothing in it is run.
+
+    Raises
+    ------
+    MissingData, DamagedData
+        If there is no such file, or it is damaged.
+    RefusedContent
+        If it holds other things than arrays, numbers, texts and containers.
+    """
+    try:
+        return load_obj(path)
+    except FileNotFoundError:
+        raise MissingData(f"{who}: there is no file {path}") from None
+    except OSError as error:  # of gzip
+        raise DamagedData(f"{who}: {path} is damaged, or not a whole file ({error})") from error
+
+
+def get_google_word2vec_W(  # noqa: N802  neon's name
+    fname: str | os.PathLike[str], vocab: Mapping[str, int], vocab_size: int = 1000000, index_from: int = 3
+) -> tuple[np.ndarray, int, int]:
+    """Vectors of the words of ``vocab`` from a file in word2vec's binary format.
+
+    Parameters
+    ----------
+    vocab : dict
+        Number of each word, from 0.
+    vocab_size : int
+        Most rows.
+    index_from : int
+        Added to each number: rows 0 … index_from−1 are for padding and the like.
+
+    Returns
+    -------
+    W : ndarray
+        ``(rows, vector_size)`` float32. Words that the file lacks have random values from −0.25 to 0.25 (always the
+        same), row 0 zeros.
+    vector_size, rows : int
+
+    Raises
+    ------
+    MissingData, DamagedData
+        If there is no such file, or it ends too early.
+    """
+    rows = min(vocab_size, max(vocab.values(), default=-1) + 1 + index_from)
+    path = expand(fname)
+    if not os.path.isfile(path):
+        raise MissingData(f"get_google_word2vec_W: there is no file {path}")
+    with open(path, "rb") as file:
+        try:
+            count, size = (int(number) for number in file.readline(WORD_BYTES).split())
+        except ValueError as error:
+            raise DamagedData(
+                f"get_google_word2vec_W: {path} does not begin with the numbers of words and values"
+            ) from error
+        W = np.random.RandomState(0).uniform(-0.25, 0.25, (rows, size)).astype(np.float32)
+        W[:1] = 0
+        for _ in range(count):
+            word, vector = _word(file), file.read(4 * size)
+            if len(vector) < 4 * size:
+                raise DamagedData(f"get_google_word2vec_W: {path} ends before the last of its {count} words")
+            row = vocab.get(word, rows) + index_from
+            if row < rows:
+                W[row] = np.frombuffer(vector, "<f4")
+    return W, size, rows
+
+
+def _word(file: IO[bytes]) -> str:
+    """The next word, up to a blank; line ends before it are left out."""
+    letters = bytearray()
+    while (letter := file.read(1)) not in (b" ", b"") and len(letters) < WORD_BYTES:
+        if letter != b"\n":
+            letters += letter
+    return letters.decode("utf-8", "replace")
