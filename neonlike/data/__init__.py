@@ -6,12 +6,21 @@ from neonlike.data.hdf5iterator import HDF5Iterator, HDF5IteratorAutoencoder, HD
 from neonlike.data.image import CIFAR10, DUMMY, MNIST, Digits
 from neonlike.data.prefetch import Prefetch
 from neonlike.data.protocol import DamagedData, HostIterator, MissingData
+from neonlike.data.questionanswer import BABI, QA
+from neonlike.data.text import IMDB, PTB, SICK, HutterPrize, Shakespeare, Text, TextNMT
+from neonlike.data.ticker import CopyTask, PrioritySortTask, RepeatCopyTask, Task, Ticker
 
 __all__ = [
+    "BABI",
     "CIFAR10",
     "DUMMY",
+    "IMDB",
     "MNIST",
+    "PTB",
+    "QA",
+    "SICK",
     "ArrayIterator",
+    "CopyTask",
     "DamagedData",
     "Dataset",
     "Digits",
@@ -19,7 +28,15 @@ __all__ = [
     "HDF5IteratorAutoencoder",
     "HDF5IteratorOneHot",
     "HostIterator",
+    "HutterPrize",
     "MissingData",
     "NervanaDataIterator",
     "Prefetch",
+    "PrioritySortTask",
+    "RepeatCopyTask",
+    "Shakespeare",
+    "Task",
+    "Text",
+    "TextNMT",
+    "Ticker",
 ]

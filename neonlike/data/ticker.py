@@ -1,0 +1,230 @@
+"""Sequences made up as they are needed: tasks that test the memory of recurrent networks (Graves et al. 2014)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from neonlike.data.protocol import NervanaDataIterator
+from neonlike.errors import ArgumentError, NotDefined
+from neonlike.nervanaobject import NervanaObject
+
+__all__ = ["CopyTask", "PrioritySortTask", "RepeatCopyTask", "Task", "Ticker"]
+
+BATCHES = 100
+"""Minibatches of an epoch."""
+
+
+class Task(NervanaObject):
+    """Base of tasks: makes minibatches of sequences that have equal lengths within one, and others in the next.
+
+    What is drawn comes from ``be.rng``.
+
+    Attributes
+    ----------
+    nin, nout : int
+        Values of an input and of an output at a step.
+    time_steps_max : int
+        Steps of the longest sequence.
+    """
+
+    nin: int
+    nout: int
+    time_steps_max: int
+
+    def fetch_io(self, time_steps: int) -> tuple[np.ndarray, np.ndarray]:
+        """Zeros for the inputs and outputs of a minibatch, ``(nin, time_steps*N)`` and ``(nout, time_steps*N)``."""
+        steps = time_steps * self.be.bsz
+        return np.zeros((self.nin, steps), np.float32), np.zeros((self.nout, steps), np.float32)
+
+    def fill_buffers(
+        self, time_steps: int, inputs: np.ndarray, outputs: np.ndarray, in_tensor: Any, out_tensor: Any, mask: Any
+    ) -> None:
+        """Copy a minibatch to the backend: zeros follow its last step, and the mask is 1 up to there."""
+        used = time_steps * self.be.bsz
+        for tensor, values in ((in_tensor, inputs), (out_tensor, outputs)):
+            padded = np.zeros(tensor.shape, np.float32)
+            padded[:, :used] = values
+            tensor.set(padded)
+        mask[:] = 0
+        mask[:, :used] = 1
+
+    def synthesize(self, in_tensor: Any, out_tensor: Any, mask: Any) -> None:
+        """Draw a minibatch into tensors ``(nin, time_steps_max*N)`` and ``(nout, time_steps_max*N)``, twice."""
+        raise NotDefined(f"{self.classnm} does not define synthesize")
+
+    def _length(self, most: int) -> int:
+        return int(self.be.rng.randint(1, most + 1))
+
+    def _bits(self, length: int, size: int) -> np.ndarray:
+        """Ones and zeros, ``(length, size, N)``."""
+        return self.be.rng.randint(0, 2, (length, size, self.be.bsz)).astype(np.float32)
+
+
+def _positive(task: Task, **sizes: int) -> None:
+    for name, size in sizes.items():
+        if size < 1:
+            raise ArgumentError(f"{task.classnm}: {name}={size}; expected 1 or more")
+
+
+def _by_steps(buffer: np.ndarray, time_steps: int) -> np.ndarray:
+    """View ``(time_steps, features, N)`` of ``(features, time_steps*N)``."""
+    return buffer.reshape(len(buffer), time_steps, -1).swapaxes(0, 1)
+
+
+class CopyTask(Task):
+    """A sequence of random bits is shown, and to be repeated after its end.
+
+    Inputs have two channels more: one marks the beginning, one the end. A sequence of length L takes 2·L + 2 steps.
+
+    Parameters
+    ----------
+    seq_len_max : int
+        Longest sequence.
+    vec_size : int
+        Bits of a step.
+    """
+
+    def __init__(self, seq_len_max: int, vec_size: int) -> None:
+        super().__init__()
+        _positive(self, seq_len_max=seq_len_max, vec_size=vec_size)
+        self.seq_len_max, self.vec_size = seq_len_max, vec_size
+        self.nin, self.nout = vec_size + 2, vec_size
+        self.time_steps_max = 2 * seq_len_max + 2
+
+    def synthesize(self, in_tensor: Any, out_tensor: Any, mask: Any) -> None:
+        """Draw a minibatch."""
+        length = self._length(self.seq_len_max)
+        steps, size = 2 * length + 2, self.vec_size
+        inputs, outputs = self.fetch_io(steps)
+        shown, wanted = _by_steps(inputs, steps), _by_steps(outputs, steps)
+        bits = self._bits(length, size)
+        shown[0, size] = 1
+        shown[1 : length + 1, :size] = bits
+        shown[length + 1, size + 1] = 1
+        wanted[length + 2 :] = bits
+        self.fill_buffers(steps, inputs, outputs, in_tensor, out_tensor, mask)
+
+
+class RepeatCopyTask(Task):
+    """As :class:`CopyTask`, to be repeated several times, and the end to be marked.
+
+    Inputs have two channels more: one marks the beginning, the other gives the number of repetitions, as a part of
+    ``repeat_count_max``. Outputs have one more, which marks the end. A sequence of length L shown R times takes
+    L·(R + 1) + 3 steps.
+
+    Parameters
+    ----------
+    seq_len_max : int
+        Longest sequence.
+    repeat_count_max : int
+        Most repetitions.
+    vec_size : int
+        Bits of a step.
+    """
+
+    def __init__(self, seq_len_max: int, repeat_count_max: int, vec_size: int) -> None:
+        super().__init__()
+        _positive(self, seq_len_max=seq_len_max, repeat_count_max=repeat_count_max, vec_size=vec_size)
+        self.seq_len_max, self.repeat_count_max, self.vec_size = seq_len_max, repeat_count_max, vec_size
+        self.nin, self.nout = vec_size + 2, vec_size + 1
+        self.time_steps_max = seq_len_max * (repeat_count_max + 1) + 3
+
+    def synthesize(self, in_tensor: Any, out_tensor: Any, mask: Any) -> None:
+        """Draw a minibatch."""
+        length, count = self._length(self.seq_len_max), self._length(self.repeat_count_max)
+        steps, size = length * (count + 1) + 3, self.vec_size
+        inputs, outputs = self.fetch_io(steps)
+        shown, wanted = _by_steps(inputs, steps), _by_steps(outputs, steps)
+        bits = self._bits(length, size)
+        shown[0, size] = 1
+        shown[1 : length + 1, :size] = bits
+        shown[length + 1, size + 1] = count / self.repeat_count_max
+        wanted[length + 2 : -1, :size] = np.tile(bits, (count, 1, 1))
+        wanted[-1, size] = 1
+        self.fill_buffers(steps, inputs, outputs, in_tensor, out_tensor, mask)
+
+
+class PrioritySortTask(Task):
+    """A sequence of random bits is shown with a priority from −1 to 1 for each step, and to be given sorted by it.
+
+    The step of highest priority comes first. Inputs have three channels more: the priority, and marks of the beginning
+    and the end. A sequence of length L takes 2·L + 2 steps.
+
+    Parameters
+    ----------
+    seq_len_max : int
+        Longest sequence.
+    vec_size : int
+        Bits of a step.
+    """
+
+    def __init__(self, seq_len_max: int, vec_size: int) -> None:
+        super().__init__()
+        _positive(self, seq_len_max=seq_len_max, vec_size=vec_size)
+        self.seq_len_max, self.vec_size = seq_len_max, vec_size
+        self.nin, self.nout = vec_size + 3, vec_size
+        self.time_steps_max = 2 * seq_len_max + 2
+
+    def synthesize(self, in_tensor: Any, out_tensor: Any, mask: Any) -> None:
+        """Draw a minibatch."""
+        length = self._length(self.seq_len_max)
+        steps, size = 2 * length + 2, self.vec_size
+        inputs, outputs = self.fetch_io(steps)
+        shown, wanted = _by_steps(inputs, steps), _by_steps(outputs, steps)
+        bits = self._bits(length, size)
+        priorities = self.be.rng.uniform(-1, 1, (length, self.be.bsz))
+        shown[0, size + 1] = 1
+        shown[1 : length + 1, :size] = bits
+        shown[1 : length + 1, size] = priorities
+        shown[length + 1, size + 2] = 1
+        order = np.argsort(-priorities, axis=0, kind="stable")
+        wanted[length + 2 :] = np.take_along_axis(bits, order[:, None, :], axis=0)
+        self.fill_buffers(steps, inputs, outputs, in_tensor, out_tensor, mask)
+
+
+class Ticker(NervanaDataIterator):
+    """Yields ``X, (y, mask)`` of a task, anew in each epoch; the mask is 1 at steps that the sequences have.
+
+    Parameters
+    ----------
+    task : Task
+
+    Attributes
+    ----------
+    shape : tuple
+        ``(nin, time_steps_max)``.
+    nbatches : int
+        100.
+    """
+
+    def __init__(self, task: Any) -> None:
+        super().__init__()
+        self.task = task
+        self.nbatches = BATCHES
+        self.shape = (task.nin, task.time_steps_max)
+        self._allocate()
+
+    @property
+    def ndata(self) -> int:
+        """Sequences of an epoch."""
+        return self.nbatches * self._batch_size()
+
+    def _allocate(self) -> None:
+        self._made_for = (self.be, self._batch_size())
+        steps = self.task.time_steps_max
+        self.dev_X = self.be.iobuf((self.task.nin, steps))
+        self.dev_y = self.be.iobuf((self.task.nout, steps))
+        self.mask = self.be.iobuf((self.task.nout, steps))
+
+    def reset(self) -> None:
+        """Does nothing: there is no first sequence."""
+
+    def __iter__(self) -> Iterator[tuple[Any, tuple[Any, Any]]]:
+        if self._made_for[0] is not self.be or self._made_for[1] != self._batch_size():
+            self._allocate()
+        for _ in range(self.nbatches):
+            self.task.synthesize(self.dev_X, self.dev_y, self.mask)
+            yield self.dev_X, (self.dev_y, self.mask)

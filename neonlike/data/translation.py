@@ -1,0 +1,115 @@
+"""Pairs of sentences in two languages, numbered and padded beforehand."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from neonlike.data.protocol import ArrayShapeError, DamagedData, MissingData, need_h5py
+from neonlike.data.sequences import TokenSequences
+from neonlike.errors import ArgumentError, MissingArgument
+from neonlike.util.persist import expand
+
+__public_module__ = "neonlike.data.text"
+
+
+class TextNMT(TokenSequences):
+    """Batches of sentence pairs from ``<path>/<dataset>-<split>.h5``.
+
+    The file has the token numbers of sentences in ``X`` and of their translations in ``y``, ``(sentences, steps)``
+    each, and the tokens in ``s_vocab`` and ``t_vocab``.
+
+    Parameters
+    ----------
+    time_steps : int
+        Steps of a sentence; further ones in the file are not used.
+    path : folder
+    tokenizer
+        Not used: the file has numbers.
+    onehot_input : bool
+        Inputs are one-hot; else numbers, int32.
+    get_prev_target : bool
+        Inputs become pairs with the target of the step before.
+    split : str
+        Such as "train".
+    subset_pct : float
+        How much of the file is used, in percent.
+
+    Attributes
+    ----------
+    s_vocab, t_vocab : list of str
+        Tokens of the two languages; ``vocab`` is that of the targets.
+    s_token_to_index, s_index_to_token, token_to_index, index_to_token : dict
+    nclass, nout : int
+        Tokens of the targets' language.
+    """
+
+    def __init__(
+        self,
+        time_steps: int,
+        path: str | os.PathLike[str],
+        tokenizer: Any = None,
+        onehot_input: bool = False,
+        get_prev_target: bool = False,
+        split: str | None = None,
+        dataset: str = "un2000",
+        subset_pct: float = 100,
+    ) -> None:
+        if split is None:
+            raise MissingArgument(
+                "TextNMT: split says which file, <dataset>-<split>.h5; give for example split='train'"
+            )
+        if not 0 < subset_pct <= 100:
+            raise ArgumentError(f"TextNMT: subset_pct={subset_pct}; expected a percentage, above 0 up to 100")
+        self.path, self.split, self.dataset = os.fspath(path), split, dataset
+        self.tokenizer, self.subset_pct = tokenizer, subset_pct
+        self._source, self._target = self._read(os.path.join(expand(path), f"{dataset}-{split}.h5"), time_steps)
+        self.vocab = self.t_vocab
+        self.s_token_to_index = {token: index for index, token in enumerate(self.s_vocab)}
+        self.s_index_to_token = dict(enumerate(self.s_vocab))
+        self.token_to_index = {token: index for index, token in enumerate(self.t_vocab)}
+        self.index_to_token = dict(enumerate(self.t_vocab))
+        super().__init__(time_steps, len(self.s_vocab), len(self.t_vocab), onehot_input, get_prev_target)
+
+    def _read(self, file: str, time_steps: int) -> list[np.ndarray]:
+        h5py = need_h5py("TextNMT", file)
+        if not os.path.isfile(file):
+            raise MissingData(f"TextNMT: there is no file {file}")
+        try:
+            with h5py.File(file, "r") as opened:
+                self.s_vocab, self.t_vocab = (
+                    [_text(token) for token in opened[name]] for name in ("s_vocab", "t_vocab")
+                )
+                arrays = [np.asarray(opened[name]) for name in ("X", "y")]
+        except (OSError, KeyError) as error:
+            raise DamagedData(
+                f"TextNMT: {file} is no HDF5 file with X, y, s_vocab and t_vocab, or not a whole one ({error})"
+            ) from error
+        for name, array, vocab in zip("Xy", arrays, (self.s_vocab, self.t_vocab), strict=True):
+            if array.ndim != 2 or len(array) != len(arrays[0]) or array.shape[1] < time_steps:
+                raise ArrayShapeError(
+                    f"TextNMT: {name} of {file} has shape {array.shape}; expected sentences of at least {time_steps} "
+                    "steps, as many as translations"
+                )
+            if array.size and not (0 <= array.min() and array.max() < len(vocab)):
+                raise DamagedData(
+                    f"TextNMT: numbers in {name} of {file} go from {array.min()} to {array.max()}; its vocabulary has "
+                    f"{len(vocab)} tokens"
+                )
+        used = int(len(arrays[0]) * self.subset_pct / 100)
+        return [array[:used, :time_steps].astype(np.int32) for array in arrays]
+
+    def arranged(self, bsz: int) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and targets, ``(bsz, nbatches, T)``: batch after batch in the order of the file."""
+        self._check_size(len(self._source))
+        nbatches = len(self._source) // bsz
+        source, target = (
+            part[: nbatches * bsz].reshape(nbatches, bsz, -1).swapaxes(0, 1) for part in (self._source, self._target)
+        )
+        return source, target
+
+
+def _text(token: Any) -> str:
+    return token.decode("utf-8") if isinstance(token, bytes) else str(token)
