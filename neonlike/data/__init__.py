@@ -4,6 +4,7 @@ from neonlike.data.dataiterator import ArrayIterator, NervanaDataIterator
 from neonlike.data.datasets import Dataset
 from neonlike.data.hdf5iterator import HDF5Iterator, HDF5IteratorAutoencoder, HDF5IteratorOneHot
 from neonlike.data.image import CIFAR10, DUMMY, MNIST, Digits
+from neonlike.data.imagefolder import ImageFolder
 from neonlike.data.prefetch import Prefetch
 from neonlike.data.protocol import DamagedData, HostIterator, MissingData
 from neonlike.data.questionanswer import BABI, QA
@@ -29,6 +30,7 @@ __all__ = [
     "HDF5IteratorOneHot",
     "HostIterator",
     "HutterPrize",
+    "ImageFolder",
     "MissingData",
     "NervanaDataIterator",
     "Prefetch",

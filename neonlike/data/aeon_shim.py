@@ -1,0 +1,36 @@
+"""aeon's loader, where the package aeon is installed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.data.dataloaderadapter import DataLoaderAdapter
+from neonlike.errors import MissingExtra
+
+__all__ = ["AeonDataLoader"]
+
+
+def AeonDataLoader(config: dict[str, Any], adapter: bool = True) -> Any:  # noqa: N802  neon's name
+    """A loader of aeon.
+
+    Parameters
+    ----------
+    config : dict
+        aeon's configuration.
+    adapter : bool
+        Bring its batches to the backend (:class:`DataLoaderAdapter`); else it is returned as it is.
+
+    Raises
+    ------
+    MissingExtra
+        If aeon is not installed; an ``ImportError``.
+    """
+    try:
+        from aeon import DataLoader
+    except ImportError as error:
+        raise MissingExtra(
+            "AeonDataLoader needs Nervana's package aeon, which is built from source; for images in folders use "
+            "neonlike.data.ImageFolder, which augments alike"
+        ) from error
+    loader = DataLoader(config)
+    return DataLoaderAdapter(loader) if adapter else loader

@@ -1,0 +1,265 @@
+"""Wrappers that change what a loader yields: one-hot labels, other types, normalized pixels.
+
+A loader yields tuples of tensors ``(features, N)``, and its ``shapes()`` gives the shape of a sample of each.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from neonlike.data.protocol import NervanaDataIterator
+from neonlike.errors import ArgumentError, NotDefined
+from neonlike.util.atomic import replacing
+from neonlike.util.persist import expand
+from neonlike.util.png import encode_png
+
+__all__ = [
+    "BGRMeanSubtract",
+    "DataLoaderTransformer",
+    "DumpImage",
+    "OneHot",
+    "PixelWiseOneHot",
+    "Retuple",
+    "TypeCast",
+    "ValueNormalize",
+]
+
+
+class DataLoaderTransformer(NervanaDataIterator):
+    """Base of wrappers around a loader, whose attributes are theirs too. A subclass defines :meth:`transform`.
+
+    Parameters
+    ----------
+    dataloader : iterable
+    index : int, optional
+        Which element of each tuple is transformed; the tuple itself by default.
+    """
+
+    from_description = False
+
+    def __init__(self, dataloader: Any, index: int | None = None) -> None:
+        super().__init__()
+        self.dataloader = dataloader
+        self.index = index
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "dataloader":  # not made yet
+            raise AttributeError(name)
+        return getattr(self.dataloader, name)
+
+    def reset(self) -> None:
+        """Start over with the first sample."""
+        self.dataloader.reset()
+
+    def progress(self) -> dict[str, Any]:
+        """The loader's position."""
+        return self.dataloader.progress() if hasattr(self.dataloader, "progress") else {}
+
+    def set_progress(self, saved: dict[str, Any]) -> None:
+        """Set the loader's position."""
+        if hasattr(self.dataloader, "set_progress"):
+            self.dataloader.set_progress(saved)
+
+    def transform(self, t: Any) -> Any:
+        """What takes the place of the element (or tuple) ``t``."""
+        raise NotDefined(f"{self.classnm} does not define transform")
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self.dataloader:
+            made = self.transform(batch if self.index is None else batch[self.index])
+            if made is None:
+                raise ArgumentError(f"{self.classnm}: transform returned None; it must return what it made")
+            if self.index is None:
+                yield made
+            else:
+                changed = list(batch)
+                changed[self.index] = made
+                yield tuple(changed)
+
+
+class _Buffered(DataLoaderTransformer):
+    """A transformer that writes into a buffer of its own, made anew where the shape or backend changes."""
+
+    _buffer: Any = None
+
+    def _output(self, shape: tuple[int, ...], dtype: Any = None) -> Any:
+        wanted = np.dtype(dtype or self.be.default_dtype)
+        buffer = self._buffer
+        if buffer is None or buffer.shape != shape or buffer.backend is not self.be or buffer.dtype != wanted:
+            self._buffer = buffer = self.be.empty(shape, dtype=wanted)
+        return buffer
+
+
+class OneHot(_Buffered):
+    """Turns labels ``(1, N)`` into one-hot columns ``(nclasses, N)``."""
+
+    def __init__(self, dataloader: Any, index: int, nclasses: int) -> None:
+        super().__init__(dataloader, index)
+        self.nclasses = nclasses
+
+    def transform(self, t: Any) -> Any:
+        """One-hot columns of labels."""
+        output = self._output((self.nclasses, t.size))
+        output[:] = self.be.onehot(_whole(t).reshape((1, t.size)), axis=0)
+        return output
+
+
+class PixelWiseOneHot(_Buffered):
+    """Turns a label for each pixel, ``(H*W, N)``, into a map for each class, ``(nclasses*H*W, N)``."""
+
+    def __init__(self, dataloader: Any, index: int, nclasses: int) -> None:
+        super().__init__(dataloader, index)
+        self.nclasses = nclasses
+
+    def transform(self, t: Any) -> Any:
+        """Maps of ones and zeros."""
+        pixels, bsz = t.shape
+        output = self._output((self.nclasses * pixels, bsz))
+        labels = _whole(t).reshape((1, pixels * bsz))
+        output.reshape((self.nclasses, pixels * bsz))[:] = self.be.onehot(labels, axis=0)
+        return output
+
+
+class TypeCast(_Buffered):
+    """Casts an element to a dtype."""
+
+    def __init__(self, dataloader: Any, index: int, dtype: Any) -> None:
+        super().__init__(dataloader, index)
+        self.dtype = dtype
+
+    def transform(self, t: Any) -> Any:
+        """The same values in the dtype."""
+        output = self._output(t.shape, self.dtype)
+        output[:] = t
+        return output
+
+
+class Retuple(DataLoaderTransformer):
+    """Groups the elements of each tuple into data and targets.
+
+    Parameters
+    ----------
+    data, target : sequence of int
+        Which elements; several make a tuple.
+    """
+
+    def __init__(self, dataloader: Any, data: Sequence[int] = (0,), target: Sequence[int] = (1,)) -> None:
+        super().__init__(dataloader)
+        self.data = tuple(data)
+        self.target = tuple(target)
+
+    def transform(self, t: Any) -> Any:
+        """``(data, targets)``."""
+        return _group(t, self.data), _group(t, self.target)
+
+
+class BGRMeanSubtract(_Buffered):
+    """Subtracts a mean from each of three channels, in the order in which the images have them; in place if floating.
+
+    Parameters
+    ----------
+    pixel_mean : sequence of 3 floats
+        Mean of each channel.
+    """
+
+    def __init__(self, dataloader: Any, index: int, pixel_mean: Sequence[float] = (127, 119, 104)) -> None:
+        super().__init__(dataloader, index)
+        self.pixel_mean = pixel_mean
+        self._mean: Any = None
+
+    def transform(self, t: Any) -> Any:
+        """Images less the mean."""
+        if self._mean is None or self._mean.backend is not self.be:
+            self._mean = self.be.array(np.reshape(self.pixel_mean, (-1, 1)))
+        channels = len(self._mean)
+        output = t if _is_floating(t) else self._output(t.shape)
+        by_channel = (channels, t.size // channels)
+        output.reshape(by_channel)[:] = t.reshape(by_channel) - self._mean
+        return output
+
+
+class ValueNormalize(_Buffered):
+    """Maps one range of values linearly to another; in place if floating.
+
+    Parameters
+    ----------
+    source_range, target_range : pairs of float
+        Smallest and largest value, before and after.
+    """
+
+    def __init__(
+        self,
+        dataloader: Any,
+        index: int,
+        source_range: Sequence[float] = (0.0, 255.0),
+        target_range: Sequence[float] = (0.0, 1.0),
+    ) -> None:
+        super().__init__(dataloader, index)
+        self.source_range = source_range
+        self.target_range = target_range
+        low, high = source_range
+        if low == high:
+            raise ArgumentError(f"ValueNormalize: source_range={source_range} is a single value, not a range")
+        self._scale = (target_range[1] - target_range[0]) / (high - low)
+        self._offset = target_range[0] - low * self._scale
+
+    def transform(self, t: Any) -> Any:
+        """Values in the target range."""
+        output = t if _is_floating(t) else self._output(t.shape)
+        output[:] = t * self._scale + self._offset
+        return output
+
+
+class DumpImage(DataLoaderTransformer):
+    """Saves one image of each batch as a PNG file and leaves the batch as it is.
+
+    Parameters
+    ----------
+    image_index : int
+        Which image of the batch.
+    outshape : tuple
+        Its shape ``(C, H, W)``, C = 1 or 3; values go from 0 to 255.
+    output_directory : path, optional
+        Made if need be; a new temporary one by default. The attribute says which.
+    """
+
+    def __init__(
+        self, dataloader: Any, index: int, image_index: int, outshape: Sequence[int], output_directory: Any = None
+    ) -> None:
+        super().__init__(dataloader, index)
+        self.image_index = image_index
+        self.outshape = tuple(outshape)
+        self.output_directory = expand(output_directory) if output_directory else tempfile.mkdtemp(prefix="neonlike-")
+        self._count = 0
+
+    def transform(self, t: Any) -> Any:
+        """``t`` itself."""
+        pixels = t[:, self.image_index].get()
+        if pixels.size != math.prod(self.outshape):
+            raise ArgumentError(f"DumpImage: outshape={self.outshape}, but an image has {pixels.size} values")
+        image = np.clip(np.rint(pixels), 0, 255).astype(np.uint8).reshape(self.outshape).transpose(1, 2, 0)
+        os.makedirs(self.output_directory, exist_ok=True)
+        with replacing(os.path.join(self.output_directory, f"{self._count}.png")) as file:
+            file.write(encode_png(image[:, :, 0] if image.shape[2] == 1 else np.ascontiguousarray(image)))
+        self._count += 1
+        return t
+
+
+def _is_floating(t: Any) -> bool:
+    return np.dtype(t.dtype).kind == "f"
+
+
+def _whole(t: Any) -> Any:
+    """Labels as integers."""
+    return t.astype(np.int32) if _is_floating(t) else t
+
+
+def _group(batch: Any, which: tuple[int, ...]) -> Any:
+    chosen = tuple(batch[index] for index in which)
+    return chosen[0] if len(chosen) == 1 else chosen

@@ -1,0 +1,137 @@
+"""Reading images with Pillow, and the random changes to them that stand for more images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from neonlike.data.protocol import DamagedData
+from neonlike.errors import ArgumentError, MissingExtra
+
+GRAY = np.array([0.299, 0.587, 0.114], dtype=np.float32)
+"""Weights of red, green and blue in brightness (ITU-R BT.601)."""
+
+Range = tuple[float, float]
+
+
+def need_pillow(who: str) -> Any:
+    """The module PIL.Image.
+
+    Raises
+    ------
+    MissingExtra
+        If Pillow is not installed.
+    """
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingExtra(f"{who} needs Pillow; install it with: pip install 'neonlike[data]'") from error
+    return Image
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """How an image becomes one of a fixed size; the names are those of aeon's configuration.
+
+    A box is cut out of the image and scaled to ``height`` x ``width``: the largest box of that aspect ratio (times
+    ``horizontal_distortion``), times ``scale``. Of each range a number is drawn for each image.
+
+    Parameters
+    ----------
+    height, width : int
+    channels : int
+        3 for red, green and blue, 1 for gray.
+    scale : pair of float
+        Side of the box, as a part of the largest one: from above 0 to 1.
+    center : bool
+        Take the box from the middle; else from anywhere.
+    flip_enable : bool
+        Mirror every other image, by chance.
+    horizontal_distortion : pair of float
+        Factor of the box's width.
+    brightness, contrast, saturation : pair of float
+        Factor of each value, of its distance to the image's mean, and of its distance to the gray of its pixel.
+    """
+
+    height: int
+    width: int
+    channels: int = 3
+    scale: Range = (1.0, 1.0)
+    center: bool = True
+    flip_enable: bool = False
+    horizontal_distortion: Range = (1.0, 1.0)
+    brightness: Range = (1.0, 1.0)
+    contrast: Range = (1.0, 1.0)
+    saturation: Range = (1.0, 1.0)
+
+    def __post_init__(self) -> None:
+        for name in ("scale", "horizontal_distortion", "brightness", "contrast", "saturation"):
+            given = getattr(self, name)
+            if np.shape(given) != (2,) or not 0 <= given[0] <= given[1]:
+                raise ArgumentError(f"{name}={given}: expected a pair (least, most) with 0 <= least <= most")
+        if self.scale[0] <= 0 or self.scale[1] > 1:
+            raise ArgumentError(f"scale={self.scale}: a box is a part of the image; expected 0 < least <= most <= 1")
+        if self.horizontal_distortion[0] <= 0:
+            raise ArgumentError(f"horizontal_distortion={self.horizontal_distortion}: expected factors above 0")
+        if self.channels not in (1, 3):
+            raise ArgumentError(f"channels={self.channels}; expected 3 for colours or 1 for gray")
+        if min(self.height, self.width) < 1:
+            raise ArgumentError(f"height={self.height}, width={self.width}; expected at least one pixel")
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Shape of what comes out."""
+        return self.channels, self.height, self.width
+
+    def box_in(self, width: int, height: int, rng: np.random.RandomState) -> tuple[float, float, float, float]:
+        """Left, top, right and bottom of a box in an image of ``width`` x ``height``."""
+        aspect = self.width / self.height * rng.uniform(*self.horizontal_distortion)
+        box_width = min(width, height * aspect)
+        scale = rng.uniform(*self.scale)
+        box_width, box_height = box_width * scale, box_width / aspect * scale
+        across, down = (0.5, 0.5) if self.center else rng.uniform(size=2)
+        left, top = (width - box_width) * across, (height - box_height) * down
+        return left, top, left + box_width, top + box_height
+
+    def photometric(self, pixels: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
+        """Change brightness, contrast and saturation of ``(C, H, W)``."""
+        changed = pixels
+        for name in ("brightness", "contrast", "saturation"):
+            if (span := getattr(self, name)) == (1.0, 1.0):
+                continue
+            factor = np.float32(rng.uniform(*span))
+            if name == "saturation" and len(pixels) == 1:
+                continue
+            towards: Any = 0
+            if name == "contrast":
+                towards = changed.mean(dtype=np.float32)
+            elif name == "saturation":
+                towards = np.tensordot(GRAY, changed, axes=1)
+            changed = towards + (changed - towards) * factor
+        return changed
+
+    def read(self, path: str, rng: np.random.RandomState) -> np.ndarray:
+        """The image of a file, changed; uint8 ``(C, H, W)``.
+
+        Raises
+        ------
+        DamagedData
+            If Pillow cannot read the file, or not to its end.
+        """
+        image = need_pillow("ImageFolder")
+        try:
+            with image.open(path) as opened:
+                picture = opened.convert("RGB" if self.channels == 3 else "L")
+        except (OSError, SyntaxError, ValueError) as error:
+            if isinstance(error, FileNotFoundError):
+                raise
+            raise DamagedData(f"{path} is no image that Pillow can read, or not a whole one ({error})") from error
+        box = self.box_in(picture.width, picture.height, rng)
+        picture = picture.resize((self.width, self.height), image.Resampling.BILINEAR, box)
+        pixels = np.asarray(picture, dtype=np.uint8).reshape(self.height, self.width, self.channels).transpose(2, 0, 1)
+        if self.flip_enable and rng.uniform() < 0.5:
+            pixels = pixels[:, :, ::-1]
+        changed = self.photometric(pixels, rng)
+        return changed if changed is pixels else np.clip(np.rint(changed), 0, 255).astype(np.uint8)

@@ -1,0 +1,63 @@
+"""Lists of the files in a folder with a subfolder for each class, for loaders that read such lists."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from fnmatch import fnmatch
+
+from neonlike.data.protocol import MissingData
+from neonlike.util.atomic import replacing
+from neonlike.util.persist import expand
+
+__all__ = ["Indexer"]
+
+
+class Indexer:
+    """Writes an index of the files below a folder: CSV with the columns ``filename`` and ``label``.
+
+    Labels number the subfolders in the order of their names; file names are relative to the folder.
+
+    Parameters
+    ----------
+    repo_dir : folder
+    index_file : str
+        Name of the index; in the folder, unless it is an absolute path.
+    pattern : str
+        Of the names of files that are listed, as a shell's.
+    """
+
+    def __init__(self, repo_dir: str, index_file: str = "index.csv", pattern: str = "*.jpg") -> None:
+        self.repo_dir = expand(repo_dir)
+        self.index_file = os.path.join(self.repo_dir, index_file)
+        self.pattern = pattern
+
+    def files(self) -> list[tuple[str, int]]:
+        """Names and labels."""
+        if not os.path.isdir(self.repo_dir):
+            raise MissingData(f"Indexer: there is no folder {self.repo_dir}")
+        with os.scandir(self.repo_dir) as entries:
+            classes = sorted(entry.name for entry in entries if entry.is_dir())
+        return [
+            (os.path.join(name, file), label)
+            for label, name in enumerate(classes)
+            for file in sorted(os.listdir(os.path.join(self.repo_dir, name)))
+            if fnmatch(file, self.pattern)
+        ]
+
+    def run(self) -> str:
+        """Write the index, in place of an earlier one; returns its path.
+
+        Raises
+        ------
+        MissingData
+            If there is no such folder, or no file to list.
+        """
+        if not (found := self.files()):
+            raise MissingData(f"Indexer: {self.repo_dir} has no file {os.path.join('<class>', self.pattern)}")
+        table = io.StringIO(newline="")
+        csv.writer(table).writerows([("filename", "label"), *found])
+        with replacing(self.index_file) as file:
+            file.write(table.getvalue().encode())
+        return self.index_file
