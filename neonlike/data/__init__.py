@@ -4,6 +4,7 @@ from neonlike.data.dataiterator import ArrayIterator, NervanaDataIterator
 from neonlike.data.datasets import Dataset
 from neonlike.data.hdf5iterator import HDF5Iterator, HDF5IteratorAutoencoder, HDF5IteratorOneHot
 from neonlike.data.image import CIFAR10, DUMMY, MNIST, Digits
+from neonlike.data.imagecaption import Coco, Flickr8k, Flickr30k, ImageCaption, ImageCaptionTest
 from neonlike.data.imagefolder import ImageFolder
 from neonlike.data.prefetch import Prefetch
 from neonlike.data.protocol import DamagedData, HostIterator, MissingData
@@ -21,15 +22,20 @@ __all__ = [
     "QA",
     "SICK",
     "ArrayIterator",
+    "Coco",
     "CopyTask",
     "DamagedData",
     "Dataset",
     "Digits",
+    "Flickr8k",
+    "Flickr30k",
     "HDF5Iterator",
     "HDF5IteratorAutoencoder",
     "HDF5IteratorOneHot",
     "HostIterator",
     "HutterPrize",
+    "ImageCaption",
+    "ImageCaptionTest",
     "ImageFolder",
     "MissingData",
     "NervanaDataIterator",

@@ -1,0 +1,330 @@
+"""Sentences that describe images, whose features a network computed beforehand (Karpathy, Fei-Fei 2015).
+
+A folder has ``dataset.json`` with the sentences of each image and ``vgg_feats.mat`` with 4096 features of each.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from neonlike.data.datasets import Dataset
+from neonlike.data.drawing import DrawsEachEpoch
+from neonlike.data.protocol import ArrayShapeError, DamagedData, HostIterator, MissingData, columns
+from neonlike.errors import MissingExtra
+from neonlike.util.bleu import bleu_scores
+from neonlike.util.persist import expand
+
+__all__ = ["Coco", "Flickr8k", "Flickr30k", "ImageCaption", "ImageCaptionTest"]
+
+END = "."
+"""Ends each sentence, and begins none."""
+SENTENCES, FEATURES = "dataset.json", "vgg_feats.mat"
+
+
+class _Captions(HostIterator):
+    """What both iterators share: the files, the vocabulary, and words of probabilities.
+
+    Attributes
+    ----------
+    vocab : list of str
+        Words of the training sentences, the end of a sentence first.
+    vocab_size, image_size, max_sentence_length : int
+    word_to_index, index_to_word : dict
+    bias_init : ndarray
+        ``(vocab_size, 1)``: logarithms of the words' frequencies less the largest, to start the last bias with.
+    """
+
+    from_description = False  # making one reads files
+
+    def __init__(self, path: str | os.PathLike[str], max_images: int = -1) -> None:
+        super().__init__()
+        self.path, self.max_images = os.fspath(path), max_images
+        folder = expand(path)
+        images = _read_sentences(os.path.join(folder, SENTENCES))
+        training = [image for image in images if image["split"] in ("train", "restval")]
+        self.features = _read_features(os.path.join(folder, FEATURES))
+        if not all(0 <= image["row"] < len(self.features) for image in images):
+            raise DamagedData(f"{folder}: {SENTENCES} has images that {FEATURES}, of {len(self.features)}, lacks")
+        if not training:
+            raise DamagedData(f"{os.path.join(folder, SENTENCES)} has no images to train with (split 'train')")
+        counts = Counter(word for image in training for words in image["sentences"] for word in words)
+        self.vocab = [END, *sorted(set(counts) - {END})]
+        self.vocab_size, self.image_size = len(self.vocab), self.features.shape[1]
+        self.word_to_index = {word: index for index, word in enumerate(self.vocab)}
+        self.index_to_word = dict(enumerate(self.vocab))
+        self.max_sentence_length = max(len(words) for image in training for words in image["sentences"])
+        counts[END] = sum(len(image["sentences"]) for image in training)
+        frequencies = np.log(np.array([counts[word] for word in self.vocab], np.float32) / counts.total())
+        self.bias_init = (frequencies - frequencies.max()).reshape(-1, 1)
+        self.shape = [(self.image_size, 1), (self.vocab_size, self.max_sentence_length)]
+        self.images = self._chosen(images)[: max_images if max_images >= 0 else None]
+
+    def _chosen(self, images: list[Any]) -> list[Any]:
+        raise NotImplementedError
+
+    def _numbers(self, words: Sequence[str]) -> np.ndarray:
+        """Numbers of a sentence's words, those that are known; cut to the longest length."""
+        known = [self.word_to_index[word] for word in words if word in self.word_to_index]
+        return np.array(known[: self.max_sentence_length], np.int32)
+
+    def reset(self) -> None:
+        """Start over with the first sample, which each epoch does."""
+
+    def allocate_buffers(self) -> None:
+        """Make the buffers on the current backend, for its batch size."""
+        steps = self.max_sentence_length
+        self.dev_image = self.be.iobuf(self.image_size)
+        self.dev_sentence = self.be.iobuf((self.vocab_size, steps))
+        self.dev_numbers = self.be.iobuf(steps, dtype=np.int32)
+
+    def _set_words(self, buffer: Any, numbers: Any, host: np.ndarray) -> None:
+        """One-hot columns of word numbers ``(steps, N)``, zeros where a number is negative."""
+        numbers.set(np.ascontiguousarray(host))
+        buffer[:] = self.be.onehot(numbers.reshape((1, host.size)), axis=0)
+
+    def prob_to_word(self, prob: np.ndarray) -> list[str]:
+        """Sentences of probabilities ``(vocab_size, T*N)``: the likeliest word of each step, up to the end."""
+        best = np.asarray(prob).argmax(axis=0).reshape(-1, self._batch_size())
+        return [self._sentence(column) for column in best.T]
+
+    def _sentence(self, numbers: Sequence[int]) -> str:
+        words = []
+        for number in numbers:
+            if number == 0:
+                break
+            words.append(self.index_to_word[int(number)])
+        return " ".join(words)
+
+    def bleu_score(self, sents: Sequence[str], targets: Sequence[Sequence[str]]) -> list[float]:
+        """BLEU-1 to BLEU-4 of sentences, from 0 to 100, each against several others (Papineni et al. 2002).
+
+        Parameters
+        ----------
+        sents : list of str
+        targets : list of lists of str
+        """
+        return bleu_scores([s.split() for s in sents], [[t.split() for t in several] for several in targets])
+
+
+class ImageCaption(DrawsEachEpoch, _Captions):
+    """Batches to train with: ``(image, sentence), (targets, mask)``, a sample for each sentence.
+
+    The image is the first step of the sequence and its words follow; the target of a step is the next word, or the end.
+    So the targets have a step more than the sentence, which is what
+    ``MergeMultistream([...], merge="recurrent")`` makes of the two inputs. Steps after the end do not count: the mask
+    is zero there.
+
+    Parameters
+    ----------
+    path : folder
+    max_images : int
+        Most images that are used; −1: all.
+
+    Attributes
+    ----------
+    shape : list
+        ``[(4096, 1), (vocab_size, max_sentence_length)]``.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], max_images: int = -1) -> None:
+        super().__init__(path, max_images)
+        self._samples = [(image["row"], words) for image in self.images for words in image["sentences"]]
+        self.ndata = len(self._samples)
+        self._check_size(self.ndata)
+
+    def _chosen(self, images: list[Any]) -> list[Any]:
+        return [image for image in images if image["split"] in ("train", "restval")]
+
+    @property
+    def nbatches(self) -> int:
+        """Batches of an epoch; samples that do not fill one are left out of it."""
+        return self.ndata // self._batch_size()
+
+    def allocate_buffers(self) -> None:
+        """Make the buffers on the current backend, for its batch size."""
+        super().allocate_buffers()
+        steps = self.max_sentence_length + 1
+        self.dev_targets = self.be.iobuf((self.vocab_size, steps))
+        self.dev_mask = self.be.iobuf((self.vocab_size, steps))
+        self._target_numbers = self.be.iobuf(steps, dtype=np.int32)
+        self._step_mask = self.be.iobuf(steps)
+
+    def host_batches(self) -> Iterator[Any]:
+        """Features, and word numbers of inputs and targets ``(T, N)``, −1 where there is none."""
+        order = np.random.RandomState(self.epoch_seed).permutation(self.ndata)
+        bsz, longest = self._batch_size(), self.max_sentence_length
+        for batch in range(self.nbatches):
+            chosen = [self._samples[i] for i in order[batch * bsz : (batch + 1) * bsz]]
+            inputs = np.full((longest, bsz), -1, np.int32)
+            targets = np.full((longest + 1, bsz), -1, np.int32)
+            for column, (_, words) in enumerate(chosen):
+                numbers = self._numbers(words)
+                inputs[: len(numbers), column] = targets[: len(numbers), column] = numbers
+                targets[len(numbers), column] = 0
+            yield self.features[[row for row, _ in chosen]], inputs, targets
+
+    def load(self, batch: Any) -> tuple[Any, Any]:
+        """Inputs and targets on the backend."""
+        features, inputs, targets = batch
+        self.dev_image.set(columns(features, self.dev_image.dtype))
+        self._set_words(self.dev_sentence, self.dev_numbers, inputs)
+        self._set_words(self.dev_targets, self._target_numbers, targets)
+        self._step_mask.set((targets >= 0).astype(self._step_mask.dtype))
+        self.dev_mask[:] = self._step_mask.reshape((1, targets.size))
+        return (self.dev_image, self.dev_sentence), (self.dev_targets, self.dev_mask)
+
+
+class ImageCaptionTest(_Captions):
+    """Images to describe: batches ``(image, sentence), [sentences]``, with all sentences of each image.
+
+    The sentence on the backend is empty; :meth:`predict` writes it word by word.
+
+    Parameters
+    ----------
+    path : folder
+    max_images : int
+        Most images that are used; −1: all.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], max_images: int = -1) -> None:
+        super().__init__(path, max_images)
+        self.ndata = len(self.images)
+        if not self.ndata:
+            raise ArrayShapeError(f"ImageCaptionTest: {path} has no images to test with (split 'test')")
+
+    def _chosen(self, images: list[Any]) -> list[Any]:
+        return [image for image in images if image["split"] == "test"]
+
+    @property
+    def nbatches(self) -> int:
+        """Batches of an epoch; the last one is filled up with zeros."""
+        return math.ceil(self.ndata / self._batch_size())
+
+    def host_batches(self) -> Iterator[Any]:
+        """Features, and the sentences of each image."""
+        bsz = self._batch_size()
+        for first in range(0, self.ndata, bsz):
+            chosen = self.images[first : first + bsz]
+            features = np.zeros((bsz, self.image_size), np.float32)
+            features[: len(chosen)] = self.features[[image["row"] for image in chosen]]
+            yield features, [[" ".join(words) for words in image["sentences"]] for image in chosen]
+
+    def load(self, batch: Any) -> tuple[Any, Any]:
+        """Inputs on the backend, and the sentences."""
+        features, sentences = batch
+        self.dev_image.set(columns(features, self.dev_image.dtype))
+        self.dev_sentence.fill(0)
+        return (self.dev_image, self.dev_sentence), sentences
+
+    def predict(self, model: Any) -> tuple[list[str], list[list[str]]]:
+        """Describe each image: in each step, the likeliest word after those before.
+
+        Returns
+        -------
+        sents, targets
+            A sentence for each image, and the sentences that people wrote.
+        """
+        sents: list[str] = []
+        targets: list[list[str]] = []
+        for inputs, sentences in self:
+            sents += [self._sentence(numbers) for numbers in self._describe(model, inputs)[: len(sentences)]]
+            targets += sentences
+        return sents, targets
+
+    def _describe(self, model: Any, inputs: Any) -> np.ndarray:
+        """Word numbers ``(N, T)`` for a batch."""
+        bsz = self._batch_size()
+        numbers = np.full((self.max_sentence_length, bsz), -1, np.int32)
+        for step in range(self.max_sentence_length):
+            self._set_words(self.dev_sentence, self.dev_numbers, numbers)
+            prob = model.fprop(inputs, inference=True)[:, step * bsz : (step + 1) * bsz]
+            numbers[step] = prob.get().argmax(axis=0)
+        return numbers.T
+
+
+class _CaptionDataset(Dataset):
+    """Base of the three data sets.
+
+    Parameters
+    ----------
+    path : folder
+        In which a folder of the data set's name has the two files, or an archive of that name is or is put.
+    max_images : int
+        Most images of each part that are used; −1: all.
+    """
+
+    NAME: str
+
+    def __init__(self, path: str | os.PathLike[str] = ".", max_images: int = -1) -> None:
+        super().__init__(f"{self.NAME}.zip", "http://cs.stanford.edu/people/karpathy/deepimagesent", 0, path)
+        self.max_images = max_images
+
+    def load_data(self) -> str:
+        """Path of the folder with the two files."""
+        paths = [self.find(f"{self.NAME}/{file}", self.filename) for file in (SENTENCES, FEATURES)]
+        return os.path.dirname(paths[0])
+
+    def gen_iterators(self) -> dict[str, Any]:
+        """``train`` and ``test``."""
+        folder = self.load_data()
+        return {"train": ImageCaption(folder, self.max_images), "test": ImageCaptionTest(folder, self.max_images)}
+
+
+class Flickr8k(_CaptionDataset):
+    """8,000 photographs with five sentences each (Hodosh, Young, Hockenmaier 2013)."""
+
+    NAME = "flickr8k"
+
+
+class Flickr30k(_CaptionDataset):
+    """31,000 photographs with five sentences each (Young et al. 2014)."""
+
+    NAME = "flickr30k"
+
+
+class Coco(_CaptionDataset):
+    """123,000 photographs with five sentences each (Lin et al. 2014)."""
+
+    NAME = "coco"
+
+
+def _read_sentences(path: str) -> list[dict[str, Any]]:
+    """Images of ``dataset.json``: ``split``, ``row`` of the features, and ``sentences`` as lists of words."""
+    if not os.path.exists(path):
+        raise MissingData(f"there is no file {path}")
+    try:
+        with open(path, encoding="utf-8") as file:
+            images = json.load(file)["images"]
+        return [
+            {
+                "split": image["split"],
+                "row": int(image.get("imgid", row)),
+                "sentences": [[str(word) for word in sentence["tokens"]] for sentence in image["sentences"]],
+            }
+            for row, image in enumerate(images)
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedData(
+            f"{path} is no list of images with sentences and a split, or not a whole one ({error!r})"
+        ) from error
+
+
+def _read_features(path: str) -> np.ndarray:
+    """Features of ``vgg_feats.mat``, ``(images, 4096)``; needs SciPy."""
+    if not os.path.exists(path):
+        raise MissingData(f"there is no file {path}")
+    try:
+        from scipy.io import loadmat
+    except ImportError as error:
+        raise MissingExtra(f"reading {path} needs SciPy; install it with: pip install scipy") from error
+    try:
+        return np.ascontiguousarray(loadmat(path)["feats"].T, dtype=np.float32)
+    except Exception as error:  # a damaged file can end in any exception of SciPy's reader
+        raise DamagedData(f"{path} is no MATLAB file with 'feats', or not a whole one ({error!r})") from error
