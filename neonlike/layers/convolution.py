@@ -69,7 +69,7 @@ class Convolution(EpilogueLayer):
     def configure(self, in_obj: Any) -> Layer:
         """Input (C, H, W) or (C, D, H, W); the output is (K, P, Q), or (K, M, P, Q) if M is not 1."""
         super().configure(in_obj)
-        self.convparams.update(image_sizes(self), N=self.be.bsz, **self._groups())
+        self.convparams.update(self.sizes(), N=self.be.bsz)
         self.nglayer = g = self.be.conv_layer(self.be.default_dtype, **self.convparams)
         self._rows = math.prod(self.in_shape)
         self.out_shape = image_shape(g.K, g.M, g.P, g.Q, keep_depth=g.M != 1)
@@ -78,8 +78,9 @@ class Convolution(EpilogueLayer):
             self.batch_sum_shape = (g.K, 1)
         return self
 
-    def _groups(self) -> Sizes:
-        return {"groups": self.groups} if self.groups != 1 else {}
+    def sizes(self) -> Sizes:
+        """What ``convparams`` get from the input's shape: its sizes, and the groups if there are several."""
+        return image_sizes(self) if self.groups == 1 else {**image_sizes(self), "groups": self.groups}
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
         """outputs = inputs convolved with W + beta · outputs; in inference of fewer columns than a batch, too."""

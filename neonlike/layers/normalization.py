@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from neonlike.backends.backend import Tensor
-from neonlike.checks import shown
-from neonlike.errors import ArgumentError, ShapeError
-from neonlike.layers.base import Layer, interpret_in_shape, require_input
+from neonlike.errors import ArgumentError
+from neonlike.layers.base import Layer, require_input
 from neonlike.layers.epilogue import rectifier
-from neonlike.layers.parameter import StoredLayer, stats_dtype
+from neonlike.layers.scaleshift import ScaleShiftLayer
 from neonlike.nervanaobject import Description
 
 __public_module__ = "neonlike.layers.layer"
@@ -18,7 +17,7 @@ OLD_ORDER = ("beta", "gamma", "gmean", "gvar")
 """In which files of early versions of neon list the parameters."""
 
 
-class BatchNorm(StoredLayer):
+class BatchNorm(ScaleShiftLayer):
     """Normalize each feature, or each map of an image, over the batch; then scale and shift it.
 
     In training, outputs = gamma · (x − mean) / sqrt(variance + eps) + beta, with mean and (biased) variance of the
@@ -54,15 +53,8 @@ class BatchNorm(StoredLayer):
     def __init__(self, rho: float = 0.9, eps: float = 1e-3, name: str | None = None, binary: bool = False) -> None:
         super().__init__(name)
         self.rho, self.eps, self.binary = rho, eps, binary
-        self.stats_dtype = stats_dtype(self.require_backend())
-        self.states = [[], []]
-        self.nfm = self._rows = 0
-        self.beta: Any = None
-        self.gamma: Any = None
         self.gmean: Any = None
         self.gvar: Any = None
-        self.grad_beta: Any = None
-        self.grad_gamma: Any = None
         self.xsum: Any = None
         self.xvar: Any = None
         self.y: Any = None
@@ -72,16 +64,6 @@ class BatchNorm(StoredLayer):
 
     def __str__(self) -> str:
         return f"{self.classnm} Layer '{self.name}': {self.in_shape}, {self.nfm} maps"
-
-    def configure(self, in_obj: Any) -> Layer:
-        """The first entry of the input shape is what is normalized: features, or maps."""
-        super().configure(in_obj)
-        self.out_shape = self.in_shape
-        first = self.in_shape if isinstance(self.in_shape, int) else self.in_shape[0]
-        if not isinstance(first, int):
-            raise ShapeError(f"{self.name}: the layer before must have one output, got shapes {shown(self.in_shape)}")
-        self.nfm, self._rows = first, interpret_in_shape(self.in_shape)[0]
-        return self
 
     def allocate(self, shared_outputs: Tensor | None = None, accumulate_updates: bool = False) -> None:
         """Create the output buffer, and the parameters unless they exist.
@@ -93,30 +75,11 @@ class BatchNorm(StoredLayer):
         accumulate_updates : bool
             Prepare for gradients that add up over several backward passes.
         """
-        super().allocate(shared_outputs)
+        super().allocate(shared_outputs, accumulate_updates)
         self.y = self.outputs if self.outputs.shape[0] == self.nfm else self.outputs.reshape(self.nfm, -1)
-        for name, value in zip(OLD_ORDER, (0.0, 1.0, 0.0, 0.0), strict=True):
-            self._make(name, value)
-        self.xvar, self._own_sum = self._statistic(), self._statistic()
-        if self.grad_beta is None:
-            self.grad_beta, self.grad_gamma = self._statistic(), self._statistic()
-        self.accumulate_updates = accumulate_updates
-        if accumulate_updates:
-            self.acc_params = [(self.be.empty_like(grad), grad) for grad in (self.grad_beta, self.grad_gamma)]
-
-    def _statistic(self) -> Tensor:
-        made: Tensor = self.be.zeros((self.nfm, 1), dtype=self.stats_dtype, **self.get_param_attrs())
-        return made
-
-    def _make(self, name: str, value: float) -> None:
-        present = getattr(self, name)
-        if present is None:
-            setattr(self, name, self._statistic().fill(value))
-        elif present.shape != (self.nfm, 1):
-            raise ShapeError(
-                f"{self.name}: its {name} has shape {present.shape}, but an input of shape {self.in_shape} needs "
-                f"{(self.nfm, 1)}; the parameters belong to another input shape"
-            )
+        self.make("gmean", 0.0)
+        self.make("gvar", 0.0)
+        self.xvar, self._own_sum = self.statistic(), self.statistic()
 
     def takes_over(self, following: Layer) -> bool:
         """A plain rectifier."""
@@ -160,16 +123,6 @@ class BatchNorm(StoredLayer):
     # -- parameters ----------------------------------------------------------------------------------------
 
     @property
-    def params(self) -> list[Any]:
-        """beta and gamma."""
-        return [self.beta, self.gamma]
-
-    @property
-    def grad_params(self) -> list[Any]:
-        """Their gradients."""
-        return [self.grad_beta, self.grad_gamma]
-
-    @property
     def inf_params(self) -> list[Any]:
         """The running mean and variance, which inference uses."""
         return [self.gmean, self.gvar]
@@ -179,22 +132,9 @@ class BatchNorm(StoredLayer):
         """beta, gamma, and the running mean and variance; None before they exist."""
         return None if self.beta is None else [*self.params, *self.inf_params]
 
-    @property
-    def plist(self) -> list[Any]:
-        """``[((beta, grad_beta), states), ((gamma, grad_gamma), states)]``."""
-        return [(pair, states) for pair, states in zip(zip(self.params, self.grad_params), self.states, strict=True)]
-
-    def get_params(self) -> Any:
-        """``[((beta, grad_beta), states), ((gamma, grad_gamma), states)]``."""
-        return self.plist
-
     def parameter_names(self) -> tuple[str, ...]:
         """Attributes saved as parameters."""
         return OLD_ORDER
-
-    def stored_dtype(self, name: str) -> Any:
-        """The dtype of all parameters."""
-        return self.stats_dtype
 
     def present_form(self, pdict: Any) -> Description:
         """Of early files, which list the parameters without names, a description with names."""
@@ -207,12 +147,6 @@ class BatchNorm(StoredLayer):
                 f"{self.name}: a list of {len(listed)} parameters was saved; expected {', '.join(OLD_ORDER)}"
             )
         return {**pdict, "params": dict(zip(OLD_ORDER, listed, strict=True))}
-
-    def set_states(self, pdict: Description) -> None:
-        """Take the optimizer states in ``pdict["states"]``, a list for beta and one for gamma."""
-        super().set_states(pdict)
-        if len(self.states) != 2:
-            self.states = [[], []]
 
 
 class ShiftBatchNorm(BatchNorm):
