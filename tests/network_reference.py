@@ -22,12 +22,14 @@ from neonlike.layers import (
     MergeBroadcast,
     MergeMultistream,
     MergeSum,
+    Recurrent,
     Reshape,
     Sequential,
     SkipNode,
     Tree,
 )
 from neonlike.transforms import Logistic, Rectlin, Tanh
+from tests.recurrent_loops import KINDS, Loop
 
 Backward = Callable[[Any], Any]
 ACTIVATIONS = {
@@ -92,6 +94,17 @@ class Network:
         function, derivative = ACTIVATIONS[type(layer.transform)]
         y = function(x)
         return y, lambda e: e * derivative(y)
+
+    def recurrent(self, layer: Recurrent, x: Any) -> tuple[Any, Backward]:
+        kind = next(kind for kind, cls in KINDS.items() if type(layer) is cls)
+        loop = Loop(kind, layer.W.get(), x, layer.nsteps, np.zeros((layer.nout, self.samples)))
+
+        def backward(e: Any) -> Any:
+            found = loop.backward(e)
+            self.gradients[layer] = found["dW"]
+            return found["deltas"]
+
+        return loop.outputs, backward
 
     def dropout(self, layer: Dropout, x: Any) -> tuple[Any, Backward]:
         mask = layer.keep if self.inference else layer.keep_mask.get().astype(np.float64)

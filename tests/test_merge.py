@@ -12,19 +12,23 @@ from neonlike.layers import (
     Activation,
     Affine,
     Bias,
+    Conv,
     DataTransform,
     Dropout,
     Linear,
     MergeBroadcast,
     MergeMultistream,
     MergeSum,
+    Pooling,
     Reshape,
     Sequential,
     SkipNode,
 )
 from neonlike.layers.container import Broadcast, DeltasTree
 from neonlike.nervanaobject import build
+from neonlike.optimizers.base import get_param_list
 from neonlike.transforms import Logistic, Normalizer, Rectlin, Tanh
+from tests.recurrent_loops import make
 
 N = 3
 
@@ -304,6 +308,51 @@ class TestNests:
         assert isinstance(net.layers[1], Broadcast)
         with pytest.raises(TypeError):
             net.layers[1].allocate(accumulate_updates=True)
+
+
+class TestOtherLayers:
+    """Branches of recurrent layers, which overwrite their error, and of images."""
+
+    @pytest.mark.parametrize("merge", ["sum", "depth", "recurrent", "stack"])
+    def test_recurrent_layers_as_written_out(self, be64, rng, merge):
+        def branches():
+            gru, rnn, lstm = (make(kind, nout, reset_cells=True) for kind, nout in (("gru", 4), ("rnn", 3), ("lstm", 4)))
+            return [gru, [rnn, lstm], [linear(4), Dropout(0.6)]]
+
+        container = MergeSum(branches()) if merge == "sum" else MergeBroadcast(branches(), merge)
+        net = set_up([make("gru", 5, reset_cells=True), container, linear(2)], (4, 2))
+        compare(be64, net, rng.normal(size=(4, 2 * N)), rng)
+
+    @pytest.mark.engines("numpy")
+    def test_gradients_of_images_by_differences(self, be64, rng):
+        def conv(size, maps, act=True, **pad):
+            return Conv((size, size, maps), Gaussian(scale=0.4), padding=pad.get("pad", 0), batch_norm=True,
+                        activation=Tanh() if act else None)  # fmt: skip
+
+        def block():
+            return MergeSum([[conv(3, 4, pad=1), conv(3, 4, act=False, pad=1)], SkipNode()])
+
+        inception = MergeBroadcast(
+            [conv(1, 2), [Pooling(3, strides=1, padding=1, op="avg"), conv(1, 3)], [block(), conv(3, 2, pad=1)]],
+            "depth",
+        )
+        net = set_up(
+            [conv(3, 4), block(), Activation(Logistic()), inception, Pooling("all", op="avg"), linear(2)], (2, 5, 4)
+        )
+        x, e = be64.array(rng.normal(size=(40, N))), rng.normal(size=(2, N))
+        net.fprop(x)
+        net.bprop(be64.array(e))
+        parameters = get_param_list(net.layers_to_optimize)
+        gradients = [grad.get() for (_, grad), _ in parameters]
+        for ((parameter, _), _), gradient in zip(parameters, gradients, strict=True):
+            direction, values = rng.normal(size=parameter.shape), parameter.get()
+            found = []
+            for step in (1e-5, -1e-5):
+                parameter[:] = be64.array(values + step * direction)
+                found.append((net.fprop(x).get() * e).sum())
+            parameter[:] = be64.array(values)
+            expected = (gradient * direction).sum()
+            assert (found[0] - found[1]) / 2e-5 == pytest.approx(expected, rel=1e-4, abs=1e-8)
 
 
 class TestMergeMultistream:

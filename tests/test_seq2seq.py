@@ -142,7 +142,7 @@ class TestPasses:
     def test_lengths(self, be64, rng):
         """The state after each sample's own last step is handed on, and gets the error."""
         net = set_up(Seq2Seq([[of_kind("gru")], [of_kind("gru"), writer()]]), (NIN, ENC, NIN, DEC))
-        net.encoder.layers[0].set_lengths([3, 1, 2])
+        net.set_lengths([3, 1, 2])
         pair = tuple(be64.array(rng.normal(size=(NIN, count * N))) for count in (ENC, DEC))
         e, enc = rng.normal(size=(NIN, DEC * N)), net.encoder.layers[0]
         net.fprop(pair)

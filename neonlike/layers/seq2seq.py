@@ -195,6 +195,10 @@ class Seq2Seq(LayerContainer):
                 states, z = decoder.states(), decoder.as_inputs(y)
         return self._written
 
+    def set_lengths(self, lengths: Any) -> None:
+        """Let what the encoder reads have a length for each sample; the decoder begins from the state there."""
+        self.encoder.set_lengths(lengths)
+
     def samples_in(self, inputs: Any) -> int:
         """Number of samples in what is given to ``fprop``."""
         x = inputs[0] if isinstance(inputs, list | tuple) else inputs

@@ -81,6 +81,7 @@ class SequenceLayer(ParameterLayer):
         The error for the layer before, another name of ``deltas``.
     """
 
+    overwrites_error = True
     ngates: ClassVar[int] = 1
     W_input: Any
     dW_input: Any  # noqa: N815  neon's name, as all of these
