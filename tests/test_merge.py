@@ -316,7 +316,9 @@ class TestOtherLayers:
     @pytest.mark.parametrize("merge", ["sum", "depth", "recurrent", "stack"])
     def test_recurrent_layers_as_written_out(self, be64, rng, merge):
         def branches():
-            gru, rnn, lstm = (make(kind, nout, reset_cells=True) for kind, nout in (("gru", 4), ("rnn", 3), ("lstm", 4)))
+            gru, rnn, lstm = (
+                make(kind, nout, reset_cells=True) for kind, nout in (("gru", 4), ("rnn", 3), ("lstm", 4))
+            )
             return [gru, [rnn, lstm], [linear(4), Dropout(0.6)]]
 
         container = MergeSum(branches()) if merge == "sum" else MergeBroadcast(branches(), merge)

@@ -8,6 +8,7 @@ from neonlike.layers.container import (
     Seq2Seq,
     Sequential,
     SingleOutputTree,
+    SkipThought,
     Tree,
 )
 from neonlike.layers.layer import (
@@ -111,5 +112,6 @@ __all__ = [
     "ShiftBatchNorm",
     "SingleOutputTree",
     "SkipNode",
+    "SkipThought",
     "Tree",
 ]

@@ -7,6 +7,7 @@ from neonlike.layers.merge import Broadcast, MergeBroadcast, MergeMultistream, M
 from neonlike.layers.multicost import Multicost
 from neonlike.layers.seq2seq import Seq2Seq
 from neonlike.layers.sequential import LayerContainer, Sequential, flatten, pairwise
+from neonlike.layers.skipthought import SkipThought
 from neonlike.layers.tree import SingleOutputTree, Tree
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Seq2Seq",
     "Sequential",
     "SingleOutputTree",
+    "SkipThought",
     "Tree",
     "flatten",
     "pairwise",

@@ -61,7 +61,6 @@ class Seq2Seq(LayerContainer):
         self.decoder = decoder if isinstance(decoder, Decoder) else Decoder(decoder)
         self.layers = self.encoder.layers + self.decoder.layers
         self.decoder_connections = self._connections(decoder_connections)
-        self._zeros: Any = None
         self._written: Any = None
 
     def _connections(self, given: Sequence[int | None] | None) -> list[int | None]:
@@ -156,17 +155,8 @@ class Seq2Seq(LayerContainer):
 
     def initial_states(self) -> list[Any]:
         """What the recurrent layers of the decoder begin from: final states of the encoder, or None."""
-        found: list[Any] = []
-        for target, source in zip(self.decoder.recurrent, self.decoder_connections, strict=True):
-            h = None if source is None else self.encoder.recurrent[source].final_state()
-            found.append([h, self._zero_cells(h)] if h is not None and isinstance(target, LSTM) else h)
-        return found
-
-    def _zero_cells(self, like: Tensor) -> Tensor:
-        if self._zeros is None or self._zeros.shape != like.shape:
-            self._zeros = self.be.zeros(like.shape, dtype=like.dtype)
-        found: Tensor = self._zeros
-        return found
+        sources = [None if i is None else self.encoder.recurrent[i].final_state() for i in self.decoder_connections]
+        return begin_states(self.decoder, sources)
 
     def generate(self, x: Any) -> Any:
         """Let the decoder write, each step reading what the one before wrote; the first reads zeros.
@@ -237,6 +227,14 @@ class Seq2Seq(LayerContainer):
         layers = [build(entry) for entry in rest.pop("layers")]
         count, start = rest.pop("num_encoder_layers"), rest.pop("start_index", None)
         return cls([Encoder(layers[:count]), Decoder(layers[count:], start_index=start)], **rest)
+
+
+def begin_states(decoder: Decoder, found: Sequence[Any]) -> list[Any]:
+    """Initial states for ``decoder.fprop`` of the states h that its recurrent layers begin from; cells begin from 0."""
+    return [
+        [h, h.backend.zeros(h.shape, dtype=h.dtype)] if h is not None and isinstance(layer, LSTM) else h
+        for layer, h in zip(decoder.recurrent, found, strict=True)
+    ]
 
 
 def _as_tuple(shape: Any) -> tuple[int, ...]:

@@ -43,8 +43,14 @@ def require(value: Any, attributes: tuple[str, ...], argument: str, example: str
 def check_input_shape(model: Any, dataset: Any) -> None:
     """Raise if data, or a shape, have other inputs than ``model`` was set up for."""
     shape, known = model.layers.data_shape(dataset), model.layers.in_shape
-    if isinstance(shape, int | tuple) and np.prod(plain_shape(shape)) != np.prod(known):
+    if isinstance(shape, int | tuple | list) and _sizes(plain_shape(shape)) != _sizes(known):
         raise ShapeError(
             f"{model.name}: was set up for inputs of shape {known}, but the data have {shape}; "
             "build a new model for them"
         )
+
+
+def _sizes(shape: Any) -> Any:
+    """Elements of a sample; a list of them if there are several inputs."""
+    several = isinstance(shape, list | tuple) and not all(isinstance(size, int) for size in shape)
+    return [_sizes(part) for part in shape] if several else int(np.prod(shape))
