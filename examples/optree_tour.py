@@ -103,9 +103,7 @@ def softmax(be: Any) -> None:
     show("print(be.explain(be.fprop_softmax(x, axis=0)))", be.explain(be.fprop_softmax(x, axis=0)))
     say("reductions over different axes cannot share a pass, and each cut has its reason")
     e = be.sum(be.max(x, axis=0), axis=1)
-    reasons = [
-        line.strip() for line in be.explain(e).splitlines() if line.lstrip().startswith(("stage", "why"))
-    ]
+    reasons = [line.strip() for line in be.explain(e).splitlines() if line.lstrip().startswith(("stage", "why"))]
     show("be.sum(be.max(x, axis=0), axis=1)", "\n".join(reasons))
 
 

@@ -92,6 +92,7 @@ def test_what_it_prints_is_right(tour: str, code: str, value: str) -> None:
         (["optree_tour.py"], "sig(((t0 * t1) + t2))"),
         (["digits_conv.py", "--epochs", "1"], "compound_bprop_bn"),
         (["digits_mlp.py", "--epochs", "1", "--no_progress_bar"], "compound_dot"),
+        (["char_lstm.py", "--epochs", "1", "--no_progress_bar", "--sample", "0"], "compound_lstm_unroll_bprop"),
     ],
 )
 def test_bench_reports_the_kernels(arguments: list[str], kernel: str, tmp_path: Path) -> None:
@@ -110,7 +111,7 @@ def test_bench_shows_a_table_at_the_end() -> None:
     assert re.search(r"^this machine: memory copy", ran.stderr, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", ["optree_tour.py", "digits_conv.py", "digits_mlp.py"])
+@pytest.mark.parametrize("name", ["char_lstm.py", "optree_tour.py", "digits_conv.py", "digits_mlp.py"])
 def test_help_is_only_help(name: str) -> None:
     text = run_example(name, "--help")
     assert text.startswith(f"usage: {name}")
@@ -144,3 +145,13 @@ def test_a_network_of_primitives_learns() -> None:
     costs = [float(found) for found in re.findall(r"cost ([\d.]+)", result)]
     assert right[-1] > 96 and len(right) == 3, result
     assert costs[0] > 4 * costs[1] > 4 * costs[2], result
+
+
+def test_a_character_lstm_learns() -> None:
+    """Guessing by how often each character occurs would cost 2.9 nats."""
+    result = run_example("char_lstm.py", "--quick", "--no_progress_bar", "--sample", "40")
+    found = re.search(r"([\d.]+) nats; guessed from the two before it: ([\d.]+)", result)
+    assert found is not None, result
+    cost, guess = map(float, found.groups())
+    assert cost < 2.4 and 2.1 < guess < 2.2, result
+    assert len(result.split("\n\n")[-1].rstrip("\n")) >= 40, result
