@@ -28,14 +28,15 @@ class Kind(NamedTuple):
     ----------
     words : str
         For messages.
-    quick : set of types
-        Whose objects are admitted without a closer look.
+    quick : tuple or set of types
+        Whose objects are admitted without a closer look. A set, of a kind that is a class, gets its subclasses as
+        objects of them come.
     admits : callable
         Whether a value of another type will do.
     """
 
     words: str
-    quick: tuple[type, ...]
+    quick: tuple[type, ...] | set[type]
     admits: Callable[[Any], bool]
 
 
@@ -122,7 +123,7 @@ _KINDS["Description"] = _KINDS["dict"]
 
 def admit(cls: type, words: str) -> None:
     """Let annotations that are the name of ``cls`` be looked at too; ``words`` name its objects in messages."""
-    _KINDS[cls.__name__] = Kind(words, (cls,), lambda value: isinstance(value, cls))
+    _KINDS[cls.__name__] = Kind(words, {cls}, lambda value: isinstance(value, cls))
 
 
 def _is_collection(value: Any) -> bool:
@@ -167,6 +168,8 @@ def require(operation: str, name: str, value: Any, kind: Kind) -> None:
     """Raise ArgumentTypeError unless ``kind`` admits ``value``, ArgumentError for an integer that no float can be."""
     if not kind.admits(value):
         raise ArgumentTypeError(f"{operation}: {name} must be {kind.words}, got {shown(value)}")
+    if isinstance(kind.quick, set):
+        kind.quick.add(type(value))
     if is_real(value) and kind.words.startswith("a number"):
         number(operation, name, value)
 
@@ -185,7 +188,7 @@ def checked(function: Function) -> Function:
     ArgumentTypeError, ArgumentError
         By the function, if an argument is of another kind.
     """
-    looked_at: list[tuple[int, str, tuple[type, ...], Kind, Any]] = []
+    looked_at: list[tuple[int, str, Collection[type], Kind, Any]] = []
     for index, parameter in enumerate(inspect.signature(function).parameters.values()):
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) or parameter.name == "axis":
             continue  # axes are looked at together with a shape

@@ -130,14 +130,16 @@ def test_gradients_add_up(be64, rng):
     np.testing.assert_allclose(layer.grad_gamma.get(), 2 * once[1], rtol=1e-10)
 
 
-@pytest.mark.parametrize("make", [lambda: Affine(3, Gaussian(), batch_norm=True, activation=Tanh(), name="a")])
-def test_compound_layers_normalize_and_use_the_sums_of_the_weight(be64, rng, make):
-    net = ready(Sequential([Linear(4, Gaussian()), *make()]), 5)
+@pytest.mark.parametrize("folds", [True, False])
+def test_compound_layers_normalize_and_use_the_sums_of_the_weight(be64, rng, folds):
+    net = Sequential([Linear(4, Gaussian()), Affine(3, Gaussian(), batch_norm=True, activation=Tanh(), name="a")])
+    net.folds = folds
+    ready(net, 5)
     _, weight, normal, activation = net.layers
     assert [layer.name for layer in net.layers[1:]] == ["a", "a_bnorm", "a_Tanh"]
     assert weight.bsum and normal.parallelism == weight.parallelism
     check_gradients(net, rng.normal(size=(5, N)), rng)
-    assert normal.xsum is weight.batch_sum and not normal.compute_batch_sum
+    assert normal.xsum is weight.batch_sum and normal.compute_batch_sum == folds
     np.testing.assert_allclose(normal.xsum.get(), weight.outputs.get().sum(axis=1, keepdims=True), atol=1e-5)
     assert activation.outputs is normal.outputs
 

@@ -96,8 +96,8 @@ class TestFolding:
         assert len(lines) == 1 + len(model.layers.layers)
         said = {layer.name: line for layer, line in zip(model.layers.layers, lines[1:], strict=True)}
         conv, normal, rectifier, pool, biased, second, *_ = (layer.name for layer in model.layers.layers)
-        assert "2x6x8 -> 4x6x8" in said[conv] and "sums its outputs" in said[conv]
-        assert f"takes the sums of {conv}" in said[normal]
+        assert "2x6x8 -> 4x6x8" in said[conv] and "sums" not in said[conv]
+        assert f"sums the outputs of {conv} in its call" in said[normal]
         assert f"one call with {rectifier} (forward and backward)" in said[normal]
         assert f"computed by {normal}" in said[rectifier] and "|" not in said[pool]
         assert f"one call with {second} (forward); adds its bias" in said[biased]

@@ -73,6 +73,8 @@ class Layer(NervanaObject):
     folded: tuple[Layer, ...] = ()  # see folding.py
     folded_into: Layer | None = None
     finished: Any = None
+    sums_left = takes_sums = False
+    batch_sum_shape: Any = None
 
     def __init__(self, name: str | None = None, parallelism: str = "Unknown") -> None:
         super().__init__(name)

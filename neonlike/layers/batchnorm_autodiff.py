@@ -22,6 +22,8 @@ class BatchNormAutodiff(BatchNorm):
         As of :class:`BatchNorm`.
     """
 
+    takes_sums = False
+
     def __init__(self, rho: float = 0.99, eps: float = 1e-6, name: str | None = None) -> None:
         super().__init__(rho, eps, name)
         self._tree: Any = None

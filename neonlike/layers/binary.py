@@ -55,7 +55,7 @@ class BinaryLinear(Linear):
         before = self.prev_layer
         signs = isinstance(before, Activation) and isinstance(before.transform, Sign)
         product = self.be.xnor_compound_dot if signs else self.be.compound_dot
-        product(A=self.Wb, B=self._used(inputs), C=self._used(outputs), beta=beta, bsum=self.batch_sum)
+        product(A=self.Wb, B=self._used(inputs), C=self._used(outputs), beta=beta, bsum=self.asked_sums(inference))
         return outputs
 
     def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:

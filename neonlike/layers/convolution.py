@@ -87,9 +87,16 @@ class Convolution(EpilogueLayer):
         outputs = require_input(self, inputs, self._rows, inference)
         self.inputs = inputs
         bias, relu, slope = self.epilogue(outputs)
-        bsum = None if inference else self.batch_sum
         self.be.fprop_conv(
-            self.nglayer, inputs, self.W, outputs, bias=bias, bsum=bsum, beta=beta, relu=relu, slope=slope
+            self.nglayer,
+            inputs,
+            self.W,
+            outputs,
+            bias=bias,
+            bsum=self.asked_sums(inference),
+            beta=beta,
+            relu=relu,
+            slope=slope,
         )
         return outputs
 

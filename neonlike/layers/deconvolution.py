@@ -80,9 +80,16 @@ class Deconvolution(EpilogueLayer):
         outputs = require_input(self, inputs, self._rows, inference)
         self.inputs = inputs
         bias, relu, slope = self.epilogue(outputs)
-        bsum = None if inference else self.batch_sum
         self.be.bprop_conv(
-            self.nglayer, self.W, inputs, outputs, bias=bias, bsum=bsum, beta=beta, relu=relu, slope=slope
+            self.nglayer,
+            self.W,
+            inputs,
+            outputs,
+            bias=bias,
+            bsum=self.asked_sums(inference),
+            beta=beta,
+            relu=relu,
+            slope=slope,
         )
         return outputs
 

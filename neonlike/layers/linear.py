@@ -62,7 +62,9 @@ class Linear(ParameterLayer):
         self.inputs = inputs
         used = self._used(outputs)
         relu = bool(self.folded) and used is outputs
-        self.be.compound_dot(A=self.W, B=self._used(inputs), C=used, beta=beta, relu=relu, bsum=self.batch_sum)
+        self.be.compound_dot(
+            A=self.W, B=self._used(inputs), C=used, beta=beta, relu=relu, bsum=self.asked_sums(inference)
+        )
         if relu:
             self.finished = outputs
         return outputs

@@ -40,13 +40,14 @@ class BatchNorm(ScaleShiftLayer):
         Gradients of the first two.
     xsum, xvar : Tensor
         What the forward pass leaves for the backward pass. ``xsum`` is the ``batch_sum`` of the layer before, if that
-        sums its outputs.
+        has one: filled by that layer, or in a chain by this one.
     states : list of two lists
         What the optimizer keeps for beta, and for gamma.
 
     Source: Ioffe and Szegedy, "Batch normalization: accelerating deep network training" (2015).
     """
 
+    takes_sums = True
     error_left: Any = None
     """The error whose rectifier this layer's backward pass has to take along."""
 
@@ -60,7 +61,7 @@ class BatchNorm(ScaleShiftLayer):
         self.y: Any = None
         self.compute_batch_sum = True
         self._own_sum: Any = None
-        self._scratch: Any = None
+        self._targets: tuple[Any, Any, Any] = (None, None, None)
 
     def __str__(self) -> str:
         return f"{self.classnm} Layer '{self.name}': {self.in_shape}, {self.nfm} maps"
@@ -91,7 +92,7 @@ class BatchNorm(ScaleShiftLayer):
         outputs = require_input(self, inputs, self._rows, inference)
         self.inputs = inputs
         given = getattr(self.prev_layer, "batch_sum", None)
-        self.compute_batch_sum = given is None
+        self.compute_batch_sum = given is None or self.prev_layer.sums_left
         self.xsum = self._own_sum if given is None else given
         relu = bool(self.folded)
         self.be.compound_fprop_bn(
@@ -107,18 +108,25 @@ class BatchNorm(ScaleShiftLayer):
         """deltas = alpha · data gradient + beta · deltas; gradients of gamma and beta."""
         if self.inputs is None:
             raise ArgumentError(f"{self.name}.bprop: there are no inputs to take the gradient by; call fprop first")
-        deltas = self.deltas
-        if deltas is None:  # the first layer: the parameters have gradients nevertheless
-            if self._scratch is None or self._scratch.shape != error.shape:
-                self._scratch = self.be.empty_like(error)
-            deltas = self._scratch
         y = self.outputs if self.error_left is error else None
         self.error_left = None
         self.be.compound_bprop_bn(
-            deltas, self.grad_gamma, self.grad_beta, error, self.inputs, self.xsum, self.xvar, self.gamma, self.eps,
-            binary=self.binary, y=y, alpha_data=alpha, beta_data=beta,
+            self._target(error), self.grad_gamma, self.grad_beta, error, self.inputs, self.xsum, self.xvar,
+            self.gamma, self.eps, binary=self.binary, y=y, alpha_data=alpha, beta_data=beta,
         )  # fmt: skip
         return self.deltas
+
+    def _target(self, error: Tensor) -> Tensor:
+        """Where the data gradient goes: the error itself, if that lies where the deltas do."""
+        deltas = self.deltas
+        if error is not self._targets[0] or deltas is not self._targets[1]:
+            if deltas is None:  # the first layer: the parameters have gradients nevertheless
+                target = self.be.empty_like(error)
+            else:
+                target = error if error.ptr == deltas.ptr and error.shape == deltas.shape else deltas
+            self._targets = error, deltas, target
+        found: Tensor = self._targets[2]
+        return found
 
     # -- parameters ----------------------------------------------------------------------------------------
 

@@ -155,7 +155,7 @@ class ParameterLayer(StoredLayer):
         self.dW: Any = None
         self.weight_shape: tuple[int, int] | None = None
         self.batch_sum: Any = None
-        self.batch_sum_shape: Any = None
+        self.batch_sum_shape = None
         self.acc_dW: Any = None
 
     def allocate(self, shared_outputs: Tensor | None = None, accumulate_updates: bool = False) -> None:
@@ -184,6 +184,10 @@ class ParameterLayer(StoredLayer):
         if accumulate_updates:
             self.acc_dW = self.be.empty_like(self.dW)
             self.acc_params = [(self.acc_dW, self.dW)]
+
+    def asked_sums(self, inference: bool) -> Any:
+        """``batch_sum`` if the forward pass is to fill it: in training, unless the layer after this one does."""
+        return None if inference or self.sums_left else self.batch_sum
 
     def init_params(self, shape: Any) -> None:
         """Create the weight and its gradient and fill the weight."""

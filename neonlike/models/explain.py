@@ -45,10 +45,13 @@ def _notes(layer: Any) -> list[str]:
         notes.append(f"one call with {', '.join(part.name for part in layer.folded)} ({passes})")
     if getattr(layer, "weight_bias", None) is not None:
         notes.append("adds its bias in the same call")
-    if getattr(layer, "batch_sum_shape", None) is not None:
+    before = layer.prev_layer
+    if layer.batch_sum_shape is not None and not layer.sums_left:
         notes.append("sums its outputs in the same call")
-    if getattr(layer.prev_layer, "batch_sum_shape", None) is not None and hasattr(layer, "compute_batch_sum"):
-        notes.append(f"takes the sums of {layer.prev_layer.name}")
+    if layer.takes_sums and getattr(before, "batch_sum_shape", None) is not None:
+        notes.append(
+            f"sums the outputs of {before.name} in its call" if before.sums_left else f"takes its sums of {before.name}"
+        )
     return notes
 
 
