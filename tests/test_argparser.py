@@ -242,10 +242,16 @@ def test_deterministic_is_deprecated(caplog):
     assert "deprecated" in caplog.text
 
 
-def test_a_yaml_file():
+def test_a_yaml_file_is_opened(tmp_path, capsys):
     parser = NeonArgparser()
     parser.add_yaml_arg()
-    assert parser.parse_args(["model.yaml", "-e", "1"], gen_be=False).yaml_file == "model.yaml"
+    path = tmp_path / "model.yaml"
+    path.write_text("epochs: 3 # größer", encoding="utf-8")
+    with parser.parse_args([str(path), "-e", "1"], gen_be=False).yaml_file as file:
+        assert file.name == str(path) and file.read() == "epochs: 3 # größer"
+    with pytest.raises(SystemExit):
+        parser.parse_args([str(tmp_path / "none.yaml")], gen_be=False)
+    assert "cannot open" in capsys.readouterr().err
 
 
 class TestLog:

@@ -9,7 +9,12 @@ from typing import Any
 
 from neonlike.callbacks.adversarial import GANCostCallback
 from neonlike.callbacks.callback import Callback
-from neonlike.callbacks.control import EarlyStopCallback, SaveBestStateCallback, SerializeModelCallback
+from neonlike.callbacks.control import (
+    BatchNormTuneCallback,
+    EarlyStopCallback,
+    SaveBestStateCallback,
+    SerializeModelCallback,
+)
 from neonlike.callbacks.progress import ProgressBarCallback, get_progress_string
 from neonlike.callbacks.recording import (
     HistCallback,
@@ -20,6 +25,7 @@ from neonlike.callbacks.recording import (
     TrainLoggerCallback,
     TrainMulticostCallback,
 )
+from neonlike.callbacks.showing import MultiLabelStatsCallback, WatchTickerCallback
 from neonlike.callbacks.store import MARKERS, MemoryStore, new_dataset, open_store, records, restore
 from neonlike.checks import brief, shown
 from neonlike.errors import ArgumentError, DTypeError
@@ -29,6 +35,7 @@ from neonlike.nervanaobject import Description, NervanaObject, build
 from neonlike.util.persist import load_obj
 
 __all__ = [
+    "BatchNormTuneCallback",
     "Callback",
     "Callbacks",
     "EarlyStopCallback",
@@ -36,6 +43,7 @@ __all__ = [
     "HistCallback",
     "LossCallback",
     "MetricCallback",
+    "MultiLabelStatsCallback",
     "ProgressBarCallback",
     "RunTimerCallback",
     "SaveBestStateCallback",
@@ -43,6 +51,7 @@ __all__ = [
     "TrainCostCallback",
     "TrainLoggerCallback",
     "TrainMulticostCallback",
+    "WatchTickerCallback",
     "get_progress_string",
 ]
 
@@ -69,7 +78,7 @@ class Callbacks(NervanaObject):
     save_path : str, optional
         File to save the model to.
     serialize : int
-        Every how many epochs to save; 0 counts as 1.
+        Every how many epochs to save; 0 and None count as 1.
     history : int
         How many saved files to keep.
     model_file : str, optional
@@ -101,7 +110,7 @@ class Callbacks(NervanaObject):
         eval_freq: int | None = None,
         progress_bar: bool = True,
         save_path: str | None = None,
-        serialize: int = 0,
+        serialize: int | None = 0,
         history: int = 1,
         model_file: str | None = None,
         eval_set: Any = None,
@@ -130,7 +139,7 @@ class Callbacks(NervanaObject):
         if eval_freq:
             self._add_evaluation(eval_set, metric, eval_freq)
         if save_path:
-            self.add_callback(SerializeModelCallback(save_path, max(serialize, 1), history))
+            self.add_callback(SerializeModelCallback(save_path, max(serialize or 1, 1), history))
         self.add_callback(TrainLoggerCallback())
         self.add_callback(RunTimerCallback())
 
@@ -163,6 +172,10 @@ class Callbacks(NervanaObject):
     def add_hist_callback(self, plot_per_mini: bool = False, filter_key: Iterable[str] = ("W",)) -> None:
         """Record histograms of layer attributes."""
         self.callbacks.append(HistCallback(plot_per_mini=plot_per_mini, filter_key=filter_key))
+
+    def add_watch_ticker_callback(self, valid: Any) -> None:
+        """Print a minibatch of a Ticker after each epoch."""
+        self.callbacks.append(WatchTickerCallback(self.model, valid))
 
     # -- hooks ---------------------------------------------------------------------------------------------
 

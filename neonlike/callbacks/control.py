@@ -1,4 +1,4 @@
-"""Callbacks that act on the training: save the model, keep the best one, stop early."""
+"""Callbacks that act on the training: save the model, keep the best one, stop early, tune batch normalization."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from neonlike.callbacks.callback import Callback, Frequency, recorded_at
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError
+from neonlike.layers.layer import BatchNorm
 from neonlike.logger import logger
 from neonlike.util.persist import expand, is_plain
 
@@ -152,3 +153,41 @@ class EarlyStopCallback(_OnLoss):
     def set_progress(self, saved: dict[str, Any]) -> None:
         """Go on with the state of the saved training."""
         self.stop_state = saved.get("state", self.stop_state)
+
+
+class BatchNormTuneCallback(Callback):
+    """Replace the running statistics of batch normalization by those of a data set with the weights of now.
+
+    The means over its minibatches are taken, of which the variance is corrected by n / (n − 1) for n minibatches.
+
+    Parameters
+    ----------
+    tune_set : iterator
+        Data to take the statistics of; it is reset first.
+    epoch_freq : int
+        Every how many epochs.
+    """
+
+    def __init__(self, tune_set: Any, epoch_freq: Frequency = 1) -> None:
+        super().__init__(epoch_freq=epoch_freq)
+        self.tune_set = tune_set
+
+    def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
+        """Run the data set through the network."""
+        layers = [layer for layer in model.layers.layers_fprop() if isinstance(layer, BatchNorm)]
+        if not layers:
+            return
+        rates, batches = [layer.rho for layer in layers], 0
+        self.tune_set.reset()
+        try:
+            for x, _ in self.tune_set:
+                for layer in layers:
+                    layer.rho = batches / (batches + 1)  # so that every minibatch counts alike
+                model.fprop(x)
+                batches += 1
+        finally:
+            for layer, rho in zip(layers, rates, strict=True):
+                layer.rho = rho
+        if batches > 1:
+            for layer in layers:
+                layer.gvar[:] = layer.gvar * (batches / (batches - 1))

@@ -4,17 +4,32 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from neonlike.callbacks.callback import Callback, recorded_at
+from neonlike.callbacks.recording import each_cost
 
 __public_module__ = "neonlike.callbacks.callbacks"
 
 BAR_WIDTH = 20
+AVERAGED = 10
+"""Minibatches whose mean cost is shown."""
+LOG_EVERY_S = 60.0
+"""Where there is no terminal, a long epoch writes a line so often."""
 
 
 def get_progress_string(
-    tag: str, epoch: int, minibatch: int, nbatches: int, cost: float, time: float, blockchar: str = "█"
+    tag: str,
+    epoch: int,
+    minibatch: int,
+    nbatches: int,
+    cost: float | Sequence[float],
+    time: float,
+    blockchar: str = "█",
 ) -> str:
     """Text of a progress bar.
 
@@ -26,8 +41,8 @@ def get_progress_string(
         Number of the epoch.
     minibatch, nbatches : int
         Minibatches done and in all.
-    cost : float
-        Cost so far.
+    cost : float or list of float
+        The cost, or several.
     time : float
         Seconds so far.
 
@@ -36,17 +51,19 @@ def get_progress_string(
     >>> get_progress_string("Train", 3, 5, 10, 0.25, 1.5, blockchar="#")
     'Epoch 3   [Train |##########          |    5/10   batches, 0.25 cost, 1.50s]'
     """
+    if isinstance(cost, Sequence | np.ndarray):
+        costs = f"({', '.join(f'{one:.2f}' for one in cost)}) costs"
+    else:
+        costs = f"{cost:.2f} cost"
     blocks = blockchar * (BAR_WIDTH * minibatch // max(nbatches, 1))
-    return (
-        f"Epoch {epoch:<3} [{tag} |{blocks:<{BAR_WIDTH}}| {minibatch:4}/{nbatches:<4} batches, "
-        f"{cost:.2f} cost, {time:.2f}s]"
-    )
+    return f"Epoch {epoch:<3} [{tag} |{blocks:<{BAR_WIDTH}}| {minibatch:4}/{nbatches:<4} batches, {costs}, {time:.2f}s]"
 
 
 class ProgressBarCallback(Callback):
     """Shows a progress bar while an epoch runs, and its loss at the end.
 
-    On a terminal the line is redrawn in place; elsewhere only the finished line of an epoch is written.
+    The cost is the mean of the last ten minibatches; of a Multicost that of each. On a terminal the line is redrawn in
+    place, with the time left; elsewhere the finished line of an epoch is written, and one every minute of a long one.
 
     Parameters
     ----------
@@ -66,28 +83,38 @@ class ProgressBarCallback(Callback):
         self._length = 0
         self._line = ""
         self._block = "█"
+        self._first = 0
+        self._costs: deque[np.ndarray] = deque(maxlen=AVERAGED)
 
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
         """Find out what the output can show."""
         self._live = sys.stdout.isatty()
         self._block = _drawable(self._block)
+        self._costs.clear()
 
     def on_epoch_begin(self, callback_data: Any, model: Any, epoch: int) -> None:
         """Start the clock."""
         self._start = time.perf_counter()
-        self._last_draw = 0.0
-        self._length = 0
+        self._last_draw = 0.0 if self._live else self._start
+        self._length, self._line = 0, ""
+        self._first = getattr(getattr(model, "progress", None), "minibatches", 0)
 
     def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
         """Redraw the bar if it is time to."""
-        now = time.perf_counter()
-        done = minibatch + 1
-        if (self._live and now - self._last_draw > self.update_thresh_s) or done == model.nbatches:
-            self._last_draw = now
-            mean = float(model.total_cost[0, 0]) / done
-            self._line = get_progress_string("Train", epoch, done, model.nbatches, mean, now - self._start, self._block)
-            if self._live:
-                self._write("\r" + self._line)
+        self._costs.append(each_cost(model.cost))
+        now, done = time.perf_counter(), minibatch + 1
+        if now - self._last_draw <= (self.update_thresh_s if self._live else LOG_EVERY_S) and done != model.nbatches:
+            return
+        self._last_draw = now
+        mean = np.mean(self._costs, axis=0)
+        cost = mean.tolist() if len(mean) > 1 else float(mean[0])
+        seconds = now - self._start
+        self._line = get_progress_string("Train", epoch, done, model.nbatches, cost, seconds, self._block)
+        left = seconds / (done - self._first) * (model.nbatches - done) if done > self._first else 0.0
+        if self._live:
+            self._write("\r" + self._line + (f" {_duration(left)} left" if left else ""))
+        elif left:
+            self._write(f"{self._line} {_duration(left)} left\n")
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
         """Write the finished line, with the loss if it was computed in this epoch."""
@@ -115,3 +142,12 @@ def _drawable(block: str) -> str:
     except (UnicodeEncodeError, LookupError):
         return "#"
     return block
+
+
+def _duration(seconds: float) -> str:
+    """A number of seconds as people say it: 12s, 3m05s, 2h07m."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes}m{rest:02}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02}m"

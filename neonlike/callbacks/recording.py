@@ -88,7 +88,7 @@ class TrainMulticostCallback(Callback):
 
     def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
         """Record the running means."""
-        self.cost_history.append(np.array([np.asarray(cost.cost).item() for cost in model.cost.costs]))
+        self.cost_history.append(each_cost(model.cost))
         means = np.mean(self.cost_history, axis=0)
         if epoch != self._epoch:
             self._epoch, self._first = epoch, first_minibatch(callback_data, epoch)
@@ -218,16 +218,18 @@ class TrainLoggerCallback(Callback):
 
     def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
         """Log the cost of the minibatch."""
-        logger.info("Epoch %d Minibatch %d Train cost: %f", epoch, minibatch, np.asarray(model.cost.cost).item())
+        logger.info(
+            "Epoch %d Minibatch %d complete. Train Cost %f.", epoch, minibatch, np.asarray(model.cost.cost).item()
+        )
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
         """Log the costs and metrics of the epoch."""
-        parts = [f"Train: {model.total_cost.item():.6f}"]
+        parts = [f"Train Cost {model.total_cost.item():.6f}."]
         if "cost/loss" in callback_data:
-            parts += _latest("Loss", callback_data["cost/loss"], epoch)
+            parts += _latest("Eval Cost", callback_data["cost/loss"], epoch)
         for name in callback_data["metrics"] if "metrics" in callback_data else ():
             parts += _latest(name, callback_data[f"metrics/{name}"], epoch)
-        logger.info("Epoch %d complete. %s", epoch, ", ".join(parts))
+        logger.info("Epoch %d complete. %s", epoch, " ".join(parts))
 
 
 class HistCallback(Callback):
@@ -292,4 +294,10 @@ class HistCallback(Callback):
 def _latest(name: str, dataset: Any, epoch: int) -> list[str]:
     """Text of the value recorded in ``epoch``, if there is one."""
     at = recorded_at(dataset, epoch)
-    return [] if at is None else [f"{name}: {float(dataset[at]):.6f}"]
+    return [] if at is None else [f"{name} {float(dataset[at]):.6f}."]
+
+
+def each_cost(cost: Any) -> np.ndarray:
+    """The cost of the last minibatch; of a Multicost each, 0 where an output had no target."""
+    every = cost.costs if isinstance(cost, Multicost) else [cost]
+    return np.array([np.asarray(one.cost).item() for one in every])

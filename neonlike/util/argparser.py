@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import logging
 import os
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
 from logging.handlers import RotatingFileHandler
-from typing import Any
+from typing import IO, Any
 
 import configargparse
 import numpy as np
@@ -149,8 +149,8 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
         return super().add_argument(*args, **kwargs)
 
     def add_yaml_arg(self) -> None:
-        """Add the positional argument ``yaml_file``."""
-        self.add_argument("yaml_file", help="model to train, as a YAML file")
+        """Add the positional argument ``yaml_file``; parsing gives it as an open file."""
+        self.add_argument("yaml_file", type=_opened, help="model to train, as a YAML file")
 
     # -- parsing -------------------------------------------------------------------------------------------
 
@@ -201,6 +201,14 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
                 compat_mode=parsed.compat_mode,
             )
         return parsed
+
+
+def _opened(path: str) -> IO[str]:
+    """A text file named on the command line."""
+    try:
+        return open(path, encoding="utf-8")
+    except OSError as error:
+        raise ArgumentTypeError(f"cannot open {path!r}: {error.strerror}") from error
 
 
 def _count(least: int) -> Callable[[str], int]:

@@ -1,0 +1,97 @@
+"""Callbacks that print what the network does: measures of each label, and a minibatch of a made-up task."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from neonlike.callbacks.callback import Callback, Frequency
+from neonlike.checks import brief
+from neonlike.errors import ArgumentError
+from neonlike.models.evaluation import predictions
+
+__public_module__ = "neonlike.callbacks.callbacks"
+
+
+class MultiLabelStatsCallback(Callback):
+    """Print what a metric says of each label, in percent, averaged over a data set.
+
+    Parameters
+    ----------
+    eval_set : iterator
+        Data to evaluate; it is reset first.
+    labels : list of str
+        Names of the labels.
+    metric : Metric
+        With ``outputs`` of shape (labels, names), such as ``PrecisionRecall(num_classes)``.
+    epoch_freq : int
+        Every how many epochs.
+    """
+
+    def __init__(self, eval_set: Any, labels: Sequence[str], metric: Any, epoch_freq: Frequency = 1) -> None:
+        super().__init__(epoch_freq=epoch_freq)
+        if isinstance(metric, type) or not hasattr(metric, "metric_names") or not hasattr(metric, "outputs"):
+            raise ArgumentError(
+                f"MultiLabelStatsCallback: metric={brief(metric)} is no metric with outputs for each label; construct "
+                "one, e.g. PrecisionRecall(num_classes=10)"
+            )
+        expected = (len(labels), len(metric.metric_names))
+        if tuple(metric.outputs.shape) != expected:
+            raise ArgumentError(
+                f"MultiLabelStatsCallback: {len(labels)} labels and {len(metric.metric_names)} measures, but the "
+                f"metric's outputs have shape {tuple(metric.outputs.shape)}, expected {expected}"
+            )
+        self.eval_set, self.labels, self.metric = eval_set, labels, metric
+
+    def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
+        """Evaluate and print a line for each label."""
+        total, samples = np.zeros(self.metric.outputs.shape), 0
+        for y, t, valid, steps in predictions(model, self.eval_set):
+            self.metric(y, t, calcrange=slice(0, valid * steps))
+            total += valid * self.metric.outputs.get()
+            samples += valid
+        if not samples:
+            raise ArgumentError(f"{self.classnm}: the data iterator {self.eval_set!r} yielded no batch")
+        for label, measures in zip(self.labels, total / samples, strict=True):
+            named = zip(self.metric.metric_names, measures, strict=True)
+            text = ", ".join(f"{name}: {100 * value:.0f}%" for name, value in named)
+            sys.stdout.write(f"[{text}] -> {label}\n")
+        sys.stdout.flush()
+
+
+class WatchTickerCallback(Callback):
+    """Print inputs, outputs and targets of the first sequence of a minibatch of a :class:`~neonlike.data.Ticker`.
+
+    Parameters
+    ----------
+    model : Model
+        Accepted for compatibility; the model in training is shown.
+    valid_set : Ticker
+        Where the minibatch comes from.
+    epoch_freq : int
+        Every how many epochs.
+    """
+
+    def __init__(self, model: Any, valid_set: Any, epoch_freq: Frequency = 1) -> None:
+        super().__init__(epoch_freq=epoch_freq)
+        if "Ticker" not in [cls.__name__ for cls in type(valid_set).__mro__]:
+            raise ArgumentError(
+                f"WatchTickerCallback: valid_set={brief(valid_set)} is no Ticker; give e.g. Ticker(CopyTask(10, 8))"
+            )
+        self.model, self.valid_set = None, valid_set
+
+    def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
+        """Print the steps of a sequence, one a column, up to its last."""
+        x, (target, mask) = next(iter(self.valid_set))
+        y = model.fprop(x, inference=True)
+        # Columns are step by step, all samples of the minibatch within each.
+        first = {"inputs": x, "outputs": y, "targets": target, "mask": mask}
+        steps = {name: tensor.get()[:, :: model.be.bsz] for name, tensor in first.items()}
+        used = steps.pop("mask")[0] > 0
+        for name, values in steps.items():
+            rows = [" ".join(f"{value:5.2f}" for value in row) for row in values[:, used]]
+            sys.stdout.write("\n".join([f"Epoch {epoch}, {name}:", *rows]) + "\n")
+        sys.stdout.flush()
