@@ -9,8 +9,10 @@ from neonlike.backends import gen_backend
 from neonlike.errors import ArgumentError, ShapeError
 from neonlike.transforms import (
     Accuracy,
+    BLEUScore,
     LogLoss,
     Misclassification,
+    ObjectDetection,
     PrecisionRecall,
     TopKMisclassification,
 )
@@ -135,3 +137,68 @@ def test_defect_29_multimetric_compares_with_the_target(batch):
 def test_labels_must_be_one_hot(be, make):
     with pytest.raises(ShapeError, match="one-hot"):
         make()(be.array(Y), be.zeros((1, 2)))
+
+
+class TestObjectDetection:
+    """Labels and boxes."""
+
+    def test_both_measures(self, be, rng):
+        labels, wanted = rng.normal(size=(3, 5)), np.eye(3)[:, [0, 1, 2, 0, 1]]
+        boxes, wanted_boxes = 2 * rng.normal(size=(8, 5)), rng.normal(size=(8, 5))
+        mask = (rng.random((8, 5)) > 0.5).astype(float)
+        y = be.array(labels), be.array(boxes)
+        t = be.array(wanted), (be.array(wanted_boxes), be.array(mask))
+        x = np.abs(mask * (boxes - wanted_boxes))
+        losses = np.where(x < 1, 0.5 * x * x, x - 0.5).sum(axis=0)
+        right = labels.argmax(axis=0) == wanted.argmax(axis=0)
+        metric = ObjectDetection()
+        assert metric.metric_names == ["Accuracy", "SmoothL1Loss"]
+        np.testing.assert_allclose(metric(y, t), [right.mean(), losses.mean()], rtol=1e-5)
+        np.testing.assert_allclose(
+            metric(y, t, calcrange=slice(0, 3)), [right[:3].mean(), losses[:3].mean()], rtol=1e-5
+        )
+
+    def test_shapes_must_be_equal(self, be):
+        y, short = be.zeros((3, 5)), be.zeros((3, 4))
+        with pytest.raises(ShapeError):
+            ObjectDetection()((y, y), (y, (short, y)))
+
+
+class TestBLEU:
+    """Sentences against sentences."""
+
+    CAT, REFERENCES = "the cat sat on the mat .", ["the cat is on the mat", "there is a cat on the mat"]
+
+    def test_worked_numbers(self):
+        score = BLEUScore()
+        assert score([self.CAT], [self.REFERENCES]) == pytest.approx(1.057371, abs=1e-6)
+        assert score.bleu_n == pytest.approx([83.33, 70.71, 50.0, 1.06], abs=5e-3)
+        assert score(self.CAT, self.REFERENCES) == score.bleu_n[3]
+
+    def test_words_count_as_often_as_in_one_reference(self):
+        assert BLEUScore()(["the the the the"], [["the cat the", "the"]], N=1) == pytest.approx(50.0, abs=1e-4)
+
+    def test_sentences_are_counted_together(self):
+        assert BLEUScore()(["a b", "c d e f"], [["a x"], "c d e x"], N=1) == pytest.approx(100 * 4 / 6, abs=1e-4)
+
+    def test_case_unknown_words_and_what_follows_the_end(self):
+        score = BLEUScore()
+        assert score(["A <unk> . b"], [["a <unk>"]], N=1) == pytest.approx(50.0, abs=1e-4)
+        assert score(["A"], [["a"]], N=1, lower_case=False) == pytest.approx(1e-5)
+        assert BLEUScore(unk="?")(["a <unk>"], [["a <unk>"]], N=2) == pytest.approx(100, abs=1e-3)
+
+    def test_short_sentences_are_punished(self):
+        score = BLEUScore()
+        assert score(["a b"], [["a b c", "a b c d e"]], N=1, brevity_penalty=True) == pytest.approx(
+            100 * np.exp(1 - 3 / 2), abs=1e-3
+        )
+        assert score(["a b c"], [["a b"]], N=1, brevity_penalty=True) == pytest.approx(100 * 2 / 3, abs=1e-3)
+        assert score([""], [["a"]], brevity_penalty=True) == pytest.approx(1e-5)
+
+    def test_what_makes_no_sense(self):
+        with pytest.raises(ArgumentError, match="2 sentences, but references for 1"):
+            BLEUScore()(["a", "b"], [["a"]])
+        with pytest.raises(ArgumentError, match="at least one"):
+            BLEUScore()(["a"], [[]])
+        with pytest.raises(ArgumentError, match="N=0"):
+            BLEUScore()(["a"], [["a"]], N=0)

@@ -15,6 +15,7 @@ from neonlike.transforms.activation import (
     Swish,
     Tanh,
 )
+from neonlike.transforms.bleu import BLEUScore
 from neonlike.transforms.cost import (
     CrossEntropyBinary,
     CrossEntropyMulti,
@@ -29,6 +30,7 @@ from neonlike.transforms.metric import (
     LogLoss,
     Misclassification,
     MultiMetric,
+    ObjectDetection,
     PrecisionRecall,
     TopKMisclassification,
 )
@@ -37,6 +39,7 @@ from neonlike.transforms.transform import Cost, Metric, Transform
 __all__ = [
     "GELU",
     "Accuracy",
+    "BLEUScore",
     "Cost",
     "CrossEntropyBinary",
     "CrossEntropyMulti",
@@ -50,6 +53,7 @@ __all__ = [
     "Misclassification",
     "MultiMetric",
     "Normalizer",
+    "ObjectDetection",
     "PixelwiseSoftmax",
     "PrecisionRecall",
     "Rectlin",

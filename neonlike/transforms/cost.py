@@ -11,11 +11,13 @@ from typing import Any
 
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError
+from neonlike.transforms.bleu import BLEUScore
 from neonlike.transforms.metric import (
     Accuracy,
     LogLoss,
     Misclassification,
     MultiMetric,
+    ObjectDetection,
     PrecisionRecall,
     TopKMisclassification,
 )
@@ -23,6 +25,7 @@ from neonlike.transforms.transform import Cost, Metric
 
 __all__ = [
     "Accuracy",
+    "BLEUScore",
     "Cost",
     "CrossEntropyBinary",
     "CrossEntropyMulti",
@@ -32,6 +35,7 @@ __all__ = [
     "Metric",
     "Misclassification",
     "MultiMetric",
+    "ObjectDetection",
     "PrecisionRecall",
     "SmoothL1Loss",
     "SquareHingeLoss",

@@ -153,6 +153,41 @@ class PrecisionRecall(Metric):
         return self.outputs.get().mean(axis=0)
 
 
+class ObjectDetection(Metric):
+    """Accuracy of the labels and smooth L1 loss of the boxes of detected objects.
+
+    Source: Girshick, "Fast R-CNN" (2015), section 2.3.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.metric_names = ["Accuracy", "SmoothL1Loss"]
+        for name in ("outputs", "detections"):
+            self._row_buffer(name)
+
+    def __call__(self, y: Any, t: Any, calcrange: slice = EVERYTHING) -> np.ndarray:
+        """Array (accuracy, mean smooth L1 loss of a column) over the columns ``calcrange``.
+
+        Parameters
+        ----------
+        y : pair of tensors
+            Labels ``(classes, N)`` and boxes ``(rows, N)``.
+        t : pair
+            Labels as one-hot columns, and the pair (boxes, mask): only what the mask lets through counts.
+        """
+        be, (labels, boxes), (wanted, (wanted_boxes, mask)) = self.be, y, t
+        self._check_shapes(labels, wanted)
+        self._check_shapes(boxes, wanted_boxes)
+        outputs = self._row_buffer("outputs", labels.shape[1])
+        outputs[:] = be.equal(be.argmax(labels, axis=0), be.argmax(wanted, axis=0))
+        detections = self._row_buffer("detections", boxes.shape[1])
+        x = mask * (boxes - wanted_boxes)
+        size = be.absolute(x)
+        close = be.less(size, 1)
+        detections[:] = be.sum(close * 0.5 * be.square(x) + (1 - close) * (size - 0.5), axis=0)
+        return np.array([column_mean(buffer, calcrange)[0] for buffer in (outputs, detections)])
+
+
 class MultiMetric(Metric):
     """Apply a metric to one of several outputs and the matching one of several targets.
 
