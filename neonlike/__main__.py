@@ -1,4 +1,4 @@
-"""``python -m neonlike``: compile a script's kernels ahead of time, show or clear the cache, say what is installed."""
+"""``python -m neonlike``: train a YAML model, compile a script's kernels ahead, look after cache and installation."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from neonlike.version import __version__
 
 ABOUT = "Compiles a script's kernels ahead of its runs, looks after the cache they are in, says what is installed."
 
+YAML = "MODEL.yaml in place of COMMAND trains what the file describes; `neonlike MODEL.yaml --help` lists the options."
+
 WARM = """\
 Runs SCRIPT once and compiles, in the background, every kernel that it needs, so that later runs compile nothing.
 
@@ -42,7 +44,7 @@ def seconds(text: str) -> float:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     name = "neonlike" if os.path.basename(sys.argv[0]).startswith("neonlike") else "python -m neonlike"
-    top = argparse.ArgumentParser(prog=name, description=ABOUT, allow_abbrev=False)
+    top = argparse.ArgumentParser(prog=name, description=ABOUT, epilog=YAML, allow_abbrev=False)
     top.add_argument("--version", action="version", version=f"neonlike {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_warm(commands)
@@ -181,8 +183,13 @@ def _fail(command: str, reason: str) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words and words[0].endswith((".yaml", ".yml")):
+        from neonlike import script  # which imports all of the library
+
+        return script.main(words)
     found = parser()
-    options = found.parse_args(argv)
+    options = found.parse_args(words)
     if options.command == "doctor":
         text, status = report(options.gpu)
         print(text)

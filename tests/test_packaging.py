@@ -77,9 +77,14 @@ class TestWheel:
         (license_file,) = unpacked.glob("*.dist-info/licenses/LICENSE")
         assert license_file.read_bytes() == (ROOT / "LICENSE").read_bytes()
 
-    def test_it_brings_the_command(self, unpacked: Path) -> None:
+    def test_it_brings_the_commands(self, unpacked: Path) -> None:
         (entries,) = unpacked.glob("*.dist-info/entry_points.txt")
-        assert entries.read_text().split("\n")[:2] == ["[console_scripts]", "neonlike = neonlike.__main__:program"]
+        assert entries.read_text().split("\n")[:4] == [
+            "[console_scripts]",
+            "neon = neonlike.script:program",
+            "neonlike = neonlike.__main__:program",
+            "nvis = neonlike.visualizations.nvis:program",
+        ]
 
     def test_it_works_with_the_base_dependencies_only(self, unpacked: Path, tmp_path: Path) -> None:
         """The wheel compiles an expression from its own templates, with no other package in reach."""

@@ -184,7 +184,7 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
         parsed.datatype = DATATYPES.get(parsed.datatype, parsed.datatype)
         parsed.manifest = _parse_manifest(parsed.manifest)
         _set_up_log(parsed)
-        _check_rounding(parsed)
+        check_rounding(parsed)
         _check_files(parsed)
         parsed.callback_args = extract_valid_args(parsed, Callbacks.__init__, startidx=1)
         asked = Profile(parsed.profile_inference, parsed.profile_iterations, parsed.profile_iter_skip)
@@ -236,7 +236,8 @@ def _set_up_log(args: Namespace) -> None:
         logger.warning("--deterministic is deprecated and has no effect: equal seeds give equal results")
 
 
-def _check_rounding(args: Namespace) -> None:
+def check_rounding(args: Namespace) -> None:
+    """Raise RoundingUnavailable if stochastic rounding is asked of the CPU."""
     if args.rounding and args.backend == "cpu":
         raise RoundingUnavailable("--rounding: the cpu backend has no stochastic rounding; leave it off or use a GPU")
 

@@ -1,0 +1,50 @@
+"""A dictionary in a file, for one process at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import IO, Any
+
+from neonlike.checks import shown
+from neonlike.errors import DTypeError
+from neonlike.util.persist import ensure_dirs_exist, expand, load_obj, save_obj
+
+__all__ = ["atomic_shelve"]
+
+
+@contextlib.contextmanager
+def atomic_shelve(filename: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
+    """The dictionary kept in a file, to be read and changed; it is saved when the block ends without an error.
+
+    Others wait at its beginning until it ends. The file is one of ``save_obj``, replaced as a whole: unlike Python's
+    ``shelve``, reading it runs nothing.
+
+    Parameters
+    ----------
+    filename : path
+        ``~`` and environment variables are replaced; a file that is not there is an empty dictionary.
+
+    Examples
+    --------
+    >>> with atomic_shelve("counts.p") as counts:  # doctest: +SKIP
+    ...     counts["runs"] = counts.get("runs", 0) + 1
+    """
+    path = ensure_dirs_exist(expand(filename))
+    with open(f"{path}.lock", "ab") as guard:
+        _lock(guard)
+        kept = load_obj(path) if os.path.exists(path) else {}
+        if not isinstance(kept, dict):
+            raise DTypeError(f"atomic_shelve: {path} holds no dictionary, but {shown(kept)}")
+        yield kept
+        save_obj(kept, path)
+
+
+def _lock(file: IO[bytes]) -> None:
+    """Wait until no other process holds the file; closing it lets go. Without effect where there is no such lock."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,0 +1,184 @@
+"""Models described in YAML: layers, cost and optimizer from a file.
+
+::
+
+    epochs: 10                       # epochs, batchsize, backend and dataset are for the command `neon model.yaml`
+    layers:
+    - type: Linear
+      config: {nout: 100, init: &init {type: GlorotUniform}}
+    - type: Activation
+      config: {transform: {type: Rectlin}}
+    - type: Linear
+      config: {nout: 10, init: *init}
+    - type: Activation
+      config: {transform: {type: Softmax}}
+    cost: CrossEntropyMulti
+    optimizer:
+      type: GradientDescentMomentum
+      config: {learning_rate: 0.1, momentum_coef: 0.9}
+"""
+
+from __future__ import annotations
+
+import os
+from typing import IO, Any
+
+import numpy as np
+
+from neonlike.backends import gen_backend
+from neonlike.checks import shown
+from neonlike.errors import ArgumentError, MissingExtra, NeonlikeError
+from neonlike.layers import GeneralizedCost, Multicost, Sequential
+from neonlike.layers.compound import CompoundLayer
+from neonlike.models import Model
+from neonlike.nervanaobject import NervanaObject, build, get_args, load_class
+from neonlike.optimizers.optimizer import Optimizer
+from neonlike.transforms.transform import Cost
+
+__all__ = ["create_objects", "format_yaml_dict", "load_yaml"]
+
+Source = str | os.PathLike[str] | dict[str, Any] | IO[str]
+
+
+def load_yaml(source: Source) -> dict[str, Any]:
+    """The dictionary of a YAML file, given by its path or open; a dictionary is returned as it is.
+
+    Raises
+    ------
+    MissingExtra
+        If PyYAML is not installed.
+    ArgumentError
+        If it is no YAML, or holds something else than a mapping. Tags that name Python objects are not followed.
+    """
+    if isinstance(source, dict):
+        return source
+    try:
+        import yaml
+    except ImportError as error:
+        raise MissingExtra("YAML models need PyYAML; install it with: pip install 'neonlike[data]'") from error
+    where = str(getattr(source, "name", source))
+    try:
+        if isinstance(source, str | os.PathLike):
+            with open(source, encoding="utf-8") as file:
+                root = yaml.safe_load(file)
+        else:
+            root = yaml.safe_load(source)
+    except yaml.YAMLError as error:
+        raise ArgumentError(f"{where}: no YAML that can be read: {' '.join(str(error).split())}") from error
+    if not isinstance(root, dict):
+        raise ArgumentError(f"{where}: expected a mapping with layers, cost and optimizer, got {shown(root)}")
+    return root
+
+
+def format_yaml_dict(ldict: dict[str, Any], type_prefix: str = "") -> dict[str, Any]:
+    """A description ``{type, config}`` of what YAML says: a missing ``config`` is empty, nested ones are described too.
+
+    Parameters
+    ----------
+    ldict : dict
+        With ``type`` and, unless all arguments have defaults, ``config``. It stays as it is, and so do anchors that
+        several places share.
+    type_prefix : str
+        Put before the type, such as ``"neon.layers."``.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no type, or the config is no mapping.
+    """
+    if not isinstance(ldict, dict) or not isinstance(ldict.get("type"), str):
+        raise ArgumentError(f"expected a mapping with the key 'type', such as {{type: Linear}}, got {shown(ldict)}")
+    config = ldict.get("config") or {}
+    if not isinstance(config, dict):
+        raise ArgumentError(f"{ldict['type']}: config must be a mapping of arguments, got {shown(config)}")
+    if others := ldict.keys() - {"type", "config"}:
+        raise ArgumentError(f"{ldict['type']}: arguments belong under config: {sorted(map(str, others))}")
+    return {"type": type_prefix + ldict["type"], "config": {key: _described(value) for key, value in config.items()}}
+
+
+def _described(value: Any) -> Any:
+    if isinstance(value, dict):
+        return format_yaml_dict(value) if "type" in value else {key: _described(one) for key, one in value.items()}
+    return [_described(one) for one in value] if isinstance(value, list) else value
+
+
+def create_objects(
+    root_yaml: Source,
+    be_type: str = "gpu",
+    batch_size: int = 128,
+    rng_seed: int | None = None,
+    device_id: int = 0,
+    default_dtype: Any = np.float32,
+    stochastic_rounding: bool | int = False,
+) -> tuple[Model, Any, Optimizer | None]:
+    """The model, cost and optimizer that a YAML file describes.
+
+    Parameters
+    ----------
+    root_yaml : path, open file or dict
+        See :mod:`neonlike.util.yaml_parse`. Types are names of classes of this library, or their dotted paths.
+    be_type, batch_size, rng_seed, device_id, default_dtype, stochastic_rounding
+        Of the backend to make where there is none; the current one stays.
+
+    Returns
+    -------
+    tuple
+        (Model, GeneralizedCost or Multicost, Optimizer); cost and optimizer None where the file has none.
+
+    Raises
+    ------
+    ArgumentError
+        If an entry is missing or cannot be built; the message says which.
+    """
+    if NervanaObject.be is None:
+        gen_backend(
+            be_type, rng_seed=rng_seed, batch_size=batch_size, device_id=device_id, datatype=default_dtype,
+            stochastic_round=stochastic_rounding,
+        )  # fmt: skip
+    root = load_yaml(root_yaml)
+    entries = root.get("layers")
+    if not isinstance(entries, list) or not entries:
+        raise ArgumentError(f"create_objects: needs a list of layers, got layers: {shown(entries)}")
+    layers = [_named(f"layer {i}", _layer, entry) for i, entry in enumerate(entries)]
+    cost = None if root.get("cost") is None else _named("cost", _cost, root["cost"])
+    optimizer = None if root.get("optimizer") is None else _named("optimizer", _optimizer, root["optimizer"])
+    return Model(Sequential(layers)), cost, optimizer
+
+
+def _named(place: str, make: Any, entry: Any) -> Any:
+    """``make(entry)``; an error says where in the file it is."""
+    try:
+        return make(entry)
+    except (NeonlikeError, TypeError) as error:
+        raise ArgumentError(f"create_objects: {place}: {error}") from error
+
+
+def _layer(entry: Any) -> Any:
+    described = format_yaml_dict(entry)
+    cls = load_class(described["type"])
+    if not issubclass(cls, CompoundLayer):
+        return build(described)
+    config = {key: build(value) if _is_description(value) else value for key, value in described["config"].items()}
+    if unknown := config.keys() - get_args(cls).keys():
+        raise ArgumentError(f"{cls.__name__} has no arguments {sorted(unknown)}; it has {', '.join(get_args(cls))}")
+    return cls(**config)
+
+
+def _is_description(value: Any) -> bool:
+    return isinstance(value, dict) and "type" in value
+
+
+def _cost(entry: Any) -> Any:
+    made = build(format_yaml_dict({"type": entry} if isinstance(entry, str) else entry))
+    if isinstance(made, GeneralizedCost | Multicost):
+        return made
+    if not isinstance(made, Cost):
+        raise ArgumentError(f"{type(made).__name__} is no cost; name one, e.g. CrossEntropyMulti")
+    return GeneralizedCost(costfunc=made)
+
+
+def _optimizer(entry: Any) -> Optimizer:
+    made = build(format_yaml_dict(entry))
+    if not isinstance(made, Optimizer):
+        raise ArgumentError(f"{type(made).__name__} is no optimizer; name one, e.g. GradientDescentMomentum")
+    return made

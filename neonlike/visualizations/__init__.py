@@ -1,0 +1,1 @@
+"""What callbacks recorded, as numbers to plot, figures and pages."""

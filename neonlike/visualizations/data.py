@@ -1,0 +1,190 @@
+"""Numbers to plot from the HDF5 files that callbacks write (``Callbacks(output_file=...)``)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from neonlike.callbacks.store import MARKERS
+from neonlike.checks import shown
+from neonlike.errors import ArgumentError, MissingExtra
+
+__all__ = [
+    "convert_rgb_to_bokehrgba",
+    "create_epoch_x",
+    "create_minibatch_x",
+    "h5_cost_data",
+    "h5_deconv_data",
+    "h5_hist_data",
+]
+
+Path = str | os.PathLike[str]
+Curve = tuple[str, np.ndarray, np.ndarray]
+Histogram = tuple[str, np.ndarray, int, int, int, int]
+Picture = tuple[int, np.ndarray, np.ndarray]
+
+
+@contextmanager
+def _opened(filename: Path) -> Iterator[Any]:
+    try:
+        import h5py
+    except ImportError as error:
+        raise MissingExtra(
+            "reading files of metrics needs h5py; install it with: pip install 'neonlike[data]'"
+        ) from error
+    with h5py.File(filename, "r") as file:
+        if "config" not in file:
+            raise ArgumentError(f"{filename}: not written by Callbacks(output_file=...): it has no group 'config'")
+        yield file
+
+
+def create_minibatch_x(minibatches: int, minibatch_markers: Any, epoch_axis: bool) -> np.ndarray:
+    """Where values of each minibatch stand on the axis: minibatch b of n in epoch e at e + b/n, or at its number.
+
+    Parameters
+    ----------
+    minibatches : int
+        How many values there are.
+    minibatch_markers : array
+        Number of minibatches up to the end of each epoch, see ``time_markers/minibatch``.
+    epoch_axis : bool
+        Count in epochs, else in minibatches.
+    """
+    numbers = np.arange(minibatches, dtype=np.float64)
+    if not epoch_axis:
+        return numbers
+    ends = _ends(minibatch_markers)
+    epochs = np.searchsorted(ends, numbers, side="right")
+    starts, sizes = _starts_and_sizes(ends)
+    return np.asarray(epochs + (numbers - starts[epochs]) / sizes[epochs])
+
+
+def create_epoch_x(points: int, epoch_freq: Any, minibatch_markers: Any, epoch_axis: bool) -> np.ndarray:
+    """Where values of some epochs stand on the axis: at the last minibatch of each.
+
+    Parameters
+    ----------
+    points : int
+        How many values there are.
+    epoch_freq : int or list of int
+        Every how many epochs there is one, or in which.
+    minibatch_markers, epoch_axis
+        See :func:`create_minibatch_x`.
+    """
+    if np.ndim(epoch_freq) == 0:
+        epochs = (np.arange(points) + 1) * max(1, abs(int(epoch_freq))) - 1
+    else:
+        epochs = np.sort(np.asarray(epoch_freq, dtype=int))[:points]
+    ends = _ends(minibatch_markers)
+    known = np.minimum(epochs, len(ends) - 1)
+    if not epoch_axis:
+        return np.asarray(ends[known] - 1, dtype=np.float64)
+    _, sizes = _starts_and_sizes(ends)
+    return np.asarray(epochs + 1 - 1 / sizes[known])
+
+
+def _ends(minibatch_markers: Any) -> np.ndarray:
+    """The markers as integers, without those of epochs that were not reached, which are 0."""
+    ends = np.asarray(minibatch_markers, dtype=np.int64)
+    ends = ends[: np.count_nonzero(ends)]
+    if not len(ends):
+        raise ArgumentError("there is nothing to plot: no epoch was completed")
+    return np.asarray(ends)
+
+
+def _starts_and_sizes(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The first minibatch of each epoch and how many it has; of one that is not complete, as many as the last."""
+    sizes = np.diff(ends, prepend=0)
+    return np.concatenate([ends - sizes, ends[-1:]]), np.concatenate([sizes, sizes[-1:]])
+
+
+def h5_cost_data(filename: Path, epoch_axis: bool = True) -> list[Curve]:
+    """Curves of the costs in a file, as far as they were recorded.
+
+    Returns
+    -------
+    list of (name, x, y)
+        ``train``, and ``loss`` where there was an evaluation set.
+    """
+    with _opened(filename) as file:
+        markers = file[MARKERS][...]
+        return [(name, *_curve(dataset, markers, epoch_axis)) for name, dataset in file.get("cost", {}).items()]
+
+
+def _curve(dataset: Any, markers: np.ndarray, epoch_axis: bool) -> tuple[np.ndarray, np.ndarray]:
+    y = dataset[...]
+    done = int(_ends(markers)[-1])
+    if _text(dataset.attrs["time_markers"]) == "minibatch":
+        y = y[:done]
+        return create_minibatch_x(len(y), markers, epoch_axis), y
+    epoch_freq = dataset.attrs.get("epoch_freq", 1)
+    epochs = np.count_nonzero(markers)
+    reached = epochs // abs(int(epoch_freq)) if np.ndim(epoch_freq) == 0 else np.sum(np.asarray(epoch_freq) < epochs)
+    y = y[: int(reached)]
+    return create_epoch_x(len(y), epoch_freq, markers, epoch_axis), y
+
+
+def h5_hist_data(filename: Path, epoch_axis: bool = True) -> list[Histogram]:
+    """Histograms of layer attributes in a file.
+
+    Returns
+    -------
+    list of (name, counts, dh, dw, bins, offset)
+        ``counts`` has shape (bins, steps); ``dh`` and ``dw`` are the extents of a picture of it, in bins and in epochs
+        (or minibatches); the first bin is of magnitudes of 2**offset.
+    """
+    with _opened(filename) as file:
+        group, config = file.get("hist"), file["config"].attrs
+        if group is None:
+            return []
+        bins, offset = int(group.attrs["bins"]), int(group.attrs["offset"])
+        width = int(config["total_epochs" if epoch_axis else "total_minibatches"])
+        return [(name, counts[...], bins, width, bins, offset) for name, counts in group.items()]
+
+
+def h5_deconv_data(filename: Path) -> list[tuple[str, list[Picture]]]:
+    """Pictures of what feature maps respond to, in a file of ``DeconvCallback``.
+
+    Returns
+    -------
+    list of (layer, pictures)
+        ``pictures`` is a list of (feature map, image, response): uint8 arrays ``(H, W, C)`` of the image of the data
+        set that the map responds to most, and of the pixels it does so to.
+    """
+    found = []
+    with _opened(filename) as file:
+        group = file.get("deconv")
+        for name, layer in group["max_act"].items() if group is not None else ():
+            pictures: list[Picture] = []
+            for i, (batch, index) in enumerate(layer["batch_img"][...].astype(int)):
+                images = group[f"img/batch_{batch}/HWC_uint8"]
+                place = list(images.attrs["images"]).index(index)
+                pictures.append((i, images[..., place], layer["vis"][i]))
+            found.append((name, pictures))
+    return found
+
+
+def convert_rgb_to_bokehrgba(img_data: np.ndarray, downsample: int = 1) -> np.ndarray:
+    """A picture as bokeh takes it: ``(H, W)`` of uint32, opaque, the last row first.
+
+    Parameters
+    ----------
+    img_data : ndarray
+        uint8, ``(H, W, 3)``.
+    downsample : int
+        Keep each so many rows and columns.
+    """
+    fits = isinstance(img_data, np.ndarray) and img_data.dtype == np.uint8 and img_data.ndim == 3
+    if not fits or img_data.shape[2] != 3:
+        raise ArgumentError(f"convert_rgb_to_bokehrgba: expected uint8 of shape (H, W, 3), got {shown(img_data)}")
+    picture = img_data[::-1][::downsample, ::downsample]
+    opaque = np.full((*picture.shape[:2], 1), 255, dtype=np.uint8)
+    return np.ascontiguousarray(np.concatenate([picture, opaque], axis=2)).view(np.uint32)[..., 0]
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

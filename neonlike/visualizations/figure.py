@@ -1,0 +1,89 @@
+"""Figures for bokeh (an optional package) of what :mod:`neonlike.visualizations.data` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from neonlike.errors import MissingExtra
+from neonlike.visualizations.data import Curve, Histogram, Picture, convert_rgb_to_bokehrgba
+from neonlike.visualizations.page import COLOURS
+
+__all__ = ["cost_fig", "deconv_figs", "hist_fig", "image_fig"]
+
+
+def _figure(**options: Any) -> Any:
+    try:
+        from bokeh.plotting import figure
+    except ImportError as error:
+        raise MissingExtra(
+            "figures need bokeh; install it with: pip install 'neonlike[viz]' (the command nvis does without)"
+        ) from error
+    return figure(**options)
+
+
+def cost_fig(cost_data: Sequence[Curve], plot_height: int, plot_width: int, epoch_axis: bool = True) -> Any:
+    """A figure of the curves of :func:`~neonlike.visualizations.data.h5_cost_data`.
+
+    Raises
+    ------
+    MissingExtra
+        If bokeh is not installed.
+    """
+    label = "Epoch" if epoch_axis else "Minibatch"
+    fig = _figure(height=plot_height, width=plot_width, title="Cost", x_axis_label=label, y_axis_label="Cost")
+    for number, (name, x, y) in enumerate(cost_data):
+        fig.line(x, y, line_width=2, color=COLOURS[number % len(COLOURS)], legend_label=name)
+    return fig
+
+
+def hist_fig(
+    hist_data: Histogram, plot_height: int, plot_width: int, x_range: Any = None, epoch_axis: bool = True
+) -> Any:
+    """A figure of one histogram of :func:`~neonlike.visualizations.data.h5_hist_data` over time.
+
+    Parameters
+    ----------
+    x_range : optional
+        Range of another figure, to be moved together with it.
+    """
+    name, counts, height, width, _, offset = hist_data
+    fig = _figure(
+        height=plot_height, width=plot_width, title=name, x_axis_label="Epoch" if epoch_axis else "Minibatch",
+        y_axis_label="Magnitude, log2", x_range=(0, width) if x_range is None else x_range,
+        y_range=(offset, offset + height),
+    )  # fmt: skip
+    fig.image([np.log1p(counts)], x=0, y=offset, dw=width, dh=height, palette="Viridis256")
+    return fig
+
+
+def image_fig(data: np.ndarray, h: int, w: int, x_range: Any, y_range: Any, plot_size: int) -> Any:
+    """A figure of a picture, uint8 ``(H, W, 3)``, drawn over ``w`` by ``h`` units."""
+    fig = _figure(height=plot_size, width=plot_size, x_range=x_range, y_range=y_range, toolbar_location=None)
+    fig.axis.visible = False
+    fig.image_rgba([convert_rgb_to_bokehrgba(data)], x=0, y=0, dw=w, dh=h)
+    return fig
+
+
+def deconv_figs(
+    layer_name: str, layer_data: Sequence[Picture], fm_max: int = 8, plot_size: int = 120
+) -> list[tuple[int, Any, Any]]:
+    """Figures of a layer of :func:`~neonlike.visualizations.data.h5_deconv_data`.
+
+    Returns
+    -------
+    list of (feature map, figure of the image, figure of the response)
+        Of the first ``fm_max`` feature maps of the layer.
+    """
+    found = []
+    for number, original, response in layer_data[:fm_max]:
+        height, width = original.shape[:2]
+        pair = [
+            image_fig(np.broadcast_to(picture, (height, width, 3)), height, width, (0, width), (0, height), plot_size)
+            for picture in (original, response)
+        ]
+        pair[0].title = f"{layer_name}, feature map {number}"
+        found.append((number, *pair))
+    return found

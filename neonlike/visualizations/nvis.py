@@ -1,0 +1,61 @@
+"""The command ``nvis``: a page with the costs, histograms and pictures that callbacks recorded in an HDF5 file."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from neonlike import console
+from neonlike.errors import NeonlikeError
+from neonlike.util.persist import expand
+from neonlike.visualizations.data import h5_cost_data, h5_deconv_data, h5_hist_data
+from neonlike.visualizations.page import curves, histogram, page, responses
+
+__all__ = ["main", "program", "write_page"]
+
+
+def write_page(metrics: str, folder: str, axis: str = "epoch") -> str:
+    """Write ``index.html`` for a file of metrics into a folder, which is made if need be; returns its path.
+
+    Parameters
+    ----------
+    axis : str
+        ``"epoch"`` or ``"minibatch"``: what curves are drawn over.
+    """
+    by_epoch = axis == "epoch"
+    sections = [curves(h5_cost_data(metrics, by_epoch), axis)]
+    if histograms := h5_hist_data(metrics, by_epoch):
+        sections += ["<h2>Histograms</h2>", *map(histogram, histograms)]
+    if layers := h5_deconv_data(metrics):
+        sections += ["<h2>What feature maps respond to</h2>", *(responses(*layer) for layer in layers)]
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, "index.html")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(page(os.path.basename(metrics), sections))
+    return path
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="nvis", description="Shows what callbacks recorded, as a page.")
+    parser.add_argument("-i", "--input", required=True, help="HDF5 file of Callbacks(output_file=...)")
+    parser.add_argument("-o", "--output", default="./nvis/", help="folder to write index.html to")
+    parser.add_argument("--axis", choices=("epoch", "minibatch"), default="epoch", help="what costs are drawn over")
+    args = parser.parse_args(argv)
+    try:
+        print(write_page(expand(args.input), expand(args.output), args.axis))
+    except (NeonlikeError, OSError) as error:
+        print(f"nvis: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def program() -> int:
+    """The command ``nvis``."""
+    return console.run(main)
+
+
+if __name__ == "__main__":
+    sys.exit(program())
