@@ -81,6 +81,7 @@ def test_several_inputs(be):
     x, _ = next(iter(iterator))
     assert [b.shape for b in x] == [(3, 4), (5, 4)]
     assert ArrayIterator([numbered(8, 6), numbered(8)], lshape=[(1, 2, 3), 3]).shape == [(1, 2, 3), 3]
+    assert ArrayIterator([numbered(8, 6)] * 2, lshape=(1, 2, 3)).shape == [(1, 2, 3), (1, 2, 3)]
 
 
 @pytest.mark.parametrize("y", [np.arange(8.0), np.arange(8.0)[:, None], np.arange(16.0).reshape(8, 2), [*range(8)]])

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from neonlike.data import ArrayIterator, HostIterator, Prefetch
+from neonlike.backends import gen_backend
+from neonlike.callbacks import Callbacks
+from neonlike.callbacks.callbacks import Callback
+from neonlike.data import ArrayIterator, HostIterator, ImageFolder, Prefetch
 from neonlike.errors import ArgumentError, ArgumentTypeError
+from neonlike.initializers import GlorotUniform
+from neonlike.layers import Affine, Dropout, GeneralizedCost
+from neonlike.models import Model
+from neonlike.optimizers import Adam
+from neonlike.transforms import CrossEntropyMulti, Softmax
 
 pytestmark = pytest.mark.engines("any", batch_size=2)
 
@@ -85,6 +95,25 @@ def test_leaving_the_loop_early_ends_the_thread(be):
     assert readers() == []
 
 
+def test_what_the_iterator_opened_is_closed_then(be):
+    class Opening(Counting):
+        opened = 0
+
+        def host_batches(self):
+            self.opened += 1
+            try:
+                yield from super().host_batches()
+            finally:
+                self.opened -= 1
+
+    source = Opening(100)
+    kept = iter(Prefetch(source))
+    next(kept)
+    assert source.opened == 1
+    kept.close()
+    assert source.opened == 0
+
+
 def test_an_error_in_the_thread_is_raised_in_its_place(be):
     seen = []
     with pytest.raises(OSError, match="disk gone"):
@@ -100,6 +129,22 @@ def test_an_error_of_the_caller_ends_the_thread(be):
             if number == 2:
                 raise KeyboardInterrupt
     loop.close()
+    assert readers() == []
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="needs signals between threads")
+def test_ctrl_c_while_a_batch_is_waited_for_ends_the_thread(be):
+    class Slow(Counting):
+        def host_batches(self):
+            yield np.zeros((1, 2))
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            released.wait(30)
+            yield np.ones((1, 2))
+
+    released, loop = threading.Event(), iter(Prefetch(Slow(2)))
+    threading.Timer(0.3, released.set).start()
+    with pytest.raises(KeyboardInterrupt):
+        list(loop)
     assert readers() == []
 
 
@@ -127,3 +172,49 @@ def test_what_cannot_be_read_ahead_is_refused(be):
         Prefetch(ArrayIterator(np.zeros((4, 2))))
     with pytest.raises(ArgumentError, match="depth=0"):
         Prefetch(Counting(3), depth=0)
+
+
+# Trainings ------------------------------------------------------------------------------------------------------------
+
+
+class Stop(Callback):
+    """Interrupts the training once, in the middle of an epoch."""
+
+    def on_minibatch_end(self, callback_data, model, epoch, minibatch):
+        if (epoch, minibatch) == (1, 1):
+            raise KeyboardInterrupt
+
+
+def experiment(be, folder, saved=None, **options):
+    """A model, its data, which are drawn at random and read ahead, and what trains them."""
+    gen_backend(be.backend_name, rng_seed=0, batch_size=2)
+    images = Prefetch(ImageFolder(folder, 4, shuffle=True, center=False, scale=(0.3, 1), flip_enable=True))
+    layers = [Dropout(0.8), Affine(2, GlorotUniform(), activation=Softmax())]
+    model = Model(saved) if saved else Model(layers)
+    callbacks = Callbacks(model, progress_bar=False, **options)
+
+    def train(epochs):
+        model.fit(images, GeneralizedCost(CrossEntropyMulti()), Adam(), epochs, callbacks)
+
+    return model, callbacks, train
+
+
+def test_a_training_that_was_interrupted_within_an_epoch_goes_on_bit_for_bit(be, tmp_path):
+    rng = np.random.default_rng(0)
+    for number in range(9):
+        folder = tmp_path / "images" / "ab"[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 255, (9, 8, 3), dtype=np.uint8)).save(folder / f"{number}.png")
+    whole, _, train = experiment(be, tmp_path / "images")
+    train(3)
+    expected = [layer.W.get() for layer in whole.layers_to_optimize]
+
+    path = str(tmp_path / "model.prm")
+    _, callbacks, train = experiment(be, tmp_path / "images", save_path=path, serialize=1)
+    callbacks.add_callback(Stop())
+    with pytest.raises(KeyboardInterrupt):
+        train(3)
+    assert readers() == []
+    again, _, train = experiment(be, tmp_path / "images", saved=path)
+    train(3)
+    np.testing.assert_array_equal(expected, [layer.W.get() for layer in again.layers_to_optimize])

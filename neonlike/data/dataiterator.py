@@ -31,8 +31,8 @@ class ArrayIterator(CyclicIterator):
         with ``make_onehot=False`` any targets ``(ndata, k)``. Without it the inputs are the targets.
     nclass : int, optional
         Number of classes; required for labels.
-    lshape : tuple, optional
-        Shape of a sample, e.g. ``(C, H, W)``; a flat vector by default.
+    lshape : tuple or list of tuples, optional
+        Shape of a sample, e.g. ``(C, H, W)``, of all inputs or of each; a flat vector by default.
     make_onehot : bool
         Turn labels into one-hot columns ``(nclass, N)``. The attribute is False where there is nothing to turn.
 
@@ -175,7 +175,7 @@ def _matrix(array: Any, what: str) -> np.ndarray:
 
 def _shapes_of(lshape: Any, arrays: list[np.ndarray]) -> list[Any]:
     """The given shapes, one for each array, checked against the number of features."""
-    shapes = lshape if isinstance(lshape, list) else [lshape]
+    shapes = lshape if isinstance(lshape, list) else [lshape] * len(arrays)
     if len(shapes) != len(arrays):
         raise ArrayShapeError(f"ArrayIterator: {len(arrays)} inputs but {len(shapes)} shapes in lshape")
     for shape, array in zip(shapes, arrays, strict=True):

@@ -35,7 +35,7 @@ class HDF5Iterator(HostIterator, CyclicIterator):
     shape : tuple
         Shape of a sample, the attribute ``lshape`` of the inputs.
     inpbuf, outbuf, mean : Tensor or None
-        ``(features, N)``, ``(k, N)`` and ``(features, 1)``; None until :meth:`allocate`.
+        ``(features, N)``, ``(k, N)`` and ``(features, 1)`` or ``(channels, 1)``; None until :meth:`allocate`.
 
     Raises
     ------
@@ -92,14 +92,12 @@ class HDF5Iterator(HostIterator, CyclicIterator):
         return found if getattr(found, "ndim", 0) else None
 
     def _read_mean(self) -> np.ndarray | None:
-        """Mean of each feature, in a column."""
+        """Mean of each feature or channel, in a column."""
         if "mean" not in self.hdf_file:
             return None
         mean = np.asarray(self.hdf_file["mean"][()]).reshape(-1, 1)
-        if mean.size == self.features:
+        if mean.size in (self.features, self.lshape[0]):
             return mean
-        if mean.size == self.lshape[0]:
-            return np.repeat(mean, self.features // mean.size, axis=0)
         raise ShapeError(
             f"{self.classnm}: 'mean' has {mean.size} elements; expected {self.features}, or {self.lshape[0]}, one for "
             "each channel"
@@ -112,8 +110,10 @@ class HDF5Iterator(HostIterator, CyclicIterator):
         self._check_size(self.ndata)
         self.allocate_inputs()
         self.allocate_outputs()
+        self._dtypes = self.inpbuf.dtype, self._output_dtype()
         if self._host_mean is not None:
             self.mean = self.be.array(self._host_mean)
+            self._centred = self.inpbuf.reshape((self._host_mean.size, self.inpbuf.size // self._host_mean.size))
 
     def allocate_inputs(self) -> None:
         """Make the buffer of inputs."""
@@ -124,11 +124,15 @@ class HDF5Iterator(HostIterator, CyclicIterator):
         if self.out is not None:
             self.outbuf = self.be.iobuf(math.prod(self.out.shape[1:]))
 
+    def _output_dtype(self) -> Any:
+        """In which the thread reads targets."""
+        return None if self.outbuf is None else self.outbuf.dtype
+
     def gen_input(self, mb: np.ndarray) -> Any:
         """Inputs on the backend, of a minibatch ``(N, features)``."""
         self.inpbuf.set(columns(mb, self.inpbuf.dtype))
         if self.mean is not None:
-            self.inpbuf[:] = self.inpbuf - self.mean
+            self._centred[:] = self._centred - self.mean
         return self.inpbuf
 
     def gen_output(self, mb: Any) -> Any:
@@ -141,9 +145,11 @@ class HDF5Iterator(HostIterator, CyclicIterator):
     # -- batches -------------------------------------------------------------------------------------------
 
     def host_batches(self) -> Iterator[Any]:
-        """Minibatches of ``input`` and ``output`` (or None), as they are in the file."""
+        """Minibatches of ``input`` and ``output`` (or None), samples in rows."""
         for first in self._firsts():
-            yield self._read(self.inp, first), None if self.out is None else self._read(self.out, first)
+            # Copying to the backend needs columns of its dtype: they are made here, where a thread may do it.
+            inputs = columns(self._read(self.inp, first), self._dtypes[0]).T
+            yield inputs, None if self.out is None else columns(self._read(self.out, first), self._dtypes[1]).T
 
     def _read(self, dataset: Any, first: int) -> np.ndarray:
         try:
@@ -194,6 +200,9 @@ class HDF5IteratorOneHot(HDF5Iterator):
         """Make the buffers of labels and of one-hot targets."""
         self._labels = self.be.iobuf(1, dtype=np.int32)
         self.outbuf = self.be.iobuf(self.nclass)
+
+    def _output_dtype(self) -> Any:
+        return np.dtype(np.int32)
 
     def gen_output(self, mb: Any) -> Any:
         """One-hot targets on the backend, of labels ``(N, 1)``.

@@ -18,6 +18,7 @@ from neonlike.data.datasets import Dataset
 from neonlike.data.drawing import DrawsEachEpoch
 from neonlike.data.protocol import ArrayShapeError, DamagedData, HostIterator, MissingData, columns
 from neonlike.errors import MissingExtra
+from neonlike.logger import logger
 from neonlike.util.bleu import bleu_scores
 from neonlike.util.persist import expand
 
@@ -103,14 +104,16 @@ class _Captions(HostIterator):
         return " ".join(words)
 
     def bleu_score(self, sents: Sequence[str], targets: Sequence[Sequence[str]]) -> list[float]:
-        """BLEU-1 to BLEU-4 of sentences, from 0 to 100, each against several others (Papineni et al. 2002).
+        """BLEU-1 to BLEU-4 of sentences, from 0 to 100, each against several others (Papineni et al. 2002); shown too.
 
         Parameters
         ----------
         sents : list of str
         targets : list of lists of str
         """
-        return bleu_scores([s.split() for s in sents], [[t.split() for t in several] for several in targets])
+        scores = bleu_scores([s.split() for s in sents], [[t.split() for t in several] for several in targets])
+        logger.display("BLEU-1 to BLEU-%d: %s", len(scores), ", ".join(f"{score:.2f}" for score in scores))
+        return scores
 
 
 class ImageCaption(DrawsEachEpoch, _Captions):

@@ -82,6 +82,7 @@ class ImageFolder(DrawsEachEpoch, HostIterator, CyclicIterator):
         """Make the buffers on the current backend, for its batch size."""
         self._check_size(self.ndata)
         self.Xbuf = self.be.iobuf(self.shape)
+        self._dtype = self.Xbuf.dtype
         self._label_buf = self.be.iobuf(1, dtype=np.int32)
         self.ybuf = self.be.iobuf(self.nclass) if self.make_onehot else self._label_buf
 
@@ -90,18 +91,19 @@ class ImageFolder(DrawsEachEpoch, HostIterator, CyclicIterator):
             super()._begin(first)  # else each epoch begins with the first of its own order
 
     def host_batches(self) -> Iterator[Any]:
-        """Images ``(N, C, H, W)``, uint8, and labels ``(N,)``."""
+        """Images ``(C*H*W, N)`` and labels ``(1, N)``."""
         rng = np.random.RandomState(self.epoch_seed)
         order = rng.permutation(self.ndata) if self.shuffle else np.arange(self.ndata)
         for first in self._firsts():
             chosen = np.concatenate([order[samples] for _, samples in self._pieces(first)])
-            yield np.stack([self.augmentation.read(self._files[i], rng) for i in chosen]), self._labels[chosen]
+            images = np.stack([self.augmentation.read(self._files[i], rng) for i in chosen])
+            yield columns(images, self._dtype), self._labels[chosen].reshape(1, -1)
 
     def load(self, batch: Any) -> tuple[Any, Any]:
         """Images and targets on the backend."""
         images, labels = batch
-        self.Xbuf.set(columns(images, images.dtype))
-        self._label_buf.set(columns(labels, np.int32))
+        self.Xbuf.set(images)
+        self._label_buf.set(labels)
         if self.make_onehot:
             self.ybuf[:] = self.be.onehot(self._label_buf, axis=0)
         return self.Xbuf, self.ybuf

@@ -74,6 +74,7 @@ class Prefetch(NervanaDataIterator):
         reader = _Reader(self.iterator.host_batches(), self.depth)
         self._epochs.append(reader)
         try:
+            reader.start()
             yield from self.iterator.consume(reader.batches())
         finally:
             reader.close()
@@ -86,16 +87,21 @@ class Prefetch(NervanaDataIterator):
 
 
 class _Reader:
-    """A thread that puts batches into a queue."""
+    """A thread that puts batches into a queue; it runs from :meth:`start` to :meth:`close`."""
 
     def __init__(self, source: Iterator[Any], depth: int) -> None:
         self._source = source
         self._waiting: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(depth)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._read, name="neonlike-prefetch", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read. Interrupted, it may have begun: :meth:`close` has to follow in any case."""
         self._thread.start()
 
     def _read(self) -> None:
+        if self._stopped.is_set():
+            return
         try:
             for batch in self._source:
                 if not self._put(batch, None):
@@ -130,7 +136,10 @@ class _Reader:
         """End the thread, and wait for its end."""
         self._stopped.set()
         self._drain()  # the thread may wait for room
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
+        if hasattr(self._source, "close"):  # a generator, which may have files to close
+            self._source.close()
         self._drain()
         self._waiting.put((_END, None))  # for a loop in another thread that waits for a batch
 

@@ -194,6 +194,8 @@ class Ticker(NervanaDataIterator):
 
     Attributes
     ----------
+    nin, nout : int
+        Those of the task.
     shape : tuple
         ``(nin, time_steps_max)``.
     nbatches : int
@@ -204,6 +206,7 @@ class Ticker(NervanaDataIterator):
         super().__init__()
         self.task = task
         self.nbatches = BATCHES
+        self.nin, self.nout = task.nin, task.nout
         self.shape = (task.nin, task.time_steps_max)
         self._allocate()
 
