@@ -47,6 +47,17 @@ def test_results_are_rounded_to_nearest_and_halves_to_even(be: Backend, rng: np.
         same(out, host.astype(np.float16))
 
 
+@pytest.mark.parametrize("name", ["equal", "not_equal", "greater", "less_equal", "logical_and"])
+def test_comparisons_with_numbers_are_those_of_float32(be: Backend, name: str) -> None:
+    """0.1 is no float16: NumPy, which rounds the number to the array's type, finds it in an array of them."""
+    host = np.float16([[0.1, 0.3, 1.0, 0.25, -0.1, np.nan]])
+    x, out = be.array(host, dtype="float16"), be.empty(host.shape)
+    for number in (0.1, 0.3, 0.25, 1e-9):
+        out[:] = getattr(be, name)(x, number)
+        expected = getattr(np, name)(host.astype(np.float32), np.float32(number))
+        np.testing.assert_array_equal(out.get(), expected.astype(np.float32), f"{number}")
+
+
 @pytest.mark.parametrize("shape", [(3, 5), (40, 300), (300, 40), (70, 1025), (2, 70000), (500, 7)], ids=str)
 def test_forms_of_kernels(be: Backend, rng: np.random.Generator, shape: tuple[int, int]) -> None:
     host, other = (rng.standard_normal(shape).astype(np.float16) for _ in range(2))

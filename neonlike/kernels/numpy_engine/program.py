@@ -20,7 +20,7 @@ from neonlike.kernels.planning.plan import Plan
 from neonlike.kernels.run.convert import cast_into, converter
 from neonlike.kernels.run.stage import Input, Mask, input_of, mask_of
 from neonlike.optree import philox
-from neonlike.optree.dtypes import F32, DType, DTypeRule, compute_dtype
+from neonlike.optree.dtypes import F16, F32, DType, DTypeRule, compute_dtype
 from neonlike.optree.npfuncs import Array, is_inplace, takes_any_dtype
 from neonlike.optree.ops import Kind
 from neonlike.optree.shapes import Shape
@@ -227,7 +227,10 @@ class _Assembler:
             function = _rand(value) if spec.name == "rand" else _onehot(value)
             reads.insert(0, POSITION)
         elif isinstance(function, np.ufunc):
-            if spec.dtype is not DTypeRule.TRUTH and any(self.dtype.get(r, dtype) != dtype for r in reads):
+            if spec.dtype is DTypeRule.TRUTH:
+                if len(reads) == 2 and {self.dtype.get(register) for register in reads} == {F16, None}:
+                    function = _comparing(function, F32)
+            elif any(self.dtype.get(r, dtype) != dtype for r in reads):
                 function = _typed(function, dtype)
         elif spec.dtype not in (DTypeRule.TRUTH, DTypeRule.INDEX) and not takes_any_dtype(function):
             reads = [self._cast(r, arg, dtype, borrowed) for r, arg in zip(reads, value.args)]
@@ -289,6 +292,16 @@ def _typed(function: np.ufunc, dtype: DType) -> Callable[..., Any]:
 
     def call(*operands: Any) -> None:
         function(*operands, dtype=dtype)
+
+    return call
+
+
+def _comparing(function: np.ufunc, dtype: DType) -> Callable[..., Any]:
+    """A ufunc of two operands that compares them in ``dtype``: NumPy would round a number to float16."""
+    signature = (dtype, dtype, np.dtype(bool))
+
+    def call(*operands: Any) -> None:
+        function(*operands, signature=signature)
 
     return call
 
