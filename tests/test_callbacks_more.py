@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import h5py
 import numpy as np
 import pytest
 
 from neonlike.callbacks.callbacks import (
     BatchNormTuneCallback,
     Callbacks,
+    DeconvCallback,
     MultiLabelStatsCallback,
     WatchTickerCallback,
 )
-from neonlike.data import ArrayIterator
+from neonlike.data import ArrayIterator, CopyTask, Ticker
 from neonlike.errors import ArgumentError
-from neonlike.initializers import Constant, GlorotUniform
-from neonlike.layers import Affine, BatchNorm, GeneralizedCost, Linear
+from neonlike.initializers import Constant, Gaussian, GlorotUniform
+from neonlike.layers import Activation, Affine, BatchNorm, Convolution, GeneralizedCost, Linear, Pooling
 from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum
-from neonlike.transforms import CrossEntropyMulti, PrecisionRecall, Softmax, SumSquared
+from neonlike.transforms import CrossEntropyMulti, PrecisionRecall, Rectlin, Softmax, SumSquared
+from neonlike.visualizations import nvis
+from neonlike.visualizations.data import h5_deconv_data
 
 N = 8
 
@@ -69,24 +73,21 @@ class TestMultiLabelStats:
             MultiLabelStatsCallback(data, labels, PrecisionRecall)
 
 
-class Ticker:
-    """Two minibatches of sequences of three steps, of which the first two count in the first."""
-
-    def __init__(self, be):
-        self.shape, self.nbatches, self.ndata = (2, 3), 2, 2 * N
-        values = np.arange(2 * 3 * N).reshape(2, 3 * N) / 10
-        self.x, self.t = be.array(values), be.array(np.full((1, 3 * N), 1.0))
-        self.mask = be.array(np.repeat([[1.0, 1.0, 0.0]], N, axis=1))
+class Fixed(Ticker):
+    """A minibatch of sequences of three steps, of which two count."""
 
     def __iter__(self):
-        yield self.x, (self.t, self.mask)
+        be = self.be
+        values = np.arange(2 * 3 * N).reshape(2, 3 * N) / 10
+        mask = np.repeat([[1.0, 1.0, 0.0]], N, axis=1)
+        yield be.array(values), (be.array(np.full((1, 3 * N), 1.0)), be.array(mask))
 
 
 class TestWatchTicker:
     """A minibatch of a made-up task."""
 
     def test_the_steps_of_the_first_sequence(self, be, data, capsys):
-        ticker = Ticker(be)
+        ticker = Fixed(CopyTask(2, 3))
         model = Model([Linear(1, Constant(2.0))])
         model.initialize((2, 3))
         callbacks = Callbacks(model, progress_bar=False)
@@ -138,3 +139,101 @@ class TestBatchNormTune:
         model = Model([Affine(3, GlorotUniform(), activation=Softmax())])
         fit(model, data, BatchNormTuneCallback(None))  # no data set, as none is needed
         assert model.epoch_index == 1
+
+
+class TestDeconv:
+    """What feature maps respond to."""
+
+    @pytest.fixture
+    def network(self, be, rng, tmp_path):
+        be.bsz = N
+        images = rng.normal(size=(2 * N, 1, 5, 5))
+        data = ArrayIterator(images.reshape(2 * N, -1), rng.integers(2, size=2 * N), nclass=2, lshape=(1, 5, 5))
+        init = Gaussian(scale=0.5)
+        model = Model([
+            Convolution((2, 2, 3), init=init), Activation(Rectlin()), Pooling(2),
+            Convolution((2, 2, 2), init=init), Activation(Rectlin()), Affine(2, init, activation=Softmax()),
+        ])  # fmt: skip
+        callbacks = Callbacks(model, progress_bar=False, output_file=str(tmp_path / "m.h5"))
+        callbacks.add_deconv_callback(data, data, max_fm=2, dataset_pct=100)
+        cost, optimizer = GeneralizedCost(CrossEntropyMulti()), GradientDescentMomentum(0.01, 0.0)
+        model.fit(data, cost, optimizer, 1, callbacks)
+        weights = [
+            layer.W.get().reshape(channels, 2, 2, -1).astype(float)
+            for channels, layer in zip((1, 3), model.layers.layers[0:4:3], strict=True)
+        ]
+        with h5py.File(tmp_path / "m.h5") as store:
+            yield images, weights, store
+
+    def test_the_strongest_responses(self, network):
+        images, (first, second), store = network
+        for number, maps in ((0, self.forward(images, first)[0]), (3, self.forward(images, first, second)[2])):
+            group = store[f"deconv/max_act/{number:04}"]
+            flat = maps[:, :2].reshape(2 * N, 2, -1)
+            for fm in range(2):
+                image, place = np.unravel_index(flat[:, fm].argmax(), flat[:, fm].shape)
+                assert group["batch_img"][fm].tolist() == [image // N, image % N]
+                assert group["fm_loc"][fm].tolist() == [place]
+                np.testing.assert_allclose(group["activation"][fm], flat[image, fm, place], rtol=1e-4)
+
+    def test_the_pixels_that_they_come_from(self, network):
+        images, (first, second), store = network
+        group = store["deconv/max_act/0003"]
+        assert group["activation"][...].max() > 0
+        for fm in range(2):
+            batch, n = group["batch_img"][fm].tolist()
+            image = images[batch * N + n]
+            relu, pooled, _ = (one[0] for one in self.forward(image[None], first, second))
+            # The second convolution has one place: its error is W · response, positive parts of which go back.
+            error = np.maximum(second[..., fm] * group["activation"][fm, 0], 0)
+            inner = np.zeros_like(relu)
+            for c, i, j in np.ndindex(*pooled.shape):
+                window = relu[c, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2]
+                at = np.unravel_index(window.argmax(), (2, 2))
+                inner[c, 2 * i + at[0], 2 * j + at[1]] = error[c, i, j]
+            inner = np.maximum(inner, 0) * (relu > 0)
+            pixels = np.zeros((5, 5))
+            for c, i, j in np.ndindex(*inner.shape):
+                pixels[i : i + 2, j : j + 2] += inner[c, i, j] * first[0, :, :, c]
+            expected = 255 * (pixels - pixels.min()) / max(np.ptp(pixels), 1e-30)
+            np.testing.assert_allclose(group["vis"][fm, :, :, 0], expected, atol=0.51)
+            stored = store[f"deconv/img/batch_{batch}/HWC_uint8"]
+            shown = stored[..., list(stored.attrs["images"]).index(n)][..., 0]
+            np.testing.assert_allclose(shown, 255 * (image[0] - image.min()) / np.ptp(image), atol=0.51)
+
+    def test_they_are_shown(self, network, tmp_path):
+        store = network[2]
+        path = store.filename
+        found = dict(h5_deconv_data(path))
+        assert sorted(found) == ["0000", "0003"]
+        fm, image, response = found["0003"][1]
+        assert fm == 1 and image.shape == (5, 5, 1)
+        np.testing.assert_array_equal(response, store["deconv/max_act/0003/vis"][1])
+        assert nvis.main(["-i", path, "-o", str(tmp_path)]) == 0
+        text = (tmp_path / "index.html").read_text(encoding="utf-8")
+        assert text.count("<img") == 2 * 2 * 2 and "layer 0003" in text
+
+    @staticmethod
+    def forward(images, first, second=None):
+        """Outputs of the rectifiers, and of the pooling between them, as loops over the windows."""
+
+        def convolved(x, w):
+            size = x.shape[2] - 1
+            out = np.empty((len(x), w.shape[3], size, size))
+            for i, j in np.ndindex(size, size):
+                out[:, :, i, j] = np.tensordot(x[:, :, i : i + 2, j : j + 2], w, 3)
+            return np.maximum(out, 0)
+
+        relu = convolved(images, first)
+        pooled = relu.reshape(*relu.shape[:2], 2, 2, 2, 2).max(axis=(3, 5))
+        return relu, pooled, None if second is None else convolved(pooled, second)
+
+    def test_a_network_without_images_says_so(self, be, data, caplog):
+        model = Model([Affine(3, GlorotUniform(), activation=Softmax())])
+        fit(model, data, DeconvCallback(data, data))
+        assert "no convolution of images" in caplog.text
+
+    @pytest.mark.parametrize("arguments", [{"max_fm": 0}, {"dataset_pct": 0}, {"dataset_pct": 101}])
+    def test_unusable_arguments(self, be, data, arguments):
+        with pytest.raises(ArgumentError, match="DeconvCallback"):
+            DeconvCallback(data, data, **arguments)

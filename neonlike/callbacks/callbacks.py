@@ -15,6 +15,7 @@ from neonlike.callbacks.control import (
     SaveBestStateCallback,
     SerializeModelCallback,
 )
+from neonlike.callbacks.deconv import DeconvCallback
 from neonlike.callbacks.progress import ProgressBarCallback, get_progress_string
 from neonlike.callbacks.recording import (
     HistCallback,
@@ -38,6 +39,7 @@ __all__ = [
     "BatchNormTuneCallback",
     "Callback",
     "Callbacks",
+    "DeconvCallback",
     "EarlyStopCallback",
     "GANCostCallback",
     "HistCallback",
@@ -56,7 +58,7 @@ __all__ = [
 ]
 
 
-NOT_SAVED = ("hist", "config", "time")
+NOT_SAVED = ("hist", "config", "time", "deconv")
 """Groups of the store that a saved model does not hold: large ones, and the clock."""
 
 
@@ -172,6 +174,10 @@ class Callbacks(NervanaObject):
     def add_hist_callback(self, plot_per_mini: bool = False, filter_key: Iterable[str] = ("W",)) -> None:
         """Record histograms of layer attributes."""
         self.callbacks.append(HistCallback(plot_per_mini=plot_per_mini, filter_key=filter_key))
+
+    def add_deconv_callback(self, train_set: Any, valid_set: Any, max_fm: int = 16, dataset_pct: float = 25) -> None:
+        """At the end of training, show what feature maps respond to."""
+        self.callbacks.append(DeconvCallback(train_set, valid_set, max_fm, dataset_pct))
 
     def add_watch_ticker_callback(self, valid: Any) -> None:
         """Print a minibatch of a Ticker after each epoch."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from neonlike.callbacks.callback import Callback, Frequency
 from neonlike.checks import brief
+from neonlike.data.ticker import Ticker
 from neonlike.errors import ArgumentError
 from neonlike.models.evaluation import predictions
 
@@ -77,7 +78,7 @@ class WatchTickerCallback(Callback):
 
     def __init__(self, model: Any, valid_set: Any, epoch_freq: Frequency = 1) -> None:
         super().__init__(epoch_freq=epoch_freq)
-        if "Ticker" not in [cls.__name__ for cls in type(valid_set).__mro__]:
+        if not isinstance(valid_set, Ticker):
             raise ArgumentError(
                 f"WatchTickerCallback: valid_set={brief(valid_set)} is no Ticker; give e.g. Ticker(CopyTask(10, 8))"
             )
