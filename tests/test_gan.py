@@ -8,6 +8,7 @@ import zlib
 import numpy as np
 import pytest
 
+from neonlike.benchmark import Benchmark
 from neonlike.callbacks import Callbacks
 from neonlike.callbacks.callbacks import GANCostCallback
 from neonlike.callbacks.plotting_callbacks import GANPlotCallback
@@ -60,6 +61,34 @@ FORMULAS = {
     "modified": (lambda y: -1 / y, lambda y: 1 / (1 - y), lambda y: -1 / y),
     "wasserstein": (np.ones_like, lambda y: -np.ones_like(y), np.ones_like),
 }
+
+
+class TestTiming:
+    """Benchmark.time_gan."""
+
+    def test_minibatches_and_layers_are_timed(self, be, rng):
+        model = GAN(networks(), noise_dim=NOISE, k=2)
+        model.cost, model.optimizer = GeneralizedGANCost(GANCost()), GradientDescentMomentum(0.1, 0.0)
+        data = ArrayIterator(data_of(rng), lshape=DATA)
+        model.initialize(data, model.cost)
+        before = [layer.W.get() for layer in model.layers_to_optimize]
+        times = Benchmark(model).time_gan(data, niterations=6)
+        assert len(times["iteration"]) == len(times["data_loading"]) == 6 and "fprop" not in times
+        assert (model.current_batch, model.gen_iter) == (6, 3)
+        generator, *_, last = model.layers.layers
+        # six times for the discriminator, three for itself
+        assert len(times[f"fprop {generator.name}"]) == 9 and len(times[f"bprop {generator.name}"]) == 3
+        assert len(times[f"fprop {last.name}"]) == 15
+        assert all((now.W.get() != old).any() for now, old in zip(model.layers_to_optimize, before, strict=True))
+
+    def test_it_is_for_a_gan_with_cost_and_optimizer(self, be, rng):
+        data = ArrayIterator(data_of(rng), lshape=DATA)
+        with pytest.raises(DTypeError, match="use time"):
+            Benchmark(Model([Linear(2, Gaussian())])).time_gan(data)
+        with pytest.raises(RuntimeError, match="a cost and an optimizer"):
+            Benchmark(GAN(networks(), noise_dim=NOISE)).time_gan(data)
+        with pytest.raises(ValueError, match="at least one iteration"):
+            Benchmark(GAN(networks(), noise_dim=NOISE)).time_gan(data, niterations=0)
 
 
 class TestTraining:

@@ -155,12 +155,26 @@ class GAN(Model):
     # -- training ------------------------------------------------------------------------------------------
 
     def _epoch_fit(self, dataset: Any, callbacks: Any) -> None:
-        parts = self.layers.generator, self.layers.discriminator
-        self._trained = parts[0].layers_to_optimize, parts[1].layers_to_optimize
+        self.start_training()
         super()._epoch_fit(dataset, callbacks)
         self.noise_batch = self.fprop_gen(self.z0, inference=True)
 
+    def start_training(self) -> None:
+        """Collect the layers of both networks that :meth:`train_minibatch` is to change."""
+        parts = self.layers.generator, self.layers.discriminator
+        self._trained = parts[0].layers_to_optimize, parts[1].layers_to_optimize
+
     def _train_batch(self, x: Any, t: Any, layers: Any) -> Any:
+        return self.train_minibatch(x)
+
+    def train_minibatch(self, x: Any) -> Any:
+        """Train the discriminator on the data ``x`` (features, N), and the generator if it is its turn.
+
+        Returns
+        -------
+        ndarray
+            ``cost_dis``.
+        """
         generator_layers, discriminator_layers = self._trained
         self.current_batch += 1
         self.clip_param_in_layers(discriminator_layers, self.wgan_param_clamp)

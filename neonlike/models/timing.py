@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from neonlike.nervanaobject import NervanaObject
 __public_module__ = "neonlike.benchmark"
 
 Statistic = Callable[[Any], Any]
+Times: TypeAlias = "OrderedDict[str, list[float]]"
 
 
 @dataclass(frozen=True)
@@ -123,29 +124,58 @@ class Benchmark(NervanaObject):
         OrderedDict
             Arrays ``fprop``[, ``bprop`` (with the update), ``iteration``], ``data_loading`` and those of the layers.
         """
-        if not dataset or niterations < 1:
-            raise ArgumentError(
-                f"Benchmark.time: dataset={dataset!r}, niterations={niterations}; give data and at least one iteration"
-            )
+        _require_batches("time", dataset, niterations)
         model = self.model
         if not inference and (model.cost is None or model.optimizer is None):
             raise BenchmarkError("Benchmark.time: training needs a cost and an optimizer; give them or inference=True")
         model.initialize(dataset, None if inference else model.cost)
-        times: OrderedDict[str, list[float]] = OrderedDict()
+        return self._with_layers(lambda times: self._run(dataset, inference, niterations, times))
+
+    def time_gan(self, dataset: Any, niterations: int = 101) -> OrderedDict[str, np.ndarray]:
+        """Train a :class:`~neonlike.models.gan.GAN` on batches and return the milliseconds of each.
+
+        Parameters
+        ----------
+        dataset : iterator
+            Iterated again and again as needed.
+        niterations : int
+            Batches to run. Every ``model.k`` of them the generator is trained, too.
+
+        Returns
+        -------
+        OrderedDict
+            Arrays ``iteration``, ``data_loading`` and those of the layers of both networks.
+        """
+        _require_batches("time_gan", dataset, niterations)
+        model = self.model
+        if not hasattr(model, "train_minibatch"):
+            raise DTypeError(f"Benchmark.time_gan: {model.name} is a {type(model).__name__}, not a GAN; use time")
+        if model.cost is None or model.optimizer is None:
+            raise BenchmarkError("Benchmark.time_gan: training needs a cost and an optimizer; set those of the model")
+        model.initialize(dataset, model.cost)
+        model.start_training()
+
+        def run(times: Times) -> None:
+            iterate = self._timed(model.train_minibatch, times["iteration"])
+            for x, _ in self._batches(dataset, niterations, times):
+                iterate(x)
+
+        return self._with_layers(run)
+
+    def _with_layers(self, run: Callable[[Times], None]) -> OrderedDict[str, np.ndarray]:
+        """What ``run`` times, and the layers meanwhile."""
+        times: Times = OrderedDict((name, []) for name in ("fprop", "bprop", "iteration", "data_loading"))
         layers = self._wrap_layers()
         try:
-            self._run(dataset, inference, niterations, times)
+            run(times)
         finally:
             for layer in layers:
                 del layer.fprop, layer.bprop
-        times.update((name, values) for name, values in self.layer_times.items() if values)
-        return OrderedDict((name, np.array(values)) for name, values in times.items())
+        times.update(self.layer_times)
+        return OrderedDict((name, np.array(values)) for name, values in times.items() if values)
 
-    def _run(self, dataset: Any, inference: bool, niterations: int, times: OrderedDict[str, list[float]]) -> None:
+    def _run(self, dataset: Any, inference: bool, niterations: int, times: Times) -> None:
         model = self.model
-        names = ["fprop", "data_loading"] if inference else ["fprop", "bprop", "iteration", "data_loading"]
-        for name in names:
-            times[name] = []
         to_optimize = model.layers_to_optimize
         fprop = self._timed(lambda x: model.fprop(x, inference), times["fprop"])
 
@@ -153,14 +183,22 @@ class Benchmark(NervanaObject):
             model.bprop(model.cost.get_errors(y, t))
             model.optimizer.optimize(to_optimize, model.epoch_index)
 
-        bprop = self._timed(backward, times.get("bprop", []))
+        bprop = self._timed(backward, times["bprop"])
 
         def train(x: Any, t: Any) -> None:
             y = fprop(x)
             model.cost.get_cost(y, t)
             bprop(y, t)
 
-        iterate = self._timed(train, times.get("iteration", []))
+        iterate = self._timed(train, times["iteration"])
+        for x, t in self._batches(dataset, niterations, times):
+            if inference:
+                fprop(x)
+            else:
+                iterate(x, t)
+
+    def _batches(self, dataset: Any, niterations: int, times: Times) -> Iterator[Any]:
+        """So many batches, and how long it takes to get them."""
         batches: Any = iter(())
         for _ in range(niterations):
             self.be.record_mark(self._start)
@@ -171,11 +209,7 @@ class Benchmark(NervanaObject):
             self.be.record_mark(self._end)
             self.be.synchronize_mark(self._end)
             times["data_loading"].append(self.be.get_time(self._start, self._end))
-            x, t = batch
-            if inference:
-                fprop(x)
-            else:
-                iterate(x, t)
+            yield batch
 
     @staticmethod
     def print_stats(
@@ -210,6 +244,13 @@ class Benchmark(NervanaObject):
             lines.append(f"{name:<{width}}{cells}")
         for line in [*lines, rule]:
             output.display(line)
+
+
+def _require_batches(method: str, dataset: Any, niterations: int) -> None:
+    if not dataset or niterations < 1:
+        raise ArgumentError(
+            f"Benchmark.{method}: dataset={dataset!r}, niterations={niterations}; give data and at least one iteration"
+        )
 
 
 def benchmark_model(
