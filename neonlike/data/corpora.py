@@ -33,7 +33,7 @@ class Shakespeare(Dataset):
     FILE, BYTES = "shakespeare_input.txt", 4573338
 
     def __init__(self, timesteps: int, path: str | os.PathLike[str] = ".") -> None:
-        super().__init__(self.FILE, "http://cs.stanford.edu/people/karpathy/char-rnn", self.BYTES, path)
+        super().__init__(self.FILE, "https://cs.stanford.edu/people/karpathy/char-rnn", self.BYTES, path)
         self.timesteps = timesteps
 
     def load_data(self) -> str:
@@ -64,6 +64,11 @@ class PTB(Dataset):
 
     TRAIN = "ptb.train.txt"
     FILES: ClassVar[dict[str, int]] = {TRAIN: 5101618, "ptb.test.txt": 449945, "ptb.valid.txt": 399782}
+    DIGESTS: ClassVar[dict[str, str]] = {
+        TRAIN: "md5:f26c4b92c5fdc7b3f8c7cdcb991d8420",
+        "ptb.test.txt": "md5:8b80168b89c18661a38ef683c0dc3721",
+        "ptb.valid.txt": "md5:aa0affc06ff7c36e977d7cd49e3839bf",
+    }
 
     def __init__(
         self,
@@ -114,7 +119,7 @@ class HutterPrize(Dataset):
     FILE, ARCHIVE, BYTES = "enwik8", "enwik8.zip", 36445475
 
     def __init__(self, path: str | os.PathLike[str] = ".") -> None:
-        super().__init__(self.ARCHIVE, "http://mattmahoney.net/dc", self.BYTES, path)
+        super().__init__(self.ARCHIVE, "https://mattmahoney.net/dc", self.BYTES, path)
 
     def load_data(self) -> str:
         """Path of the text."""

@@ -170,7 +170,7 @@ class CIFAR10(Dataset):
         whiten: bool = False,
         pad_classes: bool = False,
     ) -> None:
-        super().__init__(self.ARCHIVE, "http://www.cs.toronto.edu/~kriz", self.BYTES, path, subset_pct)
+        super().__init__(self.ARCHIVE, "https://www.cs.toronto.edu/~kriz", self.BYTES, path, subset_pct)
         self.normalize, self.contrast_normalize = normalize, contrast_normalize
         self.whiten, self.pad_classes = whiten, pad_classes
 

@@ -19,7 +19,7 @@ from neonlike.data.drawing import DrawsEachEpoch
 from neonlike.data.protocol import ArrayShapeError, DamagedData, HostIterator, MissingData, columns
 from neonlike.errors import MissingExtra
 from neonlike.logger import logger
-from neonlike.util.bleu import bleu_scores
+from neonlike.transforms.bleu import BLEUScore
 from neonlike.util.persist import expand
 
 __all__ = ["Coco", "Flickr8k", "Flickr30k", "ImageCaption", "ImageCaptionTest"]
@@ -111,7 +111,9 @@ class _Captions(HostIterator):
         sents : list of str
         targets : list of lists of str
         """
-        scores = bleu_scores([s.split() for s in sents], [[t.split() for t in several] for several in targets])
+        metric = BLEUScore()
+        metric(sents, targets, brevity_penalty=True)
+        scores = metric.bleu_n
         logger.display("BLEU-1 to BLEU-%d: %s", len(scores), ", ".join(f"{score:.2f}" for score in scores))
         return scores
 
@@ -266,7 +268,7 @@ class _CaptionDataset(Dataset):
     NAME: str
 
     def __init__(self, path: str | os.PathLike[str] = ".", max_images: int = -1) -> None:
-        super().__init__(f"{self.NAME}.zip", "http://cs.stanford.edu/people/karpathy/deepimagesent", 0, path)
+        super().__init__(f"{self.NAME}.zip", "https://cs.stanford.edu/people/karpathy/deepimagesent", 0, path)
         self.max_images = max_images
 
     def load_data(self) -> str:
