@@ -151,13 +151,16 @@ class ArrayIterator(CyclicIterator):
 
     def _fill(self, columns: slice, samples: slice) -> None:
         for buffer, device in zip(self.Xbuf, self.Xdev, strict=True):
-            buffer[:, columns] = device[samples].T
+            _part(buffer, columns)[:] = device[samples].T
         if self.ydev is None:
             return
-        if self.make_onehot:
-            self.ybuf[:, columns] = self.be.onehot(self.ydev[samples], axis=0)
-        else:
-            self.ybuf[:, columns] = self.ydev[samples].T
+        labels = self.ydev[samples]
+        _part(self.ybuf, columns)[:] = self.be.onehot(labels, axis=0) if self.make_onehot else labels.T
+
+
+def _part(buffer: Any, columns: slice) -> Any:
+    """Some columns of a buffer: itself if these are all, so that no view is made for most batches."""
+    return buffer if columns == slice(0, buffer.shape[1]) else buffer[:, columns]
 
 
 def _is_onehot(y: Any, nclass: Any) -> bool:
