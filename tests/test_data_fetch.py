@@ -31,6 +31,7 @@ class Server(http.server.ThreadingHTTPServer):
         self.cuts = []
         self.tags = True
         self.ranges = True
+        self.shift = 0
         self.asked = []
 
     @property
@@ -50,7 +51,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         first = 0
         asked = self.headers.get("Range")
         if asked and server.ranges and self.headers.get("If-Range") == tag:
-            first = int(asked.removeprefix("bytes=").rstrip("-"))
+            first = int(asked.removeprefix("bytes=").rstrip("-")) - server.shift
             if first >= len(content):
                 self.send_error(416)
                 return
@@ -129,6 +130,13 @@ def test_a_part_that_cannot_be_continued_is_downloaded_anew(server, target, how)
         server.files["data.bin"] = CONTENT[::-1]
     fetch(f"{server.url}/data.bin", target)
     assert read(target) == server.files["data.bin"]
+
+
+def test_a_server_that_sends_another_part_is_asked_for_all(server, target):
+    server.cuts = [100_000]
+    server.shift = 500
+    fetch(f"{server.url}/data.bin", target)
+    assert read(target) == CONTENT and server.asked == [None, "bytes=100000-", None]
 
 
 def test_a_part_longer_than_the_file_is_downloaded_anew(server, target):

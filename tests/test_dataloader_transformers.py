@@ -100,6 +100,8 @@ def test_a_chain_of_wrappers(be):
 def test_values_are_mapped_from_range_to_range(be):
     x, _ = batches(ValueNormalize(DataLoaderAdapter(Loader()), 0, (0, 10), (-1, 1)))[0]
     np.testing.assert_allclose(x, rows(IMAGES) / 5 - 1, rtol=1e-6, atol=1e-6)
+    x, _ = batches(ValueNormalize(DataLoaderAdapter(Loader()), 0, (5, 7), (1, 2)))[0]
+    np.testing.assert_allclose(x, (rows(IMAGES) - 5.0) / 2 + 1, rtol=1e-6, atol=1e-6)
     with pytest.raises(ArgumentError, match="single value"):
         ValueNormalize(Loader(), 0, source_range=(1, 1))
 

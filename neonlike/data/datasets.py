@@ -196,7 +196,7 @@ def _members(path: str) -> Iterator[tuple[str, Callable[[], Any]]]:
 def _extract(archive: str, name: str, opener: Callable[[], IO[bytes]]) -> None:
     folder = os.path.realpath(os.path.dirname(os.path.abspath(archive)))
     target = os.path.realpath(os.path.join(folder, name))
-    if os.path.commonpath([folder, target]) != folder or target == folder:
+    if os.path.commonpath([folder, target]) != folder:
         raise DamagedData(f"{archive} would write {name}, outside of its folder; nothing of it is used")
     if os.path.exists(target):
         return

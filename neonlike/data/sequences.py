@@ -109,8 +109,7 @@ class TokenSequences(HostIterator):
         if not self.get_prev_target:
             return self.dev_X, self.dev_y
         if self.onehot_input:
-            self.dev_Z[:, : inputs.shape[1]] = 0
-            if len(targets) > 1:
+            if len(targets) > 1:  # the first step stays zero
                 self.dev_Z[:, inputs.shape[1] :] = self.dev_y[:, : -inputs.shape[1]]
         else:
             self.dev_Z.set(np.concatenate([np.zeros_like(targets[:1]), targets[:-1]]))
