@@ -4,7 +4,7 @@
 It reads 21 sonnets (examples/data) in parallel stretches, each going on from batch to batch where it was. Its cost on
 three others is compared with that of the best guess from the two characters before. Usage:
 
-    python examples/char_lstm.py [--epochs 12] [--quick] [--sample 200] [--bench [FILE]]
+    python examples/char_lstm.py [--epochs 12] [--quick] [--sample 200]
 
 All options of a neon script work too: see --help.
 """
@@ -24,7 +24,6 @@ from neonlike.data import Text
 from neonlike.initializers import Constant, GlorotUniform
 from neonlike.layers import LSTM, Affine, Dropout, GeneralizedCost
 from neonlike.models import Model
-from neonlike.nervanaobject import NervanaObject
 from neonlike.optimizers import Adam
 from neonlike.transforms import CrossEntropyMulti, Logistic, Softmax, Tanh
 from neonlike.util.argparser import NeonArgparser
@@ -92,14 +91,7 @@ def main(arguments: list[str] | None = None) -> float:
     parser = NeonArgparser(__doc__, default_overrides={"epochs": 12, "batch_size": 8, "rng_seed": 0})
     parser.add_argument("--quick", action="store_true", help="three epochs only")
     parser.add_argument("--sample", type=int, default=300, metavar="N", help="how many characters it writes")
-    parser.add_argument(
-        "--bench", nargs="?", const=True, metavar="FILE",
-        help="time every kernel and show the table at the end, or write it to a .txt, .json or .csv file",
-    )  # fmt: skip
     args = parser.parse_args(arguments)
-    if args.bench:
-        NervanaObject.be.bench = args.bench  # the backend that parsing the arguments has made
-
     train = Text(STEPS, TRAIN)
     test = Text(STEPS, TEST, vocab=train.vocab)
     guess = guess_from_two(TRAIN.read_text(encoding="utf-8"), TEST.read_text(encoding="utf-8"), train.nclass)

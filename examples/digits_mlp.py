@@ -3,7 +3,7 @@
 
 The data are the 1,797 images of 8 x 8 pixels that come with scikit-learn. Usage:
 
-    python examples/digits_mlp.py [--epochs 40] [--plot [FILE]] [--bench [FILE]]
+    python examples/digits_mlp.py [--epochs 40] [--plot [FILE]]
 
 All options of a neon script work too: see --help.
 """
@@ -19,11 +19,9 @@ from neonlike import console
 from neonlike.callbacks.callbacks import Callbacks
 from neonlike.callbacks.store import open_store
 from neonlike.data import Digits
-from neonlike.errors import MissingExtra
 from neonlike.initializers import Constant, GlorotUniform
 from neonlike.layers import Affine, Dropout, GeneralizedCost
 from neonlike.models import Model
-from neonlike.nervanaobject import NervanaObject
 from neonlike.optimizers import GradientDescentMomentum
 from neonlike.transforms import CrossEntropyMulti, Misclassification, Rectlin, Softmax
 from neonlike.util.argparser import NeonArgparser
@@ -75,20 +73,9 @@ def main(arguments: list[str] | None = None) -> float:
     parser.add_argument(
         "--plot", nargs="?", const="digits_mlp.png", metavar="FILE", help="save the learning curve as a picture"
     )
-    parser.add_argument(
-        "--bench", nargs="?", const=True, metavar="FILE",
-        help="time every kernel and show the table at the end, or write it to a .txt, .json or .csv file",
-    )  # fmt: skip
     args = parser.parse_args(arguments)
-    if args.bench:
-        NervanaObject.be.bench = args.bench  # the backend that parsing the arguments has made
-
     digits = Digits(seed=args.rng_seed)
-    try:
-        parts = digits.data_dict
-    except MissingExtra as error:
-        raise SystemExit(f"This example needs scikit-learn. {error}") from error
-    print(", ".join(f"{part.ndata} {name}" for name, part in parts.items()), "images of 8 x 8 pixels")
+    print(", ".join(f"{part.ndata} {name}" for name, part in digits.data_dict.items()), "images of 8 x 8 pixels")
 
     model = build_model()
     cost = GeneralizedCost(costfunc=CrossEntropyMulti())

@@ -7,15 +7,20 @@ import select
 import sys
 from collections.abc import Callable
 
+from neonlike.errors import MissingExtra
+
 
 def run(main: Callable[[], object]) -> int:
     """Call ``main`` and return the exit status: what it returns if that is an int, else 0.
 
     Where nobody reads the output any more (``program | head``) the program ends, with status 1 and without a word.
+    Where an optional package is missing, it ends with what to install.
     """
     try:
         result = main()
         sys.stdout.flush()
+    except MissingExtra as error:
+        raise SystemExit(str(error)) from error
     except BrokenPipeError:
         if not _output_is_cut():
             raise

@@ -85,6 +85,22 @@ def test_own_options_and_overridden_defaults():
         NeonArgparser(default_overrides={"bach_size": 32})
 
 
+def test_bench_mode(tmp_path):
+    assert parse().bench_report is None and NervanaObject.be is None
+    parse("--bench", str(tmp_path / "report.csv"), gen_be=True)
+    NervanaObject.be.ones((2, 2)).get()
+    assert NervanaObject.be.bench is not None
+    NervanaObject.be.cleanup_backend()
+    assert (tmp_path / "report.csv").exists()
+
+
+def test_an_option_of_the_script_takes_the_place_of_one_of_the_same_name():
+    parser = NeonArgparser()
+    parser.add_argument("--bench", choices=("fast", "slow"), default="slow")
+    assert parser.parse_args(["--bench", "fast"]).bench == "fast"
+    assert NervanaObject.be.bench is None
+
+
 def test_command_line_beats_config_file_beats_defaults(tmp_path):
     config = tmp_path / "my.cfg"
     config.write_text("epochs = 6\nbatch_size = 16\nrng_seed = 3\n")

@@ -6,10 +6,10 @@ import sys
 
 import numpy as np
 import pytest
-from digits_script import digits_script
 from engines import COMPARED, ON_GPU, needs_compiler, ready
+from example_scripts import example_script
 
-from neonlike import NervanaObject
+from neonlike import NervanaObject, console
 from neonlike.callbacks.store import open_store
 
 pytestmark = pytest.mark.backend
@@ -23,7 +23,7 @@ def example(tmp_path, monkeypatch):
     ready()
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    yield from digits_script()
+    yield from example_script("digits_mlp")
 
 
 def test_it_reads_digits_it_has_not_seen(example, capsys):
@@ -48,7 +48,7 @@ def test_equal_seeds_learn_equally(example):
 def test_without_scikit_learn(example, monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(SystemExit, match=r"neonlike\[demo\]"):
-        example.main(["--epochs", "1", *ON])
+        console.run(lambda: example.main(["--epochs", "1", *ON]))
 
 
 def test_both_engines_learn_alike(example, monkeypatch):

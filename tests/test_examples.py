@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import os
 import re
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from engines import ON_GPU, ready
+from example_scripts import example_script
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -111,11 +115,15 @@ def test_bench_shows_a_table_at_the_end() -> None:
     assert re.search(r"^this machine: memory copy", ran.stderr, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", ["char_lstm.py", "optree_tour.py", "digits_conv.py", "digits_mlp.py"])
-def test_help_is_only_help(name: str) -> None:
-    text = run_example(name, "--help")
-    assert text.startswith(f"usage: {name}")
-    assert len(text.splitlines()) < 130
+@pytest.mark.parametrize("name", sorted(file.stem for file in (ROOT / "examples").glob("*.py")))
+def test_help_is_only_help(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", "--help"])
+    with contextmanager(example_script)(name) as example, pytest.raises(SystemExit) as ended:
+        example.main()
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: {name}.py")
+    assert "--bench" in text and len(text.splitlines()) < 140
 
 
 @pytest.mark.parametrize(
@@ -129,11 +137,7 @@ def test_help_is_only_help(name: str) -> None:
 def test_what_cannot_be_trained_is_refused(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec = importlib.util.spec_from_file_location("digits_conv", ROOT / "examples" / "digits_conv.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    with pytest.raises(SystemExit) as ended:
+    with contextmanager(example_script)("digits_conv") as module, pytest.raises(SystemExit) as ended:
         module.main(arguments)
     assert ended.value.code == 2
     assert words in capsys.readouterr().err
@@ -155,3 +159,44 @@ def test_a_character_lstm_learns() -> None:
     cost, guess = map(float, found.groups())
     assert cost < 2.4 and 2.1 < guess < 2.2, result
     assert len(result.split("\n\n")[-1].rstrip("\n")) >= 40, result
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """Calls ``main`` of an example, in a folder and home of its own and on the backend of the tests."""
+    ready()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    on = ["-b", "gpu"] if ON_GPU else []
+    with ExitStack() as stack:
+
+        def call(name: str, *arguments: str) -> Any:
+            example = stack.enter_context(contextmanager(example_script)(name))
+            return example.main([*arguments, "--no_progress_bar", *on])
+
+        yield call
+
+
+@pytest.mark.backend
+@pytest.mark.parametrize(
+    ("name", "epochs", "least"),
+    [
+        ("digits_convnet", 4, 0.9),
+        pytest.param("skip_network", 3, 0.9, marks=pytest.mark.cpu_only("takes the emulator minutes")),
+    ],
+)
+def test_it_learns_to_read(run: Callable[..., float], name: str, epochs: int, least: float) -> None:
+    assert run(name, "--epochs", str(epochs)) >= least
+
+
+@pytest.mark.backend
+def test_an_autoencoder_beats_a_linear_code(run: Callable[..., tuple[float, float]], tmp_path: Path) -> None:
+    error, linear = run("digits_autoencoder", "--epochs", "15", "--picture", "images.png")
+    assert error < 0.9 * linear
+    assert (tmp_path / "images.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.cpu_only("takes the emulator a minute")
+def test_a_trunk_that_knows_digits_learns_more_of_few_images(run: Callable[..., tuple[float, float]]) -> None:
+    tuned, scratch = run("fine_tune", "--epochs", "15")
+    assert tuned > scratch + 0.03 and tuned > 0.8

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from digits_script import digits_script
+from example_scripts import example_script
 
 from neonlike import initializers as inits
 from neonlike.backends import Backend, cleanup_backend, gen_backend
@@ -170,7 +170,7 @@ def test_a_network_learns_alike() -> None:
 def digits(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The script, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-    yield from digits_script()
+    yield from example_script("digits_mlp")
 
 
 def test_digits_are_read_as_well(digits: Any) -> None:

@@ -77,6 +77,7 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
             kwargs["description"], args = args[0], args[1:]
         kwargs.setdefault("default_config_files", [os.path.join(self.work_dir, "neon.cfg")])
         kwargs.setdefault("add_config_file_help", False)
+        kwargs.setdefault("conflict_handler", "resolve")  # scripts may have options of the names of ours beyond neon's
         super().__init__(*args, **kwargs)
         self.args: Namespace | None = None
         self._add_run_options()
@@ -131,6 +132,10 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
         )  # fmt: skip
         add("-d", "--datatype", choices=list(DATATYPES), default="f32", help="type of numbers")
         add("--caffe", action="store_true", help="sizes and scalings as in Caffe")
+        add(
+            "--bench", dest="bench_report", nargs="?", const=True, default=None, metavar="FILE",
+            help="time every kernel and show the table at the end, or write it to a .txt, .json or .csv file",
+        )  # fmt: skip
         # None, not False: scripts hand it to gen_backend, which warns of any value.
         add("--deterministic", action="store_true", default=None, help="deprecated")
 
@@ -199,6 +204,7 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
                 datatype=parsed.datatype,
                 max_devices=parsed.max_devices,
                 compat_mode=parsed.compat_mode,
+                **_bench_mode(parsed),
             )
         return parsed
 
@@ -209,6 +215,11 @@ def _opened(path: str) -> IO[str]:
         return open(path, encoding="utf-8")
     except OSError as error:
         raise ArgumentTypeError(f"cannot open {path!r}: {error.strerror}") from error
+
+
+def _bench_mode(parsed: Namespace) -> dict[str, Any]:
+    report = getattr(parsed, "bench_report", None)  # a script's own --bench takes the place of ours
+    return {"bench": report} if report else {}
 
 
 def _count(least: int) -> Callable[[str], int]:

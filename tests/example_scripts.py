@@ -1,4 +1,4 @@
-"""``examples/digits_mlp.py`` as a module, for tests that run it."""
+"""The scripts in ``examples`` as modules, for tests that run them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from typing import Any
 from neonlike.backends import cleanup_backend
 from neonlike.logger import logger
 
-SCRIPT = Path(__file__).resolve().parent.parent / "examples" / "digits_mlp.py"
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 
-def digits_script() -> Iterator[Any]:
-    """Yield the module, to be used by a fixture; what it does to the log and the backend is undone."""
-    spec = importlib.util.spec_from_file_location("digits_mlp", SCRIPT)
+def example_script(name: str) -> Iterator[Any]:
+    """Yield the module of ``examples/<name>.py``, to be used by a fixture.
+
+    What it does to the log and the backend is undone.
+    """
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
