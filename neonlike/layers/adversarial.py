@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from neonlike.backends.backend import Tensor
-from neonlike.layers.base import Layer
+from neonlike.layers.base import AccumulationError, Layer
 from neonlike.layers.branches import as_branch
 from neonlike.layers.deltas import DeltasTree
 from neonlike.layers.sequential import Sequential
-from neonlike.nervanaobject import Description, NervanaObject, build
+from neonlike.nervanaobject import Description, NervanaObject, build, get_args
 
 __public_module__ = "neonlike.layers.container"
 
@@ -49,9 +49,21 @@ class GenerativeAdversarial(Sequential):
         return self
 
     def allocate(self, shared_outputs: Tensor | None = None, accumulate_updates: bool = False) -> None:
-        """Allocate both networks; the discriminator is prepared for gradients that add up."""
+        """Allocate both networks; the discriminator is prepared for gradients that add up.
+
+        Raises
+        ------
+        AccumulationError
+            If those of a layer of the discriminator cannot.
+        """
         self.generator.allocate(accumulate_updates=accumulate_updates)
-        self.discriminator.allocate(shared_outputs, accumulate_updates=True)
+        self.discriminator.allocate(shared_outputs)
+        for layer in self.discriminator.layers_to_optimize:
+            if "accumulate_updates" not in get_args(layer.allocate):
+                raise AccumulationError(
+                    f"{self.name}: the gradients of {layer.name} cannot add up, as a discriminator's have to"
+                )
+            layer.allocate(accumulate_updates=True)  # containers with branches would not hand it on
         self.outputs = self.discriminator.outputs
 
     def set_deltas(self, delta_buffers: DeltasTree) -> None:

@@ -1,1 +1,1 @@
-"""Single faults in the compound primitives that their tests must catch: one table a family, run by ``mutants.py``."""
+"""Single faults in primitives and containers that their tests must catch: a table a family, run by ``mutants.py``."""

@@ -9,6 +9,8 @@ CPU = "neonlike/backends/cpu/"
 GEOMETRY = "neonlike/backends/geometry/"
 OPTREE = "neonlike/optree/"
 KERNELS = "neonlike/kernels/"
+LAYERS = "neonlike/layers/"
+MODELS = "neonlike/models/"
 C = "neonlike/kernels/templates/c/"
 
 
