@@ -1,4 +1,4 @@
-"""Test the tests: plant single faults in primitives and containers, one at a time, and see that the tests catch each.
+"""Test the tests: plant single faults in primitives and layers, one at a time, and see that the tests catch each.
 
     python tests/mutants.py [--family conv] [--only "beta ignored"] [--jobs 2] [--list]
 
@@ -26,13 +26,13 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from planted import batchnorm, containers, conv, lazy, lrn, pool, rest, rnn, roi
+from planted import batchnorm, containers, conv, lazy, lrn, pool, rest, rnn, roi, training
 from planted.table import Mutant
 from planted.watch import REFUSED
 
 ROOT = Path(__file__).resolve().parent.parent
 MUTANTS = tuple(
-    row for table in (roi, lrn, batchnorm, pool, rnn, rest, lazy, conv, containers) for row in table.MUTANTS
+    row for table in (roi, lrn, batchnorm, pool, rnn, rest, lazy, conv, containers, training) for row in table.MUTANTS
 )
 TESTS = {
     family: tuple(f"tests/test_{name}.py" for name in names.split())
@@ -49,6 +49,11 @@ TESTS = {
         "scratch": "rest_memory",
         "activation": "rest_helpers families input_activations",
         "lazy": "gradients lazy_primitives",
+        "optimizers": "schedules optimizers",
+        "initializers": "initializers",
+        "costs": "costs metrics",
+        "saving": "model_files persist",
+        "callbacks": "progress_bar callbacks_more visualizations",
         "conv": "conv_calls conv_geometry conv_depthwise conv_maps conv_shapes conv_winograd conv conv_kernels",
         "containers": "tree merge sequential",
         "gan": "gan",

@@ -1,1 +1,1 @@
-"""Single faults in primitives and containers that their tests must catch: a table a family, run by ``mutants.py``."""
+"""Single faults in primitives, layers and training that their tests must catch, a table a family: ``mutants.py``."""

@@ -1,0 +1,109 @@
+"""Faults in training: optimizers, schedules, initializers, costs and metrics, saved models, callbacks."""
+
+# ruff: noqa: E501  (one fault, one line: the tables read across)
+
+from __future__ import annotations
+
+from planted.table import Mutant
+
+BASE, SGD, ADAPTIVE, STEP, SCHEDULES = (f"neonlike/optimizers/{name}.py" for name in ("base", "sgd", "adaptive", "step", "schedules"))
+INITIALIZER = "neonlike/initializers/initializer.py"
+COST, METRIC, BLEU = (f"neonlike/transforms/{name}.py" for name in ("cost", "metric", "bleu"))
+ARCHIVE, PERSIST, ATOMIC = (f"neonlike/util/{name}.py" for name in ("archive", "persist", "atomic"))
+CONTROL, SHOWING, DECONV, PROGRESS = (f"neonlike/callbacks/{name}.py" for name in ("control", "showing", "deconv", "progress"))
+VISUAL = "neonlike/visualizations/data.py"
+
+
+def optimizer(name: str, file: str, old: str, new: str) -> Mutant:
+    return Mutant("optimizers", name, file, old, new)
+
+
+def initializer(name: str, old: str, new: str) -> Mutant:
+    return Mutant("initializers", name, INITIALIZER, old, new)
+
+
+def cost(name: str, file: str, old: str, new: str) -> Mutant:
+    return Mutant("costs", name, file, old, new)
+
+
+def saving(name: str, file: str, old: str, new: str) -> Mutant:
+    return Mutant("saving", name, file, old, new)
+
+
+def callback(name: str, file: str, old: str, new: str) -> Mutant:
+    return Mutant("callbacks", name, file, old, new)
+
+
+MUTANTS = (
+    optimizer("momentum sign", SGD, "self.momentum_coef * states[0] - lr * gradient", "self.momentum_coef * states[0] + lr * gradient"),
+    optimizer("nesterov as momentum", SGD, "if self.nesterov else velocity", "if False else velocity"),
+    optimizer("weight decay left out", SGD, "gradient = gradient + self.wdecay * param", "gradient = gradient + 0 * param"),
+    optimizer("parameters not clipped", SGD, "(param, self.clip_value(param + move, self.param_clip_value))", "(param, param + move)"),
+    optimizer("defect 35: plain descent does not clip", SGD, "self.clip_value(param - lr * gradient, self.param_clip_value)", "param - lr * gradient"),
+    optimizer("gradient not divided by the batch size", BASE, "grad / self.be.bsz", "grad / 1"),
+    optimizer("norm clipping enlarges small gradients", BASE, "max(norm(), clip_norm)", "norm()"),
+    optimizer("norm of the sums, not of the means", STEP, "be.sqrt(total) / be.bsz", "be.sqrt(total)"),
+    optimizer("numbers of a step written once", STEP, "if numbers != self._values:", "if self._values is None:"),
+    optimizer("a changed batch size is not noticed", BASE, "return be, be.engine, be.num_threads, be.bsz", "return be, be.engine, be.num_threads"),
+    optimizer("changed hyperparameters are not noticed", BASE, "(*self._situation(), *held, identity(param_list))", "(*self._situation(), identity(param_list))"),
+    optimizer("other gradients are not noticed", STEP, "found += (id(param), id(grad), *map(id, states))", "found += (id(param), *map(id, states))"),
+    optimizer("prepared steps pile up", BASE, "if len(prepared) >= MOST_STEPS:", "if False:"),
+    optimizer("rmsprop epsilon inside only", ADAPTIVE, "(be.sqrt(mean_square + eps) + eps)", "be.sqrt(mean_square + eps)"),
+    optimizer("adagrad forgets", ADAPTIVE, "states[0] + be.square(clipped)", "0.9 * states[0] + be.square(clipped)"),
+    optimizer("adadelta: states in another order", ADAPTIVE, "(states[2], move)", "(states[2], mean_move)"),
+    optimizer("adam counts from 0", ADAPTIVE, "self.t += 1\n        rate = self.learning_rate * math.sqrt(1.0 - self.beta_2**self.t)", "rate = self.learning_rate * math.sqrt(1.0 - self.beta_2**(self.t + 1))"),
+    optimizer("adamw: decay scaled by the averages", ADAPTIVE, "kept * param - rate * first", "param - rate * first"),
+    optimizer("adamw: no correction of the second average", ADAPTIVE, "1.0 / math.sqrt(second), 1.0 - rate", "1.0, 1.0 - rate"),
+    optimizer("adamw: norm not clipped", ADAPTIVE, "gradient = scale * gradient", "gradient = 1.0 * gradient"),
+    optimizer("adamax: parameters not clipped", ADAPTIVE, "be.clip(param - move, -1.0, 1.0)", "be.clip(param - move, -2.0, 2.0)"),
+    optimizer("schedule one epoch late", SCHEDULES, "sum(step <= epoch for step in self.step_config)", "sum(step < epoch for step in self.step_config)"),
+    optimizer("step schedule one epoch late", SCHEDULES, "if step <= epoch]", "if step < epoch]"),
+    optimizer("defect 30: poly schedule floors", SCHEDULES, "1.0 - epoch / self.total_epochs", "1.0 - epoch // self.total_epochs"),
+    optimizer("cosine without its floor", SCHEDULES, "self.floor + (learning_rate - self.floor)", "(learning_rate - self.floor)"),
+    optimizer("cosine rises again", SCHEDULES, "min(epoch / self.total_epochs, 1.0)", "epoch / self.total_epochs"),
+    optimizer("warm-up from 0", SCHEDULES, "learning_rate * (epoch + 1) / (self.warmup_epochs + 1)", "learning_rate * epoch / self.warmup_epochs"),
+    optimizer("warm-up counted in the schedule after it", SCHEDULES, "get_learning_rate(learning_rate, epoch - self.warmup_epochs)", "get_learning_rate(learning_rate, epoch)"),
+    initializer("glorot range", "np.sqrt(6.0 / (param.shape[0] + param.shape[1]))", "np.sqrt(3.0 / (param.shape[0] + param.shape[1]))"),
+    initializer("xavier fan", "np.sqrt(3.0 / self._fan_in(param))", "np.sqrt(3.0 / param.shape[1])"),
+    initializer("kaiming variance", "np.sqrt(2.0 / self._fan_in(param))", "2.0 / self._fan_in(param)"),
+    initializer("fan-in of linear weights", 'param.shape[0] if getattr(self, "local", False) else param.shape[1]', "param.shape[0]"),
+    initializer("orthonormal without its scale", "self.scale * (left if", "1.0 * (left if"),
+    cost("cross-entropy without the other class", COST, "t * be.safelog(y) + (1 - t) * be.safelog(1 - y)", "t * be.safelog(y)"),
+    cost("label smoothing without the classes", COST, "(1 - a) * t + a / t.shape[0]", "(1 - a) * t + a"),
+    cost("mean squared gradient not divided", COST, "return (y - t) / y.shape[0]", "return y - t"),
+    cost("smooth L1 gradient without sigma", COST, "return quadratic * sigma2 * x", "return quadratic * x"),
+    cost("hinge gradient sign", COST, "(-2.0 / y.shape[0])", "(2.0 / y.shape[0])"),
+    cost("defect 28: gan costs swapped", COST, 'return self.be.safelog(1 - y) if self.func == "original"', 'return self.be.safelog(1 - y) if self.func == "modified"'),
+    cost("top k without ties", METRIC, "be.minimum(share, 1)", "be.minimum(places, 1)"),
+    cost("defect 29: multimetric without the target", METRIC, "self.metric(y[self.index], t[self.index]", "self.metric(y[self.index], y[self.index]"),
+    cost("detection without the mask", METRIC, "x = mask * (boxes - wanted_boxes)", "x = boxes - wanted_boxes"),
+    cost("detection: another smooth L1", METRIC, "(1 - close) * (size - 0.5)", "(1 - close) * size"),
+    cost("bleu: unknown words match", BLEU, "if self.unk not in ngram", "if True"),
+    cost("bleu: words count as often as they are said", BLEU, "min(count, most[ngram])", "count * (most[ngram] > 0)"),
+    cost("bleu: the farthest reference's length", BLEU, "for one in known)[1]", "for one in known)[0]"),
+    cost("bleu: what follows the end counts", BLEU, "return words[: words.index(END)] if END in words else words", "return words"),
+    saving("arrays not compared with their sums", ARCHIVE, "if hashlib.sha256(content).hexdigest() != digest:", "if False:"),
+    saving("content not compared with its sum", ARCHIVE, "if hashlib.sha256(text).hexdigest() != comment.removeprefix(COMMENT):", "if False:"),
+    saving("members larger than the file", ARCHIVE, "> archive.fp.tell():", "> 1 << 62:"),
+    saving("tuples come back as lists", ARCHIVE, '"$tuple": tuple', '"$tuple": list'),
+    saving("newer versions are read", ARCHIVE, 'described["version"] > VERSION', 'described["version"] > 99'),
+    saving("dates of members", ARCHIVE, 'zipfile.ZipInfo(f"{name}.npy", EPOCH)', 'zipfile.ZipInfo(f"{name}.npy", (1980 + len(name) % 3, 1, 1, 0, 0, id(array) % 60))'),
+    saving("objects in arrays", ARCHIVE, "if dtype.hasobject or", "if"),
+    saving("pickles not compared with their sum", PERSIST, "if digest.hexdigest().encode() != end[len(SUM) :]:", "if False:"),
+    saving("every name is an archive", PERSIST, "if not save_path or os.fspath(save_path).endswith(PICKLED):", "if not save_path:"),
+    saving("files not flushed", ATOMIC, "            os.fsync(file.fileno())\n", ""),
+    saving("what others write is removed", ATOMIC, "if process.isdigit() and not _is_running(int(process)):", "if process.isdigit():"),
+    saving("what killed processes left stays", ATOMIC, "    _tidy(folder)\n", ""),
+    callback("batch statistics not corrected", CONTROL, "if batches > 1:", "if False:"),
+    callback("defect 44: a single minibatch divides by zero", CONTROL, "if batches > 1:", "if True:"),
+    callback("the rate of batch statistics stays", CONTROL, "                layer.rho = rho\n", "                pass\n"),
+    callback("minibatches do not count alike", CONTROL, "batches / (batches + 1)", "batches / (batches + 2)"),
+    callback("labels of a short batch count as whole", SHOWING, "total += valid * self.metric.outputs.get()", "total += samples * self.metric.outputs.get()"),
+    callback("steps behind the last are shown", SHOWING, "values[:, used]", "values"),
+    callback("the bar averages all minibatches", PROGRESS, "maxlen=AVERAGED", "maxlen=1000"),
+    callback("guided backpropagation lets negative errors through", DECONV, "* be.maximum(error, 0)", "* error"),
+    callback("images of the first minibatch", DECONV, "one.batch_img[better, 0] = batch", "one.batch_img[better, 0] = 0"),
+    callback("weaker responses taken", DECONV, "strongest[:, 0] > one.activation[:, 0]", "strongest[:, 0] < one.activation[:, 0]"),
+    callback("pictures upside down for bokeh", VISUAL, "img_data[::-1]", "img_data"),
+    callback("epochs drawn at their begin", VISUAL, "epochs + 1 - 1 / sizes[known]", "epochs"),
+)
