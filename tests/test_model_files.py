@@ -140,7 +140,8 @@ class TestHostileFiles:
         ("content", "words"),
         [
             (npy((10**12,)), "not there whole"),
-            (npy((1,), "|O", pickle.dumps([print])), "holds objects"),
+            (npy((1,), "|O", pickle.dumps([print])), "not there whole, or holds objects"),
+            (npy((1,), "|O", bytes(8)), "not there whole, or holds objects"),
             (npy((-1,)), "not there whole"),
             (b"\x93NUMPY\x09\x00", "KeyError"),
         ],
@@ -165,6 +166,12 @@ class TestHostileFiles:
     def test_contents(self, tmp_path, described, words):
         made_by_hand(tmp_path / "x.prm", described)
         with pytest.raises(UnreadableFile, match=words):
+            load_obj(tmp_path / "x.prm")
+
+    def test_an_array_that_was_replaced(self, tmp_path):
+        """Its CRC in the archive is right, as that of a member that somebody wrote anew."""
+        made_by_hand(tmp_path / "x.prm", of_array(npy((1,), content=bytes(4))), [("a.npy", npy((1,), content=b"0000"))])
+        with pytest.raises(UnreadableFile, match="array a was changed"):
             load_obj(tmp_path / "x.prm")
 
     def test_a_bomb(self, tmp_path):

@@ -85,7 +85,7 @@ MUTANTS = (
     saving("arrays not compared with their sums", ARCHIVE, "if hashlib.sha256(content).hexdigest() != digest:", "if False:"),
     saving("content not compared with its sum", ARCHIVE, "if hashlib.sha256(text).hexdigest() != comment.removeprefix(COMMENT):", "if False:"),
     saving("members larger than the file", ARCHIVE, "> archive.fp.tell():", "> 1 << 62:"),
-    saving("tuples come back as lists", ARCHIVE, '"$tuple": tuple', '"$tuple": list'),
+    saving("tuples come back as lists", ARCHIVE, "return CONTAINERS[kind]([", "return list(["),
     saving("newer versions are read", ARCHIVE, 'described["version"] > VERSION', 'described["version"] > 99'),
     saving("dates of members", ARCHIVE, 'zipfile.ZipInfo(f"{name}.npy", EPOCH)', 'zipfile.ZipInfo(f"{name}.npy", (1980 + len(name) % 3, 1, 1, 0, 0, id(array) % 60))'),
     saving("objects in arrays", ARCHIVE, "if dtype.hasobject or", "if"),
