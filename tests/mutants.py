@@ -26,13 +26,13 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from planted import batchnorm, containers, conv, lazy, lrn, pool, rest, rnn, roi, training
+from planted import batchnorm, containers, conv, lazy, lrn, pool, recurrent, rest, rnn, roi, training
 from planted.table import Mutant
 from planted.watch import REFUSED
 
 ROOT = Path(__file__).resolve().parent.parent
 MUTANTS = tuple(
-    row for table in (roi, lrn, batchnorm, pool, rnn, rest, lazy, conv, containers, training) for row in table.MUTANTS
+    row for table in (roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, conv, containers, training) for row in table.MUTANTS
 )
 TESTS = {
     family: tuple(f"tests/test_{name}.py" for name in names.split())
@@ -42,6 +42,7 @@ TESTS = {
         "batchnorm": "batchnorm_numerics batchnorm",
         "pool": "pool_memory pool_calls pool",
         "rnn": "rnn_errors rnn rnn_unroll rnn_gated gemm",
+        "recurrent": "bidirectional_layers sequence_lengths recurrent_layers",
         "lookup": "rest_lookup families positions",
         "linalg": "gemm_blas rest_products linalg",
         "stats": "rest_helpers rest_memory families",

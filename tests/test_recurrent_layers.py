@@ -149,8 +149,8 @@ class TestPasses:
         ran = loop(layer, kind, x)
         close(layer.fprop(be64.array(x)), ran.outputs)
         back = ran.backward(e)
-        given = be64.array(e)
-        deltas = layer.bprop(given)
+        layer.bprop(be64.array(e))  # gradients are overwritten, not added to
+        deltas = layer.bprop(be64.array(e))
         if first:
             assert deltas is None
         else:
@@ -171,6 +171,7 @@ class TestPasses:
             ran = loop(layer, kind, x, None if given is None else h0)
             close(layer.fprop(be64.array(x), init_state=given), ran.outputs)
             back = ran.backward(e, through=given is not None and kind != "lstm")
+            layer.dW.fill(7)
             close(layer.bprop(be64.array(e)), back["deltas"])
             close(layer.dW, back["dW"])
 
@@ -322,6 +323,17 @@ class TestState:
         close(layer.dW, back["dW"])
         close(layer.fprop(be64.array(arrays[1])), loop(layer, kind, arrays[1]).outputs)  # another buffer
 
+    def test_it_belongs_to_as_many_samples(self, be64: Any, rng: Any) -> None:
+        """Fewer samples in the same buffer start from 0, fewer steps go on."""
+        layer, x = ready(make("rnn", NOUT), (NIN, T)), rng.normal(size=(NIN, T * N))
+        buffer = be64.array(x)
+        state = layer.fprop(buffer).get()[:, -N:].copy()
+        layer.set_seq_len(2)
+        close(layer.fprop(buffer)[:, : 2 * N], loop(layer, "rnn", x[:, : 2 * N], state, steps=2).outputs)
+        layer.set_batch_size(N - 1)
+        columns = 2 * (N - 1)
+        close(layer.fprop(buffer)[:, :columns], loop(layer, "rnn", x[:, :columns], steps=2).outputs)
+
     @every_kind
     def test_reset_cells(self, be64: Any, kind: str, rng: Any) -> None:
         layer, x = ready(make(kind, NOUT, reset_cells=True), (NIN, T)), rng.normal(size=(NIN, T * N))
@@ -363,6 +375,7 @@ class TestState:
         layer.set_state(state)
         again = layer.fprop(be64.array(x[:, :N]), inference=True).get()[:, :N]
         close(again, loop(layer, kind, np.concatenate([x, x[:, :N]], 1), steps=T + 1).h[-1])
+        close(layer.fprop(be64.array(x[:, :N]), inference=True)[:, :N], whole[:, :N])  # set for one call
 
     def test_what_is_in_place_behind_the_layer_does_not_change_it(self, be64: Any, rng: Any) -> None:
         """A dropout overwrites the outputs, but gradients and the state need them as they were."""

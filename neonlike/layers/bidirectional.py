@@ -90,6 +90,7 @@ class BiRNN(SequenceLayer):
         for whole, prefix in ((self.W, ""), (self.dW, "d")):
             setattr(self, f"{prefix}W_input", whole[: 2 * self.nin].reshape(gates, self.nin))
             setattr(self, f"{prefix}b", whole[-2:].reshape(gates, 1))
+        self._W_input_T = self.W_input.T
 
     # -- buffers -------------------------------------------------------------------------------------------
 
@@ -212,8 +213,8 @@ class BiRNN(SequenceLayer):
         for way, x, sums in zip(views.ways, self._halves(self._x_used), self._halves(views.sums), strict=True):
             self.be.compound_dot(self._part("W_input", way), x, sums)
 
-    def _part(self, name: str, way: Any) -> Tensor:
-        part: Tensor = getattr(self, f"{name}_{way.suffix}")
+    def _part(self, name: str, way: Any, form: str = "") -> Tensor:
+        part: Tensor = getattr(self, f"{name}_{way.suffix}{form}")
         return part
 
     def _unroll(self, views: Views, way: Any) -> None:
@@ -243,7 +244,7 @@ class BiRNN(SequenceLayer):
         """Errors of all steps of one direction, into its rows of ``views.D``."""
         steps = views.extent.steps
         self.be.compound_rnn_unroll_bprop(
-            self._part("W_recur", way).T, way.e_prev, way.e, way.h, self.nout, steps, steps, self.activation,
+            self._part("_W_recur", way, "_T"), way.e_prev, way.e, way.h, self.nout, steps, steps, self.activation,
             reverse=not way.backward,
         )  # fmt: skip
 
@@ -264,7 +265,7 @@ class BiRNN(SequenceLayer):
         for way, x, d, half in zip(views.ways, self._halves(self._x_used), self._halves(D), halves, strict=True):
             self.be.compound_dot(d, x.T, self._part("dW_input", way))
             if half is not None:
-                self.be.compound_dot(self._part("W_input", way).T, d, half, alpha=alpha, beta=beta)
+                self.be.compound_dot(self._part("_W_input", way, "_T"), d, half, alpha=alpha, beta=beta)
 
     def set_lengths(self, lengths: Any) -> None:
         """As :meth:`SequenceLayer.set_lengths`.

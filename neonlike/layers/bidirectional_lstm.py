@@ -90,7 +90,7 @@ class BiLSTM(BiRNN):
         steps = views.extent.steps
         way.c_delta.fill(0)
         self.be.compound_lstm_unroll_bprop(
-            self._part("W_recur", way).T, way.e_prev, way.e, way.c_deltas, way.c_deltas, way.ifog_delta, way.ifog,
+            self._part("_W_recur", way, "_T"), way.e_prev, way.e, way.c_deltas, way.c_deltas, way.ifog_delta, way.ifog,
             way.c_prev_back, way.c_act, self.nout, steps, steps, self.activation, self.gate_activation,
             reverse=not way.backward,
         )  # fmt: skip

@@ -86,13 +86,13 @@ class GRU(Recurrent):
     def _unroll_back(self, views: Views) -> None:
         steps = views.extent.steps
         self.be.compound_gru_unroll_bprop(
-            self.W_recur.T, views.e_prev, views.e_steps, views.rzhcan_delta, views.rzhcan,
+            self._W_recur_T, views.e_prev, views.e_steps, views.rzhcan_delta, views.rzhcan,
             views.h_prev if self._states_given else views.h_prev_back, self.nout, steps, steps, self.activation,
             self.gate_activation,
         )  # fmt: skip
 
     def _passed_back(self, views: Views) -> Any:
-        n, W_T = self.nout, self.W_recur.T
+        n, W_T = self.nout, self._W_recur_T
         gates, _ = views.cut(self.rzhcan_buffer)
         to_gates, to_reset = self.be.dot(W_T[:, : 2 * n], views.D_rz), self.be.dot(W_T[:, 2 * n :], views.D_n)
         return views.e * (1.0 - gates[n : 2 * n]) + to_gates + gates[:n] * to_reset

@@ -94,7 +94,7 @@ class LSTM(Recurrent):
         steps = views.extent.steps
         views.c_passed.fill(0)
         self.be.compound_lstm_unroll_bprop(
-            self.W_recur.T, views.e_prev, views.e_steps, views.c_deltas, views.c_deltas, views.ifog_delta, views.ifog,
+            self._W_recur_T, views.e_prev, views.e_steps, views.c_deltas, views.c_deltas, views.ifog_delta, views.ifog,
             views.c_prev if self._first_step_counts else views.c_prev_back, views.c_act,
             self.nout, steps, steps, self.activation, self.gate_activation,
         )  # fmt: skip

@@ -104,8 +104,9 @@ class RecurrentOutput(Layer):
             return None
         assert extent is not None
         deltas = self._by_step(self.deltas, extent)
-        spread = used.reshape(self.nin, 1, extent.samples) * self._weights * alpha
-        deltas[:] = spread + beta * deltas if beta else spread + self.be.zeros((1, extent.steps, 1))
+        spread = used.reshape(self.nin, 1, extent.samples) * self._weights
+        spread = spread if alpha == 1 else alpha * spread
+        deltas[:] = spread + beta * deltas if beta else spread
         return self.deltas
 
 

@@ -89,6 +89,8 @@ class SequenceLayer(ParameterLayer):
     dW_recur: Any  # noqa: N815
     b: Any
     db: Any
+    _W_input_T: Any
+    _W_recur_T: Any
 
     def __init__(
         self,
@@ -202,12 +204,13 @@ class SequenceLayer(ParameterLayer):
                     (self.init_inner if inner else self.init).fill(getattr(self, name)[rows])
 
     def _name_parts(self) -> None:
-        """Make the attributes ``W_input``, ``dW_input``, ... views of ``W`` and ``dW``."""
+        """Make ``W_input``, ``dW_input``, ... views of ``W`` and ``dW``, and ``_W_input_T``, ... transposed ones."""
         gates = self.ngates * self.nout
         first = 0
         for name, rows in self._part_rows().items():
             setattr(self, name, self.W[first : first + rows].reshape(gates, rows))
             setattr(self, f"d{name}", self.dW[first : first + rows].reshape(gates, rows))
+            setattr(self, f"_{name}_T", getattr(self, name).T)
             first += rows
         self._named = self.W, self.dW
 
@@ -283,7 +286,7 @@ class SequenceLayer(ParameterLayer):
         self.be.sum(D, axis=1, out=self.db)
         deltas = self._deltas(views)
         if deltas is not None:
-            self.be.compound_dot(self.W_input.T, D, deltas, alpha=alpha, beta=beta)
+            self.be.compound_dot(self._W_input_T, D, deltas, alpha=alpha, beta=beta)
 
     # -- sequences of different lengths --------------------------------------------------------------------
 

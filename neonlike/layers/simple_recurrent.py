@@ -82,7 +82,8 @@ class Recurrent(SequenceLayer):
         self.h_ff_buffer = self.be.zeros_like(self.outputs)
 
     def _cut_buffers(self, views: Views) -> None:
-        views.h_all, views.h = views.cut(views.result if self.h_buffer is self.outputs else self.h_buffer)
+        views.h_all = views.outputs if self.h_buffer is self.outputs else views.cut(self.h_buffer)[0]
+        views.h = get_steps(views.h_all, (self.nout, views.extent.steps))
         samples = views.extent.samples
         initial, final = (first_columns(buffer, samples) for buffer in (self._h_initial, self.final_state_buffer))
         views.h_initial, views.h_prev = initial, [initial, *views.h[:-1]]
@@ -149,9 +150,9 @@ class Recurrent(SequenceLayer):
             last = used[:, -samples:]
             last[:] = last + final
         else:
-            for t in range(steps):
-                part = slice(t * samples, (t + 1) * samples)
-                used[:, part] = used[:, part] + final * masks.last[:, part]
+            by_step = used.reshape(self.nout, steps, samples)
+            added = final.reshape(self.nout, 1, samples) * masks.last.reshape(1, steps, samples)
+            by_step[:] = by_step + added
 
     def _set_initial_states(self, views: Views, carry: bool, init_state: Any) -> None:
         """Fill the states before the first step: those given, or those carried over from the last batch, or 0."""
@@ -247,7 +248,7 @@ class Recurrent(SequenceLayer):
         """Errors of all steps, into ``views.D``, and those passed on to the state before the first."""
         steps = views.extent.steps
         self.be.compound_rnn_unroll_bprop(
-            self.W_recur.T, views.e_prev, views.e_steps, views.h, self.nout, steps, steps, self.activation
+            self._W_recur_T, views.e_prev, views.e_steps, views.h, self.nout, steps, steps, self.activation
         )
 
     @property
@@ -279,7 +280,7 @@ class Recurrent(SequenceLayer):
         return get_steps(passed, (self.nout, views.extent.steps))
 
     def _passed_back(self, views: Views) -> Any:
-        return self.be.dot(self.W_recur.T, views.D)
+        return self.be.dot(self._W_recur_T, views.D)
 
 
 def recurrent_product(views: Views, gradient: str, D: Tensor, factor: Any = None) -> tuple[Any, ...]:
