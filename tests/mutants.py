@@ -32,7 +32,9 @@ from planted.watch import REFUSED
 
 ROOT = Path(__file__).resolve().parent.parent
 MUTANTS = tuple(
-    row for table in (roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, conv, containers, training) for row in table.MUTANTS
+    row
+    for table in (roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, conv, containers, training)
+    for row in table.MUTANTS
 )
 TESTS = {
     family: tuple(f"tests/test_{name}.py" for name in names.split())

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 FAMILIES = "neonlike/backends/families/"
 CPU = "neonlike/backends/cpu/"
-LAYERS = "neonlike/layers/"
 GEOMETRY = "neonlike/backends/geometry/"
 OPTREE = "neonlike/optree/"
 KERNELS = "neonlike/kernels/"
