@@ -17,6 +17,11 @@ import pytest
 from engines import ON_GPU, ready
 from example_scripts import example_script
 
+from neonlike import script
+from neonlike.backends import cleanup_backend
+from neonlike.data import Digits
+from neonlike.transforms import Misclassification
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -182,10 +187,11 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
     ("name", "epochs", "least"),
     [
         ("digits_convnet", 4, 0.9),
+        pytest.param("copy_task", 5, 0.85, marks=pytest.mark.cpu_only("takes the emulator minutes")),
         pytest.param("skip_network", 3, 0.9, marks=pytest.mark.cpu_only("takes the emulator minutes")),
     ],
 )
-def test_it_learns_to_read(run: Callable[..., float], name: str, epochs: int, least: float) -> None:
+def test_it_learns(run: Callable[..., float], name: str, epochs: int, least: float) -> None:
     assert run(name, "--epochs", str(epochs)) >= least
 
 
@@ -200,3 +206,33 @@ def test_an_autoencoder_beats_a_linear_code(run: Callable[..., tuple[float, floa
 def test_a_trunk_that_knows_digits_learns_more_of_few_images(run: Callable[..., tuple[float, float]]) -> None:
     tuned, scratch = run("fine_tune", "--epochs", "15")
     assert tuned > scratch + 0.03 and tuned > 0.8
+
+
+@pytest.mark.cpu_only("takes the emulator a minute")
+def test_a_gan_draws_digits(run: Callable[..., tuple[float, float]], tmp_path: Path) -> None:
+    """Random pixels are at a distance of 7.1, test images at 2.2; equal images would have no variety."""
+    distance, variety = run("dcgan_digits", "--epochs", "8", "--pictures", "made")
+    assert distance < 3.7 and variety > 0.6
+    assert (tmp_path / "made" / "digits_noise_007.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.backend
+def test_a_layer_of_ones_own(run: Callable[..., tuple[float, float]]) -> None:
+    wrong, accuracy = run("custom_layer", "--epochs", "5")
+    assert wrong < 1e-3 and accuracy > 0.9
+
+
+@pytest.mark.backend
+def test_an_interrupted_training_ends_with_the_same_weights(run: Callable[..., bool]) -> None:
+    assert run("resume", "--epochs", "4")
+
+
+@pytest.mark.backend
+def test_a_model_in_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ready()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    on = ["-b", "gpu"] if ON_GPU else []
+    file = str(ROOT / "examples" / "digits.yaml")
+    model = script.train(*script.parse([file, "--epochs", "4", "--rng_seed", "0", "--no_progress_bar", *on]))
+    assert model.eval(Digits().test_iter, metric=Misclassification())[0] < 0.1
+    cleanup_backend()

@@ -204,7 +204,7 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
                 datatype=parsed.datatype,
                 max_devices=parsed.max_devices,
                 compat_mode=parsed.compat_mode,
-                **_bench_mode(parsed),
+                **bench_mode(parsed),
             )
         return parsed
 
@@ -217,7 +217,8 @@ def _opened(path: str) -> IO[str]:
         raise ArgumentTypeError(f"cannot open {path!r}: {error.strerror}") from error
 
 
-def _bench_mode(parsed: Namespace) -> dict[str, Any]:
+def bench_mode(parsed: Namespace) -> dict[str, Any]:
+    """Arguments of ``gen_backend`` that ``--bench`` asks for."""
     report = getattr(parsed, "bench_report", None)  # a script's own --bench takes the place of ours
     return {"bench": report} if report else {}
 
