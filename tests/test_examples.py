@@ -195,7 +195,7 @@ def test_it_learns(run: Callable[..., float], name: str, epochs: int, least: flo
     assert run(name, "--epochs", str(epochs)) >= least
 
 
-@pytest.mark.backend
+@pytest.mark.cpu_only("takes the emulator half a minute")
 def test_an_autoencoder_beats_a_linear_code(run: Callable[..., tuple[float, float]], tmp_path: Path) -> None:
     error, linear = run("digits_autoencoder", "--epochs", "15", "--picture", "images.png")
     assert error < 0.9 * linear
