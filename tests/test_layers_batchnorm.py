@@ -85,6 +85,25 @@ def test_shift_batch_norm(be):
     assert ShiftBatchNorm(rho=0.5, name="s").get_description()["config"] == {"rho": 0.5, "name": "s"}
 
 
+def test_shift_batch_norm_multiplies_by_powers_of_two_backward_too(be64, rng):
+    layer = ready(ShiftBatchNorm(), 3)
+    layer.gamma.set(rng.normal(size=(3, 1)))
+    x, e = (rng.normal(size=(3, N)) for _ in range(2))
+    layer.fprop(tensor(be64, x))
+    deltas = layer.bprop(tensor(be64, e)).get()
+
+    def power(values):
+        return np.sign(values) * 2.0 ** np.rint(np.log2(np.abs(values)))
+
+    mean, gamma = x.mean(axis=1, keepdims=True), power(layer.gamma.get())
+    scale = power(1 / np.sqrt(((x - mean) * power(x - mean)).mean(axis=1, keepdims=True) + layer.eps))
+    normal = (x - mean) * scale
+    dgamma, dbeta = (normal * e).sum(axis=1, keepdims=True), e.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(layer.grad_gamma.get(), dgamma, rtol=1e-9)
+    wanted = gamma * scale * (e - (normal * power(dgamma) + dbeta) / N)
+    np.testing.assert_allclose(deltas, wanted, rtol=1e-9, atol=1e-11)
+
+
 @pytest.mark.parametrize("columns", [1, 3])
 def test_inference_of_fewer_samples(be, rng, columns):
     layer = ready(BatchNorm(), (3, 2, 2))
@@ -218,8 +237,37 @@ class TestRectifiers:
         other = tensor(be, [[-1, 1, -2, 2]] * 2)
         np.testing.assert_array_equal(net.layers[1].fprop(other).get(), [[0, 1, 0, 2]] * 2)
 
+    def test_called_on_its_own_backward_it_takes_the_error_as_it_is(self, be64, rng):
+        net = ready(Sequential([BatchNorm(), Activation(Rectlin())]), 3)
+        y = net.fprop(tensor(be64, rng.normal(size=(3, N)))).get()
+        e = rng.normal(size=(3, N))
+        net.layers[0].bprop(tensor(be64, e))
+        np.testing.assert_allclose(net.layers[0].grad_beta.get(), e.sum(axis=1, keepdims=True))
+        net.bprop(tensor(be64, e))
+        np.testing.assert_allclose(net.layers[0].grad_beta.get(), (e * (y > 0)).sum(axis=1, keepdims=True))
+
     @pytest.mark.parametrize("transform", [Rectlin(slope=0.1), Tanh()])
     def test_others_are_left_alone(self, be64, rng, transform):
         net = ready(Sequential([BatchNorm(), Activation(transform)]), 3)
         assert net.layers[0].folded == ()
         check_gradients(net, rng.normal(size=(3, N)), rng)
+
+    def test_classes_derived_by_users_do_their_own_work(self, be64, rng):
+        class Doubled(BatchNorm):
+            def bprop(self, error, alpha=1.0, beta=0.0):
+                error[:] = 2 * error
+                return super().bprop(error, alpha, beta)
+
+        class Shifted(Activation):
+            def fprop(self, inputs, inference=False):
+                inputs[:] = inputs - 0.25
+                return super().fprop(inputs, inference)
+
+        x, e = rng.normal(size=(3, N)), rng.normal(size=(3, N))
+        for layers in ([Doubled(), Activation(Rectlin())], [BatchNorm(), Shifted(Rectlin())]):
+            net = ready(Sequential(layers), 3)
+            assert net.layers[0].folded == ()
+            y = net.fprop(tensor(be64, x)).get().copy()
+            net.bprop(tensor(be64, e))
+            factor = 2 if type(net.layers[0]) is Doubled else 1
+            np.testing.assert_allclose(net.layers[0].grad_beta.get(), factor * (e * (y > 0)).sum(axis=1, keepdims=True))

@@ -9,7 +9,18 @@ from layering import check_gradients, gradient_pairs, ready, tensor
 from neonlike.data import ArrayIterator
 from neonlike.errors import ArgumentError
 from neonlike.initializers import Constant, Gaussian, Kaiming, Uniform
-from neonlike.layers import Affine, Bias, BranchNode, Conv, Convolution, Dropout, GeneralizedCost, Pooling, Sequential
+from neonlike.layers import (
+    Activation,
+    Affine,
+    Bias,
+    BranchNode,
+    Conv,
+    Convolution,
+    Dropout,
+    GeneralizedCost,
+    Pooling,
+    Sequential,
+)
 from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum
 from neonlike.transforms import CrossEntropyMulti, Logistic, Misclassification, Rectlin, Softmax, Tanh
@@ -75,11 +86,23 @@ class TestFolding:
         for folded, plain in zip(*found, strict=True):
             np.testing.assert_allclose(folded, plain, rtol=1e-10, atol=1e-12)
 
-    def test_sums_are_of_what_normalization_sees(self, be):
-        """A convolution that sums its outputs does not rectify them before."""
-        net = Sequential([Convolution((2, 2, 3), init=Gaussian(), bsum=True), *Conv((1, 1, 2), Gaussian())])
-        net.configure((2, 3, 3))
-        assert net.layers[0].folded == ()
+    def test_a_finished_tensor_is_so_once(self, be):
+        net = ready(Sequential(Affine(2, Gaussian(), bias=Constant(1), activation=Tanh())), 3)
+        y = net.fprop(be.ones((3, N))).get().copy()
+        np.testing.assert_allclose(net.layers[2].fprop(net.outputs).get(), np.tanh(y), rtol=1e-5)
+
+    def test_what_does_not_fit_into_one_call(self, be, rng):
+        """A convolution that sums its outputs does not rectify them before; one with a bias takes no second one."""
+        x = tensor(be, rng.normal(size=(18, N)))
+        net = ready(Sequential([Convolution((2, 2, 3), init=Gaussian(), bsum=True), Activation(Rectlin())]), (2, 3, 3))
+        y = net.layers[0].fprop(x).get()
+        assert (y < 0).any() and net.layers[0].folded == ()
+        np.testing.assert_allclose(
+            net.layers[0].batch_sum.get(), y.reshape(3, -1).sum(axis=1, keepdims=True), rtol=1e-4
+        )
+        net = ready(Sequential([*Conv((2, 2, 3), Gaussian(), bias=Constant(2)), Bias(Constant(3))]), (2, 3, 3))
+        net.fprop(tensor(be, np.zeros((18, N))))
+        np.testing.assert_array_equal(net.outputs.get(), np.full((12, N), 5))
 
     def test_a_branch_between_two_layers_keeps_them_apart(self, be):
         conv, activation = Conv((2, 2, 3), Gaussian(), activation=Rectlin())

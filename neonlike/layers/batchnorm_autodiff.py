@@ -22,16 +22,10 @@ class BatchNormAutodiff(BatchNorm):
         As of :class:`BatchNorm`.
     """
 
-    takes_sums = False
-
     def __init__(self, rho: float = 0.99, eps: float = 1e-6, name: str | None = None) -> None:
         super().__init__(rho, eps, name)
         self._tree: Any = None
         self._tree_of: Any = None
-
-    def takes_over(self, following: Layer) -> bool:
-        """Nothing."""
-        return False
 
     def _by_map(self, buffer: Tensor) -> Tensor:
         return buffer if buffer.shape[0] == self.nfm else buffer.reshape(self.nfm, -1)

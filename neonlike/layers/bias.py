@@ -73,4 +73,4 @@ class Bias(ParameterLayer):
 
 
 def _has_expression(layer: Layer) -> bool:
-    return isinstance(layer, Activation) and type(layer.transform) in EXPRESSIONS
+    return type(layer) is Activation and type(layer.transform) in EXPRESSIONS

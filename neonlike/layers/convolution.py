@@ -64,7 +64,7 @@ class Convolution(EpilogueLayer):
     def __str__(self) -> str:
         if self.nglayer is None:
             return super().__str__()
-        return f"{self.classnm} Layer '{self.name}': {self.nglayer.describe()}"
+        return f"{self.classnm} Layer '{self.name}': {self.in_shape} -> {self.out_shape}, {self.nglayer.describe()}"
 
     def configure(self, in_obj: Any) -> Layer:
         """Input (C, H, W) or (C, D, H, W); the output is (K, P, Q), or (K, M, P, Q) if M is not 1."""
@@ -131,6 +131,8 @@ class Convolution_bias(Convolution):  # noqa: N801  neon's name
     states : list of two lists
         What the optimizer keeps for the weight, and for the bias.
     """
+
+    has_bias = True
 
     def __init__(
         self,

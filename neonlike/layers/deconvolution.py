@@ -60,7 +60,7 @@ class Deconvolution(EpilogueLayer):
     def __str__(self) -> str:
         if self.nglayer is None:
             return super().__str__()
-        return f"Deconvolution Layer '{self.name}': {self.in_shape} -> {self.out_shape}, {self.nglayer}"
+        return f"Deconvolution Layer '{self.name}': {self.in_shape} -> {self.out_shape}, {self.nglayer.describe()}"
 
     def configure(self, in_obj: Any) -> Layer:
         """Input (K, P, Q) or (K, M, P, Q); the output is (C, H, W), or (C, D, H, W) if D is not 1."""

@@ -13,12 +13,15 @@ from neonlike.transforms import Rectlin
 
 
 def rectifier(layer: Layer) -> Rectlin | None:
-    """The transform of ``layer`` if that is a rectified linear unit."""
-    return layer.transform if isinstance(layer, Activation) and type(layer.transform) is Rectlin else None
+    """The transform of ``layer`` if that is a rectified linear unit; None for classes derived from either."""
+    return layer.transform if type(layer) is Activation and type(layer.transform) is Rectlin else None
 
 
 class EpilogueLayer(ParameterLayer):
     """Base of layers whose call adds a bias to each map and rectifies."""
+
+    has_bias = False
+    """Whether the layer has a bias of its own, which ``own_bias`` gives once it is allocated."""
 
     def own_bias(self) -> Any:
         """The layer's own bias (maps, 1), or None."""
@@ -28,8 +31,8 @@ class EpilogueLayer(ParameterLayer):
         """A bias layer if it has no bias yet, then a rectifier; neither if it has to sum what it stores."""
         if self.batch_sum_shape is not None or any(isinstance(layer, Activation) for layer in self.folded):
             return False
-        if isinstance(following, Bias):
-            return not self.folded and self.own_bias() is None
+        if type(following) is Bias:
+            return not (self.folded or self.has_bias)
         return rectifier(following) is not None
 
     def epilogue(self, outputs: Tensor) -> tuple[Any, bool, float]:

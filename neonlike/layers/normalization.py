@@ -47,7 +47,6 @@ class BatchNorm(ScaleShiftLayer):
     Source: Ioffe and Szegedy, "Batch normalization: accelerating deep network training" (2015).
     """
 
-    takes_sums = True
     error_left: Any = None
     """The error whose rectifier this layer's backward pass has to take along."""
 
@@ -83,9 +82,15 @@ class BatchNorm(ScaleShiftLayer):
         self.xvar, self._own_sum = self.statistic(), self.statistic()
 
     def takes_over(self, following: Layer) -> bool:
-        """A plain rectifier."""
+        """A plain rectifier, unless a subclass has passes of its own."""
         transform = rectifier(following)
-        return not self.folded and transform is not None and not transform.slope
+        own = type(self).fprop is BatchNorm.fprop and type(self).bprop is BatchNorm.bprop
+        return own and not self.folded and transform is not None and not transform.slope
+
+    @property
+    def takes_sums(self) -> bool:  # type: ignore[override]
+        """Whether the forward pass sums its inputs into the ``batch_sum`` of the layer before."""
+        return type(self).fprop is BatchNorm.fprop
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
         """outputs = normalized inputs + beta · outputs; in inference of fewer columns than a batch, too."""

@@ -78,7 +78,11 @@ class Pooling(Layer):
     def __str__(self) -> str:
         if self.nglayer is None:
             return super().__str__()
-        return f"Pooling Layer '{self.name}': {self.nglayer}"
+        window, strides = ("x".join(map(str, sizes)) for sizes in (self.nglayer.JTRS, self.nglayer.strides))
+        return (
+            f"Pooling Layer '{self.name}': {self.op} of {self.in_shape} -> {self.out_shape}, windows of {window}, "
+            f"strides {strides}"
+        )
 
     def configure(self, in_obj: Any) -> Layer:
         """Input (C, H, W) or (C, D, H, W); the output is (K, P, Q) or (K, M, P, Q)."""
