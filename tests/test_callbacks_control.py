@@ -57,9 +57,10 @@ class TestSaving:
         fit(model, data, Callbacks(model, progress_bar=False, save_path=path, serialize=3), 4)
         assert Model(path).epoch_index == 3
 
-    def test_save_path_alone_saves_each_epoch(self, be, model, data, tmp_path):
+    @pytest.mark.parametrize("serialize", [{}, {"serialize": None}, {"serialize": 0}])
+    def test_save_path_alone_saves_each_epoch(self, be, model, data, tmp_path, serialize):
         path = str(tmp_path / "m.p")
-        fit(model, data, Callbacks(model, progress_bar=False, save_path=path), 2)
+        fit(model, data, Callbacks(model, progress_bar=False, save_path=path, **serialize), 2)
         assert Model(path).epoch_index == 2
 
     def test_a_history_of_files(self, be, model, data, tmp_path):

@@ -78,6 +78,17 @@ class TestCreateObjects:
         assert isinstance(cost, Multicost)
         assert isinstance(optimizer, MultiOptimizer) and optimizer.optimizer_mapping["Bias"].learning_rate == 0.5
 
+    def test_a_container(self, be):
+        linear = {"type": "Linear", "config": {"nout": 2, "init": None}}
+        for layers in ({"type": "Sequential", "config": {"layers": [linear, linear]}}, linear):
+            model, _, _ = create_objects({"layers": layers})
+            assert {layer.classnm for layer in model.layers.layers} == {"Linear"}
+
+    def test_what_stands_beside_the_config_is_not_used(self, be, caplog):
+        layer = {"type": "Dropout", "name": "d", "config": {"keep": 0.3}}
+        model, _, _ = create_objects({"layers": [layer]})
+        assert model.layers.layers[0].keep == 0.3 and "Dropout: not used" in caplog.text
+
     def test_without_cost_and_optimizer(self, be):
         assert create_objects({"layers": [{"type": "Linear", "config": {"nout": 1, "init": None}}]})[1:] == (None, None)
 
@@ -98,7 +109,7 @@ class TestCreateObjects:
             ({"layers": [{"type": "os.system", "config": {"command": "true"}}]}, "layer 0"),
             (
                 {"layers": [{"type": "Linear", "nout": 3}]},
-                "Linear: arguments belong under config",
+                "missing a required argument: 'nout'",
             ),
             ({"layers": [{"type": "Linear", "config": {"outputs": 3}}]}, "layer 0: Linear: its description has other"),
             ({"layers": [{"type": "Affine", "config": {"outputs": 3}}]}, "layer 0: Affine has no arguments"),

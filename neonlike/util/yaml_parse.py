@@ -30,6 +30,8 @@ from neonlike.checks import shown
 from neonlike.errors import ArgumentError, MissingExtra, NeonlikeError
 from neonlike.layers import GeneralizedCost, Multicost, Sequential
 from neonlike.layers.compound import CompoundLayer
+from neonlike.layers.container import LayerContainer
+from neonlike.logger import logger
 from neonlike.models import Model
 from neonlike.nervanaobject import NervanaObject, build, get_args, load_class
 from neonlike.optimizers.optimizer import Optimizer
@@ -91,8 +93,8 @@ def format_yaml_dict(ldict: dict[str, Any], type_prefix: str = "") -> dict[str, 
     config = ldict.get("config") or {}
     if not isinstance(config, dict):
         raise ArgumentError(f"{ldict['type']}: config must be a mapping of arguments, got {shown(config)}")
-    if others := ldict.keys() - {"type", "config"}:
-        raise ArgumentError(f"{ldict['type']}: arguments belong under config: {sorted(map(str, others))}")
+    if others := ldict.keys() - {"type", "config"}:  # neon did not look at them
+        logger.warning("%s: not used, as arguments belong under config: %s", ldict["type"], ", ".join(map(str, others)))
     return {"type": type_prefix + ldict["type"], "config": {key: _described(value) for key, value in config.items()}}
 
 
@@ -136,13 +138,20 @@ def create_objects(
             stochastic_round=stochastic_rounding,
         )  # fmt: skip
     root = load_yaml(root_yaml)
-    entries = root.get("layers")
-    if not isinstance(entries, list) or not entries:
-        raise ArgumentError(f"create_objects: needs a list of layers, got layers: {shown(entries)}")
-    layers = [_named(f"layer {i}", _layer, entry) for i, entry in enumerate(entries)]
+    network = _network(root.get("layers"))
     cost = None if root.get("cost") is None else _named("cost", _cost, root["cost"])
     optimizer = None if root.get("optimizer") is None else _named("optimizer", _optimizer, root["optimizer"])
-    return Model(Sequential(layers)), cost, optimizer
+    return Model(network), cost, optimizer
+
+
+def _network(entries: Any) -> LayerContainer:
+    """The chain of a list of layers, or the container of a description."""
+    if _is_description(entries):
+        network = _named("layers", _layer, entries)
+        return network if isinstance(network, LayerContainer) else Sequential(network)
+    if not isinstance(entries, list) or not entries:
+        raise ArgumentError(f"create_objects: needs a list of layers, got layers: {shown(entries)}")
+    return Sequential([_named(f"layer {i}", _layer, entry) for i, entry in enumerate(entries)])
 
 
 def _named(place: str, make: Any, entry: Any) -> Any:
