@@ -16,6 +16,7 @@ from neonlike.layers import (
     Dropout,
     GeneralizedCost,
     Linear,
+    MergeBroadcast,
     MergeSum,
     Multicost,
     Sequential,
@@ -79,7 +80,16 @@ def unused_junction():
     return Tree([[affine(5), used, affine(6), unused, linear(2)], [used, linear(3)]])
 
 
-TREES = {"one junction": one_junction, "many junctions": many_junctions, "an unused junction": unused_junction}
+def junctions_in_containers():
+    """Inside a chain, inside a branch of a merge, and at the head of one."""
+    inner, deep, head = BranchNode("inner"), BranchNode("deep"), BranchNode("head")
+    merge = MergeBroadcast([[linear(3), deep, affine(4)], [head, affine(2)], [affine(3), linear(2)]], "depth")
+    trunk = [affine(5), Sequential([linear(6), inner, affine(4)]), merge, linear(2)]
+    return Tree([trunk, [deep, affine(2)], [head, linear(3)], [inner, affine(3)], [deep, linear(1)]])
+
+
+TREES = {"one junction": one_junction, "many junctions": many_junctions, "an unused junction": unused_junction,
+         "junctions in containers": junctions_in_containers}  # fmt: skip
 
 
 class TestTree:
@@ -173,6 +183,9 @@ class TestTree:
             Tree([[linear(3), node], [node, linear(2)]], alphas=[1, 1, 1])
         with pytest.raises(ArgumentError, match=r"Dropout.*SkipNode"):
             Tree([[linear(3), node, Dropout(0.5), linear(2)], [node, linear(2)]]).configure(4)
+        other = BranchNode("other")
+        with pytest.raises(ArgumentError, match=r"other.*follows a BranchNode"):
+            Tree([[linear(3), node, other, linear(2)], [node, linear(2)], [other, linear(2)]]).configure(4)
         tree = set_up(one_junction(), 4)
         tree.fprop(be.ones((4, N)))
         for error in (be.ones((2, N)), [be.ones((2, N))]):

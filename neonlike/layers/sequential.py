@@ -233,6 +233,7 @@ class Sequential(LayerContainer):
                 "start with a layer that has an output of its own, e.g. Linear"
             )
         self.owns_output = any(layer.owns_output for layer in self._layers)
+        self._after_node: dict[int, Any] = {}
         self.owns_delta = first.owns_delta
 
     def configure(self, in_obj: Any) -> Layer:
@@ -249,6 +250,8 @@ class Sequential(LayerContainer):
             previous = layer
         for layer, following in pairwise(self._layers):
             layer.set_next(following)
+        inside = self.layers[1:] if in_obj is None else self.layers  # without the node that it begins at
+        self._after_node = {id(layer): node for node, layer in pairwise(inside) if node.is_branch_node}
         (fold if self.folds else unfold)(self.layers)
         self.parallelism = self._layers[0].parallelism if self.parallelism == "Unknown" else self.parallelism
         self.out_shape = self._layers[-1].out_shape
@@ -302,24 +305,21 @@ class Sequential(LayerContainer):
     def bprop(self, error: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
         """Backward pass; ``alpha`` and ``beta`` go to the first layer and to those after a BranchNode.
 
+        Those after a BranchNode inside the chain always add to the errors of branches that begin there.
+
         Returns
         -------
         Tensor or None
             Gradient with respect to the chain's input; None if the first layer has no error buffer.
         """
-        return self.bprop_between(error, alpha, beta, beta)
-
-    def bprop_between(self, error: Any, alpha: float, beta: float, junction_beta: float) -> Any:
-        """As ``bprop``, with a ``beta`` of its own for the layers after a BranchNode inside the chain."""
         first = self._layers[0]
         for layer in reversed(self._layers):
-            kept = beta if layer is first else junction_beta
-            if alpha == 1 and not kept:
+            node = self._after_node.get(id(layer))
+            if node is None and (layer is not first or (alpha == 1 and not beta)):
                 error = layer.bprop(error)
-            elif layer is first or getattr(layer.prev_layer, "is_branch_node", False):
-                error = layer.bprop(error, alpha, kept)
-            else:
-                error = layer.bprop(error)
+                continue
+            kept = 1.0 if node is not None and node.has_branches else beta
+            error = layer.bprop(error, alpha, kept) if alpha != 1 or kept else layer.bprop(error)
         return first.deltas
 
     def set_deltas(self, delta_buffers: DeltasTree) -> None:

@@ -121,10 +121,16 @@ class BranchNode(Layer):
     """Marks where branches leave the trunk of a network: listed in the trunk and at the head of each branch.
 
     Constructing a second one of the same name (also None) gives the same object.
+
+    Attributes
+    ----------
+    has_branches : bool
+        Whether branches begin here, whose errors are in ``deltas`` already when that of the trunk comes: set by Tree.
     """
 
     instances: ClassVar[dict[str | None, BranchNode]] = {}
     is_branch_node = True
+    has_branches = False
 
     def __new__(cls, name: str | None = None) -> BranchNode:
         if name is not None and not isinstance(name, str):
@@ -145,6 +151,7 @@ class BranchNode(Layer):
             super().configure(in_obj)
             self.out_shape = self.in_shape
             self.deltas = None
+            self.has_branches = False
         elif self.in_shape is None:
             raise ArgumentError(
                 f"BranchNode '{self.name}': a branch starts here before the trunk has passed; list the trunk, "

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.checks import shown
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.layers.base import Layer
-from neonlike.layers.branches import adds_to_deltas, as_branch, chain
+from neonlike.layers.branches import adds_to_deltas, as_branch
 from neonlike.layers.deltas import DeltasTree
 from neonlike.layers.sequential import LayerContainer, Sequential
 
@@ -54,13 +54,8 @@ class Tree(LayerContainer):
         roots = [branch.layers[0] for branch in self.layers[1:]]
         self._check_roots(roots)
         self.betas = [1.0, *(float(root in roots[i + 1 :]) for i, root in enumerate(roots))]
-        self._unused = [node for node in self._junctions() if node not in roots]
+        self._roots = roots
         self.outputs: list[Any] = [None] * len(self.layers)
-
-    def _junctions(self) -> Iterator[Any]:
-        """The BranchNodes inside branches, not those at their heads."""
-        for i, branch in enumerate(self.layers):
-            yield from (layer for layer in branch.layers[bool(i) :] if layer.is_branch_node)
 
     def _check_roots(self, roots: list[Any]) -> None:
         for i, root in enumerate(roots, start=1):
@@ -69,7 +64,7 @@ class Tree(LayerContainer):
                     f"{self.name}: branch {i} begins with {shown(root)}; it must begin with the BranchNode of the "
                     "place where it leaves another branch"
                 )
-            if not any(root in branch.layers for branch in self.layers[:i]):
+            if not any(root in _nodes(branch) for branch in self.layers[:i]):
                 raise ArgumentError(
                     f"{self.name}: branch {i} begins with the BranchNode '{root.name}', which is in no branch "
                     "listed before it; list the trunk first"
@@ -81,13 +76,15 @@ class Tree(LayerContainer):
         for i, branch in enumerate(self.layers):
             branch.configure(None if i else in_obj)
             self._check_after_junctions(branch)
+        for root in self._roots:
+            root.has_branches = True
         self.out_shape = [branch.out_shape for branch in self.layers]
         return self
 
     def _check_after_junctions(self, branch: Sequential) -> None:
-        for layer in chain(branch):
+        for layer in branch.layers_fprop():
             at_junction = getattr(layer.prev_layer, "is_branch_node", False)
-            if at_junction and not layer.is_branch_node and not adds_to_deltas(layer):
+            if at_junction and not adds_to_deltas(layer):
                 raise ArgumentError(
                     f"{self.name}: {layer.name} follows a BranchNode, but works in place or cannot add its error to "
                     "that of other branches; put a SkipNode before it"
@@ -136,10 +133,8 @@ class Tree(LayerContainer):
                 f"{self.name}.bprop: expected a list of {len(self.layers)} errors, one for each branch, got "
                 f"{shown(error)}; use Multicost"
             )
-        for node in self._unused:
-            node.deltas.fill(0)
         for i in range(len(self.layers) - 1, -1, -1):
-            self.layers[i].bprop_between(error[i], self.alphas[i], self.betas[i] if i else 0.0, 1.0)
+            self.layers[i].bprop(error[i], self.alphas[i], self.betas[i] if i else 0.0)
         return self.deltas
 
     def get_terminal(self) -> list[Any]:
@@ -155,3 +150,10 @@ class SingleOutputTree(Tree):
         if not inference:
             return super().fprop(inputs, inference)
         return self.layers[0].fprop(inputs, inference)
+
+
+def _nodes(layer: Any) -> list[Any]:
+    """The BranchNodes in a container, those of containers inside it included."""
+    if isinstance(layer, LayerContainer):
+        return [node for inner in layer.layers for node in _nodes(inner)]
+    return [layer] if layer.is_branch_node else []
