@@ -26,14 +26,14 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from planted import batchnorm, containers, conv, layers, lazy, lrn, pool, recurrent, rest, rnn, roi, training
+from planted import batchnorm, containers, conv, data, layers, lazy, lrn, pool, recurrent, rest, rnn, roi, training
 from planted.table import Mutant
 from planted.watch import REFUSED
 
 ROOT = Path(__file__).resolve().parent.parent
 MUTANTS = tuple(
     row
-    for table in (roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training)
+    for table in (roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data)
     for row in table.MUTANTS
 )
 TESTS = {
@@ -58,6 +58,11 @@ TESTS = {
         "saving": "model_files persist",
         "callbacks": "progress_bar callbacks_more visualizations",
         "layers": "layers_batchnorm layers_rest layers_modern layers_conv layers_convnet",
+        "batches": "array_iterator data_hdf5 prefetch dataloader_transformers",
+        "texts": "data_text text_preprocessing",
+        "tasks": "data_tasks",
+        "images": "data_images image_folder data_captions",
+        "downloads": "data_fetch",
         "conv": "conv_calls conv_geometry conv_depthwise conv_maps conv_shapes conv_winograd conv conv_kernels",
         "containers": "tree merge sequential",
         "gan": "gan",

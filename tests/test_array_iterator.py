@@ -58,6 +58,15 @@ def test_reset_starts_over(be):
     assert epoch(iterator)[0] == [0, 1, 2, 3]
 
 
+def test_a_position_of_other_data_is_not_taken(be):
+    iterator = ArrayIterator(numbered(10))
+    for start in (10, -1, "2", None):
+        iterator.set_progress({"start": start})
+        assert iterator.progress() == {"start": 0}
+    iterator.set_progress({"start": 9})
+    assert epoch(iterator) == [[9, 0, 1, 2]]
+
+
 def test_an_abandoned_epoch_is_repeated(be):
     iterator = ArrayIterator(numbered(10))
     next(iter(iterator))

@@ -86,6 +86,7 @@ def test_no_more_is_read_than_was_asked_for(be):
     # One is handed out, three wait, and one is ready for the place of the next.
     assert 4 <= source.made <= 5
     loop.close()
+    assert readers() == []
 
 
 def test_leaving_the_loop_early_ends_the_thread(be):
@@ -100,6 +101,10 @@ def test_what_the_iterator_opened_is_closed_then(be):
         opened = 0
 
         def host_batches(self):
+            self.reading = self.read()  # kept, so that only closing it ends it
+            return self.reading
+
+        def read(self):
             self.opened += 1
             try:
                 yield from super().host_batches()
