@@ -18,9 +18,14 @@ from neonlike.backends.backend import Tensor
 from neonlike.checks import admit, brief, shown
 from neonlike.errors import ArgumentError, DTypeError, NeonlikeError, NotDefined, ShapeError
 from neonlike.layers.deltas import DeltasTree
+from neonlike.layers.parts import first_part, part_of
 from neonlike.logger import logger
 from neonlike.nervanaobject import Description, NervanaObject
 
+__all__ = [
+    "AccumulationError", "Layer", "first_part", "interpret_in_shape", "part_of", "plain_shape", "require_input",
+    "require_layer", "require_size", "require_tensor", "require_transform",
+]  # fmt: skip
 __public_module__ = "neonlike.layers.layer"
 
 Shape = int | tuple[int, ...]
@@ -355,25 +360,17 @@ def require_input(layer: Layer, inputs: Any, expected_rows: int, inference: bool
             f"{layer.name}.fprop: input has shape {tuple(inputs.shape)}, but the layer was configured for "
             f"{expected_rows} features ({layer.in_shape}); configure it for the new shape"
         )
-    rows, columns = outputs.shape
+    columns = outputs.shape[1]
     in_part = layer.actual_bsz is not None or layer.actual_seq_len is not None
     if inputs.shape[1] == columns or in_part:
         return outputs
     if inference and inputs.shape[1] < columns:
-        return first_part(outputs, rows, inputs.shape[1])
+        return part_of(layer, "outputs", outputs, inputs.shape[1])
     raise ShapeError(
         f"{layer.name}.fprop: input has shape {tuple(inputs.shape)}, but the layer was allocated for "
         f"{columns} columns; if the batch size was changed since, set the network up again"
         + ("" if inference else " (fewer columns are for fprop(x, inference=True))")
     )
-
-
-def first_part(buffer: Tensor, rows: int, columns: int) -> Tensor:
-    """A contiguous tensor (rows, columns) in the memory of a larger ``buffer``, in new memory if that is strided."""
-    if not buffer.is_contiguous:
-        found: Tensor = buffer.backend.empty((rows, columns), dtype=buffer.dtype)
-        return found
-    return buffer.reshape(1, -1)[:, : rows * columns].reshape(rows, columns)
 
 
 def require_transform(transform: Any, where: str) -> Any:

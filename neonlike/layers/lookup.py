@@ -9,7 +9,7 @@ import numpy as np
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError, IndexRangeError, ShapeError
 from neonlike.initializers import Gaussian
-from neonlike.layers.base import Layer, first_part, interpret_in_shape, require_size, require_tensor
+from neonlike.layers.base import Layer, interpret_in_shape, part_of, require_size, require_tensor
 from neonlike.layers.parameter import ParameterLayer
 
 __public_module__ = "neonlike.layers.layer"
@@ -106,7 +106,7 @@ class LookupTable(ParameterLayer):
                     f"{self.name}.fprop: input has shape {tuple(inputs.shape)}, expected word numbers "
                     f"{(self.nin, words.size // self.nin)}" + ("" if inference else "; fewer are for inference=True")
                 )
-            words, outputs = first_part(words, 1, inputs.size), first_part(outputs, self.embedding_dim, inputs.size)
+            words, outputs = part_of(self, "words", words, inputs.size), part_of(self, "outputs", outputs, inputs.size)
         self.inputs = words
         words[:] = inputs.reshape(1, -1)
         outputs[:] = self.be.take(self.W, words, axis=0).T

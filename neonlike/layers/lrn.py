@@ -7,7 +7,7 @@ from typing import Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
-from neonlike.layers.base import Layer, first_part, require_input, require_size
+from neonlike.layers.base import Layer, part_of, require_input, require_size
 from neonlike.layers.windows import image_sizes
 
 __public_module__ = "neonlike.layers.layer"
@@ -73,7 +73,7 @@ class LRN(Layer):
         """outputs = normalized inputs; in inference of fewer columns than a batch, too."""
         outputs = require_input(self, inputs, self._rows, inference)
         self.inputs = inputs
-        denom = self.denom if outputs is self.outputs else first_part(self.denom, *outputs.shape)
+        denom = self.denom if outputs is self.outputs else part_of(self, "denom", self.denom, outputs.shape[1])
         self.be.fprop_lrn(self.nglayer, inputs, outputs, denom, self.alpha, self.beta, self.ascale, self.bpower)
         return outputs
 

@@ -14,7 +14,7 @@ from typing import Any
 from neonlike.backends.backend import Tensor
 from neonlike.checks import brief, shown
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
-from neonlike.layers.base import Layer, first_part, interpret_in_shape, plain_shape
+from neonlike.layers.base import Layer, interpret_in_shape, part_of, plain_shape
 from neonlike.layers.branches import Run, adds_to_outputs, as_branch, chain, note_deltas, overwrites_error
 from neonlike.layers.deltas import DeltasTree
 from neonlike.layers.sequential import LayerContainer
@@ -147,7 +147,7 @@ class MergeSum(Broadcast):
     def _part(self, rows: int, columns: int) -> Any:
         """The outputs, for fewer columns than a batch a part of them."""
         whole = self.outputs
-        return whole if whole.shape == (rows, columns) else first_part(whole, rows, columns)
+        return whole if whole.shape == (rows, columns) else part_of(self, "sum", whole, columns)
 
     def bprop(self, error: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
         """deltas = alpha · sum of the branches' gradients + beta · deltas."""

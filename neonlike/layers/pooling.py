@@ -9,7 +9,7 @@ import numpy as np
 
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
-from neonlike.layers.base import Layer, first_part, require_input
+from neonlike.layers.base import Layer, part_of, require_input
 from neonlike.layers.windows import Sizes, by_axis, image_shape, image_sizes, window_sizes
 
 __public_module__ = "neonlike.layers.layer"
@@ -108,7 +108,7 @@ class Pooling(Layer):
         self.inputs = inputs
         argmax = self.argmax
         if argmax is not None and argmax.shape[1] != outputs.shape[1]:
-            argmax = first_part(argmax, *outputs.shape)
+            argmax = part_of(self, "argmax", argmax, outputs.shape[1])
         self.be.fprop_pool(self.nglayer, inputs, outputs, argmax, beta=beta)
         return outputs
 

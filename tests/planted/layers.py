@@ -45,7 +45,7 @@ MUTANTS = (
     fault("sample: gradient of gamma without normalization", SAMPLE, "be.sum(e * normal, axis=self.parameter_axes)", "be.sum(e * x, axis=self.parameter_axes)"),
     fault("sample: mean of the error kept", SAMPLE, "scaled - be.mean(scaled, axis=axes) - normal", "scaled - normal"),
     fault("sample: groups by channel only", SAMPLE, "    statistics_axes = (1, 2)", "    statistics_axes = (2,)"),
-    fault("lrn: denominators of a part kept with the whole", LRN, "self.denom if outputs is self.outputs else first_part(self.denom, *outputs.shape)", "self.be.empty_like(outputs)"),
+    fault("lrn: denominators of a part kept with the whole", LRN, "self.denom if outputs is self.outputs else part_of(self, \"denom\", self.denom, outputs.shape[1])", "self.be.empty_like(outputs)"),
     fault("lookup: gradients add up", LOOKUP, "            self.dW.fill(0)\n", ""),
     fault("lookup: padding word gets a gradient", LOOKUP, "self._error_t, self.dW, self.pad_idx)", "self._error_t, self.dW, None)"),
     fault("lookup: padding word does not start at 0", LOOKUP, "            self.W[self.pad_idx : self.pad_idx + 1] = 0\n", "            pass\n"),
