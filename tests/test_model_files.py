@@ -213,6 +213,15 @@ class TestModels:
         with open(tmp_path / "m.pkl", "rb") as file:
             same(pickle.load(file, encoding="latin1"), load_obj(tmp_path / "m.pkl"))
 
+    @pytest.mark.parametrize("name", ["m.prm.gz", "m.p.gz"])
+    def test_files_called_gz_are_compressed(self, be, tmp_path, name):
+        model = Experiment(be).train(1).model
+        model.save_params(tmp_path / name)
+        assert gzip.decompress((tmp_path / name).read_bytes())[:2] == (b"PK" if "prm" in name else b"\x80\x02")
+        same(load_obj(tmp_path / name), model.serialize())
+        os.rename(tmp_path / name, tmp_path / "m.prm")
+        assert Model(tmp_path / "m.prm").epoch_index == 1
+
     def test_the_form_is_that_of_the_content_not_of_the_name(self, be, tmp_path):
         model = Experiment(be).train(1).model
         model.save_params(tmp_path / "m.prm")

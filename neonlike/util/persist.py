@@ -7,6 +7,7 @@ import hashlib
 import io
 import os
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -42,6 +43,9 @@ PICKLE_PROTOCOL = 2
 PICKLED = (".p", ".pkl", ".pickle", ".pck")
 """Ends of names that promise a pickle: other programs read such files as one."""
 
+PACKED, GZIP = ".gz", b"\x1f\x8b"
+"""End of the name, and begin, of a file compressed by gzip."""
+
 SUM = b"\nneonlike sha256:"
 """What follows a pickle, with the SHA-256 of it; whoever reads pickles stops before."""
 
@@ -66,16 +70,14 @@ def save_obj(obj: Any, save_path: str | os.PathLike[str] | None) -> None:
     Parameters
     ----------
     save_path : path
-        ``~`` and environment variables are replaced; nothing is done for an empty path.
+        ``~`` and environment variables are replaced; a name that ends in ``.gz`` is compressed; nothing is done for an
+        empty path.
     """
-    if not save_path:
-        return
-    with replacing(_writable(save_path, "save_obj")) as file:
-        summed = _Summed(file)
-        pickle.dump(obj, summed, PICKLE_PROTOCOL)
-        file.write(SUM + summed.digest.hexdigest().encode())
+    if save_path:
+        _save(obj, save_path, "save_obj", _pickle)
 
 
+@checked
 def save_model(described: Any, save_path: str | os.PathLike[str] | None) -> None:
     """Save the dictionary of a model in the form that the file's name promises.
 
@@ -87,19 +89,30 @@ def save_model(described: Any, save_path: str | os.PathLike[str] | None) -> None
     DTypeError
         If it holds something else than numbers, texts, arrays and containers of these, and is not to be pickled.
     """
-    if not save_path or os.fspath(save_path).endswith(PICKLED):
-        save_obj(described, save_path)
-        return
-    with replacing(_writable(save_path, "save_params")) as file:
-        archive.write(described, file)
+    if save_path:
+        pickled = os.fspath(save_path).removesuffix(PACKED).endswith(PICKLED)
+        _save(described, save_path, "save_params", _pickle if pickled else archive.write)
 
 
-def _writable(save_path: str | os.PathLike[str], operation: str) -> str:
-    """The path of a file to write, in a folder that exists."""
+def _save(obj: Any, save_path: str | os.PathLike[str], operation: str, write: Callable[[Any, IO[bytes]], None]) -> None:
+    """Have ``write(obj, file)`` write a file, in a folder that is made if need be."""
     path = ensure_dirs_exist(expand(save_path))
     if os.path.isdir(path):
         raise IsADirectoryError(f"{operation}: {path} is a folder; give the name of a file in it")
-    return path
+    with replacing(path) as file:
+        if not path.endswith(PACKED):
+            write(obj, file)
+            return
+        content = io.BytesIO()
+        write(obj, content)
+        file.write(gzip.compress(content.getbuffer(), mtime=0))
+
+
+def _pickle(obj: Any, file: IO[bytes]) -> None:
+    """Write a pickle, and its checksum behind it."""
+    summed = _Summed(file)
+    pickle.dump(obj, summed, PICKLE_PROTOCOL)
+    file.write(SUM + summed.digest.hexdigest().encode())
 
 
 class _Summed:
@@ -124,7 +137,7 @@ def is_plain(value: Any) -> bool:
 
 
 def load_obj(load_path: str | bytes | os.PathLike[str] | IO[bytes]) -> Any:
-    """Read a file of :func:`save_obj` or ``save_params``, given by its path (``.gz`` is uncompressed) or open.
+    """Read a file of :func:`save_obj` or ``save_params``, given by its path (gzip is uncompressed) or open.
 
     NumPy arrays, numbers, texts and plain containers are read; a file of unknown origin cannot run anything. Classes of
     your own are admitted by :func:`admit`. Checksums are compared where the file has some.
@@ -138,10 +151,11 @@ def load_obj(load_path: str | bytes | os.PathLike[str] | IO[bytes]) -> Any:
     """
     if isinstance(load_path, str | bytes | os.PathLike):
         path = expand(os.fsdecode(load_path))
-        if path.endswith(".gz"):
-            with gzip.open(path, "rb") as unpacked:
-                return _read(unpacked, path)  # type: ignore[arg-type]
         with open(path, "rb") as file:
+            packed = path.endswith(PACKED) or file.peek(len(GZIP))[: len(GZIP)] == GZIP
+            if packed:
+                with gzip.open(file) as unpacked:
+                    return _read(unpacked, path)  # type: ignore[arg-type]
             _compare_sum(file, path)
             return _read(file, path)
     return _read(load_path, str(getattr(load_path, "name", "the file")))

@@ -90,7 +90,7 @@ MUTANTS = (
     saving("dates of members", ARCHIVE, 'zipfile.ZipInfo(f"{name}.npy", EPOCH)', 'zipfile.ZipInfo(f"{name}.npy", (1980 + len(name) % 3, 1, 1, 0, 0, id(array) % 60))'),
     saving("objects in arrays", ARCHIVE, "if dtype.hasobject or", "if"),
     saving("pickles not compared with their sum", PERSIST, "if digest.hexdigest().encode() != end[len(SUM) :]:", "if False:"),
-    saving("every name is an archive", PERSIST, "if not save_path or os.fspath(save_path).endswith(PICKLED):", "if not save_path:"),
+    saving("every name is an archive", PERSIST, "_pickle if pickled else archive.write", "archive.write"),
     saving("files not flushed", ATOMIC, "            os.fsync(file.fileno())\n", ""),
     saving("what others write is removed", ATOMIC, "if process.isdigit() and not _is_running(int(process)):", "if process.isdigit():"),
     saving("what killed processes left stays", ATOMIC, "    _tidy(folder)\n", ""),
