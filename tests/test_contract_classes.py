@@ -371,7 +371,7 @@ SHALLOW = {
     "util.beamsearch": "BeamSearch",
     "util.display_information": "display_model_params display_cpu_information display_platform_information",
     "visualizations.data": "h5_hist_data h5_deconv_data create_minibatch_x create_epoch_x convert_rgb_to_bokehrgba",
-    "backends.layer_gpu": "ConvLayer DeconvLayer PoolLayer",
+    "backends.layer_gpu": "DataLayer FullLayer Inception BatchNorm Layer ConvLayer DeconvLayer PoolLayer",
     "backends.autodiff": "Autodiff GradUtil GradNode grad_map",
 }
 """Module below ``neon`` -> further names, and those that it hands on."""
