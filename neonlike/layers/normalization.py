@@ -97,7 +97,7 @@ class BatchNorm(ScaleShiftLayer):
         outputs = require_input(self, inputs, self._rows, inference)
         self.inputs = inputs
         given = getattr(self.prev_layer, "batch_sum", None)
-        self.compute_batch_sum = given is None or self.prev_layer.sums_left
+        self.compute_batch_sum = given is None or getattr(self.prev_layer, "sums_left", False)
         self.xsum = self._own_sum if given is None else given
         relu = bool(self.folded)
         self.be.compound_fprop_bn(
