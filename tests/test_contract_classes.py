@@ -1,4 +1,4 @@
-"""Every public class and function of neon above its backends: under neon's paths, with neon's arguments and defaults.
+"""Every public class and function of neon above its backends but data's (``test_data_contract.py``): under neon's paths, with neon's arguments and defaults.
 
 What stands here are facts about neon. A `...` in place of a default: there is one, whose value no literal writes. The
 tables of the paths alone are in ``neonlike/compat/table.py``; this list does not come from there.
@@ -250,59 +250,6 @@ SIGNATURES: dict[str, dict[str, str]] = {
         "GANPlotCallback": "filename, hw=28, nchan=1, num_samples=16, sym_range=False, padding=2, plot_width=1200, "
         "plot_height=600, dpi=60., font_size=10, epoch_freq=1",
     },
-    "data": {
-        "NervanaDataIterator": "name=None",
-        "ArrayIterator": "X, y=None, nclass=None, lshape=None, make_onehot=True, name=None",
-        "HDF5Iterator": "hdf_filename, name=None",
-        "HDF5IteratorOneHot": "hdf_filename, name=None",
-        "HDF5IteratorAutoencoder": "hdf_filename, name=None",
-        "Dataset": "filename, url, size, path='.', subset_pct=100",
-        "MNIST": "path='.', subset_pct=100, normalize=True, sym_range=False, size=28, shuffle=False",
-        "CIFAR10": "path='.', subset_pct=100, normalize=True, contrast_normalize=False, whiten=False, "
-        "pad_classes=False",
-        "Shakespeare": "timesteps, path='.'",
-        "PTB": "timesteps, path='.', onehot_input=True, tokenizer=None, reverse_target=False, get_prev_target=False",
-        "HutterPrize": "path='.'",
-        "IMDB": "vocab_size, sentence_length, path='.'",
-        "SICK": "path='SICK_data/'",
-        "BABI": "path='.', task='qa1_single-supporting-fact', subset='en'",
-        "QA": "story, query, answer",
-        "Flickr8k": "path='.', max_images=-1",
-        "Flickr30k": "path='.', max_images=-1",
-        "Coco": "path='.', max_images=-1",
-        "ImageCaption": "path, max_images=-1",
-        "ImageCaptionTest": "path",
-        "Text": "time_steps, path, vocab=None, tokenizer=None, onehot_input=True, reverse_target=False, "
-        "get_prev_target=False",
-        "CopyTask": "seq_len_max, vec_size",
-        "RepeatCopyTask": "seq_len_max, repeat_count_max, vec_size",
-        "PrioritySortTask": "seq_len_max, vec_size",
-        "Ticker": "task",
-    },
-    "data.text": {
-        "TextNMT": "time_steps, path, tokenizer=None, onehot_input=False, get_prev_target=False, split=None, "
-        "dataset='un2000', subset_pct=100",
-        "Text.create_valid_file": "path, valid_split=0.1",
-    },
-    "data.text_preprocessing": {
-        "clean_string": "base",
-        "pad_sentences": "sentences, sentence_length=None, dtype=..., pad_val=0.",
-        "pad_data": "path, vocab_size=20000, sentence_length=100, oov=2, start=1, index_from=3, seed=113, "
-        "test_split=0.2",
-        "get_paddedXY": "X, y, vocab_size=20000, sentence_length=100, oov=2, start=1, index_from=3, seed=113, "
-        "shuffle=True",
-        "get_google_word2vec_W": "fname, vocab, vocab_size=1000000, index_from=3",
-    },
-    "data.dataloader_transformers": {
-        "DataLoaderTransformer": "dataloader, index=None",
-        "TypeCast": "dataloader, index, dtype",
-        "Retuple": "dataloader, data=(0,), target=(1,)",
-        "BGRMeanSubtract": "dataloader, index, pixel_mean=...",
-        "ValueNormalize": "dataloader, index, source_range=[0., 255.], target_range=[0., 1.]",
-        "DumpImage": "dataloader, index, image_index, outshape, output_directory=None",
-    },
-    "data.dataloaderadapter": {"DataLoaderAdapter": "dataloader"},
-    "data.aeon_shim": {"AeonDataLoader": "config, adapter=True"},
     "util.argparser": {"extract_valid_args": "args, func, startidx=0"},
     "util.persist": {
         "save_obj": "obj, save_path",
@@ -362,9 +309,6 @@ SHALLOW = {
     ),
     "models": "Model",
     "callbacks": "Callbacks",
-    "data.ticker": "Task Ticker",
-    "data.dataloader_transformers": "OneHot PixelWiseOneHot",
-    "data.indexer": "Indexer",
     "util.argparser": "NeonArgparser",
     "util.modeldesc": "ModelDescription",
     "util.compat": "PY3 xrange pickle pickle_load",
@@ -376,7 +320,7 @@ SHALLOW = {
 }
 """Module below ``neon`` -> further names, and those that it hands on."""
 
-MODULES = sorted({*SIGNATURES, *SHALLOW, "data.convert_manifest", "util.update_dataset_cache", "visualizations.figure"})
+MODULES = sorted({*SIGNATURES, *SHALLOW, "data", "data.convert_manifest", "util.update_dataset_cache", "visualizations.figure"})
 CASES = [(module, name) for module, names in SIGNATURES.items() for name in names]
 
 
