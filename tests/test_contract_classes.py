@@ -1,4 +1,6 @@
-"""Every public class and function of neon above its backends but data's (``test_data_contract.py``): under neon's paths, with neon's arguments and defaults.
+"""Every public class and function of neon above its backends: under neon's paths, with neon's arguments and defaults.
+
+Those of ``neon.data`` are in ``test_data_contract.py``.
 
 What stands here are facts about neon. A `...` in place of a default: there is one, whose value no literal writes. The
 tables of the paths alone are in ``neonlike/compat/table.py``; this list does not come from there.
@@ -320,7 +322,8 @@ SHALLOW = {
 }
 """Module below ``neon`` -> further names, and those that it hands on."""
 
-MODULES = sorted({*SIGNATURES, *SHALLOW, "data", "data.convert_manifest", "util.update_dataset_cache", "visualizations.figure"})
+WITHOUT_NAMES = ("data", "data.convert_manifest", "util.update_dataset_cache", "visualizations.figure")
+MODULES = sorted({*SIGNATURES, *SHALLOW, *WITHOUT_NAMES})
 CASES = [(module, name) for module, names in SIGNATURES.items() for name in names]
 
 
