@@ -50,8 +50,9 @@ class PressCtrlC(Callback):
 
 
 def train(epochs: int, interrupt: PressCtrlC | None = None, **callback_args: Any) -> Model:
-    """Train from the seed on, or from ``model_file`` on."""
-    NervanaObject.be.rng_reset()
+    """Train from the seed on, or from ``model_file`` on: what it restores does not depend on random numbers before."""
+    if "model_file" not in callback_args:
+        NervanaObject.be.rng_reset()
     data = Digits().train_iter
     model = Model(
         [
