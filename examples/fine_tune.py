@@ -1,11 +1,11 @@
 #!/usr/bin/env python
-"""A network that knows the digits 0 to 7 learns all ten of them from five images each.
+"""A network that knows the digits 0 to 7 learns all ten of them from three images each.
 
 It is trained on all images of 0 to 7 and saved. The second network has a new last layer and takes the others, the
 trunk, from the file; of its two optimizers one lets the trunk move slowly. A third network, which starts from random
 weights, is for comparison. Usage:
 
-    python examples/fine_tune.py [--epochs 20] [--images 5]
+    python examples/fine_tune.py [--epochs 15] [--images 3]
 
 All options of a neon script work too: see --help.
 """
@@ -61,8 +61,8 @@ def only(images: np.ndarray, labels: np.ndarray, classes: int, each: int | None 
 
 def main(arguments: list[str] | None = None) -> tuple[float, float]:
     """Train, report, and return the accuracies of the fine-tuned network and of the one trained from scratch."""
-    parser = NeonArgparser(__doc__, default_overrides={"epochs": 20, "batch_size": 25, "rng_seed": 0})
-    parser.add_argument("--images", type=int, default=5, help="images of each digit for the second task")
+    parser = NeonArgparser(__doc__, default_overrides={"epochs": 15, "batch_size": 15, "rng_seed": 0})
+    parser.add_argument("--images", type=int, default=3, help="images of each digit for the second task")
     args = parser.parse_args(arguments)
     (images, labels), (test_images, test_labels), _ = Digits().load_data()
     many, few = only(images, labels, 8), only(images, labels, 10, each=args.images)

