@@ -171,6 +171,14 @@ class TestOutputs:
         close(layer.bprop(be64.array(e), alpha=2.0, beta=3.0), 2 * spread + 3)
 
     @pytest.mark.parametrize("kind", OUTPUTS)
+    def test_lengths_change_from_batch_to_batch(self, be64: Any, kind: str, rng: Any) -> None:
+        layer, x = ready(OUTPUTS[kind](), (NIN, T)), rng.normal(size=(NIN, T * N))
+        buffer = be64.array(x)
+        for lengths in (None, LENGTHS, LENGTHS[::-1], None):
+            layer.set_lengths(lengths)
+            close(layer.fprop(buffer), self.wanted(kind, x, lengths)[0])
+
+    @pytest.mark.parametrize("kind", OUTPUTS)
     def test_a_part_of_a_batch(self, be64: Any, kind: str, rng: Any) -> None:
         layer = ready(OUTPUTS[kind](), (NIN, T))
         x = rng.normal(size=(NIN, T * N))
