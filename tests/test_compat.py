@@ -340,6 +340,7 @@ class TestCommand:
         assert table["neon.backends.gen_backend"].startswith("neonlike.")
         available = sum(not where.startswith(("missing", "unavailable")) for where in table.values())
         assert lines[-1] == f"{available} of {len(table)} available"
+        assert [name for name, where in table.items() if where.startswith("missing")] == []
 
     @pytest.mark.parametrize(
         ("arguments", "complaint"),
