@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from neonlike import transforms
 from neonlike.backends import Backend
 from neonlike.backends.families.rnn import RecurrentFamily
 from neonlike.backends.families.rnn_gated import GatedFamily
+from neonlike.errors import DTypeError
 
 pytestmark = pytest.mark.engines("numpy", "c")
 
@@ -215,6 +217,98 @@ def test_kernels_and_definitions_agree_and_are_not_the_same(
         monkeypatch.setattr(type(be), name, definition)
     for got, wanted in zip(compiled, results(made_layer(be, kind), error)):
         np.testing.assert_allclose(got, wanted, 2e-5, 2e-5)
+
+
+@pytest.mark.parametrize("kind", GATES)
+def test_one_sample_is_computed_as_one_of_many(be: Backend, kind: str) -> None:
+    """Of more units than a tile has columns, and not a multiple of any vector; the bias counts for all gates."""
+    n, batch, steps = 37, 3, 4
+    many, one = made_layer(be, kind, n, batch, steps), made_layer(be, kind, n, 1, steps)
+    one.w[:], one.b[:] = many.w, many.b
+    one.h0[:], one.c0[:], one.ff[:] = many.h0[:, 1:2], many.c0[:, 1:2], many.ff.get()[:, 1::batch].copy()
+    many.forward()
+    one.forward()
+    for name in ("h", "c", "a", "ff", "reset"):
+        wanted = getattr(many, name).get()[:, 1::batch]
+        np.testing.assert_allclose(getattr(one, name).get(), wanted, 2e-5, 2e-5, err_msg=name)
+
+
+@pytest.mark.cpu_only("calls that the CPU's backends keep")
+@pytest.mark.engines("c")
+@pytest.mark.parametrize("kind", ["simple", "lstm"])
+def test_repeated_calls_see_new_values_functions_and_lengths(be: Any, kind: str) -> None:
+    layer = made_layer(be, kind, 5, 2, 3)
+    be._unrolls.clear()
+    h, ff, before, c, a = (layer.cut(t) for t in (layer.h, layer.ff, layer.h, layer.c, layer.a))
+    before, c_before = [layer.h0, *h[:-1]], [layer.c0, *c[:-1]]
+    start = layer.ff.get()
+
+    def run(function: Any, used: int = 3) -> Any:
+        layer.ff[:] = start
+        if kind == "simple":
+            be.compound_rnn_unroll_fprop(layer.w, before, ff, h, layer.b, 5, 3, used, function)
+        else:
+            be.compound_lstm_unroll_fprop(
+                layer.w, before, c_before, ff, ff, c, a, h, layer.b, 5, 3, used, function, LOGISTIC
+            )
+        return layer.h.get()
+
+    def fresh(function: Any, used: int = 3) -> Any:
+        be._unrolls.clear()
+        return run(function, used)
+
+    slope = transforms.Rectlin(slope=0.5)
+    first = run(TANH)
+    assert len(be._unrolls) == 1
+    np.testing.assert_array_equal(run(TANH), first)
+    other = run(slope)
+    assert not np.allclose(other, first) and len(be._unrolls) == 1
+    np.testing.assert_array_equal(other, fresh(slope))
+    slope.slope = 0.25
+    changed = run(slope)
+    assert not np.allclose(changed, other)
+    np.testing.assert_array_equal(changed, fresh(slope))
+    layer.w[:], layer.b[:] = -layer.w, 2 * layer.b
+    weights = run(TANH)
+    assert not np.allclose(weights, first)
+    np.testing.assert_array_equal(weights, fresh(TANH))
+    layer.h[:] = 7
+    assert (run(TANH, 2)[:, 4:] == 7).all() and len(be._unrolls) == 2
+    with pytest.raises(DTypeError):
+        run("no function")
+
+
+@pytest.mark.cpu_only("calls that the CPU's backends keep")
+@pytest.mark.engines("c")
+def test_kept_calls_hold_no_tensor(be: Any) -> None:
+    """A call is forgotten with any of its tensors, and a view of the weight made anew is the same weight."""
+    layer = made_layer(be, "simple", 5, 2, 3)
+    be._unrolls.clear()
+    h, ff, e = layer.cut(layer.h), layer.cut(layer.ff), layer.cut(layer.e)
+    before = [layer.h0, *h[:-1]]
+    be.compound_rnn_unroll_fprop(layer.w, before, ff, h, layer.b, 5, 3, 3, TANH)
+    for _ in range(2):
+        be.compound_rnn_unroll_bprop(layer.w.T, [None, *e[:-1]], e, h, 5, 3, 3, TANH)
+    assert len(be._unrolls) == 2
+    del ff
+    assert len(be._unrolls) == 1
+    dead = weakref.ref(h[1])
+    del h, before
+    assert dead() is None and len(be._unrolls) == 0
+
+
+@pytest.mark.cpu_only("calls that the CPU's backends keep")
+@pytest.mark.engines("c")
+def test_a_bias_that_has_to_be_copied_is_read_at_each_call(be: Any) -> None:
+    layer = made_layer(be, "simple", 5, 2, 1)
+    wide = be.array(np.ones((5, 2)))
+    h, ff, before = [layer.h], [layer.ff], [layer.h0]
+    found = []
+    for value in (1, 3):
+        wide[:] = value
+        be.compound_rnn_unroll_fprop(layer.w, before, ff, h, wide[:, :1], 5, 1, 1, TANH)
+        found.append(layer.h.get())
+    np.testing.assert_allclose(np.arctanh(found[1]) - np.arctanh(found[0]), 2, 1e-2)
 
 
 @pytest.mark.parametrize("kind", GATES)

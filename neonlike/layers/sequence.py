@@ -46,8 +46,10 @@ class Views(SimpleNamespace):
         super().__init__(extent=extent, result=result, outputs=first_columns(result, extent.columns))
 
     def cut(self, buffer: Tensor) -> tuple[Any, list[Any]]:
-        """The columns of ``buffer`` in use, and their steps."""
-        used = first_columns(buffer, self.extent.columns)
+        """The columns of ``buffer`` in use, and their steps; in inference without gaps between their rows."""
+        columns = self.extent.columns
+        packed = self.result.shape[1] == columns < buffer.shape[1]
+        used = first_part(buffer, buffer.shape[0], columns) if packed else first_columns(buffer, columns)
         return used, get_steps(used, (used.shape[0], self.extent.steps))
 
 

@@ -20,6 +20,7 @@ from neonlike.backends.cpu.pool import PoolKernels
 from neonlike.backends.cpu.rnn import RecurrentKernels
 from neonlike.backends.cpu.roi import RoiKernels
 from neonlike.backends.cpu.tensor import CPUTensor
+from neonlike.backends.families.rnn_repeat import KnownUnrolls
 from neonlike.backends.hostdata import array_to_wrap
 from neonlike.backends.tensor import Tensor
 from neonlike.kernels.c.compile import find_compiler
@@ -67,6 +68,7 @@ class NervanaCPU(
         """Compiled C where there is a compiler and ``NEONLIKE_CPU_JIT`` is not 0, else NumPy in blocks."""
         self.compiler = find_compiler()
         self._calls = None if self.compiler is None else CallCache()
+        self._unrolls = None if self.compiler is None else KnownUnrolls()
         return NumpyEngine() if self.compiler is None else _compiled_engine[-1]()
 
     def cleanup_backend(self) -> None:
@@ -77,6 +79,8 @@ class NervanaCPU(
         super().cleanup_backend()
         if self._calls is not None:
             self._calls.clear()
+        if self._unrolls is not None:
+            self._unrolls.clear()
         release_workspace()
 
     def check_open(self, operation: str) -> None:

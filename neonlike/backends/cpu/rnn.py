@@ -8,16 +8,18 @@ step as the families define it.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from neonlike.backends.cpu.compiled import CompiledFamily
-from neonlike.backends.cpu.rnn_formula import Formula, functions, trace
+from neonlike.backends.cpu.rnn_formula import Formula, trace
+from neonlike.backends.cpu.rnn_formula import functions as joined
 from neonlike.backends.families.operands import host
 from neonlike.backends.families.rnn import RecurrentFamily
+from neonlike.backends.families.rnn_repeat import Launch
 from neonlike.backends.families.rnn_steps import Steps, Unroll
 from neonlike.kernels.c.routine import INT, POINTER, REAL_TYPES, VECMATH, Routine, address, threads_for
-from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.workspace import workspace
 
 ARGUMENTS = (POINTER, POINTER, INT, INT, INT, POINTER, INT, INT, POINTER, POINTER, POINTER, INT)
@@ -27,104 +29,159 @@ SIMPLE, LSTM, GRU = (
 )
 PARALLEL_PRODUCTS = 1 << 19
 """Multiplications of a step below which barriers between threads cost more than threads save."""
+PARALLEL_OF_ONE = 1 << 17
+"""The same for one sample, for which a step is bound by how fast the weight is read."""
 MOST_LANES, MOST_ROWS = 16, 12
 """Largest tile of the kernels, to whose multiples packed matrices may be padded."""
+
+
+class UnrollLaunch(NamedTuple):
+    """A kernel's arguments for tensors that were looked at; its code depends on the activations.
+
+    Attributes
+    ----------
+    routine : Routine
+    backward : bool
+    trace : callable
+        Formulas of the activations of a request, by name.
+    request : Unroll
+        Its activations count for nothing: they come with each call.
+    arguments : tuple
+        Of the kernel, up to the bias.
+    elements : int
+        Of working memory.
+    products : tuple of int
+        Multiplications of a step, and from how many more than one thread pays.
+    keep : tuple
+        What the arguments have the addresses of, if it is not the tensors.
+    lasts : bool
+        See :class:`~neonlike.backends.families.rnn_repeat.Launch`.
+    """
+
+    routine: Routine
+    backward: bool
+    trace: Callable[[Any, Unroll], dict[str, Formula | None]]
+    request: Unroll
+    arguments: tuple[int | None, ...]
+    elements: int
+    products: tuple[int, int]
+    keep: tuple[Any, ...]
+    lasts: bool
+
+    def again(self, backend: Any, functions: tuple[Any, ...]) -> bool:
+        """Run the kernel for these activations; False, and nothing is done, if there is none."""
+        request = replace(self.request, **dict(zip(("activation", "gate_activation"), functions)))
+        formulas = self.trace(backend, request)
+        known = {name: formula for name, formula in formulas.items() if formula is not None}
+        if len(known) != len(formulas):
+            return False
+        text, numbers = joined(known)
+        real = REAL_TYPES[request.dtype]
+        function = self.routine.variant(backend.compiler, real=real, backward=self.backward, activation=text)
+        if function is None:
+            return False
+        work = workspace(self.elements, request.dtype)
+        constants = (ctypes.c_double * max(1, len(numbers)))(*numbers)
+        function(*self.arguments, ctypes.addressof(constants), address(work), threads_for(*self.products))
+        return True
 
 
 class RecurrentKernels(CompiledFamily, RecurrentFamily):
     """Overrides of the hooks of RecurrentFamily and GatedFamily."""
 
-    def _rnn_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> None:
-        formulas = {"act": trace(self, request.activation, request.dtype)}
-        in_place = (("h_s", "h_ff_s"),)
-        if not _run(self.compiler, SIMPLE, steps, weight, bias, formulas, buffers=2, in_place=in_place, backward=False):
-            super()._rnn_fprop(request, steps, weight, bias)
+    def _rnn_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> Launch | None:
+        call = Unrolled(SIMPLE, _activation, 2, False, (("h_s", "h_ff_s"),))
+        launch = call.run(self, request, steps, weight, bias)
+        return launch or super()._rnn_fprop(request, steps, weight, bias)
 
-    def _rnn_bprop(self, request: Unroll, steps: Steps, weight: Any) -> None:
-        formulas = {"slope": trace(self, request.activation.bprop, request.dtype)}
-        if not _run(self.compiler, SIMPLE, steps, weight, None, formulas, buffers=2, backward=True):
-            super()._rnn_bprop(request, steps, weight)
+    def _rnn_bprop(self, request: Unroll, steps: Steps, weight: Any) -> Launch | None:
+        launch = Unrolled(SIMPLE, _slope, 2, True).run(self, request, steps, weight)
+        return launch or super()._rnn_bprop(request, steps, weight)
 
-    def _lstm_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> None:
-        formulas = self._formulas(request)
-        in_place = (("ifog_s", "ifog_ff_s"), ("c_s", "c_prev_s"))
-        if not _run(self.compiler, LSTM, steps, weight, bias, formulas, buffers=2, in_place=in_place, backward=False):
-            super()._lstm_fprop(request, steps, weight, bias)
+    def _lstm_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> Launch | None:
+        call = Unrolled(LSTM, _activations, 2, False, (("ifog_s", "ifog_ff_s"), ("c_s", "c_prev_s")))
+        launch = call.run(self, request, steps, weight, bias)
+        return launch or super()._lstm_fprop(request, steps, weight, bias)
 
-    def _lstm_bprop(self, request: Unroll, steps: Steps, weight: Any) -> None:
-        formulas = self._slopes(request)
-        in_place = (("c_delta_s", "c_delta_prev_s"),)
-        if not _run(self.compiler, LSTM, steps, weight, None, formulas, buffers=8, in_place=in_place, backward=True):
-            super()._lstm_bprop(request, steps, weight)
+    def _lstm_bprop(self, request: Unroll, steps: Steps, weight: Any) -> Launch | None:
+        call = Unrolled(LSTM, _slopes, 8, True, (("c_delta_s", "c_delta_prev_s"),))
+        launch = call.run(self, request, steps, weight)
+        return launch or super()._lstm_bprop(request, steps, weight)
 
-    def _gru_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> None:
-        formulas = self._formulas(request)
-        in_place = (("rzn_s", "rzn_ff_s"), ("h_s", "h_prev_s"))
-        if not _run(self.compiler, GRU, steps, weight, bias, formulas, buffers=3, in_place=in_place, backward=False):
-            super()._gru_fprop(request, steps, weight, bias)
+    def _gru_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> Launch | None:
+        call = Unrolled(GRU, _activations, 3, False, (("rzn_s", "rzn_ff_s"), ("h_s", "h_prev_s")))
+        launch = call.run(self, request, steps, weight, bias)
+        return launch or super()._gru_fprop(request, steps, weight, bias)
 
-    def _gru_bprop(self, request: Unroll, steps: Steps, weight: Any) -> None:
-        formulas = self._slopes(request)
-        in_place = (("delta_s", "delta_prev_s"),)
-        if not _run(self.compiler, GRU, steps, weight, None, formulas, buffers=6, in_place=in_place, backward=True):
-            super()._gru_bprop(request, steps, weight)
-
-    def _formulas(self, request: Unroll) -> dict[str, Formula | None]:
-        """The activations of a gated unroll."""
-        functions = {"act": request.activation, "gate_act": request.gate_activation}
-        return {name: trace(self, function, request.dtype) for name, function in functions.items()}
-
-    def _slopes(self, request: Unroll) -> dict[str, Formula | None]:
-        """Their derivatives."""
-        functions = {"slope": request.activation.bprop, "gate_slope": request.gate_activation.bprop}
-        return {name: trace(self, function, request.dtype) for name, function in functions.items()}
+    def _gru_bprop(self, request: Unroll, steps: Steps, weight: Any) -> Launch | None:
+        call = Unrolled(GRU, _slopes, 6, True, (("delta_s", "delta_prev_s"),))
+        launch = call.run(self, request, steps, weight)
+        return launch or super()._gru_bprop(request, steps, weight)
 
 
-def _run(
-    compiler: Compiler | None,
-    routine: Routine,
-    steps: Steps,
-    weight: Any,
-    bias: Any,
-    formulas: dict[str, Formula | None],
-    buffers: int,
-    backward: bool,
-    in_place: Sequence[tuple[str, str]] = (),
-) -> bool:
-    """Compute ``steps`` by ``routine``; False if it cannot, and nothing was done.
+def _activation(backend: Any, request: Unroll) -> dict[str, Formula | None]:
+    return {"act": trace(backend, request.activation, request.dtype)}
 
-    Parameters
+
+def _slope(backend: Any, request: Unroll) -> dict[str, Formula | None]:
+    return {"slope": trace(backend, request.activation.bprop, request.dtype)}
+
+
+def _activations(backend: Any, request: Unroll) -> dict[str, Formula | None]:
+    functions = {"act": request.activation, "gate_act": request.gate_activation}
+    return {name: trace(backend, function, request.dtype) for name, function in functions.items()}
+
+
+def _slopes(backend: Any, request: Unroll) -> dict[str, Formula | None]:
+    functions = {"slope": request.activation.bprop, "gate_slope": request.gate_activation.bprop}
+    return {name: trace(backend, function, request.dtype) for name, function in functions.items()}
+
+
+class Unrolled(NamedTuple):
+    """A kind of unroll.
+
+    Attributes
     ----------
+    routine, trace, backward
+        As of :class:`UnrollLaunch`.
     buffers : int
         Packed matrices of the size of a state that the kernel keeps.
     in_place : pairs of roles
         Those whose tensors may be the same, but must not overlap otherwise.
     """
-    known = {name: formula for name, formula in formulas.items() if formula is not None}
-    real = REAL_TYPES.get(steps.dtype)
-    strides = _row_strides(steps)
-    if len(known) != len(formulas) or real is None or strides is None:
-        return False
-    if not all(_same_or_apart(a, b, steps) for a, b in in_place):
-        return False
-    text, numbers = functions(known)
-    function = routine.variant(compiler, real=real, backward=backward, activation=text)
-    if function is None:
-        return False
-    units, samples = steps.units, steps.samples
-    columns = -(-samples // MOST_LANES) * MOST_LANES
-    work = workspace(buffers * columns * units + weight.size + 4 * MOST_ROWS * units, steps.dtype)
-    pointers = [0 if tensor is None else tensor.address for role in steps.roles.values() for tensor in role]
-    table = (ctypes.c_void_p * len(pointers))(*pointers)
-    row_steps = (ctypes.c_int64 * len(strides))(*strides)
-    constants = (ctypes.c_double * max(1, len(numbers)))(*numbers)
-    bias_values = None if bias is None else host(bias)
-    function(
-        ctypes.addressof(table), ctypes.addressof(row_steps), len(steps), units, samples,
-        weight.address, *weight.strides, address(bias_values), ctypes.addressof(constants), address(work),
-        threads_for(weight.size * samples, PARALLEL_PRODUCTS),
-    )  # fmt: skip
-    return True
+
+    routine: Routine
+    trace: Callable[[Any, Unroll], dict[str, Formula | None]]
+    buffers: int
+    backward: bool
+    in_place: Sequence[tuple[str, str]] = ()
+
+    def run(
+        self, backend: Any, request: Unroll, steps: Steps, weight: Any, bias: Any = None
+    ) -> UnrollLaunch | None:
+        """Compute ``steps``; None if there is no kernel for them, and nothing was done."""
+        strides = _row_strides(steps)
+        if steps.dtype not in REAL_TYPES or strides is None:
+            return None
+        if not all(_same_or_apart(a, b, steps) for a, b in self.in_place):
+            return None
+        units, samples = steps.units, steps.samples
+        columns = -(-samples // MOST_LANES) * MOST_LANES
+        pointers = [0 if tensor is None else tensor.address for role in steps.roles.values() for tensor in role]
+        table = (ctypes.c_void_p * len(pointers))(*pointers)
+        row_steps = (ctypes.c_int64 * len(strides))(*strides)
+        bias_values = None if bias is None else host(bias)
+        arguments = (
+            ctypes.addressof(table), ctypes.addressof(row_steps), len(steps), units, samples,
+            weight.address, *weight.strides, address(bias_values),
+        )  # fmt: skip
+        least = PARALLEL_OF_ONE if samples == 1 else PARALLEL_PRODUCTS
+        launch = UnrollLaunch(
+            self.routine, self.backward, self.trace, request, arguments,
+            self.buffers * columns * units + weight.size + 4 * MOST_ROWS * units, (weight.size * samples, least),
+            (table, row_steps, bias_values), bias is None or address(bias_values) == bias.address,
+        )  # fmt: skip
+        return launch if launch.again(backend, (request.activation, request.gate_activation)) else None
 
 
 def _row_strides(steps: Steps) -> list[int] | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from neonlike.backends.families.rnn_gated import GatedFamily
+from neonlike.backends.families.rnn_repeat import Launch, repeated
 from neonlike.backends.families.rnn_steps import (
     Steps,
     Unroll,
@@ -26,6 +27,7 @@ from neonlike.optree.dtypes import compute_dtype
 class RecurrentFamily(GatedFamily):
     """Unrolls of simple recurrent layers, forward and backward."""
 
+    @repeated
     def compound_rnn_unroll_fprop(
         self,
         W_recur: Any,
@@ -38,7 +40,7 @@ class RecurrentFamily(GatedFamily):
         num_used_steps: int | None,
         activation: Any,
         reverse: bool = False,
-    ) -> None:
+    ) -> Any:
         """For each step: h = activation(W_recur . h_prev + h_ff + bias).
 
         Parameters
@@ -72,8 +74,9 @@ class RecurrentFamily(GatedFamily):
         steps = self._fprop_steps(
             name, W_recur, h_prev_s, h_ff_s, h_s, bias, nout, num_steps, num_used_steps, activation, reverse
         )
-        self._run_unroll(self._rnn_fprop, steps, ("h_s",), (activation,), W_recur, bias)
+        return self._run_unroll(self._rnn_fprop, steps, ("h_s",), (activation,), W_recur, bias)
 
+    @repeated
     def compound_rnn_unroll_bprop(
         self,
         W_recur: Any,
@@ -85,7 +88,7 @@ class RecurrentFamily(GatedFamily):
         num_used_steps: int | None,
         activation: Any,
         reverse: bool = True,
-    ) -> None:
+    ) -> Any:
         """For each step: delta = activation.bprop(h) * delta in place, then delta_prev += W_recur . delta.
 
         Parameters
@@ -117,7 +120,7 @@ class RecurrentFamily(GatedFamily):
             name, W_recur, delta_prev_s, delta_s, h_s, nout, num_steps, num_used_steps, activation, reverse
         )
         outputs = ("delta_s", "delta_prev_s")
-        self._run_unroll(self._rnn_bprop, steps, outputs, (activation,), W_recur)
+        return self._run_unroll(self._rnn_bprop, steps, outputs, (activation,), W_recur)
 
     def compound_rnn_unroll_fprop_bibnrnn(
         self,
@@ -250,17 +253,19 @@ class RecurrentFamily(GatedFamily):
         check_overlaps(steps, ("delta_prev_s", "delta_s"), pairs(("delta_prev_s", "delta_s")), W_recur=weight)
         return steps
 
-    # Hooks, with the definitions
+    # Hooks, with the definitions, as in rnn_gated
 
-    def _rnn_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> None:
+    def _rnn_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> Launch | None:
         before = self.fresh((request.units, request.samples), dtype=compute_dtype(request.dtype))
         for h_prev, h_ff, h in steps.each("h_prev_s", "h_ff_s", "h_s"):
             total = dot(weight, h_prev) + h_ff
             self.assign(before, total if bias is None else total + bias.reshape(request.units, 1))
             self.assign(h, request.activation(before))
+        return None
 
-    def _rnn_bprop(self, request: Unroll, steps: Steps, weight: Any) -> None:
+    def _rnn_bprop(self, request: Unroll, steps: Steps, weight: Any) -> Launch | None:
         for delta_prev, delta, h in steps.each("delta_prev_s", "delta_s", "h_s"):
             self.assign(delta, request.activation.bprop(h) * delta)
             if delta_prev is not None:
                 self.assign(delta_prev, delta_prev + dot(weight, delta))
+        return None

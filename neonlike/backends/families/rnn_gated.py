@@ -7,10 +7,10 @@ projections of the inputs are computed before, for all steps in one product; so 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from neonlike.backends.families.base import Family
+from neonlike.backends.families.rnn_repeat import KnownUnrolls, Launch, repeated
 from neonlike.backends.families.rnn_steps import (
     Steps,
     Unroll,
@@ -29,6 +29,10 @@ TRANSPOSED = " (the transposed weight)"
 class GatedFamily(Family):
     """Unrolls of gated recurrent layers. Not in neon, whose layers call op-trees step by step."""
 
+    _unrolls: KnownUnrolls | None = None
+    """Unrolls that were made before, on a backend that keeps them."""
+
+    @repeated
     def compound_lstm_unroll_fprop(
         self,
         W_recur: Any,
@@ -46,7 +50,7 @@ class GatedFamily(Family):
         activation: Any,
         gate_activation: Any,
         reverse: bool = False,
-    ) -> None:
+    ) -> Any:
         """For each step: the gates i, f, o, g, then c = f c_prev + i g, c_act = activation(c), h = o c_act.
 
         [i f o] = gate_activation and g = activation of W_recur . h_prev + ifog_ff + bias.
@@ -87,8 +91,9 @@ class GatedFamily(Family):
         outputs = ("ifog_s", "c_s", "c_act_s", "h_s")
         in_place = pairs(("h_s", "h_prev_s"), ("c_s", "c_prev_s"), ("ifog_s", "ifog_ff_s"))
         check_overlaps(steps, outputs, in_place, W_recur=W_recur, bias=bias)
-        self._run_unroll(self._lstm_fprop, steps, outputs, (activation, gate_activation), W_recur, bias)
+        return self._run_unroll(self._lstm_fprop, steps, outputs, (activation, gate_activation), W_recur, bias)
 
+    @repeated
     def compound_lstm_unroll_bprop(
         self,
         W_recur: Any,
@@ -106,7 +111,7 @@ class GatedFamily(Family):
         activation: Any,
         gate_activation: Any,
         reverse: bool = True,
-    ) -> None:
+    ) -> Any:
         """For each step: errors of the cell and the gates, passed on to the cell and state before.
 
         c_delta += activation.bprop(c_act) o delta; the gates' errors before their activations are
@@ -146,8 +151,9 @@ class GatedFamily(Family):
         outputs = ("ifog_delta_s", "c_delta_s", "c_delta_prev_s", "delta_s", "delta_prev_s")
         in_place = pairs(("delta_prev_s", "delta_s"), ("c_delta_prev_s", "c_delta_s"))
         check_overlaps(steps, outputs, in_place, W_recur=W_recur)
-        self._run_unroll(self._lstm_bprop, steps, outputs, (activation, gate_activation), W_recur)
+        return self._run_unroll(self._lstm_bprop, steps, outputs, (activation, gate_activation), W_recur)
 
+    @repeated
     def compound_gru_unroll_fprop(
         self,
         W_recur: Any,
@@ -163,7 +169,7 @@ class GatedFamily(Family):
         activation: Any,
         gate_activation: Any,
         reverse: bool = False,
-    ) -> None:
+    ) -> Any:
         """For each step: the gates r and z, the candidate n, then h = (1 - z) h_prev + z n.
 
         [r z] = gate_activation(W_rz . h_prev + rz_ff + b_rz), n = activation(W_n . (r h_prev) + n_ff + b_n), with the
@@ -200,8 +206,9 @@ class GatedFamily(Family):
         check_activation(name, False, activation=activation, gate_activation=gate_activation)
         outputs = ("rzn_s", "reset_h_s", "h_s")
         check_overlaps(steps, outputs, pairs(("h_s", "h_prev_s"), ("rzn_s", "rzn_ff_s")), W_recur=W_recur, bias=bias)
-        self._run_unroll(self._gru_fprop, steps, outputs, (activation, gate_activation), W_recur, bias)
+        return self._run_unroll(self._gru_fprop, steps, outputs, (activation, gate_activation), W_recur, bias)
 
+    @repeated
     def compound_gru_unroll_bprop(
         self,
         W_recur: Any,
@@ -216,7 +223,7 @@ class GatedFamily(Family):
         activation: Any,
         gate_activation: Any,
         reverse: bool = True,
-    ) -> None:
+    ) -> Any:
         """For each step: errors of the gates before their activations, passed on to the state before.
 
         dn = activation.bprop(n) delta z, dz = gate.bprop(z) delta (n - h_prev), q = W_n . dn, dr = gate.bprop(r) q
@@ -251,20 +258,20 @@ class GatedFamily(Family):
         check_activation(name, True, activation=activation, gate_activation=gate_activation)
         outputs = ("rzn_delta_s", "delta_s", "delta_prev_s")
         check_overlaps(steps, outputs, pairs(("delta_prev_s", "delta_s")), W_recur=W_recur)
-        self._run_unroll(self._gru_bprop, steps, outputs, (activation, gate_activation), W_recur)
+        return self._run_unroll(self._gru_bprop, steps, outputs, (activation, gate_activation), W_recur)
 
     def _run_unroll(
         self,
-        hook: Callable[..., None],
+        hook: Callable[..., Launch | None],
         steps: Steps,
         outputs: Sequence[str],
         activations: tuple[Any, ...],
         weight: Any,
         *bias: Any,
-    ) -> None:
-        """Run an unroll that passed its checks, unless there is nothing to compute."""
+    ) -> Launch | None:
+        """Run an unroll that passed its checks, unless there is nothing to compute; what repeats it, if there is."""
         if not len(steps) or not steps.units or not steps.samples:
-            return
+            return None
         request = Unroll(len(steps), steps.units, steps.samples, steps.dtype, *activations)
         written = [tensor for name in outputs for tensor in steps.roles[name]]
         shapes = [weight.shape, (steps.units, steps.samples)]
@@ -272,12 +279,17 @@ class GatedFamily(Family):
         nbytes = weight.nbytes + sum(
             len(role) * role[-1].nbytes for role in steps.roles.values() if role[-1] is not None
         )
-        run = partial(hook, request, steps, weight, *bias)
+        launches: list[Launch | None] = []
+
+        def run() -> None:
+            launches.append(hook(request, steps, weight, *bias))
+
         self._run_primitive(steps.operation, run, written, shapes, nbytes, flops, "product")
+        return launches[-1]
 
-    # Hooks, with the definitions
+    # Hooks, with the definitions; they return what repeats the call, if it was one kernel
 
-    def _lstm_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> None:
+    def _lstm_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> Launch | None:
         act, gate_act = request.activation, request.gate_activation
         n = request.units
         before = self.fresh((4 * n, request.samples), dtype=compute_dtype(request.dtype))
@@ -292,8 +304,9 @@ class GatedFamily(Family):
             self.assign(c_act, c)  # an activation may work in place
             self.assign(c_act, act(c_act))
             self.assign(h, o * c_act)
+        return None
 
-    def _lstm_bprop(self, request: Unroll, steps: Steps, weight: Any) -> None:
+    def _lstm_bprop(self, request: Unroll, steps: Steps, weight: Any) -> Launch | None:
         act, gate_act = request.activation, request.gate_activation
         n = request.units
         names = (
@@ -318,8 +331,9 @@ class GatedFamily(Family):
                 self.assign(dc_prev, dc * f)
             if delta_prev is not None:
                 self.assign(delta_prev, delta_prev + dot(weight, d))
+        return None
 
-    def _gru_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> None:
+    def _gru_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> Launch | None:
         act, gate_act = request.activation, request.gate_activation
         n = request.units
         reset_here, before = (self.fresh((k * n, request.samples), dtype=compute_dtype(request.dtype)) for k in (1, 3))
@@ -335,8 +349,9 @@ class GatedFamily(Family):
             self.assign(before[2 * n :], dot(weight[2 * n :], reset_here) + before[2 * n :])
             self.assign(candidate, act(before[2 * n :]))
             self.assign(h, (1.0 - z) * h_prev + z * candidate)
+        return None
 
-    def _gru_bprop(self, request: Unroll, steps: Steps, weight: Any) -> None:
+    def _gru_bprop(self, request: Unroll, steps: Steps, weight: Any) -> Launch | None:
         act, gate_act = request.activation, request.gate_activation
         n = request.units
         q = self.fresh((n, request.samples), dtype=compute_dtype(request.dtype))
@@ -351,3 +366,4 @@ class GatedFamily(Family):
             if delta_prev is not None:
                 passed = delta * (1.0 - z) + dot(weight[:, : 2 * n], d[: 2 * n]) + r * q
                 self.assign(delta_prev, delta_prev + passed)
+        return None

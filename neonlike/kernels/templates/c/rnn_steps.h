@@ -3,6 +3,9 @@
  *
  * A step is one loop (GRU: two) over panels of units (rows of h), which threads share. Each thread begins with the same
  * panels in all steps, so that their rows of W stay in its cache. Results do not depend on which thread computes what.
+ *
+ * For one sample, forward, rows of W that are contiguous are multiplied where they are (packing them takes as long as
+ * several steps), and the lanes of the epilogue are units, whose values are gathered from the rows of the operands.
  */
 #ifndef NL_RNN_STEPS_H
 #define NL_RNN_STEPS_H
@@ -22,10 +25,16 @@ struct unroll {
     const double *numbers; /* of the activations */
     REAL *work; /* packed B of two steps (GRU: and more), then packed W */
     int64_t threads;
+    int one; /* whether there is one sample: W is not packed, and B is a column without padding */
 };
 
 NL_FN int64_t panels_of(int64_t units, int64_t gates) {
     return (units + TILE_ROWS / gates - 1) / (TILE_ROWS / gates);
+}
+
+/* Parts of a stage that threads take: panels, or for one sample as many units as a tile has columns. */
+NL_FN int64_t parts_of(const struct unroll *u, int64_t gates) {
+    return u->one ? (u->units + TILE_COLUMNS - 1) / TILE_COLUMNS : panels_of(u->units, gates);
 }
 
 NL_FN REAL *operand(const struct unroll *u, int role, int64_t step) {
@@ -57,11 +66,14 @@ __attribute__((unused)) static void pack_panels(const void *context, int64_t lo,
         pack_a(s->w, u->w_row, u->w_column, u->units, s->gates, p * (TILE_ROWS / s->gates), s->depth, s->packed + p * TILE_ROWS * s->depth);
 }
 
-/* Pack the panels of `gates` blocks of rows of W, from `w` on. */
-NL_FN void pack_weights(const struct unroll *u, const REAL *w, int64_t gates, int64_t depth, REAL *packed) {
+/* The panels of `gates` blocks of rows of W, from `w` on, packed; for one sample `w` itself. */
+NL_FN const REAL *pack_weights(const struct unroll *u, const REAL *w, int64_t gates, int64_t depth, REAL *packed) {
+    if (u->one)
+        return w;
     const struct weights s = {u, w, gates, depth, packed};
     const int64_t panels = panels_of(u->units, gates);
     nl_share(pack_panels, &s, panels, nl_unit(panels, u->threads, 1, 1), u->threads);
+    return packed;
 }
 
 /* The part of a tile that an epilogue processes: units unit to unit + rows, samples column to column + count. */
@@ -73,9 +85,9 @@ struct patch {
 typedef void epilogue(const struct unroll *u, struct patch at, int64_t count, REAL *next);
 
 /* The tensors that an epilogue reads or writes: one bit per role, in `gated` those with a block of rows for each of
- * `gates` gates. They are those of the step `ahead` steps later. */
+ * `gates` gates. They are those of the step `ahead` steps later. `written` is for one sample: those that it writes. */
 struct touched {
-    int64_t roles, gated, gates, ahead;
+    int64_t roles, gated, gates, ahead, written;
 };
 
 /* Prefetch the memory that the epilogue of `at` will access while its product is computed: rows of a step's tensor are
@@ -103,10 +115,113 @@ struct stage {
     struct touched touched;
 };
 
+#define QUARTER (VECTOR_BYTES / sizeof(REAL) < 4 ? 2 : 4)
+typedef REAL quarter __attribute__((vector_size(QUARTER * sizeof(REAL))));
+
+/* out[r] = row r of W . b, for rows that begin `step` apart. Not inlined: one copy, its registers alone. */
+__attribute__((noinline, unused)) static void multiply_rows(const REAL *w, int64_t step, int64_t rows, const REAL *b, int64_t depth, REAL *out) {
+    enum { ROWS = 8 }; /* at a time */
+    const int64_t whole = depth / LANES * LANES;
+    for (int64_t first = 0; first < rows; first += ROWS, w += ROWS * step) {
+        const int64_t there = smaller(ROWS, rows - first);
+        const REAL *row[ROWS];
+        simd sum[ROWS];
+        for (int r = 0; r < ROWS; r++) {
+            row[r] = w + (r < there ? r : 0) * step;
+            sum[r] = (simd){0};
+        }
+        for (int64_t k = 0; k < whole; k += LANES) {
+            const simd line = *(const simd_anywhere *)(b + k);
+#pragma GCC unroll 8
+            for (int r = 0; r < ROWS; r++)
+                sum[r] += *(const simd_anywhere *)(row[r] + k) * line;
+        }
+        quarter part[ROWS]; /* lanes are added in vectors as long as these are wide enough */
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; r++) {
+            const union {
+                simd whole;
+                quarter parts[LANES / QUARTER];
+            } lanes = {sum[r]};
+            part[r] = lanes.parts[0];
+#pragma GCC unroll 8
+            for (int i = 1; i < LANES / QUARTER; i++)
+                part[r] += lanes.parts[i];
+        }
+        for (int r = 0; r < there; r++) {
+            REAL total = QUARTER == 4 ? (part[r][0] + part[r][1]) + (part[r][2] + part[r][3]) : part[r][0] + part[r][1];
+            for (int64_t k = whole; k < depth; k++)
+                total += row[r][k] * b[k];
+            out[first + r] = total;
+        }
+    }
+}
+
+enum { ROLES = 8, GATES_MOST = 4 };
+
+/* Values of some units, from `first` on, of each role in lines of TILE_COLUMNS: those of the first gate, of the second. */
+struct lines {
+    REAL *table[ROLES];
+    int64_t strides[ROLES], first, count;
+    REAL values[ROLES][GATES_MOST][TILE_COLUMNS] __attribute__((aligned(64)));
+};
+
+/* Copy the roles in `roles` from the operands of a stage to lines, or back. */
+NL_FN void move_lines(const struct stage *s, struct lines *l, int64_t roles, const int back) {
+    const struct unroll *u = s->u;
+    for (int64_t role = 0; roles >> role; role++) {
+        REAL *const there = roles >> role & 1 ? operand(u, role, s->step) : 0;
+        const int64_t pitch = there ? stride(u, role, s->step) : 0;
+        const int64_t gates = !there ? 0 : s->touched.gated >> role & 1 ? s->touched.gates : 1;
+        l->strides[role] = TILE_COLUMNS;
+        if (!back)
+            l->table[role] = there ? l->values[role][0] : 0;
+        for (int64_t g = 0; g < gates; g++) {
+            REAL *const from = there + (g * u->units + l->first) * pitch, *const line = l->values[role][g];
+            for (int64_t i = 0; i < l->count; i++)
+                if (back)
+                    from[i * pitch] = line[i];
+                else
+                    line[i] = from[i * pitch];
+        }
+    }
+}
+
+/* Parts lo to hi of the product for one sample. To `finish` units are what samples are otherwise: it is given operands
+ * of one unit, whose columns are the units of a part. */
+NL_FN void multiply_for_one(const struct stage *s, int64_t lo, int64_t hi, epilogue *finish) {
+    const struct unroll *u = s->u;
+    const int64_t row = (s->packed - u->w) / u->w_row;
+    REAL tile[TILE_SIZE] __attribute__((aligned(64)));
+    struct lines l;
+    for (int64_t p = lo; p < hi; p++) {
+        l.first = p * TILE_COLUMNS, l.count = smaller(TILE_COLUMNS, u->units - l.first);
+        move_lines(s, &l, s->touched.roles | s->touched.written, 0);
+        for (int64_t g = 0; g < s->gates; g++) {
+            REAL *const sums = tile + g * (TILE_ROWS / s->gates) * TILE_COLUMNS;
+            const int64_t from = g * u->units + l.first;
+            multiply_rows(s->packed + from * u->w_row, u->w_row, l.count, s->b, s->depth, sums);
+            for (int64_t i = 0; u->bias && i < l.count; i++)
+                sums[i] += u->bias[row + from + i];
+        }
+        const struct unroll units = {l.table, l.strides, 1, 1, l.count, 0, 0, 0, 0, u->numbers, 0, 1, 1};
+        const struct patch at = {0, 0, 1, 0, l.count, tile};
+        if (l.count == TILE_COLUMNS)
+            finish(&units, at, TILE_COLUMNS, s->next + l.first);
+        else
+            finish(&units, at, l.count, s->next + l.first);
+        move_lines(s, &l, s->touched.written, 1);
+    }
+}
+
 /* Panels lo to hi of the product; `finish` processes every tile while it is in the L1 cache. It is inlined, and a
  * second time for full tiles, where its loops have constant length. */
 NL_FN void multiply_panels(const struct stage *s, int64_t lo, int64_t hi, epilogue *finish) {
     const struct unroll *u = s->u;
+    if (u->one) {
+        multiply_for_one(s, lo, hi, finish);
+        return;
+    }
     const REAL *packed = s->packed, *b = s->b;
     const int64_t step = s->step, depth = s->depth, gates = s->gates, each = TILE_ROWS / gates;
     const struct touched touched = s->touched;
@@ -145,8 +260,8 @@ NL_FN void finish_panels(const struct stage *s, int64_t lo, int64_t hi, epilogue
         panels_of_stage(stage, lo, hi, finish); \
     } \
     NL_FN void name(const struct stage s) { \
-        const int64_t panels = panels_of(s.u->units, s.gates); \
-        nl_share(name##_part, &s, panels, nl_unit(panels, s.u->threads, 1, 1), s.u->threads); \
+        const int64_t parts = parts_of(s.u, s.gates); \
+        nl_share(name##_part, &s, parts, nl_unit(parts, s.u->threads, 1, 1), s.u->threads); \
     }
 #define MULTIPLY(finish) SHARED(multiply_then_##finish, finish, multiply_panels)
 #define FINISH(finish) SHARED(only_##finish, finish, finish_panels)
@@ -162,7 +277,12 @@ __attribute__((unused)) static void pack_rows(const void *context, int64_t lo, i
     const struct state *s = context;
     const struct unroll *u = s->u;
     (void)me;
-    pack_b(operand(u, s->role, s->step), stride(u, s->role, s->step), u->samples, u->units, lo, hi, s->out);
+    const REAL *from = operand(u, s->role, s->step);
+    const int64_t step = stride(u, s->role, s->step);
+    if (!u->one)
+        pack_b(from, step, u->samples, u->units, lo, hi, s->out);
+    for (int64_t k = lo; u->one && k < hi; k++)
+        s->out[k] = from[k * step];
 }
 
 /* Pack the tensor `role` of `step`. */
@@ -198,10 +318,12 @@ NL_FN void add_tile(const struct unroll *u, int role, struct patch at, int64_t c
 /* Defined by the template: all steps. */
 static void run(const struct unroll *u);
 
-#define UNROLL(name) \
+/* UNROLL(name, forward) defines the kernel. */
+#define UNROLL(name, forward) \
     void name(REAL *const *table, const int64_t *strides, int64_t steps, int64_t units, int64_t samples, const REAL *w, \
               int64_t w_row, int64_t w_column, const REAL *bias, const double *numbers, REAL *work, int64_t threads) { \
-        const struct unroll u = {table, strides, steps, units, samples, w, w_row, w_column, bias, numbers, work, threads}; \
+        const struct unroll u = {table, strides, steps, units, samples, w, w_row, w_column, bias, numbers, work, threads, \
+                                 forward && samples == 1 && w_column == 1 && w_row > 0}; \
         run(&u); \
     }
 

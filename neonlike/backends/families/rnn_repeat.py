@@ -1,0 +1,116 @@
+"""Unrolls that were made before, on the same tensors: what was checked and set up then holds.
+
+An unroll is given hundreds of tensors, and looking at each takes as long as computing small ones. Layers give it the
+same tensors at each pass. So a call that ran as one kernel is kept under the identities of its tensors (of weight and
+bias: where they lie in which tensor), which are never those of others while the call is kept: it is forgotten when one
+of its tensors is deleted.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from neonlike.backends.tensor import Tensor
+
+MOST_UNROLLS = 128
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class Launch(Protocol):
+    """An unroll on tensors that were looked at; the functions may be others each time.
+
+    Attributes
+    ----------
+    lasts : bool
+        Whether it reads and writes these tensors alone, no copies of what they held.
+    """
+
+    @property
+    def lasts(self) -> bool: ...
+
+    def again(self, backend: Any, functions: tuple[Any, ...]) -> bool:
+        """Run it with these activations; False, and nothing is done, if it cannot."""
+        ...
+
+
+class Asked(NamedTuple):
+    """What a call was asked for: its key, the tensors in it, and the functions, which are not part of the key."""
+
+    key: tuple[Any, ...]
+    tensors: list[Any]
+    functions: tuple[Any, ...]
+
+
+class KnownUnrolls:
+    """The unrolls that a backend made."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], tuple[Launch, list[weakref.ref[Any]]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def clear(self) -> None:
+        """Forget all unrolls."""
+        self._known.clear()
+
+    def repeat(self, backend: Any, asked: Asked) -> bool:
+        """Make the unroll as one before was made; False, and nothing is done, if there was none."""
+        known = self._known.get(asked.key)
+        return known is not None and known[0].again(backend, asked.functions)
+
+    def keep(self, asked: Asked, launch: Launch) -> None:
+        """Have the unroll repeated by ``launch`` while its tensors live."""
+        if len(self._known) >= MOST_UNROLLS:
+            self._known.clear()
+        forget = functools.partial(_forget, self._known, asked.key)
+        alive = {id(tensor): tensor for tensor in asked.tensors}
+        self._known[asked.key] = launch, [weakref.ref(tensor, forget) for tensor in alive.values()]
+
+
+def _forget(known: dict[tuple[Any, ...], Any], key: tuple[Any, ...], _: object) -> None:
+    known.pop(key, None)
+
+
+def asked_for(name: str, arguments: Iterable[Any]) -> Asked | None:
+    """What a call with ``arguments`` asks for; None if one is of a kind that unrolls do not take."""
+    key: list[Any] = [name]
+    tensors: list[Any] = []
+    functions: list[Any] = []
+    for value in arguments:
+        if isinstance(value, (list, tuple)):
+            key.append(tuple(map(id, value)))
+            tensors += [one for one in value if one is not None]
+        elif isinstance(value, Tensor):
+            whole = value._original_base  # weights come as views made anew, such as W.T
+            key.append((id(whole), value.address, value.geometry, value.dtype))
+            tensors.append(whole)
+        elif value is None or isinstance(value, int):
+            key.append(value)
+        elif callable(value):
+            functions.append(value)
+            key.append(callable)
+        else:
+            return None
+    return Asked(tuple(key), tensors, tuple(functions))
+
+
+def repeated(method: Method) -> Method:
+    """``method`` of a backend, which returns a :class:`Launch` or None, as a method that returns nothing."""
+
+    @functools.wraps(method)
+    def unroll(self: Any, *args: Any, **kwargs: Any) -> None:
+        known: KnownUnrolls | None = self._unrolls
+        if known is None or kwargs or self.executor.bench is not None:
+            method(self, *args, **kwargs)
+            return
+        asked = asked_for(method.__name__, args)
+        if asked is None or not known.repeat(self, asked):
+            launch = method(self, *args)
+            if launch is not None and asked is not None and launch.lasts:
+                known.keep(asked, launch)
+
+    return unroll  # type: ignore[return-value]
