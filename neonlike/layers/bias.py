@@ -9,6 +9,7 @@ from neonlike.layers.base import Layer, interpret_in_shape
 from neonlike.layers.elementwise import Activation
 from neonlike.layers.folding import is_finished
 from neonlike.layers.parameter import ParameterLayer
+from neonlike.layers.parts import reshaped
 from neonlike.transforms import Explin, Identity, Logistic, Rectlin, Rectlinclip, Softmax, Tanh
 
 __public_module__ = "neonlike.layers.layer"
@@ -48,16 +49,16 @@ class Bias(ParameterLayer):
         rows, _ = interpret_in_shape(self.in_shape)
         return not self.folded and self.weight_shape == (rows, 1) and _has_expression(following)
 
-    def _by_feature(self, buffer: Tensor) -> Tensor:
+    def _by_feature(self, role: str, buffer: Tensor) -> Tensor:
         rows = self.W.shape[0]
-        return buffer if buffer.shape[0] == rows else buffer.reshape(rows, -1)
+        return buffer if buffer.shape[0] == rows else reshaped(self, role, buffer, rows)
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
         """inputs += bias, in place; returns the inputs."""
         self.inputs = self.outputs = inputs
         if is_finished(self, inputs):
             return inputs
-        view = self._by_feature(inputs)
+        view = self._by_feature("inputs", inputs)
         if self.folded:
             view[:] = self.folded[0].transform(view + self.W)  # type: ignore[attr-defined]
             self.finished = inputs
@@ -68,7 +69,7 @@ class Bias(ParameterLayer):
     @Layer.accumulates
     def bprop(self, error: Tensor) -> Tensor:
         """dW = sum of the error over everything but the feature; returns the error itself."""
-        self.be.sum(self._by_feature(error), axis=1, out=self.dW)
+        self.be.sum(self._by_feature("error", error), axis=1, out=self.dW)
         return error
 
 

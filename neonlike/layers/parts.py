@@ -1,7 +1,13 @@
-"""Parts of buffers, for fewer samples than a batch."""
+"""Views of buffers that layers need at each call, kept: parts for fewer samples than a batch, and other shapes.
+
+Making a view takes longer than a small kernel, and what is known of a tensor, such as how to call a kernel on it, is
+known of that tensor. So a layer keeps the last view that it made for a role, and makes it again when the buffer is
+another one, or other sizes are asked for.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from neonlike.backends.backend import Tensor
@@ -17,9 +23,29 @@ def first_part(buffer: Tensor, rows: int, columns: int) -> Tensor:
 
 def part_of(layer: Any, role: str, buffer: Tensor, columns: int) -> Tensor:
     """:func:`first_part` of a layer's ``buffer`` with all its rows, kept under ``role`` for the next call that asks."""
-    parts = layer.__dict__.setdefault("_parts", {})
-    kept = parts.get(role)
-    if kept is None or kept[0] is not buffer or kept[1].shape[1] != columns:
-        parts[role] = kept = (buffer, first_part(buffer, buffer.shape[0], columns))
-    found: Tensor = kept[1]
-    return found
+    return _kept(layer, role, buffer, buffer.shape[0], columns, first_part)
+
+
+def reshaped(layer: Any, role: str, buffer: Tensor, rows: int) -> Tensor:
+    """``buffer.reshape(rows, -1)``, likewise kept under ``role``."""
+    return _kept(layer, role, buffer, rows, -1, Tensor.reshape)
+
+
+class KeptViews(dict[str, tuple[Tensor, int, int, Tensor]]):
+    """Buffer, sizes and view of each role. A copy is empty: copied views would not be views of copied buffers."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> KeptViews:
+        return KeptViews()
+
+    def __reduce__(self) -> tuple[type[KeptViews], tuple[()]]:
+        return KeptViews, ()
+
+
+def _kept(layer: Any, role: str, buffer: Tensor, rows: int, columns: int, make: Callable[..., Tensor]) -> Tensor:
+    views: KeptViews = layer.__dict__.setdefault("_kept_views", KeptViews())
+    kept = views.get(role)
+    if kept is not None and kept[0] is buffer and kept[1] == rows and kept[2] == columns:
+        return kept[3]
+    view = make(buffer, rows, columns)
+    views[role] = buffer, rows, columns, view
+    return view
