@@ -36,6 +36,7 @@ SHAPES = [
 
 def always(monkeypatch: pytest.MonkeyPatch, **limits: int) -> None:
     """Have all that other kernels are not made for done here; ``limits`` of the plan instead of its own."""
+    monkeypatch.setattr(kernels, "few_positions", lambda *_: False)
     monkeypatch.setattr(kernels, "map_lanes", lambda *_: True)
     for name, value in limits.items():
         monkeypatch.setattr(conv_maps, name, value)

@@ -1,8 +1,8 @@
 """Compiled convolution, for the hooks of ``families/conv.py``; ``conv_plan.py`` divides it into units of work.
 
 Forward and data gradient of 3 x 3 filters are Winograd's where that pays and ``enable_winograd`` allows it
-(``conv_winograd.py``), those of 1 x 1 a matrix product (``conv_pointwise.py``); all else is direct, vectorized over
-output maps where images are few (``conv_maps.py``).
+(``conv_winograd.py``), those of 1 x 1 a matrix product (``conv_pointwise.py``), forward passes with few output
+positions another (``conv_few.py``); all else is direct, vectorized over maps where images are few (``conv_maps.py``).
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import numpy as np
 from neonlike.backends.cpu.compiled import STREAMED_RESULT_BYTES, CompiledFamily, in_lines
 from neonlike.backends.cpu.conv_depthwise import META as DEPTHWISE_META
 from neonlike.backends.cpu.conv_depthwise import depthwise_plan, depthwise_update_plan
+from neonlike.backends.cpu.conv_few import META as FEW_META
+from neonlike.backends.cpu.conv_few import few_plan, few_positions
 from neonlike.backends.cpu.conv_kind import ConvPlan, Kind
 from neonlike.backends.cpu.conv_maps import map_lanes, maps_plan
 from neonlike.backends.cpu.conv_plan import META, PHASE, data_plan
@@ -101,6 +103,11 @@ DATA = {
         Routine("c/conv/thin.c.j2", _TYPES, "convolution of few channels a group", (*_headers("thin"), *STORE)),
         ("lanes", "maps", "vectors"),
         _FIELDS,
+    ),
+    Kind.FEW: Kernels(
+        Routine("c/conv/few.c.j2", _TYPES, "convolution of few positions", FINISH),
+        ("lanes", "maps", "positions"),
+        {"meta": FEW_META},
     ),
 }
 """Forward pass and data gradient."""
@@ -217,6 +224,8 @@ def _data_plan(g: ConvGeometry, backward: bool, vector: int, itemsize: int, thre
         return winograd_plan(g, backward, vector, itemsize, edge, threads)
     if pointwise(g):
         return pointwise_plan(g, backward, vector, itemsize, threads)
+    if few_positions(g, backward, vector, itemsize):
+        return few_plan(g, vector, itemsize, threads)
     if map_lanes(g, backward, vector, itemsize):
         return maps_plan(g, backward, vector, itemsize, threads)
     return data_plan(g, backward, vector, itemsize, threads)

@@ -26,6 +26,7 @@ class Kind(Enum):
     DEPTHWISE = "conv_depthwise.py"
     MAPS = "conv_maps.py"
     THIN = "conv_thin.py"
+    FEW = "conv_few.py"
 
 
 @dataclass(frozen=True)
