@@ -342,3 +342,33 @@ def test_threads_of_the_user_may_repeat_the_same_call(compiled: Backend) -> None
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+def test_large_products_are_repeated(be: Backend, repeated: list[str], beta: float) -> None:
+    """Of matrices that lie as others did, transposed or not; of parts of wider ones, and in place, as ever."""
+    m, k, n = 70, 80, 66
+    whole = some(be, m, 2 * k)
+    rights = [some(be, k, n), some(be, n, k).T, some(be, k, n), some(be, n, k).T]
+    lefts = [some(be, m, k), some(be, m, k), whole[:, k:], whole[:, :k], some(be, m, k)]
+    pairs = [(a, b) for a in lefts for b in rights]
+    for a, b in pairs:
+        old = RNG.standard_normal((m, n)).astype(np.float32)
+        c = be.array(old)
+        be.compound_dot(a, b, c, 0.5, beta)
+        right = 0.5 * (a.get().astype(np.float64) @ b.get()) + beta * old
+        assert np.allclose(c.get(), right, rtol=1e-4, atol=1e-4)
+    if be._calls is not None:
+        made = any(key[0] == "compound_dot" for key in be._calls._known)
+        assert len(repeated) == (10 if made else 0)  # of the 12 with a left side of its own, all but the first two
+
+
+@pytest.mark.cpu_only("calls of compiled C are kept")
+def test_a_repeated_product_may_get_factors_that_share_memory_with_the_result(compiled: Backend) -> None:
+    be, n = compiled, 70
+    both = some(be, 2 * n, n)
+    for start in (n, 0, n // 2):
+        a, b, c = both[:n], some(be, n, n), both[start : start + n]
+        right = a.get().astype(np.float64) @ b.get()
+        be.compound_dot(a, b, c)
+        assert np.allclose(c.get(), right, rtol=1e-4, atol=1e-4)

@@ -10,6 +10,7 @@ from neonlike.backends.families.linalg import Array, LinalgFamily, Product, blas
 from neonlike.backends.families.operands import host, written
 from neonlike.kernels.c import gemm
 from neonlike.kernels.c.routine import INT, POINTER, REAL_TYPES, Routine, address, threads_for
+from neonlike.kernels.run.calls import KernelCall
 from neonlike.optree.dtypes import compute_dtype
 
 XNOR = Routine(
@@ -25,14 +26,19 @@ PARALLEL_WORK = 1 << 17
 class BinaryKernels(CompiledFamily, LinalgFamily):
     """Overrides of LinalgFamily's hooks."""
 
-    def _compound_dot(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> None:
+    def _compound_dot(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> KernelCall | None:
         """The product's kernel applies alpha and beta, unless relu comes between them."""
         fits = C.size * A.shape[1] >= gemm.FEWEST_PRODUCTS and (request.beta == 0.0 or not request.relu)
-        known, a, b = self.compiler, A.asnumpyarray(), B.asnumpyarray()
-        if fits and known and gemm.multiply(a, b, C.array, request.alpha, request.beta, known):
-            self._epilogue(C, C, bsum, Product(relu=request.relu))
-        else:
+        known, a, b, c = self.compiler, A.asnumpyarray(), B.asnumpyarray(), C.array
+        launch = gemm.product(a, b, c, request.alpha, known) if fits and known else None
+        if launch is None:
             self._finish_product(C, bsum, request, lambda out: self._multiply(a, b, out))
+            return None
+        call = KernelCall(launch, (A.address, B.address, C.address), (request.alpha, request.beta)).run()
+        if request.relu or bsum is not None:
+            self._epilogue(C, C, bsum, Product(relu=request.relu))
+            return None
+        return call if a.flags.forc and b.flags.forc and c.flags.forc else None  # else nbytes is not where it ends
 
     def _batched_dot(self, request: Product, A: Any, B: Any, C: Any) -> None:
         a, b = matrices(A.asnumpyarray(), B.asnumpyarray(), C)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from neonlike.backends.families.base import Family
 from neonlike.backends.families.operands import require_tensors, written
 from neonlike.errors import AliasError, DTypeError, ShapeError
+from neonlike.kernels.run.calls import Call, KernelCall
 from neonlike.kernels.run.threads import parallel, thread_count
 from neonlike.optree import moves
 from neonlike.optree.builders import dot
@@ -25,6 +26,8 @@ from neonlike.optree.shapes import Shape
 F: Any = Functions
 Array = npt.NDArray[Any]
 
+LEAST_KEPT = 1 << 18
+"""Multiplications from which calls are kept: smaller products are NumPy's, which chooses a kernel itself."""
 SMALL_PRODUCT = 1 << 18
 """Multiplications of a product up to which BLAS libraries use one thread: stacks of such are dealt out to threads."""
 
@@ -86,10 +89,15 @@ class LinalgFamily(Family):
         DTypeError, ShapeError, AliasError
             If dtypes differ, shapes do not fit, or bsum shares memory with C; nothing was written.
         """
-        self._check_product("compound_dot", A, B, C, bsum)
         request = Product(float(alpha), float(beta), bool(relu))
+        call = None
+        if repeat <= 1 and bsum is None and not relu and _is_large(A, B):
+            call = Call("compound_dot", None, (A, B, C), request[:2])
+            if self._repeats(call):
+                return C
+        self._check_product("compound_dot", A, B, C, bsum)
         run = partial(self._compound_dot, request, A, B, C, bsum)
-        rate = self._run_product("compound_dot", run, (A, B, C), request, 1, bsum, repeat)
+        rate = self._run_product("compound_dot", run, (A, B, C), request, 1, bsum, repeat, call)
         return C if repeat <= 1 else rate
 
     def cublas_dot(self, A: Any, B: Any, C: Any, alpha: float = 1.0, beta: float = 0.0, repeat: int = 1) -> Any:
@@ -190,10 +198,14 @@ class LinalgFamily(Family):
 
     # Hooks, with the definitions
 
-    def _compound_dot(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> None:
-        """Hook: see :meth:`compound_dot`; the operands were checked."""
+    def _compound_dot(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> KernelCall | None:
+        """Hook: see :meth:`compound_dot`; the operands were checked.
+
+        Returns the launch of a kernel, if that was all; see ``kernels/run/calls.py``.
+        """
         a, b = A.asnumpyarray(), B.asnumpyarray()
         self._finish_product(C, bsum, request, lambda out: multiply(a, b, out))
+        return None
 
     def _batched_dot(self, request: Product, A: Any, B: Any, C: Any) -> None:
         """Hook: see :meth:`batched_dot`; the operands were checked."""
@@ -248,17 +260,34 @@ class LinalgFamily(Family):
             raise AliasError(f"{name}: bsum shares memory with C, which it would overwrite; use a tensor of its own")
 
     def _run_product(
-        self, name: str, run: Any, tensors: tuple[Any, Any, Any], request: Product, count: int, bsum: Any, repeat: int
+        self,
+        name: str,
+        run: Any,
+        tensors: tuple[Any, Any, Any],
+        request: Product,
+        count: int,
+        bsum: Any,
+        repeat: int,
+        call: Call | None = None,
     ) -> Any:
-        """Run a product of ``count`` matrices that passed its checks."""
+        """Run a product of ``count`` matrices that passed its checks; ``call`` is kept if it was one kernel."""
         if repeat <= 1 and self.executor.bench is None:  # small products take less time than counting bytes for no one
-            run()
+            launch = run()
+            if call is not None and launch is not None and self._calls is not None:
+                self._calls.keep(call, tensors[2:], launch)
             return None
         A, _, C = tensors
         nbytes = sum(t.nbytes for t in tensors) + (C.nbytes if request.beta else 0)
         shapes: list[Shape] = [t.shape for t in tensors]
         flops = 2 * count * math.prod(C.shape[-2:]) * A.shape[-1]
         return self._run_primitive(name, run, (C, bsum), shapes, nbytes, flops, "product", repeat)
+
+
+def _is_large(A: Any, B: Any) -> bool:
+    """Whether A.B may be a kernel of its own; false for what is no matrix."""
+    a: Shape = getattr(A, "shape", ())
+    b: Shape = getattr(B, "shape", ())
+    return len(a) == len(b) == 2 and a[0] * b[0] * b[1] >= LEAST_KEPT
 
 
 def multiply(a: Array, b: Array, out: Any) -> None:

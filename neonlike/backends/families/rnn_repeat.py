@@ -85,8 +85,9 @@ def asked_for(name: str, arguments: Iterable[Any]) -> Asked | None:
             key.append(tuple(map(id, value)))
             tensors += [one for one in value if one is not None]
         elif isinstance(value, Tensor):
-            whole = value._original_base  # weights come as views made anew, such as W.T
-            key.append((id(whole), value.address, value.geometry, value.dtype))
+            view: Any = value  # weights come as views made anew, such as W.T
+            whole = view._original_base
+            key.append((id(whole), view.address, view.geometry, view.dtype))
             tensors.append(whole)
         elif value is None or isinstance(value, int):
             key.append(value)

@@ -98,6 +98,16 @@ def multiply(
     return True
 
 
+def product(a: Array, b: Array, c: Array, alpha: float, compiler: Compiler) -> GemmLaunch | BlasLaunch | None:
+    """What :func:`multiply` would multiply matrices of one dtype with; None where it would not."""
+    if c.dtype not in REAL_TYPES or not c.size or c.size * a.shape[1] < FEWEST_OF_ALL:
+        return None
+    if np.may_share_memory(a, c) or np.may_share_memory(b, c):
+        return None
+    launch = best_launch(a, b, c, compiler)
+    return None if isinstance(launch, BlasLaunch) and c.dtype.type(alpha) == 0 else launch
+
+
 def dot(a: Array, b: Array, out: Array, compiler: Compiler | None = None) -> None:
     """out = a . b of matrices: what the C engine runs for ``npfuncs.dot``."""
     large = out.size * a.shape[1] >= FEWEST_OF_ALL  # smaller ones take about a microsecond
