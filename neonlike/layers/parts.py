@@ -42,10 +42,13 @@ class KeptViews(dict[str, tuple[Tensor, int, int, Tensor]]):
 
 
 def _kept(layer: Any, role: str, buffer: Tensor, rows: int, columns: int, make: Callable[..., Tensor]) -> Tensor:
-    views: KeptViews = layer.__dict__.setdefault("_kept_views", KeptViews())
+    views = layer.__dict__.get("_kept_views")
+    if views is None:
+        views = layer._kept_views = KeptViews()
     kept = views.get(role)
     if kept is not None and kept[0] is buffer and kept[1] == rows and kept[2] == columns:
-        return kept[3]
+        known: Tensor = kept[3]
+        return known
     view = make(buffer, rows, columns)
     views[role] = buffer, rows, columns, view
     return view
