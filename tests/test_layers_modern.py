@@ -15,12 +15,14 @@ from neonlike.layers import (
     Conv,
     DepthwiseConvolution,
     DepthwiseSeparableConv,
+    Embedding,
     GroupNorm,
     LayerNorm,
     MultiHeadAttention,
     Residual,
     Sequential,
 )
+from neonlike.models import Model
 from neonlike.transforms import GELU, Rectlin, SiLU, Tanh
 
 pytestmark = pytest.mark.engines("numpy", "c")
@@ -226,3 +228,34 @@ def test_a_transformer_block(be64, rng):
     ]
     net = ready(Sequential([Affine(4, Gaussian()), *block]), (4, 3))
     check_gradients(net, rng.normal(size=(4, 3 * N)), rng, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("layers", "shape"),
+    [
+        (
+            lambda: [
+                Embedding(5, 4, padding_idx=0),
+                Residual([LayerNorm(), MultiHeadAttention(2, Gaussian(), causal=True)]),
+                Affine(2, Gaussian(), activation=SiLU()),
+            ],
+            (3,),
+        ),
+        (
+            lambda: [
+                DepthwiseSeparableConv((2, 2, 4), Gaussian(), batch_norm=True, activation=Rectlin()),
+                Residual([GroupNorm(2), Conv((1, 1, 4), Gaussian(), groups=2)], activation=GELU()),
+            ],
+            (2, 3, 3),
+        ),
+    ],
+)
+def test_networks_are_saved_and_loaded(be, rng, tmp_path, layers, shape):
+    model = Model(layers())
+    model.initialize(shape)
+    x = tensor(be, rng.integers(5, size=(int(np.prod(shape)), N)))
+    wanted = model.fprop(x, inference=True).get().copy()
+    model.save_params(tmp_path / "network.p")
+    again = Model(tmp_path / "network.p")
+    again.initialize(shape)
+    np.testing.assert_array_equal(again.fprop(x, inference=True).get(), wanted)
