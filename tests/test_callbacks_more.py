@@ -237,3 +237,18 @@ class TestDeconv:
     def test_unusable_arguments(self, be, data, arguments):
         with pytest.raises(ArgumentError, match="DeconvCallback"):
             DeconvCallback(data, data, **arguments)
+
+
+def test_they_come_back_from_their_descriptions(be, data):
+    model = Model([Affine(3, GlorotUniform(), activation=Softmax())])
+    ticker = Fixed(CopyTask(2, 3))
+    callbacks = Callbacks(model, progress_bar=False)
+    callbacks.add_watch_ticker_callback(ticker)
+    callbacks.add_deconv_callback(data, data, max_fm=3)
+    callbacks.add_callback(BatchNormTuneCallback(data, epoch_freq=2))
+    callbacks.add_callback(MultiLabelStatsCallback(data, ["a", "b", "c"], PrecisionRecall(3)))
+    again = Callbacks.load_callbacks(callbacks.serialize(), model, data=[data, ticker])
+    ticking, deconv, tune, stats = again.callbacks[-4:]
+    assert ticking.valid_set is ticker and deconv.valid_set is data and deconv.max_fm == 3
+    assert tune.tune_set is data and tune.epoch_freq == 2
+    assert stats.labels == ["a", "b", "c"] and stats.metric.num_classes == 3
