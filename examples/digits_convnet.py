@@ -51,7 +51,7 @@ def worst_mistake(probabilities: np.ndarray, labels: np.ndarray) -> str:
     np.add.at(confusion, (labels, probabilities.argmax(axis=1)), 1)
     np.fill_diagonal(confusion, 0)
     actual, read = np.unravel_index(confusion.argmax(), confusion.shape)
-    return f"{confusion[actual, read]} of {confusion.sum()} mistakes: read a {actual} as a {read}"
+    return f"{confusion[actual, read]} of {confusion.sum()} mistakes: {actual} read as {read}"
 
 
 def main(arguments: list[str] | None = None) -> float:
