@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from network_reference import Network
 
+from neonlike.data import ArrayIterator
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.initializers import Constant, Gaussian
 from neonlike.layers import (
@@ -25,6 +26,7 @@ from neonlike.layers import (
     SkipNode,
 )
 from neonlike.layers.container import Broadcast, DeltasTree
+from neonlike.models import Model
 from neonlike.nervanaobject import build
 from neonlike.optimizers.base import get_param_list
 from neonlike.transforms import Logistic, Normalizer, Rectlin, Tanh
@@ -384,6 +386,11 @@ class TestMergeMultistream:
 
         net = MergeMultistream([linear(3), linear(5)], "stack")
         assert net.configure(Data()).in_shape == [(4,), (2, 3)]
+
+    def test_as_many_numbers_of_features_as_a_pair_has_are_no_steps(self, be, rng):
+        data = ArrayIterator([rng.normal(size=(4, 6)), rng.normal(size=(4, 2))])
+        model = Model([MergeMultistream([linear(3), linear(5)], "stack")])
+        assert model.get_outputs(data).shape == (4, 8)
 
     def test_wrong_arguments(self, be):
         net = MergeMultistream([linear(3), linear(5)], "stack")

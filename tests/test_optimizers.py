@@ -10,6 +10,7 @@ import pytest
 
 from neonlike.backends import gen_backend
 from neonlike.errors import ArgumentError, DTypeError
+from neonlike.layers import Activation
 from neonlike.optimizers import (
     Adadelta,
     Adagrad,
@@ -22,6 +23,7 @@ from neonlike.optimizers import (
     ShiftAdaMax,
 )
 from neonlike.optimizers.optimizer import Optimizer, get_param_list
+from neonlike.transforms import Tanh
 
 GDM = GradientDescentMomentum
 
@@ -273,6 +275,12 @@ class TestMultiOptimizer:
         multi._reset_mapping({"default": GDM(0.5, 0)})
         multi.optimize(layers, 0)
         assert layers[0].W.get().item() == pytest.approx(1 - 0.1 - 0.1 - 0.5)
+
+    def test_layers_without_parameters_can_be_mapped_too(self, be):
+        default, other = GDM(0.1, 0), GDM(0.2, 0)
+        layers = [Layer(be, 1.0, name="a"), Activation(Tanh())]
+        multi = MultiOptimizer({"default": default, "Activation": other})
+        assert multi._map_optimizers(layers) == {default: layers[:1], other: layers[1:]}
 
     def test_another_list_at_the_same_address_is_noticed(self, be):
         be.bsz = 1

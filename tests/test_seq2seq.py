@@ -22,6 +22,7 @@ from neonlike.layers.container import Decoder, Encoder
 from neonlike.models import Model
 from neonlike.nervanaobject import build
 from neonlike.optimizers import Adam
+from neonlike.optree.dialect import neon_dialect
 from neonlike.transforms import CrossEntropyMulti, Logistic, Softmax, Tanh
 from neonlike.util.beamsearch import BeamSearch
 from tests.recurrent_loops import KINDS, Loop, make
@@ -283,6 +284,12 @@ class TestBeamSearch:
         np.testing.assert_array_equal(words, net.generate(x).get().reshape(3, 4, N).argmax(axis=0))
         longer = BeamSearch(net).beamsearch(x, num_beams=1, steps=6).get()
         assert longer.shape == (6, N) and (longer[:4] == words).all()
+
+    def test_in_neons_dialect(self, be, rng):
+        net, x = self.network("gru"), be.array(rng.normal(size=(3, ENC * N)))
+        expected = BeamSearch(net).beamsearch(x, num_beams=2).get()
+        with neon_dialect():
+            np.testing.assert_array_equal(BeamSearch(net).beamsearch(x, num_beams=2).get(), expected)
 
     def test_outputs_of_a_model(self, be, trained):
         model, data = trained

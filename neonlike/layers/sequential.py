@@ -148,9 +148,11 @@ class LayerContainer(Layer):
 
     def samples_in(self, inputs: Any) -> int:
         """Number of samples in what is given to ``fprop``; of several inputs in the first."""
-        several = isinstance(inputs, list | tuple)
-        _, steps = interpret_in_shape(self.in_shape[0] if isinstance(self.in_shape, list) else self.in_shape)
-        columns: int = (inputs[0] if several else inputs).shape[1]
+        shape, first = self.in_shape, inputs
+        if isinstance(inputs, list | tuple):  # their shapes are a list, or where all are numbers of features a tuple
+            shape, first = shape if isinstance(shape, int) else shape[0], inputs[0]
+        _, steps = interpret_in_shape(shape)
+        columns: int = first.shape[1]
         return max(1, columns // steps)
 
     # -- saving and loading --------------------------------------------------------------------------------

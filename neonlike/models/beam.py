@@ -109,7 +109,7 @@ class BeamSearch(NervanaObject):
         kept = min(num_beams, stacked.shape[0])
         values, positions = be.topk(stacked, kept, axis=0)
         scores, places = be.empty((kept, stacked.shape[1])), be.empty((kept, stacked.shape[1]), dtype=np.int32)
-        be.assign_many([(scores, values[::-1]), (places, positions[::-1])])
+        be.assign_many([(scores[::-1], values), (places[::-1], positions)])  # neon's dialect does not slice expressions
         self._keep(scores, places.get(), words, after)
 
     def _buffer(self, rows: int, columns: int) -> Any:

@@ -61,13 +61,19 @@ class MultiOptimizer(Optimizer):
         # An identity may be reused by another list: compare the layers too.
         if cached and len(cached[0]) == len(layers) and all(map(_is, cached[0], layers)):
             return cached[1]
-        groups: dict[Optimizer, list[Any]] = {}
         for layer in layers:
-            mapping = self.optimizer_mapping
             require_method("MultiOptimizer.optimize", "each layer", layer, "get_params", "Linear")
+        groups = self._map_optimizers(layers)
+        self._map_cache[id(layer_list)] = (layers, groups)
+        return groups
+
+    def _map_optimizers(self, layer_list: Sequence[Any]) -> dict[Optimizer, list[Any]]:
+        """Optimizer -> those of the layers, which may have no parameters, that it is chosen for; for neon's scripts."""
+        groups: dict[Optimizer, list[Any]] = {}
+        mapping = self.optimizer_mapping
+        for layer in layer_list:
             chosen = mapping.get(layer.name) or mapping.get(type(layer).__name__) or mapping["default"]
             groups.setdefault(chosen, []).append(layer)
-        self._map_cache[id(layer_list)] = (layers, groups)
         return groups
 
     def optimize(self, layer_list: Sequence[Any], epoch: int) -> None:
