@@ -77,6 +77,9 @@ class TestSampleNorms:
         layer.deltas.fill(1.0)
         blended = layer.bprop(error, alpha=2.0, beta=3.0).get()
         np.testing.assert_allclose(blended, 2 * plain + 3, rtol=1e-9, atol=1e-11)
+        layer.fprop(tensor(be64, 2 * x))
+        layer.fprop(tensor(be64, x), inference=True)
+        np.testing.assert_allclose(layer.bprop(error).get(), plain, rtol=1e-9, atol=1e-11)
 
 
 def test_norms_of_fewer_samples_saving_and_errors(be, rng):
