@@ -216,6 +216,7 @@ class NervanaObject:
             them, are descriptions themselves. An argument without an attribute of its name is left out with a warning.
         """
         config: dict[str, Any] = {}
+        parameters = inspect.signature(type(self)).parameters
         for argument, default in get_args(type(self)).items():
             if argument in skip:
                 continue
@@ -226,7 +227,7 @@ class NervanaObject:
                 )  # fmt: skip
                 continue
             value = getattr(self, argument)
-            if differs(value, default):
+            if differs(value, default) or parameters[argument].default is inspect.Parameter.empty:
                 config[argument] = _described(value)
         self._desc = {"type": self.modulenm, "config": config}
         return self._desc

@@ -211,3 +211,14 @@ def test_what_needs_a_backend_says_so_before_there_is_one(make, where):
     assert NervanaObject.be is None
     with pytest.raises(BackendUnavailable, match=rf"^{where}: there is no backend; .*gen_backend"):
         make()
+
+
+def test_an_argument_without_a_default_is_described_though_it_is_none():
+    class Needs(NervanaObject):
+        def __init__(self, init, other=None, name=None):
+            super().__init__(name)
+            self.init, self.other = init, other
+
+    described = Needs(None, name="n").get_description()
+    assert described["config"] == {"init": None, "name": "n"}
+    assert Needs.gen_class(described["config"]).init is None

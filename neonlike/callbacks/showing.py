@@ -13,7 +13,6 @@ from neonlike.checks import brief
 from neonlike.data.ticker import Ticker
 from neonlike.errors import ArgumentError
 from neonlike.models.evaluation import predictions
-from neonlike.nervanaobject import Description
 
 __public_module__ = "neonlike.callbacks.callbacks"
 
@@ -84,12 +83,6 @@ class WatchTickerCallback(Callback):
                 f"WatchTickerCallback: valid_set={brief(valid_set)} is no Ticker; give e.g. Ticker(CopyTask(10, 8))"
             )
         self.model, self.valid_set = None, valid_set
-
-    def get_description(self, skip: Any = (), **kwargs: Any) -> Description:
-        """Describe the callback; the model is the one in training."""
-        described = super().get_description(skip=skip, **kwargs)
-        described["config"]["model"] = None
-        return described
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
         """Print the steps of a sequence, one a column, up to its last."""
