@@ -111,7 +111,7 @@ def test_methods_that_only_subclasses_define(be: Backend) -> None:
     calls: list[Callable[[], Any]] = [
         lambda: Transform()(t), lambda: Transform().bprop(t), lambda: Cost()(t, t), lambda: Cost().bprop(t, t),
         lambda: Metric()(t, t), lambda: Initializer().fill(t), lambda: Layer().fprop(t), lambda: Layer().bprop(t),
-        lambda: Optimizer()._begin(0),
+        lambda: Optimizer()._numbers(1.0, 0),
     ]  # fmt: skip
     for call in calls:
         with pytest.raises(NotDefined, match="define"):
@@ -235,7 +235,7 @@ def test_epochs_and_frequencies_that_are_none(be: Backend) -> None:
     cost, optimizer = GeneralizedCost(CrossEntropyMulti()), GradientDescentMomentum(0.1, 0.9)
     with pytest.raises(ArgumentError, match="fit: num_epochs"):
         model.fit(data, cost, optimizer, "x")  # type: ignore[arg-type]
-    for options in ({"eval_freq": "x"}, {"eval_freq": "x", "eval_set": data}, {"serialize": None}, {"history": "y"}):
+    for options in ({"eval_freq": "x"}, {"eval_freq": "x", "eval_set": data}, {"serialize": "z"}, {"history": "y"}):
         with pytest.raises(ArgumentError, match=rf"Callbacks: {next(iter(options))}"):
             Callbacks(model, **options)
 
