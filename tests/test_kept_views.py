@@ -22,7 +22,7 @@ from neonlike.layers import (
     Sequential,
     SkipNode,
 )
-from neonlike.layers.parts import part_of, reshaped
+from neonlike.layers.parts import part_of, reshaped, transposed
 from neonlike.transforms import Logistic, Rectlin, Softmax, Tanh
 
 pytestmark = pytest.mark.engines("numpy", "c")
@@ -114,6 +114,19 @@ def test_recurrent_layers_take_any_number_of_samples(be, rng):
         np.testing.assert_allclose(found.get().reshape(5, 4, samples), whole[:, :, :samples], 1e-5, 1e-6)
 
 
+def test_gradients_follow_weights_and_inputs_that_are_replaced(be, rng):
+    """Backward passes multiply by transposed views that are kept."""
+    layer = ready(Linear(5, Uniform(-1, 1)), 7)
+    error = rng.standard_normal((5, N))
+    for turn in range(3):
+        x = rng.standard_normal((7, N))
+        if turn == 1:
+            layer.W = be.array(rng.standard_normal((5, 7)))
+        layer.fprop(tensor(be, x))
+        np.testing.assert_allclose(layer.bprop(tensor(be, error)).get(), layer.W.get().T @ error, 1e-5, 1e-5)
+        np.testing.assert_allclose(layer.dW.get(), error @ x.T, 1e-5, 1e-5)
+
+
 class Holder:
     """Keeps views, as a layer does."""
 
@@ -127,6 +140,8 @@ class TestKeptViews:
         assert part_of(Holder(), "x", a, 2) is not part and part_of(one, "x", a, 1).shape == (6, 1)
         part_of(one, "x", b, 2)[:] = 5
         assert (b.get().ravel()[:12] == 5).all() and not b.get().ravel()[12:].any()
+        turned = transposed(one, "t", a)
+        assert turned is transposed(one, "t", a) and np.array_equal(turned.get(), a.get().T)
         rows = reshaped(one, "x", a, 3)
         assert rows.shape == (3, 8) and reshaped(one, "x", a, 3) is rows and reshaped(one, "x", a, 2).shape == (2, 12)
 

@@ -11,6 +11,7 @@ from neonlike.layers.bias import Bias
 from neonlike.layers.compound import CompoundLayer
 from neonlike.layers.epilogue import rectifier
 from neonlike.layers.parameter import ParameterLayer
+from neonlike.layers.parts import transposed
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -76,8 +77,9 @@ class Linear(ParameterLayer):
             raise ArgumentError(f"{self.name}.bprop: there are no inputs to take the gradient by; call fprop first")
         error = self._used(error)
         if self.deltas is not None:
-            self.be.compound_dot(A=self.W.T, B=error, C=self._used(self.deltas), alpha=alpha, beta=beta)
-        self.be.compound_dot(A=error, B=self._used(self.inputs).T, C=self.dW)
+            W_T = transposed(self, "W", self.W)
+            self.be.compound_dot(A=W_T, B=error, C=self._used(self.deltas), alpha=alpha, beta=beta)
+        self.be.compound_dot(A=error, B=transposed(self, "inputs", self._used(self.inputs)), C=self.dW)
         return self.deltas
 
     def _used(self, buffer: Tensor) -> Tensor:

@@ -31,6 +31,15 @@ def reshaped(layer: Any, role: str, buffer: Tensor, rows: int) -> Tensor:
     return _kept(layer, role, buffer, rows, -1, Tensor.reshape)
 
 
+def transposed(layer: Any, role: str, buffer: Tensor) -> Tensor:
+    """``buffer.T``, likewise kept under ``role``."""
+    return _kept(layer, role, buffer, -1, -1, _transpose)
+
+
+def _transpose(buffer: Tensor, *_: int) -> Tensor:
+    return buffer.T
+
+
 class KeptViews(dict[str, tuple[Tensor, int, int, Tensor]]):
     """Buffer, sizes and view of each role. A copy is empty: copied views would not be views of copied buffers."""
 

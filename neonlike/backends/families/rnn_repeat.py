@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from neonlike.backends.tensor import Tensor
@@ -37,11 +37,19 @@ class Launch(Protocol):
 
 
 class Asked(NamedTuple):
-    """What a call was asked for: its key, the tensors in it, and the functions, which are not part of the key."""
+    """What a call was asked for: its key, its arguments, and the functions in it, which are not part of the key."""
 
     key: tuple[Any, ...]
-    tensors: list[Any]
+    arguments: tuple[Any, ...]
     functions: tuple[Any, ...]
+
+    def tensors(self) -> Iterator[Any]:
+        """Those that the key stands for: all in lists, and those that weight and bias are views of."""
+        for value in self.arguments:
+            if isinstance(value, (list, tuple)):
+                yield from (one for one in value if one is not None)
+            elif isinstance(value, Tensor):
+                yield value._original_base
 
 
 class KnownUnrolls:
@@ -67,7 +75,7 @@ class KnownUnrolls:
         if len(self._known) >= MOST_UNROLLS:
             self._known.clear()
         forget = functools.partial(_forget, self._known, asked.key)
-        alive = {id(tensor): tensor for tensor in asked.tensors}
+        alive = {id(tensor): tensor for tensor in asked.tensors()}
         self._known[asked.key] = launch, [weakref.ref(tensor, forget) for tensor in alive.values()]
 
 
@@ -75,20 +83,16 @@ def _forget(known: dict[tuple[Any, ...], Any], key: tuple[Any, ...], _: object) 
     known.pop(key, None)
 
 
-def asked_for(name: str, arguments: Iterable[Any]) -> Asked | None:
+def asked_for(name: str, arguments: tuple[Any, ...]) -> Asked | None:
     """What a call with ``arguments`` asks for; None if one is of a kind that unrolls do not take."""
     key: list[Any] = [name]
-    tensors: list[Any] = []
     functions: list[Any] = []
     for value in arguments:
         if isinstance(value, (list, tuple)):
             key.append(tuple(map(id, value)))
-            tensors += [one for one in value if one is not None]
         elif isinstance(value, Tensor):
             view: Any = value  # weights come as views made anew, such as W.T
-            whole = view._original_base
-            key.append((id(whole), view.address, view.geometry, view.dtype))
-            tensors.append(whole)
+            key.append((id(view._original_base), view.address, view.geometry, view.dtype))
         elif value is None or isinstance(value, int):
             key.append(value)
         elif callable(value):
@@ -96,7 +100,7 @@ def asked_for(name: str, arguments: Iterable[Any]) -> Asked | None:
             key.append(callable)
         else:
             return None
-    return Asked(tuple(key), tensors, tuple(functions))
+    return Asked(tuple(key), arguments, tuple(functions))
 
 
 def repeated(method: Method) -> Method:

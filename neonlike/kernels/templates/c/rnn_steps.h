@@ -85,9 +85,9 @@ struct patch {
 typedef void epilogue(const struct unroll *u, struct patch at, int64_t count, REAL *next);
 
 /* The tensors that an epilogue reads or writes: one bit per role, in `gated` those with a block of rows for each of
- * `gates` gates. They are those of the step `ahead` steps later. `written` is for one sample: those that it writes. */
+ * `gates` gates. They are those of the step `ahead` steps later. `read` and `written` are for one sample. */
 struct touched {
-    int64_t roles, gated, gates, ahead, written;
+    int64_t roles, gated, gates, ahead, read, written;
 };
 
 /* Prefetch the memory that the epilogue of `at` will access while its product is computed: rows of a step's tensor are
@@ -166,16 +166,22 @@ struct lines {
     REAL values[ROLES][GATES_MOST][TILE_COLUMNS] __attribute__((aligned(64)));
 };
 
-/* Copy the roles in `roles` from the operands of a stage to lines, or back. */
+/* Let each role that the stage reads or writes have lines, if there is an operand. */
+NL_FN void name_lines(const struct stage *s, struct lines *l) {
+    for (int64_t role = 0; role < ROLES; role++) {
+        const int there = (s->touched.read | s->touched.written) >> role & 1 && operand(s->u, role, s->step);
+        l->table[role] = there ? l->values[role][0] : 0;
+        l->strides[role] = TILE_COLUMNS;
+    }
+}
+
+/* Copy `roles` from the operands of a stage to lines, or back. */
 NL_FN void move_lines(const struct stage *s, struct lines *l, int64_t roles, const int back) {
     const struct unroll *u = s->u;
     for (int64_t role = 0; roles >> role; role++) {
         REAL *const there = roles >> role & 1 ? operand(u, role, s->step) : 0;
         const int64_t pitch = there ? stride(u, role, s->step) : 0;
         const int64_t gates = !there ? 0 : s->touched.gated >> role & 1 ? s->touched.gates : 1;
-        l->strides[role] = TILE_COLUMNS;
-        if (!back)
-            l->table[role] = there ? l->values[role][0] : 0;
         for (int64_t g = 0; g < gates; g++) {
             REAL *const from = there + (g * u->units + l->first) * pitch, *const line = l->values[role][g];
             for (int64_t i = 0; i < l->count; i++)
@@ -194,9 +200,10 @@ NL_FN void multiply_for_one(const struct stage *s, int64_t lo, int64_t hi, epilo
     const int64_t row = (s->packed - u->w) / u->w_row;
     REAL tile[TILE_SIZE] __attribute__((aligned(64)));
     struct lines l;
+    name_lines(s, &l);
     for (int64_t p = lo; p < hi; p++) {
         l.first = p * TILE_COLUMNS, l.count = smaller(TILE_COLUMNS, u->units - l.first);
-        move_lines(s, &l, s->touched.roles | s->touched.written, 0);
+        move_lines(s, &l, s->touched.read, 0);
         for (int64_t g = 0; g < s->gates; g++) {
             REAL *const sums = tile + g * (TILE_ROWS / s->gates) * TILE_COLUMNS;
             const int64_t from = g * u->units + l.first;
