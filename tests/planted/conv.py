@@ -17,6 +17,7 @@ MAPS, MAPS_PLAN, STORE, AREA = C + "conv/maps.c.j2", CPU + "conv_maps.py", C + "
 RUNS, FILTERS, THIN_PLAN = C + "conv/conv_runs.h", C + "conv/conv_filters.h", CPU + "conv_thin.py"
 DEPTHWISE, DEPTHWISE_READS, DEPTHWISE_PLAN = C + "conv/depthwise.c.j2", C + "conv/conv_depthwise.h", CPU + "conv_depthwise.py"
 DEPTHWISE_UPDATE = C + "conv/depthwise_update.c.j2"
+POSITIONS, POSITIONS_PLAN = C + "conv/few.c.j2", CPU + "conv_few.py"
 MANY, FEW = C + "conv/conv_winograd_many.h", C + "conv/conv_winograd_few.h"
 
 
@@ -167,4 +168,8 @@ MUTANTS = (
     fault("depthwise: gradients of bands not added up", DEPTHWISE_UPDATE, "sum += job->sums[", "sum = job->sums["),
     fault("depthwise: rows at the edge taken for others", DEPTHWISE_UPDATE, "next_lo == *lo && next_hi == *hi", "next_lo == *lo"),
     fault("depthwise: columns of a part read again", DEPTHWISE_UPDATE, "part.x += p * b.x_row + q * b.x_column;", "part.x += p * b.x_row;"),
+    fault("few positions: padding reads the first element", POSITIONS, "to[i] = reads[i] < 0 ? 0 : from[reads[i]];", "to[i] = from[reads[i] < 0 ? 0 : reads[i]];"),
+    fault("few positions: images exchanged with columns", POSITIONS, "q = i / m[IMAGES] % m[OUT_W]", "q = i % m[OUT_W]"),
+    fault("few positions: a block starts its sums anew", POSITIONS, "m[UNIT_MAPS], d == 0);", "m[UNIT_MAPS], 1);"),
+    fault("few positions: units one map short", POSITIONS_PLAN, '"ALL_UNITS": ceil_div(g.K, maps)', '"ALL_UNITS": g.K // maps'),
 )
