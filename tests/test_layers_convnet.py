@@ -91,6 +91,26 @@ class TestFolding:
         y = net.fprop(be.ones((3, N))).get().copy()
         np.testing.assert_allclose(net.layers[2].fprop(net.outputs).get(), np.tanh(y), rtol=1e-5)
 
+    def test_called_on_their_own_layers_do_their_own_work(self, be, rng):
+        """A script that goes through the layers sees what each one computes: sums before their rectifier, say."""
+        found, x, last = [], rng.normal(size=(96, N)), rng.normal(size=(3, N))
+        for folds in (True, False):
+            be.rng_reset()
+            net = Sequential(layers())
+            net.folds = folds
+            ready(net, (2, 6, 8))
+            passed, values = tensor(be, x), []
+            for layer in net.layers:
+                passed = layer.fprop(passed)
+                values.append(passed.get().copy())
+            error = tensor(be, last)
+            for layer in reversed(net.layers):
+                error = layer.bprop(error)
+                values.append(error.get().copy())
+            found.append(values)
+        for folded, plain in zip(*found, strict=True):
+            np.testing.assert_allclose(folded, plain, rtol=1e-3, atol=1e-4)
+
     def test_what_does_not_fit_into_one_call(self, be, rng):
         """A convolution that sums its outputs does not rectify them before; one with a bias takes no second one."""
         x = tensor(be, rng.normal(size=(18, N)))

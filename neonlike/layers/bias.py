@@ -6,6 +6,7 @@ from typing import Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.layers.base import Layer, interpret_in_shape
+from neonlike.layers.chain import taken_over
 from neonlike.layers.elementwise import Activation
 from neonlike.layers.folding import is_finished
 from neonlike.layers.parameter import ParameterLayer
@@ -59,8 +60,8 @@ class Bias(ParameterLayer):
         if is_finished(self, inputs):
             return inputs
         view = self._by_feature("inputs", inputs)
-        if self.folded:
-            view[:] = self.folded[0].transform(view + self.W)  # type: ignore[attr-defined]
+        if following := taken_over(self):
+            view[:] = following[0].transform(view + self.W)
             self.finished = inputs
         else:
             view[:] = view + self.W

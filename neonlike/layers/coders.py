@@ -13,6 +13,7 @@ from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError, ShapeError
 from neonlike.layers.base import interpret_in_shape
 from neonlike.layers.branches import chain
+from neonlike.layers.chain import Chain
 from neonlike.layers.sequential import LayerContainer, Sequential
 
 __public_module__ = "neonlike.layers.container"
@@ -103,14 +104,18 @@ class Decoder(Sequential):
             )
         begin = {id(layer): state for layer, state in zip(recurrent, states, strict=True)}
         x = inputs
-        for layer in self._running:
-            state = begin.get(id(layer))
-            if state is not None:
-                x = layer.fprop(x, inference, init_state=state)
-                continue
-            if init_state is not None and id(layer) in begin:
-                layer.set_state(None)
-            x = layer.fprop(x, inference)
+        Chain.running += 1
+        try:
+            for layer in self._running:
+                state = begin.get(id(layer))
+                if state is not None:
+                    x = layer.fprop(x, inference, init_state=state)
+                    continue
+                if init_state is not None and id(layer) in begin:
+                    layer.set_state(None)
+                x = layer.fprop(x, inference)
+        finally:
+            Chain.running -= 1
         self.outputs = x
         return x
 

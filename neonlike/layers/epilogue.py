@@ -7,6 +7,7 @@ from typing import Any
 from neonlike.backends.backend import Tensor
 from neonlike.layers.base import Layer
 from neonlike.layers.bias import Bias
+from neonlike.layers.chain import taken_over
 from neonlike.layers.elementwise import Activation
 from neonlike.layers.parameter import ParameterLayer
 from neonlike.transforms import Rectlin
@@ -38,10 +39,10 @@ class EpilogueLayer(ParameterLayer):
     def epilogue(self, outputs: Tensor) -> tuple[Any, bool, float]:
         """Bias, whether to rectify, and the slope below zero, for the call that writes ``outputs``."""
         bias = self.own_bias()
-        if not self.folded:
+        if not (following := taken_over(self)):
             return bias, False, 0.0
         self.finished = outputs
-        first, last = self.folded[0], self.folded[-1]
+        first, last = following[0], following[-1]
         if isinstance(first, Bias):
             bias = first.W
         transform = rectifier(last)

@@ -5,8 +5,8 @@ rectifier's derivative along. It also sums its inputs itself, since it has to re
 what it stores takes 4 to 7 % longer (2 cores of an AMD EPYC, 64 images of 64 x 32 x 32 and 256 x 8 x 8).
 
 A chain (Sequential) asks each layer which of the following ones it takes over. Those then see by the tensor that they
-are given whether it is finished, or the error left to them: called on their own, with other tensors, all layers do as
-ever.
+are given whether it is finished, or the error left to them. Called on their own, outside the passes of a chain, all
+layers do as ever.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from neonlike.backends.backend import Tensor
 from neonlike.layers.base import Layer
+from neonlike.layers.chain import Chain
 
 
 def fold(layers: Sequence[Layer]) -> None:
@@ -42,7 +43,7 @@ def unfold(layers: Sequence[Layer]) -> None:
 def is_finished(layer: Layer, inputs: Tensor) -> bool:
     """Whether ``inputs`` were computed by a call that did the work of ``layer`` too; true once for each call."""
     taker = layer.folded_into
-    if taker is None or taker.finished is not inputs:
+    if taker is None or not Chain.running or taker.finished is not inputs:
         return False
     if taker.folded[-1] is layer:
         taker.finished = None
@@ -52,7 +53,7 @@ def is_finished(layer: Layer, inputs: Tensor) -> bool:
 def leave_error(layer: Layer, error: Tensor) -> bool:
     """Leave the derivative of ``layer`` to the one that took it over, if that can: its next error is this one."""
     taker = layer.folded_into
-    if taker is None or not hasattr(taker, "error_left"):
+    if taker is None or not Chain.running or not hasattr(taker, "error_left"):
         return False
     taker.error_left = error
     return True

@@ -8,6 +8,7 @@ from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
 from neonlike.layers.base import Layer, interpret_in_shape, require_input, require_size
 from neonlike.layers.bias import Bias
+from neonlike.layers.chain import taken_over
 from neonlike.layers.compound import CompoundLayer
 from neonlike.layers.epilogue import rectifier
 from neonlike.layers.parameter import ParameterLayer
@@ -62,7 +63,7 @@ class Linear(ParameterLayer):
         outputs = require_input(self, inputs, self.nin, inference)
         self.inputs = inputs
         used = self._used(outputs)
-        relu = bool(self.folded) and used is outputs
+        relu = bool(taken_over(self)) and used is outputs
         self.be.compound_dot(
             A=self.W, B=self._used(inputs), C=used, beta=beta, relu=relu, bsum=self.asked_sums(inference)
         )

@@ -7,6 +7,7 @@ from typing import Any
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
 from neonlike.layers.base import Layer, require_input
+from neonlike.layers.chain import taken_over
 from neonlike.layers.epilogue import rectifier
 from neonlike.layers.scaleshift import ScaleShiftLayer
 from neonlike.nervanaobject import Description
@@ -99,7 +100,7 @@ class BatchNorm(ScaleShiftLayer):
         given = getattr(self.prev_layer, "batch_sum", None)
         self.compute_batch_sum = given is None or getattr(self.prev_layer, "sums_left", False)
         self.xsum = self._own_sum if given is None else given
-        relu = bool(self.folded)
+        relu = bool(taken_over(self))
         self.be.compound_fprop_bn(
             inputs, self.xsum, self.xvar, self.gmean, self.gvar, self.gamma, self.beta, outputs, self.eps, self.rho,
             self.compute_batch_sum, accumbeta=beta, relu=relu, binary=self.binary, inference=inference,

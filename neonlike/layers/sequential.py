@@ -10,6 +10,7 @@ import numpy as np
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
 from neonlike.layers.base import Layer, interpret_in_shape, require_layer
+from neonlike.layers.chain import Chain
 from neonlike.layers.deltas import DeltasTree
 from neonlike.layers.elementwise import DataTransform, Dropout
 from neonlike.layers.folding import fold, unfold
@@ -299,8 +300,12 @@ class Sequential(LayerContainer):
         """Forward pass; ``beta`` goes to the last layer. Inputs of None start from the first layer, a BranchNode."""
         x = inputs
         last = self._layers[-1]
-        for layer in self.layers:
-            x = layer.fprop(x, inference, beta=beta) if beta and layer is last else layer.fprop(x, inference)
+        Chain.running += 1
+        try:
+            for layer in self.layers:
+                x = layer.fprop(x, inference, beta=beta) if beta and layer is last else layer.fprop(x, inference)
+        finally:
+            Chain.running -= 1
         self.outputs = x
         return x
 
@@ -315,13 +320,17 @@ class Sequential(LayerContainer):
             Gradient with respect to the chain's input; None if the first layer has no error buffer.
         """
         first = self._layers[0]
-        for layer in reversed(self._layers):
-            node = self._after_node.get(id(layer))
-            if node is None and (layer is not first or (alpha == 1 and not beta)):
-                error = layer.bprop(error)
-                continue
-            kept = 1.0 if node is not None and node.has_branches else beta
-            error = layer.bprop(error, alpha, kept) if alpha != 1 or kept else layer.bprop(error)
+        Chain.running += 1
+        try:
+            for layer in reversed(self._layers):
+                node = self._after_node.get(id(layer))
+                if node is None and (layer is not first or (alpha == 1 and not beta)):
+                    error = layer.bprop(error)
+                    continue
+                kept = 1.0 if node is not None and node.has_branches else beta
+                error = layer.bprop(error, alpha, kept) if alpha != 1 or kept else layer.bprop(error)
+        finally:
+            Chain.running -= 1
         return first.deltas
 
     def set_deltas(self, delta_buffers: DeltasTree) -> None:
