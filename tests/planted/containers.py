@@ -81,7 +81,7 @@ MUTANTS = (
     seq2seq("beams: scores of the beam not added", BEAM, "be.safelog(y) + self.scores[i : i + 1]", "be.safelog(y)"),
     seq2seq("beams: states of the first beam for all", BEAM, "self.be.where(self.be.equal(of_beam, i), tensor, expression)", "expression"),
     seq2seq("beams: histories of the beam's own place", BEAM, "histories[parent, :, samples]", "histories[parent * 0, :, samples]"),
-    seq2seq("beams: the worst last", BEAM, "(places, positions[::-1])", "(places, positions)"),
+    seq2seq("beams: the worst last", BEAM, "(places[::-1], positions)", "(places, positions)"),
     seq2seq("beams: start index ignored", BEAM, "words = None if start is None", "words = None if True"),
     seq2seq("tied gradients are sums", SKIPTHOUGHT, " * (1.0 / (len(others) + 1))", ""),
     seq2seq("tied parameters begin different", SKIPTHOUGHT, "                    layer.W[:] = first.W\n", "                    pass\n"),
