@@ -154,10 +154,21 @@ def test_quick_compiles_nothing_of_pytorch(fake: SimpleNamespace) -> None:
 
 def test_a_wrong_result_is_not_timed_and_ours_fails_the_run(fake: SimpleNamespace) -> None:
     argv = ["--quick", "--only", "mlp", "--modes", "training"]
-    fake.off["torch"] = 0.1
+    fake.off["torch"] = 1.0
     assert fake.models.main(argv) == 0
     assert ("torch", "sample") not in fake.log and ("neonlike", "sample") in fake.log
     fake.off["neonlike"] = float("nan")
+    fake.log.clear()
+    assert fake.models.main(argv) == 1
+    assert ("neonlike", "sample") not in fake.log
+
+
+def test_rounding_that_pytorch_shows_too_is_no_mistake(fake: SimpleNamespace) -> None:
+    argv = ["--quick", "--only", "mlp", "--modes", "training"]
+    fake.off |= {"torch": 0.04, "neonlike": 0.05}  # 2 and 2.5 percent
+    assert fake.models.main(argv) == 0
+    assert ("neonlike", "sample") in fake.log
+    fake.off["torch"] = 0.01
     fake.log.clear()
     assert fake.models.main(argv) == 1
     assert ("neonlike", "sample") not in fake.log

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -76,6 +77,11 @@ class TestArchive:
         same(load_obj(io.BytesIO(saved.read_bytes())), CONTENT)
         with open(saved, "rb") as file:
             same(load_obj(file), CONTENT)
+
+    def test_anything_that_can_be_read(self, saved):
+        same(load_obj(SimpleNamespace(read=lambda: saved.read_bytes())), CONTENT)
+        with pytest.raises(TypeError, match=r"load_obj: load_path must have read\(\)"):
+            load_obj(np.zeros(3))
 
     @pytest.mark.parametrize("value", [object(), lambda: 0, np.array([None]), 3j])
     def test_what_it_does_not_hold_is_named(self, tmp_path, value):

@@ -14,7 +14,7 @@ from typing import IO, Any
 import numpy as np
 
 from neonlike import settings
-from neonlike.checks import checked
+from neonlike.checks import checked, require_method
 from neonlike.nervanaobject import load_class
 from neonlike.util import archive
 from neonlike.util.atomic import replacing
@@ -158,12 +158,13 @@ def load_obj(load_path: str | bytes | os.PathLike[str] | IO[bytes]) -> Any:
                     return _read(unpacked, path)  # type: ignore[arg-type]
             _compare_sum(file, path)
             return _read(file, path)
+    require_method("load_obj", "load_path", load_path, "read", "an open file (and a path needs none)")
     return _read(load_path, str(getattr(load_path, "name", "the file")))
 
 
 def _read(file: IO[bytes], where: str) -> Any:
     """What an open file holds, a pickle or an archive."""
-    if not file.seekable():
+    if not (hasattr(file, "seekable") and file.seekable()):
         file = io.BytesIO(file.read())
     try:
         start = file.read(len(archive.MAGIC))

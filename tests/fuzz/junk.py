@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fractions
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -125,8 +126,11 @@ def junk(world: World) -> Any:
     return made[int(world.rng.integers(len(made)))]
 
 
+_ADDRESS = re.compile(r" at 0x[0-9a-f]*")
+
+
 def described(value: Any, depth: int = 0) -> str:
-    """A short text of an argument."""
+    """A short text of an argument, the same in every run."""
     if hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, (Hollow, np.generic, type)):
         kind = type(value).__name__
         where = f" of {value.backend!r}" if getattr(value, "backend", None) is not None else ""
@@ -135,7 +139,7 @@ def described(value: Any, depth: int = 0) -> str:
         inner = ", ".join(described(item, depth + 1) for item in value[:6])
         return f"[{inner}]" if isinstance(value, list) else f"({inner},)"
     try:
-        return repr(value)[:80]
+        return _ADDRESS.sub("", repr(value)[:80])
     except Exception as error:  # its own affair
         return f"<{type(value).__name__} without repr: {error}>"
 
