@@ -46,6 +46,8 @@ def _expressions(size: str) -> tuple[str, ...]:
     return (rf"{size}, geometric mean over 14: (?P<who>[\w.]+) takes (?P<x>[\d.]+) times",)
 
 
+STEPS = ("company", "models")
+"""Sections of whole training steps, where the faster of PyTorch and torch.compile counts as PyTorch."""
 BOTH, THREE = ("fprop", "bprop"), ("fprop", "bprop", "update")
 LINES = (
     Line("fourteen fused expressions, 1M elements", "optree", _expressions("1M")),
@@ -54,6 +56,8 @@ LINES = (
          (r"PyTorch's time divided by ours: (?P<x>[\d.]+) on the geometric mean",)),
     Line("training step of a perceptron: on 1, 2 and 4 threads", "company",
          tuple(rf"mlp, alone, {n} threads?: (?P<who>[\w.]+) takes (?P<x>[\d.]+) times" for n in (1, 2, 4))),
+    Line("training steps of seven networks", "models",
+         (r"\d+ networks, training: (?P<x>[\d.]+) on the geometric mean",)),
     Line("fully connected layers: forward, data and weight gradient", "gemm", _means(*THREE)),
     Line("convolutions of five networks: forward, data and weight gradient", "conv", _means(*THREE)),
     Line("convolutions of other shapes: the same", "conv_shapes", _means(*THREE)),
@@ -86,7 +90,7 @@ def ratios(line: Line, section: str) -> dict[str, list[str]]:
         for remark in remarks:
             groups = remark.groupdict()
             who = groups.get("who") or "torch"
-            found.setdefault("torch" if line.section == "company" else who, []).append(groups["x"])
+            found.setdefault("torch" if line.section in STEPS else who, []).append(groups["x"])
     return found
 
 
@@ -103,7 +107,7 @@ def table(text: str) -> list[str]:
     found = sections(text)
     lines = [
         f"Time others take, divided by the time neonlike takes, on {machine(found)}:",
-        "geometric means; PyTorch in the faster of its two layouts, and in the training step the faster of it and",
+        "geometric means; PyTorch in the faster of its two layouts, and in training steps the faster of it and",
         "torch.compile.",
         "",
         f"| | {' | '.join(PEERS.values())} |",
