@@ -27,7 +27,7 @@ from neonlike.errors import (
 )
 from neonlike.initializers import Gaussian, Initializer
 from neonlike.layers import Affine, GeneralizedCost, Linear, Reshape
-from neonlike.layers.base import Layer
+from neonlike.layers.core.base import Layer
 from neonlike.models import Model
 from neonlike.nervanaobject import NervanaObject
 from neonlike.optimizers import Adam, GradientDescentMomentum, Optimizer, Schedule

@@ -22,7 +22,7 @@ from neonlike.layers import (
     Sequential,
     SkipNode,
 )
-from neonlike.layers.parts import part_of, reshaped, transposed
+from neonlike.layers.core.parts import part_of, reshaped, transposed
 from neonlike.transforms import Logistic, Rectlin, Softmax, Tanh
 
 pytestmark = pytest.mark.engines("numpy", "c")

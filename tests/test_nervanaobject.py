@@ -111,7 +111,7 @@ def test_load_class_takes_both_prefixes_and_bare_names():
     ["os.system", "subprocess.Popen", "builtins.dict", "antigravity.fly", "this.C", "neonlike.util.persist.Path",
      "neonlike.util.argparser.NeonArgparser", "neonlike.util.argparser.RotatingFileHandler", "neonlike.__main__.main",
      "neonlike.models.model.Model", "neonlike.callbacks.callbacks.Callbacks", "neonlike.layers.layer.np.ndarray",
-     "neonlike.layers.base.NeonlikeError", f"{__name__}.Path", "..", "", None, 3],
+     "neonlike.layers.core.base.NeonlikeError", f"{__name__}.Path", "..", "", None, 3],
 )  # fmt: skip
 def test_a_description_brings_only_parts_of_networks_to_life(name):
     before = set(sys.modules)

@@ -1,25 +1,26 @@
 """Leaf and compound layers under one path, as scripts import them and as saved models name them."""
 
-from neonlike.layers.attention import MultiHeadAttention
-from neonlike.layers.base import AccumulationError, Layer, interpret_in_shape
-from neonlike.layers.batchnorm_autodiff import BatchNormAutodiff
-from neonlike.layers.bias import Bias
-from neonlike.layers.binary import BinaryAffine, BinaryLinear
-from neonlike.layers.blocks import DepthwiseConv, DepthwiseConvolution, DepthwiseSeparableConv, Residual
-from neonlike.layers.compound import CompoundLayer
-from neonlike.layers.convolution import Conv, Convolution, Convolution_bias
-from neonlike.layers.cost import GeneralizedCost, GeneralizedCostMask, GeneralizedGANCost
-from neonlike.layers.deconvolution import Deconv, Deconvolution
-from neonlike.layers.elementwise import Activation, DataTransform, Dropout
-from neonlike.layers.linear import Affine, Linear
-from neonlike.layers.lookup import Embedding, LookupTable
-from neonlike.layers.lrn import LRN
-from neonlike.layers.normalization import BatchNorm, ShiftBatchNorm
-from neonlike.layers.parameter import ParameterLayer
-from neonlike.layers.pooling import Pooling
-from neonlike.layers.roi import RoiPooling
-from neonlike.layers.samplenorm import GroupNorm, LayerNorm
-from neonlike.layers.structure import BranchNode, Reshape, SkipNode
+from neonlike.layers.container.residual import Residual
+from neonlike.layers.core.base import AccumulationError, Layer, interpret_in_shape
+from neonlike.layers.core.bias import Bias
+from neonlike.layers.core.cost import GeneralizedCost, GeneralizedCostMask, GeneralizedGANCost
+from neonlike.layers.core.elementwise import Activation, DataTransform, Dropout
+from neonlike.layers.core.parameter import ParameterLayer
+from neonlike.layers.core.structure import BranchNode, Reshape, SkipNode
+from neonlike.layers.dense.attention import MultiHeadAttention
+from neonlike.layers.dense.binary import BinaryAffine, BinaryLinear
+from neonlike.layers.dense.compound import CompoundLayer
+from neonlike.layers.dense.linear import Affine, Linear
+from neonlike.layers.dense.lookup import Embedding, LookupTable
+from neonlike.layers.images.convolution import Conv, Convolution, Convolution_bias
+from neonlike.layers.images.deconvolution import Deconv, Deconvolution
+from neonlike.layers.images.depthwise import DepthwiseConv, DepthwiseConvolution, DepthwiseSeparableConv
+from neonlike.layers.images.lrn import LRN
+from neonlike.layers.images.pooling import Pooling
+from neonlike.layers.images.roi import RoiPooling
+from neonlike.layers.norm.batchnorm_autodiff import BatchNormAutodiff
+from neonlike.layers.norm.normalization import BatchNorm, ShiftBatchNorm
+from neonlike.layers.norm.samplenorm import GroupNorm, LayerNorm
 
 __all__ = [
     "LRN",

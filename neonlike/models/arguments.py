@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.errors import DTypeError, ShapeError
-from neonlike.layers.base import plain_shape
+from neonlike.layers.core.base import plain_shape
 
 DATASET_EXAMPLE = "ArrayIterator(X, y, nclass=10)"
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from neonlike.checks import shown
 from neonlike.errors import ArgumentError, DTypeError
-from neonlike.layers.base import interpret_in_shape, require_size
 from neonlike.layers.container import Seq2Seq
+from neonlike.layers.core.base import interpret_in_shape, require_size
 from neonlike.nervanaobject import NervanaObject
 
 __public_module__ = "neonlike.util.beamsearch"

@@ -12,9 +12,9 @@ import numpy as np
 
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
-from neonlike.layers.base import plain_shape
 from neonlike.layers.container import GenerativeAdversarial
-from neonlike.layers.cost import GeneralizedGANCost
+from neonlike.layers.core.base import plain_shape
+from neonlike.layers.core.cost import GeneralizedGANCost
 from neonlike.models.model import Model
 from neonlike.optimizers.base import get_param_list
 from neonlike.util.values import values

@@ -29,8 +29,8 @@ from neonlike.backends import gen_backend
 from neonlike.checks import shown
 from neonlike.errors import ArgumentError, MissingExtra, NeonlikeError
 from neonlike.layers import GeneralizedCost, Multicost, Sequential
-from neonlike.layers.compound import CompoundLayer
 from neonlike.layers.container import LayerContainer
+from neonlike.layers.dense.compound import CompoundLayer
 from neonlike.logger import logger
 from neonlike.models import Model
 from neonlike.nervanaobject import NervanaObject, build, get_args, load_class

@@ -38,7 +38,7 @@ from neonlike.backends import Autodiff, Backend, cleanup_backend, gen_backend
 from neonlike.callbacks import Callbacks
 from neonlike.errors import NeonlikeError
 from neonlike.kernels.run.prepared import Prepared
-from neonlike.layers.base import Layer
+from neonlike.layers.core.base import Layer
 from neonlike.logger import logger
 from neonlike.nervanaobject import NervanaObject
 from neonlike.optree.node import Expression

@@ -14,7 +14,7 @@ from neonlike.callbacks import Callbacks
 from neonlike.data import ArrayIterator
 from neonlike.initializers import Constant, Gaussian
 from neonlike.layers import Activation, Affine, Bias, GeneralizedCost, Linear
-from neonlike.layers.deltas import DeltasTree
+from neonlike.layers.core.deltas import DeltasTree
 from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum, Schedule
 from neonlike.transforms import CrossEntropyMulti, Logistic, Misclassification, Rectlin, Softmax, Tanh

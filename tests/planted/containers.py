@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from planted.table import LAYERS, MODELS, Mutant
 
-MERGE, BRANCHES, TREE, CHAIN = (LAYERS + f"{name}.py" for name in ("merge", "branches", "tree", "sequential"))
+MERGE, BRANCHES, TREE, CHAIN = (LAYERS + f"container/{name}.py" for name in ("merge", "branches", "tree", "sequential"))
 ADVERSARIAL, CODERS, SEQ2SEQ, SKIPTHOUGHT = (
-    LAYERS + f"{name}.py" for name in ("adversarial", "coders", "seq2seq", "skipthought")
+    LAYERS + f"container/{name}.py" for name in ("adversarial", "coders", "seq2seq", "skipthought")
 )
 GAN, BEAM = MODELS + "gan.py", MODELS + "beam.py"
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 from planted.table import Mutant
 
 LAYERS = "neonlike/layers/"
-CONV, DECONV, POOL, WINDOWS = (LAYERS + f"{name}.py" for name in ("convolution", "deconvolution", "pooling", "windows"))
-NORM, SCALE, SAMPLE, LRN = (LAYERS + f"{name}.py" for name in ("normalization", "scaleshift", "samplenorm", "lrn"))
-LOOKUP, BINARY, ROI, ATTENTION = (LAYERS + f"{name}.py" for name in ("lookup", "binary", "roi", "attention"))
-FOLDING, EPILOGUE, BIAS, OLD = (LAYERS + f"{name}.py" for name in ("folding", "epilogue", "bias", "oldformats"))
-BLOCKS, AUTODIFF = LAYERS + "blocks.py", LAYERS + "batchnorm_autodiff.py"
+CONV, DECONV, POOL, WINDOWS = (LAYERS + f"{name}.py" for name in ("images/convolution", "images/deconvolution", "images/pooling", "images/windows"))
+NORM, SCALE, SAMPLE, LRN = (LAYERS + f"{name}.py" for name in ("norm/normalization", "norm/scaleshift", "norm/samplenorm", "images/lrn"))
+LOOKUP, BINARY, ROI, ATTENTION = (LAYERS + f"{name}.py" for name in ("dense/lookup", "dense/binary", "images/roi", "dense/attention"))
+FOLDING, EPILOGUE, BIAS, OLD = (LAYERS + f"{name}.py" for name in ("core/folding", "core/epilogue", "core/bias", "core/oldformats"))
+DEPTHWISE, RESIDUAL = LAYERS + "images/depthwise.py", LAYERS + "container/residual.py"
+AUTODIFF = LAYERS + "norm/batchnorm_autodiff.py"
 
 
 def fault(name: str, file: str, old: str, new: str) -> Mutant:
@@ -63,6 +64,6 @@ MUTANTS = (
     fault("epilogue: two biases", EPILOGUE, "not (self.folded or self.has_bias)", "not self.folded"),
     fault("bias: activation before the bias", BIAS, "following[0].transform(view + self.W)", "following[0].transform(view + 0) + self.W"),
     fault("old files: states of convolution and bias swapped", OLD, '[convolution["states"], bias["states"]]', '[bias["states"], convolution["states"]]'),
-    fault("blocks: depthwise without groups", BLOCKS, '"groups": given["C"]}', '"groups": 1}'),
-    fault("blocks: no activation after the sum", BLOCKS, "        if activation is not None:\n            self.append(Activation", "        if False:\n            self.append(Activation"),
+    fault("depthwise: without groups", DEPTHWISE, '"groups": given["C"]}', '"groups": 1}'),
+    fault("residual: no activation after the sum", RESIDUAL, "        if activation is not None:\n            self.append(Activation", "        if False:\n            self.append(Activation"),
 )

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from planted.table import LAYERS, Mutant
 
-SEQUENCE, STEPS, PADDING = LAYERS + "sequence.py", LAYERS + "steps.py", LAYERS + "padding.py"
-SIMPLE, LSTM, GRU = LAYERS + "simple_recurrent.py", LAYERS + "lstm.py", LAYERS + "gru.py"
-BOTH, BOTH_LSTM, BOTH_NORM = (LAYERS + f"bidirectional{name}.py" for name in ("", "_lstm", "_norm"))
-OUTPUT, DEEP = LAYERS + "recurrent_output.py", LAYERS + "deep.py"
+SEQUENCE, STEPS, PADDING = LAYERS + "recurrent/sequence.py", LAYERS + "recurrent/steps.py", LAYERS + "recurrent/padding.py"
+SIMPLE, LSTM, GRU = LAYERS + "recurrent/simple_recurrent.py", LAYERS + "recurrent/lstm.py", LAYERS + "recurrent/gru.py"
+BOTH, BOTH_LSTM, BOTH_NORM = (LAYERS + f"recurrent/bidirectional{name}.py" for name in ("", "_lstm", "_norm"))
+OUTPUT, DEEP = LAYERS + "recurrent/recurrent_output.py", LAYERS + "recurrent/deep.py"
 
 
 def fault(name: str, file: str, old: str, new: str) -> Mutant:

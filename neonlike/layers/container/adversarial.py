@@ -1,0 +1,91 @@
+"""Two networks that are trained against each other: a generator of samples, and a discriminator that judges them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.backends.backend import Tensor
+from neonlike.layers.container.branches import as_branch
+from neonlike.layers.container.sequential import Sequential
+from neonlike.layers.core.base import AccumulationError, Layer
+from neonlike.layers.core.deltas import DeltasTree
+from neonlike.nervanaobject import Description, NervanaObject, build, get_args
+
+__public_module__ = "neonlike.layers.container"
+
+
+class GenerativeAdversarial(Sequential):
+    """A generator and, behind it, a discriminator; for :class:`neonlike.models.GAN`.
+
+    Parameters
+    ----------
+    generator : Sequential, layer or list of layers
+        Makes samples of noise.
+    discriminator : Sequential, layer or list of layers
+        Judges samples; its layers' gradients add up over samples that were made and real ones.
+
+    Attributes
+    ----------
+    layers : list of Layer
+        Those of both.
+    """
+
+    def __init__(self, generator: Any, discriminator: Any, name: str | None = None) -> None:
+        self.generator, self.discriminator = as_branch(generator), as_branch(discriminator)
+        super().__init__(self.generator.layers + self.discriminator.layers, name)
+
+    def nested_str(self, level: int = 0) -> str:
+        """Text of the container and, indented, of both networks."""
+        head = "  " * level + f"{self.classnm} '{self.name}'"
+        return "\n".join([head, *(part.nested_str(level + 1) for part in (self.generator, self.discriminator))])
+
+    def configure(self, in_obj: Any) -> Layer:
+        """Configure the generator for the noise, and the discriminator for what the generator makes."""
+        super().configure(in_obj)
+        for part in (self.generator, self.discriminator):
+            part.in_shape, part.out_shape = part.layers[0].in_shape, part.layers[-1].out_shape
+            part.prev_layer = part.layers[0].prev_layer
+            part.parallelism = self.parallelism
+        return self
+
+    def allocate(self, shared_outputs: Tensor | None = None, accumulate_updates: bool = False) -> None:
+        """Allocate both networks; the discriminator is prepared for gradients that add up.
+
+        Raises
+        ------
+        AccumulationError
+            If those of a layer of the discriminator cannot.
+        """
+        self.generator.allocate(accumulate_updates=accumulate_updates)
+        self.discriminator.allocate(shared_outputs)
+        for layer in self.discriminator.layers_to_optimize:
+            if "accumulate_updates" not in get_args(layer.allocate):
+                raise AccumulationError(
+                    f"{self.name}: the gradients of {layer.name} cannot add up, as a discriminator's have to"
+                )
+            layer.allocate(accumulate_updates=True)  # containers with branches would not hand it on
+        self.outputs = self.discriminator.outputs
+
+    def set_deltas(self, delta_buffers: DeltasTree) -> None:
+        """Give each layer its error buffer."""
+        super().set_deltas(delta_buffers)
+        for part in (self.generator, self.discriminator):
+            part.deltas = part.layers[0].deltas
+
+    def get_description(  # type: ignore[override]
+        self, get_weights: bool = False, keep_states: bool = True, **kwargs: Any
+    ) -> Description:
+        """Describe both networks, and beside them their layers in one list, which has the weights."""
+        skip = [*kwargs.pop("skip", ()), "generator", "discriminator"]
+        described = super().get_description(get_weights, keep_states, skip=skip, **kwargs)
+        described["config"]["generator"] = self.generator.get_description()
+        described["config"]["discriminator"] = self.discriminator.get_description()
+        return described
+
+    @classmethod
+    def gen_class(cls, pdict: dict[str, Any]) -> GenerativeAdversarial:
+        """Build both networks from their descriptions (weights are loaded afterwards)."""
+        rest = {key: value for key, value in pdict.items() if key not in ("layers", "generator", "discriminator")}
+        for key in rest:
+            NervanaObject.recursive_gen(rest, key)
+        return cls(build(pdict.get("generator")), build(pdict.get("discriminator")), **rest)

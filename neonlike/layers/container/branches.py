@@ -1,0 +1,113 @@
+"""Branches of containers: chains that share their input, and the errors they hand back, with chains beside them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.backends.backend import Tensor
+from neonlike.layers.container.sequential import LayerContainer, Sequential
+from neonlike.layers.core.structure import SkipNode
+from neonlike.nervanaobject import get_args
+
+__public_module__ = "neonlike.layers.container"
+
+
+def as_branch(layers: Any) -> Sequential:
+    """A chain as it is; a layer or a list of layers as a chain."""
+    return layers if isinstance(layers, Sequential) else Sequential(layers)
+
+
+def chain(layer: Any) -> list[Any]:
+    """The layers of a chain in order, those of chains inside it in their place; a list of one for another layer."""
+    if not isinstance(layer, Sequential):
+        return [layer]
+    return [entry for inner in layer.layers for entry in chain(inner)]
+
+
+def adds_to_deltas(layer: Any) -> bool:
+    """Whether a layer has an error buffer of its own to which ``bprop(error, alpha, beta)`` adds."""
+    return bool(layer.owns_delta) and "beta" in get_args(layer.bprop)
+
+
+def adds_to_outputs(layer: Any) -> bool:
+    """Whether a layer's ``fprop(inputs, inference, beta)`` adds to its outputs, which it then needs no more."""
+    return not isinstance(layer, LayerContainer) and "beta" in get_args(layer.fprop)
+
+
+def overwrites_error(branch: Any) -> bool:
+    """Whether the backward pass of a branch changes the error that it is given."""
+    for layer in reversed(chain(branch)):
+        if isinstance(layer, LayerContainer):
+            return any(overwrites_error(inner) for inner in layer.layers)
+        if layer.overwrites_error or layer.owns_delta:
+            return bool(layer.overwrites_error)
+    return False
+
+
+def note_deltas(branch: Any) -> None:
+    """Tell chains inside chains which error buffer their first layers were given."""
+    if isinstance(branch, Sequential):
+        for layer in branch.layers:
+            note_deltas(layer)
+        branch.deltas = chain(branch)[0].deltas
+
+
+class Run:
+    """A branch as a container runs it: with copies where it cannot share what the branches beside it share.
+
+    Parameters
+    ----------
+    branch : Sequential
+
+    Attributes
+    ----------
+    head : SkipNode or None
+        In front of a first layer that works in place on its input, or cannot add to an error buffer.
+    copies_error : bool
+        Whether to give the branch a copy of the error; set for one that changes it before others read it.
+    """
+
+    def __init__(self, branch: Sequential) -> None:
+        self.branch = branch
+        first = chain(branch)[0]
+        self.head = None if first.owns_output and adds_to_deltas(first) else SkipNode(f"{branch.name}_head")
+        self.copies_error = False
+        self._error: Any = None
+
+    def layers(self) -> list[Any]:
+        """The layers in order, the head included."""
+        return [*([] if self.head is None else [self.head]), *chain(self.branch)]
+
+    def configure(self, in_obj: Any) -> None:
+        """Configure the branch for the container's input."""
+        self.branch.configure(in_obj if self.head is None else self.head.configure(in_obj))
+
+    def allocate(self, shared_outputs: Tensor | None = None) -> None:
+        """Allocate the branch."""
+        if self.head is not None:
+            self.head.allocate()
+        self.branch.allocate(shared_outputs)
+
+    def fprop(self, inputs: Any, inference: bool = False, beta: float = 0.0) -> Any:
+        """Forward pass; ``beta`` goes to the last layer."""
+        x = inputs if self.head is None else self.head.fprop(inputs, inference)
+        return self.branch.fprop(x, inference, beta)
+
+    def bprop(self, error: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
+        """Backward pass into the error buffer that the branches share."""
+        if self.copies_error:
+            error = self._copy(error)
+        if self.head is None:
+            return self.branch.bprop(error, alpha, beta)
+        inner, deltas = self.branch.bprop(error), self.head.deltas
+        if inner is not None:
+            return self.head.bprop(inner, alpha, beta)
+        if deltas is not None:  # the branch begins with a transform of the data, through which nothing comes back
+            deltas[:] = deltas * beta if beta else 0
+        return deltas
+
+    def _copy(self, error: Tensor) -> Tensor:
+        if self._error is None or self._error.shape != error.shape:
+            self._error = error.backend.empty(error.shape, dtype=error.dtype)
+        self._error[:] = error
+        return self._error

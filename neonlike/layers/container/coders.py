@@ -1,0 +1,208 @@
+"""The two halves of sequence-to-sequence networks."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from neonlike.backends.backend import Tensor
+from neonlike.errors import ArgumentError, ShapeError
+from neonlike.layers.container.branches import chain
+from neonlike.layers.container.sequential import LayerContainer, Sequential
+from neonlike.layers.core.base import interpret_in_shape
+from neonlike.layers.core.chain import Chain
+
+__public_module__ = "neonlike.layers.container"
+
+
+class Encoder(Sequential):
+    """A chain that reads a sequence and leaves the final states of its recurrent layers.
+
+    Parameters
+    ----------
+    layers : list
+        Layers, some of them recurrent.
+
+    Attributes
+    ----------
+    recurrent : list of Layer
+        The recurrent layers, those in chains inside the chain included.
+    """
+
+    def __init__(self, layers: Any, name: str | None = None) -> None:
+        super().__init__(layers, name)
+        self.recurrent = self._recurrent = recurrent_layers(chain(self))
+        self._no_error: Any = None
+
+    def bprop_states(self, errors: Sequence[Sequence[Any]]) -> None:
+        """Backward pass from errors of the final states alone.
+
+        Parameters
+        ----------
+        errors : list of lists of Tensor ``(nout, N)``
+            For each recurrent layer, what is to be added to the error of its last step.
+        """
+        shape = self.outputs.shape
+        if self._no_error is None or self._no_error.shape != shape:
+            self._no_error = self.be.empty(shape, dtype=self.outputs.dtype)
+        error = self._no_error.fill(0)  # layers overwrite it
+        added = {id(layer): entries for layer, entries in zip(self.recurrent, errors, strict=True)}
+        for layer in reversed(chain(self)):
+            for final in added.get(id(layer), ()):
+                layer.add_final_error(error, final)
+            error = layer.bprop(error)
+
+
+class Decoder(Sequential):
+    """A chain that writes a sequence, all steps at once where what it reads is known, or step by step.
+
+    Parameters
+    ----------
+    layers : list
+        Layers, some of them recurrent.
+    start_index : int, optional
+        The word that a beam search begins with; by default the first step reads zeros.
+
+    Attributes
+    ----------
+    recurrent : list of Layer
+        The recurrent layers, those in chains inside the chain included.
+    """
+
+    def __init__(self, layers: Any, name: str | None = None, start_index: int | None = None) -> None:
+        super().__init__(layers, name)
+        self.start_index = start_index
+        self.recurrent = self._recurrent = recurrent_layers(chain(self))
+        self._step: Sequential | None = None
+        self._running: list[Any] = chain(self)
+
+    def allocate(self, shared_outputs: Tensor | None = None, accumulate_updates: bool = False) -> None:
+        """Allocate all layers, the last that owns its output first."""
+        super().allocate(shared_outputs, accumulate_updates)
+        self._step = None
+
+    def fprop(self, inputs: Any, inference: bool = False, init_state: Any = None) -> Any:  # type: ignore[override]
+        """Forward pass.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            ``(features, steps * N)``, or word numbers; of one step in the mode of single steps.
+        inference : bool
+        init_state : list, optional
+            For each recurrent layer the state that it begins from, a tensor ``(nout, N)`` or a list of them, or None.
+        """
+        recurrent = recurrent_layers(self._running)
+        states = [None] * len(recurrent) if init_state is None else list(init_state)
+        if len(states) != len(recurrent):
+            raise ArgumentError(
+                f"{self.name}.fprop: {len(recurrent)} recurrent layers need as many initial states, got {len(states)}"
+            )
+        begin = {id(layer): state for layer, state in zip(recurrent, states, strict=True)}
+        x = inputs
+        Chain.running += 1
+        try:
+            for layer in self._running:
+                state = begin.get(id(layer))
+                if state is not None:
+                    x = layer.fprop(x, inference, init_state=state)
+                    continue
+                if init_state is not None and id(layer) in begin:
+                    layer.set_state(None)
+                x = layer.fprop(x, inference)
+        finally:
+            Chain.running -= 1
+        self.outputs = x
+        return x
+
+    def states(self) -> list[Any]:
+        """What goes on to the next step: for each recurrent layer a list of copies of its states."""
+        return [layer.get_state() for layer in recurrent_layers(self._running)]
+
+    # -- single steps --------------------------------------------------------------------------------------
+
+    def switch_mode(self, inference: bool) -> None:
+        """Take one step at a call from now on; or, with False, all steps again.
+
+        Single steps run on copies of the layers with the same parameters and buffers of their own.
+        """
+        if inference and self._step is None:
+            self._step = Sequential([of_one_step(layer) for layer in self.layers], name=self.name)
+            self._step.configure((1,) if self.takes_words else (self.in_features, 1))
+            self._step.allocate()
+        self._running = chain(self._step if inference else self)
+
+    @contextmanager
+    def step_by_step(self) -> Iterator[None]:
+        """Take one step at a call inside of a ``with`` block."""
+        self.switch_mode(True)
+        try:
+            yield
+        finally:
+            self.switch_mode(False)
+
+    @property
+    def takes_words(self) -> bool:
+        """Whether the inputs are word numbers rather than features."""
+        return hasattr(chain(self)[0], "vocab_size")
+
+    @property
+    def in_features(self) -> int:
+        """Features of a step of the input."""
+        return interpret_in_shape(self.in_shape)[0]
+
+    def next_inputs(self, samples: int, given: Any = None) -> Any:
+        """Inputs of a step: those given, zeros if there are none."""
+        if given is not None:
+            return given
+        if self.takes_words:
+            return self.be.zeros((1, samples), dtype=np.int32)
+        return self.be.zeros((self.in_features, samples))
+
+    def as_inputs(self, y: Tensor) -> Any:
+        """What a step wrote, ``(nout, N)``, as the input of the next one: the most likely word, or ``y`` itself.
+
+        Raises
+        ------
+        ShapeError
+            If inputs have other features than outputs.
+        """
+        if self.takes_words:
+            words = self.be.empty((1, y.shape[1]), dtype=np.int32)
+            words[:] = self.be.argmax(y, axis=0)
+            return words
+        if y.shape[0] != self.in_features:
+            raise ShapeError(
+                f"{self.name}: cannot read what it wrote, since inputs have {self.in_features} features and outputs "
+                f"{y.shape[0]}"
+            )
+        return self.be.array(y)
+
+    def words_as_inputs(self, words: np.ndarray) -> Any:
+        """Word numbers ``(1, N)`` as the input of a step: themselves, or a column with a 1 in their row."""
+        if self.takes_words:
+            return self.be.array(words, dtype=np.int32)
+        return self.be.array((np.arange(self.in_features).reshape(-1, 1) == words).astype(np.float32))
+
+
+def recurrent_layers(layers: Sequence[Any]) -> list[Any]:
+    """The layers that leave a final state."""
+    return [layer for layer in layers if hasattr(layer, "final_state")]
+
+
+def of_one_step(layer: Any) -> Any:
+    """A copy of a layer with its parameters, to be configured and allocated for other inputs."""
+    if isinstance(layer, LayerContainer):
+        config = layer.get_description()["config"]
+        config["layers"] = [of_one_step(inner) for inner in layer.layers]
+        return type(layer)(**config)
+    twin = copy.copy(layer)
+    twin.outputs = twin.inputs = twin.deltas = None
+    twin.actual_bsz = twin.actual_seq_len = None
+    if hasattr(twin, "set_lengths"):
+        twin.set_lengths(None)
+    return twin

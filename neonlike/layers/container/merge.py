@@ -1,0 +1,349 @@
+"""Branches side by side that come together again: summed, concatenated, of one input or of an input each.
+
+Error buffers: the container and the first layer of each branch share one buffer of the tree that they are in, to which
+the branches add their errors. The layers behind use the pair of the child tree, a branch after the other. A container
+that is the first layer of a branch nests one level deeper than that branch, since both are in use at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from neonlike.backends.backend import Tensor
+from neonlike.checks import brief, shown
+from neonlike.errors import ArgumentError, DTypeError, ShapeError
+from neonlike.layers.container.branches import Run, adds_to_outputs, as_branch, chain, note_deltas, overwrites_error
+from neonlike.layers.container.sequential import LayerContainer
+from neonlike.layers.core.base import Layer, interpret_in_shape, part_of, plain_shape
+from neonlike.layers.core.deltas import DeltasTree
+
+__public_module__ = "neonlike.layers.container"
+
+
+class Broadcast(LayerContainer):
+    """Base of containers whose branches all get the same input.
+
+    Parameters
+    ----------
+    layers : list
+        Branches: layers, lists of layers or Sequentials.
+
+    Attributes
+    ----------
+    layers : list of Sequential
+        The branches.
+    """
+
+    def __init__(self, layers: Any, name: str | None = None) -> None:
+        super().__init__(name)
+        self.layers = [as_branch(branch) for branch in layers]
+        if not self.layers:
+            raise ArgumentError(f"{self.name}: the list of branches is empty; give at least one branch")
+        self.owns_delta = True
+        self._runs = [Run(branch) for branch in self.layers]
+
+    def configure(self, in_obj: Any) -> Layer:
+        """Configure all branches with the same input."""
+        super().configure(in_obj)
+        for run in self._runs:
+            run.configure(in_obj)
+        self.configure_merge()
+        return self
+
+    def configure_merge(self) -> None:
+        """Compute the output shape from those of the branches."""
+        self.out_shape = [branch.out_shape for branch in self.layers]
+
+    def _shapes(self) -> list[tuple[int, int]]:
+        """Rows and steps of the branches' outputs."""
+        return [interpret_in_shape(branch.out_shape) for branch in self.layers]
+
+    def allocate_deltas(self, global_deltas: DeltasTree, nested: DeltasTree | None = None) -> None:
+        """Register the first layers of the branches with the tree, the others with its child, or with ``nested``."""
+        nested = global_deltas.decend() if nested is None else nested
+        for run in self._runs:
+            first, *others = run.layers()
+            if isinstance(first, Broadcast):
+                first.allocate_deltas(global_deltas, nested.decend())
+            else:
+                first.allocate_deltas(global_deltas)
+            for layer in others:
+                layer.allocate_deltas(nested)
+
+    def set_deltas(self, delta_buffers: DeltasTree, nested: DeltasTree | None = None) -> None:
+        """Give the first layers of the branches the tree's current buffer, and the others those of its child.
+
+        The tree's two buffers swap once.
+        """
+        nested = delta_buffers.decend() if nested is None else nested
+        current = delta_buffers.buffers[0]
+        self.deltas = None
+        for run in self._runs:
+            first, *others = run.layers()
+            first.prev_layer = first.prev_layer or self.prev_layer
+            if isinstance(first, Broadcast):
+                first.set_deltas(delta_buffers, nested.decend())
+            else:
+                first.set_deltas(delta_buffers)
+            if took := delta_buffers.buffers[0] is not current:
+                delta_buffers.swap()
+            for layer in others:
+                layer.set_deltas(nested)
+            note_deltas(run.branch)
+            if first.deltas is not None:
+                self.deltas, swaps = first.deltas, took
+        if self.deltas is not None and swaps:
+            delta_buffers.swap()
+
+
+class MergeSum(Broadcast):
+    """Sum of branches, which have one input: the end of a residual block.
+
+    Parameters
+    ----------
+    layers : list
+        Branches: layers, lists of layers or Sequentials, with outputs of one shape. Those that end in a layer that
+        can add to its outputs (convolution, linear, pooling, batch normalization, SkipNode) share one buffer.
+    """
+
+    def __init__(self, layers: Any, name: str | None = None) -> None:
+        super().__init__(layers, name)
+        # The last layer of the others needs its outputs again, or writes them in place.
+        self._direct = [run for run in self._runs if adds_to_outputs(chain(run.branch)[-1])]
+        self._apart = [run for run in self._runs if run not in self._direct]
+        for run in self._runs[1:]:  # the first comes last in the backward pass
+            run.copies_error = overwrites_error(run.branch)
+
+    def configure_merge(self) -> None:
+        """The output shape is that of the branches."""
+        if len(set(self._shapes())) > 1:
+            shapes = [branch.out_shape for branch in self.layers]
+            raise ShapeError(f"{self.name}: branches of one shape can be summed, got {brief(shapes)}")
+        self.out_shape = self.layers[0].out_shape
+
+    def allocate(self, shared_outputs: Tensor | None = None) -> None:
+        """Create the output buffer, which branches share, and allocate the branches."""
+        super().allocate(shared_outputs)
+        for run in self._runs:
+            run.allocate(self.outputs if run in self._direct else None)
+
+    def fprop(self, inputs: Any, inference: bool = False) -> Any:
+        """outputs = sum of the branches' outputs."""
+        outputs: Any = None
+        for run in self._direct:
+            outputs = run.fprop(inputs, inference, 0.0 if outputs is None else 1.0)
+        if not self._apart:
+            return outputs
+        terms = [run.fprop(inputs, inference) for run in self._apart]
+        if outputs is None:
+            outputs = self._part(*terms[0].shape)
+            outputs[:] = sum(terms[1:], terms[0])
+        else:
+            outputs[:] = sum(terms, outputs)
+        return outputs
+
+    def _part(self, rows: int, columns: int) -> Any:
+        """The outputs, for fewer columns than a batch a part of them."""
+        whole = self.outputs
+        return whole if whole.shape == (rows, columns) else part_of(self, "sum", whole, columns)
+
+    def bprop(self, error: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
+        """deltas = alpha · sum of the branches' gradients + beta · deltas."""
+        self.be.bprop_mergesum(None, alpha, beta, self._runs, error, self.deltas)
+        return self.deltas
+
+
+class MergeBroadcast(Broadcast):
+    """Outputs of branches, which have one input, side by side.
+
+    Parameters
+    ----------
+    layers : list
+        Branches: layers, lists of layers or Sequentials.
+    merge : str
+        ``"depth"``: feature maps after feature maps, of one height and width (or number of steps). ``"stack"``:
+        all features in one column. ``"recurrent"``: time steps after time steps, of one number of features.
+    alphas : list of float, optional
+        Factor of the error that each branch hands back, 1 by default.
+
+    Attributes
+    ----------
+    slices : list of slice
+        Rows of the outputs (for ``"recurrent"`` columns) of each branch.
+    output_views, error_views : list of Tensor
+        Those parts of the outputs, and of the last error; of columns a copy.
+    """
+
+    MERGES = ("recurrent", "depth", "stack")
+
+    def __init__(self, layers: Any, merge: str, alphas: Sequence[float] | None = None, name: str | None = None) -> None:
+        super().__init__(layers, name)
+        if merge not in self.MERGES:
+            raise ArgumentError(f"{self.name}: merge={brief(merge)} is not one of {', '.join(self.MERGES)}")
+        if alphas is not None and len(alphas) != len(self.layers):
+            raise ArgumentError(f"{self.name}: {len(self.layers)} branches but {len(alphas)} alphas; give one each")
+        self.merge = merge
+        self.alphas = [1.0] * len(self.layers) if alphas is None else list(alphas)
+        self.betas = [1.0] * len(self.layers)
+        self.slices: list[slice] = []
+        self.output_views: list[Any] = []
+        self.error_views: list[Any] = []
+        self._error: Any = None
+        self._error_parts: list[Any] = []
+        self._partial: Any = None
+
+    def configure_merge(self) -> None:
+        """Compute the output shape and each branch's part of it."""
+        shapes = [_as_tuple(branch.out_shape) for branch in self.layers]
+        if self.merge == "stack":
+            sizes = [math.prod(shape) for shape in shapes]
+            self.out_shape = sum(sizes)
+        elif self.merge == "depth":
+            self._check_equal({shape[1:] for shape in shapes}, shapes, "maps (or steps)")
+            self.out_shape = (sum(shape[0] for shape in shapes), *shapes[0][1:])
+            # The rows of a buffer: features of sequences, whose steps are columns, or elements of maps.
+            sizes = [rows for rows, _ in self._shapes()]
+        else:
+            features = self._shapes()
+            self._check_equal({rows for rows, _ in features}, shapes, "number of features")
+            self.out_shape = (features[0][0], sum(steps for _, steps in features))
+            sizes = [steps * self.be.bsz for _, steps in features]
+        ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+        self.slices = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+
+    def _check_equal(self, kinds: set[Any], shapes: list[Any], what: str) -> None:
+        if len(kinds) > 1:
+            raise ShapeError(f"{self.name}: merge={self.merge!r} needs branches of one {what}, got {brief(shapes)}")
+
+    def allocate(self, shared_outputs: Tensor | None = None) -> None:
+        """Create the output buffer and let each branch write to its part of it."""
+        super().allocate(shared_outputs)
+        self.output_views = self._parts(self.outputs)
+        for run, view in zip(self._runs, self.output_views, strict=True):
+            # Of all layers, few write to columns of a larger buffer: those are copied there.
+            run.allocate(view if view.is_contiguous else None)
+
+    def _parts(self, whole: Tensor) -> list[Tensor]:
+        """Each branch's part of the outputs, or of the error, in the shape of the branch's buffers."""
+        if self.merge == "recurrent":
+            return [whole[:, part] for part in self.slices]
+        shapes = [(rows, steps * self.be.bsz) for rows, steps in self._shapes()]
+        return [whole[part].reshape(shape) for part, shape in zip(self.slices, shapes, strict=True)]
+
+    def fprop(self, inputs: Any, inference: bool = False) -> Any:
+        """Outputs of all branches; in inference of fewer columns than a batch, too."""
+        found = [run.fprop(x, inference) for run, x in zip(self._runs, self._branch_inputs(inputs), strict=True)]
+        for y, view in zip(found, self.output_views, strict=True):
+            if y is view or _same_memory(y, view):
+                continue
+            if y.size != view.size:
+                return self._assemble(found)
+            view[:] = y.reshape(view.shape)
+        return self.outputs
+
+    def _branch_inputs(self, inputs: Any) -> Sequence[Any]:
+        return [inputs] * len(self._runs)
+
+    def _assemble(self, found: list[Any]) -> Any:
+        """The outputs for fewer columns than a batch, in memory of their own."""
+        sizes = [rows * steps for rows, steps in self._shapes()]
+        samples = found[0].size // sizes[0]
+        rows, steps = interpret_in_shape(self.out_shape)
+        if self._partial is None or self._partial.shape != (rows, steps * samples):
+            self._partial = self.be.empty((rows, steps * samples), dtype=self.outputs.dtype)
+        for y, part in zip(found, self.slices, strict=True):
+            if self.merge == "recurrent":
+                bsz = self.be.bsz
+                self._partial[:, part.start // bsz * samples : part.stop // bsz * samples] = y
+            else:
+                self._partial[part] = y.reshape(part.stop - part.start, -1)
+        return self._partial
+
+    def bprop(self, error: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
+        """deltas = alpha · sum of (alphas · the branches' gradients) + beta · deltas."""
+        if error is not self._error:
+            self._error, self._error_parts = error, self._parts(error)
+            self.error_views = [
+                view if view.is_contiguous else self.be.empty(view.shape, dtype=view.dtype)
+                for view in self._error_parts
+            ]
+        for view, part in zip(self.error_views, self._error_parts, strict=True):
+            if view is not part:
+                view[:] = part
+        self.be.bprop_mergebroadcast(
+            None, self._runs, self.error_views, error, self.deltas, self.out_shape, alpha, beta, self.alphas, self.betas
+        )
+        return self.deltas
+
+
+class MergeMultistream(MergeBroadcast):
+    """Outputs of branches, which have an input each, side by side.
+
+    Parameters
+    ----------
+    layers : list
+        Branches: layers, lists of layers or Sequentials.
+    merge : str
+        ``"recurrent"``, ``"depth"`` or ``"stack"``; see :class:`MergeBroadcast`.
+    """
+
+    def __init__(self, layers: Any, merge: str, name: str | None = None) -> None:
+        super().__init__(layers, merge, name=name)
+        self.owns_delta = False
+
+    def configure(self, in_obj: Any) -> Layer:
+        """Configure each branch with its input.
+
+        Parameters
+        ----------
+        in_obj : list of shapes, or an object whose ``shape`` is one
+        """
+        shapes = getattr(in_obj, "shape", in_obj)
+        if not isinstance(shapes, list | tuple) or len(shapes) != len(self.layers):
+            raise ShapeError(
+                f"{self.name}: {len(self.layers)} branches need a list of as many input shapes, got {shown(shapes)}"
+            )
+        self.prev_layer = None
+        self.in_shape = [plain_shape(shape) for shape in shapes]
+        for run, shape in zip(self._runs, self.in_shape, strict=True):
+            run.configure(shape)
+        self.configure_merge()
+        return self
+
+    def allocate_deltas(self, global_deltas: DeltasTree | None = None, nested: DeltasTree | None = None) -> None:
+        """Build a tree of error buffers for each branch; those of the network around are not used."""
+        for run in self._runs:
+            first, *others = run.layers()
+            tree = DeltasTree()
+            for layer in (first, *others) if first.nests_deltas or first.prev_layer else others:
+                layer.allocate_deltas(tree)
+            tree.allocate_buffers()
+            for layer in (first, *others):
+                layer.set_deltas(tree)
+            note_deltas(run.branch)
+
+    def set_deltas(self, delta_buffers: DeltasTree | None = None, nested: DeltasTree | None = None) -> None:
+        """Nothing to do: the branches have error buffers of their own."""
+
+    def _branch_inputs(self, inputs: Any) -> Sequence[Any]:
+        if not isinstance(inputs, list | tuple) or len(inputs) != len(self._runs):
+            raise DTypeError(
+                f"{self.name}.fprop: expected a list of {len(self._runs)} inputs, one for each branch, got "
+                f"{shown(inputs)}"
+            )
+        return inputs
+
+    def bprop(self, error: Any, alpha: float = 1.0, beta: float = 0.0) -> None:
+        """Backward pass of each branch; None, as there are several inputs."""
+        super().bprop(error, alpha, beta)
+
+
+def _as_tuple(shape: Any) -> tuple[int, ...]:
+    return (shape,) if isinstance(shape, int) else tuple(shape)
+
+
+def _same_memory(y: Tensor, view: Tensor) -> bool:
+    """Whether a result lies where it belongs: a contiguous view of another shape, made anew by a Reshape."""
+    return bool(y.ptr == view.ptr and y.size == view.size and y.is_contiguous and view.is_contiguous)

@@ -1,0 +1,43 @@
+"""Residual blocks: layers with a shortcut past them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.errors import ArgumentError
+from neonlike.layers.container.merge import MergeSum
+from neonlike.layers.core.base import Layer, require_layer, require_transform
+from neonlike.layers.core.elementwise import Activation
+from neonlike.layers.core.structure import SkipNode
+
+__public_module__ = "neonlike.layers.layer"
+
+
+class Residual(list[Any]):
+    """Layers, and a shortcut past them whose output is added to theirs; then an activation.
+
+    A list, which containers flatten into their own: ``[MergeSum([layers, shortcut])]`` and the activation.
+
+    Parameters
+    ----------
+    layers : list
+        The block.
+    shortcut : layer or list, optional
+        What the input goes through beside it, such as ``Conv((1, 1, K), init, strides=2)`` where shapes differ; by
+        default the input itself.
+    activation : Transform, optional
+        Of the sum.
+
+    Source: He et al., "Deep residual learning for image recognition" (2015).
+    """
+
+    def __init__(self, layers: Any, shortcut: Any = None, activation: Any = None, name: str | None = None) -> None:
+        super().__init__()
+        if isinstance(layers, Layer) or not isinstance(layers, list | tuple) or not layers:
+            raise ArgumentError("Residual: layers must be a list of at least one layer")
+        beside = SkipNode() if shortcut is None else shortcut
+        if not isinstance(beside, list | tuple):
+            require_layer(beside, "Residual: shortcut")
+        self.append(MergeSum([list(layers), beside], name=name))
+        if activation is not None:
+            self.append(Activation(require_transform(activation, "Residual: activation")))

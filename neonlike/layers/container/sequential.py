@@ -1,0 +1,343 @@
+"""The common base of containers, layers that are made of layers, and the chain, Sequential."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from neonlike.backends.backend import Tensor
+from neonlike.errors import ArgumentError
+from neonlike.layers.core.base import Layer, interpret_in_shape, require_layer
+from neonlike.layers.core.chain import Chain
+from neonlike.layers.core.deltas import DeltasTree
+from neonlike.layers.core.elementwise import DataTransform, Dropout
+from neonlike.layers.core.folding import fold, unfold
+from neonlike.layers.core.oldformats import join_biases
+from neonlike.layers.recurrent.padding import Padding
+from neonlike.nervanaobject import Description, build, get_args
+from neonlike.optree.node import Expression
+
+__public_module__ = "neonlike.layers.container"
+
+
+def flatten(item: Any) -> Iterator[Any]:
+    """The entries of nested iterables, depth first."""
+    if not hasattr(item, "__iter__") or isinstance(item, str | bytes | type | Expression | np.ndarray):
+        yield item
+        return
+    for entry in item:
+        yield from flatten(entry)
+
+
+def pairwise(iterable: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    """Neighbours: (a, b), (b, c), (c, d), …"""
+    previous: Any = None
+    for i, entry in enumerate(iterable):
+        if i:
+            yield previous, entry
+        previous = entry
+
+
+class LayerContainer(Layer):
+    """Base of containers.
+
+    Attributes
+    ----------
+    layers : list of Layer
+        What the container is made of.
+    """
+
+    layers: list[Any]
+    nests_deltas = True
+
+    @property
+    def layers_to_optimize(self) -> list[Any]:
+        """Layers with parameters that are trained, nested ones included.
+
+        Those initialized with an initializer named ``"Identity"`` stay as they are.
+        """
+        found: list[Any] = []
+        for layer in self.layers:
+            if isinstance(layer, LayerContainer):
+                found.extend(layer.layers_to_optimize)
+            elif layer.has_params and getattr(getattr(layer, "init", None), "name", None) != "Identity":
+                found.append(layer)
+        return found
+
+    def __str__(self) -> str:
+        return self.nested_str()
+
+    def nested_str(self, level: int = 0) -> str:
+        """Text of the container and, indented, of its layers."""
+        head = "  " * level + f"{self.classnm} '{self.name}'"
+        return "\n".join([head, *(layer.nested_str(level + 1) for layer in self.layers)])
+
+    def layers_fprop(self) -> Iterator[Any]:
+        """Leaf layers in the order of the forward pass."""
+        for layer in self.layers:
+            if isinstance(layer, LayerContainer):
+                yield from layer.layers_fprop()
+            else:
+                yield layer
+
+    def layers_bprop(self) -> Iterator[Any]:
+        """Leaf layers in the order of the backward pass."""
+        for layer in reversed(self.layers):
+            if isinstance(layer, LayerContainer):
+                yield from layer.layers_bprop()
+            else:
+                yield layer
+
+    def set_deltas(self, delta_buffers: DeltasTree) -> None:
+        """Give each layer its error buffer."""
+        for layer in self.layers:
+            layer.set_deltas(delta_buffers)
+
+    def propagate_parallelism(self, parallelism: str) -> None:
+        """Set ``parallelism`` on the layers that do not say otherwise."""
+        for layer in self.layers:
+            if isinstance(layer, LayerContainer):
+                layer.parallelism = parallelism
+                layer.propagate_parallelism(parallelism)
+            elif layer.parallelism == "Unknown":
+                layer.parallelism = parallelism
+
+    def set_batch_size(self, N: int | None) -> None:
+        """Set the number of samples in use on all layers."""
+        super().set_batch_size(N)
+        for layer in self.layers:
+            layer.set_batch_size(N)
+
+    def set_seq_len(self, S: int | None) -> None:
+        """Set the number of steps in use on all layers."""
+        super().set_seq_len(S)
+        for layer in self.layers:
+            layer.set_seq_len(S)
+
+    def set_lengths(self, lengths: Any) -> None:
+        """Let each sample of the following batches have a sequence of its own length; None: all have all steps.
+
+        Recurrent layers, and those that make one output of a sequence, take it into account.
+
+        Parameters
+        ----------
+        lengths : sequence of N int, or None
+        """
+        shared = lengths if isinstance(lengths, Padding | None) else Padding(lengths)
+        for layer in self.layers:
+            if hasattr(layer, "set_lengths"):
+                layer.set_lengths(shared)
+
+    def set_acc_on(self, acc_on: bool) -> None:
+        """Switch gradient accumulation of all layers with parameters."""
+        for layer in self.layers:
+            if layer.has_params or isinstance(layer, LayerContainer):
+                layer.set_acc_on(acc_on)
+
+    def revert_tensors(self) -> None:
+        """Undo the backend's distribution of tensors."""
+        for layer in self.layers:
+            layer.revert_tensors()
+
+    # -- inputs --------------------------------------------------------------------------------------------
+
+    def data_shape(self, in_obj: Any) -> Any:
+        """The shape of inputs, as data or a shape say, to be compared with ``in_shape``."""
+        return getattr(in_obj, "shape", in_obj)
+
+    def samples_in(self, inputs: Any) -> int:
+        """Number of samples in what is given to ``fprop``; of several inputs in the first."""
+        shape, first = self.in_shape, inputs
+        if isinstance(inputs, list | tuple):  # their shapes are a list, or where all are numbers of features a tuple
+            shape, first = shape if isinstance(shape, int) else shape[0], inputs[0]
+        _, steps = interpret_in_shape(shape)
+        columns: int = first.shape[1]
+        return max(1, columns // steps)
+
+    # -- saving and loading --------------------------------------------------------------------------------
+
+    def get_description(  # type: ignore[override]
+        self, get_weights: bool = False, keep_states: bool = True, **kwargs: Any
+    ) -> Description:
+        """Describe the container with the descriptions of its layers in ``config["layers"]``."""
+        skip = [*kwargs.pop("skip", ()), "layers"]
+        described = super().get_description(skip=skip, **kwargs)
+        described["container"] = True
+        described["config"]["layers"] = [
+            layer.get_description(get_weights=get_weights, keep_states=keep_states) for layer in self.layers
+        ]
+        return described
+
+    @classmethod
+    def gen_class(cls, pdict: dict[str, Any]) -> LayerContainer:
+        """Build the container from the descriptions in ``pdict["layers"]`` (weights are loaded afterwards)."""
+        layers = [build(entry) for entry in pdict["layers"]]
+        rest = {key: value for key, value in pdict.items() if key != "layers"}
+        for key in rest:
+            cls.recursive_gen(rest, key)
+        return cls(layers=layers, **rest)  # type: ignore[call-arg]
+
+    def _saved_layers(self, pdict: Description) -> list[Any]:
+        config = pdict.get("config")
+        saved = config.get("layers") if isinstance(config, dict) else None
+        if not isinstance(saved, list):
+            raise ArgumentError(f"{self.name}: expected the description of a container, with config and layers in it")
+        return join_biases(saved, self.layers)
+
+    def check_weights(self, pdict: Description) -> None:
+        """Raise if the saved layers do not match these in number and shapes."""
+        saved = self._saved_layers(pdict)
+        if len(saved) != len(self.layers):
+            raise ArgumentError(
+                f"{self.name}: the saved {pdict.get('type', 'container')} has {len(saved)} layers, this one "
+                f"{len(self.layers)}; weights can be loaded only into the same network"
+            )
+        for layer, described in zip(self.layers, saved, strict=True):
+            if not isinstance(described, dict):
+                raise ArgumentError(f"{self.name}: what is saved for {layer.name} is no description, {described!r:.80}")
+            layer.check_weights(described)
+
+    def load_weights(self, pdict: Description, load_states: bool = True) -> None:
+        """Restore the parameters of all layers, by position; nothing is changed if one does not fit."""
+        self.check_weights(pdict)
+        for layer, described in zip(self.layers, self._saved_layers(pdict), strict=True):
+            layer.load_weights(described, load_states and "states" in described)
+
+
+class Sequential(LayerContainer):
+    """A chain of layers: the output of each is the input of the next.
+
+    Parameters
+    ----------
+    layers : list
+        Layers; nested lists (such as Affine) are flattened. A BranchNode only marks a place.
+
+    Attributes
+    ----------
+    folds : bool
+        Whether layers do the work of others in the same call where they can, see
+        :mod:`neonlike.layers.core.folding`. Set it on the class or on an object, before ``configure``.
+    """
+
+    folds = True
+
+    def __init__(self, layers: Any, name: str | None = None) -> None:
+        super().__init__(name)
+        self.layers = [require_layer(layer, self.name) for layer in flatten(layers)]
+        self._layers = [layer for layer in self.layers if not layer.is_branch_node]
+        if not self._layers:
+            raise ArgumentError(f"{self.name}: the list of layers is empty; give at least one layer")
+        first = self._layers[0]
+        if not first.owns_output and not isinstance(first, Dropout | DataTransform | Sequential):
+            raise ArgumentError(
+                f"{self.name}: the first layer is {first.classnm}, which works in place on the layer before it; "
+                "start with a layer that has an output of its own, e.g. Linear"
+            )
+        self.owns_output = any(layer.owns_output for layer in self._layers)
+        self._after_node: dict[int, Any] = {}
+        self.owns_delta = first.owns_delta
+
+    def configure(self, in_obj: Any) -> Layer:
+        """Configure all layers, each from the one before; None starts from a BranchNode that is known already."""
+        first = self.layers[0]
+        if in_obj is not None:
+            super().configure(in_obj)
+        else:
+            first.configure(None)
+            self.in_shape = first.in_shape
+        previous = in_obj
+        for layer in self.layers:
+            layer.configure(previous)
+            previous = layer
+        for layer, following in pairwise(self._layers):
+            layer.set_next(following)
+        inside = self.layers[1:] if in_obj is None else self.layers  # without the node that it begins at
+        self._after_node = {id(layer): node for node, layer in pairwise(inside) if node.is_branch_node}
+        (fold if self.folds else unfold)(self.layers)
+        self.parallelism = self._layers[0].parallelism if self.parallelism == "Unknown" else self.parallelism
+        self.out_shape = self._layers[-1].out_shape
+        return self
+
+    def allocate(self, shared_outputs: Tensor | None = None, accumulate_updates: bool = False) -> None:
+        """Allocate all layers, the last that owns its output first.
+
+        Parameters
+        ----------
+        shared_outputs : Tensor, optional
+            Memory for the outputs of the chain.
+        accumulate_updates : bool
+            Prepare layers with parameters for gradients that add up.
+        """
+        last_owner = next((layer for layer in reversed(self._layers) if layer.owns_output), None)
+        if last_owner is not None:
+            self._allocate_layer(last_owner, accumulate_updates, shared_outputs=shared_outputs)
+        for layer in self.layers:
+            if layer is not last_owner:
+                self._allocate_layer(layer, accumulate_updates)
+        self.outputs = self._layers[-1].outputs
+
+    @staticmethod
+    def _allocate_layer(layer: Any, accumulate_updates: bool, **kwargs: Any) -> None:
+        if accumulate_updates and "accumulate_updates" in get_args(layer.allocate):
+            kwargs["accumulate_updates"] = True
+        layer.allocate(**kwargs)
+
+    def allocate_deltas(self, global_deltas: DeltasTree | None = None) -> None:
+        """Register the layers with a tree of error buffers; without one, build, allocate and hand it out."""
+        tree = global_deltas if global_deltas is not None else DeltasTree()
+        first = self.layers[0]
+        # The first layer of a network has no error to hand on, unless branches inside it do.
+        skipped = 1 if global_deltas is None and not first.nests_deltas and not first.prev_layer else 0
+        for layer in self.layers[skipped:]:
+            layer.allocate_deltas(tree)
+        if global_deltas is None:
+            tree.allocate_buffers()
+            self.set_deltas(tree)
+
+    def fprop(self, inputs: Any, inference: bool = False, beta: float = 0.0) -> Any:
+        """Forward pass; ``beta`` goes to the last layer. Inputs of None start from the first layer, a BranchNode."""
+        x = inputs
+        last = self._layers[-1]
+        Chain.running += 1
+        try:
+            for layer in self.layers:
+                x = layer.fprop(x, inference, beta=beta) if beta and layer is last else layer.fprop(x, inference)
+        finally:
+            Chain.running -= 1
+        self.outputs = x
+        return x
+
+    def bprop(self, error: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
+        """Backward pass; ``alpha`` and ``beta`` go to the first layer and to those after a BranchNode.
+
+        Those after a BranchNode inside the chain always add to the errors of branches that begin there.
+
+        Returns
+        -------
+        Tensor or None
+            Gradient with respect to the chain's input; None if the first layer has no error buffer.
+        """
+        first = self._layers[0]
+        Chain.running += 1
+        try:
+            for layer in reversed(self._layers):
+                node = self._after_node.get(id(layer))
+                if node is None and (layer is not first or (alpha == 1 and not beta)):
+                    error = layer.bprop(error)
+                    continue
+                kept = 1.0 if node is not None and node.has_branches else beta
+                error = layer.bprop(error, alpha, kept) if alpha != 1 or kept else layer.bprop(error)
+        finally:
+            Chain.running -= 1
+        return first.deltas
+
+    def set_deltas(self, delta_buffers: DeltasTree) -> None:
+        """Give each layer its error buffer."""
+        super().set_deltas(delta_buffers)
+        self.deltas = self._layers[0].deltas
+
+    def get_terminal(self) -> Any:
+        """The last layer, or what it says its terminals are."""
+        return self._layers[-1].get_terminal()

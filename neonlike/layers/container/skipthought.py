@@ -1,0 +1,215 @@
+"""SkipThought: an encoder of sentences that is trained to write the sentences before and after.
+
+Source: Kiros et al., "Skip-thought vectors" (2015).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from neonlike.backends.backend import Tensor
+from neonlike.checks import shown
+from neonlike.errors import ArgumentError, DTypeError
+from neonlike.layers.container.coders import Decoder, Encoder
+from neonlike.layers.container.seq2seq import begin_states
+from neonlike.layers.container.sequential import LayerContainer, flatten
+from neonlike.layers.core.base import Layer, plain_shape
+from neonlike.layers.core.deltas import DeltasTree
+from neonlike.layers.dense.linear import Affine
+from neonlike.layers.dense.lookup import LookupTable
+from neonlike.layers.recurrent import GRU, LSTM, Recurrent
+from neonlike.nervanaobject import Description
+from neonlike.transforms import Softmax
+
+__public_module__ = "neonlike.layers.container"
+
+KINDS = {"GRU": GRU, "LSTM": LSTM, "Recurrent": Recurrent}
+NAMES = ("lookupTable", "encoder", "lookupTable_previous", "decoder_previous", "affine_previous",
+         "lookupTable_next", "decoder_next", "affine_next")  # fmt: skip
+SIZES = (1, 1, 1, 1, 3, 1, 1, 3)
+"""How many layers each of them is: an affine is a product, a bias and a softmax."""
+
+
+class SkipThought(LayerContainer):
+    """One encoder of a sentence, and two decoders, of the sentence before it and of the one after it.
+
+    Inputs are three batches of word numbers: of the sentence, and of the others as far as they were written before each
+    step. Outputs are two: probabilities of the words of the others, ``(vocab_size, steps)``.
+
+    Parameters
+    ----------
+    vocab_size, embed_dim : int
+        Words, and the size of their vectors.
+    init_embed : Initializer
+        Of the vectors.
+    nhidden : int
+        Units of the recurrent layers.
+    rec_layer : type
+        Their class: GRU, LSTM or Recurrent, or its name.
+    init_rec, activ_rec, activ_rec_gate
+        Their initializer, activation and, of GRU and LSTM, activation of gates.
+    init_ff, init_const : Initializer
+        Of the weights and biases of the layers that give the probabilities.
+    layers : list, optional
+        The layers of a network that was saved.
+
+    Attributes
+    ----------
+    layer_dict : dict
+        The parts by their names: ``lookupTable``, ``encoder``, and ``lookupTable_``, ``decoder_`` and ``affine_`` of
+        ``previous`` and ``next``; an affine is a list of layers.
+
+    Notes
+    -----
+    The three tables of vectors begin equal and get the mean of their gradients, and so do the two affines: each group
+    stays equal.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        embed_dim: int,
+        init_embed: Any,
+        nhidden: int,
+        rec_layer: Any,
+        init_rec: Any,
+        activ_rec: Any,
+        activ_rec_gate: Any,
+        init_ff: Any,
+        init_const: Any,
+        layers: Any = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name)
+        self.vocab_size, self.embed_dim, self.nhidden = vocab_size, embed_dim, nhidden
+        self.init_embed, self.init_rec, self.init_ff, self.init_const = init_embed, init_rec, init_ff, init_const
+        self.activ_rec, self.activ_rec_gate = activ_rec, activ_rec_gate
+        self.rec_layer: Any = KINDS.get(rec_layer, rec_layer) if isinstance(rec_layer, str) else rec_layer
+        if not isinstance(self.rec_layer, type) or not issubclass(self.rec_layer, Recurrent):
+            raise DTypeError(f"{self.name}: rec_layer must be one of the classes {', '.join(KINDS)}, got {rec_layer!r}")
+        self.layers = list(flatten(self._parts() if layers is None else layers))
+        if len(self.layers) != sum(SIZES):
+            raise ArgumentError(f"{self.name}: expected {sum(SIZES)} layers, got {len(self.layers)}")
+        self._name_parts()
+        self.outputs: list[Any] = [None, None]
+
+    def _parts(self) -> list[Any]:
+        def table() -> Any:
+            return LookupTable(self.vocab_size, self.embed_dim, self.init_embed)
+
+        def recurrent() -> Any:
+            gates = {} if self.rec_layer is Recurrent else {"gate_activation": self.activ_rec_gate}
+            return self.rec_layer(self.nhidden, self.init_rec, activation=self.activ_rec, reset_cells=True, **gates)
+
+        def affine() -> Any:
+            return Affine(self.vocab_size, self.init_ff, bias=self.init_const, activation=Softmax())
+
+        return [table(), recurrent(), *(make() for _ in range(2) for make in (table, recurrent, affine))]
+
+    def _name_parts(self) -> None:
+        """Find the parts among the layers, of a saved network too."""
+        self.layer_dict: dict[str, Any] = {}
+        rest = list(self.layers)
+        for name, size in zip(NAMES, SIZES, strict=True):
+            self.layer_dict[name] = rest[0] if size == 1 else rest[:size]
+            del rest[:size]
+        part = self.layer_dict
+        self.encoder = Encoder([part["lookupTable"], part["encoder"]])
+        self.decoders = [
+            Decoder([part[f"lookupTable_{side}"], part[f"decoder_{side}"], part[f"affine_{side}"]])
+            for side in ("previous", "next")
+        ]
+        tables = [part[name] for name in NAMES if name.startswith("lookup")]
+        affines = [part["affine_previous"], part["affine_next"]]
+        self._tied = [tables, [affine[0] for affine in affines], [affine[1] for affine in affines]]
+
+    # -- setting up ----------------------------------------------------------------------------------------
+
+    def data_shape(self, in_obj: Any) -> Any:
+        """The shapes of the three sentences, as data or shapes say."""
+        shape = getattr(in_obj, "shape", in_obj)
+        alone = not isinstance(shape, list | tuple) or all(isinstance(size, int | np.integer) for size in shape)
+        shapes = [shape] * 3 if alone else list(shape)
+        if len(shapes) != 3:
+            raise ArgumentError(f"{self.name}: expected the shapes of three sentences, got {shown(shape)}")
+        return [plain_shape(one) for one in shapes]
+
+    def configure(self, in_obj: Any) -> Layer:
+        """Configure all parts.
+
+        Parameters
+        ----------
+        in_obj : dataset, shape or list of shapes
+            ``(steps,)`` or ``(steps, 1)`` of all three sentences, or one for each.
+        """
+        self.prev_layer, self.in_shape = None, self.data_shape(in_obj)
+        for part, one in zip((self.encoder, *self.decoders), self.in_shape, strict=True):
+            part.configure(one)
+        self.parallelism = self.decoders[0].parallelism
+        self.out_shape = [decoder.out_shape for decoder in self.decoders]
+        return self
+
+    def allocate(self, shared_outputs: Tensor | None = None) -> None:
+        """Allocate all parts; those of a group get the values of the first, unless they had some."""
+        new = [layer for group in self._tied for layer in group if layer.W is None]
+        for part in (self.encoder, *self.decoders):
+            part.allocate()
+        for first, *others in self._tied:
+            for layer in others:
+                if layer in new:
+                    layer.W[:] = first.W
+
+    def allocate_deltas(self, global_deltas: DeltasTree | None = None) -> None:
+        """Build a tree of error buffers for each part."""
+        for part in (self.encoder, *self.decoders):
+            part.allocate_deltas()
+
+    def set_deltas(self, delta_buffers: DeltasTree) -> None:
+        """Nothing to do: the parts have error buffers of their own."""
+
+    # -- passes --------------------------------------------------------------------------------------------
+
+    def fprop(self, inputs: Any, inference: bool = False) -> list[Any]:
+        """Outputs for the sentence before and for the one after, as a list.
+
+        Parameters
+        ----------
+        inputs : list of three Tensors ``(steps, N)``
+            Word numbers.
+        """
+        if not isinstance(inputs, list | tuple) or len(inputs) != 3:
+            raise DTypeError(f"{self.name}.fprop: expected three batches of word numbers, got {shown(inputs)}")
+        self.encoder.fprop(inputs[0], inference)
+        h = self.layer_dict["encoder"].final_state()
+        self.outputs = [
+            decoder.fprop(x, inference, begin_states(decoder, [h]))
+            for decoder, x in zip(self.decoders, inputs[1:], strict=True)
+        ]
+        return self.outputs
+
+    def bprop(self, error: Any) -> None:
+        """Backward pass of both decoders, then of the encoder; tied parameters get the mean of their gradients."""
+        if not isinstance(error, list | tuple) or len(error) != 2:
+            raise DTypeError(f"{self.name}.bprop: expected a list of 2 errors, got {shown(error)}; use Multicost")
+        for decoder, e in zip(self.decoders, error, strict=True):
+            decoder.bprop(e)
+        self.encoder.bprop_states([[decoder.recurrent[0].get_final_hidden_error() for decoder in self.decoders]])
+        for first, *others in self._tied:
+            mean = sum((layer.dW for layer in others), first.dW) * (1.0 / (len(others) + 1))
+            first.dW[:] = mean
+            for layer in others:
+                layer.dW[:] = first.dW
+
+    def get_terminal(self) -> list[Any]:
+        """What the decoders end in."""
+        return [decoder.get_terminal() for decoder in self.decoders]
+
+    def get_description(  # type: ignore[override]
+        self, get_weights: bool = False, keep_states: bool = True, **kwargs: Any
+    ) -> Description:
+        """Describe the container with its layers; the class of the recurrent ones by its name."""
+        described = super().get_description(get_weights, keep_states, **kwargs)
+        described["config"]["rec_layer"] = self.rec_layer.__name__
+        return described

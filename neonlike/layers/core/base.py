@@ -1,0 +1,396 @@
+"""The protocol of a layer: configure, allocate, allocate deltas, then forward and backward passes.
+
+A layer's shapes leave out the batch: ``(C, H, W)``, ``(features, steps)`` or a number of features. Its buffers are
+``(features, N)``, or ``(features, steps*N)`` for sequences. A layer that does not own its output works in place on
+the buffer of the layer before it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from neonlike.backends.backend import Tensor
+from neonlike.checks import admit, brief, shown
+from neonlike.errors import ArgumentError, DTypeError, NeonlikeError, NotDefined, ShapeError
+from neonlike.layers.core.deltas import DeltasTree
+from neonlike.layers.core.parts import first_part, part_of
+from neonlike.logger import logger
+from neonlike.nervanaobject import Description, NervanaObject
+
+__all__ = [
+    "AccumulationError", "Layer", "first_part", "interpret_in_shape", "part_of", "plain_shape", "require_input",
+    "require_layer", "require_size", "require_tensor", "require_transform",
+]  # fmt: skip
+__public_module__ = "neonlike.layers.layer"
+
+Shape = int | tuple[int, ...]
+Bprop = TypeVar("Bprop", bound=Callable[..., Any])
+
+
+class AccumulationError(NeonlikeError, BufferError):
+    """Gradient accumulation was asked of a layer that was not allocated for it."""
+
+
+def interpret_in_shape(shape: Any) -> tuple[int, int]:
+    """Read an input shape as (features, steps).
+
+    An int n is ``(n, 1)``, a pair is taken as it is, any other tuple is flattened to ``(prod, 1)``.
+    """
+    if isinstance(shape, int | np.integer):
+        return int(shape), 1
+    if not isinstance(shape, tuple | list) or not all(isinstance(size, int | np.integer) for size in shape):
+        raise ShapeError(f"the layer before must have one output of known shape, an int or a tuple; got {shown(shape)}")
+    if len(shape) == 2:
+        return int(shape[0]), int(shape[1])
+    return math.prod(map(int, shape)), 1
+
+
+class Layer(NervanaObject):
+    """Base of layers.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name, unique by default.
+    parallelism : str
+        Kept for compatibility: "Unknown", "Disabled", "Data" or "Model".
+
+    Attributes
+    ----------
+    inputs, outputs, deltas : Tensor or None
+        Buffers: last input, output, and error, the gradient that the layer before gets.
+    in_shape, out_shape : int or tuple
+        Shapes without the batch, known after ``configure``.
+    prev_layer, next_layer : Layer or None
+        Neighbours.
+    owns_output, owns_delta : bool
+        Whether the layer has an output (error) buffer of its own.
+    """
+
+    is_branch_node = False
+    nests_deltas = False
+    overwrites_error = False  # whether bprop changes the error that it is given
+    folded: tuple[Layer, ...] = ()  # see folding.py
+    folded_into: Layer | None = None
+    finished: Any = None
+    sums_left = takes_sums = False
+    batch_sum_shape: Any = None
+
+    def __init__(self, name: str | None = None, parallelism: str = "Unknown") -> None:
+        super().__init__(name)
+        self.outputs: Any = None
+        self.inputs: Any = None
+        self.deltas: Any = None
+        self.has_params = False
+        self.owns_output = True
+        self.owns_delta = False
+        self.parallelism = parallelism
+        self.revert_list: list[Tensor] = []
+        self.prev_layer: Any = None
+        self.next_layer: Any = None
+        self.in_shape: Any = None
+        self.out_shape: Any = None
+        self.actual_bsz: int | None = None
+        self.actual_seq_len: int | None = None
+        self.acc_on = False
+        self.is_mklop = False
+
+    def __str__(self) -> str:
+        return f"{self.classnm} Layer '{self.name}': {self.in_shape} -> {self.out_shape}"
+
+    def nested_str(self, level: int = 0) -> str:
+        """Text of the layer indented by ``level`` steps."""
+        return "  " * level + str(self)
+
+    # -- life cycle ----------------------------------------------------------------------------------------
+
+    def configure(self, in_obj: Any) -> Layer:
+        """Learn the input shape and compute the output shape.
+
+        Parameters
+        ----------
+        in_obj : Layer, int, tuple, Tensor or dataset
+            The layer before, a shape, a tensor ``(features, N)``, or an object with a ``shape``.
+
+        Returns
+        -------
+        Layer
+            The layer itself.
+        """
+        if isinstance(in_obj, Layer):
+            self.prev_layer = in_obj
+            self.in_shape = in_obj.out_shape
+            if self.parallelism == "Unknown":
+                self.parallelism = in_obj.parallelism
+            return self
+        self.prev_layer = None
+        if isinstance(in_obj, Tensor):
+            self.in_shape = (in_obj.shape[0], in_obj.shape[1] // self.be.bsz)
+        elif isinstance(in_obj, int | np.integer | tuple | list):
+            self.in_shape = plain_shape(in_obj)
+        elif hasattr(in_obj, "shape"):
+            self.in_shape = plain_shape(in_obj.shape)
+        else:
+            raise DTypeError(
+                f"{self.name}.configure: cannot read an input shape from a {type(in_obj).__name__}; give a layer, "
+                "a shape, a tensor or a dataset"
+            )
+        return self
+
+    def allocate(self, shared_outputs: Tensor | None = None) -> None:
+        """Create the output buffer if the layer owns one and has none yet.
+
+        Parameters
+        ----------
+        shared_outputs : Tensor, optional
+            Memory to use for it instead of new memory.
+        """
+        if self.outputs is None and self.owns_output:
+            if self.out_shape is None:
+                raise ArgumentError(f"{self.name}.allocate: the layer does not know its shape; call configure first")
+            self.outputs = self.be.iobuf(self.out_shape, shared=shared_outputs, parallelism=self.parallelism)
+
+    def allocate_deltas(self, global_deltas: DeltasTree) -> None:
+        """Tell the :class:`DeltasTree` how large an error buffer this layer needs."""
+        global_deltas.proc_layer(self)
+
+    def set_deltas(self, delta_buffers: DeltasTree) -> None:
+        """Take a view of the tree's current buffer as ``deltas``, and swap the tree's two buffers.
+
+        The first layer and layers that work on the error in place have no deltas.
+        """
+        if not (self.owns_delta and self.prev_layer):
+            self.deltas = None
+        elif getattr(self.prev_layer, "is_branch_node", False):
+            self.deltas = self.prev_layer.deltas
+        else:
+            self.deltas = delta_buffers.take_view(self)
+
+    def fprop(self, inputs: Any, inference: bool = False) -> Any:
+        """Forward pass.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            ``(features, N)``.
+        inference : bool
+            Whether the network is used rather than trained.
+
+        Returns
+        -------
+        Tensor
+            ``outputs``.
+        """
+        raise NotDefined(f"{self.classnm} does not define fprop")
+
+    def bprop(self, error: Any) -> Any:
+        """Backward pass; overwrites the parameter gradients.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost with respect to ``outputs``.
+
+        Returns
+        -------
+        Tensor or None
+            ``deltas``, the gradient with respect to the inputs; None for the first layer.
+        """
+        raise NotDefined(f"{self.classnm} does not define bprop")
+
+    # -- gradient accumulation -----------------------------------------------------------------------------
+
+    def set_acc_on(self, acc_on: bool) -> None:
+        """Add the gradients of the following backward passes to the present ones, or stop doing so.
+
+        Raises
+        ------
+        AccumulationError
+            If the layer does not know accumulation.
+        """
+        if not hasattr(self, "accumulate_updates"):
+            raise AccumulationError(
+                f"{self.name}: gradients cannot be accumulated; allocate(accumulate_updates=True) is for layers "
+                "with parameters"
+            )
+        if acc_on and not self.accumulate_updates:
+            logger.warning("%s: was not allocated with accumulate_updates=True; gradients do not add up", self.name)
+        self.acc_on = acc_on and self.accumulate_updates
+
+    @staticmethod
+    def accumulates(bprop: Bprop) -> Bprop:
+        """Decorate a layer's ``bprop``: while ``acc_on``, gradients in ``acc_params`` add up instead."""
+
+        @functools.wraps(bprop)
+        def accumulating(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if not isinstance(self, Layer):
+                raise DTypeError(
+                    f"Layer.accumulates: decorates a method of {type(self).__name__}, which is not a layer"
+                )
+            if not self.acc_on:
+                return bprop(self, *args, **kwargs)
+            pairs = self.acc_params  # type: ignore[attr-defined]
+            for saved, grad in pairs:
+                saved[:] = grad
+            result = bprop(self, *args, **kwargs)
+            for saved, grad in pairs:
+                grad[:] = grad + saved
+            return result
+
+        return accumulating  # type: ignore[return-value]
+
+    # -- description ---------------------------------------------------------------------------------------
+
+    def get_terminal(self) -> Any:
+        """The layer(s) whose outputs are those of this one."""
+        return self
+
+    def serialize(self) -> Any:
+        """Parameters and states, if there are any."""
+        return self.get_params() if self.has_params else None  # type: ignore[attr-defined]
+
+    def get_params_serialize(self, keep_states: bool = True) -> Description:
+        """Description with weights, on the host."""
+        return self.get_description(get_weights=True, keep_states=keep_states)
+
+    def get_description(  # type: ignore[override]
+        self, get_weights: bool = False, keep_states: bool = True, **kwargs: Any
+    ) -> Description:
+        """Describe the layer; layers with parameters add them with ``get_weights``."""
+        return super().get_description(**kwargs)
+
+    def load_weights(self, pdict: Description, load_states: bool = True) -> None:
+        """Restore parameters (and optimizer states) from a description; nothing to do without parameters."""
+
+    def check_weights(self, pdict: Description) -> None:
+        """Raise if the parameters in a description do not fit this layer; nothing is changed."""
+
+    # -- bookkeeping ---------------------------------------------------------------------------------------
+
+    def takes_over(self, following: Layer) -> bool:
+        """Whether this layer's calls can do the work of ``following`` too; see :mod:`neonlike.layers.core.folding`."""
+        return False
+
+    def set_next(self, layer: Layer | None) -> None:
+        """Remember the layer after this one."""
+        self.next_layer = layer
+
+    def set_batch_size(self, N: int | None) -> None:
+        """Set the number of samples actually in use, at most ``be.bsz``."""
+        self.actual_bsz = N
+
+    def set_seq_len(self, S: int | None) -> None:
+        """Set the number of time steps actually in use."""
+        self.actual_seq_len = S
+
+    def get_param_attrs(self) -> dict[str, bool]:
+        """Keyword arguments for creating parameter tensors."""
+        return {"parallel": self.parallelism in ("Data", "Model"), "distributed": self.parallelism == "Model"}
+
+    def get_is_mklop(self) -> bool:
+        """Whether the last operation ran in MKL's layout; kept for compatibility."""
+        return self.is_mklop
+
+    def set_is_mklop(self) -> None:
+        """Mark the layer as computed in MKL's layout; kept for compatibility."""
+        self.is_mklop = True
+
+    def set_not_mklop(self) -> None:
+        """Undo ``set_is_mklop``."""
+        self.is_mklop = False
+
+    def revert_tensors(self) -> None:
+        """Undo the backend's distribution of the layer's tensors."""
+        for tensor in self.revert_list:
+            self.be.revert_tensor(tensor)
+
+
+admit(Layer, "a layer")
+
+
+def require_tensor(operation: str, name: str, value: Any) -> None:
+    """Raise DTypeError unless ``value`` is a tensor."""
+    if not isinstance(value, Tensor):
+        raise DTypeError(f"{operation}: {name} must be a tensor, got {shown(value)}; make one with be.array")
+
+
+def require_layer(layer: Any, where: str) -> Layer:
+    """Return ``layer``, or raise if it is not one."""
+    if not isinstance(layer, Layer):
+        what = f"the class {layer.__name__}" if isinstance(layer, type) else f"a {type(layer).__name__}"
+        raise DTypeError(f"{where}: expected a layer, got {what}; construct one, e.g. Linear(10, init=Gaussian())")
+    return layer
+
+
+def require_size(value: Any, where: str) -> int:
+    """Return ``value`` as a positive int, or raise."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise DTypeError(f"{where}: got {brief(value)} of type {type(value).__name__}; expected an integer")
+    if value < 1:
+        raise ShapeError(f"{where}: got {value}; expected a positive number")
+    return int(value)
+
+
+def require_input(layer: Layer, inputs: Any, expected_rows: int, inference: bool = False) -> Tensor:
+    """The output tensor of a layer with a buffer of its own, with as many columns as ``inputs`` has.
+
+    In inference these may be fewer than a batch: the tensor is then a part of the layer's buffer.
+
+    Raises
+    ------
+    ShapeError
+        If ``inputs`` has another number of features, or of columns.
+    ArgumentError
+        If the layer is not configured or not allocated.
+    """
+    outputs: Tensor = layer.outputs
+    if outputs is None:
+        missing = "configure and allocate" if layer.in_shape is None else "allocate"
+        raise ArgumentError(
+            f"{layer.name}.fprop: the layer is not set up; call model.initialize(data), or {missing} on the layer"
+        )
+    require_tensor(f"{layer.name}.fprop", "inputs", inputs)
+    if inputs.shape[0] != expected_rows:
+        raise ShapeError(
+            f"{layer.name}.fprop: input has shape {tuple(inputs.shape)}, but the layer was configured for "
+            f"{expected_rows} features ({layer.in_shape}); configure it for the new shape"
+        )
+    columns = outputs.shape[1]
+    in_part = layer.actual_bsz is not None or layer.actual_seq_len is not None
+    if inputs.shape[1] == columns or in_part:
+        return outputs
+    if inference and inputs.shape[1] < columns:
+        return part_of(layer, "outputs", outputs, inputs.shape[1])
+    raise ShapeError(
+        f"{layer.name}.fprop: input has shape {tuple(inputs.shape)}, but the layer was allocated for "
+        f"{columns} columns; if the batch size was changed since, set the network up again"
+        + ("" if inference else " (fewer columns are for fprop(x, inference=True))")
+    )
+
+
+def require_transform(transform: Any, where: str) -> Any:
+    """Return ``transform``, or raise if it is not an object that transforms."""
+    if isinstance(transform, type) or not callable(transform):
+        raise DTypeError(f"{where}: {brief(transform)} is not a transform object; construct one, e.g. Rectlin()")
+    return transform
+
+
+def plain_shape(shape: Any) -> Any:
+    """A shape as int or tuple of ints; a list of shapes (several inputs) stays a list.
+
+    Raises
+    ------
+    ShapeError
+        If it is made of something else, or of sizes below 1.
+    """
+    if isinstance(shape, int | np.integer) and shape > 0:
+        return int(shape)
+    if isinstance(shape, list | tuple) and shape:
+        entries = [plain_shape(entry) for entry in shape]
+        return tuple(entries) if all(isinstance(entry, int) for entry in entries) else shape
+    raise ShapeError(f"configure: an input shape is made of positive integers, got {shown(shape)}")

@@ -1,0 +1,78 @@
+"""The bias layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.backends.backend import Tensor
+from neonlike.layers.core.base import Layer, interpret_in_shape
+from neonlike.layers.core.chain import taken_over
+from neonlike.layers.core.elementwise import Activation
+from neonlike.layers.core.folding import is_finished
+from neonlike.layers.core.parameter import ParameterLayer
+from neonlike.layers.core.parts import reshaped
+from neonlike.transforms import Explin, Identity, Logistic, Rectlin, Rectlinclip, Softmax, Tanh
+
+__public_module__ = "neonlike.layers.layer"
+
+EXPRESSIONS = frozenset({Explin, Identity, Logistic, Rectlin, Rectlinclip, Softmax, Tanh})
+"""Activations that only build an expression of their argument, which may be an expression itself."""
+
+
+class Bias(ParameterLayer):
+    """Add a bias to each feature (for images to each feature map), **in place** on the previous layer's output.
+
+    Parameters
+    ----------
+    init : Initializer or array
+        For the bias ``(features, 1)`` or ``(maps, 1)``.
+    """
+
+    def __init__(self, init: Any, name: str | None = None) -> None:
+        super().__init__(init, name)
+        self.owns_output = False
+        self.owns_delta = False
+
+    def __str__(self) -> str:
+        rows = self.weight_shape[0] if self.weight_shape else "?"
+        return f"Bias Layer '{self.name}': {rows} biases"
+
+    def configure(self, in_obj: Any) -> Layer:
+        """The first entry of the input shape is what the bias is for."""
+        super().configure(in_obj)
+        self.out_shape = self.in_shape
+        rows = self.in_shape if isinstance(self.in_shape, int) else self.in_shape[0]
+        self.weight_shape = (rows, 1)
+        return self
+
+    def takes_over(self, following: Layer) -> bool:
+        """An activation in place, where there is one bias a feature: sum and activation are one kernel."""
+        rows, _ = interpret_in_shape(self.in_shape)
+        return not self.folded and self.weight_shape == (rows, 1) and _has_expression(following)
+
+    def _by_feature(self, role: str, buffer: Tensor) -> Tensor:
+        rows = self.W.shape[0]
+        return buffer if buffer.shape[0] == rows else reshaped(self, role, buffer, rows)
+
+    def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
+        """inputs += bias, in place; returns the inputs."""
+        self.inputs = self.outputs = inputs
+        if is_finished(self, inputs):
+            return inputs
+        view = self._by_feature("inputs", inputs)
+        if following := taken_over(self):
+            view[:] = following[0].transform(view + self.W)
+            self.finished = inputs
+        else:
+            view[:] = view + self.W
+        return inputs
+
+    @Layer.accumulates
+    def bprop(self, error: Tensor) -> Tensor:
+        """dW = sum of the error over everything but the feature; returns the error itself."""
+        self.be.sum(self._by_feature("error", error), axis=1, out=self.dW)
+        return error
+
+
+def _has_expression(layer: Layer) -> bool:
+    return type(layer) is Activation and type(layer.transform) in EXPRESSIONS

@@ -1,0 +1,172 @@
+"""Cost layers: they apply a cost function to a network's outputs and own the error that starts the backward pass."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from neonlike.errors import ArgumentError, DTypeError, NotDefined
+from neonlike.layers.core.base import Layer, interpret_in_shape
+from neonlike.nervanaobject import NervanaObject
+from neonlike.optree.dtypes import compute_dtype
+from neonlike.util.values import values
+
+__public_module__ = "neonlike.layers.layer"
+
+
+class GeneralizedCost(NervanaObject):
+    """Mean of a cost function over the columns of a batch, and its gradient with respect to the network's outputs.
+
+    Parameters
+    ----------
+    costfunc : Cost
+        Cost function, e.g. ``CrossEntropyMulti()``.
+
+    Attributes
+    ----------
+    outputs : Tensor
+        Cost of each column of the last batch, ``(1, steps*N)``.
+    deltas : Tensor
+        Gradient with respect to the network's outputs, a sum over the batch.
+    cost : ndarray
+        Last value of ``get_cost``, ``(1, 1)``.
+    """
+
+    gradients: ClassVar[tuple[str, ...]] = ("bprop",)
+    """Methods of the cost function that are called beside itself."""
+    example: ClassVar[str] = "CrossEntropyMulti()"
+
+    def __init__(self, costfunc: Any, name: str | None = None) -> None:
+        super().__init__(name)
+        has_gradients = all(hasattr(costfunc, method) for method in self.gradients)
+        if isinstance(costfunc, type) or not callable(costfunc) or not has_gradients:
+            raise DTypeError(
+                f"{self.classnm}: costfunc={costfunc!r} is not a cost function object; "
+                f"construct one, e.g. {self.example}"
+            )
+        self.costfunc = costfunc
+        self.outputs: Any = None
+        self.deltas: Any = None
+        self.prev_layer: Any = None
+        self.nstep = 1
+        self.cost: Any = np.zeros((1, 1), dtype=np.float32)
+        self._make_cost_buffer()
+
+    def _make_cost_buffer(self) -> None:
+        be = self.require_backend()
+        self.cost_buffer = be.zeros((1, 1), dtype=compute_dtype(be.default_np_dtype))
+
+    def initialize(self, in_obj: Layer) -> None:
+        """Allocate the buffers.
+
+        Parameters
+        ----------
+        in_obj : Layer
+            The last layer of the network, or the container.
+        """
+        self.prev_layer = in_obj
+        if self.cost_buffer.backend is not self.be:
+            self._make_cost_buffer()
+        _, self.nstep = interpret_in_shape(in_obj.out_shape)
+        self.outputs = self.be.iobuf((1, self.nstep))
+        self.deltas = self.be.iobuf(in_obj.out_shape, parallelism=in_obj.parallelism)
+
+    def get_cost(self, inputs: Any, targets: Any) -> np.ndarray:
+        """Mean cost over all columns, ``(1, 1)`` on the host.
+
+        Parameters
+        ----------
+        inputs, targets : Tensor
+            Outputs of the network and what they should be, ``(features, N)``.
+        """
+        self._check_ready("get_cost")
+        return self._record(self.costfunc(inputs, targets), inputs.shape[1])
+
+    def _check_ready(self, operation: str) -> None:
+        if self.outputs is None:
+            raise ArgumentError(
+                f"{self.name}.{operation}: the cost does not know its network; call initialize(last layer) first, or "
+                "give the cost to model.fit or model.initialize"
+            )
+
+    def _record(self, values_of_columns: Any, columns: int) -> np.ndarray:
+        if self.outputs.shape[1] != columns:  # a batch that is not full
+            self.outputs = self.be.empty((1, columns), dtype=self.outputs.dtype)
+        self.outputs[:] = values_of_columns
+        self.cost_buffer[:] = self.be.mean(self.outputs, axis=1)
+        self.cost = values(self.cost_buffer.get())
+        return self.cost
+
+    def get_errors(self, inputs: Any, targets: Any) -> Any:
+        """Gradient of the summed cost with respect to the network's outputs (``deltas``)."""
+        self._check_ready("get_errors")
+        self.deltas[:] = self.costfunc.bprop(inputs, targets)
+        return self.deltas
+
+
+class GeneralizedCostMask(GeneralizedCost):
+    """Cost of the outputs where a mask is set; targets come as a pair (targets, mask).
+
+    Parameters
+    ----------
+    weights : float
+        Factor of the cost and of the gradient.
+    """
+
+    def __init__(self, costfunc: Any, weights: float = 1.0, name: str | None = None) -> None:
+        super().__init__(costfunc, name)
+        self.weights = weights
+
+    def get_cost(self, inputs: Any, targets: Any) -> np.ndarray:
+        """Mean over **all** columns of the masked cost, times ``weights``, ``(1, 1)``."""
+        self._check_ready("get_cost")
+        target, mask = self._pair(targets)
+        masked_inputs, masked_target = inputs * mask, target * mask
+        return self._record(self.costfunc(masked_inputs, masked_target) * self.weights, inputs.shape[1])
+
+    def get_errors(self, inputs: Any, targets: Any) -> Any:
+        """Masked and weighted gradient (``deltas``)."""
+        self._check_ready("get_errors")
+        target, mask = self._pair(targets)
+        self.deltas[:] = self.costfunc.bprop(inputs, target) * mask * self.weights
+        return self.deltas
+
+    def _pair(self, targets: Any) -> tuple[Any, Any]:
+        if not isinstance(targets, list | tuple) or len(targets) != 2:
+            raise DTypeError(f"{self.name}: targets must be a pair (targets, mask), got a {type(targets).__name__}")
+        return targets[0], targets[1]
+
+
+class GeneralizedGANCost(GeneralizedCost):
+    """Mean of the costs of a generative adversarial network over the columns of a batch.
+
+    Parameters
+    ----------
+    costfunc : GANCost
+        Cost function.
+    """
+
+    gradients = ("bprop_data", "bprop_noise", "bprop_generator")
+    example = "GANCost(func='modified')"
+
+    def get_cost(self, y_data: Any, y_noise: Any, cost_type: str | None = None) -> np.ndarray:  # type: ignore[override]
+        """Mean cost over all columns, ``(1, 1)`` on the host.
+
+        Parameters
+        ----------
+        y_data, y_noise : Tensor
+            What the discriminator says of data, and of samples that were made of noise, ``(features, N)``.
+        cost_type : str, optional
+            ``"dis"``, its parts ``"dis_data"`` and ``"dis_noise"``, or ``"gen"``; by default the cost function's.
+        """
+        self._check_ready("get_cost")
+        cost_type = self.costfunc.cost_type if cost_type is None else cost_type
+        columns = (y_noise if y_data is None else y_data).shape[1]
+        return self._record(self.costfunc(y_data, y_noise, cost_type), columns)
+
+    def get_errors(self, inputs: Any, targets: Any) -> Any:
+        """Not defined: the gradients of the two networks are ``costfunc.bprop_data`` and its like."""
+        raise NotDefined(
+            f"{self.name}: a GAN has several gradients; use costfunc.bprop_data, bprop_noise, bprop_generator"
+        )

@@ -1,0 +1,169 @@
+"""Elementwise layers, most of them in place: activation, dropout, transforms of the data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.backends.backend import Tensor
+from neonlike.backends.families.activation import asks_for, derivative
+from neonlike.checks import brief
+from neonlike.errors import ArgumentError
+from neonlike.layers.core.base import Layer, interpret_in_shape, require_input, require_transform
+from neonlike.layers.core.folding import is_finished, leave_error
+
+__public_module__ = "neonlike.layers.layer"
+
+
+class Activation(Layer):
+    """Apply a transform **in place** on the previous layer's output.
+
+    A transform whose ``bprop`` asks for ``inputs`` (Swish, GELU) leaves that output as it is, and the layer has a
+    buffer of its own.
+
+    Parameters
+    ----------
+    transform : Transform
+        The activation function.
+    """
+
+    def __init__(self, transform: Any, name: str | None = None) -> None:
+        super().__init__(name)
+        self.transform = require_transform(transform, self.classnm)
+        self.owns_output = "inputs" in asks_for(self.transform)
+        self.owns_delta = True
+
+    def __str__(self) -> str:
+        return f"Activation Layer '{self.name}': {type(self.transform).__name__}"
+
+    def configure(self, in_obj: Any) -> Layer:
+        """The output has the shape of the input."""
+        super().configure(in_obj)
+        self.out_shape = self.in_shape
+        return self
+
+    def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
+        """outputs = transform(inputs), in place unless the derivative needs the inputs."""
+        self.inputs = outputs = inputs
+        if self.owns_output:
+            outputs = require_input(self, inputs, interpret_in_shape(self.in_shape)[0], inference)
+        else:
+            self.outputs = inputs
+            if is_finished(self, inputs):
+                return inputs
+        self.be.fprop_transform(self, self.transform, inputs, outputs, relu=False)
+        return outputs
+
+    def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
+        """deltas = alpha · transform'(outputs) · error + beta · deltas."""
+        if self.deltas is None:
+            return None
+        if alpha == 1 and not beta and leave_error(self, error):
+            return error
+        kept = self.inputs if self.owns_output else None
+        if alpha == 1 and not beta:
+            self.be.bprop_transform(self, self.transform, self.outputs, error, self.deltas, relu=False, inputs=kept)
+        else:
+            gradient = derivative(self.transform, self.outputs, kept) * error * alpha
+            self.deltas[:] = gradient + beta * self.deltas if beta else gradient
+        return self.deltas
+
+
+class DataTransform(Layer):
+    """Apply a transform **in place** on the data; nothing is propagated back.
+
+    Parameters
+    ----------
+    transform : Transform
+        For example ``Normalizer()``.
+    """
+
+    def __init__(self, transform: Any, name: str | None = None) -> None:
+        super().__init__(name)
+        self.transform = require_transform(transform, self.classnm)
+        self.owns_output = False
+
+    def __str__(self) -> str:
+        return f"DataTransform Layer '{self.name}': {type(self.transform).__name__}"
+
+    def configure(self, in_obj: Any) -> Layer:
+        """The output has the shape of the input."""
+        super().configure(in_obj)
+        self.out_shape = self.in_shape
+        return self
+
+    def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
+        """inputs = transform(inputs), in place."""
+        self.inputs = self.outputs = inputs
+        self.outputs[:] = self.transform(inputs)
+        return self.outputs
+
+    def bprop(self, error: Tensor) -> None:
+        """None: the data need no gradient."""
+        return None
+
+
+class Dropout(Layer):
+    """Set each element to zero with probability 1 − keep while training, **in place**.
+
+    Parameters
+    ----------
+    keep : float
+        Probability of keeping an element.
+
+    Notes
+    -----
+    In inference outputs are multiplied by ``keep`` instead. On a backend in Caffe mode, training divides by
+    ``keep`` and inference changes nothing. The backward pass works in place on the error.
+
+    Source: Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting" (2014).
+    """
+
+    overwrites_error = True
+
+    def __init__(self, keep: float = 0.5, name: str | None = None) -> None:
+        super().__init__(name)
+        if not 0.0 <= keep <= 1.0:
+            raise ArgumentError(f"Dropout: keep={brief(keep)}; expected a probability in [0, 1]")
+        self.keep = keep
+        self.keep_mask: Any = None
+        self.caffe_mode = self.require_backend().check_caffe_compat()
+        if self.caffe_mode and not keep:
+            raise ArgumentError("Dropout: keep=0 cannot be used in Caffe mode, which divides by it; keep more than 0")
+        self._train_scaling = 1.0 / keep if self.caffe_mode else 1.0
+        self.owns_output = False
+
+    def __str__(self) -> str:
+        return f"Dropout Layer '{self.name}': {self.in_shape} inputs, keep {100 * self.keep:.0f}%"
+
+    def configure(self, in_obj: Any) -> Layer:
+        """The output has the shape of the input."""
+        super().configure(in_obj)
+        self.out_shape = self.in_shape
+        return self
+
+    def allocate(self, shared_outputs: Tensor | None = None) -> None:
+        """Create the buffer of the mask, again if the shape or the batch size is another."""
+        super().allocate(shared_outputs)
+        features, steps = interpret_in_shape(self.out_shape)
+        if self.keep_mask is None or self.keep_mask.shape != (features, steps * self.be.bsz):
+            self.keep_mask = self.be.iobuf(self.out_shape, parallelism=self.parallelism)
+
+    def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
+        """Mask (or in inference scale) the inputs in place and return them."""
+        self.inputs = self.outputs = inputs
+        if inference:
+            if not self.caffe_mode:
+                self.outputs[:] = inputs * self.keep
+            return self.outputs
+        self.be.make_binary_mask(self.keep_mask, self.keep)
+        masked = self.keep_mask * inputs
+        self.outputs[:] = masked if self._train_scaling == 1 else masked * self._train_scaling
+        return self.outputs
+
+    def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor:
+        """error = mask · error · alpha (/ keep in Caffe mode) + beta · error, in place; returns it."""
+        factor = alpha * self._train_scaling
+        masked = self.keep_mask * error if factor == 1 else self.keep_mask * error * factor
+        error[:] = masked + beta * error if beta else masked
+        self.deltas = error
+        return error

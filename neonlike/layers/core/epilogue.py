@@ -1,0 +1,49 @@
+"""What convolutions take over of the layers after them: a bias and a rectifier, in the call that stores the result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.backends.backend import Tensor
+from neonlike.layers.core.base import Layer
+from neonlike.layers.core.bias import Bias
+from neonlike.layers.core.chain import taken_over
+from neonlike.layers.core.elementwise import Activation
+from neonlike.layers.core.parameter import ParameterLayer
+from neonlike.transforms import Rectlin
+
+
+def rectifier(layer: Layer) -> Rectlin | None:
+    """The transform of ``layer`` if that is a rectified linear unit; None for classes derived from either."""
+    return layer.transform if type(layer) is Activation and type(layer.transform) is Rectlin else None
+
+
+class EpilogueLayer(ParameterLayer):
+    """Base of layers whose call adds a bias to each map and rectifies."""
+
+    has_bias = False
+    """Whether the layer has a bias of its own, which ``own_bias`` gives once it is allocated."""
+
+    def own_bias(self) -> Any:
+        """The layer's own bias (maps, 1), or None."""
+        return None
+
+    def takes_over(self, following: Layer) -> bool:
+        """A bias layer if it has no bias yet, then a rectifier; neither if it has to sum what it stores."""
+        if self.batch_sum_shape is not None or any(isinstance(layer, Activation) for layer in self.folded):
+            return False
+        if type(following) is Bias:
+            return not (self.folded or self.has_bias)
+        return rectifier(following) is not None
+
+    def epilogue(self, outputs: Tensor) -> tuple[Any, bool, float]:
+        """Bias, whether to rectify, and the slope below zero, for the call that writes ``outputs``."""
+        bias = self.own_bias()
+        if not (following := taken_over(self)):
+            return bias, False, 0.0
+        self.finished = outputs
+        first, last = following[0], following[-1]
+        if isinstance(first, Bias):
+            bias = first.W
+        transform = rectifier(last)
+        return bias, transform is not None, 0.0 if transform is None else float(transform.slope)

@@ -1,0 +1,260 @@
+"""Layers with a weight: creation, initialization, gradient, saving and loading of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from neonlike.backends.backend import Tensor
+from neonlike.checks import shown
+from neonlike.errors import ArgumentError, DTypeError, NotDefined, ShapeError
+from neonlike.initializers import Initializer
+from neonlike.layers.core.base import Layer
+from neonlike.nervanaobject import Description
+
+__public_module__ = "neonlike.layers.layer"
+
+
+class StoredLayer(Layer):
+    """Base of layers with parameters: what of them is saved, and how it is loaded.
+
+    Attributes
+    ----------
+    states : list
+        What the optimizer keeps for the parameters.
+    acc_params : list of (Tensor, Tensor)
+        Pairs (saved gradient, gradient) for accumulation.
+    """
+
+    def __init__(self, name: str | None = None, parallelism: str = "Unknown") -> None:
+        super().__init__(name, parallelism)
+        self.has_params = True
+        self.owns_delta = True
+        self.states: list[Any] = []
+        self.acc_params: list[tuple[Any, Any]] = []
+
+    def parameter_names(self) -> tuple[str, ...]:
+        """Attributes saved as parameters."""
+        raise NotDefined(f"{self.classnm} does not define parameter_names")
+
+    def present_form(self, pdict: Any) -> Description:
+        """A description in today's form; layers that neon saved in other forms before bring those into it."""
+        if not isinstance(pdict, dict):
+            raise ArgumentError(f"{self.name}: expected the description of a layer, a dictionary, got {shown(pdict)}")
+        return pdict
+
+    def get_description(  # type: ignore[override]
+        self, get_weights: bool = False, keep_states: bool = True, **kwargs: Any
+    ) -> Description:
+        """Describe the layer, with ``params`` and optimizer ``states`` on the host if asked for.
+
+        Returns
+        -------
+        dict
+            ``{"type", "config"[, "params": {name: ndarray}][, "states": list]}``.
+        """
+        described = super().get_description(**kwargs)
+        if isinstance(init := described["config"].get("init"), Tensor):
+            described["config"]["init"] = init.get()
+        if get_weights:
+            values = {name: getattr(self, name) for name in self.parameter_names()}
+            described["params"] = {name: value.get() for name, value in values.items() if value is not None}
+            if keep_states:
+                described["states"] = _to_host(self.states)
+        return described
+
+    def check_weights(self, pdict: Description) -> None:
+        """Raise if a saved parameter is none of this layer's, no numbers, or not of the shape of the present one."""
+        pdict = self.present_form(pdict)
+        params = pdict.get("params", {})
+        if not isinstance(params, dict):
+            raise ArgumentError(f"{self.name}: saved params must be a dictionary, got {shown(params)}")
+        for name, value in params.items():
+            if name not in self.parameter_names():
+                raise ArgumentError(
+                    f"{self.name}: saved parameter {name!r} is none of this layer's, {list(self.parameter_names())}; "
+                    "the file belongs to another network"
+                )
+            _check_numbers(self.name, f"parameter {name!r}", value)
+            present = getattr(self, name, None)
+            if isinstance(present, Tensor) and tuple(present.shape) != np.shape(value):
+                raise ShapeError(
+                    f"{self.name}: saved parameter {name!r} has shape {np.shape(value)}, the layer's has "
+                    f"{tuple(present.shape)}; the file belongs to another network"
+                )
+        _check_states(self.name, pdict.get("states", []))
+
+    def load_weights(self, pdict: Description, load_states: bool = True) -> None:
+        """Restore parameters if there are any, and optimizer states if there are any and they are wanted."""
+        pdict = self.present_form(pdict)
+        if "params" in pdict:
+            self.set_params(pdict)
+        if load_states:
+            self.set_states(pdict)
+
+    def set_params(self, pdict: Description) -> None:
+        """Take the parameters in ``pdict["params"]``; an existing tensor is overwritten in place."""
+        pdict = self.present_form(pdict)
+        if not isinstance(pdict.get("params"), dict):
+            raise ArgumentError(f"{self.name}.set_params: there is no dictionary 'params' in what was given")
+        self.check_weights(pdict)
+        for name, value in pdict["params"].items():
+            present = getattr(self, name, None)
+            if isinstance(present, Tensor):
+                present.set(np.ascontiguousarray(value))
+            elif isinstance(value, np.ndarray):
+                setattr(self, name, self.be.array(value, dtype=self.stored_dtype(name), **self.get_param_attrs()))
+            else:
+                setattr(self, name, value)
+
+    def stored_dtype(self, name: str) -> Any:
+        """The dtype of the parameter of this name; None for the backend's."""
+        return None
+
+    def set_states(self, pdict: Description) -> None:
+        """Take the optimizer states in ``pdict["states"]``, if there are any."""
+        if "states" in pdict:
+            self.states = self._to_device(pdict["states"])
+
+    def _to_device(self, states: Any) -> Any:
+        if isinstance(states, list | tuple):
+            return [self._to_device(entry) for entry in states]
+        return self.be.array(states, **self.get_param_attrs())
+
+
+class ParameterLayer(StoredLayer):
+    """Base of layers with a weight ``W`` and its gradient ``dW``.
+
+    Parameters
+    ----------
+    init : Initializer, Tensor or ndarray
+        What fills the weight, or its values in exactly its shape.
+
+    Attributes
+    ----------
+    W, dW : Tensor or None
+        Weight and gradient (sum over the batch), of shape ``weight_shape``.
+    states : list of Tensor
+        What the optimizer keeps for the weight.
+    batch_sum : Tensor or None
+        Sums of the outputs over the batch, for a batch normalization that follows.
+    acc_params : list of (Tensor, Tensor)
+        Pairs (saved gradient, gradient) for accumulation.
+    """
+
+    def __init__(self, init: Any = None, name: str | None = None, parallelism: str = "Unknown") -> None:
+        super().__init__(name, parallelism)
+        if init is not None and not isinstance(init, Initializer | Tensor | np.ndarray) and not _fills(init):
+            raise DTypeError(
+                f"{self.classnm}: init={init!r} is not usable; expected an initializer, e.g. Gaussian(scale=0.01), "
+                "or an array of the weight's shape"
+            )
+        self.init = init
+        self.W: Any = None
+        self.dW: Any = None
+        self.weight_shape: tuple[int, int] | None = None
+        self.batch_sum: Any = None
+        self.batch_sum_shape = None
+        self.acc_dW: Any = None
+
+    def allocate(self, shared_outputs: Tensor | None = None, accumulate_updates: bool = False) -> None:
+        """Create the output buffer, and the parameters unless they exist.
+
+        Parameters
+        ----------
+        shared_outputs : Tensor, optional
+            Memory for the outputs.
+        accumulate_updates : bool
+            Prepare for gradients that add up over several backward passes.
+        """
+        super().allocate(shared_outputs)
+        if self.W is None:
+            self.init_params(self.weight_shape)
+        elif self.weight_shape is not None and tuple(self.W.shape) != tuple(self.weight_shape):
+            raise ShapeError(
+                f"{self.name}: its weight has shape {tuple(self.W.shape)}, but an input of shape {self.in_shape} "
+                f"needs {tuple(self.weight_shape)}; the weights belong to another input shape"
+            )
+        if self.dW is None:
+            self.dW = self.be.zeros_like(self.W)
+        if self.batch_sum_shape is not None and self.batch_sum is None:
+            self.batch_sum = self.be.empty(self.batch_sum_shape, dtype=stats_dtype(self.be), **self.get_param_attrs())
+        self.accumulate_updates = accumulate_updates
+        if accumulate_updates:
+            self.acc_dW = self.be.empty_like(self.dW)
+            self.acc_params = [(self.acc_dW, self.dW)]
+
+    def asked_sums(self, inference: bool) -> Any:
+        """``batch_sum`` if the forward pass is to fill it: in training, unless the layer after this one does."""
+        return None if inference or self.sums_left else self.batch_sum
+
+    def init_params(self, shape: Any) -> None:
+        """Create the weight and its gradient and fill the weight."""
+        if shape is None:
+            raise ArgumentError(f"{self.name}.allocate: the layer does not know its shape; call configure first")
+        if self.init is None:
+            raise ArgumentError(f"{self.name}: no initializer for the weight; give init=, e.g. Gaussian(scale=0.01)")
+        self.W = self.new_parameter(shape, self.init)
+        self.dW = self.be.zeros_like(self.W)
+        self.states = []
+
+    def new_parameter(self, shape: Any, init: Any) -> Tensor:
+        """A tensor of ``shape`` filled by an initializer, or with given values of that shape."""
+        parameter = self.be.empty(shape, **self.get_param_attrs())
+        if _fills(init) and not isinstance(init, Tensor | np.ndarray):
+            init.fill(parameter)
+            return parameter
+        if not isinstance(init, Tensor | np.ndarray):
+            raise DTypeError(f"{self.name}: init must be an initializer or an array, got {shown(init)}")
+        if tuple(init.shape) != tuple(parameter.shape):
+            raise ShapeError(
+                f"{self.name}: init has shape {tuple(init.shape)}, but the weight needs {tuple(parameter.shape)}"
+            )
+        parameter[:] = init
+        return parameter
+
+    def get_params(self) -> Any:
+        """``((W, dW), states)``."""
+        return (self.W, self.dW), self.states
+
+    def parameter_names(self) -> tuple[str, ...]:
+        """Attributes saved as parameters."""
+        return ("W",)
+
+    def set_params(self, pdict: Description) -> None:
+        """Take the parameters in ``pdict["params"]``; an existing tensor is overwritten in place."""
+        super().set_params(pdict)
+        if self.W is not None and self.dW is None:
+            self.dW = self.be.zeros_like(self.W)
+
+
+def stats_dtype(be: Any) -> type:
+    """The dtype of sums, means and variances over a batch: float32, or float64 on such a backend."""
+    return np.float64 if be.default_dtype == np.float64 else np.float32
+
+
+def _check_states(layer: str, states: Any) -> None:
+    if isinstance(states, list | tuple):
+        for entry in states:
+            _check_states(layer, entry)
+    else:
+        _check_numbers(layer, "optimizer state", states)
+
+
+def _check_numbers(layer: str, what: str, value: Any) -> None:
+    if not isinstance(value, np.ndarray | np.number) or value.dtype.kind not in "biufV":
+        raise DTypeError(
+            f"{layer}: saved {what} is a {type(value).__name__} of "
+            f"{getattr(value, 'dtype', 'no dtype')}; expected an array of numbers: the file is damaged"
+        )
+
+
+def _fills(init: Any) -> bool:
+    return hasattr(init, "fill") and not isinstance(init, type | np.generic)
+
+
+def _to_host(states: Any) -> Any:
+    if isinstance(states, list | tuple):
+        return [_to_host(entry) for entry in states]
+    return states.get()

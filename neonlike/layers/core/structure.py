@@ -1,0 +1,180 @@
+"""Layers without arithmetic of their own: reshaping, identity, and the junctions of branched networks."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from neonlike.backends.backend import Tensor
+from neonlike.checks import brief, shown
+from neonlike.errors import ArgumentError, DTypeError, ShapeError
+from neonlike.layers.core.base import Layer, interpret_in_shape, require_input
+from neonlike.layers.core.deltas import DeltasTree
+
+__public_module__ = "neonlike.layers.layer"
+
+
+class Reshape(Layer):
+    """Give the activations another shape; a view, unless the input is not contiguous.
+
+    Parameters
+    ----------
+    reshape : int or tuple of int
+        New shape without the batch. A first entry 0 keeps that input dimension, one entry −1 is inferred.
+    """
+
+    def __init__(self, reshape: int | tuple[int, ...], name: str | None = None) -> None:
+        super().__init__(name)
+        sizes = (reshape,) if isinstance(reshape, int | np.integer) else tuple(reshape)
+        if not all(isinstance(size, int | np.integer) and size >= -1 for size in sizes):
+            raise ArgumentError(f"Reshape: sizes must be integers from -1, got {brief(reshape)}")
+        self.reshape = sizes
+        if self.reshape.count(-1) > 1:
+            raise ArgumentError(f"Reshape: {self.reshape} has more than one -1; only one size can be inferred")
+        self.owns_output = False
+        self.in_shape_t: tuple[int, int] = (0, 0)
+        self.out_shape_t: tuple[int, int] = (0, 0)
+
+    def __str__(self) -> str:
+        return f"Reshape Layer '{self.name}': {self.in_shape} -> {self.out_shape}"
+
+    def configure(self, in_obj: Any) -> Layer:
+        """Resolve 0 and −1 with the input's shape.
+
+        Raises
+        ------
+        ShapeError
+            If the number of elements differs.
+        """
+        super().configure(in_obj)
+        in_shape = (self.in_shape,) if isinstance(self.in_shape, int) else tuple(self.in_shape)
+        new = list(self.reshape)
+        if new[0] == 0:
+            new[0] = in_shape[0]
+        total = int(np.prod(in_shape))
+        if -1 in new:
+            known = -int(np.prod(new))
+            new[new.index(-1)] = total // known if known > 0 else 0
+        if int(np.prod(new)) != total:
+            raise ShapeError(
+                f"{self.name}: cannot reshape {in_shape} of {total} elements to {self.reshape}; "
+                "the number of elements must stay"
+            )
+        self.out_shape = tuple(new)
+        self.in_shape_t, self.out_shape_t = (self._buffer_shape(s, self.be.bsz) for s in (in_shape, self.out_shape))
+        return self
+
+    @staticmethod
+    def _buffer_shape(shape: tuple[int, ...], samples: int) -> tuple[int, int]:
+        if len(shape) == 2:
+            return shape[0], shape[1] * samples
+        return int(np.prod(shape)), samples
+
+    def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
+        """View of the inputs in the new shape; in inference of fewer columns than a batch, too."""
+        if not inputs.is_contiguous:
+            contiguous = self.be.empty(inputs.shape, dtype=inputs.dtype)
+            contiguous[:] = inputs
+            inputs = contiguous
+        self.inputs = inputs
+        shape = self.out_shape_t
+        if inference:
+            shape = self._buffer_shape(self.out_shape, inputs.size // int(np.prod(self.out_shape)))
+        self.outputs = inputs.reshape(shape)
+        return self.outputs
+
+    def bprop(self, error: Tensor) -> Tensor:
+        """View of the error in the old shape."""
+        self.deltas = error.reshape(self.in_shape_t)
+        return self.deltas
+
+
+class SkipNode(Layer):
+    """Identity with buffers of its own: the shortcut of a residual block."""
+
+    def __init__(self, name: str | None = None) -> None:
+        super().__init__(name)
+        self.owns_delta = True
+
+    def configure(self, in_obj: Any) -> Layer:
+        """The output has the shape of the input."""
+        super().configure(in_obj)
+        self.out_shape = self.in_shape
+        return self
+
+    def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
+        """outputs = inputs + beta · outputs."""
+        outputs = require_input(self, inputs, interpret_in_shape(self.in_shape)[0], inference)
+        self.inputs = inputs
+        self.be.fprop_skipnode(inputs, outputs, beta)
+        return outputs
+
+    def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
+        """deltas = alpha · error + beta · deltas."""
+        if self.deltas is not None:
+            self.be.bprop_skipnode(error, self.deltas, alpha, beta)
+        return self.deltas
+
+
+class BranchNode(Layer):
+    """Marks where branches leave the trunk of a network: listed in the trunk and at the head of each branch.
+
+    Constructing a second one of the same name (also None) gives the same object.
+
+    Attributes
+    ----------
+    has_branches : bool
+        Whether branches begin here, whose errors are in ``deltas`` already when that of the trunk comes: set by Tree.
+    """
+
+    instances: ClassVar[dict[str | None, BranchNode]] = {}
+    is_branch_node = True
+    has_branches = False
+
+    def __new__(cls, name: str | None = None) -> BranchNode:
+        if name is not None and not isinstance(name, str):
+            raise DTypeError(f"BranchNode: name must be a string or None, got {shown(name)}")
+        if name not in cls.instances:
+            cls.instances[name] = super().__new__(cls)
+        return cls.instances[name]
+
+    def __init__(self, name: str | None = None) -> None:
+        if hasattr(self, "owns_output"):  # the same object again
+            return
+        super().__init__(name)
+        self.owns_output = False
+
+    def configure(self, in_obj: Any) -> Layer:
+        """Take the shape of the trunk; with None, the one known already."""
+        if in_obj is not None:
+            super().configure(in_obj)
+            self.out_shape = self.in_shape
+            self.deltas = None
+            self.has_branches = False
+        elif self.in_shape is None:
+            raise ArgumentError(
+                f"BranchNode '{self.name}': a branch starts here before the trunk has passed; list the trunk, "
+                "which contains the node, first"
+            )
+        return self
+
+    def set_deltas(self, delta_buffers: DeltasTree) -> None:
+        """Allocate an error buffer that the trunk and all branches add to.
+
+        It is neither of the tree's two buffers: the trunk behind the node uses both of them after the first branch
+        wrote to this one and before the last one adds to it.
+        """
+        if self.deltas is None:
+            self.deltas = self.be.iobuf(self.in_shape, parallelism=self.parallelism)
+            delta_buffers.swap()
+
+    def fprop(self, inputs: Tensor | None = None, inference: bool = False) -> Tensor:
+        """Keep the trunk's activations and return them; with None, return those kept."""
+        if inputs is not None:
+            self.inputs = self.outputs = inputs
+        return self.outputs
+
+    def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor:
+        """The error itself."""
+        return error

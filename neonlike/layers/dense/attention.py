@@ -1,0 +1,212 @@
+"""Multi-head self-attention over the steps of a sequence."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from neonlike.backends.backend import Tensor
+from neonlike.errors import ArgumentError, ShapeError
+from neonlike.initializers import Constant
+from neonlike.layers.core.base import Layer, interpret_in_shape, require_input, require_size
+from neonlike.layers.core.parameter import ParameterLayer
+
+__public_module__ = "neonlike.layers.layer"
+
+HEADS_FIRST = (0, 1, 4, 3, 2)
+"""(3, heads, size, steps, N) from and to (3, heads, N, steps, size)."""
+
+
+class MultiHeadAttention(ParameterLayer):
+    """Each step is replaced by a mean of all steps, weighted by how well their keys fit its query; in several heads.
+
+    With x ``(features, steps)`` of a sample, for each head: queries, keys, values = rows of W · x + bias; outputs =
+    W_out · (values · softmax(keysᵀ · queries / sqrt(size)) of all heads one below the other) + bias_out.
+
+    Parameters
+    ----------
+    heads : int
+        Divides the number of features.
+    init : Initializer or array
+        For ``W`` (3 · features, features), queries first, then keys, then values, each by heads; and for ``W_out``.
+    nout : int, optional
+        Rows of the output; as many as features by default.
+    causal : bool
+        Let each step see itself and those before it only.
+    bias : Initializer, optional
+        For both biases, 0 by default.
+
+    Attributes
+    ----------
+    W, W_out, bias_in, bias_out : Tensor
+        Parameters; ``dW``, ``dW_out``, ``grad_bias_in`` and ``grad_bias_out`` are their gradients.
+
+    Source: Vaswani et al., "Attention is all you need" (2017), section 3.2.
+    """
+
+    def __init__(
+        self,
+        heads: int,
+        init: Any,
+        nout: int | None = None,
+        causal: bool = False,
+        bias: Any = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(init, name)
+        self.heads = require_size(heads, "MultiHeadAttention: heads")
+        self.nout = nout if nout is None else require_size(nout, "MultiHeadAttention: nout")
+        self.causal, self.bias = causal, bias
+        self.nin = self.nsteps = 0
+        self.W_out: Any = None
+        self.dW_out: Any = None
+        self.bias_in: Any = None
+        self.grad_bias_in: Any = None
+        self.bias_out: Any = None
+        self.grad_bias_out: Any = None
+        self.states = [[] for _ in range(4)]
+        self._work: Any = None
+        self._part: Any = None
+        self._mask: Any = None
+
+    def __str__(self) -> str:
+        return f"MultiHeadAttention Layer '{self.name}': {self.heads} heads, {self.in_shape} -> {self.out_shape}"
+
+    def configure(self, in_obj: Any) -> Layer:
+        """Input ``(features, steps)``; the output is ``(nout, steps)``."""
+        super().configure(in_obj)
+        self.nin, self.nsteps = interpret_in_shape(self.in_shape)
+        if self.nin % self.heads:
+            raise ShapeError(f"{self.name}: {self.heads} heads do not divide the {self.nin} features of the input")
+        self.out_shape = (self.nin if self.nout is None else self.nout, self.nsteps)
+        self.weight_shape = (3 * self.nin, self.nin)
+        return self
+
+    def allocate(self, shared_outputs: Tensor | None = None, accumulate_updates: bool = False) -> None:
+        """Create the buffers, and the parameters unless they exist; see :class:`ParameterLayer`."""
+        super().allocate(shared_outputs, accumulate_updates)
+        shift = Constant(0.0) if self.bias is None else self.bias
+        rows = self.out_shape[0]
+        for name, shape, init in (
+            ("W_out", (rows, self.nin), self.init),
+            ("bias_in", (3 * self.nin, 1), shift),
+            ("bias_out", (rows, 1), shift),
+        ):
+            if getattr(self, name) is None:
+                setattr(self, name, self.new_parameter(shape, init))
+            if getattr(self, _gradient(name)) is None:
+                setattr(self, _gradient(name), self.be.zeros_like(getattr(self, name)))
+        if accumulate_updates:
+            self.acc_params = [(self.be.empty_like(grad), grad) for (_, grad), _ in self.get_params()]
+        if self._work is None or self._work.steps != self.nsteps or self._work.samples != self.be.bsz:
+            self._work = _Workspace(self, self.be.bsz)
+            self._mask = None
+        if self.causal and self._mask is None:
+            self._mask = self.be.array(np.where(np.tri(self.nsteps), 0.0, -np.inf)[None])
+
+    def init_params(self, shape: Any) -> None:
+        """Create the first weight and its gradient and fill the weight."""
+        super().init_params(shape)
+        self.states = [[] for _ in range(4)]
+
+    def parameter_names(self) -> tuple[str, ...]:
+        """Attributes saved as parameters."""
+        return "W", "W_out", "bias_in", "bias_out"
+
+    def get_params(self) -> Any:
+        """A list of ``((parameter, gradient), states)`` in the order of :meth:`parameter_names`."""
+        pairs = [(getattr(self, name), getattr(self, _gradient(name))) for name in self.parameter_names()]
+        return list(zip(pairs, self.states, strict=True))
+
+    def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
+        """outputs = attention of the inputs + beta · outputs; in inference of fewer samples than a batch, too."""
+        outputs = require_input(self, inputs, self.nin, inference)
+        self.inputs = inputs
+        be, w = self.be, self._workspace(outputs.shape[1] // self.nsteps)
+        be.compound_dot(self.W, inputs, w.projected)
+        be.copy_transpose((w.projected + self.bias_in).reshape(w.apart.shape), w.heads, HEADS_FIRST)
+        be.batched_dot(w.queries, w.keys.T, w.weights, alpha=w.scale)
+        w.weights[:] = be.fprop_softmax(w.weights + self._mask if self.causal else w.weights, axis=2)
+        be.batched_dot(w.weights, w.values, w.mixed)
+        be.copy_transpose(w.mixed_apart, w.joined_apart, (0, 3, 2, 1))
+        be.compound_dot(self.W_out, w.joined, outputs, beta=beta)
+        outputs[:] = outputs + self.bias_out
+        return outputs
+
+    @Layer.accumulates
+    def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
+        """deltas = alpha · data gradient + beta · deltas; gradients of the weights and biases."""
+        if self.inputs is None:
+            raise ArgumentError(f"{self.name}.bprop: there are no inputs to take the gradient by; call fprop first")
+        be, w = self.be, self._work
+        be.compound_dot(error, w.joined.T, self.dW_out)
+        be.sum(error, axis=1, out=self.grad_bias_out)
+        be.compound_dot(self.W_out.T, error, w.joined_error)
+        be.copy_transpose(w.joined_error_apart, w.mixed_apart, (0, 3, 2, 1))
+        be.batched_dot(w.weights.T, w.mixed, w.errors[2])
+        be.batched_dot(w.mixed, w.values.T, w.slopes)
+        w.slopes[:] = w.weights * (w.slopes - be.sum(w.weights * w.slopes, axis=2))
+        be.batched_dot(w.slopes, w.keys, w.errors[0], alpha=w.scale)
+        be.batched_dot(w.slopes.T, w.queries, w.errors[1], alpha=w.scale)
+        be.copy_transpose(w.errors_heads, w.apart, HEADS_FIRST)
+        be.compound_dot(w.projected, self.inputs.T, self.dW)
+        be.sum(w.projected, axis=1, out=self.grad_bias_in)
+        if self.deltas is not None:
+            be.compound_dot(self.W.T, w.projected, self.deltas, alpha=alpha, beta=beta)
+        return self.deltas
+
+    def _workspace(self, samples: int) -> _Workspace:
+        """That of a batch, or of so many samples."""
+        if samples == self._work.samples:
+            whole: _Workspace = self._work
+            return whole
+        if self._part is None or self._part.samples != samples:
+            self._part = _Workspace(self, samples)
+        part: _Workspace = self._part
+        return part
+
+
+class _Workspace:
+    """Memory of a call for ``samples`` samples, and views of it.
+
+    Attributes
+    ----------
+    projected : Tensor (3 features, steps N)
+        Queries, keys and values; in the backward pass their errors. ``apart``: (3, heads, size, steps, N).
+    queries, keys, values : Tensor (heads N, steps, size)
+        ``heads`` is all three, (3, heads, N, steps, size).
+    weights, slopes : Tensor (heads N, steps, steps)
+        Of each step (row) what it takes of the others; the error of the scores.
+    mixed, joined : Tensor (heads N, steps, size), (features, steps N)
+        The weighted means (in the backward pass their errors), and the same as the last product takes them.
+    errors : list of Tensor
+        Errors of queries, keys and values.
+    """
+
+    def __init__(self, layer: MultiHeadAttention, samples: int) -> None:
+        be, heads, steps = layer.be, layer.heads, layer.nsteps
+        size = layer.nin // heads
+        self.samples, self.steps, self.scale = samples, steps, 1 / math.sqrt(size)
+        self.projected = be.empty((3 * layer.nin, steps * samples))
+        self.apart = self.projected.reshape(3, heads, size, steps, samples)
+        self.heads, self.errors_heads = (be.empty((3, heads, samples, steps, size)) for _ in range(2))
+        self.queries, self.keys, self.values = self._thirds(self.heads, heads * samples, steps, size)
+        self.errors = self._thirds(self.errors_heads, heads * samples, steps, size)
+        self.weights, self.slopes = (be.empty((heads * samples, steps, steps)) for _ in range(2))
+        self.mixed = be.empty((heads * samples, steps, size))
+        self.mixed_apart = self.mixed.reshape(heads, samples, steps, size)
+        self.joined, self.joined_error = (be.empty((layer.nin, steps * samples)) for _ in range(2))
+        self.joined_apart, self.joined_error_apart = (
+            whole.reshape(heads, size, steps, samples) for whole in (self.joined, self.joined_error)
+        )
+
+    @staticmethod
+    def _thirds(whole: Tensor, *shape: int) -> list[Tensor]:
+        parts = whole.reshape(3 * shape[0], *shape[1:])
+        return [parts[i * shape[0] : (i + 1) * shape[0]] for i in range(3)]
+
+
+def _gradient(name: str) -> str:
+    return f"d{name}" if name.startswith("W") else f"grad_{name}"

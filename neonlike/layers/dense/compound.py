@@ -1,0 +1,69 @@
+"""A list of layers made by one constructor, such as Affine: weight, bias or normalization, activation."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from neonlike.checks import brief
+from neonlike.errors import ArgumentTypeError, MissingArgument
+from neonlike.layers.core.base import require_transform
+from neonlike.layers.core.elementwise import Activation
+from neonlike.layers.norm.normalization import BatchNorm
+
+__public_module__ = "neonlike.layers.layer"
+
+
+class CompoundLayer(list[Any]):
+    """Base of compound layers: a plain list, which containers flatten into their own.
+
+    Parameters
+    ----------
+    bias : Initializer, optional
+        Add a bias layer with this initializer.
+    batch_norm : bool
+        Add a batch normalization; it has a bias of its own, so ``bias`` cannot be given too.
+    activation : Transform, optional
+        Add an activation layer.
+    name : str, optional
+        Name of the first layer; the others add a suffix to it.
+    """
+
+    from_description: ClassVar[bool] = True
+    normalization: ClassVar[type[BatchNorm]] = BatchNorm
+    normalization_suffix: ClassVar[str] = "bnorm"
+
+    def __init__(
+        self, bias: Any = None, batch_norm: bool = False, activation: Any = None, name: str | None = None
+    ) -> None:
+        super().__init__()
+        if not isinstance(batch_norm, bool | int | np.bool_):
+            raise ArgumentTypeError(f"{type(self).__name__}: batch_norm must be True or False, got {brief(batch_norm)}")
+        if batch_norm and bias is not None:
+            raise MissingArgument(
+                f"{type(self).__name__}: bias and batch_norm exclude each other, since batch normalization has a "
+                "bias of its own; leave one out"
+            )
+        if activation is not None:
+            require_transform(activation, f"{type(self).__name__}: activation")
+        self.bias, self.batch_norm, self.activation = bias, batch_norm, activation
+        self.name = name
+        self.base_name = name
+
+    def add_postfilter_layers(self, bias_class: Any) -> None:
+        """Append what follows the weight: bias or batch normalization, then the activation.
+
+        Parameters
+        ----------
+        bias_class : type or None
+            Constructor of the bias layer, called with ``init`` and ``name``; None if the weight has its bias already.
+        """
+        self.base_name = self.name or self[0].name
+        if self.bias is not None and bias_class is not None:
+            self.append(bias_class(init=self.bias, name=f"{self.base_name}_bias"))
+        if self.batch_norm:
+            self.append(self.normalization(name=f"{self.base_name}_{self.normalization_suffix}"))
+        if self.activation is not None:
+            suffix = type(self.activation).__name__
+            self.append(Activation(transform=self.activation, name=f"{self.base_name}_{suffix}"))

@@ -1,0 +1,124 @@
+"""Fully connected layers: the weight, and it with a bias or normalization, and an activation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.backends.backend import Tensor
+from neonlike.errors import ArgumentError
+from neonlike.layers.core.base import Layer, interpret_in_shape, require_input, require_size
+from neonlike.layers.core.bias import Bias
+from neonlike.layers.core.chain import taken_over
+from neonlike.layers.core.epilogue import rectifier
+from neonlike.layers.core.parameter import ParameterLayer
+from neonlike.layers.core.parts import transposed
+from neonlike.layers.dense.compound import CompoundLayer
+
+__public_module__ = "neonlike.layers.layer"
+
+
+class Linear(ParameterLayer):
+    """Matrix product: outputs = W · inputs, for each sample and time step.
+
+    Parameters
+    ----------
+    nout : int
+        Rows of the output.
+    init : Initializer or array
+        For the weight ``(nout, nin)``.
+    bsum : bool
+        Also sum the outputs over the batch into ``batch_sum``, for a batch normalization that follows.
+    """
+
+    def __init__(
+        self, nout: int, init: Any, bsum: bool = False, name: str | None = None, parallelism: str = "Disabled"
+    ) -> None:
+        super().__init__(init, name, parallelism)
+        self.nout = require_size(nout, "Linear: nout")
+        self.bsum = bsum
+        self.nin = 0
+        self.nsteps = 1
+
+    def __str__(self) -> str:
+        steps = f" over {self.nsteps} steps" if self.nsteps > 1 else ""
+        return f"Linear Layer '{self.name}': {self.nin} inputs, {self.nout} outputs{steps}"
+
+    def configure(self, in_obj: Any) -> Layer:
+        """Input ``(nin,)``, an int, ``(nin, steps)``, or any other shape, which is flattened."""
+        super().configure(in_obj)
+        self.nin, self.nsteps = interpret_in_shape(self.in_shape)
+        self.out_shape = (self.nout, self.nsteps)
+        self.weight_shape = (self.nout, self.nin)
+        if self.bsum:
+            self.batch_sum_shape = (self.nout, 1)
+        return self
+
+    def takes_over(self, following: Layer) -> bool:
+        """A plain rectifier, unless the outputs are summed before it."""
+        transform = rectifier(following)
+        return not (self.folded or self.bsum or transform is None or transform.slope)
+
+    def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
+        """outputs = W · inputs + beta · outputs; in inference of fewer columns than a batch, too."""
+        outputs = require_input(self, inputs, self.nin, inference)
+        self.inputs = inputs
+        used = self._used(outputs)
+        relu = bool(taken_over(self)) and used is outputs
+        self.be.compound_dot(
+            A=self.W, B=self._used(inputs), C=used, beta=beta, relu=relu, bsum=self.asked_sums(inference)
+        )
+        if relu:
+            self.finished = outputs
+        return outputs
+
+    @Layer.accumulates
+    def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
+        """deltas = alpha · Wᵀ · error + beta · deltas; dW = error · inputsᵀ."""
+        if self.inputs is None:
+            raise ArgumentError(f"{self.name}.bprop: there are no inputs to take the gradient by; call fprop first")
+        error = self._used(error)
+        if self.deltas is not None:
+            W_T = transposed(self, "W", self.W)
+            self.be.compound_dot(A=W_T, B=error, C=self._used(self.deltas), alpha=alpha, beta=beta)
+        self.be.compound_dot(A=error, B=transposed(self, "inputs", self._used(self.inputs)), C=self.dW)
+        return self.deltas
+
+    def _used(self, buffer: Tensor) -> Tensor:
+        """The columns in use: all, or the first of a smaller batch or shorter sequence."""
+        if self.actual_bsz is None and self.actual_seq_len is None:
+            return buffer
+        samples = self.be.bsz if self.actual_bsz is None else self.actual_bsz
+        steps = self.nsteps if self.actual_seq_len is None else self.actual_seq_len
+        return buffer[:, : samples * steps]
+
+
+class Affine(CompoundLayer):
+    """Linear, then bias or batch normalization, then activation.
+
+    Parameters
+    ----------
+    nout : int
+        Number of outputs.
+    init : Initializer or array
+        For the weight.
+    bias : Initializer, optional
+        For the bias; none without it.
+    batch_norm : bool
+        Normalize over the batch (has its own bias).
+    activation : Transform, optional
+        Applied last.
+    """
+
+    def __init__(
+        self,
+        nout: int,
+        init: Any,
+        bias: Any = None,
+        batch_norm: bool = False,
+        activation: Any = None,
+        name: str | None = None,
+        parallelism: str = "Disabled",
+    ) -> None:
+        super().__init__(bias=bias, batch_norm=batch_norm, activation=activation, name=name)
+        self.append(Linear(nout, init, bsum=batch_norm, name=name, parallelism=parallelism))
+        self.add_postfilter_layers(Bias)

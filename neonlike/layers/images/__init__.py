@@ -1,0 +1,1 @@
+"""Layers of images: convolution, pooling, local response normalisation, regions, and blocks of these."""

@@ -1,0 +1,258 @@
+"""Convolution layers: weights, bias, and both with normalization and activation."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from neonlike.backends.backend import Tensor
+from neonlike.errors import ArgumentError
+from neonlike.layers.core.base import Layer, require_input
+from neonlike.layers.core.epilogue import EpilogueLayer
+from neonlike.layers.core.oldformats import join_bias
+from neonlike.layers.dense.compound import CompoundLayer
+from neonlike.layers.images.windows import PLAIN, Sizes, convolution_sizes, image_shape, image_sizes
+from neonlike.nervanaobject import Description
+
+__public_module__ = "neonlike.layers.layer"
+
+
+class Convolution(EpilogueLayer):
+    """Convolution of images (C, H, W) or volumes (C, D, H, W); filters are not flipped.
+
+    Parameters
+    ----------
+    fshape : tuple or dict
+        Filter height, width and number of maps (R, S, K), or with a depth (T, R, S, K).
+    init : Initializer or array
+        For the weight ``(C*T*R*S, K)``.
+    strides, padding, dilation : int or dict
+        For height and width, or by name: ``{"str_h": 2, "str_w": 1}``, with ``pad_`` and ``dil_`` for the others, and
+        ``d`` for the depth.
+    bsum : bool
+        Also sum each map over the batch into ``batch_sum``, for a batch normalization that follows.
+    groups : int
+        Maps of each of so many parts see only the channels of that part.
+
+    Attributes
+    ----------
+    convparams : dict
+        Sizes by name, as ``be.conv_layer`` takes them.
+    nglayer : ConvGeometry
+        What that returned.
+    """
+
+    def __init__(
+        self,
+        fshape: Any,
+        strides: Any = {},  # noqa: B006  is not written to; shown in descriptions only if another was given
+        padding: Any = {},  # noqa: B006
+        dilation: Any = {},  # noqa: B006
+        init: Any = None,
+        bsum: bool = False,
+        name: str | None = None,
+        parallelism: str = "Data",
+        groups: int = 1,
+    ) -> None:
+        super().__init__(init, name, parallelism)
+        self.fshape, self.strides, self.padding, self.dilation = fshape, strides, padding, dilation
+        self.bsum, self.groups = bsum, groups
+        self.nglayer: Any = None
+        self._rows = 0
+        self.convparams = {**PLAIN, "T": 1, "D": 1, **convolution_sizes(self, fshape, strides, padding, dilation)}
+
+    def __str__(self) -> str:
+        if self.nglayer is None:
+            return super().__str__()
+        return f"{self.classnm} Layer '{self.name}': {self.in_shape} -> {self.out_shape}, {self.nglayer.describe()}"
+
+    def configure(self, in_obj: Any) -> Layer:
+        """Input (C, H, W) or (C, D, H, W); the output is (K, P, Q), or (K, M, P, Q) if M is not 1."""
+        super().configure(in_obj)
+        self.convparams.update(self.sizes(), N=self.be.bsz)
+        self.nglayer = g = self.be.conv_layer(self.be.default_dtype, **self.convparams)
+        self._rows = math.prod(self.in_shape)
+        self.out_shape = image_shape(g.K, g.M, g.P, g.Q, keep_depth=g.M != 1)
+        self.weight_shape = g.dimF2
+        if self.bsum:
+            self.batch_sum_shape = (g.K, 1)
+        return self
+
+    def sizes(self) -> Sizes:
+        """What ``convparams`` get from the input's shape: its sizes, and the groups if there are several."""
+        return image_sizes(self) if self.groups == 1 else {**image_sizes(self), "groups": self.groups}
+
+    def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
+        """outputs = inputs convolved with W + beta · outputs; in inference of fewer columns than a batch, too."""
+        outputs = require_input(self, inputs, self._rows, inference)
+        self.inputs = inputs
+        bias, relu, slope = self.epilogue(outputs)
+        self.be.fprop_conv(
+            self.nglayer,
+            inputs,
+            self.W,
+            outputs,
+            bias=bias,
+            bsum=self.asked_sums(inference),
+            beta=beta,
+            relu=relu,
+            slope=slope,
+        )
+        return outputs
+
+    @Layer.accumulates
+    def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
+        """deltas = alpha · data gradient + beta · deltas; dW = weight gradient."""
+        self._differentiate(error, alpha, beta)
+        return self.deltas
+
+    def _differentiate(self, error: Tensor, alpha: float, beta: float) -> None:
+        if self.inputs is None:
+            raise ArgumentError(f"{self.name}.bprop: there are no inputs to take the gradient by; call fprop first")
+        if self.deltas is not None:
+            self.be.bprop_conv(self.nglayer, self.W, error, self.deltas, alpha=alpha, beta=beta)
+        self.be.update_conv(self.nglayer, self.inputs, error, self.dW)
+
+
+class Convolution_bias(Convolution):  # noqa: N801  neon's name
+    """Convolution that adds a bias to each map in the same call.
+
+    Parameters are those of :class:`Convolution`, and
+
+    Parameters
+    ----------
+    bias : Initializer or array
+        For the bias ``weight_bias`` (K, 1).
+
+    Attributes
+    ----------
+    weight_bias, grad_bias : Tensor
+        The bias and its gradient, (K, 1).
+    states : list of two lists
+        What the optimizer keeps for the weight, and for the bias.
+    """
+
+    has_bias = True
+
+    def __init__(
+        self,
+        fshape: Any,
+        strides: Any = {},  # noqa: B006
+        padding: Any = {},  # noqa: B006
+        dilation: Any = {},  # noqa: B006
+        init: Any = None,
+        bsum: bool = False,
+        name: str | None = None,
+        bias: Any = None,
+        parallelism: str = "Data",
+        groups: int = 1,
+    ) -> None:
+        super().__init__(fshape, strides, padding, dilation, init, bsum, name, parallelism, groups)
+        self.bias = bias
+        self.weight_bias: Any = None
+        self.grad_bias: Any = None
+        self.states = [[], []]
+
+    def allocate(self, shared_outputs: Tensor | None = None, accumulate_updates: bool = False) -> None:
+        """Create the output buffer, and weight and bias unless they exist; see :class:`ParameterLayer`."""
+        super().allocate(shared_outputs, accumulate_updates)
+        if self.weight_bias is None:
+            if self.bias is None:
+                raise ArgumentError(f"{self.name}: no initializer for the bias; give bias=, or use Convolution")
+            self.weight_bias = self.new_parameter((self.nglayer.K, 1), self.bias)
+        if self.grad_bias is None:
+            self.grad_bias = self.be.zeros_like(self.weight_bias)
+        if accumulate_updates:
+            self.acc_params = [*self.acc_params, (self.be.empty_like(self.grad_bias), self.grad_bias)]
+
+    def init_params(self, shape: Any) -> None:
+        """Create the weight and its gradient and fill the weight."""
+        super().init_params(shape)
+        self.states = [[], []]
+
+    def own_bias(self) -> Any:
+        """The bias, which the call of the convolution adds."""
+        return self.weight_bias
+
+    @Layer.accumulates
+    def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
+        """deltas = alpha · data gradient + beta · deltas; dW = weight gradient, grad_bias = sums of the error."""
+        self._differentiate(error, alpha, beta)
+        self.be.sum(error.reshape(self.weight_bias.shape[0], -1), axis=1, out=self.grad_bias)
+        return self.deltas
+
+    def get_params(self) -> Any:
+        """``[((W, dW), states), ((weight_bias, grad_bias), states)]``."""
+        return [((self.W, self.dW), self.states[0]), ((self.weight_bias, self.grad_bias), self.states[1])]
+
+    def parameter_names(self) -> tuple[str, ...]:
+        """Attributes saved as parameters."""
+        return "W", "weight_bias"
+
+    def present_form(self, pdict: Any) -> Description:
+        """Of neon's files in which convolution and bias were two layers, a list of both, one description."""
+        if isinstance(pdict, list | tuple) and len(pdict) == 2:
+            return join_bias(*pdict)
+        return super().present_form(pdict)
+
+    def load_weights(self, pdict: Any, load_states: bool = True) -> None:
+        """Restore the parameters, and with ``load_states`` the optimizer states, which must be there then.
+
+        Parameters
+        ----------
+        pdict : dict, or list of two
+            A description, or those of the two layers that neon once made of this one.
+        """
+        pdict = self.present_form(pdict)
+        if load_states and "states" not in pdict:
+            raise ArgumentError(f"{self.name}.load_weights: no optimizer states were saved; use load_states=False")
+        super().load_weights(pdict, load_states)
+
+    def set_params(self, pdict: Any) -> None:
+        """Take the parameters in ``pdict["params"]``; existing tensors are overwritten in place."""
+        super().set_params(pdict)
+        if self.weight_bias is not None and self.grad_bias is None:
+            self.grad_bias = self.be.zeros_like(self.weight_bias)
+
+    def set_states(self, pdict: Any) -> None:
+        """Take the optimizer states in ``pdict["states"]``, a list for the weight and one for the bias."""
+        super().set_states(self.present_form(pdict))
+        if len(self.states) != 2:
+            self.states = [[], []]
+
+
+class Conv(CompoundLayer):
+    """Convolution, with its bias in one layer, or then batch normalization; then activation.
+
+    Parameters
+    ----------
+    fshape, init, strides, padding, dilation
+        As of :class:`Convolution`.
+    bias : Initializer, optional
+        For the bias; none without it.
+    batch_norm : bool
+        Normalize each map over the batch (has its own bias).
+    activation : Transform, optional
+        Applied last.
+    """
+
+    def __init__(
+        self,
+        fshape: Any,
+        init: Any,
+        strides: Any = {},  # noqa: B006
+        padding: Any = {},  # noqa: B006
+        dilation: Any = {},  # noqa: B006
+        bias: Any = None,
+        batch_norm: bool = False,
+        activation: Any = None,
+        name: str | None = None,
+        groups: int = 1,
+    ) -> None:
+        super().__init__(bias=bias, batch_norm=batch_norm, activation=activation, name=name)
+        sizes = {"fshape": fshape, "strides": strides, "padding": padding, "dilation": dilation, "groups": groups}
+        if bias is None:
+            self.append(Convolution(**sizes, init=init, bsum=batch_norm, name=name))
+        else:
+            self.append(Convolution_bias(**sizes, init=init, bsum=batch_norm, name=name, bias=bias))
+        self.add_postfilter_layers(None)

@@ -1,0 +1,136 @@
+"""Transposed convolution layers: each is the data gradient of a convolution."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from neonlike.backends.backend import Tensor
+from neonlike.errors import ArgumentError
+from neonlike.layers.core.base import Layer, require_input
+from neonlike.layers.core.bias import Bias
+from neonlike.layers.core.epilogue import EpilogueLayer
+from neonlike.layers.dense.compound import CompoundLayer
+from neonlike.layers.images.windows import PLAIN, convolution_sizes, image_shape, image_sizes
+
+__public_module__ = "neonlike.layers.layer"
+
+
+class Deconvolution(EpilogueLayer):
+    """Transposed convolution: spreads each input over a window of the outputs, weighted by the filter.
+
+    Parameters
+    ----------
+    fshape : tuple or dict
+        Filter height, width and number of *output* maps (R, S, C), or with a depth (T, R, S, C).
+    init : Initializer or array
+        For the weight ``(C*T*R*S, K)``, with K input maps.
+    strides, padding, dilation : int or dict
+        Of the convolution whose data gradient this is: strides enlarge, padding cuts the border off; see
+        :class:`Convolution`.
+    bsum : bool
+        Also sum each map over the batch into ``batch_sum``, for a batch normalization that follows.
+
+    Attributes
+    ----------
+    deconvparams : dict
+        Sizes by name, as ``be.deconv_layer`` takes them.
+    nglayer : DeconvGeometry
+        What that returned.
+    """
+
+    def __init__(
+        self,
+        fshape: Any,
+        strides: Any = {},  # noqa: B006  is not written to; shown in descriptions only if another was given
+        padding: Any = {},  # noqa: B006
+        dilation: Any = {},  # noqa: B006
+        init: Any = None,
+        bsum: bool = False,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(init, name)
+        self.fshape, self.strides, self.padding, self.dilation = fshape, strides, padding, dilation
+        self.bsum = bsum
+        self.nglayer: Any = None
+        self._rows = 0
+        sizes = convolution_sizes(self, fshape, strides, padding, dilation, maps="C")
+        self.deconvparams = {**PLAIN, "T": 1, "M": 1, **sizes}
+
+    def __str__(self) -> str:
+        if self.nglayer is None:
+            return super().__str__()
+        return f"Deconvolution Layer '{self.name}': {self.in_shape} -> {self.out_shape}, {self.nglayer.describe()}"
+
+    def configure(self, in_obj: Any) -> Layer:
+        """Input (K, P, Q) or (K, M, P, Q); the output is (C, H, W), or (C, D, H, W) if D is not 1."""
+        super().configure(in_obj)
+        self.deconvparams.update(image_sizes(self, "KMPQ"), N=self.be.bsz)
+        self.nglayer = g = self.be.deconv_layer(self.be.default_dtype, **self.deconvparams)
+        self._rows = math.prod(self.in_shape)
+        depth, height, width = g.DHW
+        self.out_shape = image_shape(g.C, depth, height, width, keep_depth=depth != 1)
+        self.weight_shape = g.dimF2
+        if self.bsum:
+            self.batch_sum_shape = (g.C, 1)
+        return self
+
+    def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
+        """outputs = inputs convolved backwards with W + beta · outputs; in inference of fewer columns, too."""
+        outputs = require_input(self, inputs, self._rows, inference)
+        self.inputs = inputs
+        bias, relu, slope = self.epilogue(outputs)
+        self.be.bprop_conv(
+            self.nglayer,
+            self.W,
+            inputs,
+            outputs,
+            bias=bias,
+            bsum=self.asked_sums(inference),
+            beta=beta,
+            relu=relu,
+            slope=slope,
+        )
+        return outputs
+
+    @Layer.accumulates
+    def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
+        """deltas = alpha · error convolved with W + beta · deltas; dW = weight gradient."""
+        if self.inputs is None:
+            raise ArgumentError(f"{self.name}.bprop: there are no inputs to take the gradient by; call fprop first")
+        if self.deltas is not None:
+            self.be.fprop_conv(self.nglayer, error, self.W, self.deltas, alpha=alpha, beta=beta)
+        self.be.update_conv(self.nglayer, error, self.inputs, self.dW)
+        return self.deltas
+
+
+class Deconv(CompoundLayer):
+    """Deconvolution, then bias or batch normalization, then activation.
+
+    Parameters
+    ----------
+    fshape, init, strides, padding, dilation
+        As of :class:`Deconvolution`.
+    bias : Initializer, optional
+        For a bias of each map; none without it.
+    batch_norm : bool
+        Normalize each map over the batch (has its own bias).
+    activation : Transform, optional
+        Applied last.
+    """
+
+    def __init__(
+        self,
+        fshape: Any,
+        init: Any,
+        strides: Any = {},  # noqa: B006
+        padding: Any = {},  # noqa: B006
+        dilation: Any = {},  # noqa: B006
+        bias: Any = None,
+        batch_norm: bool = False,
+        activation: Any = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(bias=bias, batch_norm=batch_norm, activation=activation, name=name)
+        self.append(Deconvolution(fshape, strides, padding, dilation, init=init, bsum=batch_norm, name=name))
+        self.add_postfilter_layers(Bias)

@@ -1,0 +1,114 @@
+"""Depthwise convolution, alone and with the 1 x 1 convolution that mixes the channels after it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.layers.core.bias import Bias
+from neonlike.layers.dense.compound import CompoundLayer
+from neonlike.layers.images.convolution import Conv, Convolution
+from neonlike.layers.images.windows import window_sizes
+
+__public_module__ = "neonlike.layers.layer"
+
+
+class DepthwiseConvolution(Convolution):
+    """Convolution of each channel with filters of its own.
+
+    Parameters
+    ----------
+    fshape : tuple or dict
+        Filter height, width and number of maps of *each channel* (R, S, K), or with a depth (T, R, S, K).
+    init, strides, padding, dilation, bsum
+        As of :class:`Convolution`; the weight is ``(T*R*S, C*K)``.
+    """
+
+    def __init__(
+        self,
+        fshape: Any,
+        strides: Any = {},  # noqa: B006  is not written to; shown in descriptions only if another was given
+        padding: Any = {},  # noqa: B006
+        dilation: Any = {},  # noqa: B006
+        init: Any = None,
+        bsum: bool = False,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(fshape, strides, padding, dilation, init, bsum, name)
+        self.multiplier = self.convparams["K"]
+
+    def sizes(self) -> dict[str, Any]:
+        """The input's sizes, with a group and its maps for each channel."""
+        given = super().sizes()
+        return {**given, "K": given["C"] * self.multiplier, "groups": given["C"]}
+
+
+class DepthwiseConv(CompoundLayer):
+    """DepthwiseConvolution, then bias or batch normalization, then activation.
+
+    Parameters
+    ----------
+    fshape, init, strides, padding, dilation
+        As of :class:`DepthwiseConvolution`.
+    bias : Initializer, optional
+        For the bias; none without it.
+    batch_norm : bool
+        Normalize each map over the batch (has its own bias).
+    activation : Transform, optional
+        Applied last.
+    """
+
+    def __init__(
+        self,
+        fshape: Any,
+        init: Any,
+        strides: Any = {},  # noqa: B006
+        padding: Any = {},  # noqa: B006
+        dilation: Any = {},  # noqa: B006
+        bias: Any = None,
+        batch_norm: bool = False,
+        activation: Any = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(bias=bias, batch_norm=batch_norm, activation=activation, name=name)
+        self.append(DepthwiseConvolution(fshape, strides, padding, dilation, init, bsum=batch_norm, name=name))
+        self.add_postfilter_layers(Bias)
+
+
+class DepthwiseSeparableConv(CompoundLayer):
+    """A depthwise convolution, then one with filters of 1 x 1 that mixes the channels.
+
+    Parameters
+    ----------
+    fshape : tuple or dict
+        Filter height and width and number of output maps (R, S, K), or with a depth (T, R, S, K).
+    init, strides, padding, dilation
+        As of :class:`Convolution`; strides, padding and dilation are those of the depthwise one.
+    bias : Initializer, optional
+        For the biases of both; none without it.
+    batch_norm : bool
+        Normalize after both (and no bias).
+    activation : Transform, optional
+        After both.
+
+    Source: Howard et al., "MobileNets" (2017).
+    """
+
+    def __init__(
+        self,
+        fshape: Any,
+        init: Any,
+        strides: Any = {},  # noqa: B006
+        padding: Any = {},  # noqa: B006
+        dilation: Any = {},  # noqa: B006
+        bias: Any = None,
+        batch_norm: bool = False,
+        activation: Any = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(bias=bias, batch_norm=batch_norm, activation=activation, name=name)
+        sizes = window_sizes("DepthwiseSeparableConv: fshape", fshape, "RSK", "T")
+        maps, sizes["K"] = sizes["K"], 1
+        after = {"bias": bias, "batch_norm": batch_norm, "activation": activation}
+        depthwise = None if name is None else f"{name}_depthwise"
+        self.extend(DepthwiseConv(sizes, init, strides, padding, dilation, name=depthwise, **after))
+        self.extend(Conv((1, 1, maps), init, name=name, **after))

@@ -1,0 +1,90 @@
+"""Local response normalization."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from neonlike.backends.backend import Tensor
+from neonlike.errors import ArgumentError
+from neonlike.layers.core.base import Layer, part_of, require_input, require_size
+from neonlike.layers.images.windows import image_sizes
+
+__public_module__ = "neonlike.layers.layer"
+
+
+class LRN(Layer):
+    """Divide each activation by a power of the mean square of the channels around it.
+
+    outputs = alpha · inputs · denom^(−bpower) + beta · outputs, with denom = 1 + ascale / depth · Σ inputs² over
+    ``depth`` channels.
+
+    Parameters
+    ----------
+    depth : int
+        Channels of a window, odd.
+    alpha, beta, ascale, bpower : float
+
+    Attributes
+    ----------
+    denom : Tensor
+        The denominators, kept for the backward pass.
+
+    Source: Krizhevsky et al., "ImageNet classification with deep convolutional neural networks" (2012), section 3.3.
+    """
+
+    def __init__(
+        self,
+        depth: int,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+        ascale: float = 1.0,
+        bpower: float = 1.0,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name)
+        self.depth = require_size(depth, "LRN: depth")
+        if self.depth % 2 == 0:
+            raise ArgumentError(f"LRN: depth={depth} channels have no middle one; give an odd number")
+        self.alpha, self.beta, self.ascale, self.bpower = alpha, beta, ascale, bpower
+        self.owns_delta = True
+        self.nglayer: Any = None
+        self.denom: Any = None
+        self._rows = 0
+
+    def __str__(self) -> str:
+        return f"LRN Layer '{self.name}': {self.in_shape}, windows of {self.depth} channels"
+
+    def configure(self, in_obj: Any) -> Layer:
+        """Input (C, H, W) or (C, D, H, W); the output has its shape."""
+        super().configure(in_obj)
+        self.out_shape = self.in_shape
+        self._rows = math.prod(image_sizes(self).values())
+        self.nglayer = self.be.lrn_layer(self.be.default_dtype, N=self.be.bsz, **image_sizes(self), J=self.depth)
+        return self
+
+    def allocate(self, shared_outputs: Tensor | None = None) -> None:
+        """Create the output buffer and that of the denominators."""
+        super().allocate(shared_outputs)
+        if self.denom is None or self.denom.shape != self.outputs.shape:
+            self.denom = self.be.iobuf(self.out_shape, parallelism=self.parallelism)
+
+    def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
+        """outputs = normalized inputs; in inference of fewer columns than a batch, too."""
+        outputs = require_input(self, inputs, self._rows, inference)
+        self.inputs = inputs
+        denom = self.denom if outputs is self.outputs else part_of(self, "denom", self.denom, outputs.shape[1])
+        self.be.fprop_lrn(self.nglayer, inputs, outputs, denom, self.alpha, self.beta, self.ascale, self.bpower)
+        return outputs
+
+    def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
+        """deltas = alpha · data gradient + beta · deltas."""
+        if self.deltas is None:
+            return None
+        if self.inputs is None:
+            raise ArgumentError(f"{self.name}.bprop: there are no inputs to take the gradient by; call fprop first")
+        self.be.bprop_lrn(
+            self.nglayer, self.inputs, self.outputs, error, self.deltas, self.denom, alpha, beta, self.ascale,
+            self.bpower,
+        )  # fmt: skip
+        return self.deltas

@@ -1,0 +1,123 @@
+"""Pooling layers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from neonlike.backends.backend import Tensor
+from neonlike.errors import ArgumentError
+from neonlike.layers.core.base import Layer, part_of, require_input
+from neonlike.layers.images.windows import Sizes, by_axis, image_shape, image_sizes, window_sizes
+
+__public_module__ = "neonlike.layers.layer"
+
+WHOLE_MAP = "all"
+
+
+class Pooling(Layer):
+    """The greatest value, the mean, or the root of the sum of squares, of each window.
+
+    Parameters
+    ----------
+    fshape : int, tuple, dict or "all"
+        Window height and width (R, S), or one number for both; with a depth (T, R, S). By name, ``J`` is a number of
+        channels. "all": each map is one window.
+    op : "max", "avg" or "l2"
+        Padding does not count.
+    strides, padding : int or dict
+        For height and width, or by name: ``{"str_h": 2}``, ``{"pad_h": 1}``. Strides default to the window.
+
+    Attributes
+    ----------
+    poolparams : dict
+        Sizes by name, as ``be.pool_layer`` takes them.
+    nglayer : PoolGeometry
+        What that returned.
+    argmax : Tensor or None
+        Where in its window each maximum was, in a form of the backend's own.
+    """
+
+    def __init__(
+        self,
+        fshape: Any,
+        op: str = "max",
+        strides: Any = {},  # noqa: B006  is not written to; shown in descriptions only if another was given
+        padding: Any = {},  # noqa: B006
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name)
+        if op not in ("max", "avg", "l2"):
+            raise ArgumentError(f"Pooling: op must be 'max', 'avg' or 'l2', got {op!r:.40}")
+        self.fshape, self.op, self.strides, self.padding = fshape, op, strides, padding
+        self.owns_delta = True
+        self.nglayer: Any = None
+        self.argmax: Any = None
+        self._rows = 0
+        self.poolparams = {
+            "op": op,
+            **self._window(),
+            **by_axis("Pooling: strides", strides, "str", "cdhw"),
+            **by_axis("Pooling: padding", padding, "pad", "cdhw"),
+        }
+
+    def _window(self) -> Sizes:
+        fshape = self.fshape
+        if isinstance(fshape, str):
+            if fshape != WHOLE_MAP:
+                raise ArgumentError(f"Pooling: fshape must be 'all', a number or a tuple, got {fshape!r:.40}")
+            return {}
+        if isinstance(fshape, int | np.integer) and not isinstance(fshape, bool):
+            fshape = (fshape, fshape)
+        if isinstance(fshape, dict):
+            return window_sizes("Pooling: fshape", fshape, "RS", "JT")
+        return window_sizes("Pooling: fshape", fshape, "RS", "T")
+
+    def __str__(self) -> str:
+        if self.nglayer is None:
+            return super().__str__()
+        window, strides = ("x".join(map(str, sizes)) for sizes in (self.nglayer.JTRS, self.nglayer.strides))
+        return (
+            f"Pooling Layer '{self.name}': {self.op} of {self.in_shape} -> {self.out_shape}, windows of {window}, "
+            f"strides {strides}"
+        )
+
+    def configure(self, in_obj: Any) -> Layer:
+        """Input (C, H, W) or (C, D, H, W); the output is (K, P, Q) or (K, M, P, Q)."""
+        super().configure(in_obj)
+        sizes = image_sizes(self)
+        if isinstance(self.fshape, str):
+            self.poolparams.update(R=sizes["H"], S=sizes["W"])
+        self.poolparams.update(sizes, N=self.be.bsz)
+        self.nglayer = g = self.be.pool_layer(self.be.default_dtype, **self.poolparams)
+        self._rows = math.prod(self.in_shape)
+        self.out_shape = image_shape(g.K, g.M, g.P, g.Q, keep_depth=len(self.in_shape) == 4)
+        return self
+
+    def allocate(self, shared_outputs: Tensor | None = None) -> None:
+        """Create the output buffer, and for maxima that of their places."""
+        super().allocate(shared_outputs)
+        if self.op == "max" and (self.argmax is None or self.argmax.size != self.outputs.size):
+            self.argmax = self.be.empty(self.outputs.shape, dtype=self.nglayer.argmax_dtype)
+
+    def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
+        """outputs = pooled inputs + beta · outputs; in inference of fewer columns than a batch, too."""
+        outputs = require_input(self, inputs, self._rows, inference)
+        self.inputs = inputs
+        argmax = self.argmax
+        if argmax is not None and argmax.shape[1] != outputs.shape[1]:
+            argmax = part_of(self, "argmax", argmax, outputs.shape[1])
+        self.be.fprop_pool(self.nglayer, inputs, outputs, argmax, beta=beta)
+        return outputs
+
+    def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
+        """deltas = alpha · (errors at the maxima, or spread over the windows) + beta · deltas."""
+        if self.deltas is None:
+            return None
+        if self.inputs is None:
+            raise ArgumentError(f"{self.name}.bprop: no maxima are known yet; call fprop first")
+        values = self.inputs if self.op == "l2" else None
+        self.be.bprop_pool(self.nglayer, error, self.deltas, self.argmax, alpha=alpha, beta=beta, inputs=values)
+        return self.deltas

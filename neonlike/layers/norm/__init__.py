@@ -1,0 +1,1 @@
+"""Normalisation: of batches, of samples, and scale and shift after it."""

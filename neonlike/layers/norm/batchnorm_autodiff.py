@@ -1,0 +1,69 @@
+"""Batch normalization written as expressions, with gradients by differentiation of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.backends.autodiff import Autodiff
+from neonlike.backends.backend import Tensor
+from neonlike.errors import ArgumentError
+from neonlike.layers.core.base import Layer, require_input
+from neonlike.layers.norm.normalization import BatchNorm
+
+__public_module__ = "neonlike.layers.layer"
+
+
+class BatchNormAutodiff(BatchNorm):
+    """:class:`BatchNorm` by expressions alone: an example of a layer that states its forward pass only.
+
+    Parameters
+    ----------
+    rho, eps
+        As of :class:`BatchNorm`.
+    """
+
+    def __init__(self, rho: float = 0.99, eps: float = 1e-6, name: str | None = None) -> None:
+        super().__init__(rho, eps, name)
+        self._tree: Any = None
+        self._tree_of: Any = None
+
+    def _by_map(self, buffer: Tensor) -> Tensor:
+        return buffer if buffer.shape[0] == self.nfm else buffer.reshape(self.nfm, -1)
+
+    def get_forward_optree(self) -> Any:
+        """Expression of the outputs in training, (features, columns), of the last inputs."""
+        if self.inputs is None:
+            raise ArgumentError(f"{self.name}: there are no inputs to normalize; call fprop first")
+        if self._tree_of is not self.inputs:
+            x, be = self._by_map(self.inputs), self.be
+            normal = (x - be.mean(x, axis=1)) / be.sqrt(be.var(x, axis=1) + self.eps)
+            self._tree, self._tree_of, self.x = self.gamma * normal + self.beta, self.inputs, x
+        return self._tree
+
+    def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
+        """outputs = normalized inputs + beta · outputs; in inference of fewer columns than a batch, too."""
+        outputs = require_input(self, inputs, self._rows, inference)
+        self.inputs = inputs
+        be, target = self.be, self._by_map(outputs)
+        if inference:
+            tree = self.gamma * (self._by_map(inputs) - self.gmean) / be.sqrt(self.gvar + self.eps) + self.beta
+        else:
+            tree = self.get_forward_optree()
+            self.gmean[:] = self.gmean * self.rho + (1 - self.rho) * be.mean(self.x, axis=1)
+            self.gvar[:] = self.gvar * self.rho + (1 - self.rho) * be.var(self.x, axis=1)
+        target[:] = tree + beta * target if beta else tree
+        return outputs
+
+    @Layer.accumulates
+    def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
+        """deltas = alpha · data gradient + beta · deltas; gradients of gamma and beta."""
+        tree = self.get_forward_optree()
+        gradients = Autodiff(tree, self.be, next_error=self._by_map(error)).get_grad_op_tree(
+            [self.x, self.gamma, self.beta]
+        )
+        self.grad_gamma[:], self.grad_beta[:] = gradients[1:]
+        if self.deltas is not None:
+            deltas = self._by_map(self.deltas)
+            scaled = gradients[0] if alpha == 1 else alpha * gradients[0]
+            deltas[:] = scaled + beta * deltas if beta else scaled
+        return self.deltas

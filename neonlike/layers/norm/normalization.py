@@ -1,0 +1,173 @@
+"""Batch normalization layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.backends.backend import Tensor
+from neonlike.errors import ArgumentError
+from neonlike.layers.core.base import Layer, require_input
+from neonlike.layers.core.chain import taken_over
+from neonlike.layers.core.epilogue import rectifier
+from neonlike.layers.norm.scaleshift import ScaleShiftLayer
+from neonlike.nervanaobject import Description
+
+__public_module__ = "neonlike.layers.layer"
+
+OLD_ORDER = ("beta", "gamma", "gmean", "gvar")
+"""In which files of early versions of neon list the parameters."""
+
+
+class BatchNorm(ScaleShiftLayer):
+    """Normalize each feature, or each map of an image, over the batch; then scale and shift it.
+
+    In training, outputs = gamma · (x − mean) / sqrt(variance + eps) + beta, with mean and (biased) variance of the
+    batch, and of all pixels or steps; in inference, with their running averages.
+
+    Parameters
+    ----------
+    rho : float
+        What is kept of a running average at each batch. Both averages start at 0.
+    eps : float
+        Added to the variance.
+    binary : bool
+        Multiply by powers of two only, see :class:`ShiftBatchNorm`.
+
+    Attributes
+    ----------
+    beta, gamma, gmean, gvar : Tensor
+        Shift, scale, and the running mean and variance, (features, 1), of float32, or float64 on such a backend.
+    grad_beta, grad_gamma : Tensor
+        Gradients of the first two.
+    xsum, xvar : Tensor
+        What the forward pass leaves for the backward pass. ``xsum`` is the ``batch_sum`` of the layer before, if that
+        has one: filled by that layer, or in a chain by this one.
+    states : list of two lists
+        What the optimizer keeps for beta, and for gamma.
+
+    Source: Ioffe and Szegedy, "Batch normalization: accelerating deep network training" (2015).
+    """
+
+    error_left: Any = None
+    """The error whose rectifier this layer's backward pass has to take along."""
+
+    def __init__(self, rho: float = 0.9, eps: float = 1e-3, name: str | None = None, binary: bool = False) -> None:
+        super().__init__(name)
+        self.rho, self.eps, self.binary = rho, eps, binary
+        self.gmean: Any = None
+        self.gvar: Any = None
+        self.xsum: Any = None
+        self.xvar: Any = None
+        self.y: Any = None
+        self.compute_batch_sum = True
+        self._own_sum: Any = None
+        self._targets: tuple[Any, Any, Any] = (None, None, None)
+
+    def __str__(self) -> str:
+        return f"{self.classnm} Layer '{self.name}': {self.in_shape}, {self.nfm} maps"
+
+    def allocate(self, shared_outputs: Tensor | None = None, accumulate_updates: bool = False) -> None:
+        """Create the output buffer, and the parameters unless they exist.
+
+        Parameters
+        ----------
+        shared_outputs : Tensor, optional
+            Memory for the outputs.
+        accumulate_updates : bool
+            Prepare for gradients that add up over several backward passes.
+        """
+        super().allocate(shared_outputs, accumulate_updates)
+        self.y = self.outputs if self.outputs.shape[0] == self.nfm else self.outputs.reshape(self.nfm, -1)
+        self.make("gmean", 0.0)
+        self.make("gvar", 0.0)
+        self.xvar, self._own_sum = self.statistic(), self.statistic()
+
+    def takes_over(self, following: Layer) -> bool:
+        """A plain rectifier, unless a subclass has passes of its own."""
+        transform = rectifier(following)
+        own = type(self).fprop is BatchNorm.fprop and type(self).bprop is BatchNorm.bprop
+        return own and not self.folded and transform is not None and not transform.slope
+
+    @property
+    def takes_sums(self) -> bool:  # type: ignore[override]
+        """Whether the forward pass sums its inputs into the ``batch_sum`` of the layer before."""
+        return type(self).fprop is BatchNorm.fprop
+
+    def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
+        """outputs = normalized inputs + beta · outputs; in inference of fewer columns than a batch, too."""
+        outputs = require_input(self, inputs, self._rows, inference)
+        self.inputs = inputs
+        given = getattr(self.prev_layer, "batch_sum", None)
+        self.compute_batch_sum = given is None or getattr(self.prev_layer, "sums_left", False)
+        self.xsum = self._own_sum if given is None else given
+        relu = bool(taken_over(self))
+        self.be.compound_fprop_bn(
+            inputs, self.xsum, self.xvar, self.gmean, self.gvar, self.gamma, self.beta, outputs, self.eps, self.rho,
+            self.compute_batch_sum, accumbeta=beta, relu=relu, binary=self.binary, inference=inference,
+        )  # fmt: skip
+        if relu:
+            self.finished = outputs
+        return outputs
+
+    @Layer.accumulates
+    def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
+        """deltas = alpha · data gradient + beta · deltas; gradients of gamma and beta."""
+        if self.inputs is None:
+            raise ArgumentError(f"{self.name}.bprop: there are no inputs to take the gradient by; call fprop first")
+        y = self.outputs if self.error_left is error else None
+        self.error_left = None
+        self.be.compound_bprop_bn(
+            self._target(error), self.grad_gamma, self.grad_beta, error, self.inputs, self.xsum, self.xvar,
+            self.gamma, self.eps, binary=self.binary, y=y, alpha_data=alpha, beta_data=beta,
+        )  # fmt: skip
+        return self.deltas
+
+    def _target(self, error: Tensor) -> Tensor:
+        """Where the data gradient goes: the error itself, if that lies where the deltas do."""
+        deltas = self.deltas
+        if error is not self._targets[0] or deltas is not self._targets[1]:
+            if deltas is None:  # the first layer: the parameters have gradients nevertheless
+                target = self.be.empty_like(error)
+            else:
+                target = error if error.ptr == deltas.ptr and error.shape == deltas.shape else deltas
+            self._targets = error, deltas, target
+        found: Tensor = self._targets[2]
+        return found
+
+    # -- parameters ----------------------------------------------------------------------------------------
+
+    @property
+    def inf_params(self) -> list[Any]:
+        """The running mean and variance, which inference uses."""
+        return [self.gmean, self.gvar]
+
+    @property
+    def allparams(self) -> list[Any] | None:
+        """beta, gamma, and the running mean and variance; None before they exist."""
+        return None if self.beta is None else [*self.params, *self.inf_params]
+
+    def parameter_names(self) -> tuple[str, ...]:
+        """Attributes saved as parameters."""
+        return OLD_ORDER
+
+    def present_form(self, pdict: Any) -> Description:
+        """Of early files, which list the parameters without names, a description with names."""
+        pdict = super().present_form(pdict)
+        listed = pdict.get("params")
+        if not isinstance(listed, list | tuple):
+            return pdict
+        if len(listed) != len(OLD_ORDER):
+            raise ArgumentError(
+                f"{self.name}: a list of {len(listed)} parameters was saved; expected {', '.join(OLD_ORDER)}"
+            )
+        return {**pdict, "params": dict(zip(OLD_ORDER, listed, strict=True))}
+
+
+class ShiftBatchNorm(BatchNorm):
+    """Batch normalization that multiplies by powers of two only.
+
+    Source: Courbariaux et al., "Binarized neural networks" (2016), algorithm 3.
+    """
+
+    def __init__(self, rho: float = 0.99, eps: float = 1e-6, name: str | None = None) -> None:
+        super().__init__(rho, eps, name, binary=True)

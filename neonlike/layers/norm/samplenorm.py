@@ -1,0 +1,149 @@
+"""Normalization of each sample by itself: layer and group normalization. The same in training and in inference."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from neonlike.backends.backend import Tensor
+from neonlike.errors import ArgumentError, ShapeError
+from neonlike.layers.core.base import Layer, require_input, require_size
+from neonlike.layers.norm.scaleshift import ScaleShiftLayer
+
+__public_module__ = "neonlike.layers.layer"
+
+
+class SampleNorm(ScaleShiftLayer):
+    """Base: outputs = gamma · (x − mean) / sqrt(variance + eps) + beta, with statistics of a part of each sample.
+
+    Subclasses say by ``view`` over which axes of the buffers statistics are taken.
+    """
+
+    statistics_axes: Any = 0
+    parameter_axes: Any = 1
+    at_once = True
+    """Whether statistics that nobody needs afterwards are computed in one kernel with the outputs: it is faster."""
+
+    def __init__(self, eps: float, name: str | None = None) -> None:
+        super().__init__(name)
+        if eps <= 0:
+            raise ArgumentError(f"{self.classnm}: eps={eps} must be positive, it keeps from dividing by 0")
+        self.eps = eps
+        self._mean: Any = None
+        self._scale: Any = None
+        self._stale = True
+
+    def __str__(self) -> str:
+        return f"{self.classnm} Layer '{self.name}': {self.in_shape}"
+
+    def view(self, buffer: Tensor) -> Tensor:
+        """A buffer with the axes that statistics are taken over apart from the others."""
+        return buffer
+
+    def by_feature(self, parameter: Tensor) -> Tensor:
+        """A parameter, or its gradient, in a shape that stretches to that of the views."""
+        return parameter
+
+    def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
+        """outputs = normalized inputs + beta · outputs; in inference of fewer columns than a batch, too."""
+        outputs = require_input(self, inputs, self._rows, inference)
+        self.inputs = inputs
+        be, axes = self.be, self.statistics_axes
+        x, y = self.view(inputs), self.view(outputs)
+        if inference and self.at_once:
+            self._stale, normal = True, (x - be.mean(x, axis=axes)) / be.sqrt(be.var(x, axis=axes) + self.eps)
+        else:
+            normal = self._statistics(x)
+        tree = self.by_feature(self.gamma) * normal + self.by_feature(self.beta)
+        y[:] = tree + beta * y if beta else tree
+        return outputs
+
+    @Layer.accumulates
+    def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
+        """deltas = alpha · data gradient + beta · deltas; gradients of gamma and beta."""
+        if self.inputs is None:
+            raise ArgumentError(f"{self.name}.bprop: there are no inputs to take the gradient by; call fprop first")
+        be, axes = self.be, self.statistics_axes
+        x, e = self.view(self.inputs), self.view(error)
+        normal = self._statistics(x) if self._stale else (x - self._mean) * self._scale
+        self.by_feature(self.grad_gamma)[:] = be.sum(e * normal, axis=self.parameter_axes)
+        self.by_feature(self.grad_beta)[:] = be.sum(e, axis=self.parameter_axes)
+        if self.deltas is not None:
+            scaled, deltas = self.by_feature(self.gamma) * e, self.view(self.deltas)
+            centred = scaled - be.mean(scaled, axis=axes) - normal * be.mean(scaled * normal, axis=axes)
+            gradient = centred * (self._scale if alpha == 1 else alpha * self._scale)
+            deltas[:] = gradient + beta * deltas if beta else gradient
+        return self.deltas
+
+    def _statistics(self, x: Tensor) -> Any:
+        """The normalized inputs as an expression of ``x`` and of statistics that are computed now, and kept."""
+        be, axes = self.be, self.statistics_axes
+        mean, variance = be.mean(x, axis=axes), be.var(x, axis=axes)
+        if self._mean is None or self._mean.shape != mean.shape:
+            self._mean = be.empty(mean.shape, dtype=self.stats_dtype)
+            self._scale = be.empty(mean.shape, dtype=self.stats_dtype)
+        self._mean[:] = mean
+        self._scale[:] = 1 / be.sqrt(variance + self.eps)
+        self._stale = False
+        return (x - self._mean) * self._scale
+
+
+class LayerNorm(SampleNorm):
+    """Normalize all features of each sample, of a sequence those of each step; then scale and shift each feature.
+
+    Parameters
+    ----------
+    eps : float
+        Added to the variance.
+
+    Source: Ba et al., "Layer normalization" (2016).
+    """
+
+    def __init__(self, eps: float = 1e-5, name: str | None = None) -> None:
+        super().__init__(eps, name)
+
+    def configure(self, in_obj: Any) -> Layer:
+        """Input of any shape; images are normalized over all maps and pixels, each of which has its own scale."""
+        super().configure(in_obj)
+        self.nfm = self._rows
+        return self
+
+
+class GroupNorm(SampleNorm):
+    """Normalize groups of maps of each sample, over all pixels or steps; then scale and shift each map.
+
+    Parameters
+    ----------
+    groups : int
+        Divides the number of maps. 1: all maps together; as many as maps: each map, which is instance normalization.
+    eps : float
+        Added to the variance.
+
+    Source: Wu and He, "Group normalization" (2018).
+    """
+
+    statistics_axes = (1, 2)
+    parameter_axes = (2, 3)
+    at_once = False
+
+    def __init__(self, groups: int, eps: float = 1e-5, name: str | None = None) -> None:
+        super().__init__(eps, name)
+        self.groups = require_size(groups, "GroupNorm: groups")
+        self._dims = (0, 0, 0)
+
+    def configure(self, in_obj: Any) -> Layer:
+        """Input (C, H, W), (C, D, H, W), (C, steps) or C; ``groups`` divides C."""
+        super().configure(in_obj)
+        if self.nfm % self.groups:
+            raise ShapeError(f"{self.name}: {self.groups} groups do not divide the {self.nfm} maps of {self.in_shape}")
+        shape = (self.in_shape,) if isinstance(self.in_shape, int) else self.in_shape
+        self._dims = (self.groups, self.nfm // self.groups, math.prod(shape[1:]))
+        return self
+
+    def view(self, buffer: Tensor) -> Tensor:
+        """(groups, maps of a group, pixels or steps, N)."""
+        return buffer.reshape(*self._dims, -1)
+
+    def by_feature(self, parameter: Tensor) -> Tensor:
+        """(groups, maps of a group, 1, 1)."""
+        return parameter.reshape(self._dims[0], self._dims[1], 1, 1)

@@ -1,0 +1,287 @@
+"""Bidirectional recurrent layers: one half of the units reads the steps forward, the other half backward."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from neonlike.backends.backend import Tensor
+from neonlike.errors import ArgumentError, ShapeError
+from neonlike.layers.recurrent.sequence import SequenceLayer, Views
+from neonlike.layers.recurrent.steps import Extent, get_steps
+
+__public_module__ = "neonlike.layers.recurrent"
+
+
+class BiRNN(SequenceLayer):
+    """Two simple recurrent layers side by side, of which the second reads the steps from the last to the first.
+
+    Parameters
+    ----------
+    output_size : int
+        Units of each direction: the output has ``2 * output_size`` rows, those of the forward direction first.
+    init, init_inner, activation, reset_cells
+        As of :class:`Recurrent`.
+    split_inputs : bool
+        The forward direction sees the first half of the features, the backward direction the second; as behind another
+        bidirectional layer.
+
+    Attributes
+    ----------
+    h_f, h_b, h_prev, h_next : lists of Tensor ``(nout, N)``
+        States of each step, and those before them, which in the backward direction are of the next step.
+    h_buffer_all : Tensor ``(2 nout, (steps + 2) * N)``
+        The states, between the one before the first step and the one after the last.
+    h_buffer, outputs : Tensor ``(2 nout, steps * N)``
+        Its middle, a view.
+
+    Raises
+    ------
+    ShapeError
+        If inputs of an odd number of features are to be split.
+
+    Notes
+    -----
+    Without ``reset_cells`` a direction starts from the state that it ended with in the batch before, as
+    :class:`Recurrent` does. Gradients are truncated there.
+
+    Source: Schuster & Paliwal, "Bidirectional recurrent neural networks" (1997).
+    """
+
+    gate_lists: ClassVar[tuple[str, ...]] = ("h_ff",)
+    """Lists of each direction that are attributes of the layer, with ``_f`` and ``_b`` behind their names."""
+
+    def __init__(
+        self,
+        output_size: int,
+        init: Any,
+        init_inner: Any = None,
+        activation: Any = None,
+        reset_cells: bool = False,
+        split_inputs: bool = False,
+        name: str | None = None,
+        parallelism: str = "Data",
+    ) -> None:
+        super().__init__(output_size, init, init_inner, activation, reset_cells, name, parallelism)
+        self.split_inputs = split_inputs
+
+    def _configure_sizes(self) -> None:
+        if self.split_inputs:
+            if self.nin % 2:
+                raise ShapeError(
+                    f"{self.name}: split_inputs needs an even number of features, got {self.nin} of {self.in_shape}"
+                )
+            self.nin //= 2
+        self.out_shape = (2 * self.nout, self.nsteps)
+
+    def _features(self) -> int:
+        return 2 * self.nin if self.split_inputs else self.nin
+
+    def _part_rows(self) -> dict[str, int]:
+        rows = {"W_input": self.nin, "W_recur": self.nout, "b": 1}
+        return {f"{name}_{way}": count for name, count in rows.items() for way in "fb"}
+
+    def _name_parts(self) -> None:
+        """The parts, and what the parts of both directions are together."""
+        super()._name_parts()
+        gates = 2 * self.ngates * self.nout
+        for whole, prefix in ((self.W, ""), (self.dW, "d")):
+            setattr(self, f"{prefix}W_input", whole[: 2 * self.nin].reshape(gates, self.nin))
+            setattr(self, f"{prefix}b", whole[-2:].reshape(gates, 1))
+        self._W_input_T = self.W_input.T
+
+    # -- buffers -------------------------------------------------------------------------------------------
+
+    def _allocate_outputs(self, shared_outputs: Tensor | None, apart: bool) -> None:
+        samples = self.be.bsz
+        self.h_buffer_all = self.be.iobuf((2 * self.nout, self.nsteps + 2), parallelism=self.parallelism)
+        self.h_buffer_all.fill(0)
+        self.h_buffer = self.h_buffer_all[:, samples:-samples]
+        if not apart:
+            self.outputs = self.h_buffer
+
+    def _allocate_steps(self, apart: bool) -> None:
+        self._allocate_gates()
+        views = self._views_for(Extent(self.nsteps, self.allocated_samples))
+        forward, backward = views.ways
+        self.h_f, self.h_prev, self.h_b, self.h_next = forward.h, forward.h_prev, backward.h, backward.h_prev
+        for name in self.gate_lists:
+            setattr(self, f"{name}_f", getattr(forward, name))
+            setattr(self, f"{name}_b", getattr(backward, name))
+
+    def _allocate_gates(self) -> None:
+        self.h_ff_buffer = self.be.iobuf((2 * self.nout, self.nsteps))
+
+    def _cut_buffers(self, views: Views) -> None:
+        steps, samples = views.extent
+        first = self.allocated_samples - samples
+        padded = self.h_buffer_all[:, first : first + (steps + 2) * samples]
+        views.h_all = padded[:, samples:-samples]
+        views.apart = self.outputs is not self.h_buffer
+        if views.result.shape[1] == views.extent.columns and not views.apart:
+            views.result = views.outputs = views.h_all
+        views.ways = [self._cut_way(views, padded, way) for way in (0, 1)]
+        self._cut_gates(views)
+
+    def _cut_way(self, views: Views, padded: Tensor, way: int) -> SimpleNamespace:
+        """One direction: its steps in order of time, and what comes before each in the order of computation."""
+        steps, samples = views.extent
+        rows = padded[way * self.nout : (way + 1) * self.nout]
+        blocks = get_steps(rows, (self.nout, steps + 2))
+        h = blocks[1:-1]
+        cut = SimpleNamespace(suffix="fb"[way], backward=bool(way), h=h)
+        cut.h_prev, cut.initial, cut.last = (blocks[2:], blocks[-1], h[0]) if way else (blocks[:-2], blocks[0], h[-1])
+        before = rows[:, 2 * samples : -samples] if way else rows[:, samples : -2 * samples]
+        cut.before = before if steps > 1 else None
+        return cut
+
+    def _cut_gates(self, views: Views) -> None:
+        """Add buffers of gates to ``views`` and its ways, and ``sums``, what the product of the inputs goes to."""
+        views.sums, _ = views.cut(self.h_ff_buffer)
+        for way, rows in zip(views.ways, self._halves(views.sums), strict=True):
+            way.h_ff = get_steps(rows, (self.nout, views.extent.steps))
+
+    def _halves(self, buffer: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows of both directions."""
+        half = buffer.shape[0] // 2
+        return buffer[:half], buffer[half:]
+
+    def _cut_error(self, views: Views, error: Tensor) -> None:
+        views.e = error
+        for way, rows in zip(views.ways, self._halves(error), strict=True):
+            way.e = get_steps(rows, (self.nout, views.extent.steps))
+            way.e_prev = [*way.e[1:], None] if way.backward else [None, *way.e[:-1]]
+        self._cut_gate_errors(views)
+
+    def _cut_gate_errors(self, views: Views) -> None:
+        """Add ``D``, the errors before the activations."""
+        self._set_gate_errors(views, views.e)
+
+    def _set_gate_errors(self, views: Views, D: Tensor) -> None:
+        samples = views.extent.samples
+        views.D = D
+        for way, rows in zip(views.ways, self._halves(D), strict=True):
+            way.D = rows
+            way.later = rows[:, :-samples] if way.backward else rows[:, samples:]
+
+    # -- passes --------------------------------------------------------------------------------------------
+
+    def _set_initial_states(self, views: Views, carry: bool) -> None:
+        for initial, last in self._states(views):
+            if carry and not self.reset_cells:
+                initial[:] = last
+            else:
+                initial.fill(0)
+
+    def _states(self, views: Views) -> list[tuple[Tensor, Tensor]]:
+        """What each direction starts from, and what it ended with."""
+        return [(way.initial, way.last) for way in views.ways]
+
+    def fprop(self, inputs: Any, inference: bool = False) -> Tensor:
+        """Outputs ``(2 nout, steps * N)``, the states of the forward direction above those of the backward one.
+
+        Parameters
+        ----------
+        inputs : Tensor ``(features, steps * N)``
+        inference : bool
+            Fewer samples than a batch are taken, too.
+        """
+        before = self._last
+        views, carry = self._begin(inputs, inference)
+        masks = self._masks(views)
+        self._set_initial_states(views, carry and before is views and masks is None)
+        self._project(views, inference)
+        if masks is not None:
+            # A sum of 0 keeps the state at 0, so that the backward direction begins at a sample's last step.
+            views.sums[:] = views.sums * masks.valid + self.b * (masks.valid - 1.0)
+        for way in views.ways:
+            self._unroll(views, way)
+        if masks is not None:
+            views.h_all[:] = views.h_all * masks.valid
+        if views.apart:
+            views.outputs[:] = views.h_all
+        result: Tensor = views.result
+        return result
+
+    def _project(self, views: Views, inference: bool) -> None:
+        """``views.sums`` = W_input · x of both directions."""
+        if not self.split_inputs:
+            self.be.compound_dot(self.W_input, self._x_used, views.sums)
+            return
+        for way, x, sums in zip(views.ways, self._halves(self._x_used), self._halves(views.sums), strict=True):
+            self.be.compound_dot(self._part("W_input", way), x, sums)
+
+    def _part(self, name: str, way: Any, form: str = "") -> Tensor:
+        part: Tensor = getattr(self, f"{name}_{way.suffix}{form}")
+        return part
+
+    def _unroll(self, views: Views, way: Any) -> None:
+        """All steps of one direction, from the input projections."""
+        steps = views.extent.steps
+        self.be.compound_rnn_unroll_fprop(
+            self._part("W_recur", way), way.h_prev, way.h_ff, way.h, self._part("b", way), self.nout, steps, steps,
+            self.activation, reverse=way.backward,
+        )  # fmt: skip
+
+    def bprop(self, deltas: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
+        """Gradients of the parameters, and the error for the layer before; see :meth:`Recurrent.bprop`."""
+        views = self._take_error(deltas, self._last)
+        masks = self._masks(views)
+        if masks is not None:
+            views.e[:] = views.e * masks.valid
+        for way in views.ways:
+            self._unroll_back(views, way)
+        if masks is not None:  # the backward direction passed errors on to the padding
+            views.D[:] = views.D * masks.valid
+        for way in views.ways:
+            self._recurrent_gradient(way)
+        self._input_gradients(views, views.D, alpha, beta)
+        return self.deltas
+
+    def _unroll_back(self, views: Views, way: Any) -> None:
+        """Errors of all steps of one direction, into its rows of ``views.D``."""
+        steps = views.extent.steps
+        self.be.compound_rnn_unroll_bprop(
+            self._part("_W_recur", way, "_T"), way.e_prev, way.e, way.h, self.nout, steps, steps, self.activation,
+            reverse=not way.backward,
+        )  # fmt: skip
+
+    def _recurrent_gradient(self, way: Any) -> None:
+        gradient = self._part("dW_recur", way)
+        if way.before is None:
+            gradient.fill(0)
+        else:
+            self.be.compound_dot(way.later, way.before.T, gradient)
+
+    def _input_gradients(self, views: Views, D: Tensor, alpha: float, beta: float) -> None:
+        if not self.split_inputs:
+            super()._input_gradients(views, D, alpha, beta)
+            return
+        self.be.sum(D, axis=1, out=self.db)
+        deltas = self._deltas(views)
+        halves = (None, None) if deltas is None else self._halves(deltas)
+        for way, x, d, half in zip(views.ways, self._halves(self._x_used), self._halves(D), halves, strict=True):
+            self.be.compound_dot(d, x.T, self._part("dW_input", way))
+            if half is not None:
+                self.be.compound_dot(self._part("_W_input", way, "_T"), d, half, alpha=alpha, beta=beta)
+
+    def set_lengths(self, lengths: Any) -> None:
+        """As :meth:`SequenceLayer.set_lengths`.
+
+        Raises
+        ------
+        ArgumentError
+            If the activation of 0 is not 0: the state behind a sample's last step would not stay 0.
+        """
+        if lengths is not None:
+            at_zero = self.be.empty((1, 1))
+            at_zero[:] = self.be.zeros((1, 1))
+            at_zero[:] = self.activation(at_zero)
+            if np.any(at_zero.get()):
+                raise ArgumentError(
+                    f"{self.name}.set_lengths: {type(self.activation).__name__} of 0 is not 0, which lengths need in a "
+                    "bidirectional layer; use Tanh or Rectlin, or sequences of one length"
+                )
+        super().set_lengths(lengths)

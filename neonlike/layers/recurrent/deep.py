@@ -1,0 +1,99 @@
+"""Bidirectional layers on top of each other, as lists of layers."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from neonlike.checks import shown
+from neonlike.errors import ArgumentError, DTypeError
+from neonlike.layers.recurrent.bidirectional import BiRNN
+from neonlike.layers.recurrent.bidirectional_lstm import BiLSTM
+from neonlike.layers.recurrent.bidirectional_norm import BiBNRNN
+from neonlike.layers.recurrent.recurrent_output import BiSum
+
+__public_module__ = "neonlike.layers.recurrent"
+
+
+def _require_depth(depth: Any, where: str) -> int:
+    if isinstance(depth, bool) or not isinstance(depth, int | np.integer):
+        raise DTypeError(f"{where}: depth must be an integer, got {shown(depth)}")
+    if depth <= 0:
+        raise ArgumentError(f"{where}: depth={depth}; expected at least one layer")
+    return int(depth)
+
+
+class DeepBiRNN(list[Any]):
+    """A list of :class:`BiRNN` layers, in which each direction of a layer reads the same direction of the one below.
+
+    Parameters
+    ----------
+    nout, init, init_inner, activation, reset_cells
+        As of :class:`BiRNN`, for all layers.
+    depth : int
+        Number of layers.
+    batch_norm : bool
+        Of :class:`BiBNRNN` layers.
+    bi_sum : bool
+        Add the directions up after each layer (:class:`BiSum`); the next one reads their sum in both directions.
+
+    Raises
+    ------
+    ArgumentError
+        If ``depth`` is below 1.
+    """
+
+    from_description: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        nout: int,
+        init: Any,
+        init_inner: Any = None,
+        activation: Any = None,
+        reset_cells: bool = False,
+        depth: int = 1,
+        batch_norm: bool = False,
+        bi_sum: bool = False,
+    ) -> None:
+        super().__init__()
+        kind = BiBNRNN if batch_norm else BiRNN
+        for level in range(_require_depth(depth, "DeepBiRNN")):
+            split = level > 0 and not bi_sum
+            self.append(kind(nout, init, init_inner, activation, reset_cells, split))
+            if bi_sum:
+                self.append(BiSum())
+
+
+class DeepBiLSTM(list[Any]):
+    """A list of :class:`BiLSTM` layers, in which each direction of a layer reads the same direction of the one below.
+
+    Parameters
+    ----------
+    nout, init, init_inner, activation, gate_activation, reset_cells
+        As of :class:`BiLSTM`, for all layers.
+    depth : int
+        Number of layers.
+
+    Raises
+    ------
+    ArgumentError
+        If ``depth`` is below 1.
+    """
+
+    from_description: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        nout: int,
+        init: Any,
+        init_inner: Any,
+        activation: Any,
+        gate_activation: Any,
+        reset_cells: bool = False,
+        depth: int = 1,
+    ) -> None:
+        super().__init__()
+        for level in range(_require_depth(depth, "DeepBiLSTM")):
+            self.append(BiLSTM(nout, init, init_inner, activation, gate_activation, reset_cells, level > 0))

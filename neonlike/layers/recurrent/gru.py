@@ -1,0 +1,98 @@
+"""GRU: a recurrent layer whose gates reset the state and mix it with a candidate."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from neonlike.layers.core.base import require_transform
+from neonlike.layers.recurrent.sequence import Views
+from neonlike.layers.recurrent.simple_recurrent import Recurrent, recurrent_product
+
+__public_module__ = "neonlike.layers.recurrent"
+
+
+class GRU(Recurrent):
+    """Gated recurrent unit: h = (1 - z) · h_prev + z · n, n = activation(W_n · x + U_n · (r · h_prev) + b_n).
+
+    r, z = gate_activation of their rows of W_input · x + W_recur · h_prev + b. The rows of the weights are those of r,
+    z and n; U_n are the last of ``W_recur``.
+
+    Parameters
+    ----------
+    output_size, init, init_inner, activation, reset_cells
+        As of :class:`Recurrent`. ``init`` fills the weights of one gate after the other.
+    gate_activation : Transform
+
+    Attributes
+    ----------
+    h, h_prev : lists of Tensor ``(nout, N)``
+        State of each step, and before it.
+    rzhcan_buffer, rzhcan_delta_buffer : Tensor ``(3 nout, steps * N)``
+        r, z and n, and after the backward pass the errors before their activations.
+
+    Notes
+    -----
+    Source: Cho et al., "Learning phrase representations using RNN encoder-decoder" (2014).
+    """
+
+    ngates = 3
+    step_lists: ClassVar[tuple[str, ...]] = ("h", "h_prev", "h_ff", "rzhcan", "rzhcan_delta")
+
+    def __init__(
+        self,
+        output_size: int,
+        init: Any,
+        init_inner: Any = None,
+        activation: Any = None,
+        gate_activation: Any = None,
+        reset_cells: bool = False,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(output_size, init, init_inner, activation, reset_cells, name)
+        self.gate_activation = require_transform(gate_activation, f"{self.classnm}: gate_activation")
+
+    def _allocate_gates(self) -> None:
+        gates = (3 * self.nout, self.nsteps)
+        self.rzhcan_buffer, self.rzhcan_delta_buffer = self.be.iobuf(gates), self.be.iobuf(gates)
+        self._reset_h_buffer = self.be.zeros_like(self.outputs)
+
+    def _cut_gates(self, views: Views) -> None:
+        n = self.nout
+        views.sums, views.rzhcan = views.cut(self.rzhcan_buffer)
+        views.h_ff = views.rzhcan  # gates take the place of their projections
+        reset_h_all, views.reset_h = views.cut(self._reset_h_buffer)
+        views.D, views.rzhcan_delta = views.cut(self.rzhcan_delta_buffer)
+        views.h_prev_back = [None, *views.h[:-1]]
+        views.D_rz, views.D_n = views.D[: 2 * n], views.D[2 * n :]
+        views.products = [
+            recurrent_product(views, "_dW_rz", views.D_rz),
+            recurrent_product(views, "_dW_n", views.D_n, reset_h_all),
+        ]
+
+    def _cut_gate_errors(self, views: Views) -> None:
+        """They lie in a buffer of the layer: see ``_cut_gates``."""
+
+    def _name_parts(self) -> None:
+        super()._name_parts()
+        self._dW_rz, self._dW_n = self.dW_recur[: 2 * self.nout], self.dW_recur[2 * self.nout :]
+
+    def _unroll(self, views: Views) -> None:
+        steps = views.extent.steps
+        self.be.compound_gru_unroll_fprop(
+            self.W_recur, views.h_prev, views.rzhcan, views.rzhcan, views.reset_h, views.h, self.b, self.nout, steps,
+            steps, self.activation, self.gate_activation,
+        )  # fmt: skip
+
+    def _unroll_back(self, views: Views) -> None:
+        steps = views.extent.steps
+        self.be.compound_gru_unroll_bprop(
+            self._W_recur_T, views.e_prev, views.e_steps, views.rzhcan_delta, views.rzhcan,
+            views.h_prev if self._states_given else views.h_prev_back, self.nout, steps, steps, self.activation,
+            self.gate_activation,
+        )  # fmt: skip
+
+    def _passed_back(self, views: Views) -> Any:
+        n, W_T = self.nout, self._W_recur_T
+        gates, _ = views.cut(self.rzhcan_buffer)
+        to_gates, to_reset = self.be.dot(W_T[:, : 2 * n], views.D_rz), self.be.dot(W_T[:, 2 * n :], views.D_n)
+        return views.e * (1.0 - gates[n : 2 * n]) + to_gates + gates[:n] * to_reset

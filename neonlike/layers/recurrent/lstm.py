@@ -1,0 +1,100 @@
+"""LSTM: a recurrent layer with a cell that gates write to, keep and read."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from neonlike.layers.core.base import require_transform
+from neonlike.layers.recurrent.sequence import Views
+from neonlike.layers.recurrent.simple_recurrent import Recurrent, recurrent_product
+from neonlike.layers.recurrent.steps import first_columns
+
+__public_module__ = "neonlike.layers.recurrent"
+
+
+class LSTM(Recurrent):
+    """Long short-term memory: c = f · c_prev + i · g, h = o · activation(c).
+
+    i, f, o = gate_activation and g = activation of the rows of W_input · x + W_recur · h_prev + b, in this order.
+
+    Parameters
+    ----------
+    output_size, init, init_inner, activation, reset_cells
+        As of :class:`Recurrent`. ``init`` fills the weights of one gate after the other.
+    gate_activation : Transform
+
+    Attributes
+    ----------
+    h, h_prev, c, c_prev, c_act : lists of Tensor ``(nout, N)``
+        State, cell and activation of the cell of each step, and those before.
+    ifog_buffer, ifog_delta_buffer : Tensor ``(4 nout, steps * N)``
+        Gates, and after the backward pass the errors before their activations.
+    final_cell_error : Tensor ``(nout, N)``
+        Error that the last backward pass passed on to the cell before the first step.
+
+    Notes
+    -----
+    ``fprop(x, init_state=h)`` sets h alone, and the first step then counts as starting from 0 in the backward pass, as
+    in neon; with ``init_state=[h, c]`` gradients are exact.
+
+    Source: Hochreiter & Schmidhuber, "Long short-term memory" (1997); forget gate: Gers et al. (2000).
+    """
+
+    ngates = 4
+    step_lists: ClassVar[tuple[str, ...]] = ("h", "h_prev", "h_ff", "c", "c_prev", "c_act", "ifog", "ifog_delta")
+
+    def __init__(
+        self,
+        output_size: int,
+        init: Any,
+        init_inner: Any = None,
+        activation: Any = None,
+        gate_activation: Any = None,
+        reset_cells: bool = False,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(output_size, init, init_inner, activation, reset_cells, name)
+        self.gate_activation = require_transform(gate_activation, f"{self.classnm}: gate_activation")
+
+    def _allocate_gates(self) -> None:
+        gates = (4 * self.nout, self.nsteps)
+        self.ifog_buffer, self.ifog_delta_buffer = self.be.iobuf(gates), self.be.iobuf(gates)
+        self.c_buffer, self.c_act_buffer = self.be.zeros_like(self.outputs), self.be.zeros_like(self.outputs)
+        self._c_final, self._c_initial, self.final_cell_error = (self._state_buffer() for _ in range(3))
+
+    def _cut_gates(self, views: Views) -> None:
+        views.sums, views.ifog = views.cut(self.ifog_buffer)
+        views.h_ff = views.ifog  # gates take the place of their projections
+        c_all, views.c = views.cut(self.c_buffer)
+        _, views.c_act = views.cut(self.c_act_buffer)
+        views.D, views.ifog_delta = views.cut(self.ifog_delta_buffer)
+        buffers = self._c_initial, self._c_final, self.final_cell_error
+        initial, final, views.c_passed = (first_columns(buffer, views.extent.samples) for buffer in buffers)
+        views.c_prev = [initial, *views.c[:-1]]
+        views.c_prev_back = [None, *views.c[:-1]]
+        views.c_deltas = [views.c_passed] * views.extent.steps
+        views.states.append((initial, c_all, final))
+        views.products = [recurrent_product(views, "dW_recur", views.D)]
+
+    def _cut_gate_errors(self, views: Views) -> None:
+        """They lie in a buffer of the layer: see ``_cut_gates``."""
+
+    @property
+    def _first_step_counts(self) -> bool:
+        return self._states_given == 2
+
+    def _unroll(self, views: Views) -> None:
+        steps = views.extent.steps
+        self.be.compound_lstm_unroll_fprop(
+            self.W_recur, views.h_prev, views.c_prev, views.ifog, views.ifog, views.c, views.c_act, views.h, self.b,
+            self.nout, steps, steps, self.activation, self.gate_activation,
+        )  # fmt: skip
+
+    def _unroll_back(self, views: Views) -> None:
+        steps = views.extent.steps
+        views.c_passed.fill(0)
+        self.be.compound_lstm_unroll_bprop(
+            self._W_recur_T, views.e_prev, views.e_steps, views.c_deltas, views.c_deltas, views.ifog_delta, views.ifog,
+            views.c_prev if self._first_step_counts else views.c_prev_back, views.c_act,
+            self.nout, steps, steps, self.activation, self.gate_activation,
+        )  # fmt: skip

@@ -1,0 +1,85 @@
+"""Sequences of different lengths in one batch: the columns behind a sample's last step are padding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from neonlike.backends.backend import Tensor
+from neonlike.checks import shown
+from neonlike.errors import DTypeError, ShapeError
+from neonlike.layers.recurrent.steps import Extent
+
+__public_module__ = "neonlike.layers.recurrent"
+
+
+class Masks:
+    """What layers multiply by, or gather with, on the backend.
+
+    Attributes
+    ----------
+    valid, last : Tensor ``(1, steps * N)``
+        1 at a sample's steps; 1 at its last step.
+    empty : Tensor ``(1, N)``
+        1 for a sample of no steps.
+    mean : Tensor ``(1, steps * N)``
+        1 / length at a sample's steps.
+    """
+
+    def __init__(self, like: Tensor, extent: Extent, lengths: np.ndarray) -> None:
+        be, dtype = like.backend, like.dtype
+        step = np.arange(extent.steps)[:, None]
+        used = step < lengths
+        self.valid = be.array(_row(used), dtype=dtype)
+        self.last = be.array(_row(step == lengths - 1), dtype=dtype)
+        self.empty = be.array(_row(lengths == 0), dtype=dtype)
+        self.mean = be.array(_row(used / np.maximum(lengths, 1)), dtype=dtype)
+
+
+def _row(values: np.ndarray) -> np.ndarray:
+    return values.reshape(1, -1).astype(np.float64)
+
+
+class Padding:
+    """Lengths of the samples of a batch, and the masks made of them, which the layers of a network share.
+
+    Parameters
+    ----------
+    lengths : sequence of int
+
+    Raises
+    ------
+    DTypeError, ShapeError
+        If it is not a vector of integers from 0.
+    """
+
+    def __init__(self, lengths: Any) -> None:
+        values = np.asarray(lengths.get() if isinstance(lengths, Tensor) else lengths)
+        if values.dtype.kind not in "iuf" or values.size == 0 or (values != values.astype(np.int64)).any():
+            raise DTypeError(f"set_lengths: expected a length for each sample, as integers, got {shown(lengths)}")
+        self.lengths = values.astype(np.int64).reshape(-1)
+        if self.lengths.size != max(values.shape, default=0) or (self.lengths < 0).any():
+            raise ShapeError(
+                f"set_lengths: expected a vector of lengths from 0, got shape {values.shape} from {values.min()}"
+            )
+        self._made: dict[Any, Masks] = {}
+
+    def masks(self, layer: str, like: Tensor, extent: Extent) -> Masks:
+        """The masks for ``extent``, on the backend and in the dtype of ``like``.
+
+        Raises
+        ------
+        ShapeError
+            If there are other samples than lengths, or fewer steps than the longest.
+        """
+        key = extent, like.dtype.name, id(like.backend)
+        if key not in self._made:
+            longest = int(self.lengths.max())
+            if self.lengths.size != extent.samples or longest > extent.steps:
+                raise ShapeError(
+                    f"{layer}: {self.lengths.size} lengths up to {longest} are set, but there are {extent.samples} "
+                    f"samples of {extent.steps} steps; call set_lengths for this batch, or set_lengths(None)"
+                )
+            self._made[key] = Masks(like, extent, self.lengths)
+        return self._made[key]

@@ -1,0 +1,207 @@
+"""Layers that make one output of a sequence: the sum, the mean or the last of its steps; the sum of two directions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from neonlike.backends.backend import Tensor
+from neonlike.errors import NotDefined, ShapeError
+from neonlike.layers.core.base import Layer, first_part
+from neonlike.layers.recurrent.padding import Padding
+from neonlike.layers.recurrent.steps import (
+    Extent,
+    extent_of,
+    first_columns,
+    interpret_in_shape,
+    require_error,
+    same_memory,
+)
+
+__public_module__ = "neonlike.layers.recurrent"
+
+
+class RecurrentOutput(Layer):
+    """Base of layers that weight the steps of a sequence ``(features, steps)`` and add them up to ``(features, 1)``."""
+
+    def __init__(self, name: str | None = None) -> None:
+        super().__init__(name)
+        self.owns_delta = True
+        self.nin, self.nsteps = 0, 1
+        self.allocated_samples = 0
+        self.padding: Padding | None = None
+        self._extent: Extent | None = None
+        self._weights: Any = None
+        self._x: Any = None
+
+    def __str__(self) -> str:
+        return f"{self.classnm} Layer '{self.name}': {self.nin} inputs, {self.nsteps} steps"
+
+    def configure(self, in_obj: Any) -> Layer:
+        """Input ``(features, steps)``; of an image ``(C, H, W)`` the last are the steps."""
+        super().configure(in_obj)
+        self.nin, self.nsteps = interpret_in_shape(self.in_shape)
+        self.out_shape = (self.nin, 1)
+        return self
+
+    def allocate(self, shared_outputs: Tensor | None = None) -> None:
+        """Create the output buffer."""
+        super().allocate(shared_outputs)
+        self.allocated_samples = self.outputs.shape[1]
+        self._extent = self._x = self.inputs = None
+
+    def set_lengths(self, lengths: Any) -> None:
+        """Let each sample of the following batches have a length of its own; None: all steps.
+
+        Steps behind the last one of a sample do not count; of no steps at all the result is 0.
+
+        Parameters
+        ----------
+        lengths : sequence of N int, or None
+        """
+        self.padding = lengths if isinstance(lengths, Padding | None) else Padding(lengths)
+        self._extent = None
+
+    def _weighting(self, extent: Extent) -> Any:
+        """Weight of each step: a number, or a tensor that broadcasts to (1, steps, N)."""
+        raise NotDefined(f"{self.classnm} does not define how steps are weighted")
+
+    def _masks(self, extent: Extent) -> Any:
+        return None if self.padding is None else self.padding.masks(self.name, self.outputs, extent)
+
+    def _by_step(self, buffer: Tensor, extent: Extent) -> Tensor:
+        """A buffer as (features, steps, N)."""
+        rows = buffer if buffer.shape[0] == self.nin else buffer.reshape(self.nin, -1)
+        return first_columns(rows, extent.columns).reshape(self.nin, *extent)
+
+    def fprop(self, inputs: Any, inference: bool = False) -> Tensor:
+        """Outputs ``(features, N)``; in inference of fewer samples than a batch, too.
+
+        Parameters
+        ----------
+        inputs : Tensor ``(features, steps * N)``
+        """
+        extent = extent_of(self, inputs, self.nin, inference)
+        if extent != self._extent or not same_memory(inputs, self.inputs):
+            self._weights, self._extent = self._weighting(extent), extent
+            self._x, self.inputs = self._by_step(inputs, extent), inputs
+        outputs: Tensor = self.outputs
+        if extent.samples < outputs.shape[1] and self.actual_bsz is None:
+            outputs = first_part(outputs, self.nin, extent.samples)
+        used = first_columns(outputs, extent.samples).reshape(self.nin, 1, extent.samples)
+        used[:] = self._combine(self._x)
+        return outputs
+
+    def _combine(self, x: Tensor) -> Any:
+        weighted = x if isinstance(self._weights, float) else x * self._weights
+        total = self.be.sum(weighted, axis=1)
+        return total * self._weights if isinstance(self._weights, float) and self._weights != 1 else total
+
+    def bprop(self, error: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
+        """deltas of each step = alpha · its weight · error + beta · deltas.
+
+        Parameters
+        ----------
+        error : Tensor ``(features, N)``
+        """
+        extent = self._extent
+        used = require_error(self, error, self.nin, extent and Extent(1, extent.samples))
+        if self.deltas is None:
+            return None
+        assert extent is not None
+        deltas = self._by_step(self.deltas, extent)
+        spread = used.reshape(self.nin, 1, extent.samples) * self._weights
+        spread = spread if alpha == 1 else alpha * spread
+        deltas[:] = spread + beta * deltas if beta else spread
+        return self.deltas
+
+
+class RecurrentSum(RecurrentOutput):
+    """Sum of all steps."""
+
+    def _weighting(self, extent: Extent) -> Any:
+        masks = self._masks(extent)
+        return 1.0 if masks is None else masks.valid.reshape(1, *extent)
+
+
+class RecurrentMean(RecurrentOutput):
+    """Mean of all steps."""
+
+    def _weighting(self, extent: Extent) -> Any:
+        masks = self._masks(extent)
+        return 1.0 / extent.steps if masks is None else masks.mean.reshape(1, *extent)
+
+
+class RecurrentLast(RecurrentOutput):
+    """The last step."""
+
+    def _weighting(self, extent: Extent) -> Any:
+        masks = self._masks(extent)
+        if masks is not None:
+            return masks.last.reshape(1, *extent)
+        last = np.zeros((1, extent.steps, 1))
+        last[0, -1] = 1
+        return self.be.array(last, dtype=self.outputs.dtype)
+
+    def _combine(self, x: Tensor) -> Any:
+        return x[:, -1:] if self.padding is None else super()._combine(x)
+
+
+class BiSum(Layer):
+    """Sum of the two directions of a bidirectional layer: first half of the features plus second half.
+
+    Raises
+    ------
+    ShapeError
+        If the number of features is odd.
+    """
+
+    def __init__(self, name: str | None = None) -> None:
+        super().__init__(name)
+        self.owns_delta = True
+        self.nin, self.nsteps = 0, 1
+        self.allocated_samples = 0
+        self._extent: Extent | None = None
+
+    def __str__(self) -> str:
+        return f"BiSum Layer '{self.name}': {self.nin} inputs, {self.nsteps} steps"
+
+    def configure(self, in_obj: Any) -> Layer:
+        """Input ``(2 features, steps)``, output ``(features, steps)``."""
+        super().configure(in_obj)
+        self.nin, self.nsteps = interpret_in_shape(self.in_shape)
+        if self.nin % 2:
+            raise ShapeError(f"{self.name}: an even number of features is needed for two halves, got {self.nin}")
+        self.out_shape = (self.nin // 2, self.nsteps)
+        return self
+
+    def allocate(self, shared_outputs: Tensor | None = None) -> None:
+        """Create the output buffer."""
+        super().allocate(shared_outputs)
+        self.allocated_samples = self.outputs.shape[1] // self.nsteps
+
+    def fprop(self, inputs: Any, inference: bool = False) -> Tensor:
+        """Outputs ``(features, steps * N)``; in inference of fewer samples than a batch, too."""
+        extent = extent_of(self, inputs, self.nin, inference)
+        self._extent, self.inputs = extent, inputs
+        outputs: Tensor = self.outputs
+        if extent.columns < outputs.shape[1] and self.actual_bsz is None and self.actual_seq_len is None:
+            outputs = first_part(outputs, self.nin // 2, extent.columns)
+        x = first_columns(inputs, extent.columns)
+        first_columns(outputs, extent.columns)[:] = x[: self.nin // 2] + x[self.nin // 2 :]
+        return outputs
+
+    def bprop(self, error: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
+        """deltas of both halves = alpha · error + beta · deltas."""
+        extent, half = self._extent, self.nin // 2
+        e = require_error(self, error, half, extent)
+        if self.deltas is None:
+            return None
+        deltas = first_columns(self.deltas, e.shape[1])
+        for part in (deltas[:half], deltas[half:]):
+            if alpha == 1 and not beta:
+                part[:] = e
+            else:
+                part[:] = alpha * e + beta * part if beta else alpha * e
+        return self.deltas

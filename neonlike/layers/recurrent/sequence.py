@@ -1,0 +1,323 @@
+"""What all recurrent layers have in common: one weight of named parts, inputs as steps, buffers cut to what is used."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from neonlike.backends.backend import Tensor
+from neonlike.checks import shown
+from neonlike.errors import DTypeError, NotDefined, ShapeError
+from neonlike.layers.core.base import Layer, first_part, require_size, require_transform
+from neonlike.layers.core.deltas import DeltasTree
+from neonlike.layers.core.parameter import ParameterLayer
+from neonlike.layers.recurrent.padding import Masks, Padding
+from neonlike.layers.recurrent.steps import (
+    Extent,
+    extent_of,
+    first_columns,
+    get_steps,
+    interpret_in_shape,
+    require_error,
+    same_memory,
+)
+
+__public_module__ = "neonlike.layers.recurrent"
+
+MOST_VIEWS = 8
+"""Extents whose views are kept."""
+
+
+class Views(SimpleNamespace):
+    """A layer's buffers cut to the extent of a call; layers add theirs, lists of steps above all.
+
+    Attributes
+    ----------
+    extent : Extent
+    result : Tensor
+        What the forward pass returns.
+    outputs : Tensor
+        Its columns in use.
+    """
+
+    def __init__(self, extent: Extent, result: Tensor) -> None:
+        super().__init__(extent=extent, result=result, outputs=first_columns(result, extent.columns))
+
+    def cut(self, buffer: Tensor) -> tuple[Any, list[Any]]:
+        """The columns of ``buffer`` in use, and their steps; in inference without gaps between their rows."""
+        columns = self.extent.columns
+        packed = self.result.shape[1] == columns < buffer.shape[1]
+        used = first_part(buffer, buffer.shape[0], columns) if packed else first_columns(buffer, columns)
+        return used, get_steps(used, (used.shape[0], self.extent.steps))
+
+
+class SequenceLayer(ParameterLayer):
+    """Base of recurrent layers.
+
+    All parameters lie in one weight ``W``, whose rows are those of named parts: ``W_input``, ``W_recur`` and ``b``, in
+    a bidirectional layer two of each. A part is the *reshape* of its rows to ``(gates * nout, rows)``.
+
+    Parameters
+    ----------
+    output_size : int
+        Units of the layer (of each direction).
+    init : Initializer or array
+        For each gate's part of the weights, one after the other; or all of ``W``. Biases start from 0.
+    init_inner : Initializer, optional
+        For the recurrent weights; ``init`` by default.
+    activation : Transform
+    reset_cells : bool
+        Start each batch from a state of 0, instead of the last state of the batch before.
+
+    Attributes
+    ----------
+    nin, nout, nsteps : int
+        Features of a step of the input, units, steps.
+    W, dW : Tensor
+        Weight and gradient ``(rows of all parts, gates * nout)``.
+    x : Tensor or None
+        Inputs of the last forward pass.
+    out_deltas_buffer : Tensor or None
+        The error for the layer before, another name of ``deltas``.
+    """
+
+    overwrites_error = True
+    ngates: ClassVar[int] = 1
+    W_input: Any
+    dW_input: Any  # noqa: N815  neon's name, as all of these
+    W_recur: Any
+    dW_recur: Any  # noqa: N815
+    b: Any
+    db: Any
+    _W_input_T: Any
+    _W_recur_T: Any
+
+    def __init__(
+        self,
+        output_size: int,
+        init: Any,
+        init_inner: Any = None,
+        activation: Any = None,
+        reset_cells: bool = False,
+        name: str | None = None,
+        parallelism: str = "Unknown",
+    ) -> None:
+        super().__init__(init, name, parallelism)
+        self.output_size = self.nout = require_size(output_size, f"{self.classnm}: output_size")
+        self.activation = require_transform(activation, f"{self.classnm}: activation")
+        if init_inner is not None and not hasattr(init_inner, "fill"):
+            raise DTypeError(f"{self.classnm}: init_inner must be an initializer, got {shown(init_inner)}")
+        self.init_inner = init_inner
+        self.reset_cells = reset_cells
+        self.nin, self.nsteps = 0, 1
+        self.allocated_samples = 0
+        self.out_deltas_buffer: Any = None
+        self.padding: Padding | None = None
+        self._named: Any = (None, None)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop what was kept of the tensors of earlier calls, and the state."""
+        self.x: Any = None
+        self._last: Any = None
+        self._x_used: Any = None
+        self._error: Any = None
+        self._error_views: Any = None
+        self._views: dict[Any, Views] = {}
+
+    def __str__(self) -> str:
+        return f"{self.classnm} Layer '{self.name}': {self.nin} inputs, {self.nout} outputs, {self.nsteps} steps"
+
+    # -- life cycle ----------------------------------------------------------------------------------------
+
+    def configure(self, in_obj: Any) -> Layer:
+        """Input ``(nin, steps)``; an int is one step, an image ``(C, H, W)`` W steps of C·H features."""
+        super().configure(in_obj)
+        self.nin, self.nsteps = interpret_in_shape(self.in_shape)
+        self._configure_sizes()
+        self.weight_shape = (sum(self._part_rows().values()), self.ngates * self.nout)
+        return self
+
+    def _configure_sizes(self) -> None:
+        """Set what depends on the input's features and steps."""
+        self.out_shape = (self.nout, self.nsteps)
+
+    def _features(self) -> int:
+        """Rows of the input."""
+        return self.nin
+
+    def allocate(self, shared_outputs: Tensor | None = None) -> None:  # type: ignore[override]
+        """Create buffers, and the parameters unless they exist.
+
+        Parameters
+        ----------
+        shared_outputs : Tensor, optional
+            Memory for the outputs.
+        """
+        fresh = self.outputs is None
+        apart = shared_outputs is not None or self._is_followed_in_place()
+        if fresh and self.out_shape is not None:
+            self._allocate_outputs(shared_outputs, apart)
+        super().allocate(shared_outputs)
+        self._name_parts()
+        if fresh:
+            self.allocated_samples = self.outputs.shape[1] // self.nsteps
+            self._forget()
+            self._allocate_steps(apart)
+
+    def _allocate_outputs(self, shared_outputs: Tensor | None, apart: bool) -> None:
+        """Create the outputs, if not as a buffer of ``out_shape``."""
+
+    def _is_followed_in_place(self) -> bool:
+        """Whether the next layer overwrites the outputs, which the backward pass needs as they were."""
+        return self.next_layer is not None and not getattr(self.next_layer, "owns_output", True)
+
+    def _allocate_steps(self, apart: bool) -> None:
+        """Create the buffers of steps; ``apart``: the states are not kept in ``outputs``, which others write to."""
+        raise NotDefined(f"{self.classnm} does not define _allocate_steps")
+
+    def set_deltas(self, delta_buffers: DeltasTree) -> None:
+        """Take an error buffer for the layer before, unless this is the first layer."""
+        super().set_deltas(delta_buffers)
+        self.out_deltas_buffer = self.deltas
+
+    # -- parameters ----------------------------------------------------------------------------------------
+
+    def _part_rows(self) -> dict[str, int]:
+        """Parts of the weight and their rows, in order."""
+        return {"W_input": self.nin, "W_recur": self.nout, "b": 1}
+
+    def init_params(self, shape: Any) -> None:
+        """Create the weight and its gradient; fill the parts gate by gate, biases with 0."""
+        if shape is None or isinstance(self.init, Tensor | np.ndarray):
+            super().init_params(shape)
+            return
+        self.W = self.be.zeros(shape, **self.get_param_attrs())
+        self.dW = self.be.zeros_like(self.W)
+        self.states = []
+        self._name_parts()
+        for name in self._part_rows():
+            if name.startswith("W"):
+                inner = self.init_inner is not None and "recur" in name
+                for gate in range(self.ngates):
+                    rows = slice(gate * self.nout, (gate + 1) * self.nout)
+                    (self.init_inner if inner else self.init).fill(getattr(self, name)[rows])
+
+    def _name_parts(self) -> None:
+        """Make ``W_input``, ``dW_input``, ... views of ``W`` and ``dW``, and ``_W_input_T``, ... transposed ones."""
+        gates = self.ngates * self.nout
+        first = 0
+        for name, rows in self._part_rows().items():
+            setattr(self, name, self.W[first : first + rows].reshape(gates, rows))
+            setattr(self, f"d{name}", self.dW[first : first + rows].reshape(gates, rows))
+            setattr(self, f"_{name}_T", getattr(self, name).T)
+            first += rows
+        self._named = self.W, self.dW
+
+    # -- a call --------------------------------------------------------------------------------------------
+
+    @property
+    def xs(self) -> Any:
+        """Steps of the last inputs."""
+        return None if self._x_used is None else get_steps(self._x_used, (self._x_used.shape[0], self._last.extent[0]))
+
+    @xs.setter
+    def xs(self, value: None) -> None:
+        self._x_used = value
+
+    def _begin(self, inputs: Any, inference: bool) -> tuple[Views, bool]:
+        """Take the inputs; the views for them, and whether they lie where those of the call before did."""
+        features = self._features()
+        extent = extent_of(self, inputs, features, inference)
+        if self._named[0] is not self.W or self._named[1] is not self.dW:
+            self._name_parts()
+        views = self._views_for(extent)
+        before = self._last
+        known = self.x is not None and self._x_used is not None and same_memory(inputs, self.x)
+        if not known or before is not views:
+            rows = inputs if inputs.shape[0] == features else inputs.reshape(features, -1)
+            self._x_used = first_columns(rows, extent.columns)
+        self.x = self.inputs = inputs
+        self._last = views
+        return views, known and before is not None and before.extent.samples == extent.samples
+
+    def _views_for(self, extent: Extent) -> Views:
+        in_part = self.actual_bsz is not None or self.actual_seq_len is not None
+        key = extent, in_part
+        views = self._views.get(key)
+        if views is None:
+            if len(self._views) >= MOST_VIEWS:
+                self._views.clear()
+            result = self.outputs
+            if not in_part and extent.columns < result.shape[1]:
+                result = first_part(result, result.shape[0], extent.columns)
+            views = self._views[key] = Views(extent, result)
+            self._cut_buffers(views)
+        return views
+
+    def _cut_buffers(self, views: Views) -> None:
+        """Add the layer's buffers to ``views``."""
+        raise NotDefined(f"{self.classnm} does not define _cut_buffers")
+
+    def _take_error(self, error: Any, views: Views | None) -> Views:
+        """Take the error at the outputs: ``views.e`` and ``views.e_steps``."""
+        used = require_error(self, error, self.outputs.shape[0], None if views is None else views.extent)
+        assert views is not None
+        if views is not self._error_views or not same_memory(error, self._error):
+            self._error, self._error_views = error, views
+            self._cut_error(views, used)
+        return views
+
+    def _cut_error(self, views: Views, error: Tensor) -> None:
+        """Add the error at the outputs to ``views``."""
+        raise NotDefined(f"{self.classnm} does not define _cut_error")
+
+    def _deltas(self, views: Views) -> Any:
+        """The error for the layer before as ``(features, columns in use)``; None for a first layer."""
+        if self.deltas is None:
+            return None
+        features = self._x_used.shape[0]
+        rows = self.deltas if self.deltas.shape[0] == features else self.deltas.reshape(features, -1)
+        return first_columns(rows, views.extent.columns)
+
+    def _input_gradients(self, views: Views, D: Tensor, alpha: float, beta: float) -> None:
+        """Gradients of input weights and biases and the error for the layer before, of the errors ``D`` of the sums."""
+        self.be.compound_dot(D, self._x_used.T, self.dW_input)
+        self.be.sum(D, axis=1, out=self.db)
+        deltas = self._deltas(views)
+        if deltas is not None:
+            self.be.compound_dot(self._W_input_T, D, deltas, alpha=alpha, beta=beta)
+
+    # -- sequences of different lengths --------------------------------------------------------------------
+
+    def set_lengths(self, lengths: Any) -> None:
+        """Let each sample of the following batches have a length of its own; None: all steps.
+
+        Outputs behind a sample's last step are 0, no error comes from there, and its final state is that of its last
+        step. A backward direction begins at the last step. Inputs behind it must be finite, and do not matter.
+
+        Parameters
+        ----------
+        lengths : sequence of N int, or None
+            From 0 to the number of steps.
+        """
+        self.padding = lengths if isinstance(lengths, Padding | None) else Padding(lengths)
+
+    def _masks(self, views: Views) -> Masks | None:
+        return None if self.padding is None else self.padding.masks(self.name, self.outputs, views.extent)
+
+
+def require_state(layer: Layer, given: Any, shape: tuple[int, int], count: int) -> list[Tensor]:
+    """The tensors of an initial state: h alone, or a list of all of them."""
+    tensors = list(given) if isinstance(given, list | tuple) else [given]
+    where = f"{layer.name}.fprop: init_state"
+    if len(tensors) not in (1, count):
+        raise ShapeError(f"{where}: got {len(tensors)} tensors; expected h alone, or all {count} of get_state()")
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor):
+            raise DTypeError(f"{where}: expected a tensor {shape}, got {shown(tensor)}; make one with be.array")
+        if tuple(tensor.shape) != shape:
+            raise ShapeError(f"{where}: got shape {tuple(tensor.shape)}; expected {shape}, (units, samples)")
+    return tensors

@@ -1,0 +1,301 @@
+"""Recurrent: a layer whose step is h = activation(W_input · x + W_recur · h_prev + b); the base of LSTM and GRU."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from neonlike.backends.backend import Tensor
+from neonlike.errors import ArgumentError
+from neonlike.layers.recurrent.sequence import SequenceLayer, Views, require_state
+from neonlike.layers.recurrent.steps import Extent, first_columns, get_steps
+
+__public_module__ = "neonlike.layers.recurrent"
+
+
+class Recurrent(SequenceLayer):
+    """Simple recurrent layer: h_t = activation(W_input · x_t + W_recur · h_(t-1) + b).
+
+    Parameters
+    ----------
+    output_size : int
+        Units.
+    init : Initializer or array
+        For the weights; an array holds all of ``W``.
+    init_inner : Initializer, optional
+        For the recurrent weights.
+    activation : Transform
+    reset_cells : bool
+        Start each batch from a state of 0. Without it the state before the first step is the last one of the batch
+        before, as long as inputs come in the same buffer and of as many samples; else it is 0.
+
+    Attributes
+    ----------
+    h, h_prev, h_ff : lists of Tensor ``(nout, N)``
+        State, the state before and the input projection of each step.
+    h_delta : list of Tensor ``(nout, N)``
+        The error that each step of the last backward pass passed on to the state before it.
+    final_state_buffer, final_hidden_error : Tensor ``(nout, N)``
+        The last state, and the first of ``h_delta``.
+
+    Notes
+    -----
+    The backward pass is truncated at the first step of the batch: the state that a batch starts from counts as 0,
+    unless it was given as ``init_state``. It overwrites the error that it is given.
+
+    Source: Elman, "Finding structure in time" (1990).
+    """
+
+    step_lists: ClassVar[tuple[str, ...]] = ("h", "h_prev", "h_ff")
+    """Views of all steps that are attributes of the layer."""
+
+    def __init__(
+        self,
+        output_size: int,
+        init: Any,
+        init_inner: Any = None,
+        activation: Any = None,
+        reset_cells: bool = False,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(output_size, init, init_inner, activation, reset_cells, name)
+
+    # -- buffers -------------------------------------------------------------------------------------------
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._next_state: list[Tensor] | None = None
+        self._states_given = 0
+
+    def _allocate_steps(self, apart: bool) -> None:
+        self.h_buffer = self.be.zeros_like(self.outputs) if apart else self.outputs
+        self.final_state_buffer, self._h_initial, self.final_hidden_error = (self._state_buffer() for _ in range(3))
+        self._allocate_gates()
+        views = self._views_for(Extent(self.nsteps, self.allocated_samples))
+        for name in self.step_lists:
+            setattr(self, name, getattr(views, name))
+
+    def _state_buffer(self) -> Tensor:
+        made: Tensor = self.be.zeros((self.nout, self.allocated_samples), dtype=self.outputs.dtype)
+        return made
+
+    def _allocate_gates(self) -> None:
+        self.h_ff_buffer = self.be.zeros_like(self.outputs)
+
+    def _cut_buffers(self, views: Views) -> None:
+        views.h_all = views.outputs if self.h_buffer is self.outputs else views.cut(self.h_buffer)[0]
+        views.h = get_steps(views.h_all, (self.nout, views.extent.steps))
+        samples = views.extent.samples
+        initial, final = (first_columns(buffer, samples) for buffer in (self._h_initial, self.final_state_buffer))
+        views.h_initial, views.h_prev = initial, [initial, *views.h[:-1]]
+        views.states = [(initial, views.h_all, final)]
+        views.h_passed = first_columns(self.final_hidden_error, samples)
+        self._cut_gates(views)
+
+    def _cut_gates(self, views: Views) -> None:
+        """Add buffers of gates to ``views``, and ``sums``, what the product of the inputs goes to."""
+        views.sums, views.h_ff = views.cut(self.h_ff_buffer)
+
+    def _cut_error(self, views: Views, error: Tensor) -> None:
+        views.e = error
+        views.e_steps = get_steps(error, (self.nout, views.extent.steps))
+        views.e_prev = [views.h_passed, *views.e_steps[:-1]]
+        self._cut_gate_errors(views)
+
+    def _cut_gate_errors(self, views: Views) -> None:
+        """Add ``D``, the errors before the activations, and the products that are gradients of recurrent weights."""
+        views.D = views.e
+        views.products = [recurrent_product(views, "dW_recur", views.D)]
+
+    # -- state ---------------------------------------------------------------------------------------------
+
+    def final_state(self) -> Tensor:
+        """A copy of the state h after the last step, ``(nout, N)``."""
+        return self.get_state()[0]
+
+    def get_state(self) -> list[Tensor]:
+        """Copies of all that goes from step to step, after the last one, h first, each ``(nout, N)``.
+
+        ``fprop(x, init_state=state)`` goes on from there.
+        """
+        if self._last is None:
+            raise ArgumentError(f"{self.name}: there is no state yet; call fprop first")
+        return [self.be.array(final) for _, _, final in self._last.states]
+
+    def set_state(self, state: Any) -> None:
+        """Start the next forward pass as with ``init_state=state``, whatever buffer its inputs are in; None: from 0."""
+        if state is None:
+            self.x = None
+        self._next_state = state
+
+    def get_final_hidden_error(self) -> Tensor:
+        """Error that the last backward pass passed on to the state before the first step, ``(nout, N)``."""
+        passed: Tensor = self.final_hidden_error if self._last is None else self._last.h_passed
+        return passed
+
+    def add_final_error(self, error: Tensor, final: Tensor) -> None:
+        """Add the error of the final state to the error at the outputs that ``bprop`` is to be given.
+
+        Parameters
+        ----------
+        error : Tensor ``(nout, steps * N)``
+            Changed in place: at the last step, or at that of each sample if there are lengths.
+        final : Tensor ``(nout, N)``
+        """
+        views = self._last
+        if views is None:
+            raise ArgumentError(f"{self.name}: there is no state yet; call fprop first")
+        (steps, samples), masks = views.extent, self._masks(views)
+        used = first_columns(error, views.extent.columns)
+        if masks is None:
+            last = used[:, -samples:]
+            last[:] = last + final
+        else:
+            by_step = used.reshape(self.nout, steps, samples)
+            added = final.reshape(self.nout, 1, samples) * masks.last.reshape(1, steps, samples)
+            by_step[:] = by_step + added
+
+    def _set_initial_states(self, views: Views, carry: bool, init_state: Any) -> None:
+        """Fill the states before the first step: those given, or those carried over from the last batch, or 0."""
+        given: list[Tensor] = []
+        init_state = self._next_state if init_state is None else init_state
+        if init_state is not None:
+            given = require_state(self, init_state, (self.nout, views.extent.samples), len(views.states))
+        for (initial, _, final), tensor in zip(views.states, given + [None] * len(views.states), strict=False):
+            if tensor is not None:
+                initial[:] = tensor
+            elif carry and not self.reset_cells:
+                initial[:] = final
+            else:
+                initial.fill(0)
+        self._next_state, self._states_given = None, len(given)
+
+    def _keep_final_states(self, views: Views) -> None:
+        masks = self._masks(views)
+        steps, samples = views.extent
+        for initial, states, final in views.states:
+            if masks is None:
+                final[:] = states[:, -samples:]
+            else:
+                shape = self.nout, steps, samples
+                at_last = states.reshape(shape) * masks.last.reshape(1, steps, samples)
+                final.reshape(self.nout, 1, samples)[:] = self.be.sum(at_last, axis=1)
+                final[:] = final + initial * masks.empty
+
+    # -- passes --------------------------------------------------------------------------------------------
+
+    def fprop(self, inputs: Any, inference: bool = False, init_state: Any = None) -> Tensor:
+        """Outputs ``(nout, steps * N)``: the states of all steps.
+
+        Parameters
+        ----------
+        inputs : Tensor ``(nin, steps * N)``
+        inference : bool
+            Fewer samples than a batch are taken, too.
+        init_state : Tensor ``(nout, N)`` or list of Tensor, optional
+            h before the first step; or all of :meth:`get_state`, of an LSTM h and c.
+
+        Raises
+        ------
+        ShapeError, DTypeError
+            If inputs or state do not fit.
+        """
+        views, carry = self._begin(inputs, inference)
+        masks = self._masks(views)
+        self._set_initial_states(views, carry, init_state)
+        self.be.compound_dot(self.W_input, self._x_used, views.sums)
+        self._unroll(views)
+        if masks is not None:
+            views.h_all[:] = views.h_all * masks.valid
+        self._keep_final_states(views)
+        if views.h_all is not views.outputs:
+            views.outputs[:] = views.h_all
+        result: Tensor = views.result
+        return result
+
+    def bprop(self, deltas: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
+        """Gradients of the parameters, and the error for the layer before.
+
+        Parameters
+        ----------
+        deltas : Tensor ``(nout, steps * N)``
+            Gradient of the cost with respect to the outputs; **overwritten**.
+        alpha, beta : float
+            deltas = alpha · gradient + beta · deltas.
+
+        Returns
+        -------
+        Tensor or None
+            ``deltas`` of the layer: the gradient with respect to the inputs; None for the first layer.
+        """
+        views = self._take_error(deltas, self._last)
+        masks = self._masks(views)
+        if masks is not None:
+            views.e[:] = views.e * masks.valid
+        views.h_passed.fill(0)
+        self._unroll_back(views)
+        self._recurrent_gradient(views)
+        self._input_gradients(views, views.D, alpha, beta)
+        return self.deltas
+
+    def _unroll(self, views: Views) -> None:
+        """All steps, from the input projections in ``views.sums``."""
+        steps = views.extent.steps
+        self.be.compound_rnn_unroll_fprop(
+            self.W_recur, views.h_prev, views.h_ff, views.h, self.b, self.nout, steps, steps, self.activation
+        )
+
+    def _unroll_back(self, views: Views) -> None:
+        """Errors of all steps, into ``views.D``, and those passed on to the state before the first."""
+        steps = views.extent.steps
+        self.be.compound_rnn_unroll_bprop(
+            self._W_recur_T, views.e_prev, views.e_steps, views.h, self.nout, steps, steps, self.activation
+        )
+
+    @property
+    def _first_step_counts(self) -> bool:
+        """Whether the state before the first step is one that gradients are taken at."""
+        return self._states_given > 0
+
+    def _recurrent_gradient(self, views: Views) -> None:
+        """dW_recur = D · h_prevᵀ."""
+        for name, later, before, first, initial in views.products:
+            gradient = getattr(self, name)
+            if before is not None:
+                self.be.compound_dot(later, before, gradient)
+            elif not self._first_step_counts:
+                gradient.fill(0)
+            if self._first_step_counts:
+                self.be.compound_dot(first, initial, gradient, beta=float(before is not None))
+
+    # -- errors passed on ----------------------------------------------------------------------------------
+
+    @property
+    def h_delta(self) -> Any:
+        """After the backward pass, as long as its error is not overwritten: what each step passed to the one before."""
+        if self._error_views is None:
+            return None
+        views = self._error_views
+        passed = self.be.empty((self.nout, views.extent.columns), dtype=views.D.dtype)
+        passed[:] = self._passed_back(views)
+        return get_steps(passed, (self.nout, views.extent.steps))
+
+    def _passed_back(self, views: Views) -> Any:
+        return self.be.dot(self._W_recur_T, views.D)
+
+
+def recurrent_product(views: Views, gradient: str, D: Tensor, factor: Any = None) -> tuple[Any, ...]:
+    """The product D · factorᵀ over all steps, the first one apart, as ``_recurrent_gradient`` takes it.
+
+    Parameters
+    ----------
+    gradient : str
+        Attribute that the product goes to.
+    factor : Tensor ``(nout, steps * N)``, optional
+        What ``D`` belongs to in each step; the state before it by default.
+    """
+    samples = views.extent.samples
+    if factor is None:
+        before, initial = views.h_all[:, :-samples], views.h_initial
+    else:
+        before, initial = factor[:, samples:], factor[:, :samples]
+    return gradient, D[:, samples:], before.T if views.extent.steps > 1 else None, D[:, :samples], initial.T
