@@ -21,6 +21,7 @@ from neonlike.models import Model, timing
 from neonlike.nervanaobject import NervanaObject
 from neonlike.optimizers import GradientDescentMomentum
 from neonlike.transforms import SumSquared
+from neonlike.util import argparser
 from neonlike.util.argparser import NeonArgparser, extract_valid_args
 
 
@@ -53,6 +54,13 @@ def test_defaults(tmp_path):
         "profile_iter_skip": 5, "data_dir": str(tmp_path / "home" / "nervana" / "data"), "log_thresh": 30,
     }  # fmt: skip
     assert {name: getattr(args, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(("capability", "backend"), [(0.0, "cpu"), (3.5, "cpu"), (5.0, "gpu"), (9.0, "gpu")])
+def test_scripts_compute_on_a_gpu_that_can_be_used(monkeypatch, capability, backend):
+    monkeypatch.setattr(argparser, "get_compute_capability", lambda: capability)
+    assert parse().backend == backend
+    assert parse("-b", "cpu").backend == "cpu"
 
 
 def test_options_short_and_long(tmp_path):

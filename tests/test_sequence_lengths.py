@@ -114,10 +114,10 @@ class TestLengths:
         model = Model([inner, RecurrentMean(), Affine(2, Gaussian(), bias=Gaussian())])
         model.initialize((NIN, T))
         x = rng.normal(size=(NIN, T * N))
-        model.layers.set_lengths(LENGTHS)
+        model.set_lengths(LENGTHS)
         first = model.fprop(be64.array(x)).get().copy()
         close(model.fprop(be64.array(np.where(MASK, x, 7.0))), first)
-        model.layers.set_lengths(None)
+        model.set_lengths(None)
         assert np.abs(model.fprop(be64.array(x)).get() - first).max() > 1e-3
 
     @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The model: a network, and the loops that train it, evaluate it, save it and load it."""
+"""The model: a network, and the loops that train it and evaluate it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from neonlike.models import evaluation, saving, timing
 from neonlike.models.arguments import DATASET_EXAMPLE, NoCallbacks, as_list, check_input_shape, require
 from neonlike.models.explain import explain
 from neonlike.models.progress import Progress, check_epochs, warn_if_done
-from neonlike.nervanaobject import Description, NervanaObject
+from neonlike.models.saved import Saved
 from neonlike.util.interrupts import InterruptGuard
 from neonlike.util.values import values
 
 __all__ = ["Model"]
 
 
-class Model(NervanaObject):
+class Model(Saved):
     """A network with its training, evaluation and storage.
 
     Parameters
@@ -156,6 +156,10 @@ class Model(NervanaObject):
     def set_seq_len(self, S: int | None) -> None:
         """Use only the first ``S`` time steps."""
         self.layers.set_seq_len(S)
+
+    def set_lengths(self, lengths: Any) -> None:
+        """Let each of the N samples of the following batches have so many time steps; None: all of them all."""
+        self.layers.set_lengths(lengths)
 
     # -- training ------------------------------------------------------------------------------------------
 
@@ -321,53 +325,10 @@ class Model(NervanaObject):
         """
         return evaluation.outputs_beam(self, dataset, num_beams, steps)
 
-    # -- saving and loading --------------------------------------------------------------------------------
-
-    def get_description(self, get_weights: bool = False, keep_states: bool = False, **_: Any) -> Description:  # type: ignore[override]
-        """Dictionary that describes the model, the backend, cost and optimizer; see :mod:`neonlike.models.saving`."""
-        return saving.describe(self, get_weights, keep_states)
-
     @property
     def completed_epochs(self) -> int:
         """Number of epochs trained so far."""
         return self.epoch_index + int(self._epoch_is_done)
-
-    def serialize(self, fn: Any = None, keep_states: bool = True) -> Description | None:
-        """Dictionary of the model with its weights, or None after saving it to the file ``fn``."""
-        described = self.get_description(get_weights=True, keep_states=keep_states)
-        if fn is None:
-            return described
-        saving.save_model(described, fn)
-        return None
-
-    def save_params(self, param_path: Any, keep_states: bool = True) -> None:
-        """Save the model to a file, in place of one that is there once it is written whole.
-
-        Parameters
-        ----------
-        param_path : path
-            Names that end in ``.p``, ``.pkl``, ``.pickle`` or ``.pck`` are pickles as neon writes them; all others
-            arrays and JSON, see docs/model_files.md. Both are loaded without running anything.
-        keep_states : bool
-            Save what the optimizer keeps for each parameter too, to continue the training later.
-        """
-        self.serialize(keep_states=keep_states, fn=param_path)
-
-    def load_params(self, param_path: Any, load_states: bool = True) -> None:
-        """Load a model saved by ``save_params``, into the present layers if there are any."""
-        self.deserialize(saving.load_obj(param_path), load_states=load_states)
-
-    def load_weights(self, weight_path: Any) -> None:
-        """Deprecated name of ``load_params``."""
-        logger.warning("Model.load_weights is deprecated: use load_params")
-        self.load_params(weight_path)
-
-    def deserialize(self, model_dict: dict[str, Any], data: Any = None, load_states: bool = True) -> None:
-        """Restore the model from a dictionary, into the present layers (by position) if there are any.
-
-        Also restored are the number of epochs done, the backend's compatibility mode and its random state.
-        """
-        saving.restore(self, model_dict, load_states)
 
     # -- timing --------------------------------------------------------------------------------------------
 

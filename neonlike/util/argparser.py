@@ -17,6 +17,7 @@ import numpy as np
 
 from neonlike.backends import gen_backend
 from neonlike.backends.backend import Backend
+from neonlike.backends.util.check_gpu import get_compute_capability
 from neonlike.callbacks.callbacks import Callbacks
 from neonlike.errors import ArgumentError, NeonlikeError
 from neonlike.logger import log_to, logger
@@ -34,6 +35,10 @@ DATATYPES: dict[str, Any] = {"f16": np.float16, "bf16": BFLOAT16, "f32": np.floa
 LOG_FILE_BYTES = 10 * 2**20
 LOG_FILES_KEPT = 5
 PATH_OPTIONS = ("data_dir", "save_path", "model_file", "output_file", "logfile")
+
+
+LEAST_CAPABILITY = 5.0
+"""Of a GPU that scripts take by themselves: below it, CUDA's compilers of today make no code for it."""
 
 
 class RoundingUnavailable(NeonlikeError, NotImplementedError):
@@ -55,6 +60,11 @@ def extract_valid_args(args: Namespace, func: Callable[..., Any], startidx: int 
     """
     names = list(get_args(func))[startidx:]
     return {name: getattr(args, name) for name in names if hasattr(args, name)}
+
+
+def default_backend() -> str:
+    """Where a script computes that is not told: on the GPU if there is one that can be used, else on the CPU."""
+    return "gpu" if get_compute_capability() >= LEAST_CAPABILITY else "cpu"
 
 
 class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
@@ -122,7 +132,7 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
 
     def _add_backend_options(self) -> None:
         add = self.add_argument_group("backend").add_argument
-        add("-b", "--backend", choices=Backend.backend_choices(), default="cpu", help="where to compute")
+        add("-b", "--backend", choices=Backend.backend_choices(), default=default_backend(), help="where to compute")
         add("-i", "--device_id", type=int, default=0, help="number of the GPU")
         add("-m", "--max_devices", type=int, default=1, help="how many devices to use")
         add("-r", "--rng_seed", type=int, default=None, help="seed for random numbers")
