@@ -421,3 +421,94 @@ class TestFaults:
 def test_the_environment_leads_programs_to_the_emulator(emulator: Emulator) -> None:
     assert os.environ["NEONLIKE_NVCC"] == str(emulator.folder / "bin" / "nvcc")
     assert str(emulator.folder / "lib") in os.environ["LD_LIBRARY_PATH"]
+
+
+class TestGraphs:
+    """Through ctypes, which the product uses too: PyCUDA 2026.1 has no graphs."""
+
+    @pytest.fixture(params=["0", "1"], autouse=True)
+    def late(self, request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("CUEMU_ASYNC", request.param)
+
+    @staticmethod
+    def begin(emulator: Emulator, stream: Any, mode: int = 0) -> None:
+        assert emulator.library.cuStreamBeginCapture_v2(ctypes.c_void_p(stream.handle), mode) == 0
+
+    @staticmethod
+    def end(emulator: Emulator, stream: Any) -> tuple[int, Any]:
+        """Status and what runs the graph."""
+        graph, made = ctypes.c_void_p(), ctypes.c_void_p()
+        status = emulator.library.cuStreamEndCapture(ctypes.c_void_p(stream.handle), ctypes.byref(graph))
+        if not status:
+            assert emulator.library.cuGraphInstantiateWithFlags(ctypes.byref(made), graph, ctypes.c_uint64(0)) == 0
+            assert emulator.library.cuGraphDestroy(graph) == 0
+        return status, made
+
+    def test_recorded_work_runs_at_each_launch_only(self, cuda: Any, emulator: Emulator) -> None:
+        stream, x, y = cuda.Stream(), cuda.to_device(np.ones(64, np.float32)), cuda.to_device(np.zeros(64, np.float32))
+        kernel = load(ADD)
+        self.begin(emulator, stream)
+        for _ in range(2):
+            kernel(y, x, np.float32(3), np.int32(64), block=(64, 1, 1), stream=stream)
+        status, graph = self.end(emulator, stream)
+        assert status == 0
+        stream.synchronize()
+        assert (cuda.from_device(y, 64, np.float32) == 0).all()
+        for _ in range(2):
+            assert emulator.library.cuGraphLaunch(graph, ctypes.c_void_p(stream.handle)) == 0
+        assert emulator.library.cuGraphExecDestroy(graph) == 0
+        stream.synchronize()
+        assert (cuda.from_device(y, 64, np.float32) == 12).all()
+
+    def test_streams_fork_and_join_by_events(self, cuda: Any, emulator: Emulator) -> None:
+        first, second, forked, joined = cuda.Stream(), cuda.Stream(), cuda.Event(), cuda.Event()
+        memory, copy = cuda.to_device(np.zeros(4, np.uint32)), cuda.to_device(np.zeros(4, np.uint32))
+        self.begin(emulator, first)
+        cuda.memset_d32_async(memory, 7, 4, first)
+        forked.record(first)
+        second.wait_for_event(forked)
+        cuda.memcpy_dtod_async(copy, memory, 16, second)
+        joined.record(second)
+        first.wait_for_event(joined)
+        cuda.memset_d32_async(memory, 9, 4, first)
+        status, graph = self.end(emulator, first)
+        assert status == 0
+        assert emulator.library.cuGraphLaunch(graph, ctypes.c_void_p(second.handle)) == 0
+        second.synchronize()
+        assert (cuda.from_device(copy, 4, np.uint32) == 7).all()
+        assert (cuda.from_device(memory, 4, np.uint32) == 9).all()
+
+    def test_work_that_nothing_waits_for_is_refused(self, cuda: Any, emulator: Emulator) -> None:
+        first, second, forked = cuda.Stream(), cuda.Stream(), cuda.Event()
+        memory = cuda.to_device(np.zeros(4, np.uint32))
+        self.begin(emulator, first)
+        forked.record(first)
+        second.wait_for_event(forked)
+        cuda.memset_d32_async(memory, 7, 4, second)
+        assert self.end(emulator, first)[0] == 904  # UNJOINED
+        cuda.memset_d32_async(memory, 8, 4, second)
+        second.synchronize()
+        assert (cuda.from_device(memory, 4, np.uint32) == 8).all()
+
+    @pytest.mark.parametrize(("what", "mode"), [
+        ("wait", 2), ("query", 2), ("null stream", 2), ("whole device", 2), ("allocate", 0), ("outside", 2),
+    ])
+    def test_what_a_driver_refuses_spoils_the_recording(
+        self, cuda: Any, emulator: Emulator, what: str, mode: int
+    ) -> None:
+        stream, other, memory = cuda.Stream(), cuda.Stream(), cuda.to_device(np.zeros(4, np.uint32))
+        event = cuda.Event()
+        event.record(other)
+        does = {
+            "wait": stream.synchronize,
+            "query": stream.is_done,
+            "null stream": lambda: cuda.memset_d32(memory, 1, 4),
+            "whole device": cuda.Context.synchronize,
+            "allocate": lambda: cuda.mem_alloc(16),
+            "outside": lambda: stream.wait_for_event(event),
+        }
+        self.begin(emulator, stream, mode)
+        with pytest.raises(cuda.Error):
+            does[what]()
+        assert self.end(emulator, stream)[0] == 901  # INVALIDATED
+        stream.synchronize()

@@ -91,6 +91,16 @@ class Emulator:
         """Kernels launched so far."""
         return int(self.library.cuemu_launch_count())
 
+    @property
+    def graph_launches(self) -> int:
+        """Graphs launched so far; their kernels are not among ``launches``."""
+        return int(self.library.cuemu_graph_launch_count())
+
+    @property
+    def synchronisations(self) -> int:
+        """Calls so far by which the host waited for a stream, an event or the device, copies that do so included."""
+        return int(self.library.cuemu_synchronisation_count())
+
     @contextmanager
     def failing_allocations(self, after: int = 0) -> Iterator[None]:
         """Inside this context device memory runs out after so many allocations; every later one fails too.
@@ -146,7 +156,8 @@ def activate(**modes: object) -> Emulator:
         raise EmulatorUnavailable(
             "another libcuda.so.1 is loaded in this process: activate the emulator first"
         )
-    driver.cuemu_launch_count.restype = ctypes.c_uint64
+    for count in ("launch", "graph_launch", "synchronisation"):
+        getattr(driver, f"cuemu_{count}_count").restype = ctypes.c_uint64
     return Emulator(folder, driver)
 
 

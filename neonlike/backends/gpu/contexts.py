@@ -19,6 +19,7 @@ class _Here(threading.local):
     """What is current in this thread."""
 
     device: Any = None
+    stream: Any = None
     entry: _Entry | None = None
 
 
@@ -44,22 +45,23 @@ class _Entry:
 
 
 here = _Here()
-"""``here.device`` is the device whose context is current in this thread, or None: read before each call of a driver."""
+"""``here.device`` is the device whose context is current in this thread, or None: read before each call of a driver.
+``here.stream`` is where this thread queues then: the device's stream, or the one that records a graph."""
 
 _devices: list[Any] = []
 """Every device and cuBLAS handle that was opened; told of forks and of the interpreter's exit."""
 
 
-def enter(device: Any, context: Any) -> None:
-    """Make the context of ``device`` current in this thread, instead of that of another."""
+def enter(device: Any, context: Any, stream: Any = None) -> None:
+    """Make the context of ``device`` current in this thread, instead of that of another; work goes to ``stream``."""
     leave()
     here.entry = _Entry(context)
-    here.device = device
+    here.device, here.stream = device, stream
 
 
 def leave() -> None:
     """Pop the current context."""
-    entry, here.entry, here.device = here.entry, None, None
+    entry, here.entry, here.device, here.stream = here.entry, None, None, None
     if entry is not None:
         entry.leave()
 

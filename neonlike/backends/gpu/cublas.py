@@ -35,6 +35,9 @@ GEMM_STRIDED_BATCHED_EX = (POINTER, *(INT,) * 5, POINTER, *_MANY * 2, POINTER, *
 EXACT_REDUCTIONS = 16
 """CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION: partial sums of half-precision products stay float32."""
 
+WORKSPACE_BYTES = (4 << 20, 32 << 20)
+"""What the library takes for its work by default, on GPUs before compute capability 9.0 and from there on."""
+
 NOT_INITIALIZED, ALLOC_FAILED, EXECUTION_FAILED = 1, 3, 13
 STATUSES = {
     NOT_INITIALIZED: ("NOT_INITIALIZED", "is the library newer than the driver? run `python -m neonlike doctor`"),
@@ -201,9 +204,32 @@ class Handle:
         binding.set_stream(self.value, device.stream.handle)
         binding.function("cublasSetMathMode", POINTER, INT)(self.value, EXACT_REDUCTIONS)
         self.version = binding.version(self.value)
+        self.recording = 0
+        self._workspace: Any = None
         self.gemm = binding.function("cublasGemmEx", *GEMM_EX)
         self.gemms = binding.function("cublasGemmStridedBatchedEx", *GEMM_STRIDED_BATCHED_EX)
         contexts.remember(self)
+        device.recorder.prepares.append(self._prepare)
+
+    def _prepare(self, stream: Any) -> None:
+        """Make the handle that queues on the stream which records graphs, with a workspace of its own.
+
+        Without one the library would allocate memory within each graph. One is enough: graphs run one after the other.
+        """
+        if self.recording or not self.value:
+            return
+        made = self.binding.create()
+        try:
+            self.binding.set_stream(made, stream.handle)
+            self.binding.function("cublasSetMathMode", POINTER, INT)(made, EXACT_REDUCTIONS)
+            nbytes = WORKSPACE_BYTES[self.device.compute_capability >= (9, 0)]
+            self._workspace = self.device.allocate(nbytes)
+            given = self.binding.function("cublasSetWorkspace_v2", POINTER, POINTER, ctypes.c_size_t)
+            given(made, self._workspace.address, nbytes)
+        except BaseException:
+            self.binding.destroy(made)
+            raise
+        self.recording = made
 
     def call(self, function: Callable[..., int], arguments: tuple[Any, ...]) -> None:
         """Queue a product.
@@ -217,25 +243,30 @@ class Handle:
         """
         if here.device is not self.device:
             self.device.attend()
-        status = function(self.value, *arguments)
+        value = self.value
+        if here.stream is not self.device.stream:
+            self._prepare(here.stream)  # the library may have been opened by a call that is being recorded
+            value = self.recording
+        status = function(value, *arguments)
         if status == ALLOC_FAILED and self.device.pool.release():
-            status = function(self.value, *arguments)
+            status = function(value, *arguments)
         if status:
             self._fail(status)
 
     def _fail(self, status: int) -> None:
-        self.device.synchronize()  # says so if the context is lost
+        if here.stream is self.device.stream:
+            self.device.synchronize()  # says so if the context is lost
         kind = DeviceMemoryError if status == ALLOC_FAILED else DeviceError
         raise kind(f"GPU {self.device.number}, matrix product: {self.binding.name}: {describe(status)}")
 
     def forked(self) -> None:
         """In the child of a fork: it is the parent's."""
-        self.value = 0
+        self.value = self.recording = 0
 
     def close(self) -> None:
         """When the interpreter exits, before the device does; a lost context took it along."""
-        value, self.value = self.value, 0
-        if value:
+        values, self.value, self.recording = (self.value, self.recording), 0, 0
+        for value in filter(None, values):
             with contextlib.suppress(Refused, BackendUnavailable):
                 self.device.attend()
                 self.binding.destroy(value)
@@ -253,7 +284,7 @@ def open_handle(device: Any) -> Handle | None:
     DeviceMemoryError
         If there is no memory for it.
     """
-    with _opening:
+    with device.pool.held(), _opening:  # in this order, as while a graph is recorded
         if device not in _handles:
             device.attend()
             _handles[device] = _open(device)

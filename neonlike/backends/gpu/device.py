@@ -22,6 +22,7 @@ from neonlike import settings
 from neonlike.backends.gpu import contexts
 from neonlike.backends.gpu.array import DeviceArray, contiguous_array
 from neonlike.backends.gpu.contexts import here
+from neonlike.backends.gpu.graphs import Call, Graph, Recorder
 from neonlike.backends.gpu.memory import MemoryBlock, Pool
 from neonlike.backends.gpu.resources import DriverMemory, Kernel, capabilities
 from neonlike.backends.gpu.transfer import Transfer
@@ -76,7 +77,8 @@ class GpuDevice:
             self.context = self.device.retain_primary_context()
             self._handle = self.context.handle
             contexts.enter(self, self.context)
-            self.stream = driver.Stream()
+            self.stream = here.stream = driver.Stream()
+            self.recorder = Recorder(self)
         except driver.Error as error:
             contexts.leave()
             raise BackendUnavailable(f"GPU {number}, {self.name}, cannot be used: {error}") from error
@@ -137,9 +139,22 @@ class GpuDevice:
         try:
             if shared > function.shared:
                 function.allow(shared)
-            function.start(grid, block, arguments, shared, self.stream)
+            function.start(grid, block, arguments, shared, here.stream)
         except driver.Error as error:
             self.fail(f"kernel {function.name} (grid {grid}, block {block}, {shared} bytes shared)", error)
+
+    def record(self, calls: Sequence[Call]) -> Graph:
+        """A graph of what ``calls`` queue; see :class:`neonlike.kernels.cuda.device.Device`.
+
+        Raises
+        ------
+        DeviceError
+            If the driver cannot record one of them.
+        """
+        try:
+            return self.recorder.record(calls)
+        except driver.Error as error:
+            self.fail("recording of a graph", error)
 
     def view(
         self, memory: Memory | None, address: int, shape: Shape, strides: Sequence[int], dtype: DType
@@ -156,7 +171,7 @@ class GpuDevice:
         """A contiguous NumPy copy of ``array``, complete when it returns."""
         host = np.empty(array.shape, array.dtype)
         if host.size:
-            self.attend()
+            self._attend_unrecorded("copy to the host")
             try:
                 self.transfer.down(array, host)
             except driver.Error as error:
@@ -167,7 +182,7 @@ class GpuDevice:
         """Copy ``host``, a NumPy array of the shape and dtype of ``array``, into it; ``host`` may change afterwards."""
         assert host.shape == array.shape and host.dtype == array.dtype
         if host.size:
-            self.attend()
+            self._attend_unrecorded("copy to the device")
             try:
                 self.transfer.up(np.ascontiguousarray(host), array)
             except driver.Error as error:
@@ -181,7 +196,7 @@ class GpuDevice:
         DeviceLost
             If a kernel failed meanwhile.
         """
-        self.attend()
+        self._attend_unrecorded("synchronize")
         try:
             self.stream.synchronize()
         except driver.Error as error:
@@ -217,7 +232,13 @@ class GpuDevice:
                         "pycuda.autoprimaryctx instead"
                     )
                 return
-        contexts.enter(self, self.context)
+        contexts.enter(self, self.context, self.stream)
+
+    def _attend_unrecorded(self, doing: str) -> None:
+        """As ``attend``, for what cannot be part of a graph."""
+        self.attend()
+        if here.stream is not self.stream:
+            raise DeviceError(f"GPU {self.number}, {doing}: a graph is being recorded, which holds kernels only")
 
     def fail(self, doing: str, error: driver.Error) -> NoReturn:
         """Raise the error of this library for one of the driver's."""
@@ -250,7 +271,8 @@ class GpuDevice:
         """Raise ``kind(reason)`` from now on; objects of the context are never freed, since that would fail, too."""
         if self._fault is None:
             self._fault = (kind, reason)
-            for thing in (self.context, self.stream, self._modules, self._kernels, self.transfer, self.pool):
+            loaded = self._modules, self._kernels
+            for thing in (self.context, self.stream, self.recorder, *loaded, self.transfer, self.pool):
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))  # PyCUDA would warn as each one is freed
         if here.device is self:
             here.device = None

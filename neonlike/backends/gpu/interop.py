@@ -52,7 +52,8 @@ class ForeignMemory:
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # the device may be lost, or the interpreter exiting
-            self.device.synchronize()
+            self.device.attend()
+            self.device.stream.synchronize()
 
 
 class _Holder(driver.PointerHolderBase):  # type: ignore[misc]

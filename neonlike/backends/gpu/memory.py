@@ -14,6 +14,7 @@ import gc
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol
 
 from neonlike.backends.memory import MemoryStats
@@ -166,6 +167,10 @@ class Pool:
         with self._lock:
             self._collect()
             self._used_peak, self._reserved_peak = self._used, self._reserved
+
+    def held(self) -> AbstractContextManager[Any]:
+        """A context in which no other thread takes memory or gives any back to the source."""
+        return self._lock
 
     # Under the lock
 

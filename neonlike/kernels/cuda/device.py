@@ -5,7 +5,7 @@ Nothing here knows a driver's library: the kernels package plans, writes and com
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -87,6 +87,19 @@ class Device(Protocol):
             Bytes of dynamic shared memory; above ``shared_bytes`` the device asks for more.
         arguments : bytes-like
             All arguments one after the other, each at a multiple of its size, as in a C struct. Read before it returns.
+        """
+        ...
+
+    def record(self, calls: Sequence[Callable[[], object]]) -> Callable[[], None]:
+        """What queues again, as one, all that ``calls`` queue: kernels and products on fixed memory.
+
+        They are called once now, and nothing of it runs. It keeps them, and so the memory that they keep; it may be
+        called any number of times. Worth its while from some ten launches on: they cost what one does.
+
+        Raises
+        ------
+        DeviceError
+            If one of the calls does more than queue: it copies from or to the host, or waits.
         """
         ...
 

@@ -152,6 +152,8 @@ API cuCtxGetDevice(CUdevice *device) {
 
 API cuCtxSynchronize() {
     IN_CONTEXT;
+    if (CUresult failed = refuse_beside_recording(context, __func__, true)) return failed;
+    count_synchronisation();
     return finish_all(true);
 }
 

@@ -10,6 +10,8 @@
 API cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes) {
     IN_CONTEXT;
     CHECK_RANGE(to, bytes, true);
+    if (CUresult failed = refuse_beside_recording(context, __func__)) return failed;
+    count_synchronisation();
     finish_blocking_streams();
     memcpy((void *)to, from, bytes);
     return CUDA_SUCCESS;
@@ -18,6 +20,8 @@ API cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes) {
 API cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) {
     IN_CONTEXT;
     CHECK_RANGE(from, bytes, false);
+    if (CUresult failed = refuse_beside_recording(context, __func__)) return failed;
+    count_synchronisation();
     finish_blocking_streams();
     memcpy(to, (void *)from, bytes);
     return CUDA_SUCCESS;
@@ -42,7 +46,8 @@ API cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, CUstrea
     IN_CONTEXT;
     CHECK_RANGE(to, bytes, true);
     std::shared_ptr<std::string> staged;
-    if (!find_allocation((uintptr_t)from)) {  // pageable memory is read before the call returns
+    bool recorded = !is_null_stream(stream) && ((Stream *)stream)->capture;
+    if (!recorded && !find_allocation((uintptr_t)from)) {  // pageable memory is read before the call returns
         staged = std::make_shared<std::string>((const char *)from, bytes);
         from = staged->data();
     }
@@ -60,8 +65,8 @@ API cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream stre
         memcpy(to, (void *)from, bytes);
         return CUDA_SUCCESS;
     });
-    if (!result && !is_null_stream(stream) && !find_allocation((uintptr_t)to))
-        finish_stream((Stream *)stream);  // pageable memory is written before the call returns
+    if (!result && !is_null_stream(stream) && !((Stream *)stream)->capture && !find_allocation((uintptr_t)to))
+        count_synchronisation(), finish_stream((Stream *)stream);  // pageable memory is written before the call returns
     return result;
 }
 

@@ -118,10 +118,12 @@ API cuLaunch(CUfunction function) { return cuLaunchGridAsync(function, 1, 1, 0);
 
 // ---- for the emulated cuBLAS ----
 
-EXPORT int cuemu_submit(void *stream, void (*work)(void *), void *data) {
+// `release` frees the data once the work cannot run any more: that of a graph runs again and again.
+EXPORT int cuemu_submit(void *stream, void (*work)(void *), void (*release)(void *), void *data) {
+    std::shared_ptr<void> kept(data, release);
     IN_CONTEXT;
     return submit((CUstream)stream, [=] {
-        work(data);
+        work(kept.get());
         return CUDA_SUCCESS;
     });
 }

@@ -25,7 +25,7 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes, Context *context) {
         default: break;
     }
     return fail(CUDA_ERROR_OUT_OF_MEMORY, std::to_string(bytes) + " bytes asked for, " +
-                                              std::to_string(total_memory() - used_memory()) + " of " +
+                                              std::to_string(free_memory()) + " of " +
                                               std::to_string(total_memory()) + " free");
 }
 
@@ -47,12 +47,13 @@ void free_memory_of(Context *context) {
 API cuMemGetInfo_v2(size_t *free, size_t *total) {
     IN_CONTEXT;
     *total = total_memory();
-    *free = *total > used_memory() ? *total - used_memory() : 0;
+    *free = free_memory();
     return CUDA_SUCCESS;
 }
 
 API cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
     IN_CONTEXT;
+    if (CUresult failed = refuse_unsafe(context, __func__)) return failed;
     return allocate(address, bytes, context);
 }
 
@@ -69,6 +70,7 @@ API cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t
 
 API cuMemFree_v2(CUdeviceptr address) {
     IN_CONTEXT;
+    if (CUresult failed = refuse_unsafe(context, __func__)) return failed;
     finish_all(false);
     return address ? release(address) : CUDA_SUCCESS;
 }
@@ -106,6 +108,7 @@ static bool remove_host_memory(void *address) {
 
 API cuMemHostAlloc(void **address, size_t bytes, unsigned) {
     IN_CONTEXT;
+    if (CUresult failed = refuse_unsafe(context, __func__)) return failed;
     if (posix_memalign(address, 4096, bytes ? bytes : 1)) return CUDA_ERROR_OUT_OF_MEMORY;
     add_host_memory(*address, bytes, context);
     return CUDA_SUCCESS;
@@ -113,6 +116,7 @@ API cuMemHostAlloc(void **address, size_t bytes, unsigned) {
 
 API cuMemFreeHost(void *address) {
     IN_CONTEXT;
+    if (CUresult failed = refuse_unsafe(context, __func__)) return failed;
     finish_all(false);
     if (!remove_host_memory(address)) return fail(CUDA_ERROR_INVALID_VALUE, "cuMemFreeHost: not pinned memory");
     free(address);

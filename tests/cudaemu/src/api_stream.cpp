@@ -1,7 +1,6 @@
 // Streams and events. With CUEMU_ASYNC=1 work runs as late as the API allows, streams interleaved at random: what a
 // program forgot to wait for has then not happened.
 #include <chrono>
-#include <vector>
 
 #include "driver.h"
 
@@ -10,7 +9,14 @@ struct Event {
     double milliseconds = 0;
     Stream *stream = nullptr;  // null: the null stream, whose work is never late
     uint64_t position = 0;     // in the stream's work
+    std::shared_ptr<Capture> capture;  // recorded while the stream recorded
+    std::vector<int> after;            // the nodes it stands for
 };
+
+// Calls by which the host waited for a stream or an event.
+static uint64_t synchronisations = 0;
+EXPORT uint64_t cuemu_synchronisation_count() { return synchronisations; }
+void count_synchronisation() { ++synchronisations; }
 
 static bool lazy() { return option("CUEMU_ASYNC", 0); }
 bool is_null_stream(CUstream stream) { return (uintptr_t)stream <= 2; }  // 1 and 2 are the legacy and per-thread ones
@@ -71,11 +77,13 @@ static CUresult check_stream(CUstream handle) {
 
 CUresult submit(CUstream handle, std::function<CUresult()> work) {
     if (is_null_stream(handle)) {
+        if (CUresult failed = refuse_beside_recording(current_context(), __func__)) return failed;
         finish_blocking_streams();
         return work();
     }
     if (CUresult failed = check_stream(handle)) return failed;
     Stream *stream = (Stream *)handle;
+    if (stream->capture) return record_node(stream, std::move(work));
     ++stream->submitted;
     if (lazy() || !stream->queue.empty()) {
         stream->queue.push_back(std::move(work));
@@ -100,6 +108,7 @@ API cuStreamCreateWithPriority(CUstream *handle, unsigned flags, int) { return c
 API cuStreamDestroy_v2(CUstream handle) {
     IN_CONTEXT;
     if (CUresult failed = check_stream(handle)) return failed;
+    if (CUresult failed = refuse_while_recording((Stream *)handle, __func__)) return failed;
     finish_stream((Stream *)handle);
     context->streams.erase((Stream *)handle);  // not deleted: events may point to it
     return CUDA_SUCCESS;
@@ -109,9 +118,12 @@ API cuStreamSynchronize(CUstream handle) {
     IN_CONTEXT;
     if (CUresult failed = check_stream(handle)) return failed;
     if (is_null_stream(handle)) {
+        if (CUresult failed = refuse_beside_recording(context, __func__)) return failed;
         finish_blocking_streams();
         return CUDA_SUCCESS;
     }
+    if (CUresult failed = refuse_while_recording((Stream *)handle, __func__)) return failed;
+    ++synchronisations;
     finish_stream((Stream *)handle);
     return take_error((Stream *)handle);
 }
@@ -121,7 +133,9 @@ API cuStreamQuery(CUstream handle) {
     IN_CONTEXT;
     if (CUresult failed = check_stream(handle)) return failed;
     Stream *stream = (Stream *)handle;
-    if (is_null_stream(handle) || stream->queue.empty()) return CUDA_SUCCESS;
+    if (is_null_stream(handle)) return CUDA_SUCCESS;
+    if (CUresult failed = refuse_while_recording(stream, __func__)) return failed;
+    if (stream->queue.empty()) return CUDA_SUCCESS;
     run_first(stream);
     return stream->queue.empty() ? take_error(stream) : CUDA_ERROR_NOT_READY;
 }
@@ -165,6 +179,11 @@ API cuEventRecord(CUevent handle, CUstream stream) {
     IN_CONTEXT;
     if (CUresult failed = check_stream(stream)) return failed;
     Event *event = (Event *)handle;
+    event->capture = is_null_stream(stream) ? nullptr : ((Stream *)stream)->capture;
+    if (event->capture) {
+        event->after = ((Stream *)stream)->last;
+        return CUDA_SUCCESS;
+    }
     event->recorded = true;
     event->done = false;
     event->stream = is_null_stream(stream) ? nullptr : (Stream *)stream;
@@ -179,9 +198,16 @@ API cuEventRecord(CUevent handle, CUstream stream) {
 
 API cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned) { return cuEventRecord(handle, stream); }
 
+static CUresult refuse_recorded(const Event *event, const char *function) {
+    if (!event->capture) return CUDA_SUCCESS;
+    return fail(CUDA_ERROR_CAPTURED_EVENT, std::string(function) + ": the event is part of a graph");
+}
+
 API cuEventSynchronize(CUevent handle) {
     IN_CONTEXT;
     Event *event = (Event *)handle;
+    if (CUresult failed = refuse_recorded(event, __func__)) return failed;
+    ++synchronisations;
     wait_for(event);
     return event->stream && context->streams.count(event->stream) ? take_error(event->stream) : CUDA_SUCCESS;
 }
@@ -189,6 +215,7 @@ API cuEventSynchronize(CUevent handle) {
 API cuEventQuery(CUevent handle) {
     IN_CONTEXT;
     Event *event = (Event *)handle;
+    if (CUresult failed = refuse_recorded(event, __func__)) return failed;
     if (!event->recorded || event->done) return CUDA_SUCCESS;
     if (event->stream && !event->stream->queue.empty()) run_first(event->stream);
     return event->done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
@@ -204,9 +231,26 @@ API cuEventElapsedTime_v2(float *result, CUevent from, CUevent to) {
     return CUDA_SUCCESS;
 }
 
+// The stream goes on after the event within the graph, and records from now on if it did not.
+static CUresult join_capture(Stream *stream, const Event *event) {
+    if (!event->capture || event->capture->ended || (stream->capture && stream->capture != event->capture)) {
+        if (stream->capture) stream->capture->broken = true;
+        return fail(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "cuStreamWaitEvent: the event is of work outside the graph");
+    }
+    stream->capture = event->capture;
+    stream->capture->streams.insert(stream);
+    stream->last.insert(stream->last.end(), event->after.begin(), event->after.end());
+    return CUDA_SUCCESS;
+}
+
 API cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned) {
     IN_CONTEXT;
     Event *event = (Event *)event_handle;
+    if (CUresult failed = check_stream(handle)) return failed;
+    if (event->capture || (!is_null_stream(handle) && ((Stream *)handle)->capture)) {
+        if (is_null_stream(handle)) return refuse_recorded(event, __func__);
+        return join_capture((Stream *)handle, event);
+    }
     if (!event->recorded || !event->stream) return CUDA_SUCCESS;
     Stream *stream = event->stream;
     uint64_t position = event->position;

@@ -10,7 +10,7 @@
 #include <functional>
 #include <vector>
 
-extern "C" int cuemu_submit(void *stream, void (*work)(void *), void *data);
+extern "C" int cuemu_submit(void *stream, void (*work)(void *), void (*release)(void *), void *data);
 extern "C" int cuemu_check_range(const void *address, size_t bytes, int written, const char *function);
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -172,12 +172,9 @@ static int gemm(void *handle, int op_a, int op_b, int m, int n, int k, Sum alpha
             multiply<T, Out, Sum>(s, alpha, a.data + i * a.stride, a.ld, b.data + i * b.stride, b.ld, beta,
                                   c.data + i * c.stride, c.ld);
     });
-    auto run = [](void *data) {
-        auto *work = (std::function<void()> *)data;
-        (*work)();
-        delete work;
-    };
-    return cuemu_submit(((Handle *)handle)->stream, run, work) ? kExecutionFailed : kSuccess;
+    auto run = [](void *data) { (*(std::function<void()> *)data)(); };
+    auto release = [](void *data) { delete (std::function<void()> *)data; };
+    return cuemu_submit(((Handle *)handle)->stream, run, release, work) ? kExecutionFailed : kSuccess;
 }
 
 static bool wants_tf32(void *handle) { return valid(handle) && ((Handle *)handle)->math_mode == kTF32; }

@@ -41,7 +41,7 @@ bool in_device_range(const void *address) {
 }
 
 size_t total_memory() { return (size_t)option("CUEMU_MEM_MB", 8192) << 20; }
-size_t used_memory() { return used; }
+size_t free_memory() { return total_memory() > used ? total_memory() - used : 0; }
 void plan_allocation_failures(int after) { failures_after = after; }
 
 static void *reserve(size_t bytes, int protection) {
@@ -73,7 +73,7 @@ MemoryError allocate_device(uintptr_t *address, size_t bytes, void *context) {
     if (bytes == 0) return MemoryError::invalid;
     if (failures_after == 0) return MemoryError::out_of_memory;
     if (failures_after > 0) --failures_after;
-    if (bytes > total_memory() - used) return MemoryError::out_of_memory;
+    if (bytes > free_memory()) return MemoryError::out_of_memory;
     size_t mapped = (bytes + kPage - 1) / kPage * kPage;
     char *pages = take_pages(mapped);
     if (!pages || mprotect(pages, mapped, PROT_READ | PROT_WRITE)) return MemoryError::out_of_memory;

@@ -27,7 +27,7 @@ Allocation *nearest_allocation(uintptr_t address);
 bool in_device_range(const void *address);
 
 size_t total_memory();
-size_t used_memory();
+size_t free_memory();
 // After so many allocations, all fail as if memory had run out; negative: none does.
 void plan_allocation_failures(int after);
 
