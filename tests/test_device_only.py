@@ -37,8 +37,6 @@ ON_HOST_COPIES = frozenset(
         "fprop_conv", "fprop_conv epilogue", "fprop_conv depthwise",
         "bprop_conv", "bprop_conv strided",
         "update_conv", "update_conv 3d",
-        "fprop_pool max", "fprop_pool avg", "fprop_pool l2",
-        "bprop_pool max", "bprop_pool avg", "bprop_pool l2",
         "compound_fprop_bn", "compound_fprop_bn inference", "compound_bprop_bn",
         "fprop_lrn", "bprop_lrn",
         "take", "compound_bprop_lut",

@@ -226,8 +226,9 @@ def test_workspace_is_what_kernels_take(op: str, n: int, monkeypatch: pytest.Mon
 
 
 def test_workspace_is_stated_for_every_backend(be: Backend) -> None:
-    layer = layer_of(be, "avg", 4, C=2, H=8, W=8, R=3, S=3)
-    assert be.workspace_bytes(layer) > 0
+    layer = layer_of(be, "l2", 4, C=2, H=8, W=8, R=3, S=3)
+    assert be.workspace_bytes(layer, "bprop") >= layer.sizeO * 4  # the norms, at least
+    assert be.workspace_bytes(layer, "fprop") > 0 or be.backend_name == "gpu"
     with pytest.raises(ArgumentError, match="operation must be fprop or bprop, got 'update'"):
         be.workspace_bytes(layer, "update")
     with pytest.raises(DTypeError, match="layer must come from"):

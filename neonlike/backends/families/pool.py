@@ -313,11 +313,11 @@ def backward_arrays(
         yield host(I, layer.dimO), delta, numbers, None if inputs is None else host(inputs, layer.dimI)
 
 
-def _fits(layer: PoolGeometry, argmax: Any) -> bool:
+def fits(layer: PoolGeometry, argmax: Any) -> bool:
     return layer.window - 1 <= int(np.iinfo(argmax.dtype).max)
 
 
-def _kept_under(argmax: Any) -> tuple[Any, ...]:
+def kept_under(argmax: Any) -> tuple[Any, ...]:
     """Names the elements of a tensor among those of its base."""
     shape, steps, offset = argmax.layout
     return (offset, argmax.size) if argmax.is_contiguous else (offset, shape, steps)
@@ -326,7 +326,7 @@ def _kept_under(argmax: Any) -> tuple[Any, ...]:
 @contextmanager
 def _numbers_written(layer: PoolGeometry, argmax: Any) -> Iterator[Array]:
     """An integer array of the output's shape that ``argmax`` is written through, or that is kept beside it."""
-    if _fits(layer, argmax):
+    if fits(layer, argmax):
         with written(argmax, layer.dimO, dtype=argmax.dtype) as numbers:
             yield numbers
         return
@@ -335,22 +335,22 @@ def _numbers_written(layer: PoolGeometry, argmax: Any) -> Iterator[Array]:
     base = argmax._original_base
     if not hasattr(base, "wide_argmax"):
         base.wide_argmax = {}
-    base.wide_argmax[_kept_under(argmax)] = numbers
+    base.wide_argmax[kept_under(argmax)] = numbers
 
 
 def _numbers(layer: PoolGeometry, argmax: Any) -> Array:
     """The numbers that ``fprop_pool`` wrote through ``argmax``."""
-    if _fits(layer, argmax):
+    if fits(layer, argmax):
         return host(argmax, layer.dimO, argmax.dtype)
-    numbers: Array = argmax._original_base.wide_argmax[_kept_under(argmax)]
+    numbers: Array = argmax._original_base.wide_argmax[kept_under(argmax)]
     return numbers
 
 
 def _check_numbers(layer: PoolGeometry, argmax: Any) -> None:
     """Raise ArgumentError if ``argmax`` is too narrow for the layer and fprop_pool kept nothing beside it."""
-    if _fits(layer, argmax):
+    if fits(layer, argmax):
         return
-    kept = getattr(argmax._original_base, "wide_argmax", {}).get(_kept_under(argmax))
+    kept = getattr(argmax._original_base, "wide_argmax", {}).get(kept_under(argmax))
     if kept is None or kept.shape != layer.dimO:
         raise ArgumentError(
             f"bprop_pool: argmax of {argmax.dtype.name} cannot number the {layer.window} positions of a window "

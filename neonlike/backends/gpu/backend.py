@@ -21,6 +21,7 @@ from neonlike.backends.gpu.host_stage import HostStage
 from neonlike.backends.gpu.linalg import ProductKernels
 from neonlike.backends.gpu.memory import MemoryBlock
 from neonlike.backends.gpu.meter import EventMeter
+from neonlike.backends.gpu.pool import PoolCuda
 from neonlike.backends.gpu.tensor import GPUTensor
 from neonlike.backends.hostdata import array_to_wrap
 from neonlike.backends.memory import MemoryStats
@@ -30,12 +31,13 @@ from neonlike.errors import BackendUnavailable, DTypeError
 from neonlike.kernels.cuda.compile import NEEDED, find_cuda_compiler
 from neonlike.kernels.cuda.engine import CudaEngine
 from neonlike.kernels.cuda.queue import Queue
+from neonlike.kernels.run.calls import CallCache
 from neonlike.kernels.run.engine import Engine
 from neonlike.optree.dtypes import DType
 from neonlike.optree.shapes import Shape, as_shape
 
 
-class NervanaGPU(ProductKernels, Backend):
+class NervanaGPU(PoolCuda, ProductKernels, Backend):
     """GPU backend. Assignments are queued and return at once; ``get()`` waits for what it needs.
 
     Backends on one GPU share its context, stream and memory pool; tensors may outlive the backend, though they can
@@ -101,6 +103,7 @@ class NervanaGPU(ProductKernels, Backend):
         self.compute_capability = self.device.compute_capability
         self.gpu_memory_size = self.device.memory_size
         self.products = Products(self.device)
+        self._calls = CallCache()
         self.enable_winograd = enable_winograd
         self.round_mode = 10 if stochastic_round is True else int(stochastic_round or 0)
         super().__init__(
@@ -292,5 +295,7 @@ class NervanaGPU(ProductKernels, Backend):
         super().cleanup_backend()
         if already:
             return
+        if self._calls is not None:
+            self._calls.clear()
         self._scratch, self._scratch_outgrown = None, ()
         self.device.relax()

@@ -1,0 +1,42 @@
+"""Operands of kernels on a GPU: contiguous elements of the dtype that a kernel takes, copied on the device where not.
+
+What ``host`` and ``written`` of ``families/operands.py`` are for the definitions, without a copy to the host. Copies
+live in memory of the pool, which may be given back as soon as the kernels are queued.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from neonlike.optree.dtypes import DType
+
+
+def plain(tensor: Any, dtype: DType | None = None) -> Any:
+    """``tensor`` if it is contiguous and of ``dtype`` (None: whichever it has), else a copy that is; to be read."""
+    wanted = tensor.dtype if dtype is None else dtype
+    if tensor.is_contiguous and tensor.dtype == wanted:
+        return tensor
+    return _copied(tensor, tensor.backend.fresh(tensor.shape, dtype=wanted))
+
+
+@contextmanager
+def stored(tensor: Any, keep: bool = False, dtype: DType | None = None) -> Iterator[Any]:
+    """The same to be written: what is not ``tensor`` is copied to it when the block ends without an exception.
+
+    With ``keep`` it holds the old values first, else they are undefined.
+    """
+    wanted = tensor.dtype if dtype is None else dtype
+    if tensor.is_contiguous and tensor.dtype == wanted:
+        yield tensor
+        return
+    stand_in = tensor.backend.fresh(tensor.shape, dtype=wanted)
+    yield _copied(tensor, stand_in) if keep else stand_in
+    _copied(stand_in, tensor)
+
+
+def _copied(source: Any, target: Any) -> Any:
+    """``target`` with the values of ``source``, rounded to nearest."""
+    target.backend.engine.queue.copy(source.array, target.array)()
+    return target
