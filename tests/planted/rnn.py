@@ -37,7 +37,7 @@ MUTANTS = (
     fault("C: bias dropped", C_STEPS, "return u->bias ? u->bias[row] : 0;", "return u->bias ? 0 * u->bias[row] : 0;"),
     fault("C: every state taken as passed on", C_STEPS, "operand(u, now, step) == operand(u, next, step + 1) &&", "(operand(u, now, step) || operand(u, next, step + 1)) &&"),
     fault("C: error before a step replaced", C_STEPS, "sum[i] += tile[i];", "sum[i] = tile[i];"),
-    fault("C: thread partition off by one", C_STEPS, "panels_of_stage(stage, lo, hi, finish);", "panels_of_stage(stage, lo + (lo > 0), hi, finish);"),
+    fault("C: thread partition off by one", C_STEPS, "tiles_of_stage(stage, lo, hi, finish);", "tiles_of_stage(stage, lo + (lo > 0), hi, finish);"),
     fault("C: bias skipped at the last step", C_SIMPLE, "bias = bias_of(u, at.unit + r);", "bias = at.step + 1 < u->steps ? bias_of(u, at.unit + r) : 0;"),
     fault("C: h_ff added twice", C_SIMPLE, "act(tile[i] + ff[i] + bias,", "act(tile[i] + 2 * ff[i] + bias,"),
     fault("C: error of a step replaced by the next one's", C_SIMPLE, "* (delta[i] + tile[i])", "* tile[i]"),

@@ -1,8 +1,9 @@
-/* Common parts of the unrolls of recurrent layers: the split of rows among threads, and a step's matrix product with an
+/* Common parts of the unrolls of recurrent layers: the split of a step among threads, and its matrix product with an
  * epilogue.
  *
- * A step is one loop (GRU: two) over panels of units (rows of h), which threads share. Each thread begins with the same
- * panels in all steps, so that their rows of W stay in its cache. Results do not depend on which thread computes what.
+ * A step is one loop (GRU: two) over tiles, which threads share: panels of units (rows of h), of each one or more tiles
+ * of samples. Each thread begins with the same tiles in all steps, so that their rows of W stay in its cache. Results
+ * do not depend on which thread computes what.
  *
  * For one sample, forward, rows of W that are contiguous are multiplied where they are (packing them takes as long as
  * several steps), and the lanes of the epilogue are units, whose values are gathered from the rows of the operands.
@@ -32,9 +33,19 @@ NL_FN int64_t panels_of(int64_t units, int64_t gates) {
     return (units + TILE_ROWS / gates - 1) / (TILE_ROWS / gates);
 }
 
-/* Parts of a stage that threads take: panels, or for one sample as many units as a tile has columns. */
+/* Tiles of a panel. */
+NL_FN int64_t tiles_of(const struct unroll *u) {
+    return (u->samples + TILE_COLUMNS - 1) / TILE_COLUMNS;
+}
+
+/* Parts of a stage that threads take: tiles, or for one sample as many units as a tile has columns. */
 NL_FN int64_t parts_of(const struct unroll *u, int64_t gates) {
-    return u->one ? (u->units + TILE_COLUMNS - 1) / TILE_COLUMNS : panels_of(u->units, gates);
+    return u->one ? (u->units + TILE_COLUMNS - 1) / TILE_COLUMNS : panels_of(u->units, gates) * tiles_of(u);
+}
+
+/* Parts that a thread takes at a time: few, since each is some microseconds of work and all threads wait for the last. */
+NL_FN int64_t parts_at_a_time(const struct unroll *u, int64_t parts) {
+    return nl_unit(parts, 8 * u->threads, 1, 1);
 }
 
 NL_FN REAL *operand(const struct unroll *u, int role, int64_t step) {
@@ -90,19 +101,54 @@ struct touched {
     int64_t roles, gated, gates, ahead, read, written;
 };
 
-/* Prefetch the memory that the epilogue of `at` will access while its product is computed: rows of a step's tensor are
- * too far apart for hardware prefetching. */
-NL_FN void fetch(const struct unroll *u, struct patch at, struct touched touched) {
+enum { ROLES = 8, GATES_MOST = 4 };
+
+/* Memory that is needed after a tile's product, or for the next panel of W: single lines, and lines one after the other. */
+struct ahead {
+    const REAL *line[ROLES * GATES_MOST * TILE_ROWS * 2];
+    int64_t count;
+    const char *next; /* the part of the next panel that is fetched with this tile */
+    int64_t bytes;
+};
+
+/* Name the lines that the epilogue of `at` will access: rows of a step's tensor are too far apart for hardware
+ * prefetching. */
+NL_FN void name_operands(const struct unroll *u, struct patch at, struct touched touched, struct ahead *ahead) {
+    int64_t count = 0;
     for (int64_t role = 0; touched.roles >> role; role++) {
         const REAL *from = touched.roles >> role & 1 ? operand(u, role, at.step + touched.ahead) : 0;
         const int64_t pitch = from ? stride(u, role, at.step + touched.ahead) : 0;
         for (int64_t g = 0; from && g < (touched.gated >> role & 1 ? touched.gates : 1); g++)
             for (int64_t r = 0; r < at.rows; r++) {
                 const REAL *row = from + (g * u->units + at.unit + r) * pitch + at.column;
-                __builtin_prefetch(row);
-                __builtin_prefetch(row + TILE_COLUMNS / 2);
+                ahead->line[count++] = row;
+                ahead->line[count++] = row + TILE_COLUMNS / 2;
             }
     }
+    ahead->count = count;
+}
+
+/* As multiply, for a tile more than one vector wide, and fetch `ahead` meanwhile, a few lines at a time: the core waits
+ * once it has asked for more than it can keep track of. W may have left the caches since the step before, and hardware
+ * prefetching ends with each page. Not inlined: its registers alone. */
+__attribute__((noinline, unused)) static void multiply_and_fetch(const REAL *a, const REAL *b, int64_t depth, const struct ahead *ahead,
+                                                                 REAL *tile) {
+    enum { EACH = 8 }; /* steps of the inner dimension between fetches */
+    const int64_t parts = depth < EACH ? 1 : depth / EACH, several = (ahead->count + parts - 1) / parts;
+    const int64_t bytes = (ahead->bytes / parts + 63) / 64 * 64;
+    const REAL *const *line = ahead->line, *const *const end = line + ahead->count;
+    const char *next = ahead->next, *const last = next + ahead->bytes;
+    simd sum[TILE_ROWS][2];
+    no_sums(sum, 2);
+    for (; depth >= EACH; depth -= EACH, a += EACH * TILE_ROWS, b += EACH * TILE_COLUMNS) {
+        for (const REAL *const *until = line + several; line < until && line < end; line++)
+            __builtin_prefetch(*line);
+        for (const char *until = next + bytes; next < until && next < last; next += 64)
+            __builtin_prefetch(next, 0, 2);
+        add_products((struct factors){a, 1, TILE_ROWS, b, TILE_COLUMNS, EACH}, sum, 2, 0, 0);
+    }
+    add_products((struct factors){a, 1, TILE_ROWS, b, TILE_COLUMNS, depth}, sum, 2, 0, 0);
+    keep_sums(sum, tile, 2);
 }
 
 /* A step's product: packed W (panels of `gates` blocks of rows) times packed B. */
@@ -156,8 +202,6 @@ __attribute__((noinline, unused)) static void multiply_rows(const REAL *w, int64
         }
     }
 }
-
-enum { ROLES = 8, GATES_MOST = 4 };
 
 /* Values of some units, from `first` on, of each role in lines of TILE_COLUMNS: those of the first gate, of the second. */
 struct lines {
@@ -221,57 +265,74 @@ NL_FN void multiply_for_one(const struct stage *s, int64_t lo, int64_t hi, epilo
     }
 }
 
-/* Panels lo to hi of the product; `finish` processes every tile while it is in the L1 cache. It is inlined, and a
+/* The patch of tile i of a stage. */
+NL_FN struct patch patch_of(const struct stage *s, int64_t i, const REAL *tile) {
+    const struct unroll *u = s->u;
+    const int64_t tiles = tiles_of(u), each = TILE_ROWS / s->gates, unit = i / tiles * each, column = i % tiles * TILE_COLUMNS;
+    return (struct patch){s->step, unit, smaller(each, u->units - unit), column, panel_width(u->samples - column), tile};
+}
+
+/* Multiply the panel of W at `a` by the columns of B that a patch stands for; fetch what its epilogue will access, and
+ * as large a share of the `next` bytes behind this panel as the patch is of all samples. */
+NL_FN void multiply_patch(const struct stage *s, struct patch at, const REAL *a, int64_t next, REAL *tile) {
+    const struct unroll *u = s->u;
+    const REAL *const b = s->b + at.column * s->depth;
+    struct ahead ahead;
+    name_operands(u, at, s->touched, &ahead);
+    if (at.width < TILE_COLUMNS) {
+        for (int64_t i = 0; i < ahead.count; i++)
+            __builtin_prefetch(ahead.line[i]);
+        multiply(a, b, s->depth, smaller(at.width, u->samples - at.column), tile);
+        return;
+    }
+    ahead.next = (const char *)(a + TILE_ROWS * s->depth) + next / u->samples * at.column;
+    ahead.bytes = next / u->samples * TILE_COLUMNS;
+    multiply_and_fetch(a, b, s->depth, &ahead, tile);
+}
+
+/* Parts lo to hi of the product; `finish` processes every tile while it is in the L1 cache. It is inlined, and a
  * second time for full tiles, where its loops have constant length. */
-NL_FN void multiply_panels(const struct stage *s, int64_t lo, int64_t hi, epilogue *finish) {
+NL_FN void multiply_tiles(const struct stage *s, int64_t lo, int64_t hi, epilogue *finish) {
     const struct unroll *u = s->u;
     if (u->one) {
         multiply_for_one(s, lo, hi, finish);
         return;
     }
-    const REAL *packed = s->packed, *b = s->b;
-    const int64_t step = s->step, depth = s->depth, gates = s->gates, each = TILE_ROWS / gates;
-    const struct touched touched = s->touched;
+    const int64_t tiles = tiles_of(u), panels = panels_of(u->units, s->gates), size = TILE_ROWS * s->depth;
     REAL *const next = s->next;
     REAL tile[TILE_SIZE] __attribute__((aligned(64)));
-    for (int64_t p = lo; p < hi; p++)
-        for (int64_t q = 0; q < u->samples; q += TILE_COLUMNS) {
-            const int64_t width = panel_width(u->samples - q), unit = p * each;
-            const struct patch at = {step, unit, smaller(each, u->units - unit), q, width, tile};
-            fetch(u, at, touched);
-            multiply(packed + p * TILE_ROWS * depth, b + q * depth, depth, smaller(width, u->samples - q), tile);
-            if (u->samples - q >= TILE_COLUMNS)
-                finish(u, at, TILE_COLUMNS, next);
-            else
-                finish(u, at, u->samples - q, next);
-        }
+    for (int64_t i = lo; i < hi; i++) {
+        const struct patch at = patch_of(s, i, tile);
+        const int64_t p = i / tiles, follows = p + 1 < panels ? size * (int64_t)sizeof(REAL) : 0;
+        multiply_patch(s, at, s->packed + p * size, follows, tile);
+        if (u->samples - at.column >= TILE_COLUMNS)
+            finish(u, at, TILE_COLUMNS, next);
+        else
+            finish(u, at, u->samples - at.column, next);
+    }
 }
 
-/* `finish` without a product, on the units of panels lo to hi; there is no tile. */
-NL_FN void finish_panels(const struct stage *s, int64_t lo, int64_t hi, epilogue *finish) {
-    const struct unroll *u = s->u;
-    const int64_t step = s->step, each = TILE_ROWS / s->gates;
-    REAL *const next = s->next;
-    for (int64_t p = lo; p < hi; p++)
-        for (int64_t q = 0; q < u->samples; q += TILE_COLUMNS) {
-            const struct patch at = {step, p * each, smaller(each, u->units - p * each), q, panel_width(u->samples - q), 0};
-            finish(u, at, smaller(TILE_COLUMNS, u->samples - q), next);
-        }
+/* `finish` without a product, on tiles lo to hi, which have no values. */
+NL_FN void finish_tiles(const struct stage *s, int64_t lo, int64_t hi, epilogue *finish) {
+    for (int64_t i = lo; i < hi; i++) {
+        const struct patch at = patch_of(s, i, 0);
+        finish(s->u, at, smaller(TILE_COLUMNS, s->u->samples - at.column), s->next);
+    }
 }
 
 /* MULTIPLY(finish) defines multiply_then_finish: a product and the epilogue `finish` of each tile, on all threads.
  * FINISH(finish) defines only_finish: the epilogue without a product. */
-#define SHARED(name, finish, panels_of_stage) \
+#define SHARED(name, finish, tiles_of_stage) \
     __attribute__((unused)) static void name##_part(const void *stage, int64_t lo, int64_t hi, int64_t me) { \
         (void)me; \
-        panels_of_stage(stage, lo, hi, finish); \
+        tiles_of_stage(stage, lo, hi, finish); \
     } \
     NL_FN void name(const struct stage s) { \
         const int64_t parts = parts_of(s.u, s.gates); \
-        nl_share(name##_part, &s, parts, nl_unit(parts, s.u->threads, 1, 1), s.u->threads); \
+        nl_share(name##_part, &s, parts, parts_at_a_time(s.u, parts), s.u->threads); \
     }
-#define MULTIPLY(finish) SHARED(multiply_then_##finish, finish, multiply_panels)
-#define FINISH(finish) SHARED(only_##finish, finish, finish_panels)
+#define MULTIPLY(finish) SHARED(multiply_then_##finish, finish, multiply_tiles)
+#define FINISH(finish) SHARED(only_##finish, finish, finish_tiles)
 
 struct state {
     const struct unroll *u;
