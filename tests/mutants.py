@@ -42,6 +42,7 @@ TESTS = {
         "roi": "nms roi",
         "lrn": "lrn lrn_calls",
         "batchnorm": "batchnorm_numerics batchnorm",
+        "batchnorm_cuda": "gpu_batchnorm",
         "pool": "pool_memory pool_calls pool",
         "rnn": "rnn_errors rnn rnn_unroll rnn_gated gemm",
         "recurrent": "bidirectional_layers sequence_lengths recurrent_layers",

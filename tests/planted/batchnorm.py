@@ -1,19 +1,27 @@
-"""Faults in batch normalisation: the NumPy definition, the C templates, checks."""
+"""Faults in batch normalisation: the NumPy definition, the C and CUDA templates, checks."""
 
 # ruff: noqa: E501  (one fault, one line: the tables read across)
 
 from __future__ import annotations
 
-from planted.table import FAMILIES, C, Mutant
+from planted.table import CUDA, FAMILIES, GPU, C, Mutant
 
 FAMILY, DEFINITION = FAMILIES + "batchnorm.py", FAMILIES + "batchnorm_definition.py"
 ROWS = C + "batchnorm_rows.h"
 FORWARD, BACKWARD = C + "batchnorm_fprop.c.j2", C + "batchnorm_bprop.c.j2"
+CUDA_ROWS = CUDA + "batchnorm/rows.cu.j2"
+CUDA_FORWARD, CUDA_BACKWARD = CUDA + "batchnorm/fprop.cu.j2", CUDA + "batchnorm/bprop.cu.j2"
+ON_GPU = GPU + "batchnorm.py"
 
 
 def fault(name: str, file: str, old: str, new: str) -> Mutant:
     """A row of this family."""
     return Mutant("batchnorm", name, file, old, new)
+
+
+def on_gpu(name: str, file: str, old: str, new: str) -> Mutant:
+    """A row of this family in CUDA."""
+    return Mutant("batchnorm_cuda", name, file, old, new)
 
 
 MUTANTS = (
@@ -48,4 +56,20 @@ MUTANTS = (
     fault("C backward: beta_data ignored under a relu", BACKWARD, '{{ each("y[i] > 0 ? error[i] : 0", " + beta_data * to[i]") }}', '{{ each("y[i] > 0 ? error[i] : 0", " + to[i]") }}'),
     fault("C: lanes behind the last counted", ROWS, "v[l] = l < n ? from[l] : rest;", "v[l] = l < n ? from[l] : 0 * rest;"),
     fault("C: thread partition off by one", ROWS, "p->run(p->group, lo, hi);", "p->run(p->group, lo + (lo > 0), hi);"),
+    on_gpu("parts: sums of squares not corrected where means differ", CUDA_FORWARD, "(a.squares + b.squares) + apart * apart * (a.n * b.n / n)", "(a.squares + b.squares) + 0 * apart * n"),
+    on_gpu("parts: the last part counts as a whole one", CUDA_FORWARD, "(double)(left < part ? left : part)", "(double)(left < part ? part : part)"),
+    on_gpu("forward: squares about the pivot, not the mean", CUDA_FORWARD, "(double)squares - (double)sum * (double)sum / n}", "(double)squares + 0 * (double)sum}"),
+    on_gpu("forward: relu applied after accumbeta", CUDA_FORWARD, "const nl_real result = times * (v < bottom ? bottom : v);", "const nl_real result = times * v;"),
+    on_gpu("forward: given sums: the mean's rounding counts", CUDA_FORWARD, "sums.b - rest * (2 * sums.a - length * rest)", "sums.b + 0 * rest * length"),
+    on_gpu("forward: running mean moved by the variance", CUDA_FORWARD, "(double)g_gmean[row], (1.0 - rho) * mean", "(double)g_gmean[row], (1.0 - rho) * var"),
+    on_gpu("forward: shift-based variance about the first estimate of parts", CUDA_FORWARD, "deviations = binary ? sums.b : nl_squares(sums, nl_centre_of(mean).rest, size);", "deviations = nl_squares(sums, nl_centre_of(mean).rest, size);"),
+    on_gpu("backward: errors pass where the relu gave 0", CUDA_BACKWARD, "nl_number(given.v[l]) > 0 ?", "nl_number(given.v[l]) >= -1 ?"),
+    on_gpu("backward: only a thread's first part is counted", CUDA_BACKWARD, "p < parts; p += blockDim.x", "p < parts && p < 1; p += blockDim.x"),
+    on_gpu("backward: beta_param ignored", CUDA_BACKWARD, "nl_blend(beta_param, (double)g_grad_beta[row]", "nl_blend(1, (double)g_grad_beta[row]"),
+    on_gpu("fold: one warp too few", CUDA_ROWS, "warp < threads / 32; warp++", "warp < threads / 32 - 1; warp++"),
+    on_gpu("fold: no barrier before the sums are read", CUDA_ROWS, "            room[lane / 32] = sums;\n        __syncthreads();\n", "            room[lane / 32] = sums;\n"),
+    on_gpu("rows of a block run over the last one", CUDA_ROWS, "const int end = active ? (int)length : 0;", "const int end = (int)length;"),
+    on_gpu("elements of unaligned vectors all the first", CUDA_ROWS, "found.v[l] = from[l];", "found.v[l] = from[0];"),
+    on_gpu("parts are one chunk, however long the row", ON_GPU, "part = chunk * -(-length // (MOST_PARTS * chunk))", "part = chunk"),
+    on_gpu("vectors over the end of rows", ON_GPU, "while length % vector:", "while length % vector > 1:"),
 )

@@ -12,6 +12,8 @@ KERNELS = "neonlike/kernels/"
 LAYERS = "neonlike/layers/"
 MODELS = "neonlike/models/"
 C = "neonlike/kernels/templates/c/"
+GPU = "neonlike/backends/gpu/"
+CUDA = "neonlike/kernels/templates/cuda/"
 
 
 class Mutant(NamedTuple):

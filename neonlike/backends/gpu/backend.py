@@ -15,6 +15,7 @@ from neonlike.backends.backend import Backend
 from neonlike.backends.families.random import RngState, make_state, pool_of
 from neonlike.backends.gpu import interop, selftest
 from neonlike.backends.gpu.array import DeviceArray
+from neonlike.backends.gpu.batchnorm import BatchNormCuda
 from neonlike.backends.gpu.blas import Kernels, Products
 from neonlike.backends.gpu.device import GpuDevice, open_device
 from neonlike.backends.gpu.host_stage import HostStage
@@ -37,7 +38,7 @@ from neonlike.optree.dtypes import DType
 from neonlike.optree.shapes import Shape, as_shape
 
 
-class NervanaGPU(PoolCuda, ProductKernels, Backend):
+class NervanaGPU(PoolCuda, BatchNormCuda, ProductKernels, Backend):
     """GPU backend. Assignments are queued and return at once; ``get()`` waits for what it needs.
 
     Backends on one GPU share its context, stream and memory pool; tensors may outlive the backend, though they can
