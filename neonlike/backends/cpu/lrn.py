@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from neonlike.backends.cpu.compiled import CompiledFamily
-from neonlike.backends.families.lrn import LrnFamily, LrnPass
+from neonlike.backends.families.lrn import POWERS, LrnFamily, LrnPass
 from neonlike.backends.families.operands import Array, host, written
 from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, VECMATH, Routine, address, threads_for
 from neonlike.kernels.c.stage import STREAMED_BYTES
@@ -13,8 +13,6 @@ from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.calls import KernelCall
 
 HEADERS = (*VECMATH, "vecmath/vecmath_power.h", "lrn_power.h", "stream.h")
-POWERS = {0.5: "half", 0.75: "three_quarters", 1.0: "one"}
-"""bpower -> name in the kernels, for exponents with something faster than the general power."""
 
 BLOCK_BYTES = 4096
 """Bytes of a channel that a kernel processes at a time: a page, within which hardware prefetches."""

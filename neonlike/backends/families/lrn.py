@@ -22,6 +22,9 @@ from neonlike.backends.geometry.lrn import LrnGeometry
 from neonlike.errors import DTypeError, ShapeError
 from neonlike.kernels.run.calls import Call, KernelCall
 
+POWERS = {0.5: "half", 0.75: "three_quarters", 1.0: "one"}
+"""bpower -> name in the kernels, for exponents with something faster than the general power."""
+
 
 @dataclass(frozen=True, slots=True)
 class LrnPass:

@@ -20,6 +20,7 @@ from neonlike.backends.gpu.blas import Kernels, Products
 from neonlike.backends.gpu.device import GpuDevice, open_device
 from neonlike.backends.gpu.host_stage import HostStage
 from neonlike.backends.gpu.linalg import ProductKernels
+from neonlike.backends.gpu.lrn import LrnCuda
 from neonlike.backends.gpu.memory import MemoryBlock
 from neonlike.backends.gpu.meter import EventMeter
 from neonlike.backends.gpu.pool import PoolCuda
@@ -38,7 +39,13 @@ from neonlike.optree.dtypes import DType
 from neonlike.optree.shapes import Shape, as_shape
 
 
-class NervanaGPU(PoolCuda, BatchNormCuda, ProductKernels, Backend):
+class NervanaGPU(
+    PoolCuda,
+    LrnCuda,
+    BatchNormCuda,
+    ProductKernels,
+    Backend,
+):
     """GPU backend. Assignments are queued and return at once; ``get()`` waits for what it needs.
 
     Backends on one GPU share its context, stream and memory pool; tensors may outlive the backend, though they can

@@ -1,0 +1,105 @@
+"""What real nvcc makes of the CUDA kernels of compound primitives, all in one source, for real GPUs."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from cuda_backends import gpu
+from primitive_calls import CALLS
+
+from neonlike.kernels.cuda import compile as compile_cuda
+from neonlike.kernels.cuda.routine import CudaRoutine
+
+__all__ = ["gpu"]
+NVCC = next((path for path in ("/usr/local/cuda/bin/nvcc", "/usr/local/bin/nvcc") if shutil.which(path)), None)
+MOST_REGISTERS = 128
+"""Of a thread: two blocks of 256 threads then share a multiprocessor."""
+Form = tuple[CudaRoutine, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def forms(gpu: Any) -> dict[str, Form]:
+    """The kernels that all primitives ask for, by what they read and write and their template."""
+    seen: dict[str, Form] = {}
+    variant = CudaRoutine.variant
+
+    def noted(routine: CudaRoutine, device: Any, **context: Any) -> Any:
+        kind = f"{Path(routine.template).parent.name} {Path(routine.template).name.partition('.')[0]}"
+        words = [context.get(name, "") for name in ("op", "element", "vector", "number")]
+        seen[f"{kind} {' '.join(map(str, words))} {len(seen)}"] = routine, context
+        return variant(routine, device, **context)
+
+    with mock.patch.object(CudaRoutine, "variant", noted):
+        for make in CALLS.values():
+            make(gpu)()
+        run_forms(gpu)
+    return seen
+
+
+def joined(forms: dict[str, Form]) -> tuple[str, dict[str, str]]:
+    """One source of all kernels, each in a namespace, and the names of the kernels by form."""
+    parts = [f'#include "{header}"' for header in compile_cuda.headers()]
+    names: dict[str, str] = {}
+    for place, (form, (routine, context)) in enumerate(forms.items()):
+        kernel = routine.source(**context)
+        text = str(kernel.source)
+        if kernel.name not in names.values():
+            parts.append(f"namespace n{place} {{\n{text}\n}}")
+            parts += [f"#undef {name}" for name in re.findall(r"^#define (\w+)", text, re.MULTILINE)]
+            names[form] = kernel.name
+    return "\n".join(parts), names
+
+
+def compiled(folder: Path, text: str, arch: str) -> tuple[dict[str, str], dict[str, str]]:
+    """By kernel: its PTX, and what ptxas says of its registers and its memory."""
+    for header, words in compile_cuda.headers().items():
+        (folder / header).write_text(words)
+    (folder / "k.cu").write_text(text)
+    assert NVCC is not None
+    keep = ["-keep", "-cubin", f"-arch={arch}", "--resource-usage", *compile_cuda.FLAGS, "-I.", "k.cu", "-o", "k.cubin"]
+    done = subprocess.run([NVCC, *keep], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    ptx = re.split(r"\.entry (\w+)\(", (folder / "k.ptx").read_text())
+    said = re.split(r"Compiling entry function '(\w+)'", done.stderr)
+    return dict(zip(ptx[1::2], ptx[2::2])), dict(zip(said[1::2], said[2::2]))
+
+
+def run_forms(be: Any) -> None:
+    """Forms that tests of all primitives do not have: of float16 in whole vectors, large windows, and a worst case."""
+    for op, dtype in (("max", np.float16), ("avg", np.float16), ("l2", np.float64), ("max", np.float32)):
+        window = {"R": 5, "S": 5} if dtype == np.float32 else {"R": 3, "S": 3, "str_h": 1, "str_w": 1, "pad_h": 1}
+        layer = be.pool_layer(dtype, op, 16, 2, 1, 6, 6, **window)
+        x, y, delta = (be.ones(dims, dtype=dtype) for dims in (layer.dimI, layer.dimO, layer.dimI))
+        argmax = be.zeros(layer.dimO, dtype=np.uint8)
+        be.fprop_pool(layer, x, y, argmax)
+        be.bprop_pool(layer, y, delta, argmax, beta=0.5)
+    for J, dtype in ((5, np.float16), (9, np.float32), (15, np.float64), (17, np.float32)):
+        norm, tensors = be.lrn_layer(dtype, 16, 20, 1, 1, 1, J), [be.ones((20, 16), dtype=dtype) for _ in range(5)]
+        be.fprop_lrn(norm, *tensors[:3], bpower=0.6)
+        be.bprop_lrn(norm, *tensors, bpower=0.6)
+
+
+WIDE = re.compile(r"(?:ld|st)\.global\S*\.v[24]\.")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(NVCC is None, reason="there is no CUDA toolkit, whose nvcc compiles for real GPUs")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100"])
+def test_kernels_spill_nothing_and_use_wide_accesses(forms: dict[str, Form], tmp_path: Path, arch: str) -> None:
+    text, names = joined(forms)
+    assert len(names) > 20
+    ptx, said = compiled(tmp_path, text, arch)
+    for form, name in names.items():
+        words = said[name]
+        assert "0 bytes spill stores, 0 bytes spill loads" in words, f"{form}: {words}"
+        assert "0 bytes stack frame" in words or forms[form][1].get("power") == "any", f"{form}: {words}"
+        assert int(re.findall(r"Used (\d+) registers", words)[0]) <= MOST_REGISTERS, f"{form}: {words}"
+        if forms[form][1].get("vector", 1) > 1:
+            assert len(WIDE.findall(ptx[name])) >= 2, f"{form}: no wide loads and stores"
