@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.engines("c"), pytest.mark.cpu_only("texts of kernels")
 FUNCTION = """\
 static void part(const void *g, int64_t lo, int64_t hi)
 {
-    const int64_t length = g->meta[0], ahead = g->meta[4]; /* rows */
+    const int64_t length = g->sizes->length, ahead = g->sizes->ahead; /* rows */
     (void)ahead;
 
     float *a0 = g->a0 + most(length, 3);
@@ -48,7 +48,7 @@ static void part(const void *g, int64_t lo, int64_t hi)
 TIDY = """\
 static void part(const void *g, int64_t lo, int64_t hi)
 {
-    const int64_t length = g->meta[0]; /* rows */
+    const int64_t length = g->sizes->length; /* rows */
     float *a0 = g->a0 + most(length, 3);
     for (int64_t k = lo; k < hi; k++) {
         if (k)

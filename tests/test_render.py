@@ -42,7 +42,7 @@ def test_templates_ask_arrays_for_nothing_that_kernels_are_not_told_apart_by(pat
     hidden = {field.name for kind in (Array, Number) for field in fields(kind) if not field.repr}
     assert {"shape", "slot"} <= hidden
     asked = {node.attr for node in environment().parse((FOLDER / path).read_text()).find_all(nodes.Getattr)}
-    assert not asked & (hidden - {"index"}), "and `index` is that of a loop, or a position in meta"
+    assert not asked & (hidden - {"index"}), "and `index` is that of a loop"
 
 
 def test_some_template_includes_another() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from neonlike.kernels.c.fit import TILE
 from neonlike.kernels.c.forms import access, halves_along, library, parameters, streamed_outputs
 from neonlike.kernels.c.schedule import REVERSED, TURNED, CSchedule
+from neonlike.kernels.c.sizes import elementwise_sizes
 from neonlike.kernels.codegen.emit import Array, Kernel, Line, Writer, type_of
 from neonlike.kernels.codegen.narrow import Narrow, find_narrow
 from neonlike.kernels.codegen.range_check import RangeCheck, find_range_check
@@ -105,27 +106,23 @@ def _narrow_check(kernel: Kernel, narrow: Narrow, index_of: dict[str, str], stre
 
 
 def _axes(arrays: Sequence[Array], schedule: CSchedule) -> dict[str, Any]:
-    """Positions of sizes and strides in meta: of the axes outside a row, of a row, and of transposed tiles."""
+    """The axes outside a row, and how the arrays lie along a row and in transposed tiles."""
     form, rank = schedule.form, schedule.rank
-    steps_at = {a.name: rank + position * rank for position, a in enumerate(arrays)}
-    last = {a.name: {"name": a.name, "index": at + rank - 1} for a, at in zip(arrays, steps_at.values())}
     by_rows = rank - 1 if form == "turned" else rank
-    outer = [
-        {"size": axis, "steps": [{"array": a.name, "index": steps_at[a.name] + axis} for a in arrays]}
-        for axis in range(by_rows - 2, -1, -1)
-    ]
     paired = list(zip(arrays, schedule.inner))
     return {
         "flat": form == "flat",
         "rank": rank,
-        "outer": outer,
-        "inner_steps": [last[a.name] | {"name": f"step_{a.name}"} for a, kind in paired if kind == 2],
+        "sizes": elementwise_sizes(rank),
+        "segments": False,
+        "outer": range(by_rows - 2, -1, -1),
+        "inner_steps": [a.name for a, kind in paired if kind == 2],
         "turned": [
-            last[a.name] | {"ctype": a.ctype, "sign": "-" if kind < 0 else "+"}
+            {"name": a.name, "ctype": a.ctype, "sign": "-" if kind < 0 else "+"}
             for a, kind in paired
             if abs(kind) == TURNED
         ],
-        "straight": [last[a.name] | {"declaration": a.declaration} for a, kind in paired if abs(kind) != TURNED],
+        "straight": [a for a, kind in paired if abs(kind) != TURNED],
         "tile": TILE,
     }
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from neonlike.kernels.c.fit_lanes import fit_lanes
 from neonlike.kernels.c.schedule import REVERSED, TURNED, CSchedule, Fit
+from neonlike.kernels.c.sizes import BY_COLUMNS, BY_ROWS, elementwise_sizes
 from neonlike.kernels.codegen.layout import Axis, Counter, collapse, merged
 from neonlike.kernels.planning.plan import Stage, StageKind
 from neonlike.kernels.run.threads import thread_count
@@ -105,14 +106,15 @@ def _elementwise(axes: list[Axis], arrays: list[Any], shape: Shape, inputs: int)
     steps = [step if step in (0, 1, REVERSED) else 2 for step in axes[-1].steps]
     if len(axes) > 1 and axes[-1].size >= MIN_TURNED:
         _turn(axes, steps, [i for i, array in enumerate(arrays[:inputs]) if not isinstance(array, Counter)])
-    meta = [axis.size for axis in axes] + [axis.steps[i] for i in range(len(arrays)) for axis in axes]
+    along = [[axis.steps[i] for axis in axes] for i in range(len(arrays))]
+    sizes = elementwise_sizes(len(axes)).fill([axis.size for axis in axes], along)
     if len(axes) == 1:
-        return Fit(CSchedule("flat", 1, tuple(steps)), meta, size)
+        return Fit(CSchedule("flat", 1, tuple(steps)), sizes, size)
     rows = size // axes[-1].size
     if all(abs(step) != TURNED for step in steps):
-        return Fit(CSchedule("nested", len(axes), tuple(steps)), meta, rows)
+        return Fit(CSchedule("nested", len(axes), tuple(steps)), sizes, rows)
     tiles = -(-axes[-2].size // TILE)
-    return Fit(CSchedule("turned", len(axes), tuple(steps)), meta, rows // axes[-2].size * tiles)
+    return Fit(CSchedule("turned", len(axes), tuple(steps)), sizes, rows // axes[-2].size * tiles)
 
 
 def _turn(axes: list[Axis], steps: list[int], memory: list[int]) -> None:
@@ -142,19 +144,18 @@ def _reduction(axes: list[Axis], count: int, inputs: int, far: bool, few: bool, 
     if searched and before.size == 1 and after.size <= SEARCHED_COLUMNS and along.size > SPLIT:
         before, after = after, none
     if after.size == 1:
-        meta = [along.size]
-        for i in range(count):
-            meta += [before.steps[i], along.steps[i]]
+        sizes = BY_ROWS.fill([along.size], zip(before.steps, along.steps))
         schedule = CSchedule("rows" if along.size <= SPLIT else "split", 1, _classes(along.steps))
-        return Fit(schedule, meta, before.size)
+        return Fit(schedule, sizes, before.size)
     few = few and along.size <= FEW_ROWS and after.size >= FEW_WIDTH
     width = FEW_WIDTH if few else _width(before.size, after.size, far and along.size > AHEAD)
     blocks = -(-after.size // width)
-    meta = [along.size, after.size, blocks, width, AHEAD if far and blocks > 1 and along.size > AHEAD else 0]
-    for i in range(count):
-        meta += [before.steps[i], along.steps[i], after.steps[i]]
+    ahead = AHEAD if far and blocks > 1 and along.size > AHEAD else 0
+    sizes = BY_COLUMNS.fill(
+        [along.size, after.size, blocks, width, ahead], zip(before.steps, along.steps, after.steps)
+    )
     schedule = CSchedule("columns", 1, _classes(after.steps), unrolled=along.size if few else 0)
-    return Fit(schedule, meta, before.size * blocks)
+    return Fit(schedule, sizes, before.size * blocks)
 
 
 def _by_lanes(axes: list[Axis], count: int, once: bool) -> Fit | None:
@@ -163,17 +164,17 @@ def _by_lanes(axes: list[Axis], count: int, once: bool) -> Fit | None:
     if found is None:
         return None
     classes = tuple(1 if i in found.along else 2 if found.across.steps[i] else 0 for i in range(count))
-    return Fit(CSchedule("lanes", 1, classes), found.meta, found.blocks)
+    return Fit(CSchedule("lanes", 1, classes), found.sizes, found.blocks)
 
 
 def _interleaved(axes: list[Axis], count: int, inputs: int, far: bool) -> Fit:
     """Rows in segments, or deep columns: kept and reduced axes in any order.
 
-    Axes other than that of a row or a column follow the strides in ``meta``, as the templates' ``advance`` reads them:
-    the numbers of kept and of reduced ones, then the size and the arrays' strides of each.
+    Axes other than that of a row or a column are outer axes of the sizes.
     """
     kept, reduced = [axis for axis in axes if not axis.reduced], [axis for axis in axes if axis.reduced]
-    reduced = reduced or [Axis(1, True, (0,) * count)]
+    zeros = (0,) * count
+    reduced = reduced or [Axis(1, True, zeros)]
     along = max(reduced, key=lambda axis: (_unit_steps(axis, inputs), axis is reduced[-1]))
     across = max(kept, default=None, key=lambda axis: (_unit_steps(axis, inputs), axis is kept[-1]))
     by_rows = across is None or (
@@ -182,9 +183,8 @@ def _interleaved(axes: list[Axis], count: int, inputs: int, far: bool) -> Fit:
     )
     reduced = [axis for axis in reduced if axis is not along]
     if by_rows:
-        outer, meta, steps = kept, [along.size], along.steps
-        for i in range(count):
-            meta += [0, along.steps[i]]
+        steps = along.steps
+        sizes = BY_ROWS.fill([along.size], zip(zeros, steps), (kept, reduced))
         extent = math.prod(axis.size for axis in kept)
     else:
         assert across is not None
@@ -192,14 +192,10 @@ def _interleaved(axes: list[Axis], count: int, inputs: int, far: bool) -> Fit:
         extent = math.prod(axis.size for axis in outer)
         width = _width(extent, across.size, far)
         blocks = -(-across.size // width)
-        meta = [along.size, across.size, blocks, width, 0]
-        for i in range(count):
-            meta += [0, along.steps[i], across.steps[i]]
+        head = [along.size, across.size, blocks, width, 0]
+        sizes = BY_COLUMNS.fill(head, zip(zeros, along.steps, steps), (outer, reduced))
         extent *= blocks
-    meta += [len(outer), len(reduced)]
-    for axis in (*outer, *reduced):
-        meta += [axis.size, *axis.steps]
-    return Fit(CSchedule("segments" if by_rows else "deep", 1, _classes(steps)), meta, extent)
+    return Fit(CSchedule("segments" if by_rows else "deep", 1, _classes(steps)), sizes, extent)
 
 
 def _unit_steps(axis: Axis, inputs: int) -> int:
@@ -212,7 +208,7 @@ def packed(found: Fit, nbytes: int, threads: int, piped: bool = False) -> Fit:
 
     ``piped``: blocks may be pipelined instead, which pays if they are large.
     """
-    length, columns, blocks, width, ahead = found.meta[:5]
+    length, columns, blocks, width, ahead = found.sizes[: len(BY_COLUMNS.names)]
     most = min(width, PACKED_BYTES // max(1, length * nbytes) // 32 * 32)
     if not nbytes or blocks == 1 or most < PACKED_WIDTH:
         return found
@@ -224,8 +220,8 @@ def packed(found: Fit, nbytes: int, threads: int, piped: bool = False) -> Fit:
         blocks = -(-blocks // threads) * threads
     width = -(-columns // (unit * blocks)) * unit
     blocks = -(-columns // width)
-    meta = [length, columns, blocks, width, ahead, *found.meta[5:]]
-    return Fit(replace(found.schedule, packed=not piped, piped=piped), meta, outer * blocks)
+    sizes = [length, columns, blocks, width, ahead, *found.sizes[len(BY_COLUMNS.names) :]]
+    return Fit(replace(found.schedule, packed=not piped, piped=piped), sizes, outer * blocks)
 
 
 def _runs_down(kept: Axis, along: Axis, inputs: int) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from neonlike.kernels.c.sizes import BY_LANES
 from neonlike.kernels.codegen.layout import Axis
 
 LANES = 1024
@@ -23,9 +24,9 @@ PACKED_COLUMNS = 128
 
 
 class Lanes(NamedTuple):
-    """Sizes of a reduction by lanes, in the order of the template's ``meta``, and the arrays that vary along lanes."""
+    """Sizes and strides of a reduction by lanes, blocks, and the arrays that vary along lanes."""
 
-    meta: list[int]
+    sizes: list[int]
     blocks: int
     along: frozenset[int]
     across: Axis
@@ -89,12 +90,8 @@ def _lanes(
     """Sizes for rows of ``lanes`` along the last reduced axis of ``outer``, ``columns`` of the axis ``across`` each."""
     down = [axis for axis in outer if axis.reduced][-1]
     blocks = -(-across.size // columns)
-    meta = [down.size, lanes, columns, blocks, across.size, lanes if last is None else last, inner]
-    for i in range(count):
-        meta += [down.steps[i], across.steps[i]]
+    head = [down.size, lanes, columns, blocks, across.size, lanes if last is None else last, inner]
     kept = [axis for axis in outer if not axis.reduced]
     reduced = [axis for axis in outer if axis.reduced and axis is not down]
-    meta += [len(kept), len(reduced)]
-    for axis in (*kept, *reduced):
-        meta += [axis.size, *axis.steps]
-    return Lanes(meta, blocks * math.prod(axis.size for axis in kept), along, across)
+    sizes = BY_LANES.fill(head, zip(down.steps, across.steps), (kept, reduced))
+    return Lanes(sizes, blocks * math.prod(axis.size for axis in kept), along, across)

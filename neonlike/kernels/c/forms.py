@@ -21,6 +21,7 @@ from typing import Any
 from neonlike.kernels.c.fit import MAX_WIDTH, SPLIT
 from neonlike.kernels.c.fit_lanes import LANES as LANE_ROW
 from neonlike.kernels.c.schedule import REVERSED, CSchedule
+from neonlike.kernels.c.sizes import BY_COLUMNS, BY_LANES, BY_ROWS
 from neonlike.kernels.codegen.emit import Array, Kernel, Line, Writer, type_of
 from neonlike.kernels.codegen.headers import Library
 from neonlike.kernels.codegen.moments import find_moments
@@ -98,30 +99,25 @@ def rows(kernel: Kernel, schedule: CSchedule) -> TemplateSource:
     streamed = streamed_outputs(kernel, schedule.inner) if schedule.streamed else []
     streamed = [a for a in streamed if a.shape == kernel.stage.shape]
     form = _by_rows(kernel, schedule.inner, streamed, stashes=not split)
-    described = [_with_row_step(a, 1 + 2 * i) for i, a in enumerate(arrays)]
     passes = form.passes()
     passes = replace(passes, levels=tuple([replace(level, padded=_padded(form, level)) for level in passes.levels]))
     if not split and (form.values.passes > 1 or not passes.final.stores):
-        whole = [d for d, a in zip(described, kernel.inputs) if a.name in form.along and form.values.covers(a)]
+        whole = [a for a in kernel.inputs if a.name in form.along and form.values.covers(a)]
         passes = _fetching(passes, tuple(whole), bool(streamed))
     moments = find_moments(form) if split and not segments else None
     loops = [*passes.levels, *([moments.level] if moments else [])]
     context = passes.context() | parameters(kernel) | _streams(kernel, form, streamed) | _stashes(form)
     context |= {
         "split": split,
-        "segments": 1 + 2 * len(arrays) if segments else 0,  # where the axes besides begin in meta
+        "sizes": BY_ROWS,
+        "segments": segments,
         "moments": moments,
         "selects": form.values.selects(),
         "places": PLACES,
         "far_bytes": _far_bytes(form) if any(_asks_for_more(level, bool(split)) for level in loops) else 0,
         "brief": None if split or segments else _brief(passes),
         "halves": {lanes: _halves(lanes) for lanes in (LIGHT_LANES, LANES, PLACES)},
-        "inner_steps": [
-            {"name": f"step_{a.name}", "index": 2 + 2 * i}
-            for i, (a, step) in enumerate(zip(arrays, schedule.inner))
-            if step not in (0, 1)
-        ],
-        "arrays": described,
+        "inner_steps": [a.name for a, step in zip(arrays, schedule.inner) if step not in (0, 1)],
     }
     return TemplateSource("c/reduce/rows.c.j2", context, library())
 
@@ -213,13 +209,9 @@ def _halves(lanes: int) -> list[int]:
     return [lanes >> step for step in range(1, lanes.bit_length())]
 
 
-def _with_row_step(array: Array, index: int) -> dict[str, Any]:
-    return {"name": array.name, "declaration": array.declaration, "row_step": index}
-
-
 def columns(kernel: Kernel, schedule: CSchedule) -> TemplateSource:
     """Source of a reduction by columns or deep columns."""
-    arrays, right, piped = [*kernel.inputs, *kernel.outputs], schedule.inner, schedule.piped
+    right, piped = schedule.inner, schedule.piped
     form = _by_columns(kernel, right, piped or schedule.packed)
     streamed = streamed_outputs(kernel, right) if piped or schedule.streamed else []
     streamed = [a for a in streamed if a.name in form.along]
@@ -238,16 +230,13 @@ def columns(kernel: Kernel, schedule: CSchedule) -> TemplateSource:
     passes = _fetching_blocks(passes, tuple([name for name in first.ahead if piped or name in near]))
     context = passes.context() | parameters(kernel) | _streams(kernel, form, streamed)
     context |= {
-        "arrays": [
-            {"name": a.name, "declaration": a.declaration, "steps": [5 + 3 * i, 6 + 3 * i, 7 + 3 * i]}
-            for i, a in enumerate(arrays)
-        ],
+        "sizes": BY_COLUMNS,
         "near": list(near.values()),
         "near_bytes": form.stashes.bytes_packed,
         "width": MAX_WIDTH,
         "placed": False,
         "by_fours": not passes.final.stores and len(passes.levels) == 1 and first.by_fours,
-        "segments": 5 + 3 * len(arrays) if schedule.form == "deep" else 0,
+        "segments": schedule.form == "deep",
         "few": schedule.unrolled,
     }
     if piped:
@@ -265,7 +254,6 @@ def _fetching_blocks(passes: Passes, names: tuple[str, ...]) -> Passes:
 
 def lanes(kernel: Kernel, schedule: CSchedule) -> TemplateSource:
     """Source of a reduction by lanes; arrays of class 1 vary along lanes, others have a column stride."""
-    arrays = [*kernel.inputs, *kernel.outputs]
     form = _by_lanes(kernel, schedule.inner)
     passes = form.passes()  # without prefetching: rows of lanes are contiguous
     passes = replace(
@@ -277,15 +265,12 @@ def lanes(kernel: Kernel, schedule: CSchedule) -> TemplateSource:
     known = {line.name for level in loops for line in level.known}
     context = passes.context() | parameters(kernel)
     context |= {
-        "arrays": [
-            {"name": a.name, "declaration": a.declaration, "steps": [7 + 2 * i, 8 + 2 * i]}
-            for i, a in enumerate(arrays)
-        ],
+        "sizes": BY_LANES,
         "narrowed": _narrowed(kernel, form.writer.wide, ()),
         "placed": any("[k * " in line.text for level in loops for line in level.lines),
         "spread": [line for line in passes.row_values if line.name in known],
         "most_reductions": max(len(level.reductions) for level in passes.levels),
-        "segments": 7 + 2 * len(arrays),
+        "segments": True,
         "width": LANE_ROW,
         "part": SPLIT,
     }

@@ -57,8 +57,8 @@ class CSchedule:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A schedule for given arrays, the sizes and strides (``meta``) that its kernel is called with, and its rows."""
+    """A schedule for given arrays, what its kernel is called with (see ``Sizes``), and its rows."""
 
     schedule: CSchedule
-    meta: list[int]
+    sizes: list[int]
     count: int

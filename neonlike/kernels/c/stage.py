@@ -63,13 +63,13 @@ _address, _geometry = attrgetter("address"), attrgetter("geometry")
 
 
 class StageLaunch(NamedTuple):
-    """A compiled function and its arguments after pointers and numbers: address of meta, count, threads."""
+    """A compiled function and its arguments after pointers and numbers: address of sizes, count, threads."""
 
     function: Any
     tail: tuple[int, int, int]
     serial: tuple[int, int, int]
     """``tail`` for forked processes, in which no thread may be started."""
-    meta: Any
+    sizes: Any
 
 
 class CStage(ExecutableStage):
@@ -139,7 +139,7 @@ class CStage(ExecutableStage):
         launch = self.launches.get(self._layout(self.slots[0](graph.leaves), self.slots[1](graph.targets)))
         if launch is None:
             return None
-        meta, extent, threads = launch.tail
+        sizes, extent, threads = launch.tail
         return Recipe(
             launch.function.packed,
             len(graph.leaves),
@@ -147,7 +147,7 @@ class CStage(ExecutableStage):
             tuple(array.index for array in self.kernel.inputs),
             tuple(array.index for array in self.kernel.outputs),
             tuple(2 * number.slot + (number.ctype == "double") for number in self.kernel.numbers),
-            meta,
+            sizes,
             extent,
             threads,
             math.prod(self.stage.space.of(graph)) * self.cost >= RELEASE_WORK,
@@ -212,9 +212,9 @@ class CStage(ExecutableStage):
         function = None if found is None else self._variant(found.schedule)
         launch: StageLaunch | None = None
         if found is not None and function is not None:
-            meta = (ctypes.c_int64 * len(found.meta))(*found.meta)
-            where, threads = ctypes.addressof(meta), self._threads(math.prod(shape))
-            launch = StageLaunch(function, (where, found.count, threads), (where, found.count, 1), meta)
+            sizes = (ctypes.c_int64 * len(found.sizes))(*found.sizes)
+            where, threads = ctypes.addressof(sizes), self._threads(math.prod(shape))
+            launch = StageLaunch(function, (where, found.count, threads), (where, found.count, 1), sizes)
         remember(self.launches, key, launch)
         return launch
 
