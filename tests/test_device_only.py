@@ -34,9 +34,6 @@ NO_KERNELS = frozenset(
 
 ON_HOST_COPIES = frozenset(
     {
-        "fprop_conv", "fprop_conv epilogue", "fprop_conv depthwise",
-        "bprop_conv", "bprop_conv strided",
-        "update_conv", "update_conv 3d",
         "take", "compound_bprop_lut",
         "roipooling_fprop", "roipooling_bprop", "nms", "detectionOutput_fprop",
         "record_histogram",

@@ -259,7 +259,7 @@ class ConvFamily(Family):
         def run() -> KernelCall | None:
             launch = self._update_conv(request, I, E, target)
             if grad_bias is not None:
-                errors = E if E.is_contiguous else self.wrap(host(E, dtype=E.dtype))
+                errors = E if E.is_contiguous else self.fresh(E.shape, E.dtype).set(E)
                 sums: Any = Functions
                 self.assign(grad_bias.reshape(g.dimS), sums.sum(errors.reshape((g.K, g.sizeO // g.K)), axis=1))
             return launch

@@ -17,6 +17,7 @@ from neonlike.backends.gpu import interop, selftest
 from neonlike.backends.gpu.array import DeviceArray
 from neonlike.backends.gpu.batchnorm import BatchNormCuda
 from neonlike.backends.gpu.blas import Kernels, Products
+from neonlike.backends.gpu.conv import ConvCuda
 from neonlike.backends.gpu.device import GpuDevice, open_device
 from neonlike.backends.gpu.host_stage import HostStage
 from neonlike.backends.gpu.linalg import ProductKernels
@@ -40,6 +41,7 @@ from neonlike.optree.shapes import Shape, as_shape
 
 
 class NervanaGPU(
+    ConvCuda,
     PoolCuda,
     LrnCuda,
     BatchNormCuda,

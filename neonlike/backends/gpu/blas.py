@@ -130,9 +130,18 @@ class Blas:
             A matrix ``a`` or ``b`` with a stack ``out`` is shared by all. ``out`` overlaps neither of them. With beta 0
             what it holds is not read.
         """
+        product = self.placed(a, b, out, alpha, beta)
+        if product is None:
+            return None
+        arguments = product.arguments(a.address, b.address, out.address)
+        return _Queue(product.handle, product.function, arguments, (a, b, out, product))
+
+    def placed(self, a: Any, b: Any, out: Any, alpha: float = 1.0, beta: float = 0.0) -> PlacedProduct | None:
+        """The product of :meth:`ready` for arrays that lie as these do, wherever they start; None if cuBLAS cannot."""
         if a.dtype != b.dtype or 0 in out.shape or not a.shape[-1] or not self.takes(a.dtype, out.dtype):
             return None
-        if out.shape[-1] != 1 and out.strides[-1] != out.itemsize:  # by columns: the transposed product
+        turned = out.shape[-1] != 1 and out.strides[-1] != out.itemsize  # by columns: the transposed product
+        if turned:
             a, b, out = _transposed(b), _transposed(a), _transposed(out)
         layouts = [layout(array) for array in (a, b, out)]
         if None in layouts or max(*out.shape, a.shape[-1]) > LARGEST:
@@ -140,35 +149,67 @@ class Blas:
         left, right, result = (found for found in layouts if found is not None)
         if result.transposed:
             return None
-        return self._call(a, b, out, (left, right, result), alpha, beta)
+        return self._placed(a, b, out, (left, right, result), (alpha, beta), turned)
 
-    def _call(
-        self, a: Any, b: Any, out: Any, layouts: tuple[Matrix, Matrix, Matrix], alpha: float, beta: float
-    ) -> Call:
+    def _placed(
+        self,
+        a: Any,
+        b: Any,
+        out: Any,
+        layouts: tuple[Matrix, Matrix, Matrix],
+        factors: tuple[float, float],
+        turned: bool,
+    ) -> PlacedProduct:
         left, right, result = layouts
         handle = self.handle
         assert handle is not None
         number: Any = ctypes.c_double if out.dtype == F64 else ctypes.c_float
-        scale, keep = number(alpha), number(beta)
+        scale, keep = map(number, factors)
         stack = out.shape[0] if out.ndim == 3 else 1
         one = stack == 1
 
-        def place(array: Any, matrix: Matrix) -> tuple[int, ...]:
-            there = (array.address, _type(array.dtype), matrix.step)
+        def lies(array: Any, matrix: Matrix) -> tuple[int, ...]:
+            there = (_type(array.dtype), matrix.step)
             return there if one else (*there, matrix.between)
 
-        arguments = (
-            int(right.transposed), int(left.transposed), out.shape[-1], out.shape[-2], a.shape[-1],
-            ctypes.addressof(scale), *place(b, right), *place(a, left),
-            ctypes.addressof(keep), *place(out, result),
-            *(() if one else (stack,)), self._sums(a.dtype), DEFAULT_ALGORITHM,
+        parts = (
+            (int(right.transposed), int(left.transposed), out.shape[-1], out.shape[-2], a.shape[-1],
+             ctypes.addressof(scale)),
+            lies(b, right),
+            (*lies(a, left), ctypes.addressof(keep)),
+            (*lies(out, result), *(() if one else (stack,)), self._sums(a.dtype), DEFAULT_ALGORITHM),
         )  # fmt: skip
-        return _Queue(handle, handle.gemm if one else handle.gemms, arguments, (a, b, out, scale, keep))
+        return PlacedProduct(handle, handle.gemm if one else handle.gemms, parts, (scale, keep), turned)
 
     def _sums(self, factors: DType) -> int:
         if factors == F32:
             return PRECISIONS[self.precision]
         return SUM_F64 if factors == F64 else SUM_F32
+
+
+class PlacedProduct:
+    """A prepared call of cuBLAS for matrices of one layout: called with where they start, it queues their product.
+
+    ``kept`` holds the numbers that ``parts``, the arguments between addresses, point to; ``turned``: the transposed
+    product is the one that cuBLAS computes.
+    """
+
+    __slots__ = ("function", "handle", "kept", "parts", "turned")
+
+    def __init__(
+        self, handle: Handle, function: Any, parts: tuple[tuple[int, ...], ...], kept: tuple[Any, ...], turned: bool
+    ) -> None:
+        self.handle, self.function, self.parts, self.kept, self.turned = handle, function, parts, kept, turned
+
+    def __call__(self, a: int, b: int, out: int) -> None:
+        self.handle.call(self.function, self.arguments(a, b, out))
+
+    def arguments(self, a: int, b: int, out: int) -> tuple[int, ...]:
+        """What ``function`` takes for matrices that start there."""
+        if self.turned:
+            a, b = b, a
+        first, second, third, last = self.parts
+        return (*first, b, *second, a, *third, out, *last)
 
 
 class _Queue:
@@ -251,6 +292,18 @@ class Products:
         if a.shape[-1] and self.blas.takes(dtype, dtype):
             return self._on_copies(a, b, out, dtype, alpha, beta)
         return self.kernels.product(a, b, out, dtype, alpha, beta, relu)
+
+    def placed(
+        self, a: Any, b: Any, out: Any, dtype: DType, alpha: float = 1.0, beta: float = 0.0
+    ) -> Callable[[int, int, int], None]:
+        """What queues the product of :meth:`ready`, called with the addresses of arrays that lie as these do."""
+        product = self.blas.placed(a, b, out, alpha, beta)
+        return product or partial(self._at, (a, b, out), (dtype, alpha, beta))
+
+    def _at(self, arrays: Sequence[Any], how: tuple[DType, float, float], *addresses: int) -> None:
+        """Queue the product of ``arrays`` at ``addresses`` by whatever multiplies them."""
+        moved = [DeviceArray(None, at, x.shape, x.strides, x.dtype) for x, at in zip(arrays, addresses)]
+        self.ready(moved[0], moved[1], moved[2], *how)()
 
     def _on_copies(self, a: Any, b: Any, out: Any, dtype: DType, alpha: float, beta: float) -> Call:
         """The product on copies of the operands whose strides or dtypes cuBLAS cannot take together."""
