@@ -8,6 +8,7 @@ import random
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
@@ -38,6 +39,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "of tests marked `compiles` as that mark says (default: all)",
     )
     group.addoption(
+        "--dialect",
+        choices=("default", "neon"),
+        default="default",
+        help="what the forms mean that neon defines in a way of its own (neonlike/optree/dialect.py); tests of these "
+        "forms themselves fail in neon's",
+    )
+    group.addoption(
         "--require-gpu",
         action="store_true",
         help="run on a real GPU and fail without one; tests of the emulated GPU are left out",
@@ -49,6 +57,8 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--backend") == "gpu":
         os.environ["NEONLIKE_TEST_BACKEND"] = "gpu"
+    if config.getoption("--dialect") == "neon":
+        import_module("neonlike.compat.neon")
     if config.getoption("--require-gpu"):
         from gpu_driver import REQUIRE_VARIABLE, EmulatorUnavailable, require_real
 
