@@ -26,14 +26,31 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from planted import batchnorm, containers, conv, data, layers, lazy, lrn, pool, recurrent, rest, rnn, roi, training
+from planted import (
+    batchnorm,
+    containers,
+    conv,
+    cuda_rest,
+    data,
+    layers,
+    lazy,
+    lrn,
+    pool,
+    recurrent,
+    rest,
+    rnn,
+    roi,
+    training,
+)  # fmt: skip
 from planted.table import Mutant
 from planted.watch import REFUSED
 
 ROOT = Path(__file__).resolve().parent.parent
 MUTANTS = tuple(
     row
-    for table in (roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data)
+    for table in (
+        roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, cuda_rest,
+    )
     for row in table.MUTANTS
 )
 TESTS = {
@@ -43,6 +60,7 @@ TESTS = {
         "lrn": "lrn lrn_calls",
         "batchnorm": "batchnorm_numerics batchnorm",
         "batchnorm_cuda": "gpu_batchnorm",
+        "lookup_cuda": "gpu_lookup",
         "pool": "pool_memory pool_calls pool",
         "rnn": "rnn_errors rnn rnn_unroll rnn_gated gemm",
         "recurrent": "bidirectional_layers sequence_lengths recurrent_layers",

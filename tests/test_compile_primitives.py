@@ -14,6 +14,7 @@ import pytest
 from cuda_backends import gpu
 from primitive_calls import CALLS
 
+from neonlike.backends.families.batchnorm import BatchNormBackward, BatchNormForward
 from neonlike.kernels.cuda import compile as compile_cuda
 from neonlike.kernels.cuda.routine import CudaRoutine
 
@@ -40,6 +41,7 @@ def forms(gpu: Any) -> dict[str, Form]:
         for make in CALLS.values():
             make(gpu)()
         run_forms(gpu)
+        compile_rows(gpu)
     return seen
 
 
@@ -86,6 +88,19 @@ def run_forms(be: Any) -> None:
         be.bprop_lrn(norm, *tensors, bpower=0.6)
 
 
+def compile_rows(be: Any) -> None:
+    """All forms of batch normalisation: short rows, whole ones, parts, single elements."""
+    from neonlike.backends.gpu import batchnorm
+
+    wide = [("f4", 128), ("f4", 12_544), ("f4", 200_704), ("f4", 8001), ("f2", 16_384), ("f2", 200_704), ("f8", 3136)]
+    for dtype, length, aligned in [*((*pair, True) for pair in wide), ("f4", 200_704, False)]:
+        dims, kind = (64, length), np.dtype(dtype)
+        forward = BatchNormForward(dims, 1e-3, 0.9, 1.0, 0.5, False, False, True, True)
+        backward = BatchNormBackward(dims, 1e-3, 1.0, 0.5, 1.0, 0.0, False)
+        batchnorm._forward_program(be.device, forward, kind, aligned).ready()
+        batchnorm._backward_program(be.device, backward, kind, True, aligned).ready()
+
+
 WIDE = re.compile(r"(?:ld|st)\.global\S*\.v[24]\.")
 
 
@@ -101,5 +116,5 @@ def test_kernels_spill_nothing_and_use_wide_accesses(forms: dict[str, Form], tmp
         assert "0 bytes spill stores, 0 bytes spill loads" in words, f"{form}: {words}"
         assert "0 bytes stack frame" in words or forms[form][1].get("power") == "any", f"{form}: {words}"
         assert int(re.findall(r"Used (\d+) registers", words)[0]) <= MOST_REGISTERS, f"{form}: {words}"
-        if forms[form][1].get("vector", 1) > 1:
+        if forms[form][1].get("vector", 1) > 1 and forms[form][1].get("aligned", True):
             assert len(WIDE.findall(ptx[name])) >= 2, f"{form}: no wide loads and stores"

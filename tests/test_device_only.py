@@ -34,7 +34,7 @@ NO_KERNELS = frozenset(
 
 ON_HOST_COPIES = frozenset(
     {
-        "take", "compound_bprop_lut",
+        "take",
         "roipooling_fprop", "roipooling_bprop", "nms", "detectionOutput_fprop",
         "record_histogram",
     }

@@ -1,9 +1,7 @@
-"""Batch normalisation in CUDA: each way in which rows are cut, alignment, what the real compiler makes of it."""
+"""Batch normalisation in CUDA: each way in which rows are cut, alignment, operands that have to be copied."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +9,6 @@ import pytest
 from batchnorm_cases import Backward, Case, Forward, agree
 from cuda_backends import gpu
 from device_only import traffic
-from real_nvcc import ARCHITECTURES, compiled, needs_nvcc
-
-from neonlike.backends.families.batchnorm import BatchNormBackward, BatchNormForward
 
 __all__ = ["gpu"]
 
@@ -136,33 +131,3 @@ def test_every_element_is_some_threads(kernels: Any) -> None:
                     assert form.grid[0] == rows * form.parts and 1 < form.parts <= kernels.MOST_PARTS
                     assert (form.parts - 1) * form.part < length <= form.parts * form.part
                     assert form.part % (threads * form.vector * form.turns) == 0
-
-
-def programs(kernels: Any, dtype: str) -> Iterator[tuple[Any, bool]]:
-    """Launches of all kinds, and whether they are aligned."""
-    kind = np.dtype(dtype)
-    for length, aligned in ((128, True), (3136, True), (16_384, True), (200_704, True), (200_704, False), (8001, True)):
-        dims = 64, length
-        forward = BatchNormForward(dims, 1e-3, 0.9, 1.0, 0.5, False, False, True, True)
-        backward = BatchNormBackward(dims, 1e-3, 1.0, 0.5, 1.0, 0.0, False)
-        found = kernels._forward_program(None, forward, kind, aligned).steps
-        found += kernels._backward_program(None, backward, kind, True, aligned).steps
-        yield from ((step, aligned and length % 2 == 0) for step in found)
-
-
-@needs_nvcc
-@pytest.mark.slow
-@pytest.mark.parametrize("arch", ARCHITECTURES)
-@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
-def test_kernels_spill_nothing_and_use_wide_accesses(kernels: Any, tmp_path: Path, arch: str, dtype: str) -> None:
-    done = set()
-    for step, wide in programs(kernels, dtype):
-        kernel = step.routine.source(**step.context)
-        if kernel.name in done:
-            continue
-        done.add(kernel.name)
-        made, what = compiled(kernel, arch, tmp_path), f"{kernel.expression} {step.context}"
-        assert not made.spills, f"{what}: {made.usage}"
-        stores = step.context["phase"] in ("whole", "finish")
-        if wide and dtype == "float32":
-            assert made.loads >= step.context["turns"] and (made.stores >= step.context["turns"] or not stores), what

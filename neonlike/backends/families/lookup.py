@@ -27,10 +27,14 @@ from neonlike.optree.node import expression
 
 @dataclass(frozen=True, slots=True)
 class LookupGradient:
-    """A call of ``compound_bprop_lut``: ``dW[w] += alpha * sum``, but for the word ``pad_idx`` (None: for all)."""
+    """A call of ``compound_bprop_lut``: ``dW = beta * dW``, then ``dW[w] += alpha * sum`` but for the word ``pad_idx``.
+
+    With ``pad_idx`` None there is no such word.
+    """
 
     pad_idx: int | None
     alpha: float
+    beta: float = 1.0
 
 
 class LookupFamily(Family):
@@ -96,14 +100,14 @@ class LookupFamily(Family):
         DTypeError, ShapeError, AliasError
             If the tensors do not fit together, or what is written shares memory.
         IndexRangeError
-            If a word other than ``pad_idx`` is not in [0, vocabulary). Nothing is written in any of these cases.
+            If a word other than ``pad_idx`` is not in [0, vocabulary); on a GPU when the host next waits for it, by
+            ``get()`` or ``be.synchronize()``. dW is as it was in any of these cases.
         """
         touched = self._check_lut(inputs, error, error_t, dW, pad_idx) * error.shape[0]
-        request = LookupGradient(None if pad_idx is None else int(pad_idx), float(alpha))
+        scale = 1.0 if beta == 0 else float(beta)
+        request = LookupGradient(None if pad_idx is None else int(pad_idx), float(alpha), scale)
 
         def run() -> None:
-            if beta not in (0, 1):
-                self.assign(dW, dW * float(beta))
             self._bprop_lut(request, inputs, error, error_t, dW)
 
         nbytes = error.nbytes + inputs.nbytes + 2 * min(touched * dW.dtype.itemsize, dW.nbytes)
@@ -127,15 +131,25 @@ class LookupFamily(Family):
             )
         check_size(name, "error_t", error_t, error.shape[::-1], "the transpose of error")
         check_apart(name, {"dW": dW, "error_t": error_t}, {"inputs": inputs, "error": error})
+        return self._check_words(inputs, len(dW), None if pad_idx is None else int(pad_idx))
+
+    # Hooks, with the definitions
+
+    def _check_words(self, inputs: Any, limit: int, pad_idx: int | None) -> int:
+        """How many of the words get a gradient; IndexRangeError if one is neither below ``limit`` nor ``pad_idx``."""
         words = inputs.asnumpyarray().reshape(-1)
-        outside = words[(words < 0) | (words >= len(dW))]
+        outside = words[(words < 0) | (words >= limit)]
         if outside.size and (outside != pad_idx).any():
-            word = int(outside[outside != pad_idx][0])
-            raise IndexRangeError(f"{name}: word {word} is not in a vocabulary of {len(dW)}")
+            raise IndexRangeError(out_of_vocabulary(int(outside[outside != pad_idx][0]), limit))
         return words.size if pad_idx is None else int(np.count_nonzero(words != pad_idx))
 
+    def _scale_table(self, request: LookupGradient, dW: Any) -> None:
+        if request.beta != 1:
+            self.assign(dW, dW * request.beta)
+
     def _bprop_lut(self, request: LookupGradient, inputs: Any, error: Any, error_t: Any, dW: Any) -> None:
-        """Hook: see :meth:`compound_bprop_lut`."""
+        """``compound_bprop_lut`` of checked tensors."""
+        self._scale_table(request, dW)
         words = words_of(inputs, request.pad_idx)
         order = np.argsort(words, kind="stable")
         order = order[np.count_nonzero(words < 0) :]
@@ -146,6 +160,11 @@ class LookupFamily(Family):
             sums = np.add.reduceat(host(error).T[order], starts, axis=0, dtype=np.float64)
             with written(dW, keep=True) as rows:
                 rows[found] = rows[found] + request.alpha * sums
+
+
+def out_of_vocabulary(word: int | str, limit: int) -> str:
+    """What is wrong with ``word``."""
+    return f"compound_bprop_lut: word {word} is not in a vocabulary of {limit}"
 
 
 def words_of(inputs: Any, pad_idx: int | None) -> Array:

@@ -21,6 +21,7 @@ from neonlike.backends.gpu.conv import ConvCuda
 from neonlike.backends.gpu.device import GpuDevice, open_device
 from neonlike.backends.gpu.host_stage import HostStage
 from neonlike.backends.gpu.linalg import ProductKernels
+from neonlike.backends.gpu.lookup import LookupCuda
 from neonlike.backends.gpu.lrn import LrnCuda
 from neonlike.backends.gpu.memory import MemoryBlock
 from neonlike.backends.gpu.meter import EventMeter
@@ -45,6 +46,7 @@ class NervanaGPU(
     PoolCuda,
     LrnCuda,
     BatchNormCuda,
+    LookupCuda,
     ProductKernels,
     Backend,
 ):

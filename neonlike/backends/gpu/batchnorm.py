@@ -29,7 +29,7 @@ BPROP_FLAGS = ("RELU", "BINARY")
 FPROP = CudaRoutine("cuda/batchnorm/fprop.cu.j2", "9Q4q4dq", "batch normalisation")
 BPROP = CudaRoutine("cuda/batchnorm/bprop.cu.j2", "10Q4q5dq", "gradients of batch normalisation")
 
-FPROP_BYTES, BPROP_BYTES = 128, 64
+FPROP_BYTES, BPROP_BYTES = 112, 64
 """Bytes of a row that a thread keeps in registers, of each array that it reads."""
 WHOLE_THREADS, PART_THREADS, SHORT_THREADS = 512, 256, 256
 """Most threads of a row that is one block's; of a block that takes a part of a row; of a block of short rows."""
@@ -121,7 +121,9 @@ class BatchNormCuda(BatchNormFamily):
             if request.inference:
                 statistics = [None, None, plain(gmean, kind), plain(gvar, kind)]
             else:
-                statistics = [ends.enter_context(stored(t, True, kind)) for t in (xsum, xvar, gmean, gvar)]
+                kept = request.given_sum, False, request.rho != 0, request.rho != 0
+                given = zip((xsum, xvar, gmean, gvar), kept)
+                statistics = [ends.enter_context(stored(tensor, keep, kind)) for tensor, keep in given]
             result = ends.enter_context(stored(y, keep=request.accumbeta != 0))
             operands = [plain(x), *statistics, plain(gamma, kind), plain(beta, kind), result]
             return device_call(partial(_forward_program, self.device, request, x.dtype), _addresses(operands))
@@ -133,7 +135,8 @@ class BatchNormCuda(BatchNormFamily):
         kind = compute_dtype(x.dtype)
         with ExitStack() as ends:
             out = ends.enter_context(stored(delta_out, keep=request.beta_data != 0))
-            gradients = [ends.enter_context(stored(tensor, True, kind)) for tensor in (grad_gamma, grad_beta)]
+            keep = request.beta_param != 0
+            gradients = [ends.enter_context(stored(tensor, keep, kind)) for tensor in (grad_gamma, grad_beta)]
             rows = [plain(tensor, kind) for tensor in (xsum, xvar, gamma)]
             operands = [out, *gradients, plain(delta_in), plain(x), *rows, None if y is None else plain(y)]
             choose = partial(_backward_program, self.device, request, x.dtype, y is not None)

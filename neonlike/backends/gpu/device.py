@@ -22,6 +22,7 @@ from neonlike import settings
 from neonlike.backends.gpu import contexts
 from neonlike.backends.gpu.array import DeviceArray, contiguous_array
 from neonlike.backends.gpu.contexts import here
+from neonlike.backends.gpu.faults import Faults
 from neonlike.backends.gpu.graphs import Call, Graph, Recorder
 from neonlike.backends.gpu.memory import MemoryBlock, Pool
 from neonlike.backends.gpu.resources import DriverMemory, Kernel, capabilities
@@ -83,7 +84,7 @@ class GpuDevice:
             contexts.leave()
             raise BackendUnavailable(f"GPU {number}, {self.name}, cannot be used: {error}") from error
         self.pool = Pool(DriverMemory(self), f"GPU {number}", settings.GPU_POOL.get())
-        self.transfer = Transfer(self.stream, self.attend)
+        self.transfer, self.faults = Transfer(self.stream, self.attend), Faults()
         contexts.remember(self)
 
     def __repr__(self) -> str:
@@ -176,6 +177,7 @@ class GpuDevice:
                 self.transfer.down(array, host)
             except driver.Error as error:
                 self.fail("copy to the host", error)
+            self.faults.check()
         return host
 
     def from_host(self, host: Any, array: Any) -> None:
@@ -195,12 +197,20 @@ class GpuDevice:
         ------
         DeviceLost
             If a kernel failed meanwhile.
+        IndexRangeError
+            If one met an index out of range.
         """
         self._attend_unrecorded("synchronize")
         try:
             self.stream.synchronize()
         except driver.Error as error:
             self.fail("synchronize", error)
+        self.faults.check()
+
+    def expect(self, text: str) -> tuple[int, int]:
+        """See :meth:`Faults.expect`."""
+        self.attend()
+        return self.faults.expect(text)
 
     # Errors, and the life of the context
 

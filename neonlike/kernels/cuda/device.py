@@ -117,6 +117,14 @@ class Device(Protocol):
         """Copy a NumPy array of the same shape and dtype into ``array``; ``host`` may change when it returns."""
         ...
 
+    def expect(self, text: str) -> tuple[int, int]:
+        """Where a kernel may report an index out of range, and a number for what it reports.
+
+        The kernel stores ``number << 32 | index`` there, in 64 bits. ``IndexRangeError`` is raised with ``text``, in
+        which ``{}`` stands for the index, when the host next waits for the device or calls this.
+        """
+        ...
+
     def synchronize(self) -> None:
         """Wait until everything queued so far has run.
 
