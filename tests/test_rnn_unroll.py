@@ -196,7 +196,6 @@ def results(layer: Layer, error: Any) -> list[Any]:
     return [t.get() for t in (layer.h, layer.c, layer.a, layer.ff, layer.reset, layer.e, layer.d, layer.dh0, layer.dc0)]
 
 
-@pytest.mark.cpu_only("the compiled kernels of the CPU")
 @pytest.mark.engines("c")
 @pytest.mark.parametrize("kind", GATES)
 def test_kernels_and_definitions_agree_and_are_not_the_same(
@@ -233,7 +232,6 @@ def test_one_sample_is_computed_as_one_of_many(be: Backend, kind: str) -> None:
         np.testing.assert_allclose(getattr(one, name).get(), wanted, 2e-5, 2e-5, err_msg=name)
 
 
-@pytest.mark.cpu_only("calls that the CPU's backends keep")
 @pytest.mark.engines("c")
 @pytest.mark.parametrize("kind", ["simple", "lstm"])
 def test_repeated_calls_see_new_values_functions_and_lengths(be: Any, kind: str) -> None:
@@ -278,7 +276,6 @@ def test_repeated_calls_see_new_values_functions_and_lengths(be: Any, kind: str)
         run("no function")
 
 
-@pytest.mark.cpu_only("calls that the CPU's backends keep")
 @pytest.mark.engines("c")
 def test_kept_calls_hold_no_tensor(be: Any) -> None:
     """A call is forgotten with any of its tensors, and a view of the weight made anew is the same weight."""
@@ -297,7 +294,6 @@ def test_kept_calls_hold_no_tensor(be: Any) -> None:
     assert dead() is None and len(be._unrolls) == 0
 
 
-@pytest.mark.cpu_only("calls that the CPU's backends keep")
 @pytest.mark.engines("c")
 def test_a_bias_that_has_to_be_copied_is_read_at_each_call(be: Any) -> None:
     layer = made_layer(be, "simple", 5, 2, 1)

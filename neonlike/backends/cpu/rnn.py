@@ -8,17 +8,16 @@ step as the families define it.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from neonlike.backends.cpu.compiled import CompiledFamily
-from neonlike.backends.cpu.rnn_formula import Formula, trace
-from neonlike.backends.cpu.rnn_formula import functions as joined
 from neonlike.backends.families.operands import host
 from neonlike.backends.families.rnn import RecurrentFamily
+from neonlike.backends.families.rnn_formula import Trace, activation, activations, joined, slope, slopes
 from neonlike.backends.families.rnn_repeat import Launch
-from neonlike.backends.families.rnn_steps import Steps, Unroll
+from neonlike.backends.families.rnn_steps import Steps, Unroll, row_strides, same_or_apart
 from neonlike.kernels.c.routine import INT, POINTER, REAL_TYPES, VECMATH, Routine, address, threads_for
 from neonlike.kernels.run.workspace import workspace
 
@@ -60,7 +59,7 @@ class UnrollLaunch(NamedTuple):
 
     routine: Routine
     backward: bool
-    trace: Callable[[Any, Unroll], dict[str, Formula | None]]
+    trace: Trace
     request: Unroll
     arguments: tuple[int | None, ...]
     elements: int
@@ -71,11 +70,10 @@ class UnrollLaunch(NamedTuple):
     def again(self, backend: Any, functions: tuple[Any, ...]) -> bool:
         """Run the kernel for these activations; False, and nothing is done, if there is none."""
         request = replace(self.request, **dict(zip(("activation", "gate_activation"), functions)))
-        formulas = self.trace(backend, request)
-        known = {name: formula for name, formula in formulas.items() if formula is not None}
-        if len(known) != len(formulas):
+        formulas = joined(self.trace(backend, request, "c"))
+        if formulas is None:
             return False
-        text, numbers = joined(known)
+        text, numbers = formulas
         real = REAL_TYPES[request.dtype]
         function = self.routine.variant(backend.compiler, real=real, backward=self.backward, activation=text)
         if function is None:
@@ -90,51 +88,33 @@ class RecurrentKernels(CompiledFamily, RecurrentFamily):
     """Overrides of the hooks of RecurrentFamily and GatedFamily."""
 
     def _rnn_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> Launch | None:
-        call = Unrolled(SIMPLE, _activation, 2, False, (("h_s", "h_ff_s"),))
+        call = Unrolled(SIMPLE, activation, 2, False, (("h_s", "h_ff_s"),))
         launch = call.run(self, request, steps, weight, bias)
         return launch or super()._rnn_fprop(request, steps, weight, bias)
 
     def _rnn_bprop(self, request: Unroll, steps: Steps, weight: Any) -> Launch | None:
-        launch = Unrolled(SIMPLE, _slope, 2, True).run(self, request, steps, weight)
+        launch = Unrolled(SIMPLE, slope, 2, True).run(self, request, steps, weight)
         return launch or super()._rnn_bprop(request, steps, weight)
 
     def _lstm_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> Launch | None:
-        call = Unrolled(LSTM, _activations, 2, False, (("ifog_s", "ifog_ff_s"), ("c_s", "c_prev_s")))
+        call = Unrolled(LSTM, activations, 2, False, (("ifog_s", "ifog_ff_s"), ("c_s", "c_prev_s")))
         launch = call.run(self, request, steps, weight, bias)
         return launch or super()._lstm_fprop(request, steps, weight, bias)
 
     def _lstm_bprop(self, request: Unroll, steps: Steps, weight: Any) -> Launch | None:
-        call = Unrolled(LSTM, _slopes, 8, True, (("c_delta_s", "c_delta_prev_s"),))
+        call = Unrolled(LSTM, slopes, 8, True, (("c_delta_s", "c_delta_prev_s"),))
         launch = call.run(self, request, steps, weight)
         return launch or super()._lstm_bprop(request, steps, weight)
 
     def _gru_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> Launch | None:
-        call = Unrolled(GRU, _activations, 3, False, (("rzn_s", "rzn_ff_s"), ("h_s", "h_prev_s")))
+        call = Unrolled(GRU, activations, 3, False, (("rzn_s", "rzn_ff_s"), ("h_s", "h_prev_s")))
         launch = call.run(self, request, steps, weight, bias)
         return launch or super()._gru_fprop(request, steps, weight, bias)
 
     def _gru_bprop(self, request: Unroll, steps: Steps, weight: Any) -> Launch | None:
-        call = Unrolled(GRU, _slopes, 6, True, (("delta_s", "delta_prev_s"),))
+        call = Unrolled(GRU, slopes, 6, True, (("delta_s", "delta_prev_s"),))
         launch = call.run(self, request, steps, weight)
         return launch or super()._gru_bprop(request, steps, weight)
-
-
-def _activation(backend: Any, request: Unroll) -> dict[str, Formula | None]:
-    return {"act": trace(backend, request.activation, request.dtype)}
-
-
-def _slope(backend: Any, request: Unroll) -> dict[str, Formula | None]:
-    return {"slope": trace(backend, request.activation.bprop, request.dtype)}
-
-
-def _activations(backend: Any, request: Unroll) -> dict[str, Formula | None]:
-    functions = {"act": request.activation, "gate_act": request.gate_activation}
-    return {name: trace(backend, function, request.dtype) for name, function in functions.items()}
-
-
-def _slopes(backend: Any, request: Unroll) -> dict[str, Formula | None]:
-    functions = {"slope": request.activation.bprop, "gate_slope": request.gate_activation.bprop}
-    return {name: trace(backend, function, request.dtype) for name, function in functions.items()}
 
 
 class Unrolled(NamedTuple):
@@ -151,7 +131,7 @@ class Unrolled(NamedTuple):
     """
 
     routine: Routine
-    trace: Callable[[Any, Unroll], dict[str, Formula | None]]
+    trace: Trace
     buffers: int
     backward: bool
     in_place: Sequence[tuple[str, str]] = ()
@@ -160,10 +140,10 @@ class Unrolled(NamedTuple):
         self, backend: Any, request: Unroll, steps: Steps, weight: Any, bias: Any = None
     ) -> UnrollLaunch | None:
         """Compute ``steps``; None if there is no kernel for them, and nothing was done."""
-        strides = _row_strides(steps)
+        strides = row_strides(steps)
         if steps.dtype not in REAL_TYPES or strides is None:
             return None
-        if not all(_same_or_apart(a, b, steps) for a, b in self.in_place):
+        if not all(same_or_apart(a, b, steps) for a, b in self.in_place):
             return None
         units, samples = steps.units, steps.samples
         columns = -(-samples // MOST_LANES) * MOST_LANES
@@ -182,29 +162,3 @@ class Unrolled(NamedTuple):
             (table, row_steps, bias_values), bias is None or address(bias_values) == bias.address,
         )  # fmt: skip
         return launch if launch.again(backend, (request.activation, request.gate_activation)) else None
-
-
-def _row_strides(steps: Steps) -> list[int] | None:
-    """Elements from row to row of each role's tensors; None if samples are not neighbours somewhere."""
-    size, found = steps.dtype.itemsize, list[int]()
-    for tensors in steps.roles.values():
-        for tensor in tensors:
-            row, column = (0, size) if tensor is None else tensor.geometry[1]
-            if column != size and steps.samples > 1:
-                return None
-            found.append(row // size)
-    return found
-
-
-def _same_or_apart(a: str, b: str, steps: Steps) -> bool:
-    """Whether in each step the tensors of both roles are the same elements, or share no memory."""
-    for mine, its in steps.each(a, b):
-        if mine is its or mine is None or its is None:
-            continue
-        if mine.geometry == its.geometry and mine.geometry[1][1] == steps.dtype.itemsize:
-            pitch, width = abs(mine.geometry[1][0]), steps.samples * steps.dtype.itemsize
-            if pitch and width <= (mine.address - its.address) % pitch <= pitch - width:
-                continue  # disjoint columns of one matrix
-        if mine.alias_of(its) == 2:
-            return False
-    return True

@@ -205,3 +205,32 @@ def check_activation(operation: str, backward: bool, **functions: Any) -> None:
             )
         if backward:
             refuse_inputs(operation, function)
+
+
+# What kernels need to know about memory
+
+
+def row_strides(steps: Steps) -> list[int] | None:
+    """Elements from row to row of each role's tensors; None if samples are not neighbours somewhere."""
+    size, found = steps.dtype.itemsize, list[int]()
+    for tensors in steps.roles.values():
+        for tensor in tensors:
+            row, column = (0, size) if tensor is None else tensor.geometry[1]
+            if column != size and steps.samples > 1:
+                return None
+            found.append(row // size)
+    return found
+
+
+def same_or_apart(a: str, b: str, steps: Steps) -> bool:
+    """Whether in each step the tensors of both roles are the same elements, or share no memory."""
+    for mine, its in steps.each(a, b):
+        if mine is its or mine is None or its is None:
+            continue
+        if mine.geometry == its.geometry and mine.geometry[1][1] == steps.dtype.itemsize:
+            pitch, width = abs(mine.geometry[1][0]), steps.samples * steps.dtype.itemsize
+            if pitch and width <= (mine.address - its.address) % pitch <= pitch - width:
+                continue  # disjoint columns of one matrix
+        if mine.alias_of(its) == 2:
+            return False
+    return True

@@ -13,6 +13,7 @@ import pycuda.driver as driver
 from neonlike.backends.arguments import check_names, check_values
 from neonlike.backends.backend import Backend
 from neonlike.backends.families.random import RngState, make_state, pool_of
+from neonlike.backends.families.rnn_repeat import KnownUnrolls
 from neonlike.backends.gpu import interop, selftest
 from neonlike.backends.gpu.array import DeviceArray
 from neonlike.backends.gpu.batchnorm import BatchNormCuda
@@ -26,6 +27,7 @@ from neonlike.backends.gpu.lrn import LrnCuda
 from neonlike.backends.gpu.memory import MemoryBlock
 from neonlike.backends.gpu.meter import EventMeter
 from neonlike.backends.gpu.pool import PoolCuda
+from neonlike.backends.gpu.rnn import RecurrentKernels
 from neonlike.backends.gpu.tensor import GPUTensor
 from neonlike.backends.hostdata import array_to_wrap
 from neonlike.backends.memory import MemoryStats
@@ -47,6 +49,7 @@ class NervanaGPU(
     LrnCuda,
     BatchNormCuda,
     LookupCuda,
+    RecurrentKernels,
     ProductKernels,
     Backend,
 ):
@@ -115,7 +118,7 @@ class NervanaGPU(
         self.compute_capability = self.device.compute_capability
         self.gpu_memory_size = self.device.memory_size
         self.products = Products(self.device)
-        self._calls = CallCache()
+        self._calls, self._unrolls = CallCache(), KnownUnrolls()
         self.enable_winograd = enable_winograd
         self.round_mode = 10 if stochastic_round is True else int(stochastic_round or 0)
         super().__init__(
@@ -310,4 +313,6 @@ class NervanaGPU(
         if self._calls is not None:
             self._calls.clear()
         self._scratch, self._scratch_outgrown = None, ()
+        if self._unrolls is not None:
+            self._unrolls.clear()
         self.device.relax()

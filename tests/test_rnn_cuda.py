@@ -1,0 +1,192 @@
+"""Recurrent unrolls on the GPU: kernels beside their definitions, vectors, what is queued, what real nvcc makes of it.
+
+What unrolls compute is tested for all backends in test_rnn.py, test_rnn_gated.py and test_rnn_unroll.py.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_backends import gpu
+from device_only import traffic
+from test_compile_cuda import NVCC, needs_nvcc
+from test_rnn_unroll import GATES, TANH, made_layer, results
+
+from neonlike import transforms
+from neonlike.backends.families.rnn_formula import joined, trace
+from neonlike.kernels.cuda import compile as compile_cuda
+from neonlike.kernels.cuda.compile import headers
+from neonlike.kernels.cuda.routine import CudaRoutine
+
+__all__ = ["gpu"]
+TOLERANCE = {"float32": 2e-5, "float16": 1e-2, "bfloat16": 1e-1}
+
+
+@pytest.fixture
+def kernels(gpu: Any) -> Any:
+    """The module under test, which imports PyCUDA."""
+    from neonlike.backends.gpu import rnn
+
+    gpu._unrolls.clear()
+    return rnn
+
+
+def definition(kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the definitions run instead of the kernels."""
+    monkeypatch.setattr(kernels.Unrolled, "run", lambda *_: None)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("kind", GATES)
+def test_vectors_compute_what_the_definitions_do(
+    gpu: Any, kernels: Any, kind: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four samples a thread, as for large states; some rows begin a thread's block, others do not."""
+    monkeypatch.setattr(kernels, "VECTORS_FROM", 0)
+    monkeypatch.setattr(gpu, "default_dtype", gpu.empty((1, 1), dtype=dtype).dtype)
+    error = np.random.default_rng(2).standard_normal((37, 72))
+
+    def found() -> list[Any]:
+        return results(made_layer(gpu, kind, 37, 24, 3), error)
+
+    vectors = found()
+    assert vectors[0].dtype.name == dtype
+    monkeypatch.setattr(kernels, "VECTORS_FROM", 1 << 30)
+    for got, wanted in zip(vectors, found()):
+        np.testing.assert_array_equal(got, wanted)
+    definition(kernels, monkeypatch)
+    for got, wanted in zip(vectors, found()):
+        np.testing.assert_allclose(got.astype(float), wanted.astype(float), *[TOLERANCE[dtype]] * 2)
+
+
+def test_vectors_are_for_aligned_rows_only(gpu: Any, kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of steps that begin anywhere, of rows that do, and where samples are no whole number of vectors."""
+    monkeypatch.setattr(kernels, "VECTORS_FROM", 0)
+    whole = gpu.empty((8, 28))
+    request = made_request(kernels, 8, 4)
+    for columns, vector in ((slice(0, 4), 4), (slice(4, 8), 4), (slice(1, 5), 1)):
+        assert kernels._vector(request, whole.dtype, [whole[:, columns].array]) == vector
+    uneven = gpu.empty((8, 30))[:, :4]
+    assert kernels._vector(request, whole.dtype, [uneven.array]) == 1
+    assert kernels._vector(made_request(kernels, 8, 6), whole.dtype, [whole.array]) == 1
+    monkeypatch.undo()
+    assert kernels._vector(request, whole.dtype, [whole.array]) == 1
+
+
+def made_request(kernels: Any, units: int, samples: int) -> Any:
+    return kernels.Unroll(1, units, samples, np.dtype(np.float32), TANH)
+
+
+PER_STEP = {"simple": (1, 1), "lstm": (1, 1), "gru": (2, 2)}
+"""Products and kernels of a step, forward and backward alike."""
+
+
+@pytest.mark.parametrize("kind", GATES)
+def test_a_step_is_a_product_and_a_kernel(gpu: Any, kernels: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more is queued, nothing is allocated, nothing crosses to the host; of calls that are kept and of new ones."""
+    seen: list[str] = []
+    monkeypatch.setattr(gpu.device, "launch", counted(seen, "kernel", gpu.device.launch))
+    monkeypatch.setattr(gpu.products.blas.handle, "call", counted(seen, "product", gpu.products.blas.handle.call))
+    layer, views = made_layer(gpu, kind, 6, 3, 4), dict[Any, Any]()
+    monkeypatch.setattr(layer, "cut", lambda t, first=None: kept_cut(views, layer, t, first))
+    monkeypatch.setattr(layer.h, "get", lambda: None)
+    layer.forward()
+    products, cells = PER_STEP[kind]
+    for kept in (True, False):
+        if not kept:
+            gpu._unrolls.clear()
+        seen.clear()
+        before = gpu.memory_stats().requests
+        with traffic(gpu) as crossing:
+            layer.forward()
+        assert (seen.count("product"), seen.count("kernel")) == (4 * products, 4 * cells)
+        assert len(crossing) == 0 and (gpu.memory_stats().requests == before) == kept
+
+
+def kept_cut(views: dict[Any, Any], layer: Any, tensor: Any, first: Any) -> list[Any]:
+    """The views of each step, the same at each call, as layers have them."""
+    steps = views.setdefault(id(tensor), [tensor[:, t * layer.batch : (t + 1) * layer.batch] for t in range(4)])
+    return steps if first is None else [first, *steps[:-1]]
+
+
+def counted(seen: list[str], name: str, function: Any) -> Any:
+    def call(*arguments: Any) -> Any:
+        seen.append(name)
+        return function(*arguments)
+
+    return call
+
+
+def test_precision_and_numbers_change_what_is_kept(
+    gpu: Any, kernels: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kept calls hold numbers of the activation and the products' type of sums; the next run follows both."""
+    sums: list[int] = []
+    call = gpu.products.blas.handle.call
+    monkeypatch.setattr(gpu.products.blas.handle, "call", lambda f, given: [sums.append(given[-2]), call(f, given)])
+    leaky = transforms.Rectlin(slope=0.5)
+    w, h = gpu.array(np.full((3, 3), 1.5)), [gpu.ones((3, 4)), gpu.empty((3, 4))]
+    ff = [gpu.array(np.full((3, 4), -6.0))]
+
+    def run() -> float:
+        gpu.compound_rnn_unroll_fprop(w, h[:1], ff, h[1:], None, 3, 1, 1, leaky)
+        return float(h[1].get()[0, 0])
+
+    assert run() == pytest.approx(0.5 * (3 * 1.5 - 6), rel=1e-5)
+    leaky.slope = 0.25
+    assert run() == pytest.approx(0.25 * (3 * 1.5 - 6), rel=1e-5)
+    assert len(gpu._unrolls) == 1
+    gpu.product_precision = "bfloat16"
+    try:
+        run()
+    finally:
+        gpu.product_precision = "float32"
+    run()
+    assert sums == [68, 68, 75, 68]
+
+
+def compiled(folder: Path, text: str, arch: str) -> tuple[str, str]:
+    """PTX of a kernel, and what ptxas says of its resources."""
+    assert NVCC is not None
+    for header, lines in headers().items():
+        (folder / header).write_text(lines)
+    (folder / "k.cu").write_text(text)
+    flags = [NVCC, f"-arch={arch}", *compile_cuda.FLAGS, "-I."]
+    for step in (["-ptx", "k.cu", "-o", "k.ptx"], ["-cubin", "--resource-usage", "k.ptx", "-o", "k.cubin"]):
+        done = subprocess.run([*flags, *step], cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    return (folder / "k.ptx").read_text(), done.stderr
+
+
+CELLS = "SIMPLE SIMPLE_BACK LSTM LSTM_BACK GRU_GATES GRU_CANDIDATE GRU_CANDIDATE_BACK GRU_GATES_BACK".split()
+FORMS = [pytest.param("LSTM", "float32", "sm_90a")] + [
+    pytest.param(name, dtype, arch, marks=pytest.mark.slow)
+    for name in CELLS
+    for dtype, arch in (("float32", "sm_80"), ("float16", "sm_90a"), ("float32", "sm_100"))
+]
+
+
+@needs_nvcc
+@pytest.mark.parametrize(("name", "dtype", "arch"), FORMS)
+def test_cells_spill_nothing_and_access_vectors(
+    gpu: Any, kernels: Any, tmp_path: Path, name: str, dtype: str, arch: str
+) -> None:
+    cell, backward = getattr(kernels, name), "BACK" in name
+    functions = (TANH.bprop, transforms.Logistic().bprop) if backward else (TANH, transforms.Logistic())
+    names = ("slope", "gate_slope") if backward else ("act", "gate_act")
+    traced = {n: trace(gpu, f, np.dtype(np.float32), "cuda") for n, f in zip(names, functions)}
+    formulas = joined(traced)
+    assert formulas is not None
+    routine: CudaRoutine = cell.routine
+    text = str(routine.source(
+        part=cell.part, activation=formulas[0], vector=4, **kernels.variant(np.dtype(dtype))
+    ).source)  # fmt: skip
+    ptx, used = compiled(tmp_path, text, arch)
+    assert "0 bytes spill stores, 0 bytes spill loads" in used and "0 bytes stack frame" in used, used
+    wide = {"float32": r"\.global\S*\.v4\.\S?32", "float16": r"\.global\S*\.v(?:4\.\S?16|2\.\S?32)"}[dtype]
+    assert re.search("ld" + wide, ptx) and re.search("st" + wide, ptx)
