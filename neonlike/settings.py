@@ -175,6 +175,10 @@ PRODUCT_PRECISION = Setting(
 GPU_POOL = Setting(
     "NEONLIKE_GPU_POOL", _FLAG, "1", "0: each GPU tensor is an allocation of its own, for memory checkers", _flag, True
 )
+GPU_GRAPHS = Setting(
+    "NEONLIKE_GPU_GRAPHS", _FLAG, "1",
+    "0: recurrent unrolls queue their kernels one by one, not as one CUDA graph", _flag, True,
+)  # fmt: skip
 GPU_SELFTEST: Setting[bool | None] = Setting(
     "NEONLIKE_GPU_SELFTEST", _FLAG, "once for a GPU, driver and version",
     "1: a GPU is tested in every process before its first use; 0: never", _flag, None,

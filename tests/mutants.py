@@ -31,6 +31,7 @@ from planted import (
     containers,
     conv,
     cuda_rest,
+    cuda_rnn,
     data,
     layers,
     lazy,
@@ -50,6 +51,7 @@ MUTANTS = tuple(
     row
     for table in (
         roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, cuda_rest,
+        cuda_rnn,
     )
     for row in table.MUTANTS
 )
@@ -63,6 +65,7 @@ TESTS = {
         "lookup_cuda": "gpu_lookup",
         "pool": "pool_memory pool_calls pool",
         "rnn": "rnn_errors rnn rnn_unroll rnn_gated gemm",
+        "cuda_rnn": "gpu_rnn",
         "recurrent": "bidirectional_layers sequence_lengths recurrent_layers",
         "lookup": "rest_lookup families positions",
         "linalg": "gemm_blas rest_products linalg",

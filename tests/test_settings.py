@@ -44,6 +44,7 @@ WRONG = {
     "NEONLIKE_BENCH": ("maybe", "report.xml"),
     "NEONLIKE_PRODUCT_PRECISION": ("float8",),
     "NEONLIKE_GPU_POOL": ("big",),
+    "NEONLIKE_GPU_GRAPHS": ("big",),
     "NEONLIKE_GPU_SELFTEST": ("twice",),
     "NEONLIKE_COMPAT_FORCE": ("true",),
 }

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from neonlike import settings
 from neonlike.backends.families.rnn import RecurrentFamily
 from neonlike.backends.families.rnn_formula import Trace, activation, activations, joined, slope, slopes
 from neonlike.backends.families.rnn_repeat import Launch
@@ -18,10 +19,12 @@ from neonlike.backends.families.rnn_steps import Steps, Unroll, row_strides, sam
 from neonlike.backends.gpu.array import DeviceArray
 from neonlike.backends.gpu.blas import Products
 from neonlike.backends.gpu.device import GpuDevice
-from neonlike.errors import ShapeError
+from neonlike.errors import DeviceError, ShapeError
 from neonlike.kernels.codegen.emit import STORAGE, convert_store, load_element
 from neonlike.kernels.cuda.fit import divisors
 from neonlike.kernels.cuda.routine import CudaRoutine
+from neonlike.kernels.cuda.stage import in_turn
+from neonlike.logger import logger
 from neonlike.optree.dtypes import DType, compute_dtype
 
 THREADS, NUMBERS = 128, 8
@@ -29,6 +32,8 @@ THREADS, NUMBERS = 128, 8
 VECTOR_BYTES, VECTORS_FROM = 16, 1 << 18
 """Bytes of sums that a thread reads at once, and from how many elements of a state on: fewer need all the threads."""
 MOST_ELEMENTS = 1 << 31
+GRAPH_FROM = 10
+"""Kernels and products from which on a graph of them pays."""
 Call = Callable[[], None]
 
 
@@ -231,7 +236,10 @@ class Unrolled(NamedTuple):
 
 
 class BoundUnroll:
-    """An unroll on fixed arrays: the calls that queue it, made anew when its activations or precision change."""
+    """An unroll on fixed arrays: the calls that queue it, made anew when its activations or precision change.
+
+    From the second time on, long ones are queued at once, as a graph of the driver.
+    """
 
     lasts = True
 
@@ -239,6 +247,8 @@ class BoundUnroll:
         self.kind, self.layer = kind, layer
         self._made_for: Any = None
         self._calls: list[Call] = []
+        self._graph: Call | None = None
+        self._may_record = True
 
     def again(self, backend: Any, functions: tuple[Any, ...]) -> bool:
         """Queue it with these activations; False, and nothing is queued, if they have no kernels."""
@@ -247,13 +257,30 @@ class BoundUnroll:
         if formulas is None or len(formulas[1]) > NUMBERS:
             return False
         wanted = (*formulas, backend.product_precision)
-        if wanted != self._made_for:
+        known = wanted == self._made_for
+        if not known:
             binder = Binder(self.layer, *formulas)
             self.kind.bind(self.layer, binder)
-            self._made_for, self._calls = wanted, binder.calls
-        for call in self._calls:
-            call()
+            self._made_for, self._calls, self._graph = wanted, binder.calls, None
+        if self.layer.device.is_recording:  # it becomes a part of the graph that somebody records
+            in_turn(self._calls)
+            return True
+        if known and self._graph is None and self._may_record:
+            self._graph = self._recorded()
+        in_turn(self._calls if self._graph is None else (self._graph,))
         return True
+
+    def _recorded(self) -> Call | None:
+        """The graph of all calls; None if it does not pay, or the driver has no graphs."""
+        self._may_record = settings.GPU_GRAPHS.get() and len(self._calls) >= GRAPH_FROM
+        if not self._may_record:
+            return None
+        try:
+            return self.layer.device.record(self._calls)
+        except DeviceError as error:
+            logger.info("recurrent unrolls are queued kernel by kernel: %s", error)
+            self._may_record = False
+            return None
 
 
 class RecurrentKernels(RecurrentFamily):

@@ -15,16 +15,35 @@ import pytest
 from cuda_backends import gpu
 from device_only import traffic
 from test_compile_cuda import NVCC, needs_nvcc
-from test_rnn_unroll import GATES, TANH, made_layer, results
+from test_rnn import test_an_activation_that_works_in_place_or_keeps_state as test_in_place
+from test_rnn_unroll import (
+    GATES,
+    TANH,
+    made_layer,
+    results,
+    test_a_single_step_that_passes_its_error_to_itself,
+    test_inputs_that_partly_overlap_the_state,
+    test_worked_numbers,
+)
 
 from neonlike import transforms
 from neonlike.backends.families.rnn_formula import joined, trace
+from neonlike.errors import DeviceError
 from neonlike.kernels.cuda import compile as compile_cuda
 from neonlike.kernels.cuda.compile import headers
 from neonlike.kernels.cuda.routine import CudaRoutine
 
-__all__ = ["gpu"]
+__all__ = [
+    "gpu", "test_a_single_step_that_passes_its_error_to_itself", "test_in_place",
+    "test_inputs_that_partly_overlap_the_state", "test_worked_numbers",
+]  # fmt: skip
 TOLERANCE = {"float32": 2e-5, "float16": 1e-2, "bfloat16": 1e-1}
+
+
+@pytest.fixture
+def be(gpu: Any) -> Any:
+    """For tests of all backends that a fault in the kernels must not pass."""
+    return gpu
 
 
 @pytest.fixture
@@ -90,6 +109,7 @@ PER_STEP = {"simple": (1, 1), "lstm": (1, 1), "gru": (2, 2)}
 def test_a_step_is_a_product_and_a_kernel(gpu: Any, kernels: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No more is queued, nothing is allocated, nothing crosses to the host; of calls that are kept and of new ones."""
     seen: list[str] = []
+    monkeypatch.setenv("NEONLIKE_GPU_GRAPHS", "0")
     monkeypatch.setattr(gpu.device, "launch", counted(seen, "kernel", gpu.device.launch))
     monkeypatch.setattr(gpu.products.blas.handle, "call", counted(seen, "product", gpu.products.blas.handle.call))
     layer, views = made_layer(gpu, kind, 6, 3, 4), dict[Any, Any]()
@@ -106,6 +126,56 @@ def test_a_step_is_a_product_and_a_kernel(gpu: Any, kernels: Any, kind: str, mon
             layer.forward()
         assert (seen.count("product"), seen.count("kernel")) == (4 * products, 4 * cells)
         assert len(crossing) == 0 and (gpu.memory_stats().requests == before) == kept
+
+
+@pytest.mark.parametrize("kind", GATES)
+def test_a_repeated_unroll_is_one_graph(gpu: Any, kernels: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recorded at the second pass, queued by one call from then on, on whatever the tensors hold then."""
+    recorded: list[Any] = []
+    record = gpu.device.record
+    monkeypatch.setattr(kernels, "GRAPH_FROM", 8)
+    monkeypatch.setattr(gpu.device, "record", lambda calls: recorded.append(record(calls)) or recorded[-1])
+    layer, views = made_layer(gpu, kind, 6, 3, 4), dict[Any, Any]()
+    monkeypatch.setattr(layer, "cut", lambda t, first=None: kept_cut(views, layer, t, first))
+    start, found, counts = layer.ff.get(), [], []
+    for turn in range(4):
+        layer.ff[:], layer.w[:] = start * (1 + turn % 2), -layer.w
+        found.append(layer.forward())
+        counts.append(len(recorded))
+    assert counts == [0, 1, 1, 1]
+    assert recorded[0].nodes >= 4 * sum(PER_STEP[kind])
+    np.testing.assert_array_equal(found[0], found[2])
+    np.testing.assert_array_equal(found[1], found[3])
+    monkeypatch.setattr(kernels, "GRAPH_FROM", 1000)
+    gpu._unrolls.clear()
+    layer.ff[:], layer.w[:] = start, -layer.w
+    np.testing.assert_array_equal(layer.forward(), found[0])
+    assert not np.allclose(found[0], found[1])
+
+
+def test_a_driver_without_graphs_and_unrolls_within_graphs(
+    gpu: Any, kernels: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "GRAPH_FROM", 2)
+    layer, views = made_layer(gpu, "simple", 6, 3, 4), dict[Any, Any]()
+    monkeypatch.setattr(layer, "cut", lambda t, first=None: kept_cut(views, layer, t, first))
+    start, get = layer.ff.get(), layer.h.get
+    wanted = layer.forward()
+    with monkeypatch.context() as broken:
+        broken.setattr(gpu.device, "record", refuse)
+        for _ in range(2):
+            layer.ff[:], layer.h[:] = start, 0
+            np.testing.assert_array_equal(layer.forward(), wanted)
+    layer.h[:] = 0
+    monkeypatch.setattr(layer.h, "get", lambda: None)
+    graph = gpu.device.record([layer.forward])
+    assert not get().any()
+    graph()
+    np.testing.assert_array_equal(get(), wanted)
+
+
+def refuse(calls: Any) -> Any:
+    raise DeviceError("there are no graphs")
 
 
 def kept_cut(views: dict[Any, Any], layer: Any, tensor: Any, first: Any) -> list[Any]:
