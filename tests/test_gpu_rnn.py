@@ -6,7 +6,6 @@ What unrolls compute is tested for all backends in test_rnn.py, test_rnn_gated.p
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,8 @@ import numpy as np
 import pytest
 from cuda_backends import gpu
 from device_only import traffic
-from test_compile_cuda import NVCC, needs_nvcc
+from test_compile_cuda import needs_nvcc
+from test_compile_primitives import compiled, joined
 from test_rnn import test_an_activation_that_works_in_place_or_keeps_state as test_in_place
 from test_rnn_unroll import (
     GATES,
@@ -27,11 +27,9 @@ from test_rnn_unroll import (
 )
 
 from neonlike import transforms
-from neonlike.backends.families.rnn_formula import joined, trace
+from neonlike.backends.families import rnn_formula
+from neonlike.backends.families.rnn_formula import trace
 from neonlike.errors import DeviceError
-from neonlike.kernels.cuda import compile as compile_cuda
-from neonlike.kernels.cuda.compile import headers
-from neonlike.kernels.cuda.routine import CudaRoutine
 
 __all__ = [
     "gpu", "test_a_single_step_that_passes_its_error_to_itself", "test_in_place",
@@ -174,6 +172,38 @@ def test_a_driver_without_graphs_and_unrolls_within_graphs(
     np.testing.assert_array_equal(get(), wanted)
 
 
+def test_another_activation_is_not_the_graph_of_the_last(gpu: Any, kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "GRAPH_FROM", 2)
+    w, h, ff = gpu.zeros((3, 3)), [gpu.zeros((3, 4)), gpu.empty((3, 4))], [gpu.ones((3, 4))]
+    found = []
+    for function in (TANH, TANH, TANH, transforms.Logistic(), TANH):
+        gpu.compound_rnn_unroll_fprop(w, h[:1], ff, h[1:], None, 3, 1, 1, function)
+        found.append(float(h[1].get()[0, 0]))
+    tanh, logistic = np.tanh(1), 1 / (1 + np.exp(-1))
+    np.testing.assert_allclose(found, [tanh, tanh, tanh, logistic, tanh], 1e-6)
+
+
+def test_what_is_not_there_before_the_first_step_counts_as_0(gpu: Any, kernels: Any) -> None:
+    """The cell of an LSTM and the state of a GRU, backward."""
+    rng, n = np.random.default_rng(3), 5
+    gates, error = gpu.array(rng.uniform(size=(4 * n, 3))), gpu.array(rng.uniform(size=(n, 3)))
+    found = []
+    for before in (None, gpu.zeros((n, 3))):
+        d, rest = gpu.zeros((4 * n, 3)), [gpu.zeros((n, 3)) for _ in range(3)]
+        w, end = gpu.ones((n, 4 * n)), (n, 1, 1, TANH, transforms.Logistic())
+        gpu.compound_lstm_unroll_bprop(
+            w, [rest[0]], [error], [None], [rest[1]], [d], [gates], [before], [error], *end
+        )  # fmt: skip
+        found.append([d.get(), rest[0].get()])
+        gpu.compound_gru_unroll_bprop(
+            w[:, : 3 * n], [rest[2]], [error], [d[: 3 * n]], [gates[: 3 * n]], [before], *end
+        )  # fmt: skip
+        found[-1] += [d.get(), rest[2].get()]
+    for missing, zero in zip(*found):
+        np.testing.assert_array_equal(missing, zero)
+        assert np.abs(zero).max() > 0.1
+
+
 def refuse(calls: Any) -> Any:
     raise DeviceError("there are no graphs")
 
@@ -220,43 +250,31 @@ def test_precision_and_numbers_change_what_is_kept(
     assert sums == [68, 68, 75, 68]
 
 
-def compiled(folder: Path, text: str, arch: str) -> tuple[str, str]:
-    """PTX of a kernel, and what ptxas says of its resources."""
-    assert NVCC is not None
-    for header, lines in headers().items():
-        (folder / header).write_text(lines)
-    (folder / "k.cu").write_text(text)
-    flags = [NVCC, f"-arch={arch}", *compile_cuda.FLAGS, "-I."]
-    for step in (["-ptx", "k.cu", "-o", "k.ptx"], ["-cubin", "--resource-usage", "k.ptx", "-o", "k.cubin"]):
-        done = subprocess.run([*flags, *step], cwd=folder, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-    return (folder / "k.ptx").read_text(), done.stderr
-
-
 CELLS = "SIMPLE SIMPLE_BACK LSTM LSTM_BACK GRU_GATES GRU_CANDIDATE GRU_CANDIDATE_BACK GRU_GATES_BACK".split()
-FORMS = [pytest.param("LSTM", "float32", "sm_90a")] + [
-    pytest.param(name, dtype, arch, marks=pytest.mark.slow)
-    for name in CELLS
-    for dtype, arch in (("float32", "sm_80"), ("float16", "sm_90a"), ("float32", "sm_100"))
-]
 
 
 @needs_nvcc
-@pytest.mark.parametrize(("name", "dtype", "arch"), FORMS)
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "arch"), [("float16", "sm_80"), ("float32", "sm_90a"), ("float64", "sm_100")])
 def test_cells_spill_nothing_and_access_vectors(
-    gpu: Any, kernels: Any, tmp_path: Path, name: str, dtype: str, arch: str
+    gpu: Any, kernels: Any, tmp_path: Path, dtype: str, arch: str
 ) -> None:
-    cell, backward = getattr(kernels, name), "BACK" in name
-    functions = (TANH.bprop, transforms.Logistic().bprop) if backward else (TANH, transforms.Logistic())
-    names = ("slope", "gate_slope") if backward else ("act", "gate_act")
-    traced = {n: trace(gpu, f, np.dtype(np.float32), "cuda") for n, f in zip(names, functions)}
-    formulas = joined(traced)
-    assert formulas is not None
-    routine: CudaRoutine = cell.routine
-    text = str(routine.source(
-        part=cell.part, activation=formulas[0], vector=4, **kernels.variant(np.dtype(dtype))
-    ).source)  # fmt: skip
-    ptx, used = compiled(tmp_path, text, arch)
-    assert "0 bytes spill stores, 0 bytes spill loads" in used and "0 bytes stack frame" in used, used
-    wide = {"float32": r"\.global\S*\.v4\.\S?32", "float16": r"\.global\S*\.v(?:4\.\S?16|2\.\S?32)"}[dtype]
-    assert re.search("ld" + wide, ptx) and re.search("st" + wide, ptx)
+    kind, forms = np.dtype(dtype), {}
+    computed = np.promote_types(kind, np.float32)
+    for name in CELLS:
+        backward, functions = "BACK" in name, (TANH, transforms.Logistic())
+        names = ("slope", "gate_slope") if backward else ("act", "gate_act")
+        traced = {n: trace(gpu, f.bprop if backward else f, computed, "cuda") for n, f in zip(names, functions)}
+        formulas, cell = rnn_formula.joined(traced), getattr(kernels, name)
+        assert formulas is not None
+        vector = kernels.VECTOR_BYTES // computed.itemsize
+        context = {"part": cell.part, "activation": formulas[0], "vector": vector, **kernels.variant(kind)}
+        forms[name] = cell.routine, context
+    text, names_of = joined(forms)
+    ptx, said = compiled(tmp_path, text, arch)
+    for name, kernel in names_of.items():
+        assert "0 bytes spill stores, 0 bytes spill loads" in said[kernel], f"{name}: {said[kernel]}"
+        assert "0 bytes stack frame" in said[kernel], f"{name}: {said[kernel]}"
+        for access in ("ld", "st"):
+            assert re.search(rf"{access}\.global\S*\.v[24]\.", ptx[kernel]), f"{name}: no wide {access}"
+    assert len(names_of) == len(CELLS)
