@@ -35,7 +35,7 @@ MUTANTS = (
     fault("numbers of the first call kept", HOST, "wanted = (*formulas, backend.product_precision)", "wanted = (formulas[0], backend.product_precision)"),
     fault("precision of the first call kept", HOST, "wanted = (*formulas, backend.product_precision)", "wanted = formulas"),
     fault("the graph of the old activation kept", HOST, "wanted, binder.calls, None", "wanted, binder.calls, self._graph"),
-    fault("a graph is recorded within another", HOST, "if self.layer.device.is_recording:", "if False:"),
+    fault("a graph is recorded within another", HOST, "if self.layer.device.recorder.is_busy:", "if False:"),
     fault("recorded at the first pass", HOST, "if known and self._graph is None", "if self._graph is None"),
     fault("partly overlapping projection computed in place", HOST, '_simple_forward, (("h_s", "h_ff_s"),))', "_simple_forward)"),
     fault("an error passed to itself by one product", HOST, ', apart=("delta_prev_s", "delta_s"))', ")"),

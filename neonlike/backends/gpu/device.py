@@ -144,11 +144,6 @@ class GpuDevice:
         except driver.Error as error:
             self.fail(f"kernel {function.name} (grid {grid}, block {block}, {shared} bytes shared)", error)
 
-    @property
-    def is_recording(self) -> bool:
-        """Whether what this thread queues becomes part of a graph."""
-        return here.device is self and here.stream is not self.stream
-
     def record(self, calls: Sequence[Call]) -> Graph:
         """A graph of what ``calls`` queue; see :class:`neonlike.kernels.cuda.device.Device`.
 

@@ -38,6 +38,11 @@ class Recorder:
         self.stream: Any = driver.Stream(NON_BLOCKING)
         self.prepares: list[Callable[[Any], None]] = []
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether what this thread queues becomes part of a graph."""
+        return here.device is self.device and here.stream is self.stream
+
     def record(self, calls: Sequence[Call]) -> Graph:
         """The graph of what ``calls`` queue; they are called once, and what they queue runs with the graph only.
 

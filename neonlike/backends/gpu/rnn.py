@@ -262,7 +262,7 @@ class BoundUnroll:
             binder = Binder(self.layer, *formulas)
             self.kind.bind(self.layer, binder)
             self._made_for, self._calls, self._graph = wanted, binder.calls, None
-        if self.layer.device.is_recording:  # it becomes a part of the graph that somebody records
+        if self.layer.device.recorder.is_busy:  # it becomes a part of the graph that somebody records
             in_turn(self._calls)
             return True
         if known and self._graph is None and self._may_record:
