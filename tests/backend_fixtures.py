@@ -4,6 +4,7 @@
     @pytest.mark.engines("c")                         # this one on compiled C only
     (no mark)                                         # on the engine there is: C where there is a compiler
     pytestmark = pytest.mark.optree                   # what expressions mean: as engines("numpy", "c")
+    pytestmark = pytest.mark.samples(4)               # `be` and `be64` with batches of 4
 
 Further arguments are options of the backend: ``engines("gpu", batch_size=16)``. With ``--backend gpu`` the same tests
 run once each, on the GPU backend. A plugin that conftest.py loads once the options are known: which engines there are
@@ -19,7 +20,8 @@ import numpy as np
 import pytest
 from engines import ANY, ENGINES, backend, on_engine
 
-from neonlike.backends import Backend
+from neonlike.backends import Backend, cleanup_backend
+from neonlike.kernels.c.stage import CStage
 
 
 def engines_of(test: Any) -> tuple[str, ...]:
@@ -45,14 +47,18 @@ def engine(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def options_of(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """The options of backends that the mark of a test asks for."""
-    mark = request.node.get_closest_marker("engines")
-    return dict(mark.kwargs) if mark is not None else {}
+    """The options of backends that the marks of a test ask for."""
+    engines, samples = (request.node.get_closest_marker(name) for name in ("engines", "samples"))
+    batch_size = {"batch_size": samples.args[0]} if samples is not None else {}
+    return {**batch_size, **(engines.kwargs if engines is not None else {})}
 
 
 @pytest.fixture
 def be(engine: str, request: pytest.FixtureRequest) -> Iterator[Backend]:
-    """A fresh backend with a fixed seed and a batch size of 128, cleaned up afterwards."""
+    """A fresh backend with a fixed seed, cleaned up afterwards.
+
+    Its batch size is 128 unless the marks say otherwise.
+    """
     yield from backend(engine, **options_of(request))
 
 
@@ -72,3 +78,23 @@ def any_be(engine: str, request: pytest.FixtureRequest) -> Iterator[Backend]:
 def compiled() -> Iterator[Backend]:
     """A backend on compiled kernels."""
     yield from backend("c")
+
+
+@pytest.fixture
+def no_backend_left() -> Iterator[None]:
+    """Whatever backend a test made the current one is cleaned up after it."""
+    yield
+    cleanup_backend()
+
+
+@pytest.fixture
+def compiled_or_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The C engine must not fall back to NumPy because a kernel does not compile."""
+    compile_stage = CStage._compile
+
+    def compile_or_fail(stage: CStage, *form: Any) -> Any:
+        function = compile_stage(stage, *form)
+        assert function is not None, f"{stage.comment} did not compile as {form}; the log says why"
+        return function
+
+    monkeypatch.setattr(CStage, "_compile", compile_or_fail)

@@ -222,6 +222,13 @@ def gpu_driver() -> object:
 
 
 @pytest.fixture
+def emulator(gpu_driver: Any) -> Any:
+    """The emulator behind ``gpu_driver`` (a ``cudaemu.Emulator``), for tests marked ``emulator``."""
+    assert gpu_driver.emulator is not None
+    return gpu_driver.emulator
+
+
+@pytest.fixture
 def cuda(gpu_driver: Any) -> Iterator[Any]:
     """``pycuda.driver`` with a context of the test's own."""
     import pycuda.driver as driver

@@ -63,10 +63,10 @@ TESTS = {
         "batchnorm": "batchnorm_numerics batchnorm",
         "batchnorm_cuda": "gpu_batchnorm",
         "lookup_cuda": "gpu_lookup",
-        "pool": "pool_memory pool_calls pool",
-        "rnn": "rnn_errors rnn rnn_unroll rnn_gated gemm",
+        "pool": "pool_memory pool_sizes pool_calls pool",
+        "rnn": "rnn_errors rnn rnn_unroll rnn_kernels rnn_gated gemm",
         "cuda_rnn": "gpu_rnn",
-        "recurrent": "bidirectional_layers sequence_lengths recurrent_layers",
+        "recurrent": "bidirectional_layers sequence_lengths recurrent_layers recurrent_state",
         "lookup": "rest_lookup families positions",
         "linalg": "gemm_blas rest_products linalg",
         "stats": "rest_helpers rest_memory families",
@@ -87,7 +87,7 @@ TESTS = {
         "downloads": "data_fetch",
         "conv": "conv_few conv_calls conv_geometry conv_depthwise conv_maps conv_shapes conv_winograd conv "
         "conv_kernels",
-        "containers": "tree merge sequential",
+        "containers": "tree merge merge_streams sequential",
         "gan": "gan",
         "seq2seq": "seq2seq skipthought",
     }.items()

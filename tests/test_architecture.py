@@ -257,6 +257,14 @@ def test_a_circle_of_scripts_is_found(back: str, tmp_path: Path) -> None:
     assert circles(tmp_path, scripts=True) == set()
 
 
+@pytest.mark.parametrize("folder", ["tests", "benchmarks", "examples"])
+def test_other_files_stay_short_too(folder: str) -> None:
+    files = sorted((SOURCE.parent / folder).rglob("*.py"))
+    assert len(files) > 3, f"{folder} is not where this test looks"
+    lengths = {path.name: len(path.read_text("utf-8").splitlines()) for path in files}
+    assert {name: lines for name, lines in lengths.items() if lines > MAX_FILE_LINES} == {}
+
+
 def test_the_package_keeps_its_architecture() -> None:
     assert len(list(SOURCE.rglob("*.py"))) > 3, "the sources are not where this test looks"
     assert faults(SOURCE) == []

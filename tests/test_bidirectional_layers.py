@@ -13,23 +13,12 @@ from neonlike.layers import Affine, BiBNRNN, BiLSTM, BiRNN, DeepBiLSTM, DeepBiRN
 from neonlike.layers.recurrent import BiSum
 from neonlike.models import Model
 from neonlike.transforms import Logistic, Softmax, Tanh
-from tests.recurrent_loops import Loop, ready
+from tests.recurrent_loops import Loop, close, ready
 
 NIN, NOUT, T, N = 4, 3, 5, 6
 KINDS = {"rnn": BiRNN, "lstm": BiLSTM}
 every_kind = pytest.mark.parametrize("kind", KINDS)
-
-
-@pytest.fixture(autouse=True)
-def small_batch(request: pytest.FixtureRequest) -> None:
-    """Six samples a batch on whichever backend the test uses."""
-    for name in ("be", "be64"):
-        if name in request.fixturenames:
-            request.getfixturevalue(name).bsz = N
-
-
-def close(got: Any, wanted: Any, tolerance: float = 1e-9) -> None:
-    np.testing.assert_allclose(got.get() if hasattr(got, "get") else got, wanted, tolerance, tolerance)
+pytestmark = pytest.mark.samples(N)
 
 
 def make(kind: str, **options: Any) -> Any:

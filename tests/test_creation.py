@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dtype_cases import EVERY
 from engines import ON_GPU, new_backend
 
 from neonlike.backends import Backend
@@ -15,9 +16,6 @@ from neonlike.errors import ArgumentError, DTypeError, MissingArgument, Neonlike
 
 pytestmark = pytest.mark.optree
 
-DTYPES = [
-    "float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "bool",
-]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -36,7 +34,7 @@ def test_shapes_have_at_least_two_dimensions(be: Backend, make: str, given: Any,
     assert (made.name, made.persist_values, made.base, made.backend) == ("n", False, None, be)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", EVERY)
 def test_filled_tensors_hold_their_value(be: Backend, dtype: str) -> None:
     for make, value in (("zeros", 0), ("ones", 1)):
         host = getattr(be, make)((2, 3), dtype=dtype).get()
@@ -80,7 +78,7 @@ def test_array_copies(be: Backend) -> None:
 
 @pytest.mark.cpu_only("a GPU's contents are undefined")
 @pytest.mark.parametrize("shape", [(3, 5), (64, 64)])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", EVERY)
 def test_empty_is_zero_on_the_cpu_whatever_the_memory_held(be: Backend, shape: tuple[int, int], dtype: Any) -> None:
     used = [be.ones(shape, dtype=dtype) for _ in range(8)]
     del used

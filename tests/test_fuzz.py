@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from reference import BF16, TOLERANCE
-from trees import Grower, Leaf, Term
+from tree_terms import Leaf, Term
+from trees import Grower
 
 from neonlike.backends import Backend
 from neonlike.kernels.numpy_engine import blocks

@@ -24,14 +24,7 @@ from neonlike.transforms import CrossEntropyBinary, GANCost, Identity, Logistic,
 from neonlike.util.png import encode_png, grid
 
 N, NOISE, DATA = 4, 3, 2
-
-
-@pytest.fixture(autouse=True)
-def small_batch(request):
-    """Four samples a batch on whichever backend the test uses."""
-    for name in ("be", "be64"):
-        if name in request.fixturenames:
-            request.getfixturevalue(name).bsz = N
+pytestmark = pytest.mark.samples(N)
 
 
 def networks(last=None):

@@ -1,6 +1,7 @@
 """Recurrent unrolls on the GPU: kernels beside their definitions, vectors, what is queued, what real nvcc makes of it.
 
-What unrolls compute is tested for all backends in test_rnn.py, test_rnn_gated.py and test_rnn_unroll.py.
+What unrolls compute is tested for all backends in test_rnn.py, test_rnn_gated.py, test_rnn_unroll.py and
+test_rnn_kernels.py.
 """
 
 from __future__ import annotations
@@ -13,18 +14,15 @@ import numpy as np
 import pytest
 from cuda_backends import gpu
 from device_only import traffic
+from rnn_unrolled import GATES, TANH, made_layer, results
 from test_compile_cuda import needs_nvcc
 from test_compile_primitives import compiled, joined
 from test_rnn import test_an_activation_that_works_in_place_or_keeps_state as test_in_place
-from test_rnn_unroll import (
-    GATES,
-    TANH,
-    made_layer,
-    results,
+from test_rnn_kernels import (
     test_a_single_step_that_passes_its_error_to_itself,
     test_inputs_that_partly_overlap_the_state,
-    test_worked_numbers,
 )
+from test_rnn_unroll import test_worked_numbers
 
 from neonlike import transforms
 from neonlike.backends.families import rnn_formula

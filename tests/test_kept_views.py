@@ -25,14 +25,8 @@ from neonlike.layers import (
 from neonlike.layers.core.parts import part_of, reshaped, transposed
 from neonlike.transforms import Logistic, Rectlin, Softmax, Tanh
 
-pytestmark = pytest.mark.engines("numpy", "c")
 N = 4
-
-
-@pytest.fixture(autouse=True)
-def small_batch(be):
-    """Four samples a batch."""
-    be.bsz = N
+pytestmark = [pytest.mark.engines("numpy", "c"), pytest.mark.samples(N)]
 
 
 def network():

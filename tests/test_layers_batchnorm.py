@@ -12,16 +12,8 @@ from neonlike.layers import Activation, Affine, BatchNorm, Conv, Linear, Sequent
 from neonlike.layers.container import DeltasTree
 from neonlike.transforms import Rectlin, Tanh
 
-pytestmark = pytest.mark.engines("numpy", "c")
 N = 4
-
-
-@pytest.fixture(autouse=True)
-def small_batch(request):
-    """Four samples a batch on whichever backend the test uses."""
-    for name in ("be", "be64"):
-        if name in request.fixturenames:
-            request.getfixturevalue(name).bsz = N
+pytestmark = [pytest.mark.engines("numpy", "c"), pytest.mark.samples(N)]
 
 
 def formulas(layer, x, e):

@@ -15,16 +15,8 @@ from neonlike.layers import Conv, Convolution, Pooling
 from neonlike.layers.layer import Convolution_bias
 from neonlike.transforms import Rectlin
 
-pytestmark = pytest.mark.engines("numpy", "c")
 N = 3
-
-
-@pytest.fixture(autouse=True)
-def small_batch(request):
-    """Three samples a batch on whichever backend the test uses."""
-    for name in ("be", "be64"):
-        if name in request.fixturenames:
-            request.getfixturevalue(name).bsz = N
+pytestmark = [pytest.mark.engines("numpy", "c"), pytest.mark.samples(N)]
 
 
 def matrix(values):

@@ -25,16 +25,8 @@ from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum
 from neonlike.transforms import CrossEntropyMulti, Logistic, Misclassification, Rectlin, Softmax, Tanh
 
-pytestmark = pytest.mark.engines("numpy", "c")
 N = 4
-
-
-@pytest.fixture(autouse=True)
-def small_batch(request):
-    """Four samples a batch on whichever backend the test uses."""
-    for name in ("be", "be64"):
-        if name in request.fixturenames:
-            request.getfixturevalue(name).bsz = N
+pytestmark = [pytest.mark.engines("numpy", "c"), pytest.mark.samples(N)]
 
 
 def layers(slope=0.0):

@@ -28,14 +28,7 @@ from neonlike.transforms import (
 )
 
 N = 4
-
-
-@pytest.fixture(autouse=True)
-def small_batch(request):
-    """Four samples a batch on whichever backend the test uses."""
-    for name in ("be", "be64"):
-        if name in request.fixturenames:
-            request.getfixturevalue(name).bsz = N
+pytestmark = pytest.mark.samples(N)
 
 
 class TestShapes:

@@ -25,16 +25,8 @@ from neonlike.layers import (
 from neonlike.models import Model
 from neonlike.transforms import GELU, Rectlin, SiLU, Tanh
 
-pytestmark = pytest.mark.engines("numpy", "c")
 N = 3
-
-
-@pytest.fixture(autouse=True)
-def small_batch(request):
-    """Three samples a batch on whichever backend the test uses."""
-    for name in ("be", "be64"):
-        if name in request.fixturenames:
-            request.getfixturevalue(name).bsz = N
+pytestmark = [pytest.mark.engines("numpy", "c"), pytest.mark.samples(N)]
 
 
 NORMS = [

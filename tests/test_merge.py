@@ -1,24 +1,22 @@
-"""Containers with branches side by side: MergeSum, MergeBroadcast, MergeMultistream, and nests of them."""
+"""Containers with branches side by side: MergeSum, MergeBroadcast, and nests of them."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from branched import affine, compare, linear, set_up
 from network_reference import Network
 
-from neonlike.data import ArrayIterator
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.initializers import Constant, Gaussian
 from neonlike.layers import (
     Activation,
-    Affine,
     Bias,
     Conv,
     DataTransform,
     Dropout,
     Linear,
     MergeBroadcast,
-    MergeMultistream,
     MergeSum,
     Pooling,
     Reshape,
@@ -26,59 +24,13 @@ from neonlike.layers import (
     SkipNode,
 )
 from neonlike.layers.container import Broadcast, DeltasTree
-from neonlike.models import Model
 from neonlike.nervanaobject import build
 from neonlike.optimizers.base import get_param_list
 from neonlike.transforms import Logistic, Normalizer, Rectlin, Tanh
 from tests.recurrent_loops import make
 
 N = 3
-
-
-@pytest.fixture(autouse=True)
-def small_batch(request):
-    """Three samples a batch on whichever backend the test uses."""
-    for name in ("be", "be64"):
-        if name in request.fixturenames:
-            request.getfixturevalue(name).bsz = N
-
-
-def linear(nout):
-    return Linear(nout, Gaussian(scale=0.5))
-
-
-def affine(nout, activation=None):
-    return Affine(nout, Gaussian(scale=0.5), bias=Gaussian(), activation=activation or Tanh())
-
-
-def set_up(layers, in_shape):
-    net = Sequential(layers)
-    net.configure(in_shape)
-    net.allocate()
-    net.allocate_deltas()
-    return net
-
-
-def tensors(be, values):
-    if isinstance(values, list):
-        return [be.array(value) for value in values]
-    return be.array(values)
-
-
-def compare(be, net, x, rng, runs=2):
-    """Outputs and all gradients of ``net`` against the same computation without shared or overwritten buffers."""
-    for _ in range(runs):  # what an earlier pass left in the buffers must not matter
-        y = net.fprop(tensors(be, x)).get()
-        reference = Network(N)
-        expected, backward = reference.run(net, x)
-        np.testing.assert_allclose(y, expected, rtol=1e-10, atol=1e-12)
-        e = rng.normal(size=y.shape)
-        net.bprop(be.array(e))
-        backward(e)
-        trained = net.layers_to_optimize
-        assert len(reference.gradients) == len(trained) > 0
-        for layer in trained:
-            np.testing.assert_allclose(layer.dW.get(), reference.gradients[layer], rtol=1e-9, atol=1e-11)
+pytestmark = pytest.mark.samples(N)
 
 
 SUMS = {
@@ -360,49 +312,6 @@ class TestOtherLayers:
             parameter[:] = be64.array(values)
             expected = (gradient * direction).sum()
             assert (found[0] - found[1]) / 2e-5 == pytest.approx(expected, rel=1e-4, abs=1e-8)
-
-
-class TestMergeMultistream:
-    """Branches with an input each."""
-
-    @pytest.mark.parametrize(
-        ("merge", "shapes"), [("stack", [4, (2, 3)]), ("depth", [4, 6]), ("recurrent", [(4, 2), (3, 1)])]
-    )
-    def test_as_written_out(self, be64, rng, merge, shapes):
-        net = set_up([MergeMultistream([[affine(3), affine(5)], [affine(4), linear(5)]], merge), linear(2)], shapes)
-        pairs = [(s, 1) if isinstance(s, int) else s for s in shapes]
-        compare(be64, net, [rng.normal(size=(rows, steps * N)) for rows, steps in pairs], rng)
-        assert net.layers[0].bprop(be64.ones(net.layers[0].outputs.shape)) is None
-
-    def test_each_branch_has_its_own_error_buffers(self, be):
-        merge = MergeMultistream([[linear(3), linear(5)], [linear(4), linear(5)]], "stack")
-        set_up([merge, linear(2)], [4, 6])
-        assert merge.layers[0].layers[1].deltas.ptr != merge.layers[1].layers[1].deltas.ptr
-        assert all(branch.layers[0].deltas is None for branch in merge.layers)
-
-    def test_inputs_come_from_a_data_set(self, be):
-        class Data:
-            shape = ((4,), (2, 3))
-
-        net = MergeMultistream([linear(3), linear(5)], "stack")
-        assert net.configure(Data()).in_shape == [(4,), (2, 3)]
-
-    def test_as_many_numbers_of_features_as_a_pair_has_are_no_steps(self, be, rng):
-        data = ArrayIterator([rng.normal(size=(4, 6)), rng.normal(size=(4, 2))])
-        model = Model([MergeMultistream([linear(3), linear(5)], "stack")])
-        assert model.get_outputs(data).shape == (4, 8)
-
-    def test_wrong_arguments(self, be):
-        net = MergeMultistream([linear(3), linear(5)], "stack")
-        for shapes in ([4], 4, [4, 5, 6], linear(3)):
-            with pytest.raises(ShapeError, match="2 branches"):
-                net.configure(shapes)
-        net.configure([4, 6])
-        net.allocate()
-        for inputs in (be.ones((4, N)), [be.ones((4, N))]):
-            with pytest.raises(DTypeError, match="list of 2 inputs"):
-                net.fprop(inputs)
-        assert build(net.get_description()).merge == "stack"
 
 
 def test_constants_by_hand(be):

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dtype_cases import each_float
 from reference import (
     BF16,
     BROADCASTS,
@@ -38,7 +39,6 @@ pytestmark = [pytest.mark.optree, pytest.mark.engines("numpy")]
 
 each_row = pytest.mark.parametrize("spec", rows(Kind.ELEMENTWISE), ids=lambda spec: spec.name)
 EVERY_ROW = rows(Kind.ELEMENTWISE) + rows(Kind.ELEMENTWISE, whole=True)
-each_float = pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
 
 
 def check(be: Backend, spec: OpSpec, hosts: list[Any], layouts: Any = (plain,), slack: float = 1.0) -> None:

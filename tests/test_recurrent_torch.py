@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from neonlike.initializers import Gaussian
 from neonlike.layers import BiLSTM, BiRNN
 from neonlike.transforms import Logistic, Tanh
-from tests.recurrent_loops import make, ready
+from tests.recurrent_loops import close, make, ready
 
 torch = pytest.importorskip("torch")
 
@@ -18,16 +17,7 @@ NIN, NOUT, T, N = 4, 3, 5, 6
 LENGTHS = [5, 3, 2, 1, 5, 4]
 ORDER = {1: [0], 4: [0, 1, 3, 2]}
 """Where each of PyTorch's gates, i f g o, is among ours, i f o g."""
-
-
-@pytest.fixture(autouse=True)
-def small_batch(be64: Any) -> None:
-    """Six samples a batch."""
-    be64.bsz = N
-
-
-def close(got: Any, wanted: Any) -> None:
-    np.testing.assert_allclose(got.get() if hasattr(got, "get") else got, wanted, 1e-9, 1e-9)
+pytestmark = pytest.mark.samples(N)
 
 
 def in_columns(x: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dtype_cases import each_float
 from reference import LAYOUTS, TOLERANCE, assert_close, axes_of, formula, plain, reordered, rows, sample
 
 from neonlike.backends import Backend
@@ -14,13 +15,12 @@ from neonlike.errors import ShapeError
 from neonlike.kernels.numpy_engine.blocks import BLOCK_ELEMENTS, RESIDENT_ELEMENTS
 from neonlike.kernels.numpy_engine.engine import _fits_resident
 from neonlike.optree import builders, shapes
-from neonlike.optree.dtypes import FLOATS, INTEGERS, DTypeRule, is_float
+from neonlike.optree.dtypes import INTEGERS, DTypeRule, is_float
 from neonlike.optree.ops import Kind, OpSpec
 
 pytestmark = [pytest.mark.optree, pytest.mark.engines("numpy"), pytest.mark.checked]
 
 each_row = pytest.mark.parametrize("spec", rows(Kind.REDUCTION), ids=lambda spec: spec.name)
-each_float = pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
 
 SMALL = ((1, 1), (7, 1), (1, 6), (5, 7), (2, 3, 4), (2, 1, 3, 2, 4))
 BIG = (

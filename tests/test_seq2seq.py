@@ -28,14 +28,7 @@ from neonlike.util.beamsearch import BeamSearch
 from tests.recurrent_loops import KINDS, Loop, make
 
 N, NIN, NOUT, ENC, DEC = 3, 2, 4, 3, 2
-
-
-@pytest.fixture(autouse=True)
-def small_batch(request):
-    """Three samples a batch on whichever backend the test uses."""
-    for name in ("be", "be64"):
-        if name in request.fixturenames:
-            request.getfixturevalue(name).bsz = N
+pytestmark = pytest.mark.samples(N)
 
 
 def set_up(net, shape):

@@ -13,7 +13,7 @@ from neonlike.layers import Affine, Linear, RecurrentLast, RecurrentMean, Recurr
 from neonlike.layers.recurrent import RecurrentOutput
 from neonlike.models import Model
 from neonlike.transforms import Explin, Rectlin
-from tests.recurrent_loops import KINDS, Loop, make, ready
+from tests.recurrent_loops import KINDS, Loop, close, make, ready
 from tests.test_bidirectional_layers import Both
 from tests.test_bidirectional_layers import make as make_both
 
@@ -22,18 +22,7 @@ LENGTHS = [5, 3, 0, 1, 5, 2]
 VALID = np.arange(T)[:, None] < np.array(LENGTHS)
 MASK = VALID.reshape(1, -1) * 1.0
 OUTPUTS = {"sum": RecurrentSum, "mean": RecurrentMean, "last": RecurrentLast}
-
-
-@pytest.fixture(autouse=True)
-def small_batch(request: pytest.FixtureRequest) -> None:
-    """Six samples a batch on whichever backend the test uses."""
-    for name in ("be", "be64"):
-        if name in request.fixturenames:
-            request.getfixturevalue(name).bsz = N
-
-
-def close(got: Any, wanted: Any, tolerance: float = 1e-9) -> None:
-    np.testing.assert_allclose(got.get() if hasattr(got, "get") else got, wanted, tolerance, tolerance)
+pytestmark = pytest.mark.samples(N)
 
 
 def one_sample(x: Any, n: int) -> Any:

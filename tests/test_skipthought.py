@@ -15,14 +15,7 @@ from neonlike.transforms import CrossEntropyMulti, Logistic, Tanh
 from tests.recurrent_loops import KINDS, Loop
 
 N, WORDS, EMBED, HIDDEN, STEPS = 4, 5, 3, 6, 3
-
-
-@pytest.fixture(autouse=True)
-def small_batch(request):
-    """Four samples a batch on whichever backend the test uses."""
-    for name in ("be", "be64"):
-        if name in request.fixturenames:
-            request.getfixturevalue(name).bsz = N
+pytestmark = pytest.mark.samples(N)
 
 
 def network(rec_layer=GRU, **given):

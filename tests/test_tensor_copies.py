@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dtype_cases import EVERY
 from engines import ON_GPU, current_backend, new_backend
 
 from neonlike.backends import Autodiff, Backend, cleanup_backend, gen_backend
@@ -21,9 +22,6 @@ from neonlike.util.persist import load_obj, save_obj
 
 pytestmark = pytest.mark.optree
 
-DTYPES = [
-    "float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "bool",
-]  # fmt: skip
 PROTOCOLS = range(2, pickle.HIGHEST_PROTOCOL + 1)
 
 
@@ -33,7 +31,7 @@ def same(a: Any, b: Any) -> bool:
     return described[0] == described[1]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", EVERY)
 def test_a_pickled_tensor_comes_back(be: Backend, dtype: str) -> None:
     t = be.array([[0, 1, 3], [1, 0, 100]], dtype=dtype, name="w", persist_values=False)
     t.label = "not kept"
@@ -55,7 +53,7 @@ def test_special_values_survive(be: Backend) -> None:
 
 
 @pytest.mark.parametrize("how", [copy.copy, copy.deepcopy])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", EVERY)
 def test_copies_have_memory_of_their_own(be: Backend, how: Any, dtype: str) -> None:
     t = be.array([[0, 1], [1, 100]], dtype=dtype, name="w", persist_values=False)
     for tensor in (t, t.T, t[:, 1:]):

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from branched import affine, linear, set_up
 from network_reference import Network
 
 from neonlike.data import ArrayIterator
 from neonlike.errors import ArgumentError, DTypeError
-from neonlike.initializers import Gaussian
 from neonlike.layers import (
     Activation,
-    Affine,
     BranchNode,
     Dropout,
     GeneralizedCost,
-    Linear,
     MergeBroadcast,
     MergeSum,
     Multicost,
@@ -30,29 +28,7 @@ from neonlike.optimizers import GradientDescentMomentum
 from neonlike.transforms import CrossEntropyMulti, Misclassification, Softmax, SumSquared, Tanh
 
 N = 3
-
-
-@pytest.fixture(autouse=True)
-def small_batch(request):
-    """Three samples a batch on whichever backend the test uses."""
-    for name in ("be", "be64"):
-        if name in request.fixturenames:
-            request.getfixturevalue(name).bsz = N
-
-
-def linear(nout):
-    return Linear(nout, Gaussian(scale=0.5))
-
-
-def affine(nout, activation=None):
-    return Affine(nout, Gaussian(scale=0.5), bias=Gaussian(), activation=activation or Tanh())
-
-
-def set_up(tree, in_shape):
-    tree.configure(in_shape)
-    tree.allocate()
-    tree.allocate_deltas()
-    return tree
+pytestmark = pytest.mark.samples(N)
 
 
 def one_junction(cls=Tree):

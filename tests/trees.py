@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from reference import EPSILON, Array, apply, at, domains, random_index, random_shape, sample
+from reference import EPSILON, apply, at, domains, random_index, random_shape, sample
+from tree_terms import Leaf, Pick, Term, fits, joins, selector
 
 from neonlike.errors import ShapeError
 from neonlike.optree import builders, node, shapes
@@ -22,7 +22,6 @@ from neonlike.optree.functions import F
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.ops import NON_DIFFERENTIABLE, OPS, POSITIVE, REAL, UNIT, Kind, OpSpec
 
-Pick = Callable[[Any], Any]
 MAX_SIZE = 3000
 NUMBERS = (-2, -1.5, -0.5, 0.25, 0.5, 1, 1.25, 3)
 """Numbers that every float type holds exactly."""
@@ -30,47 +29,6 @@ NUMBERS = (-2, -1.5, -0.5, 0.25, 0.5, 1, 1.25, 3)
 EXACT = {"neg", "abs", "relu", "maximum", "minimum", "where", "max", "min"}
 EXACT |= {"transpose", "broadcast", "take", "concat", "take_along"}
 """Ops that do not round, beside those without a gradient."""
-
-
-@dataclass
-class Leaf:
-    """A tensor to compute with: ``pick`` shows it in ``base``, its memory. ``pick`` works on arrays too."""
-
-    base: Any
-    pick: Pick
-    tensor: Any
-
-    def others(self) -> list[Any]:
-        """Tensors of the same shape over the same memory: itself, turned, transposed, shifted."""
-        shape, found = self.tensor.shape, [self.tensor]
-        turn = tuple(slice(None, None, -1) for _ in shape)
-        found += [self.tensor[turn], self.tensor[::-1]]
-        if shape == self.tensor.T.shape:
-            found.append(self.tensor.T)
-        if self.base.shape == tuple(n + 2 for n in shape):
-            found += [self.base[tuple(slice(d, d + n) for n in shape)] for d in (0, 2)]
-            found.append(self.base[tuple(slice(i % 3, i % 3 + n) for i, n in enumerate(shape))])
-        return found
-
-
-@dataclass
-class Term:
-    """An expression, its float64 value and, twice, the value with rounding errors."""
-
-    node: Any
-    value: Array
-    shaken: tuple[Array, Array]
-    used: bool = False
-
-    @property
-    def noise(self) -> float:
-        """Largest difference that rounding makes."""
-        return max(float(np.max(np.abs(shaken - self.value), initial=0.0)) for shaken in self.shaken)
-
-    @property
-    def size(self) -> float:
-        """Largest absolute value."""
-        return float(np.max(np.abs(self.value), initial=0.0))
 
 
 class Grower:
@@ -159,7 +117,7 @@ class Grower:
         spec, terms = expression.spec, [o for o in operands if isinstance(o, Term)]
         if spec.grad is not NON_DIFFERENTIABLE and spec.name not in ("where", "mod", "fmod") and not self.smooth:
             return False
-        test = _selector(expression)
+        test = selector(expression)
         if test is None or spec.dtype is DTypeRule.WHOLE:  # integers do not move
             return False
         before = test(*(o.value if isinstance(o, Term) else o for o in operands))
@@ -214,7 +172,7 @@ class Grower:
         """Something that broadcasts with ``term``: another term, or a number."""
         if self.rng.random() < 0.2:
             return NUMBERS[self.rng.integers(len(NUMBERS))]
-        fitting = [t for t in self.terms if _fits(t.node.shape, term.node.shape)]
+        fitting = [t for t in self.terms if fits(t.node.shape, term.node.shape)]
         return fitting[self.rng.integers(len(fitting))]
 
     def step(self) -> Term | None:
@@ -233,7 +191,7 @@ class Grower:
     def _elementwise(self, term: Term) -> Term | None:
         spec: OpSpec = self.elementwise[self.rng.integers(len(self.elementwise))]
         operands: list[Any] = [term] + [self.partner(term) for _ in range(spec.arity - 1)]
-        if spec.arity == 3 and not _fits(*(o.node.shape for o in operands[1:] if isinstance(o, Term)), ()):
+        if spec.arity == 3 and not fits(*(o.node.shape for o in operands[1:] if isinstance(o, Term)), ()):
             return None
         if spec.name == "where" and self.smooth:  # a condition that does not change with the leaves
             fixed = self.be.array(self.rng.integers(0, 2, operands[0].node.shape), dtype=np.float64)
@@ -305,7 +263,7 @@ class Grower:
                 return self.extend(F.cumsum(term.node, axis, bool(positions[0] % 2)), term)
             return self.extend(F.cumprod(term.node, axis, bool(positions[0] % 2)), term)
         if choice == 5:
-            fitting = [term] + [t for t in self.terms[-30:] if _joins(t.node.shape, shape, axis)]
+            fitting = [term] + [t for t in self.terms[-30:] if joins(t.node.shape, shape, axis)]
             others = [fitting[i] for i in self.rng.integers(0, len(fitting), self.rng.integers(1, 4))]
             return self.extend(F.concat([term.node, *(t.node for t in others)], axis), term, *others)
         if choice == 0:
@@ -383,52 +341,9 @@ class Grower:
         root = self.into(loose[0], REAL)
         for term in loose[1:]:
             small: Any = self.into(term, REAL)
-            if small is not None and not _fits(small.node.shape, root.node.shape):
+            if small is not None and not fits(small.node.shape, root.node.shape):
                 total = self.extend(F.sum(small.node), small)
                 small = total and self.extend(total.node * 0.125, total, 0.125)
             merged = small and self.extend(root.node + small.node, root, small)
             root = merged or root
         return self.keep(root)
-
-
-def _joins(shape: Any, other: Any, axis: int) -> bool:
-    """True if two shapes differ along ``axis`` at most."""
-    return len(shape) == len(other) and all(n == m for i, (n, m) in enumerate(zip(shape, other)) if i != axis)
-
-
-def _fits(*shapes_: tuple[int, ...]) -> bool:
-    try:
-        shapes.broadcast("fits", shapes_)
-    except ShapeError:
-        return False
-    return True
-
-
-def _selector(expression: OpTreeNode) -> Any:
-    """What must not change for the op to be smooth where it is: which side of its steps and kinks operands are."""
-    name, attrs = expression.spec.name, expression.attrs or {}
-    chosen: dict[str, Any] = {
-        "where": lambda c, x, y: np.sign(c),
-        "eq": lambda x, y: np.sign(x - y),
-        "ne": lambda x, y: np.sign(x - y),
-        "and": lambda x, y: np.sign(x) + 3 * np.sign(y),
-        "or": lambda x, y: np.sign(x) + 3 * np.sign(y),
-        "xor": lambda x, y: np.sign(x) + 3 * np.sign(y),
-        "mod": lambda x, y: np.floor_divide(x, y),
-        "fmod": lambda x, y: np.trunc(x / y),
-        "not": np.sign,
-        "any": np.sign,
-        "all": np.sign,
-        "abs": lambda x: x > 0,
-        "relu": lambda x: x > 0,
-        "leaky_relu": lambda x, slope: x > 0,
-        "maximum": lambda x, y: x > y,
-        "minimum": lambda x, y: x < y,
-        "max": lambda x: np.isclose(x, x.max(axis=attrs["axis"], keepdims=True), 0, 0.05).sum(attrs["axis"]) > 1,
-        "min": lambda x: np.isclose(x, x.min(axis=attrs["axis"], keepdims=True), 0, 0.05).sum(attrs["axis"]) > 1,
-    }
-    if name in chosen:
-        return chosen[name]
-    if expression.spec.grad is not NON_DIFFERENTIABLE:
-        return None
-    return lambda *operands: apply(expression, [o if np.ndim(o) else np.float64(o) for o in operands])

@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import reference
 
+from fuzz.bounds_axes import REDUCTIONS, dot, order, running
+from fuzz.values import Array, Val, convert, exact, formula, in_range, is_whole, unit
 from neonlike.optree import philox
 from neonlike.optree.dtypes import F32, F64, I64, DType, DTypeRule, compute_dtype, is_float
-from neonlike.optree.ops import OPS, Kind
+from neonlike.optree.ops import Kind
 
-Array = np.ndarray[Any, Any]
-
-NARROW_SUMS = 256 + 16
-"""Additions in a row in float32: the longest run in the C engine's column form, and the folds that follow."""
 FUNCTION_ULPS = 8.0
 """Of a math function: 4 for the function and 4 for what surrounds it (``sig`` is three roundings and an ``exp``)."""
 EXACT = frozenset(
@@ -33,39 +30,6 @@ ROUNDED_ONCE = frozenset("add sub mul sqr div sqrt leaky_relu mod floordiv".spli
 MONOTONE_STEPS = frozenset("sgn rint floor ceil binarize lt le gt ge".split())
 
 
-def formula(spec: Any) -> Callable[..., Any]:
-    """The float64 meaning of a row, as accurate as float64 allows also near 0 and far from it."""
-    if spec.name == "tanh2":
-        return lambda x: np.tanh(x * np.log(2.0))
-    if spec.name == "sig2":
-        return lambda x: 1 / (1 + np.exp2(-x))
-    return reference.formula(spec)
-
-
-class Val(NamedTuple):
-    """Values (float64 or int64) and the largest error of each (float64, inf: anything may come out)."""
-
-    v: Array
-    e: Array
-
-
-def exact(host: Array) -> Val:
-    """What memory holds."""
-    return Val(host.astype(np.float64 if is_float(host.dtype) else np.int64), np.zeros(host.shape))
-
-
-def unit(dtype: DType) -> float:
-    """Relative error of one rounding; twice that in float64, in which the value here is rounded too."""
-    return 2.0**-24 if dtype == F32 else 2.0**-52
-
-
-def is_known(val: Val) -> Array:
-    """Where the value is finite and the error small: what a comparison is worth something for."""
-    with np.errstate(all="ignore"):
-        known: Array = np.isfinite(val.v) & (val.e <= 1e-2 * np.abs(val.v) + 1e-3)
-    return known
-
-
 def evaluate(node: Any, operands: Sequence[Any]) -> Val:
     """``node`` of the given operands: Vals, numbers, or None for a ``rand`` or ``onehot``."""
     operands = [_made(o, node.shape) if x is None else _number(x) for x, o in zip(operands, node.operands)]
@@ -73,13 +37,13 @@ def evaluate(node: Any, operands: Sequence[Any]) -> Val:
         if node.spec.kind is Kind.ELEMENTWISE:
             return _elementwise(node, operands)
         if node.spec.kind is Kind.REDUCTION:
-            return _REDUCTIONS[node.spec.name](node, operands[0])
+            return REDUCTIONS[node.spec.name](node, operands[0])
         if node.spec.name == "dot":
-            return _dot(node, *operands)
+            return dot(node, *operands)
         if node.spec.kind is Kind.SCAN:
-            return _order(node, operands[0]) if node.spec.name == "argsort" else _running(node, operands[0])
+            return order(node, operands[0]) if node.spec.name == "argsort" else running(node, operands[0])
         if node.spec.name == "concat":
-            converted = [_convert(o, compute_dtype(node.dtype)) for o in operands]
+            converted = [convert(o, compute_dtype(node.dtype)) for o in operands]
             return Val(*(np.concatenate(parts, axis=node.attrs["axis"]) for parts in zip(*converted)))
         function = formula(node.spec)
         rest = [o.v for o in operands[1:]]
@@ -88,7 +52,7 @@ def evaluate(node: Any, operands: Sequence[Any]) -> Val:
         v, e, size = (function(part, *rest, node) for part in (*operands[0], np.abs(operands[0].v).astype(np.float64)))
         kind = compute_dtype(node.dtype)
         rounding = 0.0 if kind == I64 else max(node.operands[0].shape[node.attrs["axis"]], 1) * unit(kind)
-        return _in_range(Val(v, e + np.where(_whole(v, e, size, kind), 0, rounding * size)), kind, size)
+        return in_range(Val(v, e + np.where(is_whole(v, e, size, kind), 0, rounding * size)), kind, size)
 
 
 def _number(operand: Any) -> Val:
@@ -109,19 +73,6 @@ def _made(node: Any, shape: Any) -> Val:
 # Elementwise --------------------------------------------------------------------------------------------------------
 
 
-def _convert(operand: Val, kind: DType) -> Val:
-    """``operand`` in the type that the op is computed in."""
-    v, e = operand
-    if kind == I64 and v.dtype.kind in "ib":
-        return Val(v.astype(np.int64), e)
-    wide = v.astype(np.float64)
-    if kind == F32:
-        rounded = wide.astype(np.float32).astype(np.float64)
-        off = np.where(rounded == wide, 0, unit(kind) * np.abs(wide))
-        return _in_range(Val(wide, e + np.where(np.isnan(wide), 0, off)), kind, np.abs(wide))
-    return Val(wide, e + np.where(np.abs(wide) > 2.0**53, unit(kind) * np.abs(wide), 0) if v.dtype.kind == "i" else e)
-
-
 def _kind_of(node: Any) -> DType:
     """The type operands are compared or computed in."""
     if node.spec.dtype is not DTypeRule.TRUTH:
@@ -138,9 +89,9 @@ def _elementwise(node: Any, operands: Sequence[Any]) -> Val:
     if name == "broadcast":
         return operands[0]  # type: ignore[no-any-return]
     if name == "where":
-        return _where([operands[0], *(_convert(o, kind) for o in operands[1:])], node.shape)
+        return _where([operands[0], *(convert(o, kind) for o in operands[1:])], node.shape)
     inner = _kind_of(node)
-    vals = [Val(*(np.broadcast_to(part, node.shape) for part in _convert(o, inner))) for o in operands]
+    vals = [Val(*(np.broadcast_to(part, node.shape) for part in convert(o, inner))) for o in operands]
     function = formula(node.spec)
     values = [v for v, _ in vals]
     center = np.asarray(function(*values))
@@ -154,9 +105,9 @@ def _elementwise(node: Any, operands: Sequence[Any]) -> Val:
         unknown = unknown | np.any([e > 0 for _, e in vals], axis=0) | (large >= 2.0**62)
         return Val(center, np.where(unknown, np.inf, 0.0))
     error = _moved(name, function, center, vals, inner)
-    error = np.where(unknown, np.inf, error + _own(name, center, vals, kind))
+    error = np.where(unknown, np.inf, error + _own(name, center, error, vals, kind))
     error = np.where(_ambiguous(name, center, vals, inner), np.inf, error)
-    return _in_range(Val(center.astype(np.float64), error), kind, np.abs(center))
+    return in_range(Val(center.astype(np.float64), error), kind, np.abs(center))
 
 
 def _where(vals: Sequence[Val], shape: Any) -> Val:
@@ -197,24 +148,19 @@ def _moved(name: str, function: Callable[..., Any], center: Array, vals: Sequenc
     return worst
 
 
-def _own(name: str, center: Array, vals: Sequence[Val], kind: DType) -> Array:
-    """The op's own rounding."""
+def _own(name: str, center: Array, moved: Array, vals: Sequence[Val], kind: DType) -> Array:
+    """The op's own rounding, of any result that the operands' errors may lead to: within ``moved`` of ``center``."""
     if name in EXACT:
         return np.zeros(center.shape)
-    size = np.where(np.isfinite(center), np.abs(center), 0)
+    size = np.where(np.isfinite(center), np.abs(center) + np.where(np.isfinite(moved), moved, 0), 0)
     if name in ROUNDED_ONCE:
         errors = np.any([e > 0 for _, e in vals], axis=0)
         operands = np.max([np.abs(v) for v, _ in vals], axis=0)
-        whole = _whole(center, errors, np.maximum(size, operands), kind) & all((v == np.rint(v)).all() for v, _ in vals)
+        whole = is_whole(center, errors, np.maximum(size, operands), kind)
+        whole &= all((v == np.rint(v)).all() for v, _ in vals)
         return np.where(whole, 0, 2 * unit(kind) * size + 2.0 ** (-149 if kind == F32 else -1074))
     tiny = float(np.finfo(np.float32 if kind == F32 else np.float64).tiny)
     return np.where(np.isfinite(center), 2 * FUNCTION_ULPS * unit(kind) * size + tiny, 0)
-
-
-def _whole(v: Array, e: Array, size: Array, kind: DType) -> Array:
-    """Where a result is a whole number that arithmetic in ``kind`` gives exactly."""
-    whole: Array = (e == 0) & (v == np.rint(v)) & (size < (2.0**24 if kind == F32 else 2.0**53))
-    return whole
 
 
 def _ambiguous(name: str, center: Array, vals: Sequence[Val], kind: DType) -> Array:
@@ -242,141 +188,6 @@ def _ambiguous(name: str, center: Array, vals: Sequence[Val], kind: DType) -> Ar
     if name == "shift_exponent":
         return ~(np.abs(vals[1].v) + vals[1].e < limits)
     return none
-
-
-def _in_range(val: Val, kind: DType, size: Array) -> Val:
-    """Infinite where ``kind`` overflows, unknown where rounding decides whether it does, and for 64-bit integers
-    that do not fit. ``size``: the largest that any step on the way may reach."""
-    v, e = val
-    if kind == I64:
-        return Val(v, np.where(size >= 2.0**62, np.inf, e))
-    top = float(np.finfo(np.float32 if kind == F32 else np.float64).max)
-    finite = np.isfinite(size)
-    close = finite & (size + np.where(np.isfinite(e), e, 0) > top * (1 - 1e-5))
-    over = finite & (np.abs(v) - e > top) & (np.abs(v) > top * (1 + 1e-5)) & (size == np.abs(v))
-    v = np.where(over, np.copysign(np.inf, v), v)
-    e = np.where(over, 0.0, np.where(close, np.inf, e))
-    return Val(v, np.where(np.isnan(e), np.inf, e))
-
-
-# Reductions and products --------------------------------------------------------------------------------------------
-
-
-def _count(node: Any) -> int:
-    return int(np.prod([node.operands[0].shape[axis] for axis in node.attrs["axis"]]))
-
-
-def _sum(node: Any, x: Val) -> Val:
-    kind, axes = compute_dtype(node.dtype), node.attrs["axis"]
-    v = x.v.sum(axis=axes, keepdims=True)
-    size = np.abs(x.v.astype(np.float64)).sum(axis=axes, keepdims=True)
-    e = x.e.sum(axis=axes, keepdims=True)
-    if kind == I64:
-        return Val(v, np.where((e > 0) | (size >= 2.0**62), np.inf, 0.0))
-    exactly = _whole(v, e, size, kind) & (x.v == np.rint(x.v)).all(axis=axes, keepdims=True)
-    run = min(_count(node), NARROW_SUMS) if kind == F32 else _count(node)
-    e = e + np.where(exactly | ~np.isfinite(size), 0, run * unit(kind) * size)
-    finite = np.where(np.isfinite(x.v), np.abs(x.v), 0).sum(axis=axes, keepdims=True)
-    partly = finite + np.where(np.isfinite(e), e, 0) > float(np.finfo(kind).max) / 2
-    return _in_range(Val(v, np.where(partly, np.inf, e)), kind, size)
-
-
-def _prod(node: Any, x: Val) -> Val:
-    kind, axes = compute_dtype(node.dtype), node.attrs["axis"]
-    wide = np.abs(x.v.astype(np.float64))
-    v = x.v.prod(axis=axes, keepdims=True)
-    doubt, whole = x.e.sum(axis=axes, keepdims=True), (x.v == np.rint(x.v)).all(axis=axes, keepdims=True)
-    large = np.maximum(wide + x.e, 1).prod(axis=axes, keepdims=True)
-    if kind == I64:
-        return Val(v, np.where((doubt > 0) | ~(large < 2.0**62), np.inf, 0.0))
-    small = np.where(wide > 0, np.minimum(wide - np.where(x.e < wide, x.e, 0), 1), 1).prod(axis=axes, keepdims=True)
-    top, tiny = (1e38, 1e-37) if kind == F32 else (1e307, 1e-306)
-    moved = (wide + x.e).prod(axis=axes, keepdims=True) - np.abs(v)
-    exactly = _whole(v, doubt, large, kind) & whole
-    e = moved + np.where(exactly, 0, (_count(node) + 1) * unit(kind) * (np.abs(v) + moved))
-    lost = ~((large < top) & (small > tiny))  # some order of multiplying may overflow or underflow on its way
-    certain = (np.isnan(x.v) & (x.e == 0)).any(axis=axes, keepdims=True)
-    return Val(v, np.where(certain, 0, np.where(lost | np.isnan(e), np.inf, e)))
-
-
-def _extreme(node: Any, x: Val) -> Val:
-    function, axes = formula(node.spec), node.attrs["axis"]
-    v = function(x.v, axis=axes)
-    if not x.e.any():
-        return Val(v, np.zeros(v.shape))
-    low, high = (function(x.v + np.where(x.e > 0, s * x.e, 0), axis=axes) for s in (-1, 1))
-    same = (low == high) | (np.isnan(v) & np.isnan(low) & np.isnan(high))
-    off = np.where(same, 0, np.maximum(high - v, v - low))
-    off = np.where(np.isfinite(off), off, np.inf)
-    return Val(v, np.where(np.isinf(x.e).any(axis=axes, keepdims=True), np.inf, off))
-
-
-def _position(node: Any, x: Val) -> Val:
-    axes = node.attrs["axis"]
-    v = formula(node.spec)(x.v, axis=axes).astype(np.int64)
-    if not x.e.any():
-        return Val(v, np.zeros(v.shape))
-    sign = 1 if node.spec.name == "argmax" else -1
-    best = (sign * x.v - x.e).max(axis=axes, keepdims=True)
-    possible = (sign * x.v + x.e >= best).sum(axis=axes, keepdims=True)
-    return Val(v, np.where(possible == 1, 0.0, np.inf))
-
-
-def _truth(node: Any, x: Val) -> Val:
-    axes = node.attrs["axis"]
-    doubt = (x.e > 0) & ~(np.abs(x.v) > x.e)
-    least, most = (formula(node.spec)(np.where(doubt, s, x.v != 0), axis=axes).astype(np.float64) for s in (0, 1))
-    return Val(least, most - least)
-
-
-_REDUCTIONS: dict[str, Callable[[Any, Val], Val]] = {
-    "sum": _sum, "prod": _prod, "max": _extreme, "min": _extreme,
-    "any": _truth, "all": _truth, "argmax": _position, "argmin": _position,
-}  # fmt: skip
-assert set(_REDUCTIONS) == {s.name for s in OPS.values() if s.kind is Kind.REDUCTION}, "write the bound of a new row"
-
-
-def _dot(node: Any, x: Val, y: Val) -> Val:
-    kind = compute_dtype(node.dtype)
-    x, y = _convert(x, kind), _convert(y, kind)
-    v = x.v @ y.v
-    a, b = np.abs(x.v.astype(np.float64)), np.abs(y.v.astype(np.float64))
-    size, e = a @ b, x.e @ b + a @ y.e + x.e @ y.e
-    if kind == I64:
-        return Val(v, np.where((e != 0) | ~(size < 2.0**62), np.inf, 0.0))
-    whole = _whole(v, e, size, kind) & bool((x.v == np.rint(x.v)).all() and (y.v == np.rint(y.v)).all())
-    e = e + np.where(whole, 0, (x.v.shape[1] + 1) * unit(kind) * size)
-    return _in_range(Val(v, np.where(np.isfinite(e) & np.isfinite(v), e, np.inf)), kind, size)
-
-
-# Along an axis ------------------------------------------------------------------------------------------------------
-
-
-def _running(node: Any, x: Val) -> Val:
-    """Sums or products in float64: of each result one rounding more, and one for each element before it in float64."""
-    kind, function, size = compute_dtype(node.dtype), formula(node.spec), node.shape[node.attrs["axis"]]
-    x = _convert(x, kind)
-    wide = np.abs(x.v.astype(np.float64))
-    v, large = function(x.v, node), function(wide + x.e, node)
-    moved = function(x.e, node) if node.spec.name == "cumsum" else large - function(wide, node)
-    if kind == I64:
-        whole = function(np.maximum(wide, 1), node) if node.spec.name == "cumprod" else large
-        return Val(v, np.where((moved != 0) | ~(whole < 2.0**62), np.inf, 0.0))
-    rounding = (size + 1) * 2.0**-52 + (unit(kind) if kind == F32 else 0)
-    grown = function(np.where(np.isfinite(wide), np.maximum(wide + x.e, 1), np.inf), node)
-    lost = ~(grown < 1e300) if node.spec.name == "cumprod" else ~np.isfinite(large)
-    tiny = float(np.finfo(np.float32 if kind == F32 else np.float64).tiny)
-    small = 1e-290 * grown if node.spec.name == "cumprod" else 0.0
-    e = moved + rounding * (large if node.spec.name == "cumsum" else np.abs(v) + moved) + small
-    e = e + np.where((v != 0) & (np.abs(v) < 2 * tiny), 2 * tiny, 0)
-    return _in_range(Val(v, np.where(lost | np.isnan(e), np.inf, e)), kind, large)
-
-
-def _order(node: Any, x: Val) -> Val:
-    """Known for lines whose values are; of others anything may come first."""
-    axis = node.attrs["axis"]
-    v = formula(node.spec)(x.v, node)
-    return Val(v, np.where(np.broadcast_to((x.e > 0).any(axis=axis, keepdims=True), v.shape), np.inf, 0.0))
 
 
 # What memory may hold -----------------------------------------------------------------------------------------------

@@ -14,8 +14,9 @@ import numpy as np
 from engines import ON_GPU
 from gpu_driver import find_driver
 
-from fuzz.bounds import is_known, wrong
+from fuzz.bounds import wrong
 from fuzz.programs import Instance, Program, build
+from fuzz.values import is_known
 from neonlike.backends import Backend
 from neonlike.kernels.planning.plan import StageKind
 from neonlike.kernels.run import memory, threads

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fuzz.bounds import is_known
 from fuzz.programs import LAYOUTS, MAX_VALUES, VIEWS, Instance, Leaf, Made, Op, Program, Ref, Shape, Target, build
+from fuzz.values import is_known
 from neonlike.errors import NeonlikeError
 from neonlike.optree.dtypes import INTEGERS, SUPPORTED, DTypeRule
 from neonlike.optree.ops import NON_DIFFERENTIABLE, OPS, POSITIVE, Kind, OpSpec

@@ -15,7 +15,7 @@ import reference
 from ml_dtypes import finfo
 
 from fuzz import bounds
-from fuzz.bounds import Val
+from fuzz.values import Val, exact
 from neonlike.optree.dtypes import as_dtype
 from neonlike.optree.functions import F, rand
 from neonlike.optree.node import OpTreeNode
@@ -181,7 +181,7 @@ class Instance:
             values = f"data({term.data!r}, {whole}, {term.dtype!r}, {term.seed})"
             self.do(f"b{index}", f"be.array({values}, dtype={term.dtype!r})")
             made = self.do(f"t{index}", f"b{index}{view}")
-            val = bounds.exact(made.get()) if self.reference else None
+            val = exact(made.get()) if self.reference else None
         else:
             made = self.do(f"t{index}", self._code(term))
             if np.prod(made.shape) > MAX_VALUES:
@@ -204,7 +204,7 @@ class Instance:
         operands: list[Any] = [None if isinstance(o, Made) else o for o in term.operands]
         operands = [self.vals[o.term] if isinstance(o, Ref) else o for o in operands]
         if term.name in ("take", "untake", "take_along", "untake_along"):
-            operands.append(bounds.exact(made.operands[1].get()))
+            operands.append(exact(made.operands[1].get()))
         return bounds.evaluate(made, operands)
 
     def _apart(self, op: Op, host: Array) -> Array:

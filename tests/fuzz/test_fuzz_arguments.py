@@ -13,9 +13,10 @@ import pytest
 from engines import BACKEND, new_backend, ready
 
 from fuzz import arguments
-from fuzz.arguments import Call, Caller, Subject, is_binding
+from fuzz.arguments import Call, Caller, is_binding
 from fuzz.junk import World, described, every_kind
 from fuzz.recipes import RECIPES
+from fuzz.subjects import Subject
 from fuzz.workers import MAIN
 from neonlike.backends import cleanup_backend
 from neonlike.errors import ArgumentError, DTypeError

@@ -19,7 +19,9 @@ from fuzz.growth import Grower, other_spaces
 from fuzz.minimise import minimised
 from fuzz.programs import Leaf, Op, Program, Ref, Target, build, snippet
 from fuzz.sanitize import MAIN, environment, prove
+from fuzz.values import Val, exact
 from neonlike.logger import logger
+from neonlike.optree.functions import F
 
 pytestmark = pytest.mark.backend
 
@@ -83,12 +85,22 @@ def test_bounds_see_one_missing_element_of_a_long_sum(bench: Bench, count: int) 
 
 
 def test_bounds_let_nothing_pass_for_nan_and_inf() -> None:
-    val = bounds.exact(np.array([[np.nan, np.inf, -np.inf, 1.0]], np.float32))
+    val = exact(np.array([[np.nan, np.inf, -np.inf, 1.0]], np.float32))
     f4 = np.dtype(np.float32)
     assert bounds.wrong(np.array([[0, 1e38, np.inf, np.nan]], f4), val, f4).all()
     assert not bounds.wrong(np.array([[np.nan, np.inf, -np.inf, 1]], f4), val, f4).any()
     assert bounds.wrong(np.array([[1, 254, 1, 2]], np.uint8), val, f4).all()
     assert not bounds.wrong(np.array([[0, 255, 0, 1]], np.uint8), val, f4).any()
+
+
+def test_bounds_round_what_an_uncertain_operand_may_give(bench: Bench) -> None:
+    """``tanh`` of 0 or 1: in float32 that of 1 is greater than tanh(1), although that of 0 is exact."""
+    node = F.tanh(bench.backends["numpy"].zeros((1, 1)))
+    val = bounds.evaluate(node, [Val(np.zeros((1, 1)), np.ones((1, 1)))])
+    got = np.array([[np.nextafter(np.float32(np.tanh(1.0)), np.float32(1))]])
+    assert got.item() > np.tanh(1.0)
+    assert not bounds.wrong(got, val, got.dtype).any()
+    assert bounds.wrong(got + np.float32(1e-5), val, got.dtype).all()
 
 
 def test_a_failure_is_cut_down_to_what_fails(bench: Bench) -> None:
