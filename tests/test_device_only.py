@@ -35,13 +35,16 @@ NO_KERNELS = frozenset(
 ON_HOST_COPIES = frozenset(
     {
         "take",
-        "roipooling_fprop", "roipooling_bprop", "nms", "detectionOutput_fprop",
+        "nms", "detectionOutput_fprop",
         "record_histogram",
     }
 )  # fmt: skip
 """Calls that still copy or wait; each leaves the list when its kernel comes."""
 
-ANSWERS: dict[str, int] = {}
+ANSWERS = {
+    "roipooling_fprop": 1,  # whether all regions are in an image, before anything is written
+    "roipooling_bprop": 1,  # and all positions in the map
+}
 """Calls that return values to the host, and how many copies that takes."""
 
 

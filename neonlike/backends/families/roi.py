@@ -10,7 +10,6 @@ import numpy as np
 
 from neonlike.backends.families.base import Family
 from neonlike.backends.families.operands import (
-    Array,
     check_apart,
     check_floats,
     check_size,
@@ -91,6 +90,7 @@ class RoiFamily(Family):
         self._check_pooled(name, request, argmax, O=O)
         check_floats(name, I=I, O=O)
         check_apart(name, {"O": O, "argmax": argmax}, {"I": I, "rois": rois})
+        self._check_places(name, request, rois)
         moved = I.nbytes + O.nbytes + argmax.nbytes
         shapes = request.map, request.pooled
         self._run_primitive(name, lambda: self._fprop_roi(request, I, rois, O, argmax), (O, argmax), shapes, moved)
@@ -137,12 +137,7 @@ class RoiFamily(Family):
         self._check_pooled(name, request, argmax, I=I)
         check_floats(name, I=I, O=O)
         check_apart(name, {"O": O}, {"I": I, "rois": rois, "argmax": argmax})
-        where = argmax.asnumpyarray()
-        if where.size and (where.min() < -1 or where.max() >= request.H * request.W):
-            raise ArgumentError(
-                f"{name}: argmax must hold positions in a map of {request.H}x{request.W} elements, or -1, but reaches "
-                f"from {where.min()} to {where.max()}; pass what roipooling_fprop wrote"
-            )
+        self._check_places(name, request, rois, argmax)
         moved = I.nbytes + O.nbytes + argmax.nbytes
         shapes = request.map, request.pooled
         self._run_primitive(name, lambda: self._bprop_roi(request, I, rois, O, argmax), (O,), shapes, moved)
@@ -219,10 +214,24 @@ class RoiFamily(Family):
                 f"{name}: rois must have the shape {(sizes['roi_count'], 5)}, rows of image, xmin, ymin, xmax, ymax; "
                 f"got {rois.shape}"
             )
-        _check_rois(name, np.asarray(rois.asnumpyarray(), np.float64), images)
         _check_count(name, called[1], pooled, sizes)
         wanted = sizes["pooled_height"], sizes["pooled_width"], sizes["roi_count"]
         return RoiPooling(channels, height, width, images, *wanted, float(scale))
+
+    def _check_places(self, name: str, request: RoiPooling, rois: Any, argmax: Any = None) -> None:
+        """Raise unless every region is somewhere in one of the images, and ``argmax`` what a forward pass writes."""
+        row, outside = self._misplaced(request, rois, argmax)
+        if row is not None:
+            raise ArgumentError(
+                f"{name}: row {row} of rois is {rois.get()[row].tolist()}; expected the number of one of "
+                f"{request.N} images and four finite coordinates, as (image, xmin, ymin, xmax, ymax)"
+            )
+        if outside:
+            where = argmax.get()
+            raise ArgumentError(
+                f"{name}: argmax must hold positions in a map of {request.H}x{request.W} elements, or -1, but reaches "
+                f"from {where.min()} to {where.max()}; pass what roipooling_fprop wrote"
+            )
 
     def _check_pooled(self, name: str, request: RoiPooling, argmax: Any, **tensors: Any) -> None:
         """Raise unless ``argmax`` and the other tensor of the size of what is pooled are that."""
@@ -250,6 +259,15 @@ class RoiFamily(Family):
         return detections if isinstance(detections, Tensor) else self.wrap(detections.astype(np.float64))
 
     # Hooks, with the definitions
+
+    def _misplaced(self, request: RoiPooling, rois: Any, argmax: Any) -> tuple[int | None, bool]:
+        """The first row of ``rois`` that is in no image or nowhere, if any; whether a position is outside the map."""
+        values = np.asarray(rois.asnumpyarray(), np.float64)
+        images = values[:, 0]
+        lost = ~np.isfinite(values).all(axis=1) | (images != np.floor(images)) | (images < 0) | (images >= request.N)
+        where = np.empty(0, np.int32) if argmax is None else argmax.asnumpyarray()
+        outside = where.size > 0 and (where.min() < -1 or where.max() >= request.H * request.W)
+        return int(lost.argmax()) if lost.any() else None, bool(outside)
 
     def _fprop_roi(self, request: RoiPooling, I: Any, rois: Any, O: Any, argmax: Any) -> None:  # noqa: E741
         features, bins = host(I, request.map), bins_of(request, rois)
@@ -316,16 +334,4 @@ def _check_count(name: str, what: str, tensor: Any, sizes: dict[str, int]) -> No
         raise ShapeError(
             f"{name}: {what} must have C * pooled_height * pooled_width * roi_count = {wanted} elements, "
             f"got {tensor.shape} = {tensor.size}"
-        )
-
-
-def _check_rois(name: str, rois: Array, images: int) -> None:
-    """Raise unless every region is somewhere in one of the images."""
-    lost = ~np.isfinite(rois).all(axis=1)
-    lost |= (rois[:, 0] != np.floor(rois[:, 0])) | (rois[:, 0] < 0) | (rois[:, 0] >= images)
-    if lost.any():
-        row = int(lost.argmax())
-        raise ArgumentError(
-            f"{name}: row {row} of rois is {rois[row].tolist()}; expected the number of one of {images} images and "
-            "four finite coordinates, as (image, xmin, ymin, xmax, ymax)"
         )

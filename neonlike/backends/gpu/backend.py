@@ -28,6 +28,7 @@ from neonlike.backends.gpu.memory import MemoryBlock
 from neonlike.backends.gpu.meter import EventMeter
 from neonlike.backends.gpu.pool import PoolCuda
 from neonlike.backends.gpu.rnn import RecurrentKernels
+from neonlike.backends.gpu.roi import RoiCuda
 from neonlike.backends.gpu.tensor import GPUTensor
 from neonlike.backends.hostdata import array_to_wrap
 from neonlike.backends.memory import MemoryStats
@@ -47,6 +48,7 @@ class NervanaGPU(
     ConvCuda,
     PoolCuda,
     LrnCuda,
+    RoiCuda,
     BatchNormCuda,
     LookupCuda,
     RecurrentKernels,

@@ -14,6 +14,7 @@
 #define __ballot_sync(mask, predicate) cuemu::ballot(__LINE__, (mask), (predicate)).set
 #define __any_sync(mask, predicate) (cuemu::ballot(__LINE__, (mask), (predicate)).set != 0)
 #define __all_sync(mask, predicate) cuemu::all(__LINE__, (mask), (predicate))
+#define __match_any_sync(mask, value) cuemu::match_any(__LINE__, (mask), (value))
 #define __reduce_add_sync(mask, value) cuemu::reduce(__LINE__, (mask), (value), [](auto a, auto b) { return a + b; })
 #define __reduce_max_sync(mask, value) \
     cuemu::reduce(__LINE__, (mask), (value), [](auto a, auto b) { return a > b ? a : b; })
@@ -79,6 +80,16 @@ CUEMU_UNSANITIZED static inline Ballot ballot(int line, unsigned mask, int predi
 static inline int all(int line, unsigned mask, int predicate) {
     Ballot result = ballot(line, mask, predicate);
     return result.set == result.lanes;
+}
+
+// The lanes that have this lane's value.
+template <class T>
+CUEMU_UNSANITIZED static inline unsigned match_any(int line, unsigned mask, T value) {
+    unsigned lanes, alike = 0;
+    const uint64_t mine = to_bits(value), *values = cuemu_warp(mask, CUEMU_REDUCE, mine, line, &lanes);
+    for (int lane = 0; lane < 32; ++lane)
+        if ((lanes >> lane & 1) && values[lane] == mine) alike |= 1u << lane;
+    return alike;
 }
 
 template <class T, class Combine>
