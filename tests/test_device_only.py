@@ -35,7 +35,7 @@ NO_KERNELS = frozenset(
 ON_HOST_COPIES = frozenset(
     {
         "take",
-        "nms", "detectionOutput_fprop",
+        "detectionOutput_fprop",
         "record_histogram",
     }
 )  # fmt: skip
@@ -44,6 +44,7 @@ ON_HOST_COPIES = frozenset(
 ANSWERS = {
     "roipooling_fprop": 1,  # whether all regions are in an image, before anything is written
     "roipooling_bprop": 1,  # and all positions in the map
+    "nms": 1,  # the list that it returns
 }
 """Calls that return values to the host, and how many copies that takes."""
 

@@ -15,6 +15,7 @@ from neonlike.backends.families.roi_definition import RoiPooling
 from neonlike.backends.gpu import elements, roi
 
 __all__ = ["gpu"]
+pytestmark = pytest.mark.checked
 
 
 def both_ways(be: Any, request: RoiPooling, dtype: Any = np.float32, layout: str = "plain") -> None:

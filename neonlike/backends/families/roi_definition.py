@@ -85,11 +85,16 @@ def ranked(detections: Any) -> tuple[Array, Array]:
     values = np.asarray(detections.asnumpyarray(), np.float64)
     scores = values[:, 4]
     if np.isnan(scores).any():
-        raise ArgumentError(f"nms: the score in row {int(np.isnan(scores).argmax())} is nan, so it has no rank")
+        raise no_rank(int(np.isnan(scores).argmax()))
     rows = np.flatnonzero(scores)
     if (np.diff(scores[rows]) > 0).any():
         rows = rows[np.argsort(-scores[rows], kind="stable")]
     return rows, np.ascontiguousarray(values[rows, :4].T)
+
+
+def no_rank(row: int) -> ArgumentError:
+    """The error of a detection whose score is nan."""
+    return ArgumentError(f"nms: the score in row {row} is nan, so it has no rank")
 
 
 def images_of(rois: Any) -> Array:

@@ -26,6 +26,7 @@ from neonlike.backends.gpu.lookup import LookupCuda
 from neonlike.backends.gpu.lrn import LrnCuda
 from neonlike.backends.gpu.memory import MemoryBlock
 from neonlike.backends.gpu.meter import EventMeter
+from neonlike.backends.gpu.nms import NmsCuda
 from neonlike.backends.gpu.pool import PoolCuda
 from neonlike.backends.gpu.rnn import RecurrentKernels
 from neonlike.backends.gpu.roi import RoiCuda
@@ -49,6 +50,7 @@ class NervanaGPU(
     PoolCuda,
     LrnCuda,
     RoiCuda,
+    NmsCuda,
     BatchNormCuda,
     LookupCuda,
     RecurrentKernels,
