@@ -1,4 +1,4 @@
-"""Non-maximum suppression on the GPU: several bands of rows, more boxes than a block sweeps at a time, dtypes, views."""
+"""Non-maximum suppression on the GPU: one and several bands of rows, dtypes, views, scores that are nan."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from neonlike.optree.dtypes import DType, compute_dtype
 
 FORWARD = CudaRoutine("cuda/lrn/forward.cu.j2", "3Q4d4q", "local response normalisation")
 BACKWARD = CudaRoutine("cuda/lrn/backward.cu.j2", "5Q4d4q", "gradient of local response normalisation")
-LONGEST, HELD_BYTES = 15, 160
-"""Longest window that a thread keeps in registers, and most bytes of one."""
+WINDOW_BYTES, HELD_BYTES = 64, 160
+"""Most bytes of a window that a thread keeps in registers, for one element and for all that it has at a time."""
 ENOUGH_THREADS, MOST_SPANS = 1 << 18, 65535
 """With fewer, channels are cut into spans. Each channel adds up its own window: results do not depend on it."""
 
@@ -57,8 +57,9 @@ class LrnCuda(LrnFamily):
         channels, lanes = request.dims
 
         def choose(aligned: bool) -> Program:
-            vector, kept = vector_length(dtype, lanes, aligned), request.window <= LONGEST
-            while kept and vector * request.window * compute_dtype(dtype).itemsize > HELD_BYTES and vector > 1:
+            vector, window = vector_length(dtype, lanes, aligned), request.window * compute_dtype(dtype).itemsize
+            kept = window <= WINDOW_BYTES
+            while kept and vector * window > HELD_BYTES and vector > 1:
                 vector //= 2
             chunks = lanes // vector
             span = _span(request, chunks)
