@@ -39,6 +39,10 @@ GPU_CASES ?= 2
 # Every access of a kernel checked, for races too, and each stream as late as the driver may run it.
 CHECKED = CUEMU_CHECK=1 CUEMU_ASYNC=1 NEONLIKE_GPU_POOL=0
 
+# Bytecode is kept, also where the environment says no (containers do): each pass starts several Pythons, the tests some
+# hundred more, and to compile all modules takes longer than to import them. git ignores what is written.
+unexport PYTHONDONTWRITEBYTECODE
+
 # PYTEST_ARGS may choose none of the tests of a pass: status 5.
 OR_NONE = status=$$?; test $$status -eq 0 -o $$status -eq 5
 

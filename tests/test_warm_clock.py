@@ -43,6 +43,7 @@ class Watched:
 @pytest.fixture
 def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Watched]]:
     monkeypatch.setenv("NEONLIKE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("NEONLIKE_FASTPATH", "0")
     monkeypatch.delenv("NEONLIKE_CPU_JIT", raising=False)
     monkeypatch.setattr(compile_c.DRIVER, "loaded", {})
     made: list[Watched] = []

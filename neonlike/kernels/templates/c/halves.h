@@ -4,26 +4,49 @@
 #ifndef NL_HALVES_H
 #define NL_HALVES_H
 #include "vecmath.h"
-#if defined(__F16C__)
-#include <immintrin.h>
+/* NL_TO_FLOATS and NL_TO_HALVES convert NL_HALVES at once, the macros of NL_SOME the first of 16. By the compiler's own functions:
+ * immintrin.h, which declares all of these, takes longer to read than most kernels to compile. */
+#if defined(__has_builtin)
+#define NL_HAS(function) __has_builtin(function)
+#else
+#define NL_HAS(function) 1
+#endif
+#if defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__F16C__) && NL_HAS(__builtin_ia32_vcvtph2ps512_mask) && \
+    NL_HAS(__builtin_ia32_vcvtps2ph512_mask) && NL_HAS(__builtin_ia32_loaddquhi256_mask) && \
+    NL_HAS(__builtin_ia32_storedquhi256_mask) && NL_HAS(__builtin_ia32_loadups512_mask) && \
+    NL_HAS(__builtin_ia32_storeups512_mask)
+#define NL_HALVES 16
+#define NL_SOME(count) ((uint16_t)((1u << (count)) - 1))
+#define NL_TO_FLOATS(v) __builtin_ia32_vcvtph2ps512_mask(v, (nl_floats){0}, -1, 4)
+#define NL_TO_HALVES(v) __builtin_ia32_vcvtps2ph512_mask(v, 0, (nl_halves){0}, -1)
+#define NL_LOAD_HALVES(from, some) __builtin_ia32_loaddquhi256_mask((const void *)(from), (nl_halves){0}, some)
+#define NL_LOAD_FLOATS(from, some) __builtin_ia32_loadups512_mask((const void *)(from), (nl_floats){0}, some)
+#define NL_STORE_HALVES(to, v, some) __builtin_ia32_storedquhi256_mask((void *)(to), v, some)
+#define NL_STORE_FLOATS(to, v, some) __builtin_ia32_storeups512_mask((void *)(to), v, some)
+#elif defined(__F16C__) && NL_HAS(__builtin_ia32_vcvtph2ps256) && NL_HAS(__builtin_ia32_vcvtps2ph256)
+#define NL_HALVES 8
+#define NL_TO_FLOATS(v) __builtin_ia32_vcvtph2ps256(v)
+#define NL_TO_HALVES(v) __builtin_ia32_vcvtps2ph256(v, 0)
+#endif
+#if defined(NL_HALVES)
+typedef short nl_halves __attribute__((vector_size(2 * NL_HALVES)));
+typedef float nl_floats __attribute__((vector_size(4 * NL_HALVES)));
+typedef short nl_halves_anywhere __attribute__((vector_size(2 * NL_HALVES), aligned(1), may_alias));
+typedef float nl_floats_anywhere __attribute__((vector_size(4 * NL_HALVES), aligned(1), may_alias));
 #endif
 
 static inline void nl_widen_f16(float *restrict to, const uint16_t *restrict from, int64_t count)
 {
     int64_t i = 0;
-#if defined(__AVX512F__) && defined(__F16C__)
-    for (; i + 16 <= count; i += 16)
-        _mm512_storeu_ps(to + i, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(from + i))));
-#if defined(__AVX512BW__) && defined(__AVX512VL__)
+#if defined(NL_HALVES)
+    for (; i + NL_HALVES <= count; i += NL_HALVES)
+        *(nl_floats_anywhere *)(to + i) = NL_TO_FLOATS(*(const nl_halves_anywhere *)(from + i));
+#endif
+#if defined(NL_SOME)
     if (i < count) {
-        const __mmask16 rest = (__mmask16)((1u << (count - i)) - 1);
-        _mm512_mask_storeu_ps(to + i, rest, _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(rest, from + i)));
+        NL_STORE_FLOATS(to + i, NL_TO_FLOATS(NL_LOAD_HALVES(from + i, NL_SOME(count - i))), NL_SOME(count - i));
         i = count;
     }
-#endif
-#elif defined(__F16C__)
-    for (; i + 8 <= count; i += 8)
-        _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from + i))));
 #endif
     for (; i < count; i++)
         to[i] = nl_f16_to_f32(from[i]);
@@ -32,8 +55,8 @@ static inline void nl_widen_f16(float *restrict to, const uint16_t *restrict fro
 /* The first `count` of 16, padded with zeros: all 16 are stored, so that a vector load right after is forwarded. */
 static inline void nl_widen_part_f16(float *restrict to, const uint16_t *restrict from, int64_t count)
 {
-#if defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__F16C__)
-    _mm512_storeu_ps(to, _mm512_cvtph_ps(_mm256_maskz_loadu_epi16((__mmask16)((1u << count) - 1), from)));
+#if defined(NL_SOME)
+    *(nl_floats_anywhere *)to = NL_TO_FLOATS(NL_LOAD_HALVES(from, NL_SOME(count)));
 #else
     for (int64_t i = 0; i < 16; i++)
         to[i] = i < count ? nl_f16_to_f32(from[i]) : 0;
@@ -43,20 +66,15 @@ static inline void nl_widen_part_f16(float *restrict to, const uint16_t *restric
 static inline void nl_narrow_f16(uint16_t *restrict to, const float *restrict from, int64_t count)
 {
     int64_t i = 0;
-#if defined(__AVX512F__) && defined(__F16C__)
-    for (; i + 16 <= count; i += 16)
-        _mm256_storeu_si256((__m256i *)(to + i), _mm512_cvtps_ph(_mm512_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
-#if defined(__AVX512BW__) && defined(__AVX512VL__)
+#if defined(NL_HALVES)
+    for (; i + NL_HALVES <= count; i += NL_HALVES)
+        *(nl_halves_anywhere *)(to + i) = NL_TO_HALVES(*(const nl_floats_anywhere *)(from + i));
+#endif
+#if defined(NL_SOME)
     if (i < count) {
-        const __mmask16 rest = (__mmask16)((1u << (count - i)) - 1);
-        const __m512 last = _mm512_maskz_loadu_ps(rest, from + i);
-        _mm256_mask_storeu_epi16(to + i, rest, _mm512_cvtps_ph(last, _MM_FROUND_TO_NEAREST_INT));
+        NL_STORE_HALVES(to + i, NL_TO_HALVES(NL_LOAD_FLOATS(from + i, NL_SOME(count - i))), NL_SOME(count - i));
         i = count;
     }
-#endif
-#elif defined(__F16C__)
-    for (; i + 8 <= count; i += 8)
-        _mm_storeu_si128((__m128i *)(to + i), _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
 #endif
     for (; i < count; i++)
         to[i] = nl_f32_to_f16(from[i]);
