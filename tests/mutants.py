@@ -63,6 +63,7 @@ TESTS = {
         "batchnorm": "batchnorm_numerics batchnorm",
         "batchnorm_cuda": "gpu_batchnorm",
         "lookup_cuda": "gpu_lookup",
+        "stats_cuda": "gpu_stats",
         "pool": "pool_memory pool_sizes pool_calls pool",
         "rnn": "rnn_errors rnn rnn_unroll rnn_kernels rnn_gated gemm",
         "cuda_rnn": "gpu_rnn",

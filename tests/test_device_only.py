@@ -36,7 +36,6 @@ ON_HOST_COPIES = frozenset(
     {
         "take",
         "detectionOutput_fprop",
-        "record_histogram",
     }
 )  # fmt: skip
 """Calls that still copy or wait; each leaves the list when its kernel comes."""

@@ -40,6 +40,17 @@ def test_results(gpu: Any, shape: str) -> None:
         agree(case.backward(gpu, back), back.of(case), "float32", back)
 
 
+@pytest.mark.parametrize("shape", [(40, 33), (2, 17_000)])
+def test_rows_far_from_zero(gpu: Any, shape: tuple[int, int]) -> None:
+    """Given means lie between neighbours in float32, which are 1/16 apart: all launches use them as they are."""
+    case = Case(*shape, offset=1e6)
+    for how in (Forward(given=True), Forward()):
+        wanted, got = how.of(case), case.forward(gpu, how)
+        np.testing.assert_allclose(got["xvar"], wanted["xvar"], rtol=1e-6)
+        agree({"y": got["y"]}, {"y": wanted["y"]}, "float32", how)
+    agree(case.backward(gpu, Backward()), Backward().of(case), "float32")
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
 def test_other_dtypes(gpu: Any, dtype: str) -> None:
     """Data of two bytes, statistics in float32; all of it in float64."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from planted.table import CUDA, GPU, KERNELS, Mutant
 
+HISTOGRAM = CUDA + "histogram.cu.j2"
 SUMS, SORT = CUDA + "lut_bprop.cu.j2", CUDA + "sort.cu.j2"
 
 
@@ -14,7 +15,18 @@ def fault(name: str, file: str, old: str, new: str) -> Mutant:
     return Mutant("lookup_cuda", name, file, old, new)
 
 
+def counting(name: str, old: str, new: str) -> Mutant:
+    """A row of the histogram."""
+    return Mutant("stats_cuda", name, HISTOGRAM, old, new)
+
+
 MUTANTS = (
+    counting("nan counts", "if (size == size)", "if (size == size || true)"),
+    counting("the last elements are not counted", "if (l < left)", "if (left >= VECTOR)"),
+    counting("subnormal numbers count as 0", "(tiny ? 127 + 24 : 127)", "(tiny ? 127 + 240 : 127)"),
+    counting("exponents cut, not rounded", "+ 0x004afb0cu", "+ 0"),
+    counting("vectors ahead overlap", "const int64_t first = (chunk + k * step) * VECTOR, left", "const int64_t first = (chunk + k) * VECTOR, left"),
+    counting("bins beyond the block's threads not added", "bin < (int)bins; bin += THREADS)\n        if", "bin < (int)bins && bin < THREADS; bin += THREADS)\n        if"),
     fault("a word that goes on counts as one that begins", SUMS, "bool begins = word[0] != word[1];", "bool begins = true;"),
     fault("the total of a word goes on into the next", SUMS, "                    total = 0;\n", ""),
     fault("alpha ignored", SUMS, "(double)nl_number(*to) + alpha * total", "(double)nl_number(*to) + total"),

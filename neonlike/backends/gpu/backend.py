@@ -30,6 +30,7 @@ from neonlike.backends.gpu.nms import NmsCuda
 from neonlike.backends.gpu.pool import PoolCuda
 from neonlike.backends.gpu.rnn import RecurrentKernels
 from neonlike.backends.gpu.roi import RoiCuda
+from neonlike.backends.gpu.stats import StatsCuda
 from neonlike.backends.gpu.tensor import GPUTensor
 from neonlike.backends.hostdata import array_to_wrap
 from neonlike.backends.memory import MemoryStats
@@ -54,6 +55,7 @@ class NervanaGPU(
     BatchNormCuda,
     LookupCuda,
     RecurrentKernels,
+    StatsCuda,
     ProductKernels,
     Backend,
 ):

@@ -84,7 +84,8 @@ class GpuDevice:
             contexts.leave()
             raise BackendUnavailable(f"GPU {number}, {self.name}, cannot be used: {error}") from error
         self.pool = Pool(DriverMemory(self), f"GPU {number}", settings.GPU_POOL.get())
-        self.transfer, self.faults = Transfer(self.stream, self.attend), Faults()
+        self.transfer, self.faults = Transfer(self.stream, self.attend), Faults(self.attend)
+        self.expect = self.faults.expect
         contexts.remember(self)
 
     def __repr__(self) -> str:
@@ -206,11 +207,6 @@ class GpuDevice:
         except driver.Error as error:
             self.fail("synchronize", error)
         self.faults.check()
-
-    def expect(self, text: str) -> tuple[int, int]:
-        """See :meth:`Faults.expect`."""
-        self.attend()
-        return self.faults.expect(text)
 
     # Errors, and the life of the context
 

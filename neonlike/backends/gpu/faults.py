@@ -7,6 +7,7 @@ has waited for the device for another reason, and before it queues the next kern
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ from neonlike.errors import IndexRangeError
 
 
 class Faults:
-    """What kernels of one device report."""
+    """What kernels of one device report; ``attend`` makes its context current."""
 
-    def __init__(self) -> None:
+    def __init__(self, attend: Callable[[], None]) -> None:
+        self._attend = attend
         self._word: Any = None
         self._address = 0
         self._texts: list[str] = []
@@ -27,8 +29,6 @@ class Faults:
 
     def expect(self, text: str) -> tuple[int, int]:
         """Where a kernel reports an index, and the number it puts into the upper half of the word.
-
-        The device's context must be current.
 
         Parameters
         ----------
@@ -43,6 +43,7 @@ class Faults:
         self.check()
         with self._lock:
             if self._word is None:
+                self._attend()
                 word = driver.pagelocked_zeros(1, np.uint64, mem_flags=driver.host_alloc_flags.DEVICEMAP)
                 self._address = int(word.base.get_device_pointer())
                 self._word = word
