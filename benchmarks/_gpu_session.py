@@ -174,10 +174,13 @@ def _kernel_module() -> str:
 
 
 PRODUCTS, TRANSFERS, DISPATCH = "Matrix products", "Copies between host and GPU", "Microseconds of Python a call"
+CONVOLUTIONS = "Convolutions"
 
 
 def title(result: Result) -> str:
     """The table that a result belongs to."""
+    if result.text.startswith("convolution"):
+        return CONVOLUTIONS
     return PRODUCTS if result.gflop_per_s is not None or "product" in result.text else TRANSFERS
 
 
@@ -260,7 +263,7 @@ def _dispatch(dispatch: dict[str, dict[str, float]]) -> list[str]:
 
 def _products(session: GpuSession) -> list[str]:
     lines = []
-    for text, size in dict.fromkeys((r.text, r.size) for r in session.beside if r.gflop_per_s):
+    for text, size in dict.fromkeys((r.text, r.size) for r in session.beside if r.gflop_per_s and title(r) == PRODUCTS):
         found = [r for r in session.beside if (r.text, r.size) == (text, size)]
         here = {r.contender: r.gflop_per_s for r in found if r.gflop_per_s}
         ours, others = here.get(_verdicts.PREPARED), [rate for name, rate in here.items() if "neonlike" not in name]

@@ -1,4 +1,4 @@
-"""The GPU backend against PyTorch, CuPy and JAX: expressions, the cost of a call, matrix products, copies.
+"""The GPU backend against PyTorch, CuPy and JAX: expressions, the cost of a call, products, convolutions, copies.
 
 It needs a GPU and PyCUDA, and ends with status 2 without them. ``--quick`` stays under two minutes, ``--results``
 writes RESULTS-gpu.md. Peers that are not installed are named at the end. ``python benchmarks/gpu.py --help`` lists the
@@ -8,6 +8,7 @@ options; the targets are in ``_gpu_session.py``.
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import sys
 import time
@@ -21,12 +22,13 @@ from typing import Any
 import optree
 from _expressions import EXPRESSIONS, Expression
 from _gpu_contenders import Field, copy_case, expression_case, product_case
+from _gpu_conv import PASSES, conv_case, layers
 from _gpu_libraries import Library, Neonlike, find_peers
-from _gpu_session import DISPATCH, PRODUCTS, TRANSFERS, GpuSession, verdicts
+from _gpu_session import CONVOLUTIONS, DISPATCH, PRODUCTS, TRANSFERS, GpuSession, is_emulated, verdicts
 from _terms import parse_size, size_text
 from harness import arguments, check, measure
 
-SECTIONS = ("dispatch", "products", "optree", "copies")
+SECTIONS = ("dispatch", "products", "convolutions", "optree", "copies")
 SIZES = (64, 1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 26)
 QUICK_SIZES = (1 << 24,)
 QUICK = ("sigmoid", "axpy", "gelu", "softmax0", "softmax1", "layer_norm", "variance", "sum_squares", "adam")
@@ -130,6 +132,16 @@ class Run:
                 for edge in self.options.edges or (QUICK_EDGES if self.options.quick else EDGES):
                     if not self._late(f"{precision} product at {edge}"):
                         self.session.run_beside(product_case(edge, precision, field), PRODUCTS)
+
+    def convolutions(self) -> None:
+        """Measure the passes of convolutions in each precision."""
+        chosen = layers(self.options.quick, is_emulated(self.session.be))
+        for precision in PRECISIONS:
+            with _precise(precision, self.session.be) as ours:
+                field = replace(self.field, ours=ours)
+                for layer, which in itertools.product(chosen, PASSES):
+                    if not self._late(f"{precision} {layer.name} {which}"):
+                        self.session.run_beside(conv_case(layer, which, precision, field), CONVOLUTIONS)
 
     def copies(self) -> None:
         """Measure copies from host to GPU and back."""

@@ -30,6 +30,7 @@ from planted import (
     batchnorm,
     containers,
     conv,
+    cuda_conv,
     cuda_rest,
     cuda_rnn,
     data,
@@ -51,7 +52,7 @@ MUTANTS = tuple(
     row
     for table in (
         roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, cuda_rest,
-        cuda_rnn,
+        cuda_rnn, cuda_conv,
     )
     for row in table.MUTANTS
 )
@@ -88,6 +89,7 @@ TESTS = {
         "downloads": "data_fetch",
         "conv": "conv_few conv_calls conv_geometry conv_depthwise conv_maps conv_shapes conv_winograd conv "
         "conv_kernels",
+        "conv_cuda": "gpu_conv",
         "containers": "tree merge merge_streams sequential",
         "gan": "gan",
         "seq2seq": "seq2seq skipthought",

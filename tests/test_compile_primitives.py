@@ -86,6 +86,12 @@ def run_forms(be: Any) -> None:
         norm, tensors = be.lrn_layer(dtype, 16, 20, 1, 1, 1, J), [be.ones((20, 16), dtype=dtype) for _ in range(5)]
         be.fprop_lrn(norm, *tensors[:3], bpower=0.6)
         be.bprop_lrn(norm, *tensors, bpower=0.6)
+    for dtype, groups in ((np.float16, 8), (np.float64, 8), (np.float16, 1)):
+        layer = be.conv_layer(dtype, 16, 8, 8, H=6, W=6, R=3, S=3, str_h=2, groups=groups)
+        x, f, y, sums = (be.ones(dims, dtype=dtype) for dims in (layer.dimI, layer.dimF, layer.dimO, (8, 1)))
+        be.fprop_conv(layer, x, f, y, bias=sums, relu=True)
+        be.bprop_conv(layer, f, y, x, bsum=sums, beta=0.5)
+        be.update_conv(layer, x, y, f)
 
 
 def compile_rows(be: Any) -> None:

@@ -55,7 +55,7 @@ def _stored(out: DType, real: DType, lanes: int, ends: Ends) -> dict[str, Any]:
     """Context of kernels that store finished results."""
     return {
         "real": STORAGE[real.name],
-        "lanes": lanes,
+        "vector": lanes,
         "x_type": STORAGE[ends.x_dtype.name],
         "x_size": lanes * ends.x_dtype.itemsize,
         "bias_type": STORAGE[ends.bias_dtype.name],
@@ -99,7 +99,8 @@ def columns_kernel(
     numbers = (images, channels, inner, first, count, tiles, inner * taps, *steps, *axes)
     most = max(channels * math.prod(sizes) * images, channels * taps * count, first + count)
     sizes3 = (tiles * ceil_div(channels, down), 1, 1), (across, down, 1)
-    context = {"unit": unit, "index": index_type(most)}
+    word = min(unit, 4)
+    context = {"unit": unit, "word": f"uint{8 * word}_t", "vector": unit // word, "index": index_type(most)}
     return Launched(device, COLUMNS, sizes3, places, numbers, context | {"threads": THREADS})
 
 

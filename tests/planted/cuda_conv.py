@@ -1,0 +1,52 @@
+"""Faults in convolution on the GPU: how it is cut, its steps, and the kernels."""
+
+# ruff: noqa: E501  (one fault, one line: the tables read across)
+
+from __future__ import annotations
+
+from planted.table import CUDA, GPU, Mutant
+
+PLAN, PROGRAM, UPDATE, HOOKS, KERNELS = (GPU + f"conv{name}.py" for name in ("_plan", "_program", "_update", "", "_kernels"))
+COLUMNS, FILTERS, FINISH, SUMS = (CUDA + f"conv/{name}.cu.j2" for name in ("columns", "filters", "finish", "sums"))
+FOLD, DIRECT, DIRECT_UPDATE, ENDS = CUDA + "conv/fold.cu.j2", CUDA + "conv/direct.cu.j2", CUDA + "conv/direct_update.cu.j2", CUDA + "conv/ends.j2"
+
+
+def fault(name: str, file: str, old: str, new: str) -> Mutant:
+    """A row of this family."""
+    return Mutant("conv_cuda", name, file, old, new)
+
+
+MUTANTS = (
+    fault("phases: taps step by the stride alone", PLAN, "skip = stride // common", "skip = stride"),
+    fault("phases: dilation ignored in the slope", PLAN, "-(dilation // common))", "-1)"),
+    fault("bands: the last one as long as the others", PLAN, "Band(first, min(size, columns - first))", "Band(first, size)"),
+    fault("a window that is the whole image, with padding, read in place", PLAN, "    if any(g.padding):\n        return False\n", ""),
+    fault("plain: bsum left out", PROGRAM, " or given.bias is not None or given.bsum is not None", " or given.bias is not None"),
+    fault("plain: beta on the old values though X is given", PROGRAM, "(e.beta == 0 or given.x is None)", "True"),
+    fault("old values overwritten by the product before they are read", PROGRAM, "(self.scattered or old or self.given.dtype != self.real)", "(self.scattered or self.given.dtype != self.real)"),
+    fault("filters of a later phase not packed", PROGRAM, "phase is not packed and self._packs(phase)", "packed is None and self._packs(phase)"),
+    fault("partial sums of bands in one place", PROGRAM, "            before += tiles\n", ""),
+    fault("columns of groups next to each other", PROGRAM, "strides = (rows * step * size, step * size, size)", "strides = (step * size, step * size, size)"),
+    fault("update: what is left of a band dropped", UPDATE, "            if left.size:\n", "            if left.size and not each:\n"),
+    fault("update: later bands overwrite the earlier ones", UPDATE, "1.0 if turn else first[1]", "first[1]"),
+    fault("update: what is left of a band overwrites the first part", UPDATE, "left, 1.0 if each else beta)", "left, beta)"),
+    fault("update: errors of the first group for all", UPDATE, "(piece.group * next_group[1] + band.first", "(band.first"),
+    fault("a program of aligned tensors for all", HOOKS, "given._replace(aligned=aligned)", "given._replace(aligned=True)"),
+    fault("X that is the target taken for another tensor", HOOKS, "        if X is not None and (not reads or X.alias_of(target) == 1):\n            X = None\n", "        if X is not None and not reads:\n            X = None\n"),
+    fault("CUDA: columns: padding above not zero", COLUMNS, "z < depth && y >= 0 && y < height", "z < depth && y < height"),
+    fault("CUDA: columns: stride of rows for columns", COLUMNS, "(nl_index)m.w.outputs * (nl_index)m.w.stride", "(nl_index)m.w.outputs * (nl_index)m.h.stride"),
+    fault("CUDA: columns: band begins at 0", COLUMNS, "place = (nl_index)m.first + column,", "place = column,"),
+    fault("CUDA: filters: first tap ignored", FILTERS, "(nl_index)m.s.step + (nl_index)m.s.first", "(nl_index)m.s.step"),
+    fault("CUDA: finish: relu before brelu", ENDS, "    if (ends.bits & BRELU)\n        a *=", "    if (ends.bits & RELU)\n        a = a < 0 ? (slope != 0 ? slope * a : (nl_real)0) : a;\n    if (ends.bits & BRELU)\n        a *="),
+    fault("CUDA: finish: beta before relu", ENDS, "    a = (nl_real)ends.alpha * a + bias;\n", "    a = (nl_real)ends.alpha * a + bias + (ends.bits & BETA ? (nl_real)ends.beta * x : 0);\n"),
+    fault("CUDA: finish: bsum of what was not rounded", FINISH, "total += (nl_real){{ load_out }};", "total += a * (nl_real)1.01;"),
+    fault("CUDA: finish: sums of the first warp only", FINISH, "all += warps[warp];", "all += warp ? 0 : warps[warp];"),
+    fault("CUDA: finish: scattered rows one apart", FINISH, "(nl_index)m.h.every + (nl_index)m.h.first", "(nl_index)m.h.every"),
+    fault("CUDA: fold: the first part twice", FOLD, "g_parts[part * size + i]", "g_parts[part / 2 * size + i]"),
+    fault("CUDA: fold: old values counted with beta 0", FOLD, "    if (beta != 0)\n", ""),
+    fault("CUDA: direct: backward takes positions between strides", DIRECT, " && there % (nl_index)axis.stride == 0", ""),
+    fault("CUDA: direct: channels of the first group", DIRECT, "g_source + group * (nl_index)m.channels * plane + image", "g_source + image"),
+    fault("CUDA: direct update: the first map's group for all", DIRECT_UPDATE, "map / (nl_index)m.maps * (nl_index)m.channels + channel", "channel"),
+    fault("CUDA: direct update: sums of one warp", DIRECT_UPDATE, "total += warps[warp][me];", "total += warp ? 0 : warps[warp][me];"),
+    fault("CUDA: sums of the first parts only", SUMS, "i < count; i +=", "i < 1; i +="),
+)
