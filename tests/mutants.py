@@ -31,6 +31,7 @@ from planted import (
     containers,
     conv,
     cuda_conv,
+    cuda_images,
     cuda_rest,
     cuda_rnn,
     data,
@@ -52,7 +53,7 @@ MUTANTS = tuple(
     row
     for table in (
         roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, cuda_rest,
-        cuda_rnn, cuda_conv,
+        cuda_rnn, cuda_conv, cuda_images,
     )
     for row in table.MUTANTS
 )
@@ -65,6 +66,10 @@ TESTS = {
         "batchnorm_cuda": "gpu_batchnorm",
         "lookup_cuda": "gpu_lookup",
         "stats_cuda": "gpu_stats",
+        "pool_cuda": "gpu_pool",
+        "lrn_cuda": "gpu_lrn",
+        "roi_cuda": "gpu_roi",
+        "nms_cuda": "gpu_nms",
         "pool": "pool_memory pool_sizes pool_calls pool",
         "rnn": "rnn_errors rnn rnn_unroll rnn_kernels rnn_gated gemm",
         "cuda_rnn": "gpu_rnn",

@@ -58,12 +58,13 @@ def test_parts_of_channels_and_places_of_64_bits(gpu: Any, monkeypatch: pytest.M
 
 
 def test_checks_by_several_blocks(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roi, "CHECKED", 4)
-    request = RoiPooling(1, 3, 3, 1, 1, 1, 9, 1.0)
-    for bad in ((), (8,), (3, 7)):
-        rois = np.zeros((9, 5), np.float32)
+    monkeypatch.setattr(roi, "CHECKED", 200)
+    count = 600
+    request = RoiPooling(1, 3, 3, 1, 1, 1, count, 1.0)
+    for bad in ((), (8,), (300, 599)):
+        rois = np.zeros((count, 5), np.float32)
         rois[list(bad), 0] = 1
-        where = gpu.zeros((1, 9), dtype=np.int32)
+        where = gpu.zeros((1, count), dtype=np.int32)
         assert gpu._misplaced(request, gpu.array(rois), where) == (min(bad, default=None), False)
-        where[0, 8] = 9
+        where[0, count - 1] = 9
         assert gpu._misplaced(request, gpu.array(rois), where) == (min(bad, default=None), True)
