@@ -26,6 +26,7 @@ from neonlike.backends.gpu.faults import Faults
 from neonlike.backends.gpu.graphs import Call, Graph, Recorder
 from neonlike.backends.gpu.memory import MemoryBlock, Pool
 from neonlike.backends.gpu.resources import DriverMemory, Kernel, capabilities
+from neonlike.backends.gpu.starts import Starts
 from neonlike.backends.gpu.transfer import Transfer
 from neonlike.errors import ArgumentError, BackendUnavailable, DeviceError, DeviceLost, KernelCompileError
 from neonlike.kernels.cuda.device import Memory, Size3
@@ -79,6 +80,7 @@ class GpuDevice:
             self._handle = self.context.handle
             contexts.enter(self, self.context)
             self.stream = here.stream = driver.Stream()
+            self.starts = Starts(self)
             self.recorder = Recorder(self)
         except driver.Error as error:
             contexts.leave()
@@ -116,7 +118,7 @@ class GpuDevice:
                 module = self._modules.get(cubin)
                 if module is None:
                     module = self._modules[cubin] = driver.module_from_buffer(cubin)
-                kernel = Kernel(module.get_function(name), name, self.capabilities.shared_bytes)
+                kernel = Kernel(module.get_function(name), name, self.capabilities.shared_bytes, cubin)
             except driver.Error as error:
                 self._note(error)
                 raise KernelCompileError(

@@ -20,6 +20,8 @@ _TYPES: dict[str, tuple[Any, ...]] = {
     "cuGraphLaunch": (HANDLE, HANDLE),
     "cuGraphDestroy": (HANDLE,),
     "cuGraphExecDestroy": (HANDLE,),
+    "cuModuleLoadData": (HANDLE, ctypes.c_char_p),
+    "cuModuleGetFunction": (HANDLE, HANDLE, ctypes.c_char_p),
 }
 """What each takes; all return a status."""
 
@@ -35,6 +37,20 @@ def function(name: str) -> Any:
     """
     try:
         return ctypes.CFUNCTYPE(ctypes.c_int, *_TYPES[name])((name, ctypes.CDLL(NAME)))
+    except (AttributeError, OSError) as error:
+        raise driver.LogicError(f"{name}: this driver does not have it ({error})") from error
+
+
+def place(name: str) -> int:
+    """The address of the function ``name``, for C.
+
+    Raises
+    ------
+    pycuda.driver.LogicError
+        If the driver is older than the function.
+    """
+    try:
+        return ctypes.cast(getattr(ctypes.CDLL(NAME), name), HANDLE).value or 0
     except (AttributeError, OSError) as error:
         raise driver.LogicError(f"{name}: this driver does not have it ({error})") from error
 

@@ -69,6 +69,7 @@ class Recorder:
         before, graph = here.stream, HANDLE()
         driver_calls.call("cuStreamBeginCapture_v2", self.stream.handle, RELAXED)
         here.stream = self.stream
+        self.device.starts.paused.value = 1
         try:
             for one in calls:
                 one()
@@ -78,6 +79,7 @@ class Recorder:
                 driver_calls.function("cuGraphDestroy")(graph)
             raise
         finally:
+            self.device.starts.paused.value = 0
             here.stream = before
         driver_calls.call("cuStreamEndCapture", self.stream.handle, ctypes.addressof(graph))
         return graph

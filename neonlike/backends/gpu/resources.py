@@ -19,12 +19,14 @@ class Kernel:
         PyCUDA's raw launch: (grid, block, arguments, shared bytes, stream).
     shared : int
         Bytes of dynamic shared memory that it may be launched with.
+    cubin : bytes
+        The module that it is in.
     """
 
-    __slots__ = ("_function", "name", "shared", "start")
+    __slots__ = ("_function", "cubin", "name", "shared", "start")
 
-    def __init__(self, function: Any, name: str, shared: int) -> None:
-        self._function, self.name, self.shared = function, name, shared
+    def __init__(self, function: Any, name: str, shared: int, cubin: bytes) -> None:
+        self._function, self.name, self.shared, self.cubin = function, name, shared, cubin
         self.start = function._launch_kernel
 
     def allow(self, shared: int) -> None:

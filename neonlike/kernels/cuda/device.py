@@ -56,11 +56,22 @@ class Function(Protocol):
     """A loaded kernel; only its device looks inside."""
 
 
+class Starts(Protocol):
+    """Launches as data, for those who start them without Python."""
+
+    def block(self, steps: Sequence[tuple[Any, Size3, Size3]], tail: bytes) -> Any:
+        """A ctypes array that is a ``struct nl_device`` of fastpath_device.h; None if there can be none."""
+        ...
+
+
 class Device(Protocol):
     """A GPU with a current stream; all work is queued on that."""
 
     @property
     def capabilities(self) -> Capabilities: ...
+
+    @property
+    def starts(self) -> Starts: ...
 
     def allocate(self, nbytes: int) -> Memory:
         """Memory for ``nbytes`` (at least 1), aligned to 256 bytes.

@@ -20,6 +20,7 @@ from neonlike.kernels.planning.plan import Plan, StageKind
 from neonlike.kernels.run.ahead import CompilesAhead
 from neonlike.kernels.run.arrays import expression_text
 from neonlike.kernels.run.call_stage import CallStage
+from neonlike.kernels.run.recipe import Recipe
 from neonlike.kernels.run.stage import CopyBack, ExecutableStage, Run, buffer_key
 
 Fallback = Callable[[Plan, int, Graph], ExecutableStage]
@@ -37,6 +38,7 @@ class CudaEngine(CompilesAhead):
     """
 
     name = "cuda"
+    replays = True
 
     def __init__(self, queue: Queue, fallback: Fallback) -> None:
         self.queue, self.fallback = queue, fallback
@@ -66,6 +68,11 @@ class CudaEngine(CompilesAhead):
             stages[0].run(run)
         else:
             in_turn([stage.ready(run) for stage in stages])
+
+    def recipe(self, plan: Plan, graph: Graph) -> Recipe | None:
+        """How to queue ``plan`` for tensors like those of ``graph`` without planning; None if it has several stages."""
+        stages: list[ExecutableStage] = plan.engine[self.name]
+        return stages[0].recipe(graph) if len(stages) == 1 and isinstance(stages[0], CudaStage) else None
 
     def is_built(self, kernel: KernelSource) -> bool:
         """Whether the module of ``kernel`` is in the cache."""

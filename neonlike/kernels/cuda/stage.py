@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import struct
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter
@@ -24,10 +26,13 @@ from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.lower import NumberArg
 from neonlike.kernels.planning.plan import Plan, Stage, StageKind
 from neonlike.kernels.run.arrays import Picker, expression_text, input_array, is_flat, picker, remember
+from neonlike.kernels.run.recipe import Recipe
 from neonlike.kernels.run.stage import ExecutableStage, Layouts, Run, buffer_key, loop_outputs
 from neonlike.logger import logger
 from neonlike.optree.dtypes import DType
 
+MOST_ROOM = 1 << 20
+"""Most bytes of working memory that are kept for an assignment that the extension starts."""
 MAX_OPS, MAX_ARGUMENTS = 512, 256
 """Stages with more run on host copies: compiling takes minutes, and kernels have a limit of arguments."""
 DIGITS = {"float16": 10, "bfloat16": 7, "float32": 15, "float64": 15}
@@ -95,8 +100,7 @@ class CudaStage(ExecutableStage):
             self.ready(run)()
             return
         addresses = [*map(_address, inputs), *map(_address, outputs)]
-        layout = outputs[0].shape if self.flat else self._layout(graph, inputs, outputs)
-        key = (are_aligned(addresses), layout)
+        key = (are_aligned(addresses), self._layout(graph, inputs, outputs))
         launch = self.launches.get(key)
         if launch is None:
             if self._is_empty_reduction(graph):
@@ -114,8 +118,34 @@ class CudaStage(ExecutableStage):
         for function, grid, block in launch.steps:
             self.queue.device.launch(function, grid, block, 0, arguments)
 
-    def _layout(self, graph: Graph, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
+    def recipe(self, graph: Graph) -> Recipe | None:
+        """How the extension queues what :meth:`run` queued for ``graph``; None if that takes more than tensors.
+
+        Its working memory is kept: two threads may not queue it at once, so that it holds the interpreter's lock.
+        """
+        if not self.usable or self.slots is None or self.counters:
+            return None
+        inputs, outputs = self.slots[0](graph.leaves), self.slots[1](graph.targets)
+        aligned = are_aligned([*map(_address, inputs), *map(_address, outputs)])
+        launch = self.launches.get((aligned, self._layout(graph, inputs, outputs)))
+        if launch is None or not launch.steps or launch.room > MOST_ROOM:
+            return None
+        room = self.queue.device.allocate(launch.room) if launch.room else None
+        tail = launch.tail if room is None else struct.pack("=Q", room.address) + launch.tail
+        block = self.queue.device.starts.block(launch.steps, tail)
+        if block is None:
+            return None
+        return Recipe(
+            1, len(graph.leaves), len(graph.numbers), tuple(array.index for array in self.kernel.inputs),
+            tuple(array.index for array in self.kernel.outputs),
+            tuple(2 * number.slot + (number.ctype == "double") for number in self.kernel.numbers),
+            ctypes.addressof(block), 0, 0, room is None, (block, room, launch),
+        )  # fmt: skip
+
+    def _layout(self, graph: Graph, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
         """The geometry that a launch on these tensors depends on; alignment is added by the caller."""
+        if self.flat:
+            return outputs[0].shape
         counted = [self.kernel.plan.values[array.index].source.of(graph) for array in self.counters]
         return (*map(_geometry, inputs), *map(_geometry, outputs), *counted)
 

@@ -27,7 +27,7 @@ class Recipe(NamedTuple):
     Attributes
     ----------
     function : int
-        Address of the kernel's packed entry.
+        Address of the kernel's packed entry; of kernels of a device anything but 0.
     leaves, numbers : int
         How many the assignment has.
     inputs, outputs : tuple of int
@@ -35,7 +35,7 @@ class Recipe(NamedTuple):
     values : tuple of int
         Numbers that it takes: twice the slot, and 1 if it takes the number as a real.
     meta, extent, threads : int
-        Its last arguments.
+        Its last arguments. Of kernels of a device the address of a ``struct nl_device``, 0 and 0.
     release : bool
         Whether other Python threads may run meanwhile.
     keep : object

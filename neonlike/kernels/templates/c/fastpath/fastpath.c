@@ -170,6 +170,7 @@ static int intern_names(void)
         {&name_shape, "shape"},    {&name_dtype, "dtype"},     {&name_backend, "backend"},
         {&name_replay, "_replay"}, {&name_run, "run"},         {&name_alias_of, "alias_of"},
         {&name_assign, "assign"},  {&name_closed, "closed"},   {&name_executor, "executor"},
+        {&name_rounding, "rounding"},
     };
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)
         if (!*names[k].name && !(*names[k].name = PyUnicode_InternFromString(names[k].text)))

@@ -5,7 +5,7 @@
 #include "fastpath_walk.h"
 #include <stddef.h>
 #include <structmember.h>
-#include "packed.h"
+#include "fastpath_device.h"
 
 enum { TABLE = 2048 };
 enum answer { LEFT, DONE, NEW, ANSWERS };
@@ -16,13 +16,15 @@ static int serial; /* whether this is a forked process, in which no thread may b
 
 typedef int (*Kernel)(const union nl_word *);
 
+enum { MOST_WORDS = MAX_LEAVES + MAX_TARGETS + MAX_NUMBERS + 3 };
+
 typedef struct {
     uint64_t hash;
     int words, inputs, outputs, numbers;
     int release; /* whether to release the interpreter lock: the kernel is long, or runs on several threads */
     Kernel kernel; /* NULL: known to have none */
     void *meta;
-    int64_t count, threads;
+    int64_t count, threads; /* threads 0: meta is a struct nl_device */
     PyObject *keep; /* owners of the memory of kernel and meta */
     int64_t *word;
     uint8_t slot[]; /* of inputs, outputs and numbers; twice the slot, and 1 for a real, of a number */
@@ -69,7 +71,7 @@ static Launch **find(Launches *self)
 /* Call the kernel on the operands found by the walk, and end the walk. */
 static enum answer start(Launches *self, const Launch *launch)
 {
-    union nl_word words[MAX_LEAVES + MAX_TARGETS + MAX_NUMBERS + 3], *word = words;
+    union nl_word words[MOST_WORDS], *word = words;
     const uint8_t *slot = launch->slot;
     for (int k = 0; k < launch->inputs; k++)
         word++->pointer = walk.leaf[*slot++]->address;
@@ -82,20 +84,24 @@ static enum answer start(Launches *self, const Launch *launch)
         else
             word->integer = number->integer;
     }
-    word++->pointer = launch->meta;
-    word++->integer = launch->count;
-    word->integer = serial ? 1 : launch->threads;
-    end_walk(); /* the caller has the tensors, and so the addresses */
     const Kernel kernel = launch->kernel;
+    const struct nl_device *device = launch->threads ? NULL : launch->meta;
+    const int count = (int)(word - words);
+    if (!device) {
+        word++->pointer = launch->meta;
+        word++->integer = launch->count;
+        word->integer = serial ? 1 : launch->threads;
+    }
+    end_walk(); /* the caller has the tensors, and so the addresses */
     int failed;
     self->hits++;
     if (!launch->release)
-        failed = kernel(words);
+        failed = device ? start_on_device(device, words, count) : kernel(words);
     else {
         PyObject *keep = launch->keep; /* others may clear the table now */
         Py_INCREF(keep);
         Py_BEGIN_ALLOW_THREADS
-        failed = kernel(words);
+        failed = device ? start_on_device(device, words, count) : kernel(words);
         Py_END_ALLOW_THREADS
         Py_DECREF(keep);
     }
@@ -110,7 +116,7 @@ static PyObject *answered(Launches *self, int failed)
         launch = *find(self);
         answer = launch ? LEFT : NEW;
     }
-    if (launch && launch->kernel)
+    if (launch && launch->kernel && (launch->threads || !serial)) /* no driver works in a forked process */
         answer = start(self, launch);
     else
         end_walk();

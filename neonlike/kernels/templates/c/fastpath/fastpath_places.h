@@ -6,7 +6,12 @@
 #include <Python.h>
 #include <string.h>
 
-enum { MAX_AXES = 16 };
+enum {
+    MAX_AXES = 16,
+    DEVICE_ALIGNMENT = 16, /* bytes, on which the kernels of a device depend */
+};
+/* In the first word of a place on a device, besides data type and rank. */
+static const int64_t ON_DEVICE = (int64_t)1 << 60, NOT_ALIGNED = (int64_t)1 << 61;
 
 static PyObject *name_place, *name_array, *name_root, *name_struct, *name_shape, *name_dtype, *name_backend;
 
@@ -17,7 +22,7 @@ typedef struct {
     PyObject *shape, *dtype, *backend; /* the tensor's, which never change */
     char *address, *low, *high;
     uint64_t hash;
-    int64_t words[]; /* data type and rank, shape, strides */
+    int64_t words[]; /* data type and rank, on a device whether it is aligned; shape, strides */
 } Place;
 
 static uint64_t mix(uint64_t hash, uint64_t word)
@@ -84,7 +89,46 @@ typedef struct {
 
 enum { ALIGNED = 0x100, NATIVE = 0x200 };
 
-static Place *place_from(PyObject *tensor, PyObject *root, const Interface *from)
+/* An integer attribute, or -1 with an exception. */
+static long long number_of(PyObject *object, const char *name)
+{
+    PyObject *found = PyObject_GetAttrString(object, name);
+    const long long number = found ? PyLong_AsLongLong(found) : -1;
+    Py_XDECREF(found);
+    return number;
+}
+
+/* An attribute that is a tuple of `count` integers (-1: of up to MAX_AXES), into `to`; how many, or -1. */
+static int numbers_of(PyObject *object, const char *name, int count, Py_intptr_t *to)
+{
+    PyObject *found = PyObject_GetAttrString(object, name);
+    const int right = found && PyTuple_CheckExact(found) && PyTuple_GET_SIZE(found) <= MAX_AXES;
+    const int size = right ? (int)PyTuple_GET_SIZE(found) : -1;
+    for (int k = 0; k < size; k++)
+        to[k] = (Py_intptr_t)PyLong_AsLongLong(PyTuple_GET_ITEM(found, k));
+    Py_XDECREF(found);
+    return PyErr_Occurred() || (count >= 0 && size != count) ? -1 : size;
+}
+
+/* The interface of an array of a device, see array.py in backends/gpu; -1 if it is none. `axes` is room for it. */
+static int device_interface(PyObject *array, Interface *to, Py_intptr_t axes[2 * MAX_AXES])
+{
+    PyObject *address = PyObject_GetAttrString(array, "address"), *dtype = PyObject_GetAttr(array, name_dtype);
+    PyObject *kind = dtype ? PyObject_GetAttrString(dtype, "kind") : NULL;
+    int failed = !address || !kind || !PyUnicode_Check(kind) || PyUnicode_GET_LENGTH(kind) != 1;
+    if (!failed) {
+        const int rank = numbers_of(array, "shape", -1, axes);
+        *to = (Interface){2, rank, (char)PyUnicode_READ_CHAR(kind, 0), (int)number_of(dtype, "itemsize"), ALIGNED | NATIVE,
+                          axes, axes + MAX_AXES, PyLong_AsVoidPtr(address)};
+        failed = rank < 0 || numbers_of(array, "strides", rank, axes + MAX_AXES) < 0 || PyErr_Occurred();
+    }
+    Py_XDECREF(address);
+    Py_XDECREF(dtype);
+    Py_XDECREF(kind);
+    return failed ? -1 : 0;
+}
+
+static Place *place_from(PyObject *tensor, PyObject *root, const Interface *from, const int64_t marks)
 {
     if (from->two != 2 || from->nd < 1 || from->nd > MAX_AXES || (from->flags & (ALIGNED | NATIVE)) != (ALIGNED | NATIVE))
         return NULL;
@@ -97,7 +141,7 @@ static Place *place_from(PyObject *tensor, PyObject *root, const Interface *from
     place->shape = place->dtype = place->backend = NULL;
     place->address = place->low = place->high = from->data;
     int64_t *word = place->words;
-    *word++ = from->typekind | (int64_t)from->itemsize << 8 | (int64_t)from->nd << 40;
+    *word++ = from->typekind | (int64_t)from->itemsize << 8 | (int64_t)from->nd << 40 | marks;
     int empty = 0;
     for (int axis = 0; axis < from->nd; axis++) {
         const Py_intptr_t size = from->shape[axis], stride = from->strides[axis];
@@ -124,7 +168,16 @@ static Place *new_place(PyObject *tensor)
     PyObject *array = PyObject_GetAttr(tensor, name_array), *root = PyObject_GetAttr(tensor, name_root);
     PyObject *capsule = array ? PyObject_GetAttr(array, name_struct) : NULL;
     if (root && capsule && PyCapsule_IsValid(capsule, NULL))
-        place = place_from(tensor, root, PyCapsule_GetPointer(capsule, NULL));
+        place = place_from(tensor, root, PyCapsule_GetPointer(capsule, NULL), 0);
+    else if (root && array && !capsule) {
+        Interface device;
+        Py_intptr_t axes[2 * MAX_AXES];
+        PyErr_Clear();
+        if (!device_interface(array, &device, axes)) {
+            const int odd = (uintptr_t)device.data % DEVICE_ALIGNMENT != 0;
+            place = place_from(tensor, root, &device, odd ? ON_DEVICE | NOT_ALIGNED : ON_DEVICE);
+        }
+    }
     if (place && PyObject_GenericSetAttr(tensor, name_place, (PyObject *)place) < 0)
         Py_CLEAR(place);
     Py_XDECREF(array);

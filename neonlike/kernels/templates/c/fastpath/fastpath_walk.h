@@ -14,7 +14,7 @@ enum {
 static PyTypeObject *node_type; /* OpTreeNode, and the offsets of its slots */
 static Py_ssize_t spec_at, operands_at, attrs_at, shape_at, dtype_at, backend_at;
 static PyObject *describe; /* spec -> names of its attributes in the key; None: left to Python */
-static PyObject *name_value, *name_alias_of;
+static PyObject *name_value, *name_alias_of, *name_rounding;
 
 /* Specs: rows of the table of ops that keys may name -------------------------------------------------------------- */
 
@@ -224,6 +224,15 @@ static int add_node(PyObject *node, PyTypeObject *tensor_type, int32_t *referenc
     return attrs == Py_None ? 0 : put_attributes(attrs, known->keyed);
 }
 
+/* Whether a tensor rounds stochastically, or does not say: its kernels draw numbers, which is Python's business. */
+static int rounds(PyObject *target)
+{
+    PyObject *rounding = PyObject_GetAttr(target, name_rounding);
+    const int found = !rounding || PyObject_IsTrue(rounding);
+    Py_XDECREF(rounding);
+    return found;
+}
+
 static int add_target(PyObject *backend, PyObject *target, PyObject *value, PyTypeObject *tensor_type)
 {
     int32_t root;
@@ -240,6 +249,8 @@ static int add_target(PyObject *backend, PyObject *target, PyObject *value, PyTy
         return -1;
     walk.root[walk.targets] = root;
     walk.target[walk.targets++] = place;
+    if (place->words[0] & ON_DEVICE && rounds(target))
+        return -1;
     return place->backend == backend ? 0 : -1; /* tensors in the tree were checked when it was built */
 }
 
