@@ -1,6 +1,6 @@
 """Kernels started without Python: what the extension that replays assignments needs to know of a launch.
 
-PyCUDA does not show the handles of its functions, so the driver is asked again for kernels that are started in this way.
+PyCUDA does not show the handles of its functions, so the driver is asked again for those that are started in this way.
 """
 
 from __future__ import annotations
