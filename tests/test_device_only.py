@@ -14,6 +14,12 @@ from primitive_calls import CALLS
 
 from neonlike.backends import Backend, cleanup_backend, gen_backend
 from neonlike.backends.families import public_methods
+from neonlike.data import ArrayIterator
+from neonlike.initializers import Constant, Kaiming
+from neonlike.layers import Affine, Conv, GeneralizedCost, Pooling
+from neonlike.models import Model
+from neonlike.optimizers import GradientDescentMomentum
+from neonlike.transforms import CrossEntropyMulti, Rectlin, Softmax
 
 FAMILIES = (
     "activation", "batchnorm", "conv", "linalg", "lookup", "lrn", "merge", "mkl", "pool", "rnn", "rnn_gated", "roi",
@@ -72,6 +78,31 @@ def test_runs_on_the_device_alone(gpu: Any, name: str) -> None:
         assert len(seen) > ANSWERS.get(name, 0), f"{name} runs on the device now: take it out of ON_HOST_COPIES"
     else:
         assert (len(seen.down), len(seen)) == (ANSWERS.get(name, 0),) * 2, f"{name} crosses:\n{seen}"
+
+
+def test_a_training_step_of_a_convnet_reads_its_cost_alone(gpu: Any) -> None:
+    """Once kernels and calls are known: strides, a bias, batch normalization and groups are all in it."""
+    ways: dict[str, Any] = {"init": Kaiming(), "activation": Rectlin()}
+    layers = [
+        Conv((3, 3, 6), padding=1, batch_norm=True, **ways),
+        Pooling(2),
+        Conv((3, 3, 12), padding=1, strides=2, bias=Constant(0.1), groups=2, **ways),
+        Affine(nout=10, init=Kaiming(), activation=Softmax()),
+    ]
+    model, cost = Model(layers), GeneralizedCost(CrossEntropyMulti())
+    images = np.random.default_rng(0).normal(size=(32, 64))
+    data = ArrayIterator(images, np.arange(32) % 10, nclass=10, lshape=(1, 8, 8))
+    model.initialize(data, cost)
+    optimizer = GradientDescentMomentum(0.1, 0.9)
+    counts = []
+    for x, t in data:
+        with traffic(gpu) as seen:
+            y = model.fprop(x)
+            cost.get_cost(y, t)
+            model.bprop(cost.get_errors(y, t))
+            optimizer.optimize(model.layers_to_optimize, epoch=0)
+        counts.append((len(seen.down), len(seen)))
+    assert counts[1:] == [(1, 1)] * 3, str(seen)
 
 
 def test_what_crosses_is_seen(gpu: Any) -> None:

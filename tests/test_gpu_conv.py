@@ -165,6 +165,25 @@ def test_without_cublas_kernels_of_our_own_multiply(gpu: Any, name: str, monkeyp
     forget(gpu)
 
 
+@pytest.mark.parametrize("name", ["strided", "wide groups", "thin"])
+def test_results_do_not_depend_on_the_order_of_blocks(
+    gpu: Any, small: None, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the last bit, though no sum is exact; an emulated GPU runs blocks in the order that the variable says."""
+    s, rng = EVERY[name], np.random.default_rng(0)
+    layer = s.layer(gpu)
+    I, F, E = (gpu.array(rng.normal(size=shape)) for shape in (s.shape_i, s.shape_f, s.shape_o))
+    results = []
+    for order in ("forward", "reverse", "random"):
+        monkeypatch.setenv("CUEMU_ORDER", order)
+        found = [gpu.empty(shape) for shape in (s.shape_o, (s.K, 1), s.shape_i, (s.C, 1), s.shape_f)]
+        gpu.fprop_conv(layer, I, F, found[0], bsum=found[1], relu=True)
+        gpu.bprop_conv(layer, F, E, found[2], bsum=found[3])
+        gpu.update_conv(layer, I, E, found[4])
+        results.append([values.get().tobytes() for values in found])
+    assert results[0] == results[1] == results[2]
+
+
 # What is queued -----------------------------------------------------------------------------------------------------
 
 
