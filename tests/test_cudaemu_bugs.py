@@ -77,6 +77,52 @@ FINDS: dict[str, tuple[str, str, str]] = {
     "result_read_before_the_stream_is_done": ("clean", "wrong", "wrong"),
     "streams_without_an_event_between": ("clean", "wrong", "wrong"),
     "division_by_zero": ("integer division by zero", "division by zero", "division by zero"),
+    "plain_read_of_what_another_block_wrote": (
+        "clean",
+        "clean",
+        "another block wrote in this launch at kernel.cu:4: it needs __ldcg or an acquiring load at kernel.cu:11",
+    ),
+    "barrier_of_the_grid_missing": ("wrong", "wrong", "race on global memory between different blocks"),
+    "fence_missing_before_a_barrier_of_the_grid": (
+        "clean",
+        "clean",
+        "race on global memory between different blocks",
+    ),
+    "block_arrives_before_its_threads_have_written": (
+        "wrong|clean",
+        "wrong|clean",
+        "race on global memory between different blocks",
+    ),
+    "barrier_of_the_grid_in_a_plain_launch": (
+        "blocks of a plain launch need not run at the same time",
+        "blocks of a plain launch",
+        "blocks of a plain launch",
+    ),
+    "barrier_of_the_grid_that_one_block_skips": (
+        "a thread waits for what no other does",
+        "a thread waits for what no other does",
+        "a thread waits for what no other does|race on global memory between different blocks",
+    ),
+    "stream_of_a_graph_without_an_event_between": ("clean", "wrong", "wrong"),
+    "memory_of_another_device": (
+        "points to memory of device 1, it runs on 0",
+        "points to memory of device 1",
+        "points to memory of device 1",
+    ),
+    "asynchronous_copy_not_waited_for": ("wrong", "wrong", "read of uninitialised shared memory at kernel.cu:11"),
+    "asynchronous_copy_waited_for_by_one_group_too_few": (
+        "wrong",
+        "wrong",
+        "read of uninitialised shared memory at kernel.cu:11",
+    ),
+    "barrier_missing_after_an_asynchronous_copy": ("wrong", "wrong", "read of uninitialised shared memory"),
+    "asynchronous_copy_into_a_tile_that_is_read": ("wrong", "wrong", "read-write race on shared memory"),
+    "quarters_of_a_fragment_exchanged": ("wrong", "wrong", "wrong"),
+    "fragment_loaded_without_transposing": ("wrong", "wrong", "wrong"),
+    "sums_of_a_fragment_stored_in_the_wrong_rows": ("wrong", "wrong", "wrong"),
+    "warp_barrier_missing_before_a_fragment_is_loaded": ("clean", "clean", "race on shared memory between lanes"),
+    "matrix_instruction_in_a_part_of_a_warp": ("deadlock", "deadlock", "deadlock: of 32 threads 16 wait"),
+    "factors_not_rounded_to_tf32": ("wrong", "wrong", "wrong"),
 }
 
 

@@ -157,20 +157,23 @@ template <class T>
 static inline T __ldcs(const T *p) {
     return *p;
 }
-template <class T>
-static inline T __ldcg(const T *p) {
-    return *p;
-}
+// Past the L1 cache, which other blocks' writes do not reach: what the checker wants where a block reads what another
+// wrote in the same launch.
+#define CUEMU_COHERENT_LOAD(NAME, KIND)                    \
+    template <class T>                                     \
+    static __forceinline__ T NAME(const T *p) {            \
+        T value;                                           \
+        cuemu_coherent((void *)&value, p, sizeof(T), KIND); \
+        return value;                                      \
+    }
+CUEMU_COHERENT_LOAD(__ldcg, CUEMU_PAST_L1)
+CUEMU_COHERENT_LOAD(__ldcv, CUEMU_PAST_L1)
 template <class T>
 static inline T __ldca(const T *p) {
     return *p;
 }
 template <class T>
 static inline T __ldlu(const T *p) {
-    return *p;
-}
-template <class T>
-static inline T __ldcv(const T *p) {
     return *p;
 }
 template <class T>

@@ -159,6 +159,7 @@ const int cuemu_checked = 0;
 
 #include "cuda_math.h"
 #include "cuda_threads.h"
+#include "ptx_twins.h"
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #ifdef CUEMU_INEXACT

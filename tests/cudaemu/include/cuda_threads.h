@@ -115,10 +115,15 @@ template <class T, class Update>
 CUEMU_UNSANITIZED static inline T update(T *address, Update function) {
     typedef std::conditional_t<sizeof(T) == 8, uint64_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>> Bits;
     static_assert(sizeof(T) == sizeof(Bits), "atomics take 2, 4 or 8 bytes");
-    Bits old = compare_and_swap(address, (Bits)0, (Bits)0);
+    Bits old;
+    cuemu_coherent(&old, address, sizeof old, CUEMU_RELAXED);
     for (;;) {
-        Bits seen = compare_and_swap(address, old, (Bits)to_bits(function(from_bits<T>(old))));
-        if (seen == old) return from_bits<T>(old);
+        Bits changed = (Bits)to_bits(function(from_bits<T>(old)));
+        Bits seen = compare_and_swap(address, old, changed);
+        if (seen == old) {
+            if (changed == old) cuemu_pause();  // it may have asked for what another block is to write
+            return from_bits<T>(old);
+        }
         old = seen;
     }
 }
@@ -151,7 +156,7 @@ static inline T atomicCAS(T *address, typename cuemu::identity<T>::type expected
 
 static inline unsigned __activemask() { return 0xffffffffu; }
 static inline long long clock64() { return (long long)__builtin_ia32_rdtsc(); }
-static inline void __nanosleep(unsigned) {}
+static inline void __nanosleep(unsigned) { cuemu_pause(); }
 }  // extern "C++"
 
 #endif

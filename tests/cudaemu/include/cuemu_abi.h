@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <vector_types.h>  // uint3, dim3, float4 ... of the real CUDA headers, in host mode
 
-#define CUEMU_ABI_VERSION 2
+#define CUEMU_ABI_VERSION 3
 
 // What the running CUDA thread sees. One for each OS thread, rewritten whenever another CUDA thread is resumed.
 struct cuemu_thread_t {
@@ -32,7 +32,10 @@ struct cuemu_kernel {
     int registers, shared_bytes, local_bytes;  // as the real nvcc reports them; -1: not known
 };
 
-enum cuemu_warp_operation { CUEMU_SYNCWARP = 1, CUEMU_SHUFFLE, CUEMU_VOTE, CUEMU_REDUCE };
+enum cuemu_warp_operation { CUEMU_SYNCWARP = 1, CUEMU_SHUFFLE, CUEMU_VOTE, CUEMU_REDUCE, CUEMU_MATRIX };
+// Loads that see what other blocks wrote in this launch: past the L1 cache, ordering all that follows too, or as a part of
+// an atomic operation.
+enum cuemu_coherent_load { CUEMU_PAST_L1, CUEMU_ACQUIRE, CUEMU_RELAXED };
 
 #pragma GCC visibility push(default)
 extern "C" {
@@ -47,6 +50,15 @@ uint16_t cuemu_cas16(void *, uint16_t expected, uint16_t desired);
 uint32_t cuemu_cas32(void *, uint32_t expected, uint32_t desired);
 uint64_t cuemu_cas64(void *, uint64_t expected, uint64_t desired);
 void cuemu_fence(void);
+// Makes such a load of so many bytes.
+void cuemu_coherent(void *to, const void *from, unsigned bytes, int load);
+// The thread waits for others, of whatever block.
+void cuemu_pause(void);
+// Copies to shared memory that land when they are waited for; bytes beyond `from_bytes` become zeros.
+void cuemu_copy_async(void *to, const void *from, unsigned bytes, unsigned from_bytes, int line);
+void cuemu_copy_commit(void);
+// Until no more than so many of the latest groups are under way; negative: and nothing that is in no group.
+void cuemu_copy_wait(int groups);
 void cuemu_fail(int code, const char *format, ...) __attribute__((noreturn, format(printf, 2, 3)));
 }
 #pragma GCC visibility pop

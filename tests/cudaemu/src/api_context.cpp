@@ -1,4 +1,5 @@
 // Contexts: a stack of them for each host thread, and the device's primary one.
+#include <map>
 #include <vector>
 
 #include "driver.h"
@@ -12,8 +13,9 @@ static std::set<Context *> &living() {
 
 Context *current_context() { return stack.empty() || !living().count(stack.back()) ? nullptr : stack.back(); }
 
-Context *make_context() {
+Context *make_context(int device) {
     Context *made = new Context;
+    made->device = device;
     living().insert(made);
     return made;
 }
@@ -47,9 +49,10 @@ static void pop_if_current(Context *context) {
     if (!stack.empty() && stack.back() == context) stack.pop_back();
 }
 
-API cuCtxCreate_v4(CUcontext *made, CUctxCreateParams *, unsigned, CUdevice) {
+API cuCtxCreate_v4(CUcontext *made, CUctxCreateParams *, unsigned, CUdevice device) {
     Lock lock(driver_lock());
-    stack.push_back(make_context());
+    if (CUresult failed = check_device(device)) return failed;
+    stack.push_back(make_context(device));
     *made = (CUcontext)stack.back();
     return CUDA_SUCCESS;
 }
@@ -105,48 +108,50 @@ API cuCtxSetCurrent(CUcontext handle) {
 }
 
 // The primary context has one handle for good: what was pushed before its last release works after the next retain.
-static Context *primary() {
-    static auto *context = new Context;
-    return context;
+static Context *primary(CUdevice device) {
+    static auto *contexts = new std::map<int, Context>;
+    return &(*contexts)[device];
 }
 
-static bool primary_is_active() { return living().count(primary()); }
+static bool primary_is_active(CUdevice device) { return living().count(primary(device)); }
 
-API cuDevicePrimaryCtxRetain(CUcontext *handle, CUdevice) {
+API cuDevicePrimaryCtxRetain(CUcontext *handle, CUdevice device) {
     Lock lock(driver_lock());
-    if (primary_is_active()) {
-        ++primary()->references;
+    if (CUresult failed = check_device(device)) return failed;
+    if (primary_is_active(device)) {
+        ++primary(device)->references;
     } else {
-        *primary() = Context();
-        living().insert(primary());
+        *primary(device) = Context();
+        primary(device)->device = device;
+        living().insert(primary(device));
     }
-    *handle = (CUcontext)primary();
+    *handle = (CUcontext)primary(device);
     return CUDA_SUCCESS;
 }
 
-API cuDevicePrimaryCtxRelease_v2(CUdevice) {
+API cuDevicePrimaryCtxRelease_v2(CUdevice device) {
     Lock lock(driver_lock());
-    if (!primary_is_active()) return fail(CUDA_ERROR_INVALID_CONTEXT, "the primary context is not retained");
-    if (--primary()->references == 0) destroy(primary());
+    if (!primary_is_active(device)) return fail(CUDA_ERROR_INVALID_CONTEXT, "the primary context is not retained");
+    if (--primary(device)->references == 0) destroy(primary(device));
     return CUDA_SUCCESS;
 }
 
-API cuDevicePrimaryCtxReset_v2(CUdevice) {
+API cuDevicePrimaryCtxReset_v2(CUdevice device) {
     Lock lock(driver_lock());
-    if (primary_is_active()) destroy(primary());
+    if (primary_is_active(device)) destroy(primary(device));
     return CUDA_SUCCESS;
 }
 
-API cuDevicePrimaryCtxGetState(CUdevice, unsigned *flags, int *active) {
+API cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active) {
     Lock lock(driver_lock());
     *flags = 0;
-    *active = primary_is_active();
+    *active = primary_is_active(device);
     return CUDA_SUCCESS;
 }
 
 API cuCtxGetDevice(CUdevice *device) {
     IN_CONTEXT;
-    *device = 0;
+    *device = context->device;
     return CUDA_SUCCESS;
 }
 

@@ -1,4 +1,4 @@
-// The device: one, with the limits of an A100 (CUEMU_CC=80) or an H100 (90).
+// The devices: one, or CUEMU_DEVICES of them, all alike, with the limits of an A100 (CUEMU_CC=80) or an H100 (90).
 #include <cstdio>
 
 #include "driver.h"
@@ -23,15 +23,21 @@ API cuDriverGetVersion(int *version) {
 }
 
 API cuDeviceGetCount(int *count) {
-    *count = 1;
+    *count = option("CUEMU_DEVICES", 1);
     return check_initialised();
+}
+
+CUresult check_device(CUdevice device) {
+    int count = option("CUEMU_DEVICES", 1);
+    if (device >= 0 && device < count) return CUDA_SUCCESS;
+    return fail(CUDA_ERROR_INVALID_DEVICE, count == 1 ? "the emulator has one device, number 0"
+                                                      : "the emulator has " + std::to_string(count) + " devices");
 }
 
 API cuDeviceGet(CUdevice *device, int ordinal) {
     if (CUresult failed = check_initialised()) return failed;
-    if (ordinal != 0) return fail(CUDA_ERROR_INVALID_DEVICE, "the emulator has one device, number 0");
-    *device = 0;
-    return CUDA_SUCCESS;
+    *device = ordinal;
+    return check_device(ordinal);
 }
 
 API cuDeviceGetName(char *name, int bytes, CUdevice) {
@@ -39,19 +45,21 @@ API cuDeviceGetName(char *name, int bytes, CUdevice) {
     return CUDA_SUCCESS;
 }
 
-API cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice) {
-    snprintf(uuid->bytes, sizeof uuid->bytes, "cudaemu-device0");
+API cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
+    snprintf(uuid->bytes, sizeof uuid->bytes, "cudaemu-device%d", device % 10);
     return CUDA_SUCCESS;
 }
 
-API cuDeviceGetPCIBusId(char *text, int bytes, CUdevice) {
-    snprintf(text, bytes, "0000:00:00.0");
+API cuDeviceGetPCIBusId(char *text, int bytes, CUdevice device) {
+    snprintf(text, bytes, "0000:%02x:00.0", device);
     return CUDA_SUCCESS;
 }
 
-API cuDeviceGetByPCIBusId(CUdevice *device, const char *) {
-    *device = 0;
-    return CUDA_SUCCESS;
+API cuDeviceGetByPCIBusId(CUdevice *device, const char *text) {
+    unsigned bus = 0;
+    sscanf(text, "%*x:%x", &bus);
+    *device = (int)bus;
+    return check_device(*device);
 }
 
 API cuDeviceComputeCapability(int *major, int *minor, CUdevice) {
@@ -93,11 +101,12 @@ static int attribute(CUdevice_attribute which) {
         case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH: return 5120;
         case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: return (is_sm90() ? 50 : 40) << 20;
         case CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT: return 512;
-        case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: return is_sm90() ? 132 : 108;
+        case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: return option("CUEMU_SMS", is_sm90() ? 132 : 108);
         case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR: return 2048;
         case CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR: return 32;
         case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: return compute_capability() / 10;
         case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: return compute_capability() % 10;
+        case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH:
         case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
         case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
         case CU_DEVICE_ATTRIBUTE_GPU_OVERLAP:

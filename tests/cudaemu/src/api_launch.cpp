@@ -34,10 +34,42 @@ static CUresult check_launch(const Function *function, dim3 grid, dim3 block, un
     return fail(code, "launch of " + std::string(kernel->name) + ": " + text);
 }
 
+// Blocks that wait for each other must fit on the device at once.
+static CUresult check_cooperative(Function *function, dim3 grid, dim3 block, unsigned dynamic_shared) {
+    int each = 0, processors = 0;
+    cuOccupancyMaxActiveBlocksPerMultiprocessor(&each, (CUfunction)function, (int)(block.x * block.y * block.z),
+                                                dynamic_shared);
+    cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0);
+    unsigned long blocks = (unsigned long)grid.x * grid.y * grid.z;
+    if (blocks <= (unsigned long)each * (unsigned long)processors) return CUDA_SUCCESS;
+    return fail(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
+                "launch of " + std::string(function->kernel->name) + ": " + std::to_string(blocks) + " blocks, of which " +
+                    std::to_string(each) + " fit on each of " + std::to_string(processors) + " multiprocessors");
+}
+
+// A device reaches its own memory only.
+static std::string foreign_argument(const Context *context, const char *arguments, size_t bytes) {
+    for (size_t offset = 0; offset + sizeof(uintptr_t) <= bytes; offset += sizeof(uintptr_t)) {
+        uintptr_t word;
+        memcpy(&word, arguments + offset, sizeof word);
+        Allocation *found = in_device_range((void *)word) ? find_allocation(word) : nullptr;
+        if (found && !found->host && ((Context *)found->context)->device != context->device)
+            return "its argument at byte " + std::to_string(offset) + " points to memory of device " +
+                   std::to_string(((Context *)found->context)->device) + ", it runs on " +
+                   std::to_string(context->device);
+    }
+    return "";
+}
+
 static CUresult launch(Function *function, dim3 grid, dim3 block, unsigned dynamic_shared, CUstream stream,
-                       const char *arguments, size_t bytes) {
+                       const char *arguments, size_t bytes, bool cooperative = false) {
     if (CUresult failed = check_launch(function, grid, block, dynamic_shared, bytes)) return failed;
+    if (cooperative)
+        if (CUresult failed = check_cooperative(function, grid, block, dynamic_shared)) return failed;
     const Module *module = function->module;
+    Context *context = current_context();
+    if (module->context != context)
+        return fail(CUDA_ERROR_INVALID_HANDLE, "the kernel was loaded in another context than the current one");
     auto launch = std::make_shared<Launch>();
     launch->kernel = function->kernel;
     launch->arguments.assign(arguments, arguments + bytes);
@@ -51,9 +83,15 @@ static CUresult launch(Function *function, dim3 grid, dim3 block, unsigned dynam
     launch->library = module->path;
     launch->library_base = module->base;
     launch->checked = module->checked;
+    launch->cooperative = cooperative;
     ++launches;
-    return submit(stream, [launch] {
-        KernelError error = run_kernel(*launch);
+    return submit(stream, [launch, context] {
+        KernelError error;
+        std::string foreign = foreign_argument(context, launch->arguments.data(), launch->arguments.size());
+        if (foreign.empty())
+            error = run_kernel(*launch);
+        else
+            error = {700, "kernel " + std::string(launch->kernel->name) + ": " + foreign};
         if (!error.code && option("CUEMU_CANARY", 1)) {
             std::string damage = damage_around(launch->arguments.data(), launch->arguments.size());
             if (!damage.empty()) error = {700, "after kernel " + std::string(launch->kernel->name) + ": " + damage};
@@ -64,10 +102,8 @@ static CUresult launch(Function *function, dim3 grid, dim3 block, unsigned dynam
     });
 }
 
-API cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                   unsigned block_y, unsigned block_z, unsigned dynamic_shared, CUstream stream, void **parameters,
-                   void **extra) {
-    IN_CONTEXT;
+static CUresult launch_packed(CUfunction handle, dim3 grid, dim3 block, unsigned dynamic_shared, CUstream stream,
+                              void **parameters, void **extra, bool cooperative = false) {
     Function *function = (Function *)handle;
     const cuemu_kernel *kernel = function->kernel;
     std::vector<char> packed(kernel->argument_bytes);
@@ -82,8 +118,36 @@ API cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigned grid_y, unsigned
         for (unsigned i = 0; i < kernel->parameters; ++i)
             memcpy(&packed[kernel->offsets[i]], parameters[i], kernel->sizes[i]);
     }
-    return launch(function, dim3(grid_x, grid_y, grid_z), dim3(block_x, block_y, block_z), dynamic_shared, stream,
-                  arguments, bytes);
+    return launch(function, grid, block, dynamic_shared, stream, arguments, bytes, cooperative);
+}
+
+API cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                   unsigned block_y, unsigned block_z, unsigned dynamic_shared, CUstream stream, void **parameters,
+                   void **extra) {
+    IN_CONTEXT;
+    return launch_packed(function, dim3(grid_x, grid_y, grid_z), dim3(block_x, block_y, block_z), dynamic_shared, stream,
+                         parameters, extra);
+}
+
+API cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                              unsigned block_y, unsigned block_z, unsigned dynamic_shared, CUstream stream,
+                              void **parameters) {
+    IN_CONTEXT;
+    return launch_packed(function, dim3(grid_x, grid_y, grid_z), dim3(block_x, block_y, block_z), dynamic_shared, stream,
+                         parameters, nullptr, true);
+}
+
+API cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra) {
+    IN_CONTEXT;
+    bool cooperative = false;
+    for (unsigned i = 0; i < config->numAttrs; ++i) {
+        if (config->attrs[i].id != CU_LAUNCH_ATTRIBUTE_COOPERATIVE)
+            return fail(CUDA_ERROR_NOT_SUPPORTED, "cuLaunchKernelEx: of the attributes only COOPERATIVE is emulated");
+        cooperative = config->attrs[i].value.cooperative;
+    }
+    return launch_packed(function, dim3(config->gridDimX, config->gridDimY, config->gridDimZ),
+                         dim3(config->blockDimX, config->blockDimY, config->blockDimZ), config->sharedMemBytes,
+                         config->hStream, parameters, extra, cooperative);
 }
 
 // ---- the launch interface from before CUDA 4 ----

@@ -154,7 +154,7 @@ API cuPointerGetAttribute(void *value, CUpointer_attribute which, CUdeviceptr ad
         case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
             *(unsigned *)value = found->host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
             break;
-        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *(int *)value = 0; break;
+        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *(int *)value = ((Context *)found->context)->device; break;
         case CU_POINTER_ATTRIBUTE_IS_MANAGED: *(int *)value = 0; break;
         case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
         case CU_POINTER_ATTRIBUTE_HOST_POINTER: *(CUdeviceptr *)value = address; break;

@@ -138,6 +138,7 @@ API cuModuleLoadData(CUmodule *handle, const void *image) {
         files().paths.insert(module->path);
     else
         unlink(module->path.c_str());
+    module->context = context;
     find_segments(module.get());
     loaded().insert(module.get());
     *handle = (CUmodule)module.release();

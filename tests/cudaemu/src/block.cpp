@@ -14,7 +14,10 @@ __thread cuemu_thread_t cuemu_thread __attribute__((tls_model("initial-exec")));
 static constexpr unsigned char kFill = 0xFF;  // a nan in every floating-point type
 static constexpr int kGap = 64;               // bytes between shared variables that nobody may touch
 
+static constexpr unsigned long kMostPauses = 1000000;  // of a kernel in which nothing else happens
+
 static thread_local BlockRunner *running;
+thread_local unsigned long BlockRunner::pauses_ = 0;
 BlockRunner *BlockRunner::current() { return running; }
 
 static void *anonymous(size_t bytes) {
@@ -74,6 +77,8 @@ void BlockRunner::start_block() {
     ready_count_ = alive_ = count_;
     waiting_ = predicates_ = 0;
     barrier_epoch = 0;
+    copies_.clear();
+    pauses_ = 0;
     int end = launch->shared_layout->end;
     if (option("CUEMU_FILL", 1)) {
         memset(arena, kFill, end);
@@ -82,17 +87,55 @@ void BlockRunner::start_block() {
     if (launch->checked) {
         memset(shared_initialised, 0, end);
         memset(shared_initialised + kStaticShared, 0, launch->dynamic_shared);
-        serial = start_checked_block();
+        start_checked_block(this);
     }
 }
 
-void BlockRunner::run(unsigned long index) {
+void BlockRunner::set_position(unsigned long index) {
     const dim3 &grid = launch->grid;
-    start_block();
     cuemu_thread.block = uint3{(unsigned)(index % grid.x), (unsigned)(index / grid.x % grid.y),
                                (unsigned)(index / ((unsigned long)grid.x * grid.y))};
+}
+
+void BlockRunner::run(unsigned long index) {
+    start_block();
+    set_position(index);
     resume_next(&main_stack_);
     if (alive_) report_deadlock();
+}
+
+void BlockRunner::begin(unsigned long index) {
+    start_block();
+    set_position(index);
+    saved_ = cuemu_thread;
+}
+
+bool BlockRunner::step() {
+    running = this;
+    cuemu_thread = saved_;
+    if (ready_count_) resume_next(&main_stack_);
+    saved_ = cuemu_thread;
+    return alive_;
+}
+
+AsyncCopies &BlockRunner::copies_of_thread() {
+    if (copies_.empty()) copies_.resize(count_);
+    return copies_[cuemu_thread.linear];
+}
+
+void BlockRunner::pause() {
+    if (++pauses_ > kMostPauses) {
+        pauses_ = 0;
+        cuemu_fail(702, "a thread waits for what no other does%s",
+                   launch->cooperative ? "" : "; blocks of a plain launch need not run at the same time");
+    }
+    if (!in_kernel) return;
+    ThreadState &thread = threads[cuemu_thread.linear];
+    make_ready(cuemu_thread.linear);
+    if (launch->cooperative)
+        cuemu_switch(&thread.fiber->stack_pointer, main_stack_);
+    else
+        resume_next(&thread.fiber->stack_pointer);
 }
 
 void BlockRunner::make_ready(int thread) {
@@ -130,6 +173,7 @@ void BlockRunner::finish(int thread) {
     threads[thread].state = State::done;
     threads[thread].fiber = nullptr;
     --alive_;
+    progressed();
     Warp &warp = warps_[thread >> 5];
     warp.alive &= ~(1u << (thread & 31));
     for (Meeting &meeting : warp.meetings)
@@ -176,6 +220,7 @@ int BlockRunner::barrier(int line, int predicate, int *set) {
 }
 
 void BlockRunner::release_barrier() {
+    progressed();
     ++barrier_epoch;
     waiting_ = 0;
     predicates_result_ = predicates_;
@@ -224,7 +269,7 @@ void BlockRunner::release_meeting(int warp, Meeting &meeting) {
     for (int lane = 0; lane < 32; ++lane) {
         if (!(meeting.lanes >> lane & 1)) continue;
         int thread = warp * 32 + lane;
-        ++threads[thread].warp_epoch;
+        if (meeting.operation % 16 != CUEMU_MATRIX) ++threads[thread].warp_epoch;  // those order no memory
         if (threads[thread].state == State::at_warp) make_ready(thread);
     }
 }
@@ -263,12 +308,10 @@ static std::string position(const cuemu_kernel *kernel) {
 void BlockRunner::abandon(int code, const std::string &message) {
     error.code = code;
     error.message = message + position(launch->kernel);
-    siglongjmp(jump, 1);
+    siglongjmp(*jump, 1);
 }
 
-void BlockRunner::recover() {
-    if (error.code) pool_.restart_all();
-}
+void BlockRunner::recover() { pool_.restart_all(); }
 
 void BlockRunner::report_deadlock() {
     int at_barrier = 0, at_warp = 0, barrier_line = 0, warp_line = 0;

@@ -3,6 +3,7 @@
 #include <setjmp.h>
 
 #include <cstdint>
+#include <deque>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -12,6 +13,19 @@
 #include "options.h"
 
 struct AccessHistory;
+struct Releases;
+
+// Copies of one thread to shared memory that have not landed.
+struct AsyncCopies {
+    struct Copy {
+        char *to;
+        const char *from;
+        unsigned bytes, from_bytes;
+        void *code;
+    };
+    std::vector<Copy> open;  // in no group yet
+    std::deque<std::vector<Copy>> groups;
+};
 
 constexpr size_t kStaticShared = 256 << 10;  // of a module, with a gap after each variable
 constexpr size_t kDynamicShared = 256 << 10;
@@ -38,6 +52,7 @@ struct Launch {
     std::string library;                                    // the module's file, for line numbers
     uintptr_t library_base = 0;
     bool checked = false;
+    bool cooperative = false;  // all blocks are there at once, and may wait for each other
 };
 
 struct KernelError {
@@ -75,6 +90,11 @@ class BlockRunner {
 
     void prepare(const Launch *launch, Order order, uint64_t seed);
     void run(unsigned long block_index);
+    // For blocks that run together: `begin`, then `step` for as long as it returns true, among steps of the others.
+    void begin(unsigned long block_index);
+    bool step();
+    bool is_stuck() const { return alive_ && !ready_count_; }
+    void report_deadlock();
     // Ends the running kernel with an error; called on a fiber or in a signal handler.
     void abandon(int code, const std::string &message) __attribute__((noreturn));
     void recover();
@@ -85,10 +105,14 @@ class BlockRunner {
     void place(cuemu_shared_site *site);
     // Lets every other lane run as far, as lock step would: for warp-synchronous code on volatile memory.
     void yield_lane();
+    // The running thread waits for others: lets them run, and ends the kernel where nothing ever comes of it.
+    void pause();
+    void progressed() { pauses_ = 0; }
+    AsyncCopies &copies_of_thread();
 
     const Launch *launch = nullptr;
     KernelError error;
-    sigjmp_buf jump;
+    sigjmp_buf *jump = nullptr;
     volatile bool in_kernel = false;
 
     // What the checker reads.
@@ -99,6 +123,8 @@ class BlockRunner {
     std::vector<ThreadState> threads;
     unsigned barrier_epoch = 0;
     uint64_t serial = 0;  // of the block among all blocks that were ever checked
+    bool fenced = false;  // it called __threadfence()
+    std::vector<std::pair<const Releases *, size_t>> acquired;  // words by which it comes after others, and after how many
 
   private:
     static void fiber_main();
@@ -110,7 +136,7 @@ class BlockRunner {
     void release_barrier();
     void release_meeting(int warp, Meeting &meeting);
     Meeting &meeting_of(Warp &warp, unsigned mask);
-    void report_deadlock();
+    void set_position(unsigned long block_index);
     unsigned random();
 
     FiberPool pool_;
@@ -122,6 +148,9 @@ class BlockRunner {
     int count_ = 0, alive_ = 0, waiting_ = 0, barrier_line_ = 0, predicates_ = 0, predicates_result_ = 0;
     Order thread_order_ = Order::forward;
     uint64_t random_state_ = 0;
+    std::vector<AsyncCopies> copies_;
+    cuemu_thread_t saved_;  // what the running thread saw when the block last stood still
+    static thread_local unsigned long pauses_;  // since anything last came of one
 };
 
 // Runs a whole kernel; returns when all of its blocks have ended.

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <unordered_map>
 #include <vector>
 
 #include "memory.h"
@@ -17,43 +18,57 @@ static bool find_races = true, find_uninitialised = true;
 static uint64_t last_serial, launch_serial;
 static Allocation *last_found;
 
-// What orders blocks: one that changes a word atomically comes after the blocks that did so before it, as far as
-// those called __threadfence() first. That is how the last block of a reduction may read what the others wrote.
-// Checked blocks run one after another, so that the lists are in the order of serial numbers.
+// What orders blocks: one that changes a word atomically, or reads it by an acquiring load, comes after the blocks that
+// changed it before, as far as those called __threadfence() first. That is how the last block of a reduction may read
+// what the others wrote. Blocks that run together get a new serial number as they do so: what they write afterwards is
+// not ordered by it.
 struct Releases {
-    std::vector<uint64_t> blocks;
-    uint64_t last_acquired_by = 0;
+    std::unordered_map<uint64_t, size_t> place;  // serial number -> how many came before it
 };
 static std::map<uintptr_t, Releases> released;  // by address
-static std::vector<const Releases *> acquired;  // by the running block
-static bool fenced;                             // the running block called __threadfence()
+static std::vector<uint64_t> homes;             // serial number, from launch_serial on -> the block's first one
+
+static uint64_t new_serial(uint64_t home) {
+    ++last_serial;
+    homes.push_back(home ? home : last_serial);
+    return last_serial;
+}
+
+static bool is_same_block(uint64_t serial, const BlockRunner *runner) {
+    return serial == runner->serial || homes[serial - launch_serial] == homes[runner->serial - launch_serial];
+}
 
 void start_checked_launch() {
     launch_serial = last_serial + 1;
     last_found = nullptr;
     find_races = option("CUEMU_RACE", 1);
     find_uninitialised = option("CUEMU_INIT", 1);
-    acquired.clear();
+    homes.clear();
     released.clear();
 }
 
-uint64_t start_checked_block() {
-    acquired.clear();
-    fenced = false;
-    return ++last_serial;
+void start_checked_block(BlockRunner *runner) {
+    runner->acquired.clear();
+    runner->fenced = false;
+    runner->serial = new_serial(0);
 }
 
-static void order_blocks(BlockRunner *runner, uintptr_t address) {
+static void order_blocks(BlockRunner *runner, uintptr_t address, bool releases_too) {
     Releases &releases = released[address];
-    if (releases.last_acquired_by != runner->serial) acquired.push_back(&releases);
-    releases.last_acquired_by = runner->serial;
-    if (fenced && (releases.blocks.empty() || releases.blocks.back() != runner->serial))
-        releases.blocks.push_back(runner->serial);
+    auto known = std::find_if(runner->acquired.begin(), runner->acquired.end(),
+                              [&](const auto &each) { return each.first == &releases; });
+    if (known == runner->acquired.end()) known = runner->acquired.insert(known, {&releases, 0});
+    known->second = releases.place.size();
+    if (!releases_too || !runner->fenced) return;
+    releases.place.emplace(runner->serial, releases.place.size());
+    if (runner->launch->cooperative) runner->serial = new_serial(homes[runner->serial - launch_serial]);
 }
 
-static bool comes_after(uint64_t block) {
-    for (const Releases *releases : acquired)
-        if (std::binary_search(releases->blocks.begin(), releases->blocks.end(), block)) return true;
+static bool comes_after(const BlockRunner *runner, uint64_t serial) {
+    for (const auto &[releases, count] : runner->acquired) {
+        auto found = releases->place.find(serial);
+        if (found != releases->place.end() && found->second < count) return true;
+    }
     return false;
 }
 
@@ -94,7 +109,7 @@ static void report_race(BlockRunner *runner, const char *kind, const char *who, 
 
 struct Accessor {
     uint16_t thread, warp_epoch;
-    bool write, atomic, aligned, shared;
+    bool write, atomic, aligned, coherent, shared;
     void *code;
 };
 
@@ -102,12 +117,24 @@ struct Accessor {
 static const char *race_with(BlockRunner *runner, const Access &other, const Accessor &now, unsigned bytes) {
     if (!other.block || other.block < launch_serial || !(other.bytes & bytes)) return nullptr;
     if (other.atomic && now.atomic) return nullptr;
-    if (other.block != runner->serial) return now.shared || comes_after(other.block) ? nullptr : "different blocks";
+    if (!is_same_block(other.block, runner))
+        return now.shared || comes_after(runner, other.block) ? nullptr : "different blocks";
     if (other.barrier_epoch != (runner->barrier_epoch & kEpochMask)) return nullptr;
     if (other.thread == now.thread && !other.several_threads) return nullptr;
     bool same_warp = other.thread >> 5 == now.thread >> 5 && !other.several_warps;
     if (same_warp && other.warp_epoch != now.warp_epoch) return nullptr;
     return same_warp ? "lanes of one warp" : "threads of one block";
+}
+
+// What another block wrote in this launch may lie in the L1 cache as it was before: ordering alone does not help, and a
+// load through `const __restrict__` goes to a cache that no fence empties.
+static void refuse_plain_read(BlockRunner *runner, const Access &other, const Accessor &now, unsigned bytes) {
+    if (now.write || now.atomic || now.coherent || now.shared) return;
+    if (!other.block || other.block < launch_serial || !(other.bytes & bytes) || is_same_block(other.block, runner))
+        return;
+    runner->abandon(719, "plain read of what another block wrote in this launch" +
+                             line_of(runner->launch, other.code) + ": it needs __ldcg or an acquiring load" +
+                             line_of(runner->launch, now.code));
 }
 
 static void remember(BlockRunner *runner, Access &last, const Accessor &now, unsigned bytes) {
@@ -147,6 +174,7 @@ static void touch(BlockRunner *runner, AccessHistory *history, unsigned char *in
                 report_race(runner, now.write ? "write-write" : "write-read", who, word.write, now.code, space);
             const char *who = now.write ? race_with(runner, word.read, now, bytes) : nullptr;
             if (who) report_race(runner, "read-write", who, word.read, now.code, space);
+            refuse_plain_read(runner, word.write, now, bytes);
             remember(runner, now.write ? word.write : word.read, now, bytes);
         }
         done += part;
@@ -197,7 +225,7 @@ static void check_global(BlockRunner *runner, uintptr_t address, unsigned bytes,
     if (!found->history)
         found->history = (AccessHistory *)mmap(nullptr, history_bytes(found->bytes), PROT_READ | PROT_WRITE,
                                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (now.atomic) order_blocks(runner, address);
+    if (now.atomic && now.coherent) order_blocks(runner, address, now.write);
     touch(runner, found->history, found->initialised, address - (uintptr_t)found->base, bytes, now);
 }
 
@@ -214,6 +242,7 @@ void check_access(const void *pointer, unsigned bytes, AccessKind kind, void *co
                  kind.write,
                  kind.atomic,
                  kind.aligned,
+                 kind.coherent,
                  false,
                  code};
     if (inside(runner->arena, kArena)) {
@@ -231,9 +260,11 @@ void check_access(const void *pointer, unsigned bytes, AccessKind kind, void *co
 
 // ---- what compiled kernels call ----
 
-static constexpr AccessKind kRead{false, false, true}, kWrite{true, false, true}, kAtomic{true, true, true};
+static constexpr AccessKind kRead{false, false, true, false}, kWrite{true, false, true, false};
+static constexpr AccessKind kAtomic{true, true, true, true}, kAcquire{false, true, true, true};
+static constexpr AccessKind kPastL1{false, false, true, true}, kRelaxed{false, true, true, false};
 // Of unknown alignment, as the compiler sees it: a structure's copy that a GPU makes in aligned pieces.
-static constexpr AccessKind kLooseRead{false, false, false}, kLooseWrite{true, false, false};
+static constexpr AccessKind kLooseRead{false, false, false, false}, kLooseWrite{true, false, false, false};
 
 // Old warp-synchronous code keeps its lanes in step through volatile accesses to shared memory: each gives the
 // others their turn, and is not looked at for races.
@@ -276,8 +307,13 @@ void __tsan_vptr_read(void *) {}
 #define CUEMU_CAS(BITS)                                                                                     \
     uint##BITS##_t cuemu_cas##BITS(void *address, uint##BITS##_t expected, uint##BITS##_t desired) {        \
         if (BlockRunner::current()->launch->checked) check_access(address, BITS / 8, kAtomic, CALLER);      \
+        uint##BITS##_t wanted = expected;                                                                   \
         __atomic_compare_exchange_n((uint##BITS##_t *)address, &expected, desired, false, __ATOMIC_SEQ_CST, \
                                     __ATOMIC_SEQ_CST);                                                      \
+        if (wanted != expected)                                                                             \
+            cuemu_pause();                                                                                  \
+        else if (desired != expected)                                                                       \
+            BlockRunner::current()->progressed();                                                           \
         return expected;                                                                                    \
     }
 CUEMU_CAS(16)
@@ -286,7 +322,55 @@ CUEMU_CAS(64)
 
 void cuemu_fence() {
     __sync_synchronize();
-    fenced = true;
+    BlockRunner::current()->fenced = true;
+}
+
+void cuemu_coherent(void *to, const void *from, unsigned bytes, int load) {
+    BlockRunner *runner = BlockRunner::current();
+    if (load == CUEMU_ACQUIRE) runner->pause();
+    if (runner->launch->checked)
+        check_access(from, bytes, load == CUEMU_ACQUIRE ? kAcquire : load == CUEMU_RELAXED ? kRelaxed : kPastL1, CALLER);
+    memcpy(to, from, bytes);
+}
+
+void cuemu_pause() { BlockRunner::current()->pause(); }
+
+void cuemu_copy_async(void *to, const void *from, unsigned bytes, unsigned from_bytes, int line) {
+    BlockRunner *runner = BlockRunner::current();
+    if ((bytes != 4 && bytes != 8 && bytes != 16) || from_bytes > bytes)
+        cuemu_fail(716, "cp.async on line %d: %u of %u bytes; it copies 4, 8 or 16", line, from_bytes, bytes);
+    if (((uintptr_t)to | (uintptr_t)from) & (bytes - 1))
+        cuemu_fail(716, "cp.async on line %d: %u bytes, and an address that is no multiple of them", line, bytes);
+    if ((uintptr_t)to - (uintptr_t)runner->arena >= kArena)
+        cuemu_fail(700, "cp.async on line %d: not to shared memory", line);
+    if (runner->launch->checked) {
+        if (from_bytes) check_access(from, from_bytes, kLooseRead, CALLER);
+        check_access(to, bytes, kWrite, CALLER);
+        memset(runner->shared_initialised + ((char *)to - runner->arena), 0, bytes);
+    }
+    memset(to, 0xFF, bytes);  // what is read before it is waited for
+    runner->copies_of_thread().open.push_back({(char *)to, (const char *)from, bytes, from_bytes, CALLER});
+}
+
+void cuemu_copy_commit() {
+    AsyncCopies &copies = BlockRunner::current()->copies_of_thread();
+    copies.groups.push_back(std::move(copies.open));
+    copies.open.clear();
+}
+
+static void land(BlockRunner *runner, const std::vector<AsyncCopies::Copy> &group) {
+    for (const AsyncCopies::Copy &copy : group) {
+        if (runner->launch->checked) check_access(copy.to, copy.bytes, kWrite, copy.code);
+        memcpy(copy.to, copy.from, copy.from_bytes);
+        memset(copy.to + copy.from_bytes, 0, copy.bytes - copy.from_bytes);
+    }
+}
+
+void cuemu_copy_wait(int groups) {
+    BlockRunner *runner = BlockRunner::current();
+    AsyncCopies &copies = runner->copies_of_thread();
+    if (groups < 0) cuemu_copy_commit();
+    for (; (int)copies.groups.size() > std::max(groups, 0); copies.groups.pop_front()) land(runner, copies.groups.front());
 }
 }
 #pragma GCC visibility pop

@@ -24,9 +24,9 @@ struct AccessHistory {
 inline size_t history_bytes(size_t bytes) { return (bytes + 7) / 4 * sizeof(AccessHistory); }
 
 void start_checked_launch();
-// Returns the serial number of the block.
-uint64_t start_checked_block();
+// Gives the block its serial number.
+void start_checked_block(BlockRunner *runner);
 struct AccessKind {
-    bool write, atomic, aligned;
+    bool write, atomic, aligned, coherent;
 };
 void check_access(const void *address, unsigned bytes, AccessKind kind, void *code);

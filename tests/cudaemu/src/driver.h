@@ -22,6 +22,7 @@
 struct Stream;
 
 struct Context {
+    int device = 0;
     int references = 1;
     CUresult lost = CUDA_SUCCESS;  // what every call answers after the context broke
     std::set<Stream *> streams;
@@ -65,7 +66,9 @@ CUresult fail(CUresult code, const std::string &message);
 const std::string &last_message();
 
 Context *current_context();
-Context *make_context();
+Context *make_context(int device);
+// The code of a device that there is not.
+CUresult check_device(CUdevice device);
 CUresult check_context(const char *function, Context **context);
 // A kernel's fault ends its context where CUEMU_STICKY=1, as it does on a GPU.
 void context_fault(CUresult code);

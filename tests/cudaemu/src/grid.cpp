@@ -5,6 +5,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdio>
+#include <memory>
 #include <thread>
 
 #include "block.h"
@@ -49,7 +50,9 @@ static KernelError work(const Launch *launch) {
     ours.ss_sp = signal_stack.data();
     ours.ss_size = signal_stack.size();
     sigaltstack(&ours, &before);
-    if (sigsetjmp(runner.jump, 1) == 0) {
+    sigjmp_buf jump;
+    runner.jump = &jump;
+    if (sigsetjmp(jump, 1) == 0) {
         runner.in_kernel = true;
         for (unsigned long i; !progress.stop && (i = progress.next.fetch_add(1)) < progress.blocks;) {
             runner.run(progress.order.empty() ? i : progress.order[i]);
@@ -59,9 +62,47 @@ static KernelError work(const Launch *launch) {
         progress.stop = true;
     }
     runner.in_kernel = false;
-    runner.recover();
+    if (runner.error.code) runner.recover();
     sigaltstack(&before, nullptr);
     return runner.error;
+}
+
+// Runs all blocks of a launch at once on this OS thread: in turn, each until its threads wait for other blocks.
+static KernelError work_together(const Launch *launch) {
+    static auto &crowd = *new std::vector<std::unique_ptr<BlockRunner>>;
+    static std::vector<char> signal_stack(64 << 10);
+    while (crowd.size() < progress.blocks) crowd.push_back(std::make_unique<BlockRunner>());
+    stack_t ours{}, before{};
+    ours.ss_sp = signal_stack.data();
+    ours.ss_size = signal_stack.size();
+    sigaltstack(&ours, &before);
+    sigjmp_buf jump;
+    volatile bool broken = true;
+    auto runner_of = [&](unsigned long i) { return crowd[progress.order.empty() ? i : progress.order[i]].get(); };
+    if (sigsetjmp(jump, 1) == 0) {
+        for (unsigned long i = 0; i < progress.blocks; ++i) {
+            crowd[i]->prepare(launch, progress.thread_order, progress.seed);
+            crowd[i]->jump = &jump;
+            crowd[i]->in_kernel = true;
+            crowd[i]->begin(i);
+        }
+        bool alive = true;
+        while (alive && !BlockRunner::current()->error.code) {
+            alive = false;
+            for (unsigned long i = 0; i < progress.blocks && !BlockRunner::current()->error.code; ++i) {
+                alive |= runner_of(i)->step();
+                if (runner_of(i)->is_stuck()) runner_of(i)->report_deadlock();
+            }
+        }
+        broken = alive;
+    }
+    KernelError error = BlockRunner::current()->error;
+    for (unsigned long i = 0; i < progress.blocks; ++i) {
+        crowd[i]->in_kernel = false;
+        if (broken) crowd[i]->recover();
+    }
+    sigaltstack(&before, nullptr);
+    return error;
 }
 
 // OS threads that wait for launches; they live as long as the process.
@@ -152,7 +193,9 @@ KernelError run_kernel(const Launch &launch) {
     int threads = option("CUEMU_THREADS", cores);
     unsigned long cuda_threads = progress.blocks * block.x * block.y * block.z;
     KernelError error;
-    if (launch.checked || threads <= 1 || progress.blocks == 1 || cuda_threads < kWorthThreads) {
+    if (launch.cooperative) {
+        error = work_together(&launch);
+    } else if (launch.checked || threads <= 1 || progress.blocks == 1 || cuda_threads < kWorthThreads) {
         error = work(&launch);
     } else {
         helpers.begin(&launch, threads - 1);

@@ -27,6 +27,7 @@ struct Module {
     uintptr_t base = 0;
     const char *data_begin = nullptr, *data_end = nullptr;
     bool checked = false;
+    Context *context = nullptr;  // that it was loaded in
     SharedLayout shared_layout;
     std::map<std::string, Function> functions;
 };
