@@ -9,7 +9,7 @@ from neonlike.backends.memory import MemoryStats
 
 
 class MemoryFamily(Family):
-    """``synchronize``; ``memory_stats``, ``reset_memory_peaks``, ``release_memory``; ``workspace_bytes``."""
+    """``synchronize``, ``wait_for``; ``memory_stats`` and its peaks, ``release_memory``; ``workspace_bytes``."""
 
     def synchronize(self) -> None:
         """Wait until everything queued so far has run; on the CPU it has when a call returns.
@@ -20,6 +20,16 @@ class MemoryFamily(Family):
             If a GPU's backend was closed.
         """
         self.check_open("synchronize")
+
+    def wait_for(self, stream: Any) -> None:
+        """Order a GPU's backend and a stream of another library; on the CPU nothing is queued that could wait.
+
+        Parameters
+        ----------
+        stream : object or int
+            See ``NervanaGPU.wait_for``.
+        """
+        self.check_open("wait_for")
 
     def memory_stats(self) -> MemoryStats:
         """Bytes of memory in use and kept, now and at most; :class:`~neonlike.backends.memory.MemoryStats` says which.

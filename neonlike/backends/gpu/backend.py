@@ -37,7 +37,7 @@ from neonlike.backends.memory import MemoryStats
 from neonlike.backends.tensor import Tensor
 from neonlike.checks import brief
 from neonlike.errors import BackendUnavailable, DTypeError
-from neonlike.kernels.cuda.compile import NEEDED, find_cuda_compiler
+from neonlike.kernels.cuda.compile import NEEDED, find_cuda_compiler, too_new
 from neonlike.kernels.cuda.engine import CudaEngine
 from neonlike.kernels.cuda.queue import Queue
 from neonlike.kernels.run.calls import CallCache
@@ -154,7 +154,9 @@ class NervanaGPU(
 
     def _make_engine(self) -> Engine:
         if find_cuda_compiler() is None:
-            raise BackendUnavailable(f"the backend 'gpu' needs a CUDA compiler: {NEEDED}; python -m neonlike doctor")
+            raise BackendUnavailable(
+                f"the backend 'gpu' needs a CUDA compiler{too_new()}: {NEEDED}; python -m neonlike doctor"
+            )
         queue = Queue(self.device, self._draws, self.products)
         self.products.kernels = Kernels(queue.copy, queue.gemm.ready)
         return CudaEngine(queue, partial(HostStage, self.device))
@@ -280,6 +282,29 @@ class NervanaGPU(
         """Wait until everything queued so far has run."""
         self.check_open("synchronize")
         self.device.synchronize()
+
+    def wait_for(self, stream: Any) -> None:
+        """Order this backend and a stream of another library, both ways: each goes on after what is queued by now.
+
+        The host waits for nothing. The driver's default stream and streams that wait for it need no such call.
+
+        Parameters
+        ----------
+        stream : object or int
+            A stream of PyTorch, CuPy, Numba or PyCUDA on this GPU, one that has ``__cuda_stream__``, or the driver's
+            handle.
+
+        Raises
+        ------
+        DTypeError
+            If it is no stream.
+        DeviceError
+            If it is one of another GPU, or was destroyed.
+        """
+        self.check_open("wait_for")
+        theirs, ours = interop.stream_of(stream), self.stream.handle
+        interop.follow(self.device, theirs, ours)
+        interop.follow(self.device, ours, theirs)
 
     def init_mark(self) -> Any:
         """A new mark: an event of the driver."""

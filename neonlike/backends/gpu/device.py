@@ -19,7 +19,7 @@ import numpy as np
 import pycuda.driver as driver
 
 from neonlike import settings
-from neonlike.backends.gpu import contexts
+from neonlike.backends.gpu import contexts, driver_calls
 from neonlike.backends.gpu.array import DeviceArray, contiguous_array
 from neonlike.backends.gpu.contexts import here
 from neonlike.backends.gpu.faults import Faults
@@ -29,7 +29,8 @@ from neonlike.backends.gpu.resources import DriverMemory, Kernel, capabilities
 from neonlike.backends.gpu.starts import Starts
 from neonlike.backends.gpu.transfer import Transfer
 from neonlike.errors import ArgumentError, BackendUnavailable, DeviceError, DeviceLost, KernelCompileError
-from neonlike.kernels.cuda.device import Memory, Size3
+from neonlike.kernels.cuda.compile import expect_driver
+from neonlike.kernels.cuda.device import Memory, ModuleRefused, Size3
 from neonlike.optree.dtypes import DType
 from neonlike.optree.shapes import Shape
 
@@ -75,6 +76,7 @@ class GpuDevice:
         self.capabilities = capabilities(self.device)
         self.identity = (self.name, str(self.device.pci_bus_id()), str(driver.get_driver_version()))
         self.tested = False
+        expect_driver(driver.get_driver_version())
         try:
             self.context = self.device.retain_primary_context()
             self._handle = self.context.handle
@@ -107,7 +109,7 @@ class GpuDevice:
         Raises
         ------
         KernelCompileError
-            If the driver does not take the module, or it has no such kernel.
+            ``ModuleRefused`` if the driver does not take the module; else it has no such kernel.
         """
         kernel = self._kernels.get((cubin, name))
         if kernel is not None:
@@ -121,7 +123,8 @@ class GpuDevice:
                 kernel = Kernel(module.get_function(name), name, self.capabilities.shared_bytes, cubin)
             except driver.Error as error:
                 self._note(error)
-                raise KernelCompileError(
+                refused = cubin not in self._modules and self.usable and not isinstance(error, driver.MemoryError)
+                raise (ModuleRefused if refused else KernelCompileError)(
                     f"load: {self} does not take kernel {name}: {error}; was it compiled by a newer CUDA than the "
                     "driver's? python -m neonlike doctor shows both"
                 ) from error
@@ -175,7 +178,7 @@ class GpuDevice:
         """A contiguous NumPy copy of ``array``, complete when it returns."""
         host = np.empty(array.shape, array.dtype)
         if host.size:
-            self._attend_unrecorded("copy to the host")
+            self.attend_unrecorded("copy to the host")
             try:
                 self.transfer.down(array, host)
             except driver.Error as error:
@@ -187,7 +190,7 @@ class GpuDevice:
         """Copy ``host``, a NumPy array of the shape and dtype of ``array``, into it; ``host`` may change afterwards."""
         assert host.shape == array.shape and host.dtype == array.dtype
         if host.size:
-            self._attend_unrecorded("copy to the device")
+            self.attend_unrecorded("copy to the device")
             try:
                 self.transfer.up(np.ascontiguousarray(host), array)
             except driver.Error as error:
@@ -203,7 +206,7 @@ class GpuDevice:
         IndexRangeError
             If one met an index out of range.
         """
-        self._attend_unrecorded("synchronize")
+        self.attend_unrecorded("synchronize")
         try:
             self.stream.synchronize()
         except driver.Error as error:
@@ -231,18 +234,19 @@ class GpuDevice:
             kind, reason = self._fault
             raise kind(reason)
         if here.device is self:
-            current = driver.Context.get_current()
-            if current is not None:
-                if current.handle != self._handle:
+            current = driver_calls.current_context()
+            if current:
+                if current != self._handle:
                     raise DeviceError(
-                        f"GPU {self.number}: another context of PyCUDA is current in this thread (pycuda.autoinit?), "
-                        "which cannot reach this backend's memory: pop it, and run your kernels in be.ctx, or import "
-                        "pycuda.autoprimaryctx instead"
+                        f"GPU {self.number}: another context is current in this thread, which cannot reach this "
+                        "backend's memory. One of PyCUDA's (pycuda.autoinit?): pop it, and run your kernels in be.ctx, "
+                        "or import pycuda.autoprimaryctx instead. Another library's, on another GPU: have it go back "
+                        f"to this one, as torch.cuda.set_device({self.number}) does"
                     )
                 return
         contexts.enter(self, self.context, self.stream)
 
-    def _attend_unrecorded(self, doing: str) -> None:
+    def attend_unrecorded(self, doing: str) -> None:
         """As ``attend``, for what cannot be part of a graph."""
         self.attend()
         if here.stream is not self.stream:

@@ -5,6 +5,8 @@ It needs none of what it looks for, and opens no GPU.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import importlib.metadata
 import importlib.util
 import platform
@@ -18,7 +20,7 @@ from neonlike import settings
 from neonlike.backends.gpu.libraries import cublas_libraries, loads
 from neonlike.kernels.c import fastpath
 from neonlike.kernels.c.toolchain import find_compiler
-from neonlike.kernels.cuda.compile import NEEDED, find_cuda_compiler
+from neonlike.kernels.cuda.compile import NEEDED, expect_driver, find_cuda_compiler, too_new
 from neonlike.version import __version__
 
 BASE = ("numpy", "jinja2", "ConfigArgParse")
@@ -135,6 +137,8 @@ def _compiler() -> Finding:
 
 
 def _gpu() -> Iterator[Finding]:
+    with contextlib.suppress(Exception):  # no PyCUDA, or no driver: told below
+        expect_driver(importlib.import_module("pycuda.driver").get_driver_version())
     yield _cuda_compiler()
     yield from _products()
     version = _version("pycuda")
@@ -199,5 +203,6 @@ def _cuda_compiler() -> Finding:
         name = " ".join(found.identity.split()[:2]) if found.is_nvrtc else "nvcc"
         return Finding("gpu", "CUDA compiler", True, f"{name}, {found.path}")
     named = settings.NVCC.text
-    text = f"NEONLIKE_NVCC={named} does not run" if named else "neither NVRTC nor nvcc"
+    newer = too_new()
+    text = f"NEONLIKE_NVCC={named} does not run" if named else f"none{newer}" if newer else "neither NVRTC nor nvcc"
     return Finding("gpu", "CUDA compiler", False, text, NEEDED)

@@ -13,6 +13,11 @@ NAME = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 HANDLE = ctypes.c_void_p
 
 _TYPES: dict[str, tuple[Any, ...]] = {
+    "cuCtxGetCurrent": (HANDLE,),
+    "cuEventCreate": (HANDLE, ctypes.c_uint),
+    "cuEventRecord": (HANDLE, HANDLE),
+    "cuEventDestroy_v2": (HANDLE,),
+    "cuStreamWaitEvent": (HANDLE, HANDLE, ctypes.c_uint),
     "cuStreamBeginCapture_v2": (HANDLE, ctypes.c_int),
     "cuStreamEndCapture": (HANDLE, HANDLE),
     "cuGraphInstantiateWithFlags": (HANDLE, HANDLE, ctypes.c_ulonglong),
@@ -72,3 +77,10 @@ def error_of(name: str, status: int) -> driver.LogicError:
     text = ctypes.c_char_p()
     ctypes.CDLL(NAME).cuGetErrorString(status, ctypes.byref(text))
     return driver.LogicError(f"{name} failed: {(text.value or b'unknown error').decode(errors='replace')}")
+
+
+def current_context() -> int:
+    """The context that the driver takes for current in this thread, whoever made it so; 0: none."""
+    found = HANDLE()
+    call("cuCtxGetCurrent", ctypes.addressof(found))
+    return found.value or 0

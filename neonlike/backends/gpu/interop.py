@@ -1,13 +1,15 @@
 """Sharing device memory with CuPy, PyTorch, JAX, Numba: ``__cuda_array_interface__`` and DLPack, both ways, no copies.
 
 The specifications: https://numba.readthedocs.io (CUDA Array Interface, version 3) and https://dmlc.github.io/dlpack.
-What is queued on our stream is done before another library's default stream goes on, and the other way round: the
-driver orders them. Where a library names another stream, one side waits on the host.
+What is queued on our stream is done before the driver's default stream goes on, and the other way round: the driver
+orders them. Streams that are made not to wait for that one, as XLA's are, are ordered by events: where a library names
+its stream, and by ``be.wait_for``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,14 +30,19 @@ from neonlike.backends.dlpack import (
     layout_of,
     pointed_to,
 )
+from neonlike.backends.gpu import driver_calls
 from neonlike.backends.gpu.array import DeviceArray
 from neonlike.backends.gpu.device import GpuDevice
+from neonlike.checks import brief
 from neonlike.errors import DTypeError
 from neonlike.optree.dtypes import BFLOAT16, DType, as_dtype
 from neonlike.optree.shapes import contiguous_strides
 
 LEGACY_STREAM = 1
 """How both protocols write the driver's default stream, which waits for ours; None means it too in DLPack."""
+
+DISABLE_TIMING = 2
+"""CU_EVENT_DISABLE_TIMING: the event orders streams only."""
 
 _CODES = {"f": FLOAT, "i": SIGNED, "u": UNSIGNED, "b": BOOL, "V": BFLOAT}
 _KINDS = {code: kind for kind, code in _CODES.items()}
@@ -71,6 +78,50 @@ class _Holder(driver.PointerHolderBase):  # type: ignore[misc]
 def as_buffer(array: DeviceArray) -> Any:
     """The memory of a contiguous array as a buffer of device addresses."""
     return _Holder(array).as_buffer(array.nbytes)
+
+
+def stream_of(other: Any) -> int:
+    """The driver's handle of a stream: of PyTorch, CuPy, Numba or PyCUDA, of one with ``__cuda_stream__``, or a number.
+
+    Raises
+    ------
+    DTypeError
+        If it is none.
+    """
+    found = other
+    if callable(protocol := getattr(other, "__cuda_stream__", None)):
+        found = protocol()[1]
+    else:
+        for name in ("cuda_stream", "ptr", "handle"):
+            found = getattr(found, name, found)
+        found = getattr(found, "value", found)  # Numba's is a ctypes.c_void_p
+        found = 0 if found is None and other is not None else found  # which is None for the default stream
+    if isinstance(found, bool) or not isinstance(found, (int, np.integer)) or found < 0:
+        raise DTypeError(
+            f"wait_for: a stream is that of PyTorch, CuPy, Numba or PyCUDA, or the driver's handle, got {brief(other)}"
+        )
+    return int(found)
+
+
+def follow(device: GpuDevice, first: int, then: int) -> None:
+    """Have what is queued on the stream ``then`` from now on run after what is queued on ``first`` by now.
+
+    Parameters
+    ----------
+    first, then : int
+        Streams of the device, ours or another library's, as the driver knows them (0: its default stream).
+    """
+    device.attend_unrecorded("wait for a stream")
+    event = driver_calls.HANDLE()
+    try:
+        driver_calls.call("cuEventCreate", ctypes.addressof(event), DISABLE_TIMING)
+        try:
+            driver_calls.call("cuEventRecord", event, first)
+            driver_calls.call("cuStreamWaitEvent", then, event, 0)
+        finally:
+            driver_calls.call("cuEventDestroy_v2", event)  # the driver frees it once it was reached
+    except driver.Error as error:
+        device.fail("wait for a stream", error)
 
 
 # Giving -------------------------------------------------------------------------------------------------------------
@@ -126,7 +177,7 @@ def to_dlpack(device: GpuDevice, array: DeviceArray, owner: Any, stream: Any, ve
     """
     lend(array)
     if stream not in (None, -1, LEGACY_STREAM, device.stream.handle):
-        device.synchronize()
+        follow(device, device.stream.handle, int(stream))
     size = array.dtype.itemsize
     what = Exported(
         owner=owner,
@@ -193,7 +244,7 @@ def from_cuda_array(device: GpuDevice, other: Any) -> tuple[DeviceArray, bool]:
     address, read_only = given["data"]
     device.attend()
     if given.get("stream") not in (None, LEGACY_STREAM, device.stream.handle):
-        driver.Context.synchronize()
+        follow(device, int(given["stream"]), device.stream.handle)
     strides = given.get("strides")
     steps = contiguous_strides(shape, dtype.itemsize) if strides is None else tuple(strides)
     return _foreign(device, int(address), shape, steps, dtype, other), bool(read_only)

@@ -9,8 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from neonlike.errors import KernelCompileError
 from neonlike.optree.dtypes import DType
 from neonlike.optree.shapes import Shape
+
+
+class ModuleRefused(KernelCompileError):
+    """The driver does not take a module: another compiler's may do."""
+
 
 Size3: TypeAlias = tuple[int, int, int]
 """Blocks of a grid or threads of a block along x, y and z."""
@@ -84,7 +90,13 @@ class Device(Protocol):
         ...
 
     def load(self, cubin: bytes, name: str) -> Function:
-        """The kernel ``name`` of the compiled module ``cubin``, which is loaded once and kept."""
+        """The kernel ``name`` of the compiled module ``cubin``, which is loaded once and kept.
+
+        Raises
+        ------
+        KernelCompileError
+            ``ModuleRefused`` if the driver takes no such module.
+        """
         ...
 
     def launch(self, function: Function, grid: Size3, block: Size3, shared: int, arguments: Any) -> None:

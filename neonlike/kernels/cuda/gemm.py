@@ -13,7 +13,7 @@ from typing import Any
 from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.codegen.emit import STORAGE, convert_store, load_element
 from neonlike.kernels.codegen.render import TemplateSource
-from neonlike.kernels.cuda.compile import build_cubin, headers
+from neonlike.kernels.cuda.compile import headers, load_kernels
 from neonlike.kernels.cuda.device import Device
 from neonlike.optree.dtypes import I64, DType
 
@@ -88,8 +88,8 @@ class Gemm:
         function = self.variants.get(key)
         if function is None:
             kernel = self.source(a, b, out, dtype, scaled, relu)
-            cubin = build_cubin(kernel, self.device.capabilities.arch)
-            function = self.variants[key] = self.device.load(cubin, kernel.name)
+            (function,) = load_kernels(self.device, kernel, [kernel.name])
+            self.variants[key] = function
         return function
 
 

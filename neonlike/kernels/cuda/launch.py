@@ -17,7 +17,7 @@ from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.codegen.emit import Kernel, Writer
 from neonlike.kernels.codegen.layout import Counter, element_strides
 from neonlike.kernels.cuda import forms as forms_cuda
-from neonlike.kernels.cuda.compile import build_cubin
+from neonlike.kernels.cuda.compile import load_kernels
 from neonlike.kernels.cuda.device import Device, Size3
 from neonlike.kernels.cuda.fit import ALIGNMENT, Fit, MapKey, ReduceKey, fit_map, fit_reduce
 from neonlike.kernels.cuda.forms import Rounded
@@ -145,14 +145,13 @@ class CudaKernel:
         found = self.variants.get((key, digits))
         if found is None:
             kernel = self.source(Fit(key, [], (1, 1, 1), (1, 1, 1)), digits)
-            cubin = build_cubin(kernel, self.device.capabilities.arch)
             names = [kernel.name]
             if isinstance(key, ReduceKey) and key.split:
                 context = kernel.source.context  # type: ignore[union-attr]
                 names = [f"{kernel.name}_pass{i + 1}" for i in range(len(context["levels"]))]
                 names += [f"{kernel.name}_finish"] if context["final"].stores else []
                 names += [f"{kernel.name}_rows"] if context["row_stores"] else []
-            found = [(name, self.device.load(cubin, name)) for name in names]
+            found = list(zip(names, load_kernels(self.device, kernel, names)))
             self.variants[key, digits] = found
         return found
 

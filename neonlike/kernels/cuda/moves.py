@@ -18,7 +18,7 @@ from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.codegen.emit import STORAGE, Array, convert_store, load_element
 from neonlike.kernels.codegen.layout import Axis
 from neonlike.kernels.codegen.render import TemplateSource
-from neonlike.kernels.cuda.compile import build_cubin, headers
+from neonlike.kernels.cuda.compile import headers, load_kernels
 from neonlike.kernels.cuda.device import Device
 from neonlike.kernels.cuda.fit import THREADS, WAVES, divisors, merged, needs_wide
 from neonlike.kernels.cuda.forms import Offsets
@@ -123,7 +123,7 @@ class Moves:
         return ReadyLaunch(self.device, function, (blocks, GROUPING_THREADS), arguments, [index, *arrays])
 
     def _load(self, kernel: KernelSource, name: str) -> Any:
-        return self.device.load(build_cubin(kernel, self.device.capabilities.arch), name)
+        return load_kernels(self.device, kernel, [name])[0]
 
     def source(
         self, form: str, read: DType, place: DType, written: DType, rank: int, at: int, wide: bool

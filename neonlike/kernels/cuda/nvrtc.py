@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import ctypes.util
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,22 @@ class NvrtcRefused(CompilerRefused):
     """NVRTC failed; the text is its log."""
 
 
-def find_library() -> str | None:
-    """Path (or name) of the library: in one of ``library_folders``, or of the system."""
+def find_libraries() -> Iterator[str]:
+    """Path (or name) of each library: in ``library_folders``, the newest of a folder first, then of the system."""
+    seen: set[str] = set()
     for folder in library_folders():
         for pattern in _PATTERNS:
-            if found := sorted(folder.glob(pattern)):
-                return str(found[-1])
-    return ctypes.util.find_library("nvrtc")
+            for found in reversed(sorted(folder.glob(pattern))):
+                if (real := os.path.realpath(found)) not in seen:
+                    seen.add(real)
+                    yield str(found)
+    if name := ctypes.util.find_library("nvrtc"):
+        yield name
+
+
+def find_library() -> str | None:
+    """The first of ``find_libraries``."""
+    return next(find_libraries(), None)
 
 
 def version(library: str) -> str | None:
@@ -42,8 +51,24 @@ def version(library: str) -> str | None:
     return f"{major.value}.{minor.value}"
 
 
-def compile_cubin(library: str, text: str, name: str, headers: Mapping[str, str], flags: Sequence[str]) -> bytes:
-    """The cubin that NVRTC makes of ``text``, which may include ``headers``.
+@lru_cache(maxsize=4)
+def architectures(library: str) -> tuple[int, ...]:
+    """Compute capabilities, times ten, that it compiles for; none if it does not say so (before CUDA 11.2)."""
+    try:
+        nvrtc = _load(library)
+        count = ctypes.c_int()
+        _check(nvrtc, nvrtc.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
+        found = (ctypes.c_int * count.value)()
+        _check(nvrtc, nvrtc.nvrtcGetSupportedArchs(found))
+    except (OSError, AttributeError, NvrtcRefused):
+        return ()
+    return tuple(found)
+
+
+def compile_module(
+    library: str, text: str, name: str, headers: Mapping[str, str], flags: Sequence[str], ptx: bool = False
+) -> bytes:
+    """The cubin, or PTX, that NVRTC makes of ``text``, which may include ``headers``.
 
     Raises
     ------
@@ -63,7 +88,7 @@ def compile_cubin(library: str, text: str, name: str, headers: Mapping[str, str]
         if nvrtc.nvrtcCompileProgram(program, len(flags), options):
             log = _read(nvrtc, program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
             raise NvrtcRefused(log.strip() or "NVRTC failed without a word")
-        return _read(nvrtc, program, "CUBIN")
+        return _read(nvrtc, program, "PTX" if ptx else "CUBIN")
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
 

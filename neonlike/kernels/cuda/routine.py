@@ -13,7 +13,7 @@ from typing import Any
 
 from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.codegen.render import TemplateSource
-from neonlike.kernels.cuda.compile import build_cubin, headers
+from neonlike.kernels.cuda.compile import headers, load_kernels
 from neonlike.kernels.cuda.device import Device, Size3
 
 
@@ -53,8 +53,7 @@ class CudaRoutine:
         key = (device, *context.items())
         if key not in self.variants:
             kernel = self.source(**context)
-            cubin = build_cubin(kernel, device.capabilities.arch)
-            self.variants[key] = device.load(cubin, kernel.name)
+            (self.variants[key],) = load_kernels(device, kernel, [kernel.name])
         return self.variants[key]
 
     def source(self, **context: Any) -> KernelSource:
