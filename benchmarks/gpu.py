@@ -184,13 +184,13 @@ def main(argv: list[str] | None = None) -> int:
     from neonlike.errors import BackendUnavailable
 
     options = parse(argv)
+    peers, absent = find_peers()  # first: PyTorch takes a cuBLAS that is loaded for its own, of whatever version
     try:
         be = gen_backend("gpu", rng_seed=0)
     except BackendUnavailable as why:
         print(f"benchmarks/gpu.py: {why}", file=sys.stderr)
         return NO_GPU
     with be:
-        peers, absent = find_peers()
         session = GpuSession(options, be, peers)
         run = Run(session, Field(session.ours, peers, absent, session.cache))
         broken = run_sections(run, options.sections)

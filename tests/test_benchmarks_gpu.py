@@ -255,3 +255,22 @@ def test_the_targets(gpu: SimpleNamespace) -> None:
         "Python for one call, prepared: at most 3.00 us (adam; target < 5): met",
         "float32 product, 8 x 8 x 8: 95% of the library's best rate (target >= 97%): MISSED",
     ]
+
+
+def test_peers_are_imported_before_the_backend_loads_its_libraries(
+    gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+
+    def find_peers() -> Any:
+        order.append("peers")
+        return {}, {}
+
+    def gen_backend(*arguments: Any, **options: Any) -> Any:
+        order.append("backend")
+        raise BackendUnavailable("made up")
+
+    monkeypatch.setattr(gpu.gpu, "find_peers", find_peers)
+    monkeypatch.setattr("neonlike.backends.gen_backend", gen_backend)
+    assert gpu.gpu.main([]) == 2
+    assert order == ["peers", "backend"]

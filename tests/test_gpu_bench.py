@@ -18,7 +18,6 @@ from neonlike.kernels.bench import recorder
 from neonlike.kernels.bench.machine_rates import MachineRates
 from neonlike.kernels.bench.recorder import Bench
 from neonlike.kernels.cuda import compile as compile_cuda
-from neonlike.kernels.cuda import launch as launch_cuda
 from neonlike.logger import logger
 
 
@@ -27,7 +26,11 @@ class FakeMeter:
 
     def __init__(self) -> None:
         self.made = self.read = 0
+        self.occupied: list[int] = []
         self.lost = False
+
+    def occupy(self) -> None:
+        self.occupied.append(self.made)
 
     def mark(self) -> int:
         self.made += 1
@@ -80,6 +83,15 @@ def test_clearing_forgets_what_is_not_read_yet(recording: tuple[Bench, FakeMeter
     measure(bench, 3)
     bench.clear()
     assert bench.rows() == []
+
+
+def test_the_device_is_kept_busy_until_a_measured_call_is_queued(recording: tuple[Bench, FakeMeter]) -> None:
+    """Before the first mark of a call; not within one, whose time that would be."""
+    bench, meter = recording
+    with bench.measure("outer"), bench.measure("inner"):
+        pass
+    measure(bench, 1)
+    assert meter.occupied == [0, 4]
 
 
 def test_a_primitive_takes_no_longer_for_what_was_compiled_in_it(recording: tuple[Bench, FakeMeter]) -> None:
@@ -194,7 +206,7 @@ def test_first_calls_take_no_longer_than_later_ones(
     meter.mark, bench.clock = clock, clock  # type: ignore[method-assign,assignment]
     monkeypatch.setattr(bench, "meter", meter)
     monkeypatch.setenv("NEONLIKE_CACHE_DIR", str(tmp_path))
-    for where, name in ((compile_cuda, "build_cubin"), (launch_cuda, "build_cubin"), (timed.device, "load")):
+    for where, name in ((compile_cuda, "build_cubin"), (timed.device, "load")):
         real = getattr(where, name)
 
         def slow(*arguments: Any, real: Any = real) -> Any:

@@ -222,6 +222,29 @@ def test_a_machine_without_a_driver_is_told(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_headers_are_found_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "include").mkdir()
-    (tmp_path / "include" / "cuda.h").touch()
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-    assert packages.cuda_include() == tmp_path / "include"
+    for name in packages.HEADERS:
+        assert not (tmp_path / "include" / name).exists()
+        (tmp_path / "include" / name).touch()
+        found = packages.cuda_include() == tmp_path / "include" if name == packages.HEADERS[-1] else None
+    assert found, "where all that PyCUDA includes is there"
+    monkeypatch.setattr(packages, "HEADERS", ("cuda.h", "made_up.h"))
+    with pytest.raises(SystemExit, match=r"cuda\.h and made_up\.h were not found in one folder"):
+        packages.cuda_include()
+
+
+@pytest.mark.parametrize("can", [True, False])
+def test_a_wheel_of_pycuda_travels_along_where_it_can_be_built(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], can: bool
+) -> None:
+    wheel = tmp_path / "cache" / "pycuda-1-cp312-cp312-linux_x86_64.whl"
+    wheel.parent.mkdir()
+    wheel.write_bytes(b"wheel")
+    python = tmp_path / "python3.12"
+    python.write_text(f"#!/bin/sh\necho Building\necho {wheel}\n" if can else "#!/bin/sh\necho 'no g++' >&2; exit 1\n")
+    python.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    (tmp_path / "wheels").mkdir()
+    assert packages.build_for(tmp_path / "wheels", "3.12") is can
+    assert [path.name for path in (tmp_path / "wheels").iterdir()] == [wheel.name][:can]
+    assert can or "the other machine builds it" in capsys.readouterr().out

@@ -218,10 +218,26 @@ def test_where_libraries_are_looked_for(tmp_path: Path, monkeypatch: pytest.Monk
     assert loaded[-2:] == [str(folder / "libcublasLt.so.99"), str(folder / "libcublas.so.99")]
 
 
+def test_a_cublas_that_is_loaded_already_is_taken_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's, for one: a second one would be another version of the same thing in the same process."""
+    maps = tmp_path / "maps"
+    theirs = "/site/nvidia/cublas/lib/libcublas.so.12"
+    paths = theirs, theirs, "/lib/libcublasLt.so.12", "/lib/libc.so.6"
+    lines = [f"7f00-7f01 r--p 00000000 08:01 42 {path}" for path in paths]
+    maps.write_text("\n".join([*lines, "7f02-7f03 rw-p 00000000 00:00 0"]))
+    monkeypatch.setattr(libraries, "MAPS", str(maps))
+    monkeypatch.setattr(libraries.ctypes, "CDLL", lambda name: name)
+    found = [name for name, _ in libraries.cublas_libraries()]
+    assert found[0] == theirs and found[1] == libraries.CUBLAS[0]
+    monkeypatch.setattr(libraries, "MAPS", str(tmp_path / "none"))
+    assert next(libraries.cublas_libraries())[0] == libraries.CUBLAS[0]
+
+
 def test_where_the_cuda_compiler_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.setattr(cuda_places, "TOOLKIT", str(tmp_path / "none"))
     monkeypatch.setattr(compile_cuda.nvrtc.ctypes.util, "find_library", lambda name: None)
+    monkeypatch.setattr(compile_cuda, "_newest", 0)
     monkeypatch.setattr(compile_cuda.nvrtc, "version", lambda library: "13.0")
     for name in ("NEONLIKE_NVCC", "CUDA_HOME", "CUDA_PATH", "PATH"):
         monkeypatch.delenv(name, raising=False)

@@ -33,6 +33,8 @@ NEEDED = (
 )  # fmt: skip
 """Of the library, its tests, and PyCUDA; NumPy and its like are expected there."""
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
+HEADERS = ("cuda.h", "cudaProfiler.h")
+"""What PyCUDA includes of CUDA; of Python it includes Python.h."""
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
 
 
@@ -62,6 +64,27 @@ def fetch(folder: Path, python: str) -> None:
     binary += ["--only-binary=:all:", "--python-version", python, "--implementation", "cp"]
     run(*PIP, "download", "--no-deps", "--dest", str(folder), *binary, *NEEDED, *wanted.values())
     run(*PIP, "download", "--no-deps", "--dest", str(folder), "--no-binary", "pycuda", source)
+    build_for(folder, python)
+
+
+def build_for(folder: Path, python: str) -> bool:
+    """Put a wheel of PyCUDA for this version of Python into ``folder``, if it can be built on this machine.
+
+    It is linked with the emulated driver, which has the functions of the real one.
+    """
+    program = shutil.which(f"python{python}") or ""
+    code = "from tests.cudaemu.install import pycuda_wheel; print(pycuda_wheel())"
+    done = subprocess.CompletedProcess([], 1, stdout="", stderr="there is no such Python")
+    if program and sys.platform == "linux" and os.uname().machine == "x86_64":
+        done = subprocess.run([program, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        why = (done.stderr.strip().splitlines() or ["it failed"])[-1]
+        print(f"No wheel of PyCUDA for Python {python} was built here ({why}): the other machine builds it")
+        return False
+    wheel = Path(done.stdout.split()[-1])
+    shutil.copy(wheel, folder)
+    print(f"{wheel.name} travels along")
+    return True
 
 
 # Installing -----------------------------------------------------------------------------------------------------
@@ -157,10 +180,11 @@ def cuda_include() -> Path:
     roots = [Path(name) for name in named] + ([Path(os.path.realpath(nvcc)).parent.parent] if nvcc else [])
     folders = [root / "include" for root in [*roots, Path("/usr/local/cuda"), Path("/opt/cuda")]]
     folders += [folder for entry in sys.path if entry for folder in Path(entry).glob("nvidia/*/include")]
-    found = next((folder for folder in folders if (folder / "cuda.h").is_file()), None)
+    found = next((folder for folder in folders if all((folder / name).is_file() for name in HEADERS)), None)
     if found is None:
         raise SystemExit(
-            "CUDA's header cuda.h was not found: install the CUDA toolkit, or name its folder by CUDA_HOME"
+            f"CUDA's headers {' and '.join(HEADERS)} were not found in one folder: install the CUDA toolkit (the "
+            "second is in its package cuda-profiler-api), or name its folder by CUDA_HOME"
         )
     return found
 

@@ -11,6 +11,7 @@ import pycuda.driver as driver
 
 from neonlike.backends.gpu.device import GpuDevice
 from neonlike.kernels.bench.machine_rates import BUDGET, MachineRates, best_seconds, best_square_rate
+from neonlike.kernels.cuda.routine import CudaRoutine
 
 COPY_BYTES = 512 << 20
 """Read and written by the measured copy, half each: several times of what caches hold."""
@@ -20,6 +21,14 @@ GEMM_SIZES = dict.fromkeys((256, 512, 1024, 2048, 4096, 8192), 2 * BUDGET)
 """Edges of the square matrices multiplied -> seconds that a run may be expected to take, else that size is left out."""
 RANDOM_BYTES = 4 << 20
 """Period of the copied bytes, which are random: hardware may copy compressible data, such as zeros, faster."""
+
+PAUSE = """extern "C" __global__ void {{ name }}(long long cycles) {
+    const long long start = clock64();
+    while (clock64() - start < cycles) {
+    }
+}
+"""
+PAUSE_CYCLES = 100_000
 
 _rates: dict[tuple[Any, ...], float] = {}
 """GB/s of a device's copy, and GFLOP/s of its products by dtype; measured once a process."""
@@ -38,6 +47,7 @@ class EventMeter:
     def __init__(self, device: GpuDevice, make: Callable[[], Any]) -> None:
         self.device, self._make = device, make
         self._free: list[Any] = []
+        self._pause: Callable[[], None] | None = None
 
     def mark(self) -> Any:
         """An event, recorded when all that was queued before has run."""
@@ -48,6 +58,12 @@ class EventMeter:
             event = driver.Event()
         event.record(self.device.stream)
         return event
+
+    def occupy(self) -> None:
+        """Queue a kernel that does nothing for some 50 us, longer than a call takes."""
+        if self._pause is None:
+            self._pause = CudaRoutine(PAUSE, "q", "a pause").bind(self.device, (1, 1, 1), (1, 1, 1), [PAUSE_CYCLES])
+        self._pause()
 
     def seconds(self, start: Any, end: Any) -> float:
         """From one event to another, after waiting for it."""

@@ -54,6 +54,10 @@ class Meter(Protocol):
         """A moment: when all that was queued before has been done."""
         ...
 
+    def occupy(self) -> None:
+        """Keep the device busy for a moment: what is queued meanwhile then runs without waiting for the host."""
+        ...
+
     def seconds(self, start: Any, end: Any) -> float:
         """From one mark to another, after waiting for it; both are used up.
 
@@ -177,8 +181,14 @@ class Bench:
 
     @contextmanager
     def running(self) -> Iterator[list[Span]]:
-        """What the block does is measured; gives the times in it that kernels were compiled in."""
+        """What the block does is measured; gives the times in it that kernels were compiled in.
+
+        A device is kept busy while the host queues the block: it would reach the first mark at once else, and the time
+        of a small kernel would be that of the call.
+        """
         outer, by = self._pauses, getattr(_measured, "by", None)
+        if outer is None and self.meter is not None:
+            self.meter.occupy()
         pauses: list[Span] = []
         self._local.pauses, _measured.by = pauses, self
         try:
