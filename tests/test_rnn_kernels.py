@@ -146,6 +146,24 @@ def test_results_do_not_depend_on_the_number_of_threads(
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.engines("c")
+def test_one_sample_does_not_depend_on_the_number_of_threads(be: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In every other step each thread goes through its share of 400 units in reverse."""
+    many = made_layer(be, "simple", 400, 2, 3)
+    projections = many.ff.get()[:, ::2].copy()
+    many.forward()
+    wanted, found = many.h.get()[:, ::2], []
+    for threads in ("1", "2", "3"):
+        use_threads(monkeypatch, threads)
+        one = made_layer(be, "simple", 400, 1, 3)
+        one.h0[:], one.ff[:] = many.h0[:, :1], projections
+        one.forward()
+        found.append(one.h.get())
+    np.testing.assert_allclose(found[0], wanted, 1e-4, 1e-4)
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])
+
+
 @pytest.mark.parametrize("kind", GATES)
 def test_a_sample_with_nan_spoils_no_other(be: Backend, rng: Any, kind: str) -> None:
     clean, spoiled = made_layer(be, kind), made_layer(be, kind)

@@ -8,7 +8,8 @@ from planted.table import CPU, FAMILIES, C, Mutant
 
 SIMPLE, GATED, STEPS = FAMILIES + "rnn.py", FAMILIES + "rnn_gated.py", FAMILIES + "rnn_steps.py"
 REPEAT, KERNELS = FAMILIES + "rnn_repeat.py", CPU + "rnn.py"
-C_STEPS, C_SIMPLE, C_LSTM, C_GRU = C + "rnn_steps.h", C + "rnn_simple.c.j2", C + "rnn_lstm.c.j2", C + "rnn_gru.c.j2"
+C_STEPS, C_ONE = C + "rnn_steps.h", C + "rnn_one.h"
+C_SIMPLE, C_LSTM, C_GRU = C + "rnn_simple.c.j2", C + "rnn_lstm.c.j2", C + "rnn_gru.c.j2"
 TILE, GEMM = C + "gemm_tile.h", C + "gemm_packed.c.j2"
 
 
@@ -58,9 +59,10 @@ MUTANTS = (
     fault("packed product: columns of A lie as far apart as rows", GEMM, "g, a, 1, g->a.column, b, TILE_COLUMNS", "g, a, 1, g->a.row, b, TILE_COLUMNS"),
     fault("packed product: a square is not turned", GEMM, "    transpose(square);\n", ""),
     fault("packed product: beta counts once a block", GEMM, "first ? 1 : (REAL)beta", "(REAL)beta"),
-    fault("C: one sample: bias of the first gate for all", C_STEPS, "sums[i] += u->bias[row + from + i];", "sums[i] += u->bias[l.first + i];"),
-    fault("C: one sample: the end of a row left out", C_STEPS, "total += row[r][k] * b[k];", "total += 0;"),
-    fault("C: one sample: rows of the last panel read as the first", C_STEPS, "row[r] = w + (r < there ? r : 0) * step;", "row[r] = w + (r < there - 1 ? r : 0) * step;"),
+    fault("C: one sample: bias of the first gate for all", C_ONE, "sums[i] += u->bias[row + from + i];", "sums[i] += u->bias[l.first + i];"),
+    fault("C: one sample: the end of a row left out", C_ONE, "total += row[r][k] * b[k];", "total += 0;"),
+    fault("C: one sample: rows of the last panel read as the first", C_ONE, "row[r] = w + (r < there ? r : 0) * step;", "row[r] = w + (r < there - 1 ? r : 0) * step;"),
+    fault("C: one sample: the first part of a share for all, going back", C_ONE, "first + end - 1 - p : p", "first : p"),
     fault("repeated: activations of the first call", KERNELS, "request = replace(self.request, **dict(zip((\"activation\", \"gate_activation\"), functions)))", "request = self.request"),
     fault("repeated: kept after tensors are gone", REPEAT, "    known.pop(key, None)\n", "    pass\n"),
     fault("repeated: copied bias kept", REPEAT, "asked is not None and launch.lasts:", "asked is not None:"),
