@@ -247,7 +247,9 @@ def test_batched_dot(be: Backend, rng: Any, met: list[Any], ranks: tuple[int, in
     held = be.array(c)
     be.batched_dot(be.array(a), be.array(b), held, alpha=2.0, beta=0.5, relu=True)
     np.testing.assert_allclose(held.get(), np.maximum(2 * product, 0) + 0.5 * c, atol=1e-4)
-    assert met == ([(9, 5, 7)] * 6 if c.ndim == 3 else [(9, 30 if a.ndim == 3 else 5, 7)])
+    scaled = be.batched_dot(be.array(a), be.array(b), be.array(c), alpha=-2.0, beta=0.5)
+    np.testing.assert_allclose(scaled.get(), -2 * product + 0.5 * c, atol=1e-4)
+    assert met == ([(9, 5, 7)] * 12 if c.ndim == 3 else [(9, 30 if a.ndim == 3 else 5, 7)] * 2)
 
 
 def test_what_shares_memory_or_has_no_kernel_is_refused(rng: Any, met: list[Any]) -> None:

@@ -41,7 +41,13 @@ class BinaryKernels(CompiledFamily, LinalgFamily):
         return call if a.flags.forc and b.flags.forc and c.flags.forc else None  # else nbytes is not where it ends
 
     def _batched_dot(self, request: Product, A: Any, B: Any, C: Any) -> None:
-        a, b = matrices(A.asnumpyarray(), B.asnumpyarray(), C)
+        """The products' kernels apply alpha and beta, unless relu comes between them."""
+        alpha, beta, relu = request
+        a, b, c = *matrices(A.asnumpyarray(), B.asnumpyarray(), C), C.array
+        fits = self.compiler is not None and c.ndim == 3 and (beta == 0.0 or not relu)
+        if fits and gemm.multiply(a, b, c, alpha, beta, self.compiler):
+            self._epilogue(C, C, None, Product(relu=relu))
+            return
         self._finish_product(C, None, request, lambda out: self._multiply(a, b, out))
 
     def _multiply(self, a: Array, b: Array, out: Any) -> None:

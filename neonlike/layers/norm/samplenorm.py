@@ -63,17 +63,23 @@ class SampleNorm(ScaleShiftLayer):
         """deltas = alpha · data gradient + beta · deltas; gradients of gamma and beta."""
         if self.inputs is None:
             raise ArgumentError(f"{self.name}.bprop: there are no inputs to take the gradient by; call fprop first")
-        be, axes = self.be, self.statistics_axes
         x, e = self.view(self.inputs), self.view(error)
         normal = self._statistics(x) if self._stale else (x - self._mean) * self._scale
-        self.by_feature(self.grad_gamma)[:] = be.sum(e * normal, axis=self.parameter_axes)
-        self.by_feature(self.grad_beta)[:] = be.sum(e, axis=self.parameter_axes)
+        mean, mean_of_product = self._parameter_gradients(e, normal)
         if self.deltas is not None:
-            scaled, deltas = self.by_feature(self.gamma) * e, self.view(self.deltas)
-            centred = scaled - be.mean(scaled, axis=axes) - normal * be.mean(scaled * normal, axis=axes)
+            deltas = self.view(self.deltas)
+            centred = self.by_feature(self.gamma) * e - mean - normal * mean_of_product
             gradient = centred * (self._scale if alpha == 1 else alpha * self._scale)
             deltas[:] = gradient + beta * deltas if beta else gradient
         return self.deltas
+
+    def _parameter_gradients(self, e: Tensor, normal: Any) -> tuple[Any, Any]:
+        """Compute the gradients of gamma and beta; returns the means of gamma · e and of gamma · e · normal."""
+        be, axes = self.be, self.statistics_axes
+        self.by_feature(self.grad_gamma)[:] = be.sum(e * normal, axis=self.parameter_axes)
+        self.by_feature(self.grad_beta)[:] = be.sum(e, axis=self.parameter_axes)
+        scaled = self.by_feature(self.gamma) * e
+        return be.mean(scaled, axis=axes), be.mean(scaled * normal, axis=axes)
 
     def _statistics(self, x: Tensor) -> Any:
         """The normalized inputs as an expression of ``x`` and of statistics that are computed now, and kept."""
@@ -82,8 +88,7 @@ class SampleNorm(ScaleShiftLayer):
         if self._mean is None or self._mean.shape != mean.shape:
             self._mean = be.empty(mean.shape, dtype=self.stats_dtype)
             self._scale = be.empty(mean.shape, dtype=self.stats_dtype)
-        self._mean[:] = mean
-        self._scale[:] = 1 / be.sqrt(variance + self.eps)
+        be.assign_many([(self._mean, mean), (self._scale, 1 / be.sqrt(variance + self.eps))])
         self._stale = False
         return (x - self._mean) * self._scale
 
@@ -130,6 +135,7 @@ class GroupNorm(SampleNorm):
         super().__init__(eps, name)
         self.groups = require_size(groups, "GroupNorm: groups")
         self._dims = (0, 0, 0)
+        self._sums: list[Any] = []
 
     def configure(self, in_obj: Any) -> Layer:
         """Input (C, H, W), (C, D, H, W), (C, steps) or C; ``groups`` divides C."""
@@ -147,3 +153,19 @@ class GroupNorm(SampleNorm):
     def by_feature(self, parameter: Tensor) -> Tensor:
         """(groups, maps of a group, 1, 1)."""
         return parameter.reshape(self._dims[0], self._dims[1], 1, 1)
+
+    def _parameter_gradients(self, e: Tensor, normal: Any) -> tuple[Any, Any]:
+        """As the base; the sums over pixels, of which all four are made, are computed first: ``e`` is read once."""
+        be, gamma = self.be, self.by_feature(self.gamma)
+        groups, maps, pixels, samples = e.shape
+        if not self._sums or self._sums[0].shape != (groups, maps, 1, samples):
+            shapes = [(groups, maps, 1, samples)] * 2 + [(groups, 1, 1, samples)] * 2
+            self._sums = [be.empty(shape, dtype=self.stats_dtype) for shape in shapes]
+        products, sums, mean_of_product, mean = self._sums
+        be.assign_many([(products, be.sum(e * normal, axis=2)), (sums, be.sum(e, axis=2))])
+        gradients = self.by_feature(self.grad_gamma), self.by_feature(self.grad_beta)
+        be.assign_many([(gradients[0], be.sum(products, axis=3)), (gradients[1], be.sum(sums, axis=3))])
+        share = 1.0 / (maps * pixels)
+        of_group = [share * be.sum(gamma * by_map, axis=1) for by_map in (products, sums)]
+        be.assign_many([(mean_of_product, of_group[0]), (mean, of_group[1])])
+        return mean, mean_of_product
