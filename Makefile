@@ -35,7 +35,7 @@ SIDE_BY_SIDE = -n $(JOBS) --maxprocesses 8 --dist worksteal
 # Of tests whose every case is a kernel to compile, so many cases are run on C (all of them on NumPy) and on the GPU; loops
 # of tests over layouts and dtypes take a sample there, and so do tests marked `compiles`. 0: all of them.
 C_CASES ?= 2
-GPU_CASES ?= 2
+GPU_CASES ?= 1
 # Every access of a kernel checked, for races too, and each stream as late as the driver may run it.
 CHECKED = CUEMU_CHECK=1 CUEMU_ASYNC=1 NEONLIKE_GPU_POOL=0
 

@@ -174,13 +174,15 @@ def _kernel_module() -> str:
 
 
 PRODUCTS, TRANSFERS, DISPATCH = "Matrix products", "Copies between host and GPU", "Microseconds of Python a call"
-CONVOLUTIONS = "Convolutions"
+CONVOLUTIONS, IMAGES = "Convolutions", "Pooling and local response normalisation"
 
 
 def title(result: Result) -> str:
     """The table that a result belongs to."""
     if result.text.startswith("convolution"):
         return CONVOLUTIONS
+    if result.text.startswith("images"):
+        return IMAGES
     return PRODUCTS if result.gflop_per_s is not None or "product" in result.text else TRANSFERS
 
 

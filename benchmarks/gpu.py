@@ -1,4 +1,4 @@
-"""The GPU backend against PyTorch, CuPy and JAX: expressions, the cost of a call, products, convolutions, copies.
+"""The GPU backend against PyTorch, CuPy and JAX: expressions, calls, products, convolutions, pooling, copies.
 
 It needs a GPU and PyCUDA, and ends with status 2 without them. ``--quick`` stays under two minutes, ``--results``
 writes RESULTS-gpu.md. Peers that are not installed are named at the end. ``python benchmarks/gpu.py --help`` lists the
@@ -23,12 +23,13 @@ import optree
 from _expressions import EXPRESSIONS, Expression
 from _gpu_contenders import Field, copy_case, expression_case, product_case
 from _gpu_conv import PASSES, conv_case, layers
+from _gpu_images import DTYPES, image_case, images
 from _gpu_libraries import Library, Neonlike, find_peers
-from _gpu_session import CONVOLUTIONS, DISPATCH, PRODUCTS, TRANSFERS, GpuSession, is_emulated, verdicts
+from _gpu_session import CONVOLUTIONS, DISPATCH, IMAGES, PRODUCTS, TRANSFERS, GpuSession, is_emulated, verdicts
 from _terms import parse_size, size_text
 from harness import arguments, check, measure
 
-SECTIONS = ("dispatch", "products", "convolutions", "optree", "copies")
+SECTIONS = ("dispatch", "products", "convolutions", "images", "optree", "copies")
 SIZES = (64, 1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 26)
 QUICK_SIZES = (1 << 24,)
 QUICK = ("sigmoid", "axpy", "gelu", "softmax0", "softmax1", "layer_norm", "variance", "sum_squares", "adam")
@@ -142,6 +143,14 @@ class Run:
                 for layer, which in itertools.product(chosen, PASSES):
                     if not self._late(f"{precision} {layer.name} {which}"):
                         self.session.run_beside(conv_case(layer, which, precision, field), CONVOLUTIONS)
+
+    def images(self) -> None:
+        """Measure pooling and local response normalisation in each dtype."""
+        for precision in DTYPES:
+            for what in images(self.options.quick, is_emulated(self.session.be)):
+                for which in what.passes:
+                    if not self._late(f"{precision} {what.name} {which}"):
+                        self.session.run_beside(image_case(what, which, precision, self.field), IMAGES)
 
     def copies(self) -> None:
         """Measure copies from host to GPU and back."""

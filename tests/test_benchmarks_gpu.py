@@ -17,7 +17,7 @@ from benchmarking import bench  # noqa: F401
 
 from neonlike.errors import BackendUnavailable
 
-MODULES = ("_gpu_libraries", "_gpu_contenders", "_gpu_session", "_gpu_conv", "gpu")
+MODULES = ("_gpu_libraries", "_gpu_contenders", "_gpu_session", "_gpu_conv", "_gpu_images", "gpu")
 
 
 @pytest.fixture
@@ -54,6 +54,7 @@ def test_a_run_with_every_section(gpu: SimpleNamespace, tmp_path: Path, capsys: 
     }
     assert ("sigmoid", 4096, "memory copy") in timed, "a copy runs beside cases that move much"
     convolved = {f"{layer.name} {which}" for layer in gpu._gpu_conv.EMULATED_LAYERS for which in gpu._gpu_conv.PASSES}
+    convolved |= {f"{what.name} {which}" for what in gpu._gpu_images.EMULATED_IMAGES for which in what.passes}
     others = {"float32", "tf32", "float16", "to the GPU", "to the host"}
     assert {r["case"] for r in written["beside"]} == convolved | others
     assert not [line for line in written["verdicts"] if "convolution" in line], "targets of products are of products"
@@ -74,7 +75,7 @@ def test_results_are_recorded_of_real_gpus_only(
     assert ("This GPU is emulated" in capsys.readouterr().out) is emulated
     if not emulated:
         text = path.read_text()
-        tables = "### Matrix products", "### Convolutions", "### Copies between"
+        tables = "### Matrix products", "### Convolutions", "### Pooling", "### Copies between"
         for heading in ("# Results on a GPU", "## gpu", "### 64 elements", *tables):
             assert f"{heading}" in text
         assert "| float32 product, 16 x 16 x 16, 16 |" in text

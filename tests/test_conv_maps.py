@@ -49,7 +49,7 @@ def _plans_of_their_own() -> Any:
     conv_maps.maps_plan.cache_clear()
 
 
-@pytest.mark.compiles(18)
+@pytest.mark.compiles(8)
 @pytest.mark.parametrize("nbytes", VECTORS)
 @pytest.mark.parametrize("kind", ["f4", "f8"])
 @pytest.mark.parametrize("s", SHAPES, ids=str)

@@ -32,7 +32,7 @@ THIN = [
 """One map or channel a group: rows that are one run of lanes, steps, dilation, several areas, one to three axes."""
 
 
-@pytest.mark.compiles(20)
+@pytest.mark.compiles(8)
 @pytest.mark.parametrize("nbytes", VECTORS)
 @pytest.mark.parametrize("kind", ["f4", "f8"])
 @pytest.mark.parametrize("s", THIN, ids=str)

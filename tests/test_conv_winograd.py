@@ -127,7 +127,7 @@ FEW = [
 """Images that do not fill vectors."""
 
 
-@pytest.mark.compiles(25)
+@pytest.mark.compiles(10)
 @EDGES
 @pytest.mark.parametrize("s", LAYERS + FEW, ids=str)
 def test_agrees_with_loops(be: Backend, s: Sizes, edge: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ def test_agrees_with_loops(be: Backend, s: Sizes, edge: int, monkeypatch: pytest
     check(be, s, close={2: 0, 4: 2e-5}[edge])
 
 
-@pytest.mark.compiles(4)
+@pytest.mark.compiles(2)
 @EDGES
 @pytest.mark.parametrize(("nbytes", "dtype"), [(64, "f2"), (64, "f4"), (64, "f8"), (32, "f4"), (32, "f8"), (16, "f4")])
 def test_vectors_and_dtypes(be: Backend, nbytes: int, dtype: str, edge: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,6 +205,7 @@ def test_dot_over_its_own_factors(be: Backend, rng: Any, met: list[Any]) -> None
         np.testing.assert_allclose(held.get(), wanted, atol=1e-4)
 
 
+@pytest.mark.compiles(8)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize(("alpha", "beta"), [(1.0, 0.0), (2.5, 0.0), (1.0, 1.0), (0.5, -1.5)])
 @pytest.mark.parametrize("relu", [False, True])

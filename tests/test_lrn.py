@@ -49,6 +49,7 @@ def test_windows_and_channels(be: Backend, channels: int, j: int) -> None:
         case.check_bprop()
 
 
+@pytest.mark.compiles(6)
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("bpower", [0.5, 0.75, 1.0, 0.6, 0.0, -1.5])
 def test_powers_and_dtypes(be: Backend, bpower: float, dtype: Any) -> None:

@@ -117,6 +117,7 @@ def test_long_means_keep_their_precision(be: Backend) -> None:
 # The argmax tensor --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.compiles(3)
 @pytest.mark.parametrize("kind", [np.uint8, np.int8, np.uint16, np.int16, np.int32, np.int64])
 def test_argmax_of_any_integer_dtype(be: Backend, kind: Any) -> None:
     """Too narrow ones too: uint8 cannot number the 17 x 17 positions of a window, nor int8 those of 12 x 12."""

@@ -32,6 +32,7 @@ def _no_fallback(stage: CStage, _run: Any) -> None:
     raise AssertionError(f"{stage.comment} ran on NumPy")
 
 
+@pytest.mark.compiles(4)
 @pytest.mark.parametrize("dtype", ("f2", "f4", "f8"))
 @pytest.mark.parametrize("shape", ((1, 1), (5, 7), (300, 1001), (3, 4, 5)), ids=str)
 def test_a_draw_is_the_same_on_both_engines(
@@ -71,6 +72,7 @@ def test_draws_within_reductions(shape: tuple[int, int], axis: int | None, monke
         np.testing.assert_allclose(first, second, rtol=1e-12, atol=1e-9)
 
 
+@pytest.mark.compiles(3)
 @pytest.mark.parametrize("dtype", ("i1", "u4", "i8", "f4"))
 @pytest.mark.parametrize("axis", (0, 1))
 def test_onehot_is_the_same_on_both_engines(axis: int, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:

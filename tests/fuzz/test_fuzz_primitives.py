@@ -31,6 +31,7 @@ def calls() -> Iterator[Calls]:
     logger.removeHandler(made.complaints)
 
 
+@pytest.mark.compiles(10)
 @pytest.mark.parametrize("seed", range(2 * len(NAMES)))
 def test_random_calls(calls: Calls, seed: int) -> None:
     assert calls.check(seed) == NAMES[seed % len(NAMES)]

@@ -35,6 +35,7 @@ def bench() -> Iterator[Bench]:
     logger.removeHandler(made.complaints)
 
 
+@pytest.mark.compiles(4)
 @pytest.mark.parametrize("seed", range(12))  # `make fuzz` has more
 def test_programs_of_random_trees(bench: Bench, seed: int) -> None:
     program = Grower(bench.backends["numpy"], seed).grow()
