@@ -40,7 +40,6 @@ NO_KERNELS = frozenset(
 
 ON_HOST_COPIES = frozenset(
     {
-        "take",
         "detectionOutput_fprop",
     }
 )  # fmt: skip

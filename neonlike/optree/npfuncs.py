@@ -298,9 +298,12 @@ def check_range(name: str, indices: Array, limit: int) -> None:
     """Raise IndexRangeError unless all of ``indices`` lie in [-limit, limit)."""
     bad = indices[(indices < -limit) | (indices >= limit)]
     if bad.size:
-        raise IndexRangeError(
-            f"{name}: index {int(bad.flat[0])} is out of range for an axis of size {limit}; use {-limit} to {limit - 1}"
-        )
+        raise IndexRangeError(out_of_range(name, int(bad.flat[0]), limit))
+
+
+def out_of_range(name: str, index: int | str, limit: int) -> str:
+    """What is wrong with ``index``."""
+    return f"{name}: index {index} is out of range for an axis of size {limit}; use {-limit} to {limit - 1}"
 
 
 def take(x: Array, indices: Array, out: Array, axis: int) -> None:

@@ -33,7 +33,7 @@ MUTANTS = (
     fault("a word in the middle of its columns is joined twice", SUMS, "|| came_before ||", "|| (came_before && 0) ||"),
     fault("the last chunk of a frequent word left out", SUMS, "c <= last; c++", "c < last; c++"),
     fault("bad words change the table", SUMS, "if (e >= embed || *g_bad)", "if (e >= embed)"),
-    fault("columns of no word are added", SUMS, "count && word[from + 1] < limit; from += AHEAD", "count && word[from + 1] <= limit; from += AHEAD"),
+    fault("columns of no word are added", SUMS, "if (at < count && word[at + 1] < limit) {", "if (at < count) {"),
     fault("sort: equal keys of a warp in no order", SORT, "at[digit] + __popc(peers & ((1u << lane) - 1))", "at[digit] + __popc(peers & ~((2u << lane) - 1))"),
     fault("sort: places taken by a warp are given again", SORT, "                at[digit] += __popc(peers);\n", "                at[digit] += 1;\n"),
     fault("sort: one block: counts of the last warp not passed on", SORT, "for (int w = 0; w < WARPS && me < DIGITS; w++)\n            total", "for (int w = 0; w < WARPS - 1 && me < DIGITS; w++)\n            total"),

@@ -46,7 +46,8 @@ class LookupFamily(Family):
         Raises
         ------
         IndexRangeError
-            If an index is out of range: at once for host indices, when computed for tensors.
+            If an index is out of range: at once for host indices, when computed for tensors; on a GPU when the host
+            next waits for it, by ``get()`` or ``be.synchronize()``: what was computed with it is undefined then.
         """
         return self._finish(moves.take(expression("take", a, self), indices, axis), out)
 

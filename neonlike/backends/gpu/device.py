@@ -284,7 +284,7 @@ class GpuDevice:
         if self._fault is None:
             self._fault = (kind, reason)
             loaded = self._modules, self._kernels
-            for thing in (self.context, self.stream, self.recorder, *loaded, self.transfer, self.pool):
+            for thing in (self.context, self.stream, self.recorder, *loaded, self.transfer, self.faults, self.pool):
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))  # PyCUDA would warn as each one is freed
         if here.device is self:
             here.device = None

@@ -15,7 +15,6 @@ from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.plan import Plan, Stage, Store, reads_any_index
 from neonlike.kernels.run.stage import Layouts, Run, WholeOperandStage, destination
 from neonlike.optree.dtypes import F64, I64, is_float
-from neonlike.optree.npfuncs import check_range
 
 
 class DeviceStage(WholeOperandStage):
@@ -85,7 +84,7 @@ class DeviceProduct(DeviceStage):
 
 
 class DeviceMove(DeviceStage):
-    """``take`` and ``untake``. The host waits for a kernel that checks the indices: they may be out of range."""
+    """``take`` and ``untake``. A kernel checks the indices; the host learns that one is out of range when it waits."""
 
     def __init__(self, queue: Queue, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
         super().__init__(queue, plan, stage, graph, comment)
@@ -96,29 +95,26 @@ class DeviceMove(DeviceStage):
     def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
         source, indices = operands
         limit = (out if self.scatters else source).shape[self.axis]
-        index, calls = self._checked(indices, limit)
+        index, calls = self._vector(indices)
+        if not self.scatters or 0 in (*out.shape, indices.size):
+            calls.append(self.moves.check(index, limit, "take"))
         if 0 in out.shape:
             return calls
         if not self.scatters:
             return [*calls, self.moves.gather(source, index, out, self.axis)]
-        start, slices = self.queue.empty((limit + 2,), I64), self.queue.empty((indices.size,), I64)
-        return [
-            *calls, self.moves.group(index, start, slices), self.moves.scatter(source, start, slices, out, self.axis)
-        ]  # fmt: skip
+        if not indices.size:
+            return [*calls, self.queue.fill(out, 0.0)]
+        sorts, start, slices = self.moves.group(index, limit, "take")
+        return [*calls, *sorts, self.moves.scatter(source, start, slices, out, self.axis)]
 
-    def _checked(self, indices: Any, limit: int) -> tuple[Any, list[Callable[[], None]]]:
-        """``indices`` as a vector, and the calls that copy and check it."""
+    def _vector(self, indices: Any) -> tuple[Any, list[Callable[[], None]]]:
+        """``indices`` as a vector, and the calls that copy it, if any."""
         calls: list[Callable[[], None]] = []
         index = _flat(indices)
         if index is None:
             index = self.queue.empty((indices.size,), indices.dtype)
             calls.append(self.queue.copy(indices, index.reshape(*indices.shape)))
-        return index, [*calls, partial(self._check, self.moves.check(index, limit), indices, limit)]
-
-    def _check(self, is_outside: Callable[[], bool], indices: Any, limit: int) -> None:
-        if is_outside():
-            name = "take_along_axis" if self.value.spec.name.endswith("along") else "take"
-            check_range(name, self.queue.device.to_host(indices), limit)
+        return index, calls
 
 
 def _flat(indices: Any) -> Any | None:
@@ -141,7 +137,10 @@ class DeviceAlong(DeviceMove):
     def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
         source, indices = operands
         axis, queue = self.axis, self.queue
-        calls = self._checked(indices, (out if self.scatters else source).shape[axis])[1] if self.checks else []
+        calls: list[Callable[[], None]] = []
+        if self.checks:
+            index, calls = self._vector(indices)
+            calls.append(self.moves.check(index, (out if self.scatters else source).shape[axis], "take_along_axis"))
         if 0 in out.shape:
             return calls
         if 0 in indices.shape:

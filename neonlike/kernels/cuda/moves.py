@@ -1,8 +1,8 @@
 """Gather and scatter-add on a device: ``take`` and ``untake``.
 
-Indices stay on the device. A kernel checks their range, and the host waits for its answer. A scatter-add first sorts
-the slices by index, so that one thread owns each element of the result and adds in the order of the indices: no
-atomics, the same sum every time.
+Indices stay on the device. A kernel checks their range and reports one out of it, for which no host waits. A
+scatter-add first sorts the slices by index, so that one thread owns each element of the result and adds in the order
+of the indices: no atomics, the same sum every time.
 """
 
 from __future__ import annotations
@@ -10,24 +10,31 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from neonlike.errors import IndexRangeError, ShapeError
 from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.codegen.emit import STORAGE, Array, convert_store, load_element
 from neonlike.kernels.codegen.layout import Axis
 from neonlike.kernels.codegen.render import TemplateSource
+from neonlike.kernels.cuda import sorting
 from neonlike.kernels.cuda.compile import headers, load_kernels
 from neonlike.kernels.cuda.device import Device
 from neonlike.kernels.cuda.fit import THREADS, WAVES, divisors, merged, needs_wide
 from neonlike.kernels.cuda.forms import Offsets
+from neonlike.kernels.cuda.routine import CudaRoutine
 from neonlike.optree.dtypes import DType, compute_dtype, is_float
+from neonlike.optree.npfuncs import out_of_range
 
-GROUPING_THREADS = 1024
-"""Threads of a block that checks or sorts indices."""
+GROUPING_THREADS = 256
+"""Threads of a block that checks indices, or counts them."""
 FEWEST_INDICES, CHECKING_BLOCKS = 1 << 14, 64
 """Indices for each block that checks them, and the most such blocks."""
+CHECK = CudaRoutine("cuda/indices.cu.j2", "2Q4q", "check of indices")
+START = CudaRoutine("cuda/indices.cu.j2", "2Q2q", "where the slices of each index begin")
 _I32 = np.dtype(np.int32)
 
 Call = Callable[[], None]
@@ -56,30 +63,49 @@ class Moves:
         self.device, self.comment = device, comment
         self.variants: dict[Any, Any] = {}
 
-    def check(self, index: Any, limit: int) -> Callable[[], bool]:
-        """A callable that waits for the device and returns whether a value of ``index`` is outside [-limit, limit)."""
-        device, size = self.device, index.shape[0]
-        blocks = max(1, min(-(-size // FEWEST_INDICES), CHECKING_BLOCKS))
-        memory = device.allocate(blocks * _I32.itemsize)
-        outside = device.view(memory, memory.address, (blocks,), (_I32.itemsize,), _I32)
-        queue = self._on_indices("check", index, [outside], limit, blocks)
+    def check(self, index: Any, limit: int, name: str) -> Call:
+        """A callable that queues a check of ``index``: a value outside [-limit, limit) is reported (``Device.expect``).
 
-        def found() -> bool:
-            queue()
-            return bool(device.to_host(outside).any())
-
-        return found
-
-    def group(self, index: Any, start: Any, slices: Any) -> Call:
-        """A callable that queues a stable argsort of the vector ``index`` into ``slices``.
-
-        Parameters
-        ----------
-        start : DeviceArray (limit + 2,), int64
-            ``slices[start[p]]`` to ``slices[start[p + 1] - 1]`` will be those of p; the last element is workspace.
-        slices : DeviceArray (n,), int64
+        Raises
+        ------
+        IndexRangeError
+            If the range is empty and ``index`` is not; or if an index before was out of range, and that is known now.
         """
-        return self._on_indices("group", index, [start, slices], start.shape[0] - 2, 1)
+        size = index.shape[0]
+        if not limit and size:
+            raise IndexRangeError(out_of_range(name, "any", limit))
+        blocks = max(1, min(-(-size // FEWEST_INDICES), CHECKING_BLOCKS)), 1, 1
+        fault, report = self.device.expect(out_of_range(name, "{}", limit))
+        values = index.address, fault, size, index.strides[0] // index.itemsize, limit, report
+        block, kind = (GROUPING_THREADS, 1, 1), STORAGE[index.dtype.name]
+        checks = CHECK.bind(self.device, blocks, block, values, form="check", threads=block[0], index_type=kind)
+        return _kept(checks, index)
+
+    def group(self, index: Any, limit: int, name: str) -> tuple[list[Call], Any, Any]:
+        """Calls that queue a stable argsort of the vector ``index``, of at least one element, into ``slices``.
+
+        Returns
+        -------
+        calls : list of callable
+            They report indices out of range too, as :meth:`check` does, and leave them out.
+        start : DeviceArray (limit + 1,), int32
+            ``slices[start[p]]`` to ``slices[start[p + 1] - 1]`` will be those of p.
+        slices : DeviceArray (n,), int32
+        """
+        device, n = self.device, index.shape[0]
+        if max(n, limit) >= sorting.LARGEST:
+            raise ShapeError(f"{name}: {n} indices below {limit}; the GPU sorts fewer than {sorting.LARGEST}")
+        room = sorting.room_for(n, limit)
+        memory = device.allocate(room.size + 4 * (limit + 1))
+        base, size = memory.address, _I32.itemsize
+        slices = device.view(memory, base + room.numbers_at, (n,), (size,), _I32)
+        start = device.view(memory, base + room.size, (limit + 1,), (size,), _I32)
+        given = (index.address, index.dtype, index.strides[0] // index.itemsize), base, (n, limit)
+        calls = sorting.ready_sort(device, *given, device.expect(out_of_range(name, "{}", limit)), wraps=True)
+        values = base + room.keys_at, start.address, n, limit
+        grid = -(-(limit + 1) // GROUPING_THREADS), 1, 1
+        starts = START.bind(device, grid, (GROUPING_THREADS, 1, 1), values, form="start", threads=GROUPING_THREADS)
+        return [*calls, _kept(starts, index, memory)], start, slices
 
     def gather(self, source: Any, index: Any, out: Any, axis: int) -> Call:
         """A callable that queues ``out[.., j, ..] = source[.., index[j], ..]``; the indices have been checked."""
@@ -109,18 +135,6 @@ class Moves:
         arguments = struct.pack(packing, *(a.address for a in arrays), *meta)
         blocks = min(-(-head[0] // THREADS), WAVES * self.device.capabilities.multiprocessors)
         return ReadyLaunch(self.device, function, (blocks, THREADS), arguments, arrays)
-
-    def _on_indices(self, what: str, index: Any, arrays: list[Any], limit: int, blocks: int) -> Call:
-        function = self.variants.get((what, index.dtype))
-        if function is None:
-            context = {"threads": GROUPING_THREADS, "index_type": STORAGE[index.dtype.name]}
-            source = TemplateSource("cuda/indices.cu.j2", context)
-            kernel = KernelSource(source, source.name, self.comment, headers())
-            function = self.variants[what, index.dtype] = self._load(kernel, f"{kernel.name}_{what}")
-        numbers = index.shape[0], index.strides[0] // index.itemsize, limit
-        addresses = [array.address for array in (index, *arrays)]
-        arguments = struct.pack(f"={len(addresses)}Q3q", *addresses, *numbers)
-        return ReadyLaunch(self.device, function, (blocks, GROUPING_THREADS), arguments, [index, *arrays])
 
     def _load(self, kernel: KernelSource, name: str) -> Any:
         return load_kernels(self.device, kernel, [name])[0]
@@ -156,6 +170,15 @@ class Moves:
             context["total_type"] = "double" if is_float(read) else "uint64_t"
         source = TemplateSource(f"cuda/{form}.cu.j2", context)
         return KernelSource(source, source.name, self.comment, headers())
+
+
+def _kept(call: Call, *memory: Any) -> Call:
+    """``call``, which keeps ``memory`` alive."""
+    return partial(_after, call, memory)
+
+
+def _after(call: Call, memory: tuple[Any, ...]) -> None:
+    call()
 
 
 def load_source(dtype: DType) -> str:
