@@ -8,13 +8,18 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
 
 from neonlike.backends import gen_backend
 from neonlike.optree.functions import F
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from primitive_calls import CALLS
 
 ROOMY_BYTES = 16 << 30
 """Memory of a GPU on which the cases of 3.2 GB run; the emulated one has less."""
@@ -70,6 +75,21 @@ def results(be: Any) -> Iterator[tuple[str, Any]]:
     yield "the other of them", b
 
 
+def primitives(be: Any) -> Iterator[tuple[str, Any]]:
+    """Name and each result of a call of every compound primitive."""
+    run = be._run_primitive
+    for name, make in CALLS.items():
+        written: list[Any] = []
+
+        def noted(*args: Any, written: list[Any] = written, **options: Any) -> Any:
+            written += [tensor for tensor in args[2] if tensor is not None]
+            return run(*args, **options)
+
+        with mock.patch.object(be, "_run_primitive", noted):
+            make(be)()
+        yield from ((f"{name}, {place}", tensor) for place, tensor in enumerate(written))
+
+
 def rounds_at_random(be: Any) -> bool:
     """Whether values between two that 2 bits can hold become either, and on the average what they were."""
     out = be.empty((40, 250))
@@ -115,7 +135,7 @@ def main() -> int:
         with gen_backend(kind, rng_seed=0) as be:
             if kind == "gpu":
                 device, roomy = be.device.name, be.gpu_memory_size >= ROOMY_BYTES
-            cases = itertools.chain(results(be), beyond_32_bits(be) if roomy else ())
+            cases = itertools.chain(results(be), primitives(be), beyond_32_bits(be) if roomy else ())
             found[kind] = {name: tensor.get().copy() for name, tensor in cases}
     wrong = [line for name, ours in found["gpu"].items() if (line := compare(name, ours, found["cpu"][name]))]
     print("\n".join(wrong))
