@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cuda_backends import assert_near
 
 from neonlike.backends import gen_backend
 from neonlike.errors import ArgumentError
@@ -300,3 +301,48 @@ def test_float32_is_not_rounded_unless_allowed(be: Any, gpu_driver: Any, monkeyp
     monkeypatch.setenv("NEONLIKE_PRODUCT_PRECISION", "best")
     with pytest.raises(ArgumentError, match="NEONLIKE_PRODUCT_PRECISION=best: expected"):
         gen_backend("gpu")
+
+
+def test_repeated_products_follow_layout_precision_and_overlap(be: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was worked out for one product holds for matrices that lie alike, with the same numbers, and no others."""
+    blas = be.products.blas
+    made: list[Any] = []
+    place = blas._place
+    monkeypatch.setattr(blas, "_place", lambda *given: made.append(given) or place(*given))
+    blas._products.clear()
+    be._calls.clear()
+    rng = np.random.default_rng(4)
+    sums: list[int] = []
+    call = blas.handle.call
+    monkeypatch.setattr(blas.handle, "call", lambda f, given: [sums.append(given[-2]), call(f, given)])
+    for turn in range(3):
+        a, b = (be.array(rng.standard_normal((6, 6))) for _ in range(2))
+        for left, right, alpha, beta in ((a, b, 1, 0), (a.T, b, 1, 0), (a, b, 2, 0.5), (a, b, 1, 0.5)):
+            c = be.array(np.ones((6, 6)))
+            be.compound_dot(left, right, c, alpha, beta)
+            assert_near(c, alpha * left.get().astype(float) @ right.get() + beta, slack=10)
+        assert len(made) == 4, turn
+    wanted = a.get().astype(float) @ a.get()
+    be.compound_dot(a, a, a)  # in place: not the product that is kept
+    assert_near(a, wanted, slack=10)
+    sums.clear()
+    for precision in ("tf32", "float32"):
+        be.product_precision = precision
+        be.compound_dot(b, b, c)
+    assert sums == [77, 68]
+
+
+def test_a_repeated_product_into_a_view_of_its_factor_or_a_rounding_tensor(be: Any) -> None:
+    big = be.array(np.random.default_rng(5).standard_normal((8, 6)))
+    a, inside, out = big[:4, :4], big[2:6, 1:5], be.empty((4, 4))
+    for _ in range(2):
+        be.compound_dot(a, a, out)
+        wanted = a.get().astype(float) @ a.get()
+        assert_near(out, wanted, slack=10)
+        be.compound_dot(a, a, inside)
+        assert_near(inside, wanted, slack=10)
+    out.rounding, third = 4, be.array(np.full((4, 4), 1 / 3))
+    whole = be.array(np.eye(4))
+    be.compound_dot(third, whole, out)
+    be.compound_dot(third, whole, out)
+    assert np.abs(out.get() - 1 / 3).max() > 1e-4

@@ -46,6 +46,8 @@ class Product(NamedTuple):
 class LinalgFamily(Family):
     """``dot`` inside expressions; ``compound_dot``, ``batched_dot`` and transposes at once."""
 
+    _least_kept = LEAST_KEPT
+
     def dot(self, a: Any, b: Any, out: Any = None) -> Any:
         """Matrix product (m, k) x (k, n) -> (m, n); lazy without ``out``."""
         return self._finish(dot(a, b, self), out)
@@ -91,8 +93,8 @@ class LinalgFamily(Family):
         """
         request = Product(float(alpha), float(beta), bool(relu))
         call = None
-        if repeat <= 1 and bsum is None and not relu and _is_large(A, B):
-            call = Call("compound_dot", None, (A, B, C), request[:2])
+        if repeat <= 1 and bsum is None and not relu and _has_products(A, B, self._least_kept):
+            call = Call("compound_dot", None, (A, B, C), request[:2], (getattr(C, "rounding", 0),))
             if self._repeats(call):
                 return C
         self._check_product("compound_dot", A, B, C, bsum)
@@ -283,11 +285,11 @@ class LinalgFamily(Family):
         return self._run_primitive(name, run, (C, bsum), shapes, nbytes, flops, "product", repeat)
 
 
-def _is_large(A: Any, B: Any) -> bool:
-    """Whether A.B may be a kernel of its own; false for what is no matrix."""
+def _has_products(A: Any, B: Any, least: int) -> bool:
+    """Whether A.B takes as many multiplications; false for what is no matrix."""
     a: Shape = getattr(A, "shape", ())
     b: Shape = getattr(B, "shape", ())
-    return len(a) == len(b) == 2 and a[0] * b[0] * b[1] >= LEAST_KEPT
+    return len(a) == len(b) == 2 and a[0] * b[0] * b[1] >= least
 
 
 def multiply(a: Array, b: Array, out: Any) -> None:

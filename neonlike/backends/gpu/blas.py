@@ -16,6 +16,7 @@ from neonlike import settings
 from neonlike.backends.gpu.array import DeviceArray
 from neonlike.backends.gpu.cublas import Handle, open_handle
 from neonlike.errors import ArgumentError
+from neonlike.kernels.run.arrays import remember
 from neonlike.optree.dtypes import F32, F64, DType
 
 LARGEST = 2**31 - 1
@@ -28,6 +29,7 @@ PRECISIONS = dict(zip(settings.PRECISIONS, (SUM_F32, 77, 75)))
 """cublasComputeType_t of float32 products."""
 
 Call = Callable[[], None]
+_UNKNOWN: Any = object()
 
 
 @cache
@@ -93,6 +95,7 @@ class Blas:
     def __init__(self, device: Any) -> None:
         self.device = device
         self.precision = ""
+        self._products: dict[Any, PlacedProduct | None] = {}
         self.set_precision(settings.PRODUCT_PRECISION.get())
 
     def set_precision(self, precision: str) -> None:
@@ -138,6 +141,15 @@ class Blas:
 
     def placed(self, a: Any, b: Any, out: Any, alpha: float = 1.0, beta: float = 0.0) -> PlacedProduct | None:
         """The product of :meth:`ready` for arrays that lie as these do, wherever they start; None if cuBLAS cannot."""
+        key = (
+            a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, out.shape, out.strides, out.dtype, alpha, beta,
+            self.precision,
+        )  # fmt: skip
+        found = self._products.get(key, _UNKNOWN)
+        return remember(self._products, key, self._place(a, b, out, alpha, beta)) if found is _UNKNOWN else found
+
+    def _place(self, a: Any, b: Any, out: Any, alpha: float, beta: float) -> PlacedProduct | None:
+        """As :meth:`placed`, made anew."""
         if a.dtype != b.dtype or 0 in out.shape or not a.shape[-1] or not self.takes(a.dtype, out.dtype):
             return None
         turned = out.shape[-1] != 1 and out.strides[-1] != out.itemsize  # by columns: the transposed product
@@ -179,7 +191,7 @@ class Blas:
             (*lies(a, left), ctypes.addressof(keep)),
             (*lies(out, result), *(() if one else (stack,)), self._sums(a.dtype), DEFAULT_ALGORITHM),
         )  # fmt: skip
-        return PlacedProduct(handle, handle.gemm if one else handle.gemms, parts, (scale, keep), turned)
+        return PlacedProduct(handle, one, parts, (scale, keep), turned)
 
     def _sums(self, factors: DType) -> int:
         if factors == F32:
@@ -194,12 +206,17 @@ class PlacedProduct:
     product is the one that cuBLAS computes.
     """
 
-    __slots__ = ("function", "handle", "kept", "parts", "turned")
+    __slots__ = ("handle", "kept", "one", "parts", "turned")
 
     def __init__(
-        self, handle: Handle, function: Any, parts: tuple[tuple[int, ...], ...], kept: tuple[Any, ...], turned: bool
+        self, handle: Handle, one: bool, parts: tuple[tuple[int, ...], ...], kept: tuple[Any, ...], turned: bool
     ) -> None:
-        self.handle, self.function, self.parts, self.kept, self.turned = handle, function, parts, kept, turned
+        self.handle, self.one, self.parts, self.kept, self.turned = handle, one, parts, kept, turned
+
+    @property
+    def function(self) -> Any:
+        """The library's function: for one matrix, or for a stack."""
+        return self.handle.gemm if self.one else self.handle.gemms
 
     def __call__(self, a: int, b: int, out: int) -> None:
         self.handle.call(self.function, self.arguments(a, b, out))

@@ -10,6 +10,7 @@ from typing import Any
 
 from neonlike.backends.families.linalg import LinalgFamily, Product
 from neonlike.backends.gpu.blas import Products
+from neonlike.kernels.run.calls import KernelCall
 from neonlike.optree.dtypes import F16, F32, DType, compute_dtype, is_float
 from neonlike.optree.functions import F as Functions
 
@@ -25,6 +26,7 @@ class ProductKernels(LinalgFamily):
     """
 
     products: Products
+    _least_kept = 0
 
     @property
     def product_precision(self) -> str:
@@ -38,6 +40,8 @@ class ProductKernels(LinalgFamily):
     @product_precision.setter
     def product_precision(self, precision: str) -> None:
         self.products.blas.set_precision(precision)
+        if self._calls is not None:
+            self._calls.clear()
         if self._calls is not None:  # which multiply as was set when they were made
             self._calls.clear()
 
@@ -47,9 +51,20 @@ class ProductKernels(LinalgFamily):
         handle = self.products.blas.handle
         return None if handle is None else handle.value
 
-    def _compound_dot(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> None:
+    def _compound_dot(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> KernelCall | None:
+        if self._is_one_product(request, A, B, C, bsum):
+            product = self.products.blas.placed(A.array, B.array, C.array, request.alpha, request.beta)
+            if product is not None:
+                return KernelCall(product, (A.address, B.address, C.address), ()).run()
         if not self._queue_scaled(request, A, B, C, bsum):
             self._epilogue(self.dot(A, B), C, bsum, request)
+        return None
+
+    def _is_one_product(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> bool:
+        """Whether cuBLAS does it all, on matrices without gaps, of which a repeated call may know the bytes alone."""
+        if bsum is not None or request.relu or not all(_fills_memory(tensor.array) for tensor in (A, B, C)):
+            return False
+        return _scaled_in_the_product(C, (A, B), request.alpha, request.beta, False)
 
     def _batched_dot(self, request: Product, A: Any, B: Any, C: Any) -> None:
         if C.ndim == 2:
@@ -103,6 +118,12 @@ class ProductKernels(LinalgFamily):
         signs = self.fresh(tensor.shape, dtype=dtype)
         self.assign(signs, (tensor >= 0) * 2 - 1)
         return signs
+
+
+def _fills_memory(array: Any) -> bool:
+    """Whether the elements of ``array`` are all that lies between the first and the last."""
+    low, high = array.bounds
+    return bool(high - low == array.nbytes)
 
 
 def _scaled_in_the_product(C: Any, factors: tuple[Any, Any], alpha: float, beta: float, relu: bool) -> bool:
