@@ -250,6 +250,7 @@ def test_errors(be: Backend) -> None:
         (lambda: be.tile(a, -1), ShapeError, "negative"),
         (lambda: be.repeat(a, [1, 2, 3], 0), ShapeError, "2 of them"),
         (lambda: be.repeat(a, -1, 0), ShapeError, "negative"),
+        (lambda: be.repeat(a, 10**30, 0), MemoryError, "repeat fewer"),
         (lambda: be.pad(a, -1), ShapeError, "negative"),
         (lambda: be.pad(a, [(1, 1), (1, 1), (1, 1)]), ShapeError, "pair"),
         (lambda: be.pad(a, (1, 2, 3)), ShapeError, "pair"),

@@ -106,6 +106,8 @@ def test_sizes_of_tasks_are_checked(be):
         RepeatCopyTask(3, -1, 3)
     with pytest.raises(DTypeError, match="vec_size must be an integer"):
         PrioritySortTask(3, "4")
+    with pytest.raises(DTypeError, match=r"task must be a task.*got 7"):
+        Ticker(7)
 
 
 # Questions ------------------------------------------------------------------------------------------------------------

@@ -83,6 +83,17 @@ class TestFolding:
         y = net.fprop(be.ones((3, N))).get().copy()
         np.testing.assert_allclose(net.layers[2].fprop(net.outputs).get(), np.tanh(y), rtol=1e-5)
 
+    def test_parts_of_a_batch_are_rectified_after_a_whole_one(self, be, rng):
+        """A product rectifies whole outputs itself, and leaves parts of them to the activation."""
+        net = ready(Sequential(Affine(5, Gaussian(), activation=Rectlin())), 3)
+        x = rng.normal(size=(3, N))
+        wanted = np.maximum(net.layers[0].W.get() @ x, 0)
+        for samples in (N, N - 2, N, N - 1):
+            net.set_batch_size(samples)
+            y = net.fprop(tensor(be, x)).get()[:, :samples]
+            np.testing.assert_allclose(y, wanted[:, :samples], rtol=1e-4, atol=1e-5)
+        assert net.layers[0].folded and (wanted == 0).any()
+
     def test_called_on_their_own_layers_do_their_own_work(self, be, rng):
         """A script that goes through the layers sees what each one computes: sums before their rectifier, say."""
         found, x, last = [], rng.normal(size=(96, N)), rng.normal(size=(3, N))

@@ -314,6 +314,12 @@ class TestOtherLayers:
             assert (found[0] - found[1]) / 2e-5 == pytest.approx(expected, rel=1e-4, abs=1e-8)
 
 
+@pytest.mark.parametrize("merge", [MergeSum, lambda layers: MergeBroadcast(layers, "depth")])
+def test_branches_come_in_a_list(be, merge):
+    with pytest.raises(DTypeError, match="layers must be a list of branches, got 7"):
+        merge(7)
+
+
 def test_constants_by_hand(be):
     """Two branches that double and triple their input."""
     double, triple = (Linear(1, Constant(value)) for value in (2.0, 3.0))

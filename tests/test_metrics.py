@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from neonlike.backends import gen_backend
-from neonlike.errors import ArgumentError, ShapeError
+from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.transforms import (
     Accuracy,
     BLEUScore,
@@ -163,6 +163,12 @@ class TestObjectDetection:
         with pytest.raises(ShapeError):
             ObjectDetection()((y, y), (y, (short, y)))
 
+    def test_labels_and_boxes_come_as_pairs(self, be):
+        y = be.zeros((3, 5))
+        for outputs, targets, name in ((y, (y, (y, y)), "y"), ((y, y), [y], "t"), ((y, y), (y, y), r"t\[1\]")):
+            with pytest.raises(DTypeError, match=f"{name} must be a pair"):
+                ObjectDetection()(outputs, targets)
+
 
 class TestBLEU:
     """Sentences against sentences."""
@@ -200,5 +206,7 @@ class TestBLEU:
             BLEUScore()(["a", "b"], [["a"]])
         with pytest.raises(ArgumentError, match="at least one"):
             BLEUScore()(["a"], [[]])
+        with pytest.raises(DTypeError, match="must be strings"):
+            BLEUScore()([7], [["a"]])
         with pytest.raises(ArgumentError, match="N=0"):
             BLEUScore()(["a"], [["a"]], N=0)

@@ -148,6 +148,14 @@ class TestSequential:
         assert list(flatten([1, [2, (3, [])], "ab"])) == [1, 2, 3, "ab"]
         assert list(pairwise("abc")) == [("a", "b"), ("b", "c")] and list(pairwise([])) == []
 
+    @pytest.mark.parametrize("inputs", [np.int8(-3), 7, [], np.ones(3)])
+    def test_samples_are_counted_in_columns(self, be, inputs):
+        net = Sequential([Linear(2, Gaussian())])
+        net.configure((3, 4))
+        assert net.samples_in(be.ones((3, 8))) == 2
+        with pytest.raises(ShapeError, match="a column a sample"):
+            net.samples_in(inputs)
+
     @pytest.mark.parametrize("layers", [[], [[]], [BranchNode("alone")]])
     def test_an_empty_list(self, be, layers):
         with pytest.raises(ArgumentError, match="empty"):

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from neonlike.checks import shown
 from neonlike.data.protocol import NervanaDataIterator
-from neonlike.errors import ArgumentError, NotDefined
+from neonlike.errors import ArgumentError, ArgumentTypeError, NotDefined
 from neonlike.nervanaobject import NervanaObject
 
 __all__ = ["CopyTask", "PrioritySortTask", "RepeatCopyTask", "Task", "Ticker"]
@@ -204,6 +205,8 @@ class Ticker(NervanaDataIterator):
 
     def __init__(self, task: Any) -> None:
         super().__init__()
+        if not all(hasattr(task, name) for name in ("nin", "nout", "time_steps_max", "synthesize")):
+            raise ArgumentTypeError(f"Ticker: task must be a task, such as CopyTask(10, 8), got {shown(task)}")
         self.task = task
         self.nbatches = BATCHES
         self.nin, self.nout = task.nin, task.nout

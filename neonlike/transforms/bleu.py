@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from neonlike.checks import brief
-from neonlike.errors import ArgumentError
+from neonlike.errors import ArgumentError, ArgumentTypeError
 from neonlike.transforms.transform import Metric
 
 __public_module__ = "neonlike.transforms.cost"
@@ -99,6 +99,10 @@ class BLEUScore(Metric):
 
     @staticmethod
     def _words(sentence: str, lower_case: bool) -> list[str]:
+        if not isinstance(sentence, str):
+            raise ArgumentTypeError(
+                f"BLEUScore: sentences and references must be strings, words separated by blanks; got {brief(sentence)}"
+            )
         words = (sentence.lower() if lower_case else sentence).split()
         return words[: words.index(END)] if END in words else words
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.checks import brief
-from neonlike.errors import ArgumentError
+from neonlike.errors import ArgumentError, ArgumentTypeError
 from neonlike.optree.dtypes import compute_dtype
 from neonlike.transforms.transform import Metric, column_mean
 
@@ -175,7 +175,8 @@ class ObjectDetection(Metric):
         t : pair
             Labels as one-hot columns, and the pair (boxes, mask): only what the mask lets through counts.
         """
-        be, (labels, boxes), (wanted, (wanted_boxes, mask)) = self.be, y, t
+        be, (labels, boxes), (wanted, inner) = self.be, self._pair("y", y), self._pair("t", t)
+        wanted_boxes, mask = self._pair("t[1]", inner)
         self._check_shapes(labels, wanted)
         self._check_shapes(boxes, wanted_boxes)
         outputs = self._row_buffer("outputs", labels.shape[1])
@@ -186,6 +187,15 @@ class ObjectDetection(Metric):
         close = be.less(size, 1)
         detections[:] = be.sum(close * 0.5 * be.square(x) + (1 - close) * (size - 0.5), axis=0)
         return np.array([column_mean(buffer, calcrange)[0] for buffer in (outputs, detections)])
+
+    @staticmethod
+    def _pair(name: str, value: Any) -> Any:
+        if not isinstance(value, (list, tuple)) or len(value) != 2:
+            raise ArgumentTypeError(
+                f"ObjectDetection: {name} must be a pair; y is (labels, boxes), t is (labels, (boxes, mask)); "
+                f"got {brief(value)}"
+            )
+        return value
 
 
 class MultiMetric(Metric):

@@ -47,7 +47,7 @@ MEMORY = 3 << 30
 MOST_FAILURES = 20
 RIGHT = ("ok", "refused")
 """What calls do that are no fault."""
-WRAPPERS = ("checking", "accumulating")
+WRAPPERS = ("checking", "accumulating", "unroll")
 """Decorators' functions, which call what they decorate with the arguments they got."""
 
 

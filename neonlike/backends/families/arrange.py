@@ -98,7 +98,7 @@ class ArrangeFamily(Family):
             raise ShapeError(f"repeat: needs one count or {size} of them, none negative, got {brief(counts)}")
         try:
             positions = np.repeat(np.arange(size), times)
-        except MemoryError:
+        except (MemoryError, OverflowError):
             raise OutOfMemory(f"repeat: no memory for slices repeated {brief(counts)} times; repeat fewer") from None
         return self._finish(moves.take(a, positions, axis), out)
 

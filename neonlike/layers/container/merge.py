@@ -8,7 +8,7 @@ that is the first layer of a branch nests one level deeper than that branch, sin
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from neonlike.backends.backend import Tensor
@@ -38,6 +38,8 @@ class Broadcast(LayerContainer):
 
     def __init__(self, layers: Any, name: str | None = None) -> None:
         super().__init__(name)
+        if not isinstance(layers, Iterable):
+            raise DTypeError(f"{self.name}: layers must be a list of branches, got {shown(layers)}")
         self.layers = [as_branch(branch) for branch in layers]
         if not self.layers:
             raise ArgumentError(f"{self.name}: the list of branches is empty; give at least one branch")

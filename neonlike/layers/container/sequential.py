@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.backend import Tensor
-from neonlike.errors import ArgumentError
+from neonlike.checks import brief
+from neonlike.errors import ArgumentError, ShapeError
 from neonlike.layers.core.base import Layer, interpret_in_shape, require_layer
 from neonlike.layers.core.chain import Chain
 from neonlike.layers.core.deltas import DeltasTree
@@ -151,9 +152,12 @@ class LayerContainer(Layer):
         """Number of samples in what is given to ``fprop``; of several inputs in the first."""
         shape, first = self.in_shape, inputs
         if isinstance(inputs, list | tuple):  # their shapes are a list, or where all are numbers of features a tuple
-            shape, first = shape if isinstance(shape, int) else shape[0], inputs[0]
+            shape, first = shape if isinstance(shape, int) else shape[0], inputs[0] if inputs else None
         _, steps = interpret_in_shape(shape)
-        columns: int = first.shape[1]
+        given: Any = getattr(first, "shape", ())
+        if len(given) != 2:
+            raise ShapeError(f"{self.name}: inputs need a row a feature and a column a sample, got {brief(inputs)}")
+        columns: int = given[1]
         return max(1, columns // steps)
 
     # -- saving and loading --------------------------------------------------------------------------------
