@@ -30,6 +30,7 @@ from planted import (
     batchnorm,
     containers,
     conv,
+    cuda_base,
     cuda_conv,
     cuda_images,
     cuda_rest,
@@ -52,8 +53,8 @@ ROOT = Path(__file__).resolve().parent.parent
 MUTANTS = tuple(
     row
     for table in (
-        roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, cuda_rest,
-        cuda_rnn, cuda_conv, cuda_images,
+        roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, cuda_base,
+        cuda_rest, cuda_rnn, cuda_conv, cuda_images,
     )
     for row in table.MUTANTS
 )
@@ -63,6 +64,7 @@ TESTS = {
         "roi": "nms roi",
         "lrn": "lrn lrn_calls",
         "batchnorm": "batchnorm_numerics batchnorm",
+        "base_cuda": "gpu_graphs gpu_streams cuda_compilers",
         "batchnorm_cuda": "gpu_batchnorm",
         "lookup_cuda": "gpu_lookup",
         "stats_cuda": "gpu_stats",

@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -240,11 +241,19 @@ def test_a_wheel_of_pycuda_travels_along_where_it_can_be_built(
     wheel = tmp_path / "cache" / "pycuda-1-cp312-cp312-linux_x86_64.whl"
     wheel.parent.mkdir()
     wheel.write_bytes(b"wheel")
+    asked: list[str] = []
+
+    def run(command: list[str], **options: Any) -> Any:
+        asked.append(command[-1])
+        return subprocess.CompletedProcess(command, int(not can), f"Building\n{wheel}\n", "no g++")
+
     python = tmp_path / "python3.12"
-    python.write_text(f"#!/bin/sh\necho Building\necho {wheel}\n" if can else "#!/bin/sh\necho 'no g++' >&2; exit 1\n")
-    python.chmod(0o755)
+    python.touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(packages.subprocess, "run", run)
     (tmp_path / "wheels").mkdir()
     assert packages.build_for(tmp_path / "wheels", "3.12") is can
     assert [path.name for path in (tmp_path / "wheels").iterdir()] == [wheel.name][:can]
-    assert can or "the other machine builds it" in capsys.readouterr().out
+    assert can or "(no g++): the other machine builds it" in capsys.readouterr().out
+    assert not packages.build_for(tmp_path / "wheels", "9.99")
+    assert asked == [str(python)]

@@ -89,23 +89,26 @@ def _run(what: str, command: list[str], **environment: str) -> None:
         raise EmulatorUnavailable(f"{what} failed: {' / '.join(last)}")
 
 
-def pycuda_wheel() -> Path:
-    """The wheel of PyCUDA for this interpreter, built if the cache has none (a minute or two)."""
-    version = pinned("pycuda")
+def pycuda_wheel(python: str = sys.executable) -> Path:
+    """The wheel of PyCUDA for this interpreter, or another, built if the cache has none (a minute or two)."""
+    version, tag = pinned("pycuda"), sys.implementation.cache_tag
+    if python != sys.executable:
+        ask = [python, "-c", "import sys; print(sys.implementation.cache_tag)"]
+        tag = subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
     cache = cache_folder()
-    folder = cache / f"pycuda-{version}-{sys.implementation.cache_tag}-{os.uname().machine}"
+    folder = cache / f"pycuda-{version}-{tag}-{os.uname().machine}"
     with locked(cache / "pycuda.lock"):
         if not (wheels := list(folder.glob("*.whl"))):
             print(
                 f"Building PyCUDA {version} (once for each Python, a minute or two; kept in {folder})",
                 flush=True,
             )
-            _build_wheel(version, folder)
+            _build_wheel(version, folder, python)
             wheels = list(folder.glob("*.whl"))
     return wheels[0]
 
 
-def _build_wheel(version: str, folder: Path) -> None:
+def _build_wheel(version: str, folder: Path, python: str) -> None:
     include, emulator = cuda_include(), build()
     with tempfile.TemporaryDirectory(prefix="neonlike-pycuda-") as name:
         scratch = Path(name)
@@ -118,7 +121,8 @@ def _build_wheel(version: str, folder: Path) -> None:
         _run(
             f"building PyCUDA {version}",
             [
-                *_PIP,
+                python,
+                *_PIP[1:],
                 "wheel",
                 "--no-deps",
                 "--no-binary",

@@ -73,10 +73,11 @@ def build_for(folder: Path, python: str) -> bool:
     It is linked with the emulated driver, which has the functions of the real one.
     """
     program = shutil.which(f"python{python}") or ""
-    code = "from tests.cudaemu.install import pycuda_wheel; print(pycuda_wheel())"
+    code = "import sys; from tests.cudaemu.install import pycuda_wheel; print(pycuda_wheel(sys.argv[1]))"
     done = subprocess.CompletedProcess([], 1, stdout="", stderr="there is no such Python")
     if program and sys.platform == "linux" and os.uname().machine == "x86_64":
-        done = subprocess.run([program, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+        command = [sys.executable, "-c", code, program]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         why = (done.stderr.strip().splitlines() or ["it failed"])[-1]
         print(f"No wheel of PyCUDA for Python {python} was built here ({why}): the other machine builds it")
