@@ -32,6 +32,7 @@ from planted import (
     conv,
     cuda_base,
     cuda_conv,
+    cuda_dispatch,
     cuda_images,
     cuda_rest,
     cuda_rnn,
@@ -54,7 +55,8 @@ MUTANTS = tuple(
     row
     for table in (
         roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, cuda_base,
-        cuda_rest, cuda_rnn, cuda_conv, cuda_images,
+        cuda_rest, cuda_dispatch,
+        cuda_rnn, cuda_conv, cuda_images,
     )
     for row in table.MUTANTS
 )
@@ -75,6 +77,7 @@ TESTS = {
         "pool": "pool_memory pool_sizes pool_calls pool",
         "rnn": "rnn_errors rnn rnn_unroll rnn_kernels rnn_gated gemm",
         "cuda_rnn": "gpu_rnn",
+        "cuda_dispatch": "gpu_fastpath gpu_blas",
         "recurrent": "bidirectional_layers sequence_lengths recurrent_layers recurrent_state",
         "lookup": "rest_lookup families positions",
         "linalg": "gemm_blas rest_products linalg",

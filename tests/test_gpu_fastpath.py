@@ -89,6 +89,14 @@ def test_where_tensors_begin_is_told_apart(be: Any) -> None:
             assert turn < 2 or hits(be) == before + 1
 
 
+def test_how_tensors_lie_is_told_apart(be: Any) -> None:
+    whole, out = be.array(host((6, 8))), be.empty((6, 4))
+    for _ in range(4):
+        for part in (slice(0, 4), slice(0, 8, 2)):
+            out[:] = whole[:, part] * 2
+            np.testing.assert_array_equal(out.get(), whole.get()[:, part] * 2)
+
+
 def test_several_targets_and_numbers(be: Any) -> None:
     a, b = be.array(host((4, 6))), be.array(host((4, 6), 1))
     for turn in range(4):
@@ -130,8 +138,9 @@ def test_what_is_recorded_is_not_run_at_once(be: Any) -> None:
     graph()
     graph()
     assert (out.get() == 6).all()
+    before = hits(be)
     step()
-    assert (out.get() == 7).all()
+    assert (out.get() == 7).all() and hits(be) == before + 1
 
 
 def test_other_threads_and_their_contexts(be: Any) -> None:

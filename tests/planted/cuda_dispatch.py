@@ -1,0 +1,32 @@
+"""Faults in what queues repeated assignments and products on the GPU: the extension in C, recipes, kept arguments."""
+
+# ruff: noqa: E501  (one fault, one line: the tables read across)
+
+from __future__ import annotations
+
+from planted.table import KERNELS, C, Mutant
+
+DEVICE, PLACES, WALK, LAUNCHES = (C + f"fastpath/fastpath_{name}.h" for name in ("device", "places", "walk", "launches"))
+STAGE, STARTS, GRAPHS = KERNELS + "cuda/stage.py", "neonlike/backends/gpu/starts.py", "neonlike/backends/gpu/graphs.py"
+LINALG, BLAS = "neonlike/backends/gpu/linalg.py", "neonlike/backends/gpu/blas.py"
+
+
+def fault(name: str, file: str, old: str, new: str) -> Mutant:
+    """A row of this family."""
+    return Mutant("cuda_dispatch", name, file, old, new)
+
+
+MUTANTS = (
+    fault("strides are not part of the key", PLACES, "axes, axes + MAX_AXES, PyLong_AsVoidPtr", "axes, axes, PyLong_AsVoidPtr"),
+    fault("stochastic rounding is forgotten", WALK, "place->words[0] & ON_DEVICE && rounds(target)", "place->words[0] & ON_DEVICE && !target"),
+    fault("queued while a graph is recorded", DEVICE, " || *device->paused", ""),
+    fault("only the first of several kernels", DEVICE, "k < device->steps", "k < 1"),
+    fault("sizes of an argument too early", DEVICE, "memcpy(arguments + head,", "memcpy(arguments + head - 8,"),
+    fault("the recorder does not pause the extension", GRAPHS, "starts.paused.value = 1", "starts.paused.value = 0"),
+    fault("the recorder leaves the extension paused", GRAPHS, "starts.paused.value = 0", "starts.paused.value = 1"),
+    fault("a real number passed as a whole one", STAGE, '2 * number.slot + (number.ctype == "double")', "2 * number.slot"),
+    fault("product: alpha is not part of the key", BLAS, "out.dtype, alpha, beta,\n", "out.dtype, beta,\n"),
+    fault("product: strides are not part of the key", BLAS, "a.shape, a.strides, a.dtype", "a.shape, a.dtype"),
+    fault("product: calls of the old precision kept", LINALG, "            self._calls.clear()\n", "            pass\n"),
+    fault("product: stochastic rounding is forgotten", "neonlike/backends/families/linalg.py", '(getattr(C, "rounding", 0),)', "(0,)"),
+)
