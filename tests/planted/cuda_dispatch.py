@@ -23,7 +23,6 @@ MUTANTS = (
     fault("only the first of several kernels", DEVICE, "k < device->steps", "k < 1"),
     fault("sizes of an argument too early", DEVICE, "memcpy(arguments + head,", "memcpy(arguments + head - 8,"),
     fault("the recorder does not pause the extension", GRAPHS, "starts.paused.value = 1", "starts.paused.value = 0"),
-    fault("the recorder leaves the extension paused", GRAPHS, "starts.paused.value = 0", "starts.paused.value = 1"),
     fault("a real number passed as a whole one", STAGE, '2 * number.slot + (number.ctype == "double")', "2 * number.slot"),
     fault("product: alpha is not part of the key", BLAS, "out.dtype, alpha, beta,\n", "out.dtype, beta,\n"),
     fault("product: strides are not part of the key", BLAS, "a.shape, a.strides, a.dtype", "a.shape, a.dtype"),
