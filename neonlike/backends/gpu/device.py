@@ -28,7 +28,14 @@ from neonlike.backends.gpu.memory import MemoryBlock, Pool
 from neonlike.backends.gpu.resources import DriverMemory, Kernel, capabilities
 from neonlike.backends.gpu.starts import Starts
 from neonlike.backends.gpu.transfer import Transfer
-from neonlike.errors import ArgumentError, BackendUnavailable, DeviceError, DeviceLost, KernelCompileError
+from neonlike.errors import (
+    ArgumentError,
+    BackendUnavailable,
+    DeviceError,
+    DeviceLost,
+    IndexRangeError,
+    KernelCompileError,
+)
 from neonlike.kernels.cuda.compile import expect_driver
 from neonlike.kernels.cuda.device import Memory, ModuleRefused, Size3
 from neonlike.optree.dtypes import DType
@@ -136,10 +143,8 @@ class GpuDevice:
 
         Raises
         ------
-        DeviceError
-            If the driver refuses the launch.
-        DeviceLost
-            If this or an earlier kernel failed.
+        DeviceError, DeviceLost
+            If the driver refuses the launch; if this or an earlier kernel failed.
         """
         if here.device is not self:
             self.attend()
@@ -201,10 +206,8 @@ class GpuDevice:
 
         Raises
         ------
-        DeviceLost
-            If a kernel failed meanwhile.
-        IndexRangeError
-            If one met an index out of range.
+        DeviceLost, IndexRangeError
+            If a kernel failed meanwhile, or met an index out of range.
         """
         self.attend_unrecorded("synchronize")
         try:
@@ -319,11 +322,9 @@ class GpuDevice:
         """Called when the interpreter exits: wait for what is queued, and free cached memory."""
         if self._fault is not None:
             return
-        try:
+        with contextlib.suppress(DeviceError, BackendUnavailable, IndexRangeError):
             self.synchronize()
-            self.release()
-        except (DeviceError, BackendUnavailable):
-            pass
+        self.relax()
         self._fault = self._fault or (BackendUnavailable, f"GPU {self.number}: the interpreter is exiting")
 
 
