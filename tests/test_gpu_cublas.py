@@ -25,16 +25,22 @@ def cublas() -> Any:
 @pytest.fixture
 def other_library(monkeypatch: pytest.MonkeyPatch) -> Any:
     """``other_library(setting)``: a backend that looks for cuBLAS as if none had been found yet."""
-    module = cublas()
+    module, devices = cublas(), set()
+    lasting = module._handles
     monkeypatch.setattr(module, "_handles", {})
     module._say_once.cache_clear()
 
     def make(setting: str) -> Any:
         monkeypatch.setenv(module.SETTING, setting)
-        return gen_backend("gpu", rng_seed=0, batch_size=16)
+        be = gen_backend("gpu", rng_seed=0, batch_size=16)
+        devices.add(be.device)
+        return be
 
     yield make
     cleanup_backend()
+    for device in devices:  # recordings of other tests are to prepare handles that last
+        prepares = device.recorder.prepares
+        prepares[:] = [prepare for prepare in prepares if prepare.__self__ in lasting.values()]
     module._say_once.cache_clear()
 
 
