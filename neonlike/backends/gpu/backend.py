@@ -157,7 +157,7 @@ class NervanaGPU(
             raise BackendUnavailable(
                 f"the backend 'gpu' needs a CUDA compiler{too_new()}: {NEEDED}; python -m neonlike doctor"
             )
-        queue = Queue(self.device, self._draws, self.products)
+        self.queue = queue = Queue(self.device, self._draws, self.products)
         self.products.kernels = Kernels(queue.copy, queue.gemm.ready)
         return CudaEngine(queue, partial(HostStage, self.device))
 

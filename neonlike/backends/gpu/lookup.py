@@ -12,6 +12,7 @@ from neonlike.backends.gpu.operands import plain, stored
 from neonlike.kernels.codegen.emit import STORAGE, convert_store, load_element, type_of
 from neonlike.kernels.cuda.device import Device
 from neonlike.kernels.cuda.lines import I32
+from neonlike.kernels.cuda.queue import Queue
 from neonlike.kernels.cuda.routine import CudaRoutine
 from neonlike.kernels.cuda.sorting import LARGEST, NOTHING, ready_sort, room_for
 from neonlike.optree.dtypes import DType, compute_dtype
@@ -31,6 +32,7 @@ class LookupCuda(LookupFamily):
     """Overrides of LookupFamily's hooks."""
 
     device: Device
+    queue: Queue
 
     def _check_words(self, inputs: Any, limit: int, pad_idx: int | None) -> int:
         """Nothing: the kernels do. Counts all words, also those that get no gradient."""
@@ -61,7 +63,7 @@ class LookupCuda(LookupFamily):
             self.assign(dW, dW * F.where(bad, 1.0, request.beta))
         reusable = error_t is not None and error_t.is_contiguous and error_t.dtype == error.dtype
         turned = error_t if reusable else self.fresh((n, embed), dtype=error.dtype)
-        self.engine.queue.copy(error.array.transpose(1, 0), turned.array)()
+        self.queue.copy(error.array.transpose(1, 0), turned.array)()
         with stored(dW, keep=True) as rows:
             self._add_columns((turned, rows), (at + room.keys_at, at + room.numbers_at, at + room.bad), request.alpha)
 

@@ -38,5 +38,5 @@ def stored(tensor: Any, keep: bool = False, dtype: DType | None = None) -> Itera
 
 def _copied(source: Any, target: Any) -> Any:
     """``target`` with the values of ``source``, rounded to nearest."""
-    target.backend.engine.queue.copy(source.array, target.array)()
+    target.backend.queue.copy(source.array, target.array)()
     return target

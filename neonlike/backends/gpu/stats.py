@@ -9,6 +9,7 @@ from neonlike.backends.gpu.elements import BLOCK, element_types
 from neonlike.backends.gpu.operands import plain
 from neonlike.kernels.cuda.device import Device
 from neonlike.kernels.cuda.fit import ALIGNMENT, THREADS
+from neonlike.kernels.cuda.queue import Queue
 from neonlike.kernels.cuda.routine import CudaRoutine
 from neonlike.optree.dtypes import F32, is_float
 
@@ -25,9 +26,10 @@ class StatsCuda(StatsFamily):
     """Override of StatsFamily's hook."""
 
     device: Device
+    queue: Queue
 
     def _histogram(self, request: Histogram, tensor: Any, row: Any) -> None:
-        self.engine.queue.fill(row.array, 0.0)()
+        self.queue.fill(row.array, 0.0)()
         values = plain(tensor, tensor.dtype if is_float(tensor.dtype) else F32)
         if values.size == 0:
             return
