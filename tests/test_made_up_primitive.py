@@ -145,7 +145,7 @@ def test_every_hook_takes_a_frozen_request() -> None:
     found = dict(hooks())
     wanted = """
         conv update_conv conv_workspace fprop_pool bprop_pool pool_workspace fprop_lrn bprop_lrn fprop_bn bprop_bn
-        fprop_roi bprop_roi misplaced nms bprop_lut scale_table compound_dot batched_dot xnor_dot histogram
+        fprop_roi bprop_roi misplaced nms bprop_lut compound_dot batched_dot xnor_dot histogram
         rnn_fprop rnn_bprop lstm_fprop lstm_bprop gru_fprop gru_bprop
     """
     assert {name.partition("._")[2] for name in found} == set(wanted.split())

@@ -34,7 +34,7 @@ class LookupKernels(CompiledFamily, LookupFamily):
         if function is None or 0 in (errors.size, len(dW)) or max(inputs.size, len(dW)) >= LARGEST:
             super()._bprop_lut(request, inputs, error, error_t, dW)
             return
-        self._scale_table(request, dW)
+        self._scale_table(dW, request.beta)
         words = words_of(inputs, request.pad_idx)
         reusable = error_t is not None and error_t.is_contiguous and error_t.dtype == errors.dtype
         transposed = error_t.array if reusable else np.empty_like(errors)

@@ -144,13 +144,13 @@ class LookupFamily(Family):
             raise IndexRangeError(out_of_vocabulary(int(outside[outside != pad_idx][0]), limit))
         return words.size if pad_idx is None else int(np.count_nonzero(words != pad_idx))
 
-    def _scale_table(self, request: LookupGradient, dW: Any) -> None:
-        if request.beta != 1:
-            self.assign(dW, dW * request.beta)
+    def _scale_table(self, dW: Any, beta: float) -> None:
+        if beta != 1:
+            self.assign(dW, dW * beta)
 
     def _bprop_lut(self, request: LookupGradient, inputs: Any, error: Any, error_t: Any, dW: Any) -> None:
         """``compound_bprop_lut`` of checked tensors."""
-        self._scale_table(request, dW)
+        self._scale_table(dW, request.beta)
         words = words_of(inputs, request.pad_idx)
         order = np.argsort(words, kind="stable")
         order = order[np.count_nonzero(words < 0) :]

@@ -46,7 +46,7 @@ class LookupCuda(LookupFamily):
             super()._bprop_lut(request, inputs, error, error_t, dW)
             return
         if n == 0:
-            self._scale_table(request, dW)
+            self._scale_table(dW, request.beta)
             return
         words = plain(inputs)
         room = room_for(n, limit)
