@@ -13,7 +13,7 @@ NUMPY = OPTREE + "npfuncs.py"
 
 MUTANTS = (
     Mutant("lookup", "pad_idx ignored", LOOKUP, "words[words == pad_idx] = -1", "words[words == pad_idx] = pad_idx"),
-    Mutant("lookup", "beta ignored", LOOKUP, "if request.beta != 1:", "if False:"),
+    Mutant("lookup", "beta ignored", LOOKUP, "if beta != 1:", "if False:"),
     Mutant("lookup", "alias check removed", LOOKUP, '        check_apart(name, {"dW": dW, "error_t": error_t}, {"inputs": inputs, "error": error})\n', ""),
     Mutant("lookup", "definition: dW replaced", LOOKUP, "rows[found] + request.alpha * sums", "request.alpha * sums"),
     Mutant("lookup", "definition: columns of one word not added up", LOOKUP, "np.add.reduceat(host(error).T[order], starts, axis=0, dtype=np.float64)", "host(error).T[order][starts].astype(np.float64)"),
