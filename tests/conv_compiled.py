@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from conv_loops import Sizes, quarters, row_sums, same, tensor
 
-from neonlike.backends.cpu import conv as kernels
+from neonlike.backends.cpu.primitives.conv import hooks as kernels
 from neonlike.backends.families.conv import ConvFamily
 from neonlike.backends.families.conv_request import ConvPass, ConvUpdate, Epilogue
 from neonlike.kernels.run import calls

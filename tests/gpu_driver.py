@@ -49,7 +49,7 @@ def require_real() -> None:
 
 def is_lost() -> bool:
     """Whether a GPU that this process uses answers nothing any more, after a kernel that failed."""
-    module = sys.modules.get("neonlike.backends.gpu.device")
+    module = sys.modules.get("neonlike.backends.gpu.device.device")
     return module is not None and not all(device.usable for device in module._opened.values())
 
 

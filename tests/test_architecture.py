@@ -54,10 +54,17 @@ STOREYS: tuple[tuple[str, ...], ...] = (
 INNER: dict[str, tuple[tuple[str, ...], ...]] = {
     "kernels": (("planning",), ("codegen",), ("build",), ("run",), ("bench",), ("numpy_engine",), ("c",), ("cuda",)),
     "layers": (("core",), ("norm",), ("dense",), ("images",), ("recurrent",), ("container",)),
+    "backends.cpu": (("primitives",),),
+    "backends.gpu": (("memory",), ("device",), ("tensors",), ("products",), ("primitives",)),
 }
-"""Folders of a storey that has storeys of its own, from the bottom up."""
-BESIDE_FOLDERS = {"kernels": {"__init__.py"}, "layers": {"__init__.py", "layer.py"}}
-"""Modules of such a storey that stand beside its folders: what offers their names together."""
+"""Folders of a package that has storeys of its own, from the bottom up."""
+BESIDE_FOLDERS = {
+    "kernels": {"__init__.py"},
+    "layers": {"__init__.py", "layer.py"},
+    "backends.cpu": {"__init__.py", "backend.py", "memory.py", "tensor.py"},
+    "backends.gpu": {"__init__.py", "backend.py", "doctor.py", "host_stage.py", "selftest.py"},
+}
+"""Modules of such a package that stand beside its folders, above them: what puts together what they have."""
 APART = {("kernels.c", "kernels.cuda"), ("kernels.cuda", "kernels.c")}
 """Folders that import nothing of each other, though one stands above the other."""
 
@@ -85,13 +92,15 @@ def storey(module: str) -> int:
 
 def inner_fault(importer: str, target: str) -> bool:
     """Whether a folder inside a storey imports from one above it, or from one that it has nothing to do with."""
-    here, there = importer.split(".")[1:3], target.split(".")[1:3]
-    if len(here) < 2 or len(there) < 2 or here[0] != there[0] or here[0] not in INNER:
-        return False
-    heights = {name: height for height, names in enumerate(INNER[here[0]]) for name in names}
-    if (".".join(here), ".".join(there)) in APART:
-        return True
-    return heights.get(there[1], len(heights)) > heights.get(here[1], len(heights))
+    for package, storeys in INNER.items():
+        start = f"{PACKAGE}.{package}."
+        if importer.startswith(start) and target.startswith(start):
+            here, there = (name.removeprefix(start).split(".")[0] for name in (importer, target))
+            heights = {name: height for height, names in enumerate(storeys) for name in names}
+            if (f"{package}.{here}", f"{package}.{there}") in APART:
+                return True
+            return heights.get(there, len(heights)) > heights.get(here, len(heights))
+    return False
 
 
 def absolute(node: ast.ImportFrom, importer: str, is_package: bool) -> str:
@@ -282,9 +291,10 @@ def test_every_folder_of_the_package_has_a_storey() -> None:
     folders = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
     assert folders <= known
     for name, storeys in INNER.items():
-        found = {path.parent.name for path in (SOURCE / name).glob("*/__init__.py")}
+        package = SOURCE / name.replace(".", "/")
+        found = {path.parent.name for path in package.glob("*/__init__.py")}
         assert found == {folder for names in storeys for folder in names}
-        assert {path.name for path in (SOURCE / name).glob("*.py")} == BESIDE_FOLDERS[name]
+        assert {path.name for path in package.glob("*.py")} == BESIDE_FOLDERS[name]
 
 
 PLANTED = {
@@ -302,6 +312,12 @@ PLANTED = {
         "from neonlike.kernels.run.stage import Run\n",
         "neonlike.kernels.run.stage.Run, which stands above",
     ),
+    "up inside the GPU backend": (
+        "backends/gpu/memory/m.py",
+        "from neonlike.backends.gpu.device.device import GpuDevice\n",
+        "neonlike.backends.gpu.device.device.GpuDevice, which stands above",
+    ),
+    "a backend's top": ("backends/cpu/primitives/p.py", "import neonlike.backends.cpu.tensor\n", "cpu.tensor"),
     "an engine in another": ("kernels/cuda/l.py", "from neonlike.kernels.c.lines import X\n", "kernels.c.lines"),
     "from the ground": ("logger.py", "from neonlike.optree import ops\n", "neonlike.optree.ops"),
     "for types only": (

@@ -10,7 +10,7 @@ import pytest
 from batchnorm_cases import BACK_FLAGS, EPS, FLAGS, Backward, Case, Forward, agree, replaced
 from engines import forget_calls, use_threads
 
-from neonlike.backends.cpu import batchnorm as kernels
+from neonlike.backends.cpu.primitives import batchnorm as kernels
 from neonlike.backends.families.batchnorm import BatchNormFamily
 
 pytestmark = pytest.mark.engines("numpy", "c")

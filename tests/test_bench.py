@@ -14,7 +14,8 @@ from engines import ON_GPU, backend
 from recording import Clock, bench, known_rates, shown, timed  # noqa: F401
 
 from neonlike.backends import Backend
-from neonlike.backends.cpu import conv, pool
+from neonlike.backends.cpu.primitives import pool
+from neonlike.backends.cpu.primitives.conv import hooks as conv
 from neonlike.errors import ArgumentError, IndexRangeError
 from neonlike.kernels.bench.engine import TimedEngine
 from neonlike.kernels.bench.recorder import Bench

@@ -233,7 +233,7 @@ def test_the_number_of_threads_is_part_of_a_call(compiled: Backend, monkeypatch:
         plain(launch, at)
 
     monkeypatch.setattr(kept.KernelCall, "start", start)
-    monkeypatch.setattr("neonlike.backends.cpu.pool.SERIAL", 0)
+    monkeypatch.setattr("neonlike.backends.cpu.primitives.pool.SERIAL", 0)
     for threads in (1, 2, 1, 3):
         be.num_threads = threads
         for _ in range(2):

@@ -96,7 +96,7 @@ def run_forms(be: Any) -> None:
 
 def compile_rows(be: Any) -> None:
     """All forms of batch normalisation: short rows, whole ones, parts, single elements."""
-    from neonlike.backends.gpu import batchnorm
+    from neonlike.backends.gpu.primitives import batchnorm
 
     wide = [("f4", 128), ("f4", 12_544), ("f4", 200_704), ("f4", 8001), ("f2", 16_384), ("f2", 200_704), ("f8", 3136)]
     for dtype, length, aligned in [*((*pair, True) for pair in wide), ("f4", 200_704, False)]:

@@ -13,8 +13,8 @@ from conv_loops import Sizes, backward, finish, forward, quarters, same, tensor,
 from engines import use_threads
 
 from neonlike.backends import Backend
-from neonlike.backends.cpu import conv as kernels
-from neonlike.backends.cpu.conv_depthwise import across
+from neonlike.backends.cpu.primitives.conv import hooks as kernels
+from neonlike.backends.cpu.primitives.conv.depthwise import across
 
 pytestmark = [pytest.mark.engines("c"), pytest.mark.cpu_only("the compiled kernels of the CPU")]
 __all__ = ["guarded"]

@@ -13,9 +13,9 @@ from conv_loops import Sizes, backward, finish, forward, quarters, tensor
 from engines import use_threads
 
 from neonlike.backends import Backend
-from neonlike.backends.cpu import conv as kernels
-from neonlike.backends.cpu import conv_few
-from neonlike.backends.cpu.conv_kind import Kind
+from neonlike.backends.cpu.primitives.conv import few as conv_few
+from neonlike.backends.cpu.primitives.conv import hooks as kernels
+from neonlike.backends.cpu.primitives.conv.kind import Kind
 
 pytestmark = [pytest.mark.engines("c"), pytest.mark.cpu_only("the compiled kernels of the CPU")]
 __all__ = ["guarded"]

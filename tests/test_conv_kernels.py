@@ -14,10 +14,11 @@ from conv_loops import Sizes, backward, finish, forward, quarters, random_sizes,
 from engines import use_threads
 
 from neonlike.backends import Backend
-from neonlike.backends.cpu import conv as kernels
-from neonlike.backends.cpu import conv_plan, conv_pointwise
 from neonlike.backends.cpu.backend import NervanaCPU
-from neonlike.backends.cpu.conv_kind import Kind
+from neonlike.backends.cpu.primitives.conv import hooks as kernels
+from neonlike.backends.cpu.primitives.conv import plan as conv_plan
+from neonlike.backends.cpu.primitives.conv import pointwise as conv_pointwise
+from neonlike.backends.cpu.primitives.conv.kind import Kind
 from neonlike.backends.families.conv import ConvFamily
 from neonlike.backends.families.conv_request import ConvPass, Epilogue
 

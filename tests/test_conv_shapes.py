@@ -10,9 +10,10 @@ from conv_compiled import VECTORS, Guarded, Operands, compare, guarded, with_vec
 from conv_loops import Sizes, backward, forward, quarters, tensor, update
 
 from neonlike.backends import Backend
-from neonlike.backends.cpu import conv as kernels
-from neonlike.backends.cpu import conv_plan, conv_thin
-from neonlike.backends.cpu.conv_kind import Kind
+from neonlike.backends.cpu.primitives.conv import hooks as kernels
+from neonlike.backends.cpu.primitives.conv import plan as conv_plan
+from neonlike.backends.cpu.primitives.conv import thin as conv_thin
+from neonlike.backends.cpu.primitives.conv.kind import Kind
 
 pytestmark = [pytest.mark.engines("c"), pytest.mark.cpu_only("the compiled kernels of the CPU")]
 __all__ = ["guarded"]

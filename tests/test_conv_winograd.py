@@ -13,9 +13,9 @@ from engines import use_threads
 from test_conv import FLAGS
 
 from neonlike.backends import Backend
-from neonlike.backends.cpu import conv as kernels
-from neonlike.backends.cpu import conv_winograd as plans
-from neonlike.backends.cpu.conv_kind import Kind
+from neonlike.backends.cpu.primitives.conv import hooks as kernels
+from neonlike.backends.cpu.primitives.conv import winograd as plans
+from neonlike.backends.cpu.primitives.conv.kind import Kind
 from neonlike.backends.families.conv import ConvFamily
 from neonlike.backends.families.conv_request import ConvPass
 from neonlike.kernels.run import calls

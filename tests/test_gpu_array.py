@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neonlike.backends.gpu.array import (
+from neonlike.backends.gpu.memory.array import (
     DeviceArray,
     ascending,
     collapsed,

@@ -26,7 +26,7 @@ BACKWARD = Backward(), Backward(1e-3, 0.5, 0.25, 3, 2, masked=True), Backward(bi
 @pytest.fixture
 def kernels(gpu: Any) -> Any:
     """The module, which imports PyCUDA."""
-    from neonlike.backends.gpu import batchnorm
+    from neonlike.backends.gpu.primitives import batchnorm
 
     return batchnorm
 

@@ -140,7 +140,7 @@ def test_the_report_is_set_against_the_device(recording: tuple[Bench, FakeMeter]
 @pytest.fixture
 def timed(gpu_driver: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
     """A GPU backend in bench mode; its rates are measured on little data."""
-    from neonlike.backends.gpu import meter
+    from neonlike.backends.gpu.device import meter
 
     monkeypatch.setattr(meter, "COPY_BYTES", 1 << 20)
     monkeypatch.setattr(meter, "GEMM_SIZES", {64: 1.0})
@@ -255,7 +255,7 @@ def test_a_primitive_tells_its_time_without_waiting_for_it(timed: Backend) -> No
 def test_the_report_comes_when_the_process_ends() -> None:
     code = """
 from neonlike.backends import gen_backend
-from neonlike.backends.gpu import meter
+from neonlike.backends.gpu.device import meter
 meter.COPY_BYTES = 1 << 20
 be = gen_backend("gpu")
 a = be.ones((8, 8))

@@ -95,7 +95,7 @@ def test_views_are_multiplied_without_their_neighbours(
 
 
 def test_which_layouts_take_a_copy(be: Any) -> None:
-    layout = importlib.import_module("neonlike.backends.gpu.blas").layout
+    layout = importlib.import_module("neonlike.backends.gpu.products.blas").layout
     t = be.zeros((6, 8))
     assert layout(t.array) == (False, 8, 0)
     assert layout(t.T.array) == (True, 8, 0)
@@ -274,7 +274,7 @@ def test_products_of_signs(be: Any, rng: np.random.Generator) -> None:
 
 
 def test_float32_is_not_rounded_unless_allowed(be: Any, gpu_driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = importlib.import_module("neonlike.backends.gpu.blas")
+    module = importlib.import_module("neonlike.backends.gpu.products.blas")
     value = 1 + 2.0**-12
     a, c = be.array(np.full((16, 16), value)), be.empty((16, 16))
     eye = be.array(np.eye(16))

@@ -110,7 +110,7 @@ def test_a_worker_that_has_lost_its_gpu_is_given_up(
     device = SimpleNamespace(_opened={0: SimpleNamespace(usable=True), 1: SimpleNamespace(usable=usable)})
     ended: list[int] = []
     with monkeypatch.context() as pretended:
-        pretended.setitem(sys.modules, "neonlike.backends.gpu.device", device)  # type: ignore[arg-type]
+        pretended.setitem(sys.modules, "neonlike.backends.gpu.device.device", device)  # type: ignore[arg-type]
         pretended.setattr(os, "_exit", ended.append)
         pretended.delenv("PYTEST_XDIST_WORKER", raising=False)
         if worker:

@@ -15,7 +15,9 @@ from cuda_backends import gpu
 from device_only import traffic
 
 from neonlike.backends.families.conv_request import ConvUpdate
-from neonlike.backends.gpu import calls, conv_plan, conv_update, elements
+from neonlike.backends.gpu.primitives import calls, elements
+from neonlike.backends.gpu.primitives.conv import plan as conv_plan
+from neonlike.backends.gpu.primitives.conv import update as conv_update
 from neonlike.kernels.cuda.routine import CudaRoutine
 
 pytestmark = pytest.mark.checked

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.engines("gpu", batch_size=16), pytest.mark.usefixtures
 
 def cublas() -> Any:
     """The module, which imports PyCUDA."""
-    return importlib.import_module("neonlike.backends.gpu.cublas")
+    return importlib.import_module("neonlike.backends.gpu.products.cublas")
 
 
 @pytest.fixture
@@ -262,7 +262,7 @@ def test_a_lost_context_is_said_to_be_lost(be: Any, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_context_is_current_before_the_library_is_called(be: Any, other_library: Any) -> None:
-    from neonlike.backends.gpu import contexts
+    from neonlike.backends.gpu.device import contexts
 
     be = other_library("direct")
     contexts.leave()
@@ -299,7 +299,7 @@ def test_threads_share_a_handle(be: Any, rng: np.random.Generator) -> None:
 START = """
 import os
 from neonlike.backends import cleanup_backend, gen_backend
-from neonlike.backends.gpu import cublas
+from neonlike.backends.gpu.products import cublas
 be = gen_backend("gpu")
 class Loud(cublas.Binding):
     def destroy(self, handle):

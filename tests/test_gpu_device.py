@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.engines("gpu", batch_size=16), pytest.mark.usefixtures
 @pytest.fixture(scope="session")
 def cubin(gpu_driver: Any) -> bytes:
     """The kernels of gpu_env, compiled."""
-    from neonlike.backends.gpu.device import open_device
+    from neonlike.backends.gpu.device.device import open_device
 
     return build_cubin(KernelSource(SOURCE, "scale", "kernels of the tests", {}), open_device().capabilities.arch)
 
@@ -126,7 +126,7 @@ def test_views_are_copied_without_their_neighbours(be: Any, view: Any, turned: b
 
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 def test_tensors_of_many_pieces_go_through_a_kernel(be: Any, view: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from neonlike.backends.gpu import tensor
+    from neonlike.backends.gpu.tensors import tensor
 
     host = np.arange(5 * 12 * 6, dtype=np.float32).reshape(5, 12, 6)
     for most in (0, 4, 1000):
@@ -147,7 +147,7 @@ def test_uploads_cross_the_bus_while_kernels_run_and_arrive_in_their_turn() -> N
 import numpy as np
 import pycuda.driver as driver
 from neonlike.backends import gen_backend
-from neonlike.backends.gpu import transfer
+from neonlike.backends.gpu.memory import transfer
 be = gen_backend("gpu")
 rng = np.random.default_rng(0)
 host = rng.random((512, 256)).astype(np.float32)
@@ -306,7 +306,7 @@ be.cleanup_backend()
 def test_without_pinned_memory_copies_take_longer(be: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import pycuda.driver as driver
 
-    from neonlike.backends.gpu.transfer import Transfer
+    from neonlike.backends.gpu.memory.transfer import Transfer
 
     def none_left(*arguments: Any) -> Any:
         raise driver.MemoryError("cuMemHostAlloc failed: out of memory")
@@ -345,7 +345,7 @@ def test_a_call_of_the_driver_that_fails_once_is_reported_and_forgotten(
     }[call]
     monkeypatch.setattr(driver, call, failing)
     if call == "memcpy_dtod_async":
-        monkeypatch.setattr("neonlike.backends.gpu.transfer.OVERLAPPED_BYTES", 1)
+        monkeypatch.setattr("neonlike.backends.gpu.memory.transfer.OVERLAPPED_BYTES", 1)
     with pytest.raises((DeviceError, KernelCompileError), match="made up"):
         work()
     assert be.device.usable

@@ -104,8 +104,8 @@ def test_devices_take_turns_in_a_thread() -> None:
 import threading
 import numpy as np
 import pycuda.driver as driver
-from neonlike.backends.gpu.contexts import here
-from neonlike.backends.gpu.device import GpuDevice, device_count
+from neonlike.backends.gpu.device.contexts import here
+from neonlike.backends.gpu.device.device import GpuDevice, device_count
 device_count()
 devices = [GpuDevice(0), GpuDevice(0)]
 hosts = [np.full((64, 3), number, np.float32) for number in range(2)]

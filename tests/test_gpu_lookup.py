@@ -9,7 +9,7 @@ import pytest
 from cuda_backends import gpu
 from device_only import traffic
 
-from neonlike.backends.gpu import lookup
+from neonlike.backends.gpu.primitives import lookup
 from neonlike.errors import IndexRangeError
 from neonlike.kernels.cuda import sorting
 

@@ -11,7 +11,7 @@ from cuda_backends import tensor as laid_out
 from device_only import traffic
 
 from neonlike.backends.families.lrn import LrnFamily, LrnPass
-from neonlike.backends.gpu import elements, lrn
+from neonlike.backends.gpu.primitives import elements, lrn
 
 __all__ = ["gpu"]
 NAMES = ("I", "O", "E", "denom", "delta")

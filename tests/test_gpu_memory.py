@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 
-from neonlike.backends.gpu.memory import GRANULE, SLAB_BYTES, SMALL_BYTES, Exhausted, MemoryBlock, Pool, rounded, text
+from neonlike.backends.gpu.memory.pool import (
+    GRANULE,
+    SLAB_BYTES,
+    SMALL_BYTES,
+    Exhausted,
+    MemoryBlock,
+    Pool,
+    rounded,
+    text,
+)
 from neonlike.errors import ArgumentError, DeviceMemoryError
 
 MIB = 1 << 20

@@ -12,7 +12,7 @@ from device_only import traffic
 
 from neonlike.backends.families.roi import RoiFamily
 from neonlike.backends.families.roi_definition import Suppression
-from neonlike.backends.gpu import nms
+from neonlike.backends.gpu.primitives import nms
 from neonlike.errors import ArgumentError
 
 __all__ = ["gpu"]

@@ -11,7 +11,7 @@ from cuda_backends import tensor as laid_out
 from device_only import traffic
 
 from neonlike.backends.families.pool import PoolFamily, PoolPass
-from neonlike.backends.gpu import elements
+from neonlike.backends.gpu.primitives import elements
 
 OPS = ("max", "avg", "l2")
 STRIDED = {"C": 3, "H": 7, "W": 6, "R": 3, "S": 2, "pad_h": 1, "str_h": 2, "str_w": 1}

@@ -140,7 +140,7 @@ def test_nothing_to_sum_is_ours(be: Any, multiplied: Multiplied) -> None:
 
 
 def test_beyond_32_bits_is_ours(be: Any, monkeypatch: pytest.MonkeyPatch, multiplied: Multiplied) -> None:
-    monkeypatch.setattr("neonlike.backends.gpu.blas.LARGEST", 4)
+    monkeypatch.setattr("neonlike.backends.gpu.products.blas.LARGEST", 4)
     c = be.empty((3, 3))
     be.compound_dot(be.ones((3, 4)), be.ones((4, 3)), c)
     assert (c.get() == 4).all() and multiplied.taken() == (1, 0, 0)
@@ -174,7 +174,7 @@ def test_gradients_multiply_transposed_views(be: Any, rng: np.random.Generator, 
 
 
 def test_our_own_kernel_gives_the_same(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
-    from neonlike.backends.gpu import cublas
+    from neonlike.backends.gpu.products import cublas
 
     monkeypatch.setattr(cublas, "_handles", {})
     monkeypatch.setenv(cublas.SETTING, "none")

@@ -45,7 +45,7 @@ def be(gpu: Any) -> Any:
 @pytest.fixture
 def kernels(gpu: Any) -> Any:
     """The module under test, which imports PyCUDA."""
-    from neonlike.backends.gpu import rnn
+    from neonlike.backends.gpu.primitives import rnn
 
     gpu._unrolls.clear()
     return rnn

@@ -12,7 +12,7 @@ from device_only import traffic
 
 from neonlike.backends.families.roi import RoiFamily
 from neonlike.backends.families.roi_definition import RoiPooling
-from neonlike.backends.gpu import elements, roi
+from neonlike.backends.gpu.primitives import elements, roi
 
 __all__ = ["gpu"]
 pytestmark = pytest.mark.checked

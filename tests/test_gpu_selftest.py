@@ -15,7 +15,8 @@ import pytest
 from gpu_env import run_on_gpu
 
 from neonlike.backends import cleanup_backend, gen_backend
-from neonlike.backends.gpu import doctor, libraries, selftest
+from neonlike.backends.gpu import doctor, selftest
+from neonlike.backends.gpu.device import libraries
 from neonlike.backends.util import check_gpu
 from neonlike.errors import ArgumentError, BackendUnavailable
 from neonlike.kernels.cuda import compile as compile_cuda

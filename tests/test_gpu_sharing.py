@@ -149,7 +149,7 @@ def test_a_consumer_that_cannot_take_the_capsule_says_why(be: Any) -> None:
 @pytest.mark.skipif(not NUMPY_KNOWS_VERSIONS, reason="NumPy before 2.1 makes no capsules with flags")
 def test_memory_that_must_not_be_written_is_copied(be: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from neonlike.backends import dlpack
-    from neonlike.backends.gpu import interop
+    from neonlike.backends.gpu.tensors import interop
 
     t = be.ones((3, 4))
     export = interop.export

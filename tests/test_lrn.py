@@ -12,7 +12,7 @@ from engines import use_threads
 from lrn_loops import Case
 
 from neonlike.backends import Backend
-from neonlike.backends.cpu import lrn as kernels
+from neonlike.backends.cpu.primitives import lrn as kernels
 from neonlike.backends.families.lrn import LrnFamily, LrnPass
 
 pytestmark = [pytest.mark.engines("numpy", "c"), pytest.mark.checked]

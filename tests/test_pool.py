@@ -10,8 +10,8 @@ from engines import sampled, use_threads
 from pool_loops import Sizes, backward, close, forward, layer_of, steps
 
 from neonlike.backends import Backend
-from neonlike.backends.cpu import pool as kernels
-from neonlike.backends.cpu import pool_few as few
+from neonlike.backends.cpu.primitives import pool as kernels
+from neonlike.backends.cpu.primitives import pool_few as few
 from neonlike.backends.families.pool import PoolFamily, PoolPass
 
 pytestmark = [pytest.mark.engines("numpy", "c"), pytest.mark.checked]

@@ -11,7 +11,7 @@ import pytest
 from engines import check_other_backends, refused_after_cleanup, use_threads
 
 from neonlike.backends import Backend
-from neonlike.backends.cpu import roi as kernels
+from neonlike.backends.cpu.primitives import roi as kernels
 from neonlike.backends.families.roi import RoiFamily
 from neonlike.errors import AliasError, ArgumentError, DTypeError, ShapeError
 

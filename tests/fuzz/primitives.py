@@ -26,7 +26,7 @@ from conv_loops import random_sizes
 
 from fuzz.check import ENGINES, Complaints, environment, make_backend, threads_chosen
 from fuzz.workers import spread
-from neonlike.backends.cpu import conv as conv_kernels
+from neonlike.backends.cpu.primitives.conv import hooks as conv_kernels
 from neonlike.kernels.run import memory
 from neonlike.logger import logger
 from neonlike.nervanaobject import NervanaObject

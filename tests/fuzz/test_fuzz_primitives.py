@@ -15,7 +15,7 @@ from engines import needs_compiler, ready
 
 from fuzz.primitives import CASES, LINE, NAMES, Calls, exact_memory, strict
 from fuzz.sanitize import MAIN
-from neonlike.backends.cpu import conv
+from neonlike.backends.cpu.primitives.conv import hooks as conv
 from neonlike.kernels.run import workspace
 from neonlike.logger import logger
 

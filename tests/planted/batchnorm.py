@@ -11,7 +11,7 @@ ROWS = C + "batchnorm_rows.h"
 FORWARD, BACKWARD = C + "batchnorm_fprop.c.j2", C + "batchnorm_bprop.c.j2"
 CUDA_ROWS = CUDA + "batchnorm/rows.cu.j2"
 CUDA_FORWARD, CUDA_BACKWARD = CUDA + "batchnorm/fprop.cu.j2", CUDA + "batchnorm/bprop.cu.j2"
-ON_GPU = GPU + "batchnorm.py"
+ON_GPU = GPU + "primitives/batchnorm.py"
 
 
 def fault(name: str, file: str, old: str, new: str) -> Mutant:

@@ -7,17 +7,17 @@ from __future__ import annotations
 from planted.table import CPU, FAMILIES, GEOMETRY, C, Mutant
 
 FAMILY, DEFINITION, REQUEST = (FAMILIES + f"{name}.py" for name in ("conv", "conv_definition", "conv_request"))
-SIZES, KERNELS, PLAN = GEOMETRY + "conv.py", CPU + "conv.py", CPU + "conv_plan.py"
+SIZES, KERNELS, PLAN = GEOMETRY + "conv.py", CPU + "primitives/conv/hooks.py", CPU + "primitives/conv/plan.py"
 DIRECT, UPDATE, TILE = C + "conv/direct.c.j2", C + "conv/update.c.j2", C + "conv/conv_tile.h"
-FINISH, WINOGRAD, WINOGRAD_PLAN = C + "conv/conv_finish.h", C + "conv/winograd.c.j2", CPU + "conv_winograd.py"
-POINTS, POINTWISE, POINTWISE_PLAN = C + "conv/conv_points.h", C + "conv/pointwise.c.j2", CPU + "conv_pointwise.py"
+FINISH, WINOGRAD, WINOGRAD_PLAN = C + "conv/conv_finish.h", C + "conv/winograd.c.j2", CPU + "primitives/conv/winograd.py"
+POINTS, POINTWISE, POINTWISE_PLAN = C + "conv/conv_points.h", C + "conv/pointwise.c.j2", CPU + "primitives/conv/pointwise.py"
 
 THIN, THIN_UPDATE, PACK, STRIPS = C + "conv/thin.c.j2", C + "conv/thin_update.c.j2", C + "conv/conv_thin.h", C + "conv/conv_strips.h"
-MAPS, MAPS_PLAN, STORE, AREA = C + "conv/maps.c.j2", CPU + "conv_maps.py", C + "conv/conv_store.h", C + "conv/conv_area.h"
-RUNS, FILTERS, THIN_PLAN = C + "conv/conv_runs.h", C + "conv/conv_filters.h", CPU + "conv_thin.py"
-DEPTHWISE, DEPTHWISE_READS, DEPTHWISE_PLAN = C + "conv/depthwise.c.j2", C + "conv/conv_depthwise.h", CPU + "conv_depthwise.py"
+MAPS, MAPS_PLAN, STORE, AREA = C + "conv/maps.c.j2", CPU + "primitives/conv/maps.py", C + "conv/conv_store.h", C + "conv/conv_area.h"
+RUNS, FILTERS, THIN_PLAN = C + "conv/conv_runs.h", C + "conv/conv_filters.h", CPU + "primitives/conv/thin.py"
+DEPTHWISE, DEPTHWISE_READS, DEPTHWISE_PLAN = C + "conv/depthwise.c.j2", C + "conv/conv_depthwise.h", CPU + "primitives/conv/depthwise.py"
 DEPTHWISE_UPDATE = C + "conv/depthwise_update.c.j2"
-POSITIONS, POSITIONS_PLAN = C + "conv/few.c.j2", CPU + "conv_few.py"
+POSITIONS, POSITIONS_PLAN = C + "conv/few.c.j2", CPU + "primitives/conv/few.py"
 MANY, FEW = C + "conv/conv_winograd_many.h", C + "conv/conv_winograd_few.h"
 
 

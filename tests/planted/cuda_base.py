@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from planted.table import GPU, KERNELS, Mutant
 
-GRAPHS, DEVICE, INTEROP, BACKEND = (GPU + f"{name}.py" for name in ("graphs", "device", "interop", "backend"))
+GRAPHS, DEVICE, INTEROP, BACKEND = (GPU + f"{name}.py" for name in ("device/graphs", "device/device", "tensors/interop", "backend"))
 COMPILE = KERNELS + "cuda/compile.py"
 
 

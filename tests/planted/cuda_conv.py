@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from planted.table import CUDA, GPU, Mutant
 
-PLAN, PROGRAM, UPDATE, HOOKS, KERNELS = (GPU + f"conv{name}.py" for name in ("_plan", "_program", "_update", "", "_kernels"))
+PLAN, PROGRAM, UPDATE, HOOKS, KERNELS = (GPU + f"primitives/conv/{name}.py" for name in ("plan", "program", "update", "hooks", "kernels"))
 COLUMNS, FILTERS, FINISH, SUMS = (CUDA + f"conv/{name}.cu.j2" for name in ("columns", "filters", "finish", "sums"))
 FOLD, DIRECT, DIRECT_UPDATE, ENDS = CUDA + "conv/fold.cu.j2", CUDA + "conv/direct.cu.j2", CUDA + "conv/direct_update.cu.j2", CUDA + "conv/ends.j2"
 

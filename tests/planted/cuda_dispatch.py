@@ -7,8 +7,8 @@ from __future__ import annotations
 from planted.table import KERNELS, C, Mutant
 
 DEVICE, PLACES, WALK, LAUNCHES = (C + f"fastpath/fastpath_{name}.h" for name in ("device", "places", "walk", "launches"))
-STAGE, STARTS, GRAPHS = KERNELS + "cuda/stage.py", "neonlike/backends/gpu/starts.py", "neonlike/backends/gpu/graphs.py"
-LINALG, BLAS = "neonlike/backends/gpu/linalg.py", "neonlike/backends/gpu/blas.py"
+STAGE, STARTS, GRAPHS = KERNELS + "cuda/stage.py", "neonlike/backends/gpu/device/starts.py", "neonlike/backends/gpu/device/graphs.py"
+LINALG, BLAS = "neonlike/backends/gpu/products/linalg.py", "neonlike/backends/gpu/products/blas.py"
 
 
 def fault(name: str, file: str, old: str, new: str) -> Mutant:

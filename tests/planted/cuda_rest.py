@@ -42,5 +42,5 @@ MUTANTS = (
     fault("sort: too few digits", KERNELS + "cuda/sorting.py", "-(-limit.bit_length() // DIGIT)", "limit.bit_length() // DIGIT"),
     fault("sort: results looked for in the other buffer", KERNELS + "cuda/sorting.py", "passes(limit) % 2 * 4 * n", "(passes(limit) + 1) % 2 * 4 * n"),
     fault("negative indices out of range", SORT, "index < 0 ? index + limit : index", "index"),
-    fault("what kernels report is not looked at", GPU + "faults.py", "if word is None or not word[0]:", "if word is None or word is not None:"),
+    fault("what kernels report is not looked at", GPU + "device/faults.py", "if word is None or not word[0]:", "if word is None or word is not None:"),
 )

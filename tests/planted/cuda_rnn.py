@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from planted.table import FAMILIES, KERNELS, Mutant
 
-HOST, FORMULA = "neonlike/backends/gpu/rnn.py", FAMILIES + "rnn_formula.py"
+HOST, FORMULA = "neonlike/backends/gpu/primitives/rnn.py", FAMILIES + "rnn_formula.py"
 CELL, SIMPLE, LSTM, GRU = (KERNELS + f"templates/cuda/rnn/{name}" for name in ("cell.j2", "simple.cu.j2", "lstm.cu.j2", "gru.cu.j2"))
 
 

@@ -34,5 +34,5 @@ MUTANTS = (
     fault("C backward: beta ignored", BACKWARD, "a->alpha * out[b] + a->beta * delta[b]", "a->alpha * out[b] + delta[b]"),
     fault("C: power 3/4 is 1", POWER, "(root * nl_sqrt_##S(root))", "(root * root)"),
     fault("C: bpower has the wrong sign", POWER, "nl_pow_##S(x, -bpower)", "nl_pow_##S(x, bpower)"),
-    fault("C backward is passed the forward scale", CPU + "lrn.py", "request.slope, *request.rest", "request.scale, *request.rest"),
+    fault("C backward is passed the forward scale", CPU + "primitives/lrn.py", "request.slope, *request.rest", "request.scale, *request.rest"),
 )

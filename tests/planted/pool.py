@@ -51,7 +51,7 @@ MUTANTS = (
     fault("l2 gradient of the first input ever", FAMILY, 'layer.seen["input"] = I', 'layer.seen.setdefault("input", I)'),
     fault("narrow argmax counts one too few", FAMILY, "return layer.window - 1 <= int(", "return layer.window - 2 <= int("),
     fault("alias check removed", FAMILY, "check_apart(name, outputs, inputs)\n        return layer", "return layer"),
-    fault("C: l2 gradient not divided by the norm", CPU + "pool.py", "error = share_of_norm(error, norm)", "share_of_norm(error, norm)"),
+    fault("C: l2 gradient not divided by the norm", CPU + "primitives/pool.py", "error = share_of_norm(error, norm)", "share_of_norm(error, norm)"),
     fault("C: rows: the last of equal maxima", ROWS, "*best, _CMP_GT_OQ", "*best, _CMP_GE_OQ"),
     fault("C: rows: nan looked for nowhere", ROWS, "nan |= x != x;", ""),
     fault("C: rows: padding on the right read", ROWS, "& (column + s < (integer)m[W])", "& (column < (integer)m[W])"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 from planted.table import CPU, FAMILIES, C, Mutant
 
 SIMPLE, GATED, STEPS = FAMILIES + "rnn.py", FAMILIES + "rnn_gated.py", FAMILIES + "rnn_steps.py"
-REPEAT, KERNELS = FAMILIES + "rnn_repeat.py", CPU + "rnn.py"
+REPEAT, KERNELS = FAMILIES + "rnn_repeat.py", CPU + "primitives/rnn.py"
 C_STEPS, C_ONE = C + "rnn_steps.h", C + "rnn_one.h"
 C_SIMPLE, C_LSTM, C_GRU = C + "rnn_simple.c.j2", C + "rnn_lstm.c.j2", C + "rnn_gru.c.j2"
 TILE, GEMM = C + "gemm_tile.h", C + "gemm_packed.c.j2"

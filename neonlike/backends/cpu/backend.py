@@ -10,15 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from neonlike.backends.backend import Backend
-from neonlike.backends.cpu.batchnorm import BatchNormKernels
-from neonlike.backends.cpu.binary import BinaryKernels
-from neonlike.backends.cpu.conv import ConvKernels
-from neonlike.backends.cpu.lookup import LookupKernels
-from neonlike.backends.cpu.lrn import LrnKernels
 from neonlike.backends.cpu.memory import HostMemory
-from neonlike.backends.cpu.pool import PoolKernels
-from neonlike.backends.cpu.rnn import RecurrentKernels
-from neonlike.backends.cpu.roi import RoiKernels
+from neonlike.backends.cpu.primitives.batchnorm import BatchNormKernels
+from neonlike.backends.cpu.primitives.conv.hooks import ConvKernels
+from neonlike.backends.cpu.primitives.linalg import BinaryKernels
+from neonlike.backends.cpu.primitives.lookup import LookupKernels
+from neonlike.backends.cpu.primitives.lrn import LrnKernels
+from neonlike.backends.cpu.primitives.pool import PoolKernels
+from neonlike.backends.cpu.primitives.rnn import RecurrentKernels
+from neonlike.backends.cpu.primitives.roi import RoiKernels
 from neonlike.backends.cpu.tensor import CPUTensor
 from neonlike.backends.families.rnn_repeat import KnownUnrolls
 from neonlike.backends.hostdata import array_to_wrap

@@ -24,7 +24,8 @@ class HooksFamily(MklFamily):
     use_pinned_mem : bool
     enable_winograd : bool or int
         Whether 3 x 3 filters may be computed by Winograd's algorithm. May be set: False or 0, never; True or 2, tiles
-        of 2 x 2 results where they are faster; 4, of 4 x 4 too, with a larger error (``cpu/conv_winograd.py``).
+        of 2 x 2 results where they are faster; 4, of 4 x 4 too, with a larger error (of the size that
+        ``cpu/primitives/conv/winograd.py`` gives).
     stream, ctx, cublas_handle, init_rng_state_dev, pcg
         Of a GPU: None.
     compute_capability : (int, int)

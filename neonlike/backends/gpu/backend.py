@@ -14,24 +14,25 @@ from neonlike.backends.arguments import check_names, check_values
 from neonlike.backends.backend import Backend
 from neonlike.backends.families.random import RngState, make_state, pool_of
 from neonlike.backends.families.rnn_repeat import KnownUnrolls
-from neonlike.backends.gpu import interop, selftest
-from neonlike.backends.gpu.array import DeviceArray
-from neonlike.backends.gpu.batchnorm import BatchNormCuda
-from neonlike.backends.gpu.blas import Kernels, Products
-from neonlike.backends.gpu.conv import ConvCuda
-from neonlike.backends.gpu.device import GpuDevice, open_device
+from neonlike.backends.gpu import selftest
+from neonlike.backends.gpu.device.device import GpuDevice, open_device
+from neonlike.backends.gpu.device.meter import EventMeter
 from neonlike.backends.gpu.host_stage import HostStage
-from neonlike.backends.gpu.linalg import ProductKernels
-from neonlike.backends.gpu.lookup import LookupCuda
-from neonlike.backends.gpu.lrn import LrnCuda
-from neonlike.backends.gpu.memory import MemoryBlock
-from neonlike.backends.gpu.meter import EventMeter
-from neonlike.backends.gpu.nms import NmsCuda
-from neonlike.backends.gpu.pool import PoolCuda
-from neonlike.backends.gpu.rnn import RecurrentKernels
-from neonlike.backends.gpu.roi import RoiCuda
-from neonlike.backends.gpu.stats import StatsCuda
-from neonlike.backends.gpu.tensor import GPUTensor
+from neonlike.backends.gpu.memory.array import DeviceArray
+from neonlike.backends.gpu.memory.pool import MemoryBlock
+from neonlike.backends.gpu.primitives.batchnorm import BatchNormCuda
+from neonlike.backends.gpu.primitives.conv.hooks import ConvCuda
+from neonlike.backends.gpu.primitives.lookup import LookupCuda
+from neonlike.backends.gpu.primitives.lrn import LrnCuda
+from neonlike.backends.gpu.primitives.nms import NmsCuda
+from neonlike.backends.gpu.primitives.pool import PoolCuda
+from neonlike.backends.gpu.primitives.rnn import RecurrentKernels
+from neonlike.backends.gpu.primitives.roi import RoiCuda
+from neonlike.backends.gpu.primitives.stats import StatsCuda
+from neonlike.backends.gpu.products.blas import Kernels, Products
+from neonlike.backends.gpu.products.linalg import ProductKernels
+from neonlike.backends.gpu.tensors import interop
+from neonlike.backends.gpu.tensors.tensor import GPUTensor
 from neonlike.backends.hostdata import array_to_wrap
 from neonlike.backends.memory import MemoryStats
 from neonlike.backends.tensor import Tensor

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from neonlike import settings
-from neonlike.backends.gpu.libraries import cublas_libraries, loads
+from neonlike.backends.gpu.device.libraries import cublas_libraries, loads
 from neonlike.kernels.c import fastpath
 from neonlike.kernels.c.toolchain import find_compiler
 from neonlike.kernels.cuda.compile import NEEDED, expect_driver, find_cuda_compiler, too_new

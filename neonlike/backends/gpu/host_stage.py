@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.backends.gpu.array import contiguous_array
+from neonlike.backends.gpu.memory.array import contiguous_array
 from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.numpy_engine.engine import NumpyEngine
 from neonlike.kernels.planning.graph import Graph

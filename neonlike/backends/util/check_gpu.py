@@ -11,7 +11,7 @@ def get_device_count(verbose: bool = False) -> int:
     """Number of GPUs that the GPU backend could use; 0 without PyCUDA or a driver, ``verbose`` logs why."""
     try:
         load()
-        from neonlike.backends.gpu.device import device_count
+        from neonlike.backends.gpu.device.device import device_count
 
         count = device_count()
     except BackendUnavailable as error:
@@ -36,7 +36,7 @@ def get_compute_capability(device_id: int | None = None, verbose: bool = False) 
         return 0.0
     if device_id is not None and device_id not in range(count):
         raise ArgumentError(f"get_compute_capability: there is no GPU {device_id!r}; there are {count}, from 0 on")
-    from neonlike.backends.gpu.device import compute_capability
+    from neonlike.backends.gpu.device.device import compute_capability
 
     found = max(compute_capability(number) for number in (range(count) if device_id is None else (device_id,)))
     return float(f"{found[0]}.{found[1]}")
@@ -54,6 +54,6 @@ def ensure_gpu_capability(device_id: int) -> None:
     """
     if not get_compute_capability(device_id):
         load()
-        from neonlike.backends.gpu.device import device_count
+        from neonlike.backends.gpu.device.device import device_count
 
         device_count()  # raises, and says why

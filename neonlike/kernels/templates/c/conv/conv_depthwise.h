@@ -1,4 +1,4 @@
-/* Geometry of a depthwise convolution: what conv_depthwise and conv_depthwise_update share (conv_depthwise.py describes
+/* Geometry of a depthwise convolution: what conv_depthwise and conv_depthwise_update share (conv/depthwise.py describes
  * META). The lanes of a vector are LANES channels at one position (ACROSS_CHANNELS), or consecutive images of one
  * channel, read in place. Across channels the input is transposed first: whole rows, padded with zeros at both ends.
  * The including file defines real, LANES, vec, loose, INLINE, transpose and the fields of the meta array. */

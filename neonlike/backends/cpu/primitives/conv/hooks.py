@@ -1,0 +1,238 @@
+"""Compiled convolution, for the hooks of ``families/conv.py``; ``conv/plan.py`` divides it into units of work.
+
+Forward and data gradient of 3 x 3 filters are Winograd's where that pays and ``enable_winograd`` allows it
+(``conv/winograd.py``), those of 1 x 1 a matrix product (``conv/pointwise.py``), forward passes with few output
+positions another (``conv/few.py``); all else is direct, vectorized over maps where images are few (``conv/maps.py``).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from neonlike.backends.cpu.primitives.compiled import STREAMED_RESULT_BYTES, CompiledFamily, in_lines
+from neonlike.backends.cpu.primitives.conv.depthwise import META as DEPTHWISE_META
+from neonlike.backends.cpu.primitives.conv.depthwise import depthwise_plan, depthwise_update_plan
+from neonlike.backends.cpu.primitives.conv.few import META as FEW_META
+from neonlike.backends.cpu.primitives.conv.few import few_plan, few_positions
+from neonlike.backends.cpu.primitives.conv.kind import ConvPlan, Kind
+from neonlike.backends.cpu.primitives.conv.maps import map_lanes, maps_plan
+from neonlike.backends.cpu.primitives.conv.plan import META, PHASE, data_plan
+from neonlike.backends.cpu.primitives.conv.pointwise import META as POINTWISE_META
+from neonlike.backends.cpu.primitives.conv.pointwise import pointwise, pointwise_plan
+from neonlike.backends.cpu.primitives.conv.thin import thin, thin_plan, thin_update, thin_update_plan
+from neonlike.backends.cpu.primitives.conv.update import update_plan
+from neonlike.backends.cpu.primitives.conv.winograd import META as WINOGRAD_META
+from neonlike.backends.cpu.primitives.conv.winograd import winograd_edge, winograd_plan
+from neonlike.backends.families.conv import ConvFamily
+from neonlike.backends.families.conv_request import ConvPass, ConvUpdate, Epilogue
+from neonlike.backends.families.operands import host, written
+from neonlike.backends.geometry.conv import ConvGeometry
+from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
+from neonlike.kernels.c.simd import vector_bytes
+from neonlike.kernels.c.toolchain import Compiler
+from neonlike.kernels.run.calls import KernelCall
+from neonlike.optree.dtypes import DType, compute_dtype
+
+
+def _headers(names: str) -> tuple[str, ...]:
+    """Headers of the family, of these names."""
+    return tuple(f"conv/conv_{name}.h" for name in names.split())
+
+
+FINISH, STRIPS = (*_headers("finish"), "stream.h"), _headers("strips rows")
+STORE, TILE = (*_headers("store runs"), *STRIPS, *FINISH), _headers("tile filters")
+DEPTHWISE_HEADERS = _headers("depthwise rows")
+WINOGRAD_HEADERS = (*_headers("winograd_many winograd_few points runs rows"), *FINISH)
+PARALLEL_WORK = 1 << 18
+"""Multiplications below which starting threads costs more than it saves."""
+RELU, BRELU, BETA, STREAMED = 1, 2, 4, 8
+"""Bits of the kernels' argument that says what the epilogue does."""
+
+_TYPES = [POINTER] * 8 + [REAL] * 3 + [INT] * 2
+_GRADIENT = [POINTER] * 5 + [REAL] * 2 + [INT]
+_FIELDS = {"meta": META, "phase": PHASE}
+
+
+class Kernels(NamedTuple):
+    """The kernels of a kind of plan: their routine, what their template asks of the tile, the meta array's fields."""
+
+    routine: Routine
+    tile: tuple[str, ...]
+    fields: dict[str, tuple[str, ...]]
+
+    def variant(self, compiler: Compiler | None, plan: ConvPlan, dtype: DType) -> Any:
+        """The kernel for ``plan``, computing in ``dtype``; None where there is none."""
+        tile = plan.tile
+        sizes = {"lanes": tile.lanes, "maps": tile.maps, "width": tile.maps // tile.lanes}
+        sizes |= dict.fromkeys(("vectors", "positions", "taps"), tile.width)
+        asked = {name: sizes[name] for name in self.tile} | dict(plan.variant) | self.fields
+        return self.routine.variant(compiler, real=REAL_TYPES[dtype], **asked)
+
+
+DATA = {
+    Kind.DIRECT: Kernels(
+        Routine("c/conv/direct.c.j2", _TYPES, "direct convolution", (*_headers("area"), *STORE, *TILE)),
+        ("lanes", "maps", "vectors"),
+        _FIELDS,
+    ),
+    Kind.WINOGRAD: Kernels(
+        Routine("c/conv/winograd.c.j2", _TYPES, "Winograd convolution", WINOGRAD_HEADERS),
+        ("lanes", "maps", "vectors"),
+        {"meta": WINOGRAD_META},
+    ),
+    Kind.POINTWISE: Kernels(
+        Routine("c/conv/pointwise.c.j2", _TYPES, "pointwise convolution", FINISH + TILE),
+        ("lanes", "maps", "vectors"),
+        {"meta": POINTWISE_META},
+    ),
+    Kind.DEPTHWISE: Kernels(
+        Routine("c/conv/depthwise.c.j2", _TYPES, "depthwise convolution", DEPTHWISE_HEADERS + FINISH),
+        ("lanes",),
+        {"meta": DEPTHWISE_META},
+    ),
+    Kind.MAPS: Kernels(
+        Routine("c/conv/maps.c.j2", _TYPES, "convolution with maps side by side", (*_headers("area"), *STORE)),
+        ("lanes", "maps", "positions"),
+        _FIELDS,
+    ),
+    Kind.THIN: Kernels(
+        Routine("c/conv/thin.c.j2", _TYPES, "convolution of few channels a group", (*_headers("thin"), *STORE)),
+        ("lanes", "maps", "vectors"),
+        _FIELDS,
+    ),
+    Kind.FEW: Kernels(
+        Routine("c/conv/few.c.j2", _TYPES, "convolution of few positions", FINISH),
+        ("lanes", "maps", "positions"),
+        {"meta": FEW_META},
+    ),
+}
+"""Forward pass and data gradient."""
+UPDATE = {
+    Kind.DIRECT: Kernels(
+        Routine("c/conv/update.c.j2", _GRADIENT, "gradient of filters", STRIPS), ("lanes", "width", "taps"), _FIELDS
+    ),
+    Kind.DEPTHWISE: Kernels(
+        Routine("c/conv/depthwise_update.c.j2", _GRADIENT, "gradient of depthwise filters", DEPTHWISE_HEADERS),
+        ("lanes",),
+        {"meta": DEPTHWISE_META},
+    ),
+    Kind.THIN: Kernels(
+        Routine("c/conv/thin_update.c.j2", _GRADIENT, "gradient of depthwise filters", (*_headers("thin"), *STRIPS)),
+        ("lanes", "taps"),
+        _FIELDS,
+    ),
+}
+"""Weight gradient."""
+
+
+class ConvKernels(CompiledFamily, ConvFamily):
+    """Overrides of ConvFamily's hooks."""
+
+    def _conv(
+        self,
+        request: ConvPass,
+        source: Any,
+        filters: Any,
+        target: Any,
+        bias: Any = None,
+        X: Any = None,
+        bsum: Any = None,
+    ) -> KernelCall | None:
+        g, epilogue = request.geometry, request.epilogue
+        read, weights = host(source, request.source_dims), host(filters, g.dimF)
+        threads = _threads(g)
+        vector = vector_bytes(self.compiler)
+        plan = _data_plan(g, request.backward, vector, read.itemsize, threads, self.enable_winograd)
+        kernel = DATA[plan.kind].variant(self.compiler, plan, read.dtype)
+        if kernel is None:
+            return super()._conv(request, source, filters, target, bias, X, bsum)
+        dims = request.target_dims
+        added = None if bias is None else host(bias, dtype=read.dtype)
+        x = None if X is None or not epilogue.reads_x else host(X, dtype=read.dtype)
+        rounded = bsum is not None and target.dtype != read.dtype  # sums are of what is stored
+        sums = None if bsum is None or rounded else np.zeros((plan.units, dims[0]))
+        reads_old = X is None and epilogue.reads_x
+        with written(target, dims, keep=reads_old) as out:
+            moved = out.nbytes + (read.nbytes if plan.kind is Kind.POINTWISE else 0)
+            bits = _bits(epilogue, out, moved, reads_old)
+            addresses = tuple(map(address, (read, weights, out, added, x, sums)))
+            tail = (ctypes.addressof(plan.meta), epilogue.alpha, epilogue.beta, epilogue.slope, bits, threads)
+            launch = KernelCall(kernel, addresses, tail, _work_bytes(plan, threads, read.itemsize), plan).run()
+        del out, x  # for float16 these are float32 copies, and the result is converted next
+        if bsum is not None:
+            total = host(target, (dims[0], -1)).sum(axis=1, dtype=np.float64) if sums is None else sums.sum(axis=0)
+            bsum.set(total.reshape(bsum.shape))
+        return launch
+
+    def _update_conv(self, request: ConvUpdate, I: Any, E: Any, grad_F: Any) -> KernelCall | None:  # noqa: E741
+        g, alpha, beta = request.geometry, request.alpha, request.beta
+        images, errors = host(I, g.dimI), host(E, g.dimO)
+        threads = _threads(g)
+        plan = _update_plan(g, vector_bytes(self.compiler), images.itemsize)
+        kernel = UPDATE[plan.kind].variant(self.compiler, plan, images.dtype)
+        if kernel is None:
+            return super()._update_conv(request, I, E, grad_F)
+        with written(grad_F, g.dimF, beta != 0, images.dtype) as out:
+            addresses = tuple(map(address, (images, errors, out)))
+            tail = (ctypes.addressof(plan.meta), alpha, beta, threads)
+            return KernelCall(kernel, addresses, tail, _work_bytes(plan, threads, images.itemsize), plan).run()
+
+    def _conv_workspace(self, request: ConvPass | ConvUpdate) -> int:
+        """For any of the choices that ``enable_winograd`` leaves, with as many threads as there are now."""
+        if self.compiler is None:
+            return super()._conv_workspace(request)
+        g, itemsize = request.geometry, compute_dtype(request.geometry.dtype).itemsize
+        threads, vector = _threads(g), vector_bytes(self.compiler)
+        copies = g.sizeI + g.sizeF + g.sizeO
+        if isinstance(request, ConvUpdate):
+            plans = [_update_plan(g, vector, itemsize)]
+        else:
+            plans = [_data_plan(g, request.backward, vector, itemsize, threads, winograd) for winograd in (0, 2, 4)]
+            copies += math.prod(request.target_dims)  # X
+        needed = max(plan.work(threads) * itemsize + plan.units * max(g.C, g.K) * 8 for plan in plans)
+        return needed + (copies * itemsize if itemsize != g.dtype.itemsize else 0)
+
+
+def _work_bytes(plan: ConvPlan, threads: int, itemsize: int) -> int:
+    """Bytes of workspace; not 0, since kernels take its address even if they need none."""
+    return max(plan.work(threads), 1) * itemsize
+
+
+def _bits(epilogue: Epilogue, out: np.ndarray[Any, Any], moved: int, reads_old: bool) -> int:
+    """Bits of the epilogue for a kernel that reads and writes ``moved`` bytes."""
+    bits = RELU * epilogue.relu | BRELU * epilogue.brelu | BETA * (epilogue.beta != 0)
+    # Streaming stores if no cache would hold the results, unless their old values are read first and so are cached.
+    return bits | STREAMED * (moved > STREAMED_RESULT_BYTES and in_lines(out) and not reads_old)
+
+
+def _threads(g: ConvGeometry) -> int:
+    return threads_for(g.flops // 2, PARALLEL_WORK)
+
+
+def _data_plan(g: ConvGeometry, backward: bool, vector: int, itemsize: int, threads: int, winograd: Any) -> ConvPlan:
+    """The plan of forward or data gradient for vectors of ``vector`` bytes; winograd: as ``enable_winograd``."""
+    if depthwise := depthwise_plan(g, backward, vector, itemsize):
+        return depthwise
+    if thin(g):
+        return thin_plan(g, backward, vector, itemsize)
+    edge = winograd_edge(g, backward, vector, itemsize, winograd)
+    if edge:
+        return winograd_plan(g, backward, vector, itemsize, edge, threads)
+    if pointwise(g):
+        return pointwise_plan(g, backward, vector, itemsize, threads)
+    if few_positions(g, backward, vector, itemsize):
+        return few_plan(g, vector, itemsize, threads)
+    if map_lanes(g, backward, vector, itemsize):
+        return maps_plan(g, backward, vector, itemsize, threads)
+    return data_plan(g, backward, vector, itemsize, threads)
+
+
+def _update_plan(g: ConvGeometry, vector: int, itemsize: int) -> ConvPlan:
+    """The plan of the weight gradient for vectors of ``vector`` bytes."""
+    if depthwise := depthwise_update_plan(g, vector, itemsize):
+        return depthwise
+    return (thin_update_plan if thin_update(g) else update_plan)(g, vector, itemsize)

@@ -1,0 +1,108 @@
+"""Division of a convolution's weight gradient into units of work: the meta array of ``conv/update.c.j2``.
+
+Fields and terms are those of ``conv/plan.py``, with the one phase of a forward convolution.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+
+from neonlike.backends.cpu.primitives.conv.kind import ConvPlan, Kind, Tile
+from neonlike.backends.cpu.primitives.conv.plan import (
+    Phase,
+    block_phase,
+    ceil_div,
+    even,
+    flatten,
+    forward_axis,
+    image_block,
+    phase_records,
+    shapes,
+    whole,
+)
+from neonlike.backends.cpu.primitives.conv.pointwise import pointwise
+from neonlike.backends.geometry.conv import ConvGeometry
+
+AREA_LANES = 2048
+"""Most lanes of an area."""
+UPDATE_BYTES = 2 << 20
+"""Most bytes of a unit's sums; each is read and written once for each area."""
+UPDATE_STRIPS = 256 << 10
+"""Most bytes of the strips of a block of channels, which stay in the L2 cache."""
+UPDATE_UNITS, UNCACHED_UNITS = 8, 4
+"""Fewest units, if there are as many areas; up to as many threads share them evenly."""
+CACHED_SUMS = 512 << 10
+"""Most bytes of a unit's sums that stay in the L2 cache until they are added. Larger ones are written to memory and
+read again, which takes as long as some 100 lanes: then units are half as many."""
+LEAST_LANES = 128
+"""Fewest lanes of areas that are made smaller for more units: each unit has sums of its own, which are added up."""
+UPDATE_TAPS = 144
+"""Fewest taps of a unit: with fewer, packing its errors takes longer than its products."""
+
+
+def update_tile(vector_bytes: int, itemsize: int) -> Tile:
+    """The tile of the weight gradient: about as many accumulators as registers hold beside the operands."""
+    lanes = vector_bytes // itemsize
+    return Tile(2 * lanes, 12 if vector_bytes == 64 else 6, lanes)
+
+
+def _unit_channels(channels: int, taps: int, areas: int, channel_bytes: int) -> int:
+    """Channels of a unit: such that they make 1, 2, 4 or a multiple of 8 blocks, which threads share evenly."""
+    needed = min(ceil_div(UPDATE_UNITS, areas), channels * taps // UPDATE_TAPS)
+    blocks = max(1, needed, ceil_div(channels * channel_bytes, UPDATE_BYTES))
+    blocks = whole(blocks, UPDATE_UNITS) if blocks > UPDATE_UNITS // 2 else 1 << (blocks - 1).bit_length()
+    return ceil_div(channels, min(blocks, channels))
+
+
+def _flattened(g: ConvGeometry) -> ConvGeometry:
+    """A pointwise convolution as the equal one of a single row, which can be divided anywhere."""
+    if not pointwise(g):
+        return g
+    row = 1, 1, math.prod(g.DHW)
+    return replace(g, DHW=row, MPQ=row)
+
+
+@lru_cache(maxsize=512)
+def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
+    """Weight gradient. Nothing depends on the number of threads, so results do not either."""
+    g = _flattened(g)
+    axes = zip(g.MPQ, g.TRS, g.padding, g.strides, g.dilation)
+    fields = shapes(g, False)
+    channels, maps = fields["CHANNELS"], fields["MAPS"]
+    tile = update_tile(vector_bytes, itemsize)
+    all_maps, images = whole(maps, tile.maps), image_block(g.N, tile.lanes)
+    phase: Phase = tuple(forward_axis(*axis)[0] for axis in axes)  # type: ignore[assignment]
+    block = block_phase(phase, images, AREA_LANES, tile, itemsize)
+    areas = block.units(1, ceil_div(g.N, images))
+    row_bytes = all_maps * block.taps * itemsize
+    each = _unit_channels(channels, block.taps, g.groups * areas, row_bytes)
+    unit_blocks = ceil_div(channels, each)
+    units = UPDATE_UNITS if each * row_bytes <= CACHED_SUMS else UNCACHED_UNITS
+    few = ceil_div(units, g.groups * areas * unit_blocks)
+    if few > 1:
+        area = max(LEAST_LANES, block.rows * block.lanes // few)
+        block = block_phase(phase, images, area, tile, itemsize)
+        areas = block.units(1, ceil_div(g.N, images))
+    parts = min(areas, ceil_div(units, g.groups * unit_blocks))
+    some = min(each, whole(even(each, max(1, UPDATE_STRIPS // (block.strips * block.strip * itemsize))), tile.width))
+    records, tails = phase_records([block], [areas])
+    tiles = some * block.taps // tile.width + 1
+    direct = pointwise(g) and images == g.N and some * g.DHW[2] * g.N < 1 << 31
+    fields |= {
+        "IMAGE_BLOCK": images,
+        "IMAGE_BLOCKS": ceil_div(g.N, images),
+        "CHANNEL_BLOCK": some,
+        "DIRECT": int(direct),
+        "UNIT_CHANNELS": each,
+        "UNIT_BLOCKS": unit_blocks,
+        "UNIT_PARTS": parts,
+        "FILTERS_SIZE": whole(g.groups * unit_blocks * parts * each * all_maps * block.taps, 64),
+        "STRIPS_SIZE": whole((some * block.strips + 1) * block.strip + tile.lanes, 64),
+        "SUMS_SIZE": whole(block.rows * all_maps * block.lanes, 64),
+        "LIST_SIZE": whole(ceil_div(tiles * (tile.width * (block.rows + 1) + 6) * 4, itemsize), 64),
+        "ALL_UNITS": areas,
+    }
+    private = fields["STRIPS_SIZE"] + fields["SUMS_SIZE"] + fields["LIST_SIZE"]
+    return ConvPlan(Kind.DIRECT, tile, flatten(fields, records, tails), 0, fields["FILTERS_SIZE"], private)

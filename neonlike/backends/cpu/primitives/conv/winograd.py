@@ -1,0 +1,204 @@
+"""Winograd convolution of 3 x 3 filters: where it pays, and the meta array of ``conv/winograd.c.j2``.
+
+F(2 x 2, 3 x 3) makes 2 x 2 results of a channel with 16 products where direct convolution takes 36; F(4 x 4, 3 x 3)
+makes 4 x 4 with 36 where that takes 144 (Lavin and Gray, "Fast algorithms for convolutional neural networks",
+arXiv 1509.09308). Inputs and filters are transformed before it, sums after it.
+
+Lanes are images where these fill vectors, else neighbouring tiles and all images; empty lanes at the end of a run of
+tiles are computed, too. Where all tiles are one run, each transformed filter is used once: it is transformed right
+before its product, while it is in the cache (FUSED). A dilated convolution is one convolution for each residue of the
+positions modulo the dilation.
+
+Error of float32, as the largest difference from float64 over the largest result, for normal values and filters and a
+forward pass of 16 images of 14 x 14 (F(2x2) adds up fewer products, and transforms with factors of 1/2 only):
+
+========  ======  ======  ======
+channels  direct  F(2x2)  F(4x4)
+========  ======  ======  ======
+64        9.5e-7  3.7e-7  6.9e-6
+128       1.3e-6  4.6e-7  9.0e-6
+256       1.8e-6  5.9e-7  1.1e-5
+512       2.0e-6  8.0e-7  1.4e-5
+========  ======  ======  ======
+
+With F(2x2) a result depends on the same nine inputs of a channel as in direct convolution: a nan reaches no other
+results, but an infinity becomes nan. With F(4x4) both may reach other results of their tiles.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from neonlike.backends.cpu.primitives.conv.kind import ConvPlan, Kind, Tile
+from neonlike.backends.cpu.primitives.conv.plan import APART, IMAGE_LANES, ceil_div, data_tile, even, image_block, whole
+from neonlike.backends.geometry.conv import ConvGeometry, Triple
+
+META = (
+    "CHANNELS", "MAPS", "IMAGES", "PLANES", "IN_H", "IN_W", "OUT_H", "OUT_W", "PAD_H", "PAD_W", "DIL_H", "DIL_W",
+    "FILTER_CHANNEL", "FILTER_MAP", "FILTER_TAP", "TILES_H", "TILES_W", "TILES", "RUN", "RUNS", "IMAGE_BLOCK",
+    "CHANNEL_BLOCK", "PART_TILES", "PARTS", "FILTERS_SIZE", "SHARED_SIZE", "V_SIZE", "M_SIZE", "LINES_SIZE",
+    "RESULTS_SIZE", "FUSED", "ALL_UNITS", "META_SIZE",
+)  # fmt: skip
+"""Fields of the meta array."""
+
+LEAST_MAPS = 16
+"""Fewest channels and maps; with fewer, transforms take longer than products."""
+GAIN = 1.3
+"""Least ratio of direct convolution's products to Winograd's: with 7 x 7 results (1.4) it is faster."""
+GAIN_OF_4 = 1.3
+"""The same for F(4 x 4) against F(2 x 2)."""
+RUN_LANES = 64
+"""Lanes of a run of tiles; half as many where the products of all maps take more than FEW_BYTES."""
+FEW_BYTES = 320 << 10
+M_BYTES = 1 << 20
+"""Most bytes of a unit's products before their transform; maps are divided into parts accordingly."""
+V_BYTES = {2: 256 << 10, 4: 384 << 10}
+"""Most bytes of the transformed input of a block of channels, by the edge of the tiles of results."""
+FEW_LANES = 128
+"""Most lanes of a run of tiles, where images do not fill vectors."""
+PARTIAL = 1.1
+"""Relative cost of lanes of a run that ends within a row of tiles: two runs then copy the input rows that both read."""
+FUSED_BYTES = 256 << 10
+"""Most bytes of transformed filters of a block of channels, where only one unit uses them."""
+
+
+@lru_cache(maxsize=512)
+def winograd_edge(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, allowed: Any) -> int:
+    """Edge of the tiles of results, 2 or 4; 0 where direct convolution is better or ``allowed`` is false.
+
+    allowed: as ``enable_winograd``; 4 is the only value that allows F(4 x 4), whose error is larger.
+    """
+    plain = g.TRS == (1, 3, 3) and g.strides == (1, 1, 1) and g.groups == 1 and g.padding[0] == 0
+    if not allowed or not plain or min(g.C, g.K) < LEAST_MAPS:
+        return 0
+    inputs, outputs = (g.MPQ, g.DHW) if backward else (g.DHW, g.MPQ)
+    direct = 1
+    for read, made, pad, dilation in zip(inputs[1:], outputs[1:], _padding(g, backward), g.dilation[1:]):
+        direct *= sum(0 <= at + tap * dilation - pad < read for at in range(made) for tap in range(3))
+    lanes = vector_bytes // itemsize
+    few = g.N % lanes > 0
+    products = {edge: _products(g, outputs, edge, lanes if few else 0) for edge in (2, 4)}
+    edge = 4 if allowed is not True and allowed == 4 and products[2] > GAIN_OF_4 * products[4] else 2
+    return edge if direct * g.N * outputs[0] > GAIN * products[edge] else 0
+
+
+def _products(g: ConvGeometry, outputs: Triple, edge: int, lanes: int) -> int:
+    """Products for each channel and map; where images are few (``lanes`` > 0), those of empty lanes included."""
+    tiles, _, row = _grid(g, outputs, edge)
+    images = image_block(g.N, lanes or 1)
+    run = _few_run(tiles, row, images, lanes) if lanes else 1
+    all_lanes = _lanes(tiles, run, images, lanes) * ceil_div(g.N, images) if lanes else tiles * g.N
+    return all_lanes * (edge + 2) ** 2
+
+
+def _grid(g: ConvGeometry, outputs: Triple, edge: int) -> Triple:
+    """Tiles of all planes, and along height and width; with dilation, the latter are those of one residue."""
+    height, width = (ceil_div(ceil_div(size, step), edge) for size, step in zip(outputs[1:], g.dilation[1:]))
+    return outputs[0] * g.dilation[1] * g.dilation[2] * height * width, height, width
+
+
+def _lanes(tiles: int, run: int, images: int, lanes: int) -> int:
+    """Lanes of all runs of tiles, each of whole vectors."""
+    return tiles // run * whole(run * images, lanes) + whole(tiles % run * images, lanes)
+
+
+def _few_run(tiles: int, row: int, images: int, lanes: int) -> int:
+    """Tiles of a run, for few images: whole rows of tiles if these leave few lanes empty, else what leaves fewest."""
+    most = min(tiles, max(1, FEW_LANES // images))
+
+    def cost(run: int) -> float:
+        return _lanes(tiles, run, images, lanes) * (1 if run % row == 0 else PARTIAL) + (most - run) / most
+
+    return min(range(most, 0, -1), key=cost)
+
+
+def _padding(g: ConvGeometry, backward: bool) -> list[int]:
+    """Of height and width; that of the data gradient may be negative."""
+    pads = zip(g.padding[1:], g.dilation[1:])
+    return [2 * dilation - pad if backward else pad for pad, dilation in pads]
+
+
+class _Cut(NamedTuple):
+    """How tiles of results, images and maps are cut into units of work."""
+
+    tile: Tile
+    """Of registers."""
+    images: int
+    """Of a unit, ``few`` if they do not fill vectors."""
+    few: bool
+    grid: Triple
+    """Tiles of results of all planes, and those along height and width."""
+    run: int
+    """Tiles of a unit, one behind the other, of which there are ``runs``."""
+    runs: int
+    lanes: int
+    """Tiles of a unit times its images, in whole vectors."""
+    units: int
+    """Without the parts of maps."""
+    map_tiles: int
+    """Register tiles of all maps, of which a unit has ``part``."""
+    part: int
+    parts: int
+
+
+def _cut(
+    g: ConvGeometry, maps: int, outputs: Triple, vector_bytes: int, itemsize: int, edge: int, threads: int
+) -> _Cut:
+    tile, points = data_tile(maps, vector_bytes, itemsize), (edge + 2) ** 2
+    map_tiles, images, few = ceil_div(maps, tile.maps), image_block(g.N, tile.lanes, IMAGE_LANES), g.N % tile.lanes > 0
+    grid = _grid(g, outputs, edge)
+    if few:
+        run = _few_run(grid[0], grid[2], images, tile.lanes)
+    else:
+        wide = points * RUN_LANES * map_tiles * tile.maps * itemsize <= FEW_BYTES
+        run = even(grid[0], (RUN_LANES if wide else RUN_LANES // 2) // images)
+    lanes, runs = whole(run * images, tile.lanes), ceil_div(grid[0], run)
+    units = ceil_div(g.N, images) * runs
+    shares = ceil_div((2 if few else 4) * threads, units) if threads > 1 else 1
+    part = even(map_tiles, min(M_BYTES // (points * lanes * itemsize * tile.maps), ceil_div(map_tiles, shares)))
+    return _Cut(tile, images, few, grid, run, runs, lanes, units, map_tiles, part, ceil_div(map_tiles, part))
+
+
+@lru_cache(maxsize=512)
+def winograd_plan(
+    g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, edge: int, threads: int
+) -> ConvPlan:
+    """Forward, or data gradient. Neither results nor the units whose partial sums make a bsum depend on ``threads``."""
+    inputs, outputs = (g.MPQ, g.DHW) if backward else (g.DHW, g.MPQ)
+    channels, maps = (g.K, g.C) if backward else (g.C, g.K)
+    channel_step, map_step = (1, 9 * g.K) if backward else (9 * g.K, 1)
+    cut, points = _cut(g, maps, outputs, vector_bytes, itemsize, edge, threads), (edge + 2) ** 2
+    tile, images, few, (tiles, tiles_h, tiles_w), run, runs, lanes, units, map_tiles, part, parts = cut
+    fused = few and units == 1
+    most = V_BYTES[edge] // (points * lanes * itemsize)
+    block = even(channels, min(most, FUSED_BYTES // (points * part * tile.maps * itemsize)) if fused else most)
+    v_size = whole(points * (block * lanes + tile.lanes), 64)
+    lines = max(1, min(tiles_h, run // tiles_w)) if few else 1
+    apart = edge * edge * whole(tiles_w * images, tile.lanes)
+    results = whole(apart * lines + tile.lanes, 64) if few else whole(edge * edge * lanes, 64)
+    strips = (edge * lines + 2) * edge * (whole((tiles_w + 1) * images, tile.lanes) + tile.lanes)
+
+    packed = channels * map_tiles * tile.maps + 2 * tile.lanes * parts * ceil_div(channels, block)
+    padding = _padding(g, backward)
+    fields = {
+        "CHANNELS": channels, "MAPS": maps, "IMAGES": g.N, "PLANES": inputs[0],
+        "IN_H": inputs[1], "IN_W": inputs[2], "OUT_H": outputs[1], "OUT_W": outputs[2],
+        "PAD_H": padding[0], "PAD_W": padding[1], "DIL_H": g.dilation[1], "DIL_W": g.dilation[2],
+        "FILTER_CHANNEL": channel_step, "FILTER_MAP": map_step, "FILTER_TAP": g.K,
+        "TILES_H": tiles_h, "TILES_W": tiles_w, "TILES": tiles, "RUN": run, "RUNS": runs, "IMAGE_BLOCK": images,
+        "CHANNEL_BLOCK": block, "PART_TILES": part, "PARTS": parts,
+        "FILTERS_SIZE": 0 if fused else whole(points * packed, 64) + APART // itemsize,
+        "SHARED_SIZE": v_size * units * ceil_div(channels, block) if few and parts > 1 else 0,
+        "V_SIZE": v_size,
+        "M_SIZE": whole(points * (part * tile.maps * lanes + tile.lanes), 64),
+        "LINES_SIZE": results,
+        "RESULTS_SIZE": whole(max(results + apart + tile.lanes, strips) if few else results, 64) + APART // itemsize,
+        "FUSED": whole(points * (part * tile.maps * block + 2 * tile.lanes), 64) if fused else 0,
+        "ALL_UNITS": units * parts,
+    }  # fmt: skip
+    shared = fields["FILTERS_SIZE"] + fields["SHARED_SIZE"]
+    private = fields["M_SIZE"] + fields["RESULTS_SIZE"] + fields["FUSED"] + (0 if fields["SHARED_SIZE"] else v_size)
+    # The edge of the tiles of results; 0 where images fill vectors, 1 for a single image, else 2.
+    variant = (("outputs", edge), ("few", min(g.N, 2) if few else 0))
+    return ConvPlan(Kind.WINOGRAD, tile, tuple(fields[name] for name in META[:-1]), units, shared, private, variant)

@@ -1,0 +1,91 @@
+"""The linalg family on the CPU: matrix products, into strided memory too, and products of signs packed into bits."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from neonlike.backends.cpu.primitives.compiled import CompiledFamily
+from neonlike.backends.families.linalg import Array, LinalgFamily, Product, blas_takes, matrices, matrix_product
+from neonlike.backends.families.operands import host, written
+from neonlike.kernels.c import gemm
+from neonlike.kernels.c.routine import INT, POINTER, REAL_TYPES, Routine, address, threads_for
+from neonlike.kernels.run.calls import KernelCall
+from neonlike.optree.dtypes import compute_dtype
+
+XNOR = Routine(
+    "c/xnor_product.c.j2",
+    (*(POINTER, INT, INT) * 2, POINTER, *(INT,) * 4),
+    "exact product of signs, 64 at a time",
+    result=ctypes.c_int,
+)
+PARALLEL_WORK = 1 << 17
+"""Words to multiply and numbers to pack, below which starting threads costs more than it saves."""
+
+
+class BinaryKernels(CompiledFamily, LinalgFamily):
+    """Overrides of LinalgFamily's hooks."""
+
+    def _compound_dot(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> KernelCall | None:
+        """The product's kernel applies alpha and beta, unless relu comes between them."""
+        fits = C.size * A.shape[1] >= gemm.FEWEST_PRODUCTS and (request.beta == 0.0 or not request.relu)
+        known, a, b, c = self.compiler, A.asnumpyarray(), B.asnumpyarray(), C.array
+        launch = gemm.product(a, b, c, request.alpha, known) if fits and known else None
+        if launch is None:
+            self._finish_product(C, bsum, request, lambda out: self._multiply(a, b, out))
+            return None
+        call = KernelCall(launch, (A.address, B.address, C.address), (request.alpha, request.beta)).run()
+        if request.relu or bsum is not None:
+            self._epilogue(C, C, bsum, Product(relu=request.relu))
+            return None
+        return call if a.flags.forc and b.flags.forc and c.flags.forc else None  # else nbytes is not where it ends
+
+    def _batched_dot(self, request: Product, A: Any, B: Any, C: Any) -> None:
+        """The products' kernels apply alpha and beta, unless relu comes between them."""
+        alpha, beta, relu = request
+        a, b, c = *matrices(A.asnumpyarray(), B.asnumpyarray(), C), C.array
+        fits = self.compiler is not None and c.ndim == 3 and (beta == 0.0 or not relu)
+        if fits and gemm.multiply(a, b, c, alpha, beta, self.compiler):
+            self._epilogue(C, C, None, Product(relu=relu))
+            return
+        self._finish_product(C, None, request, lambda out: self._multiply(a, b, out))
+
+    def _multiply(self, a: Array, b: Array, out: Any) -> None:
+        """The tensor ``out`` = a.b, straight into its memory if kernels or BLAS can write there."""
+        array = out.array
+        if array.dtype == compute_dtype(array.dtype) and (array.flags.c_contiguous or blas_takes(array)):
+            self._product(a, b, array)
+        else:
+            with written(out) as array:
+                self._product(a, b, array)
+
+    def _product(self, a: Array, b: Array, out: Array) -> None:
+        fits = self.compiler is not None and out.size * a.shape[-1] >= gemm.FEWEST_PRODUCTS
+        if not fits or not gemm.multiply(a, b, out, compiler=self.compiler):
+            matrix_product(a, b, out)
+
+    def _xnor_dot(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> None:
+        """Signs packed into bits if there is a C compiler; integers by the definition."""
+        real = REAL_TYPES.get(compute_dtype(C.dtype))
+        function = None if real is None else XNOR.variant(self.compiler, real=real)
+        if function is None or C.size == 0:
+            super()._xnor_dot(request, A, B, C, bsum)
+            return
+        self._finish_product(C, bsum, request, lambda out: _multiply_signs(function, A, B, out))
+
+
+def _multiply_signs(function: Any, A: Any, B: Any, out: Any) -> None:
+    (m, k), n = A.shape, B.shape[1]
+    a, b = _strided(A), _strided(B)
+    steps = [[step // x.itemsize for step in x.strides] for x in (a, b)]
+    threads = threads_for(m * n * (k // 64 + 1) // 16 + m * k + k * n, PARALLEL_WORK)
+    with written(out) as array:
+        failed = function(address(a), *steps[0], address(b), *steps[1], address(array), m, n, k, threads)
+        if failed:
+            raise MemoryError(f"xnor_compound_dot: no memory for the signs of {A.shape} and {B.shape}")
+
+
+def _strided(tensor: Any) -> Array:
+    """Values in their compute dtype; no copy if they have it."""
+    array: Array = tensor.asnumpyarray()
+    return array if array.dtype == compute_dtype(array.dtype) else host(tensor)

@@ -1,0 +1,48 @@
+"""Compiled kernels of the lookup family, for the hooks of ``families/lookup.py``."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from neonlike.backends.cpu.primitives.compiled import CompiledFamily
+from neonlike.backends.families.lookup import LookupFamily, LookupGradient, words_of
+from neonlike.backends.families.operands import host, written
+from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
+
+BPROP = Routine(
+    "c/lut_bprop.c.j2",
+    (*(POINTER,) * 4, REAL, *(INT,) * 4),
+    "gradient of a lookup table",
+    result=ctypes.c_int,
+)
+PARALLEL_WORK = 1 << 15
+"""Elements of the error below which starting threads costs more than it saves."""
+LARGEST = 1 << 31
+"""Words and columns are sorted in 32 bits each."""
+
+
+class LookupKernels(CompiledFamily, LookupFamily):
+    """Overrides of LookupFamily's hooks."""
+
+    def _bprop_lut(self, request: LookupGradient, inputs: Any, error: Any, error_t: Any, dW: Any) -> None:
+        """Columns sorted by word, then rows added up, in C where there is a compiler."""
+        errors = host(error)
+        function = BPROP.variant(self.compiler, real=REAL_TYPES[errors.dtype])
+        if function is None or 0 in (errors.size, len(dW)) or max(inputs.size, len(dW)) >= LARGEST:
+            super()._bprop_lut(request, inputs, error, error_t, dW)
+            return
+        self._scale_table(dW, request.beta)
+        words = words_of(inputs, request.pad_idx)
+        reusable = error_t is not None and error_t.is_contiguous and error_t.dtype == errors.dtype
+        transposed = error_t.array if reusable else np.empty_like(errors)
+        embed, count = errors.shape
+        threads = threads_for(errors.size, PARALLEL_WORK)
+        with written(dW, keep=True) as rows:
+            if function(
+                address(words), address(errors), address(transposed), address(rows),
+                request.alpha, count, embed, len(rows), threads,
+            ):  # fmt: skip
+                raise MemoryError(f"compound_bprop_lut: no memory to sort {count} words")

@@ -1,0 +1,80 @@
+"""Compiled kernels of the lrn family, for the hooks of ``families/lrn.py``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.backends.cpu.primitives.compiled import CompiledFamily
+from neonlike.backends.families.lrn import POWERS, LrnFamily, LrnPass
+from neonlike.backends.families.operands import Array, host, written
+from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, VECMATH, Routine, address, threads_for
+from neonlike.kernels.c.stage import STREAMED_BYTES
+from neonlike.kernels.c.toolchain import Compiler
+from neonlike.kernels.run.calls import KernelCall
+
+HEADERS = (*VECMATH, "vecmath/vecmath_power.h", "lrn_power.h", "stream.h")
+
+BLOCK_BYTES = 4096
+"""Bytes of a channel that a kernel processes at a time: a page, within which hardware prefetches."""
+LONGEST_WINDOW = 31
+"""Longest window of the kernels, which are unrolled over it and keep a row for each channel; others run in NumPy."""
+PARALLEL_WORK = 1 << 15
+"""Elements below which starting threads costs more than it saves."""
+
+_TAIL = [INT] * 2 + [REAL] * 4 + [INT] * 3
+_FPROP = Routine("c/lrn_fprop.c.j2", [POINTER] * 3 + _TAIL, "local response normalisation", HEADERS)
+_BPROP = Routine("c/lrn_bprop.c.j2", [POINTER] * 5 + _TAIL, "gradient of local response normalisation", HEADERS)
+
+
+class LrnKernels(CompiledFamily, LrnFamily):
+    """Overrides of LrnFamily's hooks."""
+
+    def _fprop_lrn(self, request: LrnPass, I: Any, O: Any, denom: Any) -> KernelCall | None:  # noqa: E741
+        x = host(I, request.dims)
+        kernel = _variant(_FPROP, self.compiler, x, request)
+        if kernel is None:
+            return super()._fprop_lrn(request, I, O, denom)
+        with written(denom, x.shape) as d, written(O, x.shape, request.beta != 0) as y:
+            tail = (*x.shape, request.scale, *request.rest, *_partition(x, 3))
+            return KernelCall(kernel, tuple(map(address, (x, y, d))), tail).run()
+
+    def _bprop_lrn(
+        self,
+        request: LrnPass,
+        I: Any,  # noqa: E741
+        O: Any,  # noqa: E741
+        E: Any,
+        delta: Any,
+        denom: Any,
+    ) -> KernelCall | None:
+        x = host(I, request.dims)
+        kernel = _variant(_BPROP, self.compiler, x, request)
+        if kernel is None:
+            return super()._bprop_lrn(request, I, O, E, delta, denom)
+        y, e, d = (host(tensor, x.shape) for tensor in (O, E, denom))
+        with written(delta, x.shape, request.beta != 0) as result:
+            tail = (*x.shape, request.slope, *request.rest, *_partition(x, 5))
+            return KernelCall(kernel, tuple(map(address, (x, y, e, d, result))), tail).run()
+
+
+def _variant(routine: Routine, compiler: Compiler | None, x: Array, request: LrnPass) -> Any:
+    """The kernel for the window; None where there is none."""
+    if request.window > LONGEST_WINDOW:
+        return None
+    real = REAL_TYPES[x.dtype]
+    return routine.variant(
+        compiler,
+        real=real,
+        suffix="f32" if real == "float" else "f64",
+        window=request.window,
+        power=POWERS.get(request.bpower, "any"),
+        lanes=BLOCK_BYTES // x.itemsize,
+    )
+
+
+def _partition(x: Array, arrays: int) -> tuple[int, int, int]:
+    """Elements of a channel to process at a time, whether to use streaming stores, and threads."""
+    threads = threads_for(x.size, PARALLEL_WORK)
+    line, lanes = 64 // x.itemsize, x.shape[1]
+    share = -(-lanes // (threads * line)) * line
+    return min(BLOCK_BYTES // x.itemsize, max(share, line)), arrays * x.nbytes > STREAMED_BYTES, threads

@@ -1,0 +1,199 @@
+"""Compiled kernels of the pool family, for the hooks of ``families/pool.py``.
+
+Forward, a window is a list of the offsets of its values; backward, an element of the input is a list of its windows.
+A kernel processes a list for a vector of images at a time, and reuses it for all columns that have it.
+"""
+
+# ruff: noqa: E741  (I and O are the names that neon gives input and output)
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from neonlike.backends.cpu.primitives.compiled import STREAMED_RESULT_BYTES, CompiledFamily, in_lines
+from neonlike.backends.cpu.primitives.pool_few import (
+    SIZES,
+    WIDEST_VECTOR,
+    Kernel,
+    few_backward,
+    few_forward,
+    number_bits,
+)
+from neonlike.backends.families.operands import Array
+from neonlike.backends.families.pool import PoolFamily, PoolPass, backward_arrays, forward_arrays
+from neonlike.backends.families.pool_definition import share_of_norm
+from neonlike.backends.geometry.pool import LINE_BYTES, META, PoolGeometry
+from neonlike.kernels.c.routine import POINTER, REAL_TYPES, Routine, address, threads_for, words
+from neonlike.kernels.c.toolchain import Compiler
+from neonlike.kernels.run.calls import KernelCall
+from neonlike.kernels.run.memory import LINE
+from neonlike.optree.dtypes import DType, compute_dtype
+
+FORWARD = Routine("c/pooling/forward.c.j2", [POINTER] * 5, "pooling, forward")
+BACKWARD = Routine("c/pooling/backward.c.j2", [POINTER] * 6, "pooling, backward", headers=("stream.h",))
+FEW_IMAGES = {FORWARD: 3, BACKWARD: 7}
+"""Most images for which lanes are images of neighbouring positions of a row; with more, short vectors are faster."""
+
+PACKED_IMAGES, PACKED_LANES = 15, 32
+"""Most images whose channels are packed innermost, and lanes that channels and images then fill (16 channels or more).
+
+N = 1, 64 maps of 112x112, 3x3: 0.1 of the time with lanes of neighbouring positions.
+"""
+PACKED_BYTES = 1 << 18
+"""Most bytes of a packed band of rows, input and output: it stays in a core's own cache."""
+
+SERIAL = 1 << 15
+"""Values read in windows, below which one thread is faster than several."""
+
+FETCHED_BYTES = 2 << 20
+"""Images larger than this are prefetched far ahead, since they may not be in the caches."""
+
+
+class PoolKernels(CompiledFamily, PoolFamily):
+    """Overrides of PoolFamily's hooks."""
+
+    def _fprop_pool(self, request: PoolPass, I: Any, O: Any, argmax: Any) -> KernelCall | None:
+        layer = request.geometry
+        kernel = _kernel(self.compiler, request, compute_dtype(I.dtype), argmax)
+        if kernel.run is None or not layer.sizeO:
+            return super()._fprop_pool(request, I, O, argmax)
+        with forward_arrays(layer, I, O, argmax, request.beta) as (values, out, numbers):
+            return _launch(kernel, request, (values, out, numbers)).run()
+
+    def _bprop_pool(self, request: PoolPass, I: Any, O: Any, argmax: Any, inputs: Any) -> KernelCall | None:
+        layer, dtype = request.geometry, compute_dtype(I.dtype)
+        kernel = _kernel(self.compiler, request, dtype, argmax)
+        if kernel.run is None or not layer.sizeO:
+            return super()._bprop_pool(request, I, O, argmax, inputs)
+        with backward_arrays(layer, I, O, argmax, inputs, request.beta) as (error, delta, numbers, values):
+            if values is not None:
+                norm, forward = np.empty(layer.dimO, dtype), PoolPass(layer, False)
+                _launch(_kernel(self.compiler, forward, dtype, None), forward, (values, norm, None)).run()
+                error = share_of_norm(error, norm)
+            return _launch(kernel, request, (error, delta, numbers, values)).run()
+
+    def _pool_workspace(self, request: PoolPass) -> int:
+        """Of the kernel, which is compiled for it; and of l2's gradient, the norms that a forward pass makes."""
+        layer, dtype = request.geometry, compute_dtype(request.geometry.dtype)
+        argmax = np.empty(0, layer.argmax_dtype) if layer.op == "max" else None
+        kernel = _kernel(self.compiler, request, dtype, argmax)
+        if kernel.run is None or not layer.sizeO:
+            return super()._pool_workspace(request)
+        needed = _work(kernel, request)[1]
+        if request.backward and layer.op == "l2":
+            forward = PoolPass(layer, False)
+            needed = max(needed, self._pool_workspace(forward)) + layer.sizeO * dtype.itemsize
+        converted = 0 if dtype == layer.dtype else (layer.sizeI + layer.sizeO) * dtype.itemsize
+        return needed + converted
+
+
+def _work(kernel: Kernel, request: PoolPass) -> tuple[int, int]:
+    """Bytes of workspace before the packed blocks, and in total."""
+    layer = request.geometry
+    threads, lines = _threads(layer), layer.lines[request.backward]
+    first = -(-threads * lines * LINE_BYTES // LINE) * LINE
+    return first, first + threads * kernel.each
+
+
+def _threads(layer: PoolGeometry) -> int:
+    return threads_for(layer.sizeO * layer.window, SERIAL)
+
+
+def _launch(kernel: Kernel, request: PoolPass, arrays: Sequence[Array | None]) -> KernelCall:
+    """A call of ``kernel``; ``arrays`` are what it reads, what it writes, and further ones."""
+    layer, backward, beta = request.geometry, request.backward, request.beta
+    read, result, *_ = arrays
+    assert read is not None and result is not None
+    first, work = _work(kernel, request)
+    largest = result if backward else read
+    values: dict[str, Any] = {
+        "first": first,
+        "most": kernel.most or layer.lines[backward],
+        "meta": address(layer.meta),
+        "ranges": address(layer.ranges[backward]),
+        "places": address(layer.places),
+        "windows": address(layer.ranges[0]),
+        "window_places": address(layer.window_places),
+        "weights": address(layer.weights),
+        "alpha": request.alpha,
+        "beta": beta,
+        "streamed": int(backward and beta == 0 and result.nbytes > STREAMED_RESULT_BYTES and in_lines(result)),
+        "ahead": int(largest.nbytes > FETCHED_BYTES),
+        "each": kernel.each,
+        "band": kernel.band,
+        "pitch": kernel.pitch,
+        "threads": _threads(layer),
+    }
+    block = words([values[name] for name, _ in SIZES])
+    addresses = tuple(map(address, arrays))
+    return KernelCall(kernel.run, addresses, (ctypes.addressof(block),), work, (layer, block))
+
+
+def _kernel(compiler: Compiler | None, request: PoolPass, dtype: DType, argmax: Any) -> Kernel:
+    """The kernel for arrays of ``dtype``; without a compiler, it has no function."""
+    layer, beta = request.geometry, request.beta
+    if request.backward:
+        few = few_backward(compiler, layer, dtype, argmax, request.alpha, beta)
+        return few or _general(BACKWARD, compiler, layer, dtype, argmax, beta)
+    return few_forward(compiler, layer, dtype, argmax) or _general(FORWARD, compiler, layer, dtype, argmax, beta)
+
+
+def _general(
+    routine: Routine, compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any, beta: float
+) -> Kernel:
+    """The kernel for windows of any kind; ``narrow``: lanes are the few images of neighbouring positions."""
+    most, bits = WIDEST_VECTOR // dtype.itemsize, number_bits(layer, argmax)
+    packed = _packs(layer, beta)
+    narrow = not packed and layer.N <= FEW_IMAGES[routine] and layer.Q * layer.N >= most
+    lanes = most if narrow or packed else min(most, 1 << max(layer.N, 1).bit_length() - 1)
+    run = routine.variant(
+        compiler,
+        op=layer.op,
+        real=REAL_TYPES[dtype],
+        integer=f"int{8 * dtype.itemsize}_t",
+        number=f"int{8 * dtype.itemsize}_t" if packed else f"uint{bits}_t",
+        signed=f"int{8 * dtype.itemsize if packed else bits}_t",
+        memory_number=f"uint{bits}_t" if packed else "",
+        packed=packed,
+        images=layer.N if packed else 0,
+        channels=_channels(layer) if packed else 0,
+        bytes=dtype.itemsize,
+        lanes=lanes,
+        narrow=narrow,
+        meta=META,
+        sizes=SIZES,
+    )
+    return Kernel(run, *_room(layer, routine, dtype, beta))
+
+
+def _packs(layer: PoolGeometry, beta: float) -> bool:
+    """Whether channels are packed innermost: pooled each for itself, with few images and beta 0."""
+    fills = layer.C * layer.N >= WIDEST_VECTOR // 4
+    return bool(layer.alone and fills and layer.op != "l2" and layer.N <= PACKED_IMAGES and beta == 0)
+
+
+def _channels(layer: PoolGeometry) -> int:
+    """Channels that are packed together."""
+    return max(PACKED_LANES // layer.N // 16, 1) * 16
+
+
+def _room(layer: PoolGeometry, routine: Routine, dtype: DType, beta: float) -> tuple[int, int]:
+    """Bytes of a thread's workspace for packed blocks, and rows of a band; 0 and 1 where nothing is packed."""
+    if not _packs(layer, beta):
+        return 0, 1
+    width, (_, _, R, _), step = _channels(layer) * layer.N * dtype.itemsize, layer.JTRS, layer.strides[2]
+    row_in, row_out = layer.W * width, 2 * layer.Q * width  # bytes of a row of input, and of output with its argmax
+    rows = layer.P if routine is FORWARD else layer.H
+    if layer.D * layer.M > 1:
+        band, bytes_ = rows, layer.D * layer.H * row_in + layer.M * layer.P * row_out
+    elif routine is FORWARD:
+        band = max(1, min(rows, (PACKED_BYTES - R * row_in) // (step * row_in + row_out)))
+        bytes_ = min(layer.H, (band - 1) * step + R) * row_in + band * row_out
+    else:
+        band = max(1, min(rows, (PACKED_BYTES - (R // step + 2) * row_out) // (row_in + row_out // step)))
+        bytes_ = band * row_in + min(layer.P, (band + R) // step + 2) * row_out
+    return -(-bytes_ // LINE) * LINE + 2 * LINE, band  # the last vectors may extend past the end

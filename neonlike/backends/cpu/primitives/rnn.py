@@ -1,0 +1,164 @@
+"""Recurrent unrolls as one compiled call each: the hooks of ``families/rnn.py`` and ``families/rnn_gated.py``.
+
+Each step is a product of packed matrices whose epilogue is the whole cell (see ``templates/c/rnn_steps.h``). What the
+kernels do not support (float16, activations that are not elementwise, samples that are not contiguous) runs step by
+step as the families define it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from neonlike.backends.cpu.primitives.compiled import CompiledFamily
+from neonlike.backends.families.operands import host
+from neonlike.backends.families.rnn import RecurrentFamily
+from neonlike.backends.families.rnn_formula import Trace, activation, activations, joined, slope, slopes
+from neonlike.backends.families.rnn_repeat import Launch
+from neonlike.backends.families.rnn_steps import Steps, Unroll, row_strides, same_or_apart
+from neonlike.kernels.c.routine import INT, POINTER, REAL_TYPES, VECMATH, Routine, address, threads_for
+from neonlike.kernels.run.workspace import workspace
+
+ARGUMENTS = (POINTER, POINTER, INT, INT, INT, POINTER, INT, INT, POINTER, POINTER, POINTER, INT)
+HEADERS = ("rnn_steps.h", "rnn_one.h", "gemm_tile.h", *VECMATH)
+SIMPLE, LSTM, GRU = (
+    Routine(f"c/rnn_{kind}.c.j2", ARGUMENTS, f"{kind} unroll", HEADERS) for kind in ("simple", "lstm", "gru")
+)
+PARALLEL_PRODUCTS = 1 << 19
+"""Multiplications of a step below which barriers between threads cost more than threads save."""
+PARALLEL_OF_ONE = 1 << 17
+"""The same for one sample, for which a step is bound by how fast the weight is read."""
+MOST_LANES, MOST_ROWS = 16, 12
+"""Largest tile of the kernels, to whose multiples packed matrices may be padded."""
+
+
+class UnrollLaunch(NamedTuple):
+    """A kernel's arguments for tensors that were looked at; its code depends on the activations.
+
+    Attributes
+    ----------
+    routine : Routine
+    backward : bool
+    trace : callable
+        Formulas of the activations of a request, by name.
+    request : Unroll
+        Its activations count for nothing: they come with each call.
+    arguments : tuple
+        Of the kernel, up to the bias.
+    elements : int
+        Of working memory.
+    products : tuple of int
+        Multiplications of a step, and from how many more than one thread pays.
+    keep : tuple
+        What the arguments have the addresses of, if it is not the tensors.
+    lasts : bool
+        See :class:`~neonlike.backends.families.rnn_repeat.Launch`.
+    """
+
+    routine: Routine
+    backward: bool
+    trace: Trace
+    request: Unroll
+    arguments: tuple[int | None, ...]
+    elements: int
+    products: tuple[int, int]
+    keep: tuple[Any, ...]
+    lasts: bool
+
+    def again(self, backend: Any, functions: tuple[Any, ...]) -> bool:
+        """Run the kernel for these activations; False, and nothing is done, if there is none."""
+        request = replace(self.request, **dict(zip(("activation", "gate_activation"), functions)))
+        formulas = joined(self.trace(backend, request, "c"))
+        if formulas is None:
+            return False
+        text, numbers = formulas
+        real = REAL_TYPES[request.dtype]
+        function = self.routine.variant(backend.compiler, real=real, backward=self.backward, activation=text)
+        if function is None:
+            return False
+        work = workspace(self.elements, request.dtype)
+        constants = (ctypes.c_double * max(1, len(numbers)))(*numbers)
+        function(*self.arguments, ctypes.addressof(constants), address(work), threads_for(*self.products))
+        return True
+
+
+class RecurrentKernels(CompiledFamily, RecurrentFamily):
+    """Overrides of the hooks of RecurrentFamily and GatedFamily."""
+
+    def _rnn_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> Launch | None:
+        call = Unrolled(SIMPLE, activation, 2, False, (("h_s", "h_ff_s"),))
+        launch = call.run(self, request, steps, weight, bias)
+        return launch or super()._rnn_fprop(request, steps, weight, bias)
+
+    def _rnn_bprop(self, request: Unroll, steps: Steps, weight: Any) -> Launch | None:
+        launch = Unrolled(SIMPLE, slope, 2, True).run(self, request, steps, weight)
+        return launch or super()._rnn_bprop(request, steps, weight)
+
+    def _lstm_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> Launch | None:
+        call = Unrolled(LSTM, activations, 2, False, (("ifog_s", "ifog_ff_s"), ("c_s", "c_prev_s")))
+        launch = call.run(self, request, steps, weight, bias)
+        return launch or super()._lstm_fprop(request, steps, weight, bias)
+
+    def _lstm_bprop(self, request: Unroll, steps: Steps, weight: Any) -> Launch | None:
+        call = Unrolled(LSTM, slopes, 8, True, (("c_delta_s", "c_delta_prev_s"),))
+        launch = call.run(self, request, steps, weight)
+        return launch or super()._lstm_bprop(request, steps, weight)
+
+    def _gru_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> Launch | None:
+        call = Unrolled(GRU, activations, 3, False, (("rzn_s", "rzn_ff_s"), ("h_s", "h_prev_s")))
+        launch = call.run(self, request, steps, weight, bias)
+        return launch or super()._gru_fprop(request, steps, weight, bias)
+
+    def _gru_bprop(self, request: Unroll, steps: Steps, weight: Any) -> Launch | None:
+        call = Unrolled(GRU, slopes, 6, True, (("delta_s", "delta_prev_s"),))
+        launch = call.run(self, request, steps, weight)
+        return launch or super()._gru_bprop(request, steps, weight)
+
+
+class Unrolled(NamedTuple):
+    """A kind of unroll.
+
+    Attributes
+    ----------
+    routine, trace, backward
+        As of :class:`UnrollLaunch`.
+    buffers : int
+        Packed matrices of the size of a state that the kernel keeps.
+    in_place : pairs of roles
+        Those whose tensors may be the same, but must not overlap otherwise.
+    """
+
+    routine: Routine
+    trace: Trace
+    buffers: int
+    backward: bool
+    in_place: Sequence[tuple[str, str]] = ()
+
+    def run(
+        self, backend: Any, request: Unroll, steps: Steps, weight: Any, bias: Any = None
+    ) -> UnrollLaunch | None:
+        """Compute ``steps``; None if there is no kernel for them, and nothing was done."""
+        strides = row_strides(steps)
+        if steps.dtype not in REAL_TYPES or strides is None:
+            return None
+        if not all(same_or_apart(a, b, steps) for a, b in self.in_place):
+            return None
+        units, samples = steps.units, steps.samples
+        columns = -(-samples // MOST_LANES) * MOST_LANES
+        pointers = [0 if tensor is None else tensor.address for role in steps.roles.values() for tensor in role]
+        table = (ctypes.c_void_p * len(pointers))(*pointers)
+        row_steps = (ctypes.c_int64 * len(strides))(*strides)
+        bias_values = None if bias is None else host(bias)
+        arguments = (
+            ctypes.addressof(table), ctypes.addressof(row_steps), len(steps), units, samples,
+            weight.address, *weight.strides, address(bias_values),
+        )  # fmt: skip
+        least = PARALLEL_OF_ONE if samples == 1 else PARALLEL_PRODUCTS
+        launch = UnrollLaunch(
+            self.routine, self.backward, self.trace, request, arguments,
+            self.buffers * columns * units + weight.size + 4 * MOST_ROWS * units, (weight.size * samples, least),
+            (table, row_steps, bias_values), bias is None or address(bias_values) == bias.address,
+        )  # fmt: skip
+        return launch if launch.again(backend, (request.activation, request.gate_activation)) else None

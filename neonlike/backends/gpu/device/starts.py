@@ -1,0 +1,67 @@
+"""Kernels started without Python: what the extension that replays assignments needs to know of a launch.
+
+PyCUDA does not show the handles of its functions, so the driver is asked again for those that are started in this way.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import pycuda.driver as driver
+
+from neonlike.backends.gpu.device import driver_calls
+from neonlike.backends.gpu.device.driver_calls import HANDLE
+from neonlike.kernels.cuda.device import Size3
+from neonlike.logger import logger
+
+
+class Starts:
+    """The launches of ``device`` as data.
+
+    Attributes
+    ----------
+    paused : ctypes.c_int32
+        Not 0 while a graph is recorded: nothing is started then.
+    """
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+        self.paused = ctypes.c_int32(0)
+        self._functions: dict[tuple[bytes, str], int] = {}
+
+    def block(self, steps: Sequence[tuple[Any, Size3, Size3]], tail: bytes) -> Any:
+        """A ``struct nl_device`` (fastpath_device.h) as a ctypes array; None if the driver does not say what it takes.
+
+        Parameters
+        ----------
+        steps : sequence of (function, grid, block)
+        tail : bytes
+            What follows addresses and numbers in the arguments of each step.
+        """
+        try:
+            kernels = [(self._handle(function), *grid, *block) for function, grid, block in steps]
+            places = [driver_calls.place(name) for name in ("cuLaunchKernel", "cuCtxGetCurrent")]
+        except driver.Error as error:
+            logger.debug("assignments on the GPU are started by Python: %s", error)
+            return None
+        head = (
+            *places, self.device.context.handle, self.device.stream.handle, ctypes.addressof(self.paused),
+            len(kernels), len(tail),
+        )  # fmt: skip
+        words = struct.pack(f"={len(head)}Q", *head) + b"".join(struct.pack("=7Q", *kernel) for kernel in kernels)
+        block = ctypes.create_string_buffer(words + tail, len(words) + len(tail))
+        assert ctypes.addressof(block) % 8 == 0
+        return block
+
+    def _handle(self, function: Any) -> int:
+        """The driver's handle of a loaded kernel."""
+        key = function.cubin, function.name
+        if key not in self._functions:
+            module, found = HANDLE(), HANDLE()
+            driver_calls.call("cuModuleLoadData", ctypes.addressof(module), function.cubin)
+            driver_calls.call("cuModuleGetFunction", ctypes.addressof(found), module, function.name.encode())
+            self._functions[key] = found.value or 0
+        return self._functions[key]

@@ -1,0 +1,235 @@
+"""Forward pass and data gradient of convolution as steps on a GPU: columns, products, ends."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from neonlike.backends.families.conv_request import ConvPass
+from neonlike.backends.gpu.primitives.calls import Matrices, Multiplied, Program
+from neonlike.backends.gpu.primitives.conv import kernels as kernels
+from neonlike.backends.gpu.primitives.conv.kernels import BIAS, SOURCE, TARGET, WEIGHTS, Ends, Finish, X
+from neonlike.backends.gpu.primitives.conv.plan import (
+    Band,
+    Phase,
+    bands,
+    outputs_of,
+    phases,
+    reads_in_place,
+    taps_of,
+    thin,
+)
+from neonlike.backends.gpu.primitives.elements import vector_length
+from neonlike.optree.dtypes import F64, DType, compute_dtype
+
+
+class Given(NamedTuple):
+    """What a call of a forward pass or data gradient has besides its request; None: there is no such tensor."""
+
+    dtype: DType
+    x: DType | None = None
+    bias: DType | None = None
+    bsum: DType | None = None
+    aligned: bool = True
+
+
+def data_program(device: Any, products: Any, request: ConvPass, given: Given) -> Program:
+    """The steps of a forward pass or data gradient."""
+    made = (_Direct if thin(request.geometry) else _Products)(device, products, request, given)
+    made.build()
+    return made.program
+
+
+class _DataPass:
+    """What both ways to compute a forward pass or data gradient have in common."""
+
+    def __init__(self, device: Any, products: Any, request: ConvPass, given: Given) -> None:
+        self.device, self.products, self.request, self.given = device, products, request, given
+        self.program = Program(device)
+        self.geometry = request.geometry
+        self.real = compute_dtype(given.dtype)
+        self.maps, self.columns = request.target_dims[0], math.prod(request.target_dims[1:])
+
+    def ends(self, tiles: int) -> Ends:
+        """The other tensors, with room for so many partial sums of each map."""
+        given, reads = self.given, self.request.epilogue.reads_x
+        x = (TARGET if given.x is None else X) if reads else None
+        sums = None if given.bsum is None else self.program.room(self.maps * tiles * F64.itemsize)
+        bias = None if given.bias is None else BIAS
+        x_dtype = given.x if reads and given.x is not None else given.dtype
+        return Ends(x, x_dtype, bias, given.bias or given.dtype, sums)
+
+    def lanes(self, multiple_of: int, *more: DType) -> int:
+        """Elements that a thread of the kernel that stores results takes at once."""
+        given = self.given
+        widest = max(given.dtype, given.x or given.dtype, *more, key=lambda dtype: dtype.itemsize)
+        return vector_length(widest, multiple_of, given.aligned)
+
+    def add_sums(self, ends: Ends, tiles: int) -> None:
+        """Add up the partial sums, if there are any."""
+        if ends.sums is not None and self.given.bsum is not None:
+            self.program.steps.append(
+                kernels.sums_kernel(self.device, self.maps, tiles, ends.sums, self.given.bsum)
+            )
+
+
+class _Direct(_DataPass):
+    """Groups of few channels: one kernel, and one that adds up sums."""
+
+    def build(self) -> None:
+        lanes = self.lanes(self.geometry.N)
+        tiles = kernels.direct_tiles(self.request, lanes)
+        ends = self.ends(tiles)
+        step = kernels.direct_kernel(self.device, self.request, self.given.dtype, lanes, ends)
+        self.program.steps.append(step)
+        self.add_sums(ends, tiles)
+
+
+class _Products(_DataPass):
+    """Products of filters and columns. With nothing to do at the end they store to the target themselves."""
+
+    def build(self) -> None:
+        g, back = self.geometry, self.request.backward
+        self.in_place = reads_in_place(g)
+        found = phases(g, back and not self.in_place)
+        self.scattered = len(found) > 1
+        self.plain = self._is_plain(found)
+        old = self.request.epilogue.reads_x and self.given.x is None
+        self.apart = not self.plain and (self.scattered or old or self.given.dtype != self.real)
+        cut = [(phase, band) for phase in found for band in self._bands(phase)]
+        lanes = self.lanes(g.N if self.scattered else self.columns, *([self.real] if self.apart else []))
+        self.finish = Finish(self.maps, self.columns, self.scattered, self.given.dtype, lanes)
+        self._take_rooms(cut)
+        counts = [self.finish.tiles(self._finished(band)) for _, band in cut]
+        ends, before = self.ends(sum(counts)), 0
+        packed: Phase | None = None
+        for (phase, band), tiles in zip(cut, counts):
+            if back and phase is not packed and self._packs(phase):
+                self._pack(packed := phase)
+            result = self._add_band(phase, band)
+            if not self.plain:
+                self._add_finish(phase, band, result, ends, (sum(counts), before))
+            before += tiles
+        self.add_sums(ends, sum(counts))
+
+    def _is_plain(self, found: list[Phase]) -> bool:
+        """Whether products can do all that the epilogue asks for: alpha, and beta on the old values.
+
+        With alpha 0 they give 0 even where factors are nan.
+        """
+        e, given = self.request.epilogue, self.given
+        ends = e.relu or e.brelu or given.bias is not None or given.bsum is not None
+        scaled = e.alpha != 0 and (e.beta == 0 or given.x is None)
+        return len(found) == 1 and taps_of(found[0]) > 0 and scaled and not ends
+
+    def _rows(self, phase: Phase) -> int:
+        """Rows of a group's columns: what each sum is over."""
+        channels = self.geometry.K if self.request.backward else self.geometry.C
+        return channels // self.geometry.groups * (1 if self.in_place and self.request.backward else taps_of(phase))
+
+    def _outputs(self) -> int:
+        """Rows of a group's results."""
+        g = self.geometry
+        if not self.request.backward:
+            return g.K // g.groups
+        return g.C // g.groups * (math.prod(g.TRS) if self.in_place else 1)
+
+    def _count(self, phase: Phase) -> int:
+        """Columns of a phase."""
+        return outputs_of(phase) * self.geometry.N
+
+    def _bands(self, phase: Phase) -> list[Band]:
+        g, count = self.geometry, self._count(phase)
+        if self.in_place and self.request.backward and math.prod(g.TRS) > 1:
+            return [Band(0, count)]  # rows of a map are next to each other in the target only if they are whole
+        nbytes = 0 if self.in_place else g.groups * self._rows(phase) * self.given.dtype.itemsize
+        nbytes += g.groups * self._outputs() * self.real.itemsize if self.apart else 0
+        return bands(count, nbytes) if nbytes else [Band(0, count)]
+
+    def _take_rooms(self, cut: list[tuple[Phase, Band]]) -> None:
+        """Working memory that all phases and bands use in turn: of columns, results and packed filters."""
+        g, size, room = self.geometry, self.given.dtype.itemsize, self.program.room
+        if not self.in_place:
+            self.columns_at = room(max(g.groups * self._rows(phase) * band.size for phase, band in cut) * size)
+        if self.apart:
+            results = max(g.groups * self._outputs() * band.size for _, band in cut)
+            self.results_at = room(results * self.real.itemsize)
+        packed = [taps_of(phase) for phase, _ in cut if self.request.backward and self._packs(phase)]
+        if packed:
+            self.filters_at = room(max(packed) * g.sizeF // math.prod(g.TRS) * size)
+
+    def _packs(self, phase: Phase) -> bool:
+        """Whether the filters of a data gradient's phase are copied: they are no matrix where they lie."""
+        all_taps = taps_of(phase) == math.prod(self.geometry.TRS)
+        return not self.in_place and taps_of(phase) > 0 and not (all_taps and self.geometry.groups == 1)
+
+    def _pack(self, phase: Phase) -> None:
+        places = WEIGHTS, self.filters_at
+        self.program.steps.append(
+            kernels.filters_kernel(self.device, self.geometry, phase, self.given.dtype.itemsize, places)
+        )
+
+    def _filters(self, phase: Phase) -> Matrices:
+        """The filters of a phase: (results, rows) of each group."""
+        g, kind = self.geometry, self.given.dtype
+        size, maps = kind.itemsize, g.K // g.groups
+        shape = (g.groups, self._outputs(), self._rows(phase))
+        if not self.request.backward:
+            return Matrices(WEIGHTS, shape, (maps * size, size, g.K * size), kind)
+        if self._packs(phase):
+            row = shape[2] * size
+            return Matrices(self.filters_at, shape, (shape[1] * row, row, size), kind)
+        if self.in_place:
+            return Matrices(WEIGHTS, shape, (maps * size, g.K * size, size), kind)
+        row = math.prod(g.TRS) * g.K * size
+        return Matrices(WEIGHTS, shape, (0, row, size), kind)
+
+    def _add_band(self, phase: Phase, band: Band) -> Matrices | None:
+        """Append the product of a band; where its results are, if there are any."""
+        if not taps_of(phase):
+            return None
+        columns, result = self._columns(phase, band), self._result(band)
+        e = self.request.epilogue
+        scale = (e.alpha, e.beta) if self.plain else (1.0, 0.0)
+        self.program.steps.append(
+            Multiplied(self.products, (self._filters(phase), columns, result), self.real, *scale)
+        )
+        return result
+
+    def _columns(self, phase: Phase, band: Band) -> Matrices:
+        """The columns of a band, made by a step that is appended unless they are the input itself."""
+        g, kind, rows = self.geometry, self.given.dtype, self._rows(phase)
+        size, step = kind.itemsize, self._count(phase) if self.in_place else band.size
+        place = SOURCE + band.first * size if self.in_place else self.columns_at
+        if not self.in_place:
+            places, back = (SOURCE, place), self.request.backward
+            self.program.steps.append(
+                kernels.columns_kernel(self.device, g, phase, back, band, size, self.given.aligned, places)
+            )
+        strides = (rows * step * size, step * size, size)
+        return Matrices(place, (g.groups, rows, band.size), strides, kind)
+
+    def _result(self, band: Band) -> Matrices:
+        """Where the product of a band is stored: apart, or in the target."""
+        kind = self.real if self.apart else self.given.dtype
+        size, outputs = kind.itemsize, self._outputs()
+        step = band.size if self.apart else self.maps * self.columns // (outputs * self.geometry.groups)
+        place = self.results_at if self.apart else TARGET + band.first * size
+        strides = (outputs * step * size, step * size, size)
+        return Matrices(place, (self.geometry.groups, outputs, band.size), strides, kind)
+
+    def _finished(self, band: Band) -> Band:
+        """The columns of a map that a band of results is."""
+        per_map = self._outputs() * self.geometry.groups // self.maps
+        return Band(band.first, band.size * per_map)
+
+    def _add_finish(
+        self, phase: Phase, band: Band, result: Matrices | None, ends: Ends, tiles: tuple[int, int]
+    ) -> None:
+        band = self._finished(band)
+        step = band.size if self.apart or result is None else self.columns
+        self.program.steps.append(
+            kernels.finish_kernel(
+                self.device, self.request, self.finish, ends, result, step, phase, band, tiles
+            )
+        )  # fmt: skip

@@ -1,0 +1,99 @@
+"""CUDA kernels of the lookup family, for the hooks of ``families/lookup.py``: sorted columns, added up in their order.
+
+Nothing waits for the device: a word out of range is reported when the host waits next, and the table left as it was.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.backends.families.lookup import LookupFamily, LookupGradient, out_of_vocabulary
+from neonlike.backends.gpu.primitives.operands import plain, stored
+from neonlike.kernels.codegen.emit import STORAGE, convert_store, load_element, type_of
+from neonlike.kernels.cuda.device import Device
+from neonlike.kernels.cuda.lines import I32
+from neonlike.kernels.cuda.queue import Queue
+from neonlike.kernels.cuda.routine import CudaRoutine
+from neonlike.kernels.cuda.sorting import LARGEST, NOTHING, ready_sort, room_for
+from neonlike.optree.dtypes import DType, compute_dtype
+from neonlike.optree.functions import F as Functions
+
+F: Any = Functions
+
+SUMS = CudaRoutine("cuda/lut_bprop.cu.j2", "6Q3qd", "gradient of a lookup table")
+JOIN = CudaRoutine("cuda/lut_bprop.cu.j2", "4Q3qd", "gradient of a lookup table, of frequent words")
+CHUNK = 64
+"""Sorted columns that a block adds up; the sums of those of a word in several chunks are added in a second launch."""
+MOST_THREADS = 128
+"""Of a block, which have an element of the table's rows each."""
+
+
+class LookupCuda(LookupFamily):
+    """Overrides of LookupFamily's hooks."""
+
+    device: Device
+    queue: Queue
+
+    def _check_words(self, inputs: Any, limit: int, pad_idx: int | None) -> int:
+        """Nothing: the kernels do. Counts all words, also those that get no gradient."""
+        count: int = inputs.size
+        return count
+
+    def _bprop_lut(self, request: LookupGradient, inputs: Any, error: Any, error_t: Any, dW: Any) -> None:
+        (embed, n), limit = error.shape, len(dW)
+        if max(n, limit) >= LARGEST:
+            super()._check_words(inputs, limit, request.pad_idx)
+            super()._bprop_lut(request, inputs, error, error_t, dW)
+            return
+        if n == 0:
+            self._scale_table(dW, request.beta)
+            return
+        words = plain(inputs)
+        room = room_for(n, limit)
+        memory = self.device.allocate(room.size)
+        skipped = NOTHING if request.pad_idx is None else request.pad_idx
+        fault = self.device.expect(out_of_vocabulary("{}", limit))
+        at = memory.address
+        for call in ready_sort(self.device, (words.address, words.dtype, 1), at, (n, limit), fault, skipped):
+            call()
+        if error.size == 0:
+            return
+        if request.beta != 1:
+            bad = self._flag(memory, at + room.bad)
+            self.assign(dW, dW * F.where(bad, 1.0, request.beta))
+        reusable = error_t is not None and error_t.is_contiguous and error_t.dtype == error.dtype
+        turned = error_t if reusable else self.fresh((n, embed), dtype=error.dtype)
+        self.queue.copy(error.array.transpose(1, 0), turned.array)()
+        with stored(dW, keep=True) as rows:
+            self._add_columns((turned, rows), (at + room.keys_at, at + room.numbers_at, at + room.bad), request.alpha)
+
+    def _add_columns(self, tensors: tuple[Any, Any], sorted_at: tuple[int, int, int], alpha: float) -> None:
+        """Queue what adds the rows of the first of ``tensors`` to those of the second, by keys and numbers there."""
+        (turned, rows), (keys, numbers, bad) = tensors, sorted_at
+        n, embed = turned.shape
+        threads = min(MOST_THREADS, max(32, 1 << (embed - 1).bit_length()))
+        grid, block = (-(-n // CHUNK), -(-embed // threads), 1), (threads, 1, 1)
+        parts = self.device.allocate(2 * grid[0] * embed * 8)
+        sizes, context = (n, embed, len(rows), alpha), _context(turned.dtype)
+        columns = turned.address, keys, numbers, bad, rows.address, parts.address
+        SUMS.bind(self.device, grid, block, (*columns, *sizes), form="sums", **context)()
+        if grid[0] > 1:
+            found = keys, bad, parts.address, rows.address
+            JOIN.bind(self.device, grid, block, (*found, *sizes), form="join", **context)()
+
+    def _flag(self, memory: Any, address: int) -> Any:
+        """The int32 at ``address`` as a tensor."""
+        array = self.device.view(memory, address, (1, 1), (4, 4), I32)
+        return self.tensor_cls(self, array)
+
+
+def _context(dtype: DType) -> dict[str, Any]:
+    """What the templates need for arrays of ``dtype``."""
+    return {
+        "storage": STORAGE[dtype.name],
+        "real": type_of(dtype),
+        "load": load_element("element", dtype),
+        "store": convert_store("number", compute_dtype(dtype), dtype),
+        "threads": MOST_THREADS,
+        "chunk": CHUNK,
+    }

@@ -1,0 +1,319 @@
+"""Recurrent unrolls on a GPU: a matrix product of cuBLAS and a kernel for the whole cell for each step (a GRU has two).
+
+The steps of an unroll are bound once to the tensors they work on, and only queued when the layer calls again. What the
+kernels do not take (activations that are not elementwise, samples that are not neighbours) runs step by step as the
+families define it, on the GPU as well. Sums are those of the products: results depend on nothing but sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from neonlike import settings
+from neonlike.backends.families.rnn import RecurrentFamily
+from neonlike.backends.families.rnn_formula import Trace, activation, activations, joined, slope, slopes
+from neonlike.backends.families.rnn_repeat import Launch
+from neonlike.backends.families.rnn_steps import Steps, Unroll, row_strides, same_or_apart
+from neonlike.backends.gpu.device.device import GpuDevice
+from neonlike.backends.gpu.memory.array import DeviceArray
+from neonlike.backends.gpu.products.blas import Products
+from neonlike.errors import DeviceError, ShapeError
+from neonlike.kernels.codegen.emit import STORAGE, convert_store, load_element
+from neonlike.kernels.cuda.fit import divisors
+from neonlike.kernels.cuda.routine import CudaRoutine
+from neonlike.kernels.cuda.stage import in_turn
+from neonlike.logger import logger
+from neonlike.optree.dtypes import DType, compute_dtype
+
+THREADS, NUMBERS = 128, 8
+"""Threads of a block; most numbers in the formulas of the activations."""
+VECTOR_BYTES, VECTORS_FROM = 16, 1 << 18
+"""Bytes of sums that a thread reads at once, and from how many elements of a state on: fewer need all the threads."""
+MOST_ELEMENTS = 1 << 31
+GRAPH_FROM = 10
+"""Kernels and products from which on a graph of them pays."""
+Call = Callable[[], None]
+
+
+def _routine(cell: str, operands: int, title: str) -> CudaRoutine:
+    return CudaRoutine(f"cuda/rnn/{cell}.cu.j2", f"6i{NUMBERS}dQ{'Qq' * (operands + 1)}", title)
+
+
+class Cell(NamedTuple):
+    """A kernel of a step: ``part`` says which of a template's."""
+
+    routine: CudaRoutine
+    part: str
+
+
+SIMPLE, SIMPLE_BACK = (Cell(_routine("simple", 2, "recurrent cell"), part) for part in ("forward", "backward"))
+LSTM = Cell(_routine("lstm", 6, "LSTM cell"), "forward")
+LSTM_BACK = Cell(_routine("lstm", 7, "LSTM cell, backward"), "backward")
+GRU_GATES, GRU_CANDIDATE, GRU_CANDIDATE_BACK = (
+    Cell(_routine("gru", 4, f"GRU cell, {part}"), part) for part in ("gates", "candidate", "candidate back")
+)
+GRU_GATES_BACK = Cell(_routine("gru", 5, "GRU cell, gates back"), "gates back")
+
+
+class Layer(NamedTuple):
+    """The arrays of an unroll: those of each step by role, weight, and bias (None: there is none)."""
+
+    device: GpuDevice
+    products: Products
+    request: Unroll
+    roles: dict[str, list[DeviceArray | None]]
+    weight: DeviceArray
+    bias: DeviceArray | None
+
+    def each(self, *names: str) -> Iterator[tuple[Any, ...]]:
+        """The arrays of the roles ``names``, step after step."""
+        return zip(*[self.roles[name] for name in names])
+
+
+class Binder:
+    """Turns the steps of a layer into calls that queue them; working memory is taken from the pool now.
+
+    Attributes
+    ----------
+    calls : list of callable
+        In the order in which they are to be made.
+    """
+
+    def __init__(self, layer: Layer, text: str, numbers: tuple[float, ...]) -> None:
+        self.layer, self.text = layer, text
+        self.numbers = (*numbers, *[0.0] * (NUMBERS - len(numbers)))
+        request = layer.request
+        self.dtype: DType = compute_dtype(request.dtype)
+        arrays = [array for role in layer.roles.values() for array in role if array is not None]
+        self.vector = _vector(request, self.dtype, arrays)
+        vectors = request.samples // self.vector
+        self.size = (request.units * vectors, *divisors([vectors], False), request.units, request.samples)
+        self.calls: list[Call] = []
+
+    def fresh(self, blocks: int, dtype: DType) -> DeviceArray:
+        """Working memory for ``blocks`` states."""
+        request = self.layer.request
+        return self.layer.device.empty((blocks * request.units, request.samples), dtype)
+
+    def multiply(self, a: DeviceArray, b: DeviceArray, out: DeviceArray, beta: float = 0.0) -> None:
+        """out = a.b + beta out."""
+        self.calls.append(self.layer.products.ready(a, b, out, self.dtype, 1.0, beta))
+
+    def compute(self, cell: Cell, sums: DeviceArray | None, *operands: DeviceArray | None) -> None:
+        """The kernel ``cell``; ``sums`` is the product that it finishes."""
+        layer, dtype = self.layer, self.layer.request.dtype
+        given = [number for operand in (layer.bias, *operands) for number in _rows(operand)]
+        values = (*self.size, *self.numbers, 0 if sums is None else sums.address, *given)
+        grid = -(-self.size[0] // THREADS), 1, 1
+        call = cell.routine.bind(
+            layer.device, grid, (THREADS, 1, 1), values, part=cell.part, activation=self.text, vector=self.vector,
+            **variant(dtype),
+        )  # fmt: skip
+        self.calls.append(call)
+
+
+def variant(dtype: DType) -> dict[str, Any]:
+    """What the templates need to know of tensors of ``dtype``."""
+    computed = compute_dtype(dtype)
+    return {
+        "real": STORAGE[computed.name], "stored": STORAGE[dtype.name], "load": load_element("(x)", dtype),
+        "store": convert_store("(x)", computed, dtype), "real_size": computed.itemsize, "stored_size": dtype.itemsize,
+        "numbers": NUMBERS, "threads": THREADS,
+    }  # fmt: skip
+
+
+def _rows(array: DeviceArray | None) -> tuple[int, int]:
+    """Address and elements from row to row."""
+    return (0, 0) if array is None else (array.address, array.strides[0] // array.itemsize)
+
+
+def _vector(request: Unroll, dtype: DType, arrays: Sequence[DeviceArray]) -> int:
+    """Samples for each thread: 1, or as many as make whole vectors in all arrays."""
+    vector = VECTOR_BYTES // dtype.itemsize
+    if request.units * request.samples < VECTORS_FROM or request.samples % vector:
+        return 1
+    nbytes = vector * request.dtype.itemsize
+    return 1 if any(array.address % nbytes or array.strides[0] % nbytes for array in arrays) else vector
+
+
+# The steps of each kind of layer
+
+
+def _simple_forward(layer: Layer, to: Binder) -> None:
+    sums = to.fresh(1, to.dtype)
+    for h_prev, ff, h in layer.each("h_prev_s", "h_ff_s", "h_s"):
+        to.multiply(layer.weight, h_prev, sums)
+        to.compute(SIMPLE, sums, ff, h)
+
+
+def _simple_backward(layer: Layer, to: Binder) -> None:
+    for delta_prev, delta, h in layer.each("delta_prev_s", "delta_s", "h_s"):
+        to.compute(SIMPLE_BACK, None, delta, h)
+        if delta_prev is not None:
+            to.multiply(layer.weight, delta, delta_prev, 1.0)
+
+
+def _lstm_forward(layer: Layer, to: Binder) -> None:
+    sums = to.fresh(4, to.dtype)
+    names = ("h_prev_s", "c_prev_s", "ifog_ff_s", "ifog_s", "c_s", "c_act_s", "h_s")
+    for h_prev, *operands in layer.each(*names):
+        to.multiply(layer.weight, h_prev, sums)
+        to.compute(LSTM, sums, *operands)
+
+
+def _lstm_backward(layer: Layer, to: Binder) -> None:
+    names = ("delta_s", "c_delta_prev_s", "c_delta_s", "ifog_delta_s", "ifog_s", "c_prev_s", "c_act_s")
+    for delta_prev, d, *operands in layer.each("delta_prev_s", "ifog_delta_s", *names):
+        to.compute(LSTM_BACK, None, *operands)
+        if delta_prev is not None:
+            to.multiply(layer.weight, d, delta_prev, 1.0)
+
+
+def _gru_forward(layer: Layer, to: Binder) -> None:
+    n = layer.request.units
+    sums, kept = to.fresh(2, to.dtype), to.fresh(1, layer.request.dtype)
+    for h_prev, ff, rzn, reset_h, h in layer.each("h_prev_s", "rzn_ff_s", "rzn_s", "reset_h_s", "h_s"):
+        reset = kept if reset_h is None else reset_h
+        to.multiply(layer.weight[: 2 * n], h_prev, sums)
+        to.compute(GRU_GATES, sums, h_prev, ff, rzn, reset)
+        to.multiply(layer.weight[2 * n :], reset, sums[:n])
+        to.compute(GRU_CANDIDATE, sums, h_prev, ff, rzn, h)
+
+
+def _gru_backward(layer: Layer, to: Binder) -> None:
+    n = layer.request.units
+    q = to.fresh(1, to.dtype)
+    w_rz, w_n = layer.weight[:, : 2 * n], layer.weight[:, 2 * n :]
+    names = ("delta_prev_s", "delta_s", "rzn_delta_s", "rzn_s", "h_prev_s")
+    for delta_prev, delta, d, rzn, h_prev in layer.each(*names):
+        to.compute(GRU_CANDIDATE_BACK, None, delta, d, rzn, h_prev)
+        to.multiply(w_n, d[2 * n :], q)
+        to.compute(GRU_GATES_BACK, q, delta_prev, delta, d, rzn, h_prev)
+        if delta_prev is not None:
+            to.multiply(w_rz, d[: 2 * n], delta_prev, 1.0)
+
+
+class Unrolled(NamedTuple):
+    """A kind of unroll.
+
+    Attributes
+    ----------
+    trace : callable
+        Formulas of its activations, by name.
+    bind : callable
+        ``bind(layer, binder)`` binds all steps.
+    in_place : tuple of pairs of roles
+        Those whose tensors may be the same, but must not overlap otherwise.
+    apart : tuple of str
+        Two roles whose tensors must share no memory, though the definition allows it.
+    """
+
+    trace: Trace
+    bind: Callable[[Layer, Binder], None]
+    in_place: tuple[tuple[str, str], ...] = ()
+    apart: tuple[str, ...] = ()
+
+    def run(self, backend: Any, request: Unroll, steps: Steps, weight: Any, bias: Any = None) -> Launch | None:
+        """Queue ``steps``; None if there are no kernels for them, and nothing was queued."""
+        if row_strides(steps) is None or request.units * request.samples >= MOST_ELEMENTS:
+            return None
+        if not all(same_or_apart(a, b, steps) for a, b in self.in_place):
+            return None
+        if self.apart and any(a is not None and b is not None and a.alias_of(b) for a, b in steps.each(*self.apart)):
+            return None
+        if any(tensor is not None and tensor.rounding for role in steps.roles.values() for tensor in role):
+            return None
+        try:
+            flat = None if bias is None else bias.array.reshape(bias.size, 1)
+        except ShapeError:
+            return None
+        roles = {name: [None if t is None else t.array for t in role] for name, role in steps.roles.items()}
+        layer = Layer(backend.device, backend.products, request, roles, weight.array, flat)
+        launch = BoundUnroll(self, layer)
+        return launch if launch.again(backend, (request.activation, request.gate_activation)) else None
+
+
+class BoundUnroll:
+    """An unroll on fixed arrays: the calls that queue it, made anew when its activations or precision change.
+
+    From the second time on, long ones are queued at once, as a graph of the driver.
+    """
+
+    lasts = True
+
+    def __init__(self, kind: Unrolled, layer: Layer) -> None:
+        self.kind, self.layer = kind, layer
+        self._made_for: Any = None
+        self._calls: list[Call] = []
+        self._graph: Call | None = None
+        self._may_record = True
+
+    def again(self, backend: Any, functions: tuple[Any, ...]) -> bool:
+        """Queue it with these activations; False, and nothing is queued, if they have no kernels."""
+        request = replace(self.layer.request, **dict(zip(("activation", "gate_activation"), functions)))
+        formulas = joined(self.kind.trace(backend, request, "cuda"))
+        if formulas is None or len(formulas[1]) > NUMBERS:
+            return False
+        wanted = (*formulas, backend.product_precision)
+        known = wanted == self._made_for
+        if not known:
+            binder = Binder(self.layer, *formulas)
+            self.kind.bind(self.layer, binder)
+            self._made_for, self._calls, self._graph = wanted, binder.calls, None
+        if self.layer.device.recorder.is_busy:  # it becomes a part of the graph that somebody records
+            in_turn(self._calls)
+            return True
+        if known and self._graph is None and self._may_record:
+            self._graph = self._recorded()
+        in_turn(self._calls if self._graph is None else (self._graph,))
+        return True
+
+    def _recorded(self) -> Call | None:
+        """The graph of all calls; None if it does not pay, or the driver has no graphs."""
+        self._may_record = settings.GPU_GRAPHS.get() and len(self._calls) >= GRAPH_FROM
+        if not self._may_record:
+            return None
+        try:
+            return self.layer.device.record(self._calls)
+        except DeviceError as error:
+            logger.info("recurrent unrolls are queued kernel by kernel: %s", error)
+            self._may_record = False
+            return None
+
+
+class RecurrentKernels(RecurrentFamily):
+    """Overrides of the hooks of RecurrentFamily and GatedFamily."""
+
+    def _rnn_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> Launch | None:
+        launch = _SIMPLE_FORWARD.run(self, request, steps, weight, bias)
+        return launch or super()._rnn_fprop(request, steps, weight, bias)
+
+    def _rnn_bprop(self, request: Unroll, steps: Steps, weight: Any) -> Launch | None:
+        launch = _SIMPLE_BACKWARD.run(self, request, steps, weight)
+        return launch or super()._rnn_bprop(request, steps, weight)
+
+    def _lstm_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> Launch | None:
+        launch = _LSTM_FORWARD.run(self, request, steps, weight, bias)
+        return launch or super()._lstm_fprop(request, steps, weight, bias)
+
+    def _lstm_bprop(self, request: Unroll, steps: Steps, weight: Any) -> Launch | None:
+        launch = _LSTM_BACKWARD.run(self, request, steps, weight)
+        return launch or super()._lstm_bprop(request, steps, weight)
+
+    def _gru_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> Launch | None:
+        launch = _GRU_FORWARD.run(self, request, steps, weight, bias)
+        return launch or super()._gru_fprop(request, steps, weight, bias)
+
+    def _gru_bprop(self, request: Unroll, steps: Steps, weight: Any) -> Launch | None:
+        launch = _GRU_BACKWARD.run(self, request, steps, weight)
+        return launch or super()._gru_bprop(request, steps, weight)
+
+
+_SIMPLE_FORWARD = Unrolled(activation, _simple_forward, (("h_s", "h_ff_s"),))
+_SIMPLE_BACKWARD = Unrolled(slope, _simple_backward, apart=("delta_prev_s", "delta_s"))
+_LSTM_FORWARD = Unrolled(activations, _lstm_forward, (("ifog_s", "ifog_ff_s"), ("c_s", "c_prev_s")))
+_LSTM_BACKWARD = Unrolled(slopes, _lstm_backward, (("c_delta_s", "c_delta_prev_s"),))
+_GRU_FORWARD = Unrolled(activations, _gru_forward, (("rzn_s", "rzn_ff_s"), ("h_s", "h_prev_s")))
+_GRU_BACKWARD = Unrolled(slopes, _gru_backward, (("delta_s", "delta_prev_s"),))

@@ -1,0 +1,317 @@
+"""The cuBLAS library: where it is, its binding by scikit-cuda or our own, one handle a GPU, and its errors.
+
+``skcuda.cublas`` knows cuBLAS 10. What it lacks, products of half precision and of strided stacks, is called in the
+library that it loaded. It cannot be imported with setuptools 81 or later, nor where no file is called libcublas.so
+(NVIDIA's packages for pip have libcublas.so.13 only): then the library is bound here, with the same functions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+from neonlike import settings
+from neonlike.backends.gpu.device import contexts
+from neonlike.backends.gpu.device.contexts import here
+from neonlike.backends.gpu.device.libraries import cublas_libraries
+from neonlike.errors import ArgumentError, BackendUnavailable, DeviceError, DeviceMemoryError
+from neonlike.logger import logger
+
+SETTING = settings.CUBLAS.name
+"""``direct``: without scikit-cuda; ``none``: not at all; a path: that library; else whatever there is."""
+
+POINTER, INT, LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong
+_ONE = (POINTER, INT, INT)  # a matrix: address, type, step between its rows
+_MANY = (*_ONE, LONG)  # and between matrices
+GEMM_EX = (POINTER, *(INT,) * 5, POINTER, *_ONE * 2, POINTER, *_ONE, INT, INT)
+GEMM_STRIDED_BATCHED_EX = (POINTER, *(INT,) * 5, POINTER, *_MANY * 2, POINTER, *_MANY, INT, INT, INT)
+
+EXACT_REDUCTIONS = 16
+"""CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION: partial sums of half-precision products stay float32."""
+
+WORKSPACE_BYTES = (4 << 20, 32 << 20)
+"""What the library takes for its work by default, on GPUs before compute capability 9.0 and from there on."""
+
+NOT_INITIALIZED, ALLOC_FAILED, EXECUTION_FAILED = 1, 3, 13
+STATUSES = {
+    NOT_INITIALIZED: ("NOT_INITIALIZED", "is the library newer than the driver? run `python -m neonlike doctor`"),
+    ALLOC_FAILED: ("ALLOC_FAILED", "no memory for its workspace: delete tensors, or use a smaller batch"),
+    7: ("INVALID_VALUE", "please report this with the call"),
+    8: ("ARCH_MISMATCH", f"this GPU is too old for it; {SETTING}=none uses kernels of our own"),
+    11: ("MAPPING_ERROR", "an earlier kernel may have failed; be.synchronize() after each step finds it"),
+    EXECUTION_FAILED: ("EXECUTION_FAILED", "an earlier kernel may have failed; be.synchronize() finds it"),
+    14: ("INTERNAL_ERROR", f"update the driver or the library; {SETTING}=none uses kernels of our own"),
+    15: ("NOT_SUPPORTED", f"{SETTING}=none uses kernels of our own"),
+    16: ("LICENSE_ERROR", f"{SETTING}=none uses kernels of our own"),
+}
+"""Status codes -> name, and what to do about it."""
+
+
+class Refused(Exception):
+    """A function of the library returned ``status``."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(describe(status))
+        self.status = status
+
+
+def describe(status: int) -> str:
+    """Name of a status and what to do."""
+    name, advice = STATUSES.get(status, (str(status), f"{SETTING}=none uses kernels of our own"))
+    return f"CUBLAS_STATUS_{name}; {advice}"
+
+
+class Binding:
+    """The library, bound by hand.
+
+    Parameters
+    ----------
+    library : ctypes.CDLL
+    name : str
+        For messages.
+    """
+
+    def __init__(self, library: Any, name: str) -> None:
+        self.library, self.name = library, name
+
+    def function(self, name: str, *types: Any) -> Callable[..., int]:
+        """``name``, which returns a status; other users of the loaded library do not see ``types``."""
+        function: Callable[..., int] = ctypes.CFUNCTYPE(INT, *types)((name, self.library))
+        return function
+
+    def create(self) -> int:
+        """A new handle in the current context."""
+        made = POINTER()
+        self._expect(self.function("cublasCreate_v2", POINTER)(ctypes.byref(made)))
+        return made.value or 0
+
+    def destroy(self, handle: int) -> None:
+        """Give a handle back, after waiting for what it queued."""
+        self._expect(self.function("cublasDestroy_v2", POINTER)(handle))
+
+    def set_stream(self, handle: int, stream: int) -> None:
+        """Queue what follows on a stream."""
+        self._expect(self.function("cublasSetStream_v2", POINTER, POINTER)(handle, stream))
+
+    def version(self, handle: int) -> int:
+        """The library's, as 130000 for 13.0.0."""
+        found = INT()
+        self._expect(self.function("cublasGetVersion_v2", POINTER, POINTER)(handle, ctypes.byref(found)))
+        return found.value
+
+    def _expect(self, status: int) -> None:
+        if status:
+            raise Refused(status)
+
+
+class SkcudaBinding(Binding):
+    """The library as ``skcuda.cublas`` loaded it; handles are scikit-cuda's."""
+
+    def __init__(self, module: Any) -> None:
+        super().__init__(module._libcublas, "scikit-cuda")
+        self._module = module
+        self._statuses = {kind: status for status, kind in module.cublasExceptions.items()}
+
+    def create(self) -> int:
+        return int(self._call(self._module.cublasCreate))
+
+    def destroy(self, handle: int) -> None:
+        self._call(self._module.cublasDestroy, handle)
+
+    def set_stream(self, handle: int, stream: int) -> None:
+        self._call(self._module.cublasSetStream, handle, stream)
+
+    def version(self, handle: int) -> int:
+        return int(self._call(self._module.cublasGetVersion, handle))
+
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except self._module.cublasError as error:
+            kind = error if isinstance(error, type) else type(error)
+            raise Refused(self._statuses.get(kind, -1)) from error
+
+
+def bindings() -> Iterator[Binding]:
+    """Every way to reach a cuBLAS that ``NEONLIKE_CUBLAS`` leaves, the best first.
+
+    A context must be current: scikit-cuda makes a handle when it is imported.
+
+    Raises
+    ------
+    ArgumentError
+        If the setting names a library that cannot be loaded.
+    """
+    setting = settings.CUBLAS.text
+    if setting == "none":
+        return
+    if setting not in ("", "direct"):
+        try:
+            yield Binding(ctypes.CDLL(setting), setting)
+        except OSError as error:
+            raise ArgumentError(f"{SETTING}: cannot load it: {error}; set a path, direct, none, or nothing") from error
+        return
+    if not setting:
+        module, reason = import_skcuda()
+        if module is not None:
+            yield SkcudaBinding(module)
+        else:
+            _say_once(f"scikit-cuda cannot be imported ({reason}): cuBLAS is called through a binding of our own")
+    yield from (Binding(library, name) for name, library in cublas_libraries())
+
+
+@cache
+def _say_once(text: str) -> None:
+    logger.info("%s", text)
+
+
+def import_skcuda() -> tuple[Any, str]:
+    """The module ``skcuda.cublas``, or None and why it cannot be imported."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of pkg_resources, and that a handle was made to ask for the version
+            module = importlib.import_module("skcuda.cublas")
+    except Exception as error:  # it raises whatever comes up: no library, functions that are gone, a status
+        text = str(error) or type(error).__name__
+        if isinstance(error, ModuleNotFoundError) and error.name == "pkg_resources":
+            text += ', which setuptools dropped: pip install "setuptools<81"'
+        return None, text
+    return module, ""
+
+
+class Handle:
+    """cuBLAS in the context of a GPU, queueing on its stream. Made by :func:`open_handle`; ends with the process.
+
+    Attributes
+    ----------
+    device : GpuDevice
+    binding : Binding
+    value : int
+        The handle itself; 0 once it was given back.
+    version : int
+        As 130000 for 13.0.0.
+    """
+
+    def __init__(self, device: Any, binding: Binding) -> None:
+        self.device, self.binding = device, binding
+        self.value = binding.create()
+        binding.set_stream(self.value, device.stream.handle)
+        binding.function("cublasSetMathMode", POINTER, INT)(self.value, EXACT_REDUCTIONS)
+        self.version = binding.version(self.value)
+        self.recording = 0
+        self._workspace: Any = None
+        self.gemm = binding.function("cublasGemmEx", *GEMM_EX)
+        self.gemms = binding.function("cublasGemmStridedBatchedEx", *GEMM_STRIDED_BATCHED_EX)
+        contexts.remember(self)
+        device.recorder.prepares.append(self._prepare)
+
+    def _prepare(self, stream: Any) -> None:
+        """Make the handle that queues on the stream which records graphs, with a workspace of its own.
+
+        Without one the library would allocate memory within each graph. One is enough: graphs run one after the other.
+        """
+        if self.recording or not self.value:
+            return
+        made = self.binding.create()
+        try:
+            self.binding.set_stream(made, stream.handle)
+            self.binding.function("cublasSetMathMode", POINTER, INT)(made, EXACT_REDUCTIONS)
+            nbytes = WORKSPACE_BYTES[self.device.compute_capability >= (9, 0)]
+            self._workspace = self.device.allocate(nbytes)
+            given = self.binding.function("cublasSetWorkspace_v2", POINTER, POINTER, ctypes.c_size_t)
+            given(made, self._workspace.address, nbytes)
+        except BaseException:
+            self.binding.destroy(made)
+            raise
+        self.recording = made
+
+    def call(self, function: Callable[..., int], arguments: tuple[Any, ...]) -> None:
+        """Queue a product.
+
+        Raises
+        ------
+        DeviceMemoryError, DeviceError
+            If the library refuses, with the name of its status.
+        DeviceLost
+            If an earlier kernel failed.
+        """
+        if here.device is not self.device:
+            self.device.attend()
+        value = self.value
+        if here.stream is not self.device.stream:
+            self._prepare(here.stream)  # the library may have been opened by a call that is being recorded
+            value = self.recording
+        status = function(value, *arguments)
+        if status == ALLOC_FAILED and self.device.pool.release():
+            status = function(value, *arguments)
+        if status:
+            self._fail(status)
+
+    def _fail(self, status: int) -> None:
+        if here.stream is self.device.stream:
+            self.device.synchronize()  # says so if the context is lost
+        kind = DeviceMemoryError if status == ALLOC_FAILED else DeviceError
+        raise kind(f"GPU {self.device.number}, matrix product: {self.binding.name}: {describe(status)}")
+
+    def forked(self) -> None:
+        """In the child of a fork: it is the parent's."""
+        self.value = self.recording = 0
+
+    def close(self) -> None:
+        """When the interpreter exits, before the device does; a lost context took it along."""
+        values, self.value, self.recording = (self.value, self.recording), 0, 0
+        for value in filter(None, values):
+            with contextlib.suppress(Refused, BackendUnavailable):
+                self.device.attend()
+                self.binding.destroy(value)
+
+
+_handles: dict[Any, Handle | None] = {}
+_opening = threading.Lock()
+
+
+def open_handle(device: Any) -> Handle | None:
+    """The handle of a GPU, made now or before; None where there is no cuBLAS that works.
+
+    Raises
+    ------
+    DeviceMemoryError
+        If there is no memory for it.
+    """
+    with device.pool.held(), _opening:  # in this order, as while a graph is recorded
+        if device not in _handles:
+            device.attend()
+            _handles[device] = _open(device)
+        return _handles[device]
+
+
+def _open(device: Any) -> Handle | None:
+    reasons = []
+    for binding in bindings():
+        try:
+            handle = _make(device, binding)
+        except (Refused, AttributeError) as error:  # AttributeError: an older library, without a function
+            reasons.append(f"{binding.name}: {error}")
+            if getattr(error, "status", 0) == ALLOC_FAILED:
+                raise DeviceMemoryError(f"GPU {device.number}, cuBLAS: {reasons[-1]}") from error
+            continue
+        logger.debug("matrix products: cuBLAS %d through %s", handle.version, binding.name)
+        return handle
+    why = "; ".join(reasons) or (f"{SETTING}=none" if settings.CUBLAS.text == "none" else "it is not installed")
+    logger.warning("no cuBLAS (%s): matrix products run on kernels of our own, which are slower", why)
+    return None
+
+
+def _make(device: Any, binding: Binding) -> Handle:
+    try:
+        return Handle(device, binding)
+    except Refused as error:
+        if error.status != ALLOC_FAILED or not device.pool.release():
+            raise
+        return Handle(device, binding)

@@ -1,0 +1,1 @@
+"""Tensors in a GPU's memory, and memory shared with other libraries."""
