@@ -58,9 +58,12 @@ def test_defaults(tmp_path):
 
 @pytest.mark.parametrize(("capability", "backend"), [(0.0, "cpu"), (3.5, "cpu"), (5.0, "gpu"), (9.0, "gpu")])
 def test_scripts_compute_on_a_gpu_that_can_be_used(monkeypatch, capability, backend):
-    monkeypatch.setattr(argparser, "get_compute_capability", lambda: capability)
-    assert parse().backend == backend
+    asked = []
+    monkeypatch.setattr(argparser, "get_compute_capability", lambda: asked.append(True) or capability)
     assert parse("-b", "cpu").backend == "cpu"
+    assert parse(default_overrides={"backend": "cpu"}).backend == "cpu"
+    assert asked == [], "the driver is asked only where nobody says where to compute"
+    assert parse().backend == backend
 
 
 def test_options_short_and_long(tmp_path):
