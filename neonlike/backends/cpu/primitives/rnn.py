@@ -22,7 +22,7 @@ from neonlike.kernels.c.routine import INT, POINTER, REAL_TYPES, VECMATH, Routin
 from neonlike.kernels.run.workspace import workspace
 
 ARGUMENTS = (POINTER, POINTER, INT, INT, INT, POINTER, INT, INT, POINTER, POINTER, POINTER, INT)
-HEADERS = ("rnn_steps.h", "rnn_one.h", "gemm_tile.h", *VECMATH)
+HEADERS = ("rnn_steps.h", "rnn_one.h", "rnn_unroll.h", "gemm_tile.h", *VECMATH)
 SIMPLE, LSTM, GRU = (
     Routine(f"c/rnn_{kind}.c.j2", ARGUMENTS, f"{kind} unroll", HEADERS) for kind in ("simple", "lstm", "gru")
 )

@@ -1,9 +1,11 @@
 /* A step's product for one sample, forward: rows of W that are contiguous are multiplied where they are (packing them
  * takes as long as several steps), and the lanes of the epilogue are units, whose values are gathered from the rows of
- * the operands. Included by rnn_steps.h.
+ * the operands.
  */
 #ifndef NL_RNN_ONE_H
 #define NL_RNN_ONE_H
+
+#include "rnn_unroll.h"
 
 #define QUARTER (VECTOR_BYTES / sizeof(REAL) < 4 ? 2 : 4)
 typedef REAL quarter __attribute__((vector_size(QUARTER * sizeof(REAL))));
@@ -84,7 +86,7 @@ NL_FN void move_lines(const struct stage *s, struct lines *l, int64_t roles, con
 /* The part that a thread computes in place of part `p`: in every other step those of its share come in reverse. So it
  * begins with the rows of W that it read last, which its cache still holds; in the same order each time, a share that
  * is larger than the cache would never be found there. */
-NL_FN int64_t turned(const struct stage *s, int64_t p) {
+NL_FN int64_t part_taken(const struct stage *s, int64_t p) {
     const int64_t parts = parts_of(s->u, s->gates), unit = parts_at_a_time(s->u, parts);
     const int64_t units = (parts + unit - 1) / unit, shares = smaller(s->u->threads, units);
     const int64_t mine = ((p / unit + 1) * shares - 1) / units; /* as the pool splits units */
@@ -101,7 +103,7 @@ NL_FN void multiply_for_one(const struct stage *s, int64_t lo, int64_t hi, epilo
     struct lines l;
     name_lines(s, &l);
     for (int64_t p = lo; p < hi; p++) {
-        l.first = turned(s, p) * TILE_COLUMNS, l.count = smaller(TILE_COLUMNS, u->units - l.first);
+        l.first = part_taken(s, p) * TILE_COLUMNS, l.count = smaller(TILE_COLUMNS, u->units - l.first);
         move_lines(s, &l, s->touched.read, 0);
         for (int64_t g = 0; g < s->gates; g++) {
             REAL *const sums = tile + g * (TILE_ROWS / s->gates) * TILE_COLUMNS;

@@ -11,49 +11,9 @@
 #define NL_RNN_STEPS_H
 
 #include "gemm_tile.h"
+#include "rnn_one.h"
+#include "rnn_unroll.h"
 #include "team.h"
-
-/* The operands of all steps: tensor `role` of step s begins at table[role * steps + s] (0: there is none), its rows
- * are strides[role * steps + s] apart. A column is one sample. */
-struct unroll {
-    REAL *const *table;
-    const int64_t *strides;
-    int64_t steps, units, samples;
-    const REAL *w; /* element (r, k) lies at w[r * w_row + k * w_column] */
-    int64_t w_row, w_column;
-    const REAL *bias; /* 0: none */
-    const double *numbers; /* of the activations */
-    REAL *work; /* packed B of two steps (GRU: and more), then packed W */
-    int64_t threads;
-    int one; /* whether there is one sample: W is not packed, and B is a column without padding */
-};
-
-NL_FN int64_t panels_of(int64_t units, int64_t gates) {
-    return (units + TILE_ROWS / gates - 1) / (TILE_ROWS / gates);
-}
-
-/* Tiles of a panel. */
-NL_FN int64_t tiles_of(const struct unroll *u) {
-    return (u->samples + TILE_COLUMNS - 1) / TILE_COLUMNS;
-}
-
-/* Parts of a stage that threads take: tiles, or for one sample as many units as a tile has columns. */
-NL_FN int64_t parts_of(const struct unroll *u, int64_t gates) {
-    return u->one ? (u->units + TILE_COLUMNS - 1) / TILE_COLUMNS : panels_of(u->units, gates) * tiles_of(u);
-}
-
-/* Parts that a thread takes at a time: few, since each is some microseconds of work and all threads wait for the last. */
-NL_FN int64_t parts_at_a_time(const struct unroll *u, int64_t parts) {
-    return nl_unit(parts, 8 * u->threads, 1, 1);
-}
-
-NL_FN REAL *operand(const struct unroll *u, int role, int64_t step) {
-    return u->table[role * u->steps + step];
-}
-
-NL_FN int64_t stride(const struct unroll *u, int role, int64_t step) {
-    return u->strides[role * u->steps + step];
-}
 
 /* Whether role `next` of the step after `step` is the same tensor as role `now` of `step`. */
 NL_FN int passed_on(const struct unroll *u, int64_t step, int now, int next) {
@@ -85,22 +45,6 @@ NL_FN const REAL *pack_weights(const struct unroll *u, const REAL *w, int64_t ga
     nl_share(pack_panels, &s, panels, nl_unit(panels, u->threads, 1, 1), u->threads);
     return packed;
 }
-
-/* The part of a tile that an epilogue processes: units unit to unit + rows, samples column to column + count. */
-struct patch {
-    int64_t step, unit, rows, column, width;
-    const REAL *tile;
-};
-
-typedef void epilogue(const struct unroll *u, struct patch at, int64_t count, REAL *next);
-
-/* The tensors that an epilogue reads or writes: one bit per role, in `gated` those with a block of rows for each of
- * `gates` gates. They are those of the step `ahead` steps later. `read` and `written` are for one sample. */
-struct touched {
-    int64_t roles, gated, gates, ahead, read, written;
-};
-
-enum { ROLES = 8, GATES_MOST = 4 };
 
 /* Memory that is needed after a tile's product, or for the next panel of W: single lines, and lines one after the other. */
 struct ahead {
@@ -149,18 +93,6 @@ __attribute__((noinline, unused)) static void multiply_and_fetch(const REAL *a, 
     add_products((struct factors){a, 1, TILE_ROWS, b, TILE_COLUMNS, depth}, sum, 2, 0, 0);
     keep_sums(sum, tile, 2);
 }
-
-/* A step's product: packed W (panels of `gates` blocks of rows) times packed B. */
-struct stage {
-    const struct unroll *u;
-    int64_t step;
-    const REAL *packed, *b;
-    int64_t depth, gates;
-    REAL *next; /* for the epilogue */
-    struct touched touched;
-};
-
-#include "rnn_one.h"
 
 /* The patch of tile i of a stage. */
 NL_FN struct patch patch_of(const struct stage *s, int64_t i, const REAL *tile) {
