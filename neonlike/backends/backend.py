@@ -334,6 +334,9 @@ class Backend(
         """Release what the backend holds; afterwards tensors of a GPU raise BackendUnavailable. May be called again."""
         self.closed = True
         self.executor.clear()
+        for known in (self._calls, self._unrolls):
+            if known is not None:
+                known.clear()
         if self.executor.recorder is not None:
             self.executor.recorder.finish()
 

@@ -77,10 +77,6 @@ class NervanaCPU(
         As in neon, where scripts call ``gen_backend`` again and go on with what they made before.
         """
         super().cleanup_backend()
-        if self._calls is not None:
-            self._calls.clear()
-        if self._unrolls is not None:
-            self._unrolls.clear()
         release_workspace()
 
     def check_open(self, operation: str) -> None:

@@ -342,9 +342,5 @@ class NervanaGPU(
         super().cleanup_backend()
         if already:
             return
-        if self._calls is not None:
-            self._calls.clear()
         self._scratch, self._scratch_outgrown = None, ()
-        if self._unrolls is not None:
-            self._unrolls.clear()
         self.device.relax()

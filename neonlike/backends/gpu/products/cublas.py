@@ -200,9 +200,7 @@ class Handle:
 
     def __init__(self, device: Any, binding: Binding) -> None:
         self.device, self.binding = device, binding
-        self.value = binding.create()
-        binding.set_stream(self.value, device.stream.handle)
-        binding.function("cublasSetMathMode", POINTER, INT)(self.value, EXACT_REDUCTIONS)
+        self.value = _create(binding, device.stream)
         self.version = binding.version(self.value)
         self.recording = 0
         self._workspace: Any = None
@@ -218,10 +216,8 @@ class Handle:
         """
         if self.recording or not self.value:
             return
-        made = self.binding.create()
+        made = _create(self.binding, stream)
         try:
-            self.binding.set_stream(made, stream.handle)
-            self.binding.function("cublasSetMathMode", POINTER, INT)(made, EXACT_REDUCTIONS)
             nbytes = WORKSPACE_BYTES[self.device.compute_capability >= (9, 0)]
             self._workspace = self.device.allocate(nbytes)
             given = self.binding.function("cublasSetWorkspace_v2", POINTER, POINTER, ctypes.c_size_t)
@@ -270,6 +266,18 @@ class Handle:
             with contextlib.suppress(Refused, BackendUnavailable):
                 self.device.attend()
                 self.binding.destroy(value)
+
+
+def _create(binding: Binding, stream: Any) -> int:
+    """A new handle that queues on ``stream`` and adds up in the order that it names."""
+    made = binding.create()
+    try:
+        binding.set_stream(made, stream.handle)
+        binding.function("cublasSetMathMode", POINTER, INT)(made, EXACT_REDUCTIONS)
+    except BaseException:
+        binding.destroy(made)
+        raise
+    return made
 
 
 _handles: dict[Any, Handle | None] = {}
