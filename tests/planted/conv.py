@@ -160,7 +160,7 @@ MUTANTS = (
     fault("maps: strips of the first phase for all", MAPS, "for (int64_t w = 0; w < m[SIDE]; w++, ph += PHASE_SIZE)", "for (int64_t w = 0; w < 1; w++, ph += PHASE_SIZE)"),
     fault("maps: sums of a map for its neighbour", MAPS, "turned + k * length", "turned + (k ^ 1) * length"),
     fault("maps: sums of a bsum left out", STORE, "sum += store_runs(", "sum = store_runs("),
-    fault("maps: no room for the last sums", MAPS_PLAN, "whole((tiles * length + lanes) * tile.maps, 64)", "whole(tiles * length // 2 * tile.maps, 64)"),
+    fault("maps: no room for the last sums", MAPS_PLAN, "round_up((tiles * length + lanes) * tile.maps, 64)", "round_up(tiles * length // 2 * tile.maps, 64)"),
     fault("depthwise: lanes of the last images counted twice", DEPTHWISE_UPDATE, "only[k] = k < LANES - rest ? 0 : -1;", "only[k] = -1;"),
     fault("depthwise: the last images not counted", DEPTHWISE_UPDATE, "                count_rest(&r, k, n, &s);\n", ""),
     fault("depthwise: the last taps not counted", DEPTHWISE_UPDATE, "(13, 12, 9, 6, 4, 3, 2, 1)", "(13, 12, 9, 6, 4, 3, 2)"),

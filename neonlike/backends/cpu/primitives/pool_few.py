@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from neonlike.backends.geometry.counts import power_of_two
 from neonlike.backends.geometry.pool import META, PoolGeometry
 from neonlike.kernels.c.routine import POINTER, REAL_TYPES, Routine
 from neonlike.kernels.c.toolchain import Compiler
@@ -200,7 +201,7 @@ def _columns_first(compiler: Compiler | None, layer: PoolGeometry, dtype: DType,
         columns=layer.JTRS[3],
         step=step,
         lanes=lanes,
-        group=lanes if layer.N <= (lanes // 2 if layer.op == "max" else 2) else 1 << (layer.N - 1).bit_length(),
+        group=lanes if layer.N <= (lanes // 2 if layer.op == "max" else 2) else power_of_two(layer.N),
         **_types(layer, dtype, argmax),
     )
     return Kernel(run, _rounded(most * held) + LINE, band, most)

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pycuda.driver as driver
 
+from neonlike.backends.geometry.counts import power_of_two
 from neonlike.backends.gpu.memory.array import DeviceArray, Piece, ascending, pieces
 
 Bytes = npt.NDArray[np.uint8]
@@ -55,7 +56,7 @@ class _Buffer:
         if self.event is None:
             self.event = driver.Event(driver.event_flags.DISABLE_TIMING)
         if len(self.bytes) < nbytes:
-            size = max(SMALLEST_BYTES, 1 << (nbytes - 1).bit_length())
+            size = max(SMALLEST_BYTES, power_of_two(nbytes))
             try:
                 self.bytes = driver.pagelocked_empty(size, np.uint8)
             except driver.MemoryError:  # nothing more can be pinned: the driver stages the copy itself, and waits

@@ -14,9 +14,10 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from neonlike.backends.families.batchnorm import BatchNormBackward, BatchNormFamily, BatchNormForward
+from neonlike.backends.geometry.counts import power_of_two
 from neonlike.backends.gpu.primitives.calls import Launched, Place, Program, device_call
+from neonlike.backends.gpu.primitives.elements import conversions
 from neonlike.backends.gpu.primitives.operands import plain, stored
-from neonlike.kernels.codegen.emit import STORAGE, convert_store, load_element, type_of
 from neonlike.kernels.cuda.device import Device, Size3
 from neonlike.kernels.cuda.fit import ALIGNMENT
 from neonlike.kernels.cuda.routine import CudaRoutine
@@ -84,13 +85,13 @@ def cut(dims: tuple[int, int], itemsize: int, computed: int, held: int) -> Cut:
         vector //= 2
     share = held // max(itemsize, computed)
     if length <= 32 * vector:
-        threads = _power(-(-length // vector))
+        threads = power_of_two(-(-length // vector))
         count = SHORT_THREADS // threads
         return Cut(vector, 1, (threads, count, 1), (-(-rows // count), 1, 1), 1, length)
     turns = min(max(share // vector, 1), MOST_TURNS)
     share = turns * vector
     if length <= WHOLE_THREADS * share:
-        threads = max(32, _power(-(-length // share)))
+        threads = max(32, power_of_two(-(-length // share)))
         count = 4 if threads == 32 else 1
         return Cut(vector, turns, (threads, count, 1), (-(-rows // count), 1, 1), 1, length)
     threads = PART_THREADS
@@ -100,11 +101,6 @@ def cut(dims: tuple[int, int], itemsize: int, computed: int, held: int) -> Cut:
     part = chunk * -(-length // (MOST_PARTS * chunk))
     parts = -(-length // part)
     return Cut(vector, turns, (threads, 1, 1), (rows * parts, 1, 1), parts, part)
-
-
-def _power(count: int) -> int:
-    """The power of two that is not below ``count``."""
-    return 1 << (count - 1).bit_length()
 
 
 class BatchNormCuda(BatchNormFamily):
@@ -126,7 +122,7 @@ class BatchNormCuda(BatchNormFamily):
                 statistics = [ends.enter_context(stored(tensor, keep, kind)) for tensor, keep in given]
             result = ends.enter_context(stored(y, keep=request.accumbeta != 0))
             operands = [plain(x), *statistics, plain(gamma, kind), plain(beta, kind), result]
-            return device_call(partial(_forward_program, self.device, request, x.dtype), _addresses(operands))
+            return device_call(partial(_forward_program, self.device, request, x.dtype), operands)
 
     def _bprop_bn(
         self, request: BatchNormBackward, delta_out: Any, grad_gamma: Any, grad_beta: Any, delta_in: Any, x: Any,
@@ -140,7 +136,7 @@ class BatchNormCuda(BatchNormFamily):
             rows = [plain(tensor, kind) for tensor in (xsum, xvar, gamma)]
             operands = [out, *gradients, plain(delta_in), plain(x), *rows, None if y is None else plain(y)]
             choose = partial(_backward_program, self.device, request, x.dtype, y is not None)
-            return device_call(choose, _addresses(operands))
+            return device_call(choose, operands)
 
 
 def _forward_program(device: Device, request: BatchNormForward, dtype: DType, aligned: bool) -> Program:
@@ -195,11 +191,8 @@ def _context(
     most = WHOLE_THREADS if phase == "whole" and form.turns > 1 else PART_THREADS
     return {
         "phase": phase,
-        "storage": STORAGE[dtype.name],
-        "real": type_of(dtype),
+        **conversions(dtype),
         "bytes": dtype.itemsize,
-        "load": load_element("element", dtype),
-        "store": convert_store("number", compute_dtype(dtype), dtype),
         "vector": form.vector,
         "turns": form.turns,
         "aligned": aligned or form.vector == 1,
@@ -207,10 +200,6 @@ def _context(
         "blocks": blocks,
         "flags": flags,
     }
-
-
-def _addresses(operands: Sequence[Any]) -> tuple[int | None, ...]:
-    return tuple([None if tensor is None else tensor.address for tensor in operands])
 
 
 def _bits(*flags: bool) -> int:

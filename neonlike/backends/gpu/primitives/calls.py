@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from neonlike.backends.gpu.memory.array import DeviceArray
 from neonlike.kernels.cuda.device import Size3
+from neonlike.kernels.cuda.launch import are_aligned
 from neonlike.kernels.cuda.routine import CudaRoutine
 from neonlike.kernels.run.calls import KernelCall
 from neonlike.optree.dtypes import DType
@@ -17,8 +18,6 @@ from neonlike.optree.shapes import Shape
 
 GRANULE = 256
 """Parts of working memory start at multiples of so many bytes."""
-VECTOR = 16
-"""Bytes of the widest access of a kernel."""
 
 
 class Place(NamedTuple):
@@ -125,31 +124,25 @@ class Program:
             step(at)
 
 
-def are_aligned(addresses: Sequence[int | None]) -> bool:
-    """Whether tensors at ``addresses`` can be read and written by whole vectors."""
-    bits = 0
-    for address in addresses:
-        bits |= address or 0
-    return not bits % VECTOR
+def device_call(choose: Callable[[bool], Program], tensors: Sequence[Any]) -> KernelCall:
+    """The program that ``choose`` gives, run now on ``tensors``, as what the cache of calls repeats.
 
-
-def device_call(choose: Callable[[bool], Program], addresses: tuple[int | None, ...]) -> KernelCall:
-    """The program that ``choose`` gives, run now, as what the cache of calls repeats.
+    Copies among the tensors are held until the program is queued: its working memory must not take their place.
 
     Parameters
     ----------
     choose : callable
-        Its argument says whether the tensors are aligned.
-    addresses : tuple of int or None
-        Of the tensors.
+        Its argument says whether the tensors can be read and written by whole vectors.
+    tensors : sequence of Tensor or None
     """
     programs: dict[bool, Program] = {}
 
     def start(*given: int | None) -> int:
-        aligned = are_aligned(given)
+        aligned = are_aligned([address or 0 for address in given])
         if aligned not in programs:
             programs[aligned] = choose(aligned).ready()
         programs[aligned].run(given)
         return 0
 
+    addresses = tuple([None if tensor is None else tensor.address for tensor in tensors])
     return KernelCall(start, addresses, ()).run()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from neonlike.kernels.codegen.emit import STORAGE, convert_store, load_element
+from neonlike.kernels.codegen.emit import STORAGE, convert_store, load_element, type_of
 from neonlike.kernels.cuda.fit import ALIGNMENT, NARROW, THREADS
 from neonlike.optree.dtypes import DType, compute_dtype
 
@@ -30,6 +30,16 @@ def element_types(dtype: DType, vector: int, sizes: Sequence[int]) -> dict[str, 
         "load": load_element("x", dtype),
         "store": convert_store("x", computed, dtype),
         "index": "int64_t" if is_wide(sizes) else "int32_t",
+    }
+
+
+def conversions(dtype: DType) -> dict[str, str]:
+    """What templates that do not include ``elements.j2`` are told of the elements that they load and store."""
+    return {
+        "storage": STORAGE[dtype.name],
+        "real": type_of(dtype),
+        "load": load_element("element", dtype),
+        "store": convert_store("number", compute_dtype(dtype), dtype),
     }
 
 

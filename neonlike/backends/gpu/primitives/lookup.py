@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from neonlike.backends.families.lookup import LookupFamily, LookupGradient, out_of_vocabulary
+from neonlike.backends.geometry.counts import power_of_two
+from neonlike.backends.gpu.primitives.elements import conversions
 from neonlike.backends.gpu.primitives.operands import plain, stored
-from neonlike.kernels.codegen.emit import STORAGE, convert_store, load_element, type_of
 from neonlike.kernels.cuda.device import Device
 from neonlike.kernels.cuda.lines import I32
 from neonlike.kernels.cuda.queue import Queue
 from neonlike.kernels.cuda.routine import CudaRoutine
 from neonlike.kernels.cuda.sorting import LARGEST, NOTHING, ready_sort, room_for
-from neonlike.optree.dtypes import DType, compute_dtype
 from neonlike.optree.functions import F as Functions
 
 F: Any = Functions
@@ -71,10 +71,11 @@ class LookupCuda(LookupFamily):
         """Queue what adds the rows of the first of ``tensors`` to those of the second, by keys and numbers there."""
         (turned, rows), (keys, numbers, bad) = tensors, sorted_at
         n, embed = turned.shape
-        threads = min(MOST_THREADS, max(32, 1 << (embed - 1).bit_length()))
+        threads = min(MOST_THREADS, max(32, power_of_two(embed)))
         grid, block = (-(-n // CHUNK), -(-embed // threads), 1), (threads, 1, 1)
         parts = self.device.allocate(2 * grid[0] * embed * 8)
-        sizes, context = (n, embed, len(rows), alpha), _context(turned.dtype)
+        sizes = n, embed, len(rows), alpha
+        context: dict[str, Any] = conversions(turned.dtype) | {"threads": MOST_THREADS, "chunk": CHUNK}
         columns = turned.address, keys, numbers, bad, rows.address, parts.address
         SUMS.bind(self.device, grid, block, (*columns, *sizes), form="sums", **context)()
         if grid[0] > 1:
@@ -85,15 +86,3 @@ class LookupCuda(LookupFamily):
         """The int32 at ``address`` as a tensor."""
         array = self.device.view(memory, address, (1, 1), (4, 4), I32)
         return self.tensor_cls(self, array)
-
-
-def _context(dtype: DType) -> dict[str, Any]:
-    """What the templates need for arrays of ``dtype``."""
-    return {
-        "storage": STORAGE[dtype.name],
-        "real": type_of(dtype),
-        "load": load_element("element", dtype),
-        "store": convert_store("number", compute_dtype(dtype), dtype),
-        "threads": MOST_THREADS,
-        "chunk": CHUNK,
-    }

@@ -72,7 +72,7 @@ class LrnCuda(LrnFamily):
             program.steps = [Launched(self.device, routine, (grid, BLOCK), places, everything, context)]
             return program
 
-        return device_call(choose, tuple(tensor.address for tensor in tensors))
+        return device_call(choose, tensors)
 
 
 def _span(request: LrnPass, chunks: int) -> int:

@@ -9,7 +9,7 @@ added atomically, and results depend on nothing but sizes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -45,7 +45,7 @@ class PoolCuda(PoolFamily):
             return None
         with stored(O, request.beta != 0) as out, _numbers_to_write(request.geometry, argmax) as where:
             make = _Maker(self.device, request, I.dtype, None if where is None else where.dtype)
-            return _run(make.forward, (plain(I), out, where))
+            return device_call(make.forward, (plain(I), out, where))
 
     def _bprop_pool(self, request: PoolPass, I: Any, O: Any, argmax: Any, inputs: Any) -> KernelCall | None:
         if not request.geometry.sizeO:
@@ -54,7 +54,7 @@ class PoolCuda(PoolFamily):
         values = None if inputs is None else plain(inputs)
         with stored(O, request.beta != 0) as delta:
             make = _Maker(self.device, request, I.dtype, None if where is None else where.dtype)
-            return _run(make.backward, (plain(I), delta, where, values))
+            return device_call(make.backward, (plain(I), delta, where, values))
 
     def _pool_workspace(self, request: PoolPass) -> int:
         """Of l2's gradient, the error over the norm of each window; else none."""
@@ -120,11 +120,6 @@ class _Maker:
 
 def _shares_bytes(layer: PoolGeometry) -> int:
     return layer.sizeO * compute_dtype(layer.dtype).itemsize
-
-
-def _run(choose: Callable[[bool], Program], tensors: tuple[Any, ...]) -> KernelCall:
-    """Queue a program on ``tensors``, which are held until then: copies would make room for working memory."""
-    return device_call(choose, tuple(None if tensor is None else tensor.address for tensor in tensors))
 
 
 def _numbers(layer: PoolGeometry, argmax: Any) -> Any:

@@ -11,7 +11,6 @@ import numpy as np
 
 from neonlike.backends.families.roi import RoiFamily
 from neonlike.backends.families.roi_definition import RoiPooling
-from neonlike.backends.gpu.primitives.calls import Launched, Place, Program
 from neonlike.backends.gpu.primitives.elements import BLOCK, blocks_for, element_types
 from neonlike.backends.gpu.primitives.operands import plain, stored
 from neonlike.kernels.codegen.emit import STORAGE, load_element
@@ -79,10 +78,8 @@ class RoiCuda(RoiFamily):
         context: dict[str, Any],
     ) -> None:
         """Queue one kernel."""
-        program = Program(self.device)
-        places = [None if tensor is None else Place(slot) for slot, tensor in enumerate(tensors)]
-        program.steps = [Launched(self.device, routine, (grid, BLOCK), places, numbers, context)]
-        program.ready().run([None if tensor is None else tensor.address for tensor in tensors])
+        addresses = [0 if tensor is None else tensor.address for tensor in tensors]
+        routine.bind(self.device, grid, BLOCK, (*addresses, *numbers), **context)()
 
 
 def box_types(dtype: DType) -> dict[str, str]:

@@ -12,8 +12,9 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from neonlike.backends.cpu.primitives.conv.kind import ConvPlan, Kind, Tile
-from neonlike.backends.cpu.primitives.conv.plan import AxisPhase, backward_axis, ceil_div, even, forward_axis, whole
+from neonlike.backends.cpu.primitives.conv.plan import AxisPhase, backward_axis, forward_axis
 from neonlike.backends.geometry.conv import ConvGeometry
+from neonlike.backends.geometry.counts import ceil_div, even, round_up
 
 META = (
     "CHANNELS", "IMAGES", "IN_H", "IN_W", "OUT_H", "OUT_W", "TAPS",
@@ -55,9 +56,9 @@ def across(g: ConvGeometry, lanes: int) -> tuple[str, int]:
         return "", 0
     fitting = [some for some in (lanes, lanes // 2) if some <= g.N]
     for some in fitting:
-        if g.strides[2] == 1 or g.N >= LEAST_FULL * whole(g.N, some):
+        if g.strides[2] == 1 or g.N >= LEAST_FULL * round_up(g.N, some):
             return "images", some
-    if g.C >= LEAST_CHANNELS * whole(g.C, lanes):
+    if g.C >= LEAST_CHANNELS * round_up(g.C, lanes):
         return "channels", lanes
     return ("images", fitting[0]) if fitting else ("", 0)
 
@@ -119,8 +120,8 @@ def depthwise_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize:
     fields, tails = _cut(g, backward, lanes_of, lanes, itemsize)
     wide = lanes if lanes_of == "channels" else 1
     made = (fields["BAND"] if wide > 1 else 1) * fields["OUT_W"] * g.N
-    fields["FILTERS_SIZE"] = whole(fields["TAPS"] * wide, SLACK)
-    fields["SUMS_SIZE"] = whole((made + lanes) * wide, SLACK)
+    fields["FILTERS_SIZE"] = round_up(fields["TAPS"] * wide, SLACK)
+    fields["SUMS_SIZE"] = round_up((made + lanes) * wide, SLACK)
     return _planned(fields, tails, lanes_of, lanes, itemsize, 0)
 
 
@@ -132,11 +133,11 @@ def depthwise_update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> 
         return None
     fields, tails = _cut(g, False, lanes_of, lanes, itemsize)
     taps, bands = fields["TAPS"], fields["ALL_UNITS"] // fields["UNIT_BLOCKS"]
-    fields["FILTERS_SIZE"] = whole(taps * lanes, SLACK)
+    fields["FILTERS_SIZE"] = round_up(taps * lanes, SLACK)
     if lanes_of == "channels":
-        fields["SUMS_SIZE"] = whole(fields["BAND"] * fields["OUT_W"] * g.N * lanes, SLACK)
-        fields["TOTALS_SIZE"] = whole(ceil_div(taps * lanes * 8, itemsize), SLACK)
-    fields["SHARED_SIZE"] = whole(ceil_div(bands * g.C * taps * 8, itemsize), SLACK)
+        fields["SUMS_SIZE"] = round_up(fields["BAND"] * fields["OUT_W"] * g.N * lanes, SLACK)
+        fields["TOTALS_SIZE"] = round_up(ceil_div(taps * lanes * 8, itemsize), SLACK)
+    fields["SHARED_SIZE"] = round_up(ceil_div(bands * g.C * taps * 8, itemsize), SLACK)
     return _planned(fields, tails, lanes_of, lanes, itemsize, fields["SHARED_SIZE"])
 
 
@@ -163,9 +164,9 @@ def _cut(
     fields["ALL_UNITS"] = fields["UNIT_BLOCKS"] * ceil_div(outputs[1], band)
     if channels:
         read = min(inputs[1], _rows_read(rows, band))
-        fields["INPUT_SIZE"] = whole(read * pitch * wide, SLACK)
+        fields["INPUT_SIZE"] = round_up(read * pitch * wide, SLACK)
         places = max(read * inputs[2], band * outputs[2]) * g.N
-        fields["PLACES_SIZE"] = whole(ceil_div(places * 4, itemsize), SLACK)
+        fields["PLACES_SIZE"] = round_up(ceil_div(places * 4, itemsize), SLACK)
     tails = [
         [sum(len(phase.taps) for phase in rows[:i]) for i in range(len(rows) + 1)],
         [number for phase in rows for tap in phase.taps for number in tap],

@@ -10,8 +10,8 @@ import math
 from functools import lru_cache
 
 from neonlike.backends.cpu.primitives.conv.kind import ConvPlan, Kind, Tile
-from neonlike.backends.cpu.primitives.conv.plan import ceil_div, whole
 from neonlike.backends.geometry.conv import ConvGeometry
+from neonlike.backends.geometry.counts import ceil_div, round_up
 
 META = (
     "CHANNELS", "MAPS", "IMAGES", "POSITIONS", "TILES", "IN_D", "IN_H", "IN_W", "OUT_D", "OUT_H", "OUT_W",
@@ -52,7 +52,7 @@ def few_plan(g: ConvGeometry, vector_bytes: int, itemsize: int, threads: int) ->
     each = ceil_div(positions, ceil_div(positions, sizes[-1]))
     tile = Tile(lanes * min(VECTORS, ceil_div(g.K, lanes)), next(size for size in sizes if size >= each), lanes)
     tiles, units = ceil_div(positions, tile.width), min(PARTS * threads, ceil_div(g.K, tile.maps))
-    maps = whole(ceil_div(g.K, units), tile.maps)
+    maps = round_up(ceil_div(g.K, units), tile.maps)
     depth, taps = g.C * math.prod(g.TRS), math.prod(g.TRS)
     block = max(1, min(depth, BLOCK_BYTES // (maps * itemsize)))
     three = {
@@ -62,10 +62,10 @@ def few_plan(g: ConvGeometry, vector_bytes: int, itemsize: int, threads: int) ->
     fields |= dict(zip("TRS", g.TRS)) | {
         "CHANNELS": g.C, "MAPS": g.K, "IMAGES": g.N, "POSITIONS": positions, "TILES": tiles,
         "BLOCK": block, "UNIT_MAPS": maps,
-        "READS_SIZE": whole(ceil_div(tiles * taps * tile.width * 4, itemsize), 64),
-        "COLUMNS_SIZE": whole(tiles * depth * tile.width, 64),
-        "SUMS_SIZE": whole(tiles * tile.width * maps, 64),
-        "SCRATCH_SIZE": whole(tile.maps * max(block, tiles * tile.width + lanes), 64),
+        "READS_SIZE": round_up(ceil_div(tiles * taps * tile.width * 4, itemsize), 64),
+        "COLUMNS_SIZE": round_up(tiles * depth * tile.width, 64),
+        "SUMS_SIZE": round_up(tiles * tile.width * maps, 64),
+        "SCRATCH_SIZE": round_up(tile.maps * max(block, tiles * tile.width + lanes), 64),
         "ALL_UNITS": ceil_div(g.K, maps),
     }  # fmt: skip
     shared, private = fields["READS_SIZE"] + fields["COLUMNS_SIZE"], fields["SUMS_SIZE"] + fields["SCRATCH_SIZE"]

@@ -19,19 +19,17 @@ from neonlike.backends.cpu.primitives.conv.plan import (
     Blocks,
     Phase,
     block_phase,
-    ceil_div,
     column_reaches,
     data_phases,
     data_tile,
-    even,
     flat_phases,
     flatten,
     image_block,
     phase_records,
     shapes,
-    whole,
 )
 from neonlike.backends.geometry.conv import ConvGeometry
+from neonlike.backends.geometry.counts import ceil_div, even, round_up
 
 VECTORS = 2
 """Vectors of maps in a tile."""
@@ -47,7 +45,7 @@ def map_tile(phases: list[Phase], images: int, maps: int, vector_bytes: int, ite
     """The tile of maps by positions that computes fewest positions beyond the ends of rows."""
     lanes = vector_bytes // itemsize
     rows = [phase[2].length * images for phase in phases]
-    wide = min(POSITIONS[vector_bytes], key=lambda positions: sum(whole(row, positions) for row in rows))
+    wide = min(POSITIONS[vector_bytes], key=lambda positions: sum(round_up(row, positions) for row in rows))
     return Tile(lanes * min(VECTORS, ceil_div(maps, lanes)), wide, lanes)
 
 
@@ -69,9 +67,9 @@ def map_lanes(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int)
     for depth, height, columns in phases:
         rows = len(depth.taps) * len(height.taps) * len(columns.taps) * depth.length * height.length
         row = columns.length * g.N
-        made += rows * whole(row, ours.width)
-        needed += rows * (row + sum(column_reaches(columns)) * g.N if flat else whole(row, width))
-    gain = needed * whole(maps, theirs.maps) - made * whole(maps, ours.maps)
+        made += rows * round_up(row, ours.width)
+        needed += rows * (row + sum(column_reaches(columns)) * g.N if flat else round_up(row, width))
+    gain = needed * round_up(maps, theirs.maps) - made * round_up(maps, ours.maps)
     return gain > 0 or (gain == 0 and max(g.strides) > 1)
 
 
@@ -124,7 +122,7 @@ def maps_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int,
     cut = [replace(block, phase=phase) for group, block in zip(groups, blocks) for phase in group]
     taps = max(1, *(block.taps for block in cut))
     some = even(channels, PANEL_BYTES // (taps * tile.maps * itemsize))
-    some = min(channels, whole(some, lanes)) if backward else some  # filters are transposed by vectors of channels
+    some = min(channels, round_up(some, lanes)) if backward else some  # filters are transposed by vectors of channels
     units = [count * parts if i == 0 else 0 for count in counts for i in range(side)]
     records, tails = phase_records(cut, units)
     strips = max(
@@ -138,10 +136,10 @@ def maps_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int,
         "CHANNEL_BLOCK": some,
         "MAP_PARTS": parts,
         "SIDE": side,
-        "PANEL_SIZE": whole(tiles * tile.maps * some * taps, 64),
-        "STRIPS_SIZE": whole(max(strips + tile.width * apart, tile.maps * whole(length, lanes)), 64),
-        "SUMS_SIZE": whole((tiles * length + lanes) * tile.maps, 64),
-        "LIST_SIZE": whole(ceil_div(some * taps * 8, itemsize), 64) + APART // itemsize,
+        "PANEL_SIZE": round_up(tiles * tile.maps * some * taps, 64),
+        "STRIPS_SIZE": round_up(max(strips + tile.width * apart, tile.maps * round_up(length, lanes)), 64),
+        "SUMS_SIZE": round_up((tiles * length + lanes) * tile.maps, 64),
+        "LIST_SIZE": round_up(ceil_div(some * taps * 8, itemsize), 64) + APART // itemsize,
         "ALL_UNITS": sum(counts) * parts,
     }
     private = sum(fields[name] for name in ("PANEL_SIZE", "STRIPS_SIZE", "SUMS_SIZE", "LIST_SIZE"))

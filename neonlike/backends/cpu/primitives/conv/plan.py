@@ -27,6 +27,7 @@ from typing import NamedTuple, TypeAlias
 
 from neonlike.backends.cpu.primitives.conv.kind import ConvPlan, Kind, Tile
 from neonlike.backends.geometry.conv import ConvGeometry
+from neonlike.backends.geometry.counts import ceil_div, even, round_up
 
 META = (
     "CHANNELS", "MAPS", "GROUPS", "ALL_MAPS", "IMAGES", "IN_D", "IN_H", "IN_W", "OUT_D", "OUT_H", "OUT_W",
@@ -118,22 +119,7 @@ def data_tile(maps: int, vector_bytes: int, itemsize: int) -> Tile:
     """The tile of forward and data gradient: of those that fit the registers, the one that pads the maps least."""
     shapes = ((6, 2), (4, 2), (2, 4)) if vector_bytes == 32 else ((12, 2), (8, 2), (10, 2), (4, 4), (2, 4))
     tiles = [Tile(*shape, vector_bytes // itemsize) for shape in shapes]
-    return min(tiles, key=lambda tile: whole(maps, tile.maps))
-
-
-def ceil_div(a: int, b: int) -> int:
-    """a / b rounded up."""
-    return -(-a // b)
-
-
-def whole(a: int, b: int) -> int:
-    """``a`` rounded up to a multiple of ``b``."""
-    return ceil_div(a, b) * b
-
-
-def even(total: int, block: int) -> int:
-    """Size of the fewest blocks of at most ``block``, made about equal."""
-    return ceil_div(total, ceil_div(total, max(1, min(total, block))))
+    return min(tiles, key=lambda tile: round_up(maps, tile.maps))
 
 
 def column_reaches(axis: AxisPhase) -> list[int]:
@@ -234,7 +220,7 @@ class Blocks:
 
 def image_block(images: int, unit: int, most: int = IMAGE_LANES) -> int:
     """Images of an area: all up to ``most``, else about equal blocks that are multiples of ``unit``."""
-    return images if images <= most else whole(even(images, most), unit)
+    return images if images <= most else round_up(even(images, most), unit)
 
 
 def block_phase(phase: Phase, images: int, area: int, tile: Tile, itemsize: int, flat: bool = False) -> Blocks:
@@ -255,7 +241,7 @@ def flat_phases(phases: list[Phase], images: int, width: int) -> bool:
         return False
     lines = [(columns, sum(column_reaches(columns))) for _, _, columns in phases]
     between = sum((columns.length + reach) * images for columns, reach in lines)
-    return between < sum(whole(columns.length * images, width) for columns, _ in lines)
+    return between < sum(round_up(columns.length * images, width) for columns, _ in lines)
 
 
 def shapes(g: ConvGeometry, backward: bool) -> dict[str, int]:
@@ -328,7 +314,7 @@ def _in_place(fields: dict[str, int], phases: list[Phase], images: int, tile: Ti
     step = math.prod(fields[name] for name in ("IN_D", "IN_H", "IN_W", "IMAGES"))
     places = SECOND_WAY // math.gcd(step * itemsize, SECOND_WAY)
     most = max(1, min(channels, WAYS * places, (1 << 31) // step - 1))
-    sums = SUMS_BYTES // (whole(fields["MAPS"], tile.maps) * itemsize)
+    sums = SUMS_BYTES // (round_up(fields["MAPS"], tile.maps) * itemsize)
     blocks = []
     read = 0
     for phase in phases:
@@ -348,7 +334,7 @@ def _packed(
 ) -> Cut:
     """All other convolutions: the input is packed into strips."""
     channels, maps, width = fields["CHANNELS"], fields["MAPS"], tile.width * tile.lanes
-    by_column, all_maps = g.N % width == 0, whole(maps, tile.maps)
+    by_column, all_maps = g.N % width == 0, round_up(maps, tile.maps)
     some = _channel_block(channels, phases, images, tile, by_column, itemsize)
     strips = max(len(depth.taps) * len(height.taps) for depth, height, _ in phases) or 1
     room = min(PACKED_BYTES // (some * strips), SUMS_BYTES // all_maps)
@@ -378,7 +364,7 @@ def data_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int,
     packed = [0, *accumulate(g.groups * tiles * tile.maps * channels * block.taps for block in blocks)]
     filters = packed.pop()
     records, tails = phase_records(blocks, [count * parts for count in counts], packed)
-    sums = tile.maps * max(b.run_rows * tiles * whole(b.run, width) for b in blocks)
+    sums = tile.maps * max(b.run_rows * tiles * round_up(b.run, width) for b in blocks)
     strips = 0 if cut.direct else cut.channels * max(b.strips * b.strip for b in blocks) + width
     fields |= {
         "IMAGE_BLOCK": images,
@@ -389,10 +375,10 @@ def data_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int,
         "DIRECT": int(cut.direct),
         "FLAT": int(blocks[0].flat),
         "BY_TILE": int(by_tile),
-        "FILTERS_SIZE": whole(filters, 64) + APART // itemsize,
-        "STRIPS_SIZE": whole(strips, 64),
-        "SUMS_SIZE": whole(tile.maps * width if by_tile and cut.channels >= channels else sums, 64),
-        "LIST_SIZE": whole(cut.channels * max(b.taps for b in blocks) * 8 // itemsize, 64) + APART // itemsize,
+        "FILTERS_SIZE": round_up(filters, 64) + APART // itemsize,
+        "STRIPS_SIZE": round_up(strips, 64),
+        "SUMS_SIZE": round_up(tile.maps * width if by_tile and cut.channels >= channels else sums, 64),
+        "LIST_SIZE": round_up(cut.channels * max(b.taps for b in blocks) * 8 // itemsize, 64) + APART // itemsize,
         "ALL_UNITS": sum(counts) * parts,
     }
     private = fields["STRIPS_SIZE"] + fields["SUMS_SIZE"] + fields["LIST_SIZE"]

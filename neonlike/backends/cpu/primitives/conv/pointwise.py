@@ -10,17 +10,9 @@ import math
 from functools import lru_cache
 
 from neonlike.backends.cpu.primitives.conv.kind import ConvPlan, Kind
-from neonlike.backends.cpu.primitives.conv.plan import (
-    APART,
-    CACHE_WAY,
-    SECOND_WAY,
-    WAYS,
-    ceil_div,
-    data_tile,
-    even,
-    whole,
-)
+from neonlike.backends.cpu.primitives.conv.plan import APART, CACHE_WAY, SECOND_WAY, WAYS, data_tile
 from neonlike.backends.geometry.conv import ConvGeometry
+from neonlike.backends.geometry.counts import ceil_div, even, round_up
 
 META = (
     "CHANNELS", "MAPS", "GROUPS", "ALL_MAPS", "ALL_LANES", "FILTER_GROUP", "FILTER_CHANNEL", "FILTER_MAP",
@@ -58,7 +50,7 @@ def pointwise_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize:
     channels, maps = channels // g.groups, all_maps // g.groups
     tile, lanes = data_tile(maps, vector_bytes, itemsize), math.prod(g.DHW) * g.N
     width, tiles = tile.width * tile.lanes, ceil_div(maps, tile.maps)
-    block = whole(ceil_div(lanes, BLOCKS), width)
+    block = round_up(ceil_div(lanes, BLOCKS), width)
     blocks = ceil_div(lanes, block)
     units = blocks * g.groups
     parts = min(tiles, ceil_div(max(LEAST_UNITS, 4 * threads), units)) if threads > 1 else 1
@@ -70,7 +62,7 @@ def pointwise_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize:
         "FILTER_GROUP": g.K // g.groups, "FILTER_CHANNEL": steps[0], "FILTER_MAP": steps[1],
         "BLOCK": block, "BLOCKS": blocks, "CHANNEL_BLOCK": some, "COPY": int(_copied(lanes * itemsize, channels)),
         "MAP_PARTS": parts,
-        "FILTERS_SIZE": whole(g.groups * tiles * tile.maps * channels, 64) + apart,
+        "FILTERS_SIZE": round_up(g.groups * tiles * tile.maps * channels, 64) + apart,
         "PANEL_SIZE": some * width,
         "SUMS_SIZE": tile.maps * width * (tiles if some < channels else 1) + apart,
         "ALL_UNITS": units * parts,

@@ -19,14 +19,13 @@ from neonlike.backends.cpu.primitives.conv.plan import (
     Phase,
     backward_axis,
     block_phase,
-    ceil_div,
     flat_phases,
     flatten,
     forward_axis,
     shapes,
-    whole,
 )
 from neonlike.backends.geometry.conv import ConvGeometry, Triple
+from neonlike.backends.geometry.counts import ceil_div, round_up
 
 MOST = 4
 """Most channels or maps of a group, if the other is one; for the weight gradient, most of their product."""
@@ -118,10 +117,10 @@ def _plan(
         "FLAT": int(flat),
         "UNIT_CHANNELS": each,
         "UNIT_BLOCKS": groups,
-        "FILTERS_SIZE": whole(ceil_div(sums_bytes, itemsize), 64),
-        "STRIPS_SIZE": whole(channels * max(_strips(block) for block in blocks) + slack, 64),
-        "SUMS_SIZE": 2 * whole(max(_results(block, UNROLL * lanes) for block in blocks) + slack, 64),
-        "LIST_SIZE": whole(_listed(g, channels, itemsize), 64),
+        "FILTERS_SIZE": round_up(ceil_div(sums_bytes, itemsize), 64),
+        "STRIPS_SIZE": round_up(channels * max(_strips(block) for block in blocks) + slack, 64),
+        "SUMS_SIZE": 2 * round_up(max(_results(block, UNROLL * lanes) for block in blocks) + slack, 64),
+        "LIST_SIZE": round_up(_listed(g, channels, itemsize), 64),
         "ALL_UNITS": areas * groups,
     }
     private = fields["STRIPS_SIZE"] + fields["SUMS_SIZE"] + fields["LIST_SIZE"]
@@ -143,4 +142,4 @@ def _strips(block: Blocks) -> int:
 
 def _results(block: Blocks, step: int) -> int:
     """Elements of the results of a map: rows padded to ``step``, or if flat all rows with their halos."""
-    return whole(block.run, step) if block.flat else block.rows * whole(block.lanes, step)
+    return round_up(block.run, step) if block.flat else block.rows * round_up(block.lanes, step)

@@ -13,17 +13,15 @@ from neonlike.backends.cpu.primitives.conv.kind import ConvPlan, Kind, Tile
 from neonlike.backends.cpu.primitives.conv.plan import (
     Phase,
     block_phase,
-    ceil_div,
-    even,
     flatten,
     forward_axis,
     image_block,
     phase_records,
     shapes,
-    whole,
 )
 from neonlike.backends.cpu.primitives.conv.pointwise import pointwise
 from neonlike.backends.geometry.conv import ConvGeometry
+from neonlike.backends.geometry.counts import ceil_div, even, power_of_two, round_up
 
 AREA_LANES = 2048
 """Most lanes of an area."""
@@ -52,7 +50,7 @@ def _unit_channels(channels: int, taps: int, areas: int, channel_bytes: int) -> 
     """Channels of a unit: such that they make 1, 2, 4 or a multiple of 8 blocks, which threads share evenly."""
     needed = min(ceil_div(UPDATE_UNITS, areas), channels * taps // UPDATE_TAPS)
     blocks = max(1, needed, ceil_div(channels * channel_bytes, UPDATE_BYTES))
-    blocks = whole(blocks, UPDATE_UNITS) if blocks > UPDATE_UNITS // 2 else 1 << (blocks - 1).bit_length()
+    blocks = round_up(blocks, UPDATE_UNITS) if blocks > UPDATE_UNITS // 2 else power_of_two(blocks)
     return ceil_div(channels, min(blocks, channels))
 
 
@@ -72,7 +70,7 @@ def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
     fields = shapes(g, False)
     channels, maps = fields["CHANNELS"], fields["MAPS"]
     tile = update_tile(vector_bytes, itemsize)
-    all_maps, images = whole(maps, tile.maps), image_block(g.N, tile.lanes)
+    all_maps, images = round_up(maps, tile.maps), image_block(g.N, tile.lanes)
     phase: Phase = tuple(forward_axis(*axis)[0] for axis in axes)  # type: ignore[assignment]
     block = block_phase(phase, images, AREA_LANES, tile, itemsize)
     areas = block.units(1, ceil_div(g.N, images))
@@ -86,7 +84,7 @@ def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
         block = block_phase(phase, images, area, tile, itemsize)
         areas = block.units(1, ceil_div(g.N, images))
     parts = min(areas, ceil_div(units, g.groups * unit_blocks))
-    some = min(each, whole(even(each, max(1, UPDATE_STRIPS // (block.strips * block.strip * itemsize))), tile.width))
+    some = min(each, round_up(even(each, max(1, UPDATE_STRIPS // (block.strips * block.strip * itemsize))), tile.width))
     records, tails = phase_records([block], [areas])
     tiles = some * block.taps // tile.width + 1
     direct = pointwise(g) and images == g.N and some * g.DHW[2] * g.N < 1 << 31
@@ -98,10 +96,10 @@ def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
         "UNIT_CHANNELS": each,
         "UNIT_BLOCKS": unit_blocks,
         "UNIT_PARTS": parts,
-        "FILTERS_SIZE": whole(g.groups * unit_blocks * parts * each * all_maps * block.taps, 64),
-        "STRIPS_SIZE": whole((some * block.strips + 1) * block.strip + tile.lanes, 64),
-        "SUMS_SIZE": whole(block.rows * all_maps * block.lanes, 64),
-        "LIST_SIZE": whole(ceil_div(tiles * (tile.width * (block.rows + 1) + 6) * 4, itemsize), 64),
+        "FILTERS_SIZE": round_up(g.groups * unit_blocks * parts * each * all_maps * block.taps, 64),
+        "STRIPS_SIZE": round_up((some * block.strips + 1) * block.strip + tile.lanes, 64),
+        "SUMS_SIZE": round_up(block.rows * all_maps * block.lanes, 64),
+        "LIST_SIZE": round_up(ceil_div(tiles * (tile.width * (block.rows + 1) + 6) * 4, itemsize), 64),
         "ALL_UNITS": areas,
     }
     private = fields["STRIPS_SIZE"] + fields["SUMS_SIZE"] + fields["LIST_SIZE"]

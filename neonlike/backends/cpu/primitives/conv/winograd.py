@@ -31,8 +31,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from neonlike.backends.cpu.primitives.conv.kind import ConvPlan, Kind, Tile
-from neonlike.backends.cpu.primitives.conv.plan import APART, IMAGE_LANES, ceil_div, data_tile, even, image_block, whole
+from neonlike.backends.cpu.primitives.conv.plan import APART, IMAGE_LANES, data_tile, image_block
 from neonlike.backends.geometry.conv import ConvGeometry, Triple
+from neonlike.backends.geometry.counts import ceil_div, even, round_up
 
 META = (
     "CHANNELS", "MAPS", "IMAGES", "PLANES", "IN_H", "IN_W", "OUT_H", "OUT_W", "PAD_H", "PAD_W", "DIL_H", "DIL_W",
@@ -100,7 +101,7 @@ def _grid(g: ConvGeometry, outputs: Triple, edge: int) -> Triple:
 
 def _lanes(tiles: int, run: int, images: int, lanes: int) -> int:
     """Lanes of all runs of tiles, each of whole vectors."""
-    return tiles // run * whole(run * images, lanes) + whole(tiles % run * images, lanes)
+    return tiles // run * round_up(run * images, lanes) + round_up(tiles % run * images, lanes)
 
 
 def _few_run(tiles: int, row: int, images: int, lanes: int) -> int:
@@ -153,7 +154,7 @@ def _cut(
     else:
         wide = points * RUN_LANES * map_tiles * tile.maps * itemsize <= FEW_BYTES
         run = even(grid[0], (RUN_LANES if wide else RUN_LANES // 2) // images)
-    lanes, runs = whole(run * images, tile.lanes), ceil_div(grid[0], run)
+    lanes, runs = round_up(run * images, tile.lanes), ceil_div(grid[0], run)
     units = ceil_div(g.N, images) * runs
     shares = ceil_div((2 if few else 4) * threads, units) if threads > 1 else 1
     part = even(map_tiles, min(M_BYTES // (points * lanes * itemsize * tile.maps), ceil_div(map_tiles, shares)))
@@ -173,11 +174,11 @@ def winograd_plan(
     fused = few and units == 1
     most = V_BYTES[edge] // (points * lanes * itemsize)
     block = even(channels, min(most, FUSED_BYTES // (points * part * tile.maps * itemsize)) if fused else most)
-    v_size = whole(points * (block * lanes + tile.lanes), 64)
+    v_size = round_up(points * (block * lanes + tile.lanes), 64)
     lines = max(1, min(tiles_h, run // tiles_w)) if few else 1
-    apart = edge * edge * whole(tiles_w * images, tile.lanes)
-    results = whole(apart * lines + tile.lanes, 64) if few else whole(edge * edge * lanes, 64)
-    strips = (edge * lines + 2) * edge * (whole((tiles_w + 1) * images, tile.lanes) + tile.lanes)
+    apart = edge * edge * round_up(tiles_w * images, tile.lanes)
+    results = round_up(apart * lines + tile.lanes, 64) if few else round_up(edge * edge * lanes, 64)
+    strips = (edge * lines + 2) * edge * (round_up((tiles_w + 1) * images, tile.lanes) + tile.lanes)
 
     packed = channels * map_tiles * tile.maps + 2 * tile.lanes * parts * ceil_div(channels, block)
     padding = _padding(g, backward)
@@ -188,13 +189,13 @@ def winograd_plan(
         "FILTER_CHANNEL": channel_step, "FILTER_MAP": map_step, "FILTER_TAP": g.K,
         "TILES_H": tiles_h, "TILES_W": tiles_w, "TILES": tiles, "RUN": run, "RUNS": runs, "IMAGE_BLOCK": images,
         "CHANNEL_BLOCK": block, "PART_TILES": part, "PARTS": parts,
-        "FILTERS_SIZE": 0 if fused else whole(points * packed, 64) + APART // itemsize,
+        "FILTERS_SIZE": 0 if fused else round_up(points * packed, 64) + APART // itemsize,
         "SHARED_SIZE": v_size * units * ceil_div(channels, block) if few and parts > 1 else 0,
         "V_SIZE": v_size,
-        "M_SIZE": whole(points * (part * tile.maps * lanes + tile.lanes), 64),
+        "M_SIZE": round_up(points * (part * tile.maps * lanes + tile.lanes), 64),
         "LINES_SIZE": results,
-        "RESULTS_SIZE": whole(max(results + apart + tile.lanes, strips) if few else results, 64) + APART // itemsize,
-        "FUSED": whole(points * (part * tile.maps * block + 2 * tile.lanes), 64) if fused else 0,
+        "RESULTS_SIZE": round_up(max(results + apart + tile.lanes, strips) if few else results, 64) + APART // itemsize,
+        "FUSED": round_up(points * (part * tile.maps * block + 2 * tile.lanes), 64) if fused else 0,
         "ALL_UNITS": units * parts,
     }  # fmt: skip
     shared = fields["FILTERS_SIZE"] + fields["SHARED_SIZE"]

@@ -76,7 +76,7 @@ class ConvCuda(ConvFamily):
                 found = remember(programs, key, made.ready())
             return found
 
-        return device_call(choose, tuple(None if tensor is None else tensor.address for tensor in tensors))
+        return device_call(choose, tensors)
 
 
 def _stored_or_none(tensor: Any) -> Any:

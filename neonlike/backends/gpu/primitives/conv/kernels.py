@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from neonlike.backends.families.conv_request import ConvPass, Epilogue
 from neonlike.backends.geometry.conv import ConvGeometry
+from neonlike.backends.geometry.counts import ceil_div, power_of_two
 from neonlike.backends.gpu.primitives.calls import Launched, Matrices, Place
-from neonlike.backends.gpu.primitives.conv.plan import Band, Phase, ceil_div, taps_of
+from neonlike.backends.gpu.primitives.conv.plan import Band, Phase, taps_of
 from neonlike.backends.gpu.primitives.elements import is_wide
 from neonlike.kernels.codegen.emit import STORAGE, convert_store, load_element
 from neonlike.kernels.cuda.fit import THREADS
@@ -88,7 +89,7 @@ def columns_kernel(
     channels, sizes = (g.K, g.MPQ) if backward else (g.C, g.DHW)
     inner, taps = channels // g.groups, taps_of(phase)
     images, first, count = g.N // each, band.first // each, band.size // each
-    across = min(THREADS, max(32, 1 << (count - 1).bit_length()))
+    across = min(THREADS, max(32, power_of_two(count)))
     tiles, down = ceil_div(count, across), THREADS // across
     steps = (1, inner) if backward else (taps, 1)
     axes = [

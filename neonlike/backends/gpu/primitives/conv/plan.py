@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from neonlike.backends.geometry.conv import ConvGeometry
+from neonlike.backends.geometry.counts import ceil_div, round_up
 
 COLUMN_BYTES = 256 << 20
 """Most bytes of columns and results that a band takes: enough for several waves of a product's tiles."""
@@ -111,7 +112,7 @@ def bands(columns: int, column_bytes: int) -> list[Band]:
     most = max(COLUMN_BYTES // max(column_bytes, 1) // EVEN * EVEN, LEAST_COLUMNS)
     if columns <= most:
         return [Band(0, columns)]
-    size = whole(ceil_div(columns, ceil_div(columns, most)), EVEN)
+    size = round_up(ceil_div(columns, ceil_div(columns, most)), EVEN)
     return [Band(first, min(size, columns - first)) for first in range(0, columns, size)]
 
 
@@ -121,13 +122,3 @@ def parts(tiles: int, depth: int, nbytes: int) -> int:
     So many that the GPU is busy, if one part would occupy ``tiles`` of it.
     """
     return max(min(ceil_div(TILES, tiles), depth // LEAST_DEPTH, PART_BYTES // nbytes), 1)
-
-
-def ceil_div(n: int, size: int) -> int:
-    """How many pieces of ``size`` hold ``n``."""
-    return -(-n // size)
-
-
-def whole(n: int, size: int) -> int:
-    """``n`` as the next multiple of ``size``."""
-    return ceil_div(n, size) * size

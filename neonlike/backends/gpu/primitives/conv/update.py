@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from neonlike.backends.families.conv_request import ConvUpdate
+from neonlike.backends.geometry.counts import ceil_div
 from neonlike.backends.gpu.primitives.calls import Matrices, Multiplied, Place, Program
 from neonlike.backends.gpu.primitives.conv import kernels as kernels
-from neonlike.backends.gpu.primitives.conv.plan import TILE, Band, bands, ceil_div, parts, phases, reads_in_place, thin
+from neonlike.backends.gpu.primitives.conv.plan import TILE, Band, bands, parts, phases, reads_in_place, thin
 from neonlike.optree.dtypes import DType, compute_dtype
 
 IMAGES, ERRORS, GRADIENT = map(Place, range(3))
