@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neonlike.backends import masks, pickling, tensor_text
+from neonlike.backends.batch_window import BatchWindow
 from neonlike.backends.hostdata import check_fills, host_array
 from neonlike.backends.inplace import InPlaceOperators
 from neonlike.backends.tensor_host import TensorHost
@@ -59,7 +60,7 @@ class cached(Generic[T]):  # noqa: N801
         return value
 
 
-class Tensor(InPlaceOperators, Expression):
+class Tensor(InPlaceOperators, BatchWindow, Expression):
     """An n-dimensional array on a backend, with at least two dimensions.
 
     Make one with ``be.empty``, ``be.zeros``, ``be.ones``, ``be.array`` or ``be.iobuf``. Operators build lazy

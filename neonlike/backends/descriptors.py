@@ -1,0 +1,246 @@
+"""``TensorDesc``: shape, dtype and layout of a tensor that need not exist yet, and views of tensors in other layouts.
+
+A layout names the axes in the order in which they lie in memory, a letter each: ``"NCHW"``, neon's ``"CDHWN"``,
+``"TNC"`` for sequences. N is the batch. The letters have no other meaning here than that equal ones are the same axis.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from neonlike.backends.tensor import Tensor
+from neonlike.checks import admit, brief, shown
+from neonlike.errors import ArgumentError, DTypeError, ShapeError
+from neonlike.optree.dtypes import F32, DType, as_dtype
+from neonlike.optree.shapes import Shape, as_shape, contiguous_strides, is_regrouped
+
+BATCH = "N"
+"""The letter of the axis along which samples lie."""
+
+
+def neon_layout(ndim: int) -> str:
+    """neon's order of ``ndim`` axes, which tensors have that say nothing of theirs: CN, CWN, CHWN, CDHWN.
+
+    Raises
+    ------
+    ShapeError
+        If there is none of so many axes.
+    """
+    if not 2 <= ndim <= 5:
+        raise ShapeError(f"layout: there is a default for 2 to 5 axes, not for {ndim}; name them: layout='NTCHW'")
+    return "C" + "DHW"[5 - ndim :] + BATCH
+
+
+@dataclass(frozen=True, slots=True)
+class TensorDesc:
+    """What a tensor is, without its elements: a value, equal to others of the same three attributes.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        At least two sizes, in the order of ``layout``.
+    dtype : dtype
+    layout : str
+        A letter for each axis, from the outermost to the innermost, N for the batch; lower case will do. Default:
+        neon's, ``"CN"``, ``"CWN"``, ``"CHWN"`` or ``"CDHWN"``.
+
+    Raises
+    ------
+    ShapeError
+        On sizes that are none, fewer than two, or another number of them than letters.
+    DTypeError
+        If tensors cannot hold ``dtype``.
+    ArgumentError
+        On a layout that is no string of different letters.
+
+    Examples
+    --------
+    >>> images = TensorDesc((32, 3, 28, 28), "float32", "NCHW")
+    >>> images.batch_axis, images.with_layout("CHWN").shape
+    (0, (3, 28, 28, 32))
+    """
+
+    shape: Shape
+    dtype: DType = F32
+    layout: str = ""
+
+    def __post_init__(self) -> None:
+        given = tuple(self.shape) if isinstance(self.shape, (tuple, list)) else (self.shape,)
+        if len(given) < 2:
+            raise ShapeError(f"TensorDesc: needs a shape of at least two axes, got {brief(self.shape)}")
+        object.__setattr__(self, "shape", as_shape(given, "TensorDesc"))
+        object.__setattr__(self, "dtype", as_dtype(self.dtype, "TensorDesc"))
+        layout = checked_layout(self.layout) if self.layout not in ("", None) else neon_layout(len(given))
+        if len(layout) != len(given):
+            raise ShapeError(
+                f"TensorDesc: layout {layout!r} names {len(layout)} axes, the shape {self.shape} has {len(given)}"
+            )
+        object.__setattr__(self, "layout", layout)
+
+    @staticmethod
+    def of(thing: Any) -> TensorDesc:
+        """``thing`` itself if it is a descriptor; that of a tensor: what it was made from, else in neon's layout.
+
+        Raises
+        ------
+        DTypeError
+            If it is neither.
+        ShapeError
+            If it is a tensor of more than five axes, made from no descriptor.
+        """
+        if isinstance(thing, TensorDesc):
+            return thing
+        if not isinstance(thing, Tensor):
+            raise DTypeError(f"TensorDesc: expected a descriptor or a tensor, got {shown(thing)}")
+        return thing.desc if isinstance(thing.desc, TensorDesc) else TensorDesc(thing.shape, thing.dtype)
+
+    # What follows from it
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Steps between neighbours along each axis, in elements, of a tensor without gaps."""
+        return contiguous_strides(self.shape)
+
+    @property
+    def batch_axis(self) -> int | None:
+        """Position of N in the layout: 0 in NCHW, 1 in TNC, the last in neon's; None where there is no such axis."""
+        found = self.layout.find(BATCH)
+        return None if found < 0 else found
+
+    @property
+    def batch_size(self) -> int:
+        """Number of samples.
+
+        Raises
+        ------
+        ShapeError
+            If no axis is the batch.
+        """
+        return self.shape[self.axis(BATCH)]
+
+    def axis(self, letter: str) -> int:
+        """Position of ``letter`` in the layout; ShapeError if it has none."""
+        found = self.layout.find(letter.upper())
+        if found < 0 or len(letter) != 1:
+            raise ShapeError(f"TensorDesc: the layout {self.layout!r} has no axis {letter!r}")
+        return found
+
+    # Others made from it
+
+    def with_dtype(self, dtype: Any) -> TensorDesc:
+        """The same with another dtype."""
+        return replace(self, dtype=dtype)
+
+    def with_batch(self, count: int) -> TensorDesc:
+        """The same with ``count`` samples."""
+        axis = self.axis(BATCH)
+        return replace(self, shape=(*self.shape[:axis], count, *self.shape[axis + 1 :]))
+
+    def with_layout(self, layout: str) -> TensorDesc:
+        """The same axes in the order of ``layout``, which may leave out axes of size 1 and name more of them.
+
+        Raises
+        ------
+        ShapeError
+            If an axis that is left out has another size.
+        """
+        new = checked_layout(layout)
+        self._check_left_out(new)
+        sizes = dict(zip(self.layout, self.shape))
+        return replace(self, shape=tuple(sizes.get(letter, 1) for letter in new), layout=new)
+
+    def _check_left_out(self, layout: str) -> None:
+        for letter, size in zip(self.layout, self.shape):
+            if letter not in layout and size != 1:
+                raise ShapeError(
+                    f"layout: {self.layout!r} {self.shape} cannot become {layout!r}, which has no {letter} for its "
+                    f"{size} positions; only axes of size 1 can be left out"
+                )
+
+    # Tensors of it
+
+    def view(self, tensor: Any, name: str = "tensor", operation: str = "TensorDesc.view") -> Any:
+        """``tensor`` in this shape: itself, or a view where it splits or merges axes, as (C*H*W, N) of (C, H, W, N).
+
+        Raises
+        ------
+        DTypeError
+            If it is no tensor, or of another dtype.
+        ShapeError
+            If it has another shape, or is strided so that there is no view.
+        ArgumentError
+            If it was made from a descriptor of another layout.
+        """
+        if not isinstance(tensor, Tensor):
+            raise DTypeError(f"{operation}: {name} must be a tensor, got {shown(tensor)}")
+        if tensor.dtype != self.dtype:
+            raise DTypeError(f"{operation}: {name} must hold {self.dtype.name}, got {tensor.dtype.name}")
+        if tensor.desc is not None and tensor.desc.layout != self.layout and tensor.ndim == self.ndim:
+            raise ArgumentError(
+                f"{operation}: {name} must have the layout {self.layout!r}, got {tensor.desc.layout!r}; "
+                "be.transformer(src, dst) makes the one of the other"
+            )
+        if tensor.shape == self.shape:
+            return tensor
+        if not is_regrouped(tensor.shape, self.shape):
+            raise ShapeError(f"{operation}: {name} must have the shape {self.shape}, got {tensor.shape}")
+        return tensor.reshape(self.shape)
+
+    def arranged(self, tensor: Any, layout: str) -> Any:
+        """View of ``tensor``, which is of this shape, with its axes in the order of ``layout``; see ``with_layout``."""
+        wanted = self.with_layout(layout)
+        kept = [self.layout.index(letter) for letter in wanted.layout if letter in self.layout]
+        rest = [axis for axis in range(self.ndim) if axis not in kept]
+        order = (*kept, *rest)
+        turned = tensor if order == tuple(range(self.ndim)) else tensor.permuted(order)
+        return turned.reshape(wanted.shape)
+
+    # As plain values
+
+    def info(self) -> dict[str, Any]:
+        """The three attributes as values that JSON has; :meth:`from_info` makes the descriptor of them."""
+        return {"shape": list(self.shape), "dtype": self.dtype.name, "layout": self.layout}
+
+    @staticmethod
+    def from_info(record: Mapping[str, Any]) -> TensorDesc:
+        """The descriptor that ``record`` says.
+
+        Raises
+        ------
+        ArgumentError
+            If it has no shape, dtype or layout.
+        """
+        if not isinstance(record, Mapping) or not {"shape", "dtype", "layout"} <= set(record):
+            raise ArgumentError(f"TensorDesc.from_info: needs shape, dtype and layout, got {brief(record)}")
+        return TensorDesc(record["shape"], record["dtype"], record["layout"])
+
+
+admit(TensorDesc, "a TensorDesc")
+
+
+def checked_layout(layout: Any) -> str:
+    """``layout`` in capitals; ArgumentError unless it is a string of different letters."""
+    if not isinstance(layout, str) or not layout.isascii() or not layout.isalpha() or len(layout) < 2:
+        raise ArgumentError(f"layout: must be two or more letters, such as 'NCHW' or 'CDHWN', got {brief(layout)}")
+    upper = layout.upper()
+    if len(set(upper)) != len(upper):
+        raise ArgumentError(f"layout: {layout!r} names an axis twice")
+    return upper
