@@ -44,6 +44,14 @@ class AliasError(NeonlikeError, ValueError, AssertionError):
     """Two tensors share memory in a way that makes the operation ambiguous; neon checked it with ``assert``."""
 
 
+class ReadOnlyError(NeonlikeError, ValueError):
+    """A tensor that must not be written was to be written; nothing was changed."""
+
+
+class TensorClosed(NeonlikeError, ValueError):
+    """The file that a tensor was mapped from was closed, and the tensor with it."""
+
+
 class BackendUnavailable(NeonlikeError, RuntimeError):
     """The backend does not exist on this machine, or was closed."""
 

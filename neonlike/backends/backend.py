@@ -24,6 +24,7 @@ from neonlike.backends.families.arrange import ArrangeFamily
 from neonlike.backends.families.batchnorm import BatchNormFamily
 from neonlike.backends.families.conv import ConvFamily
 from neonlike.backends.families.creation import CreationFamily, checked_default_dtype
+from neonlike.backends.families.described import DescribedFamily
 from neonlike.backends.families.elementwise import ElementwiseFamily
 from neonlike.backends.families.gradients import GradientFamily
 from neonlike.backends.families.hooks import HooksFamily
@@ -95,6 +96,7 @@ class Backend(
     TimingFamily,
     MemoryFamily,
     HooksFamily,
+    DescribedFamily,
     AbstractBackend,
 ):
     """Makes tensors, runs expressions and compound primitives.
@@ -249,6 +251,8 @@ class Backend(
                 f"assignment: the target belongs to another backend, {target.backend!r}, and not to {self!r}; make one "
                 "with be.empty(shape)"
             )
+        if not target.writeable:
+            target.check_writeable("assignment")
 
     def assign_many(self, pairs: Sequence[tuple[Tensor, Any]]) -> list[Tensor]:
         """Assign several targets at once, all right-hand sides evaluated from the old values; returns the targets.

@@ -206,12 +206,14 @@ class TensorDesc:
 
     def arranged(self, tensor: Any, layout: str) -> Any:
         """View of ``tensor``, which is of this shape, with its axes in the order of ``layout``; see ``with_layout``."""
-        wanted = self.with_layout(layout)
-        kept = [self.layout.index(letter) for letter in wanted.layout if letter in self.layout]
-        rest = [axis for axis in range(self.ndim) if axis not in kept]
-        order = (*kept, *rest)
+        wanted, order = self.with_layout(layout), self.order(layout)
         turned = tensor if order == tuple(range(self.ndim)) else tensor.permuted(order)
         return turned.reshape(wanted.shape)
+
+    def order(self, layout: str) -> tuple[int, ...]:
+        """The axes in the order in which ``layout`` names them, behind them those that it leaves out."""
+        kept = [self.layout.index(letter) for letter in checked_layout(layout) if letter in self.layout]
+        return (*kept, *(axis for axis in range(self.ndim) if axis not in kept))
 
     # As plain values
 

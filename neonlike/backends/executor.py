@@ -85,7 +85,16 @@ class Executor:
             self.replay.learn(pairs[0][0].backend, pairs, recipe)
 
     def plan(self, graph: Graph) -> Plan:
-        """The plan of ``graph``, made if there is none; the first that is met again is when replay pays."""
+        """The plan of ``graph``, made if there is none; the first that is met again is when replay pays.
+
+        Raises
+        ------
+        ReadOnlyError
+            If a target must not be written.
+        """
+        for target in graph.targets:
+            if not target.writeable:
+                target.check_writeable("assignment")
         plan = self.plans.find(graph)
         if self.replay.wanted and plan.engine:
             self.replay.request()

@@ -87,6 +87,8 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
     origin: Origin | None = None
     """What the values were computed from, for gradients; see :mod:`neonlike.optree.origin`."""
     rounding: int | bool = 0
+    writeable: bool = True
+    """Whether it may be written; False over a file that was mapped to be read, see :mod:`neonlike.backends.mapped`."""
     live_host: ClassVar[bool] = True
     """Whether ``asnumpyarray()`` is the tensor's own memory and not a copy."""
     kahan_count: int = 0
@@ -148,6 +150,9 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
     def ptr(self) -> int:
         """Address of the first element, to see whether tensors share memory."""
         raise NotImplementedError
+
+    def check_writeable(self, operation: str) -> None:
+        """Raise ReadOnlyError if the tensor must not be written; see :mod:`neonlike.backends.mapped`."""
 
     # Size and identity
 

@@ -247,6 +247,8 @@ class LinalgFamily(Family):
         if not A.dtype == B.dtype == C.dtype:
             listed = ", ".join(t.dtype.name for t in (A, B, C))
             raise DTypeError(f"{name}: A, B and C must have one dtype, got {listed}")
+        if not C.writeable:
+            C.check_writeable(name)
 
     def _check_product(self, name: str, A: Any, B: Any, C: Any, bsum: Any) -> None:
         self._check_operands(name, A, B, C)

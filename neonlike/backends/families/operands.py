@@ -112,6 +112,8 @@ def written(
     It is the tensor's own memory where that is possible, else an array that is stored when the block ends without an
     exception. With ``keep`` it holds the tensor's old values first; otherwise they are undefined.
     """
+    if not tensor.writeable:
+        tensor.check_writeable("a primitive")
     shape: Shape = tensor.shape if dims is None else tuple(dims)
     dtype = dtype or compute_dtype(tensor.dtype)
     if tensor.live_host and tensor.dtype == dtype and tensor.is_contiguous:

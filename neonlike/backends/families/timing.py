@@ -160,6 +160,9 @@ class TimingFamily(Family):
             The mean of one run where it was timed: if ``repeat`` is above 1 or bench mode is on. On a device that is
             still at work, reading them waits for it.
         """
+        for tensor in outputs:
+            if tensor is not None and not tensor.writeable:
+                tensor.check_writeable(name)
         dtype = next((t.dtype for t in outputs if t is not None), "")
         if repeat <= 1:
             bench = self.executor.bench

@@ -1,0 +1,358 @@
+"""``BatchNormOp``: batch normalisation as an object that keeps its statistics, whatever the order of axes.
+
+The rows that are normalised, and the arithmetic, are those of ``compound_fprop_bn`` and ``compound_bprop_bn``
+(:mod:`neonlike.backends.families.batchnorm`): this file brings tensors of any layout into rows, as views, and keeps
+what belongs together between the calls.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from neonlike.backends import batchnorm_record, batchnorm_skipping
+from neonlike.backends.descriptors import BATCH, TensorDesc
+from neonlike.backends.families.operands import as_numbers, check_tensors
+from neonlike.checks import brief
+from neonlike.errors import ArgumentError, DTypeError, ShapeError, did_you_mean
+from neonlike.nervanaobject import NervanaObject
+from neonlike.optree.dtypes import compute_dtype, is_float
+
+MODES = ("spatial", "per_activation", "spatial_persistent")
+NAN_POLICIES = ("propagate", "ignore")
+CHANNELS = "C"
+
+
+class BatchNormOp:
+    """What ``be.batchnorm_op(mode)`` returns; :meth:`stage` gives it a shape, before anything else can be asked of it.
+
+    x, y and their gradients have the descriptor that was staged. Scale, bias and their gradients have
+    :meth:`scale_bias_desc`, or a shape that splits or merges its axes, as (C, 1). They hold floats of at least 32 bits.
+
+    With the policy "propagate" a nan in x makes all results of its row nan, as arithmetic does. With "ignore" it counts
+    as no element: mean and variance are those of the others, y is the bias there, the gradient by x is 0, and neither
+    that place nor one where the gradient by y is nan adds to the gradients by scale and bias.
+
+    Attributes
+    ----------
+    mode : "spatial", "per_activation" or "spatial_persistent"
+    nan : "propagate" or "ignore"
+    desc : TensorDesc or None
+        What was staged.
+    epsilon, averaging_factor : float or None
+        Of the last training call.
+    count, row_axes : int
+        Elements that a statistic is taken over; axes of x that have statistics of their own.
+    """
+
+    def __init__(self, be: Any, mode: str = "spatial", nan: str = "propagate") -> None:
+        for name, given, known in (("mode", mode, MODES), ("nan", nan, NAN_POLICIES)):
+            if given not in known:
+                meant = did_you_mean(given, known) if isinstance(given, str) else ""
+                raise ArgumentError(f"batchnorm_op: {name} must be one of {known}, got {brief(given)}{meant}")
+        self.backend, self.mode, self.nan = be, mode, nan
+        self.desc: TensorDesc | None = None
+        self.epsilon: float | None = None
+        self.averaging_factor: float | None = None
+
+    def __repr__(self) -> str:
+        staged = "not staged" if self.desc is None else f"{self.desc.layout}{self.desc.shape} {self.desc.dtype.name}"
+        return f"<BatchNormOp {self.mode}, {staged}>"
+
+    # Shapes
+
+    def stage(self, x_desc: Any) -> BatchNormOp:
+        """Fix the shape of x, and start with a running mean of 0 and a running variance of 1; returns this object.
+
+        Parameters
+        ----------
+        x_desc : TensorDesc or Tensor
+            With a batch N and channels C: NCHW, NHWC, NC, neon's CHWN and CDHWN, and others. Any further axis is a
+            position.
+
+        Raises
+        ------
+        ShapeError
+            If there is no such axis, or one of size 0.
+        DTypeError
+            If it holds no floats.
+        """
+        desc = TensorDesc.of(x_desc)
+        if not is_float(desc.dtype):
+            raise DTypeError(f"batchnorm_op: x must hold floats, got {desc.dtype.name}")
+        for letter in (BATCH, CHANNELS):
+            desc.axis(letter)
+        if not desc.size:
+            raise ShapeError(f"batchnorm_op: x of shape {desc.shape} has no elements to take statistics of")
+        of_row = desc.layout.replace(BATCH, "") if self.mode == "per_activation" else CHANNELS
+        kept = tuple(size if letter in of_row else 1 for letter, size in zip(desc.layout, desc.shape))
+        self.desc, self._stats = desc, TensorDesc(kept, compute_dtype(desc.dtype), desc.layout)
+        self._turned = of_row + "".join(letter for letter in desc.layout if letter not in of_row)
+        self._rows, self.row_axes = math.prod(kept), len(of_row)
+        self.count = desc.size // self._rows
+        self.epsilon = self.averaging_factor = None
+        column, be = (self._rows, 1), self.backend
+        self._mean, self._variance = (be.zeros(column, self._stats.dtype) for _ in range(2))
+        self._variance.fill(1)
+        self._saved_sum, self._saved_variance = (be.zeros(column, self._stats.dtype) for _ in range(2))
+        return self
+
+    def _staged(self, operation: str) -> TensorDesc:
+        if self.desc is None:
+            raise ArgumentError(f"batchnorm_op.{operation}: the shape of x is not known yet; call stage(x_desc) first")
+        return self.desc
+
+    def scale_bias_desc(self) -> TensorDesc:
+        """Descriptor of scale, bias and their gradients: 1xCx1x1 of NCHW, or 1xCxHxW for each activation.
+
+        float64 for x of float64, else float32.
+
+        Raises
+        ------
+        ArgumentError
+            If nothing was staged.
+        """
+        self._staged("scale_bias_desc")
+        return self._stats
+
+    # Statistics
+
+    @property
+    def running_mean(self) -> Any:
+        """The running mean, a tensor as :meth:`scale_bias_desc` says; writing to it sets it."""
+        self._staged("running_mean")
+        return self._mean.reshape(self._stats.shape)
+
+    @property
+    def running_variance(self) -> Any:
+        """The running variance likewise."""
+        self._staged("running_variance")
+        return self._variance.reshape(self._stats.shape)
+
+    @property
+    def saved_mean(self) -> Any:
+        """A copy of the mean of the last training call."""
+        self._trained("saved_mean")
+        return (self._saved_sum / self.count).astensor().reshape(self._stats.shape)
+
+    @property
+    def saved_inv_variance(self) -> Any:
+        """1 / sqrt(variance + epsilon) of the last training call, computed now."""
+        epsilon = self._trained("saved_inv_variance")
+        inverse = 1 / self.backend.sqrt(self._saved_variance + epsilon)
+        return inverse.astensor().reshape(self._stats.shape)
+
+    def _trained(self, operation: str) -> float:
+        """The epsilon of the last training call."""
+        self._staged(operation)
+        if self.epsilon is None:
+            raise ArgumentError(f"batchnorm_op.{operation}: no statistics are saved yet; call forward_training first")
+        return self.epsilon
+
+    # The three operations
+
+    def forward_training(
+        self, alpha: float, beta: float, averaging_factor: float, epsilon: float, x: Any, scale: Any, bias: Any, y: Any
+    ) -> None:
+        """``y = alpha * (scale * (x - mean) / sqrt(variance + epsilon) + bias) + beta * y`` by this batch's statistics.
+
+        They are saved for :meth:`backward`, and move the running ones: ``running = (1 - averaging_factor) * running +
+        averaging_factor * this``. The variance is biased, the mean of squares, in both.
+
+        Parameters
+        ----------
+        alpha, beta : float
+            With a beta of 0 old values of y do not count, not even nan.
+        averaging_factor : float
+            From 0 to 1; 1 / n in the n-th call gives the plain mean of all.
+        epsilon : float
+            Not negative.
+        x, y : as staged
+            y may be x.
+        scale, bias : as ``scale_bias_desc()``
+
+        Raises
+        ------
+        ArgumentError
+            If nothing was staged, a number is out of its range, or a tensor was made in another layout.
+        ShapeError, DTypeError, AliasError
+            If a tensor does not fit, or y overlaps another one. Nothing is written in any of these cases.
+        """
+        name = "forward_training"
+        self._staged(name)
+        factor, epsilon, alpha, beta = self._numbers(
+            name, averaging_factor=averaging_factor, epsilon=epsilon, alpha=alpha, beta=beta
+        )
+        if not 0 <= factor <= 1:
+            raise ArgumentError(f"batchnorm_op.{name}: averaging_factor must be from 0 to 1, got {factor}")
+        rows, columns = self._data(name, x=x, y=y), self._columns(name, scale=scale, bias=bias)
+        kept = self._saved_sum, self._saved_variance, self._mean, self._variance
+        if self.nan == "ignore":
+            batchnorm_skipping.forward_training(self, rows, columns, kept, (alpha, beta, factor, epsilon))
+        else:
+            self.backend.compound_fprop_bn(
+                self._apart(rows["x"], rows["y"]), *kept, *columns.values(), rows["y"], epsilon, 1 - factor, True,
+                beta, alpha=alpha,
+            )  # fmt: skip
+        self.epsilon, self.averaging_factor = epsilon, factor
+
+    def forward_inference(
+        self, alpha: float, beta: float, epsilon: float, x: Any, scale: Any, bias: Any, y: Any
+    ) -> None:
+        """The same by the running statistics, which stay as they are; arguments and errors as there."""
+        name = "forward_inference"
+        self._staged(name)
+        epsilon, alpha, beta = self._numbers(name, epsilon=epsilon, alpha=alpha, beta=beta)
+        rows, columns = self._data(name, x=x, y=y), self._columns(name, scale=scale, bias=bias)
+        if self.nan == "ignore":
+            running = self._mean, self._variance
+            batchnorm_skipping.forward_inference(self, rows, columns, running, (alpha, beta, epsilon))
+            return
+        self.backend.compound_fprop_bn(
+            self._apart(rows["x"], rows["y"]), None, None, self._mean, self._variance, *columns.values(), rows["y"],
+            epsilon, 0.0, False, beta, inference=True, alpha=alpha,
+        )  # fmt: skip
+
+    def backward(
+        self,
+        alpha_data: float,
+        beta_data: float,
+        alpha_param: float,
+        beta_param: float,
+        epsilon: float,
+        x: Any,
+        scale: Any,
+        dscale: Any,
+        dbias: Any,
+        dx: Any,
+        dy: Any,
+    ) -> None:
+        """Gradients of the last training call, with an alpha of 1, by x, scale and bias.
+
+        ``dx = alpha_data * gradient + beta_data * dx``, and likewise ``dscale`` and ``dbias`` with the other two
+        numbers; with a beta of 0 old values do not count.
+
+        Parameters
+        ----------
+        epsilon : float
+            As in that call.
+        x : as staged
+            As in that call; :meth:`forward_training` must not have written y over it.
+        dx, dy : as staged
+            The gradients by x and by y; dx may be dy, or x.
+        scale, dscale, dbias : as ``scale_bias_desc()``
+
+        Raises
+        ------
+        ArgumentError
+            If there was no training call since :meth:`stage`, or its epsilon was another.
+        ShapeError, DTypeError, AliasError
+            As in :meth:`forward_training`.
+        """
+        name = "backward"
+        trained = self._trained(name)
+        epsilon, *factors = self._numbers(
+            name, epsilon=epsilon, alpha_data=alpha_data, beta_data=beta_data, alpha_param=alpha_param,
+            beta_param=beta_param,
+        )  # fmt: skip
+        if epsilon != trained:
+            raise ArgumentError(f"batchnorm_op.{name}: epsilon must be {trained}, as in training, got {epsilon}")
+        rows = self._data(name, x=x, dx=dx, dy=dy)
+        columns = self._columns(name, scale=scale, dscale=dscale, dbias=dbias)
+        kept = self._saved_sum, self._saved_variance
+        if self.nan == "ignore":
+            batchnorm_skipping.backward(self, rows, columns, kept, (epsilon, *factors))
+            return
+        dx_rows = rows["dx"]
+        self.backend.compound_bprop_bn(
+            dx_rows, columns["dscale"], columns["dbias"], self._apart(rows["dy"], dx_rows),
+            self._apart(rows["x"], dx_rows), *kept, columns["scale"], epsilon, alpha_data=factors[0],
+            beta_data=factors[1], alpha_param=factors[2], beta_param=factors[3],
+        )  # fmt: skip
+
+    # Records
+
+    def info(self) -> dict[str, Any]:
+        """All there is to know of this object, as values that JSON has.
+
+        ``mode``, ``nan``, ``format`` (the layout), ``dtype``, ``dims``, ``strides`` (in elements), ``epsilon`` and
+        ``averaging_factor`` of the last training call or None; and the statistics, each the base64 text of its little
+        endian floats: ``running_mean``, ``running_variance``, ``saved_variance``, and ``saved_sum``, which is the saved
+        mean times the elements of a row: the mean itself would be rounded.
+
+        Raises
+        ------
+        ArgumentError
+            If nothing was staged.
+        """
+        self._staged("info")
+        return batchnorm_record.record_of(self)
+
+    @classmethod
+    def from_info(cls, record: Any, be: Any = None) -> BatchNormOp:
+        """The object that :meth:`info` gave ``record`` of: what it computes next is equal bit for bit.
+
+        Parameters
+        ----------
+        record : mapping
+        be : Backend, optional
+            Where its statistics go; default: the current backend.
+
+        Raises
+        ------
+        ArgumentError
+            If something is missing in the record, or contradicts the rest of it.
+        ShapeError, DTypeError
+            If dims or dtype are none that a tensor has.
+        BackendUnavailable
+            If there is no backend.
+        """
+        return batchnorm_record.restored(cls, record, NervanaObject.be if be is None else be)
+
+    # Tensors as rows
+
+    def _numbers(self, operation: str, **numbers: float) -> list[float]:
+        found = as_numbers(f"batchnorm_op.{operation}", **numbers)
+        for name, value in zip(numbers, found):
+            if not math.isfinite(value) or (name == "epsilon" and value < 0):
+                wanted = "a number from 0 on" if name == "epsilon" else "finite"
+                raise ArgumentError(f"batchnorm_op.{operation}: {name} must be {wanted}, got {value}")
+        return found
+
+    def _data(self, operation: str, **tensors: Any) -> dict[str, Any]:
+        """Views of ``tensors``, which are as staged, with the axes in the order of rows."""
+        name, desc = f"batchnorm_op.{operation}", self._staged(operation)
+        check_tensors(self.backend, name, **tensors)
+        seen = {which: desc.view(tensor, which, name) for which, tensor in tensors.items()}
+        return {which: desc.arranged(view, self._turned) for which, view in seen.items()}
+
+    def _columns(self, operation: str, **tensors: Any) -> dict[str, Any]:
+        """Views (rows, 1) of ``tensors``, which are as ``scale_bias_desc()``."""
+        name = f"batchnorm_op.{operation}"
+        check_tensors(self.backend, name, **tensors)
+        return {
+            which: self._stats.view(tensor, which, name).reshape(self._rows, 1) for which, tensor in tensors.items()
+        }
+
+    def _apart(self, given: Any, result: Any) -> Any:
+        """``given``, as the kernels take it beside ``result``: one of them, or a copy where they lie in strides."""
+        if given.alias_of(result) != 1:
+            return given
+        if given.is_contiguous:
+            return result
+        copied = self.backend.fresh(given.shape, given.dtype)
+        copied[:] = given
+        return copied
+
+    def statistics(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Copies of the four statistics (rows, 1) on the host, by their names in a record."""
+        named = zip(batchnorm_record.STATISTICS, (self._mean, self._variance, self._saved_sum, self._saved_variance))
+        return {name: tensor.get() for name, tensor in named}
+
+    def set_statistics(self, values: dict[str, np.ndarray[Any, Any]]) -> None:
+        """The reverse of :meth:`statistics`."""
+        tensors = (self._mean, self._variance, self._saved_sum, self._saved_variance)
+        for name, tensor in zip(batchnorm_record.STATISTICS, tensors):
+            tensor.set(values[name].reshape(tensor.shape))

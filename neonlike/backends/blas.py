@@ -1,0 +1,155 @@
+"""``be.blas(dtype)``: vectors, matrices and the operations of BLAS on them, in one float dtype.
+
+For code that is written in these terms. A vector is a tensor (n, 1) or (1, n), a transposed matrix is its view ``A.T``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from neonlike.backends.families.operands import check_tensors
+from neonlike.backends.tensor import Tensor
+from neonlike.checks import brief, shown
+from neonlike.errors import DTypeError, ShapeError
+from neonlike.optree.dtypes import DType
+
+
+class Blas:
+    """Operations of BLAS on tensors of ``dtype`` on one backend; what ``be.blas(dtype)`` returns.
+
+    Operations return what they wrote, reductions return numbers, which on a GPU waits for it. Operands are never
+    converted.
+
+    Attributes
+    ----------
+    dtype : numpy.dtype
+    """
+
+    def __init__(self, be: Any, dtype: DType) -> None:
+        self.backend, self.dtype = be, dtype
+
+    def __repr__(self) -> str:
+        return f"<Blas {self.dtype.name} on {self.backend!r}>"
+
+    # Making operands
+
+    def vector(self, values: Any) -> Any:
+        """A vector (n, 1) of ``values``, or of so many zeros if it is an integer."""
+        if isinstance(values, int):
+            return self.backend.zeros((values, 1), dtype=self.dtype)
+        made = self.backend.array(values, dtype=self.dtype)
+        if made.ndim != 2 or 1 not in made.shape:
+            raise ShapeError(f"blas.vector: needs one dimension, got {made.shape}")
+        return made.reshape(-1, 1)
+
+    def matrix(self, values: Any, columns: int | None = None) -> Any:
+        """A matrix of ``values`` in two dimensions; or, of two integers, of so many rows and ``columns`` of zeros."""
+        if columns is not None:
+            return self.backend.zeros((values, columns), dtype=self.dtype)
+        made = self.backend.array(values, dtype=self.dtype)
+        if made.ndim != 2:
+            raise ShapeError(f"blas.matrix: needs two dimensions, got {made.shape}")
+        return made
+
+    # Vectors
+
+    def dot(self, x: Any, y: Any) -> float:
+        """Sum of the products of two vectors."""
+        x, y = self._vectors("dot", x=x, y=y)
+        return float(self.backend.sum(x * y))
+
+    def nrm2(self, x: Any) -> float:
+        """Square root of the sum of squares; finite wherever the result is, though squares may not be."""
+        be, (x,) = self.backend, self._vectors("nrm2", x=x)
+        largest = float(be.max(be.absolute(x))) if x.size else 0.0
+        if not 0 < largest < math.inf:
+            return largest
+        return largest * math.sqrt(float(be.sum(be.square(x / largest))))
+
+    def asum(self, x: Any) -> float:
+        """Sum of magnitudes."""
+        (x,) = self._vectors("asum", x=x)
+        return float(self.backend.sum(self.backend.absolute(x)))
+
+    def iamax(self, x: Any) -> int:
+        """Position of the largest magnitude, the first of equal ones."""
+        (x,) = self._vectors("iamax", x=x)
+        if not x.size:
+            raise ShapeError("blas.iamax: a vector without elements has no largest one")
+        return int(self.backend.argmax(self.backend.absolute(x), axis=0).item())
+
+    def axpy(self, alpha: float, x: Any, y: Any) -> Any:
+        """``y += alpha * x``; returns y."""
+        (a, b) = self._vectors("axpy", x=x, y=y)
+        self.backend.assign(b, alpha * a + b)
+        return y
+
+    def scal(self, alpha: float, x: Any) -> Any:
+        """``x *= alpha``; returns x, which may be a matrix."""
+        self._check("scal", x=x)
+        return self.backend.assign(x, alpha * x)
+
+    def copy(self, x: Any, y: Any) -> Any:
+        """``y = x``; returns y."""
+        (a, b) = self._vectors("copy", x=x, y=y)
+        self.backend.assign(b, a)
+        return y
+
+    def swap(self, x: Any, y: Any) -> None:
+        """Exchange the elements of two vectors.
+
+        Raises
+        ------
+        AliasError
+            If they share memory.
+        """
+        (a, b) = self._vectors("swap", x=x, y=y)
+        self.backend.assign_many([(a, b), (b, a)])
+
+    # Matrices
+
+    def gemv(self, A: Any, x: Any, y: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
+        """``y = alpha * A x + beta * y``, for A (m, n), x of n and y of m elements; returns y.
+
+        With ``beta`` 0 old values of y do not count, not even nan; so in :meth:`gemm`.
+        """
+        self._check("gemv", A=A, x=x, y=y)
+        (column,), (result,) = self._vectors("gemv", x=x), self._vectors("gemv", y=y)
+        self.backend.compound_dot(A, column, result, alpha=alpha, beta=beta)
+        return y
+
+    def ger(self, x: Any, y: Any, A: Any, alpha: float = 1.0) -> Any:
+        """``A += alpha * x y^T``, for x of m and y of n elements and A (m, n); returns A."""
+        self._check("ger", x=x, y=y, A=A)
+        (column,), (row,) = self._vectors("ger", x=x), self._vectors("ger", y=y)
+        self.backend.compound_dot(column, row.T, A, alpha=alpha, beta=1.0)
+        return A
+
+    def gemm(self, A: Any, B: Any, C: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
+        """``C = alpha * A B + beta * C``, for A (m, k), B (k, n) and C (m, n); returns C."""
+        self._check("gemm", A=A, B=B, C=C)
+        self.backend.compound_dot(A, B, C, alpha=alpha, beta=beta)
+        return C
+
+    # Checks
+
+    def _check(self, operation: str, **operands: Any) -> None:
+        check_tensors(self.backend, f"blas.{operation}", **operands)
+        for name, tensor in operands.items():
+            if not isinstance(tensor, Tensor) or tensor.dtype != self.dtype:
+                found = tensor.dtype.name if isinstance(tensor, Tensor) else shown(tensor)
+                raise DTypeError(f"blas.{operation}: {name} must hold {self.dtype.name}, got {found}")
+
+    def _vectors(self, operation: str, **operands: Any) -> list[Any]:
+        """The operands as columns, all of one size."""
+        self._check(operation, **operands)
+        sizes = set()
+        for name, tensor in operands.items():
+            if tensor.ndim != 2 or 1 not in tensor.shape:
+                raise ShapeError(f"blas.{operation}: {name} must be a vector (n, 1) or (1, n), got {tensor.shape}")
+            sizes.add(tensor.size)
+        if len(sizes) > 1:
+            listed = {name: tensor.size for name, tensor in operands.items()}
+            raise ShapeError(f"blas.{operation}: vectors of one size are needed, got {brief(listed)}")
+        return [t if t.shape[1] == 1 else t.T for t in operands.values()]

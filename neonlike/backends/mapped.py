@@ -1,0 +1,176 @@
+"""Tensors over files: ``be.mapped(path, desc, mode, offset)``.
+
+On the CPU a mapped tensor is the file's own memory: pages are read when they are first used, and what is written goes
+to the file. On a GPU it is a copy in the GPU's memory, made at once; ``flush()`` and ``close()`` copy it back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from neonlike.backends.descriptors import TensorDesc
+from neonlike.backends.tensor import Tensor, put
+from neonlike.checks import brief
+from neonlike.errors import ArgumentError, ReadOnlyError, ShapeError, TensorClosed
+
+MODES = ("r", "r+", "w+")
+_OF_MEMORY = ("array", "address", "geometry", "call_layout", "is_contiguous")
+"""Attributes of a tensor that say where its elements are."""
+
+
+class Mapped(Tensor):
+    """A tensor over a part of a file, and the views of one that must not be written.
+
+    ``with be.mapped(path, desc) as t:`` closes it at the end.
+
+    Attributes
+    ----------
+    path : str
+    mode : "r", "r+" or "w+"
+    closed : bool
+    writeable : bool
+    """
+
+    path: str = ""
+    mode: str = "r"
+    closed: bool = False
+    _file: Any = None
+
+    def flush(self) -> None:
+        """Have everything that was written reach the file; from a GPU, copy it there first.
+
+        Raises
+        ------
+        TensorClosed
+            If the tensor was closed.
+        """
+        self._require_open("flush")
+        if self.mode != "r" and self._file is not None:
+            if not self.live_host:
+                self._file[...] = self.get()
+            self._file.flush()
+
+    def close(self) -> None:
+        """Flush, and give the tensor's memory up: whatever uses the tensor afterwards raises TensorClosed.
+
+        Views of it and arrays over its memory can still be used; the file stays mapped as long as there are any. May
+        be called again.
+        """
+        if self.closed:
+            return
+        self.flush()
+        for name in _OF_MEMORY:
+            with contextlib.suppress(AttributeError):
+                object.__delattr__(self, name)
+        put(self, "closed", True)
+        put(self, "_file", None)
+
+    def __enter__(self) -> Mapped:
+        self._require_open("with")
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.path}, closed>" if self.closed else super().__repr__()
+
+    __str__ = __repr__
+
+    def __getattr__(self, name: str) -> Any:
+        """Attributes that a tensor has no more once it was closed."""
+        if name in _OF_MEMORY:
+            self._require_open("use of the tensor")
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def _require_open(self, operation: str) -> None:
+        if self.closed:
+            raise TensorClosed(f"{operation}: the tensor over {self.path} was closed; map the file again: be.mapped")
+
+    # What must not be written
+
+    @property
+    def call_layout(self) -> object:
+        """Equal to that of no other tensor: calls of primitives with it are always checked."""
+        return object()
+
+    def _make_view(self, array: Any) -> Any:
+        if self.writeable:
+            return super()._make_view(array)  # type: ignore[misc]
+        kind: Any = type(self)
+        view = kind(self.backend, array, self.name, self.persist_values, base=self)
+        put(view, "path", self.path)
+        put(view, "writeable", False)
+        return view
+
+    def _set_host(self, host: Any) -> None:
+        self.check_writeable("set")
+        super()._set_host(host)
+
+    def _set_selected(self, index: Any, value: Any) -> None:
+        self.check_writeable("assignment")
+        super()._set_selected(index, value)
+
+    def check_writeable(self, operation: str) -> None:
+        """Raise ReadOnlyError if the file was mapped to be read."""
+        if not self.writeable:
+            raise ReadOnlyError(
+                f"{operation}: the tensor over {self.path} must not be written; map the file with mode 'r+', or write "
+                "to a copy: t.copy()"
+            )
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """As of other tensors on a GPU, saying whether it may be written."""
+        found = dict(super().__cuda_array_interface__)  # type: ignore[misc]
+        return {**found, "data": (found["data"][0], not self.writeable)}
+
+
+@lru_cache
+def _class_over(tensor_cls: type[Tensor]) -> Any:
+    """The class of mapped tensors of a backend whose tensors are of ``tensor_cls``."""
+    return type(f"Mapped{tensor_cls.__name__}", (Mapped, tensor_cls), {"__doc__": Mapped.__doc__})
+
+
+def map_file(be: Any, path: Any, desc: TensorDesc, mode: str, offset: int) -> Any:
+    """See ``DescribedFamily.mapped``."""
+    name = _checked(path, desc, mode, offset)
+    file: Any = np.memmap(name, desc.dtype, mode, offset, desc.shape)  # type: ignore[call-overload]
+    kind = _class_over(be.tensor_cls)
+    if be.tensor_cls.live_host:
+        made = kind(be, file.view(np.ndarray), owned=False)
+    else:
+        made = kind(be, be.fresh(desc.shape, desc.dtype).array)
+        made.set(file)
+    for attribute, value in (("path", name), ("mode", mode), ("_file", file), ("writeable", mode != "r")):
+        put(made, attribute, value)
+    made.desc = desc
+    return made
+
+
+def _checked(path: Any, desc: TensorDesc, mode: Any, offset: int) -> str:
+    """The path, after all checks."""
+    name = os.fsdecode(path)
+    if mode not in MODES:
+        raise ArgumentError(f"mapped: mode must be 'r' (read), 'r+' (read, write) or 'w+' (new), got {brief(mode)}")
+    if "\0" in name:
+        raise ArgumentError(f"mapped: {brief(name)} is no path")
+    itemsize = desc.dtype.itemsize
+    if offset < 0 or offset % itemsize:
+        raise ArgumentError(
+            f"mapped: offset must be a multiple of {itemsize}, the bytes of {desc.dtype.name}, got {offset}"
+        )
+    if not desc.size:
+        raise ShapeError(f"mapped: a tensor of shape {desc.shape} has no elements that could be mapped")
+    end = offset + desc.nbytes
+    if mode == "r" and os.path.getsize(name) < end:
+        raise ShapeError(
+            f"mapped: {name} has {os.path.getsize(name)} bytes, {desc.shape} of {desc.dtype.name} from {offset} on "
+            f"ends at {end}"
+        )
+    return name

@@ -1,0 +1,85 @@
+"""``Workspace``: bytes that several layers work in, one after the other."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from neonlike.backends.descriptors import TensorDesc
+from neonlike.backends.families.scratch import GRANULE, ScratchTooSmall
+from neonlike.errors import ArgumentError
+from neonlike.optree.arrange import whole_number
+from neonlike.optree.shapes import as_shape
+
+
+class Workspace:
+    """Memory of a backend without a shape; what ``be.workspace(nbytes)`` returns.
+
+    All layers of a network can work in one, of the size that the largest needs: tensors of it share its memory, so each
+    layer may write over what another left there.
+
+    Attributes
+    ----------
+    nbytes : int
+    """
+
+    def __init__(self, be: Any, nbytes: Any) -> None:
+        self.nbytes = whole_number("workspace", "nbytes", nbytes)
+        if self.nbytes < 0:
+            raise ArgumentError(f"workspace: nbytes must not be negative, got {self.nbytes}")
+        self.backend = be
+        self._memory = be.fresh((self.nbytes, 1), np.uint8)
+
+    def __repr__(self) -> str:
+        return f"<Workspace of {self.nbytes:,} bytes on {self.backend!r}>"
+
+    def tensor(self, shape: Any, dtype: Any = None, offset: int = 0) -> Any:
+        """A tensor over the bytes from ``offset`` on; its contents are what was left there.
+
+        Parameters
+        ----------
+        shape : TensorDesc, or int or sequence of int
+        dtype : dtype, optional
+            Default: that of the descriptor, else the backend's.
+        offset : int
+            In bytes; a multiple of an element's.
+
+        Raises
+        ------
+        ScratchTooSmall
+            If it reaches beyond the workspace (a RuntimeError too).
+        ArgumentError
+            If ``offset`` is negative, or elements would not lie at multiples of their size.
+        """
+        desc = shape if isinstance(shape, TensorDesc) else None
+        sizes = as_shape(shape if desc is None else desc.shape, "workspace")
+        kind = self.backend._dtype(desc.dtype if desc is not None and dtype is None else dtype, "workspace")
+        start, needed = whole_number("workspace", "offset", offset), math.prod(sizes) * kind.itemsize
+        if start < 0 or start % kind.itemsize:
+            raise ArgumentError(
+                f"workspace: offset must be a multiple of {kind.itemsize}, the bytes of {kind.name}, got {start}"
+            )
+        if start + needed > self.nbytes:
+            raise ScratchTooSmall(
+                f"workspace: {sizes} of {kind.name} takes {needed} bytes from {start} on, there are {self.nbytes}; "
+                "make a larger one with be.workspace(nbytes)"
+            )
+        made = self._memory[start : start + needed].share(sizes, kind)
+        if desc is not None:
+            made.desc = desc.with_dtype(kind)
+        return made
+
+    def tensors(self, *descs: TensorDesc) -> list[Any]:
+        """A tensor of each descriptor, side by side from the start; each begins at a multiple of 128 bytes."""
+        starts, end = [], 0
+        for desc in descs:
+            starts.append(end)
+            end += rounded(TensorDesc.of(desc).nbytes)
+        return [self.tensor(desc, offset=start) for desc, start in zip(descs, starts)]
+
+
+def rounded(nbytes: int) -> int:
+    """Bytes that something of ``nbytes`` takes beside others in a workspace."""
+    return -(-nbytes // GRANULE) * GRANULE
