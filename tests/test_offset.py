@@ -42,8 +42,9 @@ def test_the_descriptor_says_which_axis_is_the_batch(be: Any) -> None:
     data = be.array(host)
     data.desc = TensorDesc(host.shape, "f4", "NCHW")
     window = data[:2]
-    window.desc = data.desc.with_batch(2)
+    assert (window.batch_axis, data[:2].T.batch_axis) == (0, 3)
     assert window.offset(3).tolist() == host[3:].tolist()
+    window.desc = data.desc.with_batch(2)
     assert window.offset(1).offset(2).desc == window.desc
     assert data[:1].offset(2, axis=0).tolist() == host[2:3].tolist()
     with pytest.raises(IndexRangeError, match="positions 0 to 1 of 5 cannot move by 4"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,12 +25,14 @@ class BatchWindow:
     def batch_axis(self) -> int:
         """The axis along which samples lie: N of the descriptor it was made from, else the last one, as in neon.
 
+        A slice has that of what it was cut out of.
+
         Raises
         ------
         ShapeError
             If the descriptor has no such axis.
         """
-        desc = self.desc
+        desc: Any = next((one.desc for one in itertools.chain([self], _larger(self)) if one.desc is not None), None)
         if desc is None:
             return len(self.shape) - 1  # type: ignore[attr-defined]
         if desc.batch_axis is None:

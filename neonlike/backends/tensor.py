@@ -88,7 +88,7 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
     """What the values were computed from, for gradients; see :mod:`neonlike.optree.origin`."""
     rounding: int | bool = 0
     writeable: bool = True
-    """Whether it may be written; False over a file that was mapped to be read, see :mod:`neonlike.backends.mapped`."""
+    """Whether it may be written; False over a file that was mapped to be read (``objects/mapped.py``)."""
     live_host: ClassVar[bool] = True
     """Whether ``asnumpyarray()`` is the tensor's own memory and not a copy."""
     kahan_count: int = 0
@@ -152,7 +152,7 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         raise NotImplementedError
 
     def check_writeable(self, operation: str) -> None:
-        """Raise ReadOnlyError if the tensor must not be written; see :mod:`neonlike.backends.mapped`."""
+        """Raise ReadOnlyError if the tensor must not be written; see ``objects/mapped.py``."""
 
     # Size and identity
 

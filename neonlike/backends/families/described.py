@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from neonlike.backends.batchnorm_op import BatchNormOp
-from neonlike.backends.blas import Blas
 from neonlike.backends.descriptors import TensorDesc
 from neonlike.backends.families.base import Family
-from neonlike.backends.mapped import map_file
-from neonlike.backends.movers import Batcher, Shuffler, Transformer
-from neonlike.backends.workspace import Workspace
+from neonlike.backends.objects.batchnorm import BatchNormOp
+from neonlike.backends.objects.blas import Blas
+from neonlike.backends.objects.mapped import map_file
+from neonlike.backends.objects.movers import Batcher, Shuffler, Transformer
+from neonlike.backends.objects.workspace import Workspace
 
 
 class DescribedFamily(Family):
@@ -145,7 +145,7 @@ class DescribedFamily(Family):
         Returns
         -------
         Mapped
-            With ``flush()``, ``close()`` and ``with``; see :class:`~neonlike.backends.mapped.Mapped`.
+            With ``flush()``, ``close()`` and ``with``; see :class:`~neonlike.backends.objects.mapped.Mapped`.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Records of :class:`~neonlike.backends.batchnorm_op.BatchNormOp`: plain values, and the object made of them again."""
+"""Records of ``BatchNormOp`` (``objects/batchnorm.py``): plain values, and the object made of them again."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from neonlike.backends.descriptors import TensorDesc
 from neonlike.backends.families.scratch import GRANULE, ScratchTooSmall
+from neonlike.backends.geometry.counts import round_up
 from neonlike.errors import ArgumentError
 from neonlike.optree.arrange import whole_number
 from neonlike.optree.shapes import as_shape
@@ -76,10 +77,5 @@ class Workspace:
         starts, end = [], 0
         for desc in descs:
             starts.append(end)
-            end += rounded(TensorDesc.of(desc).nbytes)
+            end += round_up(TensorDesc.of(desc).nbytes, GRANULE)
         return [self.tensor(desc, offset=start) for desc, start in zip(descs, starts)]
-
-
-def rounded(nbytes: int) -> int:
-    """Bytes that something of ``nbytes`` takes beside others in a workspace."""
-    return -(-nbytes // GRANULE) * GRANULE

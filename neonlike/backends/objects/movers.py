@@ -11,6 +11,7 @@ from typing import Any
 
 from neonlike.backends.descriptors import BATCH, TensorDesc
 from neonlike.backends.families.operands import check_tensors
+from neonlike.backends.geometry.counts import ceil_div
 from neonlike.backends.tensor import Tensor
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError, IndexRangeError, MissingArgument, ShapeError
@@ -161,7 +162,7 @@ class Batcher(Samples):
             raise ArgumentError(f"batcher: mb_size must be 1 to {room}, the samples of dst, got {self.mb_size}")
 
     def __len__(self) -> int:
-        return -(-self.src_desc.batch_size // self.mb_size)
+        return ceil_div(self.src_desc.batch_size, self.mb_size)
 
     def __iter__(self) -> Iterator[Any]:
         """dst with one minibatch after the other in it; of the last one, the window that holds what was left."""

@@ -6,6 +6,7 @@ For code that is written in these terms. A vector is a tensor (n, 1) or (1, n), 
 from __future__ import annotations
 
 import math
+import numbers
 from typing import Any
 
 from neonlike.backends.families.operands import check_tensors
@@ -36,7 +37,7 @@ class Blas:
 
     def vector(self, values: Any) -> Any:
         """A vector (n, 1) of ``values``, or of so many zeros if it is an integer."""
-        if isinstance(values, int):
+        if isinstance(values, numbers.Integral) and not isinstance(values, bool):
             return self.backend.zeros((values, 1), dtype=self.dtype)
         made = self.backend.array(values, dtype=self.dtype)
         if made.ndim != 2 or 1 not in made.shape:

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.backends import batchnorm_record, batchnorm_skipping
 from neonlike.backends.descriptors import BATCH, TensorDesc
 from neonlike.backends.families.operands import as_numbers, check_tensors
+from neonlike.backends.objects import batchnorm_record, batchnorm_skipping
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError, ShapeError, did_you_mean
 from neonlike.nervanaobject import NervanaObject
