@@ -48,7 +48,8 @@ class Rows:
         count = np.maximum((~absent).sum(self.axes, keepdims=True), 1)
         mean = np.where(absent, 0, x).sum(self.axes, keepdims=True) / count
         variance = (np.where(absent, 0, x - mean) ** 2).sum(self.axes, keepdims=True) / count
-        found = {"mean": columns["mean"], "variance": columns["variance"], "saved_mean": mean, "saved_variance": variance}
+        found = {"saved_mean": mean, "saved_variance": variance}
+        found.update(mean=columns["mean"], variance=columns["variance"])
         if training:
             some = ~absent.all(self.axes, keepdims=True)
             for name, now in (("mean", mean), ("variance", variance)):

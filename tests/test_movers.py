@@ -210,8 +210,10 @@ def test_what_makes_no_batcher(be: Any) -> None:
             be.batcher(*given)
     target.fill(7)
     batches = be.batcher(data, target)
-    for places, words in (((10,), "src_n 10 is none of the 10"), ((-1,), "src_n -1"), ((0, 1), "4 samples from dst_n 1"),
-                          ((9, 4), "1 samples from dst_n 4"), ((0, -1), "dst_n -1")):  # fmt: skip
+    for places, words in (
+        ((10,), "src_n 10 is none of the 10"), ((-1,), "src_n -1"), ((0, 1), "4 samples from dst_n 1"),
+        ((9, 4), "1 samples from dst_n 4"), ((0, -1), "dst_n -1"),
+    ):  # fmt: skip
         with pytest.raises(IndexRangeError, match=words):
             batches(*places)
     with pytest.raises(DTypeError, match="src_n must be an integer"):
