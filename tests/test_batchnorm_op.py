@@ -12,7 +12,7 @@ from batchnorm_rows import LAYOUTS, Rows
 from engines import new_backend, sampled, sampling
 
 from neonlike.backends.descriptors import TensorDesc
-from neonlike.backends.objects.batchnorm import BatchNormOp
+from neonlike.backends.objects.batchnorm import BatchNormOp, TooEarly
 from neonlike.errors import (
     AliasError,
     ArgumentError,
@@ -296,12 +296,12 @@ def test_nothing_can_be_asked_before_stage(be: Any) -> None:
     for call in (op.scale_bias_desc, op.info, lambda: op.running_mean, lambda: op.saved_mean,
                  lambda: op.forward_training(1, 0, 0.1, EPS, **t), lambda: op.forward_inference(1, 0, EPS, **t),
                  lambda: op.backward(1, 0, 1, 0, EPS, *[t["x"]] * 6)):  # fmt: skip
-        with pytest.raises(ArgumentError, match=r"call stage\(x_desc\) first"):
+        with pytest.raises(TooEarly, match=r"call stage\(x_desc\) first"):
             call()
     op.stage(rows.desc)
     op.forward_inference(1, 0, EPS, **t)
     for call in (lambda: op.backward(1, 0, 1, 0, EPS, *[t["x"]] * 6), lambda: op.saved_inv_variance):
-        with pytest.raises(ArgumentError, match="call forward_training first"):
+        with pytest.raises(TooEarly, match="call forward_training first"):
             call()
 
 

@@ -73,7 +73,8 @@ class TensorDesc:
             raise ShapeError(f"TensorDesc: needs a shape of at least two axes, got {brief(self.shape)}")
         object.__setattr__(self, "shape", as_shape(given, "TensorDesc"))
         object.__setattr__(self, "dtype", as_dtype(self.dtype, "TensorDesc"))
-        layout = checked_layout(self.layout) if self.layout not in ("", None) else neon_layout(len(given))
+        unsaid = self.layout is None or (isinstance(self.layout, str) and not self.layout)
+        layout = neon_layout(len(given)) if unsaid else checked_layout(self.layout)
         if len(layout) != len(given):
             raise ShapeError(
                 f"TensorDesc: layout {layout!r} names {len(layout)} axes, the shape {self.shape} has {len(given)}"
@@ -138,9 +139,9 @@ class TensorDesc:
 
     def axis(self, letter: str) -> int:
         """Position of ``letter`` in the layout; ShapeError if it has none."""
-        found = self.layout.find(letter.upper())
-        if found < 0 or len(letter) != 1:
-            raise ShapeError(f"TensorDesc: the layout {self.layout!r} has no axis {letter!r}")
+        found = self.layout.find(letter.upper()) if isinstance(letter, str) and len(letter) == 1 else -1
+        if found < 0:
+            raise ShapeError(f"TensorDesc: the layout {self.layout!r} has no axis {brief(letter)}")
         return found
 
     # Others made from it

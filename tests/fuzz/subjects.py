@@ -15,6 +15,7 @@ import neonlike.optimizers
 import neonlike.transforms
 from fuzz.junk import World
 from fuzz.recipes import RECIPES, data, layers, linear, model, ready_model, sgd
+from fuzz.recipes_described import CALLED, DESCRIBED
 from neonlike.backends import Autodiff, gen_backend
 from neonlike.callbacks import Callbacks
 from neonlike.optree.node import Expression
@@ -68,6 +69,7 @@ def subjects(world: World) -> list[Subject]:
     for name, instance in INSTANCES.items():
         for method in methods(instance(world)):
             found.append(Subject(f"{name}.{method}", lambda w, i=instance, m=method: getattr(i(w), m)))
+    found += [Subject(name, make) for name, make in CALLED.items()]
     found.append(Subject("gen_backend", lambda w: gen_backend, RECIPES["gen_backend"]))
     found.append(Subject("Autodiff", lambda w: Autodiff))
     found.append(Subject(type(world.be).__name__, lambda w: type(w.be)))
@@ -109,4 +111,5 @@ INSTANCES: dict[str, Callable[[World], Any]] = {
     "cross entropy": lambda w: neonlike.transforms.CrossEntropyMulti(),
     "metric": lambda w: neonlike.transforms.Misclassification(),
     "autodiff": lambda w: Autodiff(w.be.sum(w.t * w.u), w.be),
+    **DESCRIBED,
 }  # fmt: skip

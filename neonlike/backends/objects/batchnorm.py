@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from neonlike.backends.descriptors import BATCH, TensorDesc
 from neonlike.backends.families.operands import as_numbers, check_tensors
 from neonlike.backends.objects import batchnorm_record, batchnorm_skipping
@@ -23,6 +21,10 @@ from neonlike.optree.dtypes import compute_dtype, is_float
 MODES = ("spatial", "per_activation", "spatial_persistent")
 NAN_POLICIES = ("propagate", "ignore")
 CHANNELS = "C"
+
+
+class TooEarly(ArgumentError, AttributeError):
+    """An object was asked for what it has only after :meth:`BatchNormOp.stage`, or after a training call."""
 
 
 class BatchNormOp:
@@ -101,7 +103,7 @@ class BatchNormOp:
 
     def _staged(self, operation: str) -> TensorDesc:
         if self.desc is None:
-            raise ArgumentError(f"batchnorm_op.{operation}: the shape of x is not known yet; call stage(x_desc) first")
+            raise TooEarly(f"batchnorm_op.{operation}: the shape of x is not known yet; call stage(x_desc) first")
         return self.desc
 
     def scale_bias_desc(self) -> TensorDesc:
@@ -111,7 +113,7 @@ class BatchNormOp:
 
         Raises
         ------
-        ArgumentError
+        TooEarly
             If nothing was staged.
         """
         self._staged("scale_bias_desc")
@@ -148,7 +150,7 @@ class BatchNormOp:
         """The epsilon of the last training call."""
         self._staged(operation)
         if self.epsilon is None:
-            raise ArgumentError(f"batchnorm_op.{operation}: no statistics are saved yet; call forward_training first")
+            raise TooEarly(f"batchnorm_op.{operation}: no statistics are saved yet; call forward_training first")
         return self.epsilon
 
     # The three operations
@@ -175,8 +177,10 @@ class BatchNormOp:
 
         Raises
         ------
+        TooEarly
+            If nothing was staged.
         ArgumentError
-            If nothing was staged, a number is out of its range, or a tensor was made in another layout.
+            If a number is out of its range, or a tensor was made in another layout.
         ShapeError, DTypeError, AliasError
             If a tensor does not fit, or y overlaps another one. Nothing is written in any of these cases.
         """
@@ -246,8 +250,10 @@ class BatchNormOp:
 
         Raises
         ------
+        TooEarly
+            If there was no training call since :meth:`stage`.
         ArgumentError
-            If there was no training call since :meth:`stage`, or its epsilon was another.
+            If its epsilon was another, or a tensor was made in another layout.
         ShapeError, DTypeError, AliasError
             As in :meth:`forward_training`.
         """
@@ -284,7 +290,7 @@ class BatchNormOp:
 
         Raises
         ------
-        ArgumentError
+        TooEarly
             If nothing was staged.
         """
         self._staged("info")
@@ -346,13 +352,7 @@ class BatchNormOp:
         copied[:] = given
         return copied
 
-    def statistics(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Copies of the four statistics (rows, 1) on the host, by their names in a record."""
-        named = zip(batchnorm_record.STATISTICS, (self._mean, self._variance, self._saved_sum, self._saved_variance))
-        return {name: tensor.get() for name, tensor in named}
-
-    def set_statistics(self, values: dict[str, np.ndarray[Any, Any]]) -> None:
-        """The reverse of :meth:`statistics`."""
-        tensors = (self._mean, self._variance, self._saved_sum, self._saved_variance)
-        for name, tensor in zip(batchnorm_record.STATISTICS, tensors):
-            tensor.set(values[name].reshape(tensor.shape))
+    def _statistics(self) -> dict[str, Any]:
+        """The four statistics, tensors (rows, 1), by their names in a record."""
+        kept = self._mean, self._variance, self._saved_sum, self._saved_variance
+        return dict(zip(batchnorm_record.STATISTICS, kept))

@@ -30,7 +30,7 @@ def record_of(op: Any) -> dict[str, Any]:
         "strides": list(desc.strides),
         "epsilon": op.epsilon,
         "averaging_factor": op.averaging_factor,
-        **{name: _text(values) for name, values in op.statistics().items()},
+        **{name: _text(tensor.get()) for name, tensor in op._statistics().items()},
     }
 
 
@@ -56,7 +56,8 @@ def restored(cls: Any, record: Any, be: Any) -> Any:
     op.stage(desc)
     stats = op.scale_bias_desc()
     values = {name: _values(name, record[name], stats) for name in STATISTICS}
-    op.set_statistics(values)
+    for name, tensor in op._statistics().items():
+        tensor.set(values[name])
     op.epsilon, op.averaging_factor = numbers
     return op
 
