@@ -208,6 +208,14 @@ def test_the_fast_variant_is_equal_and_finite(be: Any) -> None:
         assert all(np.array_equal(*pair) and np.isfinite(pair[0]).all() for pair in zip(*results))
 
 
+@pytest.mark.parametrize("layout", ["CHWN", "NCHW", "NHWC"])
+def test_rows_far_from_0(be: Any, layout: str) -> None:
+    for offset in (1e3, -1e5):
+        rows = Rows(TensorDesc(LAYOUTS[layout], "f4", layout), "spatial", offset=offset)
+        _, found = train(be, rows)
+        rows.check(found, rows.forward(1, 0, 0.25, EPS, True))
+
+
 # nan ------------------------------------------------------------------------------------------------------------------
 
 
@@ -337,6 +345,7 @@ def test_wrong_operands_change_nothing(be: Any) -> None:
         ({"x": None}, DTypeError, "x must be a tensor, got None"),
         ({"x": new_backend(rng_seed=0).zeros((5, 3, 2, 7))}, OtherBackend, "x belongs to another backend"),
         ({"x": shared[:5], "y": shared[1:6]}, AliasError, "y shares some of its memory with x"),
+        ({"y": shared[:5], "bias": shared[4:5, :, :1, :1]}, AliasError, "y shares memory with bias"),
         ({"alpha": None}, ArgumentTypeError, "alpha must be a number"),
         ({"beta": float("nan")}, ArgumentError, "beta must be finite"),
         ({"averaging_factor": 1.5}, ArgumentError, "averaging_factor must be from 0 to 1, got 1.5"),
@@ -355,7 +364,7 @@ def test_wrong_operands_change_nothing(be: Any) -> None:
         ({"epsilon": 0.5}, ArgumentError, "epsilon must be 0.001, as in training, got 0.5"),
         ({"dscale": be.zeros((3, 3))}, ShapeError, "dscale must have the shape"),
         ({"dx": other}, ArgumentError, "dx must have the layout 'NCHW'"),
-        ({"dbias": t["dscale"]}, AliasError, "grad_gamma shares memory with grad_beta"),
+        ({"dbias": t["dscale"]}, AliasError, "dscale shares memory with dbias"),
     ):
         given = {"alpha_data": 1, "beta_data": 0, "alpha_param": 1, "beta_param": 0, "epsilon": EPS, **t, **changed}
         with pytest.raises(error, match=words):

@@ -13,6 +13,7 @@ from device_only import traffic
 from primitive_calls import CALLS
 
 from neonlike.backends import Backend, cleanup_backend, gen_backend
+from neonlike.backends.descriptors import TensorDesc
 from neonlike.backends.families import public_methods
 from neonlike.data import ArrayIterator
 from neonlike.initializers import Constant, Kaiming
@@ -102,6 +103,27 @@ def test_a_training_step_of_a_convnet_reads_its_cost_alone(gpu: Any) -> None:
             optimizer.optimize(model.layers_to_optimize, epoch=0)
         counts.append((len(seen.down), len(seen)))
     assert counts[1:] == [(1, 1)] * 3, str(seen)
+
+
+@pytest.mark.parametrize("layout", ["CHWN", "NCHW"])
+def test_objects_run_on_the_device_alone(gpu: Any, layout: str) -> None:
+    """Batch normalisation that keeps its statistics, and minibatches in another layout."""
+    desc = TensorDesc((3, 4, 4, 8), "float32", "CHWN").with_layout(layout)
+    op = gpu.batchnorm_op("spatial").stage(desc)
+    x, y, dx, dy = (gpu.tensor(desc) for _ in range(4))
+    scale, bias, dscale, dbias = (gpu.tensor(op.scale_bias_desc()) for _ in range(4))
+    batches = gpu.batcher(x, TensorDesc((5, 3, 4, 4), "float16", "NCHW"))
+
+    def step() -> None:
+        op.forward_training(1, 0, 0.5, 1e-3, x, scale, bias, y)
+        op.backward(1, 0, 1, 0, 1e-3, x, scale, dscale, dbias, dx, dy)
+        op.forward_inference(1, 0, 1e-3, x, scale, bias, y)
+        list(batches)
+
+    step()  # compiles
+    with traffic(gpu) as seen:
+        step()
+    assert not len(seen), str(seen)
 
 
 def test_what_crosses_is_seen(gpu: Any) -> None:

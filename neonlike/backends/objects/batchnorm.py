@@ -1,8 +1,8 @@
 """``BatchNormOp``: batch normalisation as an object that keeps its statistics, whatever the order of axes.
 
-The rows that are normalised, and the arithmetic, are those of ``compound_fprop_bn`` and ``compound_bprop_bn``
-(:mod:`neonlike.backends.families.batchnorm`): this file brings tensors of any layout into rows, as views, and keeps
-what belongs together between the calls.
+This file brings tensors of any layout into rows, as views, and keeps what belongs together between the calls. Rows that
+lie in one piece, as in neon's layouts, are normalised by the kernels of ``compound_fprop_bn`` and ``compound_bprop_bn``
+(:mod:`neonlike.backends.families.batchnorm`), others by op-trees (``batchnorm_trees.py``).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import math
 from typing import Any
 
 from neonlike.backends.descriptors import BATCH, TensorDesc
-from neonlike.backends.families.operands import as_numbers, check_tensors
-from neonlike.backends.objects import batchnorm_record, batchnorm_skipping
+from neonlike.backends.families.operands import as_numbers, check_apart, check_tensors
+from neonlike.backends.objects import batchnorm_record, batchnorm_trees
 from neonlike.checks import brief
-from neonlike.errors import ArgumentError, DTypeError, ShapeError, did_you_mean
+from neonlike.errors import AliasError, ArgumentError, DTypeError, ShapeError, did_you_mean
 from neonlike.nervanaobject import NervanaObject
 from neonlike.optree.dtypes import compute_dtype, is_float
 
@@ -93,6 +93,7 @@ class BatchNormOp:
         self.desc, self._stats = desc, TensorDesc(kept, compute_dtype(desc.dtype), desc.layout)
         self._turned = of_row + "".join(letter for letter in desc.layout if letter not in of_row)
         self._rows, self.row_axes = math.prod(kept), len(of_row)
+        self._in_trees = self.nan == "ignore" or self._turned != desc.layout
         self.count = desc.size // self._rows
         self.epsilon = self.averaging_factor = None
         column, be = (self._rows, 1), self.backend
@@ -192,13 +193,14 @@ class BatchNormOp:
         if not 0 <= factor <= 1:
             raise ArgumentError(f"batchnorm_op.{name}: averaging_factor must be from 0 to 1, got {factor}")
         rows, columns = self._data(name, x=x, y=y), self._columns(name, scale=scale, bias=bias)
+        _check_overlap(name, {"y": rows["y"]}, {"x": rows["x"]}, {}, columns)
         kept = self._saved_sum, self._saved_variance, self._mean, self._variance
-        if self.nan == "ignore":
-            batchnorm_skipping.forward_training(self, rows, columns, kept, (alpha, beta, factor, epsilon))
+        if self._in_trees:
+            batchnorm_trees.forward_training(self, rows, columns, kept, (alpha, beta, factor, epsilon))
         else:
             self.backend.compound_fprop_bn(
-                self._apart(rows["x"], rows["y"]), *kept, *columns.values(), rows["y"], epsilon, 1 - factor, True,
-                beta, alpha=alpha,
+                _same(rows["x"], rows["y"]), *kept, *columns.values(), rows["y"], epsilon, 1 - factor, True, beta,
+                alpha=alpha,
             )  # fmt: skip
         self.epsilon, self.averaging_factor = epsilon, factor
 
@@ -210,12 +212,13 @@ class BatchNormOp:
         self._staged(name)
         epsilon, alpha, beta = self._numbers(name, epsilon=epsilon, alpha=alpha, beta=beta)
         rows, columns = self._data(name, x=x, y=y), self._columns(name, scale=scale, bias=bias)
-        if self.nan == "ignore":
+        _check_overlap(name, {"y": rows["y"]}, {"x": rows["x"]}, {}, columns)
+        if self._in_trees:
             running = self._mean, self._variance
-            batchnorm_skipping.forward_inference(self, rows, columns, running, (alpha, beta, epsilon))
+            batchnorm_trees.forward_inference(self, rows, columns, running, (alpha, beta, epsilon))
             return
         self.backend.compound_fprop_bn(
-            self._apart(rows["x"], rows["y"]), None, None, self._mean, self._variance, *columns.values(), rows["y"],
+            _same(rows["x"], rows["y"]), None, None, self._mean, self._variance, *columns.values(), rows["y"],
             epsilon, 0.0, False, beta, inference=True, alpha=alpha,
         )  # fmt: skip
 
@@ -267,15 +270,18 @@ class BatchNormOp:
             raise ArgumentError(f"batchnorm_op.{name}: epsilon must be {trained}, as in training, got {epsilon}")
         rows = self._data(name, x=x, dx=dx, dy=dy)
         columns = self._columns(name, scale=scale, dscale=dscale, dbias=dbias)
+        gradients = {which: columns[which] for which in ("dscale", "dbias")}
+        read = {which: rows[which] for which in ("x", "dy")}
+        _check_overlap(name, {"dx": rows["dx"]}, read, gradients, {"scale": columns["scale"]})
         kept = self._saved_sum, self._saved_variance
-        if self.nan == "ignore":
-            batchnorm_skipping.backward(self, rows, columns, kept, (epsilon, *factors))
+        if self._in_trees:
+            batchnorm_trees.backward(self, rows, columns, kept, (epsilon, *factors))
             return
         dx_rows = rows["dx"]
         self.backend.compound_bprop_bn(
-            dx_rows, columns["dscale"], columns["dbias"], self._apart(rows["dy"], dx_rows),
-            self._apart(rows["x"], dx_rows), *kept, columns["scale"], epsilon, alpha_data=factors[0],
-            beta_data=factors[1], alpha_param=factors[2], beta_param=factors[3],
+            dx_rows, columns["dscale"], columns["dbias"], _same(rows["dy"], dx_rows), _same(rows["x"], dx_rows), *kept,
+            columns["scale"], epsilon, alpha_data=factors[0], beta_data=factors[1], alpha_param=factors[2],
+            beta_param=factors[3],
         )  # fmt: skip
 
     # Records
@@ -342,17 +348,28 @@ class BatchNormOp:
             which: self._stats.view(tensor, which, name).reshape(self._rows, 1) for which, tensor in tensors.items()
         }
 
-    def _apart(self, given: Any, result: Any) -> Any:
-        """``given``, as the kernels take it beside ``result``: one of them, or a copy where they lie in strides."""
-        if given.alias_of(result) != 1:
-            return given
-        if given.is_contiguous:
-            return result
-        copied = self.backend.fresh(given.shape, given.dtype)
-        copied[:] = given
-        return copied
-
     def _statistics(self) -> dict[str, Any]:
         """The four statistics, tensors (rows, 1), by their names in a record."""
         kept = self._mean, self._variance, self._saved_sum, self._saved_variance
         return dict(zip(batchnorm_record.STATISTICS, kept))
+
+
+def _same(given: Any, result: Any) -> Any:
+    """``result`` where ``given`` is another view of the same elements, as kernels that work in place are told."""
+    return result if given.is_contiguous and given.alias_of(result) == 1 else given
+
+
+def _check_overlap(
+    operation: str, data: dict[str, Any], inputs: dict[str, Any], written: dict[str, Any], columns: dict[str, Any]
+) -> None:
+    """Raise AliasError if ``data`` or ``written`` overlap anything; but ``data`` may be one of ``inputs``."""
+    name = f"batchnorm_op.{operation}"
+    check_apart(name, {**data, **written}, columns)
+    check_apart(name, written, inputs)
+    for result, tensor in data.items():
+        for other, given in inputs.items():
+            if tensor.alias_of(given) == 2:
+                raise AliasError(
+                    f"{name}: {result} shares some of its memory with {other}; give it memory of its own, or all of "
+                    f"{other}"
+                )
