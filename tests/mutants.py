@@ -37,6 +37,7 @@ from planted import (
     cuda_rest,
     cuda_rnn,
     data,
+    described,
     layers,
     lazy,
     lrn,
@@ -54,8 +55,8 @@ ROOT = Path(__file__).resolve().parent.parent
 MUTANTS = tuple(
     row
     for table in (
-        roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, cuda_base,
-        cuda_rest, cuda_dispatch,
+        roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, described,
+        cuda_base, cuda_rest, cuda_dispatch,
         cuda_rnn, cuda_conv, cuda_images,
     )
     for row in table.MUTANTS
@@ -68,6 +69,8 @@ TESTS = {
         "batchnorm": "batchnorm_numerics batchnorm",
         "base_cuda": "gpu_graphs gpu_streams cuda_compilers",
         "batchnorm_cuda": "gpu_batchnorm",
+        "described": "offset descriptors factories movers mapped",
+        "batchnorm_op": "batchnorm_op",
         "lookup_cuda": "gpu_lookup",
         "stats_cuda": "gpu_stats",
         "pool_cuda": "gpu_pool",

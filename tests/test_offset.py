@@ -92,8 +92,9 @@ def test_what_does_not_fit_is_refused(be: Any) -> None:
         window.copy().offset(1)
     with pytest.raises(IndexRangeError, match="cannot move by 3"):
         data.T[:1, :1].offset(3)  # of two positions, though ten follow in memory
-    with pytest.raises(IndexRangeError, match="cannot move by 1"):
-        data[:, 2:2].offset(1)
+    for no_slice, axis in ((data[:, 2:2], 1), (be.zeros((4, 3)).reshape(2, 6), 0)):
+        with pytest.raises(IndexRangeError, match="cannot move by 1"):
+            no_slice.offset(1, axis)
     with pytest.raises(DTypeError, match=r"offset: n must be an integer, got 1\.5"):
         window.offset(1.5)
     for axis in (2, "N"):
