@@ -3,11 +3,13 @@
 ``from neonlike.backends import gen_backend`` is where most programs start.
 """
 
+from neonlike.attached import attach as _attach
 from neonlike.compat import contract as _contract
 from neonlike.logger import DISPLAY_LEVEL_NUM, display, logger
 from neonlike.nervanaobject import NervanaObject, get_args
 from neonlike.version import __version__
 
 _contract.install()  # neon's module paths that have no file of their own here, and names not built yet
+_attach("blueprints", "neonlike.layers.blueprint", "Blueprints")
 
 __all__ = ["DISPLAY_LEVEL_NUM", "NervanaObject", "__version__", "display", "get_args", "logger"]

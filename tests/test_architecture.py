@@ -26,7 +26,8 @@ MAX_FUNCTION_LINES = 40
 """Without the docstring."""
 
 GROUND_FLOOR = (
-    "checks", "console", "errors", "logger", "settings", "version", "nervanaobject", "compat", "optree.dialect",
+    "attached", "checks", "console", "errors", "logger", "settings", "version", "nervanaobject", "compat",
+    "optree.dialect",
 )  # fmt: skip
 """Usable by everything, and using nothing of the package but each other."""
 
@@ -53,7 +54,7 @@ STOREYS: tuple[tuple[str, ...], ...] = (
 
 INNER: dict[str, tuple[tuple[str, ...], ...]] = {
     "kernels": (("planning",), ("codegen",), ("build",), ("run",), ("bench",), ("numpy_engine",), ("c",), ("cuda",)),
-    "layers": (("core",), ("norm",), ("dense",), ("images",), ("recurrent",), ("container",)),
+    "layers": (("core",), ("norm",), ("dense",), ("images",), ("recurrent",), ("container",), ("blueprint",)),
     "backends.cpu": (("primitives",),),
     "backends.gpu": (("memory",), ("device",), ("tensors",), ("products",), ("primitives",)),
 }

@@ -31,6 +31,7 @@ __all__ = [
     "CrossEntropyMulti",
     "GANCost",
     "LogLoss",
+    "MeanAbsolute",
     "MeanSquared",
     "Metric",
     "Misclassification",
@@ -162,6 +163,23 @@ class MeanSquared(Cost):
         """Expression (y − t) / rows."""
         self._check_shapes(y, t)
         return (y - t) / y.shape[0]
+
+
+class MeanAbsolute(Cost):
+    """mean |y − t| over the rows of each column."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def __call__(self, y: Any, t: Any) -> Any:
+        """Expression of the cost, shape ``(1, N)``."""
+        self._check_shapes(y, t)
+        return self.be.mean(self.be.absolute(y - t), axis=0)
+
+    def bprop(self, y: Any, t: Any) -> Any:
+        """Expression sign(y − t) / rows."""
+        self._check_shapes(y, t)
+        return self.be.sgn(y - t) / y.shape[0]
 
 
 class SmoothL1Loss(Cost):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from neonlike.attached import attached, attached_names
 from neonlike.backends.executor import Executor
 from neonlike.backends.tensor import Tensor
 from neonlike.checks import check_methods
@@ -34,7 +35,9 @@ class Family:
             check_methods(cls)
 
     def __getattr__(self, name: str) -> Any:
-        """Builders of rows registered after the families were made."""
+        """Builders of rows registered after the families were made, and what storeys above have attached."""
+        if name in attached_names():
+            return attached(self, name)
         for spec in () if name.startswith("_") else OPS.values():
             if name in spec.builders and spec.kind in self.builders:
                 return self.builders[spec.kind](spec, name).__get__(self)
@@ -43,7 +46,7 @@ class Family:
     def _public_names(self) -> list[str]:
         """What a user may have meant."""
         made_later = (name for spec in OPS.values() if spec.kind in self.builders for name in spec.builders)
-        return [name for name in {*dir(self), *made_later} if not name.startswith("_")]
+        return [name for name in {*dir(self), *made_later, *attached_names()} if not name.startswith("_")]
 
     def assign(self, target: Any, value: Any) -> Any:
         """See ``Backend.assign``."""

@@ -147,10 +147,10 @@ class LazyFamily(Family):
         if not isinstance(op, str):
             raise ArgumentError(f"pool: op must be 'max', 'avg' or 'l2', got {brief(op)}")
         axes = _spatial("pool", x)
-        frame = _per_axis("pool", "window", window, axes, 1)
-        steps = frame if strides is None else _per_axis("pool", "strides", strides, axes, 1)
+        frame = per_axis("pool", "window", window, axes, 1)
+        steps = frame if strides is None else per_axis("pool", "strides", strides, axes, 1)
         (image,) = _five(axes, x.shape[1:-1])
-        margins = _per_axis("pool", "padding", padding, axes, 0)
+        margins = per_axis("pool", "padding", padding, axes, 0)
         caffe = self.compat_mode == "caffe"
         g = PoolGeometry(op, x.dtype, x.shape[-1], (x.shape[0], *image), (1, *frame), (0, *margins), (1, *steps), caffe)
         return pool_node(g, x, (x.shape[0], *g.MPQ[3 - axes :], x.shape[-1]))
@@ -370,11 +370,11 @@ def _sizes(
     """Image, filter, padding, strides and dilation, each for three axes."""
     steps = {"padding": padding, "strides": strides, "dilation": dilation}
     images = _five(axes, x.shape[1:-1], w.shape[1:-1])
-    given = [_per_axis(operation, name, value, axes, int(name != "padding")) for name, value in steps.items()]
+    given = [per_axis(operation, name, value, axes, int(name != "padding")) for name, value in steps.items()]
     return images[0], images[1], given[0], given[1], given[2]
 
 
-def _per_axis(operation: str, name: str, value: Any, axes: int, filler: int) -> Any:
+def per_axis(operation: str, name: str, value: Any, axes: int, filler: int) -> Any:
     """``value`` for depth, height and width; ``filler`` for a depth that is not there."""
     each = tuple(value) if isinstance(value, (tuple, list)) else (value,) * axes
     if len(each) != axes or any(isinstance(size, int) and size > _LARGEST for size in each):

@@ -1,0 +1,138 @@
+"""Costs of a network's output: cross-entropy, mean absolute and quadratic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from neonlike.backends.backend import Tensor
+from neonlike.backends.descriptors import TensorDesc
+from neonlike.checks import brief, shown
+from neonlike.errors import ArgumentError, DTypeError, ShapeError
+from neonlike.layers.blueprint.base import Blueprint, working
+from neonlike.layers.blueprint.built import BuiltLayer, flat
+from neonlike.layers.blueprint.description import SEQUENCE
+from neonlike.optree.dtypes import compute_dtype
+from neonlike.transforms import CrossEntropyBinary, CrossEntropyMulti, MeanAbsolute, MeanSquared
+
+KINDS = ("crossentropy", "mean_absolute", "quadratic")
+ENTROPIES = {"softmax": CrossEntropyMulti, "Softmax": CrossEntropyMulti, "logistic": CrossEntropyBinary,
+             "Logistic": CrossEntropyBinary}  # fmt: skip
+"""Activation of the last layer -> its cross-entropy, whose gradient contains the derivative of the activation."""
+
+
+@dataclass(frozen=True)
+class CostBlueprint:
+    """A cost of outputs (features, N), or of sequences (features, steps, N) at each step.
+
+    Attributes
+    ----------
+    name : str
+        "crossentropy", "mean_absolute" or "quadratic".
+    src_desc : TensorDesc
+        The outputs, and the targets.
+    activation : str or None
+        The last layer's, which cross-entropy depends on.
+    """
+
+    be: Any = field(compare=False, repr=False)
+    name: str
+    src_desc: TensorDesc
+    activation: str | None
+    layer: Any = field(compare=False, repr=False, default=None)
+    targets: Any = field(compare=False, repr=False, default=None)
+
+    def function(self) -> Any:
+        """The cost function of :mod:`neonlike.transforms`."""
+        if self.name == "crossentropy":
+            return ENTROPIES[str(self.activation)]()
+        return MeanAbsolute() if self.name == "mean_absolute" else MeanSquared()
+
+    def build(self, layer: Any = None, targets: Any = None) -> CostLayer:
+        """The cost of a layer that was built for training.
+
+        Parameters
+        ----------
+        layer : layer, optional
+            The last layer; by default the one that the blueprint was made for.
+        targets : Tensor, optional
+            By default what the blueprint was made with, or a new tensor.
+
+        Raises
+        ------
+        ArgumentError, ShapeError, DTypeError
+            If there is no such layer, or it or the targets do not fit.
+        """
+        return CostLayer(self, self.layer if layer is None else layer, self.targets if targets is None else targets)
+
+    def __str__(self) -> str:
+        return f"{self.name} cost: {self.src_desc.shape}"
+
+
+def cost_blueprint(be: Any, kind: Any, last_layer: Any, targets: Any) -> CostBlueprint:
+    """See ``Blueprints.cost``."""
+    name = {"cross_entropy": "crossentropy"}.get(kind, kind) if isinstance(kind, str) else kind
+    if name not in KINDS:
+        raise ArgumentError(f"cost: there is no cost {brief(kind)}, only {', '.join(KINDS)}")
+    layer = last_layer if isinstance(last_layer, BuiltLayer) else None
+    blueprint = layer.blueprint if layer is not None else last_layer
+    if not isinstance(blueprint, Blueprint):
+        raise DTypeError(f"cost: the last layer must be a layer or its blueprint, got {shown(last_layer)}")
+    desc, activation = blueprint.train_desc, blueprint.activation_name
+    if isinstance(desc, tuple):
+        raise ShapeError(f"cost: takes one output, {blueprint} has {len(desc)}")
+    if name == "crossentropy" and activation not in ENTROPIES:
+        raise ArgumentError(
+            f"cost: cross-entropy needs probabilities, which softmax and logistic give; the last layer is {blueprint}"
+        )
+    given = targets.train_desc if isinstance(targets, Blueprint) else targets
+    if given is not None:
+        TensorDesc.of(given)  # says what is wrong with it
+        if tuple(given.shape) != desc.shape or given.dtype != desc.dtype:
+            raise ShapeError(
+                f"cost: the targets {tuple(given.shape)} of {given.dtype} are not of the shape of the outputs of "
+                f"{blueprint}, {desc.shape} of {desc.dtype}"
+            )
+    return CostBlueprint(be, name, desc, activation, layer, given if isinstance(given, Tensor) else None)
+
+
+class CostLayer:
+    """The mean of a cost over the samples of a batch (of sequences: and steps), and its gradient.
+
+    Attributes
+    ----------
+    targets : Tensor
+        Of the shape of the outputs; ``cost.targets[:] = t``.
+    layer
+        The last layer.
+    """
+
+    def __init__(self, blueprint: CostBlueprint, layer: Any, targets: Any) -> None:
+        if not isinstance(layer, BuiltLayer) or not layer.train:
+            raise ArgumentError(f"{blueprint}: needs the last layer, built for training; got {shown(layer)}")
+        if layer.blueprint.train_desc != blueprint.src_desc or layer.blueprint.activation_name != blueprint.activation:
+            raise ShapeError(f"{blueprint}: was made for another layer than {layer.blueprint}")
+        self.blueprint, self.layer, self.be = blueprint, layer, blueprint.be
+        desc = blueprint.src_desc
+        self.targets = self.be.zeros(desc.shape, dtype=desc.dtype) if targets is None else desc.view(targets, "targets")
+        rows = desc.shape[0] if desc.layout == SEQUENCE else None
+        self._y, self._t, self._error = (flat(one, rows) for one in (layer.output, self.targets, layer.diff_output))
+        self._value = self.be.zeros((1, 1), dtype=compute_dtype(desc.dtype))
+        self._function = blueprint.function()
+        if blueprint.name == "crossentropy":
+            layer.leave_to_cost()
+
+    def __call__(self) -> float:
+        """The cost of the last layer's present output."""
+        with working(self.be, self.blueprint.src_desc):
+            self._value[:] = self.be.mean(self._function(self._y, self._t), axis=1)
+        return float(self._value.get()[0, 0])
+
+    def backward(self) -> Any:
+        """Write the gradient of the sum of the cost over the samples into the layer's ``diff_output``; returns that.
+
+        That of cross-entropy is the one by ``diff_z``: the layer's backward pass leaves out its activation.
+        """
+        with working(self.be, self.blueprint.src_desc):
+            self._error[:] = self._function.bprop(self._y, self._t)
+        return self.layer.diff_output

@@ -1,0 +1,300 @@
+"""``be.blueprints``: what makes blueprints of layers, costs and networks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.backends.descriptors import TensorDesc
+from neonlike.checks import brief, check_methods, number, shown
+from neonlike.errors import ArgumentError, DTypeError, ShapeError
+from neonlike.layers.blueprint.activations import Activation
+from neonlike.layers.blueprint.cost import CostBlueprint, cost_blueprint
+from neonlike.layers.blueprint.dense import InnerProduct
+from neonlike.layers.blueprint.description import (
+    axis_of,
+    described,
+    features,
+    output_of,
+    resized,
+    same_type,
+    several,
+)
+from neonlike.layers.blueprint.elementwise import ActivationOnly, BatchNorm, GaussianDropout
+from neonlike.layers.blueprint.images import Convolution, Pooling, conv_geometry, image_of, pool_geometry
+from neonlike.layers.blueprint.network import Parallel, Sequential
+from neonlike.layers.blueprint.recurrent import ONE_WAY, Rnn
+from neonlike.layers.blueprint.streams import Abbreviate, Branch, Concat, Split, Sum
+from neonlike.layers.core.base import require_size
+
+
+class Blueprints:
+    """Makes blueprints for a backend. Nothing here takes memory for tensors.
+
+    An input ``src`` is a TensorDesc, a shape in the backend's dtype, another blueprint, whose output it is then, or a
+    tensor; an output ``dst`` a TensorDesc, a shape, or the number of its features. The batch is the last axis:
+    (features, N), (features, steps, N), (C, H, W, N), (C, D, H, W, N).
+
+    ``activation`` is a name (identity, linear, relu, bounded_relu, elu, logistic, tanh, softmax, swish, gelu) or a
+    transform; ``alpha`` and ``beta`` are its parameters: of linear, alpha · x + beta; of relu, alpha is the slope below
+    0, of bounded_relu the bound, of elu its factor, of swish the factor of x in the sigmoid.
+
+    Parameters
+    ----------
+    be : Backend
+
+    Raises
+    ------
+    ShapeError, DTypeError, ArgumentError
+        By each method, if shapes, dtypes or arguments do not fit; the message names the blueprint and the shapes.
+    """
+
+    def __init__(self, be: Any) -> None:
+        self.be = be
+
+    # Layers with weights
+
+    def inner_product(self, src: Any, dst: Any, weights_type: Any = None) -> InnerProduct:
+        """W · x + b of each sample; ``weights_type`` is the dtype of the weights, which must be that of the input."""
+        return self._product("inner_product", src, dst, Activation.of("inner_product", None), weights_type)
+
+    def fully_connected(
+        self, src: Any, dst: Any, activation: Any = None, alpha: Any = None, beta: Any = None, weights_type: Any = None
+    ) -> InnerProduct:
+        """f(W · x + b) of each sample."""
+        found = Activation.of("fully_connected", activation, alpha, beta)
+        return self._product("fully_connected", src, dst, found, weights_type)
+
+    def _product(self, where: str, src: Any, dst: Any, activation: Activation, weights_type: Any) -> InnerProduct:
+        given = described(self.be, where, src)
+        same_type(where, given, weights_type)
+        asked = output_of(self.be, where, given, dst)
+        return InnerProduct(self.be, given, TensorDesc((features(asked), asked.shape[-1]), given.dtype), activation)
+
+    def convolution(
+        self,
+        src: Any,
+        kernel: Any,
+        dst: Any,
+        activation: Any = None,
+        strides: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        alpha: Any = None,
+        beta: Any = None,
+        groups: int = 1,
+    ) -> Convolution:
+        """f(W * x + b) of images or volumes.
+
+        Parameters
+        ----------
+        kernel, strides, padding, dilation : int or tuple of int
+            For all axes, or for each of (depth,) height and width.
+        dst : int, shape or TensorDesc
+            The number of maps, or (K, P, Q, N), (K, M, P, Q, N).
+        groups : int
+            Maps of each of so many parts see only the channels of that part.
+        """
+        where = "convolution"
+        given = described(self.be, where, src)
+        maps = dst if _is_count(dst) else described(self.be, where, dst).shape[0]
+        geometry = conv_geometry(self.be, where, given, kernel, maps, strides, padding, dilation, groups)
+        out = output_of(self.be, where, given, dst, image_of(geometry, given))
+        return Convolution(self.be, given, out, Activation.of(where, activation, alpha, beta), geometry)
+
+    def batch_norm(
+        self, src: Any, activation: Any = None, alpha: Any = None, beta: Any = None, eps: float = 1e-3, rho: float = 0.9
+    ) -> BatchNorm:
+        """Normalization of each feature or map over the batch, then scale, shift and an activation.
+
+        Parameters
+        ----------
+        eps : float
+            Added to the variance.
+        rho : float
+            What is kept of the running mean and variance at each batch.
+        """
+        given = described(self.be, "batch_norm", src)
+        if not eps > 0 or not 0 <= rho <= 1:
+            raise ArgumentError(f"batch_norm: eps must be above 0 and rho in [0, 1], got {brief(eps)} and {brief(rho)}")
+        found = Activation.of("batch_norm", activation, alpha, beta)
+        return BatchNorm(self.be, given, given, found, float(eps), float(rho))
+
+    def rnn_op(
+        self,
+        src: Any,
+        dst: Any,
+        activation: Any = "tanh",
+        direction: str = ONE_WAY,
+        layers: int = 1,
+        src_iter: bool = False,
+        dst_iter: bool = False,
+        alpha: Any = None,
+        weights_type: Any = None,
+    ) -> Rnn:
+        """Recurrent layers on top of each other, on sequences (features, steps, N).
+
+        Parameters
+        ----------
+        dst : int, shape or TensorDesc
+            Features of the output, or all of it.
+        activation : str or transform
+            Of the new state; "lstm" and "gru" are cells with gates.
+        direction : str
+            "unidirectional", "bidirectional_concat" (outputs side by side) or "bidirectional_sum" (added up).
+        layers : int
+        src_iter, dst_iter : bool
+            Whether the states before the first step are given, and those after the last one handed out.
+        """
+        states = src_iter, dst_iter
+        return self._recurrent("rnn_op", src, dst, activation, alpha, direction, layers, states, weights_type)
+
+    def rnn(
+        self,
+        src: Any,
+        dst: Any,
+        layers: int = 1,
+        activation: Any = "tanh",
+        alpha: Any = None,
+        weights_type: Any = None,
+        src_iter: bool = False,
+        dst_iter: bool = False,
+        direction: str = ONE_WAY,
+    ) -> Rnn:
+        """A recurrent layer of a network: as :meth:`rnn_op`, with arguments in another order."""
+        states = src_iter, dst_iter
+        return self._recurrent("rnn", src, dst, activation, alpha, direction, layers, states, weights_type)
+
+    def _recurrent(
+        self, where: str, src: Any, dst: Any, activation: Any, alpha: Any, direction: str, layers: int,
+        states: tuple[bool, bool], weights_type: Any,
+    ) -> Rnn:  # fmt: skip
+        given = described(self.be, where, src)
+        if given.ndim != 3:
+            raise ShapeError(f"{where}: needs sequences (features, steps, N), got {given.shape}")
+        same_type(where, given, weights_type)
+        rows = dst if _is_count(dst) else described(self.be, where, dst).shape[0]
+        out = output_of(self.be, where, given, dst, (rows, *given.shape[1:]))
+        cell = activation if activation in ("lstm", "gru") else "rnn"
+        found = Activation.of(where, "tanh" if cell != "rnn" else activation, alpha)
+        if found.keeps_inputs:
+            raise ArgumentError(f"{where}: states are not kept before their activation, which {found} needs")
+        count = require_size(layers, f"{where}: layers")
+        return Rnn(self.be, given, out, cell, found, direction, count, bool(states[0]), bool(states[1])).checked()
+
+    # Layers without weights
+
+    def pooling(
+        self, src: Any, kernel: Any, algorithm: str = "max", strides: Any = None, padding: Any = 0, dst: Any = None
+    ) -> Pooling:
+        """The greatest value ("max") or the mean ("avg") of each window; padding does not count.
+
+        Parameters
+        ----------
+        kernel, strides, padding : int or tuple of int
+            For all axes, or for each of (depth,) height and width; strides are the kernel by default.
+        """
+        given = described(self.be, "pooling", src)
+        geometry = pool_geometry(self.be, "pooling", given, algorithm, kernel, strides, padding)
+        return Pooling(self.be, given, output_of(self.be, "pooling", given, dst, image_of(geometry, given)), geometry)
+
+    def activation(self, src: Any, activation: Any, alpha: Any = None, beta: Any = None) -> ActivationOnly:
+        """f(x)."""
+        given = described(self.be, "activation", src)
+        return ActivationOnly(self.be, given, given, Activation.of("activation", activation, alpha, beta))
+
+    def gaussian_dropout(self, src: Any, sd: float) -> GaussianDropout:
+        """Each element times a number drawn from N(1, sd²), in training."""
+        given = described(self.be, "gaussian_dropout", src)
+        if not number("gaussian_dropout", "sd", sd) >= 0:
+            raise ArgumentError(f"gaussian_dropout: the standard deviation must not be negative, got {brief(sd)}")
+        return GaussianDropout(self.be, given, float(sd))
+
+    def sum(self, srcs: Any) -> Sum:
+        """The sum of inputs of one shape: a list of them, or a blueprint with several outputs."""
+        given = several(self.be, "sum", srcs)
+        if any(one != given[0] for one in given):
+            raise ShapeError(f"sum: inputs must be of one shape and dtype, got {_shapes(given)}")
+        return Sum(self.be, given)
+
+    def concat(self, srcs: Any, axis: Any = 0, dst_type: Any = None) -> Concat:
+        """Inputs side by side along ``axis``, a number or letter; ``dst_type`` is the dtype of the output."""
+        given = several(self.be, "concat", srcs)
+        where = axis_of("concat", given[0], axis)
+        if any(resized(one, where, 1) != resized(given[0], where, 1) for one in given if one.ndim > where):
+            raise ShapeError(f"concat: inputs may differ along axis {where} alone, got {_shapes(given)}")
+        out = resized(given[0], where, sum(one.shape[where] for one in given))
+        return Concat(self.be, given, self._typed("concat", out, dst_type), where)
+
+    def branch(self, src: Any, axis: Any, dsts: Any) -> Branch:
+        """The input cut along ``axis`` into parts: a list of their sizes, shapes or descriptors."""
+        given = described(self.be, "branch", src)
+        where = axis_of("branch", given, axis)
+        if not isinstance(dsts, (list, tuple)) or not dsts:
+            raise DTypeError(f"branch: expected a list of the parts of {given.shape}, got {shown(dsts)}")
+        made = [self._part(given, where, one) for one in dsts]
+        if (total := sum(one.shape[where] for one in made)) != given.shape[where]:
+            raise ShapeError(
+                f"branch: parts {_shapes(tuple(made))} have {total} elements along axis {where}, the input "
+                f"{given.shape} has {given.shape[where]}"
+            )
+        return Branch(self.be, given, tuple(made), where)
+
+    def _part(self, src: TensorDesc, axis: int, dst: Any) -> TensorDesc:
+        if _is_count(dst):
+            return resized(src, axis, require_size(dst, "branch: a part"))
+        found = described(self.be, "branch", dst)
+        if found.ndim != src.ndim or resized(found, axis, 1).shape != resized(src, axis, 1).shape:
+            raise ShapeError(f"branch: {found.shape} is no part of {src.shape} along axis {axis}")
+        return found
+
+    def split(self, src: Any, n: int) -> Split:
+        """The input as each of ``n`` outputs; their gradients add up."""
+        return Split(self.be, described(self.be, "split", src), require_size(n, "split: n"))
+
+    def abbreviate(self, src: Any, dst_type: Any = None) -> Abbreviate:
+        """The last step of a sequence (features, steps, N), as (features, N)."""
+        given = described(self.be, "abbreviate", src)
+        if given.ndim != 3:
+            raise ShapeError(f"abbreviate: needs sequences (features, steps, N), got {given.shape}")
+        last = TensorDesc((given.shape[0], given.shape[2]), given.dtype)
+        return Abbreviate(self.be, given, self._typed("abbreviate", last, dst_type))
+
+    def _typed(self, where: str, desc: TensorDesc, dtype: Any) -> TensorDesc:
+        return desc if dtype is None else described(self.be, where, desc.with_dtype(dtype))
+
+    # Networks and costs
+
+    def sequential(self, blueprints: Any) -> Sequential:
+        """A network of a list of blueprints, each of which takes what the one before gives."""
+        return Sequential.of(self.be, blueprints)
+
+    def parallel(self, blueprints: Any) -> Parallel:
+        """Blueprints side by side, for the outputs of branch and split."""
+        return Parallel.of(self.be, blueprints)
+
+    def cost(self, kind: str, last_layer: Any, targets: Any = None) -> CostBlueprint:
+        """The mean over the batch of the cost of the output of ``last_layer``, a blueprint or a layer.
+
+        Parameters
+        ----------
+        kind : str
+            "crossentropy", behind softmax −Σ t log y and behind logistic −Σ (t log y + (1 − t) log (1 − y));
+            "mean_absolute", mean |y − t|; "quadratic", mean (y − t)² / 2, of each sample.
+        targets : TensorDesc, blueprint or tensor, optional
+            Of the output's shape.
+        """
+        return cost_blueprint(self.be, kind, last_layer, targets)
+
+    def __repr__(self) -> str:
+        return f"<blueprints of {self.be!r}>"
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _shapes(descs: tuple[TensorDesc, ...]) -> str:
+    return ", ".join(f"{one.shape} of {one.dtype.name}" for one in descs)
+
+
+check_methods(Blueprints)

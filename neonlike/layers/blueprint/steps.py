@@ -1,0 +1,36 @@
+"""The update of a layer's parameters by an optimizer, which counts the steps of each layer apart."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from neonlike.checks import shown
+from neonlike.errors import DTypeError
+from neonlike.optimizers import Optimizer
+
+_START: WeakKeyDictionary[Optimizer, dict[str, Any]] = WeakKeyDictionary()
+"""The progress of an optimizer when it was first called for a layer that a blueprint built."""
+
+
+def update(layer: Any, hyper: Any, epoch: int) -> None:
+    """Update the parameters of ``layer``, or of all layers of a network, in place.
+
+    Some optimizers count their calls (Adam). Layers may be updated one by one by the same optimizer: each goes on from
+    its own number of calls.
+
+    Raises
+    ------
+    DTypeError
+        If ``hyper`` is no optimizer.
+    """
+    if not isinstance(hyper, Optimizer):
+        raise DTypeError(
+            f"{layer.blueprint}: backward takes an optimizer, such as GradientDescentMomentum(0.1, 0.9) or Adam(); got "
+            f"{shown(hyper)}"
+        )
+    start = _START.setdefault(hyper, hyper.progress())
+    counts = layer.__dict__.setdefault("_progress", WeakKeyDictionary())
+    hyper.set_progress(counts.get(hyper, start))
+    hyper.optimize(layer.trainable, epoch)
+    counts[hyper] = hyper.progress()
