@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from neonlike.backends.descriptors import TensorDesc
+from neonlike.backends.workspace import rounded
 from neonlike.nervanaobject import NervanaObject
 
 
@@ -123,10 +124,6 @@ def _shapes(desc: Any) -> str:
     return ", ".join(str(one.shape) for one in desc) if isinstance(desc, tuple) else str(desc.shape)
 
 
-GRANULE = 128
-"""Tensors in a workspace start at a multiple of so many bytes."""
-
-
 def room(desc: TensorDesc) -> int:
-    """Bytes that a tensor of ``desc`` takes in a workspace."""
-    return -(-desc.nbytes // GRANULE) * GRANULE
+    """Bytes that a tensor of ``desc`` takes beside others in a workspace."""
+    return rounded(desc.nbytes)

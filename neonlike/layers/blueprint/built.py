@@ -60,7 +60,7 @@ class BuiltLayer:
     # Memory
 
     def _new(self, desc: TensorDesc) -> Any:
-        return self.be.zeros(desc.shape, dtype=desc.dtype)
+        return self.be.tensor(desc)
 
     def _news(self, desc: TensorDesc | tuple[TensorDesc, ...]) -> Any:
         return tuple(map(self._new, desc)) if isinstance(desc, tuple) else self._new(desc)
@@ -110,10 +110,6 @@ class BuiltLayer:
         if given.nbytes < needed:
             raise ShapeError(f"{self.blueprint}: needs a workspace of {needed} bytes, got one of {given.nbytes}")
         return given
-
-    def _temporary(self, shape: tuple[int, ...], offset: int = 0) -> Any:
-        """A tensor in the workspace, ``offset`` bytes from its start."""
-        return carve(self.workspace, TensorDesc(shape, self._dtype), offset)
 
     @property
     def _dtype(self) -> Any:
@@ -308,8 +304,3 @@ def filler(fn: Any) -> Any:
     if isinstance(fn, type) or not callable(found):
         raise DTypeError(f"init: expected an initializer such as Gaussian(scale=0.1), or a function, got {shown(fn)}")
     return found
-
-
-def carve(workspace: Any, desc: TensorDesc, offset: int = 0) -> Any:
-    """A tensor of ``desc`` in ``workspace``, so many bytes from its start."""
-    return workspace[offset : offset + desc.nbytes].share(desc.shape, desc.dtype)

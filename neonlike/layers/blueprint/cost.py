@@ -114,7 +114,7 @@ class CostLayer:
             raise ShapeError(f"{blueprint}: was made for another layer than {layer.blueprint}")
         self.blueprint, self.layer, self.be = blueprint, layer, blueprint.be
         desc = blueprint.src_desc
-        self.targets = self.be.zeros(desc.shape, dtype=desc.dtype) if targets is None else desc.view(targets, "targets")
+        self.targets = self.be.tensor(desc) if targets is None else desc.view(targets, "targets", str(blueprint))
         rows = desc.shape[0] if desc.layout == SEQUENCE else None
         self._y, self._t, self._error = (flat(one, rows) for one in (layer.output, self.targets, layer.diff_output))
         self._value = self.be.zeros((1, 1), dtype=compute_dtype(desc.dtype))

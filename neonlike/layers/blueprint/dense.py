@@ -8,7 +8,7 @@ from typing import Any
 from neonlike.backends.descriptors import TensorDesc
 from neonlike.layers.blueprint.activations import Activation, ActivationPart
 from neonlike.layers.blueprint.base import Blueprint, room
-from neonlike.layers.blueprint.built import WeightedLayer, carve, flat
+from neonlike.layers.blueprint.built import WeightedLayer, flat
 from neonlike.layers.blueprint.description import SEQUENCE, features
 
 
@@ -59,7 +59,7 @@ class ActivatedLayer(WeightedLayer):
         activation, desc = self.blueprint.activation, self.blueprint.dst
         self.z = self.output
         if activation.keeps_inputs:
-            self.z = self._new(desc) if self.train else carve(self.workspace, desc)
+            self.z = self._new(desc) if self.train else self.workspace.tensor(desc)
         self._diff_z = self.diff_output
         if self.train and not activation.is_identity:
             self._diff_z = self._new(desc)

@@ -10,7 +10,7 @@ from neonlike.backends.descriptors import TensorDesc
 from neonlike.checks import shown
 from neonlike.errors import DTypeError, ShapeError
 from neonlike.layers.blueprint.base import Blueprint, room
-from neonlike.layers.blueprint.built import BuiltLayer, carve, ports_of
+from neonlike.layers.blueprint.built import BuiltLayer, ports_of
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,9 @@ class Sequential(Blueprint):
             return found
         if any(isinstance(one.dst_desc, tuple) for one in self.blueprints):
             return found
-        turn = 0
-        for position, one in enumerate(self.blueprints[:-1]):
-            if not one.hands_input_on:
-                found[position], turn = turn, 1 - turn
+        writing = [position for position, one in enumerate(self.blueprints) if not one.hands_input_on]
+        for turn, position in enumerate(writing[:-1]):
+            found[position] = turn % 2
         return found
 
     @property
@@ -234,15 +233,12 @@ class SequentialLayer(NetworkLayer):
 
     def _build(self, source: Any, input_gradient: bool, output: Any) -> None:
         bp = self.blueprint
-        inner = self.workspace
-        if inner is not None and not self.train:
-            inner = inner[: bp.inner_bytes] if bp.inner_bytes else None
         for position, blueprint in enumerate(bp.blueprints):
             place = output if position == len(bp.blueprints) - 1 else self._place(position)
             before = self.layers[-1] if self.layers else source
             gradient = input_gradient or position > 0
             self.layers.append(
-                blueprint.build(self.train, before, workspace=inner, input_gradient=gradient, output=place)
+                blueprint.build(self.train, before, workspace=self.workspace, input_gradient=gradient, output=place)
             )
         first, last = self.layers[0], self.layers[-1]
         self.input, self.diff_input, self.output = first.input, first.diff_input, last.output
@@ -254,7 +250,7 @@ class SequentialLayer(NetworkLayer):
         if buffer is None:
             return None
         start = bp.inner_bytes + (bp.buffer_bytes[0] if buffer else 0)
-        return carve(self.workspace, bp.blueprints[position].dst_desc, start)
+        return self.workspace.tensor(bp.blueprints[position].dst_desc, offset=start)
 
     @property
     def diff_z(self) -> Any:

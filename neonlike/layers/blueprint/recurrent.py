@@ -10,7 +10,7 @@ from neonlike.errors import ArgumentError, ShapeError
 from neonlike.initializers import Constant
 from neonlike.layers.blueprint.activations import Activation
 from neonlike.layers.blueprint.base import Blueprint, room, working
-from neonlike.layers.blueprint.built import BuiltLayer, blend, carve, flat
+from neonlike.layers.blueprint.built import BuiltLayer, blend, flat
 from neonlike.layers.recurrent import GRU, LSTM, BiLSTM, BiRNN, BiSum, Recurrent
 from neonlike.transforms import Logistic
 
@@ -194,7 +194,7 @@ class RnnLayer(BuiltLayer):
         """Let layers write their errors into two buffers in turn, and the first one into ``diff_input``."""
         bp = self.blueprint
         columns = bp.dst.shape[1] * bp.dst.shape[2]
-        buffers = [carve(self.workspace, bp.error_desc, offset) for offset in (0, room(bp.error_desc))]
+        buffers = self.workspace.tensors(bp.error_desc, bp.error_desc)
         self._error = buffers[0].share((bp.dst.shape[0], columns))
         for position, layer in enumerate(reversed(self.chain[1:]), start=1):
             layer.deltas = buffers[position % 2].share((layer.in_shape[0], columns))
@@ -240,7 +240,7 @@ class RnnLayer(BuiltLayer):
             gradient, before = self.diff_weights[level], None
             if scale_g:
                 offset = 2 * room(self.blueprint.error_desc)
-                before = self._temporary(gradient.shape, offset)
+                before = self.workspace.tensor(gradient.shape, self._dtype, offset)
                 before[:] = gradient
             error = layer.bprop(error)
             if before is not None:
