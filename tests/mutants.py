@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 from planted import (
     batchnorm,
+    blueprints,
     containers,
     conv,
     cuda_base,
@@ -56,8 +57,7 @@ MUTANTS = tuple(
     row
     for table in (
         roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, described,
-        cuda_base, cuda_rest, cuda_dispatch,
-        cuda_rnn, cuda_conv, cuda_images,
+        cuda_base, cuda_rest, cuda_dispatch, cuda_rnn, cuda_conv, cuda_images, blueprints,
     )
     for row in table.MUTANTS
 )
@@ -103,6 +103,7 @@ TESTS = {
         "conv": "conv_few conv_calls conv_geometry conv_depthwise conv_maps conv_shapes conv_winograd conv "
         "conv_kernels",
         "conv_cuda": "gpu_conv",
+        "blueprints": "blueprints_networks blueprints_recurrent blueprints",
         "containers": "tree merge merge_streams sequential",
         "gan": "gan",
         "seq2seq": "seq2seq skipthought",

@@ -320,6 +320,13 @@ def test_what_does_not_fit_is_named(be: Backend, case: str) -> None:
 
 
 @pytest.mark.engines("numpy")
+def test_blueprints_are_found_on_every_backend(be: Backend) -> None:
+    assert "blueprints" in be._public_names() and repr(be.blueprints).startswith("<blueprints of <Nervana")
+    with pytest.raises(AttributeError, match="no method or attribute 'bluprints'; did you mean blueprints"):
+        be.bluprints  # noqa: B018
+
+
+@pytest.mark.engines("numpy")
 def test_layers_name_what_does_not_fit(be: Backend) -> None:
     bp = be.blueprints.inner_product((6, N), 5)
     narrow = be.ones((6, N), "float16")
@@ -332,6 +339,19 @@ def test_layers_name_what_does_not_fit(be: Backend) -> None:
         be.blueprints.cost("quadratic", bp).build()
     with pytest.raises(DTypeError, match="init: expected an initializer such as"):
         bp.build().init(GlorotUniform)
+
+
+def test_axes_may_be_called_otherwise(be: Backend) -> None:
+    """What counts of a layout is that the batch is the last axis."""
+    desc = TensorDesc((6, 5, N), "float32", "DHN")
+    rnn = be.blueprints.rnn(desc, 8)
+    assert rnn == be.blueprints.rnn((6, 5, N), 8)
+    assert rnn.build(source=be.tensor(desc)).input.desc == desc
+    turned = be.tensor(TensorDesc((5, N, 6), "float32", "TNC"))
+    with pytest.raises(ArgumentError, match=r"rnn: \(6, 5, 4\) -> \(8, 5, 4\).*layout 'CTN', got 'TNC'; be.transformer"):
+        rnn.build(source=turned)
+    with pytest.raises(ArgumentError, match=r"rnn: blueprints compute with the batch as the last axis"):
+        be.blueprints.rnn(turned, 8)
 
 
 def test_another_backend_than_the_current_one_can_be_used(be: Backend) -> None:

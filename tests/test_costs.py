@@ -10,6 +10,7 @@ from neonlike.transforms import (
     CrossEntropyBinary,
     CrossEntropyMulti,
     GANCost,
+    MeanAbsolute,
     MeanSquared,
     SmoothL1Loss,
     SquareHingeLoss,
@@ -41,6 +42,7 @@ def gradient(be, cost, y, t):
         (CrossEntropyMulti(usebits=True), [0.514573, 1.736966]),
         (SumSquared(), [0.07, 0.39]),
         (MeanSquared(), [0.023333, 0.13]),
+        (MeanAbsolute(), [0.2, 0.466667]),
         (SmoothL1Loss(1), [0.07, 0.39]),
         (SmoothL1Loss(2), [0.275, 1.03]),
         (SquareHingeLoss(), [0.913333, 1.393333]),
@@ -58,9 +60,10 @@ def test_worked_gradient_of_the_square_hinge(be):
 
 @pytest.mark.parametrize(
     "cost",
-    [SumSquared(), MeanSquared(), SmoothL1Loss(), SmoothL1Loss(2.0), SquareHingeLoss(), SquareHingeLoss(0.5)],
+    [SumSquared(), MeanAbsolute(), MeanSquared(), SmoothL1Loss(), SmoothL1Loss(2.0), SquareHingeLoss(),
+     SquareHingeLoss(0.5)],
     ids=lambda cost: cost.classnm,
-)
+)  # fmt: skip
 def test_gradients_agree_with_finite_differences(be64, cost, rng):
     y = rng.normal(size=(5, 3)) * 2
     t = (rng.random((5, 3)) > 0.5).astype(np.float64)

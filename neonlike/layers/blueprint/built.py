@@ -10,6 +10,7 @@ from neonlike.checks import shown
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.initializers import Constant
 from neonlike.layers.blueprint.base import working
+from neonlike.layers.blueprint.description import fitting
 from neonlike.layers.blueprint.steps import update
 
 
@@ -89,7 +90,7 @@ class BuiltLayer:
                 f"{self.blueprint}: its input must be a tensor or a layer with one output, got {shown(tensor)}"
             )
         else:
-            tensor = desc.view(tensor, "source", str(self.blueprint))
+            tensor = fitting(str(self.blueprint), desc, tensor)
         if not (self.train and input_gradient):
             return tensor, None
         return tensor, self._new(desc) if gradient is None else gradient

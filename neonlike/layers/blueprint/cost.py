@@ -11,7 +11,7 @@ from neonlike.checks import brief, shown
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.layers.blueprint.base import Blueprint, working
 from neonlike.layers.blueprint.built import BuiltLayer, flat
-from neonlike.layers.blueprint.description import SEQUENCE
+from neonlike.layers.blueprint.description import SEQUENCE, fitting
 from neonlike.optree.dtypes import compute_dtype
 from neonlike.transforms import CrossEntropyBinary, CrossEntropyMulti, MeanAbsolute, MeanSquared
 
@@ -114,7 +114,7 @@ class CostLayer:
             raise ShapeError(f"{blueprint}: was made for another layer than {layer.blueprint}")
         self.blueprint, self.layer, self.be = blueprint, layer, blueprint.be
         desc = blueprint.src_desc
-        self.targets = self.be.tensor(desc) if targets is None else desc.view(targets, "targets", str(blueprint))
+        self.targets = self.be.tensor(desc) if targets is None else fitting(str(blueprint), desc, targets)
         rows = desc.shape[0] if desc.layout == SEQUENCE else None
         self._y, self._t, self._error = (flat(one, rows) for one in (layer.output, self.targets, layer.diff_output))
         self._value = self.be.zeros((1, 1), dtype=compute_dtype(desc.dtype))

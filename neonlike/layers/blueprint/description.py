@@ -33,7 +33,7 @@ def described(be: Any, where: str, given: Any) -> TensorDesc:
     if isinstance(found, (tuple, list)) and any(isinstance(one, TensorDesc) for one in found):
         raise ShapeError(f"{where}: takes one input, but {given} has {len(found)} outputs; put concat or sum after it")
     if isinstance(found, (tuple, list)):
-        desc = TensorDesc(tuple(found), be.default_dtype, LAYOUTS.get(len(found), ""))
+        desc = of_shape(tuple(found), be.default_dtype)
     elif isinstance(found, (TensorDesc, Tensor)):
         desc = TensorDesc.of(found)
     else:
@@ -47,7 +47,26 @@ def described(be: Any, where: str, given: Any) -> TensorDesc:
         raise DTypeError(f"{where}: needs floats, got {desc}")
     if not desc.size:
         raise ShapeError(f"{where}: an axis of {desc.shape} has no elements")
-    return desc
+    return of_shape(desc.shape, desc.dtype)
+
+
+def of_shape(shape: tuple[int, ...], dtype: Any) -> TensorDesc:
+    """The descriptor of a shape, with the names that blueprints call axes by."""
+    return TensorDesc(shape, dtype, LAYOUTS.get(len(shape), ""))
+
+
+def fitting(where: str, desc: TensorDesc, tensor: Any) -> Any:
+    """``tensor`` in the shape of ``desc``, whatever its axes are called as long as the batch is the last.
+
+    Raises
+    ------
+    ShapeError, DTypeError, ArgumentError
+        If it is no tensor, or has another shape, dtype or order of axes.
+    """
+    own = getattr(tensor, "desc", None)
+    if isinstance(own, TensorDesc) and own.ndim == desc.ndim and own.batch_axis == desc.batch_axis:
+        desc = TensorDesc(desc.shape, desc.dtype, own.layout)
+    return desc.view(tensor, "the tensor", where)
 
 
 def several(be: Any, where: str, given: Any, least: int = 1) -> tuple[TensorDesc, ...]:
@@ -90,7 +109,7 @@ def output_of(be: Any, where: str, src: TensorDesc, dst: Any, shape: tuple[int, 
         sizes = shape or (int(dst or 0), src.shape[-1])
         if dst is not None and sizes[0] != dst:
             raise ShapeError(f"{where}: {dst} rows were asked for, an input {src.shape} gives {sizes}")
-        return TensorDesc(sizes, src.dtype, LAYOUTS.get(len(sizes), ""))
+        return of_shape(sizes, src.dtype)
     found = described(be, where, dst)
     if found.shape[-1] != src.shape[-1]:
         raise ShapeError(
