@@ -213,8 +213,9 @@ def test_a_network_is_updated_in_one_step_of_the_optimizer(be: Backend) -> None:
     net.backward(hyper)
     assert hyper.t == 1 and len(net.parameters) == 4
     assert all((p.get() != old).any() for p, old in zip(net.parameters, before))
-    with pytest.raises(DTypeError, match=r"sequential: .* takes an optimizer, such as .*Adam\(\); got 0.1"):
-        net.backward(0.1)
+    for wrong in (net.forward, net.backward):
+        with pytest.raises(DTypeError, match=r"sequential: .* takes an optimizer, such as .*Adam\(\); got 0.1"):
+            wrong(0.1)
 
 
 def test_one_workspace_serves_a_whole_network(be64: Backend) -> None:
@@ -348,7 +349,7 @@ def test_axes_may_be_called_otherwise(be: Backend) -> None:
     assert rnn == be.blueprints.rnn((6, 5, N), 8)
     assert rnn.build(source=be.tensor(desc)).input.desc == desc
     turned = be.tensor(TensorDesc((5, N, 6), "float32", "TNC"))
-    with pytest.raises(ArgumentError, match=r"rnn: \(6, 5, 4\) -> \(8, 5, 4\).*layout 'CTN', got 'TNC'; be.transformer"):
+    with pytest.raises(ArgumentError, match=r"rnn: \(6, 5, 4\) -> .*layout 'CTN', got 'TNC'; be.transformer"):
         rnn.build(source=turned)
     with pytest.raises(ArgumentError, match=r"rnn: blueprints compute with the batch as the last axis"):
         be.blueprints.rnn(turned, 8)

@@ -48,6 +48,8 @@ def test_an_rnn(be64: Backend, cell: str) -> None:
         close(layer.diff_weights[level], wanted["dW"][:-1])
         close(layer.diff_bias[level], wanted["dW"][-1:])
     gates = {"tanh": 1, "lstm": 4, "gru": 3}[cell]
+    assert [desc.shape for desc in bp.weights_desc] == [w.shape for w in layer.weights]
+    assert [desc.shape for desc in bp.bias_desc] == [b.shape for b in layer.bias]
     assert [w.shape for w in layer.weights_layer] == [(gates * UNITS, F), (gates * UNITS, UNITS)]
     assert [w.shape for w in layer.weights_iter] == [(gates * UNITS, UNITS)] * 2
     assert [b.shape for b in layer.bias_layer] == [(gates * UNITS, 1)] * 2 and layer.bias_iter == ()
@@ -76,6 +78,7 @@ def test_an_rnn_in_both_directions(be64: Backend, cell: str, direction: str) -> 
     close(flat(layer.output), y)
     close(flat(layer.diff_input), reference.bprop(be64.array(error)))
     close(layer.diff_weights[0], reference.dW.get()[:-2])
+    assert (bp.weights_desc[0].shape, bp.bias_desc[0].shape) == (layer.weights[0].shape, layer.bias[0].shape)
 
 
 @pytest.mark.compiles(1)

@@ -93,7 +93,7 @@ class Blueprint:
         input_gradient: bool = True,
         output: Any = None,
     ) -> Any:
-        """The layer, and the memory that it needs.
+        """The layer, and the memory that it needs. Parameters are 0 (the scale of a normalization 1) until ``init``.
 
         Parameters
         ----------

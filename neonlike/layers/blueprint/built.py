@@ -11,7 +11,7 @@ from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.initializers import Constant
 from neonlike.layers.blueprint.base import working
 from neonlike.layers.blueprint.description import fitting
-from neonlike.layers.blueprint.steps import update
+from neonlike.layers.blueprint.steps import require_optimizer, update
 
 
 class Port(NamedTuple):
@@ -193,6 +193,7 @@ class BuiltLayer:
             Nesterov's momentum, whose formula has moved them there: nothing else follows from it.
         """
         self._require_training("forward")
+        require_optimizer(self, "forward", hyper)
         with working(self.be, self._desc):
             self._forward(inference=False)
         return self.output
@@ -209,6 +210,7 @@ class BuiltLayer:
             For its schedule.
         """
         self._require_training("backward")
+        require_optimizer(self, "backward", hyper)
         with working(self.be, self._desc):
             self._backward()
             if hyper is not None and self.trainable:

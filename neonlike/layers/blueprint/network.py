@@ -186,6 +186,8 @@ class NetworkLayer(BuiltLayer):
     layers : list of layers
     """
 
+    draws_weights = True
+
     def __init__(
         self, blueprint: Any, train: bool, source: Any, workspace: Any, input_gradient: bool, output: Any
     ) -> None:
@@ -220,8 +222,6 @@ class NetworkLayer(BuiltLayer):
             if layer.draws_weights:
                 layer.init(fn, bias)
         return self
-
-    draws_weights = True
 
     def _forward(self, inference: bool) -> None:
         for layer in self.layers:

@@ -63,6 +63,11 @@ class Rnn(Blueprint):
         return self.direction != ONE_WAY
 
     @property
+    def ways(self) -> int:
+        """How many directions."""
+        return 2 if self.both_ways else 1
+
+    @property
     def units(self) -> int:
         """Units of a layer and direction."""
         return self.dst.shape[0] // (2 if self.direction == CONCAT else 1)
@@ -92,20 +97,26 @@ class Rnn(Blueprint):
     @property
     def train_workspace_bytes(self) -> int:  # type: ignore[override]
         """Two buffers for errors between layers, which overwrite them, and a copy of the largest weight gradient."""
-        return 2 * room(self.error_desc) + room(self._largest_weight)
+        return 2 * room(self.error_desc) + max(map(room, self.weights_desc))
 
     @property
     def error_desc(self) -> TensorDesc:
         """The largest error between layers."""
-        directions = 2 if self.both_ways else 1
-        return TensorDesc((directions * self.units, *self.dst.shape[1:]), self.dst.dtype, self.dst.layout)
+        return TensorDesc((self.ways * self.units, *self.dst.shape[1:]), self.dst.dtype, self.dst.layout)
 
     @property
-    def _largest_weight(self) -> TensorDesc:
-        ways = 2 if self.both_ways else 1
-        first = self.src_desc.shape[0]
-        inputs = first if self.layers == 1 else max(first, self.dst.shape[0])
-        return TensorDesc((ways * (inputs + self.units), GATES[self.cell] * self.units), self.dst.dtype, "IO")
+    def weights_desc(self) -> tuple[TensorDesc, ...]:
+        """The weights of each layer: rows of the input and of the state, gates * units columns."""
+        inputs = [self.src_desc.shape[0], *[self.dst.shape[0]] * (self.layers - 1)]
+        return tuple(self._gates(self.ways * (rows + self.units)) for rows in inputs)
+
+    @property
+    def bias_desc(self) -> tuple[TensorDesc, ...]:
+        """The biases of each layer, a row for each direction."""
+        return (self._gates(self.ways),) * self.layers
+
+    def _gates(self, rows: int) -> TensorDesc:
+        return TensorDesc((rows, GATES[self.cell] * self.units), self.dst.dtype, "IO")
 
     def layer_class(self) -> Any:
         """The class of the layers."""
@@ -145,7 +156,7 @@ class RnnLayer(BuiltLayer):
         with working(self.be, self._desc):
             self.chain = self._make_chain()
         self.cells = [layer for layer in self.chain if not isinstance(layer, BiSum)]
-        ways = 2 if bp.both_ways else 1
+        ways = bp.ways
         self.weights, self.bias = zip(*((cell.W[:-ways], cell.W[-ways:]) for cell in self.cells))
         self.diff_weights, self.diff_bias = zip(*((cell.dW[:-ways], cell.dW[-ways:]) for cell in self.cells))
         suffixes = ("_f", "_b") if bp.both_ways else ("",)

@@ -13,22 +13,21 @@ _START: WeakKeyDictionary[Optimizer, dict[str, Any]] = WeakKeyDictionary()
 """The progress of an optimizer when it was first called for a layer that a blueprint built."""
 
 
-def update(layer: Any, hyper: Any, epoch: int) -> None:
+def require_optimizer(layer: Any, operation: str, hyper: Any) -> None:
+    """Raise DTypeError unless ``hyper`` is an optimizer, or None."""
+    if hyper is not None and not isinstance(hyper, Optimizer):
+        raise DTypeError(
+            f"{layer.blueprint}: {operation} takes an optimizer, such as GradientDescentMomentum(0.1, 0.9) or Adam(); "
+            f"got {shown(hyper)}"
+        )
+
+
+def update(layer: Any, hyper: Optimizer, epoch: int) -> None:
     """Update the parameters of ``layer``, or of all layers of a network, in place.
 
     Some optimizers count their calls (Adam). Layers may be updated one by one by the same optimizer: each goes on from
     its own number of calls.
-
-    Raises
-    ------
-    DTypeError
-        If ``hyper`` is no optimizer.
     """
-    if not isinstance(hyper, Optimizer):
-        raise DTypeError(
-            f"{layer.blueprint}: backward takes an optimizer, such as GradientDescentMomentum(0.1, 0.9) or Adam(); got "
-            f"{shown(hyper)}"
-        )
     start = _START.setdefault(hyper, hyper.progress())
     counts = layer.__dict__.setdefault("_progress", WeakKeyDictionary())
     hyper.set_progress(counts.get(hyper, start))
