@@ -13,7 +13,7 @@ from neonlike.backends.descriptors import TensorDesc
 from neonlike.data import Digits
 from neonlike.errors import ArgumentError, DTypeError, OutOfMemory, ShapeError
 from neonlike.initializers import GlorotUniform
-from neonlike.optimizers import Adam, GradientDescentMomentum
+from neonlike.optimizers import Adam, GradientDescentMomentum, MultiOptimizer
 
 pytestmark = pytest.mark.engines("numpy", "c")
 
@@ -156,6 +156,17 @@ def test_a_cost(be64: Backend, case: tuple[str, str]) -> None:
     assert (layer.diff_weights.get() * direction).sum() == pytest.approx(wanted, rel=1e-6, abs=1e-7)
 
 
+def test_several_costs_of_one_layer(be64: Backend) -> None:
+    """The one that wrote the gradient says whether the derivative of the activation is in it."""
+    layer = filled(be64.blueprints.fully_connected((6, N), 5, "logistic").build())
+    entropy, quadratic = (be64.blueprints.cost(kind, layer).build() for kind in ("crossentropy", "quadratic"))
+    y = layer.forward().get()
+    for cost, wanted in ((entropy, y), (quadratic, y / 5 * y * (1 - y)), (entropy, y)):
+        cost.backward()  # of targets of 0
+        layer.backward()
+        close(layer.diff_z, wanted)
+
+
 def test_a_cost_of_a_sequence_is_the_mean_over_steps_too(be64: Backend) -> None:
     make = be64.blueprints
     layer = filled(make.activation((5, 3, N), "softmax").build())
@@ -216,6 +227,18 @@ def test_a_network_is_updated_in_one_step_of_the_optimizer(be: Backend) -> None:
     for wrong in (net.forward, net.backward):
         with pytest.raises(DTypeError, match=r"sequential: .* takes an optimizer, such as .*Adam\(\); got 0.1"):
             wrong(0.1)
+
+
+def test_layers_may_have_optimizers_of_their_own(be: Backend) -> None:
+    """By the kind of the blueprint, or the name that a layer was given."""
+    net = filled(digits_network(be, N).build())
+    net[2].name = "head"
+    before = [p.get().copy() for p in net.parameters]
+    still, moving = GradientDescentMomentum(0.0, 0.0), GradientDescentMomentum(0.1, 0.0)
+    net.forward()
+    net.backward(MultiOptimizer({"default": moving, "head": still}))
+    changed = [bool((p.get() != old).any()) for p, old in zip(net.parameters, before)]
+    assert changed == [True, True, False, False]
 
 
 def test_one_workspace_serves_a_whole_network(be64: Backend) -> None:

@@ -142,11 +142,11 @@ class ActivationPart:
         self.transform = activation.make()
         self.left_to_cost = False
 
-    def leave_to_cost(self) -> None:
-        """Let the derivative be 1: the cost's gradient contains it."""
-        self.left_to_cost = True
+    def leave_to_cost(self, left: bool) -> None:
+        """Let the derivative be 1, as the cost's gradient contains it; or not."""
+        self.left_to_cost = left
         if isinstance(self.transform, Logistic):
-            self.transform.set_shortcut(True)
+            self.transform.set_shortcut(left)
 
     def forward(self, bias: Any = None) -> None:
         """y = f(z + bias); of a bias (rows, 1)."""

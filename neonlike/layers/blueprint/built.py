@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from neonlike.backends.backend import Tensor
 from neonlike.backends.descriptors import TensorDesc
@@ -42,6 +43,10 @@ class BuiltLayer:
         the next layer wrote.
     workspace
         The memory for what it keeps no longer than a call takes.
+    name : str
+        The kind of the blueprint, by which ``MultiOptimizer`` may choose an optimizer; may be set.
+    progress : WeakKeyDictionary
+        Of each optimizer that it was updated by, what that counts.
     """
 
     draws_weights = False
@@ -51,8 +56,12 @@ class BuiltLayer:
         self, blueprint: Any, train: bool, source: Any, workspace: Any, input_gradient: bool, output: Any
     ) -> None:
         self.blueprint, self.be, self.train = blueprint, blueprint.be, bool(train)
-        self.name = f"{blueprint.kind}_{id(self):x}"
+        self.name: str = blueprint.kind
+        self.progress: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
         self.workspace = self._workspace(workspace)
+        self._build(source, input_gradient, output)
+
+    def _build(self, source: Any, input_gradient: bool, output: Any) -> None:
         self._connect(source, input_gradient)
         self.output = self._output(output)
         self.diff_output = self._diff_output() if self.train else None
@@ -258,8 +267,8 @@ class BuiltLayer:
         """The rest of the backward pass, as :meth:`backward_diff`."""
         raise NotImplementedError
 
-    def leave_to_cost(self) -> None:
-        """Let the cost's gradient contain the derivative of the activation; of cross-entropy."""
+    def leave_to_cost(self, left: bool) -> None:
+        """Let the cost's gradient contain the derivative of the activation, as that of cross-entropy does, or not."""
 
     def _blend_bias(self, scale_db: float, scale_b: float) -> None:
         """``bias = scale_db · diff_bias + scale_b · bias``."""

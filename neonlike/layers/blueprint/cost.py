@@ -119,8 +119,6 @@ class CostLayer:
         self._y, self._t, self._error = (flat(one, rows) for one in (layer.output, self.targets, layer.diff_output))
         self._value = self.be.zeros((1, 1), dtype=compute_dtype(desc.dtype))
         self._function = blueprint.function()
-        if blueprint.name == "crossentropy":
-            layer.leave_to_cost()
 
     def __call__(self) -> float:
         """The cost of the last layer's present output."""
@@ -131,8 +129,10 @@ class CostLayer:
     def backward(self) -> Any:
         """Write the gradient of the sum of the cost over the samples into the layer's ``diff_output``; returns that.
 
-        That of cross-entropy is the one by ``diff_z``: the layer's backward pass leaves out its activation.
+        That of cross-entropy is the one by ``diff_z``: the layer's backward passes leave out its activation from now
+        on, until another cost has written there.
         """
+        self.layer.leave_to_cost(self.blueprint.name == "crossentropy")
         with working(self.be, self.blueprint.src_desc):
             self._error[:] = self._function.bprop(self._y, self._t)
         return self.layer.diff_output

@@ -78,9 +78,9 @@ class ActivatedLayer(WeightedLayer):
     def _backward_activation(self) -> None:
         self.act.backward()
 
-    def leave_to_cost(self) -> None:
-        """Let the cost's gradient contain the derivative of the activation."""
-        self.act.leave_to_cost()
+    def leave_to_cost(self, left: bool) -> None:
+        """See :class:`BuiltLayer`."""
+        self.act.leave_to_cost(left)
 
 
 @dataclass(frozen=True)

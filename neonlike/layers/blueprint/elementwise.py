@@ -120,9 +120,9 @@ class ActivationLayer(BuiltLayer):
         """The gradient with respect to what the activation is applied to, which is the input."""
         return self.diff_input
 
-    def leave_to_cost(self) -> None:
-        """Let the cost's gradient contain the derivative of the activation."""
-        self.act.leave_to_cost()
+    def leave_to_cost(self, left: bool) -> None:
+        """See :class:`BuiltLayer`."""
+        self.act.leave_to_cost(left)
 
 
 @dataclass(frozen=True)

@@ -188,16 +188,7 @@ class NetworkLayer(BuiltLayer):
 
     draws_weights = True
 
-    def __init__(
-        self, blueprint: Any, train: bool, source: Any, workspace: Any, input_gradient: bool, output: Any
-    ) -> None:
-        self.blueprint, self.be, self.train = blueprint, blueprint.be, bool(train)
-        self.workspace = self._workspace(workspace)
-        self.layers: list[Any] = []
-        self._build(source, input_gradient, output)
-
-    def _build(self, source: Any, input_gradient: bool, output: Any) -> None:
-        raise NotImplementedError
+    layers: list[Any]
 
     def __getitem__(self, index: int) -> Any:
         """The layer at a position."""
@@ -233,6 +224,7 @@ class SequentialLayer(NetworkLayer):
 
     def _build(self, source: Any, input_gradient: bool, output: Any) -> None:
         bp = self.blueprint
+        self.layers = []
         for position, blueprint in enumerate(bp.blueprints):
             place = output if position == len(bp.blueprints) - 1 else self._place(position)
             before = self.layers[-1] if self.layers else source
@@ -257,9 +249,9 @@ class SequentialLayer(NetworkLayer):
         """That of the last layer."""
         return self.layers[-1].diff_z
 
-    def leave_to_cost(self) -> None:
+    def leave_to_cost(self, left: bool) -> None:
         """As of the last layer."""
-        self.layers[-1].leave_to_cost()
+        self.layers[-1].leave_to_cost(left)
 
     def _backward_activation(self) -> None:
         self.layers[-1]._backward_activation()
@@ -276,6 +268,7 @@ class ParallelLayer(NetworkLayer):
     """The layers of a :class:`Parallel`."""
 
     def _build(self, source: Any, input_gradient: bool, output: Any) -> None:
+        self.layers = []
         blueprints = self.blueprint.blueprints
         ports = [None] * len(blueprints) if source is None else ports_of(source)
         if len(ports) != len(blueprints):

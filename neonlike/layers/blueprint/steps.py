@@ -29,7 +29,6 @@ def update(layer: Any, hyper: Optimizer, epoch: int) -> None:
     its own number of calls.
     """
     start = _START.setdefault(hyper, hyper.progress())
-    counts = layer.__dict__.setdefault("_progress", WeakKeyDictionary())
-    hyper.set_progress(counts.get(hyper, start))
+    hyper.set_progress(layer.progress.get(hyper, start))
     hyper.optimize(layer.trainable, epoch)
-    counts[hyper] = hyper.progress()
+    layer.progress[hyper] = hyper.progress()
