@@ -28,8 +28,10 @@ def filled(layer: Any, seed: int = 0, scale: float = 1.0) -> Any:
 
 
 def run(layer: Any) -> Any:
-    """A training step without an update; the layer's gradients are there then."""
+    """A training step without an update; the layer's gradients are there then, whatever was there before."""
     layer.forward()
+    for gradient in as_tuple(layer.diff_input):
+        gradient.fill(np.nan)
     layer.backward()
     return layer
 
