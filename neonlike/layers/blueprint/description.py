@@ -3,18 +3,39 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+import numpy as np
 
 from neonlike.backends.backend import Tensor
 from neonlike.backends.descriptors import TensorDesc
 from neonlike.checks import brief, shown
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
+from neonlike.layers.core.base import require_size
 from neonlike.optree.dtypes import is_float
 
 SEQUENCE = "CTN"
 """The layout of sequences: features, steps, samples."""
 LAYOUTS = {3: SEQUENCE}
 """Of shapes with so many axes; of others neon's."""
+
+
+@contextmanager
+def named(where: str) -> Iterator[None]:
+    """Let errors about shapes, dtypes and arguments name the blueprint ``where``, too."""
+    try:
+        yield
+    except (ShapeError, DTypeError, ArgumentError) as error:
+        if str(error).startswith(where):
+            raise
+        raise type(error)(f"{where}: {error}") from None
+
+
+def is_count(value: Any) -> bool:
+    """Whether an output is given by its number of features."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def described(be: Any, where: str, given: Any) -> TensorDesc:
@@ -33,7 +54,8 @@ def described(be: Any, where: str, given: Any) -> TensorDesc:
     if isinstance(found, (tuple, list)) and any(isinstance(one, TensorDesc) for one in found):
         raise ShapeError(f"{where}: takes one input, but {given} has {len(found)} outputs; put concat or sum after it")
     if isinstance(found, (tuple, list)):
-        desc = of_shape(tuple(found), be.default_dtype)
+        with named(where):
+            desc = of_shape(tuple(found), be.default_dtype)
     elif isinstance(found, (TensorDesc, Tensor)):
         desc = TensorDesc.of(found)
     else:
@@ -105,8 +127,8 @@ def output_of(be: Any, where: str, src: TensorDesc, dst: Any, shape: tuple[int, 
     """
     if dst is None and shape is None:
         raise ShapeError(f"{where}: needs the shape of its output, for an input {src.shape}")
-    if dst is None or (isinstance(dst, int) and not isinstance(dst, bool)):
-        sizes = shape or (int(dst or 0), src.shape[-1])
+    if dst is None or is_count(dst):
+        sizes = shape or (require_size(dst, f"{where}: the output"), src.shape[-1])
         if dst is not None and sizes[0] != dst:
             raise ShapeError(f"{where}: {dst} rows were asked for, an input {src.shape} gives {sizes}")
         return of_shape(sizes, src.dtype)

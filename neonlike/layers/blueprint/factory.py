@@ -14,6 +14,7 @@ from neonlike.layers.blueprint.description import (
     axis_of,
     described,
     features,
+    is_count,
     output_of,
     resized,
     same_type,
@@ -96,7 +97,7 @@ class Blueprints:
         """
         where = "convolution"
         given = described(self.be, where, src)
-        maps = dst if _is_count(dst) else described(self.be, where, dst).shape[0]
+        maps = dst if is_count(dst) else described(self.be, where, dst).shape[0]
         geometry = conv_geometry(self.be, where, given, kernel, maps, strides, padding, dilation, groups)
         out = output_of(self.be, where, given, dst, image_of(geometry, given))
         return Convolution(self.be, given, out, Activation.of(where, activation, alpha, beta), geometry)
@@ -172,7 +173,7 @@ class Blueprints:
         if given.ndim != 3:
             raise ShapeError(f"{where}: needs sequences (features, steps, N), got {given.shape}")
         same_type(where, given, weights_type)
-        rows = dst if _is_count(dst) else described(self.be, where, dst).shape[0]
+        rows = dst if is_count(dst) else described(self.be, where, dst).shape[0]
         out = output_of(self.be, where, given, dst, (rows, *given.shape[1:]))
         cell = activation if activation in ("lstm", "gru") else "rnn"
         found = Activation.of(where, "tanh" if cell != "rnn" else activation, alpha)
@@ -240,7 +241,7 @@ class Blueprints:
         return Branch(self.be, given, tuple(made), where)
 
     def _part(self, src: TensorDesc, axis: int, dst: Any) -> TensorDesc:
-        if _is_count(dst):
+        if is_count(dst):
             return resized(src, axis, require_size(dst, "branch: a part"))
         found = described(self.be, "branch", dst)
         if found.ndim != src.ndim or resized(found, axis, 1).shape != resized(src, axis, 1).shape:
@@ -287,10 +288,6 @@ class Blueprints:
 
     def __repr__(self) -> str:
         return f"<blueprints of {self.be!r}>"
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _shapes(descs: tuple[TensorDesc, ...]) -> str:

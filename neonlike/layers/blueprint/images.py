@@ -12,6 +12,7 @@ from neonlike.errors import ArgumentError, ShapeError
 from neonlike.layers.blueprint.base import Blueprint
 from neonlike.layers.blueprint.built import BuiltLayer
 from neonlike.layers.blueprint.dense import ActivatedLayer, WithActivation
+from neonlike.layers.blueprint.description import named
 
 
 def spatial_axes(where: str, src: TensorDesc) -> int:
@@ -37,7 +38,8 @@ def conv_geometry(
         sizes |= by_name("dhw", prefix, per_axis(where, name, value, axes, filler))
     image = (1,) * (3 - axes) + src.shape[1:-1]
     sizes |= by_name("DHW", "", image) | by_name("TRS", "", per_axis(where, "kernel", window, axes, 1))
-    return be.conv_layer(src.dtype, N=src.shape[-1], C=src.shape[0], K=maps, groups=groups, **sizes)
+    with named(where):
+        return be.conv_layer(src.dtype, N=src.shape[-1], C=src.shape[0], K=maps, groups=groups, **sizes)
 
 
 def pool_geometry(be: Any, where: str, src: TensorDesc, op: str, window: Any, strides: Any, padding: Any) -> Any:
@@ -50,7 +52,8 @@ def pool_geometry(be: Any, where: str, src: TensorDesc, op: str, window: Any, st
     sizes = by_name("TRS", "", kernel) | by_name("dhw", "str_", steps)
     sizes |= by_name("dhw", "pad_", per_axis(where, "padding", padding, axes, 0))
     sizes |= by_name("DHW", "", (1,) * (3 - axes) + src.shape[1:-1])
-    return be.pool_layer(src.dtype, op, src.shape[-1], src.shape[0], **sizes)
+    with named(where):
+        return be.pool_layer(src.dtype, op, src.shape[-1], src.shape[0], **sizes)
 
 
 def image_of(geometry: Any, src: TensorDesc) -> tuple[int, ...]:
