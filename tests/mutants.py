@@ -103,7 +103,7 @@ TESTS = {
         "conv": "conv_few conv_calls conv_geometry conv_depthwise conv_maps conv_shapes conv_winograd conv "
         "conv_kernels",
         "conv_cuda": "gpu_conv",
-        "blueprints": "blueprints_networks blueprints_recurrent blueprints",
+        "blueprints": "blueprints_errors blueprints_networks blueprints_recurrent blueprints",
         "containers": "tree merge merge_streams sequential",
         "gan": "gan",
         "seq2seq": "seq2seq skipthought",

@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 
 from neonlike.backends.backend import Tensor
 from neonlike.backends.descriptors import TensorDesc
+from neonlike.backends.workspace import Workspace
 from neonlike.checks import shown
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.initializers import Constant
@@ -102,10 +103,15 @@ class BuiltLayer:
             tensor = fitting(str(self.blueprint), desc, tensor)
         if not (self.train and input_gradient):
             return tensor, None
-        return tensor, self._new(desc) if gradient is None else gradient
+        return tensor, self._new(desc) if gradient is None else fitting(str(self.blueprint), desc, gradient)
 
     def _output(self, given: Any) -> Any:
-        return self._news(self.blueprint.dst_desc) if given is None else given
+        desc = self.blueprint.dst_desc
+        if given is None:
+            return self._news(desc)
+        if isinstance(desc, tuple):
+            raise ArgumentError(f"{self.blueprint}: has several outputs, whose memory cannot be given")
+        return fitting(str(self.blueprint), desc, given)
 
     def _diff_output(self) -> Any:
         return self._news(self.blueprint.diff_desc)
@@ -117,6 +123,8 @@ class BuiltLayer:
         needed = self.blueprint.train_workspace_bytes if self.train else self.blueprint.inf_workspace_bytes
         if given is None:
             return self.be.workspace(needed) if needed else None
+        if not isinstance(given, Workspace):
+            raise DTypeError(f"{self.blueprint}: a workspace is what be.workspace(bytes) gives, got {shown(given)}")
         if given.nbytes < needed:
             raise ShapeError(f"{self.blueprint}: needs a workspace of {needed} bytes, got one of {given.nbytes}")
         return given
