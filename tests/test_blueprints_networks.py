@@ -14,6 +14,7 @@ from neonlike.data import Digits
 from neonlike.errors import DTypeError, OutOfMemory, ShapeError
 from neonlike.initializers import GlorotUniform
 from neonlike.optimizers import Adam, GradientDescentMomentum, MultiOptimizer
+from neonlike.transforms import Logistic
 
 pytestmark = pytest.mark.engines("numpy", "c")
 
@@ -165,6 +166,19 @@ def test_several_costs_of_one_layer(be64: Backend) -> None:
         cost.backward()  # of targets of 0
         layer.backward()
         close(layer.diff_z, wanted)
+
+
+def test_a_transform_of_several_layers_is_each_ones_own(be64: Backend) -> None:
+    """Cross-entropy takes the derivative over from the last layer alone."""
+    make, transform = be64.blueprints, Logistic()
+    first = make.fully_connected((6, N), 5, transform)
+    net = filled(make.sequential([first, make.fully_connected(first, 3, transform)]).build())
+    net.forward()
+    make.cost("crossentropy", net).build().backward()
+    net.backward()
+    y, e = net[0].output.get(), net[0].diff_output.get()
+    close(net[0].diff_z, y * (1 - y) * e)
+    assert not transform.shortcut
 
 
 def test_a_cost_of_a_sequence_is_the_mean_over_steps_too(be64: Backend) -> None:
