@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from neonlike.backends.descriptors import TensorDesc
-from neonlike.backends.workspace import rounded
+from neonlike.backends.families.scratch import GRANULE
+from neonlike.backends.geometry.counts import round_up
 from neonlike.nervanaobject import NervanaObject
 
 
@@ -126,4 +127,4 @@ def _shapes(desc: Any) -> str:
 
 def room(desc: TensorDesc) -> int:
     """Bytes that a tensor of ``desc`` takes beside others in a workspace."""
-    return rounded(desc.nbytes)
+    return round_up(desc.nbytes, GRANULE)

@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 from neonlike.backends.backend import Tensor
 from neonlike.backends.descriptors import TensorDesc
-from neonlike.backends.workspace import Workspace
+from neonlike.backends.objects.workspace import Workspace
 from neonlike.checks import shown
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.initializers import Constant
