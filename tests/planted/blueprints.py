@@ -23,7 +23,7 @@ MUTANTS = (
     fault("current backend is used", BASE, "NervanaObject.be, be.bsz, be.default_dtype = be,", "NervanaObject.be, be.bsz, be.default_dtype = NervanaObject.be,"),
     fault("linear part: old bias ignored", BUILT, "scaled if beta == 0 else scaled + (target if beta == 1 else beta * target)", "scaled"),
     fault("linear part: bias moved without being asked", BUILT, "self._backward_diff(1.0, 0.0, 0.0, 1.0)", "self._backward_diff(1.0, 0.0, 1.0, 0.0)"),
-    fault("gradient of the input not that of the source", BUILT, "return tensor, self._new(desc) if gradient is None else gradient", "return tensor, self._new(desc)"),
+    fault("gradient of the input not that of the source", BUILT, "self._new(desc) if gradient is None else fitting(str(self.blueprint), desc, gradient)", "self._new(desc)"),
     fault("small workspace accepted", BUILT, "if given.nbytes < needed:", "if False:"),
     fault("init fills biases as weights", BUILT, "            bias(self.bias)\n", "            fn(self.bias)\n"),
     fault("inner product: old gradient ignored", DENSE, "self.diff_weights, alpha=scale_dw, beta=scale_g)", "self.diff_weights, alpha=scale_dw)"),
