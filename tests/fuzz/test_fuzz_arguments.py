@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -26,11 +27,14 @@ pytestmark = pytest.mark.backend
 
 
 @pytest.fixture(scope="module")
-def caller() -> Iterator[Caller]:
+def caller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
     ready()
+    before = os.getcwd()
+    os.chdir(tmp_path_factory.mktemp("calls"))  # for what is saved
     made = Caller()
     yield made
     cleanup_backend()
+    os.chdir(before)
 
 
 def call_of(caller: Caller, function: Any, right: Any = None) -> Call:
