@@ -67,7 +67,7 @@ MARKED = sorted(
     {
         (cls.__name__, name)
         for cls, name, _, function in fastbuild._marked()
-        if function.form.kind not in ("assign", "set item")
+        if function.form.kind not in ("assign", "set item", "call")
     }
 )
 

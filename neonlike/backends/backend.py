@@ -163,6 +163,7 @@ class Backend(
         recorder = make_bench(bench)
         self.executor = Executor(self._make_engine(), self.tensor_cls)
         self._replay = self.executor.replay  # what every assignment asks first
+        self._replay.calls = self._calls if self.tensor_cls.live_host else None
         self._switch_bench(recorder)
         self._init_random(rng_seed)
         self.set_hist_buffers(hist_bins, hist_offset)

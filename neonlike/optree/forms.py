@@ -1,4 +1,4 @@
-"""Marks on the functions that a CPython extension may replace, which says by which rule they build nodes.
+"""Marks on the functions that a CPython extension may replace: by which rule they build nodes, for example.
 
 The functions define what a call means; ``kernels/c/fastbuild.py`` reads the marks.
 """
@@ -20,9 +20,9 @@ class Form(NamedTuple):
     kind : str
         ``unary``, ``binary``, ``ternary``: a node of so many operands; ``reduction``: of one, with an axis; ``mean``: a
         reduction divided by the number of summands; ``assign``: ``Backend.assign``; ``set item``:
-        ``Tensor.__setitem__``.
-    specs : tuple of OpSpec
-        Rows of the nodes' ops.
+        ``Tensor.__setitem__``; ``call``: a compound primitive, see ``kernels/run/calls.py``.
+    specs : tuple of OpSpec, or of str
+        Rows of the nodes' ops; of a primitive names of attributes.
     """
 
     kind: str

@@ -27,14 +27,16 @@ from neonlike.backends.families.batchnorm_definition import (
 )
 from neonlike.backends.families.operands import as_numbers, check_apart, check_floats, check_size, check_tensors
 from neonlike.errors import AliasError, DTypeError, ShapeError
-from neonlike.kernels.run.calls import Call, KernelCall
+from neonlike.kernels.run.calls import Call, KernelCall, repeatable
 from neonlike.optree.dtypes import is_float
+from neonlike.optree.forms import owner
 from neonlike.optree.shapes import is_regrouped
 
 _FLOPS_STATISTICS, _FLOPS_NORMALISE, _FLOPS_BACKWARD = 4, 3, 9
 """Operations an element: difference, square, two sums; difference, product, sum; both passes backward."""
 
 
+@owner
 class BatchNormFamily(Family):
     """Batch normalisation: ``compound_fprop_bn``, ``compound_bprop_bn``.
 
@@ -44,6 +46,7 @@ class BatchNormFamily(Family):
     number of gammas says what a row is: a feature map, or one position of it, see the module.
     """
 
+    @repeatable()
     def compound_fprop_bn(
         self, x: Any, xsum: Any, xvar: Any, gmean: Any, gvar: Any, gamma: Any, beta: Any, y: Any,
         eps: float, rho: float, compute_batch_sum: bool, accumbeta: float = 0.0, relu: bool = False,
@@ -100,6 +103,7 @@ class BatchNormFamily(Family):
         settings = eps, rho, alpha, accumbeta, not compute_batch_sum, inference, relu, binary
         return self._forward(call, settings, repeat)
 
+    @repeatable()
     def compound_bprop_bn(
         self, delta_out: Any, grad_gamma: Any, grad_beta: Any, delta_in: Any, x: Any, xsum: Any, xvar: Any, gamma: Any,
         eps: float, threads: int | None = None, repeat: int = 1, binary: bool = False, layer: Any = None,

@@ -29,11 +29,13 @@ from neonlike.backends.families.operands import (
 from neonlike.backends.geometry.conv import ConvGeometry, DeconvGeometry, deconv_geometry
 from neonlike.backends.geometry.sizes import output_size
 from neonlike.errors import ArgumentError
-from neonlike.kernels.run.calls import Call, KernelCall
+from neonlike.kernels.run.calls import Call, KernelCall, repeatable
 from neonlike.optree.dtypes import compute_dtype
+from neonlike.optree.forms import owner
 from neonlike.optree.functions import F as Functions
 
 
+@owner
 class ConvFamily(Family):
     """Convolution and deconvolution: ``conv_layer``, ``fprop_conv``, ``bprop_conv``, ``update_conv``.
 
@@ -136,6 +138,7 @@ class ConvFamily(Family):
         """
         return output_size(X, S, padding, strides, pooling, dilation, self.compat_mode == "caffe")
 
+    @repeatable("enable_winograd")
     def fprop_conv(
         self,
         layer: ConvGeometry,
@@ -197,6 +200,7 @@ class ConvFamily(Family):
         tensors, numbers = (I, F, O, bias, X, bsum), (float(alpha), float(beta), float(slope))
         return self._data_pass("fprop_conv", layer, False, tensors, numbers, (bool(relu), bool(brelu)), repeat)
 
+    @repeatable("enable_winograd")
     def bprop_conv(
         self,
         layer: ConvGeometry,
@@ -222,6 +226,7 @@ class ConvFamily(Family):
         tensors, numbers = (E, F, grad_I, bias, X, bsum), (float(alpha), float(beta), float(slope))
         return self._data_pass("bprop_conv", layer, True, tensors, numbers, (bool(relu), bool(brelu)), repeat)
 
+    @repeatable()
     def update_conv(
         self,
         layer: ConvGeometry,

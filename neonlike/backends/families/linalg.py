@@ -14,11 +14,12 @@ import numpy.typing as npt
 from neonlike.backends.families.base import Family
 from neonlike.backends.families.operands import require_tensors, written
 from neonlike.errors import AliasError, DTypeError, ShapeError
-from neonlike.kernels.run.calls import Call, KernelCall
+from neonlike.kernels.run.calls import Call, KernelCall, repeatable
 from neonlike.kernels.run.threads import parallel, thread_count
 from neonlike.optree import moves
 from neonlike.optree.builders import dot
 from neonlike.optree.dtypes import DType, compute_dtype
+from neonlike.optree.forms import owner
 from neonlike.optree.functions import F as Functions
 from neonlike.optree.node import expression
 from neonlike.optree.shapes import Shape
@@ -43,6 +44,7 @@ class Product(NamedTuple):
     relu: bool = False
 
 
+@owner
 class LinalgFamily(Family):
     """``dot`` inside expressions; ``compound_dot``, ``batched_dot`` and transposes at once."""
 
@@ -56,6 +58,7 @@ class LinalgFamily(Family):
         """``a`` with axes permuted (None: the last two swapped); a view or a lazy node."""
         return self._finish(moves.transpose(expression("transpose", a, self), axes), out)
 
+    @repeatable()
     def compound_dot(
         self,
         A: Any,

@@ -20,7 +20,8 @@ from neonlike.backends.families.operands import (
 )
 from neonlike.backends.geometry.lrn import LrnGeometry
 from neonlike.errors import DTypeError, ShapeError
-from neonlike.kernels.run.calls import Call, KernelCall
+from neonlike.kernels.run.calls import Call, KernelCall, repeatable
+from neonlike.optree.forms import owner
 
 POWERS = {0.5: "half", 0.75: "three_quarters", 1.0: "one"}
 """bpower -> name in the kernels, for exponents with something faster than the general power."""
@@ -61,6 +62,7 @@ class LrnPass:
         return self.bpower, self.alpha, self.beta
 
 
+@owner
 class LrnFamily(Family):
     """Local response normalisation across channels: ``lrn_layer``, ``fprop_lrn``, ``bprop_lrn``."""
 
@@ -83,6 +85,7 @@ class LrnFamily(Family):
         """
         return LrnGeometry(self._layer_dtype("lrn_layer", dtype), N, C, (D, H, W), J)
 
+    @repeatable()
     def fprop_lrn(
         self,
         layer: LrnGeometry,
@@ -136,6 +139,7 @@ class LrnFamily(Family):
             call=call,
         )
 
+    @repeatable()
     def bprop_lrn(
         self,
         layer: LrnGeometry,

@@ -26,8 +26,9 @@ from neonlike.backends.families.operands import (
 from neonlike.backends.families.pool_definition import blend, pool, unpool
 from neonlike.backends.geometry.pool import PoolGeometry
 from neonlike.errors import ArgumentError, DTypeError, MissingArgument
-from neonlike.kernels.run.calls import Call, KernelCall
+from neonlike.kernels.run.calls import Call, KernelCall, repeatable
 from neonlike.optree.dtypes import compute_dtype
+from neonlike.optree.forms import owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class PoolPass:
     beta: float = 0.0
 
 
+@owner
 class PoolFamily(Family):
     """Pooling: ``pool_layer``, ``fprop_pool``, ``bprop_pool``."""
 
@@ -94,6 +96,7 @@ class PoolFamily(Family):
         kind = self._layer_dtype("pool_layer", dtype)
         return PoolGeometry(op, kind, N, (C, D, H, W), window, padding, strides, caffe)  # type: ignore[arg-type]
 
+    @repeatable()
     def fprop_pool(
         self,
         layer: PoolGeometry,
@@ -151,6 +154,7 @@ class PoolFamily(Family):
         known = None if layer.op == "l2" else call  # whose input has to be seen at each call
         return self._run_primitive(f"fprop_pool {layer.op}", run, [O, used], shapes, nbytes, repeat=repeat, call=known)
 
+    @repeatable()
     def bprop_pool(
         self,
         layer: PoolGeometry,

@@ -1,4 +1,5 @@
-"""Op-tree nodes built by the CPython extension: its builders replace Python's, its operators those of classes.
+"""Functions that the CPython extension takes over: its builders of op-tree nodes replace Python's, its operators those of
+classes, and it stands before the methods of backends whose calls it repeats.
 
 :func:`install` runs in any thread as soon as the extension is built, while other threads build nodes: each function is
 replaced atomically, and both versions build the same nodes. ``templates/c/fastpath/fastpath_nodes.h`` handles the
@@ -11,6 +12,8 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from neonlike.kernels.run import workspace
+from neonlike.kernels.run.calls import REPEATABLE, parameters_of
 from neonlike.kernels.run.recipe import Replayed
 from neonlike.optree.dtypes import F32, F64
 from neonlike.optree.forms import form_of, owners
@@ -24,10 +27,11 @@ def set_up(extension: Any, describe: Any) -> None:
     """Pass the extension the classes and functions of nodes; once per process."""
     extension.set_up(OpTreeNode, describe, F32, F64, (Replayed.LEFT, Replayed.DONE, Replayed.NEW))
     extension.take_operators(tuple(_builder(extension, function) for function in OPERATORS))
+    extension.take_workspace(workspace.kept, workspace.held_workspace)
 
 
 def install(extension: Any) -> None:
-    """Replace the functions that build nodes by the extension's."""
+    """Replace the functions that build nodes, and the methods whose calls are repeated, by the extension's."""
     for cls, name, static, function in list(_marked()):
         if isinstance(function, types.FunctionType):
             builder = _builder(extension, function, not static)
@@ -46,7 +50,7 @@ def remove(extension: Any) -> None:
     """Undo :func:`install` and :func:`attach`."""
     extension.detach()
     for cls, name, static, function in list(_marked()):
-        if isinstance(function, extension.Builder):
+        if isinstance(function, (extension.Builder, extension.Repeating)):
             setattr(cls, name, staticmethod(function.__wrapped__) if static else function.__wrapped__)
 
 
@@ -63,4 +67,8 @@ def _marked() -> Iterator[tuple[type, str, bool, Any]]:
 def _builder(extension: Any, function: Any, method: bool = False) -> Any:
     form = form_of(function)
     assert form is not None
+    if form.kind == REPEATABLE:
+        names, positional = parameters_of(function)
+        layer = names.index("layer") if "layer" in names else -1
+        return extension.Repeating(function, names, positional, form.specs, layer)
     return extension.Builder(form.kind, function, *form.specs, skip=method)

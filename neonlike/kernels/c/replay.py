@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from neonlike.kernels.c import fastbuild, fastpath
+from neonlike.kernels.run.calls import CallCache
 from neonlike.kernels.run.recipe import Recipe, Replayed
 
 
@@ -22,6 +23,8 @@ class Replay:
     run, run_many : callable or None
         ``run(backend, target, value)`` and ``run_many(backend, pairs)`` make an assignment that was learned, and answer
         with a :class:`~neonlike.kernels.run.recipe.Replayed`; None while there is no extension.
+    calls : CallCache or None
+        The calls of the backend's compound primitives, if the extension may repeat them.
     launches : object or None
         The extension's table, whose methods these are, see :mod:`neonlike.kernels.c.fastpath`.
     """
@@ -29,6 +32,7 @@ class Replay:
     def __init__(self, tensor_type: type) -> None:
         self.tensor_type = tensor_type
         self.launches: Any = None
+        self.calls: CallCache | None = None
         self.run: Callable[[Any, Any, Any], Replayed] | None = None
         self.run_many: Callable[[Any, Any], Replayed] | None = None
         self.wanted = False
@@ -43,6 +47,8 @@ class Replay:
         """Leave every assignment to Python."""
         self._on = self.wanted = False
         self.launches = self.run = self.run_many = None
+        if self.calls is not None:
+            self.calls.fast = None
 
     def request(self) -> None:
         """Ask for the extension, which is compiled in the background if need be."""
@@ -56,6 +62,8 @@ class Replay:
         self.wanted = False
         self.launches = extension.Launches(self.tensor_type)
         self.run, self.run_many = self.launches.run, self.launches.run_many
+        if self.calls is not None:
+            self.calls.fast = extension.Calls()
         fastbuild.attach(extension, self.tensor_type)
 
     def learn(self, backend: Any, pairs: Sequence[tuple[Any, Any]], recipe: Recipe | None) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,9 @@ POINTER, INT, REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 VECMATH = ("vecmath/vecmath.h", "vecmath/vecmath_f32.h", "vecmath/vecmath_f64.h", "vecmath/vecmath_small.h")
 """Headers of the elementary functions: ``vecmath.h`` and what it includes."""
 
+_MEMBERS = {POINTER: "pointer", INT: "integer", REAL: "real", ctypes.c_int: "integer"}
+"""Members of a ``union nl_word`` (``packed.h``) by the types of arguments."""
+
 REAL_TYPES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 """C types of the dtypes that routines compute in."""
 
@@ -40,6 +44,7 @@ class Routine:
     template : str
         File below ``kernels/templates``, or the text of one; its function is called ``{{ name }}``.
     arguments : sequence of ctypes types
+        ``POINTER``, ``INT``, ``REAL``.
     title : str
         What it computes, for messages and the comment in kept sources.
     headers : sequence of str
@@ -52,7 +57,8 @@ class Routine:
         self, template: str, arguments: Sequence[Any], title: str, headers: Sequence[str] = (), result: Any = None
     ) -> None:
         self.template, self.arguments, self.title = template, tuple(arguments), title
-        self.headers, self.result = (pool.HEADER, *headers), result
+        self.headers, self.result = (pool.HEADER, "packed.h", *headers), result
+        self._words = ", ".join(f"w[{place}].{_MEMBERS[kind]}" for place, kind in enumerate(self.arguments))
         self.variants: dict[Any, Any] = {}
 
     def variant(self, compiler: Compiler | None, **context: Any) -> Any:
@@ -67,8 +73,23 @@ class Routine:
 
     def source(self, **context: Any) -> KernelSource:
         """The kernel for ``context``: see ``compile.build_kernel``."""
-        source = TemplateSource(self.template, context)
+        source = _WithEntry(self.template, context, "NL_PACKED" if self.result else "NL_PACKED_VOID", self._words)
         return KernelSource(source, source.name, self.title, header_texts(self.headers))
+
+
+class _WithEntry(TemplateSource):
+    """The source of a routine, followed by the entry that takes all arguments as an array of words (``packed.h``)."""
+
+    def __init__(self, template: str, context: dict[str, Any], macro: str, words: str) -> None:
+        super().__init__(template, context)
+        self.macro, self.words = macro, words
+
+    @cached_property
+    def _shown(self) -> str:
+        return f"{super()._shown} {self.macro} {self.words}"
+
+    def __str__(self) -> str:
+        return f'{super().__str__()}\n#include "packed.h"\n\n{self.macro}({self.name}, {self.words})\n'
 
 
 def words(values: Sequence[float]) -> Any:

@@ -264,16 +264,15 @@ class CStage(ExecutableStage):
         arguments: list[Any] = [ctypes.c_int64 if array.kind == "counter" else ctypes.c_void_p for array in self.arrays]
         arguments += [_KINDS[number.ctype] for number in self.kernel.numbers]
         arguments += [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
-        source = self._source(schedule)
-        function = load_function(source, arguments, ctypes.c_int)
-        if function is not None:
-            entry = getattr(compile_c.build_kernel(source), f"{source.name}_packed")
-            function.packed = ctypes.cast(entry, ctypes.c_void_p).value
-        return function
+        return load_function(self._source(schedule), arguments, ctypes.c_int)
 
 
 def load_function(kernel: KernelSource, arguments: Sequence[Any], result: Any, compiler: Compiler | None = None) -> Any:
-    """The compiled function of ``kernel`` with its ctypes types; None if that fails, and the reason is logged."""
+    """The compiled function of ``kernel`` with its ctypes types; None if that fails, and the reason is logged.
+
+    Its attribute ``packed`` is the address of the entry that takes all arguments as one array (``packed.h``), if it has
+    one, else None.
+    """
     try:
         library = compile_c.build_kernel(kernel, compiler)
     except KernelCompileError as error:
@@ -281,4 +280,6 @@ def load_function(kernel: KernelSource, arguments: Sequence[Any], result: Any, c
         return None
     function = getattr(library, kernel.name)
     function.argtypes, function.restype = list(arguments), result
+    entry = getattr(library, f"{kernel.name}_packed", None)
+    function.packed = None if entry is None else ctypes.cast(entry, ctypes.c_void_p).value
     return function

@@ -3,23 +3,56 @@
 A primitive checks its arguments, chooses a kernel and cuts the work, which takes many times as long as a small kernel.
 All of that depends on the layer, on how the tensors lie in memory, on numbers and flags, and on the number of threads.
 So a call that ran as one kernel on the tensors' own memory is kept under these, and the next one fills in addresses.
+
+Python does this where the extension of ``kernels/c/fastpath.py`` is not compiled. Where it is, it stands before the
+methods that :func:`repeatable` marks: it tells by their arguments that a call was made before, and starts the kernel.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+import struct
+import weakref
+from collections.abc import Callable, Sequence
+from ctypes import c_double
+from threading import get_ident
+from typing import Any, NamedTuple, TypeVar
 
 from neonlike.kernels.run import forks
 from neonlike.kernels.run.arrays import remember
 from neonlike.kernels.run.memory import LINE
-from neonlike.kernels.run.threads import thread_count
+from neonlike.kernels.run.threads import thread_count, when_changed
 from neonlike.kernels.run.workspace import held_workspace
+from neonlike.optree.forms import mark
 
 MOST_LAYOUTS = 4096
 ALIGNED_BYTES = 1 << 20
 """Of results, from which on the choice of stores past the caches may depend on where lines begin."""
+REPEATABLE = "call"
+"""The kind of mark of :func:`repeatable`, see ``optree/forms.py``."""
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def repeatable(*attributes: str) -> Callable[[Method], Method]:
+    """Mark a method of backends whose calls the extension may repeat where the method has them kept.
+
+    It returns None or one of its tensors, and does nothing but what :meth:`CallCache.keep` is told of. What it does
+    follows from its tensors' layouts, its numbers and flags, the identity of the argument ``layer``, and the backend's
+    ``attributes``.
+    """
+
+    def marked(method: Method) -> Method:
+        return mark(method, REPEATABLE, *attributes)
+
+    return marked
+
+
+def parameters_of(method: Callable[..., Any]) -> tuple[tuple[str, ...], int]:
+    """The names of a method's parameters after ``self``, and how many of them may be given by position."""
+    parameters = [*inspect.signature(method).parameters.values()][1:]
+    names = tuple(parameter.name for parameter in parameters)
+    return names, sum(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in parameters)
 
 
 class Call(NamedTuple):
@@ -80,13 +113,23 @@ class KernelCall(NamedTuple):
         MemoryError
         """
         if self.work:
-            memory, place = held_workspace(self.work)
-            refused = self.function(*addresses, place, *self.tail)
-            del memory
+            held = held_workspace(self.work)  # referenced until the kernel returns
+            refused = self.function(*addresses, held[1], *self.tail)
         else:
             refused = self.function(*addresses, *self.tail)
         if refused:
-            raise MemoryError(f"{self.refused}; free some and call again")
+            raise MemoryError(self.no_memory)
+
+    @property
+    def no_memory(self) -> str:
+        """What the error says."""
+        return f"{self.refused}; free some and call again"
+
+    def words(self) -> bytes:
+        """All arguments as the kernel's packed entry takes them, see ``packed.h``; places of memory are 0."""
+        given = (*[0] * (len(self.addresses) + bool(self.work)), *self.tail)
+        kinds = ["d" if kind is c_double else "q" for kind in self.function.argtypes]
+        return struct.pack("=" + "".join(kinds), *given)
 
     def run(self) -> KernelCall:
         """Run the kernel on the arrays that it was made for; returns this, so that it may be kept."""
@@ -116,15 +159,60 @@ class Known(NamedTuple):
 
 
 class CallCache:
-    """The calls that a backend made."""
+    """The calls that a backend made.
+
+    Attributes
+    ----------
+    fast : object or None
+        The extension's table of them (``nlfast.Calls``), once there is one; None in bench mode.
+    """
 
     def __init__(self) -> None:
         self._known: dict[Any, Known] = {}
         self._layouts: dict[Any, object] = {}
+        self.fast: Any = None
+        self._learner = 0
+        self._last: tuple[Call, Known] | None = None
+        _caches.add(self)
 
     def clear(self) -> None:
         """Forget all calls."""
         self._known.clear()
+        if self.fast is not None:
+            self.fast.clear()
+
+    def expect(self) -> None:
+        """Remember the call that this thread makes next, for :meth:`recipe`, which has to follow."""
+        self._learner, self._last = get_ident(), None
+
+    def _was_made(self, call: Call, known: Known) -> None:
+        if self._learner == get_ident():  # else the extension does not ask for it, and its tensors need not be held
+            self._last = call, known
+
+    def recipe(self) -> tuple[Any, ...] | None:
+        """How the extension repeats the call made since :meth:`expect`; None if it cannot, or no call was kept.
+
+        Returns
+        -------
+        (entry, tensors, words, work_at, work, apart, phases, no_memory, keep)
+            Address of the kernel's packed entry; the tensors whose addresses are its first arguments; the bytes of all
+            arguments; which of these is working memory (-1: none), and its bytes; as :class:`Known` has them, with the
+            bytes of a line in each phase; what an error says; what must live meanwhile.
+        """
+        if self._learner != get_ident():
+            return None
+        made, self._last, self._learner = self._last, None, 0
+        if made is None:
+            return None
+        call, known = made
+        launch = known.launch
+        entry = getattr(launch.function, "packed", None)
+        if entry is None:
+            return None
+        phases = tuple((index, LINE, place) for index, place in known.phases)
+        work_at = len(launch.addresses) if launch.work else -1
+        tensors = call.tensors[: len(launch.addresses)]
+        return entry, tensors, launch.words(), work_at, launch.work, known.apart, phases, launch.no_memory, known
 
     def layout(self, tensor: Any) -> object:
         """What stands for how ``tensor`` lies in memory: the same object for another that lies alike."""
@@ -152,6 +240,7 @@ class CallCache:
         if 0 in numbers and _negative_zero(numbers):
             return False
         launch.start(at)
+        self._was_made(call, known)
         return True
 
     def keep(self, call: Call, outputs: Sequence[Any], launch: KernelCall | None) -> None:
@@ -170,7 +259,20 @@ class CallCache:
             if other is not None and i != j and (j != call.in_place or other is not tensors[i])
         ]
         phases = [(i, launch.addresses[i] % LINE) for i in written if tensors[i].nbytes >= ALIGNED_BYTES]  # type: ignore[operator]
-        remember(self._known, _key(call), Known(launch, tuple(apart), tuple(phases), call.layer))
+        known = Known(launch, tuple(apart), tuple(phases), call.layer)
+        self._was_made(call, remember(self._known, _key(call), known))
+
+
+_caches: weakref.WeakSet[CallCache] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    """Forget the calls of every backend: those that the extension repeats have the number of threads in them."""
+    for cache in list(_caches):
+        cache.clear()
+
+
+when_changed.append(_forget_all)
 
 
 def _key(call: Call) -> tuple[Any, ...]:

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from neonlike.kernels.run.memory import ALIGNED_FROM, aligned_empty
 from neonlike.optree.dtypes import DType
 
-_kept = threading.local()
+kept = threading.local()
+"""Its ``memory`` is what :func:`held_workspace` returned last in this thread."""
 KEPT_BYTES = 64 << 20
 """Larger memory is given back after the call."""
 
@@ -26,22 +27,22 @@ def workspace(elements: int, dtype: DType) -> npt.NDArray[Any]:
     return found
 
 
-def held_workspace(needed: int) -> tuple[npt.NDArray[Any], int]:
-    """At least so many bytes, as :func:`workspace`, and where they lie; hold the array as long as they are used."""
-    held: tuple[npt.NDArray[Any], int] | None = getattr(_kept, "memory", None)
-    if held is None or held[0].nbytes < needed:
+def held_workspace(needed: int) -> tuple[npt.NDArray[Any], int, int]:
+    """At least so many bytes, as :func:`workspace`, where they lie, and how many; hold the array as long as you use it."""
+    held: tuple[npt.NDArray[Any], int, int] | None = getattr(kept, "memory", None)
+    if held is None or held[2] < needed:
         memory = aligned_empty((max(needed, ALIGNED_FROM),), np.dtype(np.uint8))  # smaller ones lie anywhere
-        held = memory, int(memory.__array_interface__["data"][0])
-        _kept.memory = held if needed <= KEPT_BYTES else None
+        held = memory, int(memory.__array_interface__["data"][0]), memory.nbytes
+        kept.memory = held if needed <= KEPT_BYTES else None
     return held
 
 
 def kept_bytes() -> int:
     """Bytes that the calling thread keeps."""
-    held = getattr(_kept, "memory", None)
-    return 0 if held is None else int(held[0].nbytes)
+    held = getattr(kept, "memory", None)
+    return 0 if held is None else int(held[2])
 
 
 def release_workspace() -> None:
     """Give back what the calling thread keeps; what other threads keep goes when they end."""
-    _kept.memory = None
+    kept.memory = None

@@ -14,4 +14,12 @@ union nl_word {
 #define NL_PACKED(name, ...) \
     int name##_packed(const union nl_word *w) { return name(__VA_ARGS__); }
 
+/* The same for a function that returns nothing. */
+#define NL_PACKED_VOID(name, ...) \
+    int name##_packed(const union nl_word *w) \
+    { \
+        name(__VA_ARGS__); \
+        return 0; \
+    }
+
 #endif

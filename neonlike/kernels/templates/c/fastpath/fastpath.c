@@ -1,4 +1,5 @@
-/* CPython extension: starts the kernel of an assignment that was seen before, and builds the nodes of expressions.
+/* CPython extension: starts the kernels of assignments and of compound primitives' calls that were seen before, and builds
+ * the nodes of expressions.
  *
  * An assignment's expression is walked in the order of linearize() in graph.py, into a key of words: the content of
  * graph.key (structure, aliasing, kinds of numbers), and the data type, shape and strides of every tensor. For a key
@@ -11,6 +12,7 @@
  */
 #include "fastpath_builders.h"
 #include "fastpath_launches.h"
+#include "fastpath_repeating.h"
 
 /* Backend.assign -------------------------------------------------------------------------------------------------- */
 
@@ -103,6 +105,17 @@ static PyObject *set_up(PyObject *module, PyObject *given)
     Py_RETURN_NONE;
 }
 
+static PyObject *take_workspace(PyObject *module, PyObject *given)
+{
+    PyObject *kept, *function;
+    (void)module;
+    if (!PyArg_ParseTuple(given, "OO", &kept, &function))
+        return NULL;
+    Py_XSETREF(kept_memory, own(kept));
+    Py_XSETREF(lend, own(function));
+    Py_RETURN_NONE;
+}
+
 static PyObject *take_operators(PyObject *module, PyObject *given)
 {
     (void)module;
@@ -144,6 +157,7 @@ static PyObject *after_fork(PyObject *module, PyObject *ignored)
 
 static PyMethodDef functions[] = {
     {"set_up", set_up, METH_VARARGS, "set_up(node type, describe, float32, float64, answers): once, before anything else."},
+    {"take_workspace", take_workspace, METH_VARARGS, "take_workspace(what a thread keeps, function): see workspace.py."},
     {"take_operators", take_operators, METH_O, "take_operators(builders): what operators build, as in enum operator."},
     {"attach", attach_type, METH_O, "attach(class): operators in C for the nodes, or for a class of tensors."},
     {"detach", detach_all, METH_NOARGS, "detach(): classes have Python's operators again."},
@@ -170,7 +184,8 @@ static int intern_names(void)
         {&name_shape, "shape"},    {&name_dtype, "dtype"},     {&name_backend, "backend"},
         {&name_replay, "_replay"}, {&name_run, "run"},         {&name_alias_of, "alias_of"},
         {&name_assign, "assign"},  {&name_closed, "closed"},   {&name_executor, "executor"},
-        {&name_rounding, "rounding"},
+        {&name_rounding, "rounding"}, {&name_calls, "_calls"},   {&name_fast, "fast"},
+        {&name_expect, "expect"},  {&name_recipe, "recipe"},   {&name_memory, "memory"},
     };
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)
         if (!*names[k].name && !(*names[k].name = PyUnicode_InternFromString(names[k].text)))
@@ -180,9 +195,12 @@ static int intern_names(void)
 
 PyMODINIT_FUNC PyInit_nlfast(void)
 {
-    PyTypeObject *types[] = {&launches_type, &builder_type};
-    if (PyType_Ready(&place_type) || PyType_Ready(&launches_type) || PyType_Ready(&builder_type))
+    PyTypeObject *types[] = {&launches_type, &builder_type, &calls_type, &repeating_type};
+    if (PyType_Ready(&place_type))
         return NULL;
+    for (size_t k = 0; k < sizeof types / sizeof *types; k++)
+        if (PyType_Ready(types[k]))
+            return NULL;
     if (intern_names() || prepare_axes())
         return NULL;
     PyObject *module = PyModule_Create(&definition);
