@@ -27,8 +27,6 @@ from neonlike.optree.shapes import Shape
 F: Any = Functions
 Array = npt.NDArray[Any]
 
-LEAST_KEPT = 1 << 18
-"""Multiplications from which calls are kept: smaller products are NumPy's, which chooses a kernel itself."""
 SMALL_PRODUCT = 1 << 18
 """Multiplications of a product up to which BLAS libraries use one thread: stacks of such are dealt out to threads."""
 
@@ -47,8 +45,6 @@ class Product(NamedTuple):
 @owner
 class LinalgFamily(Family):
     """``dot`` inside expressions; ``compound_dot``, ``batched_dot`` and transposes at once."""
-
-    _least_kept = LEAST_KEPT
 
     def dot(self, a: Any, b: Any, out: Any = None) -> Any:
         """Matrix product (m, k) x (k, n) -> (m, n); lazy without ``out``."""
@@ -96,7 +92,7 @@ class LinalgFamily(Family):
         """
         request = Product(float(alpha), float(beta), bool(relu))
         call = None
-        if repeat <= 1 and bsum is None and not relu and _has_products(A, B, self._least_kept):
+        if repeat <= 1 and bsum is None and not relu:
             call = Call("compound_dot", None, (A, B, C), request[:2], (getattr(C, "rounding", 0),))
             if self._repeats(call):
                 return C
@@ -288,13 +284,6 @@ class LinalgFamily(Family):
         shapes: list[Shape] = [t.shape for t in tensors]
         flops = 2 * count * math.prod(C.shape[-2:]) * A.shape[-1]
         return self._run_primitive(name, run, (C, bsum), shapes, nbytes, flops, "product", repeat)
-
-
-def _has_products(A: Any, B: Any, least: int) -> bool:
-    """Whether A.B takes as many multiplications; false for what is no matrix."""
-    a: Shape = getattr(A, "shape", ())
-    b: Shape = getattr(B, "shape", ())
-    return len(a) == len(b) == 2 and a[0] * b[0] * b[1] >= least
 
 
 def multiply(a: Array, b: Array, out: Any) -> None:

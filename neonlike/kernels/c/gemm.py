@@ -10,6 +10,7 @@ left to NumPy.
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from neonlike.kernels.c.numpy_blas import half_vectors, whole_vectors
 from neonlike.kernels.c.routine import POINTER, REAL, REAL_TYPES, VECMATH, Routine, address, threads_for
 from neonlike.kernels.c.toolchain import Compiler, find_compiler
 from neonlike.kernels.run import forks
+from neonlike.kernels.run.calls import Placed
 from neonlike.kernels.run.workspace import held_workspace
 from neonlike.optree import npfuncs
 
@@ -161,6 +163,12 @@ class GemmLaunch:
         if self.swapped:
             a, b = b, a
         self.function(a, b, c, self.serial if forks.forked else self.meta, alpha, beta, held[1])
+
+    def placed(self, alpha: float, beta: float) -> Placed:
+        """The launch as data."""
+        meta = ctypes.addressof(self.serial if forks.forked else self.meta)
+        given = struct.pack("=4q2dq", 0, 0, 0, meta, alpha, beta, 0)
+        return Placed(self.function.packed, given, (1, 0, 2) if self.swapped else (0, 1, 2), 6, self.bytes)
 
 
 def find_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None) -> GemmLaunch | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import struct
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -18,6 +19,7 @@ from neonlike.kernels.c.numpy_blas import OpenBlas, openblas
 from neonlike.kernels.c.routine import POINTER, REAL, REAL_TYPES, Routine, threads_for
 from neonlike.kernels.c.toolchain import Compiler, find_compiler
 from neonlike.kernels.run import forks
+from neonlike.kernels.run.calls import Placed
 from neonlike.optree.npfuncs import Array
 
 Addresses: TypeAlias = "ctypes.Array[ctypes.c_void_p]"
@@ -29,6 +31,9 @@ PARALLEL_PRODUCTS, PARALLEL_OF_VECTOR = 1 << 20, 1 << 17
 """Multiplications from which more than one thread pays; a matrix-vector product is bound by memory bandwidth."""
 NARROWEST, FEWEST_ROWS = 64, 64
 """Least rows and columns of a block (the library packs both factors again for each); least rows for a vector."""
+LEAST_SIDE, SMALL_THREADS = 2, 0
+"""Least size of a small product along each axis: others are vectors, for which NumPy has other functions; and what stands
+for the library's own number of threads, which is one for these."""
 LARGEST_INT = (1 << 31) - 1
 BLOCKS_OF_THREAD = 2
 """Blocks for each thread, more than one for load balance: a thread whose core is busy takes fewer."""
@@ -49,6 +54,12 @@ class BlasLaunch:
         if self.swapped:
             a, b = b, a
         self.function(self.library, a, b, c, self.serial if forks.forked else self.meta, alpha, beta)
+
+    def placed(self, alpha: float, beta: float) -> Placed:
+        """The launch as data."""
+        meta = ctypes.addressof(self.serial if forks.forked else self.meta)
+        given = struct.pack("=5q2d", ctypes.addressof(self.library), 0, 0, 0, meta, alpha, beta)
+        return Placed(self.function.packed, given, (2, 1, 3) if self.swapped else (1, 2, 3))
 
 
 @cache
@@ -85,6 +96,14 @@ def find_blas_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = N
     library = _library_for(a, b, c)
     if library is None:
         return None
+    n = b.shape[1]
+    threads = threads_for(c.size * a.shape[1], PARALLEL_OF_VECTOR if n == 1 else PARALLEL_PRODUCTS)
+    return _launch(library, a, b, c, compiler, threads)
+
+
+def _launch(
+    library: OpenBlas, a: Array, b: Array, c: Array, compiler: Compiler | None, threads: int
+) -> BlasLaunch | None:
     real = REAL_TYPES[c.dtype]
     functions = _functions(real)
     function = BLOCKS.variant(compiler or find_compiler(), real=real, integer=library.integer)
@@ -93,16 +112,35 @@ def find_blas_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = N
     swapped, a, b, c = _oriented(a, b, c)
     (m, k), n = a.shape, b.shape[1]
     steps = [step // c.itemsize for step in (*a.strides, *b.strides, c.strides[0])]
-    threads = threads_for(m * k * n, PARALLEL_OF_VECTOR if n == 1 else PARALLEL_PRODUCTS)
     return BlasLaunch(function, functions, [*steps, m, k, n, *_block(m, n, threads), threads], swapped)
 
 
-def _library_for(a: Array, b: Array, c: Array) -> OpenBlas | None:
-    """NumPy's OpenBLAS, if it would use its own threads for these arrays and takes their strides."""
+def find_small_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None) -> BlasLaunch | None:
+    """What NumPy's product of small matrices calls, as a launch, with the same results; None where it is not this.
+
+    Parameters
+    ----------
+    a, b, c : arrays (m, k), (k, n), (m, n) of one dtype
+        That share no memory; NumPy has another function for a product of a matrix and its transpose.
+    compiler : Compiler, optional
+        As of :func:`find_blas_launch`.
+    """
+    if min(*a.shape, *c.shape) < LEAST_SIDE or c.size * a.shape[1] >= FEWEST_PRODUCTS:
+        return None
+    library = _library_for(a, b, c, 0)
+    return None if library is None else _launch(library, a, b, c, compiler, SMALL_THREADS)
+
+
+def _library_for(a: Array, b: Array, c: Array, least: int | None = None) -> OpenBlas | None:
+    """NumPy's OpenBLAS, if it takes the strides of these arrays, and they have ``least`` products.
+
+    ``least`` None: as many as it uses its own threads for.
+    """
     real = REAL_TYPES.get(c.dtype)
     if real is None or a.dtype != c.dtype or b.dtype != c.dtype or not (a.size and b.size):
         return None
-    if c.size * a.shape[1] < (FEWEST_OF_VECTOR if 1 in c.shape else FEWEST_PRODUCTS):
+    least = (FEWEST_OF_VECTOR if 1 in c.shape else FEWEST_PRODUCTS) if least is None else least
+    if c.size * a.shape[1] < least:
         return None
     library = openblas()
     if library is None or _functions(real) is None:

@@ -80,6 +80,30 @@ class Call(NamedTuple):
     in_place: int = -1
 
 
+class Placed(NamedTuple):
+    """A launch as data, for the extension.
+
+    Attributes
+    ----------
+    entry : int
+        Address of the kernel's packed entry, see ``packed.h``.
+    given : bytes
+        Its arguments, 0 where an address or the working memory belongs.
+    places : tuple of int
+        Which of them each address is.
+    work_at : int
+        Which is the working memory; -1: none.
+    work : int
+        Bytes of that.
+    """
+
+    entry: int
+    given: bytes
+    places: tuple[int, ...]
+    work_at: int = -1
+    work: int = 0
+
+
 class KernelCall(NamedTuple):
     """A kernel and all that it is called with.
 
@@ -96,6 +120,8 @@ class KernelCall(NamedTuple):
         What ``tail`` has the addresses of.
     refused : str
         What there was no memory for.
+    apart : tuple of (int, int)
+        Pairs of arrays that are only read, for which the kernel was chosen since they share no memory.
     """
 
     function: Any
@@ -104,6 +130,7 @@ class KernelCall(NamedTuple):
     work: int = 0
     keep: Any = None
     refused: str = ""
+    apart: tuple[tuple[int, int], ...] = ()
 
     def start(self, addresses: Sequence[int | None]) -> None:
         """Run the kernel on arrays that lie at ``addresses``.
@@ -125,11 +152,17 @@ class KernelCall(NamedTuple):
         """What the error says."""
         return f"{self.refused}; free some and call again"
 
-    def words(self) -> bytes:
-        """All arguments as the kernel's packed entry takes them, see ``packed.h``; places of memory are 0."""
-        given = (*[0] * (len(self.addresses) + bool(self.work)), *self.tail)
-        kinds = ["d" if kind is c_double else "q" for kind in self.function.argtypes]
-        return struct.pack("=" + "".join(kinds), *given)
+    def placed(self) -> Placed | None:
+        """The launch as data; None for what is no kernel of C."""
+        function, count, works = self.function, len(self.addresses), int(self.work > 0)
+        if placed := getattr(function, "placed", None):
+            found: Placed = placed(*self.tail)
+            return found
+        if getattr(function, "packed", None) is None:
+            return None
+        kinds = ["d" if kind is c_double else "q" for kind in function.argtypes]
+        given = struct.pack("=" + "".join(kinds), *[0] * (count + works), *self.tail)
+        return Placed(function.packed, given, tuple(range(count)), count if works else -1, self.work)
 
     def run(self) -> KernelCall:
         """Run the kernel on the arrays that it was made for; returns this, so that it may be kept."""
@@ -194,25 +227,25 @@ class CallCache:
 
         Returns
         -------
-        (entry, tensors, words, work_at, work, apart, phases, no_memory, keep)
-            Address of the kernel's packed entry; the tensors whose addresses are its first arguments; the bytes of all
-            arguments; which of these is working memory (-1: none), and its bytes; as :class:`Known` has them, with the
-            bytes of a line in each phase; what an error says; what must live meanwhile.
+        (entry, arguments, given, work_at, work, apart, phases, no_memory, keep)
+            As :class:`Placed` has them; ``arguments`` are the tensors whose addresses the arguments are, None for
+            others. ``apart`` and ``phases`` as in :class:`Known`, but they name arguments, and a phase has the bytes of a
+            line in it. Then what an error says, and what must live meanwhile.
         """
         if self._learner != get_ident():
             return None
         made, self._last, self._learner = self._last, None, 0
-        if made is None:
+        placed = None if made is None else made[1].launch.placed()
+        if made is None or placed is None:
             return None
         call, known = made
-        launch = known.launch
-        entry = getattr(launch.function, "packed", None)
-        if entry is None:
-            return None
-        phases = tuple((index, LINE, place) for index, place in known.phases)
-        work_at = len(launch.addresses) if launch.work else -1
-        tensors = call.tensors[: len(launch.addresses)]
-        return entry, tensors, launch.words(), work_at, launch.work, known.apart, phases, launch.no_memory, known
+        entry, given, places, work_at, work = placed
+        arguments: list[Any] = [None] * (len(given) // 8)
+        for tensor, place in zip(call.tensors, places):
+            arguments[place] = tensor
+        apart = tuple((places[i], places[j], low, high) for i, j, low, high in known.apart)
+        phases = tuple((places[i], LINE, start) for i, start in known.phases)
+        return entry, tuple(arguments), given, work_at, work, apart, phases, known.launch.no_memory, known
 
     def layout(self, tensor: Any) -> object:
         """What stands for how ``tensor`` lies in memory: the same object for another that lies alike."""
@@ -258,6 +291,7 @@ class CallCache:
             for j, other in enumerate(tensors)
             if other is not None and i != j and (j != call.in_place or other is not tensors[i])
         ]
+        apart += [(i, j, -tensors[j].nbytes, tensors[i].nbytes) for i, j in launch.apart]
         phases = [(i, launch.addresses[i] % LINE) for i in written if tensors[i].nbytes >= ALIGNED_BYTES]  # type: ignore[operator]
         known = Known(launch, tuple(apart), tuple(phases), call.layer)
         self._was_made(call, remember(self._known, _key(call), known))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+import numpy as np
+
 from neonlike.backends.cpu.primitives.compiled import CompiledFamily
 from neonlike.backends.families.linalg import Array, LinalgFamily, Product, blas_takes, matrices, matrix_product
 from neonlike.backends.families.operands import host, written
 from neonlike.kernels.c import gemm
+from neonlike.kernels.c.gemm_blas import BlasLaunch, find_small_launch
 from neonlike.kernels.c.routine import INT, POINTER, REAL_TYPES, Routine, address, threads_for
 from neonlike.kernels.run.calls import KernelCall
 from neonlike.optree.dtypes import compute_dtype
@@ -28,17 +31,26 @@ class BinaryKernels(CompiledFamily, LinalgFamily):
 
     def _compound_dot(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> KernelCall | None:
         """The product's kernel applies alpha and beta, unless relu comes between them."""
-        fits = C.size * A.shape[1] >= gemm.FEWEST_PRODUCTS and (request.beta == 0.0 or not request.relu)
-        known, a, b, c = self.compiler, A.asnumpyarray(), B.asnumpyarray(), C.array
-        launch = gemm.product(a, b, c, request.alpha, known) if fits and known else None
+        a, b, c = A.asnumpyarray(), B.asnumpyarray(), C.array
+        launch = self._product_launch(request, a, b, c)
         if launch is None:
             self._finish_product(C, bsum, request, lambda out: self._multiply(a, b, out))
             return None
-        call = KernelCall(launch, (A.address, B.address, C.address), (request.alpha, request.beta)).run()
+        addresses, factors = (A.address, B.address, C.address), ((0, 1),)
+        call = KernelCall(launch, addresses, (request.alpha, request.beta), apart=factors).run()
         if request.relu or bsum is not None:
             self._epilogue(C, C, bsum, Product(relu=request.relu))
             return None
         return call if a.flags.forc and b.flags.forc and c.flags.forc else None  # else nbytes is not where it ends
+
+    def _product_launch(self, request: Product, a: Array, b: Array, c: Array) -> gemm.GemmLaunch | BlasLaunch | None:
+        """What multiplies by alpha and beta too; None if that is left to NumPy, or relu comes between them."""
+        if self.compiler is None or (request.beta != 0.0 and request.relu):
+            return None
+        if c.size * a.shape[1] >= gemm.FEWEST_PRODUCTS:
+            return gemm.product(a, b, c, request.alpha, self.compiler)
+        apart = not any(np.may_share_memory(*pair) for pair in ((a, b), (a, c), (b, c)))
+        return find_small_launch(a, b, c, self.compiler) if apart and request == Product() else None
 
     def _batched_dot(self, request: Product, A: Any, B: Any, C: Any) -> None:
         """The products' kernels apply alpha and beta, unless relu comes between them."""

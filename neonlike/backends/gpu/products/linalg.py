@@ -26,7 +26,6 @@ class ProductKernels(LinalgFamily):
     """
 
     products: Products
-    _least_kept = 0
 
     @property
     def product_precision(self) -> str:

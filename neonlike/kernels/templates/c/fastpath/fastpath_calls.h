@@ -18,7 +18,7 @@ enum {
 static PyObject *name_calls, *name_fast, *name_expect, *name_recipe, *name_memory;
 static PyObject *kept_memory, *lend; /* of workspace.py */
 
-/* Tensors that must share no memory, as Known of calls.py has them; or where one has to start in a line of the cache. */
+/* Which arguments must share no memory, and where one has to start in a line of the cache: as CallCache.recipe() says. */
 typedef struct {
     int64_t written, other, low, high;
 } Apart;
@@ -29,7 +29,7 @@ typedef struct {
 
 typedef struct {
     uint64_t hash;
-    int words, given, tensors, aparts, phases;
+    int words, given, aparts, phases;
     int work_at, answer; /* the argument that is working memory; the parameter that is returned; -1: none, None */
     int64_t work;
     Kernel kernel;
@@ -209,7 +209,7 @@ static Known **find_call(Calls *self, const Asked *asked)
 /* Whether the tensors lie to each other, and in the lines of the cache, as those that were learned. */
 static int lie_alike(const Known *known, const Asked *asked)
 {
-#define START(tensor) ((intptr_t)asked->place[known->parameter[tensor]]->address)
+#define START(argument) ((intptr_t)asked->place[known->parameter[argument]]->address)
     for (int k = 0; k < known->aparts; k++) {
         const Apart *apart = &known->apart[k];
         const int64_t distance = START(apart->other) - START(apart->written);
@@ -242,8 +242,9 @@ static PyObject *start_known(Calls *self, const Known *known, const Asked *asked
     PyObject *answer = known->answer < 0 ? Py_None : asked->at[known->answer];
     const Kernel kernel = known->kernel;
     memcpy(words, known->argument, sizeof *words * (size_t)known->given);
-    for (int k = 0; k < known->tensors; k++)
-        words[k].pointer = known->parameter[k] < 0 ? NULL : asked->place[known->parameter[k]]->address;
+    for (int k = 0; k < known->given; k++)
+        if (known->parameter[k] >= 0)
+            words[k].pointer = asked->place[known->parameter[k]]->address;
     const int work_at = known->work_at;
     Py_INCREF(keep); /* others may clear the table from here on */
     Py_INCREF(refused);

@@ -17,14 +17,13 @@ static int parameter_of(const Asked *asked, PyObject *value)
     return -1;
 }
 
-static int read_arguments(Known *known, const Asked *asked, PyObject *tensors, const char *words, Py_ssize_t bytes)
+static int read_arguments(Known *known, const Asked *asked, PyObject *tensors, const char *given, Py_ssize_t bytes)
 {
-    const Py_ssize_t given = bytes / (Py_ssize_t)sizeof(union nl_word), count = PyTuple_GET_SIZE(tensors);
-    if (given > MOST_GIVEN || count > given || known->work_at >= given)
+    const Py_ssize_t count = PyTuple_GET_SIZE(tensors);
+    if (count > MOST_GIVEN || bytes != count * (Py_ssize_t)sizeof(union nl_word) || known->work_at >= count)
         return -1;
-    memcpy(known->argument, words, (size_t)bytes);
-    known->given = (int)given;
-    known->tensors = (int)count;
+    memcpy(known->argument, given, (size_t)bytes);
+    known->given = (int)count;
     for (int k = 0; k < count; k++) {
         PyObject *tensor = PyTuple_GET_ITEM(tensors, k);
         known->parameter[k] = (int8_t)parameter_of(asked, tensor);
@@ -34,7 +33,7 @@ static int read_arguments(Known *known, const Asked *asked, PyObject *tensors, c
     return 0;
 }
 
-/* Rows of `width` integers from a tuple of tuples, the first `indices` of which name tensors of `known`; -1: others. */
+/* Rows of `width` integers from a tuple of tuples, the first `indices` of which name arguments of `known`; -1: others. */
 static int read_rows(const Known *known, PyObject *rows, int width, int indices, int64_t *to)
 {
     for (Py_ssize_t row = 0; row < PyTuple_GET_SIZE(rows); row++) {
@@ -45,7 +44,7 @@ static int read_rows(const Known *known, PyObject *rows, int width, int indices,
             *to = PyLong_AsLongLong(PyTuple_GET_ITEM(numbers, k));
             if (PyErr_Occurred())
                 return -1;
-            if (k < indices && (*to < 0 || *to >= known->tensors || known->parameter[*to] < 0))
+            if (k < indices && (*to < 0 || *to >= known->given || known->parameter[*to] < 0))
                 return -1;
         }
     }
