@@ -87,7 +87,8 @@ class Optimizer(NervanaObject):
         for (param, _), states in param_list:
             if len(states) < count:
                 states.extend(self.be.zeros_like(param) for _ in range(count - len(states)))
-        scale = self.clip_gradient_norm(param_list, self.gradient_clip_norm)
+        clips = self.gradient_clip_norm or type(self).clip_gradient_norm is not Optimizer.clip_gradient_norm
+        scale = self.clip_gradient_norm(param_list, self.gradient_clip_norm) if clips else 1.0
         self._apply(param_list, self._numbers(scale, epoch))
 
     def _apply(self, param_list: Sequence[Parameter], numbers: tuple[float, ...]) -> None:

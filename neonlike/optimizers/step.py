@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from neonlike.kernels.run.prepared import Chain
 from neonlike.optree.dtypes import compute_dtype
 
 Parameter = tuple[tuple[Any, Any], list[Any]]
@@ -44,12 +45,13 @@ class Step:
     def __init__(self, be: Any, param_list: Sequence[Parameter], updates: Updates, count: int) -> None:
         self._held = [(param, grad, *states) for (param, grad), states in param_list]
         numbers: dict[Any, list[Any]] = {}
-        self._runs = []
+        steps = []
         for (param, grad), states in param_list:
             dtype = compute_dtype(param.dtype)
             if dtype not in numbers:
                 numbers[dtype] = [be.empty((1, 1), dtype=dtype) for _ in range(count)]
-            self._runs.append(be.prepare(updates(param, grad, states, *numbers[dtype])))
+            steps.append(be.prepare(updates(param, grad, states, *numbers[dtype])))
+        self._run = Chain(be, steps)
         self._numbers = list(numbers.values())
         self._values: tuple[float, ...] | None = None
 
@@ -61,8 +63,7 @@ class Step:
                 for tensor, value in zip(of_one_dtype, numbers, strict=True):
                     tensor[:] = value
             self._values = numbers
-        for run in self._runs:
-            run()
+        self._run()
 
 
 class Norm:

@@ -6,8 +6,11 @@ form, and everything if compiling fails, runs on the NumPy engine: slower, with 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.c import compile as compile_c
+from neonlike.kernels.c import fastpath
 from neonlike.kernels.c import lines as lines_c
 from neonlike.kernels.c import moves as moves_c
 from neonlike.kernels.c.products import DotStage
@@ -15,7 +18,7 @@ from neonlike.kernels.c.stage import CStage
 from neonlike.kernels.numpy_engine.engine import NumpyEngine
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.plan import Plan, StageKind
-from neonlike.kernels.run.ahead import CompilesAhead
+from neonlike.kernels.run.ahead import BoundLater, CompilesAhead
 from neonlike.kernels.run.recipe import Recipe
 from neonlike.kernels.run.stage import ExecutableStage, Run
 
@@ -49,6 +52,16 @@ class CEngine(CompilesAhead, NumpyEngine):
         """How to run ``plan`` on tensors like those of ``graph`` without planning; None if it has several kernels."""
         stages: list[ExecutableStage] = plan.engine[self.name]
         return stages[0].recipe(graph) if len(stages) == 1 and isinstance(stages[0], CStage) else None
+
+    def chain(self, runs: Sequence[Callable[[], None]]) -> Callable[[], None] | None:
+        """See ``Engine.chain``: where all are compiled C, and the extension is there."""
+        extension = fastpath.loaded()
+        calls = [call for run in runs if isinstance(run, BoundLater) for call in run.calls()]
+        links = [getattr(call, "link", None) for call in calls]
+        if extension is None or None in links or not all(isinstance(run, BoundLater) for run in runs):
+            return None
+        found: Callable[[], None] = extension.Chain(tuple(links), tuple(calls))
+        return found
 
     def is_built(self, kernel: KernelSource) -> bool:
         """Whether the library of ``kernel`` is loaded or in the cache."""

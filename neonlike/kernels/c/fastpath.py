@@ -33,7 +33,7 @@ from neonlike.optree.ops import Kind, OpSpec
 NAME, SOURCE = "nlfast", "c/fastpath/fastpath.c"
 SUFFIX = ".extension"
 """Of the file in the cache: not that of kernels, which are counted."""
-_PARTS = ("places", "walk", "nodes", "builders", "device", "launches", "calls", "repeating")
+_PARTS = ("places", "walk", "nodes", "builders", "device", "launches", "calls", "repeating", "chains")
 HEADERS = (*(f"fastpath/fastpath_{part}.h" for part in _PARTS), "packed.h")
 
 
@@ -65,6 +65,11 @@ def request(adopt: Callable[[Any], None]) -> None:
                 _state.waiting.append(weakref.WeakMethod(adopt))
             return
     adopt(_state.module)
+
+
+def loaded() -> Any:
+    """The extension, if it is there; None while it is not."""
+    return _state.module
 
 
 def build() -> bool:

@@ -196,6 +196,7 @@ class CStage(ExecutableStage):
                 raise MemoryError(f"{self.comment}: no memory for the kernel's working space; free some and call again")
 
         call.keep = launch, arrays, words  # type: ignore[attr-defined]  # the kernel has their addresses only
+        call.link = function.packed, where.value  # type: ignore[attr-defined]  # see fastpath_chains.h
         return call
 
     # Arrays and layouts

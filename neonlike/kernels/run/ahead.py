@@ -28,6 +28,33 @@ from neonlike.kernels.run.threads import thread_count
 Built = TypeVar("Built")
 
 
+class BoundLater:
+    """A plan on fixed tensors, bound to them when it first runs.
+
+    Parameters
+    ----------
+    bind : callable
+        Gives what runs it.
+    """
+
+    def __init__(self, bind: Callable[[], Callable[[], None]]) -> None:
+        self._bind = bind
+        self._run: Callable[[], None] | None = None
+
+    def __call__(self) -> None:
+        run = self._run
+        if run is None:
+            run = self._run = self._bind()
+        run()
+
+    def calls(self) -> list[Callable[[], None]]:
+        """What a run calls, one after the other."""
+        run = self._run
+        if run is None:
+            return [self]
+        return run.args[0] if isinstance(run, partial) and run.func is _replay else [run]
+
+
 class CompilesAhead(Engine):
     """An engine that compiles: the kernels of a plan side by side, those of a prepared one in the background."""
 
@@ -45,15 +72,7 @@ class CompilesAhead(Engine):
     def prepare(self, plan: Plan, graph: Graph) -> Callable[[], None]:
         """A function that runs ``plan`` on these very tensors again and again; its kernels start to compile now."""
         self.compile_ahead(plan, graph)
-        run: Callable[[], None] | None = None
-
-        def call() -> None:
-            nonlocal run
-            if run is None:
-                run = self._bind(plan, graph)
-            run()
-
-        return call
+        return BoundLater(partial(self._bind, plan, graph))
 
     def _bind(self, plan: Plan, graph: Graph) -> Callable[[], None]:
         """Every stage on its arrays; where one has no bound form, all run as in :meth:`execute`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from neonlike.kernels.planning.graph import Graph
@@ -28,3 +28,31 @@ class Prepared:
         self._run()
         targets = self._graph.assigned
         return targets[0] if len(targets) == 1 else list(targets)
+
+    @property
+    def run(self) -> Callable[[], None]:
+        """What a call runs."""
+        return self._run
+
+
+class Chain:
+    """Several prepared assignments of one backend, run one after the other by one call; it returns nothing.
+
+    Where all are kernels of the C engine and the extension of ``kernels/c/fastpath.py`` is there, it starts them.
+    """
+
+    __slots__ = ("_backend", "_fast", "_steps")
+
+    def __init__(self, backend: Any, steps: Sequence[Prepared]) -> None:
+        self._backend, self._steps = backend, tuple(steps)
+        self._fast: Callable[[], None] | None = None
+
+    def __call__(self) -> None:
+        """Run them."""
+        if self._fast is not None and not self._backend.closed:
+            self._fast()
+            return
+        for step in self._steps:
+            step()
+        if self._fast is None:
+            self._fast = self._backend.engine.chain([step.run for step in self._steps])

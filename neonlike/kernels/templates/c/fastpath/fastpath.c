@@ -13,6 +13,7 @@
 #include "fastpath_builders.h"
 #include "fastpath_launches.h"
 #include "fastpath_repeating.h"
+#include "fastpath_chains.h"
 
 /* Backend.assign -------------------------------------------------------------------------------------------------- */
 
@@ -195,7 +196,7 @@ static int intern_names(void)
 
 PyMODINIT_FUNC PyInit_nlfast(void)
 {
-    PyTypeObject *types[] = {&launches_type, &builder_type, &calls_type, &repeating_type};
+    PyTypeObject *types[] = {&launches_type, &builder_type, &calls_type, &repeating_type, &chain_type};
     if (PyType_Ready(&place_type))
         return NULL;
     for (size_t k = 0; k < sizeof types / sizeof *types; k++)
