@@ -213,6 +213,7 @@ def checked(function: Function) -> Function:
                 require(operation, name, value, kind)
         return function(*args, **kwargs)
 
+    checking.looked_at = tuple((place, name, quick, default) for place, name, quick, _, default in looked_at)  # type: ignore[attr-defined]
     return checking  # type: ignore[return-value]
 
 
@@ -231,3 +232,34 @@ def check_methods(cls: type, names: Iterable[str] = ()) -> None:
             found = checked(thing)
             if found is not thing:
                 setattr(cls, name, found)
+                _methods.append((cls, name, found))
+                if _faster is not None:
+                    _replace(cls, name, found, _faster)
+
+
+_methods: list[tuple[type, str, Any]] = []
+"""The methods that are checked: class, name, and the function that checks."""
+_faster: Callable[[Any], Any] | None = None
+_replaced: dict[tuple[type, str], Any] = {}
+
+
+def check_by(faster: Callable[[Any], Any] | None) -> None:
+    """Have methods replaced by what ``faster`` makes of the functions that check; None: by these functions again.
+
+    ``faster`` gets a function whose ``__wrapped__`` is called after the check, and whose ``looked_at`` lists the checked
+    parameters: (place among the positional arguments, name, types admitted at once, default). Special methods stay, and
+    so do methods that someone else has replaced.
+    """
+    global _faster
+    _faster = faster
+    for cls, name, checking in list(_methods):
+        if faster is not None:
+            _replace(cls, name, checking, faster)
+        elif vars(cls).get(name) is (made := _replaced.pop((cls, name), None)) and made is not None:
+            setattr(cls, name, checking)
+
+
+def _replace(cls: type, name: str, checking: Any, faster: Callable[[Any], Any]) -> None:
+    if vars(cls).get(name) is checking and not name.startswith("__"):
+        _replaced[cls, name] = made = faster(checking)
+        setattr(cls, name, made)

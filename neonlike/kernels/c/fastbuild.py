@@ -1,9 +1,9 @@
-"""Functions that the CPython extension takes over: its builders of op-tree nodes replace Python's, its operators those of
-classes, and it stands before the methods of backends whose calls it repeats.
+"""Functions that the CPython extension takes over: builders of op-tree nodes, operators of classes, checks of arguments,
+and calls of compound primitives that were made before.
 
-:func:`install` runs in any thread as soon as the extension is built, while other threads build nodes: each function is
-replaced atomically, and both versions build the same nodes. ``templates/c/fastpath/fastpath_nodes.h`` handles the
-common cases and calls Python's function for others.
+:func:`install` runs in any thread as soon as the extension is built, while other threads call them: each function is
+replaced atomically, and both versions do the same. The extension handles the common cases and calls Python's function
+for others: ``templates/c/fastpath/fastpath_nodes.h``, ``fastpath_checked.h``, ``fastpath_calls.h``.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from neonlike.checks import check_by
 from neonlike.kernels.run import workspace
 from neonlike.kernels.run.calls import REPEATABLE, parameters_of
 from neonlike.kernels.run.recipe import Replayed
@@ -37,6 +38,7 @@ def install(extension: Any) -> None:
             builder = _builder(extension, function, not static)
             setattr(cls, name, staticmethod(builder) if static else builder)
     extension.attach(OpTreeNode)
+    check_by(lambda checking: extension.Checked(checking, checking.__wrapped__, checking.looked_at))
 
 
 def attach(extension: Any, tensor_type: type) -> None:
@@ -49,6 +51,7 @@ def attach(extension: Any, tensor_type: type) -> None:
 def remove(extension: Any) -> None:
     """Undo :func:`install` and :func:`attach`."""
     extension.detach()
+    check_by(None)
     for cls, name, static, function in list(_marked()):
         if isinstance(function, (extension.Builder, extension.Repeating)):
             setattr(cls, name, staticmethod(function.__wrapped__) if static else function.__wrapped__)

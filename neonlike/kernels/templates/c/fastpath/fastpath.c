@@ -14,6 +14,7 @@
 #include "fastpath_launches.h"
 #include "fastpath_repeating.h"
 #include "fastpath_chains.h"
+#include "fastpath_checked.h"
 
 /* Backend.assign -------------------------------------------------------------------------------------------------- */
 
@@ -196,7 +197,7 @@ static int intern_names(void)
 
 PyMODINIT_FUNC PyInit_nlfast(void)
 {
-    PyTypeObject *types[] = {&launches_type, &builder_type, &calls_type, &repeating_type, &chain_type};
+    PyTypeObject *types[] = {&launches_type, &builder_type, &calls_type, &repeating_type, &chain_type, &checked_type};
     if (PyType_Ready(&place_type))
         return NULL;
     for (size_t k = 0; k < sizeof types / sizeof *types; k++)
