@@ -29,13 +29,12 @@ def get_param_list(layer_list: Iterable[Any]) -> list[Parameter]:
     """
     found: list[Parameter] = []
     for layer in layer_list:
-        if isinstance(layer, type) or not hasattr(layer, "get_params"):
+        try:
+            params = layer.get_params()
+        except (AttributeError, TypeError):  # a class, or no layer
             require_method("get_param_list", "each layer", layer, "get_params", "Linear")
-        params = layer.get_params()
-        if isinstance(params, list):
-            found.extend(params)
-        else:
-            found.append(params)
+            raise
+        found += params if isinstance(params, list) else [params]
     return found
 
 
@@ -85,16 +84,16 @@ class Optimizer(NervanaObject):
             )
         count = self.number_of_states
         for (param, _), states in param_list:
-            if len(states) < count:
-                states.extend(self.be.zeros_like(param) for _ in range(count - len(states)))
+            while len(states) < count:
+                states.append(self.be.zeros_like(param))
         clips = self.gradient_clip_norm or type(self).clip_gradient_norm is not Optimizer.clip_gradient_norm
         scale = self.clip_gradient_norm(param_list, self.gradient_clip_norm) if clips else 1.0
         self._apply(param_list, self._numbers(scale, epoch))
 
     def _apply(self, param_list: Sequence[Parameter], numbers: tuple[float, ...]) -> None:
         """Update the parameters by a prepared step, made now if there is none for these tensors."""
-        held = [_hashable(getattr(self, name)) for name in (*self.hyperparameters, *CLIPPING)]
-        key = (*self._situation(), *held, identity(param_list))
+        held = [getattr(self, name) for name in (*self.hyperparameters, *CLIPPING)]
+        key = (*self._situation(), *map(_hashable, held), identity(param_list))
         step = self._steps.get(key)
         if step is None:
             for (param, _), _ in param_list:

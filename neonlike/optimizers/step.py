@@ -22,10 +22,11 @@ Updates = Callable[..., list[tuple[Any, Any]]]
 
 def identity(param_list: Sequence[Parameter]) -> tuple[int, ...]:
     """Which tensors these are: equal for lists of the same ones, as long as they live."""
-    found: list[int] = []
-    for (param, grad), states in param_list:
-        found += (id(param), id(grad), *map(id, states))
-    return tuple(found)
+    found: list[Any] = []
+    for pair, states in param_list:
+        found += pair
+        found += states
+    return tuple(map(id, found))
 
 
 class Step:

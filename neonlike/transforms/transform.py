@@ -81,14 +81,15 @@ class Cost(NervanaObject):
         return self.funcgrad(y, t)
 
     def _check_shapes(self, y: Any, t: Any) -> None:
+        if isinstance(y, Expression) and isinstance(t, Expression) and y.shape == t.shape:
+            return
         for name, value in (("outputs", y), ("targets", t)):
             if not isinstance(value, Expression):
                 raise DTypeError(f"{self.classnm}: the {name} must be a tensor or an expression, got {shown(value)}")
-        if y.shape != t.shape:
-            raise ShapeError(
-                f"{self.classnm}: outputs have shape {tuple(y.shape)}, targets {tuple(t.shape)}; they must be equal "
-                "(class labels as one-hot columns)"
-            )
+        raise ShapeError(
+            f"{self.classnm}: outputs have shape {tuple(y.shape)}, targets {tuple(t.shape)}; they must be equal "
+            "(class labels as one-hot columns)"
+        )
 
 
 class Metric(Cost):

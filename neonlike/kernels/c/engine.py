@@ -56,9 +56,11 @@ class CEngine(CompilesAhead, NumpyEngine):
     def chain(self, runs: Sequence[Callable[[], None]]) -> Callable[[], None] | None:
         """See ``Engine.chain``: where all are compiled C, and the extension is there."""
         extension = fastpath.loaded()
-        calls = [call for run in runs if isinstance(run, BoundLater) for call in run.calls()]
+        if extension is None or not all(isinstance(run, BoundLater) for run in runs):
+            return None
+        calls = [call for run in runs for call in run.calls()]  # type: ignore[attr-defined]
         links = [getattr(call, "link", None) for call in calls]
-        if extension is None or None in links or not all(isinstance(run, BoundLater) for run in runs):
+        if None in links:
             return None
         found: Callable[[], None] = extension.Chain(tuple(links), tuple(calls))
         return found

@@ -303,11 +303,11 @@ class Sequential(LayerContainer):
     def fprop(self, inputs: Any, inference: bool = False, beta: float = 0.0) -> Any:
         """Forward pass; ``beta`` goes to the last layer. Inputs of None start from the first layer, a BranchNode."""
         x = inputs
-        last = self._layers[-1]
+        last = self._layers[-1] if beta else None
         Chain.running += 1
         try:
             for layer in self.layers:
-                x = layer.fprop(x, inference, beta=beta) if beta and layer is last else layer.fprop(x, inference)
+                x = layer.fprop(x, inference, beta=beta) if layer is last else layer.fprop(x, inference)
         finally:
             Chain.running -= 1
         self.outputs = x
@@ -324,9 +324,13 @@ class Sequential(LayerContainer):
             Gradient with respect to the chain's input; None if the first layer has no error buffer.
         """
         first = self._layers[0]
+        plain = alpha == 1 and not beta and not self._after_node
         Chain.running += 1
         try:
             for layer in reversed(self._layers):
+                if plain:
+                    error = layer.bprop(error)
+                    continue
                 node = self._after_node.get(id(layer))
                 if node is None and (layer is not first or (alpha == 1 and not beta)):
                     error = layer.bprop(error)

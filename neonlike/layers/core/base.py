@@ -349,6 +349,10 @@ def require_input(layer: Layer, inputs: Any, expected_rows: int, inference: bool
         If the layer is not configured or not allocated.
     """
     outputs: Tensor = layer.outputs
+    if outputs is not None and isinstance(inputs, Tensor):
+        rows, columns = inputs.shape[0], inputs.shape[1]
+        if rows == expected_rows and columns == outputs.shape[1]:
+            return outputs
     if outputs is None:
         missing = "configure and allocate" if layer.in_shape is None else "allocate"
         raise ArgumentError(
@@ -361,8 +365,7 @@ def require_input(layer: Layer, inputs: Any, expected_rows: int, inference: bool
             f"{expected_rows} features ({layer.in_shape}); configure it for the new shape"
         )
     columns = outputs.shape[1]
-    in_part = layer.actual_bsz is not None or layer.actual_seq_len is not None
-    if inputs.shape[1] == columns or in_part:
+    if layer.actual_bsz is not None or layer.actual_seq_len is not None:
         return outputs
     if inference and inputs.shape[1] < columns:
         return part_of(layer, "outputs", outputs, inputs.shape[1])

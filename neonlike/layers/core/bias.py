@@ -70,7 +70,7 @@ class Bias(ParameterLayer):
     @Layer.accumulates
     def bprop(self, error: Tensor) -> Tensor:
         """dW = sum of the error over everything but the feature; returns the error itself."""
-        self.be.sum(self._by_feature("error", error), axis=1, out=self.dW)
+        self.dW[:] = self.be.sum(self._by_feature("error", error), axis=1)
         return error
 
 

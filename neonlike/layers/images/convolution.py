@@ -10,6 +10,7 @@ from neonlike.errors import ArgumentError
 from neonlike.layers.core.base import Layer, require_input
 from neonlike.layers.core.epilogue import EpilogueLayer
 from neonlike.layers.core.oldformats import join_bias
+from neonlike.layers.core.parts import reshaped
 from neonlike.layers.dense.compound import CompoundLayer
 from neonlike.layers.images.windows import PLAIN, Sizes, convolution_sizes, image_shape, image_sizes
 from neonlike.nervanaobject import Description
@@ -178,7 +179,7 @@ class Convolution_bias(Convolution):  # noqa: N801  neon's name
     def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
         """deltas = alpha · data gradient + beta · deltas; dW = weight gradient, grad_bias = sums of the error."""
         self._differentiate(error, alpha, beta)
-        self.be.sum(error.reshape(self.weight_bias.shape[0], -1), axis=1, out=self.grad_bias)
+        self.grad_bias[:] = self.be.sum(reshaped(self, "error", error, self.weight_bias.shape[0]), axis=1)
         return self.deltas
 
     def get_params(self) -> Any:

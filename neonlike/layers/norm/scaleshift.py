@@ -93,7 +93,8 @@ class ScaleShiftLayer(StoredLayer):
     @property
     def plist(self) -> list[Any]:
         """``[((beta, grad_beta), states), ((gamma, grad_gamma), states)]``."""
-        return [(pair, states) for pair, states in zip(zip(self.params, self.grad_params), self.states, strict=True)]
+        of_beta, of_gamma = self.states
+        return [((self.beta, self.grad_beta), of_beta), ((self.gamma, self.grad_gamma), of_gamma)]
 
     def get_params(self) -> Any:
         """``[((beta, grad_beta), states), ((gamma, grad_gamma), states)]``."""
