@@ -66,7 +66,7 @@ class Engine:
         return partial(self.execute, plan, graph) if bound is None else bound
 
     def chain(self, runs: Sequence[Callable[[], None]]) -> Callable[[], None] | None:
-        """What runs several of :meth:`prepare` that have run, one after the other, in less time; None: no better way."""
+        """One call for several runs of :meth:`prepare` that have run before; None if it would take no less time."""
         return None
 
     def sources(self, plan: Plan, graph: Graph) -> list[KernelSource]:

@@ -28,7 +28,7 @@ def workspace(elements: int, dtype: DType) -> npt.NDArray[Any]:
 
 
 def held_workspace(needed: int) -> tuple[npt.NDArray[Any], int, int]:
-    """At least so many bytes, as :func:`workspace`, where they lie, and how many; hold the array as long as you use it."""
+    """At least so many bytes, as :func:`workspace`, where they lie, and how many; hold the array while you use them."""
     held: tuple[npt.NDArray[Any], int, int] | None = getattr(kept, "memory", None)
     if held is None or held[2] < needed:
         memory = aligned_empty((max(needed, ALIGNED_FROM),), np.dtype(np.uint8))  # smaller ones lie anywhere

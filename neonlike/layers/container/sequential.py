@@ -303,7 +303,7 @@ class Sequential(LayerContainer):
     def fprop(self, inputs: Any, inference: bool = False, beta: float = 0.0) -> Any:
         """Forward pass; ``beta`` goes to the last layer. Inputs of None start from the first layer, a BranchNode."""
         x = inputs
-        last = self._layers[-1] if beta else None
+        last: Any = self._layers[-1] if beta else None
         Chain.running += 1
         try:
             for layer in self.layers:

@@ -124,13 +124,14 @@ static int ask_attributes(Asked *asked, const Repeating *self, PyObject *backend
 /* Sort the arguments by parameter; -1 if the method would refuse them. */
 static int sort_arguments(Asked *asked, const Repeating *self, PyObject *const *given, Py_ssize_t count, PyObject *named)
 {
-    const int parameters = asked->parameters = (int)PyTuple_GET_SIZE(self->names);
+    const int parameters = (int)PyTuple_GET_SIZE(self->names);
     if (count > self->positional)
         return -1;
     for (int k = 0; k < parameters; k++) {
         asked->at[k] = k < count ? given[k] : NULL;
         asked->place[k] = NULL;
     }
+    asked->parameters = parameters;
     int next = 0;
     for (Py_ssize_t k = 0; named && k < PyTuple_GET_SIZE(named); k++) {
         PyObject *name = PyTuple_GET_ITEM(named, k);
@@ -151,7 +152,7 @@ static int sort_arguments(Asked *asked, const Repeating *self, PyObject *const *
 static int ask(Asked *asked, const Repeating *self, PyObject *const *given, Py_ssize_t count, PyObject *named)
 {
     PyObject *const backend = given[0];
-    asked->words = 0;
+    asked->parameters = asked->words = 0;
     asked->hash = 0;
     if (sort_arguments(asked, self, given + 1, count - 1, named) || ask_word(asked, (int64_t)(intptr_t)self))
         return -1;

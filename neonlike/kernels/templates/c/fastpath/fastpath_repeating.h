@@ -155,7 +155,6 @@ static PyObject *repeating_call(PyObject *object, PyObject *const *given, size_t
     if (!fast)
         return PyObject_Vectorcall(self->original, given, flagged, named);
     Asked asked;
-    asked.parameters = 0;
     if (ask(&asked, self, given, count, named)) {
         PyErr_Clear();
         result = PyObject_Vectorcall(self->original, given, flagged, named);

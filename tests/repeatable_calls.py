@@ -1,0 +1,79 @@
+"""Calls of compound primitives that may be repeated, for the tests of Python's cache and of the extension."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from neonlike.backends import Backend
+
+RNG = np.random.default_rng(0)
+
+
+def some(be: Backend, *shape: int, dtype: Any = np.float32) -> Any:
+    """A tensor of random values."""
+    return be.array(RNG.standard_normal(shape), dtype=dtype)
+
+
+def pooling(be: Backend, op: str, N: int = 3) -> tuple[Any, list[Any], Callable[..., None]]:
+    """A layer, its tensors, and a call of them."""
+    layer = be.pool_layer(np.float32, op, N, 4, 1, 6, 6, R=2, S=2)
+    tensors = [some(be, 4 * 36, N), be.zeros((4 * 9, N)), be.zeros((4 * 9, N), dtype=np.uint8)]
+    return layer, tensors, lambda *t, **more: be.fprop_pool(layer, *t, **more)
+
+
+def primitives(be: Backend) -> dict[str, tuple[Callable[..., Any], list[Any], int]]:
+    """By name: a call of tensors, the tensors, and how many at the end are written."""
+    N, pool, avg = 3, *(be.pool_layer(np.float32, op, 3, 4, 1, 6, 6, R=2, S=2) for op in ("max", "avg"))
+    conv = be.conv_layer(np.float32, N, 4, 5, 1, 6, 6, 1, 3, 3)
+    lrn = be.lrn_layer(np.float32, N, 4, 1, 6, 6, 3)
+    image, maps, pooled = (4 * 36, N), (5 * 16, N), (4 * 9, N)
+    new, rows = (lambda *shape: some(be, *shape)), [abs(some(be, 4, 1)) for _ in range(6)]
+    rows = [be.array(row.get()) for row in rows]
+    places = be.zeros(pooled, dtype=np.uint8)
+    be.fprop_pool(pool, new(*image), new(*pooled), places)
+    wide = be.array(RNG.random((4, 36 * N)))
+    return {
+        "fprop_pool": (
+            lambda i, o, a: be.fprop_pool(pool, i, o, a),
+            [new(*image), new(*pooled), be.zeros(pooled, dtype=np.uint8)], 2,
+        ),
+        "bprop_pool": (lambda a, e, d: be.bprop_pool(pool, e, d, a), [places, new(*pooled), new(*image)], 1),
+        "fprop_pool avg": (lambda i, o: be.fprop_pool(avg, i, o, None, 2.0, 0.5), [new(*image), new(*pooled)], 1),
+        "bprop_pool avg": (lambda e, d: be.bprop_pool(avg, e, d), [new(*pooled), new(*image)], 1),
+        "fprop_conv": (
+            lambda i, f, b, o: be.fprop_conv(conv, i, f, o, bias=b, relu=True),
+            [new(*image), new(36, 5), new(5, 1), new(*maps)], 1,
+        ),
+        "bprop_conv": (
+            lambda e, f, x, d: be.bprop_conv(conv, f, e, d, X=x, beta=0.5, brelu=True, slope=0.1),
+            [new(*maps), new(36, 5), new(*image), new(*image)], 1,
+        ),
+        "update_conv": (
+            lambda i, e, g: be.update_conv(conv, i, e, g, 0.5, 1.0), [new(*image), new(*maps), new(36, 5)], 1,
+        ),
+        "fprop_lrn": (
+            lambda i, o, d: be.fprop_lrn(lrn, i, o, d, ascale=0.5, bpower=0.75),
+            [new(*image), new(*image), new(*image)], 2,
+        ),
+        "bprop_lrn": (
+            lambda i, o, n, e, d: be.bprop_lrn(lrn, i, o, e, d, n, ascale=0.5, bpower=0.75),
+            [new(*image), new(*image), be.array(RNG.random(image) + 1), new(*image), new(*image)], 1,
+        ),
+        "compound_fprop_bn": (
+            lambda x, g, b, s, v, m, w, y: be.compound_fprop_bn(x, s, v, m, w, g, b, y, 1e-3, 0.9, True),
+            [wide, *rows, be.zeros((4, 36 * N))], 5,
+        ),
+        "compound_bprop_bn": (
+            lambda e, x, s, v, g, gg, gb, d: be.compound_bprop_bn(d, gg, gb, e, x, s, v, g, 1e-3),
+            [new(4, 36 * N), wide, *rows[:5], be.zeros((4, 36 * N))], 3,
+        ),
+    }  # fmt: skip
+
+
+NAMES = [
+    "fprop_pool", "bprop_pool", "fprop_pool avg", "bprop_pool avg", "fprop_conv", "bprop_conv", "update_conv",
+    "fprop_lrn", "bprop_lrn", "compound_fprop_bn", "compound_bprop_bn",
+]  # fmt: skip
