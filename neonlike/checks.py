@@ -246,9 +246,9 @@ _replaced: dict[tuple[type, str], Any] = {}
 def check_by(faster: Callable[[Any], Any] | None) -> None:
     """Have methods replaced by what ``faster`` makes of the functions that check; None: by these functions again.
 
-    ``faster`` gets a function whose ``__wrapped__`` is called after the check, and whose ``looked_at`` lists the checked
-    parameters: (place among the positional arguments, name, types admitted at once, default). Special methods stay, and
-    so do methods that someone else has replaced.
+    ``faster`` gets a function whose ``__wrapped__`` is called after the check, and whose ``looked_at`` lists the
+    parameters looked at: (place among the positional arguments, name, types admitted at once, default). Special methods
+    stay, and so do methods that someone else has replaced.
     """
     global _faster
     _faster = faster

@@ -7,6 +7,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,13 @@ def made_up(number: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     class Thing:
         def method(
-            self, rate: float, name: str | None = None, count: int = 3, tensor: Tensor = None, *rest: Any, flag: bool = False
+            self,
+            rate: float,
+            name: str | None = None,
+            count: int = 3,
+            tensor: Tensor = None,
+            *rest: Any,
+            flag: bool = False,
         ) -> Any:
             """Its words."""
             return rate, name, count, tensor, rest, flag
@@ -60,17 +67,18 @@ def by_extension(extension: Any) -> Callable[[Any], Any]:
 def test_arguments_are_admitted_and_refused_as_by_python(fast: Backend, extension: Any) -> None:
     ours, theirs = made_up(by_extension(extension)), made_up(lambda checking: checking)
     values = [
-        1.5, 2, True, None, "a", np.float32(2), np.int64(3), np.array(4.0), np.ones(2), 1 << 5000, 1j, [1], fast.ones((1, 2)),
-        fast.ones((1, 2)) * 2, object, b"x", float("nan"),
+        1.5, 2, True, None, "a", np.float32(2), np.int64(3), np.array(4.0), np.ones(2), 1 << 5000, 1j, [1],
+        fast.ones((1, 2)), fast.ones((1, 2)) * 2, object, b"x", float("nan"),
     ]  # fmt: skip
     name = "".join(["fl", "ag"])  # not interned
     for value in values:
         for given, named in (
             ((value,), {}), ((1.0, value), {}), ((1.0, None, value), {}), ((1.0, None, 3, value), {}),
             ((1.0,), {"flag": value}), ((1.0,), {name: value}), ((), {"rate": value}), ((value,), {"rate": 1.0}),
-            ((1.0, "n", 3, None, value, value), {}), ((1.0,), {"count": value, "name": "x"}), ((1.0,), {"wrong": value}), ((), {}),
+            ((1.0, "n", 3, None, value, value), {}), ((1.0,), {"count": value, "name": "x"}),
+            ((1.0,), {"wrong": value}), ((), {}),
         ):  # fmt: skip
-            found, right = (outcome(lambda call=call: call(*given, **named)) for call in (ours, theirs))
+            found, right = (outcome(partial(call, *given, **named)) for call in (ours, theirs))
             assert found == right, (given, named)
 
 

@@ -32,8 +32,8 @@ PARALLEL_PRODUCTS, PARALLEL_OF_VECTOR = 1 << 20, 1 << 17
 NARROWEST, FEWEST_ROWS = 64, 64
 """Least rows and columns of a block (the library packs both factors again for each); least rows for a vector."""
 LEAST_SIDE, SMALL_THREADS = 2, 0
-"""Least size of a small product along each axis: others are vectors, for which NumPy has other functions; and what stands
-for the library's own number of threads, which is one for these."""
+"""Least size of a small product along each axis: others are vectors, for which NumPy has other functions; and what
+stands for the library's own number of threads, which is one for these."""
 LARGEST_INT = (1 << 31) - 1
 BLOCKS_OF_THREAD = 2
 """Blocks for each thread, more than one for load balance: a thread whose core is busy takes fewer."""

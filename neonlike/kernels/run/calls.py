@@ -229,8 +229,8 @@ class CallCache:
         -------
         (entry, arguments, given, work_at, work, apart, phases, no_memory, keep)
             As :class:`Placed` has them; ``arguments`` are the tensors whose addresses the arguments are, None for
-            others. ``apart`` and ``phases`` as in :class:`Known`, but they name arguments, and a phase has the bytes of a
-            line in it. Then what an error says, and what must live meanwhile.
+            others. ``apart`` and ``phases`` as in :class:`Known`, but they name arguments, and a phase has the bytes of
+            a line in it. Then what an error says, and what must live meanwhile.
         """
         if self._learner != get_ident():
             return None
