@@ -138,7 +138,7 @@ CPU_JIT = Setting(
 )
 FASTPATH = Setting(
     "NEONLIKE_FASTPATH", _FLAG, "1",
-    "0: assignments always run through Python, not through the faster extension", _flag, True,
+    "0: assignments and calls of primitives always run through Python, not through the faster extension", _flag, True,
 )  # fmt: skip
 NUM_THREADS: Setting[int | None] = Setting(
     "NEONLIKE_NUM_THREADS", f"a whole number from 1 to {MOST_THREADS}", "`OMP_NUM_THREADS`, else all cores",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -16,6 +18,11 @@ def numbered(ndata, features=3):
 def epoch(iterator):
     """Numbers of the samples in each batch of an epoch."""
     return [np.floor(x.get()[0] + 1e-3).astype(int).tolist() for x, _ in iterator]
+
+
+def numbers(iterator):
+    """The same one after the other."""
+    return [number for batch in epoch(iterator) for number in batch]
 
 
 @pytest.fixture(autouse=True)
@@ -114,6 +121,27 @@ def test_shape_is_lshape_or_the_number_of_features(be):
     images = np.zeros((8, 2, 3, 4))
     assert ArrayIterator(images).shape == 24
     assert ArrayIterator(images, lshape=(2, 3, 4)).shape == ArrayIterator(images, lshape=[2, 3, 4]).shape == (2, 3, 4)
+
+
+def test_batches_follow_data_that_change_between_epochs(be, monkeypatch):
+    """Views of the samples are kept: of what the iterator has now, in a copy of the copy's, and not without end."""
+    monkeypatch.setattr("neonlike.data.dataiterator.MOST_VIEWS", 2)
+    labels = np.arange(12) % 3
+    iterator = ArrayIterator(numbered(12), labels, nclass=3)
+    first = list(range(12))
+    for _ in range(2):
+        assert numbers(iterator) == first
+    iterator.Xdev[0][:] = iterator.Xdev[0] + 20
+    assert numbers(iterator) == [n + 20 for n in first]
+    iterator.Xdev[0] = be.array(numbered(12) + 40)
+    assert numbers(iterator) == [n + 40 for n in first]
+    iterator.ydev = be.array((labels + 1).reshape(-1, 1) % 3, dtype=np.int32)
+    found = np.concatenate([t.get().argmax(axis=0) for _, t in iterator])
+    assert found.tolist() == ((labels + 1) % 3).tolist()
+    twin = copy.deepcopy(iterator)
+    twin.Xdev[0][:] = 0
+    assert numbers(iterator) == [n + 40 for n in first] and not any(numbers(twin))
+    assert len(iterator._views) <= 2
 
 
 def test_a_changed_batch_size_is_followed(be):

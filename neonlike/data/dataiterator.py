@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Collection, Iterator
+from operator import is_not
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError, Missi
 from neonlike.nervanaobject import Description
 
 __all__ = ["ArrayIterator", "ArrayShapeError", "NervanaDataIterator"]
+
+MOST_VIEWS = 1024
+"""Batches of an iterator whose views are kept."""
 
 
 class ArrayIterator(CyclicIterator):
@@ -73,6 +77,7 @@ class ArrayIterator(CyclicIterator):
         self.ydev = None if targets is None else self.be.array(targets, dtype=np.int32 if self.make_onehot else None)
         self.Xbuf: list[Any] = []
         self.ybuf: Any = None
+        self._views = _Views()
         self._allocate_buffers()
 
     def _check_rows(self, arrays: list[np.ndarray]) -> None:
@@ -150,12 +155,34 @@ class ArrayIterator(CyclicIterator):
         return super().get_description(skip=[*skip, "X", "y"], **kwargs)
 
     def _fill(self, columns: slice, samples: slice) -> None:
-        for buffer, device in zip(self.Xbuf, self.Xdev, strict=True):
-            _part(buffer, columns)[:] = device[samples].T
-        if self.ydev is None:
-            return
-        labels = self.ydev[samples]
-        _part(self.ybuf, columns)[:] = self.be.onehot(labels, axis=0) if self.make_onehot else labels.T
+        inputs, targets = self._views.of((self.Xdev, self.ydev), samples, self.make_onehot)
+        for buffer, values in zip(self.Xbuf, inputs, strict=True):
+            _part(buffer, columns)[:] = values
+        if targets is not None:
+            _part(self.ybuf, columns)[:] = self.be.onehot(targets, axis=0) if self.make_onehot else targets
+
+
+class _Views(dict[tuple[int, int, bool], tuple[list[Any], Any]]):
+    """Views of the samples of a batch, which take longer to make than small batches to copy: those made before."""
+
+    sources: tuple[Any, ...] = ()
+
+    def of(self, data: tuple[list[Any], Any], samples: slice, by_label: bool) -> tuple[list[Any], Any]:
+        """Columns of inputs and targets (labels: rows, ``by_label``) of ``data``, as it is now; targets may be None."""
+        inputs, targets = data
+        sources = (*inputs, targets)
+        if len(self) >= MOST_VIEWS or len(sources) != len(self.sources) or any(map(is_not, sources, self.sources)):
+            self.clear()
+            self.sources = sources
+        key = samples.start, samples.stop, by_label
+        found = self.get(key)
+        if found is None:
+            labels = None if targets is None else targets[samples] if by_label else targets[samples].T
+            found = self[key] = [array[samples].T for array in inputs], labels
+        return found
+
+    def __reduce__(self) -> tuple[type[_Views], tuple[()]]:
+        return _Views, ()  # a copy is empty: copied views would not be views of copied data
 
 
 def _part(buffer: Any, columns: slice) -> Any:
