@@ -44,6 +44,7 @@ from planted import (
     lrn,
     pool,
     recurrent,
+    repeating,
     rest,
     rnn,
     roi,
@@ -57,7 +58,7 @@ MUTANTS = tuple(
     row
     for table in (
         roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, described,
-        cuda_base, cuda_rest, cuda_dispatch, cuda_rnn, cuda_conv, cuda_images, blueprints,
+        cuda_base, cuda_rest, cuda_dispatch, cuda_rnn, cuda_conv, cuda_images, blueprints, repeating,
     )
     for row in table.MUTANTS
 )
@@ -81,6 +82,7 @@ TESTS = {
         "rnn": "rnn_errors rnn rnn_unroll rnn_kernels rnn_gated gemm",
         "cuda_rnn": "gpu_rnn",
         "cuda_dispatch": "gpu_fastpath gpu_blas",
+        "repeating": "fastpath_checked fastpath_products fastpath_calls call_cache",
         "recurrent": "bidirectional_layers sequence_lengths recurrent_layers recurrent_state",
         "lookup": "rest_lookup families positions",
         "linalg": "gemm_blas rest_products linalg",

@@ -154,7 +154,7 @@ static int ask(Asked *asked, const Repeating *self, PyObject *const *given, Py_s
     PyObject *const backend = given[0];
     asked->parameters = asked->words = 0;
     asked->hash = 0;
-    if (sort_arguments(asked, self, given + 1, count - 1, named) || ask_word(asked, (int64_t)(intptr_t)self))
+    if (sort_arguments(asked, self, given + 1, count - 1, named) || ask_word(asked, (int64_t)(intptr_t)self->original))
         return -1;
     for (int k = 0; k < asked->parameters; k++) {
         PyObject *value = asked->at[k];

@@ -84,12 +84,11 @@ static Known *new_known(const Repeating *self, const Asked *asked, PyObject *rec
     Known *known = PyMem_Calloc(1, sizeof *known);
     if (!known)
         return NULL;
-    PyObject *layer = self->layer < 0 ? NULL : asked->at[self->layer];
     known->kernel = (Kernel)(uintptr_t)kernel;
     known->work = work;
     known->work_at = work_at;
     known->answer = result == Py_None ? -1 : parameter_of(asked, result);
-    known->keep = PyTuple_Pack(2, keep, layer ? layer : Py_None);
+    known->keep = PyTuple_Pack(2, keep, self->original); /* the key has addresses of the method and, in `keep`, the layer */
     known->refused = own(refused);
     if ((result != Py_None && known->answer < 0) || !known->keep || read_arguments(known, asked, tensors, words, bytes)
         || make_room(known, asked, aparts, phases) || read_rows(known, aparts, 4, 2, (int64_t *)known->apart)
