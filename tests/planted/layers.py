@@ -23,7 +23,7 @@ def fault(name: str, file: str, old: str, new: str) -> Mutant:
 MUTANTS = (
     fault("convolution: beta of the outputs ignored", CONV, "            beta=beta,\n            relu=relu,", "            relu=relu,"),
     fault("convolution: beta of the deltas ignored", CONV, "self.W, error, self.deltas, alpha=alpha, beta=beta)", "self.W, error, self.deltas, alpha=alpha)"),
-    fault("convolution: gradient of the bias not computed", CONV, "        self.be.sum(error.reshape(self.weight_bias.shape[0], -1), axis=1, out=self.grad_bias)\n", ""),
+    fault("convolution: gradient of the bias not computed", CONV, '        self.grad_bias[:] = self.be.sum(reshaped(self, "error", error, self.weight_bias.shape[0]), axis=1)\n', ""),
     fault("convolution: bias shares the states of the weight", CONV, "((self.weight_bias, self.grad_bias), self.states[1])", "((self.weight_bias, self.grad_bias), self.states[0])"),
     fault("convolution: bias filled as the weight", CONV, "self.new_parameter((self.nglayer.K, 1), self.bias)", "self.new_parameter((self.nglayer.K, 1), self.init)"),
     fault("convolution: depth dropped from the output shape", CONV, "keep_depth=g.M != 1)", "keep_depth=False)"),

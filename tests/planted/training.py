@@ -45,7 +45,7 @@ MUTANTS = (
     optimizer("norm of the sums, not of the means", STEP, "be.sqrt(total) / be.bsz", "be.sqrt(total)"),
     optimizer("numbers of a step written once", STEP, "if numbers != self._values:", "if self._values is None:"),
     optimizer("a changed batch size is not noticed", BASE, "return be, be.engine, be.num_threads, be.bsz", "return be, be.engine, be.num_threads"),
-    optimizer("changed hyperparameters are not noticed", BASE, "(*self._situation(), *held, identity(param_list))", "(*self._situation(), identity(param_list))"),
+    optimizer("changed hyperparameters are not noticed", BASE, "(*self._situation(), *map(_hashable, held), identity(param_list))", "(*self._situation(), identity(param_list))"),
     optimizer("other gradients are not noticed", STEP, "found += (id(param), id(grad), *map(id, states))", "found += (id(param), *map(id, states))"),
     optimizer("prepared steps pile up", BASE, "if len(prepared) >= MOST_STEPS:", "if False:"),
     optimizer("rmsprop epsilon inside only", ADAPTIVE, "(be.sqrt(mean_square + eps) + eps)", "be.sqrt(mean_square + eps)"),
