@@ -21,6 +21,7 @@ from neonlike.backends import Backend
 from neonlike.errors import AliasError
 from neonlike.kernels.c import fastpath
 from neonlike.kernels.run.calls import Call, CallCache, KernelCall
+from neonlike.kernels.run.workspace import kept_bytes, release_workspace
 
 pytestmark = [
     pytest.mark.skipif(bool(fastpath.obstacle()), reason=fastpath.obstacle()),
@@ -307,14 +308,17 @@ class MadeUp:
     argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_double)
     packed = ctypes.cast(_entry, ctypes.c_void_p).value
 
+    def __init__(self, work: int = 100) -> None:
+        self.work = work
+
     def __call__(self, *given: Any) -> int:
         return 0
 
     def method(self, be: Any, a: Any, b: Any = None, alpha: float = 1.0) -> Any:
-        call = Call("made_up", None, (a, b), (alpha,))
+        call = Call(f"made_up {self.work}", None, (a, b), (alpha,))
         if not be._repeats(call):
             addresses = a.address, None if b is None else b.address
-            launch = KernelCall(self, addresses, (7, alpha), 100, refused="made_up: no memory").run()
+            launch = KernelCall(self, addresses, (7, alpha), self.work, refused="made_up: no memory").run()
             be._calls.keep(call, [a], launch)
         return a
 
@@ -337,6 +341,16 @@ def test_a_kernel_gets_addresses_working_memory_and_the_rest(fast: Any, extensio
     for wrong in ((lambda: None, ()), (lambda: None, tuple(map(str, range(40)))), (3, ("a",))):
         with pytest.raises(TypeError):
             extension.Repeating(*wrong, 1, (), -1)
+
+
+def test_working_memory_is_as_large_as_each_call_needs(fast: Any, extension: Any) -> None:
+    a = some(fast, 2, 3)
+    small, large = (extension.Repeating(MadeUp(work).method, ("a", "b", "alpha"), 3, (), -1) for work in (100, 1 << 20))
+    for made in (small, large):
+        made(fast, a)
+    release_workspace()
+    for made, least in ((small, 100), (large, 1 << 20), (small, 1 << 20)):
+        assert again(fast, lambda made=made: made(fast, a)) and kept_bytes() >= least
 
 
 def test_threads_of_the_user_may_repeat_the_same_call(fast: Backend) -> None:
