@@ -18,7 +18,6 @@ def fault(name: str, file: str, old: str, new: str) -> Mutant:
 
 
 MUTANTS = (
-    fault("layouts are not part of the key", CALLS, "asked->hash = mix(asked->hash, place->hash);\n    memcpy(asked->word + asked->words, place->words, sizeof(int64_t) * (size_t)count);\n    asked->words += (int)count;\n", ""),
     fault("which tensors are one is not part of the key", CALLS, "ask_word(asked, TENSOR + first)", "ask_word(asked, TENSOR)"),
     fault("numbers are not part of the key", CALLS, "ask_word(asked, REAL_NUMBER) || ask_word(asked, bits)", "ask_word(asked, REAL_NUMBER)"),
     fault("the layer is not part of the key", CALLS, "ask_word(asked, LAYER) || ask_word(asked, (int64_t)(intptr_t)value)", "ask_word(asked, LAYER)"),
