@@ -52,7 +52,6 @@ MUTANTS = (
     Mutant("batchnorm_op", "trees: all elements counted", TREES, "be.maximum(self.count - missing, 1).astensor()", "self.count"),
     Mutant("batchnorm_op", "trees: rows without a number move the running statistics", TREES, "moved if missing is None else", "moved if True else"),
     Mutant("batchnorm_op", "trees: the mean in one part", TREES, "xhat = rows.normal(centred - rows.column(rest), variance, epsilon)", "xhat = rows.normal(centred, variance, epsilon)"),
-    Mutant("batchnorm_op", "trees: sums in float16", TREES, "x if x.dtype == self.kind else x.astype(self.kind)", "x"),
     Mutant("batchnorm_op", "trees: old values of the gradients do not count", TREES, "_blended(alpha_param, dscale, beta_param,", "_blended(alpha_param, dscale, 0,"),
     Mutant("batchnorm_op", "trees: the gradient where x is nan", TREES, "dx = rows.present(rows.column(columns[\"scale\"])", "dx = (rows.column(columns[\"scale\"])"),
 )
