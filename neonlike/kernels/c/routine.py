@@ -32,6 +32,9 @@ VECMATH = ("vecmath/vecmath.h", "vecmath/vecmath_f32.h", "vecmath/vecmath_f64.h"
 _MEMBERS = {POINTER: "pointer", INT: "integer", REAL: "real", ctypes.c_int: "integer"}
 """Members of a ``union nl_word`` (``packed.h``) by the types of arguments."""
 
+INSTRUCTIONS = ("instructions.h",)
+"""The header that declares what immintrin.h does, as far as routines use it."""
+
 REAL_TYPES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 """C types of the dtypes that routines compute in."""
 

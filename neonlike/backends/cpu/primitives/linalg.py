@@ -12,7 +12,7 @@ from neonlike.backends.families.linalg import Array, LinalgFamily, Product, blas
 from neonlike.backends.families.operands import host, written
 from neonlike.kernels.c import gemm
 from neonlike.kernels.c.gemm_blas import BlasLaunch, find_small_launch
-from neonlike.kernels.c.routine import INT, POINTER, REAL_TYPES, Routine, address, threads_for
+from neonlike.kernels.c.routine import INSTRUCTIONS, INT, POINTER, REAL_TYPES, Routine, address, threads_for
 from neonlike.kernels.run.calls import KernelCall
 from neonlike.optree.dtypes import compute_dtype
 
@@ -20,6 +20,7 @@ XNOR = Routine(
     "c/xnor_product.c.j2",
     (*(POINTER, INT, INT) * 2, POINTER, *(INT,) * 4),
     "exact product of signs, 64 at a time",
+    INSTRUCTIONS,
     result=ctypes.c_int,
 )
 PARALLEL_WORK = 1 << 17

@@ -27,14 +27,14 @@ from neonlike.backends.families.operands import Array
 from neonlike.backends.families.pool import PoolFamily, PoolPass, backward_arrays, forward_arrays
 from neonlike.backends.families.pool_definition import share_of_norm
 from neonlike.backends.geometry.pool import LINE_BYTES, META, PoolGeometry
-from neonlike.kernels.c.routine import POINTER, REAL_TYPES, Routine, address, threads_for, words
+from neonlike.kernels.c.routine import INSTRUCTIONS, POINTER, REAL_TYPES, Routine, address, threads_for, words
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.calls import KernelCall
 from neonlike.kernels.run.memory import LINE
 from neonlike.optree.dtypes import DType, compute_dtype
 
-FORWARD = Routine("c/pooling/forward.c.j2", [POINTER] * 5, "pooling, forward")
-BACKWARD = Routine("c/pooling/backward.c.j2", [POINTER] * 6, "pooling, backward", headers=("stream.h",))
+FORWARD = Routine("c/pooling/forward.c.j2", [POINTER] * 5, "pooling, forward", INSTRUCTIONS)
+BACKWARD = Routine("c/pooling/backward.c.j2", [POINTER] * 6, "pooling, backward", (*INSTRUCTIONS, "stream.h"))
 FEW_IMAGES = {FORWARD: 3, BACKWARD: 7}
 """Most images for which lanes are images of neighbouring positions of a row; with more, short vectors are faster."""
 

@@ -12,17 +12,17 @@ import numpy as np
 
 from neonlike.backends.geometry.counts import power_of_two
 from neonlike.backends.geometry.pool import META, PoolGeometry
-from neonlike.kernels.c.routine import POINTER, REAL_TYPES, Routine
+from neonlike.kernels.c.routine import INSTRUCTIONS, POINTER, REAL_TYPES, Routine
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.memory import LINE
 from neonlike.optree.dtypes import DType
 
-ROWS = Routine("c/pooling/rows.c.j2", [POINTER] * 5, "pooling of one image, forward")
+ROWS = Routine("c/pooling/rows.c.j2", [POINTER] * 5, "pooling of one image, forward", INSTRUCTIONS)
 WHOLE_FORWARD = Routine("c/pooling/whole.c.j2", [POINTER] * 5, "pooling of whole channels, forward")
 WHOLE_BACKWARD = Routine("c/pooling/whole.c.j2", [POINTER] * 6, "pooling of whole channels, backward")
-APART = Routine("c/pooling/apart.c.j2", [POINTER] * 5, "pooling of few images in windows apart, forward")
+APART = Routine("c/pooling/apart.c.j2", [POINTER] * 5, "pooling of few images in windows apart, forward", INSTRUCTIONS)
 SCATTER = Routine("c/pooling/scatter.c.j2", [POINTER] * 6, "max pooling of few images, backward")
-GATHER = Routine("c/pooling/gather.c.j2", [POINTER] * 6, "max pooling of few images, backward, by rows")
+GATHER = Routine("c/pooling/gather.c.j2", [POINTER] * 6, "max pooling of few images, backward, by rows", INSTRUCTIONS)
 
 SIZES = (
     ("first", "int64_t"),

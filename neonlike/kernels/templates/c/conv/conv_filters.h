@@ -17,6 +17,14 @@ static inline int64_t pack_channels(int64_t map_step)
     return map_step == 1 ? 16 : 64;
 }
 
+/* Pack the last maps, fewer than KB, of one channel and tap. Not inlined: vector code for it and for all that is around
+ * it would take longer to compile than the rest of a convolution. */
+static __attribute__((noinline)) void pack_last(const real *f, int64_t map_step, int64_t maps, real *w)
+{
+    for (int64_t k = 0; k < KB; k++)
+        w[k] = k < maps ? f[k * map_step] : 0;
+}
+
 /* Pack one tap of a group's filters for map tiles first to last, channels lo to hi. Destination strides: tile_step (map
  * tiles), to_step (channels); maps past the last are zero. Source strides: channel_step and map_step, one of which is
  * 1. */
@@ -31,8 +39,7 @@ static void pack_tap(const real *from, int64_t channel_step, int64_t map_step, i
                 if ((i + 1) * KB <= maps)
                     memcpy(w, f, KB * sizeof *w);
                 else
-                    for (int64_t k = 0; k < KB; k++)
-                        w[k] = i * KB + k < maps ? f[k] : 0;
+                    pack_last(f, 1, maps - i * KB, w);
             }
     else
         for (int64_t i = first; i < last; i++)
@@ -44,8 +51,7 @@ static void pack_tap(const real *from, int64_t channel_step, int64_t map_step, i
                     for (int64_t k = 0; k < KB; k++)
                         w[k] = f[k * map_step];
                 else
-                    for (int64_t k = 0; k < KB; k++)
-                        w[k] = i * KB + k < maps ? f[k * map_step] : 0;
+                    pack_last(f, map_step, maps - i * KB, w);
             }
 }
 

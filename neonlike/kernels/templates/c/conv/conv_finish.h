@@ -79,9 +79,9 @@ INLINE double finish_run(const struct call *g, const real *restrict acc, real *o
     return sum;
 }
 
-/* Apply the epilogue to runs and store them; returns the sum of the stored values. Not inlined: a copy at each call
- * would take longer to compile than the rest of a convolution. */
-static __attribute__((noinline)) double finish_runs(const struct call *call, const struct runs *runs, real bias)
+/* Apply the epilogue to runs and store them; returns the sum of the stored values. Not inlined, nor cloned for callers
+ * with constants: a copy at each call would take longer to compile than the rest of a convolution. */
+static __attribute__((noinline, noclone)) double finish_runs(const struct call *call, const struct runs *runs, real bias)
 {
     const struct call g = *call; /* a local copy: stores cannot alias it */
     const struct runs r = *runs;
@@ -91,18 +91,18 @@ static __attribute__((noinline)) double finish_runs(const struct call *call, con
     return sum;
 }
 
-/* The same with streaming stores. */
-static __attribute__((noinline)) double stream_runs(const struct call *call, const struct runs *runs, real bias)
+/* The same with streaming stores, some results at a time. */
+static __attribute__((noinline, noclone)) double stream_runs(const struct call *g, const struct runs *runs, real bias)
 {
     enum { SOME = 128 };
     real some[SOME] __attribute__((aligned(64)));
-    const struct call g = *call;
     const struct runs r = *runs;
     double sum = 0;
     for (int64_t i = 0; i < r.count; i++)
         for (int64_t k = 0; k < r.n; k += SOME) {
             const int64_t n = r.n - k < SOME ? r.n - k : SOME, at = i * r.out_step + k;
-            sum += finish_run(&g, r.acc + i * r.acc_step + k, some, r.x + at, bias, n);
+            const struct runs part = { r.acc + i * r.acc_step + k, r.x + at, some, 1, n, 0, 0 };
+            sum += finish_runs(g, &part, bias);
             nl_stream(r.out + at, some, n * (int64_t)sizeof *some);
         }
     return sum;
