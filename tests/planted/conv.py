@@ -118,7 +118,7 @@ MUTANTS = (
     fault("runs: rows in the padding not cleared", STRIPS, "                clear_few(to, strip->size);\n", ""),
     fault("short runs: old values not read", RUNS, "copy_runs(old, n, x + q * step, step, n, some);", "copy_runs(old, n, out + q * step, step, n, some);"),
     fault("short runs: the rest of a row not stored", RUNS, "const int64_t some = count - q < SIDE / n ? count - q : SIDE / n;", "const int64_t some = count - q < SIDE / n ? count - q - (q > 0) : SIDE / n;"),
-    fault("filters: maps of the last tile dropped", FILTERS, "w[k] = i * KB + k < maps ? f[k * map_step] : 0;", "w[k] = 0;"),
+    fault("filters: maps of the last tile dropped", FILTERS, "w[k] = k < maps ? f[k * map_step] : 0;", "w[k] = 0;"),
     fault("filters: the second part of the channels packed in the place of the first", DIRECT, "rest % job->parts * job->part, last", "rest % job->parts * 16, last"),
     fault("thin: the last lanes of a run dropped", THIN, "    if (lane < lanes)\n        tile(x + lane, at, w, taps, acc + lane, 1);\n", ""),
     fault("thin: only the first channel of a group", THIN, "at[c * t.taps + j] = c * t.channel_size + t.at[j];", "at[c * t.taps + j] = t.at[j];"),

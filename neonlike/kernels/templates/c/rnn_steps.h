@@ -38,7 +38,7 @@ __attribute__((unused)) static void pack_panels(const void *context, int64_t lo,
 
 /* The panels of `gates` blocks of rows of W, from `w` on, packed; for one sample `w` itself. */
 NL_FN const REAL *pack_weights(const struct unroll *u, const REAL *w, int64_t gates, int64_t depth, REAL *packed) {
-    if (u->one)
+    if (for_one(u))
         return w;
     const struct weights s = {u, w, gates, depth, packed};
     const int64_t panels = panels_of(u->units, gates);
@@ -123,7 +123,7 @@ NL_FN void multiply_patch(const struct stage *s, struct patch at, const REAL *a,
  * second time for full tiles, where its loops have constant length. */
 NL_FN void multiply_tiles(const struct stage *s, int64_t lo, int64_t hi, epilogue *finish) {
     const struct unroll *u = s->u;
-    if (u->one) {
+    if (for_one(u)) {
         multiply_for_one(s, lo, hi, finish);
         return;
     }
@@ -176,9 +176,9 @@ __attribute__((unused)) static void pack_rows(const void *context, int64_t lo, i
     (void)me;
     const REAL *from = operand(u, s->role, s->step);
     const int64_t step = stride(u, s->role, s->step);
-    if (!u->one)
+    if (!for_one(u))
         pack_b(from, step, u->samples, u->units, lo, hi, s->out);
-    for (int64_t k = lo; u->one && k < hi; k++)
+    for (int64_t k = lo; for_one(u) && k < hi; k++)
         s->out[k] = from[k * step];
 }
 
@@ -215,12 +215,12 @@ NL_FN void add_tile(const struct unroll *u, int role, struct patch at, int64_t c
 /* Defined by the template: all steps. */
 static void run(const struct unroll *u);
 
-/* UNROLL(name, forward) defines the kernel. */
-#define UNROLL(name, forward) \
+/* UNROLL(name) defines the kernel. */
+#define UNROLL(name) \
     void name(REAL *const *table, const int64_t *strides, int64_t steps, int64_t units, int64_t samples, const REAL *w, \
               int64_t w_row, int64_t w_column, const REAL *bias, const double *numbers, REAL *work, int64_t threads) { \
         const struct unroll u = {table, strides, steps, units, samples, w, w_row, w_column, bias, numbers, work, threads, \
-                                 forward && samples == 1 && w_column == 1 && w_row > 0}; \
+                                 FORWARD && samples == 1 && w_column == 1 && w_row > 0}; \
         run(&u); \
     }
 

@@ -1,5 +1,7 @@
 /* What an unroll is given, and how its steps are cut into parts: shared by the products for samples in vectors
  * (rnn_steps.h) and for one sample (rnn_one.h).
+ *
+ * Before this is included, FORWARD is 1 or, in the kernel of a backward pass, 0.
  */
 #ifndef NL_RNN_UNROLL_H
 #define NL_RNN_UNROLL_H
@@ -31,9 +33,14 @@ NL_FN int64_t tiles_of(const struct unroll *u) {
     return (u->samples + TILE_COLUMNS - 1) / TILE_COLUMNS;
 }
 
+/* Whether it is the product for one sample, which kernels of backward passes do without. */
+NL_FN int for_one(const struct unroll *u) {
+    return FORWARD && u->one;
+}
+
 /* Parts of a stage that threads take: tiles, or for one sample as many units as a tile has columns. */
 NL_FN int64_t parts_of(const struct unroll *u, int64_t gates) {
-    return u->one ? (u->units + TILE_COLUMNS - 1) / TILE_COLUMNS : panels_of(u->units, gates) * tiles_of(u);
+    return for_one(u) ? (u->units + TILE_COLUMNS - 1) / TILE_COLUMNS : panels_of(u->units, gates) * tiles_of(u);
 }
 
 /* Parts that a thread takes at a time: few, since each is some microseconds of work and all threads wait for the last. */
