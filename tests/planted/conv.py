@@ -97,7 +97,7 @@ MUTANTS = (
     fault("Winograd: pieces of a block of channels in one place", WINOGRAD, "m[V_SIZE] + at * a.lanes, v_step", "m[V_SIZE], v_step"),
     fault("Winograd of few images: columns after the last not cleared", FEW, "    clear_few(to + right * nb, (count - right) * nb);\n", ""),
     fault("Winograd of few images: rows in the padding not cleared", FEW, "            memset(to, 0, (size_t)(OUT * size) * sizeof *to);\n", "            ;\n"),
-    fault("Winograd of few images: lanes after the last row overwrite the next channel's", FEW, "if (left >= LANES)", "if (left != LANES)"),
+    fault("Winograd of few images: lanes after the last row overwrite the next channel's", FEW, "points, left >= LANES, left", "points, left != LANES, left"),
     fault("Winograd of few images: dilation of rows ignored", FEW, "m[DIL_H] * (OUT * b->ty + i)", "(OUT * b->ty + i)"),
     fault("Winograd of few images: images of the first block for all", FEW, "copy_row(plane + h * W * N, W, N, a->n0, a->nb,", "copy_row(plane + h * W * N, W, N, 0, a->nb,"),
     fault("Winograd of few images: columns swapped", FEW, "d[1] = ODD(p, q);", "d[1] = ODD(r, s);"),

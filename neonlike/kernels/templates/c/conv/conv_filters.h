@@ -1,5 +1,5 @@
 /* Filters of a convolution packed by groups of KB output maps, maps innermost, for conv_direct and conv_pointwise. The
- * including file defines real and KB. */
+ * including file defines real and KB, and includes conv_finish.h before. */
 #ifndef NL_CONV_FILTERS_H
 #define NL_CONV_FILTERS_H
 #include <stdint.h>
@@ -17,9 +17,8 @@ static inline int64_t pack_channels(int64_t map_step)
     return map_step == 1 ? 16 : 64;
 }
 
-/* Pack the last maps, fewer than KB, of one channel and tap. Not inlined: vector code for it and for all that is around
- * it would take longer to compile than the rest of a convolution. */
-static __attribute__((noinline)) void pack_last(const real *f, int64_t map_step, int64_t maps, real *w)
+/* Pack the last maps, fewer than KB, of one channel and tap. */
+APART void pack_last(const real *f, int64_t map_step, int64_t maps, real *w)
 {
     for (int64_t k = 0; k < KB; k++)
         w[k] = k < maps ? f[k * map_step] : 0;

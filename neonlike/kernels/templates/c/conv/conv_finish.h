@@ -9,6 +9,14 @@
 #include <string.h>
 #include "stream.h"
 
+/* A function of its own, whatever its callers: neither inlined nor cloned for constants among the arguments. Copies of what
+ * few calls reach would take longer to compile than the rest of a convolution. */
+#if defined(__clang__)
+#define APART static __attribute__((noinline))
+#else
+#define APART static __attribute__((noinline, noclone))
+#endif
+
 typedef __typeof__((vec){ 0 } < (vec){ 0 }) mask;
 
 /* slope * v where v is negative; 0 if slope is 0, even for infinite v. */
@@ -79,9 +87,8 @@ INLINE double finish_run(const struct call *g, const real *restrict acc, real *o
     return sum;
 }
 
-/* Apply the epilogue to runs and store them; returns the sum of the stored values. Not inlined, nor cloned for callers
- * with constants: a copy at each call would take longer to compile than the rest of a convolution. */
-static __attribute__((noinline, noclone)) double finish_runs(const struct call *call, const struct runs *runs, real bias)
+/* Apply the epilogue to runs and store them; returns the sum of the stored values. */
+APART double finish_runs(const struct call *call, const struct runs *runs, real bias)
 {
     const struct call g = *call; /* a local copy: stores cannot alias it */
     const struct runs r = *runs;
@@ -92,7 +99,7 @@ static __attribute__((noinline, noclone)) double finish_runs(const struct call *
 }
 
 /* The same with streaming stores, some results at a time. */
-static __attribute__((noinline, noclone)) double stream_runs(const struct call *g, const struct runs *runs, real bias)
+APART double stream_runs(const struct call *g, const struct runs *runs, real bias)
 {
     enum { SOME = 128 };
     real some[SOME] __attribute__((aligned(64)));

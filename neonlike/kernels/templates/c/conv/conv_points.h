@@ -1,5 +1,6 @@
 /* The three transforms of conv_winograd along one axis, for tiles of 2 and of 4 results (Lavin and Gray, arXiv
- * 1509.09308). The including file defines real, vec, loose, INLINE, OUT and EDGE. */
+ * 1509.09308), and how points are stored. The including file defines real, vec, loose, INLINE, OUT and EDGE, and
+ * includes conv_finish.h before. */
 #ifndef NL_CONV_POINTS_H
 #define NL_CONV_POINTS_H
 
@@ -63,6 +64,37 @@ INLINE void results(const vec *p, vec *to)
     to[3] = b + 8 * d + p[5];
 }
 #endif
+
+/* The first n elements, fewer than LANES. */
+APART vec load_some(const real *from, int64_t n)
+{
+    vec v = { 0 };
+    copy_some(&v, from, n);
+    return v;
+}
+
+/* Store the first n elements, fewer than LANES, of each of EDGE vectors, `step` apart. */
+APART void store_some(real *to, int64_t step, const vec *from, int64_t n)
+{
+    for (int i = 0; i < EDGE; i++, to += step)
+        copy_some(to, &from[i], n);
+}
+
+/* Store EDGE vectors, `step` apart: whole ones, or the first n elements of each. */
+INLINE void store_points(real *to, int64_t step, const vec *points, int whole, int64_t n)
+{
+    if (whole)
+#pragma GCC unroll 6
+        for (int i = 0; i < EDGE; i++)
+            *(loose *)(to + i * step) = points[i];
+    else {
+        vec some[EDGE]; /* a copy, so that the points stay in registers */
+#pragma GCC unroll 6
+        for (int i = 0; i < EDGE; i++)
+            some[i] = points[i];
+        store_some(to, step, some, n);
+    }
+}
 
 /* A^T applied to each column of a tile's EDGE x EDGE sums, which are `point_step` apart: OUT values for each column. */
 INLINE void results_of_columns(const real *sums, int64_t point_step, vec to[OUT][EDGE])

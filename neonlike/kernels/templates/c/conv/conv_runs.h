@@ -6,7 +6,7 @@
 #include "conv_rows.h"
 
 /* Store runs of n results, step apart; returns their sum. Short runs are finished in one contiguous buffer first. */
-static __attribute__((noinline)) double store_runs(const struct call *g, const real *from, real *out, const real *x, real bias, int64_t n, int64_t step, int64_t count)
+APART double store_runs(const struct call *g, const real *from, real *out, const real *x, real bias, int64_t n, int64_t step, int64_t count)
 {
     enum { SIDE = 256 };
     real made[SIDE], old[SIDE];

@@ -100,14 +100,7 @@ static void transform_line(const real *restrict rows, int64_t lanes, int64_t nb,
             for (int i = 0; i < EDGE; i++)
                 d[i] = t[i][j];
             input_points(d, points);
-#pragma GCC unroll 6
-            for (int i = 0; i < EDGE; i++) {
-                real *there = to + at + (EDGE * i + j) * point_step;
-                if (left >= LANES)
-                    *(loose *)there = points[i];
-                else
-                    copy_some(there, &points[i], left);
-            }
+            store_points(to + at + j * point_step, EDGE * point_step, points, left >= LANES, left);
         }
     }
 }
