@@ -87,15 +87,20 @@ INLINE double finish_run(const struct call *g, const real *restrict acc, real *o
     return sum;
 }
 
-/* Apply the epilogue to runs and store them; returns the sum of the stored values. */
-APART double finish_runs(const struct call *call, const struct runs *runs, real bias)
+/* finish_runs with the runs' fields as arguments: a call passes them in registers, where runs are short. */
+APART double finish_each(const struct call *call, const real *acc, const real *x, real *out, int64_t n, int64_t count, int64_t acc_step, int64_t out_step, real bias)
 {
     const struct call g = *call; /* a local copy: stores cannot alias it */
-    const struct runs r = *runs;
     double sum = 0;
-    for (int64_t i = 0; i < r.count; i++)
-        sum += finish_run(&g, r.acc + i * r.acc_step, r.out + i * r.out_step, r.x + i * r.out_step, bias, r.n);
+    for (int64_t i = 0; i < count; i++)
+        sum += finish_run(&g, acc + i * acc_step, out + i * out_step, x + i * out_step, bias, n);
     return sum;
+}
+
+/* Apply the epilogue to runs and store them; returns the sum of the stored values. */
+static inline double finish_runs(const struct call *g, const struct runs *r, real bias)
+{
+    return finish_each(g, r->acc, r->x, r->out, r->n, r->count, r->acc_step, r->out_step, bias);
 }
 
 /* The same with streaming stores, some results at a time. */
@@ -108,8 +113,7 @@ APART double stream_runs(const struct call *g, const struct runs *runs, real bia
     for (int64_t i = 0; i < r.count; i++)
         for (int64_t k = 0; k < r.n; k += SOME) {
             const int64_t n = r.n - k < SOME ? r.n - k : SOME, at = i * r.out_step + k;
-            const struct runs part = { r.acc + i * r.acc_step + k, r.x + at, some, 1, n, 0, 0 };
-            sum += finish_runs(g, &part, bias);
+            sum += finish_each(g, r.acc + i * r.acc_step + k, r.x + at, some, n, 1, 0, 0, bias);
             nl_stream(r.out + at, some, n * (int64_t)sizeof *some);
         }
     return sum;
