@@ -21,6 +21,7 @@ from neonlike.backends.executor import Executor
 from neonlike.backends.families.activation import ActivationFamily
 from neonlike.backends.families.along import AlongFamily
 from neonlike.backends.families.arrange import ArrangeFamily
+from neonlike.backends.families.attention import AttentionFamily
 from neonlike.backends.families.batchnorm import BatchNormFamily
 from neonlike.backends.families.conv import ConvFamily
 from neonlike.backends.families.creation import CreationFamily, checked_default_dtype
@@ -84,6 +85,7 @@ class Backend(
     PoolFamily,
     LrnFamily,
     BatchNormFamily,
+    AttentionFamily,
     RecurrentFamily,
     RoiFamily,
     MergeFamily,

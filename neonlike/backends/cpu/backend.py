@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from neonlike.backends.backend import Backend
 from neonlike.backends.cpu.memory import HostMemory
+from neonlike.backends.cpu.primitives.attention import AttentionKernels
 from neonlike.backends.cpu.primitives.batchnorm import BatchNormKernels
 from neonlike.backends.cpu.primitives.conv.hooks import ConvKernels
 from neonlike.backends.cpu.primitives.linalg import BinaryKernels
@@ -52,6 +53,7 @@ class NervanaCPU(
     PoolKernels,
     LrnKernels,
     BatchNormKernels,
+    AttentionKernels,
     RecurrentKernels,
     LookupKernels,
     RoiKernels,

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.backends.cpu.primitives.compiled import CompiledFamily
+from neonlike.backends.cpu.primitives.compiled import CompiledFamily, strided
 from neonlike.backends.families.linalg import Array, LinalgFamily, Product, blas_takes, matrices, matrix_product
-from neonlike.backends.families.operands import host, written
+from neonlike.backends.families.operands import written
 from neonlike.kernels.c import gemm
 from neonlike.kernels.c.gemm_blas import BlasLaunch, find_small_launch
 from neonlike.kernels.c.routine import INSTRUCTIONS, INT, POINTER, REAL_TYPES, Routine, address, threads_for
@@ -89,16 +89,10 @@ class BinaryKernels(CompiledFamily, LinalgFamily):
 
 def _multiply_signs(function: Any, A: Any, B: Any, out: Any) -> None:
     (m, k), n = A.shape, B.shape[1]
-    a, b = _strided(A), _strided(B)
+    a, b = strided(A), strided(B)
     steps = [[step // x.itemsize for step in x.strides] for x in (a, b)]
     threads = threads_for(m * n * (k // 64 + 1) // 16 + m * k + k * n, PARALLEL_WORK)
     with written(out) as array:
         failed = function(address(a), *steps[0], address(b), *steps[1], address(array), m, n, k, threads)
         if failed:
             raise MemoryError(f"xnor_compound_dot: no memory for the signs of {A.shape} and {B.shape}")
-
-
-def _strided(tensor: Any) -> Array:
-    """Values in their compute dtype; no copy if they have it."""
-    array: Array = tensor.asnumpyarray()
-    return array if array.dtype == compute_dtype(array.dtype) else host(tensor)

@@ -1,0 +1,124 @@
+"""Compiled kernels of the attention family, for the hooks of ``families/attention.py``."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from neonlike.backends.cpu.primitives.compiled import CompiledFamily, strided, strided_written
+from neonlike.backends.families.attention import AttentionFamily, AttentionPass
+from neonlike.backends.families.operands import Array, written
+from neonlike.backends.geometry.counts import round_up
+from neonlike.kernels.c.routine import POINTER, REAL, REAL_TYPES, VECMATH, Routine, address, threads_for
+from neonlike.kernels.run.calls import KernelCall
+from neonlike.optree.dtypes import compute_dtype
+
+_HEADERS = ("gemm_tile.h", *VECMATH)
+FORWARD = Routine("c/attention/forward.c.j2", [POINTER] * 7 + [REAL], "attention", _HEADERS)
+BACKWARD = Routine("c/attention/backward.c.j2", [POINTER] * 11 + [REAL], "gradients of attention", _HEADERS)
+
+KEYS, FORWARD_ROWS, BACKWARD_ROWS = 192, 192, 96
+"""Keys of a tile of scores, and queries of a block, as in the templates."""
+TILE_ROWS, LANES = 12, 16
+"""Upper bounds of the rows of a register tile and of the elements of a vector."""
+UNITS = 16
+"""Parts that the keys of all heads are divided into for the backward pass, where there are fewer heads."""
+PARALLEL_PRODUCTS = 1 << 17
+"""Multiplications below which starting threads costs more than it saves."""
+
+
+class AttentionKernels(CompiledFamily, AttentionFamily):
+    """Overrides of AttentionFamily's hooks."""
+
+    def _fprop_attention(
+        self, request: AttentionPass, Q: Any, K: Any, V: Any, O: Any, lse: Any  # noqa: E741
+    ) -> KernelCall | None:
+        kernel = self._attention_kernel(FORWARD, Q)
+        if kernel is None:
+            return super()._fprop_attention(request, Q, K, V, O, lse)
+        with ExitStack() as stack:
+            sums = None if lse is None else stack.enter_context(written(lse))
+            arrays = [*map(strided, (Q, K, V)), stack.enter_context(strided_written(O))]
+            addresses = (*map(address, arrays), address(sums))
+            return _launch(kernel, request, addresses, arrays, (Q, K, V, O))
+
+    def _bprop_attention(
+        self,
+        request: AttentionPass,
+        Q: Any,
+        K: Any,
+        V: Any,
+        O: Any,  # noqa: E741
+        lse: Any,
+        E: Any,
+        dQ: Any,
+        dK: Any,
+        dV: Any,
+    ) -> KernelCall | None:
+        kernel = self._attention_kernel(BACKWARD, Q)
+        if kernel is None:
+            return super()._bprop_attention(request, Q, K, V, O, lse, E, dQ, dK, dV)
+        with ExitStack() as stack:
+            sums = stack.enter_context(written(lse, keep=True))
+            arrays = [strided(tensor) for tensor in (Q, K, V, O, E)]
+            arrays += [stack.enter_context(strided_written(tensor)) for tensor in (dQ, dK, dV)]
+            places = [*map(address, arrays)]
+            addresses = (*places[:4], address(sums), *places[4:])
+            return _launch(kernel, request, addresses, arrays, (Q, K, V, O, E, dQ, dK, dV))
+
+    def _attention_kernel(self, routine: Routine, tensor: Any) -> Any:
+        real = REAL_TYPES[compute_dtype(tensor.dtype)]
+        return routine.variant(self.compiler, real=real, suffix="f32" if real == "float" else "f64")
+
+    def _attention_workspace(self, request: AttentionPass) -> int:
+        """Of the kernels, and copies of operands that are of another dtype than is computed in."""
+        layer = request.layer
+        kind = compute_dtype(layer.dtype)
+        if self.compiler is None:
+            return super()._attention_workspace(request)
+        count = 1 + request.backward
+        elements = request.heads * (layer.queries + layer.keys) * (layer.size + layer.value_size)
+        copies = 0 if kind == layer.dtype else count * elements + request.heads * layer.queries * layer.value_size
+        return (_elements(request, _threads(request))[-1] + copies) * kind.itemsize
+
+
+def _launch(
+    kernel: Any, request: AttentionPass, addresses: tuple[Any, ...], arrays: Sequence[Array], tensors: Sequence[Any]
+) -> KernelCall | None:
+    """Run the kernel; returns what may be kept, of tensors without gaps, of which their bytes tell where they end."""
+    layer, itemsize = request.layer, arrays[0].itemsize
+    outer, inner = ((1, 1) + request.leading)[-2:]
+    threads = _threads(request)
+    numbers = [outer, inner, layer.queries, layer.keys, layer.size, layer.value_size, int(layer.causal)]
+    for array in arrays:
+        steps = [step // itemsize for step in array.strides]
+        numbers += [0] * (4 - len(steps)) + steps
+    *sizes, total = _elements(request, threads)
+    numbers += [*sizes, threads]
+    meta = (ctypes.c_int64 * len(numbers))(*numbers)
+    call = KernelCall(kernel, addresses, (ctypes.addressof(meta), layer.scale), total * itemsize, meta).run()
+    return call if all(tensor.is_contiguous for tensor in tensors) else None
+
+
+def _threads(request: AttentionPass) -> int:
+    layer = request.layer
+    return threads_for(request.heads * layer.pairs * (layer.size + layer.value_size), PARALLEL_PRODUCTS)
+
+
+def _elements(request: AttentionPass, threads: int) -> tuple[int, ...]:
+    """Elements of a thread's working memory, and last of all of it.
+
+    Backward, between them: elements of a part's sums and of all such sums, and parts of a head.
+    """
+    layer = request.layer
+    size, value_size, pitch = round_up(layer.size, LANES), round_up(layer.value_size, LANES), KEYS + LANES
+    if not request.backward:
+        each = FORWARD_ROWS * (size + value_size) + KEYS * (layer.size + value_size) + TILE_ROWS * pitch
+        return each, threads * each
+    each = KEYS * (layer.size + layer.value_size + 2 * size + value_size) + BACKWARD_ROWS * (size + value_size + 2 * pitch)
+    high = round_up(layer.queries, TILE_ROWS) * size
+    parts = max(1, min(-(-UNITS // request.heads), -(-layer.keys // KEYS)))
+    sums = high * (request.heads * parts if parts > 1 else threads)
+    return each, high, sums, parts, sums + threads * each + request.heads * layer.queries

@@ -1,0 +1,284 @@
+"""Scaled dot-product attention: ``attention_layer``, ``fprop_attention``, ``bprop_attention``."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from neonlike.backends.families import attention_definition as definition
+from neonlike.backends.families.base import Family
+from neonlike.backends.families.operands import as_numbers, check_apart, check_floats, check_size, require_tensors
+from neonlike.backends.geometry.attention import AttentionGeometry
+from neonlike.errors import ArgumentError, DTypeError, ShapeError
+from neonlike.kernels.run.calls import Call, KernelCall
+from neonlike.optree.dtypes import compute_dtype
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionPass:
+    """An attention of some heads, or its gradients.
+
+    Attributes
+    ----------
+    layer : AttentionGeometry
+    leading : tuple of int
+        Axes of the tensors before those of a matrix, none to two: samples and heads.
+    backward : bool
+    """
+
+    layer: AttentionGeometry
+    leading: tuple[int, ...]
+    backward: bool = False
+
+    @property
+    def heads(self) -> int:
+        """Matrices of queries, of all samples."""
+        return math.prod(self.leading)
+
+
+class AttentionFamily(Family):
+    """Scaled dot-product attention: ``attention_layer``, ``fprop_attention``, ``bprop_attention``."""
+
+    def attention_layer(
+        self,
+        dtype: Any,
+        N: int,
+        heads: int,
+        queries: int,
+        size: int,
+        keys: int | None = None,
+        value_size: int | None = None,
+        causal: bool = False,
+        scale: float | None = None,
+    ) -> AttentionGeometry:
+        """Sizes of an attention, for the calls below.
+
+        Parameters
+        ----------
+        dtype : dtype
+            Of the tensors to come; None for the backend's.
+        N, heads : int
+            Samples, and heads of each. Calls take any number of both.
+        queries, size : int
+            Number of queries, and elements of each.
+        keys, value_size : int, optional
+            Number of keys and of values, and elements of a value; default: ``queries`` and ``size``.
+        causal : bool
+            Query i sees the keys 0 to i only, also where there are more or fewer keys than queries: the first query
+            sees the first key, as with PyTorch's ``is_causal``.
+        scale : float, optional
+            Of the products of queries and keys; default: 1 / sqrt(size).
+
+        Raises
+        ------
+        DTypeError, ArgumentError
+            On sizes that are no integers, negative numbers, heads or elements of 0, or a scale that is no number.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> print(be.attention_layer(None, 2, 8, 100, 64, causal=True))
+        causal attention of 100 queries of size 64 to 100 keys, values of size 64; 2 samples, 8 heads
+        """
+        name = "attention_layer"
+        kind = self._layer_dtype(name, dtype)
+        keys = queries if keys is None else keys
+        value_size = size if value_size is None else value_size
+        made = AttentionGeometry(kind, N, heads, queries, keys, size, value_size, causal, 1.0)
+        factor = 1 / math.sqrt(made.size) if scale is None else as_numbers(name, scale=scale)[0]
+        object.__setattr__(made, "scale", factor)
+        return made
+
+    def fprop_attention(
+        self, layer: AttentionGeometry, Q: Any, K: Any, V: Any, O: Any, lse: Any = None, repeat: int = 1  # noqa: E741
+    ) -> tuple[float, float] | None:
+        """Each query takes a mean of the values: ``O = softmax(scale * Q.K^T) . V``, the softmax over keys.
+
+        No matrix of all scores is stored: working memory does not grow with the number of queries times keys.
+
+        Parameters
+        ----------
+        layer : AttentionGeometry
+        Q, K, V : tensors (N, heads, queries, size), (N, heads, keys, size), (N, heads, keys, value_size)
+            Of one float dtype; float16 and bfloat16 are computed in float32. With two axes before the matrices, with
+            one, (N heads, queries, size), or with none. Views of any strides, such as parts of one projection; kernels
+            read and write them where they lie.
+        O : tensor (N, heads, queries, value_size)
+            Written.
+        lse : tensor (N, heads, queries), optional
+            Receives the logarithm of each query's sum of exponentials, which ``bprop_attention`` needs. float32, or
+            float64 of float64 tensors.
+        repeat : int
+            Above 1, time the call; see ``_run_primitive``.
+
+        Raises
+        ------
+        DTypeError, ShapeError, AliasError
+            If the tensors do not fit the layer and each other, or what is written shares memory; nothing is written
+            then.
+
+        Notes
+        -----
+        A score of -inf gives the weight 0. A query of which all scores are -inf, or one of which is nan or +inf, gives
+        nan. Without keys, outputs are 0. What a causal query does not see takes no part in its softmax; a value of inf
+        or nan there may still reach it, as 0 times it is nan.
+
+        Source: Vaswani et al., "Attention is all you need" (2017), section 3.2.1.
+        """
+        name = "fprop_attention"
+        call = Call(name, layer, (Q, K, V, O, lse))
+        if repeat == 1 and self._repeats(call):
+            return None
+        request = self._check_attention(name, layer, lse, Q=Q, K=K, V=V, O=O)
+        check_apart(name, {"O": O, "lse": lse}, {"Q": Q, "K": K, "V": V})
+
+        def run() -> KernelCall | None:
+            if layer.keys and request.heads * layer.queries:
+                return self._fprop_attention(request, Q, K, V, O, lse)
+            self.assign(O, 0)
+            return None if lse is None else self.assign(lse, -math.inf) and None
+
+        return self._run_attention(name, run, request, (Q, K, V, O), (O, lse), repeat, call)
+
+    def bprop_attention(
+        self,
+        layer: AttentionGeometry,
+        Q: Any,
+        K: Any,
+        V: Any,
+        O: Any,  # noqa: E741
+        lse: Any,
+        E: Any,
+        dQ: Any,
+        dK: Any,
+        dV: Any,
+        repeat: int = 1,
+    ) -> tuple[float, float] | None:
+        """Gradients of the queries, keys and values from the error of the output.
+
+        With the weights ``P = exp(scale * Q.K^T - lse)``, which are computed again, and ``S = P * (E.V^T - rowsums(E *
+        O))``: ``dV = P^T.E``, ``dQ = scale * S.K``, ``dK = scale * S^T.Q``.
+
+        Parameters
+        ----------
+        layer : AttentionGeometry
+        Q, K, V, O, lse : tensors
+            As ``fprop_attention`` read and wrote them.
+        E : tensor (N, heads, queries, value_size)
+            Error of O; not changed.
+        dQ, dK, dV : tensors of the shapes of Q, K and V
+            Written. They may be parts of one tensor.
+        repeat : int
+            Above 1, time the call; see ``_run_primitive``.
+
+        Raises
+        ------
+        DTypeError, ShapeError, AliasError
+            If the tensors do not fit the layer and each other, or what is written shares memory; nothing is written
+            then.
+
+        Notes
+        -----
+        A query whose output is nan gives gradients of nan to itself and to the keys and values that it sees.
+        """
+        name = "bprop_attention"
+        call = Call(name, layer, (Q, K, V, O, lse, E, dQ, dK, dV))
+        if repeat == 1 and self._repeats(call):
+            return None
+        require_tensors(self, name, lse=lse)
+        request = self._check_attention(name, layer, lse, Q=Q, K=K, V=V, O=O, E=E, dQ=dQ, dK=dK, dV=dV)
+        outputs = {"dQ": dQ, "dK": dK, "dV": dV}
+        check_apart(name, outputs, {"Q": Q, "K": K, "V": V, "O": O, "lse": lse, "E": E})
+
+        def run() -> KernelCall | None:
+            if layer.keys and request.heads * layer.queries:
+                return self._bprop_attention(request, Q, K, V, O, lse, E, dQ, dK, dV)
+            for gradient in outputs.values():
+                self.assign(gradient, 0)
+            return None
+
+        return self._run_attention(name, run, request, (Q, K, V, O, E, dQ, dK, dV), (dQ, dK, dV), repeat, call)
+
+    def _run_attention(
+        self, name: str, run: Any, request: AttentionPass, moved: Any, outputs: Any, repeat: int, call: Call
+    ) -> tuple[float, float] | None:
+        """``_run_primitive`` with the bytes of ``moved`` and the operations of all heads."""
+        layer = request.layer
+        flops = 2 * request.heads * layer.pairs * (layer.size + layer.value_size)
+        if request.backward:  # the scores again, and two products for each that the forward pass has
+            flops = 2 * flops + 2 * request.heads * layer.pairs * layer.size
+        shapes = tuple(tensor.shape for tensor in moved[:3])
+        nbytes = sum(tensor.nbytes for tensor in moved)
+        rate: tuple[float, float] | None = self._run_primitive(
+            name, run, outputs, shapes, nbytes, flops, "product", repeat=repeat, call=call
+        )
+        return rate
+
+    def _check_attention(self, name: str, layer: Any, lse: Any, **tensors: Any) -> AttentionPass:
+        """The request, if all tensors are of this backend, of one float dtype, and of the layer's sizes."""
+        if not isinstance(layer, AttentionGeometry):
+            raise DTypeError(f"{name}: layer must come from be.attention_layer(...), got {type(layer).__name__}")
+        require_tensors(self, name, **tensors)
+        dtype = compute_dtype(check_floats(name, **tensors))
+        leading = tensors["Q"].shape[:-2]
+        if len(leading) > 2:
+            raise ShapeError(
+                f"{name}: Q must have two to four axes, (N, heads, queries, size) or fewer, got {tensors['Q'].shape}"
+            )
+        dims = {"Q": layer.dimQ, "K": layer.dimK, "V": layer.dimV, "O": layer.dimO, "E": layer.dimO}
+        for what, tensor in tensors.items():
+            wanted = (*leading, *dims[what.lstrip("d")][2:])
+            if tensor.shape != wanted:
+                raise ShapeError(
+                    f"{name}: {what} must have the shape {wanted}, as Q's leading axes and {layer.describe()} give; "
+                    f"got {tensor.shape}"
+                )
+        request = AttentionPass(layer, leading, "dQ" in tensors)
+        if lse is not None:
+            require_tensors(self, name, lse=lse)
+            check_size(name, "lse", lse, (request.heads, layer.queries), layer.describe())
+            if lse.dtype != dtype:
+                raise DTypeError(f"{name}: lse must be of {dtype.name}, got {lse.dtype.name}")
+        return request
+
+    # Hooks, with the definitions
+
+    def _fprop_attention(
+        self, request: AttentionPass, Q: Any, K: Any, V: Any, O: Any, lse: Any  # noqa: E741
+    ) -> KernelCall | None:
+        """``fprop_attention`` of checked tensors that are not empty; lse may be None.
+
+        Returns the launch of a kernel, if that was all; see ``kernels/run/calls.py``.
+        """
+        definition.forward(self, request, Q, K, V, O, lse)
+        return None
+
+    def _bprop_attention(
+        self,
+        request: AttentionPass,
+        Q: Any,
+        K: Any,
+        V: Any,
+        O: Any,  # noqa: E741
+        lse: Any,
+        E: Any,
+        dQ: Any,
+        dK: Any,
+        dV: Any,
+    ) -> KernelCall | None:
+        """``bprop_attention`` of checked tensors that are not empty; returns as :meth:`_fprop_attention`."""
+        definition.backward(self, request, (Q, K, V, O, E), lse, (dQ, dK, dV))
+        return None
+
+    def _workspace(self, layer: Any, operation: str) -> int:
+        if not isinstance(layer, AttentionGeometry):
+            return super()._workspace(layer, operation)
+        if operation not in ("fprop", "bprop"):
+            raise ArgumentError(f"workspace_bytes: operation must be fprop or bprop, got {operation!r}")
+        return self._attention_workspace(AttentionPass(layer, (layer.N, layer.heads), operation == "bprop"))
+
+    def _attention_workspace(self, request: AttentionPass) -> int:
+        """Bytes beside the tensors; see ``workspace_bytes``."""
+        return definition.workspace(request)

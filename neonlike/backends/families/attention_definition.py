@@ -1,0 +1,134 @@
+"""What the attention family computes, as matrix products and expressions, a band of queries of all heads at a time.
+
+All of it runs on the backend, on a GPU's memory too. A band has a row of scores for each of its queries; it is as high
+as its scores fit into memory of a fixed size, so that memory grows with the lengths and not with their product.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from neonlike.errors import ShapeError
+from neonlike.optree.dtypes import DType, compute_dtype
+from neonlike.optree.functions import F as Functions
+from neonlike.optree.shapes import Shape
+
+if TYPE_CHECKING:
+    from neonlike.backends.families.attention import AttentionPass
+
+F: Any = Functions
+MOST_SCORES = 1 << 22
+"""Scores of a band, unless a single query of each head has more."""
+
+
+def forward(be: Any, request: AttentionPass, Q: Any, K: Any, V: Any, O: Any, lse: Any) -> None:  # noqa: E741
+    """See ``AttentionFamily.fprop_attention``."""
+    layer, kind = request.layer, compute_dtype(Q.dtype)
+    q, k, v = (_stack(t, kind) for t in (Q, K, V))
+    sums = be.fresh((request.heads, layer.queries, 1), dtype=kind)
+    with _stored(O, kind) as out:
+        for first, end, seen in _bands(request):
+            scores = _scores(be, request, q[:, first:end], k[:, :seen], first)
+            largest = F.maximum(F.max(scores, axis=2), -float(np.finfo(kind).max))  # -inf minus -inf is nan
+            top, total = (be.fresh((request.heads, end - first, 1), dtype=kind) for _ in range(2))
+            be.assign(top, largest)
+            be.assign(total, top + F.log(F.sum(F.exp(scores - top), axis=2)))
+            be.assign(scores, F.exp(scores - total))
+            be.batched_dot(scores, v[:, :seen], out[:, first:end])
+            be.assign(sums[:, first:end], total)
+    if lse is not None:
+        be.assign(lse, sums.reshape(lse.shape))
+
+
+def backward(be: Any, request: AttentionPass, inputs: Any, lse: Any, gradients: Any) -> None:
+    """See ``AttentionFamily.bprop_attention``; inputs: Q, K, V, O and E; gradients: of the first three."""
+    layer, kind, heads = request.layer, lse.dtype, request.heads
+    q, k, v, out, error = (_stack(t, kind) for t in inputs)
+    total = _stack(lse, kind, (heads, layer.queries, 1))
+    delta = be.fresh(total.shape, dtype=kind)
+    be.assign(delta, F.sum(out * error, axis=2))
+    dq, dk, dv = gradients
+    with _stored(dq, kind) as dq, _stored(dk, kind) as dk, _stored(dv, kind) as dv:
+        be.assign(dk, 0)
+        be.assign(dv, 0)
+        for first, end, seen in _bands(request):
+            e = error[:, first:end]
+            weights = _scores(be, request, q[:, first:end], k[:, :seen], first)
+            be.assign(weights, F.exp(weights - total[:, first:end]))
+            slopes = be.fresh(weights.shape, dtype=kind)
+            be.batched_dot(e, v[:, :seen].T, slopes)
+            be.assign(slopes, weights * (slopes - delta[:, first:end]))
+            be.batched_dot(weights.T, e, dv[:, :seen], beta=1.0)
+            be.batched_dot(slopes, k[:, :seen], dq[:, first:end], alpha=layer.scale)
+            be.batched_dot(slopes.T, q[:, first:end], dk[:, :seen], alpha=layer.scale, beta=1.0)
+
+
+def workspace(request: AttentionPass) -> int:
+    """Bytes of bands of scores, a copy of each operand, and rows of numbers."""
+    layer = request.layer
+    highest = _band(request)
+    inputs = (1 + request.backward) * (layer.queries + layer.keys) * (layer.size + layer.value_size)
+    bands = 3 * highest * layer.keys + 4 * layer.queries + inputs + layer.keys + highest
+    return compute_dtype(layer.dtype).itemsize * request.heads * bands
+
+
+def _band(request: AttentionPass) -> int:
+    """Queries of a band."""
+    layer = request.layer
+    return max(1, min(layer.queries, MOST_SCORES // max(1, request.heads * layer.keys)))
+
+
+def _bands(request: AttentionPass) -> Iterator[tuple[int, int, int]]:
+    """First query and end of each band, and the keys from the first on that some of its queries see."""
+    layer, step = request.layer, _band(request)
+    for first in range(0, layer.queries, step):
+        end = min(first + step, layer.queries)
+        yield first, end, min(end, layer.keys) if layer.causal else layer.keys
+
+
+def _scores(be: Any, request: AttentionPass, q: Any, k: Any, first: int) -> Any:
+    """Scores (heads, rows, keys) of the queries from number ``first`` on; -inf where a query does not see the key."""
+    rows, seen = q.shape[1], k.shape[1]
+    scores = be.fresh((request.heads, rows, seen), dtype=q.dtype)
+    be.batched_dot(q, k.T, scores, alpha=request.layer.scale)
+    if request.layer.causal:
+        numbers = be.fresh((1, max(rows, seen), 1), dtype=np.dtype(np.int32))
+        be.assign(numbers, 1)
+        be.assign(numbers, F.cumsum(numbers, axis=1))
+        hidden = F.greater(numbers[:, :seen].T, numbers[:, :rows] + first)
+        be.assign(scores, F.where(hidden, -math.inf, scores))
+    return scores
+
+
+def _stack(tensor: Any, dtype: DType, shape: Shape | None = None) -> Any:
+    """``tensor`` as a stack of matrices of ``dtype``, a view of it where that is possible; to be read."""
+    dims = shape or (math.prod(tensor.shape[:-2]), *tensor.shape[-2:])
+    if tensor.dtype == dtype:
+        try:
+            return tensor.reshape(dims)
+        except ShapeError:
+            pass
+    copy = tensor.backend.fresh(tensor.shape, dtype=dtype)
+    return tensor.backend.assign(copy, tensor).reshape(dims)
+
+
+@contextmanager
+def _stored(tensor: Any, dtype: DType) -> Iterator[Any]:
+    """The same to be written: what is not a view is copied to ``tensor`` when the block ends without an exception."""
+    dims = (math.prod(tensor.shape[:-2]), *tensor.shape[-2:])
+    if tensor.dtype == dtype:
+        try:
+            view = tensor.reshape(dims)
+        except ShapeError:
+            pass
+        else:
+            yield view
+            return
+    stand_in = tensor.backend.fresh(dims, dtype=dtype)
+    yield stand_in
+    tensor.backend.assign(tensor, stand_in.reshape(tensor.shape))

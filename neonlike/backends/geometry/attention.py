@@ -1,0 +1,97 @@
+"""Sizes of a scaled dot-product attention: what ``be.attention_layer`` returns."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from neonlike.backends.geometry.sizes import MklSwitches, make_plain, whole
+from neonlike.optree.dtypes import DType
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class AttentionGeometry(MklSwitches):
+    """Sizes of an attention: each query takes a mean of the values, weighted by how well their keys fit it.
+
+    Attributes
+    ----------
+    dtype : dtype
+    N, heads : int
+        Samples, and heads of each. They are what buffers are planned for: calls take any number of both.
+    queries, keys : int
+        Lengths: of the outputs too, and of the values too. 0 is allowed.
+    size, value_size : int
+        Elements of a query and of a key; of a value and of an output.
+    causal : bool
+        Query i sees the keys 0 to i only.
+    scale : float
+        Of the products of queries and keys.
+    """
+
+    dtype: DType
+    N: int
+    heads: int
+    queries: int
+    keys: int
+    size: int
+    value_size: int
+    causal: bool
+    scale: float
+
+    op: ClassVar[str] = "attention"
+
+    def __post_init__(self) -> None:
+        whole("attention_layer", 0, N=self.N, queries=self.queries, keys=self.keys)
+        whole("attention_layer", heads=self.heads, size=self.size, value_size=self.value_size)
+        make_plain(self)
+
+    @property
+    def dimQ(self) -> Shape:
+        """Shape of the queries."""
+        return self.N, self.heads, self.queries, self.size
+
+    @property
+    def dimK(self) -> Shape:
+        """Shape of the keys."""
+        return self.N, self.heads, self.keys, self.size
+
+    @property
+    def dimV(self) -> Shape:
+        """Shape of the values."""
+        return self.N, self.heads, self.keys, self.value_size
+
+    @property
+    def dimO(self) -> Shape:
+        """Shape of the output."""
+        return self.N, self.heads, self.queries, self.value_size
+
+    @property
+    def dimL(self) -> Shape:
+        """Shape of the logarithms of the queries' sums, which the backward pass needs."""
+        return self.N, self.heads, self.queries
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of a query and a key that it sees, of one head."""
+        if not self.causal:
+            return self.queries * self.keys
+        few = min(self.queries, self.keys)
+        return few * (few + 1) // 2 + (self.queries - few) * self.keys
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions of a forward pass."""
+        return 2 * math.prod((self.N, self.heads)) * self.pairs * (self.size + self.value_size)
+
+    def describe(self) -> str:
+        """The geometry in words, for messages."""
+        kind = "causal attention" if self.causal else "attention"
+        return (
+            f"{kind} of {self.queries} queries of size {self.size} to {self.keys} keys, values of size {self.value_size}"
+        )
+
+    def __str__(self) -> str:
+        return f"{self.describe()}; {self.N} samples, {self.heads} heads"
