@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from neonlike.backends.geometry.sizes import MklSwitches, make_plain, whole
-from neonlike.optree.dtypes import DType
+from neonlike.optree.dtypes import DType, compute_dtype
 
 Shape = tuple[int, ...]
 
@@ -72,6 +72,11 @@ class AttentionGeometry(MklSwitches):
     def dimL(self) -> Shape:
         """Shape of the logarithms of the queries' sums, which the backward pass needs."""
         return self.N, self.heads, self.queries
+
+    @property
+    def lse_dtype(self) -> DType:
+        """That of these logarithms: float64 of float64 tensors, else float32."""
+        return compute_dtype(self.dtype)
 
     @property
     def pairs(self) -> int:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
-
-import numpy as np
 
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError, ShapeError
@@ -69,7 +66,6 @@ class MultiHeadAttention(ParameterLayer):
         self.states = [[] for _ in range(4)]
         self._work: Any = None
         self._part: Any = None
-        self._mask: Any = None
 
     def __str__(self) -> str:
         return f"MultiHeadAttention Layer '{self.name}': {self.heads} heads, {self.in_shape} -> {self.out_shape}"
@@ -102,9 +98,6 @@ class MultiHeadAttention(ParameterLayer):
             self.acc_params = [(self.be.empty_like(grad), grad) for (_, grad), _ in self.get_params()]
         if self._work is None or self._work.steps != self.nsteps or self._work.samples != self.be.bsz:
             self._work = _Workspace(self, self.be.bsz)
-            self._mask = None
-        if self.causal and self._mask is None:
-            self._mask = self.be.array(np.where(np.tri(self.nsteps), 0.0, -np.inf)[None])
 
     def init_params(self, shape: Any) -> None:
         """Create the first weight and its gradient and fill the weight."""
@@ -128,9 +121,7 @@ class MultiHeadAttention(ParameterLayer):
         be.compound_dot(self.W, inputs, w.projected)
         w.projected[:] = w.projected + self.bias_in  # apart: a transposing copy of a sum takes twice as long
         be.copy_transpose(w.apart, w.heads, HEADS_FIRST)
-        be.batched_dot(w.queries, w.keys.T, w.weights, alpha=w.scale)
-        w.weights[:] = be.fprop_softmax(w.weights + self._mask if self.causal else w.weights, axis=2)
-        be.batched_dot(w.weights, w.values, w.mixed)
+        be.fprop_attention(w.sizes, w.queries, w.keys, w.values, w.mixed, w.lse)
         be.copy_transpose(w.mixed_apart, w.joined_apart, (0, 3, 2, 1))
         be.compound_dot(self.W_out, w.joined, outputs, beta=beta)
         outputs[:] = outputs + self.bias_out
@@ -145,12 +136,8 @@ class MultiHeadAttention(ParameterLayer):
         be.compound_dot(error, w.joined.T, self.dW_out)
         be.sum(error, axis=1, out=self.grad_bias_out)
         be.compound_dot(self.W_out.T, error, w.joined_error)
-        be.copy_transpose(w.joined_error_apart, w.mixed_apart, (0, 3, 2, 1))
-        be.batched_dot(w.weights.T, w.mixed, w.errors[2])
-        be.batched_dot(w.mixed, w.values.T, w.slopes)
-        w.slopes[:] = w.weights * (w.slopes - be.sum(w.weights * w.slopes, axis=2))
-        be.batched_dot(w.slopes, w.keys, w.errors[0], alpha=w.scale)
-        be.batched_dot(w.slopes.T, w.queries, w.errors[1], alpha=w.scale)
+        be.copy_transpose(w.joined_error_apart, w.mixed_error_apart, (0, 3, 2, 1))
+        be.bprop_attention(w.sizes, w.queries, w.keys, w.values, w.mixed, w.lse, w.mixed_error, *w.errors)
         be.copy_transpose(w.errors_heads, w.apart, HEADS_FIRST)
         be.compound_dot(w.projected, self.inputs.T, self.dW)
         be.sum(w.projected, axis=1, out=self.grad_bias_in)
@@ -178,10 +165,12 @@ class _Workspace:
         Queries, keys and values; in the backward pass their errors. ``apart``: (3, heads, size, steps, N).
     queries, keys, values : Tensor (heads N, steps, size)
         ``heads`` is all three, (3, heads, N, steps, size).
-    weights, slopes : Tensor (heads N, steps, steps)
-        Of each step (row) what it takes of the others; the error of the scores.
+    sizes : AttentionGeometry
+        For the calls of the backend's attention.
+    lse : Tensor (heads N, steps)
+        What the backward pass computes the weights of the steps from, of which there are steps times as many.
     mixed, joined : Tensor (heads N, steps, size), (features, steps N)
-        The weighted means (in the backward pass their errors), and the same as the last product takes them.
+        The weighted means, and the same as the last product takes them; ``mixed_error``, ``joined_error``: their errors.
     errors : list of Tensor
         Errors of queries, keys and values.
     """
@@ -189,15 +178,18 @@ class _Workspace:
     def __init__(self, layer: MultiHeadAttention, samples: int) -> None:
         be, heads, steps = layer.be, layer.heads, layer.nsteps
         size = layer.nin // heads
-        self.samples, self.steps, self.scale = samples, steps, 1 / math.sqrt(size)
+        self.samples, self.steps = samples, steps
+        self.sizes = be.attention_layer(None, samples, heads, steps, size, causal=layer.causal)
         self.projected = be.empty((3 * layer.nin, steps * samples))
         self.apart = self.projected.reshape(3, heads, size, steps, samples)
         self.heads, self.errors_heads = (be.empty((3, heads, samples, steps, size)) for _ in range(2))
         self.queries, self.keys, self.values = self._thirds(self.heads, heads * samples, steps, size)
         self.errors = self._thirds(self.errors_heads, heads * samples, steps, size)
-        self.weights, self.slopes = (be.empty((heads * samples, steps, steps)) for _ in range(2))
-        self.mixed = be.empty((heads * samples, steps, size))
-        self.mixed_apart = self.mixed.reshape(heads, samples, steps, size)
+        self.lse = be.empty((heads * samples, steps), dtype=self.sizes.lse_dtype)
+        self.mixed, self.mixed_error = (be.empty((heads * samples, steps, size)) for _ in range(2))
+        self.mixed_apart, self.mixed_error_apart = (
+            whole.reshape(heads, samples, steps, size) for whole in (self.mixed, self.mixed_error)
+        )
         self.joined, self.joined_error = (be.empty((layer.nin, steps * samples)) for _ in range(2))
         self.joined_apart, self.joined_error_apart = (
             whole.reshape(heads, size, steps, samples) for whole in (self.joined, self.joined_error)

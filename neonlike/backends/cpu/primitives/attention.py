@@ -10,7 +10,7 @@ from typing import Any
 from neonlike.backends.cpu.primitives.compiled import CompiledFamily, strided, strided_written
 from neonlike.backends.families.attention import AttentionFamily, AttentionPass
 from neonlike.backends.families.operands import Array, written
-from neonlike.backends.geometry.counts import round_up
+from neonlike.backends.geometry.counts import ceil_div, round_up
 from neonlike.kernels.c.routine import POINTER, REAL, REAL_TYPES, VECMATH, Routine, address, threads_for
 from neonlike.kernels.run.calls import KernelCall
 from neonlike.optree.dtypes import compute_dtype
@@ -19,8 +19,11 @@ _HEADERS = ("gemm_tile.h", *VECMATH)
 FORWARD = Routine("c/attention/forward.c.j2", [POINTER] * 7 + [REAL], "attention", _HEADERS)
 BACKWARD = Routine("c/attention/backward.c.j2", [POINTER] * 11 + [REAL], "gradients of attention", _HEADERS)
 
-KEYS, FORWARD_ROWS, BACKWARD_ROWS = 192, 192, 96
-"""Keys of a tile of scores, and queries of a block, as in the templates."""
+KEYS, BACKWARD_ROWS, MOST_ROWS = 192, 96, 384
+"""Keys of a tile of scores, and queries of a block backward and forward, as in the templates."""
+FEWEST_ROWS, BLOCK_ELEMENTS, BLOCKS = 96, 3 << 14, 8
+"""Forward: queries of a block below which packing costs too much; elements of its queries and sums that the L2 cache
+has room for; and blocks there should be of all heads."""
 TILE_ROWS, LANES = 12, 16
 """Upper bounds of the rows of a register tile and of the elements of a vector."""
 UNITS = 16
@@ -110,15 +113,26 @@ def _threads(request: AttentionPass) -> int:
 def _elements(request: AttentionPass, threads: int) -> tuple[int, ...]:
     """Elements of a thread's working memory, and last of all of it.
 
-    Backward, between them: elements of a part's sums and of all such sums, and parts of a head.
+    Forward, before them: queries of a block. Backward, between them: elements of a part's sums and of all such sums, and
+    parts of a head.
     """
     layer = request.layer
     size, value_size, pitch = round_up(layer.size, LANES), round_up(layer.value_size, LANES), KEYS + LANES
     if not request.backward:
-        each = FORWARD_ROWS * (size + value_size) + KEYS * (layer.size + value_size) + TILE_ROWS * pitch
-        return each, threads * each
+        rows = _block_rows(request)
+        each = rows * (size + value_size) + KEYS * (layer.size + value_size) + TILE_ROWS * pitch
+        return rows, each, threads * each
     each = KEYS * (layer.size + layer.value_size + 2 * size + value_size) + BACKWARD_ROWS * (size + value_size + 2 * pitch)
     high = round_up(layer.queries, TILE_ROWS) * size
-    parts = max(1, min(-(-UNITS // request.heads), -(-layer.keys // KEYS)))
+    parts = max(1, min(ceil_div(UNITS, request.heads), ceil_div(layer.keys, KEYS)))
     sums = high * (request.heads * parts if parts > 1 else threads)
     return each, high, sums, parts, sums + threads * each + request.heads * layer.queries
+
+
+def _block_rows(request: AttentionPass) -> int:
+    """Queries of a block of the forward pass: blocks of about one height, from sizes alone."""
+    layer = request.layer
+    fitting = min(max(BLOCK_ELEMENTS // (layer.size + layer.value_size), FEWEST_ROWS), MOST_ROWS)
+    wanted = min(ceil_div(BLOCKS, request.heads), ceil_div(layer.queries, FEWEST_ROWS))
+    blocks = max(ceil_div(layer.queries, fitting), wanted)
+    return min(round_up(ceil_div(layer.queries, blocks), TILE_ROWS), MOST_ROWS)

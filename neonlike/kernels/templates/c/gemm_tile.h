@@ -168,8 +168,14 @@ __attribute__((unused)) static void pack_a(const REAL *a, int64_t row, int64_t c
 __attribute__((unused)) static void pack_b(const REAL *b, int64_t row, int64_t columns, int64_t depth, int64_t lo, int64_t hi, REAL *out) {
     for (int64_t q = 0; q < columns; q += TILE_COLUMNS) {
         const int64_t width = panel_width(columns - q), count = smaller(width, columns - q);
-        for (int64_t k = lo; k < hi; k++)
-            memcpy(out + q * depth + k * width, b + k * row + q, count * sizeof(REAL));
+        for (int64_t k = lo; k < hi; k++) {
+            const REAL *const from = b + k * row + q;
+            REAL *const to = out + q * depth + k * width;
+            if (count == TILE_COLUMNS) /* of known length: no call */
+                memcpy(to, from, TILE_COLUMNS * sizeof(REAL));
+            else
+                memcpy(to, from, count * sizeof(REAL));
+        }
     }
 }
 
