@@ -27,6 +27,7 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from planted import (
+    attention,
     batchnorm,
     blueprints,
     containers,
@@ -58,7 +59,7 @@ MUTANTS = tuple(
     row
     for table in (
         roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, described,
-        cuda_base, cuda_rest, cuda_dispatch, cuda_rnn, cuda_conv, cuda_images, blueprints, repeating,
+        cuda_base, cuda_rest, cuda_dispatch, cuda_rnn, cuda_conv, cuda_images, blueprints, repeating, attention,
     )
     for row in table.MUTANTS
 )
@@ -68,6 +69,7 @@ TESTS = {
         "roi": "nms roi",
         "lrn": "lrn lrn_calls",
         "batchnorm": "batchnorm_numerics batchnorm",
+        "attention": "attention attention_calls",
         "base_cuda": "gpu_graphs gpu_streams cuda_compilers",
         "batchnorm_cuda": "gpu_batchnorm",
         "described": "offset descriptors factories movers mapped",

@@ -100,6 +100,17 @@ def _normalisations(be: Any) -> dict[str, Ready]:
     }
 
 
+@calls("fprop_attention", "bprop_attention")
+def _attention(be: Any) -> dict[str, Ready]:
+    layer = be.attention_layer(np.float32, 2, 3, 6, 4, keys=5, value_size=2, causal=True)
+    inputs, gradients = ([values(be, *dims) for dims in (layer.dimQ, layer.dimK, layer.dimV)] for _ in range(2))
+    out, lse, error = values(be, *layer.dimO), values(be, *layer.dimL), values(be, *layer.dimO)
+    return {
+        "fprop_attention": lambda: be.fprop_attention(layer, *inputs, out, lse),
+        "bprop_attention": lambda: be.bprop_attention(layer, *inputs, out, lse, error, *gradients),
+    }
+
+
 def _steps(be: Any, rows: int, count: int = 3) -> list[Any]:
     buffer = values(be, rows, count * N)
     return [buffer[:, t * N : (t + 1) * N] for t in range(count)]

@@ -29,6 +29,7 @@ def primitives(be: Backend) -> dict[str, tuple[Callable[..., Any], list[Any], in
     N, pool, avg = 3, *(be.pool_layer(np.float32, op, 3, 4, 1, 6, 6, R=2, S=2) for op in ("max", "avg"))
     conv = be.conv_layer(np.float32, N, 4, 5, 1, 6, 6, 1, 3, 3)
     lrn = be.lrn_layer(np.float32, N, 4, 1, 6, 6, 3)
+    attention = be.attention_layer(np.float32, 1, 2, 5, 4, keys=6, value_size=3)
     image, maps, pooled = (4 * 36, N), (5 * 16, N), (4 * 9, N)
     new, rows = (lambda *shape: some(be, *shape)), [abs(some(be, 4, 1)) for _ in range(6)]
     rows = [be.array(row.get()) for row in rows]
@@ -62,6 +63,14 @@ def primitives(be: Backend) -> dict[str, tuple[Callable[..., Any], list[Any], in
             lambda i, o, n, e, d: be.bprop_lrn(lrn, i, o, e, d, n, ascale=0.5, bpower=0.75),
             [new(*image), new(*image), be.array(RNG.random(image) + 1), new(*image), new(*image)], 1,
         ),
+        "fprop_attention": (
+            lambda q, k, v, o, s: be.fprop_attention(attention, q, k, v, o, s),
+            [new(2, 5, 4), new(2, 6, 4), new(2, 6, 3), new(2, 5, 3), new(2, 5)], 2,
+        ),
+        "bprop_attention": (
+            lambda q, k, v, o, s, e, *g: be.bprop_attention(attention, q, k, v, o, s, e, *g),
+            [*(new(2, *dims) for dims in ((5, 4), (6, 4), (6, 3), (5, 3), (5,), (5, 3), (5, 4), (6, 4), (6, 3)))], 3,
+        ),
         "compound_fprop_bn": (
             lambda x, g, b, s, v, m, w, y: be.compound_fprop_bn(x, s, v, m, w, g, b, y, 1e-3, 0.9, True),
             [wide, *rows, be.zeros((4, 36 * N))], 5,
@@ -75,5 +84,5 @@ def primitives(be: Backend) -> dict[str, tuple[Callable[..., Any], list[Any], in
 
 NAMES = [
     "fprop_pool", "bprop_pool", "fprop_pool avg", "bprop_pool avg", "fprop_conv", "bprop_conv", "update_conv",
-    "fprop_lrn", "bprop_lrn", "compound_fprop_bn", "compound_bprop_bn",
+    "fprop_lrn", "bprop_lrn", "fprop_attention", "bprop_attention", "compound_fprop_bn", "compound_bprop_bn",
 ]  # fmt: skip

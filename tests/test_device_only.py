@@ -23,14 +23,14 @@ from neonlike.optimizers import GradientDescentMomentum
 from neonlike.transforms import CrossEntropyMulti, Rectlin, Softmax
 
 FAMILIES = (
-    "activation", "batchnorm", "conv", "linalg", "lookup", "lrn", "merge", "mkl", "pool", "rnn", "rnn_gated", "roi",
-    "stats",
+    "activation", "attention", "batchnorm", "conv", "linalg", "lookup", "lrn", "merge", "mkl", "pool", "rnn",
+    "rnn_gated", "roi", "stats",
 )  # fmt: skip
 """Whose methods are compound primitives, but for those of ``NO_KERNELS``."""
 
 NO_KERNELS = frozenset(
     {
-        "conv_layer", "deconv_layer", "output_dim", "pool_layer", "lrn_layer",  # sizes
+        "conv_layer", "deconv_layer", "output_dim", "pool_layer", "lrn_layer", "attention_layer",  # sizes
         "dot", "transpose", "product_precision", "cublas_handle", "products",  # expressions and settings
         "convert", "convert_mkl", "get_numpy",
         "fprop_mergesum", "bprop_mergesum", "fprop_mergebroadcast", "bprop_mergebroadcast",  # call layers

@@ -182,9 +182,27 @@ def boxes(data: Data) -> list[Any]:
     return [np.array(data.be.nms(found, 0.3, normalized=True))]
 
 
+def attention(data: Data) -> list[Any]:
+    """Both ways, of lengths around the sizes of tiles, in tensors whose axes may lie in another order."""
+    be, N, heads = data.be, data.pick(1, 2), data.pick(1, 3)
+    queries, keys = (data.pick(1, 2, 11, 13, 64, 97, 191, 193, 200) for _ in range(2))
+    size, value_size = (data.pick(1, 3, 16, 17, 31, 33, 64) for _ in range(2))
+    layer = be.attention_layer(data.dtype, N, heads, queries, size, keys, value_size, data.pick(False, True))
+    axes = data.pick((0, 1, 2, 3), (0, 2, 1, 3), (0, 1, 3, 2))  # each turns itself back
+
+    def made(dims: Any) -> Any:
+        return data(*(dims[axis] for axis in axes)).permuted(axes)
+
+    Q, K, V, O, E, dQ, dK, dV = (made(getattr(layer, f"dim{name}")) for name in "QKVOOQKV")
+    lse = data(*layer.dimL, dtype=layer.lse_dtype)
+    be.fprop_attention(layer, Q, K, V, O, lse)
+    be.bprop_attention(layer, Q, K, V, O, lse, E, dQ, dK, dV)
+    return [O, lse, dQ, dK, dV]
+
+
 CASES: dict[str, Case] = {
     "conv": conv, "pool": pool, "lrn": lrn, "batchnorm": batchnorm, "rnn": rnn, "lut": lut, "roi": roi, "xnor": xnor,
-    "nms": boxes,
+    "nms": boxes, "attention": attention,
 }  # fmt: skip
 NAMES = [*itertools.repeat("conv", 4), *CASES]
 """Of which each seed takes one."""

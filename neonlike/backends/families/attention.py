@@ -3,38 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from neonlike.backends.families import attention_definition as definition
+from neonlike.backends.families.attention_definition import AttentionPass
 from neonlike.backends.families.base import Family
 from neonlike.backends.families.operands import as_numbers, check_apart, check_floats, check_size, require_tensors
 from neonlike.backends.geometry.attention import AttentionGeometry
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.kernels.run.calls import Call, KernelCall
 from neonlike.optree.dtypes import compute_dtype
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionPass:
-    """An attention of some heads, or its gradients.
-
-    Attributes
-    ----------
-    layer : AttentionGeometry
-    leading : tuple of int
-        Axes of the tensors before those of a matrix, none to two: samples and heads.
-    backward : bool
-    """
-
-    layer: AttentionGeometry
-    leading: tuple[int, ...]
-    backward: bool = False
-
-    @property
-    def heads(self) -> int:
-        """Matrices of queries, of all samples."""
-        return math.prod(self.leading)
 
 
 class AttentionFamily(Family):

@@ -9,21 +9,42 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from neonlike.backends.geometry.attention import AttentionGeometry
 from neonlike.errors import ShapeError
 from neonlike.optree.dtypes import DType, compute_dtype
 from neonlike.optree.functions import F as Functions
 from neonlike.optree.shapes import Shape
 
-if TYPE_CHECKING:
-    from neonlike.backends.families.attention import AttentionPass
-
 F: Any = Functions
 MOST_SCORES = 1 << 22
 """Scores of a band, unless a single query of each head has more."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionPass:
+    """An attention of some heads, or its gradients.
+
+    Attributes
+    ----------
+    layer : AttentionGeometry
+    leading : tuple of int
+        Axes of the tensors before those of a matrix, none to two: samples and heads.
+    backward : bool
+    """
+
+    layer: AttentionGeometry
+    leading: tuple[int, ...]
+    backward: bool = False
+
+    @property
+    def heads(self) -> int:
+        """Matrices of queries, of all samples."""
+        return math.prod(self.leading)
 
 
 def forward(be: Any, request: AttentionPass, Q: Any, K: Any, V: Any, O: Any, lse: Any) -> None:  # noqa: E741

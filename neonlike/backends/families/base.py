@@ -84,8 +84,8 @@ class Family:
     def _workspace(self, layer: Any, operation: str) -> int:
         """What ``workspace_bytes`` gives; families answer for their layers, and pass others on."""
         raise DTypeError(
-            f"workspace_bytes: layer must come from be.conv_layer, be.deconv_layer or be.pool_layer, got "
-            f"{type(layer).__name__}"
+            f"workspace_bytes: layer must come from be.conv_layer, be.deconv_layer, be.pool_layer or "
+            f"be.attention_layer, got {type(layer).__name__}"
         )
 
     def _layer_dtype(self, name: str, dtype: Any) -> DType:

@@ -56,8 +56,8 @@ class MemoryFamily(Family):
 
         Parameters
         ----------
-        layer : what ``conv_layer``, ``deconv_layer`` or ``pool_layer`` returned
-            At its N images and in its dtype, of contiguous tensors.
+        layer : what ``conv_layer``, ``deconv_layer``, ``pool_layer`` or ``attention_layer`` returned
+            At its N images, or samples, and in its dtype, of contiguous tensors.
         operation : "fprop", "bprop" or, of a convolution, "update"
 
         Raises

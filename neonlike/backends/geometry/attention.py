@@ -94,9 +94,8 @@ class AttentionGeometry(MklSwitches):
     def describe(self) -> str:
         """The geometry in words, for messages."""
         kind = "causal attention" if self.causal else "attention"
-        return (
-            f"{kind} of {self.queries} queries of size {self.size} to {self.keys} keys, values of size {self.value_size}"
-        )
+        sizes = f"{self.queries} queries of size {self.size} to {self.keys} keys, values of size {self.value_size}"
+        return f"{kind} of {sizes}"
 
     def __str__(self) -> str:
         return f"{self.describe()}; {self.N} samples, {self.heads} heads"

@@ -170,7 +170,7 @@ class _Workspace:
     lse : Tensor (heads N, steps)
         What the backward pass computes the weights of the steps from, of which there are steps times as many.
     mixed, joined : Tensor (heads N, steps, size), (features, steps N)
-        The weighted means, and the same as the last product takes them; ``mixed_error``, ``joined_error``: their errors.
+        The weighted means, and the same as the last product takes them; ``mixed_error``, ``joined_error``: errors.
     errors : list of Tensor
         Errors of queries, keys and values.
     """

@@ -8,7 +8,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from neonlike.backends.cpu.primitives.compiled import CompiledFamily, strided, strided_written
-from neonlike.backends.families.attention import AttentionFamily, AttentionPass
+from neonlike.backends.families.attention import AttentionFamily
+from neonlike.backends.families.attention_definition import AttentionPass
 from neonlike.backends.families.operands import Array, written
 from neonlike.backends.geometry.counts import ceil_div, round_up
 from neonlike.kernels.c.routine import POINTER, REAL, REAL_TYPES, VECMATH, Routine, address, threads_for
@@ -92,7 +93,7 @@ def _launch(
 ) -> KernelCall | None:
     """Run the kernel; returns what may be kept, of tensors without gaps, of which their bytes tell where they end."""
     layer, itemsize = request.layer, arrays[0].itemsize
-    outer, inner = ((1, 1) + request.leading)[-2:]
+    outer, inner = (1, 1, *request.leading)[-2:]
     threads = _threads(request)
     numbers = [outer, inner, layer.queries, layer.keys, layer.size, layer.value_size, int(layer.causal)]
     for array in arrays:
@@ -113,8 +114,8 @@ def _threads(request: AttentionPass) -> int:
 def _elements(request: AttentionPass, threads: int) -> tuple[int, ...]:
     """Elements of a thread's working memory, and last of all of it.
 
-    Forward, before them: queries of a block. Backward, between them: elements of a part's sums and of all such sums, and
-    parts of a head.
+    Forward, before them: queries of a block. Backward, between them: elements of a part's sums and of all such sums,
+    and parts of a head.
     """
     layer = request.layer
     size, value_size, pitch = round_up(layer.size, LANES), round_up(layer.value_size, LANES), KEYS + LANES
@@ -122,7 +123,8 @@ def _elements(request: AttentionPass, threads: int) -> tuple[int, ...]:
         rows = _block_rows(request)
         each = rows * (size + value_size) + KEYS * (layer.size + value_size) + TILE_ROWS * pitch
         return rows, each, threads * each
-    each = KEYS * (layer.size + layer.value_size + 2 * size + value_size) + BACKWARD_ROWS * (size + value_size + 2 * pitch)
+    each = KEYS * (layer.size + layer.value_size + 2 * size + value_size)
+    each += BACKWARD_ROWS * (size + value_size + 2 * pitch)
     high = round_up(layer.queries, TILE_ROWS) * size
     parts = max(1, min(ceil_div(UNITS, request.heads), ceil_div(layer.keys, KEYS)))
     sums = high * (request.heads * parts if parts > 1 else threads)

@@ -1,0 +1,51 @@
+"""Faults in scaled dot-product attention: the definition, the C templates, how work is cut, checks."""
+
+# ruff: noqa: E501  (one fault, one line: the tables read across)
+
+from __future__ import annotations
+
+from planted.table import CPU, FAMILIES, GEOMETRY, C, Mutant
+
+FAMILY, DEFINITION, HOOKS = FAMILIES + "attention.py", FAMILIES + "attention_definition.py", CPU + "primitives/attention.py"
+TILES, FORWARD, BACKWARD = (C + f"attention/{name}" for name in ("tiles.j2", "forward.c.j2", "backward.c.j2"))
+
+
+def fault(name: str, file: str, old: str, new: str) -> Mutant:
+    """A row of this family."""
+    return Mutant("attention", name, file, old, new)
+
+
+MUTANTS = (
+    fault("default scale not a root", FAMILY, "1 / math.sqrt(made.size)", "1 / made.size"),
+    fault("values of another number than keys accepted", FAMILY, "            if tensor.shape != wanted:\n", '            if tensor.shape != wanted and what != "V":\n'),
+    fault("alias check of gradients removed", FAMILY, '        check_apart(name, outputs, {"Q": Q, "K": K, "V": V, "O": O, "lse": lse, "E": E})\n', ""),
+    fault("without keys, gradients stay as they were", FAMILY, "                self.assign(gradient, 0)\n", "                pass\n"),
+    fault("causal pairs of more keys than queries", GEOMETRY + "attention.py", "few = min(self.queries, self.keys)", "few = self.keys"),
+    fault("definition: causal one key too many", DEFINITION, "F.greater(numbers[:, :seen].T, numbers[:, :rows] + first)", "F.greater(numbers[:, :seen].T, numbers[:, :rows] + first + 1)"),
+    fault("definition: causal forgets where a band begins", DEFINITION, "numbers[:, :rows] + first)", "numbers[:, :rows])"),
+    fault("definition: scores not scaled", DEFINITION, "be.batched_dot(q, k.T, scores, alpha=request.layer.scale)", "be.batched_dot(q, k.T, scores)"),
+    fault("definition: -inf minus -inf", DEFINITION, "F.maximum(F.max(scores, axis=2), -float(np.finfo(kind).max))", "F.max(scores, axis=2)"),
+    fault("definition: gradient of the softmax without its mean", DEFINITION, "weights * (slopes - delta[:, first:end])", "weights * slopes"),
+    fault("definition: gradient of keys of the last band alone", DEFINITION, "dk[:, :seen], alpha=layer.scale, beta=1.0)", "dk[:, :seen], alpha=layer.scale)"),
+    fault("definition: gradients of copies not stored", DEFINITION, "    tensor.backend.assign(tensor, stand_in.reshape(tensor.shape))\n", "    tensor.backend.assign(stand_in, stand_in)\n"),
+    fault("C: causal one key too few", TILES, "s->causal ? smaller(end - first, count) : count", "s->causal ? smaller(end - first - 1, count) : count"),
+    fault("C: heads of a sample all the first", TILES, "+ head % s->inner * o.inner", ""),
+    fault("C: last panel of features read as a full one", TILES, "b + k * line, line, smaller(width, a.depth - k)}", "b + k * line, line, width}"),
+    fault("C: padding rows of a tile not cleared", TILES, "memset(panel + count * width, 0,", "memset(panel + count * width, 255,"),
+    fault("C: strided columns stored side by side", TILES, "out[(q + i) * column] = scale * row[i];", "out[q + i] = scale * row[i];"),
+    fault("C forward: old sums not rescaled", FORWARD, "    return factor;\n", "    return 1;\n"),
+    fault("C forward: old totals not rescaled", FORWARD, "*total = *total * factor + sum;", "*total = *total + sum;"),
+    fault("C forward: -inf minus -inf", FORWARD, "now > LEAST ? now : 0;", "now;"),
+    fault("C forward: padding counts", FORWARD, "        s[j] = LEAST;\n", "        s[j] = s[j];\n"),
+    fault("C forward: logarithm without the largest score", FORWARD, "l->top[r] + nl_log_", "nl_log_"),
+    fault("C forward: block of the wrong height", FORWARD, "u % c->blocks * c->rows);", "u % c->blocks * KEYS);"),
+    fault("C backward: delta forgotten", BACKWARD, "p[j] * (s[j] - delta);", "p[j] * s[j];"),
+    fault("C backward: keys not seen get gradients", BACKWARD, "        p[j] = s[j] = 0;\n", "        s[j] = 0;\n"),
+    fault("C backward: queries before a tile of keys left in", BACKWARD, "s->causal && k + j > first ? smaller(k + j - first, rows) : 0;", "0;"),
+    fault("C backward: causal starts a block too late", BACKWARD, "s->causal ? k / ROWS * ROWS : 0;", "s->causal ? (k + ROWS) / ROWS * ROWS : 0;"),
+    fault("C backward: gradient of keys not scaled", BACKWARD, "store_row(l->of_keys, j, s->size, c->scale,", "store_row(l->of_keys, j, s->size, 1,"),
+    fault("C backward: last part of the keys left out", BACKWARD, "for (int64_t p = 1; p < c->parts; p++)", "for (int64_t p = 1; p < c->parts - 1; p++)"),
+    fault("C backward: sums of the head before", BACKWARD, "        memset(sums, 0, (size_t)c->high * sizeof(REAL));\n", "        (void)size;\n"),
+    fault("C backward: as many parts as threads", HOOKS, "min(ceil_div(UNITS, request.heads), ceil_div", "min(threads, ceil_div"),
+    fault("gradients kept for tensors of another layout", HOOKS, "return call if all(tensor.is_contiguous for tensor in tensors) else None", "return call"),
+)
