@@ -21,13 +21,13 @@ from recording import known_rates, shown  # noqa: F401
 from neonlike.backends import gen_backend
 from neonlike.backends.nervanacpu import NervanaCPU
 
-SUBJECTS = ("conv", "conv_shapes", "pool", "batchnorm", "lrn", "rnn", "gemm")
+SUBJECTS = ("conv", "conv_shapes", "pool", "batchnorm", "lrn", "rnn", "gemm", "attention")
 SHARED = (
     "_terms", "_machine", "_report", "_cases", "harness", "_apart", "_layers", "_references", "_cell_references",
     "_rows", "_rates", "_ratio_picture", "_primitives", "_cells", "_conv_shapes",
 )  # fmt: skip
 NEEDS = {
-    "conv": "fprop_conv", "conv_shapes": "fprop_conv", "pool": "fprop_pool",
+    "conv": "fprop_conv", "conv_shapes": "fprop_conv", "pool": "fprop_pool", "attention": "fprop_attention",
     "batchnorm": "compound_fprop_bn", "lrn": "fprop_lrn", "rnn": "compound_gru_unroll_bprop", "gemm": "compound_dot",
 }  # fmt: skip
 
@@ -66,6 +66,7 @@ def tiny(bench: Any, name: str) -> list[Any]:
         "lrn": [layers.Maps("net", "a", 1, 7, 3, 2, 5)],
         "rnn": [layers.Cell("net", kind, 1, kind, 5, 4, 3) for kind in ("rnn", "lstm", "gru")],
         "gemm": [layers.Product("net", "fc", 1, 5, 7), layers.Product("square", "6", 1, 6, 6, 6)],
+        "attention": [bench.attention.Heads("net", f"a{n}", 1, 3, 4, 6, n, n > 6) for n in (5, 7)],
     }[name]
 
 

@@ -10,7 +10,7 @@ SIMPLE, GATED, STEPS = FAMILIES + "rnn.py", FAMILIES + "rnn_gated.py", FAMILIES 
 REPEAT, KERNELS = FAMILIES + "rnn_repeat.py", CPU + "primitives/rnn.py"
 C_STEPS, C_ONE = C + "rnn_steps.h", C + "rnn_one.h"
 C_SIMPLE, C_LSTM, C_GRU = C + "rnn_simple.c.j2", C + "rnn_lstm.c.j2", C + "rnn_gru.c.j2"
-TILE, GEMM = C + "gemm_tile.h", C + "gemm_packed.c.j2"
+TILE, GEMM, PACK = (C + name for name in ("gemm_tile.h", "gemm_packed.c.j2", "gemm_pack.j2"))
 
 
 def fault(name: str, file: str, old: str, new: str) -> Mutant:
@@ -57,7 +57,7 @@ MUTANTS = (
     fault("packed product: the last columns of copied rows lost", GEMM, "a + r * g->a.row + k, count * sizeof", "a + r * g->a.row + k, (count - 1) * sizeof"),
     fault("packed product: copied rows read by A's step", GEMM, "full ? PITCH : g->a.row", "g->a.row"),
     fault("packed product: columns of A lie as far apart as rows", GEMM, "g, a, 1, g->a.column, b, TILE_COLUMNS", "g, a, 1, g->a.row, b, TILE_COLUMNS"),
-    fault("packed product: a square is not turned", GEMM, "    transpose(square);\n", ""),
+    fault("packed product: a square is not turned", PACK, "    transpose(square);\n", ""),
     fault("packed product: beta counts once a block", GEMM, "first ? 1 : (REAL)beta", "(REAL)beta"),
     fault("C: one sample: bias of the first gate for all", C_ONE, "sums[i] += u->bias[row + from + i];", "sums[i] += u->bias[l.first + i];"),
     fault("C: one sample: the end of a row left out", C_ONE, "total += row[r][k] * b[k];", "total += 0;"),
