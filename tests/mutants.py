@@ -80,6 +80,7 @@ TESTS = {
         "lrn_cuda": "gpu_lrn",
         "roi_cuda": "gpu_roi",
         "nms_cuda": "gpu_nms",
+        "detection_cuda": "gpu_detection",
         "pool": "pool_memory pool_sizes pool_calls pool",
         "rnn": "rnn_errors rnn rnn_unroll rnn_kernels rnn_gated gemm",
         "cuda_rnn": "gpu_rnn",

@@ -94,6 +94,10 @@ def run_forms(be: Any) -> None:
         be.update_conv(layer, x, y, f)
 
 
+    half = [be.ones(dims, dtype=np.float16) for dims in ((40, 3, 2), (40, 4, 2), (40, 4))]
+    be.detectionOutput_fprop(*half[:2], None, half[2], None, 20, 10, 0.1, 0.5)
+
+
 def compile_rows(be: Any) -> None:
     """All forms of batch normalisation: short rows, whole ones, parts, single elements."""
     from neonlike.backends.gpu.primitives import batchnorm

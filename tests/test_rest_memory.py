@@ -220,3 +220,9 @@ def test_detections_of_an_ssd_network(be: Backend) -> None:
     assert [found.shape for found in none] == [(0, 6), (0, 6)]
     with pytest.raises(ShapeError, match="detectionOutput_fprop"):
         be.detectionOutput_fprop(be.array(scores), be.zeros((4, 4, 3)), None, priors, None, 3, 2, 0.1, 0.5)
+    for dtype, numbers, error in (
+        (np.int32, (3, 2, 0.1, 0.5), DTypeError), (np.float32, (-1, 2, 0.1, 0.5), ArgumentError),
+        (np.float32, (3, 2.5, 0.1, 0.5), DTypeError), (np.float32, (3, 2, 0.1, np.nan), ArgumentError),
+    ):  # fmt: skip
+        with pytest.raises(error, match="detectionOutput_fprop"):
+            be.detectionOutput_fprop(be.array(scores), be.array(offsets, dtype=dtype), None, priors, None, *numbers)

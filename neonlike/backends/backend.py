@@ -26,6 +26,7 @@ from neonlike.backends.families.batchnorm import BatchNormFamily
 from neonlike.backends.families.conv import ConvFamily
 from neonlike.backends.families.creation import CreationFamily, checked_default_dtype
 from neonlike.backends.families.described import DescribedFamily
+from neonlike.backends.families.detection import DetectionFamily
 from neonlike.backends.families.elementwise import ElementwiseFamily
 from neonlike.backends.families.gradients import GradientFamily
 from neonlike.backends.families.hooks import HooksFamily
@@ -87,6 +88,7 @@ class Backend(
     BatchNormFamily,
     AttentionFamily,
     RecurrentFamily,
+    DetectionFamily,
     RoiFamily,
     MergeFamily,
     LazyFamily,

@@ -1,4 +1,4 @@
-"""Faults in CUDA templates and the host code of pooling, LRN, region pooling and suppression."""
+"""Faults in CUDA templates and the host code of pooling, LRN, region pooling, suppression and detection."""
 
 # ruff: noqa: E501  (one fault, one line: the tables read across)
 
@@ -11,6 +11,7 @@ ELEMENTS, FORWARD, BACKWARD = T + "elements.j2", T + "pool/forward.cu.j2", T + "
 LRN, LRN_FORWARD, LRN_BACKWARD = T + "lrn/common.j2", T + "lrn/forward.cu.j2", T + "lrn/backward.cu.j2"
 ROI_CHECK, ROI_FORWARD, ROI_BACKWARD = T + "roi/check.cu.j2", T + "roi/forward.cu.j2", T + "roi/backward.cu.j2"
 BOXES, OVERLAPS, SWEEP = T + "nms/boxes.cu.j2", T + "nms/overlaps.cu.j2", T + "nms/sweep.cu.j2"
+CANDIDATES, RANKS, ROWS = T + "nms/candidates.cu.j2", T + "nms/ranks.cu.j2", T + "nms/rows.cu.j2"
 
 
 def pool(name: str, file: str, old: str, new: str) -> Mutant:
@@ -31,6 +32,11 @@ def roi(name: str, file: str, old: str, new: str) -> Mutant:
 def nms(name: str, file: str, old: str, new: str) -> Mutant:
     """The same of suppression."""
     return Mutant("nms_cuda", name, file, old, new)
+
+
+def detection(name: str, file: str, old: str, new: str) -> Mutant:
+    """The same of SSD's detection output."""
+    return Mutant("detection_cuda", name, file, old, new)
 
 
 MUTANTS = (
@@ -71,9 +77,22 @@ MUTANTS = (
     nms("boxes: areas without the offset", BOXES, "x2 - x1 + offset,", "x2 - x1,"),
     nms("a box overlaps itself", OVERLAPS, "first + j > row", "first + j >= row"),
     nms("widths without the offset", OVERLAPS, "width = right - left + offset,", "width = right - left,"),
-    nms("bits of a later band at the first rows", GPU + "primitives/nms.py", "numbers = count, words, top,", "numbers = count, words, 0,"),
+    nms("bits of a later band at the first rows", GPU + "primitives/nms.py", "numbers = count, words, top, rows,", "numbers = count, words, 0, rows,"),
     nms("the next group is not dropped", SWEEP, "word = group + 1 + me;", "word = group + 2 + me;"),
     nms("what is kept overlaps as the first group does", SWEEP, "overlaps[(first - top + __ffs", "overlaps[(__ffs"),
     nms("dropped boxes drop others", SWEEP, "if (left >> i & 1)", "if (i >= 0)"),
     nms("the nan that comes first in the order is named", SWEEP, "(unsigned long long)order[i])", "(unsigned long long)i)"),
+    detection("scores of the background", CANDIDATES, "* images + images + list]", "* images + list]"),
+    detection("scores of 0 take part", CANDIDATES, "out = score == 0 || ", "out = "),
+    detection("scores that are the threshold take part", CANDIDATES, "!(score > (real)least)", "!(score >= (real)least)"),
+    detection("offsets of the first image", CANDIDATES, "[(b * 4 + k) * images + image]", "[(b * 4 + k) * images]"),
+    detection("sizes from the ratio of widths", CANDIDATES, "[(b * 4 + 2 + k) * images", "[(b * 4 + 2) * images"),
+    detection("bits of a list over those of the one before", CANDIDATES, "gone[list * blocks * (THREADS / 32) + i / 32]", "gone[i / 32]"),
+    detection("lists share their bits", OVERLAPS, "overlaps += blockIdx.z * rows * words;", ""),
+    detection("lists share what is gone", SWEEP, "gone += blockIdx.x * room;", ""),
+    detection("later lists start from the first one's boxes", GPU + "primitives/nms.py", "boxes.sorted + 40 * count * first", "boxes.sorted + 0 * first"),
+    detection("keys of images over each other", RANKS, "(image * (lists / images) + kind)", "(kind)"),
+    detection("what is not kept has a key", RANKS, "here = j < kept[0];", "here = j <= kept[0];"),
+    detection("rows are those of the list's first boxes", ROWS, "2 + place - kind * count] : 0;", "2] : 0;"),
+    detection("classes count from the background", ROWS, "(kind + 1);", "(kind);"),
 )

@@ -22,6 +22,7 @@ from neonlike.backends.gpu.memory.array import DeviceArray
 from neonlike.backends.gpu.memory.pool import MemoryBlock
 from neonlike.backends.gpu.primitives.batchnorm import BatchNormCuda
 from neonlike.backends.gpu.primitives.conv.hooks import ConvCuda
+from neonlike.backends.gpu.primitives.detection import DetectionCuda
 from neonlike.backends.gpu.primitives.lookup import LookupCuda
 from neonlike.backends.gpu.primitives.lrn import LrnCuda
 from neonlike.backends.gpu.primitives.nms import NmsCuda
@@ -53,6 +54,7 @@ class NervanaGPU(
     LrnCuda,
     RoiCuda,
     NmsCuda,
+    DetectionCuda,
     BatchNormCuda,
     LookupCuda,
     RecurrentKernels,

@@ -7,7 +7,7 @@ rows at a time as ``BITS_BYTES`` hold.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,12 +21,12 @@ from neonlike.kernels.cuda.fit import THREADS
 from neonlike.kernels.cuda.routine import CudaRoutine
 
 BOXES = CudaRoutine("cuda/nms/boxes.cu.j2", "5Qqd", "boxes in their order")
-OVERLAPS = CudaRoutine("cuda/nms/overlaps.cu.j2", "2Q3q2d", "overlaps of boxes")
-SWEEP = CudaRoutine("cuda/nms/sweep.cu.j2", "5Q4q", "non-maximum suppression")
+OVERLAPS = CudaRoutine("cuda/nms/overlaps.cu.j2", "2Q4q2d", "overlaps of boxes")
+SWEEP = CudaRoutine("cuda/nms/sweep.cu.j2", "5Q6q", "non-maximum suppression")
 GROUP, GROUPS, SWEEPERS = 32, 8, 512
 """Boxes of a group, groups that a block compares with one, threads of the block that sweeps."""
-BITS_BYTES, MOST_GROUPS = 64 << 20, 65535
-"""Most bytes of bits, and most groups of rows of one kernel."""
+BITS_BYTES, MOST_BLOCKS = 64 << 20, 65535
+"""Most bytes of bits, and most groups of rows and most lists of one kernel."""
 
 
 class NmsCuda(RoiFamily):
@@ -53,22 +53,48 @@ class NmsCuda(RoiFamily):
         program = Program(self.device)
         detections, order, found = (Place(slot) for slot in range(3))
         grid = blocks_for(count)
-        words, room = -(-count // GROUP), grid[0] * THREADS // 8  # bytes for a bit of each thread
-        groups = max(1, min(BITS_BYTES // (4 * words * GROUP), MOST_GROUPS, words))
+        room = grid[0] * THREADS // 8  # bytes for a bit of each thread
         sorted_, gone, nameless = program.room(5 * 8 * count), program.room(room), program.room(room)
-        bits = program.room(4 * words * GROUP * groups)
-
-        def queue(routine: CudaRoutine, sizes: Any, places: tuple[Place, ...], *numbers: Any, **context: Any) -> None:
-            program.steps.append(Launched(self.device, routine, sizes, places, numbers, context))
-
-        places = detections, order, sorted_, gone, nameless
-        queue(BOXES, (grid, BLOCK), places, count, request.offset, threads=THREADS, **box_types(dtype))
-        across = -(-words // GROUPS)
-        for top in range(0, count, groups * GROUP):
-            bottom = min(top + groups * GROUP, count)
-            sizes = (across, -(-(bottom - top) // GROUP), 1), (GROUP * GROUPS, 1, 1)
-            numbers = count, words, top, request.threshold, request.offset
-            queue(OVERLAPS, sizes, (sorted_, bits), *numbers, groups=GROUPS)
-            places = bits, gone, nameless, order, found
-            queue(SWEEP, ((1, 1, 1), (SWEEPERS, 1, 1)), places, count, words, top, bottom, threads=SWEEPERS)
+        places, context = (detections, order, sorted_, gone, nameless), {"threads": THREADS, **box_types(dtype)}
+        sizes, numbers = (grid, BLOCK), (count, request.offset)
+        program.steps.append(Launched(self.device, BOXES, sizes, places, numbers, context))
+        suppress(program, Lists(1, count, sorted_, gone, nameless, order, found), request)
         return program
+
+
+class Lists(NamedTuple):
+    """Lists of as many boxes each, the best first, and where they lie; ``overlaps.cu.j2`` and ``sweep.cu.j2`` say how.
+
+    With ``nameless`` and ``order``, there is one list.
+    """
+
+    lists: int
+    each: int
+    sorted: Place
+    gone: Place
+    nameless: Place | None
+    order: Place | None
+    found: Place
+
+
+def suppress(program: Program, boxes: Lists, request: Suppression) -> None:
+    """Add to ``program`` which of the boxes of each list are kept."""
+    count, words = boxes.each, -(-boxes.each // GROUP)
+    group_bytes = 4 * words * GROUP  # bits of a group of rows
+    groups = max(1, min(BITS_BYTES // group_bytes, MOST_BLOCKS, words))
+    stack = 1 if groups < words else max(1, min(BITS_BYTES // (group_bytes * groups), MOST_BLOCKS, boxes.lists))
+    rows, room = groups * GROUP, blocks_for(count)[0] * THREADS // 32
+    bits, across = program.room(group_bytes * groups * stack), -(-words // GROUPS)
+    device = program.device
+    for first in range(0, boxes.lists, stack):
+        lists = min(stack, boxes.lists - first)
+        sorted_, gone = boxes.sorted + 40 * count * first, boxes.gone + 4 * room * first
+        found = boxes.found + 8 * (count + 2) * first
+        for top in range(0, count, rows):
+            bottom = min(top + rows, count)
+            sizes = (across, -(-(bottom - top) // GROUP), lists), (GROUP * GROUPS, 1, 1)
+            numbers = count, words, top, rows, request.threshold, request.offset
+            program.steps.append(Launched(device, OVERLAPS, sizes, (sorted_, bits), numbers, {"groups": GROUPS}))
+            places, sizes = (bits, gone, boxes.nameless, boxes.order, found), ((lists, 1, 1), (SWEEPERS, 1, 1))
+            spans = count, words, top, bottom, rows, room
+            program.steps.append(Launched(device, SWEEP, sizes, places, spans, {"threads": SWEEPERS}))

@@ -1,0 +1,152 @@
+"""What an SSD network found: boxes decoded, suppressed class by class, and the best of each image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from neonlike.backends.families.operands import Array, as_numbers, check_floats, check_tensors, host, require_tensors
+from neonlike.backends.families.roi import RoiFamily
+from neonlike.backends.families.roi_definition import Suppression
+from neonlike.backends.geometry.sizes import whole
+from neonlike.backends.hostdata import host_array
+from neonlike.backends.tensor import Tensor
+from neonlike.errors import ArgumentError, ShapeError
+from neonlike.optree.dtypes import DType, compute_dtype
+
+VARIANCES = (0.1, 0.1, 0.2, 0.2)
+"""Scales of the offsets of boxes, which SSD's networks are trained with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """A call of ``detectionOutput_fprop``.
+
+    Attributes
+    ----------
+    boxes, classes, images : int
+        Sizes of the scores.
+    each, most : int
+        Boxes of each class of an image that suppression starts from, and boxes of an image that remain.
+    least, overlap : float
+        What a score must be above, as a number of ``dtype``; what two boxes of a class may overlap by.
+    dtype : dtype
+        What is computed in, and of the result.
+    """
+
+    boxes: int
+    classes: int
+    images: int
+    each: int
+    most: int
+    least: float
+    overlap: float
+    dtype: DType
+
+
+class DetectionFamily(RoiFamily):
+    """SSD's detection output."""
+
+    def detectionOutput_fprop(  # noqa: N802  (neon's name)
+        self,
+        conf_view: Any,
+        loc_view: Any,
+        detection: Any,
+        prior_boxes: Any,
+        proposals: Any,
+        nms_top_k: int,
+        image_top_k: int,
+        score_threshold: float,
+        nms_threshold: float,
+    ) -> list[Array]:
+        """Boxes that an SSD network found in each image. W. Liu et al., "SSD", ECCV 2016.
+
+        Of each class but 0, the background: the ``nms_top_k`` best boxes that score above ``score_threshold`` go
+        through :meth:`nms`. Of what is left in all classes, the ``image_top_k`` best are given. Equal scores stay in
+        the order of classes and boxes.
+
+        Parameters
+        ----------
+        conf_view : tensor (L, classes, N) of floats
+            Scores of L boxes.
+        loc_view : tensor (L, 4, N) of that dtype
+            Offsets of centres, in sizes, and logarithms of ratios of sizes to prior boxes', divided by ``VARIANCES``.
+        detection, proposals
+            neon's memory to work in; accepted, not touched.
+        prior_boxes : tensor or array (L, 4)
+            Corners (x1, y1, x2, y2), in units of the image.
+        nms_top_k, image_top_k : int
+        score_threshold, nms_threshold : float
+
+        Returns
+        -------
+        list of N arrays (n, 6)
+            Rows (x1, y1, x2, y2, score, class), the best first; float32 for scores of 16 bits, else of their dtype.
+
+        Raises
+        ------
+        DTypeError, ShapeError
+            If the tensors do not fit together, or are not of one float dtype.
+        ArgumentError
+            If a number of boxes is below 0, or ``nms_threshold`` is nan.
+        """
+        name = "detectionOutput_fprop"
+        require_tensors(self, name, conf_view=conf_view, loc_view=loc_view)
+        dtype = compute_dtype(check_floats(name, conf_view=conf_view, loc_view=loc_view))
+        whole(name, 0, nms_top_k=nms_top_k, image_top_k=image_top_k)
+        least, overlap = as_numbers(name, score_threshold=score_threshold, nms_threshold=nms_threshold)
+        if overlap != overlap:
+            raise ArgumentError(f"{name}: nms_threshold is nan; give the overlap from which on boxes are dropped")
+        priors = self._priors(name, prior_boxes, dtype)
+        boxes, images = conf_view.shape[0], conf_view.shape[-1]
+        if conf_view.ndim != 3 or loc_view.shape != (boxes, 4, images) or priors.shape != (boxes, 4):
+            raise ShapeError(
+                f"{name}: expected conf_view (L, classes, N), loc_view (L, 4, N) and prior_boxes (L, 4), "
+                f"got {conf_view.shape}, {loc_view.shape} and {priors.shape}"
+            )
+        sizes = boxes, conf_view.shape[1], images, min(int(nms_top_k), boxes), int(image_top_k)
+        request = Detection(*sizes, float(dtype.type(least)), overlap, dtype)
+        found: list[Array] = []
+        shapes, moved = (conf_view.shape, loc_view.shape), conf_view.nbytes + loc_view.nbytes
+        self._run_primitive(
+            name, lambda: found.extend(self._detect(request, conf_view, loc_view, priors)), (), shapes, moved
+        )
+        return found
+
+    def _priors(self, name: str, priors: Any, dtype: DType) -> Any:
+        """``priors`` as a tensor."""
+        if isinstance(priors, Tensor):
+            check_tensors(self, name, prior_boxes=priors)
+            return priors
+        return self.wrap(host_array(name, priors).astype(dtype))
+
+    def _detect(self, request: Detection, scores: Any, offsets: Any, priors: Any) -> list[Array]:
+        """Hook: see :meth:`detectionOutput_fprop`; ``priors`` are a tensor."""
+        rated, moved, corners = host(scores), host(offsets), host(priors, dtype=request.dtype)
+        images = range(request.images)
+        return [self._detections_of(request, _decoded(corners, moved[..., i]), rated[..., i]) for i in images]
+
+    def _detections_of(self, request: Detection, corners: Array, scores: Array) -> Array:
+        """Rows (x1, y1, x2, y2, score, class) of one image, whose boxes (L, 4) have scores (L, classes)."""
+        rows = [np.empty((0, 6), scores.dtype)]
+        for kind in range(1, request.classes):
+            score = scores[:, kind]
+            best = np.argsort(-score, kind="stable")[: request.each]
+            best = best[score[best] > request.least]
+            candidates = np.column_stack((corners[best], score[best]))
+            kept = self._nms(Suppression(request.overlap, True), self.wrap(candidates)) if len(best) else []
+            rows.append(np.column_stack((candidates[kept], np.full(len(kept), kind, scores.dtype))))
+        found: Array = np.concatenate(rows)
+        return found[np.argsort(-found[:, 4], kind="stable")[: request.most]]
+
+
+def _decoded(priors: Array, offsets: Array) -> Array:
+    """Corners of the boxes that lie at ``offsets`` (L, 4) from ``priors`` (L, 4)."""
+    moved = offsets * np.asarray(VARIANCES, offsets.dtype)
+    size = priors[:, 2:] - priors[:, :2]
+    center = (priors[:, 2:] + priors[:, :2]) / 2 + moved[:, :2] * size
+    with np.errstate(over="ignore", invalid="ignore"):
+        half = np.exp(moved[:, 2:]) * size / 2
+        return np.concatenate((center - half, center + half), axis=1)
