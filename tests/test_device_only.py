@@ -14,7 +14,7 @@ from neonlike.backends.descriptors import TensorDesc
 from neonlike.backends.families import public_methods
 from neonlike.data import ArrayIterator
 from neonlike.initializers import Constant, Kaiming
-from neonlike.layers import Affine, Conv, GeneralizedCost, Pooling
+from neonlike.layers import Affine, Conv, Dropout, GeneralizedCost, Pooling
 from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum
 from neonlike.transforms import CrossEntropyMulti, Rectlin, Softmax
@@ -69,12 +69,13 @@ def test_runs_on_the_device_alone(gpu: Any, name: str) -> None:
 
 
 def test_a_training_step_of_a_convnet_reads_its_cost_alone(gpu: Any) -> None:
-    """Once kernels and calls are known: strides, a bias, batch normalization and groups are all in it."""
+    """Once kernels and calls are known: strides, a bias, batch normalization, groups and dropout are all in it."""
     ways: dict[str, Any] = {"init": Kaiming(), "activation": Rectlin()}
     layers = [
         Conv((3, 3, 6), padding=1, batch_norm=True, **ways),
         Pooling(2),
         Conv((3, 3, 12), padding=1, strides=2, bias=Constant(0.1), groups=2, **ways),
+        Dropout(),
         Affine(nout=10, init=Kaiming(), activation=Softmax()),
     ]
     model, cost = Model(layers), GeneralizedCost(CrossEntropyMulti())
