@@ -95,6 +95,7 @@ TESTS = {
         "activation": "rest_helpers families input_activations",
         "lazy": "gradients lazy_primitives",
         "optimizers": "schedules optimizers",
+        "loss_scaling": "loss_scaling",
         "initializers": "initializers",
         "costs": "costs metrics",
         "saving": "model_files persist",

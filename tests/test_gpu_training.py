@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from neonlike.data import ArrayIterator
 from neonlike.initializers import Kaiming
 from neonlike.layers import LSTM, Affine, Conv, Dropout, GeneralizedCost, Pooling, RecurrentLast
 from neonlike.models import Model
-from neonlike.optimizers import GradientDescentMomentum
+from neonlike.optimizers import GradientDescentMomentum, LossScaling
 from neonlike.transforms import CrossEntropyMulti, Logistic, Rectlin, Softmax, Tanh
 
 pytestmark = pytest.mark.usefixtures("gpu_driver")
@@ -32,10 +33,11 @@ def recurrent() -> list[Any]:
     return [lstm, RecurrentLast(), Affine(nout=10, init=Kaiming(), activation=Softmax())]
 
 
+OPTIMIZER = partial(GradientDescentMomentum, 0.05, momentum_coef=0.9, wdecay=1e-4)
 NETWORKS = {"digits convnet": (digits_convnet, (1, 8, 8)), "LSTM": (recurrent, (5, 7))}
 
 
-def training(name: str, backend: str) -> tuple[Any, Any, list[tuple[Any, Any]]]:
+def training(name: str, backend: str, optimizer: Any = None) -> tuple[Any, Any, list[tuple[Any, Any]]]:
     """A backend, what makes one training step of a batch and returns its cost, and batches on the device."""
     be = gen_backend(backend, rng_seed=3, batch_size=BATCH)
     layers, shape = NETWORKS[name]
@@ -44,7 +46,7 @@ def training(name: str, backend: str) -> tuple[Any, Any, list[tuple[Any, Any]]]:
     data = ArrayIterator(x.astype(np.float32), y, nclass=10, lshape=shape)
     model, cost = Model(layers()), GeneralizedCost(CrossEntropyMulti())
     model.initialize(data, cost)
-    model.optimizer = GradientDescentMomentum(0.05, momentum_coef=0.9, wdecay=1e-4)
+    model.optimizer = optimizer or OPTIMIZER()
     batches = [tuple(be.array(t.get()) for t in batch) for batch in data]
     return be, lambda batch: model._train_batch(*batch, model.layers_to_optimize), batches
 
@@ -59,6 +61,19 @@ def test_a_training_step_waits_for_nothing_but_its_cost(name: str) -> None:
             cost = step(batches[3])
         assert len(seen) == len(seen.down) == 1 and "get_cost" in seen.down[0], f"a step crosses:\n{seen}"
         assert cost.shape == (1, 1) and 0 < cost[0, 0] < 10
+    finally:
+        cleanup_backend()
+
+
+def test_a_scaled_loss_waits_for_nothing_else() -> None:
+    """Whether gradients are finite is known where they are; an overflow makes no difference to the host."""
+    be, step, batches = training("digits convnet", "gpu", LossScaling(OPTIMIZER(), scale=2.0**20, interval=2))
+    try:
+        for batch in batches[:3]:
+            step(batch)
+        with traffic(be) as seen:
+            step(batches[3])
+        assert len(seen) == len(seen.down) == 1 and "get_cost" in seen.down[0], f"a step crosses:\n{seen}"
     finally:
         cleanup_backend()
 

@@ -17,6 +17,7 @@ from neonlike.models.arguments import DATASET_EXAMPLE, NoCallbacks, as_list, che
 from neonlike.models.explain import explain
 from neonlike.models.progress import Progress, check_epochs, warn_if_done
 from neonlike.models.saved import Saved
+from neonlike.optimizers.loss_scaling import scaled_errors
 from neonlike.util.interrupts import InterruptGuard
 from neonlike.util.values import values
 
@@ -260,7 +261,7 @@ class Model(Saved):
         """Train ``layers``, those with parameters, on one minibatch; returns its cost."""
         y = self.layers.fprop(x)
         cost = self.cost.get_cost(y, t)
-        self.layers.bprop(self.cost.get_errors(y, t))
+        self.layers.bprop(scaled_errors(self.optimizer, self.cost.get_errors(y, t)))
         self.optimizer.optimize(layers, self.epoch_index)
         return cost
 

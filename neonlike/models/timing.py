@@ -13,6 +13,7 @@ from neonlike.checks import require_method, shown
 from neonlike.errors import ArgumentError, DTypeError, NeonlikeError
 from neonlike.logger import logger
 from neonlike.nervanaobject import NervanaObject
+from neonlike.optimizers.loss_scaling import scaled_errors
 
 __public_module__ = "neonlike.benchmark"
 
@@ -180,7 +181,7 @@ class Benchmark(NervanaObject):
         fprop = self._timed(lambda x: model.fprop(x, inference), times["fprop"])
 
         def backward(y: Any, t: Any) -> None:
-            model.bprop(model.cost.get_errors(y, t))
+            model.bprop(scaled_errors(model.optimizer, model.cost.get_errors(y, t)))
             model.optimizer.optimize(to_optimize, model.epoch_index)
 
         bprop = self._timed(backward, times["bprop"])

@@ -62,9 +62,11 @@ class Optimizer(NervanaObject):
         super().__init__(name=name)
         self._steps: dict[Any, Step] = {}
         self._norms: dict[Any, Norm] = {}
+        self._scale: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_steps": {}, "_norms": {}}  # prepared for tensors that a copy does not have
+        here: dict[str, Any] = {"_steps": {}, "_norms": {}, "_scale": None}  # of tensors that a copy does not have
+        return {**self.__dict__, **here}
 
     def optimize(self, layer_list: Sequence[Any], epoch: int) -> None:
         """Update the parameters of the layers in place.
@@ -93,19 +95,29 @@ class Optimizer(NervanaObject):
     def _apply(self, param_list: Sequence[Parameter], numbers: tuple[float, ...]) -> None:
         """Update the parameters by a prepared step, made now if there is none for these tensors."""
         held = [getattr(self, name) for name in (*self.hyperparameters, *CLIPPING)]
-        key = (*self._situation(), *map(_hashable, held), identity(param_list))
+        key = (*self._situation(), *map(_hashable, held), self._scale, identity(param_list))
         step = self._steps.get(key)
         if step is None:
             for (param, _), _ in param_list:
                 param.rounding = self.stochastic_round
-            step = Step(self.be, param_list, self._updates, len(numbers))
-            _keep(self._steps, key, step)
+            updates = self._updates if self._scale is None else self._masked_updates
+            step = Step(self.be, param_list, updates, len(numbers))
+            keep(self._steps, key, step)
         step(numbers)
 
     def _situation(self) -> tuple[Any, ...]:
         """What a prepared step depends on beside tensors and hyperparameters; the backend is held by the key."""
         be = self.be
         return be, be.engine, be.num_threads, be.bsz
+
+    def use_scale(self, scale: Any) -> None:
+        """Take gradients as those of a scaled loss (``loss_scaling.Scale``) until it is None again."""
+        self._scale = scale
+
+    def _masked_updates(self, param: Any, grad: Any, states: list[Any], *numbers: Any) -> list[tuple[Any, Any]]:
+        updates: list[tuple[Any, Any]] = self._updates(param, self._scale.unscaled(grad), states, *numbers)
+        found: list[tuple[Any, Any]] = self._scale.masked(updates)
+        return found
 
     def progress(self) -> dict[str, Any]:
         """What resuming a saved training needs beside the states of the layers, as plain values."""
@@ -138,11 +150,11 @@ class Optimizer(NervanaObject):
             raise DTypeError(f"{self.classnm}.clip_gradient_norm: param_list must be what get_param_list returns")
         if not clip_norm or not param_list:
             return 1.0
-        key = (*self._situation(), tuple(id(grad) for (_, grad), _ in param_list))
+        key = (*self._situation(), self._scale, tuple(id(grad) for (_, grad), _ in param_list))
         norm = self._norms.get(key)
         if norm is None:
-            norm = Norm(self.be, param_list)
-            _keep(self._norms, key, norm)
+            norm = Norm(self.be, param_list, self._scale)
+            keep(self._norms, key, norm)
         return float(clip_norm / max(norm(), clip_norm))
 
     def clip_value(self, v: Any, abs_bound: float | None = None) -> Any:
@@ -158,7 +170,7 @@ def _is_parameter(entry: Any) -> bool:
     return pair and isinstance(entry[0], tuple | list) and len(entry[0]) == 2
 
 
-def _keep(prepared: dict[Any, Any], key: Any, made: Any) -> None:
+def keep(prepared: dict[Any, Any], key: Any, made: Any) -> None:
     """Add to what is prepared; the oldest goes where there are many, as with parameters that are made anew."""
     if len(prepared) >= MOST_STEPS:
         del prepared[next(iter(prepared))]

@@ -81,6 +81,11 @@ class MultiOptimizer(Optimizer):
         for optimizer, layers in self._groups(layer_list).items():
             optimizer.optimize(layers, epoch)
 
+    def use_scale(self, scale: Any) -> None:
+        """Hand it to each optimizer."""
+        for optimizer in self.optimizer_mapping.values():
+            optimizer.use_scale(scale)
+
     def progress(self) -> dict[str, Any]:
         """The progress of each optimizer that has any, by its key in the mapping."""
         every = {key: optimizer.progress() for key, optimizer in self.optimizer_mapping.items()}

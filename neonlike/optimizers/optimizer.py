@@ -2,6 +2,7 @@
 
 from neonlike.optimizers.adaptive import Adadelta, Adagrad, Adam, AdamW, RMSProp, ShiftAdaMax
 from neonlike.optimizers.base import Optimizer, get_param_list
+from neonlike.optimizers.loss_scaling import LossScaling
 from neonlike.optimizers.multi import MultiOptimizer
 from neonlike.optimizers.schedules import (
     CosineSchedule,
@@ -23,6 +24,7 @@ __all__ = [
     "CosineSchedule",
     "ExpSchedule",
     "GradientDescentMomentum",
+    "LossScaling",
     "MultiOptimizer",
     "Optimizer",
     "PolySchedule",

@@ -74,12 +74,14 @@ class Norm:
     ----------
     be : Backend
     param_list : list of Parameter
+    scale : loss_scaling.Scale, optional
+        Of the loss that the gradients are of.
     """
 
-    def __init__(self, be: Any, param_list: Sequence[Parameter]) -> None:
+    def __init__(self, be: Any, param_list: Sequence[Parameter], scale: Any = None) -> None:
         total: Any = 0
         for (_, grad), _ in param_list:
-            total = total + be.sum(be.square(grad))
+            total = total + be.sum(be.square(grad if scale is None else scale.unscaled(grad)))
         self._norm = be.empty((1, 1), dtype=compute_dtype(be.default_np_dtype))  # float16 overflows
         self._run = be.prepare(self._norm, be.sqrt(total) / be.bsz)
 

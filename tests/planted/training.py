@@ -34,7 +34,21 @@ def callback(name: str, file: str, old: str, new: str) -> Mutant:
     return Mutant("callbacks", name, file, old, new)
 
 
+SCALING = "neonlike/optimizers/loss_scaling.py"
+
+
+def scaling(name: str, old: str, new: str) -> Mutant:
+    return Mutant("loss_scaling", name, SCALING, old, new)
+
+
 MUTANTS = (
+    scaling("gradients are not divided", "return grad * self.inverse", "return grad * 1"),
+    scaling("states of a skipped step change", "for target, value in updates]", "if target is updates[-1][0] else (target, value) for target, value in updates]"),
+    scaling("only the first gradient is checked", "in param_list]\n        key", "in param_list[:1]]\n        key"),
+    scaling("steps count on after an overflow", "good = self.finite * (self.good + 1)", "good = self.good + 1"),
+    scaling("a fixed scale changes", "        if interval is None:\n            return counted\n", "        interval = interval or 1\n"),
+    scaling("the steps since the last change are forgotten", '"good": good, "skipped"', '"good": 0.0, "skipped"'),
+    scaling("the gradient's norm is that of the scaled loss", "        self.optimizer.use_scale(scale)\n", "        self.optimizer.use_scale(scale)\n        self.optimizer.clip_gradient_norm = lambda layers, norm: 1.0\n"),
     optimizer("momentum sign", SGD, "self.momentum_coef * states[0] - lr * gradient", "self.momentum_coef * states[0] + lr * gradient"),
     optimizer("nesterov as momentum", SGD, "if self.nesterov else velocity", "if False else velocity"),
     optimizer("weight decay left out", SGD, "gradient = gradient + self.wdecay * param", "gradient = gradient + 0 * param"),

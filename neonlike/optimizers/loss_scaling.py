@@ -1,0 +1,223 @@
+"""Loss scaling, for networks of 16 bits: errors are multiplied by a factor, gradients divided where they are read.
+
+Small errors of float16 would be 0 otherwise. An overflow leaves parameters as they were, by a flag where the tensors
+are: no step has the host wait for it. P. Micikevicius et al., "Mixed precision training", ICLR 2018, section 3.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from neonlike.checks import brief, number
+from neonlike.errors import ArgumentError, DTypeError
+from neonlike.optimizers.base import Optimizer, get_param_list, keep
+from neonlike.optimizers.multi import MultiOptimizer
+from neonlike.optimizers.step import Parameter
+
+__public_module__ = "neonlike.optimizers.optimizer"
+
+LEAST, MOST = 2.0**-24, 2.0**24
+"""Bounds of a scale that is changed: it comes back from them within the steps of a training."""
+
+
+class LossScaling(Optimizer):
+    """Lets another optimizer update parameters from the gradients of a scaled loss.
+
+    A step whose gradients are not all finite changes nothing but the scale: parameters and states stay. Whatever the
+    scale, the other optimizer sees the gradients of the loss itself, in the dtype that it computes in: float32 for
+    tensors of 16 bits. ``model.fit`` scales errors by itself; a loop of your own calls :meth:`scale_errors`:
+    ``model.bprop(optimizer.scale_errors(cost.get_errors(y, t)))``. Until the optimizer ran, gradients that layers hold
+    are those of the scaled loss. Generative adversarial networks are not trained with it.
+
+    Parameters
+    ----------
+    optimizer : Optimizer
+        Any but ``ShiftAdaMax``, also a :class:`MultiOptimizer`: the step is skipped for all its layers. Adam and AdamW
+        count skipped steps too.
+    scale : float
+        Factor of the loss, from 2**-24 to 2**24, for the first steps. Powers of two round nothing.
+    interval : int, optional
+        After so many steps in a row without an overflow the scale is doubled; it is halved after an overflow. None: it
+        stays as it is.
+
+    Raises
+    ------
+    ArgumentError, DTypeError
+        If an argument is no such thing.
+
+    Examples
+    --------
+    >>> from neonlike.optimizers import GradientDescentMomentum, LossScaling
+    >>> LossScaling(GradientDescentMomentum(0.1, 0.9), interval=None).scale
+    32768.0
+    """
+
+    def __init__(
+        self, optimizer: Any, scale: float = 2.0**15, interval: int | None = 2000, name: str | None = None
+    ) -> None:
+        super().__init__(name=name)
+        for one in optimizer.optimizer_mapping.values() if isinstance(optimizer, MultiOptimizer) else (optimizer,):
+            _require_masked(one)
+        scale = number("LossScaling", "scale", scale)
+        if not LEAST <= scale <= MOST:
+            raise ArgumentError(f"LossScaling: scale must be from 2**-24 to 2**24, got {scale}")
+        if interval is not None and (not isinstance(interval, int | np.integer) or interval < 1):
+            raise ArgumentError(f"LossScaling: interval must be None or a number of steps, got {brief(interval)}")
+        self.optimizer, self.scale, self.interval = optimizer, scale, interval
+        self._saved = (scale, 0.0, 0.0)
+        self._held: Scale | None = None
+        self._is_scaled = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_saved": self._values(), "_held": None}
+
+    @property
+    def current_scale(self) -> float:
+        """Factor of the next step's loss. Reading it waits for a device."""
+        return self._values()[0]
+
+    @property
+    def skipped_steps(self) -> int:
+        """Steps so far that an overflow had no effect of. Reading it waits for a device."""
+        return int(self._values()[2])
+
+    def _values(self) -> tuple[float, float, float]:
+        return self._saved if self._held is None else self._held.values()
+
+    def _present(self) -> Scale:
+        """The scale on the present backend."""
+        be = self.require_backend("scale_errors")
+        if self._held is None or self._held.be is not be:
+            self._held = Scale(be, self._values(), self.interval)
+        return self._held
+
+    def scale_errors(self, errors: Any) -> Any:
+        """``errors`` of a cost, a tensor or a list of them, multiplied by the scale in place."""
+        scale = self._present()
+        for error in errors if isinstance(errors, list | tuple) else (errors,):
+            error[:] = error * scale.factor
+        self._is_scaled = True
+        return errors
+
+    def optimize(self, layer_list: Sequence[Any], epoch: int) -> None:
+        """Let the optimizer update the parameters of the layers in place, unless a gradient is not finite.
+
+        Raises
+        ------
+        ArgumentError
+            If errors were not scaled since the last step.
+        """
+        if not self._is_scaled:
+            raise ArgumentError(
+                f"{self.name}.optimize: the gradients are not of a scaled loss; propagate "
+                "optimizer.scale_errors(cost.get_errors(y, t)), as model.fit does (models of the class GAN do not)"
+            )
+        scale = self._present()
+        scale.check(get_param_list(layer_list))
+        self.optimizer.use_scale(scale)
+        try:
+            self.optimizer.optimize(layer_list, epoch)
+        finally:
+            self.optimizer.use_scale(None)
+        scale.advance()
+        self._is_scaled = False
+
+    def progress(self) -> dict[str, Any]:
+        """The scale, steps since it changed, steps skipped, and the progress of the other optimizer."""
+        scale, good, skipped = self._values()
+        inner = self.optimizer.progress()
+        return {"scale": scale, "good": good, "skipped": skipped, **({"optimizer": inner} if inner else {})}
+
+    def set_progress(self, saved: dict[str, Any]) -> None:
+        """Go on from what was saved."""
+        names = ("scale", "good", "skipped")
+        given = [float(saved.get(name, old)) for name, old in zip(names, self._values(), strict=True)]
+        self._saved, self._held = (given[0], given[1], given[2]), None
+        if isinstance(inner := saved.get("optimizer"), dict):
+            self.optimizer.set_progress(inner)
+
+
+class Scale:
+    """A scale on a backend, in float32 tensors (1, 1), and whether the gradients of this step are finite.
+
+    Parameters
+    ----------
+    be : Backend
+    values : (float, float, float)
+        The scale, steps without an overflow since it changed, steps skipped.
+    interval : int or None
+        As of :class:`LossScaling`.
+
+    Attributes
+    ----------
+    factor, inverse : Tensor
+        The scale of this step, and 1 / scale.
+    finite : Tensor
+        1 if all gradients are, 0 else.
+    """
+
+    def __init__(self, be: Any, values: tuple[float, float, float], interval: int | None) -> None:
+        self.be = be
+        made = [be.array([[value]], dtype=np.float32) for value in (values[0], 1 / values[0], 1.0, *values[1:])]
+        self.factor, self.inverse, self.finite, self.good, self.skipped = made
+        self._checks: dict[Any, Any] = {}
+        self._advance = be.prepare(self._next(interval))
+
+    def _next(self, interval: int | None) -> list[tuple[Any, Any]]:
+        """Assignments that follow a step."""
+        be, counted = self.be, [(self.skipped, self.skipped + 1 - self.finite)]
+        if interval is None:
+            return counted
+        good = self.finite * (self.good + 1)
+        grown = be.where(good >= interval, be.minimum(2 * self.factor, MOST), self.factor)
+        factor = be.where(self.finite, grown, be.maximum(0.5 * self.factor, LEAST))
+        fresh = be.where(good >= interval, 0 * good, good)
+        return [*counted, (self.good, fresh), (self.factor, factor), (self.inverse, 1 / factor)]
+
+    def check(self, param_list: Sequence[Parameter]) -> None:
+        """Find whether all gradients are finite."""
+        be, gradients = self.be, [grad for (_, grad), _ in param_list]
+        key = (be.engine, be.num_threads, *map(id, gradients))
+        if key not in self._checks:
+            bad: Any = 0 * self.factor
+            for grad in gradients:
+                bad = bad + be.sum(1 - be.isfinite(grad))
+            keep(self._checks, key, (be.prepare(self.finite, bad == 0), gradients))
+        self._checks[key][0]()
+
+    def advance(self) -> None:
+        """Change the scale by what this step found."""
+        self._advance()
+
+    def unscaled(self, grad: Any) -> Any:
+        """The gradient of the loss: an expression."""
+        return grad * self.inverse
+
+    def masked(self, updates: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+        """Assignments that leave their targets as they are if a gradient is not finite."""
+        return [(target, self.be.where(self.finite, value, target)) for target, value in updates]
+
+    def values(self) -> tuple[float, float, float]:
+        """What a scale is made from, read."""
+        scale, good, skipped = (float(tensor.get()[0, 0]) for tensor in (self.factor, self.good, self.skipped))
+        return scale, good, skipped
+
+
+def scaled_errors(optimizer: Any, errors: Any) -> Any:
+    """``errors`` of a cost, scaled if ``optimizer`` is one for a scaled loss."""
+    return optimizer.scale_errors(errors) if isinstance(optimizer, LossScaling) else errors
+
+
+def _require_masked(optimizer: Any) -> None:
+    """Raise unless ``optimizer`` updates parameters by the step that can be skipped."""
+    if not isinstance(optimizer, Optimizer):
+        raise DTypeError(f"LossScaling: optimizer is a {type(optimizer).__name__}; expected an optimizer")
+    own = type(optimizer)
+    if own.optimize is not Optimizer.optimize or own._apply is not Optimizer._apply:
+        raise ArgumentError(
+            f"LossScaling: a {own.__name__} updates parameters in its own way, which cannot be skipped without "
+            "waiting; give an optimizer that defines _numbers and _updates, such as GradientDescentMomentum or Adam"
+        )
