@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -28,6 +29,29 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
         monkeypatch.setattr(fit_cuda, "ROW_PART", 16)
         monkeypatch.setattr(fit_cuda, "COLUMN_PART", 16)
     return str(request.param)
+
+
+def test_split_rows_are_one_launch(gpu: Backend, rng: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last block of a row merges and stores; with more groups of rows than counters, a launch of its own does."""
+    x = rng.standard_normal((48, 3000)).astype(np.float32)
+    for name in ("HELD_TARGET", "HELD_MOST", "HELD_THREADS"):
+        monkeypatch.setattr(fit_cuda, name, 1)
+    monkeypatch.setattr(fit_cuda, "ROW_PART", 1 << 9)
+    monkeypatch.setattr(fit_cuda, "COLUMN_PART", 8)
+    for tickets, launches in ((4096, (1, 1)), (1, (2, 2))):
+        monkeypatch.setattr(fit_cuda, "TICKETS", tickets)
+        be = fresh(gpu)
+        a = be.array(x)
+        for axis, wanted in zip((1, 0), launches):
+            out = be.empty((48, 1) if axis else (1, 3000))
+            run = be.prepare(out, be.sum(a * a, axis=axis))
+            run()
+            for _ in range(2):  # counters are left as they were
+                out.fill(0)
+                with mock.patch.object(be.device, "launch", wraps=be.device.launch) as launch:
+                    run()
+                assert launch.call_count == wanted
+                assert_near(out, np.square(x.astype(np.float64)).sum(axis, keepdims=True), slack=10)
 
 
 def axes_of(shape: tuple[int, ...]) -> list[Any]:

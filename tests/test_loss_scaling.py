@@ -111,6 +111,7 @@ def test_a_static_scale_stays_and_others_keep_their_bounds(be: Backend) -> None:
     before = layers[0].held()
     step(static, layers, 0, np.inf)
     step(small, layers, 0, np.nan)
+    assert static.current_scale == 3.0
     assert layers[0].held() == before
     step(static, layers, 1)
     step(large, layers, 2)

@@ -38,6 +38,8 @@ FULL = 256
 """Blocks from which rows are not split to fill the device. A constant: sums must not depend on the device."""
 MAX_PARTS = 1 << 15
 """Most parts that a row is split into."""
+TICKETS = 4096
+"""Groups of blocks, one for each of the grid's x, whose last one a split reduction can find."""
 NARROW = 1 << 30
 """Counts and offsets below this are int32, with room for what the threads of the last block add to them."""
 MOST_THREADS, HELD_THREADS, MIN_COLUMNS = 1024, 1024, 4
@@ -84,6 +86,8 @@ class ReduceKey:
         too long for that and read again in each pass.
     split : bool
         Rows are split into parts, each reduced by a block of its own, with one launch for each pass.
+    counted : bool
+        There are counters for the blocks of each row that is split (``tickets.py``).
     """
 
     columns: bool
@@ -94,6 +98,7 @@ class ReduceKey:
     held: int
     wide: bool
     split: bool
+    counted: bool = False
 
 
 Key: TypeAlias = MapKey | ReduceKey
@@ -184,12 +189,14 @@ def fit_reduce(shape: Shape, axes: tuple[int, ...], arrays: Sequence[Any], input
     wide = needs_wide([*kept, *reduced], len(arrays))
     most = THREADS if threads * rows <= THREADS else MOST_THREADS
     kept, reduced = _padded(kept, len(arrays)), _padded(reduced, len(arrays))
-    key = ReduceKey(columns, most, len(kept), len(reduced), vector, held, wide, parts > 1)
+    grid, split = (-(-count // rows), parts, 1), parts > 1
+    counted = split and grid[0] <= TICKETS
+    key = ReduceKey(columns, most, len(kept), len(reduced), vector, held, wide, split, counted)
     meta = [length, count, parts, part]
     meta += divisors([axis.size for axis in kept], wide) + divisors([axis.size for axis in reduced], wide)
     meta += [axis.steps[i] for i in range(len(arrays)) for axis in (*kept, *reduced)]
     block = (rows, threads, 1) if columns else (threads, rows, 1)
-    return Fit(key, meta, (-(-count // rows), parts, 1), block, parts * count)
+    return Fit(key, meta, grid, block, parts * count)
 
 
 def _varies(shape: Shape, space: Shape, axes: tuple[int, ...]) -> bool:

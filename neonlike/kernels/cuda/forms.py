@@ -3,7 +3,8 @@
 * elementwise: a thread computes a few elements at once, by vectorized accesses of 16 bytes where alignment allows it;
 * *turned*: inputs transposed against the output are read through tiles in shared memory;
 * reductions, of rows (neighbouring threads share one) or of columns (neighbouring threads take one each): all passes
-  in one kernel with the row in registers where it fits, else split into parts with a launch for each pass.
+  in one kernel with the row in registers where it fits, else split into parts with a launch for each pass; the last
+  block of a row stores what is one a row.
 
 ``fit`` chooses among them. The lines of a kernel come from the same walk as those of C (``emit``, ``passes``).
 """
@@ -66,7 +67,9 @@ def _writer(kernel: Kernel, rounded: dict[str, Rounded], near: dict[str, str]) -
     return Writer(kernel, "cuda", near=near, rounded=texts)
 
 
-def parameters(kernel: Kernel, rounded: dict[str, Rounded], room: bool = False) -> list[str]:
+def parameters(
+    kernel: Kernel, rounded: dict[str, Rounded], room: bool = False, tickets: bool = False
+) -> list[str]:
     """Declarations of a kernel's arguments; arrays are ``g_<name>``, and ``meta`` comes last."""
     shared = {name for pair in kernel.overlaps for name in pair}
     found = []
@@ -79,6 +82,7 @@ def parameters(kernel: Kernel, rounded: dict[str, Rounded], room: bool = False) 
     if rounded:
         found += [f"const int64_t {SEED}", *(f"const int64_t {how.call}" for how in rounded.values())]
     found += ["nl_cell *const cells"] if room else []
+    found += ["unsigned int *const tickets"] if tickets else []
     return [*found, "const nl_meta meta"]
 
 
@@ -249,9 +253,11 @@ def reduction(kernel: Kernel, key: ReduceKey) -> TemplateSource:
     near = _near_arrays(kernel, key, moving)
     form = _form(values, key, offsets, moving, near)
     passes = form.passes()
+    tickets = key.counted and not passes.final.stores
     context = passes.context() | {
         "index_type": "int64_t" if key.wide else "int32_t",
-        "parameters": parameters(kernel, {}, room=key.split),
+        "parameters": parameters(kernel, {}, room=key.split, tickets=tickets),
+        "tickets": tickets,
         "meta": offsets.size,
         "key": key,
         "most_cells": key.most if key.columns else key.most // 32,

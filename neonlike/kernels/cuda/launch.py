@@ -21,6 +21,7 @@ from neonlike.kernels.cuda.compile import load_kernels
 from neonlike.kernels.cuda.device import Device, Size3
 from neonlike.kernels.cuda.fit import ALIGNMENT, Fit, MapKey, ReduceKey, fit_map, fit_reduce
 from neonlike.kernels.cuda.forms import Rounded
+from neonlike.kernels.cuda.tickets import tickets_of
 from neonlike.kernels.planning.lower import NumberArg
 from neonlike.kernels.run.arrays import remember
 from neonlike.optree.shapes import Shape
@@ -58,7 +59,7 @@ class CudaKernel:
 
     def __init__(self, device: Device, kernel: Kernel, axes: tuple[int, ...] | None, comment: str) -> None:
         self.device, self.kernel, self.axes, self.comment = device, kernel, axes, comment
-        self.variants: dict[Any, list[Any]] = {}
+        self.variants: dict[Any, tuple[list[Any], bool]] = {}
         self._forms: dict[tuple[int, ...], tuple[Kernel, dict[str, Rounded]]] = {(): (kernel, {})}
 
     def launch_for(self, shape: Shape, arrays: Sequence[Any], aligned: bool, digits: tuple[int, ...] = ()) -> Launch:
@@ -85,7 +86,9 @@ class CudaKernel:
         pack = struct.Struct("=" + self._format(kernel, rounded, bool(room))).pack
         if pack.__self__.size + len(tail) > self.device.capabilities.argument_bytes:  # type: ignore[attr-defined]
             raise TooManyArguments(f"{self.comment}: more arguments than a CUDA kernel takes", expression=self.comment)
-        functions = self._variant(fit.key, digits)
+        functions, counts = self._variant(fit.key, digits)
+        if counts:
+            tail = struct.pack("=Q", tickets_of(self.device)) + tail
         last = (fit.grid[0], 1, 1)
         steps = [(f, last if name.endswith("_rows") else fit.grid, fit.block) for name, f in functions]
         return Launch(tuple(steps), pack, tail, room)
@@ -140,18 +143,19 @@ class CudaKernel:
         draws = f"Q{len(rounded)}q" if rounded else ""
         return f"{pointers}Q{numbers}{draws}{'Q' if room else ''}"
 
-    def _variant(self, key: MapKey | ReduceKey, digits: tuple[int, ...]) -> list[Any]:
-        """Names and loaded functions of a form, compiled when first asked for."""
+    def _variant(self, key: MapKey | ReduceKey, digits: tuple[int, ...]) -> tuple[list[Any], bool]:
+        """Names and loaded functions of a form, compiled when first asked for; whether they count blocks."""
         found = self.variants.get((key, digits))
         if found is None:
             kernel = self.source(Fit(key, [], (1, 1, 1), (1, 1, 1)), digits)
-            names = [kernel.name]
+            names, counts = [kernel.name], False
             if isinstance(key, ReduceKey) and key.split:
                 context = kernel.source.context  # type: ignore[union-attr]
                 names = [f"{kernel.name}_pass{i + 1}" for i in range(len(context["levels"]))]
                 names += [f"{kernel.name}_finish"] if context["final"].stores else []
-                names += [f"{kernel.name}_rows"] if context["row_stores"] else []
-            found = list(zip(names, load_kernels(self.device, kernel, names)))
+                counts = context["tickets"]
+                names += [f"{kernel.name}_rows"] if context["row_stores"] and not counts else []
+            found = list(zip(names, load_kernels(self.device, kernel, names))), counts
             self.variants[key, digits] = found
         return found
 
