@@ -170,6 +170,38 @@ def test_a_driver_without_graphs_and_unrolls_within_graphs(
     np.testing.assert_array_equal(get(), wanted)
 
 
+def test_what_another_graph_took_in_gets_a_graph_of_its_own_later(
+    gpu: Any, kernels: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "GRAPH_FROM", 2)
+    layer, views = made_layer(gpu, "simple", 6, 3, 4), dict[Any, Any]()
+    monkeypatch.setattr(layer, "cut", lambda t, first=None: kept_cut(views, layer, t, first))
+    layer.forward()
+    with monkeypatch.context() as unread:
+        unread.setattr(layer.h, "get", lambda: None)
+        outer = gpu.device.record([layer.forward])
+    recorded: list[Any] = []
+    record = gpu.device.record
+    monkeypatch.setattr(gpu.device, "record", lambda calls: recorded.append(record(calls)) or recorded[-1])
+    layer.forward()
+    assert [graph.nodes for graph in recorded] == [outer.nodes]
+
+
+def test_no_product_is_added_to_its_own_factor(gpu: Any, kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuBLAS says nothing of what it would give, where a step passes its error to itself."""
+    factors: list[bool] = []
+    ready = gpu.products.ready
+
+    def watched(a: Any, b: Any, out: Any, *rest: Any) -> Any:
+        factors.append(b.address == out.address)
+        return ready(a, b, out, *rest)
+
+    monkeypatch.setattr(gpu.products, "ready", watched)
+    w, h, e = gpu.ones((3, 3)), [gpu.ones((3, 4))], [gpu.ones((3, 4))]
+    gpu.compound_rnn_unroll_bprop(w, e, e, h, 3, 1, 1, TANH)
+    assert factors and not any(factors)
+
+
 def test_another_activation_is_not_the_last_ones_graph(
     gpu: Any, kernels: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
