@@ -136,9 +136,10 @@ class GpuSession(Session):
 
     # Cases with tables of their own
 
-    def run_beside(self, case: Case, heading: str) -> list[Result]:
-        """Check, measure and show a case that no copy within the GPU is compared with."""
-        results = run_case(case, self.effort, baseline=self.form.baseline, copies=lambda nbytes: {})
+    def run_beside(self, case: Case, heading: str, beside_copies: bool = False) -> list[Result]:
+        """Check, measure and show a case of a table of its own; ``beside_copies``: with shares of a copy's rate."""
+        copies = self.copies if beside_copies and not case.flops else lambda nbytes: {}
+        results = run_case(case, self.effort, baseline=self.form.baseline, copies=copies)
         self.beside += results
         if heading not in self.tables:
             self.say(f"\n{heading}")
@@ -175,6 +176,7 @@ def _kernel_module() -> str:
 
 PRODUCTS, TRANSFERS, DISPATCH = "Matrix products", "Copies between host and GPU", "Microseconds of Python a call"
 CONVOLUTIONS, IMAGES = "Convolutions", "Pooling and local response normalisation"
+LAYERS = "Batch normalization, lookup tables, recurrent layers"
 
 
 def title(result: Result) -> str:
@@ -183,6 +185,8 @@ def title(result: Result) -> str:
         return CONVOLUTIONS
     if result.text.startswith("images"):
         return IMAGES
+    if result.text.startswith("layer"):
+        return LAYERS
     return PRODUCTS if result.gflop_per_s is not None or "product" in result.text else TRANSFERS
 
 
@@ -190,7 +194,8 @@ def _rate(result: Result) -> str:
     if result.median is None:
         return result.note or "-"
     rate = f"{result.gflop_per_s / 1e3:.2f} TFLOP/s" if result.gflop_per_s else f"{result.gb_per_s or 0:.2f} GB/s"
-    return f"{time_text(result.median)}; {rate}"
+    share = f", {result.of_memory_copy:.0%} of a copy's" if result.of_memory_copy is not None else ""
+    return f"{time_text(result.median)}; {rate}{share}"
 
 
 def beside_lines(results: Sequence[Result]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The GPU backend against PyTorch, CuPy and JAX: expressions, calls, products, convolutions, pooling, copies.
+"""The GPU backend against PyTorch, CuPy and JAX: expressions, calls, products, layers, copies.
 
 It needs a GPU and PyCUDA, and ends with status 2 without them. ``--quick`` stays under two minutes, ``--results``
 writes RESULTS-gpu.md. Peers that are not installed are named at the end. ``python benchmarks/gpu.py --help`` lists the
@@ -24,12 +24,24 @@ from _expressions import EXPRESSIONS, Expression
 from _gpu_contenders import Field, copy_case, expression_case, product_case
 from _gpu_conv import PASSES, conv_case, layers
 from _gpu_images import DTYPES, image_case, images
+from _gpu_layers import layer_case
+from _gpu_layers import layers as other_layers
 from _gpu_libraries import Library, Neonlike, find_peers
-from _gpu_session import CONVOLUTIONS, DISPATCH, IMAGES, PRODUCTS, TRANSFERS, GpuSession, is_emulated, verdicts
+from _gpu_session import (
+    CONVOLUTIONS,
+    DISPATCH,
+    IMAGES,
+    LAYERS,
+    PRODUCTS,
+    TRANSFERS,
+    GpuSession,
+    is_emulated,
+    verdicts,
+)
 from _terms import parse_size, size_text
 from harness import arguments, check, measure
 
-SECTIONS = ("dispatch", "products", "convolutions", "images", "optree", "copies")
+SECTIONS = ("dispatch", "products", "convolutions", "images", "layers", "optree", "copies")
 SIZES = (64, 1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 26)
 QUICK_SIZES = (1 << 24,)
 QUICK = ("sigmoid", "axpy", "gelu", "softmax0", "softmax1", "layer_norm", "variance", "sum_squares", "adam")
@@ -151,6 +163,13 @@ class Run:
                 for which in what.passes:
                     if not self._late(f"{precision} {what.name} {which}"):
                         self.session.run_beside(image_case(what, which, precision, self.field), IMAGES)
+
+    def layers(self) -> None:
+        """Measure batch normalization, lookup tables and recurrent unrolls."""
+        for what in other_layers(self.options.quick, is_emulated(self.session.be)):
+            for which in what.passes:
+                if not self._late(f"{what.name} {which}"):
+                    self.session.run_beside(layer_case(what, which, self.field), LAYERS, beside_copies=True)
 
     def copies(self) -> None:
         """Measure copies from host to GPU and back."""

@@ -76,6 +76,7 @@ TESTS = {
         "batchnorm_op": "batchnorm_op",
         "lookup_cuda": "gpu_lookup",
         "stats_cuda": "gpu_stats",
+        "reductions_cuda": "cuda_reductions",
         "pool_cuda": "gpu_pool",
         "lrn_cuda": "gpu_lrn",
         "roi_cuda": "gpu_roi",

@@ -17,7 +17,7 @@ from benchmarking import bench  # noqa: F401
 
 from neonlike.errors import BackendUnavailable
 
-MODULES = ("_gpu_libraries", "_gpu_contenders", "_gpu_session", "_gpu_conv", "_gpu_images", "gpu")
+MODULES = ("_gpu_libraries", "_gpu_contenders", "_gpu_session", "_gpu_conv", "_gpu_images", "_gpu_layers", "gpu")
 
 
 @pytest.fixture
@@ -55,6 +55,9 @@ def test_a_run_with_every_section(gpu: SimpleNamespace, tmp_path: Path, capsys: 
     assert ("sigmoid", 4096, "memory copy") in timed, "a copy runs beside cases that move much"
     convolved = {f"{layer.name} {which}" for layer in gpu._gpu_conv.EMULATED_LAYERS for which in gpu._gpu_conv.PASSES}
     convolved |= {f"{what.name} {which}" for what in gpu._gpu_images.EMULATED_IMAGES for which in what.passes}
+    convolved |= {f"{what.name} {which}" for what in gpu._gpu_layers.EMULATED for which in what.passes}
+    shown = [line for line in said.splitlines() if "of a copy's" in line and "neonlike" in line]
+    assert len(shown) == 2, "what batch normalization moves, beside copies"
     others = {"float32", "tf32", "float16", "to the GPU", "to the host"}
     assert {r["case"] for r in written["beside"]} == convolved | others
     assert not [line for line in written["verdicts"] if "convolution" in line], "targets of products are of products"

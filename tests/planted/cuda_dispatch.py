@@ -8,6 +8,7 @@ from planted.table import KERNELS, C, Mutant
 
 DEVICE, PLACES, WALK, LAUNCHES = (C + f"fastpath/fastpath_{name}.h" for name in ("device", "places", "walk", "launches"))
 STAGE, STARTS, GRAPHS = KERNELS + "cuda/stage.py", "neonlike/backends/gpu/device/starts.py", "neonlike/backends/gpu/device/graphs.py"
+REDUCE = KERNELS + "templates/cuda/reduce.cu.j2"
 LINALG, BLAS = "neonlike/backends/gpu/products/linalg.py", "neonlike/backends/gpu/products/blas.py"
 
 
@@ -16,13 +17,25 @@ def fault(name: str, file: str, old: str, new: str) -> Mutant:
     return Mutant("cuda_dispatch", name, file, old, new)
 
 
+def reduction(name: str, file: str, old: str, new: str) -> Mutant:
+    """A fault that the tests of reductions on the GPU must catch."""
+    return Mutant("reductions_cuda", name, file, old, new)
+
+
 MUTANTS = (
+    reduction("a block count does not go back to 0", REDUCE, "gridDim.y - 1) ==", "gridDim.y) =="),
+    reduction("the first block of a row merges", REDUCE, "== gridDim.y - 1;", "== 0;"),
+    reduction("all rows share a count", REDUCE, "tickets + blockIdx.x,", "tickets,"),
+    reduction("half of the warps are left out", REDUCE, '"T / 64")', '"T / 128")'),
+    reduction("more rows than counts", KERNELS + "cuda/fit.py", "split and grid[0] <= TICKETS", "split"),
     fault("strides are not part of the key", PLACES, "axes, axes + MAX_AXES, PyLong_AsVoidPtr", "axes, axes, PyLong_AsVoidPtr"),
     fault("stochastic rounding is forgotten", WALK, "place->words[0] & ON_DEVICE && rounds(target)", "place->words[0] & ON_DEVICE && !target"),
     fault("queued while a graph is recorded", DEVICE, " || *device->paused", ""),
     fault("only the first of several kernels", DEVICE, "k < device->steps", "k < 1"),
     fault("sizes of an argument too early", DEVICE, "memcpy(arguments + head,", "memcpy(arguments + head - 8,"),
     fault("the recorder does not pause the extension", GRAPHS, "starts.paused.value = 1", "starts.paused.value = 0"),
+    fault("working memory is given back while it is used", STAGE, "(block, room, launch),", "(block, launch),"),
+    fault("working memory behind sizes", STAGE, 'struct.pack("=Q", room.address) + launch.tail', 'launch.tail + struct.pack("=Q", room.address)'),
     fault("a real number passed as a whole one", STAGE, '2 * number.slot + (number.ctype == "double")', "2 * number.slot"),
     fault("product: alpha is not part of the key", BLAS, "out.dtype, alpha, beta,\n", "out.dtype, beta,\n"),
     fault("product: strides are not part of the key", BLAS, "a.shape, a.strides, a.dtype", "a.shape, a.dtype"),
