@@ -47,11 +47,9 @@ class DetectionCuda(DetectionFamily):
         best = self.fresh(keys.shape, dtype=np.int64)
         self.assign(best, self.argsort(keys, axis=1, descending=True))
         rows = self.fresh((request.images, most, 6), dtype=request.dtype)
-        program, context = Program(self.device), {"threads": THREADS, "real": STORAGE[request.dtype.name]}
-        places = [Place(slot) for slot in range(5)]
-        sizes, numbers = (blocks_for(request.images * most), BLOCK), (lists, count, request.images, most)
-        program.steps.append(Launched(self.device, ROWS, sizes, places, numbers, context))
-        program.ready().run([tensor.address for tensor in (best, keys, boxes, found, rows)])
+        addresses = [tensor.address for tensor in (best, keys, boxes, found, rows)]
+        values, context = (*addresses, lists, count, request.images, most), _plain_types(request)
+        ROWS.bind(self.device, blocks_for(request.images * most), BLOCK, values, **context)()
         return [image[~np.isnan(image[:, 4])] for image in rows.get()]
 
 
@@ -66,19 +64,21 @@ def _suppressed(device: Any, request: Detection, tensors: Any) -> Program:
     context = _types(request, tensors[0].dtype, tensors[2].dtype)
     program.steps.append(Launched(device, CANDIDATES, (grid, BLOCK), places, numbers, context))
     suppress(program, Lists(lists, count, boxes, gone, None, None, found), Suppression(request.overlap, True))
-    context = {"threads": THREADS, "real": STORAGE[request.dtype.name]}
     sizes, spans = (blocks_for(lists * count), BLOCK), (lists, count, request.images)
-    program.steps.append(Launched(device, RANKS, sizes, (rated, found, keys), spans, context))
+    program.steps.append(Launched(device, RANKS, sizes, (rated, found, keys), spans, _plain_types(request)))
     return program
+
+
+def _plain_types(request: Detection) -> dict[str, Any]:
+    """The context of ``ranks.cu.j2`` and ``rows.cu.j2``."""
+    return {"threads": THREADS, "real": STORAGE[request.dtype.name]}
 
 
 def _types(request: Detection, dtype: Any, box: Any) -> dict[str, Any]:
     """The context of ``candidates.cu.j2`` for scores of ``dtype`` and prior boxes of the dtype ``box``."""
     double = request.dtype == np.float64
-    return {
-        "threads": THREADS,
+    return _plain_types(request) | {
         "element": STORAGE[dtype.name],
-        "real": STORAGE[request.dtype.name],
         "load": load_element("x", dtype),
         "box": STORAGE[box.name],
         "box_load": f"({STORAGE[request.dtype.name]})({load_element('x', box)})",
