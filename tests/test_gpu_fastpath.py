@@ -79,6 +79,19 @@ def test_a_sum_in_several_launches_keeps_its_working_memory(be: Any, monkeypatch
     assert rooms == [2]
 
 
+def test_nothing_else_gets_the_working_memory_of_a_repeated_sum(be: Any) -> None:
+    """Tensors that are made after it was learned keep their values when it runs."""
+    a, out = be.ones((600, 500)), be.empty((1, 1))
+    for _ in range(3):
+        out[:] = be.sum(a * a)
+    before = hits(be)
+    others = [be.empty((count, 1)).fill(7) for count in range(4, 200, 2)]
+    out[:] = be.sum(a * a)
+    assert hits(be) == before + 1 and out.get()[0, 0] == 300_000
+    assert all((other.get() == 7).all() for other in others)
+
+
+
 def test_where_tensors_begin_is_told_apart(be: Any) -> None:
     """The kernel for rows that begin at 16 bytes reads four elements at once; others must not run it."""
     wide, out = be.array(host((8, 64))), be.empty((8, 32))
