@@ -128,6 +128,7 @@ def _refuse() -> T:  # type: ignore[type-var]
 
 _FLAG = "0 or 1"
 PRECISIONS = ("float32", "tf32", "bfloat16")
+CONV_METHODS = ("auto", "columns", "implicit")
 
 CC: Setting[str] = Setting(
     "CC", "a command, which may have arguments", "cc, gcc, clang, then `python -m ziglang cc`",
@@ -171,6 +172,11 @@ CUBLAS: Setting[str] = Setting(
 PRODUCT_PRECISION = Setting(
     "NEONLIKE_PRODUCT_PRECISION", "float32, tf32 or bfloat16", "float32",
     "what the GPU may round factors of float32 products to; see docs/gpu.md", _one_of(*PRECISIONS), "float32",
+)  # fmt: skip
+GPU_CONV = Setting(
+    "NEONLIKE_GPU_CONV", "auto, columns or implicit", "auto",
+    "how the GPU convolves: products of cuBLAS on columns, one kernel, or what moves less memory; see docs/gpu.md",
+    _one_of(*CONV_METHODS), "auto",
 )  # fmt: skip
 GPU_POOL = Setting(
     "NEONLIKE_GPU_POOL", _FLAG, "1", "0: each GPU tensor is an allocation of its own, for memory checkers", _flag, True

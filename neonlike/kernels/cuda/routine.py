@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from neonlike.kernels.build.source import KernelSource
-from neonlike.kernels.codegen.render import TemplateSource
+from neonlike.kernels.codegen.render import TemplateSource, template_text
 from neonlike.kernels.cuda.compile import headers, load_kernels
 from neonlike.kernels.cuda.device import Device, Size3
 
@@ -29,10 +29,12 @@ class CudaRoutine:
         What the kernel takes, as codes of the module ``struct``: "Q" an address, "q" a whole number, "d" a double.
     title : str
         What it computes, for messages and kept sources.
+    more : tuple of str
+        Names of headers in ``kernels/templates/cuda`` that it includes besides.
     """
 
-    def __init__(self, template: str, arguments: str, title: str) -> None:
-        self.template, self.title = template, title
+    def __init__(self, template: str, arguments: str, title: str, more: tuple[str, ...] = ()) -> None:
+        self.template, self.title, self.more = template, title, more
         self.pack: Callable[..., bytes] = struct.Struct("@" + arguments).pack
         self.variants: dict[Any, Any] = {}
 
@@ -59,4 +61,5 @@ class CudaRoutine:
     def source(self, **context: Any) -> KernelSource:
         """What is compiled for ``context``."""
         source = TemplateSource(self.template, context)
-        return KernelSource(source, source.name, self.title, headers())
+        more = {name: template_text(f"cuda/{name}") for name in self.more}
+        return KernelSource(source, source.name, self.title, headers() | more)

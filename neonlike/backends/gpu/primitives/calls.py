@@ -47,7 +47,10 @@ class Matrices(NamedTuple):
 
 
 class Launched:
-    """A kernel with its grid and all arguments but addresses; None stands for the address 0."""
+    """A kernel with its grid and all arguments but addresses; None stands for the address 0.
+
+    ``shared`` is what it takes of shared memory besides what it declares, in bytes.
+    """
 
     def __init__(
         self,
@@ -57,8 +60,9 @@ class Launched:
         places: Sequence[Place | None],
         numbers: Sequence[int | float],
         context: dict[str, Any],
+        shared: int = 0,
     ) -> None:
-        self.device, self.routine, self.context = device, routine, context
+        self.device, self.routine, self.context, self.shared = device, routine, context, shared
         self.grid, self.block = sizes
         self.places, self.numbers = tuple(places), tuple(numbers)
         self.function: Any = None
@@ -69,7 +73,8 @@ class Launched:
 
     def __call__(self, at: Sequence[Any]) -> None:
         addresses = [0 if place is None else at[place[0]] + place[1] for place in self.places]
-        self.device.launch(self.function, self.grid, self.block, 0, self.routine.pack(*addresses, *self.numbers))
+        arguments = self.routine.pack(*addresses, *self.numbers)
+        self.device.launch(self.function, self.grid, self.block, self.shared, arguments)
 
 
 class Multiplied:

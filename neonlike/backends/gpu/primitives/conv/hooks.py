@@ -1,4 +1,4 @@
-"""Convolution on a GPU, for the hooks of ``families/conv.py``: products of cuBLAS, and a few kernels around them.
+"""Convolution on a GPU, for the hooks of ``families/conv.py``: products of cuBLAS and a few kernels, or one kernel.
 
 ``conv/plan.py`` cuts the work, ``conv/program.py`` and ``conv/update.py`` make steps of it, ``conv/kernels.py`` has the
 kernels. Steps depend on sizes and dtypes alone, and are kept.
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
+from neonlike import settings
 from neonlike.backends.families.conv import ConvFamily
 from neonlike.backends.families.conv_request import ConvPass, ConvUpdate, Epilogue
 from neonlike.backends.gpu.device.device import GpuDevice
@@ -18,6 +19,7 @@ from neonlike.backends.gpu.primitives.conv.program import Given, data_program
 from neonlike.backends.gpu.primitives.conv.update import UpdateGiven, update_program
 from neonlike.backends.gpu.primitives.operands import plain, stored
 from neonlike.backends.gpu.products.blas import Products
+from neonlike.errors import ArgumentError
 from neonlike.kernels.run.arrays import remember
 from neonlike.kernels.run.calls import KernelCall
 
@@ -27,6 +29,7 @@ class ConvCuda(ConvFamily):
 
     device: GpuDevice
     products: Products
+    _conv_method: str | None = None
 
     def _conv(
         self,
@@ -41,7 +44,8 @@ class ConvCuda(ConvFamily):
         reads = request.epilogue.reads_x
         if X is not None and (not reads or X.alias_of(target) == 1):
             X = None
-        given = Given(target.dtype, *(None if tensor is None else tensor.dtype for tensor in (X, bias, bsum)))  # type: ignore[arg-type]
+        x, b, s = (None if tensor is None else tensor.dtype for tensor in (X, bias, bsum))
+        given = Given(target.dtype, x, b, s, method=self.conv_method)
         read = [None if tensor is None else plain(tensor) for tensor in (source, filters, bias, X)]
         with stored(target, reads and X is None) as out, _stored_or_none(bsum) as sums:
             return self._run_program(data_program, request, given, (*read[:2], out, *read[2:], sums))
@@ -57,8 +61,34 @@ class ConvCuda(ConvFamily):
         if isinstance(request, ConvUpdate):
             return update_program(self.device, self.products, request, UpdateGiven(kind, kind)).work
         request = ConvPass(request.geometry, request.backward, Epilogue(beta=1.0))
-        givens = Given(kind), Given(kind, None, kind, kind), Given(kind, kind, kind, kind)
+        plain = Given(kind, method=self.conv_method)
+        ends = plain._replace(bias=kind, bsum=kind)
+        aligned = plain, ends, ends._replace(x=kind)
+        givens = (*aligned, *(given._replace(aligned=False) for given in aligned))
         return max(data_program(self.device, self.products, request, given).work for given in givens)
+
+    @property
+    def conv_method(self) -> str:
+        """How forward passes and data gradients are computed: "auto", the default, "columns" or "implicit".
+
+        With "columns" by products of cuBLAS (groups of few channels by a kernel of their own), with "implicit" by one
+        kernel that needs no working memory, with "auto" by the one that is expected to be faster; see docs/gpu.md. May
+        be set; backends start from the variable ``NEONLIKE_GPU_CONV``. The implicit kernel takes float16, bfloat16 and
+        float32 and GPUs from compute capability 8.0 on; all else is computed as with "columns".
+        """
+        if self._conv_method is None:
+            self._conv_method = settings.GPU_CONV.get()
+        return self._conv_method
+
+    @conv_method.setter
+    def conv_method(self, method: str) -> None:
+        if method not in settings.CONV_METHODS:
+            raise ArgumentError(
+                f"conv_method: got {method!r}; one of {', '.join(settings.CONV_METHODS)} is expected"
+            )
+        self._conv_method = method
+        if self._calls is not None:  # which convolve as was set when they were made
+            self._calls.clear()
 
     _conv_programs: dict[Any, Program]
 

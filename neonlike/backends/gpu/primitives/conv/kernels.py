@@ -10,12 +10,12 @@ from neonlike.backends.families.conv_request import ConvPass, Epilogue
 from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.backends.geometry.counts import ceil_div, power_of_two
 from neonlike.backends.gpu.primitives.calls import Launched, Matrices, Place
-from neonlike.backends.gpu.primitives.conv.plan import Band, Phase, taps_of
-from neonlike.backends.gpu.primitives.elements import is_wide
+from neonlike.backends.gpu.primitives.conv.plan import Band, Phase, Tile, outputs_of, taps_of
+from neonlike.backends.gpu.primitives.elements import is_wide, vector_length
 from neonlike.kernels.codegen.emit import STORAGE, convert_store, load_element
-from neonlike.kernels.cuda.fit import THREADS
+from neonlike.kernels.cuda.fit import THREADS, divisors
 from neonlike.kernels.cuda.routine import CudaRoutine
-from neonlike.optree.dtypes import F64, DType, compute_dtype
+from neonlike.optree.dtypes import F32, F64, DType, compute_dtype
 
 TIMES, ROWS = 4, 8
 """Runs of elements of a thread that finishes results; rows of one that sums gradients."""
@@ -26,6 +26,8 @@ FILTERS = CudaRoutine("cuda/conv/filters.cu.j2", "2Q16q", "filters of a phase of
 FINISH = CudaRoutine("cuda/conv/finish.cu.j2", "5Q3dq20q", "end of a convolution")
 SUMS = CudaRoutine("cuda/conv/sums.cu.j2", "2Qq", "sums of maps")
 FOLD = CudaRoutine("cuda/conv/fold.cu.j2", "2Q2d2q", "sums of parts of a gradient")
+IMPLICIT = CudaRoutine("cuda/conv/implicit.cu.j2", "6Q3dq45q", "convolution in one kernel", ("ptx.h",))
+TURNED = CudaRoutine("cuda/conv/turned.cu.j2", "2Q17q", "turned filters of a phase of a convolution")
 DIRECT = CudaRoutine("cuda/conv/direct.cu.j2", "6Q3dq24q", "convolution of groups of few channels")
 DIRECT_UPDATE = CudaRoutine("cuda/conv/direct_update.cu.j2", "3Q26q", "gradient of filters of few channels")
 
@@ -116,6 +118,18 @@ def filters_kernel(
     return _launched(device, FILTERS, ceil_div(elements, THREADS), places, numbers, context)
 
 
+def turned_kernel(
+    device: Any, g: ConvGeometry, phase: Phase, itemsize: int, places: tuple[Place, Place]
+) -> Launched:
+    """Filters of the taps of a phase as (groups, maps, taps, channels), for the implicit kernel."""
+    channels, maps = g.C // g.groups, g.K // g.groups
+    tiles = ceil_div(maps, 32), ceil_div(channels, 32)
+    axes = [number for size, a in zip(g.TRS, phase) for number in (size, a.tap, a.skip, a.taps)]
+    context = {"unit": f"uint{8 * itemsize}_t", "index": index_type(g.sizeF)}
+    blocks = g.groups * taps_of(phase) * math.prod(tiles)
+    return _launched(device, TURNED, blocks, places, (g.groups, channels, maps, *tiles, *axes), context)
+
+
 class Finish(NamedTuple):
     """How finished results are stored: fixed for all bands of a call."""
 
@@ -184,6 +198,57 @@ def fold_kernel(
         "store": convert_store("a", real, out),
     }
     return _launched(device, FOLD, ceil_div(size, THREADS), places, (*scale, count, size), context)
+
+
+class Implicit(NamedTuple):
+    """How the implicit kernel computes: fixed for all phases of a call."""
+
+    kind: str
+    tile: Tile
+    dtype: DType
+    lanes: int
+    scattered: bool
+    aligned: bool
+
+
+def implicit_kernel(
+    device: Any, request: ConvPass, how: Implicit, filters: Place, ends: Ends, phase: Phase, tiles: tuple[int, int]
+) -> Launched:
+    """Forward pass, or a phase of a data gradient, finished; tiles: of columns, of all phases and of those before."""
+    g, back, tile, size = request.geometry, request.backward, how.tile, how.dtype.itemsize
+    dims, read = request.target_dims, request.source_dims
+    maps, channels, taps = dims[0] // g.groups, read[0] // g.groups, taps_of(phase)
+    depth, columns = channels * taps, outputs_of(phase) * g.N
+    map_tiles, column_tiles = ceil_div(maps, tile.maps), ceil_div(columns, tile.columns)
+    context = _stored(how.dtype, F32, how.lanes, ends) | {
+        "kind": how.kind, "tile": tile, "type": STORAGE[how.dtype.name], "itemsize": size,
+        "out_size": how.lanes * size,
+        "load_x": load_element("x.v[l]", ends.x_dtype),
+        "filter_unit": _unit(how, maps), "source_unit": _unit(how, g.N),
+        "scattered": how.scattered, "deep": max(read[1], phase[0].taps, phase[0].outputs, abs(phase[0].offset) + 1) > 1,
+        "index": index_type(g.sizeI, g.sizeO, g.sizeF),
+    }  # fmt: skip
+    by = [max(math.prod(axis.taps for axis in phase[first:]), 1) for first in range(3)]
+    axes = [
+        number
+        for read_size, written, a in zip(read[1:4], dims[1:4], phase)
+        for number in (read_size, a.outputs, a.stride, a.offset, a.slope, written, a.first, a.every)
+    ]  # fmt: skip
+    apart = (maps, depth * maps) if back else (g.K, maps)
+    numbers = (
+        *numbers_of(request.epilogue), g.N, channels, maps, depth, columns, map_tiles, column_tiles, *tiles, *apart,
+        math.prod(dims[1:]), *divisors(by, False), *axes,
+    )  # fmt: skip
+    places = (SOURCE, filters, TARGET, ends.x, ends.bias, ends.sums)
+    sizes = (g.groups * map_tiles * column_tiles, 1, 1), (THREADS, 1, 1)
+    shared = tile.shared_bytes(size)
+    return Launched(device, IMPLICIT, sizes, places, numbers, {"threads": THREADS, **context}, shared)
+
+
+def _unit(how: Implicit, innermost: int) -> int:
+    """Elements of a copy to shared memory: 16 bytes, or one."""
+    whole = 16 // how.dtype.itemsize
+    return whole if vector_length(how.dtype, innermost, how.aligned) == whole else 1
 
 
 def direct_kernel(device: Any, request: ConvPass, dtype: DType, lanes: int, ends: Ends) -> Launched:

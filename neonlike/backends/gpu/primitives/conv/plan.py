@@ -4,17 +4,24 @@ Forward pass and data gradient are one matrix product for each phase and band: f
 the elements that each tap reads, (taps of channels, positions and images). A data gradient with strides has a phase for
 each remainder of a position by the strides, which takes the taps that meet an output there; so no product is wasted.
 The weight gradient is columns times errors. Everything here follows from sizes alone, and so does the order of sums.
+
+Columns are stored, and multiplied by cuBLAS; or, by the *implicit* kernel, gathered in shared memory as they are
+multiplied. That saves writing and reading them, but its products are slower than cuBLAS's. :func:`saves_columns` weighs
+one against the other by arithmetic; nothing of it has been measured.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.backends.geometry.counts import ceil_div, round_up
+from neonlike.kernels.codegen.emit import NARROW
+from neonlike.optree.dtypes import F32, DType
 
 COLUMN_BYTES = 256 << 20
 """Most bytes of columns and results that a band takes: enough for several waves of a product's tiles."""
@@ -105,6 +112,66 @@ def reads_in_place(g: ConvGeometry) -> bool:
 def thin(g: ConvGeometry) -> bool:
     """Whether groups have so few channels and maps that no product pays; depthwise layers are such."""
     return g.groups > 1 and max(g.C, g.K) // g.groups <= THIN
+
+
+class Tile(NamedTuple):
+    """What a block of the implicit kernel computes: ``maps`` by ``columns`` results.
+
+    ``depth`` products of each are between two barriers, and the factors of ``stages`` times as many in shared memory,
+    in rows with ``pad`` elements behind.
+    """
+
+    maps: int
+    depth: int
+    columns: int = 128
+    stages: int = 4
+    pad: int = 8
+
+    def shared_bytes(self, itemsize: int) -> int:
+        """Shared memory of a block: for factors, then for the results, which are float32."""
+        factors = self.stages * self.depth * (self.maps + self.columns + 2 * self.pad) * itemsize
+        return max(factors, self.maps * (self.columns + self.pad) * F32.itemsize)
+
+
+def implicit_kind(dtype: DType, precision: str) -> str | None:
+    """What the implicit kernel multiplies: "f16", "bf16", "tf32" on tensor cores, "f32" elsewhere; None: no such dtype.
+
+    float32 may be rounded to TF32 where ``product_precision`` allows that, or even fewer bits.
+    """
+    if dtype == F32:
+        return "f32" if precision == "float32" else "tf32"
+    return NARROW.get(dtype.name)
+
+
+def implicit_tile(kind: str, maps: int) -> Tile:
+    """The tile for so many maps of a group, with fewest rows that stay empty; the larger one if both are alike."""
+    return Tile(min((128, 64), key=partial(round_up, maps)), 16 if kind in ("f32", "tf32") else 32)
+
+
+BALANCE = {"f32": 12, "tf32": 100, "f16": 200, "bf16": 200}
+"""Operations in the time of a byte of memory: by the data sheet of the A100 (19.5, 156 and 312 TFLOP/s, 1.56 TB/s)."""
+SLOWER = 1.5
+"""How many times as long as cuBLAS the implicit kernel is assumed to take for a product; not measured."""
+
+
+def saves_columns(g: ConvGeometry, found: Sequence[Phase], backward: bool, kind: str, itemsize: int) -> bool:
+    """Whether the implicit kernel is expected to be faster than columns and products.
+
+    A product of ``maps`` by ``rows`` and any number of columns takes 2 maps rows operations a column. Columns take
+    2 rows itemsize bytes of memory besides, which are written and read: as much time as 2 rows itemsize BALANCE
+    operations. The implicit kernel has none of these, computes whole tiles, and is SLOWER. It needs a tile for each of
+    most multiprocessors, as it does not split sums.
+    """
+    maps, channels = (g.C, g.K) if backward else (g.K, g.C)
+    maps, channels = maps // g.groups, channels // g.groups
+    tile = implicit_tile(kind, maps)
+    products = with_columns = tiles = 0
+    for phase in found:
+        rows, count = channels * taps_of(phase), outputs_of(phase) * g.N
+        products += round_up(maps, tile.maps) * round_up(rows, tile.depth) * count
+        with_columns += (maps + itemsize * BALANCE[kind]) * rows * count
+        tiles += g.groups * ceil_div(maps, tile.maps) * ceil_div(count, tile.columns)
+    return SLOWER * products <= with_columns and tiles >= len(found) * TILES // 2
 
 
 def bands(columns: int, column_bytes: int) -> list[Band]:

@@ -6,6 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 from neonlike.backends.families.conv_request import ConvPass
+from neonlike.backends.geometry.counts import ceil_div
 from neonlike.backends.gpu.primitives.calls import Matrices, Multiplied, Program
 from neonlike.backends.gpu.primitives.conv import kernels as kernels
 from neonlike.backends.gpu.primitives.conv.kernels import BIAS, SOURCE, TARGET, WEIGHTS, Ends, Finish, X
@@ -13,14 +14,20 @@ from neonlike.backends.gpu.primitives.conv.plan import (
     Band,
     Phase,
     bands,
+    implicit_kind,
+    implicit_tile,
     outputs_of,
     phases,
     reads_in_place,
+    saves_columns,
     taps_of,
     thin,
 )
-from neonlike.backends.gpu.primitives.elements import vector_length
+from neonlike.backends.gpu.primitives.elements import is_wide, vector_length
 from neonlike.optree.dtypes import F64, DType, compute_dtype
+
+MOST_LANES = 4
+"""Elements that a thread of the implicit kernel stores at once: a warp stores a row of a tile."""
 
 
 class Given(NamedTuple):
@@ -31,13 +38,33 @@ class Given(NamedTuple):
     bias: DType | None = None
     bsum: DType | None = None
     aligned: bool = True
+    method: str = "auto"
 
 
 def data_program(device: Any, products: Any, request: ConvPass, given: Given) -> Program:
     """The steps of a forward pass or data gradient."""
-    made = (_Direct if thin(request.geometry) else _Products)(device, products, request, given)
+    way = _Direct if thin(request.geometry) else _Products
+    made = (_Implicit if _is_implicit(device, products, request, given) else way)(device, products, request, given)
     made.build()
     return made.program
+
+
+def _is_implicit(device: Any, products: Any, request: ConvPass, given: Given) -> bool:
+    """Whether one kernel convolves: where it is told to, or saves memory traffic, and has a form for the tensors."""
+    g, kind = request.geometry, implicit_kind(given.dtype, products.blas.precision)
+    if given.method == "columns" or kind is None or not has_copies(device) or is_wide([g.sizeF]):
+        return False
+    if given.method == "implicit":
+        return True
+    lanes, maps = 16 // given.dtype.itemsize, request.target_dims[0] // g.groups
+    if not given.aligned or g.N % lanes or maps % lanes or thin(g) or reads_in_place(g):
+        return False
+    return saves_columns(g, phases(g, request.backward), request.backward, kind, given.dtype.itemsize)
+
+
+def has_copies(device: Any) -> bool:
+    """Whether the GPU copies to shared memory asynchronously, and its tensor cores know all types: sm_80 or later."""
+    return int("".join(filter(str.isdigit, device.capabilities.arch))) >= 80
 
 
 class _DataPass:
@@ -83,6 +110,36 @@ class _Direct(_DataPass):
         step = kernels.direct_kernel(self.device, self.request, self.given.dtype, lanes, ends)
         self.program.steps.append(step)
         self.add_sums(ends, tiles)
+
+
+class _Implicit(_DataPass):
+    """One kernel for each phase, which multiplies and finishes, and one that adds up sums."""
+
+    def build(self) -> None:
+        g, back, given = self.geometry, self.request.backward, self.given
+        found, kind = phases(g, back), implicit_kind(given.dtype, self.products.blas.precision)
+        assert kind is not None
+        tile, scattered = implicit_tile(kind, self.maps // g.groups), len(found) > 1
+        lanes = min(self.lanes(g.N if scattered else self.columns), MOST_LANES)
+        how = kernels.Implicit(kind, tile, given.dtype, lanes, scattered, given.aligned)
+        counts = [ceil_div(outputs_of(phase) * g.N, tile.columns) for phase in found]
+        ends, before = self.ends(sum(counts)), 0
+        filters = WEIGHTS
+        if back:
+            most = max(map(taps_of, found))
+            filters = self.program.room(most * g.sizeF // math.prod(g.TRS) * given.dtype.itemsize)
+        for phase, count in zip(found, counts):
+            if back and taps_of(phase):
+                places = WEIGHTS, filters
+                self.program.steps.append(
+                    kernels.turned_kernel(self.device, g, phase, given.dtype.itemsize, places)
+                )
+            tiles = sum(counts), before
+            self.program.steps.append(
+                kernels.implicit_kernel(self.device, self.request, how, filters, ends, phase, tiles)
+            )
+            before += count
+        self.add_sums(ends, sum(counts))
 
 
 class _Products(_DataPass):

@@ -1,0 +1,233 @@
+"""The implicit convolution of the GPU: each form against loops, when it is chosen, and what a program queues."""
+
+# ruff: noqa: E741 - I and O are what neon calls them
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from conv_loops import Sizes, backward, finish, forward, quarters, row_sums, same, tensor
+from cuda_backends import gpu
+from test_gpu_conv import EVERY, forget, queued, shifted
+
+from neonlike.backends.gpu.primitives import calls, elements
+from neonlike.backends.gpu.primitives.conv import plan as conv_plan
+from neonlike.backends.gpu.primitives.conv import program as conv_program
+from neonlike.errors import ArgumentError
+
+pytestmark = pytest.mark.checked
+__all__ = ["gpu"]
+
+KINDS = {"f32": ("f4", "float32"), "tf32": ("f4", "tf32"), "f16": ("f2", "float32"), "bf16": ("bfloat16", "float32")}
+"""What is multiplied -> the dtype of the tensors, and `product_precision`."""
+LONG = Sizes(8, 24, 100, (1, 3, 4), (1, 3, 3), (0, 1, 1))
+"""More products than the stages hold, copies of 16 bytes, tiles of 128 maps that are not full."""
+LINE = Sizes(16, 3, 8, (1, 1, 12), (1, 1, 3), (0, 0, 2), (1, 1, 2), (1, 1, 2))
+"""1-D, dilated, strided; whole copies of 16 bytes, tiles of columns that are not full."""
+VOLUME = Sizes(8, 2, 8, (3, 3, 4), (2, 3, 1), (1, 0, 0), (1, 2, 1))
+GROUPS = Sizes(8, 16, 24, (1, 4, 3), (1, 2, 2), groups=2)
+ODD = Sizes(3, 5, 7, (1, 4, 4), (1, 3, 3), (0, 1, 1))
+"""Copies of one element."""
+SHAPES = {"long": LONG, "line": LINE, "volume": VOLUME, "groups": GROUPS, "odd": ODD}
+ENDS: dict[str, Any] = {"alpha": 0.5, "beta": 2.0, "relu": True, "brelu": True, "slope": 0.25}
+
+
+@pytest.fixture
+def implicit(gpu: Any) -> Iterator[Any]:
+    """The backend, which convolves by the implicit kernel wherever that has a form."""
+    gpu.conv_method = "implicit"
+    yield gpu
+    gpu.conv_method, gpu.product_precision = "auto", "float32"
+    forget(gpu)
+
+
+def operands(be: Any, s: Sizes, dtype: Any, make: Any = tensor) -> tuple[Any, Any]:
+    """Arguments of both passes with what they shall give."""
+    rng = np.random.default_rng(s.N + s.C)
+    image, filters, error = (quarters(rng, shape) for shape in (s.shape_i, s.shape_f, s.shape_o))
+    I, F, E = (make(be, values, dtype) for values in (image, filters, error))
+    return ("fprop_conv", (I, F), forward(s, image, filters)), ("bprop_conv", (F, E), backward(s, error, filters))
+
+
+def check(be: Any, s: Sizes, dtype: Any, make: Any = tensor, sums: bool = True) -> None:
+    """Both passes against loops: alone, and with every end, X being another tensor or the old values."""
+    rng, layer, kind = np.random.default_rng(1), s.layer(be, dtype), be.empty((1, 1), dtype=dtype).dtype
+    for turn, (name, given, result) in enumerate(operands(be, s, dtype, make)):
+        old, x, shift = (quarters(rng, shape) for shape in (result.shape, result.shape, (len(result), 1)))
+        out, run = make(be, np.full_like(old, np.nan), dtype), getattr(be, name)
+        run(layer, *given, out)
+        same(out, result)
+        out, total = make(be, old, dtype), be.empty((len(result), 1), dtype=np.float64) if sums else None
+        X, seen = (make(be, x, dtype), x) if turn else (None, old)
+        run(layer, *given, out, X=X, bias=be.array(shift), bsum=total, **ENDS)
+        wanted = finish(result, bias=shift, x=seen, **ENDS)
+        same(out, wanted)
+        if sums:
+            same(total, row_sums(wanted.astype(kind)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_form_agrees_with_loops(implicit: Any, kind: str, name: str) -> None:
+    dtype, implicit.product_precision = KINDS[kind]
+    check(implicit, SHAPES[name], implicit.empty((1, 1), dtype=dtype).dtype, sums=kind != "bf16")
+
+
+@pytest.mark.parametrize("name", ["sparse", "bordered", "covering", "depthwise"])
+def test_strides_borders_and_single_channels(implicit: Any, name: str) -> None:
+    """Elements that no tap reads, windows in the padding, phases without taps, groups of one channel."""
+    check(implicit, EVERY[name], np.float32)
+
+
+def test_places_of_64_bits_and_tensors_that_start_anywhere(implicit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for dtype in ("f4", "f2"):
+        check(implicit, LINE, dtype, make=shifted)
+    monkeypatch.setattr(elements, "NARROW", 1 << 7)  # more than the filters have, which are counted in 32 bits
+    forget(implicit)
+    check(implicit, VOLUME, "f4")
+
+
+def test_factors_are_rounded_as_the_precision_says(implicit: Any) -> None:
+    """To 10 bits of mantissa, to nearest, with "tf32"; not at all with "float32"."""
+    s, rng = LONG, np.random.default_rng(3)
+    layer, image, filters = s.layer(implicit), *(rng.normal(size=shape) for shape in (s.shape_i, s.shape_f))
+    image, filters = image.astype(np.float32), filters.astype(np.float32)
+    I, F, O = tensor(implicit, image), tensor(implicit, filters), implicit.empty(s.shape_o)
+
+    def rounded(values: Any) -> Any:
+        return ((values.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
+
+    exact, coarse = forward(s, image, filters), forward(s, rounded(image), rounded(filters))
+    assert np.abs(exact - coarse).max() > 1e-3
+    for precision, wanted in (("float32", exact), ("tf32", coarse), ("bfloat16", coarse)):
+        implicit.product_precision = precision
+        implicit.fprop_conv(layer, I, F, O)
+        np.testing.assert_allclose(O.get(), wanted, rtol=0, atol=1e-4, err_msg=precision)  # sums of 216, up to 100
+
+
+def test_results_do_not_depend_on_the_order_of_blocks(implicit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the last bit, though no sum is exact."""
+    s, rng = GROUPS, np.random.default_rng(0)
+    layer, results = s.layer(implicit), []
+    I, F = (implicit.array(rng.normal(size=shape)) for shape in (s.shape_i, s.shape_f))
+    for order in ("forward", "reverse", "random"):
+        monkeypatch.setenv("CUEMU_ORDER", order)
+        O, sums = implicit.empty(s.shape_o), implicit.empty((s.K, 1))
+        implicit.fprop_conv(layer, I, F, O, bsum=sums, relu=True)
+        results.append(O.get().tobytes() + sums.get().tobytes())
+    assert results[0] == results[1] == results[2]
+
+
+def test_infinities_and_nans_stay_in_their_windows(implicit: Any) -> None:
+    """Rows and columns that fill up tiles are zeros times zeros."""
+    s, rng = GROUPS, np.random.default_rng(2)
+    image, filters = quarters(rng, s.shape_i), quarters(rng, s.shape_f)
+    image[3, 0, 1, 1, 2], image[9, 0, 3, 2, 5] = np.inf, np.nan
+    O = implicit.empty(s.shape_o)
+    implicit.fprop_conv(s.layer(implicit), tensor(implicit, image), tensor(implicit, filters), O)
+    with np.errstate(invalid="ignore"):
+        same(O, forward(s, image, filters))
+
+
+# When it is chosen --------------------------------------------------------------------------------------------------
+
+
+def steps(be: Any, monkeypatch: pytest.MonkeyPatch, s: Sizes, call: str, dtype: Any = np.float32, **ends: Any) -> str:
+    """What a call queues."""
+    layer = s.layer(be, dtype)
+    I, F, O = (be.ones(shape, dtype=dtype) for shape in (s.shape_i, s.shape_f, s.shape_o))
+    given = {"fprop": (I, F, O), "bprop": (F, O, I)}[call]
+    return " ".join(queued(be, monkeypatch, lambda: getattr(be, f"{call}_conv")(layer, *given, **ends)))
+
+
+def test_a_program_is_one_kernel_a_phase(implicit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert steps(implicit, monkeypatch, LONG, "fprop", relu=True) == "implicit"
+    assert steps(implicit, monkeypatch, LONG, "fprop", bsum=implicit.empty((100, 1))) == "implicit sums"
+    assert steps(implicit, monkeypatch, LONG, "bprop") == "turned implicit"
+    sparse = steps(implicit, monkeypatch, EVERY["sparse"], "bprop").split()
+    assert (sparse.count("turned"), sparse.count("implicit")) == (2, 12)  # phases that meet an output, and all
+    assert "implicit" not in steps(implicit, monkeypatch, LONG, "fprop", np.float64)
+    with monkeypatch.context() as patched:
+        patched.setattr(conv_program, "has_copies", lambda device: False)
+        forget(implicit)
+        assert steps(implicit, monkeypatch, LONG, "fprop") == "columns product"
+    forget(implicit)
+
+
+def test_copies_to_shared_memory_are_there_from_sm_80_on() -> None:
+    for arch, wanted in (("sm_75", False), ("sm_80", True), ("sm_90a", True), ("sm_120", True)):
+        device = SimpleNamespace(capabilities=SimpleNamespace(arch=arch))
+        assert conv_program.has_copies(device) is wanted, arch
+
+
+def test_the_kernel_is_chosen_where_columns_take_longer_than_it_loses(gpu: Any) -> None:
+    def layer(maps: int, channels: int = 64, size: int = 28, images: int = 64) -> Any:
+        return Sizes(images, channels, maps, (1, size, size), (1, 3, 3), (0, 1, 1)).layer(gpu)
+
+    def saves(g: Any, kind: str, back: bool = False) -> bool:
+        return conv_plan.saves_columns(
+            g, conv_plan.phases(g, back), back, kind, 4 if kind in ("f32", "tf32") else 2
+        )
+
+    assert [maps for maps in (16, 64, 128, 512, 1024) if saves(layer(maps), "f32")] == [64]
+    assert [maps for maps in (16, 64, 128, 512, 1024) if saves(layer(maps), "f16")] == [16, 64, 128, 512]
+    assert [maps for maps in (64, 512, 1024) if saves(layer(maps), "tf32")] == [64, 512]
+    assert saves(layer(512, channels=64), "f32", back=True)  # whose results are the channels
+    assert not saves(layer(64, size=7, images=8), "f16")  # too few tiles to fill a GPU
+    assert not saves(layer(64, channels=1), "f32")  # 9 products in steps of 16
+
+
+def test_a_layer_that_saves_memory_takes_the_kernel_by_itself(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conv_plan, "TILES", 2)
+    forget(gpu)
+    few = Sizes(8, 16, 64, (1, 3, 4), (1, 3, 3), (0, 1, 1))
+    assert gpu.conv_method == "auto"
+    assert steps(gpu, monkeypatch, few, "fprop") == "implicit"
+    assert steps(gpu, monkeypatch, few, "fprop", np.float16) == "implicit"
+    for s in (Sizes(6, 16, 64, (1, 3, 4), (1, 3, 3)), Sizes(8, 16, 62, (1, 3, 4), (1, 3, 3))):
+        assert steps(gpu, monkeypatch, s, "fprop") == "columns product"  # no copies of 16 bytes
+    assert steps(gpu, monkeypatch, EVERY["pointwise"], "fprop") == "product"
+    gpu.conv_method = "columns"
+    assert steps(gpu, monkeypatch, few, "fprop") == "columns product"
+    gpu.conv_method = "auto"
+    forget(gpu)
+
+
+def test_the_method_can_be_set(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that was made before is planned anew; a name that is none is refused, and nothing changes."""
+    s = GROUPS
+    layer, (_, given, result) = s.layer(gpu), operands(gpu, s, np.float32)[0]
+    O = gpu.empty(s.shape_o)
+    found = []
+    for method in ("columns", "implicit", "columns"):
+        gpu.conv_method = method
+        for _ in range(2):
+            found.append(queued(gpu, monkeypatch, lambda: gpu.fprop_conv(layer, *given, O, relu=True))[0])
+            same(O, finish(result, relu=True))
+    assert found == ["columns"] * 2 + ["implicit"] * 2 + ["columns"] * 2
+    with pytest.raises(ArgumentError, match="conv_method: got 'winograd'; one of auto, columns, implicit"):
+        gpu.conv_method = "winograd"
+    assert gpu.conv_method == "columns"
+    gpu.conv_method = "auto"
+    monkeypatch.setenv("NEONLIKE_GPU_CONV", "implicit")
+    assert type(gpu)(rng_seed=0).conv_method == "implicit"
+
+
+@pytest.mark.parametrize("name", ["groups", "line"])
+def test_working_memory_is_what_is_stated(implicit: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    s = SHAPES[name]
+    layer, taken, run = s.layer(implicit), list[int](), calls.Program.run
+    I, F, O = (implicit.ones(shape) for shape in (s.shape_i, s.shape_f, s.shape_o))
+
+    def noted(program: Any, at: Any) -> None:
+        taken.append(program.work)
+        run(program, at)
+
+    monkeypatch.setattr(calls.Program, "run", noted)
+    implicit.fprop_conv(layer, I, F, O, bsum=implicit.empty((s.K, 1)))
+    implicit.bprop_conv(layer, F, O, I, bsum=implicit.empty((s.C, 1)))
+    assert taken == [implicit.workspace_bytes(layer, name) for name in ("fprop", "bprop")]
