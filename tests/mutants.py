@@ -110,7 +110,7 @@ TESTS = {
         "conv": "conv_few conv_calls conv_geometry conv_depthwise conv_maps conv_shapes conv_winograd conv "
         "conv_kernels",
         "conv_cuda": "gpu_conv",
-        "blueprints": "blueprints_errors blueprints_networks blueprints_recurrent blueprints",
+        blueprints, blueprints_errors, blueprints_networks, blueprints_recurrent, implicit_cuda, gpu_conv_implicit,
         "containers": "tree merge merge_streams sequential",
         "gan": "gan",
         "seq2seq": "seq2seq skipthought",

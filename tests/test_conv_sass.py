@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neonlike.backends.families.conv_request import ConvPass, Epilogue
+from neonlike.backends.families.conv_request import ConvPass, ConvUpdate, Epilogue
 from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.backends.gpu.primitives.conv.program import Given, data_program
+from neonlike.backends.gpu.primitives.conv.update import UpdateGiven, update_program
 from neonlike.kernels.codegen.render import template_text
 from neonlike.kernels.cuda import compile as compile_cuda
 from neonlike.optree.dtypes import as_dtype
@@ -29,31 +30,39 @@ pytestmark = [
     pytest.mark.skipif(NVCC is None, reason="there is no CUDA toolkit, whose nvcc compiles for real GPUs"),
 ]
 ARCHITECTURES = ["sm_80", "sm_90a", "sm_100"]
+ENDS = Epilogue(relu=True, beta=1.0)
 MOST_REGISTERS = 128
 """Of a thread: two blocks of 256 threads then share a multiprocessor."""
 FORMS = {
-    "f32": (np.float32, "float32", 128, False), "f32 few maps": (np.float32, "float32", 64, False),
-    "f32 backward": (np.float32, "float32", 128, True), "tf32": (np.float32, "tf32", 128, False),
-    "f16": (np.float16, "float32", 128, False), "f16 backward": (np.float16, "float32", 128, True),
-    "bf16": (as_dtype("bfloat16"), "float32", 128, False), "turned filters": (np.float32, "float32", 128, True),
+    "f32": (np.float32, "float32", 128, ""), "f32 few maps": (np.float32, "float32", 64, ""),
+    "f32 backward": (np.float32, "float32", 128, "back"), "tf32": (np.float32, "tf32", 128, ""),
+    "f16": (np.float16, "float32", 128, ""), "f16 backward": (np.float16, "float32", 128, "back"),
+    "bf16": (as_dtype("bfloat16"), "float32", 128, ""), "turned filters": (np.float32, "float32", 128, "back"),
+    "f32 update": (np.float32, "float32", 128, "update"), "tf32 update": (np.float32, "tf32", 128, "update"),
+    "f16 update": (np.float16, "float32", 128, "update"),
 }  # fmt: skip
-"""dtype, precision, maps, whether it is a data gradient (with strides)."""
-PRODUCTS = {"f32": 1024, "f32 few maps": 512, "f32 backward": 1024}
+"""dtype, precision, maps, pass: forward, a data gradient (with strides), or a gradient of filters."""
+PRODUCTS = {"f32": 1024, "f32 few maps": 512, "f32 backward": 1024, "f32 update": 256}
 """FFMAs of a thread in a turn of the inner loop; on tensor cores there are 32 HMMAs of a warp."""
-SHARES = {"f32": 0.85, "f32 few maps": 0.77, "f32 backward": 0.85, "tf32": 0.11}
+SHARES = {
+    "f32": 0.85, "f32 few maps": 0.77, "f32 backward": 0.85, "f32 update": 0.9, "tf32": 0.11, "tf32 update": 0.11,
+}  # fmt: skip
 """Of FFMA or HMMA among the instructions of the inner loop, at least; 0.2 where it does not say."""
 
 
 def kernel_of(form: str) -> Any:
     """The source of a form."""
-    dtype, precision, maps, back = FORMS[form]
-    step = 2 if back else 1
+    dtype, precision, maps, which = FORMS[form]
+    step = 2 if which == "back" else 1
     g = ConvGeometry(np.dtype(dtype), 64, maps, maps, (1, 14, 14), (1, 3, 3), (0, 1, 1), (1, step, step), (1, 1, 1))
     device = SimpleNamespace(capabilities=SimpleNamespace(arch="sm_80"))
     products = SimpleNamespace(blas=SimpleNamespace(precision=precision))
     kind = np.dtype(dtype)
-    given = Given(kind, None, kind, kind, method="implicit")
-    steps = data_program(device, products, ConvPass(g, back, Epilogue(relu=True, beta=1.0)), given).steps
+    if which == "update":
+        steps = update_program(device, products, ConvUpdate(g), UpdateGiven(kind, kind, method="implicit")).steps
+    else:
+        given, request = Given(kind, None, kind, kind, method="implicit"), ConvPass(g, which == "back", ENDS)
+        steps = data_program(device, products, request, given).steps
     wanted = "turned" if form == "turned filters" else "implicit"
     found = [step for step in steps if wanted in step.routine.template]  # type: ignore[union-attr]
     return found[-1].routine.source(**found[-1].context)  # type: ignore[union-attr]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conv_loops import Sizes, backward, finish, forward, quarters, row_sums, same, tensor
+from conv_loops import Sizes, backward, finish, forward, quarters, row_sums, same, tensor, update
 from cuda_backends import gpu
 from test_gpu_conv import EVERY, forget, queued, shifted
 
@@ -28,7 +28,7 @@ LONG = Sizes(8, 24, 100, (1, 3, 4), (1, 3, 3), (0, 1, 1))
 """More products than the stages hold, copies of 16 bytes, tiles of 128 maps that are not full."""
 LINE = Sizes(16, 3, 8, (1, 1, 12), (1, 1, 3), (0, 0, 2), (1, 1, 2), (1, 1, 2))
 """1-D, dilated, strided; whole copies of 16 bytes, tiles of columns that are not full."""
-VOLUME = Sizes(8, 2, 8, (3, 3, 4), (2, 3, 1), (1, 0, 0), (1, 2, 1))
+VOLUME = Sizes(8, 2, 8, (3, 3, 4), (2, 2, 3), (1, 0, 0), (1, 2, 2))
 GROUPS = Sizes(8, 16, 24, (1, 4, 3), (1, 2, 2), groups=2)
 ODD = Sizes(3, 5, 7, (1, 4, 4), (1, 3, 3), (0, 1, 1))
 """Copies of one element."""
@@ -54,7 +54,7 @@ def operands(be: Any, s: Sizes, dtype: Any, make: Any = tensor) -> tuple[Any, An
 
 
 def check(be: Any, s: Sizes, dtype: Any, make: Any = tensor, sums: bool = True) -> None:
-    """Both passes against loops: alone, and with every end, X being another tensor or the old values."""
+    """All passes against loops: alone, and with every end, X being another tensor or the old values."""
     rng, layer, kind = np.random.default_rng(1), s.layer(be, dtype), be.empty((1, 1), dtype=dtype).dtype
     for turn, (name, given, result) in enumerate(operands(be, s, dtype, make)):
         old, x, shift = (quarters(rng, shape) for shape in (result.shape, result.shape, (len(result), 1)))
@@ -68,6 +68,11 @@ def check(be: Any, s: Sizes, dtype: Any, make: Any = tensor, sums: bool = True) 
         same(out, wanted)
         if sums:
             same(total, row_sums(wanted.astype(kind)))
+    image, error, old = (quarters(rng, shape) for shape in (s.shape_i, s.shape_o, s.shape_f))
+    for alpha, beta in ((0.5, 2.0), (1.0, 0.0)):
+        gradient = tensor(be, old if beta else np.full_like(old, np.nan))
+        be.update_conv(layer, make(be, image, dtype), make(be, error, dtype), gradient, alpha=alpha, beta=beta)
+        same(gradient, alpha * update(s, image, error) + beta * old)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -77,16 +82,20 @@ def test_every_form_agrees_with_loops(implicit: Any, kind: str, name: str) -> No
     check(implicit, SHAPES[name], implicit.empty((1, 1), dtype=dtype).dtype, sums=kind != "bf16")
 
 
-@pytest.mark.parametrize("name", ["sparse", "bordered", "covering", "depthwise"])
+BEHIND = Sizes(4, 3, 5, (1, 4, 4), (1, 2, 2), (1, 0, 0), (3, 1, 1))
+"""All that is read lies in front of the image."""
+
+
+@pytest.mark.parametrize("name", ["sparse", "bordered", "covering", "depthwise", "behind"])
 def test_strides_borders_and_single_channels(implicit: Any, name: str) -> None:
     """Elements that no tap reads, windows in the padding, phases without taps, groups of one channel."""
-    check(implicit, EVERY[name], np.float32)
+    check(implicit, BEHIND if name == "behind" else EVERY[name], np.float32)
 
 
 def test_places_of_64_bits_and_tensors_that_start_anywhere(implicit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for dtype in ("f4", "f2"):
         check(implicit, LINE, dtype, make=shifted)
-    monkeypatch.setattr(elements, "NARROW", 1 << 7)  # more than the filters have, which are counted in 32 bits
+    monkeypatch.setattr(elements, "NARROW", 1 << 8)  # more than the filters have, which are counted in 32 bits
     forget(implicit)
     check(implicit, VOLUME, "f4")
 
@@ -124,9 +133,9 @@ def test_results_do_not_depend_on_the_order_of_blocks(implicit: Any, monkeypatch
 
 def test_infinities_and_nans_stay_in_their_windows(implicit: Any) -> None:
     """Rows and columns that fill up tiles are zeros times zeros."""
-    s, rng = GROUPS, np.random.default_rng(2)
+    s, rng = Sizes(8, 10, 24, (1, 4, 3), (1, 2, 2), groups=2), np.random.default_rng(2)
     image, filters = quarters(rng, s.shape_i), quarters(rng, s.shape_f)
-    image[3, 0, 1, 1, 2], image[9, 0, 3, 2, 5] = np.inf, np.nan
+    image[5, 0, 1, 1, 2], image[9, 0, 3, 2, 5] = np.inf, np.nan  # of the second group, behind the first one's products
     O = implicit.empty(s.shape_o)
     implicit.fprop_conv(s.layer(implicit), tensor(implicit, image), tensor(implicit, filters), O)
     with np.errstate(invalid="ignore"):
@@ -136,11 +145,31 @@ def test_infinities_and_nans_stay_in_their_windows(implicit: Any) -> None:
 # When it is chosen --------------------------------------------------------------------------------------------------
 
 
+def test_gradients_of_filters_are_summed_in_parts(implicit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of which the last one is smaller, in the same order always; errors that are nan touch their own map alone."""
+    monkeypatch.setattr(conv_plan, "LEAST_DEPTH", 40)
+    forget(implicit)
+    for s in (Sizes(8, 3, 6, (1, 5, 5), (1, 2, 2)), Sizes(3, 3, 6, (1, 9, 7), (1, 2, 2))):
+        layer, rng = s.layer(implicit), np.random.default_rng(5)
+        image, error = rng.normal(size=s.shape_i), quarters(rng, s.shape_o)
+        error[2, 0, 1, 1, 1] = np.nan
+        I, E, results = implicit.array(image), tensor(implicit, error), []
+        for order in ("forward", "random"):
+            monkeypatch.setenv("CUEMU_ORDER", order)
+            gradient = implicit.empty(s.shape_f)
+            found = queued(implicit, monkeypatch, lambda: implicit.update_conv(layer, I, E, gradient))
+            assert found == ["implicit_update", "fold"]
+            results.append(gradient.get())
+        assert results[0].tobytes() == results[1].tobytes()
+        np.testing.assert_allclose(results[0], update(s, image.astype(np.float32), error), rtol=0, atol=1e-4)
+        assert implicit.workspace_bytes(layer, "update") >= 3 * s.layer(implicit).sizeF * 4
+
+
 def steps(be: Any, monkeypatch: pytest.MonkeyPatch, s: Sizes, call: str, dtype: Any = np.float32, **ends: Any) -> str:
     """What a call queues."""
     layer = s.layer(be, dtype)
     I, F, O = (be.ones(shape, dtype=dtype) for shape in (s.shape_i, s.shape_f, s.shape_o))
-    given = {"fprop": (I, F, O), "bprop": (F, O, I)}[call]
+    given = {"fprop": (I, F, O), "bprop": (F, O, I), "update": (I, O, F)}[call]
     return " ".join(queued(be, monkeypatch, lambda: getattr(be, f"{call}_conv")(layer, *given, **ends)))
 
 
@@ -179,15 +208,20 @@ def test_the_kernel_is_chosen_where_columns_take_longer_than_it_loses(gpu: Any) 
     assert saves(layer(512, channels=64), "f32", back=True)  # whose results are the channels
     assert not saves(layer(64, size=7, images=8), "f16")  # too few tiles to fill a GPU
     assert not saves(layer(64, channels=1), "f32")  # 9 products in steps of 16
+    cases = (64, 64, "f16", True), (64, 64, "f32", True), (128, 64, "f32", False), (64, 3, "f32", False)
+    for maps, channels, kind, wanted in cases:
+        found = conv_plan.update_saves_columns(layer(maps, channels), kind, 2 if kind == "f16" else 4)
+        assert found is wanted, (maps, channels, kind)
 
 
 def test_a_layer_that_saves_memory_takes_the_kernel_by_itself(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conv_plan, "TILES", 2)
     forget(gpu)
-    few = Sizes(8, 16, 64, (1, 3, 4), (1, 3, 3), (0, 1, 1))
+    few = Sizes(8, 14, 64, (1, 3, 4), (1, 3, 3), (0, 1, 1))
     assert gpu.conv_method == "auto"
     assert steps(gpu, monkeypatch, few, "fprop") == "implicit"
     assert steps(gpu, monkeypatch, few, "fprop", np.float16) == "implicit"
+    assert steps(gpu, monkeypatch, few, "update") == "implicit_update fold"
     for s in (Sizes(6, 16, 64, (1, 3, 4), (1, 3, 3)), Sizes(8, 16, 62, (1, 3, 4), (1, 3, 3))):
         assert steps(gpu, monkeypatch, s, "fprop") == "columns product"  # no copies of 16 bytes
     assert steps(gpu, monkeypatch, EVERY["pointwise"], "fprop") == "product"

@@ -16,6 +16,14 @@ def fault(name: str, file: str, old: str, new: str) -> Mutant:
     return Mutant("conv_cuda", name, file, old, new)
 
 
+IMPLICIT, FRAGMENTS, UPDATE_KERNEL, TURNED = (CUDA + f"conv/{name}" for name in ("implicit.cu.j2", "implicit_products.j2", "implicit_update.cu.j2", "turned.cu.j2"))
+
+
+def implicit(name: str, file: str, old: str, new: str) -> Mutant:
+    """A row of the family of the implicit kernel, which has tests of its own."""
+    return Mutant("implicit_cuda", name, file, old, new)
+
+
 MUTANTS = (
     fault("phases: taps step by the stride alone", PLAN, "skip = stride // common", "skip = stride"),
     fault("phases: dilation ignored in the slope", PLAN, "-(dilation // common))", "-1)"),
@@ -48,5 +56,31 @@ MUTANTS = (
     fault("CUDA: direct: channels of the first group", DIRECT, "g_source + group * (nl_index)m.channels * plane + image", "g_source + image"),
     fault("CUDA: direct update: the first map's group for all", DIRECT_UPDATE, "map / (nl_index)m.maps * (nl_index)m.channels + channel", "channel"),
     fault("CUDA: direct update: sums of one warp", DIRECT_UPDATE, "total += warps[warp][me];", "total += warp ? 0 : warps[warp][me];"),
+    implicit("a stage waited for by one group too few", IMPLICIT, "nl_copy_wait(STAGES - 2);", "nl_copy_wait(STAGES - 1);"),
+    implicit("rows of the step before", IMPLICIT, "nl_row_of((step + STAGES) * DEPTH + me, m)", "nl_row_of((step + STAGES - 1) * DEPTH + me, m)"),
+    implicit("rows behind the last product read", IMPLICIT, "k < (int32_t)m.depth ? h : NOWHERE", "h"),
+    implicit("positions in front of an image not seen in depth", KERNELS, "phase[0].outputs, abs(phase[0].offset) + 1)", "phase[0].outputs)"),
+    implicit("channels of the first group", IMPLICIT, "plane = group * (nl_index)m.channels * (nl_index)m.d.read + d;", "plane = d;"),
+    implicit("filters of the first group", IMPLICIT, "g_filters + group * (nl_index)m.filter_group + first_map", "g_filters + first_map"),
+    implicit("stride of rows for columns", IMPLICIT, "(nl_index)m.w.outputs * (nl_index)m.w.stride", "(nl_index)m.w.outputs * (nl_index)m.h.stride"),
+    implicit("bias of the map in its group", IMPLICIT, "map = group * (nl_index)m.maps + first_map + row;", "map = group * (nl_index)m.maps + first_map + row - (g_bias ? group : 0);"),
+    implicit("sums of all phases in one place", IMPLICIT, "(nl_index)m.first_tile + tile] = sum", "tile] = sum"),
+    implicit("scattered rows one apart", IMPLICIT, "(nl_index)m.h.every + (nl_index)m.h.first", "(nl_index)m.h.every"),
+    implicit("quarters of a fragment exchanged", FRAGMENTS, "&LEFT(lane / 8 % 2 * 8, lane / 16 * 8 + lane % 8)", "&LEFT(lane / 16 * 8, lane % 16)"),
+    implicit("fragments of columns exchanged", FRAGMENTS, "&RIGHT(lane / 16 * 8, lane % 16)", "&RIGHT(lane / 8 % 2 * 8, lane / 16 * 8 + lane % 8)"),
+    implicit("sums of a fragment in the wrong rows", FRAGMENTS, "(16 * i + part / 2 * 8) * RESULT_ROW + 8 * j + part % 2", "(16 * i + part % 2 * 8) * RESULT_ROW + 8 * j + part / 2"),
+    implicit("filters not rounded to tf32", FRAGMENTS, "left[i][part] = nl_tf32(LEFT(", "left[i][part] = __float_as_uint(LEFT("),
+    implicit("float32: the second run of columns beside the first", FRAGMENTS, "results[(i / 4 * 32 + i % 4) * RESULT_ROW + j / 4 * 16 + j % 4]", "results[(i / 4 * 32 + i % 4) * RESULT_ROW + j]"),
+    implicit("update: what is read behind the last column", UPDATE_KERNEL, "    if (column >= end)\n        place.h = NOWHERE;\n", ""),
+    implicit("update: parts begin with the first column", UPDATE_KERNEL, "begin = part * (nl_index)m.part;", "begin = 0;"),
+    implicit("update: maps of the first group", UPDATE_KERNEL, "(group * (nl_index)m.maps + map) * columns", "map * columns"),
+    implicit("update: windows of the step before", UPDATE_KERNEL, "(nl_index)(step + STAGES) * DEPTH", "(nl_index)(step + STAGES - 1) * DEPTH"),
+    implicit("update: a fragment transposed as it is loaded", FRAGMENTS, "nl_ldmatrix4{{ \"\" if along else \"_trans\" }}(right", "nl_ldmatrix4_trans(right"),
+    implicit("turned filters: not turned", TURNED, "tile[x][y];", "tile[y][x];"),
+    implicit("turned filters: first tap ignored", TURNED, "(nl_index)m.s.step + (nl_index)m.s.first", "(nl_index)m.s.step"),
+    implicit("copies of 16 bytes from anywhere", KERNELS, "vector_length(how.dtype, innermost, how.aligned)", "vector_length(how.dtype, innermost, True)"),
+    implicit("a method that is set changes no call that was made before", HOOKS, "            self._calls.clear()\n", "            pass\n"),
+    implicit("a form taken though copies are no whole units", PROGRAM, "g.N % lanes or maps % lanes or thin(g)", "thin(g)"),
+    implicit("tiles that stay empty not counted", PLAN, "round_up(maps, tile.rows) * round_up(rows, tile.depth) * count", "maps * rows * count"),
     fault("CUDA: sums of the first parts only", SUMS, "i < count; i +=", "i < 1; i +="),
 )

@@ -52,14 +52,15 @@ class ConvCuda(ConvFamily):
 
     def _update_conv(self, request: ConvUpdate, I: Any, E: Any, grad_F: Any) -> KernelCall | None:  # noqa: E741
         with stored(grad_F, request.beta != 0) as out:
-            given = UpdateGiven(I.dtype, grad_F.dtype)
+            given = UpdateGiven(I.dtype, grad_F.dtype, method=self.conv_method)
             return self._run_program(update_program, request, given, (plain(I), plain(E), out))
 
     def _conv_workspace(self, request: ConvPass | ConvUpdate) -> int:
         """With any tensors besides, of the layer's dtype."""
         kind = request.geometry.dtype
         if isinstance(request, ConvUpdate):
-            return update_program(self.device, self.products, request, UpdateGiven(kind, kind)).work
+            givens_ = (UpdateGiven(kind, kind, aligned, self.conv_method) for aligned in (True, False))
+            return max(update_program(self.device, self.products, request, given).work for given in givens_)
         request = ConvPass(request.geometry, request.backward, Epilogue(beta=1.0))
         plain = Given(kind, method=self.conv_method)
         ends = plain._replace(bias=kind, bsum=kind)
@@ -69,10 +70,10 @@ class ConvCuda(ConvFamily):
 
     @property
     def conv_method(self) -> str:
-        """How forward passes and data gradients are computed: "auto", the default, "columns" or "implicit".
+        """How convolutions are computed: "auto", the default, "columns" or "implicit".
 
         With "columns" by products of cuBLAS (groups of few channels by a kernel of their own), with "implicit" by one
-        kernel that needs no working memory, with "auto" by the one that is expected to be faster; see docs/gpu.md. May
+        kernel that stores no columns, with "auto" by the one that is expected to be faster; see docs/gpu.md. May
         be set; backends start from the variable ``NEONLIKE_GPU_CONV``. The implicit kernel takes float16, bfloat16 and
         float32 and GPUs from compute capability 8.0 on; all else is computed as with "columns".
         """

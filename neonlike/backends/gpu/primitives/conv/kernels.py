@@ -27,6 +27,9 @@ FINISH = CudaRoutine("cuda/conv/finish.cu.j2", "5Q3dq20q", "end of a convolution
 SUMS = CudaRoutine("cuda/conv/sums.cu.j2", "2Qq", "sums of maps")
 FOLD = CudaRoutine("cuda/conv/fold.cu.j2", "2Q2d2q", "sums of parts of a gradient")
 IMPLICIT = CudaRoutine("cuda/conv/implicit.cu.j2", "6Q3dq45q", "convolution in one kernel", ("ptx.h",))
+IMPLICIT_UPDATE = CudaRoutine(
+    "cuda/conv/implicit_update.cu.j2", "3Q38q", "gradient of filters in one kernel", ("ptx.h",)
+)
 TURNED = CudaRoutine("cuda/conv/turned.cu.j2", "2Q17q", "turned filters of a phase of a convolution")
 DIRECT = CudaRoutine("cuda/conv/direct.cu.j2", "6Q3dq24q", "convolution of groups of few channels")
 DIRECT_UPDATE = CudaRoutine("cuda/conv/direct_update.cu.j2", "3Q26q", "gradient of filters of few channels")
@@ -219,12 +222,12 @@ def implicit_kernel(
     dims, read = request.target_dims, request.source_dims
     maps, channels, taps = dims[0] // g.groups, read[0] // g.groups, taps_of(phase)
     depth, columns = channels * taps, outputs_of(phase) * g.N
-    map_tiles, column_tiles = ceil_div(maps, tile.maps), ceil_div(columns, tile.columns)
+    map_tiles, column_tiles = ceil_div(maps, tile.rows), ceil_div(columns, tile.columns)
     context = _stored(how.dtype, F32, how.lanes, ends) | {
-        "kind": how.kind, "tile": tile, "type": STORAGE[how.dtype.name], "itemsize": size,
+        "kind": how.kind, "tile": tile, "along": tile.along, "type": STORAGE[how.dtype.name], "itemsize": size,
         "out_size": how.lanes * size,
         "load_x": load_element("x.v[l]", ends.x_dtype),
-        "filter_unit": _unit(how, maps), "source_unit": _unit(how, g.N),
+        "filter_unit": _unit(how.dtype, maps, how.aligned), "source_unit": _unit(how.dtype, g.N, how.aligned),
         "scattered": how.scattered, "deep": max(read[1], phase[0].taps, phase[0].outputs, abs(phase[0].offset) + 1) > 1,
         "index": index_type(g.sizeI, g.sizeO, g.sizeF),
     }  # fmt: skip
@@ -245,10 +248,30 @@ def implicit_kernel(
     return Launched(device, IMPLICIT, sizes, places, numbers, {"threads": THREADS, **context}, shared)
 
 
-def _unit(how: Implicit, innermost: int) -> int:
+def _unit(dtype: DType, innermost: int, aligned: bool) -> int:
     """Elements of a copy to shared memory: 16 bytes, or one."""
-    whole = 16 // how.dtype.itemsize
-    return whole if vector_length(how.dtype, innermost, how.aligned) == whole else 1
+    whole = 16 // dtype.itemsize
+    return whole if vector_length(dtype, innermost, aligned) == whole else 1
+
+
+def implicit_update_kernel(
+    device: Any, g: ConvGeometry, how: tuple[str, Tile, DType, bool], places: Sequence[Place], part: int
+) -> Launched:
+    """Parts, of ``part`` outputs and images each, of a weight gradient's sums; how: kind, tile, dtype, aligned."""
+    kind, tile, dtype, aligned = how
+    maps, channels, rows, columns = g.K // g.groups, g.C // g.groups, g.dimF2[0], math.prod(g.dimO[1:])
+    row_tiles, map_tiles, count = ceil_div(rows, tile.rows), ceil_div(maps, tile.columns), ceil_div(columns, part)
+    context = {
+        "threads": THREADS, "kind": kind, "tile": tile, "along": tile.along,
+        "type": STORAGE[dtype.name], "itemsize": dtype.itemsize, "unit": _unit(dtype, g.N, aligned),
+        "deep": max(g.DHW[0], g.TRS[0], g.MPQ[0], g.padding[0] + 1) > 1,
+        "index": index_type(g.sizeI, g.sizeO, count * g.sizeF),
+    }  # fmt: skip
+    by = [g.N, *g.MPQ[:0:-1], *(math.prod(g.TRS[first:]) for first in range(3))]
+    axes = [number for axis in zip(g.DHW, g.strides, g.padding, g.dilation) for number in axis]
+    numbers = (g.groups, channels, maps, rows, columns, part, row_tiles, map_tiles, *divisors(by, False), *axes)
+    sizes = (g.groups * row_tiles * map_tiles * count, 1, 1), (THREADS, 1, 1)
+    return Launched(device, IMPLICIT_UPDATE, sizes, places, numbers, context, tile.shared_bytes(dtype.itemsize))
 
 
 def direct_kernel(device: Any, request: ConvPass, dtype: DType, lanes: int, ends: Ends) -> Launched:

@@ -115,22 +115,27 @@ def thin(g: ConvGeometry) -> bool:
 
 
 class Tile(NamedTuple):
-    """What a block of the implicit kernel computes: ``maps`` by ``columns`` results.
+    """What a block of an implicit kernel computes: ``rows`` by ``columns`` results.
 
     ``depth`` products of each are between two barriers, and the factors of ``stages`` times as many in shared memory,
-    in rows with ``pad`` elements behind.
+    as (depth, rows) and (depth, columns), or with ``along`` as (rows, depth) and (columns, depth), with ``pad``
+    elements behind each row of these.
     """
 
-    maps: int
+    rows: int
+    columns: int
     depth: int
-    columns: int = 128
+    along: bool = False
     stages: int = 4
     pad: int = 8
 
     def shared_bytes(self, itemsize: int) -> int:
         """Shared memory of a block: for factors, then for the results, which are float32."""
-        factors = self.stages * self.depth * (self.maps + self.columns + 2 * self.pad) * itemsize
-        return max(factors, self.maps * (self.columns + self.pad) * F32.itemsize)
+        edges = self.rows, self.columns
+        factors = sum(
+            (self.depth + self.pad) * edge if self.along else self.depth * (edge + self.pad) for edge in edges
+        )
+        return max(self.stages * factors * itemsize, self.rows * (self.columns + RESULT_PAD) * F32.itemsize)
 
 
 def implicit_kind(dtype: DType, precision: str) -> str | None:
@@ -143,9 +148,16 @@ def implicit_kind(dtype: DType, precision: str) -> str | None:
     return NARROW.get(dtype.name)
 
 
-def implicit_tile(kind: str, maps: int) -> Tile:
-    """The tile for so many maps of a group, with fewest rows that stay empty; the larger one if both are alike."""
-    return Tile(min((128, 64), key=partial(round_up, maps)), 16 if kind in ("f32", "tf32") else 32)
+RESULT_PAD = 8
+"""Elements behind a row of results in shared memory."""
+
+
+def implicit_tile(kind: str, maps: int, update: bool = False) -> Tile:
+    """The tile for so many maps of a group, with fewest that stay empty; the larger one if both are alike."""
+    edge, floats = min((128, 64), key=partial(round_up, maps)), kind in ("f32", "tf32")
+    if update:
+        return Tile(128, edge, 16 if floats else 32, along=True, stages=3, pad=4 if floats else 8)
+    return Tile(edge, 128, 16 if floats else 32)
 
 
 BALANCE = {"f32": 12, "tf32": 100, "f16": 200, "bf16": 200}
@@ -155,7 +167,7 @@ SLOWER = 1.5
 
 
 def saves_columns(g: ConvGeometry, found: Sequence[Phase], backward: bool, kind: str, itemsize: int) -> bool:
-    """Whether the implicit kernel is expected to be faster than columns and products.
+    """Whether the implicit kernel of forward passes and data gradients is expected to beat columns and products.
 
     A product of ``maps`` by ``rows`` and any number of columns takes 2 maps rows operations a column. Columns take
     2 rows itemsize bytes of memory besides, which are written and read: as much time as 2 rows itemsize BALANCE
@@ -168,10 +180,20 @@ def saves_columns(g: ConvGeometry, found: Sequence[Phase], backward: bool, kind:
     products = with_columns = tiles = 0
     for phase in found:
         rows, count = channels * taps_of(phase), outputs_of(phase) * g.N
-        products += round_up(maps, tile.maps) * round_up(rows, tile.depth) * count
+        products += round_up(maps, tile.rows) * round_up(rows, tile.depth) * count
         with_columns += (maps + itemsize * BALANCE[kind]) * rows * count
-        tiles += g.groups * ceil_div(maps, tile.maps) * ceil_div(count, tile.columns)
+        tiles += g.groups * ceil_div(maps, tile.rows) * ceil_div(count, tile.columns)
     return SLOWER * products <= with_columns and tiles >= len(found) * TILES // 2
+
+
+def update_saves_columns(g: ConvGeometry, kind: str, itemsize: int) -> bool:
+    """The same of weight gradients, whose sums are split into parts that fill a GPU: of LEAST_DEPTH products or more."""
+    maps, rows, columns = g.K // g.groups, g.dimF2[0], math.prod(g.dimO[1:])
+    tile = implicit_tile(kind, maps, update=True)
+    products = round_up(rows, tile.rows) * round_up(maps, tile.columns)
+    tiles = g.groups * ceil_div(rows, tile.rows) * ceil_div(maps, tile.columns)
+    enough = tiles * max(columns // LEAST_DEPTH, 1) >= TILES // 2
+    return SLOWER * products <= rows * (maps + itemsize * BALANCE[kind]) and enough
 
 
 def bands(columns: int, column_bytes: int) -> list[Band]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from neonlike.backends.families.conv_request import ConvPass
+from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.backends.geometry.counts import ceil_div
 from neonlike.backends.gpu.primitives.calls import Matrices, Multiplied, Program
 from neonlike.backends.gpu.primitives.conv import kernels as kernels
@@ -51,15 +53,29 @@ def data_program(device: Any, products: Any, request: ConvPass, given: Given) ->
 
 def _is_implicit(device: Any, products: Any, request: ConvPass, given: Given) -> bool:
     """Whether one kernel convolves: where it is told to, or saves memory traffic, and has a form for the tensors."""
-    g, kind = request.geometry, implicit_kind(given.dtype, products.blas.precision)
-    if given.method == "columns" or kind is None or not has_copies(device) or is_wide([g.sizeF]):
+    g, back, kind = request.geometry, request.backward, implicit_kind(given.dtype, products.blas.precision)
+    maps = request.target_dims[0] // request.geometry.groups
+    may = may_be_implicit(device, g, (kind, given.method, given.aligned), (g.N, maps))
+    return may is True or (may is None and saves_columns(g, phases(g, back), back, kind, given.dtype.itemsize))  # type: ignore[arg-type]
+
+
+def may_be_implicit(
+    device: Any, g: ConvGeometry, how: tuple[str | None, str, bool], innermost: Sequence[int]
+) -> bool | None:
+    """Whether an implicit kernel takes a pass; None where that depends on what it saves.
+
+    how: what it multiplies (:func:`implicit_kind`), the method that is set, whether tensors are aligned; innermost:
+    sizes of which whole copies of 16 bytes are wanted.
+    """
+    kind, method, aligned = how
+    if method == "columns" or kind is None or not has_copies(device) or is_wide([g.sizeF]):
         return False
-    if given.method == "implicit":
+    if method == "implicit":
         return True
-    lanes, maps = 16 // given.dtype.itemsize, request.target_dims[0] // g.groups
-    if not given.aligned or g.N % lanes or maps % lanes or thin(g) or reads_in_place(g):
+    lanes = 4 if kind in ("f32", "tf32") else 8
+    if not aligned or any(size % lanes for size in innermost) or thin(g) or reads_in_place(g):
         return False
-    return saves_columns(g, phases(g, request.backward), request.backward, kind, given.dtype.itemsize)
+    return None
 
 
 def has_copies(device: Any) -> bool:

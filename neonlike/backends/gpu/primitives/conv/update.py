@@ -7,10 +7,23 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from neonlike.backends.families.conv_request import ConvUpdate
-from neonlike.backends.geometry.counts import ceil_div
+from neonlike.backends.geometry.conv import ConvGeometry
+from neonlike.backends.geometry.counts import ceil_div, round_up
 from neonlike.backends.gpu.primitives.calls import Matrices, Multiplied, Place, Program
 from neonlike.backends.gpu.primitives.conv import kernels as kernels
-from neonlike.backends.gpu.primitives.conv.plan import TILE, Band, bands, parts, phases, reads_in_place, thin
+from neonlike.backends.gpu.primitives.conv.plan import (
+    TILE,
+    Band,
+    bands,
+    implicit_kind,
+    implicit_tile,
+    parts,
+    phases,
+    reads_in_place,
+    thin,
+    update_saves_columns,
+)
+from neonlike.backends.gpu.primitives.conv.program import may_be_implicit
 from neonlike.optree.dtypes import DType, compute_dtype
 
 IMAGES, ERRORS, GRADIENT = map(Place, range(3))
@@ -27,13 +40,26 @@ class UpdateGiven(NamedTuple):
     dtype: DType
     gradient: DType
     aligned: bool = True
+    method: str = "auto"
 
 
 def update_program(device: Any, products: Any, request: ConvUpdate, given: UpdateGiven) -> Program:
     """The steps of a weight gradient."""
     made = _Update(device, products, request, given)
-    (made.build_direct if thin(request.geometry) else made.build)()
+    kind = _implicit_kind(device, products, request.geometry, given)
+    if kind is not None:
+        made.build_implicit(kind)
+    else:
+        (made.build_direct if thin(request.geometry) else made.build)()
     return made.program
+
+
+def _implicit_kind(device: Any, products: Any, g: ConvGeometry, given: UpdateGiven) -> str | None:
+    """What one kernel multiplies, if it computes the gradient: where it is told to, or saves memory traffic."""
+    kind = implicit_kind(given.dtype, products.blas.precision)
+    may = may_be_implicit(device, g, (kind, given.method, given.aligned), (g.N,))
+    takes = may is True or (may is None and update_saves_columns(g, kind, given.dtype.itemsize))  # type: ignore[arg-type]
+    return kind if takes else None
 
 
 class _Piece(NamedTuple):
@@ -67,6 +93,19 @@ class _Update:
         sums = self.program.room(count * size)
         self.program.steps.append(
             kernels.direct_update_kernel(self.device, g, self.given.dtype, (IMAGES, ERRORS, sums), part)
+        )
+        self._fold(sums, count)
+
+    def build_implicit(self, kind: str) -> None:
+        """One kernel gathers columns and makes the parts."""
+        g, tile = self.geometry, implicit_tile(kind, self.maps, update=True)
+        size = g.sizeF * self.real.itemsize
+        tiles = g.groups * ceil_div(self.rows, tile.rows) * ceil_div(self.maps, tile.columns)
+        part = round_up(ceil_div(self.columns, parts(tiles, self.columns, size)), tile.depth)
+        count = ceil_div(self.columns, part)
+        sums, how = self.program.room(count * size), (kind, tile, self.given.dtype, self.given.aligned)
+        self.program.steps.append(
+            kernels.implicit_update_kernel(self.device, g, how, (IMAGES, ERRORS, sums), part)
         )
         self._fold(sums, count)
 
