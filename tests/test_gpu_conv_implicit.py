@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -157,7 +158,7 @@ def test_gradients_of_filters_are_summed_in_parts(implicit: Any, monkeypatch: py
         for order in ("forward", "random"):
             monkeypatch.setenv("CUEMU_ORDER", order)
             gradient = implicit.empty(s.shape_f)
-            found = queued(implicit, monkeypatch, lambda: implicit.update_conv(layer, I, E, gradient))
+            found = queued(implicit, monkeypatch, partial(implicit.update_conv, layer, I, E, gradient))
             assert found == ["implicit_update", "fold"]
             results.append(gradient.get())
         assert results[0].tobytes() == results[1].tobytes()

@@ -78,9 +78,9 @@ MUTANTS = (
     implicit("update: a fragment transposed as it is loaded", FRAGMENTS, "nl_ldmatrix4{{ \"\" if along else \"_trans\" }}(right", "nl_ldmatrix4_trans(right"),
     implicit("turned filters: not turned", TURNED, "tile[x][y];", "tile[y][x];"),
     implicit("turned filters: first tap ignored", TURNED, "(nl_index)m.s.step + (nl_index)m.s.first", "(nl_index)m.s.step"),
-    implicit("copies of 16 bytes from anywhere", KERNELS, "vector_length(how.dtype, innermost, how.aligned)", "vector_length(how.dtype, innermost, True)"),
+    implicit("copies of 16 bytes from anywhere", KERNELS, "vector_length(dtype, innermost, aligned)", "vector_length(dtype, innermost, True)"),
     implicit("a method that is set changes no call that was made before", HOOKS, "            self._calls.clear()\n", "            pass\n"),
-    implicit("a form taken though copies are no whole units", PROGRAM, "g.N % lanes or maps % lanes or thin(g)", "thin(g)"),
+    implicit("a form taken though copies are no whole units", PROGRAM, "any(size % lanes for size in innermost) or thin(g)", "thin(g)"),
     implicit("tiles that stay empty not counted", PLAN, "round_up(maps, tile.rows) * round_up(rows, tile.depth) * count", "maps * rows * count"),
     fault("CUDA: sums of the first parts only", SUMS, "i < count; i +=", "i < 1; i +="),
 )

@@ -187,7 +187,7 @@ def saves_columns(g: ConvGeometry, found: Sequence[Phase], backward: bool, kind:
 
 
 def update_saves_columns(g: ConvGeometry, kind: str, itemsize: int) -> bool:
-    """The same of weight gradients, whose sums are split into parts that fill a GPU: of LEAST_DEPTH products or more."""
+    """The same of weight gradients, whose sums are split into parts of LEAST_DEPTH products or more."""
     maps, rows, columns = g.K // g.groups, g.dimF2[0], math.prod(g.dimO[1:])
     tile = implicit_tile(kind, maps, update=True)
     products = round_up(rows, tile.rows) * round_up(maps, tile.columns)
