@@ -150,6 +150,6 @@ def test_the_inner_loop_multiplies_and_nothing_spills(tmp_path: Path, arch: str)
         assert len(copies) > 2 and all(".128" in words for words in copies), form
         assert not counts["LDG"], form
         near = [words for words in loop if re.search(r"\bLDSM?\b", words)]
-        if not form.startswith("tf32"):  # whose fragments ldmatrix cannot transpose: they are loaded one element at a time
+        if not form.startswith("tf32"):  # whose fragments ldmatrix cannot transpose
             wide = [words for words in near if re.search(r"\.128|LDSM\.16\.MT?88\.4", words)]
             assert len(wide) == len(near), f"{form}: {near}"
