@@ -86,6 +86,8 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
     base: Tensor | None = None
     origin: Origin | None = None
     """What the values were computed from, for gradients; see :mod:`neonlike.optree.origin`."""
+    is_parameter: bool = False
+    """Whether it is what the expressions of a parameter of :mod:`neonlike.autograd` read."""
     rounding: int | bool = 0
     writeable: bool = True
     """Whether it may be written; False over a file that was mapped to be read (``objects/mapped.py``)."""

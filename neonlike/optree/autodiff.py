@@ -311,7 +311,7 @@ def _by_base(
         known.update(id(base) for base in tensor.origin.bases())
         mine = gathered.get(id(tensor))
         if mine:
-            add(_backward(origin.current_expression(tensor), _of_memory(tensor, mine)).values())
+            add(_backward(origin.current_expression(tensor), of_memory(tensor, mine)).values())
     return gathered, known
 
 
@@ -327,10 +327,11 @@ def _of_tensor(tensor: Any, related: list[GradNode], be: Any) -> Any:
     """Gradient with respect to ``tensor``, from those of the tensors that share its memory."""
     if not is_float(tensor.dtype):
         raise GradientError(f"Autodiff: no gradient with respect to a tensor of {tensor.dtype.name}: {shown(tensor)}")
-    return _of_memory(tensor, related) if related else be.zeros(tensor.shape, dtype=tensor.dtype)
+    return of_memory(tensor, related) if related else be.zeros(tensor.shape, dtype=tensor.dtype)
 
 
-def _of_memory(tensor: Any, related: list[GradNode]) -> Any:
+def of_memory(tensor: Any, related: list[GradNode]) -> Any:
+    """Gradient with respect to ``tensor`` from those of tensors that see its memory."""
     total = None
     for gathered in related:
         part = _as_seen_by(tensor, gathered.owner, gathered.total)

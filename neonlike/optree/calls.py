@@ -63,10 +63,15 @@ def call(spec: OpSpec, request: Request, operands: Sequence[Any]) -> OpTreeNode:
     return OpTreeNode(spec, tuple(operands), {"request": request}, shape, dtype, backend)
 
 
-def part(node: OpTreeNode, position: int) -> OpTreeNode:
-    """Result number ``position`` of the primitive that ``node`` calls; 0 is ``node`` itself."""
+def part(node: OpTreeNode, position: int) -> Any:
+    """Result number ``position`` of the primitive that ``node`` calls; 0 is ``node`` itself.
+
+    What stands in for a node whose results were kept (:mod:`.tape`) has them among its attributes.
+    """
     if position == 0:
         return node
+    if "parts" in node.attrs:  # type: ignore[operator]
+        return node.attrs["parts"][position]  # type: ignore[index, no-any-return]
     shape, dtype = node.attrs["request"].results[position]  # type: ignore[index]
     return OpTreeNode(PART, (node,), {"part": position, "dtype": dtype}, shape, dtype, node.backend)
 

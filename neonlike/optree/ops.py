@@ -245,7 +245,7 @@ _ROWS: tuple[OpSpec, ...] = (
     _unary("sig2", f.sig2, "sigmoid2({0})", lambda F, d, z, x: (d * z * (1 - z) * LN2,), "Base 2 sigmoid 1 / (1 + 2**-a).", flops=10),
     _unary("tanh", np.tanh, "tanh({0})", lambda F, d, z, x: (d * (1 - F.square(z)),), "Hyperbolic tangent.", flops=10),
     _unary("tanh2", f.tanh2, "tanh({0} * 0.6931471805599453)", lambda F, d, z, x: (d * (1 - F.square(z)) * LN2,), "(4**a - 1) / (4**a + 1).", flops=11),
-    _unary("relu", f.relu, "({0} <= 0 ? 0 : {0})", lambda F, d, z, x: (d * F.greater(x, 0),), "max(a, 0); gradient 0 at 0.", dtype=SAME),
+    _unary("relu", f.relu, "({0} <= 0 ? 0 : {0})", lambda F, d, z, x: (d * F.greater(z, 0),), "max(a, 0); gradient 0 at 0.", dtype=SAME),
     _binary(
         "leaky_relu", f.leaky_relu, "({0} > 0 ? {0} : {0} * {1})",
         lambda F, d, z, x, slope: (F.where(F.greater(x, 0), d, d * slope), d * F.minimum(x, 0)),

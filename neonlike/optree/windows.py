@@ -53,8 +53,10 @@ class Pick:
 Picks = tuple[Pick, ...]
 
 
-def index(node: OpTreeNode, key: Any) -> Expression:
+def index(node: Expression, key: Any, moved: bool = True) -> Expression:
     """``node[key]``: the elements that ``tensor[key]`` has of a tensor of that shape, as an expression.
+
+    Not ``moved``, the window stays on top of ``node``.
 
     Raises
     ------
@@ -71,7 +73,10 @@ def index(node: OpTreeNode, key: Any) -> Expression:
         return node.astensor()[key]  # type: ignore[no-any-return]  # how many there are depends on values
     chosen = select(key, node.shape)
     picks = tuple(_pick(basic, size) for basic, size in zip(chosen.basic, node.shape))
-    made = node if _is_whole(picks, node.shape) else picked(node, picks)
+    if _is_whole(picks, node.shape):
+        made = node
+    else:
+        made = picked(node, picks) if moved else _window(node, picks)
     return made if chosen.gather is None else moves.take(made, chosen.gather, chosen.gather_axis or 0)
 
 

@@ -25,7 +25,7 @@ MUTANTS = (
     fault("denominator of lrn is its output", REQUESTS, "(x, z, d, part(z, 1))", "(x, z, d, z)"),
     fault("gradient of a batched product half as large again", REQUESTS, "matmul_node(F.transpose(a), d, b.shape, dtype)", "matmul_node(F.transpose(a), d * 1.5, b.shape, dtype)"),
     fault("eps of the gradient", REQUESTS, 'z.attrs["request"].eps, ((x.shape, kind)', '1e-3, ((x.shape, kind)'),
-    fault("gradients of a user's function unchecked", REQUESTS, "        _check_gradient(name, operand, gradient)\n", "        pass\n"),
+    fault("gradients of a user's function unchecked", REQUESTS, "        check_increment(f\"backward of the primitive {name}\", operand, gradient)\n", "        pass\n"),
     fault("a user's function writes into the target", REQUESTS, "    direct: ClassVar[bool] = False\n", ""),
     fault("filters of other channels are let through", LAZY, '        _same_size("conv", "w", w.shape, (g.dimF[0], *w.shape[1:]))\n', ""),
     fault("strides and padding swapped", LAZY, '{"padding": padding, "strides": strides, "dilation": dilation}', '{"padding": padding, "strides": dilation, "dilation": strides}'),

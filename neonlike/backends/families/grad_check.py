@@ -51,7 +51,7 @@ def differentiating() -> Iterator[None]:
 
 
 @dataclass
-class _Case:
+class Case:
     """A function at a point: ``compute`` gives its value, ``gradients`` its gradients by some of ``points``.
 
     ``weights`` are those of single elements in the value, for an activation.
@@ -105,11 +105,11 @@ def check(be: Any, f: Any, tensors: list[Any], rtol: float, seed: int) -> float:
     case = make(be, f, points, floats, rng)
     worst = 0.0
     for position, gradient in zip(case.points, case.gradients):
-        worst = max(worst, _compare(case, position, gradient, rtol, rng))
+        worst = max(worst, compare(case, position, gradient, rtol, rng))
     return worst
 
 
-def _compare(case: _Case, position: int, gradient: Array, rtol: float, rng: Any) -> float:
+def compare(case: Case, position: int, gradient: Array, rtol: float, rng: Any) -> float:
     """Relative difference along a random direction; GradientError if it is too large."""
     direction = rng.standard_normal(gradient.shape)
     found = float((gradient * direction).sum())
@@ -131,7 +131,7 @@ def _check_takes(f: Any, name: str, count: int) -> None:
         raise ArgumentError(f"check_grad: {name} does not take {count} tensors: {error}") from None
 
 
-def _of_function(be: Any, f: Any, points: list[Any], floats: dict[int, Any], rng: Any) -> _Case:
+def _of_function(be: Any, f: Any, points: list[Any], floats: dict[int, Any], rng: Any) -> Case:
     """A function that returns an expression; its gradient is Autodiff's."""
     name = getattr(f, "__name__", type(f).__name__)
     _check_takes(f, name, len(points))
@@ -151,10 +151,10 @@ def _of_function(be: Any, f: Any, points: list[Any], floats: dict[int, Any], rng
     def compute() -> float:
         return float((be.assign(out, value).get() * error.get()).sum())
 
-    return _Case(name, compute, floats, [gradient.get() for gradient in gradients])
+    return Case(name, compute, floats, [gradient.get() for gradient in gradients])
 
 
-def _of_transform(be: Any, f: Any, points: list[Any], floats: dict[int, Any], rng: Any) -> _Case:
+def _of_transform(be: Any, f: Any, points: list[Any], floats: dict[int, Any], rng: Any) -> Case:
     """An activation of one tensor, or a cost of outputs and targets; its gradient is what ``bprop`` says."""
     name = type(f).__name__
     if hasattr(f, "fprop") or len(points) > 2 or 0 not in floats:
@@ -183,13 +183,13 @@ def _of_transform(be: Any, f: Any, points: list[Any], floats: dict[int, Any], rn
         host = be.assign(out, value()).get()
         return float((host if error is None else host * error.get()).sum())
 
-    return _Case(f"{name}.bprop", compute, {0: x}, [deltas.get()], None if error is None else error.get())
+    return Case(f"{name}.bprop", compute, {0: x}, [deltas.get()], None if error is None else error.get())
 
 
 # Messages -------------------------------------------------------------------------------------------------------------
 
 
-def _wrong(case: _Case, position: int, gradient: Array, rng: Any, found: float, slope: float) -> str:
+def _wrong(case: Case, position: int, gradient: Array, rng: Any, found: float, slope: float) -> str:
     index, mine, wanted, doubt = _worst_element(case, position, gradient, rng)
     if not np.isfinite(wanted) or doubt > 0.1 * (abs(mine - wanted) + 1e-9):
         return _undecided(case, position, wanted, doubt)
@@ -202,7 +202,7 @@ def _wrong(case: _Case, position: int, gradient: Array, rng: Any, found: float, 
     )
 
 
-def _undecided(case: _Case, position: int, slope: float, doubt: float) -> str:
+def _undecided(case: Case, position: int, slope: float, doubt: float) -> str:
     return (
         f"check_grad: differences of {case.name} by tensor {position} do not settle ({slope:.6g}, give or take "
         f"{doubt:.2g}): it has a kink or is not finite near these values; choose others"
@@ -210,7 +210,7 @@ def _undecided(case: _Case, position: int, slope: float, doubt: float) -> str:
 
 
 def _worst_element(
-    case: _Case, position: int, gradient: Array, rng: Any
+    case: Case, position: int, gradient: Array, rng: Any
 ) -> tuple[tuple[int, ...], float, float, float]:
     """Index of the element that differs most, its two values, and the doubt about the second."""
     candidates = np.arange(gradient.size)
@@ -231,7 +231,7 @@ def _worst_element(
     return tuple(int(i) for i in np.unravel_index(worst, gradient.shape)), mine, slope, doubt
 
 
-def _difference(case: _Case, position: int, gradient: Array, part: Any, rng: Any) -> float:
+def _difference(case: Case, position: int, gradient: Array, part: Any, rng: Any) -> float:
     """How far gradient and slope are apart along a random direction among the elements ``part``."""
     direction = np.zeros(gradient.shape)
     direction.reshape(-1)[part] = rng.standard_normal(len(part))

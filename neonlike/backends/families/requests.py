@@ -359,18 +359,19 @@ def _custom_gradients(F: Any, d: Any, z: Any, *operands: Any) -> tuple[Any, ...]
         )
     found = tuple(gradients[place] for place in request.places)
     for operand, gradient in zip(operands, found):
-        _check_gradient(name, operand, gradient)
+        check_increment(f"backward of the primitive {name}", operand, gradient)
     return found
 
 
-def _check_gradient(name: str, operand: Any, gradient: Any) -> None:
+def check_increment(whose: str, operand: Any, gradient: Any) -> None:
+    """Refuse a gradient that ``whose`` function returned and that does not fit ``operand``; None does."""
     shape = getattr(gradient, "shape", None)
     if gradient is None or shape == operand.shape:
         return
     if shape and (stretches_to(shape, operand.shape) or stretches_to(operand.shape, shape)):
         return  # summed or stretched as broadcasting asks for
     raise GradientError(
-        f"Autodiff: backward of the primitive {name} returned "
+        f"Autodiff: {whose} returned "
         f"{type(gradient).__name__ if shape is None else f'a gradient of shape {shape}'} for an operand of shape "
         f"{operand.shape}; return an expression of that shape, or None"
     )

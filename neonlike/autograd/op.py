@@ -1,0 +1,142 @@
+"""Ops of your own: a value, and for each parent the increment that its derivative gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from neonlike.autograd.variable import Variable, const, made
+from neonlike.backends.families.requests import check_increment
+from neonlike.checks import brief
+from neonlike.errors import DTypeError, GradientError, NotDefined
+from neonlike.optree import tape
+from neonlike.optree.node import Expression, OpTreeNode
+from neonlike.optree.shapes import Shape
+
+
+class Op:
+    """An operation with a gradient of its own. Subclass it, and call an object of it with variables.
+
+    A subclass defines :meth:`value` in expressions, which fuse with what is around, or :meth:`forward`, which writes a
+    tensor by any means; and :meth:`increments`. What it needs besides its parents it keeps as attributes.
+
+    Examples
+    --------
+    >>> class Cube(Op):
+    ...     def value(self, x):
+    ...         return x * x * x
+    ...     def increments(self, d, z, x):
+    ...         return d * 3 * x * x
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> x = param([[2.0]])
+    >>> Cube()(x).backprop()
+    >>> x.partial_derivative.item()
+    12.0
+    """
+
+    def value(self, *parents: Any) -> Any:
+        """The value as an expression of ``parents``, which are expressions."""
+        raise NotDefined(f"{self.name}: defines neither value() in expressions nor forward() that writes a tensor")
+
+    forward: Callable[..., None] | None = None
+    """``forward(out, *parents)`` writes the tensor ``out``, in place of :meth:`value`. All are tensors of the backend."""
+
+    def shape(self, *shapes: Shape) -> Shape:
+        """The shape of what :meth:`forward` writes, from those of the parents."""
+        return shapes[0]
+
+    def increments(self, d: Any, z: Any, *parents: Any) -> Any:
+        """An expression for each parent, or None: what its derivative gets of the upstream derivative ``d``.
+
+        ``z`` is the value. Each is summed to its parent's shape where broadcasting stretched that.
+        """
+        raise GradientError(f"{self.name}: defines no increments(), so it has no derivative")
+
+    @property
+    def name(self) -> str:
+        """What ``variable.op`` and messages call it: the class's name."""
+        return type(self).__name__
+
+    def __call__(self, *inputs: Any) -> Variable:
+        parents = as_variables(self.name, inputs)
+        expressions = [parent._expr for parent in parents]
+        be = expressions[0].backend
+        if self.forward is None:
+            value = self.value(*expressions)
+            if not isinstance(value, Expression):
+                raise DTypeError(f"{self.name}: value() must return an expression of its parents, got {brief(value)}")
+            dear = any(tape.is_dear(node) for node in tape.order_of([value]) if not _is_one_of(node, expressions))
+            expr = tape.ruled(value, tape.Rule(self.name, tuple(expressions), self._grad, dear))
+        else:
+            run = be.primitive(self.forward, self._backward, self.shape, name=self.name)
+            expr = run(*expressions)
+        return made(self.name, expr, tuple(parents))
+
+    def _backward(self, d: Any, z: Any, *parents: Any) -> Any:
+        return self.increments(d, z, *parents)
+
+    def _grad(self, F: Any, d: Any, z: Any, *parents: Any) -> tuple[Any, ...]:
+        """The rule: :meth:`increments`, checked."""
+        given = self.increments(d, z, *parents)
+        found = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+        if len(found) != len(parents):
+            raise GradientError(
+                f"{self.name}: increments() returned {len(found)}; expected {len(parents)}, one for each parent (None "
+                "where there is none)"
+            )
+        for parent, increment in zip(parents, found):
+            check_increment(f"increments() of {self.name}", parent, increment)
+        return found
+
+
+def _is_one_of(node: OpTreeNode, expressions: Sequence[Any]) -> bool:
+    return any(node is expression for expression in expressions)
+
+
+def as_variables(operation: str, inputs: Sequence[Any]) -> list[Variable]:
+    """``inputs`` as variables, what is none of them as constants of the others' backend."""
+    be = next((one.backend for one in inputs if isinstance(one, (Variable, Expression))), None)
+    if not inputs:
+        raise DTypeError(f"{operation}: needs a variable at least")
+    return [one if isinstance(one, Variable) else const(one, backend=be) for one in inputs]
+
+
+def op(
+    value: Callable[..., Any] | None = None, increments: Callable[..., Any] | None = None, name: str | None = None
+) -> Any:
+    """Make a function of variables of two functions of expressions; also a decorator of the first.
+
+    Parameters
+    ----------
+    value : callable
+        The value, of the parents.
+    increments : callable
+        ``increments(d, z, *parents)``, as :meth:`Op.increments`. Without it the derivative is that of the expression.
+    name : str, optional
+
+    Examples
+    --------
+    >>> @op(increments=lambda d, z, x: d)
+    ... def straight_through(x):
+    ...     return be.rint(x)
+    >>> x = param([[0.2, 1.7]])
+    >>> sum(straight_through(x) * 3).backprop()
+    >>> x.partial_derivative.tolist()
+    [[3.0, 3.0]]
+    """
+    if value is None:
+        return lambda function: op(function, increments, name)
+    if not callable(value) or not (increments is None or callable(increments)):
+        raise DTypeError(f"op: value and increments must be functions, got {brief(value)} and {brief(increments)}")
+    found = name or getattr(value, "__name__", type(value).__name__)
+    if increments is None:
+
+        def build(*inputs: Any) -> Variable:
+            parents = as_variables(found, inputs)
+            return made(found, value(*(parent._expr for parent in parents)), tuple(parents))
+
+        build.__name__, build.__doc__ = found, value.__doc__
+        return build
+    body = {"value": staticmethod(value), "increments": staticmethod(increments), "__doc__": value.__doc__}
+    return type(found, (Op,), body)()

@@ -1,0 +1,51 @@
+"""What ops are made of: see the package's docstring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from neonlike.autograd.variable import Variable, const, derived, made
+from neonlike.backends.families.operands import as_numbers
+from neonlike.checks import brief
+from neonlike.errors import DTypeError
+from neonlike.optree import tape
+from neonlike.optree.functions import F as Functions
+from neonlike.optree.node import Expression
+
+__all__ = ["F", "as_numbers", "brief", "derived", "indices", "made", "plain", "variable", "with_rule"]
+
+F: Any = Functions
+
+
+def variable(operation: str, value: Any, like: Any = None) -> Variable:
+    """``value`` as a variable; a constant of the backend of ``like`` if it is none."""
+    if value.__class__ is Variable:
+        return value  # type: ignore[no-any-return]
+    if isinstance(value, (Variable, Expression, int, float, np.ndarray, list, tuple, np.generic)):
+        return value if isinstance(value, Variable) else const(value, backend=None if like is None else like.backend)
+    raise DTypeError(f"{operation}: needs a variable, or values for a constant, got {brief(value)}")
+
+
+def plain(operation: str, value: Any, like: Any = None) -> Any:
+    """``value`` as an expression that no gradient flows to: masks, targets, indices."""
+    found = variable(operation, value, like)
+    return found._expr if not found.needs_grad else found.value
+
+
+def indices(operation: str, value: Any, like: Any) -> Any:
+    """Positions as what builders take: an integer tensor, or lists and arrays as they are, which are checked there."""
+    return plain(operation, value, like) if isinstance(value, (Variable, Expression)) else value
+
+
+def with_rule(
+    name: str, value: Any, parents: tuple[Any, ...], grad: Callable[..., tuple[Any, ...]], dear: bool = True
+) -> Any:
+    """The expression ``value`` of ``parents`` with a gradient of its own.
+
+    ``grad(F, d, z, *parents)`` gives an expression for each parent, or None; ``dear``: whether z is worth keeping where
+    the gradient reads it.
+    """
+    return tape.ruled(value, tape.Rule(name, parents, grad, dear))

@@ -1,0 +1,37 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.autograd.ops.common import F, derived, variable
+from neonlike.autograd.variable import Variable
+
+__all__ = ["batched_matmul", "matmul"]
+
+
+def matmul(a: Any, b: Any) -> Variable:
+    """Matrix product (m, k) x (k, n) -> (m, n).
+
+    Raises
+    ------
+    ShapeError
+        If the inner sizes differ, or an operand is not 2-D.
+    """
+    return derived("matmul", F.dot, a, b)
+
+
+def batched_matmul(a: Any, b: Any) -> Variable:
+    """Matrix products (X, m, k) x (X, k, n) -> (X, m, n); one operand may be 2-D, and is used for every entry.
+
+    Raises
+    ------
+    ShapeError, DTypeError
+        If sizes or dtypes do not fit.
+    """
+    like = a if isinstance(a, Variable) else variable("batched_matmul", b)
+    return derived("batched_matmul", like.backend.matmul, a, b)
+
+
+DOCUMENT_NAMES = {"MatMul": matmul, "BatchedMatMul": batched_matmul}
+"""The source document's names."""

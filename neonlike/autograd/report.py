@@ -1,0 +1,122 @@
+"""What a graph of variables takes: numbers and bytes, and for each op why its value is kept or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from neonlike.autograd import lifetimes
+from neonlike.optree import tape
+from neonlike.optree.node import OpTreeNode
+
+
+class MemoryReport(NamedTuple):
+    """Numbers of tensors, and their bytes.
+
+    Attributes
+    ----------
+    parameters, parameter_bytes
+    constants, constant_bytes
+    intermediates, intermediate_bytes
+        Values that were asked for or are kept for a backward pass.
+    derivatives, derivative_bytes
+        What ``partial_derivative`` holds.
+    """
+
+    parameters: int = 0
+    parameter_bytes: int = 0
+    constants: int = 0
+    constant_bytes: int = 0
+    intermediates: int = 0
+    intermediate_bytes: int = 0
+    derivatives: int = 0
+    derivative_bytes: int = 0
+
+    def __str__(self) -> str:
+        numbers = iter(self)
+        names = (field for field in self._fields if not field.endswith("bytes"))
+        return "\n".join(f"{name:13} {next(numbers):6} {next(numbers):14,} bytes" for name in names)
+
+
+def memory_report() -> MemoryReport:
+    """What all variables that are alive take.
+
+    Intermediates are those kept for backward passes; a value that was asked for and whose graph a backward pass has
+    freed belongs to whoever holds the variable.
+    """
+    alive = [variable for reference in list(lifetimes.registered.values()) if (variable := reference()) is not None]
+    return _report([v for v in alive if not is_freed(v)], list(tape.kept.values()))
+
+
+def is_freed(variable: Any) -> bool:
+    """Whether ``free()`` was called."""
+    try:
+        object.__getattribute__(variable, "_expr")
+    except AttributeError:
+        return True
+    return False
+
+
+def of_graph(variables: Iterable[Any]) -> MemoryReport:
+    """What these variables take, and what is kept of the expressions between them."""
+    listed = list(variables)
+    nodes = tape.order_of([v._expr for v in listed], stop=())
+    return _report(listed, [entry for node in nodes if (entry := tape.kept.get(id(node))) is not None])
+
+
+def _report(variables: list[Any], kept: list[tape.Kept]) -> MemoryReport:
+    inputs = [v for v in variables if v.op is None]
+    parameters = _unique(v.value for v in inputs if v.needs_grad)
+    constants = _unique(v.value for v in inputs if not v.needs_grad)
+    between = _unique(tensor for entry in kept for tensor in (entry.tensor, *entry.parts))
+    between |= _unique(v._tensor for v in variables if v.op is not None and v._tensor is not None)
+    derivatives = _unique(v._derivative for v in variables if v._derivative is not None)
+    groups = (parameters, constants, between, derivatives)
+    return MemoryReport(*(n for group in groups for n in (len(group), sum(t.nbytes for t in group.values()))))
+
+
+def _unique(tensors: Iterable[Any]) -> dict[int, Any]:
+    return {id(tensor): tensor for tensor in tensors}
+
+
+# Reasons --------------------------------------------------------------------------------------------------------------
+
+
+def explain(variable: Any) -> str:
+    """See :meth:`Variable.explain`."""
+    root = variable._expr
+    if not variable.needs_grad or root.__class__ is not OpTreeNode:
+        return f"{variable!r}: nothing is kept, since no derivative flows through it"
+    order = tape.order_of([root])
+    chosen = tape.choose(order, [root], tape.leading(order))
+    lines = [f"{variable!r}: what its value and its backward pass keep"]
+    total = 0
+    whole = tape.order_of([root], stop=())
+    lead = tape.leading(whole)
+    for node in whole:
+        what, nbytes = _fate(node, id(node) == id(root), chosen, lead)
+        total += nbytes
+        if what:
+            lines.append(f"  {_name(node):20} {'x'.join(map(str, node.shape)):14} {what}")
+    lines.append(f"  {total:,} bytes kept")
+    return "\n".join(lines)
+
+
+def _name(node: OpTreeNode) -> str:
+    rule = tape.rule_of(node)
+    return node.spec.name if rule is None else rule.name
+
+
+def _fate(node: OpTreeNode, is_root: bool, chosen: dict[int, Any], lead: set[int]) -> tuple[str, int]:
+    """What becomes of the value of ``node``, and the bytes that are kept of it."""
+    entry = tape.kept.get(id(node))
+    if entry is not None:
+        return f"kept, {entry.nbytes:,} bytes: {entry.why}", entry.nbytes
+    size = tape.node_bytes(node)
+    if is_root:
+        return f"will be computed when asked for, {size:,} bytes", size
+    if id(node) in chosen:
+        return f"will be kept, {size:,} bytes: {chosen[id(node)][1]}", size
+    if id(node) in lead:
+        return "not kept: computed again where it is read, within a kernel, or never read", 0
+    return "constant, part of other kernels", 0

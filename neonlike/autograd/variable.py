@@ -1,0 +1,478 @@
+"""Variables: values that know what they were computed from, so that a scalar's derivatives can be asked for.
+
+A variable is an op-tree and the variables it was made of; nothing is computed before :attr:`Variable.value` or
+:meth:`Variable.backprop` asks. The engine, which says what is computed and kept then, is :mod:`neonlike.optree.tape`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from neonlike.autograd import lifetimes, report
+from neonlike.checks import shown
+from neonlike.errors import BackendUnavailable, DTypeError, GradientError, NeonlikeError, ShapeError
+from neonlike.nervanaobject import NervanaObject
+from neonlike.optree import tape
+from neonlike.optree.dtypes import DType, is_float
+from neonlike.optree.functions import F as Functions
+from neonlike.optree.node import Expression, OpTreeNode, is_operand
+from neonlike.optree.shapes import Shape
+
+F: Any = Functions
+
+
+class FreedError(NeonlikeError, RuntimeError):
+    """A variable was used whose memory was given back, by ``free()``, a scope, or a backward pass."""
+
+
+class Variable:
+    """A value of a function of others. Made by :func:`const`, :func:`param`, operators and ``autograd.ops``.
+
+    Attributes
+    ----------
+    op : str or None
+        What made it; None for constants and parameters.
+    parents : tuple of Variable
+        What it was made of. None are kept where no derivative is needed, or after :meth:`backprop`.
+    needs_grad : bool
+        Whether it is a parameter or depends on one.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> x, y = const(np.eye(3)), param(np.ones((3, 3)))
+    >>> w = sum(x + y)
+    >>> w.backprop()
+    >>> x.partial_derivative is None, y.partial_derivative.get().tolist() == [[1.0] * 3] * 3
+    (True, True)
+    """
+
+    __slots__ = ("__weakref__", "_derivative", "_expr", "_spent", "_tensor", "_wanted", "name", "needs_grad", "op", "parents")
+
+    _expr: Any
+    _tensor: Any
+    _derivative: Any
+    _spent: bool
+    _wanted: bool
+    op: str | None
+    parents: tuple[Variable, ...]
+    needs_grad: bool
+    name: str | None
+
+    def __getattr__(self, name: str) -> Any:
+        """Called for what is not there: everything, once the variable is freed."""
+        if name in Variable.__slots__:
+            raise FreedError(
+                f"{name.lstrip('_')} of a variable that was freed; ask for what you need of it before, keep it with "
+                "scope.keep(variable), or compute it again"
+            )
+        raise AttributeError(f"a Variable has no attribute {name!r}")
+
+    # Values
+
+    @property
+    def value(self) -> Any:
+        """The tensor; computed when it is first asked for, from what the tensors below hold then."""
+        found = self._tensor
+        if found is None:
+            expr = self._expr
+            if expr.__class__ is not OpTreeNode:
+                found = expr
+            else:
+                (found,) = tape.compute([expr], self.needs_grad and not self._spent)
+                if not self.needs_grad:
+                    self._expr = found
+            self._tensor = found
+        return found
+
+    @property
+    def partial_derivative(self) -> Any:
+        """Tensor of the derivative that :meth:`backprop` gathered since the last :meth:`zero_grad`.
+
+        Zeros before there is any; None for what is no parameter, unless :meth:`keep_derivative` asked for it.
+        """
+        if not self._wanted:
+            return None
+        if self._derivative is None:
+            self._derivative = self.backend.zeros(self.shape, dtype=self.dtype)
+        return self._derivative
+
+    @property
+    def shape(self) -> Shape:
+        """Sizes, at least two."""
+        shape: Shape = self._expr.shape
+        return shape
+
+    @property
+    def dtype(self) -> DType:
+        """dtype of the value."""
+        dtype: DType = self._expr.dtype
+        return dtype
+
+    @property
+    def backend(self) -> Any:
+        """The backend that computes it."""
+        return self._expr.backend
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        size = 1
+        for extent in self.shape:
+            size *= extent
+        return size
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def is_parameter(self) -> bool:
+        """Whether :func:`param` made it."""
+        return self.needs_grad and self.op is None
+
+    def get(self) -> Any:
+        """The value as a NumPy array."""
+        return self.value.get()
+
+    def item(self) -> Any:
+        """The one element as a number."""
+        return self.value.item()
+
+    def tolist(self) -> list[Any]:
+        """The value as nested lists."""
+        found: list[Any] = self.value.tolist()
+        return found
+
+    def assign(self, value: Any) -> Variable:
+        """Give a constant or parameter new values, in memory of their own; returns self.
+
+        What was made from the old ones still sees those, whenever it is computed; writing into ``value[:]`` instead
+        saves memory, and what was not computed before will see the new values.
+
+        Raises
+        ------
+        GradientError
+            If it is neither.
+        ShapeError
+            If the shape is another.
+        """
+        if self.op is not None:
+            raise GradientError(f"assign: {self!r} is computed; assign to the constants and parameters below it")
+        expr = value._expr if isinstance(value, Variable) else value
+        be = self.backend
+        tensor = be.fresh(self.shape, self.dtype)
+        if isinstance(expr, OpTreeNode):
+            expr = tape.compute([expr], False)[0]
+        tensor[:] = expr
+        self._tensor = tensor
+        self._expr = _leaf(tensor) if self.needs_grad else tensor
+        return self
+
+    # Derivatives
+
+    def backprop(self, keep_graph: bool = False) -> None:
+        """Add the derivatives of this scalar to ``partial_derivative`` of each parameter that it depends on.
+
+        Parameters
+        ----------
+        keep_graph : bool
+            Keep what is needed for another pass, which is an error otherwise.
+
+        Raises
+        ------
+        ShapeError
+            If this has more than one element.
+        GradientError
+            If it depends on no parameter, or another pass has used its graph up. No derivative has changed then.
+        """
+        if not self.needs_grad:
+            raise GradientError(f"backprop: {self!r} depends on no parameter; make some with autograd.param(values)")
+        if self.size != 1:
+            raise ShapeError(
+                f"backprop: needs one element, got {self!r} of shape {self.shape}; sum it first, or take "
+                "autograd.grad(variable, inputs, incoming)"
+            )
+        graph = upstream(self)
+        wanted = [v for v in graph if v._wanted]
+        nodes = [v._expr for v in wanted if v._expr.__class__ is OpTreeNode]
+        be = self.backend
+        self.value  # noqa: B018  computes it, and what is worth keeping
+        found = tape.Backward(self._expr, be.ones(self.shape, dtype=self.dtype), keep_graph=keep_graph, also=nodes)
+        _gather(be, wanted, found.gradients)
+        if not keep_graph:
+            for variable in graph:
+                variable._spend()
+
+    def zero_grad(self) -> None:
+        """Forget the derivative gathered so far."""
+        self._derivative = None
+
+    def keep_derivative(self) -> Variable:
+        """Have :meth:`backprop` fill ``partial_derivative`` of this too, which is computed; returns self."""
+        if not self.needs_grad:
+            raise GradientError(f"keep_derivative: {self!r} depends on no parameter, so it has no derivative")
+        self._wanted = True
+        return self
+
+    def detach(self) -> Variable:
+        """A constant of the same value, through which no derivative flows."""
+        expr = self._expr if not self.needs_grad else tape.ruled(self._expr, _NOTHING)
+        return made("detach", expr, ())
+
+    def _spend(self) -> None:
+        """Forget what a backward pass has used up."""
+        if self.op is not None:
+            self._spent = True
+            self.parents = ()
+            if self._tensor is not None:
+                self._expr = self._tensor
+
+    def free(self) -> None:
+        """Give the memory back; using the variable from now on is a FreedError. What others need stays."""
+        for name in ("_expr", "_tensor", "_derivative", "parents"):
+            try:
+                delattr(self, name)
+            except AttributeError:
+                return
+
+    # Looking at it
+
+    def memory_report(self) -> report.MemoryReport:
+        """Numbers and bytes of the parameters, constants and kept intermediates that this depends on."""
+        return report.of_graph(upstream(self, spent_too=True))
+
+    def explain(self) -> str:
+        """Text: each op below, whether its value is kept for the backward pass, and why."""
+        return report.explain(self)
+
+    def __repr__(self) -> str:
+        kind = self.op or ("parameter" if self.needs_grad else "constant")
+        named = f" {self.name!r}" if self.name else ""
+        return f"<Variable{named} {kind} {'x'.join(map(str, self.shape))} {self.dtype.name}>"
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def _applied(self, spec: Any, operands: tuple[Any, ...]) -> Variable:
+        """``spec`` of the op table on ``operands``, of which this is one: what its builder does for variables."""
+        from neonlike.optree.node import apply
+
+        return derived(spec.name, partial(apply, spec), *operands)
+
+
+_new: Callable[[type[Variable]], Variable] = object.__new__
+_NOTHING = tape.Rule("detach", (), lambda F, d, z: (), False)
+
+
+def made(op: str | None, expr: Any, parents: tuple[Variable, ...], name: str | None = None) -> Variable:
+    """A variable of ``expr``, made by ``op`` of ``parents``: how every op ends."""
+    variable = _new(Variable)
+    needs = False
+    for parent in parents:
+        if parent.needs_grad:
+            needs = True
+            break
+    variable._expr, variable.op, variable.needs_grad = expr, op, needs
+    variable.parents = parents if needs else ()
+    variable._tensor = variable._derivative = None
+    variable._spent = variable._wanted = False
+    variable.name = name
+    if lifetimes.watched:
+        lifetimes.watch(variable)
+    return variable
+
+
+def derived(op: str, build: Callable[..., Any], *operands: Any) -> Variable:
+    """``build`` of the expressions of ``operands``: variables, and what can be made constants; numbers stay."""
+    parents: list[Variable] = []
+    be = next((o.backend for o in operands if isinstance(o, (Variable, Expression))), None)
+    expressions = []
+    for operand in operands:
+        if operand.__class__ in (int, float):
+            expressions.append(operand)
+            continue
+        variable = operand if isinstance(operand, Variable) else const(operand, backend=be)
+        parents.append(variable)
+        expressions.append(variable._expr)
+    return made(op, build(*expressions), tuple(parents))
+
+
+def _leaf(tensor: Any) -> Any:
+    """What a parameter's expressions read: a tensor of its own on the memory of ``tensor``, told apart from others."""
+    be = tensor.backend
+    leaf = be.tensor_cls(be, tensor.array, tensor.name)
+    leaf.root = tensor.root
+    leaf.is_parameter = True
+    return leaf
+
+
+def _tensor_of(operation: str, value: Any, dtype: Any, backend: Any) -> Any:
+    """``value`` as a tensor; tensors as they are, unless they have another dtype."""
+    if isinstance(value, Variable):
+        value = value.value
+    be = getattr(value, "backend", None) or backend or NervanaObject.be
+    if be is None:
+        raise BackendUnavailable(f"{operation}: there is no backend; make one first: gen_backend('cpu')")
+    if isinstance(value, OpTreeNode):
+        value = value.astensor()
+    if isinstance(value, Expression):
+        return value if dtype is None or value.dtype == np.dtype(dtype) else be.array(value, dtype=dtype)
+    if dtype is None and isinstance(value, np.ndarray) and value.dtype.kind in "iub":
+        dtype = value.dtype  # positions and masks
+    return be.array(value, dtype=dtype)
+
+
+def const(value: Any, dtype: Any = None, backend: Any = None, name: str | None = None) -> Variable:
+    """A variable that no derivative is computed for.
+
+    Parameters
+    ----------
+    value : number, tensor, expression, array or nested lists
+        A tensor is used as it is, not copied. Arrays of integers stay integers; all else gets the backend's dtype.
+    dtype : dtype, optional
+    backend : Backend, optional
+        For what is no tensor; default: the current one.
+
+    Raises
+    ------
+    BackendUnavailable
+        If there is none.
+    """
+    variable = made(None, _tensor_of("const", value, dtype, backend), (), name)
+    variable._tensor = variable._expr
+    lifetimes.register(variable)
+    return variable
+
+
+def param(value: Any, dtype: Any = None, backend: Any = None, name: str | None = None) -> Variable:
+    """A variable whose derivative :meth:`Variable.backprop` fills in; arguments as of :func:`const`.
+
+    Raises
+    ------
+    DTypeError
+        If the values are integers.
+    """
+    tensor = _tensor_of("param", value, dtype, backend)
+    if not is_float(tensor.dtype):
+        raise DTypeError(f"param: needs floats to differentiate by, got {shown(value)} of {tensor.dtype.name}")
+    if not tensor.is_contiguous:
+        tensor = tensor.backend.array(tensor, dtype=tensor.dtype)
+    variable = made(None, _leaf(tensor), (), name)
+    variable._tensor = tensor
+    variable.needs_grad = variable._wanted = True
+    lifetimes.register(variable)
+    return variable
+
+
+def zero_grad(variables: Iterable[Variable]) -> None:
+    """Forget the derivatives that ``variables`` have gathered."""
+    for variable in variables:
+        variable.zero_grad()
+
+
+# Graphs -----------------------------------------------------------------------------------------------------------
+
+
+def upstream(root: Variable, spent_too: bool = False) -> list[Variable]:
+    """``root`` and what it was made of, each once.
+
+    Raises
+    ------
+    GradientError
+        If a backward pass has used some of it up.
+    """
+    found: dict[int, Variable] = {id(root): root}
+    stack = [root]
+    while stack:
+        variable = stack.pop()
+        if variable._spent and not spent_too:
+            raise GradientError(
+                f"backprop: what {variable!r} was made of was freed by an earlier backprop(); call that with "
+                "keep_graph=True to go through a graph twice"
+            )
+        for parent in variable.parents:
+            if id(parent) not in found:
+                found[id(parent)] = parent
+                stack.append(parent)
+    return list(found.values())
+
+
+def _gather(be: Any, variables: list[Variable], gradients: dict[int, Any]) -> None:
+    """Add ``gradients`` to the derivatives of ``variables``; all are added or none."""
+    pairs = []
+    first = []
+    for variable in variables:
+        gradient = gradients.get(id(variable._expr))
+        if gradient is None:
+            continue
+        if variable._derivative is None:
+            first.append((variable, gradient))
+        else:
+            pairs.append((variable._derivative, variable._derivative + gradient))
+    if pairs:
+        be.assign_many(pairs)
+    for variable, gradient in first:
+        variable._derivative = gradient
+
+
+# Operators --------------------------------------------------------------------------------------------------------
+
+
+def _operator(op: str, build: Callable[[Any, Any], Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The methods of a binary operator and its reflected form."""
+
+    def forward(self: Variable, other: Any) -> Any:
+        kind = other.__class__
+        if kind is Variable:
+            return made(op, build(self._expr, other._expr), (self, other))
+        if kind is float or kind is int:
+            return made(op, build(self._expr, other), (self,))
+        return derived(op, build, self, other) if is_operand(other) else NotImplemented
+
+    def reflected(self: Variable, other: Any) -> Any:
+        kind = other.__class__
+        if kind is float or kind is int:
+            return made(op, build(other, self._expr), (self,))
+        return derived(op, build, other, self) if is_operand(other) else NotImplemented
+
+    return forward, reflected
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    return base**exponent
+
+
+def _attach() -> None:
+    operators = {
+        "add": F.add, "sub": F.subtract, "mul": F.multiply, "truediv": F.divide, "pow": _power, "mod": F.mod,
+        "matmul": F.dot,
+    }  # fmt: skip
+    for name, build in operators.items():
+        forward, reflected = _operator(name, build)
+        setattr(Variable, f"__{name}__", forward)
+        setattr(Variable, f"__r{name}__", reflected)
+    for name in ("eq", "ne", "lt", "le", "gt", "ge"):
+        forward, _ = _operator(name, getattr(F, name))
+        setattr(Variable, f"__{name}__", forward)
+    for name, build in {"neg": F.negative, "abs": F.absolute}.items():
+        setattr(Variable, f"__{name}__", lambda self, op=name, build=build: made(op, build(self._expr), (self,)))
+
+
+_attach()
