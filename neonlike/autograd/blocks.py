@@ -14,6 +14,7 @@ from neonlike.backends.families.grad_check import Case, compare
 from neonlike.checks import brief, number
 from neonlike.errors import DTypeError, GradientError, ShapeError
 from neonlike.optree import tape
+from neonlike.optree.backward import Backward
 from neonlike.optree.dtypes import F64, is_float
 from neonlike.optree.node import Expression, OpTreeNode
 
@@ -106,7 +107,7 @@ def _derivatives(root: Variable, inputs: list[Variable], error: Variable, lazy: 
     if not lazy:
         root.value  # noqa: B018  computes it, and what is worth keeping
     incoming = error._expr if lazy else error.value
-    return tape.Backward(root._expr, incoming, lazy=lazy, keep_graph=True, also=nodes, only=leaves).gradients
+    return Backward(root._expr, incoming, lazy=lazy, keep_graph=True, also=nodes, only=leaves).gradients
 
 
 # Computing again ------------------------------------------------------------------------------------------------------
@@ -165,7 +166,7 @@ class _Again:
     def __call__(self, F: Any, d: Any, z: Any, *forms: Any) -> tuple[Any, ...]:
         nodes = [p for p in self.parents if p.__class__ is OpTreeNode]
         leaves = {id(p) for p in self.parents if p.__class__ is not OpTreeNode}
-        found = tape.Backward(self.value, d, lazy=True, also=nodes, only=leaves, stop=True).gradients
+        found = Backward(self.value, d, lazy=True, also=nodes, only=leaves, stop=True).gradients
         gradients = [found.get(id(parent)) for parent in self.parents]
         changed = {id(p): form for p, form in zip(self.parents, forms) if p is not form}
         return tuple(tape.replaced(gradients, changed)) if changed else tuple(gradients)

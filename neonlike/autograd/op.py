@@ -10,7 +10,7 @@ from neonlike.backends.families.requests import check_increment
 from neonlike.checks import brief
 from neonlike.errors import DTypeError, GradientError, NotDefined
 from neonlike.optree import tape
-from neonlike.optree.node import Expression, OpTreeNode
+from neonlike.optree.node import Expression
 from neonlike.optree.shapes import Shape
 
 
@@ -66,7 +66,7 @@ class Op:
             value = self.value(*expressions)
             if not isinstance(value, Expression):
                 raise DTypeError(f"{self.name}: value() must return an expression of its parents, got {brief(value)}")
-            dear = any(tape.is_dear(node) for node in tape.order_of([value]) if not _is_one_of(node, expressions))
+            dear = any(tape.is_dear(node) for node in tape.order_of([value], {id(one) for one in expressions}))
             expr = tape.ruled(value, tape.Rule(self.name, tuple(expressions), self._grad, dear))
         else:
             run = be.primitive(self.forward, self._backward, self.shape, name=self.name)
@@ -88,10 +88,6 @@ class Op:
         for parent, increment in zip(parents, found):
             check_increment(f"increments() of {self.name}", parent, increment)
         return found
-
-
-def _is_one_of(node: OpTreeNode, expressions: Sequence[Any]) -> bool:
-    return any(node is expression for expression in expressions)
 
 
 def as_variables(operation: str, inputs: Sequence[Any]) -> list[Variable]:

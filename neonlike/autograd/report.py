@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from neonlike.autograd import lifetimes
 from neonlike.optree import tape
+from neonlike.optree.keeping import AGAIN, choose
 from neonlike.optree.node import OpTreeNode
 
 
@@ -60,7 +61,7 @@ def is_freed(variable: Any) -> bool:
 def of_graph(variables: Iterable[Any]) -> MemoryReport:
     """What these variables take, and what is kept of the expressions between them."""
     listed = list(variables)
-    nodes = tape.order_of([v._expr for v in listed], stop=())
+    nodes = tape.order_of([v._expr for v in listed])
     return _report(listed, [entry for node in nodes if (entry := tape.kept.get(id(node))) is not None])
 
 
@@ -87,14 +88,12 @@ def explain(variable: Any) -> str:
     root = variable._expr
     if not variable.needs_grad or root.__class__ is not OpTreeNode:
         return f"{variable!r}: nothing is kept, since no derivative flows through it"
-    order = tape.order_of([root])
-    chosen = tape.choose(order, [root], tape.leading(order))
+    walk = tape.Walk([root], through_kept=False)
+    choose(walk, [root])
     lines = [f"{variable!r}: what its value and its backward pass keep"]
     total = 0
-    whole = tape.order_of([root], stop=())
-    lead = tape.leading(whole)
-    for node in whole:
-        what, nbytes = _fate(node, id(node) == id(root), chosen, lead)
+    for node in tape.order_of([root]):
+        what, nbytes = _fate(node, walk.entries.get(id(node)), node is root)
         total += nbytes
         if what:
             lines.append(f"  {_name(node):20} {'x'.join(map(str, node.shape)):14} {what}")
@@ -107,16 +106,18 @@ def _name(node: OpTreeNode) -> str:
     return node.spec.name if rule is None else rule.name
 
 
-def _fate(node: OpTreeNode, is_root: bool, chosen: dict[int, Any], lead: set[int]) -> tuple[str, int]:
-    """What becomes of the value of ``node``, and the bytes that are kept of it."""
-    entry = tape.kept.get(id(node))
-    if entry is not None:
-        return f"kept, {entry.nbytes:,} bytes: {entry.why}", entry.nbytes
+def _fate(node: OpTreeNode, entry: tape.Entry | None, is_root: bool) -> tuple[str, int]:
+    """What becomes of the value of ``node``, and the bytes that are kept of it; nothing of what is inside an op."""
+    found = tape.kept.get(id(node))
+    if found is not None:
+        return f"kept, {found.nbytes:,} bytes: {found.why}", found.nbytes
+    if entry is None:
+        return "below what is kept: read no more", 0
+    if not entry.reached:
+        return "", 0
     size = tape.node_bytes(node)
     if is_root:
         return f"will be computed when asked for, {size:,} bytes", size
-    if id(node) in chosen:
-        return f"will be kept, {size:,} bytes: {chosen[id(node)][1]}", size
-    if id(node) in lead:
-        return "not kept: computed again where it is read, within a kernel, or never read", 0
-    return "constant, part of other kernels", 0
+    if not entry.why:
+        return "not kept: the backward pass does not read it", 0
+    return ("not kept: " + AGAIN, 0) if entry.why == AGAIN else (f"will be kept, {size:,} bytes: {entry.why}", size)

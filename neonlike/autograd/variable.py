@@ -6,8 +6,7 @@ A variable is an op-tree and the variables it was made of; nothing is computed b
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -18,8 +17,10 @@ from neonlike.checks import shown
 from neonlike.errors import BackendUnavailable, DTypeError, GradientError, NeonlikeError, ShapeError
 from neonlike.nervanaobject import NervanaObject
 from neonlike.optree import tape
+from neonlike.optree.backward import Backward
 from neonlike.optree.dtypes import DType, is_float
 from neonlike.optree.functions import F as Functions
+from neonlike.optree.keeping import compute
 from neonlike.optree.node import Expression, OpTreeNode, is_operand
 from neonlike.optree.shapes import Shape
 
@@ -85,7 +86,7 @@ class Variable:
             if expr.__class__ is not OpTreeNode:
                 found = expr
             else:
-                (found,) = tape.compute([expr], self.needs_grad and not self._spent)
+                (found,) = compute([expr], self.needs_grad and not self._spent)
                 if not self.needs_grad:
                     self._expr = found
             self._tensor = found
@@ -170,7 +171,7 @@ class Variable:
         be = self.backend
         tensor = be.fresh(self.shape, self.dtype)
         if isinstance(expr, OpTreeNode):
-            expr = tape.compute([expr], False)[0]
+            expr = compute([expr], False)[0]
         tensor[:] = expr
         self._tensor = tensor
         self._expr = _leaf(tensor) if self.needs_grad else tensor
@@ -205,7 +206,7 @@ class Variable:
         nodes = [v._expr for v in wanted if v._expr.__class__ is OpTreeNode]
         be = self.backend
         self.value  # noqa: B018  computes it, and what is worth keeping
-        found = tape.Backward(self._expr, be.ones(self.shape, dtype=self.dtype), keep_graph=keep_graph, also=nodes)
+        found = Backward(self._expr, be.ones(self.shape, dtype=self.dtype), keep_graph=keep_graph, also=nodes)
         _gather(be, wanted, found.gradients)
         if not keep_graph:
             for variable in graph:
