@@ -6,13 +6,15 @@ fills in the derivatives. All of it is lazy, and ends in the op-trees and compou
 
 from __future__ import annotations
 
+from neonlike.autograd import methods as _methods  # noqa: F401
 from neonlike.autograd import ops
 from neonlike.autograd.blocks import check_gradient, checkpoint, grad
+from neonlike.autograd.leaves import const, param, zero_grad
 from neonlike.autograd.lifetimes import scope
 from neonlike.autograd.op import Op, op
 from neonlike.autograd.ops import *  # noqa: F403
 from neonlike.autograd.report import MemoryReport, memory_report
-from neonlike.autograd.variable import FreedError, Variable, const, param, zero_grad
+from neonlike.autograd.variable import FreedError, Variable
 
 __all__ = [
     "FreedError", "MemoryReport", "Op", "Variable", "check_gradient", "checkpoint", "const", "grad", "memory_report",

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from neonlike.autograd import lifetimes
-from neonlike.autograd.variable import Variable, const, made, param, upstream
+from neonlike.autograd.leaves import const, param
+from neonlike.autograd.variable import Variable, made, upstream
 from neonlike.backends.families.grad_check import Case, compare
 from neonlike.checks import brief, number
 from neonlike.errors import DTypeError, GradientError, ShapeError
 from neonlike.optree import tape
 from neonlike.optree.backward import Backward
 from neonlike.optree.dtypes import F64, is_float
-from neonlike.optree.node import Expression, OpTreeNode
+from neonlike.optree.node import OpTreeNode
 
 
 def grad(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from neonlike.autograd.variable import Variable, const, made
+from neonlike.autograd.leaves import const
+from neonlike.autograd.variable import Variable, made
 from neonlike.backends.families.requests import check_increment
 from neonlike.checks import brief
 from neonlike.errors import DTypeError, GradientError, NotDefined
@@ -40,7 +41,7 @@ class Op:
         raise NotDefined(f"{self.name}: defines neither value() in expressions nor forward() that writes a tensor")
 
     forward: Callable[..., None] | None = None
-    """``forward(out, *parents)`` writes the tensor ``out``, in place of :meth:`value`. All are tensors of the backend."""
+    """``forward(out, *parents)`` writes the tensor ``out``, in place of :meth:`value`; all are tensors."""
 
     def shape(self, *shapes: Shape) -> Shape:
         """The shape of what :meth:`forward` writes, from those of the parents."""
@@ -125,7 +126,7 @@ def op(
         return lambda function: op(function, increments, name)
     if not callable(value) or not (increments is None or callable(increments)):
         raise DTypeError(f"op: value and increments must be functions, got {brief(value)} and {brief(increments)}")
-    found = name or getattr(value, "__name__", type(value).__name__)
+    found = str(name or getattr(value, "__name__", type(value).__name__))
     if increments is None:
 
         def build(*inputs: Any) -> Variable:

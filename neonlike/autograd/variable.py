@@ -6,25 +6,17 @@ A variable is an op-tree and the variables it was made of; nothing is computed b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from neonlike.autograd import lifetimes, report
-from neonlike.checks import shown
-from neonlike.errors import BackendUnavailable, DTypeError, GradientError, NeonlikeError, ShapeError
-from neonlike.nervanaobject import NervanaObject
+from neonlike.errors import GradientError, NeonlikeError, ShapeError
 from neonlike.optree import tape
 from neonlike.optree.backward import Backward
-from neonlike.optree.dtypes import DType, is_float
-from neonlike.optree.functions import F as Functions
+from neonlike.optree.dtypes import DType
 from neonlike.optree.keeping import compute
-from neonlike.optree.node import Expression, OpTreeNode, is_operand
+from neonlike.optree.node import OpTreeNode, apply
 from neonlike.optree.shapes import Shape
-
-F: Any = Functions
 
 
 class FreedError(NeonlikeError, RuntimeError):
@@ -47,14 +39,16 @@ class Variable:
     --------
     >>> from neonlike.backends import gen_backend
     >>> be = gen_backend("cpu")
-    >>> x, y = const(np.eye(3)), param(np.ones((3, 3)))
+    >>> x, y = const(be.array([[1, 0], [0, 1]])), param(be.ones((2, 2)))
     >>> w = sum(x + y)
     >>> w.backprop()
-    >>> x.partial_derivative is None, y.partial_derivative.get().tolist() == [[1.0] * 3] * 3
+    >>> x.partial_derivative is None, y.partial_derivative.get().tolist() == [[1.0, 1.0], [1.0, 1.0]]
     (True, True)
     """
 
-    __slots__ = ("__weakref__", "_derivative", "_expr", "_spent", "_tensor", "_wanted", "name", "needs_grad", "op", "parents")
+    __slots__ = (
+        "__weakref__", "_derivative", "_expr", "_spent", "_tensor", "_wanted", "name", "needs_grad", "op", "parents",
+    )  # fmt: skip
 
     _expr: Any
     _tensor: Any
@@ -174,7 +168,7 @@ class Variable:
             expr = compute([expr], False)[0]
         tensor[:] = expr
         self._tensor = tensor
-        self._expr = _leaf(tensor) if self.needs_grad else tensor
+        self._expr = leaf_of(tensor) if self.needs_grad else tensor
         return self
 
     # Derivatives
@@ -273,9 +267,9 @@ class Variable:
 
     def _applied(self, spec: Any, operands: tuple[Any, ...]) -> Variable:
         """``spec`` of the op table on ``operands``, of which this is one: what its builder does for variables."""
-        from neonlike.optree.node import apply
+        from neonlike.autograd.leaves import derived
 
-        return derived(spec.name, partial(apply, spec), *operands)
+        return derived(spec.name, lambda *expressions: apply(spec, expressions), *operands)
 
 
 _new: Callable[[type[Variable]], Variable] = object.__new__
@@ -300,92 +294,13 @@ def made(op: str | None, expr: Any, parents: tuple[Variable, ...], name: str | N
     return variable
 
 
-def derived(op: str, build: Callable[..., Any], *operands: Any) -> Variable:
-    """``build`` of the expressions of ``operands``: variables, and what can be made constants; numbers stay."""
-    parents: list[Variable] = []
-    be = next((o.backend for o in operands if isinstance(o, (Variable, Expression))), None)
-    expressions = []
-    for operand in operands:
-        if operand.__class__ in (int, float):
-            expressions.append(operand)
-            continue
-        variable = operand if isinstance(operand, Variable) else const(operand, backend=be)
-        parents.append(variable)
-        expressions.append(variable._expr)
-    return made(op, build(*expressions), tuple(parents))
-
-
-def _leaf(tensor: Any) -> Any:
+def leaf_of(tensor: Any) -> Any:
     """What a parameter's expressions read: a tensor of its own on the memory of ``tensor``, told apart from others."""
     be = tensor.backend
     leaf = be.tensor_cls(be, tensor.array, tensor.name)
     leaf.root = tensor.root
     leaf.is_parameter = True
     return leaf
-
-
-def _tensor_of(operation: str, value: Any, dtype: Any, backend: Any) -> Any:
-    """``value`` as a tensor; tensors as they are, unless they have another dtype."""
-    if isinstance(value, Variable):
-        value = value.value
-    be = getattr(value, "backend", None) or backend or NervanaObject.be
-    if be is None:
-        raise BackendUnavailable(f"{operation}: there is no backend; make one first: gen_backend('cpu')")
-    if isinstance(value, OpTreeNode):
-        value = value.astensor()
-    if isinstance(value, Expression):
-        return value if dtype is None or value.dtype == np.dtype(dtype) else be.array(value, dtype=dtype)
-    if dtype is None and isinstance(value, np.ndarray) and value.dtype.kind in "iub":
-        dtype = value.dtype  # positions and masks
-    return be.array(value, dtype=dtype)
-
-
-def const(value: Any, dtype: Any = None, backend: Any = None, name: str | None = None) -> Variable:
-    """A variable that no derivative is computed for.
-
-    Parameters
-    ----------
-    value : number, tensor, expression, array or nested lists
-        A tensor is used as it is, not copied. Arrays of integers stay integers; all else gets the backend's dtype.
-    dtype : dtype, optional
-    backend : Backend, optional
-        For what is no tensor; default: the current one.
-
-    Raises
-    ------
-    BackendUnavailable
-        If there is none.
-    """
-    variable = made(None, _tensor_of("const", value, dtype, backend), (), name)
-    variable._tensor = variable._expr
-    lifetimes.register(variable)
-    return variable
-
-
-def param(value: Any, dtype: Any = None, backend: Any = None, name: str | None = None) -> Variable:
-    """A variable whose derivative :meth:`Variable.backprop` fills in; arguments as of :func:`const`.
-
-    Raises
-    ------
-    DTypeError
-        If the values are integers.
-    """
-    tensor = _tensor_of("param", value, dtype, backend)
-    if not is_float(tensor.dtype):
-        raise DTypeError(f"param: needs floats to differentiate by, got {shown(value)} of {tensor.dtype.name}")
-    if not tensor.is_contiguous:
-        tensor = tensor.backend.array(tensor, dtype=tensor.dtype)
-    variable = made(None, _leaf(tensor), (), name)
-    variable._tensor = tensor
-    variable.needs_grad = variable._wanted = True
-    lifetimes.register(variable)
-    return variable
-
-
-def zero_grad(variables: Iterable[Variable]) -> None:
-    """Forget the derivatives that ``variables`` have gathered."""
-    for variable in variables:
-        variable.zero_grad()
 
 
 # Graphs -----------------------------------------------------------------------------------------------------------
@@ -431,49 +346,3 @@ def _gather(be: Any, variables: list[Variable], gradients: dict[int, Any]) -> No
         be.assign_many(pairs)
     for variable, gradient in first:
         variable._derivative = gradient
-
-
-# Operators --------------------------------------------------------------------------------------------------------
-
-
-def _operator(op: str, build: Callable[[Any, Any], Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """The methods of a binary operator and its reflected form."""
-
-    def forward(self: Variable, other: Any) -> Any:
-        kind = other.__class__
-        if kind is Variable:
-            return made(op, build(self._expr, other._expr), (self, other))
-        if kind is float or kind is int:
-            return made(op, build(self._expr, other), (self,))
-        return derived(op, build, self, other) if is_operand(other) else NotImplemented
-
-    def reflected(self: Variable, other: Any) -> Any:
-        kind = other.__class__
-        if kind is float or kind is int:
-            return made(op, build(other, self._expr), (self,))
-        return derived(op, build, other, self) if is_operand(other) else NotImplemented
-
-    return forward, reflected
-
-
-def _power(base: Any, exponent: Any) -> Any:
-    return base**exponent
-
-
-def _attach() -> None:
-    operators = {
-        "add": F.add, "sub": F.subtract, "mul": F.multiply, "truediv": F.divide, "pow": _power, "mod": F.mod,
-        "matmul": F.dot,
-    }  # fmt: skip
-    for name, build in operators.items():
-        forward, reflected = _operator(name, build)
-        setattr(Variable, f"__{name}__", forward)
-        setattr(Variable, f"__r{name}__", reflected)
-    for name in ("eq", "ne", "lt", "le", "gt", "ge"):
-        forward, _ = _operator(name, getattr(F, name))
-        setattr(Variable, f"__{name}__", forward)
-    for name, build in {"neg": F.negative, "abs": F.absolute}.items():
-        setattr(Variable, f"__{name}__", lambda self, op=name, build=build: made(op, build(self._expr), (self,)))
-
-
-_attach()

@@ -100,7 +100,10 @@ class Backward:
         z, forms = node, entry.inputs
         if not self.lazy:
             saved = kept.get(id(node))
-            z = entry.now if saved is None else stand_in(node, saved)
+            if saved is not None:
+                z = stand_in(node, saved.tensor, *saved.parts)
+            else:
+                z = entry.now if entry.now.__class__ is OpTreeNode else stand_in(node, entry.now)
             forms = tuple([entries[id(o)].now if o.__class__ is OpTreeNode else o for o in forms])
         unfinished, length = entry.unfinished or entry.dear, entry.length + 1
         increments = grad(F, entry.total, z, *forms)

@@ -71,7 +71,7 @@ def part(node: OpTreeNode, position: int) -> Any:
     if position == 0:
         return node
     if "parts" in node.attrs:  # type: ignore[operator]
-        return node.attrs["parts"][position]  # type: ignore[index, no-any-return]
+        return node.attrs["parts"][position]  # type: ignore[index]
     shape, dtype = node.attrs["request"].results[position]  # type: ignore[index]
     return OpTreeNode(PART, (node,), {"part": position, "dtype": dtype}, shape, dtype, node.backend)
 

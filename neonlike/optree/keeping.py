@@ -148,7 +148,8 @@ def compute(roots: Sequence[OpTreeNode], differentiable: bool) -> list[Any]:
 
 def _computed(be: Any, wanted: Sequence[Entry], keeping: bool) -> dict[int, Any]:
     """The values of ``wanted`` in new tensors, by the ids of the nodes."""
-    pairs, made = [], []
+    pairs: list[tuple[Any, Any]] = []
+    made = []
     for entry in wanted:
         results = _results(entry)
         tensors = [be.fresh(result.shape, result.dtype) for result in results]

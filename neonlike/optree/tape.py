@@ -3,17 +3,17 @@
 A tape is no list of its own: the nodes of an op-tree are its entries, their gradient rules (the op table's, those of
 compound primitives, a user's) its operations, and reverse post-order the order to play it in. Two things are added.
 
-* *Kept values.* When a value is asked for that will be differentiated, one plan computes it and everything the backward
-  pass will read that is dear to compute again: products, primitives, reductions, gathers, and chains of exponentials and
-  the like that several of its kernels would repeat. What is cheap, elementwise from kept tensors, is not kept: the
-  kernel that needs it computes it again. Which values a rule reads is found by asking the rule once (:func:`reads`).
+* *Kept values* (:mod:`.keeping`). When a value is asked for that will be differentiated, one plan computes it and all
+  that the backward pass will read and is dear to compute again: products, primitives, reductions, gathers, and chains
+  of exponentials and the like that several of its kernels would repeat. What is cheap, elementwise from kept tensors,
+  is not kept: the kernel that needs it computes it again. Which values a rule reads is found by asking the rule once.
   Kept tensors belong to their nodes, and go with them.
-* *Stages of the backward pass.* Gradients stay expressions and fuse, until the pass comes to a dear node with others
-  below it, or a dear gradient goes two ways: there it is computed, together with the derivatives of parameters that are
-  pending, by one plan. Kept values behind that point are dropped, so memory falls as the pass proceeds.
+* *Stages of the backward pass* (:mod:`.backward`). Gradients stay expressions and fuse, until the pass comes to a dear
+  node with others below it, or a dear gradient goes two ways: there it is computed, together with the derivatives of
+  parameters that are pending, by one plan. Kept values behind that point are dropped: memory falls as it proceeds.
 
-A chain of elementwise ops is thus one kernel forward and one backward; a multi-layer perceptron has a plan a layer. With
-``lazy`` nothing is computed, and gradients are expressions of the original nodes, which have derivatives themselves.
+A chain of elementwise ops is thus one kernel forward and one backward; a multi-layer perceptron has a plan a layer. A
+lazy pass computes nothing: its gradients are expressions of the original nodes, and can be differentiated themselves.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ class Walk:
         return isinstance(operand, Expression) and self.wants(operand)
 
     def resolve(self) -> None:
-        """Set ``now`` of each entry: the node as it is best computed now, from kept tensors, windows of which are views."""
+        """Set ``now`` of each entry: the node as it is best computed now, from kept tensors and views of them."""
         now: dict[int, Any] = {}
         for key, entry in self.entries.items():
             saved = kept.get(key)
@@ -309,10 +309,10 @@ def _slice(start: int, step: int, count: int) -> slice:
     return slice(start, stop if stop >= 0 else None, step)
 
 
-def stand_in(node: OpTreeNode, entry: Kept) -> Any:
-    """The kept value as what a gradient rule takes for ``node``: with its attributes, if it has any."""
+def stand_in(node: OpTreeNode, *results: Any) -> Any:
+    """The tensors of a value as what a gradient rule takes for ``node``: with its attributes, if it has any."""
     if node.attrs is None:
-        return entry.tensor
+        return results[0]
     attrs = {name: value for name, value in node.attrs.items() if name not in ("picks", "rule")}
-    attrs |= {"shape": node.shape, "parts": (entry.tensor, *entry.parts)}
-    return OpTreeNode(BROADCAST, (entry.tensor,), attrs, node.shape, node.dtype, node.backend)
+    attrs |= {"shape": node.shape, "parts": results}
+    return OpTreeNode(BROADCAST, results[:1], attrs, node.shape, node.dtype, node.backend)

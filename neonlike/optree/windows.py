@@ -70,7 +70,7 @@ def index(node: Expression, key: Any, moved: bool = True) -> Expression:
     if node.shape is FREE:
         raise ShapeError(f"index {brief(key)}: {node} has no shape of its own; assign it to a tensor and index that")
     if as_mask(key) is not None:
-        return node.astensor()[key]  # type: ignore[no-any-return]  # how many there are depends on values
+        return node.astensor()[key]  # type: ignore[attr-defined, no-any-return]  # how many there are depends on values
     chosen = select(key, node.shape)
     picks = tuple(_pick(basic, size) for basic, size in zip(chosen.basic, node.shape))
     if _is_whole(picks, node.shape):

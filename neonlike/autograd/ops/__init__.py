@@ -11,13 +11,13 @@ Adding one. An op is a function of variables; what is none (a tensor, an array, 
 
    ``build`` gets expressions (``a.shape``, ``a.dtype``, ``a.backend`` are there), and numbers as they were given.
 2. If the gradient of that expression is worse than one written by hand (``log_softmax``, ``norm2``), give it one with
-   ``with_rule(name, value, parents, grad)``: ``grad(F, d, z, *parents)`` returns an expression for each parent, or None,
-   and broadcasting is undone for you. Use z where it will do: then the parents need not be kept.
+   ``with_rule(name, value, parents, grad)``: ``grad(F, d, z, *parents)`` returns an expression for each parent, or
+   None, and broadcasting is undone for you. Use z where it will do: then the parents need not be kept.
 3. If it is no expression at all (LAPACK, SciPy), write ``be.primitive(forward, backward, shape)`` or a
-   :class:`~neonlike.neonlike.autograd.Op` with ``forward``; on a GPU the host computes it, from a copy.
-4. Check arguments before building; errors from ``neonlike.errors``. Tensors have two axes at least: a vector is (n, 1).
-5. Name it in ``__all__`` of its file and in ``DOCUMENT_NAMES``; add a case to ``tests/autograd_cases.py``, which compares
-   value, gradient and second derivative with float64 on every engine.
+   :class:`neonlike.autograd.Op` with ``forward``; on a GPU the host computes it, from a copy.
+4. Check arguments before building; errors from ``neonlike.errors``. Tensors have two axes at least: vectors are (n, 1).
+5. Name it in ``__all__`` of its file and in ``DOCUMENT_NAMES``; add a case to ``tests/autograd_cases.py``: its value,
+   gradient and second derivative are compared with float64 on every engine.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from neonlike.autograd.ops.reduction import *  # noqa: F403
 from neonlike.autograd.ops.shape import *  # noqa: F403
 
 FAMILIES = (elementwise, shape, reduction, linalg, loss)
-__all__ = [name for family in FAMILIES for name in family.__all__]  # noqa: PLE0604
+__all__ = [name for family in FAMILIES for name in family.__all__]
 
 DOCUMENT_NAMES: dict[str, Callable[..., Any]] = {
     name: function for family in FAMILIES for name, function in family.DOCUMENT_NAMES.items()

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.autograd.variable import Variable, const, derived, made
+from neonlike.autograd.leaves import const, derived
+from neonlike.autograd.variable import Variable, made
 from neonlike.backends.families.operands import as_numbers
 from neonlike.checks import brief
 from neonlike.errors import DTypeError

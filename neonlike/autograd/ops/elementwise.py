@@ -50,8 +50,9 @@ def _binary(name: str, row: str) -> Callable[[Any, Any], Variable]:
     return function
 
 
-add, subtract, mul, div = _binary("add", "add"), _binary("subtract", "sub"), _binary("mul", "mul"), _binary("div", "div")
-pow = _binary("pow", "pow")  # noqa: A001
+add, subtract = _binary("add", "add"), _binary("subtract", "sub")
+mul, div = _binary("mul", "mul"), _binary("div", "div")
+pow = _binary("pow", "pow")
 elementwise_maximum = _binary("elementwise_maximum", "maximum")
 elementwise_minimum = _binary("elementwise_minimum", "minimum")
 exp, log, log1p = _unary("exp", "exp"), _unary("log", "log"), _unary("log1p", "log1p")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from neonlike.autograd.ops.common import F, derived, variable, with_rule
 from neonlike.autograd.variable import Variable
 from neonlike.errors import ArgumentError
@@ -27,7 +25,7 @@ def _reduction(name: str, a: Any, axis: Any, keepdims: bool) -> Variable:
     return derived(name, lambda a: method(a, axis, None, keepdims), a)
 
 
-def sum(a: Any, axis: Any = None, keepdims: bool = True) -> Variable:  # noqa: A001
+def sum(a: Any, axis: Any = None, keepdims: bool = True) -> Variable:
     """Sum over ``axis``: an int, a tuple of ints, or None for all.
 
     Raises
@@ -43,12 +41,12 @@ def prod(a: Any, axis: Any = None, keepdims: bool = True) -> Variable:
     return _reduction("prod", a, axis, keepdims)
 
 
-def max(a: Any, axis: Any = None, keepdims: bool = True) -> Variable:  # noqa: A001
+def max(a: Any, axis: Any = None, keepdims: bool = True) -> Variable:
     """Maximum over ``axis``; as :func:`sum`. Equal maxima get the full derivative each."""
     return _reduction("max", a, axis, keepdims)
 
 
-def min(a: Any, axis: Any = None, keepdims: bool = True) -> Variable:  # noqa: A001
+def min(a: Any, axis: Any = None, keepdims: bool = True) -> Variable:
     """Minimum over ``axis``; as :func:`max`."""
     return _reduction("min", a, axis, keepdims)
 
@@ -111,7 +109,7 @@ def norm2(a: Any, axis: Any = None, keepdims: bool = True) -> Variable:
 
 def squared_frobenius_matrix_norm(a: Any) -> Variable:
     """Sum of the squares of the elements of each matrix, which the last two axes hold."""
-    return derived("squared_frobenius_matrix_norm", lambda a: F.sum(F.square(a), (len(a.shape) - 2, len(a.shape) - 1)), a)
+    return sum(derived("square", F.square, a), (-2, -1))
 
 
 def euclidean_distance(a: Any, b: Any, axis: Any = 1, keepdims: bool = True) -> Variable:

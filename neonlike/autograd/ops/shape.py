@@ -134,7 +134,7 @@ def index(a: Any, key: Any) -> Variable:
     return derived("index", lambda a: windows.index(a, key, moved=False), a)
 
 
-def slice(a: Any, axis: int, start: int, end: int, step: int = 1) -> Variable:  # noqa: A001
+def slice(a: Any, axis: int, start: int, end: int, step: int = 1) -> Variable:
     """Positions ``start`` up to ``end``, without it, in steps along ``axis``."""
     a = variable("slice", a)
     before = (builtins.slice(None),) * one_axis("slice", axis, a.shape)
@@ -184,7 +184,8 @@ def index_add(source: Any, positions: Any, axis: int, size: int) -> Variable:
 def index_add_to_target(target: Any, source: Any, positions: Any, axis: int) -> Variable:
     """``target`` with the slices of ``source`` added at ``positions`` along ``axis``; see :func:`index_add`."""
     target = variable("index_add_to_target", target)
-    return target + index_add(source, positions, axis, target.shape[one_axis("index_add_to_target", axis, target.shape)])
+    size = target.shape[one_axis("index_add_to_target", axis, target.shape)]
+    return target + index_add(source, positions, axis, size)
 
 
 def index_fill(a: Any, axis: int, positions: Any, fill: float) -> Variable:

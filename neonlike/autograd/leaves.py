@@ -1,0 +1,95 @@
+"""Variables that were made of no others: constants and parameters; and what makes constants of other operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from neonlike.autograd import lifetimes
+from neonlike.autograd.variable import Variable, leaf_of, made
+from neonlike.checks import shown
+from neonlike.errors import BackendUnavailable, DTypeError
+from neonlike.nervanaobject import NervanaObject
+from neonlike.optree.dtypes import is_float
+from neonlike.optree.node import Expression, OpTreeNode
+
+
+def _tensor_of(operation: str, value: Any, dtype: Any, backend: Any) -> Any:
+    """``value`` as a tensor; tensors as they are, unless they have another dtype."""
+    if isinstance(value, Variable):
+        value = value.value
+    be = getattr(value, "backend", None) or backend or NervanaObject.be
+    if be is None:
+        raise BackendUnavailable(f"{operation}: there is no backend; make one first: gen_backend('cpu')")
+    if isinstance(value, OpTreeNode):
+        value = value.astensor()
+    if isinstance(value, Expression):
+        return value if dtype is None or value.dtype == np.dtype(dtype) else be.array(value, dtype=dtype)
+    if dtype is None and isinstance(value, np.ndarray) and value.dtype.kind in "iub":
+        dtype = value.dtype  # positions and masks
+    return be.array(value, dtype=dtype)
+
+
+def const(value: Any, dtype: Any = None, backend: Any = None, name: str | None = None) -> Variable:
+    """A variable that no derivative is computed for.
+
+    Parameters
+    ----------
+    value : number, tensor, expression, array or nested lists
+        A tensor is used as it is, not copied. Arrays of integers stay integers; all else gets the backend's dtype.
+    dtype : dtype, optional
+    backend : Backend, optional
+        For what is no tensor; default: the current one.
+
+    Raises
+    ------
+    BackendUnavailable
+        If there is none.
+    """
+    variable = made(None, _tensor_of("const", value, dtype, backend), (), name)
+    variable._tensor = variable._expr
+    lifetimes.register(variable)
+    return variable
+
+
+def param(value: Any, dtype: Any = None, backend: Any = None, name: str | None = None) -> Variable:
+    """A variable whose derivative :meth:`Variable.backprop` fills in; arguments as of :func:`const`.
+
+    Raises
+    ------
+    DTypeError
+        If the values are integers.
+    """
+    tensor = _tensor_of("param", value, dtype, backend)
+    if not is_float(tensor.dtype):
+        raise DTypeError(f"param: needs floats to differentiate by, got {shown(value)} of {tensor.dtype.name}")
+    if not tensor.is_contiguous:
+        tensor = tensor.backend.array(tensor, dtype=tensor.dtype)
+    variable = made(None, leaf_of(tensor), (), name)
+    variable._tensor = tensor
+    variable.needs_grad = variable._wanted = True
+    lifetimes.register(variable)
+    return variable
+
+
+def zero_grad(variables: Iterable[Variable]) -> None:
+    """Forget the derivatives that ``variables`` have gathered."""
+    for variable in variables:
+        variable.zero_grad()
+
+
+def derived(op: str, build: Callable[..., Any], *operands: Any) -> Variable:
+    """``build`` of the expressions of ``operands``: variables, and what can be made constants; numbers stay."""
+    parents: list[Variable] = []
+    be = next((o.backend for o in operands if isinstance(o, (Variable, Expression))), None)
+    expressions = []
+    for operand in operands:
+        if operand.__class__ in (int, float):
+            expressions.append(operand)
+            continue
+        variable = operand if isinstance(operand, Variable) else const(operand, backend=be)
+        parents.append(variable)
+        expressions.append(variable._expr)
+    return made(op, build(*expressions), tuple(parents))

@@ -1,0 +1,72 @@
+"""Operators and methods of variables, put on the class here: they build what ``ops`` builds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from neonlike.autograd import ops
+from neonlike.autograd.leaves import derived
+from neonlike.autograd.variable import Variable, made
+from neonlike.optree.functions import F as Functions
+from neonlike.optree.node import is_operand
+
+F: Any = Functions
+
+def _operator(op: str, build: Callable[[Any, Any], Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The methods of a binary operator and its reflected form."""
+
+    def forward(self: Variable, other: Any) -> Any:
+        kind = other.__class__
+        if kind is Variable:
+            return made(op, build(self._expr, other._expr), (self, other))
+        if kind is float or kind is int:
+            return made(op, build(self._expr, other), (self,))
+        return derived(op, build, self, other) if is_operand(other) else NotImplemented
+
+    def reflected(self: Variable, other: Any) -> Any:
+        kind = other.__class__
+        if kind is float or kind is int:
+            return made(op, build(other, self._expr), (self,))
+        return derived(op, build, other, self) if is_operand(other) else NotImplemented
+
+    return forward, reflected
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    return base**exponent
+
+
+_METHODS = (
+    "exp", "flatten", "log", "max", "mean", "min", "norm2", "prod", "relu", "reshape", "sigmoid", "sqrt", "sum", "tanh",
+    "transpose", "variance", "cast",
+)  # fmt: skip
+"""Functions of ``ops`` that are methods too."""
+
+
+def _swapped(self: Variable) -> Variable:
+    """The last two axes swapped."""
+    return ops.transpose(self, -2, -1)
+
+
+def _attach() -> None:
+    operators = {
+        "add": F.add, "sub": F.subtract, "mul": F.multiply, "truediv": F.divide, "pow": _power, "mod": F.mod,
+        "matmul": F.dot,
+    }  # fmt: skip
+    for name, build in operators.items():
+        forward, reflected = _operator(name, build)
+        setattr(Variable, f"__{name}__", forward)
+        setattr(Variable, f"__r{name}__", reflected)
+    for name in ("eq", "ne", "lt", "le", "gt", "ge"):
+        forward, _ = _operator(name, getattr(F, name))
+        setattr(Variable, f"__{name}__", forward)
+    for name, build in {"neg": F.negative, "abs": F.absolute}.items():
+        setattr(Variable, f"__{name}__", lambda self, op=name, build=build: made(op, build(self._expr), (self,)))
+    for name in _METHODS:
+        setattr(Variable, name, getattr(ops, name))
+    for name, function in {"T": property(_swapped), "__getitem__": ops.index}.items():
+        setattr(Variable, name, function)
+
+
+_attach()
