@@ -1,5 +1,7 @@
 """The ops of ``neonlike.autograd``, each as a call on variables beside NumPy in float64 and PyTorch, with operands."""
 
+# ruff: noqa: E501  (a case, a line or a few: the tables read across)
+
 from __future__ import annotations
 
 import math

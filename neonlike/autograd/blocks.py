@@ -136,7 +136,7 @@ def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
         parents = _boundary(result, inside)
         name = f"checkpoint({getattr(function, '__name__', type(function).__name__)})"
         expressions = tuple(parent._expr for parent in parents)
-        rule = tape.Rule(name, expressions, _Again(result._expr, expressions), True)
+        rule = tape.Rule(name, expressions, _Again(result._expr, expressions), heavy=True)
         return made(name, tape.ruled(result._expr, rule), tuple(parents))
 
     return block

@@ -9,7 +9,7 @@ from neonlike.autograd import ops
 from neonlike.autograd.leaves import derived
 from neonlike.autograd.variable import Variable, made
 from neonlike.optree.functions import F as Functions
-from neonlike.optree.node import is_operand
+from neonlike.optree.node import apply, is_operand
 
 F: Any = Functions
 
@@ -49,6 +49,11 @@ def _swapped(self: Variable) -> Variable:
     return ops.transpose(self, -2, -1)
 
 
+def _applied(self: Variable, spec: Any, operands: tuple[Any, ...]) -> Variable:
+    """``spec`` of the op table on ``operands``, of which this is one: what its builder does for variables."""
+    return derived(spec.name, lambda *expressions: apply(spec, expressions), *operands)
+
+
 def _attach() -> None:
     operators = {
         "add": F.add, "sub": F.subtract, "mul": F.multiply, "truediv": F.divide, "pow": _power, "mod": F.mod,
@@ -65,7 +70,7 @@ def _attach() -> None:
         setattr(Variable, f"__{name}__", lambda self, op=name, build=build: made(op, build(self._expr), (self,)))
     for name in _METHODS:
         setattr(Variable, name, getattr(ops, name))
-    for name, function in {"T": property(_swapped), "__getitem__": ops.index}.items():
+    for name, function in {"T": property(_swapped), "__getitem__": ops.index, "_applied": _applied}.items():
         setattr(Variable, name, function)
 
 

@@ -12,6 +12,7 @@ from neonlike.checks import brief
 from neonlike.errors import DTypeError, GradientError, NotDefined
 from neonlike.optree import tape
 from neonlike.optree.node import Expression
+from neonlike.optree.ops import Kind
 from neonlike.optree.shapes import Shape
 
 
@@ -67,8 +68,9 @@ class Op:
             value = self.value(*expressions)
             if not isinstance(value, Expression):
                 raise DTypeError(f"{self.name}: value() must return an expression of its parents, got {brief(value)}")
-            dear = any(tape.is_dear(node) for node in tape.order_of([value], {id(one) for one in expressions}))
-            expr = tape.ruled(value, tape.Rule(self.name, tuple(expressions), self._grad, dear))
+            inside = [node for node in tape.order_of([value], {id(one) for one in expressions}) if tape.is_dear(node)]
+            heavy = any(node.spec.kind is not Kind.REDUCTION for node in inside)
+            expr = tape.ruled(value, tape.Rule(self.name, tuple(expressions), self._grad, inside != [], heavy))
         else:
             run = be.primitive(self.forward, self._backward, self.shape, name=self.name)
             expr = run(*expressions)

@@ -6,7 +6,7 @@ A variable is an op-tree and the variables it was made of; nothing is computed b
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from neonlike.autograd import lifetimes, report
@@ -15,7 +15,7 @@ from neonlike.optree import tape
 from neonlike.optree.backward import Backward
 from neonlike.optree.dtypes import DType
 from neonlike.optree.keeping import compute
-from neonlike.optree.node import OpTreeNode, apply
+from neonlike.optree.node import OpTreeNode
 from neonlike.optree.shapes import Shape
 
 
@@ -253,6 +253,16 @@ class Variable:
         named = f" {self.name!r}" if self.name else ""
         return f"<Variable{named} {kind} {'x'.join(map(str, self.shape))} {self.dtype.name}>"
 
+    __array_ufunc__ = None
+    """NumPy's scalars and arrays leave operators to variables."""
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return self.value.__array__(dtype, copy)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Slices along the first axis."""
+        return (self[position] for position in range(self.shape[0]))  # type: ignore[index]
+
     def __len__(self) -> int:
         return self.shape[0]
 
@@ -265,15 +275,9 @@ class Variable:
     def __hash__(self) -> int:
         return id(self)
 
-    def _applied(self, spec: Any, operands: tuple[Any, ...]) -> Variable:
-        """``spec`` of the op table on ``operands``, of which this is one: what its builder does for variables."""
-        from neonlike.autograd.leaves import derived
-
-        return derived(spec.name, lambda *expressions: apply(spec, expressions), *operands)
-
 
 _new: Callable[[type[Variable]], Variable] = object.__new__
-_NOTHING = tape.Rule("detach", (), lambda F, d, z: (), False)
+_NOTHING = tape.Rule("detach", (), lambda F, d, z: (), dear=False)
 
 
 def made(op: str | None, expr: Any, parents: tuple[Variable, ...], name: str | None = None) -> Variable:

@@ -91,7 +91,7 @@ class Backward:
             return False
         entries = self.walk.entries
         deep = sum(below.deep for o in entry.inputs if (below := entries.get(id(o))) is not None)
-        return deep > 0 if entry.dear else deep > 1 and (entry.unfinished or entry.length > _CHAIN)
+        return deep > 0 if entry.heavy else deep > 1 and (entry.unfinished or entry.length > _CHAIN)
 
     def _pass_on(self, entry: Entry) -> None:
         node, entries = entry.node, self.walk.entries
@@ -105,7 +105,7 @@ class Backward:
             else:
                 z = entry.now if entry.now.__class__ is OpTreeNode else stand_in(node, entry.now)
             forms = tuple([entries[id(o)].now if o.__class__ is OpTreeNode else o for o in forms])
-        unfinished, length = entry.unfinished or entry.dear, entry.length + 1
+        unfinished, length = entry.unfinished or entry.heavy, entry.length + 1
         increments = grad(F, entry.total, z, *forms)
         entry.total = None
         for operand, increment in zip(entry.inputs, increments):

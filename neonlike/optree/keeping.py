@@ -104,7 +104,7 @@ def _note_reads(walk: Walk, entry: Entry, below: list[Entry | None]) -> None:
             read = entry if place < 0 else below[place]
             if read is None:
                 continue
-            if entry.dear and place >= 0:
+            if entry.heavy and place >= 0:
                 read.hard += 1
             else:
                 read.soft = True

@@ -271,7 +271,7 @@ def node_dtype(spec: OpSpec, operands: tuple[Any, ...]) -> DType:
     return result_dtype(spec.dtype, promoted)
 
 
-def apply(spec: OpSpec, operands: tuple[Any, ...], backend: Any = None) -> Any:
+def apply(spec: OpSpec, operands: tuple[Any, ...], backend: Any = None) -> OpTreeNode:
     """Elementwise ``spec`` on any mix of operands, with every check; the builders below handle the common cases.
 
     An operand that has ``_applied(spec, operands)``, as variables of :mod:`neonlike.autograd`, says what is made.
@@ -280,7 +280,7 @@ def apply(spec: OpSpec, operands: tuple[Any, ...], backend: Any = None) -> Any:
     if not all(isinstance(o, (Expression, int, float)) for o in operands):
         for operand in operands:
             if (applied := getattr(operand, "_applied", None)) is not None:
-                return applied(spec, operands)
+                return applied(spec, operands)  # type: ignore[no-any-return]
         backend = backend or next((b for o in operands if (b := getattr(o, "backend", None)) is not None), None)
         operands = tuple(adapt(name, o, backend) for o in operands)
     if spec.dtype is DTypeRule.WHOLE:

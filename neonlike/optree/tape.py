@@ -47,12 +47,15 @@ class Rule(NamedTuple):
         ``grad(F, d, z, *parents)``, as a rule of the op table.
     dear : bool
         Whether the value is worth keeping.
+    heavy : bool
+        Whether the gradient is more than elementwise ops and reductions.
     """
 
     name: str
     parents: tuple[Any, ...]
     grad: Callable[..., Any]
-    dear: bool
+    dear: bool = True
+    heavy: bool = False
 
 
 def ruled(value: Expression, rule: Rule) -> OpTreeNode:
@@ -151,8 +154,9 @@ class Entry:
         What its gradient goes to: nodes, tensors, numbers.
     lead : bool
         Whether a gradient has to come here: it reaches a parameter.
-    dear, deep : bool
-        Whether it is a stage of its own; and whether such a one passes a gradient on, here or below.
+    dear, heavy, deep : bool
+        Whether its value is a stage of its own; whether its gradient is; and whether such a one passes a gradient on,
+        here or below.
     weight, forced : int
         Flops an element to compute it again from tensors and dear nodes, and these nodes' bytes.
     soft, hard : bool, int
@@ -164,8 +168,8 @@ class Entry:
     """
 
     __slots__ = (
-        "dear", "deep", "forced", "hard", "inputs", "lead", "length", "node", "now", "reached", "soft", "total",
-        "unfinished", "weight", "why",
+        "dear", "deep", "forced", "hard", "heavy", "inputs", "lead", "length", "node", "now", "reached", "soft",
+        "total", "unfinished", "weight", "why",
     )  # fmt: skip
 
     node: OpTreeNode
@@ -177,8 +181,7 @@ class Entry:
     def __init__(self, node: OpTreeNode, inputs: tuple[Any, ...]) -> None:
         self.node = self.now = node
         self.inputs = inputs
-        self.lead = self.deep = self.soft = self.reached = self.unfinished = False
-        self.dear = False
+        self.lead = self.dear = self.heavy = self.deep = self.soft = self.reached = self.unfinished = False
         self.weight = self.forced = self.hard = self.length = 0
         self.total = None
         self.why = ""
@@ -203,7 +206,6 @@ class Walk:
     ) -> None:
         self.only, self.also = only, also
         self.entries: dict[int, Entry] = {}
-        self.dear = False
         for node in order_of(roots, () if through_kept else kept):
             self._add(node)
         self.order = list(self.entries.values())
@@ -226,9 +228,10 @@ class Walk:
                 lead = self.wants(operand)
         entry.lead = lead and (rule is not None or spec.grad is not NON_DIFFERENTIABLE)
         if spec.kind is not _ELEMENTWISE and is_dear(node):
-            self.dear = entry.dear = True
+            entry.dear = True
+            entry.heavy = spec.kind is not Kind.REDUCTION if rule is None else rule.heavy
             weight, forced = 0, node_bytes(node)
-        entry.deep = entry.lead and (deep or entry.dear)
+        entry.deep = entry.lead and (deep or entry.heavy)
         entry.weight, entry.forced = min(weight, 1 << 20), min(forced, 1 << 60)
 
     def wants(self, tensor: Any) -> bool:

@@ -32,8 +32,8 @@ def transpose(a: Any, axis1: int = 0, axis2: int = 1) -> Variable:
     return derived("transpose", lambda a: builders.transpose(a, tuple(order)), a)
 
 
-def reshape(a: Any, shape: Sequence[int]) -> Variable:
-    """The elements in C order with another shape; one entry may be -1. At least 2-D.
+def reshape(a: Any, *shape: Any) -> Variable:
+    """The elements in C order with another shape, given as sizes or as a tuple; one may be -1. At least 2-D.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def reshape(a: Any, shape: Sequence[int]) -> Variable:
         If the sizes do not match.
     """
     a = variable("reshape", a)
-    new = shapes.regrouped(a.shape, (tuple(shape),))
+    new = shapes.regrouped(a.shape, shape)
     return a if new == a.shape else derived("reshape", lambda a: moves.view(a, windows.contiguous(new)), a)
 
 
