@@ -225,4 +225,61 @@ LINALG = (
     Case("BatchedMatMul", ag.batched_matmul, np.matmul, lambda t, a, b: a @ b, ((2, 3, 4), (4, 1))),
 )  # fmt: skip
 
-CASES = (*ELEMENTWISE, *SHAPE, *REDUCTION, *LINALG)
+TARGETS, WEIGHTS = [2, 0, 3, -100, 1], [0.5, 2.0, 1.0, 3.0]
+
+
+def _nll(a: Any, weights: Any, ignore: int = -100) -> tuple[Any, Any]:
+    """Losses of rows, and the weights of their targets."""
+    w = np.array([0.0 if t == ignore else weights[t] for t in TARGETS])[:, None]
+    return -w * a[np.arange(5), np.maximum(TARGETS, 0)][:, None], w
+
+
+def _bce(a: Any, t: Any, w: Any = 1.0) -> Any:
+    return -(w * t * -np.logaddexp(0, -a) + (1 - t) * -np.logaddexp(0, a))
+
+
+def _smooth(a: Any, b: Any, beta: float) -> Any:
+    far = np.abs(a - b)
+    return np.where(far < beta, far**2 / (2 * beta), far - beta / 2)
+
+
+LOSS = (
+    Case("MseLoss", ag.mse_loss, lambda a, b: np.square(a - b).mean(keepdims=True), lambda t, a, b: t.nn.functional.mse_loss(a, b).view(1, 1), ((3, 5), (3, 5))),
+    Case("MseLoss", lambda a, b: ag.mse_loss(a, b, "none"), lambda a, b: np.square(a - b), lambda t, a, b: t.nn.functional.mse_loss(a, b, reduction="none"), ((3, 5), (3, 5))),
+    Case(
+        "SmoothL1Loss", lambda a, b: ag.smooth_l1_loss(a, b, "sum", 0.7), lambda a, b: _smooth(a, b, 0.7).sum(keepdims=True),
+        lambda t, a, b: t.nn.functional.smooth_l1_loss(a, b, reduction="sum", beta=0.7).view(1, 1), ((3, 5), (3, 5)), smooth=False,
+    ),
+    Case(
+        "SmoothL1Loss", lambda a, b: ag.smooth_l1_loss(a, b, "none", 0), lambda a, b: np.abs(a - b),
+        lambda t, a, b: t.nn.functional.smooth_l1_loss(a, b, reduction="none", beta=0.0), ((3, 5), (3, 5)), smooth=False,
+    ),
+    Case(
+        "NllLoss", lambda a: ag.nll_loss(ag.log_softmax(a), TARGETS), lambda a: np.array([[_nll(_log_softmax(a, 1), [1] * 4)[0].sum() / 4]]),
+        lambda t, a: t.nn.functional.nll_loss(a.log_softmax(1), t.tensor(TARGETS)).view(1, 1), ((5, 4),),
+    ),
+    Case(
+        "NllLoss", lambda a: ag.nll_loss(a, TARGETS, WEIGHTS), lambda a: np.array([[_nll(a, WEIGHTS)[0].sum() / 6.5]]),
+        lambda t, a: t.nn.functional.nll_loss(a, t.tensor(TARGETS), t.tensor(WEIGHTS, dtype=a.dtype)).view(1, 1), ((5, 4),),
+    ),
+    Case(
+        "NllLoss", lambda a: ag.nll_loss(a, TARGETS, reduction="none"), lambda a: _nll(a, [1] * 4)[0],
+        lambda t, a: t.nn.functional.nll_loss(a, t.tensor(TARGETS), reduction="none")[:, None], ((5, 4),),
+    ),
+    Case(
+        "NllLoss", lambda a: ag.nll_loss(a, [2, 0, 3, 1, 1], WEIGHTS, "sum", 1),
+        lambda a: -np.array([[a[0, 2] * 1.0 + a[1, 0] * 0.5 + a[2, 3] * 3.0]]),
+        lambda t, a: t.nn.functional.nll_loss(a, t.tensor([2, 0, 3, 1, 1]), t.tensor(WEIGHTS, dtype=a.dtype), reduction="sum", ignore_index=1).view(1, 1), ((5, 4),),
+    ),
+    Case(
+        "BinaryCrossEntropyWithLogitsLoss", ag.binary_cross_entropy_with_logits_loss, lambda a, b: _bce(a, b).mean(keepdims=True),
+        lambda t, a, b: t.nn.functional.binary_cross_entropy_with_logits(a, b).view(1, 1), ((3, 4), (3, 4)), ((-9.0, 9.0), (0.0, 1.0)),
+    ),
+    Case(
+        "BinaryCrossEntropyWithLogitsLoss", lambda a: ag.binary_cross_entropy_with_logits_loss(a, np.eye(3, 4), WEIGHTS, "sum"),
+        lambda a: _bce(a, np.eye(3, 4), np.array(WEIGHTS)).sum(keepdims=True),
+        lambda t, a: t.nn.functional.binary_cross_entropy_with_logits(a, t.eye(3, 4, dtype=a.dtype), reduction="sum", pos_weight=t.tensor(WEIGHTS, dtype=a.dtype)).view(1, 1), ((3, 4),),
+    ),
+)  # fmt: skip
+
+CASES = (*ELEMENTWISE, *SHAPE, *REDUCTION, *LINALG, *LOSS)

@@ -10,6 +10,7 @@ from autograd_cases import CASES, ELEMENTWISE, Case, title
 
 from neonlike import autograd as ag
 from neonlike.autograd.ops import DOCUMENT_NAMES
+from neonlike.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 
 pytestmark = [pytest.mark.engines("numpy", "c"), pytest.mark.compiles(4)]
 
@@ -102,3 +103,64 @@ def test_pytorch_agrees(be64: Any, case: Case) -> None:
 
 def test_each_op_of_the_document_has_a_case() -> None:
     assert {case.op for case in CASES} >= set(DOCUMENT_NAMES)
+
+
+def test_losses_refuse_what_does_not_fit(be: Any) -> None:
+    a = ag.param(np.zeros((3, 4)))
+    for loss in (ag.mse_loss, ag.smooth_l1_loss, ag.binary_cross_entropy_with_logits_loss):
+        with pytest.raises(ShapeError, match=r"\(3, 4\) and target \(4, 3\) must have one shape"):
+            loss(a, np.zeros((4, 3)))
+        with pytest.raises(ArgumentError, match="reduction must be 'mean', 'sum' or 'none', got 'average'"):
+            loss(a, a, reduction="average")
+    with pytest.raises(IndexRangeError, match="class 4 is out of range for 4 classes"):
+        ag.nll_loss(a, [0, 4, 1])
+    with pytest.raises(ShapeError, match="a class for each of 3 rows, got 2"):
+        ag.nll_loss(a, [0, 1])
+    with pytest.raises(DTypeError, match="integers"):
+        ag.nll_loss(a, [0.5, 1.0, 2.0])
+    with pytest.raises(ShapeError, match="weights must hold 4 numbers"):
+        ag.nll_loss(a, [0, 1, 2], [1.0, 2.0])
+    with pytest.raises(ArgumentError, match="beta"):
+        ag.smooth_l1_loss(a, a, beta=-1.0)
+
+
+def test_impossible_classes_do_not_spoil_a_loss(be: Any) -> None:
+    a = ag.param([[-np.inf, -1.0], [-2.0, -np.inf]])
+    loss = ag.nll_loss(a, be.array([[1], [0]], dtype=np.int32))
+    loss.backprop()
+    assert (loss.item(), a.partial_derivative.tolist()) == (1.5, [[0.0, -0.5], [-0.5, 0.0]])
+
+
+def test_shapes_and_indices_that_do_not_fit(be: Any) -> None:
+    a, cube = ag.param(np.zeros((3, 4))), ag.param(np.zeros((2, 3, 4)))
+    refused: list[tuple[Any, type[Exception], str]] = [
+        (lambda: ag.reshape(a, 5, -1), ShapeError, "cannot make"),
+        (lambda: ag.flatten(cube, 2, 1), ShapeError, "behind axis 1"),
+        (lambda: ag.expand(a, (2, 5, 4)), ShapeError, "does not stretch"),
+        (lambda: ag.concatenate([a, cube]), ShapeError, "concatenate|axes"),
+        (lambda: ag.concatenate([]), ShapeError, "one part at least"),
+        (lambda: ag.stack([a, a.T]), ShapeError, "one shape"),
+        (lambda: ag.index_select(a, 0, [3]), IndexRangeError, "3"),
+        (lambda: ag.index_add(a, [0, 1], 0, 2), ShapeError, "each of 3 slices, got 2"),
+        (lambda: ag.index_add(a, [0, 1, 2], 0, 2), IndexRangeError, "2"),
+        (lambda: ag.scatter_add(a, [[0, 1]], 0, 2), ShapeError, "each element"),
+        (lambda: ag.mask_select(a, np.ones((4, 3))), ShapeError, "the mask must have the shape"),
+        (lambda: ag.assign(a, cube), ShapeError, "in the place of"),
+        (lambda: ag.diag(cube), ShapeError, "a matrix or a vector"),
+        (lambda: ag.diag(a, 4), ShapeError, "no diagonal 4"),
+        (lambda: ag.sum(a, 2), ShapeError, "axis"),
+        (lambda: ag.sum(a, 1, keepdims=False), ShapeError, "keepdims=False"),
+        (lambda: ag.variance(ag.const([[1.0]])), ArgumentError, "unbiased=False"),
+        (lambda: a @ a, ShapeError, "dot"),
+        (lambda: ag.softplus(a, 0), ArgumentError, "beta"),
+        (lambda: ag.exp("a"), DTypeError, "exp: needs a variable"),
+    ]
+    for call, error, match in refused:
+        with pytest.raises(error, match=match):
+            call()
+
+
+def test_norms_of_nothing_have_no_slope(be: Any) -> None:
+    x = ag.param([[0.0, 0.0], [3.0, 4.0]])
+    ag.norm2(x, 1).sum().backprop()
+    np.testing.assert_allclose(x.partial_derivative.get(), [[0.0, 0.0], [0.6, 0.8]])
