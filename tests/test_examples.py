@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engines import ON_GPU, ready
+from engines import BACKEND, ON_GPU, ready
 from example_scripts import example_script
 
 from neonlike import script
@@ -214,6 +214,14 @@ def test_a_gan_draws_digits(run: Callable[..., tuple[float, float]], tmp_path: P
     distance, variety = run("dcgan_digits", "--epochs", "8", "--pictures", "made")
     assert distance < 3.7 and variety > 0.6
     assert (tmp_path / "made" / "digits_noise_007.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.backend
+def test_regression_by_variables_finds_the_closed_form() -> None:
+    ready()
+    with contextmanager(example_script)("autograd_regression") as example:
+        difference, explained = example.main(["--steps", "250", "-b", BACKEND])
+    assert difference < 2e-3 and 0.5 < explained < 0.53
 
 
 @pytest.mark.backend

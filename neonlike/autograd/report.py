@@ -46,21 +46,12 @@ def memory_report() -> MemoryReport:
     freed belongs to whoever holds the variable.
     """
     alive = [variable for reference in list(lifetimes.registered.values()) if (variable := reference()) is not None]
-    return _report([v for v in alive if not is_freed(v)], list(tape.kept.values()))
-
-
-def is_freed(variable: Any) -> bool:
-    """Whether ``free()`` was called."""
-    try:
-        object.__getattribute__(variable, "_expr")
-    except AttributeError:
-        return True
-    return False
+    return _report([v for v in alive if not v.is_freed], list(tape.kept.values()))
 
 
 def of_graph(variables: Iterable[Any]) -> MemoryReport:
     """What these variables take, and what is kept of the expressions between them."""
-    listed = list(variables)
+    listed = [v for v in variables if not v.is_freed]
     nodes = tape.order_of([v._expr for v in listed])
     return _report(listed, [entry for node in nodes if (entry := tape.kept.get(id(node))) is not None])
 
@@ -92,10 +83,11 @@ def explain(variable: Any) -> str:
     choose(walk, [root])
     lines = [f"{variable!r}: what its value and its backward pass keep"]
     total = 0
-    for node in tape.order_of([root]):
+    for whole in tape.Walk([root], through_kept=True).order:
+        node = whole.node
         what, nbytes = _fate(node, walk.entries.get(id(node)), node is root)
         total += nbytes
-        if what:
+        if nbytes or (what and whole.lead):
             lines.append(f"  {_name(node):20} {'x'.join(map(str, node.shape)):14} {what}")
     lines.append(f"  {total:,} bytes kept")
     return "\n".join(lines)

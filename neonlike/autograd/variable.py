@@ -227,16 +227,23 @@ class Variable:
         if self.op is not None:
             self._spent = True
             self.parents = ()
-            if self._tensor is not None:
+            if not self.is_freed and self._tensor is not None:
                 self._expr = self._tensor
 
     def free(self) -> None:
-        """Give the memory back; using the variable from now on is a FreedError. What others need stays."""
-        for name in ("_expr", "_tensor", "_derivative", "parents"):
-            try:
-                delattr(self, name)
-            except AttributeError:
-                return
+        """Give the memory back; using the variable from now on is a FreedError. What others need of it stays."""
+        if not self.is_freed:
+            del self._expr, self._tensor, self._derivative
+            self._wanted = False
+
+    @property
+    def is_freed(self) -> bool:
+        """Whether :meth:`free` was called, or a scope did."""
+        try:
+            object.__getattribute__(self, "_expr")
+        except AttributeError:
+            return True
+        return False
 
     # Looking at it
 
@@ -249,6 +256,8 @@ class Variable:
         return report.explain(self)
 
     def __repr__(self) -> str:
+        if self.is_freed:
+            return f"<Variable {self.op or 'input'}, freed>"
         kind = self.op or ("parameter" if self.needs_grad else "constant")
         named = f" {self.name!r}" if self.name else ""
         return f"<Variable{named} {kind} {'x'.join(map(str, self.shape))} {self.dtype.name}>"

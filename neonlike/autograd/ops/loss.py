@@ -30,7 +30,7 @@ def _pair(name: str, a: Any, target: Any) -> tuple[Variable, Variable]:
     a = variable(name, a, target if isinstance(target, (Variable, Expression)) else None)
     target = variable(name, target, a)
     if a.shape != target.shape:
-        raise ShapeError(f"{name}: input {a.shape} and target {target.shape} must have one shape; reshape or expand one")
+        raise ShapeError(f"{name}: input {a.shape} and target {target.shape} must have one shape; reshape one of them")
     return a, target
 
 
@@ -108,8 +108,9 @@ def binary_cross_entropy_with_logits_loss(
 def _row(name: str, what: str, value: Any, a: Variable) -> Any:
     """``value`` as a constant (1, T), one number for each column of ``a``."""
     given = plain(name, np.asarray(value, dtype=a.dtype) if isinstance(value, (list, tuple)) else value, a)
-    if math.prod(given.shape) != a.shape[-1]:
-        raise ShapeError(f"{name}: {what} must hold {a.shape[-1]} numbers, one a column of {a.shape}; got {given.shape}")
+    columns = a.shape[-1]
+    if math.prod(given.shape) != columns:
+        raise ShapeError(f"{name}: {what} must hold {columns} numbers, one a column of {a.shape}; got {given.shape}")
     return given.reshape(1, -1)
 
 
