@@ -5,14 +5,15 @@
 the disease went on in a year; they come with scikit-learn. Gradient descent with momentum on a loss of variables finds
 the weights that normal equations give; then the same descent minimizes a loss that has no closed form. Usage:
 
-    python examples/autograd_regression.py [--steps 600]
+    python examples/autograd_regression.py [--epochs 300]
+
+All options of a neon script work too: see --help.
 
 Source of the data: Efron, Hastie, Johnstone and Tibshirani, "Least angle regression" (2004).
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -21,8 +22,8 @@ import numpy as np
 
 from neonlike import autograd as ag
 from neonlike import console
-from neonlike.backends import gen_backend
 from neonlike.errors import MissingExtra
+from neonlike.util.argparser import NeonArgparser
 
 PENALTY = 0.01
 
@@ -58,13 +59,9 @@ def descend(loss: Callable[[Any], Any], features: int, steps: int, rate: float =
 
 def main(arguments: list[str] | None = None) -> tuple[float, float]:
     """Fit both losses; returns the largest difference to the closed form, and the share of variance explained."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
-    parser.add_argument("--steps", type=int, default=600)
-    parser.add_argument("-b", "--backend", default="cpu", help="cpu or gpu")
-    given = parser.parse_args(arguments)
-    be = gen_backend(given.backend, rng_seed=0)
+    steps = NeonArgparser(__doc__, default_overrides={"epochs": 300, "rng_seed": 0}).parse_args(arguments).epochs
     x_host, y_host, names = load()
-    x, y = ag.const(be.array(x_host)), ag.const(be.array(y_host))
+    x, y = ag.const(x_host), ag.const(y_host)
 
     def ridge(w: Any) -> Any:
         return ag.mse_loss(x @ w, y) + PENALTY * (w * w).sum()
@@ -73,8 +70,8 @@ def main(arguments: list[str] | None = None) -> tuple[float, float]:
         return ag.smooth_l1_loss(x @ w, y, beta=0.5) + PENALTY * (w * w).sum()
 
     print(ridge(ag.param(np.zeros((x.shape[1], 1)))).explain(), end="\n\n")
-    w, wanted = descend(ridge, x.shape[1], given.steps).get(), closed_form(x_host, y_host)
-    v = descend(robust, x.shape[1], given.steps).get()
+    w, wanted = descend(ridge, x.shape[1], steps).get(), closed_form(x_host, y_host)
+    v = descend(robust, x.shape[1], steps).get()
     print(f"{'':6}{'descent':>10}{'closed form':>14}{'robust loss':>14}")
     for row in zip(names, w[:, 0], wanted[:, 0], v[:, 0]):
         print("{:6}{:10.5f}{:14.5f}{:14.5f}".format(*row))

@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Dual:
-    """A NumPy value with its derivatives by all numbers of all parameters: forward mode, which shares nothing with us."""
+    """A NumPy value with its derivatives by all numbers of all parameters: forward mode, which has nothing of ours."""
 
     def __init__(self, value: Array, slope: Array) -> None:
         self.value, self.slope = value, slope  # slope: (*value.shape, numbers of parameters)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engines import BACKEND, ON_GPU, ready
+from engines import ON_GPU, ready
 from example_scripts import example_script
 
 from neonlike import script
@@ -217,10 +217,8 @@ def test_a_gan_draws_digits(run: Callable[..., tuple[float, float]], tmp_path: P
 
 
 @pytest.mark.backend
-def test_regression_by_variables_finds_the_closed_form() -> None:
-    ready()
-    with contextmanager(example_script)("autograd_regression") as example:
-        difference, explained = example.main(["--steps", "250", "-b", BACKEND])
+def test_regression_by_variables_finds_the_closed_form(run: Callable[..., tuple[float, float]]) -> None:
+    difference, explained = run("autograd_regression", "--epochs", "250")
     assert difference < 2e-3 and 0.5 < explained < 0.53
 
 
