@@ -27,7 +27,7 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from planted import (
-    attention,
+        attention, autograd,
     batchnorm,
     blueprints,
     containers,
@@ -60,6 +60,7 @@ MUTANTS = tuple(
     for table in (
         roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, described,
         cuda_base, cuda_rest, cuda_dispatch, cuda_rnn, cuda_conv, cuda_images, blueprints, repeating, attention,
+        autograd,
     )
     for row in table.MUTANTS
 )
@@ -95,6 +96,7 @@ TESTS = {
         "scratch": "rest_memory",
         "activation": "rest_helpers families input_activations",
         "lazy": "gradients lazy_primitives",
+        "autograd": "autograd autograd_memory autograd_graphs autograd_ops",
         "optimizers": "schedules optimizers",
         "loss_scaling": "loss_scaling",
         "initializers": "initializers",

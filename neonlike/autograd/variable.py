@@ -80,7 +80,7 @@ class Variable:
             if expr.__class__ is not OpTreeNode:
                 found = expr
             else:
-                (found,) = compute([expr], self.needs_grad and not self._spent)
+                found, _ = compute(expr, self.needs_grad and not self._spent)
                 if not self.needs_grad:
                     self._expr = found
             self._tensor = found
@@ -165,7 +165,7 @@ class Variable:
         be = self.backend
         tensor = be.fresh(self.shape, self.dtype)
         if isinstance(expr, OpTreeNode):
-            expr = compute([expr], False)[0]
+            expr, _ = compute(expr, False)
         tensor[:] = expr
         self._tensor = tensor
         self._expr = leaf_of(tensor) if self.needs_grad else tensor
@@ -199,8 +199,11 @@ class Variable:
         wanted = [v for v in graph if v._wanted]
         nodes = [v._expr for v in wanted if v._expr.__class__ is OpTreeNode]
         be = self.backend
-        self.value  # noqa: B018  computes it, and what is worth keeping
-        found = Backward(self._expr, be.ones(self.shape, dtype=self.dtype), keep_graph=keep_graph, also=nodes)
+        expr, walk = self._expr, None
+        if self._tensor is None and expr.__class__ is OpTreeNode:
+            self._tensor, walk = compute(expr, True)
+        one = be.ones(self.shape, dtype=self.dtype)
+        found = Backward(expr, one, keep_graph=keep_graph, also=nodes, walk=None if nodes else walk)
         _gather(be, wanted, found.gradients)
         if not keep_graph:
             for variable in graph:

@@ -12,7 +12,7 @@ from neonlike.optree.autodiff import GradNode, of_memory, unbroadcast
 from neonlike.optree.dtypes import is_float
 from neonlike.optree.functions import F as Functions
 from neonlike.optree.node import OpTreeNode
-from neonlike.optree.tape import BROADCAST, Entry, Walk, kept, rule_of, stand_in
+from neonlike.optree.tape import BROADCAST, Entry, Walk, kept, leads, rule_of, stand_in
 
 F: Any = Functions
 _CHAIN = 12
@@ -36,6 +36,8 @@ class Backward:
         The ids of the tensors of those parameters whose gradients are wanted; None: all.
     stop : bool
         Pass no gradient on from the nodes in ``also``.
+    walk : Walk, optional
+        All below ``root``, where that was listed before; it is used up.
 
     Attributes
     ----------
@@ -52,6 +54,7 @@ class Backward:
         also: Iterable[Any] = (),
         only: set[int] | None = None,
         stop: bool = False,
+        walk: Walk | None = None,
     ) -> None:
         self.lazy, self.keep_graph, self.stop = lazy, keep_graph or lazy, stop
         self.be = incoming.backend
@@ -59,15 +62,15 @@ class Backward:
         self.also = {id(node) for node in also}
         self.pending: dict[int, dict[int, GradNode]] = {}  # by parameter, then by the view of it
         self.parameters: dict[int, Any] = {}
-        self.walk = Walk([root], True, only, self.also)
-        if not lazy:
-            self.walk.resolve()
-        self._give(root, incoming, False, 0)
-        order, entries = self.walk.order, self.walk.entries
+        walk = walk or Walk([root], True, only, self.also)
+        if not (lazy or walk.is_resolved):
+            walk.resolve()
+        order, entries = walk.order, walk.entries
+        self._give(entries.get(id(root), root), incoming, False, 0)
+        entries.clear()
         while order:
             entry = order.pop()
             self._step(entry)
-            del entries[id(entry.node)]
             if not self.keep_graph:
                 kept.pop(id(entry.node), None)
         self._flush(None)
@@ -89,12 +92,11 @@ class Backward:
         """Whether the gradient would be computed several times if it stayed an expression, or hold up memory."""
         if not entry.deep:
             return False
-        entries = self.walk.entries
-        deep = sum(below.deep for o in entry.inputs if (below := entries.get(id(o))) is not None)
+        deep = sum(one.deep for one in entry.below if one.__class__ is Entry)
         return deep > 0 if entry.heavy else deep > 1 and (entry.unfinished or entry.length > _CHAIN)
 
     def _pass_on(self, entry: Entry) -> None:
-        node, entries = entry.node, self.walk.entries
+        node = entry.node
         rule = rule_of(node) if node.spec is BROADCAST else None
         grad: Any = node.spec.grad if rule is None else rule.grad
         z, forms = node, entry.inputs
@@ -104,27 +106,26 @@ class Backward:
                 z = stand_in(node, saved.tensor, *saved.parts)
             else:
                 z = entry.now if entry.now.__class__ is OpTreeNode else stand_in(node, entry.now)
-            forms = tuple([entries[id(o)].now if o.__class__ is OpTreeNode else o for o in forms])
+            forms = tuple([b.now if b.__class__ is Entry else o for o, b in zip(forms, entry.below)])
         unfinished, length = entry.unfinished or entry.heavy, entry.length + 1
         increments = grad(F, entry.total, z, *forms)
         entry.total = None
-        for operand, increment in zip(entry.inputs, increments):
-            if increment is not None and self.walk.leads(operand) and is_float(operand.dtype):
+        for goes_to, operand, increment in zip(entry.below, entry.inputs, increments):
+            if increment is not None and leads(goes_to) and is_float(operand.dtype):
                 if increment.shape != operand.shape:
                     increment = unbroadcast(increment, operand.shape)
-                self._give(operand, increment, unfinished, length)
+                self._give(goes_to, increment, unfinished, length)
 
-    def _give(self, operand: Any, increment: Any, unfinished: bool, length: int) -> None:
-        """Add to the gradient at ``operand``."""
-        if operand.__class__ is OpTreeNode:
-            entry = self.walk.entries[id(operand)]
-            entry.total = increment if entry.total is None else entry.total + increment
-            entry.unfinished, entry.length = entry.unfinished or unfinished, entry.length + length
+    def _give(self, to: Any, increment: Any, unfinished: bool, length: int) -> None:
+        """Add to the gradient at an entry, or at a parameter's tensor."""
+        if to.__class__ is Entry:
+            to.total = increment if to.total is None else to.total + increment
+            to.unfinished, to.length = to.unfinished or unfinished, to.length + length
             return
-        parameter = operand._original_base
+        parameter = to._original_base
         self.parameters[id(parameter)] = parameter
         views = self.pending.setdefault(id(parameter), {})
-        views.setdefault(id(operand), GradNode(operand)).add(increment)
+        views.setdefault(id(to), GradNode(to)).add(increment)
 
     def _flush(self, entry: Entry | None) -> None:
         """Compute the derivatives of parameters that are pending, and the gradient of an entry, by one plan."""

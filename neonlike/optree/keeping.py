@@ -14,7 +14,7 @@ from neonlike.optree.functions import F as Functions
 from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.ops import Kind, OpSpec
 from neonlike.optree.shapes import FREE
-from neonlike.optree.tape import BROADCAST, Entry, Walk, inputs, keep, kept, node_bytes, order_of, rule_of
+from neonlike.optree.tape import BROADCAST, Entry, Walk, inputs, keep, kept, leads, node_bytes, order_of, rule_of
 
 F: Any = Functions
 HEAVY = 8
@@ -76,12 +76,11 @@ def choose(walk: Walk, roots: Iterable[Any]) -> list[Entry]:
     for entry in reversed(walk.order):
         if not entry.reached:
             continue
-        below = [entries.get(id(o)) for o in entry.inputs]
+        below = [one for one in entry.below if one.__class__ is Entry]
         for one in below:
-            if one is not None:
-                one.reached = True
+            one.reached = True
         if entry.lead:
-            _note_reads(walk, entry, below)
+            _note_reads(entry)
         if id(entry.node) in own or not (entry.soft or entry.hard):
             continue
         if _worth_keeping(entry):
@@ -89,20 +88,19 @@ def choose(walk: Walk, roots: Iterable[Any]) -> list[Entry]:
             continue
         entry.why = AGAIN
         for one in below:
-            if one is not None:
-                one.hard += entry.hard
-                one.soft = one.soft or entry.soft
+            one.hard += entry.hard
+            one.soft = one.soft or entry.soft
     return found
 
 
-def _note_reads(walk: Walk, entry: Entry, below: list[Entry | None]) -> None:
+def _note_reads(entry: Entry) -> None:
     """Note which values the gradient rule of ``entry`` reads."""
-    for operand, needed in zip(entry.inputs, reads(entry.node)):
-        if not needed or not walk.leads(operand):
+    for goes_to, needed in zip(entry.below, reads(entry.node)):
+        if not needed or not leads(goes_to):
             continue
         for place in needed:
-            read = entry if place < 0 else below[place]
-            if read is None:
+            read = entry if place < 0 else entry.below[place]
+            if read.__class__ is not Entry:
                 continue
             if entry.heavy and place >= 0:
                 read.hard += 1
@@ -127,27 +125,28 @@ def _worth_keeping(entry: Entry) -> bool:
 # Values ---------------------------------------------------------------------------------------------------------------
 
 
-def compute(roots: Sequence[OpTreeNode], differentiable: bool) -> list[Any]:
-    """Tensors of the values of ``roots``, by one plan that also computes what is to be kept.
+def compute(root: OpTreeNode, differentiable: bool) -> tuple[Any, Walk | None]:
+    """Tensor of the value of ``root``, by one plan that also computes what is to be kept.
 
-    Values that were kept are not computed again. With ``differentiable`` those of the roots are kept too.
+    Values that were kept are not computed again. With ``differentiable`` that of the root is kept too. The walk that
+    was taken is returned for the backward pass, if it listed all that this needs.
     """
-    missing = list({id(root): root for root in roots if id(root) not in kept}.values())
-    values: dict[int, Any] = {}
-    if missing:
-        walk = Walk(missing, through_kept=False)
-        walk.resolve()
-        wanted = [walk.entries[id(root)] for root in missing]
-        if differentiable:
-            for entry in wanted:
-                entry.why = "asked for"
-            wanted += choose(walk, missing)
-        values = _computed(missing[0].backend, wanted, differentiable)
-    return [values[id(root)] if id(root) in values else kept[id(root)].tensor for root in roots]
+    entry = kept.get(id(root))
+    if entry is not None:
+        return entry.tensor, None
+    walk = Walk([root], through_kept=False)
+    walk.resolve()
+    wanted = [walk.entries[id(root)]]
+    if differentiable:
+        wanted[0].why = "asked for"
+        wanted += choose(walk, [root])
+        walk.is_resolved = len(wanted) == 1
+    value = _computed(root.backend, wanted, differentiable)
+    return value, walk if walk.complete else None
 
 
-def _computed(be: Any, wanted: Sequence[Entry], keeping: bool) -> dict[int, Any]:
-    """The values of ``wanted`` in new tensors, by the ids of the nodes."""
+def _computed(be: Any, wanted: Sequence[Entry], keeping: bool) -> Any:
+    """Compute the values of ``wanted`` into new tensors; returns the first."""
     pairs: list[tuple[Any, Any]] = []
     made = []
     for entry in wanted:
@@ -158,7 +157,7 @@ def _computed(be: Any, wanted: Sequence[Entry], keeping: bool) -> dict[int, Any]
     be.assign_many(pairs)
     for entry, tensors in made if keeping else ():
         keep(entry.node, tensors, entry.why, entry.lead)
-    return {id(entry.node): tensors[0] for entry, tensors in made}
+    return made[0][1][0]
 
 
 def _results(entry: Entry) -> list[Any]:

@@ -32,6 +32,8 @@ from neonlike.optree.shapes import contiguous_strides
 BROADCAST = OPS["broadcast"]
 _ELEMENTWISE = Kind.ELEMENTWISE
 _DEAR = frozenset((Kind.CONTRACTION, Kind.CALL, Kind.REDUCTION, Kind.SCAN))
+_MANY = 1 << 40
+"""Costs are counted up to this; a node that is used twice counts twice, so they may double with each node."""
 _CHEAP_MOVES = frozenset(("transpose", "broadcast", "view"))
 
 
@@ -152,6 +154,9 @@ class Entry:
     node : OpTreeNode
     inputs : tuple
         What its gradient goes to: nodes, tensors, numbers.
+    below : list
+        What a gradient goes on to, one an input: an entry, a parameter's tensor, or of a node that is not listed what
+        was kept; None: a constant. Entries may be constants too, then they do not ``lead``.
     lead : bool
         Whether a gradient has to come here: it reaches a parameter.
     dear, heavy, deep : bool
@@ -168,8 +173,8 @@ class Entry:
     """
 
     __slots__ = (
-        "dear", "deep", "forced", "hard", "heavy", "inputs", "lead", "length", "node", "now", "reached", "soft",
-        "total", "unfinished", "weight", "why",
+        "below", "dear", "deep", "forced", "hard", "heavy", "inputs", "lead", "length", "node", "now", "reached",
+        "soft", "total", "unfinished", "weight", "why",
     )  # fmt: skip
 
     node: OpTreeNode
@@ -181,10 +186,16 @@ class Entry:
     def __init__(self, node: OpTreeNode, inputs: tuple[Any, ...]) -> None:
         self.node = self.now = node
         self.inputs = inputs
+        self.below: list[Any] = []
         self.lead = self.dear = self.heavy = self.deep = self.soft = self.reached = self.unfinished = False
         self.weight = self.forced = self.hard = self.length = 0
         self.total = None
         self.why = ""
+
+
+def leads(below: Any) -> bool:
+    """Whether a gradient has to go to one of :attr:`Entry.below`."""
+    return below.lead if below.__class__ is Entry else below is not None
 
 
 class Walk:
@@ -199,6 +210,13 @@ class Walk:
         The ids of the tensors of those parameters whose gradients are wanted; None: all.
     also : ids of nodes
         Whose gradients are wanted besides.
+
+    Attributes
+    ----------
+    entries : dict
+        By the ids of the nodes; ``order`` is a list of them.
+    complete : bool
+        Whether no kept node was met, below which there is more.
     """
 
     def __init__(
@@ -206,49 +224,62 @@ class Walk:
     ) -> None:
         self.only, self.also = only, also
         self.entries: dict[int, Entry] = {}
-        for node in order_of(roots, () if through_kept else kept):
-            self._add(node)
-        self.order = list(self.entries.values())
+        self.complete, self.is_resolved = True, False
+        entries, stop = self.entries, () if through_kept else kept
+        stack = [root for root in roots if root.__class__ is OpTreeNode and id(root) not in stop]
+        while stack:
+            node = stack[-1]
+            if id(node) in entries:
+                stack.pop()
+                continue
+            rule = rule_of(node) if node.spec is BROADCAST else None
+            waiting = len(stack)
+            for operand in node.operands if rule is None else (*node.operands, *rule.parents):
+                if operand.__class__ is OpTreeNode and id(operand) not in entries and id(operand) not in stop:
+                    stack.append(operand)
+            if len(stack) == waiting:
+                stack.pop()
+                entries[id(node)] = self._entry(node, rule)
+        self.order = list(entries.values())
 
-    def _add(self, node: OpTreeNode) -> None:
+    def _entry(self, node: OpTreeNode, rule: Rule | None) -> Entry:
         spec, entries = node.spec, self.entries
-        rule = rule_of(node) if spec is BROADCAST else None
-        entry = entries[id(node)] = Entry(node, node.operands if rule is None else rule.parents)
+        entry = Entry(node, node.operands if rule is None else rule.parents)
         lead, deep, weight, forced = id(node) in self.also, False, spec.flops, 0
         for operand in entry.inputs:
-            if operand.__class__ is OpTreeNode:
+            kind = operand.__class__
+            below: Any = None
+            if kind is OpTreeNode:
                 below = entries.get(id(operand))
                 if below is None:
-                    lead = lead or kept[id(operand)].leads
-                    continue
-                lead, deep = lead or below.lead, deep or below.deep
-                weight += below.weight
-                forced += below.forced
-            elif not lead and isinstance(operand, Expression):
-                lead = self.wants(operand)
+                    self.complete = False
+                    below = kept[id(operand)] if kept[id(operand)].leads else None
+                    lead = lead or below is not None
+                else:
+                    lead, deep = lead or below.lead, deep or below.deep
+                    weight += below.weight
+                    forced += below.forced
+            elif kind is not float and isinstance(operand, Expression) and self.wants(operand):
+                lead, below = True, operand
+            entry.below.append(below)
         entry.lead = lead and (rule is not None or spec.grad is not NON_DIFFERENTIABLE)
         if spec.kind is not _ELEMENTWISE and is_dear(node):
             entry.dear = True
             entry.heavy = spec.kind is not Kind.REDUCTION if rule is None else rule.heavy
             weight, forced = 0, node_bytes(node)
         entry.deep = entry.lead and (deep or entry.heavy)
-        entry.weight, entry.forced = min(weight, 1 << 20), min(forced, 1 << 60)
+        entry.weight, entry.forced = weight if weight < _MANY else _MANY, forced if forced < _MANY else _MANY
+        return entry
 
     def wants(self, tensor: Any) -> bool:
         """Whether ``tensor`` is a parameter whose gradient is wanted, or a view of one."""
-        base = tensor._original_base
+        base = tensor if tensor.base is None else tensor._original_base
         return base.is_parameter and (self.only is None or id(base) in self.only)
-
-    def leads(self, operand: Any) -> bool:
-        """Whether a gradient has to go to ``operand``."""
-        if operand.__class__ is OpTreeNode:
-            entry = self.entries.get(id(operand))
-            return kept[id(operand)].leads if entry is None else entry.lead
-        return isinstance(operand, Expression) and self.wants(operand)
 
     def resolve(self) -> None:
         """Set ``now`` of each entry: the node as it is best computed now, from kept tensors and views of them."""
         now: dict[int, Any] = {}
+        self.is_resolved = True
         for key, entry in self.entries.items():
             saved = kept.get(key)
             entry.now = now[key] = _current(entry.node, now) if saved is None else saved.tensor

@@ -1,0 +1,57 @@
+"""Faults in variables: the tape, what it keeps, its backward pass, ops and lifetimes."""
+
+# ruff: noqa: E501  (one fault, one line: the tables read across)
+
+from __future__ import annotations
+
+from planted.table import OPTREE, Mutant
+
+AUTOGRAD = "neonlike/autograd/"
+TAPE, KEEPING, BACKWARD = (OPTREE + name for name in ("tape.py", "keeping.py", "backward.py"))
+VARIABLE, BLOCKS, SCOPES, OP = (AUTOGRAD + name for name in ("variable.py", "blocks.py", "lifetimes.py", "op.py"))
+ELEMENTWISE, SHAPE, REDUCTION, LOSS = (AUTOGRAD + f"ops/{name}.py" for name in ("elementwise", "shape", "reduction", "loss"))
+
+
+def fault(name: str, file: str, old: str, new: str) -> Mutant:
+    """A row of this family."""
+    return Mutant("autograd", name, file, old, new)
+
+
+MUTANTS = (
+    fault("constants of a parameter's tensor get derivatives", TAPE, "return base.is_parameter and (self.only is None or id(base) in self.only)", "return self.only is None or id(base) in self.only"),
+    fault("all parameters are differentiated by", TAPE, "return base.is_parameter and (self.only is None or id(base) in self.only)", "return base.is_parameter"),
+    fault("a gradient of its own is not used", BACKWARD, "grad: Any = node.spec.grad if rule is None else rule.grad", "grad: Any = node.spec.grad"),
+    fault("broadcasting is not undone", BACKWARD, "if increment.shape != operand.shape:", "if increment.shape != operand.shape and False:"),
+    fault("the last use of a value counts alone", BACKWARD, "entry.total = increment if entry.total is None else entry.total + increment", "entry.total = increment"),
+    fault("a parameter used in two stages gets the last one's derivative", BACKWARD, "pairs.append((before, before + gradient))", "pairs.append((before, gradient))"),
+    fault("kept values stay after the pass", BACKWARD, "                kept.pop(id(entry.node), None)\n", "                pass\n"),
+    fault("gradients pass through the ends of a block", BACKWARD, "            if self.stop:\n                return\n", ""),
+    fault("nothing is computed on the way", BACKWARD, "        return deep > 0 if entry.heavy else", "        return False if entry.heavy else"),
+    fault("products are computed again", KEEPING, '    if entry.dear:\n        entry.why = "dear to compute again"\n    elif', "    if"),
+    fault("a view has no layout in its rule", BACKWARD, "z = entry.now if entry.now.__class__ is OpTreeNode else stand_in(node, entry.now)", "z = entry.now"),
+    fault("windows of tensors turned round", TAPE, "return slice(start, stop if stop >= 0 else None, step)", "return slice(start, stop, step)"),
+    fault("everything is kept", KEEPING, '    return entry.why != ""', "    return True"),
+    fault("linear rules count as readers", KEEPING, "        if not needed or not walk.leads(operand):\n            continue\n", "        needed = needed or (-1,)\n"),
+    fault("a graph can be used twice", VARIABLE, "            self._spent = True\n", ""),
+    fault("derivatives do not accumulate", VARIABLE, "        if variable._derivative is None:\n            first", "        if variable._derivative is not gradient:\n            first"),
+    fault("assigned values reach back", VARIABLE, "        tensor = be.fresh(self.shape, self.dtype)\n", "        tensor = self.value\n"),
+    fault("a detached value passes derivatives on", VARIABLE, "tape.ruled(self._expr, _NOTHING)", "self._expr"),
+    fault("absent inputs are no error", BLOCKS, '            if absent == "error":\n', "            if False:\n"),
+    fault("a block's inside is kept", BLOCKS, "return made(name, tape.ruled(result._expr, rule), tuple(parents))", "return result"),
+    fault("a scope frees what is kept", SCOPES, "            if id(variable) not in staying:\n", "            if True:\n"),
+    fault("a scope frees nothing", SCOPES, "                variable.free()\n", "                pass\n"),
+    fault("increments are not checked", OP, '            check_increment(f"increments() of {self.name}", parent, increment)\n', "            pass\n"),
+    fault("the cap is outside the exponential", ELEMENTWISE, "return F.exp(F.where(F.less_equal(a, shift), 0, shift - a))", "return F.where(F.less_equal(a, shift), 1, F.exp(shift))"),
+    fault("softplus without its threshold", ELEMENTWISE, "F.where(F.greater(scaled, threshold), a, F.softplus(scaled) * (1 / beta))", "F.softplus(scaled) * (1 / beta)"),
+    fault("dropout does not scale", ELEMENTWISE, "(1 / keep if keep else 0.0)", "1.0"),
+    fault("the derivative of a cast stays in its type", ELEMENTWISE, "(_cast(d, a.dtype),)", "(d,)"),
+    fault("variance divides by the number", REDUCTION, "- bool(unbiased)", "- 0"),
+    fault("log_softmax forgets the sum", REDUCTION, "return (d - F.exp(z) * F.sum(d, axis),)", "return (d - F.exp(z) * d,)"),
+    fault("a norm of nothing has an infinite slope", REDUCTION, "d * a / F.where(F.equal(z, 0), 1, z)", "d * a / z"),
+    fault("diagonals below the main one are above", SHAPE, "down, right = max(-offset, 0), max(offset, 0)", "down, right = max(offset, 0), max(-offset, 0)"),
+    fault("the abandoned variable stands", SHAPE, "    return kept\n", "    return abandoned\n"),
+    fault("class weights count in no mean", LOSS, "one = be.ones((1, 1), dtype=a.dtype) if weight is None else weight", "one = be.ones((1, 1), dtype=a.dtype)"),
+    fault("an ignored class counts", LOSS, "return F.where(F.equal(classes, ignore), 0, there) if 0 <= ignore < shape[1] else there", "return there"),
+    fault("impossible classes spoil a loss", LOSS, "there = F.where(be.onehot(classes, 1), values, 0)", "there = be.onehot(classes, 1) * values"),
+    fault("weights of positive targets count for all", LOSS, "wrong = wrong * (1 + (weight - 1) * t)", "wrong = wrong * weight"),
+)
