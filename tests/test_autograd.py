@@ -206,6 +206,28 @@ def test_mixed_precision(be: Any) -> None:
         w.cast("int32")
 
 
+def test_scaled_losses_keep_small_derivatives(be: Any) -> None:
+    w, scaler = ag.param([[1.0, 2.0]]), ag.LossScaler(2.0**14, interval=2)
+
+    def loss() -> Any:
+        return (w.cast("float16").cast("float32") * 1e-8).sum()
+
+    loss().backprop()
+    assert w.partial_derivative.get().max() == 0  # below what float16 can hold
+    for scale in (2.0**14, 2.0**14, 2.0**15):
+        w.zero_grad()
+        assert scaler.scale == scale
+        scaler.backprop(loss())
+        assert scaler.unscale([w])
+        np.testing.assert_allclose(w.partial_derivative.get(), 1e-8, rtol=1e-2)
+    scaler.backprop(loss() * 1e12)
+    assert not scaler.unscale([w])
+    assert (scaler.scale, w.partial_derivative.tolist()) == (2.0**14, [[0.0, 0.0]])
+    assert scaler.unscale([])
+    with pytest.raises(ArgumentError, match="LossScaler"):
+        ag.LossScaler(0)
+
+
 def test_dropout(be: Any) -> None:
     x = ag.param(np.ones((100, 100)))
     y = ag.dropout(x, 0.25)

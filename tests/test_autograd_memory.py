@@ -79,6 +79,16 @@ def test_products_are_computed_once_and_cheap_values_not_kept(be: Any, monkeypat
     assert "no derivative" in ag.const(1.0).explain()
 
 
+def test_only_wanted_derivatives_are_computed(be: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    w, v, x = ag.param(numbers(5, 6)), ag.param(numbers(6, 2)), ag.const(numbers(4, 5))
+    root = (ag.tanh(x @ w) @ v).sum()
+    root.get()
+    for inputs, products in (([w], 2), ([v], 1), ([w, v], 3)):
+        with stages_of(be, monkeypatch) as plans:
+            ag.grad(root, inputs)
+        assert sum(plan.count("contraction") for plan in plans) == products
+
+
 def test_memory_falls_while_the_pass_goes_on(be: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     weights = [ag.param(numbers(8, 8, seed=n) / 3) for n in range(6)]
     h = ag.const(numbers(4, 8))

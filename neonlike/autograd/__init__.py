@@ -13,10 +13,11 @@ from neonlike.autograd.leaves import const, param, zero_grad
 from neonlike.autograd.lifetimes import scope
 from neonlike.autograd.op import Op, op
 from neonlike.autograd.ops import *  # noqa: F403
+from neonlike.autograd.precision import LossScaler
 from neonlike.autograd.report import MemoryReport, memory_report
 from neonlike.autograd.variable import FreedError, Variable
 
 __all__ = [
-    "FreedError", "MemoryReport", "Op", "Variable", "check_gradient", "checkpoint", "const", "grad", "memory_report",
-    "op", "ops", "param", "scope", "zero_grad", *ops.__all__,
+    "FreedError", "LossScaler", "MemoryReport", "Op", "Variable", "check_gradient", "checkpoint", "const", "grad",
+    "memory_report", "op", "ops", "param", "scope", "zero_grad", *ops.__all__,
 ]  # fmt: skip
