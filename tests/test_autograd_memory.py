@@ -194,7 +194,7 @@ def test_a_checkpoint_keeps_only_its_ends(be: Any) -> None:
     found = []
     for function in (block, ag.checkpoint(block)):
         be.rng_reset()
-        root = (function(x * 2) * function(x)).sum()
+        root = (function(x @ w) * function(x)).sum()  # w is inside the block, and before it
         root.get()
         kept = root.memory_report().intermediates
         root.backprop()
