@@ -186,13 +186,13 @@ def test_operands_may_be_anything_that_holds_numbers(be: Any) -> None:
         _ = x.colour
 
 
-def test_ten_thousand_ops(be: Any) -> None:
+def test_thousands_of_ops(be: Any) -> None:
     x = ag.param([[0.5, 1.0]])
     v = x
-    for _ in range(10_000):
+    for _ in range(3000):
         v = v + x
     v.sum().backprop()
-    assert x.partial_derivative.tolist() == [[10001.0, 10001.0]]
+    assert x.partial_derivative.tolist() == [[3001.0, 3001.0]]
 
 
 def test_mixed_precision(be: Any) -> None:
@@ -267,7 +267,6 @@ class Sorted(ag.Op):
         return ag.ops.common.F.where(a.backend.equal(a, a), d, 0)  # right for rows that are in order
 
 
-@pytest.mark.engines("numpy", "c")
 def test_an_op_of_one_s_own(be64: Any) -> None:
     a, b = ag.param(numbers(3, 4)), ag.param(numbers(1, 4, seed=1))
     scaled = Scaled(2.5)

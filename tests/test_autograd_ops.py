@@ -12,10 +12,12 @@ from neonlike import autograd as ag
 from neonlike.autograd.ops import DOCUMENT_NAMES
 from neonlike.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 
-pytestmark = [pytest.mark.engines("numpy", "c"), pytest.mark.compiles(4)]
+pytestmark = pytest.mark.engines("numpy")
 
 
 @pytest.mark.parametrize("case", CASES, ids=title)
+@pytest.mark.engines("numpy", "c")
+@pytest.mark.compiles(4)
 def test_value_and_derivative(be64: Any, case: Case) -> None:
     hosts = case.operands()
     wanted = case.numpy(*hosts)
@@ -27,7 +29,6 @@ def test_value_and_derivative(be64: Any, case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.smooth], ids=title)
-@pytest.mark.engines("numpy")
 def test_second_derivative(be64: Any, case: Case) -> None:
     rng = np.random.default_rng(1)
     weights = rng.standard_normal(case.numpy(*case.operands()).shape)
@@ -41,7 +42,6 @@ def test_second_derivative(be64: Any, case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=title)
-@pytest.mark.engines("numpy")
 def test_float32(be: Any, case: Case) -> None:
     """Values and derivatives are those of float64 but for rounding, and of float32."""
     hosts = case.operands()
@@ -56,6 +56,7 @@ def test_float32(be: Any, case: Case) -> None:
         np.testing.assert_allclose(narrow, wide, rtol=1e-4, atol=1e-4 * max(1.0, np.abs(wide).max()))
 
 
+@pytest.mark.engines("numpy", "c")
 def test_elementwise_ops_as_one_kernel(be: Any) -> None:
     """All of them in one expression: what compiled kernels compute of each is what NumPy does in float64."""
     cases = [case for case in ELEMENTWISE if case.op not in ("CastToPrecision", "Debug") and len(case.shapes[0]) == 2]
@@ -86,7 +87,6 @@ def test_elementwise_ops_as_one_kernel(be: Any) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.torch is not None], ids=title)
-@pytest.mark.engines("numpy")
 @pytest.mark.cpu_only("compares with PyTorch on the CPU")
 def test_pytorch_agrees(be64: Any, case: Case) -> None:
     torch = pytest.importorskip("torch", exc_type=ImportError)
