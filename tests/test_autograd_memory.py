@@ -77,6 +77,27 @@ def test_products_are_computed_once_and_cheap_values_not_kept(be: Any, monkeypat
     assert sum(plan.count("contraction") for plan in plans[:1]) == 2
     assert sum(plan.count("contraction") for plan in plans[1:]) == 3  # of two products: by w, v, and hidden
     assert "no derivative" in ag.const(1.0).explain()
+    assert "view" in (text := ((hidden @ v).reshape(2, 4).T @ w[:2]).explain()) and text.count("will be kept") == 2
+
+
+def test_primitives_keep_all_their_results(be64: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Positions of maxima, statistics and denominators are not computed again; gradients are those of ``be.grad``."""
+    hosts = [numbers(3, 6, 6, 2), numbers(3, 3, 3, 4) / 3, np.ones((4, 1)), numbers(4, 1)]
+
+    def network(x: Any, w: Any, gamma: Any, beta: Any) -> Any:
+        maps = be64.batchnorm(be64.conv(x, w, padding=1), gamma, beta)
+        return be64.pool(be64.lrn(be64.relu(maps), 3), 2)
+
+    tensors = [be64.array(host) for host in hosts]
+    wanted = be64.grad(lambda *given: be64.sum(be64.square(network(*given))), argnums=(0, 1, 2, 3))(*tensors)
+    parameters = [ag.param(host) for host in hosts]
+    root = ag.square(ag.op(network)(*parameters).reshape(-1, 2)).sum()
+    root.get()
+    with stages_of(be64, monkeypatch) as plans:
+        root.backprop()
+    assert sum(plan.count("call") for plan in plans) == 7  # five gradients, and two further results of one of them
+    for parameter, gradient in zip(parameters, wanted):
+        np.testing.assert_allclose(parameter.partial_derivative.get(), gradient.get(), rtol=1e-12, atol=1e-12)
 
 
 def test_only_wanted_derivatives_are_computed(be: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,19 @@ from neonlike.optree.functions import F as Functions
 from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.ops import Kind, OpSpec
 from neonlike.optree.shapes import FREE
-from neonlike.optree.tape import BROADCAST, Entry, Walk, inputs, keep, kept, leads, node_bytes, order_of, rule_of
+from neonlike.optree.tape import (
+    BROADCAST,
+    CHEAP_MOVES,
+    Entry,
+    Walk,
+    inputs,
+    keep,
+    kept,
+    leads,
+    node_bytes,
+    order_of,
+    rule_of,
+)
 
 F: Any = Functions
 HEAVY = 8
@@ -111,7 +123,7 @@ def _note_reads(entry: Entry) -> None:
 def _worth_keeping(entry: Entry) -> bool:
     """Whether the value is kept; ``why`` has the reason then."""
     uses = entry.hard + entry.soft
-    if entry.node.shape is FREE:
+    if entry.node.shape is FREE or (entry.node.spec.name in CHEAP_MOVES and rule_of(entry.node) is None):
         return False
     if entry.dear:
         entry.why = "dear to compute again"

@@ -34,7 +34,8 @@ _ELEMENTWISE = Kind.ELEMENTWISE
 _DEAR = frozenset((Kind.CONTRACTION, Kind.CALL, Kind.REDUCTION, Kind.SCAN))
 _MANY = 1 << 40
 """Costs are counted up to this; a node that is used twice counts twice, so they may double with each node."""
-_CHEAP_MOVES = frozenset(("transpose", "broadcast", "view"))
+CHEAP_MOVES = frozenset(("transpose", "broadcast", "view"))
+"""Ops that show a tensor otherwise; of what is kept they are views."""
 
 
 class Rule(NamedTuple):
@@ -77,7 +78,7 @@ def is_dear(node: OpTreeNode) -> bool:
         rule = rule_of(node)
         return rule is not None and rule.dear
     kind = node.spec.kind
-    return kind in _DEAR or (kind is Kind.MOVE and node.spec.name not in _CHEAP_MOVES)
+    return kind in _DEAR or (kind is Kind.MOVE and node.spec.name not in CHEAP_MOVES)
 
 
 def node_bytes(node: OpTreeNode) -> int:
