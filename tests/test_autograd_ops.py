@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import autograd_network_cases
 import numpy as np
 import pytest
-from autograd_cases import CASES, ELEMENTWISE, Case, title
+from autograd_cases import CASES as PLAIN_CASES
+from autograd_cases import ELEMENTWISE, Case, title
 
 from neonlike import autograd as ag
 from neonlike.autograd.ops import DOCUMENT_NAMES
 from neonlike.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 
+CASES = (*PLAIN_CASES, *autograd_network_cases.CASES)
 pytestmark = pytest.mark.engines("numpy")
 
 

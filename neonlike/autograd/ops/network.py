@@ -1,0 +1,307 @@
+"""Convolution, pooling, normalisation, embedding: the compound primitives as ops of variables, in neon's layouts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from neonlike.autograd.leaves import const
+from neonlike.autograd.ops import shape as shapes
+from neonlike.autograd.ops.common import F, brief, derived, indices, plain, variable
+from neonlike.autograd.ops.elementwise import sqrt, square
+from neonlike.autograd.ops.reduction import mean
+from neonlike.autograd.variable import Variable
+from neonlike.backends.families.operands import as_numbers
+from neonlike.errors import ArgumentError, ShapeError
+from neonlike.optree.arrange import whole_number
+
+__all__ = [
+    "avg_pool2d", "batch_norm", "batch_norm2d", "convolution", "embedding", "layer_norm", "max_pool1d", "max_pool2d",
+    "one_hot",
+]  # fmt: skip
+
+
+def convolution(
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    strides: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    transposed: bool = False,
+    output_padding: Any = 0,
+) -> Variable:
+    """Convolution (cross-correlation) in one to three dimensions; ``transposed``: the data gradient of one.
+
+    Parameters
+    ----------
+    x : (C, W, N), (C, H, W, N) or (C, D, H, W, N); transposed: K in place of C
+    w : (C / groups, R, K), (C / groups, R, S, K) or (C / groups, T, R, S, K)
+    bias : (K, 1), transposed (C, 1); optional
+    strides, padding, dilation : int or tuple
+        One number for all spatial axes, or one each.
+    groups : int
+    transposed : bool
+    output_padding : int or tuple
+        Of a transposed convolution: positions more at the end of each axis, of those that its strides leave open.
+
+    Returns
+    -------
+    Variable (K, ..., N), transposed (C, ..., N)
+
+    Raises
+    ------
+    ShapeError, DTypeError, ArgumentError
+        If shapes do not fit, or ``output_padding`` is given without ``transposed`` or is no smaller than the strides.
+    """
+    x = variable("convolution", x)
+    w = variable("convolution", w, x)
+    if x.ndim not in (3, 4, 5) or x.ndim != w.ndim:
+        raise ShapeError(
+            f"convolution: needs x (C, W, N), (C, H, W, N) or (C, D, H, W, N) and filters with as many axes, got "
+            f"{x.shape} and {w.shape}"
+        )
+    axes = x.ndim - 2
+    steps, margins, dilations, more = (
+        _per_axis(name, value, axes)
+        for name, value in {
+            "strides": strides, "padding": padding, "dilation": dilation, "output_padding": output_padding,
+        }.items()
+    )  # fmt: skip
+    if (any(more) and not transposed) or any(not 0 <= m < max(s, d) for m, s, d in zip(more, steps, dilations)):
+        raise ArgumentError(
+            f"convolution: output_padding {more} is for transposed convolutions, and below their strides {steps}"
+        )
+    if axes == 1:
+        x, w = (shapes.reshape(v, (v.shape[0], 1, *v.shape[1:])) for v in (x, w))
+        steps, margins, dilations = (1, *steps), (0, *margins), (1, *dilations)
+    options = {"strides": steps, "dilation": dilations, "groups": groups}
+    if any(more):
+        more = more if axes > 1 else (0, *more)
+        return _narrowed(_cut(x, w, margins, more, options), axes, bias)
+    run = x.backend.deconv if transposed else x.backend.conv
+    operands = (x, w) if bias is None else (x, w, bias)
+    found = derived("convolution", lambda *given: run(*given, padding=margins, **options), *operands)
+    return _narrowed(found, axes, None)
+
+
+def _cut(x: Variable, w: Variable, margins: Any, more: Any, options: dict[str, Any]) -> Variable:
+    """A transposed convolution with all that its margins would take away, of which ``more`` stays at each end."""
+    full = derived("convolution", lambda x, w: x.backend.deconv(x, w, padding=0, **options), x, w)
+    for axis, (margin, extra) in enumerate(zip(margins, more), 1):
+        end = full.shape[axis] - margin + extra
+        if end > full.shape[axis]:
+            shape = (*full.shape[:axis], end - full.shape[axis], *full.shape[axis + 1 :])
+            full = shapes.concatenate([full, const(full.backend.zeros(shape, dtype=full.dtype))], axis)
+        full = shapes.slice(full, axis, margin, end)
+    return full
+
+
+def _narrowed(found: Any, axes: int, bias: Any) -> Variable:
+    """Without the height of one that a convolution in one dimension got, and with a bias that was left."""
+    if bias is not None:
+        bias = variable("convolution", bias, found)
+        found = found + shapes.reshape(bias, (found.shape[0], *(1,) * (found.ndim - 1)))
+    return found if axes > 1 else shapes.reshape(found, (found.shape[0], *found.shape[2:]))
+
+
+def avg_pool2d(x: Any, window: Any, strides: Any = None, padding: Any = 0) -> Variable:
+    """Means of windows of an image (C, H, W, N), over the positions inside it; strides default to the window."""
+    return _pool("avg_pool2d", "avg", variable("avg_pool2d", x), 4, window, strides, padding)
+
+
+def max_pool2d(x: Any, window: Any, strides: Any = None, padding: Any = 0) -> Variable:
+    """Maxima of windows of an image (C, H, W, N); strides default to the window."""
+    return _pool("max_pool2d", "max", variable("max_pool2d", x), 4, window, strides, padding)
+
+
+def max_pool1d(x: Any, window: int, strides: int | None = None, padding: int = 0) -> Variable:
+    """Maxima of windows of a series (C, W, N); strides default to the window."""
+    x = variable("max_pool1d", x)
+    sizes = (window, window if strides is None else strides, padding)
+    if any(not isinstance(size, int) or isinstance(size, bool) for size in sizes):
+        raise ArgumentError(f"max_pool1d: window, strides and padding must be integers, got {sizes}")
+    if x.ndim != 3:
+        raise ShapeError(f"max_pool1d: needs x (C, W, N), got {x.shape}")
+    image = shapes.reshape(x, (x.shape[0], 1, *x.shape[1:]))
+    found = _pool("max_pool1d", "max", image, 4, (1, sizes[0]), (1, sizes[1]), (0, padding))
+    return shapes.reshape(found, (found.shape[0], *found.shape[2:]))
+
+
+def _pool(name: str, op: str, x: Variable, ndim: int, window: Any, strides: Any, padding: Any) -> Variable:
+    if x.ndim != ndim:
+        raise ShapeError(f"{name}: needs an image (C, H, W, N), got {x.shape}")
+    return derived(name, lambda x: x.backend.pool(x, window, op, strides, padding), x)
+
+
+def batch_norm(
+    x: Any,
+    gamma: Any,
+    beta: Any,
+    running_mean: Any = None,
+    running_var: Any = None,
+    training: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Variable:
+    """``gamma (x - mean) / sqrt(variance + eps) + beta``, by rows.
+
+    Parameters
+    ----------
+    x : (features, N)
+    gamma, beta : (features, 1)
+    running_mean, running_var : tensors (features, 1), optional
+        In training they are moved towards the batch's by the fraction ``momentum``, now; else they are what is used.
+        The variance is the unbiased one there, and the biased one in the formula, as PyTorch has it.
+    training : bool
+    momentum, eps : float
+
+    Raises
+    ------
+    ArgumentError
+        Without running statistics where these are to be used.
+    ShapeError, DTypeError
+
+    References
+    ----------
+    Ioffe & Szegedy, "Batch normalization" (2015).
+    """
+    x = variable("batch_norm", x)
+    if x.ndim != 2:
+        raise ShapeError(f"batch_norm: needs x (features, N), got {x.shape}; images are for batch_norm2d")
+    return _normalised("batch_norm", x, gamma, beta, (running_mean, running_var), training, momentum, eps)
+
+
+def batch_norm2d(
+    x: Any,
+    gamma: Any,
+    beta: Any,
+    running_mean: Any = None,
+    running_var: Any = None,
+    training: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Variable:
+    """As :func:`batch_norm`, of images (C, H, W, N), with statistics of each channel; ``gamma`` and all are (C, 1)."""
+    x = variable("batch_norm2d", x)
+    if x.ndim != 4:
+        raise ShapeError(f"batch_norm2d: needs x (C, H, W, N), got {x.shape}")
+    return _normalised("batch_norm2d", x, gamma, beta, (running_mean, running_var), training, momentum, eps)
+
+
+def _normalised(
+    name: str, x: Variable, gamma: Any, beta: Any, running: tuple[Any, Any], training: bool, momentum: Any, eps: Any
+) -> Variable:
+    momentum, eps = as_numbers(name, momentum=momentum, eps=eps)
+    gamma, beta = (variable(name, value, x) for value in (gamma, beta))
+    rows = (x.shape[0], 1)
+    for what, value in {"gamma": gamma, "beta": beta, "running_mean": running[0], "running_var": running[1]}.items():
+        if value is not None and value.shape != rows:
+            raise ShapeError(f"{name}: {what} needs the shape {rows} for x {x.shape}, got {value.shape}")
+    if (running[0] is None) != (running[1] is None) or (running[0] is None and not training):
+        raise ArgumentError(f"{name}: running_mean and running_var go together, and are needed without training")
+    if training:
+        if running[0] is not None:
+            _move(running, x, momentum)
+        return derived(name, lambda x, g, b: x.backend.batchnorm(x, g, b, eps), x, gamma, beta)
+    flat: Any = shapes.reshape(x, (x.shape[0], x.size // x.shape[0]))
+    centre, spread = (const(tensor) for tensor in running)
+    return shapes.reshape(gamma * (flat - centre) / sqrt(spread + eps) + beta, x.shape)
+
+
+def _move(running: tuple[Any, Any], x: Variable, momentum: float) -> None:
+    """Move running statistics towards those of the batch."""
+    be, values = x.backend, x.value
+    flat = values.reshape(x.shape[0], x.size // x.shape[0])
+    unbiased = flat.shape[1] / max(flat.shape[1] - 1, 1)
+    moves = be.mean(flat, axis=1), be.var(flat, axis=1) * unbiased
+    be.assign_many([(kept, kept * (1 - momentum) + new * momentum) for kept, new in zip(running, moves)])
+
+
+def layer_norm(x: Any, axes: Any = 0, gamma: Any = None, beta: Any = None, eps: float = 1e-5) -> Variable:
+    """``gamma (x - mean) / sqrt(variance + eps) + beta`` with statistics over ``axes`` of each sample.
+
+    Parameters
+    ----------
+    x : Variable
+    axes : int or tuple of int
+    gamma, beta : shapes that broadcast to x's, optional
+    eps : float
+
+    References
+    ----------
+    Ba, Kiros & Hinton, "Layer normalization" (2016).
+    """
+    x = variable("layer_norm", x)
+    (eps,) = as_numbers("layer_norm", eps=eps)
+    away: Any = x - mean(x, axes)
+    variance: Any = mean(square(away), axes)
+    found = away / sqrt(variance + eps)
+    if gamma is not None:
+        found = found * variable("layer_norm", gamma, x)
+    if beta is not None:
+        found = found + variable("layer_norm", beta, x)
+    if found.shape != x.shape:
+        raise ShapeError(f"layer_norm: gamma and beta must broadcast to x's shape {x.shape}, they give {found.shape}")
+    return found
+
+
+def embedding(words: Any, table: Any) -> Variable:
+    """Rows of a table (vocabulary, width) for integers of any shape: (..., width); of (n, 1) or (1, n): (n, width).
+
+    Raises
+    ------
+    IndexRangeError
+        If a word is not in the table.
+    ShapeError
+        If the table is no matrix.
+    """
+    table = variable("embedding", table)
+    if table.ndim != 2:
+        raise ShapeError(f"embedding: needs a table (vocabulary, width), got {table.shape}")
+    places = indices("embedding", words, table)
+    shape = _of_words(np.shape(places) if not hasattr(places, "shape") else places.shape)
+    flat = places.reshape(1, -1) if hasattr(places, "reshape") else np.reshape(places, (1, -1))
+    return shapes.reshape(shapes.index_select(table, 0, flat), (*shape, table.shape[1]))
+
+
+def one_hot(words: Any, classes: int) -> Variable:
+    """1 at the class of each word and 0 elsewhere, (..., classes); of words (n, 1) or (1, n): (n, classes). A constant.
+
+    Raises
+    ------
+    ArgumentError
+        If ``classes`` is no positive integer.
+    """
+    count = whole_number("one_hot", "classes", classes)
+    if count < 1:
+        raise ArgumentError(f"one_hot: classes must be at least 1, got {brief(classes)}")
+    given = plain("one_hot", words)
+    be, shape = given.backend, _of_words(given.shape)
+    column = given.reshape(shape[0] if len(shape) == 1 else int(np.prod(shape)), 1)
+    found = F.equal(column, be.array(np.arange(count).reshape(1, -1), dtype=np.int64))
+    tensor = be.empty((column.shape[0], count))
+    tensor[:] = found
+    return const(tensor.reshape(*shape, count))
+
+
+def _of_words(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The axes of words in the result: a vector's two are one."""
+    return (max(shape),) if len(shape) == 2 and 1 in shape else tuple(shape)
+
+
+def _per_axis(name: str, value: Any, axes: int) -> tuple[int, ...]:
+    each = tuple(value) if isinstance(value, (tuple, list)) else (value,) * axes
+    if len(each) != axes or any(not isinstance(size, int) or isinstance(size, bool) for size in each):
+        raise ArgumentError(f"convolution: {name} must be an integer or {axes} of them, got {brief(value)}")
+    return each
+
+
+DOCUMENT_NAMES = {
+    "Convolution": convolution, "AvgPool2D": avg_pool2d, "MaxPool1D": max_pool1d, "MaxPool2D": max_pool2d,
+    "BatchNorm": batch_norm, "BatchNorm2D": batch_norm2d, "LayerNormOp": layer_norm, "Embedding": embedding,
+    "OneHot": one_hot,
+}  # fmt: skip
+"""The source document's names."""
