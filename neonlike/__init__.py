@@ -11,5 +11,6 @@ from neonlike.version import __version__
 
 _contract.install()  # neon's module paths that have no file of their own here, and names not built yet
 _attach("blueprints", "neonlike.layers.blueprint", "Blueprints")
+_attach("dynamic_graph", "neonlike.autograd.dynamic", "maker")
 
 __all__ = ["DISPLAY_LEVEL_NUM", "NervanaObject", "__version__", "display", "get_args", "logger"]

@@ -229,6 +229,12 @@ def test_a_layer_of_ones_own(run: Callable[..., tuple[float, float]]) -> None:
 
 
 @pytest.mark.backend
+def test_a_network_defined_by_running_it(run: Callable[..., float], tmp_path: Path) -> None:
+    assert run("dynamic_graph_mlp", "--epochs", "3", "--dot", "graph.dot") > 0.9
+    assert 'label="cross_entropy()"' in (tmp_path / "graph.dot").read_text(encoding="utf-8")
+
+
+@pytest.mark.backend
 def test_an_interrupted_training_ends_with_the_same_weights(run: Callable[..., bool]) -> None:
     assert run("resume", "--epochs", "4")
 

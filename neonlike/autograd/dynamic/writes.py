@@ -1,0 +1,121 @@
+"""Writes of a dynamic graph: results that become values, in memory that others may have read."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from neonlike.autograd.dynamic.tensor_variable import Storage, TensorVariable
+from neonlike.autograd.variable import Variable, made, upstream
+from neonlike.errors import GradientError
+from neonlike.optree import tape
+
+
+class Writes:
+    """Which values were overwritten, and how results are stored."""
+
+    def __init__(self) -> None:
+        self._gone: dict[int, weakref.ref[Variable]] = {}  # by id: variables compare by elements
+
+    def overwritten(self, node: Variable) -> None:
+        """Remember that the memory of ``node`` holds other values from now on."""
+        self._gone[id(node)] = weakref.ref(node, partial(self._gone.pop, id(node)))
+
+    def check(self, root: Variable, name: str) -> None:
+        """Raise GradientError if ``root`` was computed from values that were overwritten since."""
+        for variable in upstream(root):
+            if id(variable) in self._gone:
+                raise GradientError(
+                    f"gradient of {name}: the values of variable {variable.name} that it was computed from were "
+                    "overwritten; ask for gradients before, or write to a new variable"
+                )
+
+    def settle(self, node: Variable, storages: Iterable[Storage]) -> None:
+        """Compute what depends on ``node`` and is not computed yet, before its memory is overwritten."""
+        for storage in storages:
+            value = storage.node
+            if value is not None and value is not node and id(node) in _below(value):
+                value.value  # noqa: B018
+
+    def store(self, target: TensorVariable, result: Variable, operation: str, storages: Iterable[Storage]) -> None:
+        """Let ``target`` hold ``result``; in its memory, if that is the caller's or an alias's."""
+        storage = target.storage(operation)
+        if target.window is None and storage.memory is None:
+            if not result.needs_grad:
+                storage.hold(result.value if result.op is not None else result.value.copy())
+                return
+            storage.node = _alone(result, storages)
+            storage.node.name = storage.name
+            return
+        before = storage.read()
+        value = result.value
+        if storage.memory is not None:
+            self.settle(before, storages)
+            memory = storage.memory
+        else:
+            memory = before.value.copy()
+        if target.window is None:
+            memory[:] = value
+            storage.node = _written(memory, result, None, storage)
+        else:
+            target.window.of(memory, lambda t, shape: t.reshape(shape), lambda t, key: t[key])[:] = value
+            storage.node = self._patched(target, memory, before, result, storage)
+        if storage.memory is not None:
+            self.overwritten(before)
+
+    def _patched(
+        self, target: TensorVariable, memory: Any, before: Variable, result: Variable, storage: Storage
+    ) -> Variable:
+        """The value of ``memory`` after the window of ``target`` was written."""
+        if before.op is None and not result.needs_grad:
+            storage.hold(memory)
+            return storage.read()
+        return _written(memory, result, target, storage, before)
+
+
+def _alone(result: Variable, storages: Iterable[Storage]) -> Variable:
+    """``result``, or a variable of its own if it is another one's value: each has a name and gradient of its own."""
+    if result.is_parameter or any(storage.node is result for storage in storages):
+        expr = tape.ruled(result._expr, tape.Rule("copy", (result._expr,), lambda F, d, z, x: (d,), False))
+        return made("copy", expr, (result,))
+    return result
+
+
+def _written(
+    memory: Any, result: Variable, target: TensorVariable | None, storage: Storage, before: Variable | None = None
+) -> Variable:
+    """The value of ``memory`` as a variable made of ``result`` and, outside the window of ``target``, ``before``."""
+    parents = (result,) if before is None or before.op is None else (result, before)
+
+    def gradient(F: Any, d: Any, z: Any, *values: Any) -> tuple[Any, ...]:
+        if target is None or target.window is None:
+            return (d,)
+        part = target.window.of(d, _reshaped, _picked)
+        return (part, d * outside)[: len(parents)]
+
+    outside = None
+    if len(parents) > 1:
+        assert target is not None and target.window is not None
+        outside = storage.be.ones(memory.shape, dtype=memory.dtype)
+        target.window.of(outside, lambda t, shape: t.reshape(shape), lambda t, key: t[key])[:] = 0
+    rule = tape.Rule("write", tuple(parent._expr for parent in parents), gradient, False)
+    found = made("write", tape.ruled(memory, rule), parents, storage.name)
+    found._tensor = memory
+    if not found.needs_grad:
+        storage.hold(memory)
+        return storage.read()
+    return found
+
+
+def _reshaped(expression: Any, shape: Any) -> Any:
+    return expression.reshape(shape)
+
+
+def _picked(expression: Any, key: Any) -> Any:
+    return expression[key]
+
+
+def _below(root: Variable) -> set[int]:
+    return {id(variable) for variable in upstream(root, spent_too=True)}
