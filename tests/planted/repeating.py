@@ -9,7 +9,7 @@ from planted.table import KERNELS, C, Mutant
 CALLS, REPEATING, CHAINS, CHECKED = (
     C + f"fastpath/fastpath_{name}.h" for name in ("calls", "repeating", "chains", "checked")
 )
-CACHE, CHECKS, FIT = KERNELS + "run/calls.py", "neonlike/checks.py", KERNELS + "c/gemm_blas.py"
+CACHE, CHECKS = KERNELS + "run/calls.py", "neonlike/checks.py"
 
 
 def fault(name: str, file: str, old: str, new: str) -> Mutant:
@@ -38,5 +38,4 @@ MUTANTS = (
     fault("others' methods are replaced", CHECKS, "if vars(cls).get(name) is checking and not", "if not"),
     fault("the number of threads is of no account", CACHE, "when_changed.append(_forget_all)", ""),
     fault("calls hold tensors", CACHE, "if self._learner == get_ident():", "if True:"),
-    fault("vectors are taken for small products", FIT, "LEAST_SIDE, SMALL_THREADS = 2, 0", "LEAST_SIDE, SMALL_THREADS = 1, 0"),
 )
