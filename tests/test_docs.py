@@ -165,7 +165,12 @@ def test_the_tour_names_what_exists() -> None:
     assert [f"{name} in {path}" for name, path in named if name not in defined(ROOT / path)] == []
 
 
-@pytest.mark.parametrize("name", ["gradients", "primitives", "expressions", "training", "data", "blueprints", "autograd", "dynamic_graph"])
+PAGES_OF_PYTHON = [
+    "gradients", "autograd", "dynamic_graph", "primitives", "expressions", "training", "data", "blueprints",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PAGES_OF_PYTHON)
 def test_the_python_of_a_page_runs(name: str, tmp_path: Path) -> None:
     """All blocks of a page in one process, as a reader types them; what a comment says is printed is printed."""
     text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")

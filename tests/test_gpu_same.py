@@ -87,7 +87,7 @@ def test_keys_of_all_64_bits(options: dict[str, Any]) -> None:
 def test_masks_normals_and_signs() -> None:
     def compute(be: Backend) -> list[Any]:
         mask, normal, signs = (be.zeros((40, 30)) for _ in range(3))
-        be.make_binary_mask(mask, 0.3)
+        be.dropout(0.3, mask)
         be.fill_normal(normal, 1, 2)
         be.binarize(be.zeros((40, 30)), signs)
         return [mask, normal, signs, be.array(be.rng.uniform(size=(2, 3)))]

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from neonlike.autograd.variable import Variable, const, derived
+from neonlike.autograd.leaves import const, derived
+from neonlike.autograd.variable import Variable
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.optree.functions import F as Functions

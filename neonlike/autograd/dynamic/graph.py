@@ -22,7 +22,8 @@ from neonlike.autograd.dynamic.dot import Entry, Made, dot
 from neonlike.autograd.dynamic.minimise import Minimiser
 from neonlike.autograd.dynamic.tensor_variable import Storage, TensorVariable, window_of
 from neonlike.autograd.dynamic.writes import Writes
-from neonlike.autograd.variable import FreedError, Variable, const
+from neonlike.autograd.leaves import const
+from neonlike.autograd.variable import FreedError, Variable
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError, GradientError, ShapeError
 

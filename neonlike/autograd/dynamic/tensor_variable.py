@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neonlike.autograd import ops
-from neonlike.autograd.variable import FreedError, Variable, const, param
+from neonlike.autograd.leaves import const, param
+from neonlike.autograd.variable import FreedError, Variable
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from neonlike.optree.dtypes import DType, is_float

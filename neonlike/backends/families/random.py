@@ -154,10 +154,17 @@ class RandomFamily(Family):
         return self._finish(self.rand() < keep, out)
 
     def make_binary_mask(self, out: Any, keepthresh: float = 0.5) -> None:
-        """Fill ``out`` with ones with probability ``keepthresh``, zeros elsewhere, drawn from ``be.rng``."""
+        """Fill ``out`` with ones with probability ``keepthresh``, zeros elsewhere.
+
+        Drawn from ``be.rng`` on the CPU; on a GPU as :meth:`dropout` is, where the tensor is. neon's backends do so.
+        """
         _check_probability("make_binary_mask", keepthresh)
         self._check_target(out)
-        out.set(np.less(self.rng.uniform(size=out.shape), keepthresh))
+        self._draw_mask(out, keepthresh)
+
+    def _draw_mask(self, out: Any, keep: float) -> None:
+        """Hook of ``make_binary_mask``."""
+        out.set(np.less(self.rng.uniform(size=out.shape), keep))
 
     def fill_normal(self, ary: Any, mean: float = 0, stdv: float = 1) -> None:
         """Fill ``ary`` with N(mean, stdv**2), drawn from ``be.rng``."""

@@ -338,6 +338,9 @@ class NervanaGPU(
 
     # Life
 
+    def _draw_mask(self, out: Any, keep: float) -> None:
+        self.dropout(keep, out=out)
+
     def cleanup_backend(self) -> None:
         """See ``Backend.cleanup_backend``; memory that no tensor uses goes back to the driver."""
         already = self.closed

@@ -115,9 +115,6 @@ class Dropout(Layer):
     In inference outputs are multiplied by ``keep`` instead. On a backend in Caffe mode, training divides by
     ``keep`` and inference changes nothing. The backward pass works in place on the error.
 
-    Masks come from ``be.dropout``, where the tensors are: for a seed they are the same on every backend, but not those
-    of neon's CPU backend, which draws them from ``be.rng`` (``be.make_binary_mask`` does).
-
     Source: Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting" (2014).
     """
 
@@ -158,9 +155,9 @@ class Dropout(Layer):
             if not self.caffe_mode:
                 self.outputs[:] = inputs * self.keep
             return self.outputs
-        mask = self.be.dropout(self.keep)
-        masked = mask * inputs if self._train_scaling == 1 else mask * inputs * self._train_scaling
-        self.be.assign_many([(self.keep_mask, mask), (self.outputs, masked)])
+        self.be.make_binary_mask(self.keep_mask, self.keep)
+        masked = self.keep_mask * inputs
+        self.outputs[:] = masked if self._train_scaling == 1 else masked * self._train_scaling
         return self.outputs
 
     def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor:
