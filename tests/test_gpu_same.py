@@ -12,6 +12,7 @@ from example_scripts import example_script
 
 from neonlike import initializers as inits
 from neonlike.backends import Backend, cleanup_backend, gen_backend
+from neonlike.backends.cpu.backend import NervanaCPU
 from neonlike.callbacks import Callbacks
 from neonlike.data import ArrayIterator
 from neonlike.layers import Affine, Dropout, GeneralizedCost
@@ -124,6 +125,12 @@ def test_initial_weights(init: Any) -> None:
     assert first.std() > 0 and not np.array_equal(first, second.T)
 
 
+@pytest.fixture
+def equal_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the CPU draw masks as a GPU does, not from ``be.rng``."""
+    monkeypatch.setattr(NervanaCPU, "_draw_mask", lambda be, out, keep: be.dropout(keep, out=out))
+
+
 def network() -> tuple[Model, ArrayIterator, Dropout]:
     """A network of two layers with dropout between them, and data of three classes."""
     rng = np.random.default_rng(1)
@@ -134,7 +141,7 @@ def network() -> tuple[Model, ArrayIterator, Dropout]:
     return model, ArrayIterator(x, x[:, :3].argmax(axis=1), nclass=3), dropout
 
 
-def test_a_network_starts_from_equal_weights_and_drops_equal_units() -> None:
+def test_a_network_starts_from_equal_weights_and_drops_equal_units(equal_masks: None) -> None:
     def compute(be: Backend) -> list[Any]:
         model, train, dropout = network()
         model.initialize(train, GeneralizedCost(CrossEntropyMulti()))
@@ -149,7 +156,7 @@ def test_a_network_starts_from_equal_weights_and_drops_equal_units() -> None:
     assert set(np.unique(first)) <= {0, 1} and 0.4 < first.mean() < 0.8
 
 
-def test_a_network_learns_alike() -> None:
+def test_a_network_learns_alike(equal_masks: None) -> None:
     """Costs of twenty updates, which sum in other orders, agree to 1e-4, and so do the weights after them."""
 
     def compute(be: Backend) -> list[Any]:
@@ -173,7 +180,7 @@ def digits(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     yield from example_script("digits_mlp")
 
 
-def test_digits_are_read_as_well(digits: Any) -> None:
+def test_digits_are_read_as_well(digits: Any, equal_masks: None) -> None:
     """Ten epochs; at most one of the 359 images is read by one and not by the other."""
     cpu, gpu = (digits.main(["-b", name, "--epochs", "10", "--no_progress_bar"]) for name in ("cpu", "gpu"))
     assert cpu > 0.93

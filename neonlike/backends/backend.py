@@ -73,36 +73,12 @@ class Block:
 
 @owner
 class Backend(
-    ElementwiseFamily,
-    ReductionFamily,
-    TextFamily,
-    LinalgFamily,
-    LookupFamily,
-    ArrangeFamily,
-    AlongFamily,
-    RandomFamily,
-    ActivationFamily,
-    ConvFamily,
-    PoolFamily,
-    LrnFamily,
-    BatchNormFamily,
-    AttentionFamily,
-    RecurrentFamily,
-    DetectionFamily,
-    RoiFamily,
-    MergeFamily,
-    LazyFamily,
-    GradientFamily,
-    ScratchFamily,
-    SeriesFamily,
-    CreationFamily,
-    StatsFamily,
-    TimingFamily,
-    MemoryFamily,
-    HooksFamily,
-    DescribedFamily,
+    ElementwiseFamily, ReductionFamily, TextFamily, LinalgFamily, LookupFamily, ArrangeFamily, AlongFamily,
+    RandomFamily, ActivationFamily, ConvFamily, PoolFamily, LrnFamily, BatchNormFamily, AttentionFamily,
+    RecurrentFamily, DetectionFamily, RoiFamily, MergeFamily, LazyFamily, GradientFamily, ScratchFamily,
+    SeriesFamily, CreationFamily, StatsFamily, TimingFamily, MemoryFamily, HooksFamily, DescribedFamily,
     AbstractBackend,
-):
+):  # fmt: skip
     """Makes tensors, runs expressions and compound primitives.
 
     Parameters

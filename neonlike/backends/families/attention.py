@@ -11,10 +11,12 @@ from neonlike.backends.families.base import Family
 from neonlike.backends.families.operands import as_numbers, check_apart, check_floats, check_size, require_tensors
 from neonlike.backends.geometry.attention import AttentionGeometry
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
-from neonlike.kernels.run.calls import Call, KernelCall
+from neonlike.kernels.run.calls import Call, KernelCall, repeatable
 from neonlike.optree.dtypes import compute_dtype
+from neonlike.optree.forms import owner
 
 
+@owner
 class AttentionFamily(Family):
     """Scaled dot-product attention: ``attention_layer``, ``fprop_attention``, ``bprop_attention``."""
 
@@ -69,6 +71,7 @@ class AttentionFamily(Family):
         object.__setattr__(made, "scale", factor)
         return made
 
+    @repeatable()
     def fprop_attention(
         self, layer: AttentionGeometry, Q: Any, K: Any, V: Any, O: Any, lse: Any = None, repeat: int = 1  # noqa: E741
     ) -> tuple[float, float] | None:
@@ -120,6 +123,7 @@ class AttentionFamily(Family):
 
         return self._run_attention(name, run, request, (Q, K, V, O), (O, lse), repeat, call)
 
+    @repeatable()
     def bprop_attention(
         self,
         layer: AttentionGeometry,
