@@ -77,6 +77,14 @@ def _torch_filters(w: Any) -> Any:
     return w.permute(-1, *range(w.ndim - 1))
 
 
+def _attention(q: Any, k: Any, v: Any, causal: bool = False, scale: float | None = None) -> Any:
+    scores = q @ np.swapaxes(k, -1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if causal:
+        scores = np.where(np.tril(np.ones(scores.shape[-2:])) > 0, scores, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True) @ v
+
+
 DECOMPOSITIONS = (
     Case("Cross", ag.cross, lambda a, b: np.cross(a, b, axis=0), lambda t, a, b: t.linalg.cross(a, b, dim=0), ((3, 4), (3, 4))),
     Case("Cross", lambda a, b: ag.cross(a, b, -1), np.cross, None, ((5, 3), (5, 3))),
@@ -149,6 +157,16 @@ NETWORK = (
     Case("LayerNormOp", lambda x: ag.layer_norm(x, (0, 1)), lambda x: _normalised(x, (0, 1), 1e-5), None, ((3, 4, 2),)),
     Case("Embedding", lambda table: ag.embedding([[2, 0, 1], [2, 2, 3]], table), lambda table: table[[[2, 0, 1], [2, 2, 3]]], lambda t, table: table[t.tensor([[2, 0, 1], [2, 2, 3]])], ((4, 3),)),
     Case("Embedding", lambda table: ag.embedding(np.array([[3, 1, 3]]), table), lambda table: table[[3, 1, 3]], None, ((4, 2),)),
+    Case(
+        "ScaledDotProductAttention", ag.scaled_dot_product_attention, _attention,
+        lambda t, q, k, v: t.nn.functional.scaled_dot_product_attention(q, k, v), ((2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 2)), smooth=False,
+    ),
+    Case(
+        "ScaledDotProductAttention", lambda q, k, v: ag.scaled_dot_product_attention(q, k, v, causal=True, scale=0.7),
+        lambda q, k, v: _attention(q, k, v, True, 0.7), lambda t, q, k, v: t.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.7),
+        ((2, 6, 4), (2, 6, 4), (2, 6, 3)), smooth=False,
+    ),
+    Case("ScaledDotProductAttention", ag.scaled_dot_product_attention, _attention, None, ((5, 4), (3, 4), (3, 2)), smooth=False),
     Case("OneHot", lambda a: a @ ag.one_hot([[2], [0], [2]], 4), lambda a: a @ EYE[[2, 0, 2]], None, ((2, 3),), (UNIT,)),
 )  # fmt: skip
 

@@ -21,7 +21,7 @@ from neonlike.backends.executor import Executor
 from neonlike.backends.families.activation import ActivationFamily
 from neonlike.backends.families.along import AlongFamily
 from neonlike.backends.families.arrange import ArrangeFamily
-from neonlike.backends.families.attention import AttentionFamily
+from neonlike.backends.families.attention_lazy import LazyAttentionFamily
 from neonlike.backends.families.batchnorm import BatchNormFamily
 from neonlike.backends.families.conv import ConvFamily
 from neonlike.backends.families.creation import CreationFamily, checked_default_dtype
@@ -74,7 +74,7 @@ class Block:
 @owner
 class Backend(
     ElementwiseFamily, ReductionFamily, TextFamily, LinalgFamily, LookupFamily, ArrangeFamily, AlongFamily,
-    RandomFamily, ActivationFamily, ConvFamily, PoolFamily, LrnFamily, BatchNormFamily, AttentionFamily,
+    RandomFamily, ActivationFamily, ConvFamily, PoolFamily, LrnFamily, BatchNormFamily, LazyAttentionFamily,
     RecurrentFamily, DetectionFamily, RoiFamily, MergeFamily, LazyFamily, GradientFamily, ScratchFamily,
     SeriesFamily, CreationFamily, StatsFamily, TimingFamily, MemoryFamily, HooksFamily, DescribedFamily,
     AbstractBackend,

@@ -18,7 +18,7 @@ from neonlike.optree.arrange import whole_number
 
 __all__ = [
     "avg_pool2d", "batch_norm", "batch_norm2d", "convolution", "embedding", "layer_norm", "max_pool1d", "max_pool2d",
-    "one_hot",
+    "one_hot", "scaled_dot_product_attention",
 ]  # fmt: skip
 
 
@@ -287,6 +287,34 @@ def one_hot(words: Any, classes: int) -> Variable:
     return const(tensor.reshape(*shape, count))
 
 
+def scaled_dot_product_attention(
+    query: Any, key: Any, value: Any, causal: bool = False, scale: float | None = None
+) -> Variable:
+    """``softmax(scale query . key^T) . value``, the softmax over keys; the matrix of all scores is never stored.
+
+    Parameters
+    ----------
+    query : (N, heads, queries, size), or without the first axis or the first two
+    key, value : (N, heads, keys, size), (N, heads, keys, value_size)
+    causal : bool
+        Query i sees the keys 0 to i only.
+    scale : float, optional
+        Default: 1 / sqrt(size).
+
+    Raises
+    ------
+    ShapeError, DTypeError
+        If they do not fit each other.
+
+    References
+    ----------
+    Vaswani et al., "Attention is all you need" (2017).
+    """
+    query = variable("scaled_dot_product_attention", query)
+    run = query.backend.attention
+    return derived("scaled_dot_product_attention", lambda q, k, v: run(q, k, v, causal, scale), query, key, value)
+
+
 def _of_words(shape: tuple[int, ...]) -> tuple[int, ...]:
     """The axes of words in the result: a vector's two are one."""
     return (max(shape),) if len(shape) == 2 and 1 in shape else tuple(shape)
@@ -302,6 +330,6 @@ def _per_axis(name: str, value: Any, axes: int) -> tuple[int, ...]:
 DOCUMENT_NAMES = {
     "Convolution": convolution, "AvgPool2D": avg_pool2d, "MaxPool1D": max_pool1d, "MaxPool2D": max_pool2d,
     "BatchNorm": batch_norm, "BatchNorm2D": batch_norm2d, "LayerNormOp": layer_norm, "Embedding": embedding,
-    "OneHot": one_hot,
+    "OneHot": one_hot, "ScaledDotProductAttention": scaled_dot_product_attention,
 }  # fmt: skip
 """The source document's names."""

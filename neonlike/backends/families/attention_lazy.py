@@ -1,0 +1,111 @@
+"""Scaled dot-product attention in expressions: ``be.attention``, and its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from neonlike.backends.families.attention import AttentionFamily
+from neonlike.backends.families.operands import check_floats
+from neonlike.backends.families.requests import Result, no_second
+from neonlike.backends.geometry.attention import AttentionGeometry
+from neonlike.errors import ShapeError
+from neonlike.optree.calls import Request, call, call_spec, part
+from neonlike.optree.dtypes import DType
+from neonlike.optree.node import common_backend, expression
+
+
+@dataclass(frozen=True, eq=False)
+class Attention(Request):
+    """``fprop_attention`` of (Q, K, V); the further result is the logarithm of each query's sum of exponentials."""
+
+    geometry: AttentionGeometry
+    results: tuple[Result, ...]
+    dtypes: tuple[DType | None, ...]
+
+    def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
+        """Compute it."""
+        be.fprop_attention(self.geometry, *operands, *results)
+
+    def describe(self) -> str:
+        """The method of the backend, and the sizes."""
+        return f"be.fprop_attention, {self.geometry}"
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionGradient(Request):
+    """``bprop_attention`` of (Q, K, V, O, lse, error): the gradients of Q, K and V."""
+
+    geometry: AttentionGeometry
+    results: tuple[Result, ...]
+    dtypes: tuple[DType | None, ...]
+
+    def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
+        """Compute them."""
+        be.bprop_attention(self.geometry, *operands, *results)
+
+    def describe(self) -> str:
+        """The method of the backend, and the sizes."""
+        return f"be.bprop_attention, {self.geometry}"
+
+
+class LazyAttentionFamily(AttentionFamily):
+    """``attention``, as an expression."""
+
+    def attention(self, Q: Any, K: Any, V: Any, causal: bool = False, scale: float | None = None) -> Any:
+        """Scaled dot-product attention as an expression; see :meth:`fprop_attention`.
+
+        Parameters
+        ----------
+        Q : (N, heads, queries, size), or without the first axis or the first two
+        K, V : (N, heads, keys, size), (N, heads, keys, value_size)
+            With as many axes.
+        causal : bool
+            Query i sees the keys 0 to i only.
+        scale : float, optional
+            Of the products of queries and keys; default: 1 / sqrt(size).
+
+        Returns
+        -------
+        expression (N, heads, queries, value_size)
+            There are no second derivatives.
+
+        Raises
+        ------
+        ShapeError, DTypeError
+            If shapes do not fit each other, or dtypes differ or are no floats.
+        """
+        given = {"Q": Q, "K": K, "V": V}
+        operands: list[Any] = [expression("attention", value, self) for value in given.values()]
+        check_floats("attention", **dict(zip(given, operands)))
+        common_backend("attention", tuple(operands))
+        shapes = [operand.shape for operand in operands]
+        q, k, v = shapes
+        if not 2 <= len(q) <= 4 or k[:-2] != q[:-2] or v[:-2] != q[:-2] or k[-1] != q[-1] or v[-2] != k[-2]:
+            raise ShapeError(
+                "attention: needs Q (N, heads, queries, size), K (N, heads, keys, size) and V (N, heads, keys, "
+                f"value_size), with two to four axes; got {q}, {k}, {v}"
+            )
+        if len(q) == 2:
+            operands = [operand.reshape(1, *operand.shape) for operand in operands]
+        N, heads = (1, 1, *q[:-2])[-2:]
+        kind = operands[0].dtype
+        layer = self.attention_layer(kind, N, heads, q[-2], q[-1], k[-2], v[-1], causal, scale)
+        leading = operands[0].shape[:-2]
+        results = ((*leading, q[-2], v[-1]), kind), ((*leading, q[-2]), layer.lse_dtype)
+        found: Any = call(_ATTENTION, Attention(layer, results, (kind,) * 3), operands)
+        return found if len(q) > 2 else found.reshape(q[-2], v[-1])
+
+
+def _attention_gradients(F: Any, d: Any, z: Any, Q: Any, K: Any, V: Any) -> tuple[Any, ...]:
+    had: Attention = z.attrs["request"]
+    kind, sums = (dtype for _, dtype in had.results)
+    results = tuple((operand.shape, kind) for operand in (Q, K, V))
+    request = AttentionGradient(had.geometry, results, (kind, kind, kind, kind, sums, kind))
+    node = call(_ATTENTION_GRADIENT, request, (Q, K, V, z, part(z, 1), d))
+    return node, part(node, 1), part(node, 2)
+
+
+_ATTENTION = call_spec("attention", _attention_gradients)
+_ATTENTION_GRADIENT = call_spec("attention_gradient", no_second("attention"))
