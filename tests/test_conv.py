@@ -65,9 +65,9 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> None:
     real = calls.held_workspace
 
     def poisoned(needed: int) -> Any:
-        memory, start = real(needed)
-        memory.fill(0xFF)
-        return memory, start
+        held = real(needed)
+        held[0].fill(0xFF)
+        return held
 
     monkeypatch.setattr(calls, "held_workspace", poisoned)
 

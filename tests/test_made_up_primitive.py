@@ -145,6 +145,7 @@ def test_every_hook_takes_a_frozen_request() -> None:
     found = dict(hooks())
     wanted = """
         conv update_conv conv_workspace fprop_pool bprop_pool pool_workspace fprop_lrn bprop_lrn fprop_bn bprop_bn
+        fprop_attention bprop_attention attention_workspace detect
         fprop_roi bprop_roi misplaced nms bprop_lut compound_dot batched_dot xnor_dot histogram
         rnn_fprop rnn_bprop lstm_fprop lstm_bprop gru_fprop gru_bprop
     """
@@ -202,6 +203,13 @@ def one_of_each(be: Any) -> None:
     be.roipooling_fprop(be.ones((4, 1)), rois, found, where, *sizes)
     be.roipooling_bprop(found, rois, be.empty((4, 1)), where, *sizes)
     assert be.nms(np.array([[0, 0, 9, 9, 0.5]]), 0.5) == [0]
+    scores, offsets, priors = be.ones((1, 2, 1)), be.zeros((1, 4, 1)), be.array([[0, 0, 9, 9]])
+    assert len(be.detectionOutput_fprop(scores, offsets, None, priors, None, 1, 1, 0.5, 0.5)[0]) == 1
+    attended, lse = be.attention_layer(None, 1, 1, 2, 2), be.empty((1, 2))
+    q, k, v, o, e, dq, dk, dv = (be.ones((1, 2, 2)) for _ in range(8))
+    be.fprop_attention(attended, q, k, v, o, lse)
+    be.bprop_attention(attended, q, k, v, o, lse, e, dq, dk, dv)
+    be.workspace_bytes(attended, "bprop")
     be.compound_bprop_lut(1, be.array([[0, 1]], dtype=np.int32), one, None, be.zeros((2, 2)))
     be.compound_dot(one, one, out)
     be.batched_dot(be.ones((3, 2, 2)), one, be.empty((3, 2, 2)))

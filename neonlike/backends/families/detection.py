@@ -126,20 +126,7 @@ class DetectionFamily(RoiFamily):
         """Hook: see :meth:`detectionOutput_fprop`; ``priors`` are a tensor."""
         rated, moved, corners = host(scores), host(offsets), host(priors, dtype=request.dtype)
         images = range(request.images)
-        return [self._detections_of(request, _decoded(corners, moved[..., i]), rated[..., i]) for i in images]
-
-    def _detections_of(self, request: Detection, corners: Array, scores: Array) -> Array:
-        """Rows (x1, y1, x2, y2, score, class) of one image, whose boxes (L, 4) have scores (L, classes)."""
-        rows = [np.empty((0, 6), scores.dtype)]
-        for kind in range(1, request.classes):
-            score = scores[:, kind]
-            best = np.argsort(-score, kind="stable")[: request.each]
-            best = best[score[best] > request.least]
-            candidates = np.column_stack((corners[best], score[best]))
-            kept = self._nms(Suppression(request.overlap, True), self.wrap(candidates)) if len(best) else []
-            rows.append(np.column_stack((candidates[kept], np.full(len(kept), kind, scores.dtype))))
-        found: Array = np.concatenate(rows)
-        return found[np.argsort(-found[:, 4], kind="stable")[: request.most]]
+        return [_detections_of(self, request, _decoded(corners, moved[..., i]), rated[..., i]) for i in images]
 
 
 def _decoded(priors: Array, offsets: Array) -> Array:
@@ -150,3 +137,17 @@ def _decoded(priors: Array, offsets: Array) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         half = np.exp(moved[:, 2:]) * size / 2
         return np.concatenate((center - half, center + half), axis=1)
+
+
+def _detections_of(be: Any, request: Detection, corners: Array, scores: Array) -> Array:
+    """Rows (x1, y1, x2, y2, score, class) of one image, whose boxes (L, 4) have scores (L, classes)."""
+    rows = [np.empty((0, 6), scores.dtype)]
+    for kind in range(1, request.classes):
+        score = scores[:, kind]
+        best = np.argsort(-score, kind="stable")[: request.each]
+        best = best[score[best] > request.least]
+        candidates = np.column_stack((corners[best], score[best]))
+        kept = be._nms(Suppression(request.overlap, True), be.wrap(candidates)) if len(best) else []
+        rows.append(np.column_stack((candidates[kept], np.full(len(kept), kind, scores.dtype))))
+    found: Array = np.concatenate(rows)
+    return found[np.argsort(-found[:, 4], kind="stable")[: request.most]]
