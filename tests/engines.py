@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import pytest
 
 from neonlike.backends import Backend, cleanup_backend, gen_backend
+from neonlike.backends.cpu.backend import NervanaCPU
 from neonlike.errors import BackendUnavailable, DTypeError
 from neonlike.kernels.c.toolchain import find_compiler
 from neonlike.kernels.run import threads
@@ -52,6 +53,11 @@ class Asking:
 
 
 asking = Asking()
+
+
+def draw_masks_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the CPU draw masks of dropout as a GPU does, not from ``be.rng``."""
+    monkeypatch.setattr(NervanaCPU, "_draw_mask", lambda be, out, keep: be.dropout(keep, out=out))
 
 
 def new_backend(**options: Any) -> Backend:

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from engines import draw_masks_alike
 from example_scripts import example_script
 
 from neonlike import initializers as inits
 from neonlike.backends import Backend, cleanup_backend, gen_backend
-from neonlike.backends.cpu.backend import NervanaCPU
 from neonlike.callbacks import Callbacks
 from neonlike.data import ArrayIterator
 from neonlike.layers import Affine, Dropout, GeneralizedCost
@@ -127,8 +127,7 @@ def test_initial_weights(init: Any) -> None:
 
 @pytest.fixture
 def equal_masks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the CPU draw masks as a GPU does, not from ``be.rng``."""
-    monkeypatch.setattr(NervanaCPU, "_draw_mask", lambda be, out, keep: be.dropout(keep, out=out))
+    draw_masks_alike(monkeypatch)
 
 
 def network() -> tuple[Model, ArrayIterator, Dropout]:

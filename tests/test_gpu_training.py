@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from device_only import traffic
+from engines import draw_masks_alike
 
 from neonlike.backends import cleanup_backend, gen_backend
-from neonlike.backends.cpu.backend import NervanaCPU
 from neonlike.data import ArrayIterator
 from neonlike.initializers import Kaiming
 from neonlike.layers import LSTM, Affine, Conv, Dropout, GeneralizedCost, Pooling, RecurrentLast
@@ -82,7 +82,7 @@ def test_a_scaled_loss_waits_for_nothing_else() -> None:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_training_run_follows_the_cpus(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cost after each of ten steps; the CPU's masks are made those of the GPU."""
-    monkeypatch.setattr(NervanaCPU, "_draw_mask", lambda be, out, keep: be.dropout(keep, out=out))
+    draw_masks_alike(monkeypatch)
     found = []
     for backend in ("cpu", "gpu"):
         _, step, batches = training(name, backend)
