@@ -14,8 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from neonlike.autograd.blocks import grad
 from neonlike.autograd.dynamic.commands import Command, Outcome, as_hint, check_count
 from neonlike.autograd.dynamic.dot import Entry, Made, dot
@@ -26,6 +24,8 @@ from neonlike.autograd.leaves import const
 from neonlike.autograd.variable import FreedError, Variable
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError, GradientError, ShapeError
+from neonlike.optree.dtypes import as_dtype
+from neonlike.optree.shapes import as_shape
 
 Given = TensorVariable | Sequence[TensorVariable]
 
@@ -95,10 +95,8 @@ class DynamicGraph:
         kind = "constant" if constant else "variable"
         self.check_open(kind)
         be = self.backend
-        wanted = None if dtype is None else np.dtype(dtype)
-        sizes = None
-        if shape is not None:
-            sizes = tuple(be.empty(shape, dtype=wanted or be.default_np_dtype).shape) if value is None else tuple(shape)
+        wanted = None if dtype is None else as_dtype(dtype, kind)
+        sizes = None if shape is None else as_shape(shape, kind)
         found = self._named(constant, sizes, wanted, name)
         if value is not None:
             tensor = be.array(value, dtype=wanted)
@@ -109,11 +107,15 @@ class DynamicGraph:
         return found
 
     def _named(self, constant: bool, shape: Any, dtype: Any, name: str | None) -> TensorVariable:
-        name = name or f"v{self._count}"
-        self._count += 1
+        name = self._name(name)
         storage = Storage(self.backend, constant, shape, dtype, Entry(name, constant))
         self._storages.add(storage)
         return TensorVariable(self, name, storage)
+
+    def _name(self, given: str | None) -> str:
+        """``given``, or one for a variable that has none."""
+        self._count += 1
+        return given or f"v{self._count - 1}"
 
     def alias(
         self,
@@ -146,9 +148,7 @@ class DynamicGraph:
         if variable.window is not None:
             raise ArgumentError(f"alias: {variable} is one already; make the alias of the variable below it")
         window = window_of(variable, offset, shape, inc)
-        name = name or f"v{self._count}"
-        self._count += 1
-        return TensorVariable(self, name, variable.storage("alias"), window)
+        return TensorVariable(self, self._name(name), variable.storage("alias"), window)
 
     # Running
 
@@ -313,8 +313,7 @@ class DynamicGraph:
         for one in roots:
             self._writes.check(one.node("minimize"), one.name)
         gradients = self._minimiser.gradients(roots, targets, weights)
-        for one in targets:
-            self._writes.settle(one.node("minimize"), self._storages)
+        self._writes.settle([one.node("minimize") for one in targets], self._storages)
         self._minimiser.step(optimizer, targets, gradients, saved_aux, epoch)
         for one in targets:
             storage = one.storage("minimize")

@@ -31,12 +31,12 @@ class Minimiser:
         self.be = be
         self._buffers: weakref.WeakKeyDictionary[Storage, Any] = weakref.WeakKeyDictionary()
         self._states: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[Storage, list[Any]]]
-        self.forget()
+        self._states = weakref.WeakKeyDictionary()
 
     def forget(self) -> None:
         """Drop them all."""
-        self._buffers = weakref.WeakKeyDictionary()
-        self._states = weakref.WeakKeyDictionary()
+        self._buffers.clear()
+        self._states.clear()
 
     def gradients(
         self, losses: list[TensorVariable], parameters: list[TensorVariable], weights: list[TensorVariable] | None

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from neonlike.autograd import ops
 from neonlike.autograd.leaves import const, param
 from neonlike.autograd.variable import FreedError, Variable
 from neonlike.checks import brief
@@ -66,14 +65,14 @@ class Window(NamedTuple):
     shape: Shape
     inc: tuple[int, ...]
 
-    def of(self, value: Any, reshape: Any, index: Any) -> Any:
-        """The window of ``value``, by functions of its kind: a view of a tensor, an op of a variable."""
+    def of(self, value: Any) -> Any:
+        """The window of ``value``: of a tensor a view, of an expression or a variable an op."""
         line = math.prod(self.inc[1:])
         size = math.prod(value.shape)
         if size % line:
-            value = index(reshape(value, (1, size)), (slice(None), slice(0, size // line * line)))
-        rows = reshape(value, (size // line, *self.inc[1:]))
-        return index(rows, tuple(slice(first, first + count) for first, count in zip(self.offset, self.shape)))
+            value = value.reshape((1, size))[:, : size // line * line]
+        rows = value.reshape((size // line, *self.inc[1:]))
+        return rows[tuple(slice(first, first + count) for first, count in zip(self.offset, self.shape))]
 
 
 class TensorVariable:
@@ -120,9 +119,7 @@ class TensorVariable:
         """
         storage = self._alive("tensor")
         tensor = storage.read().value
-        if self._window is None:
-            return tensor
-        return self._window.of(tensor, lambda t, shape: t.reshape(shape), lambda t, key: t[key])
+        return tensor if self._window is None else self._window.of(tensor)
 
     def set(self, tensor: Any) -> TensorVariable:
         """Let ``tensor`` be the value; it stays the caller's, and commands that write the variable write into it.
@@ -163,7 +160,7 @@ class TensorVariable:
         if self._window is None:
             return value
         if self._seen is None or self._seen[0] is not value:
-            part = self._window.of(value, ops.reshape, ops.index)
+            part = self._window.of(value)
             part.name = self.name
             self._seen = value, part
         return self._seen[1]

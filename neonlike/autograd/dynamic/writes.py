@@ -32,11 +32,14 @@ class Writes:
                     "overwritten; ask for gradients before, or write to a new variable"
                 )
 
-    def settle(self, node: Variable, storages: Iterable[Storage]) -> None:
-        """Compute what depends on ``node`` and is not computed yet, before its memory is overwritten."""
+    def settle(self, nodes: Iterable[Variable], storages: Iterable[Storage]) -> None:
+        """Compute what depends on any of ``nodes`` and is not computed yet, before their memory is overwritten."""
+        changing = {id(node) for node in nodes}
         for storage in storages:
             value = storage.node
-            if value is not None and value is not node and id(node) in _below(value):
+            if value is None or value._tensor is not None:
+                continue
+            if any(id(variable) in changing for variable in upstream(value, spent_too=True)):
                 value.value  # noqa: B018
 
     def store(self, target: TensorVariable, result: Variable, operation: str, storages: Iterable[Storage]) -> None:
@@ -52,7 +55,7 @@ class Writes:
         before = storage.read()
         value = result.value
         if storage.memory is not None:
-            self.settle(before, storages)
+            self.settle([before], storages)
             memory = storage.memory
         else:
             memory = before.value.copy()
@@ -60,7 +63,7 @@ class Writes:
             memory[:] = value
             storage.node = _written(memory, result, None, storage)
         else:
-            target.window.of(memory, lambda t, shape: t.reshape(shape), lambda t, key: t[key])[:] = value
+            target.window.of(memory)[:] = value
             storage.node = self._patched(target, memory, before, result, storage)
         if storage.memory is not None:
             self.overwritten(before)
@@ -92,14 +95,14 @@ def _written(
     def gradient(F: Any, d: Any, z: Any, *values: Any) -> tuple[Any, ...]:
         if target is None or target.window is None:
             return (d,)
-        part = target.window.of(d, _reshaped, _picked)
+        part = target.window.of(d)
         return (part, d * outside)[: len(parents)]
 
     outside = None
     if len(parents) > 1:
         assert target is not None and target.window is not None
         outside = storage.be.ones(memory.shape, dtype=memory.dtype)
-        target.window.of(outside, lambda t, shape: t.reshape(shape), lambda t, key: t[key])[:] = 0
+        target.window.of(outside)[:] = 0
     rule = tape.Rule("write", tuple(parent._expr for parent in parents), gradient, False)
     found = made("write", tape.ruled(memory, rule), parents, storage.name)
     found._tensor = memory
@@ -107,15 +110,3 @@ def _written(
         storage.hold(memory)
         return storage.read()
     return found
-
-
-def _reshaped(expression: Any, shape: Any) -> Any:
-    return expression.reshape(shape)
-
-
-def _picked(expression: Any, key: Any) -> Any:
-    return expression[key]
-
-
-def _below(root: Variable) -> set[int]:
-    return {id(variable) for variable in upstream(root, spent_too=True)}
