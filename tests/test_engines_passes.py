@@ -155,12 +155,12 @@ def test_packed_blocks_of_columns(
         normal = (z - F.mean(z, 1)) / F.sqrt(F.mean(F.square(z - F.mean(z, 1)), 1))
         if columns == 1104 and threads != "1" and not ON_GPU:
             text = be.explain(both, x)
-            assert "near_a" in text and "near_v" in text
+            assert "packed_a" in text and "packed_v" in text
             for expression in (normal, F.softmax(x, 1)):
                 text = be.explain(expression, be.empty(z.shape))
                 assert ("nl_stream(o" in text) == (past == 0)
                 assert ("#define PASSES" in text) == (past == piped == 0)
-            assert "near_" not in be.explain(F.var(z, 1))
+            assert "packed_" not in be.explain(F.var(z, 1))
         out, soft = be.empty(z.shape), be.empty(z.shape)
         out[:], soft[:] = normal, F.softmax(x, 1)
         x[:] = both

@@ -166,8 +166,8 @@ def _read_rows(tensor: Any, dtype: DType) -> Array:
 def _row_values(tensors: dict[str, Any], dtype: DType) -> Iterator[dict[str, Array]]:
     """The same of several ``tensors`` by name, to be changed; what is not their memory is stored at the end."""
     arrays = {name: tensor.asnumpyarray() for name, tensor in tensors.items()}
-    near = {name: np.ascontiguousarray(array, dtype) for name, array in arrays.items()}
-    yield {name: array.reshape(-1) for name, array in near.items()}
+    contiguous = {name: np.ascontiguousarray(array, dtype) for name, array in arrays.items()}
+    yield {name: array.reshape(-1) for name, array in contiguous.items()}
     for name, tensor in tensors.items():
-        if near[name] is not arrays[name] or not tensor.live_host:
-            tensor.set(near[name])
+        if contiguous[name] is not arrays[name] or not tensor.live_host:
+            tensor.set(contiguous[name])

@@ -71,18 +71,18 @@ def forward_training(op: Any, data: dict[str, Any], columns: dict[str, Any], kep
     missing = rows.missing()
     count = rows.numbers(missing)
     (total,) = rows.sums(rows.present(rows.x))
-    near = (total / count).astensor()
-    centred = rows.x - rows.column(near)
+    pivot = (total / count).astensor()
+    centred = rows.x - rows.column(pivot)
     left, squares = rows.sums(rows.present(centred), rows.present(be.square(centred)))
     rest = (left / count).astensor()
     variance = be.maximum(squares / count - be.square(rest), 0).astensor()
     xhat = rows.normal(centred - rows.column(rest), variance, epsilon)
     pairs = [
         (data["y"], _blended(alpha, _result(rows, xhat, columns), beta, data["y"])),
-        (saved_sum, (near + rest) * op.count),
+        (saved_sum, (pivot + rest) * op.count),
         (saved_variance, variance),
     ]
-    for old, now in zip(running, (near + rest, variance)):
+    for old, now in zip(running, (pivot + rest, variance)):
         moved = (1 - factor) * old + factor * now if factor < 1 else now
         pairs.append((old, moved if missing is None else be.where(be.equal(missing, op.count), old, moved)))
     be.assign_many(pairs)

@@ -72,7 +72,7 @@ def _wide(kernel: Kernel, inner: Sequence[int], chunk: int) -> dict[str, str]:
 
 def _stores(writer: Writer, index_of: dict[str, str], streamed: Collection[Array]) -> list[str]:
     return [
-        writer.store(replace(a, name=f"near_{a.name}"), arg, "i - strip")
+        writer.store(replace(a, name=f"staged_{a.name}"), arg, "i - strip")
         if a in streamed and a.name not in writer.wide
         else writer.store(a, arg, index_of[a.name])
         for a, arg in zip(writer.kernel.outputs, writer.kernel.sinks)
@@ -137,7 +137,8 @@ def _stretches(
 
     def stretch(array: Array) -> dict[str, str]:
         start = f"{array.name} + {first}" if along[array.name] == "+" else f"{array.name} - ({last} - 1)"
-        return {"name": array.name, "stretch": f"near_{array.name} + ({first} - strip)" if array in streamed else start}
+        staged = f"staged_{array.name} + ({first} - strip)"
+        return {"name": array.name, "stretch": staged if array in streamed else start}
 
     return {
         "chunk": chunk if wide else 0,

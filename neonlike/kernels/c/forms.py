@@ -25,10 +25,10 @@ from neonlike.kernels.c.sizes import BY_COLUMNS, BY_LANES, BY_ROWS
 from neonlike.kernels.codegen.emit import Array, Kernel, Line, Writer, type_of
 from neonlike.kernels.codegen.headers import Library
 from neonlike.kernels.codegen.moments import find_moments
+from neonlike.kernels.codegen.pass_cache import PassCache, cache_in_output, cache_in_rows, cache_packed
 from neonlike.kernels.codegen.passes import LANES, LIGHT_COST, LIGHT_LANES, Level, Passes, ReduceForm, widened
 from neonlike.kernels.codegen.reduce_values import reduce_values
 from neonlike.kernels.codegen.render import TemplateSource, header_texts
-from neonlike.kernels.codegen.stashes import Stashes, stash_in_output, stash_in_rows, stash_packed
 from neonlike.kernels.planning.plan import pass_depths
 from neonlike.optree.dtypes import F16, compute_dtype
 from neonlike.optree.ops import Kind
@@ -98,7 +98,7 @@ def rows(kernel: Kernel, schedule: CSchedule) -> TemplateSource:
     split, segments = 0 if schedule.form == "rows" else SPLIT, schedule.form == "segments"
     streamed = streamed_outputs(kernel, schedule.inner) if schedule.streamed else []
     streamed = [a for a in streamed if a.shape == kernel.stage.shape]
-    form = _by_rows(kernel, schedule.inner, streamed, stashes=not split)
+    form = _by_rows(kernel, schedule.inner, streamed, caches=not split)
     passes = form.passes()
     passes = replace(passes, levels=tuple([replace(level, padded=_padded(form, level)) for level in passes.levels]))
     if not split and (form.values.passes > 1 or not passes.final.stores):
@@ -106,7 +106,7 @@ def rows(kernel: Kernel, schedule: CSchedule) -> TemplateSource:
         passes = _fetching(passes, tuple(whole), bool(streamed))
     moments = find_moments(form) if split and not segments else None
     loops = [*passes.levels, *([moments.level] if moments else [])]
-    context = passes.context() | parameters(kernel) | _streams(kernel, form, streamed) | _stashes(form)
+    context = passes.context() | parameters(kernel) | _streams(kernel, form, streamed) | _cached_rows(form)
     context |= {
         "split": split,
         "sizes": BY_ROWS,
@@ -122,7 +122,7 @@ def rows(kernel: Kernel, schedule: CSchedule) -> TemplateSource:
     return TemplateSource("c/reduce/rows.c.j2", context, library())
 
 
-def _by_rows(kernel: Kernel, inner: Sequence[int], streamed: Sequence[Array], stashes: bool) -> ReduceForm:
+def _by_rows(kernel: Kernel, inner: Sequence[int], streamed: Sequence[Array], caches: bool) -> ReduceForm:
     """The passes over rows; ``inner`` holds each array's stride within a row (2: any)."""
     arrays = [*kernel.inputs, *kernel.outputs]
     values = reduce_values(kernel)
@@ -131,7 +131,7 @@ def _by_rows(kernel: Kernel, inner: Sequence[int], streamed: Sequence[Array], st
         Writer(kernel, wide=widened(values, halves_along(kernel, inner, (1,), "at - strip"))),
         {a.name: access(step, "at", f"step_{a.name}") for a, step in zip(arrays, inner)},
         by_columns=False,
-        stashes=stash_in_rows(values) if stashes else Stashes(),
+        cache=cache_in_rows(values) if caches else PassCache(),
         along=frozenset(a.name for a, step in zip(arrays, inner) if step == 1 and a.kind != "counter"),
         streamed=frozenset(a.name for a in streamed),
         calls=True,
@@ -158,19 +158,21 @@ def _streams(kernel: Kernel, form: ReduceForm, streamed: Sequence[Array]) -> dic
     }
 
 
-def _stashes(form: ReduceForm) -> dict[str, Any]:
+def _cached_rows(form: ReduceForm) -> dict[str, Any]:
     """Context of the values saved in buffers of a row's length."""
-    values = [form.values.by_index[index] for index in sorted(form.stashes.values)]
+    values = [form.values.by_index[index] for index in sorted(form.cache.values)]
     return {
-        "stashes": [Line(f"v{value.index}", type_of(value.dtype), "") for value in values],
-        "stash_bytes": sum(compute_dtype(value.dtype).itemsize for value in values),
+        "cached": [Line(f"v{value.index}", type_of(value.dtype), "") for value in values],
+        "cached_bytes": sum(compute_dtype(value.dtype).itemsize for value in values),
     }
 
 
 def _padded(form: ReduceForm, level: Level) -> tuple[Array, ...] | None:
     """The arrays that vary along a row, if a light pass reads only them, contiguously; None otherwise."""
     arrays = [a for a in form.kernel.inputs if form.values.varies(a.shape)]
-    if not level.by_fours or level.again or level.lanes != LIGHT_LANES or any(a.name not in form.along for a in arrays):
+    if not level.by_fours or level.reads_cache or level.lanes != LIGHT_LANES:
+        return None
+    if any(a.name not in form.along for a in arrays):
         return None
     return tuple([a for a in arrays if a.name not in level.widened])
 
@@ -215,8 +217,8 @@ def columns(kernel: Kernel, schedule: CSchedule) -> TemplateSource:
     form = _by_columns(kernel, right, piped or schedule.packed)
     streamed = streamed_outputs(kernel, right) if piped or schedule.streamed else []
     streamed = [a for a in streamed if a.name in form.along]
-    near = form.stashes.near
-    wide = {} if piped else widened(form.values, halves_along(kernel, right, (1,), "b - c"), near)
+    packed = form.cache.packed
+    wide = {} if piped else widened(form.values, halves_along(kernel, right, (1,), "b - c"), packed)
     form = replace(
         form,
         writer=replace(form.writer, wide=wide),
@@ -227,12 +229,12 @@ def columns(kernel: Kernel, schedule: CSchedule) -> TemplateSource:
     passes = form.passes()
     first = passes.levels[0]
     # The second pass reads only packed memory: it prefetches the next block (0.92 of a softmax's time).
-    passes = _fetching_blocks(passes, tuple([name for name in first.ahead if piped or name in near]))
+    passes = _fetching_blocks(passes, tuple([name for name in first.ahead if piped or name in packed]))
     context = passes.context() | parameters(kernel) | _streams(kernel, form, streamed)
     context |= {
         "sizes": BY_COLUMNS,
-        "near": list(near.values()),
-        "near_bytes": form.stashes.bytes_packed,
+        "packed": list(packed.values()),
+        "packed_bytes": form.cache.bytes_packed,
         "width": MAX_WIDTH,
         "placed": False,
         "by_fours": not passes.final.stores and len(passes.levels) == 1 and first.by_fours,
@@ -290,7 +292,7 @@ def _by_lanes(kernel: Kernel, classes: Sequence[int]) -> ReduceForm:
         Writer(kernel, wide=widened(values, halves_along(kernel, classes, (1,), "b - c"))),
         index_of,
         by_columns=True,
-        stashes=stash_in_output(values),
+        cache=cache_in_output(values),
         along=frozenset(a.name for a, step in zip(arrays, classes) if step == 1 and a.kind != "counter"),
         streamed_index="b",
     )
@@ -319,9 +321,9 @@ def packing(kernel: Kernel, right: Sequence[int], large: bool, threads: int) -> 
     parts of rows at a large stride map to few cache sets. Measured, float32: softmax over axis 0 took 0.5 to 0.75 of
     the time up to 1M elements and at 16M on two threads; on one, 0.8 at 16M and 1.2 below.
     """
-    stashes = _by_columns(kernel, right, packs=True).stashes
+    cache = _by_columns(kernel, right, packs=True).cache
     covers = any(a.shape == kernel.stage.shape for a in kernel.outputs)
-    return stashes.bytes_packed if (covers if large else threads > 1 and stashes.values) else 0
+    return cache.bytes_packed if (covers if large else threads > 1 and cache.values) else 0
 
 
 def _by_columns(kernel: Kernel, right: Sequence[int], packs: bool) -> ReduceForm:
@@ -334,5 +336,5 @@ def _by_columns(kernel: Kernel, right: Sequence[int], packs: bool) -> ReduceForm
         index_of[array.name] = " + ".join(part for part in (down, across) if part and part != "0") or "0"
         if step == 1 and down and array.kind != "counter":
             along.add(array.name)
-    stashes = stash_packed(values, along) if packs else stash_in_output(values)
-    return ReduceForm(values, Writer(kernel), index_of, by_columns=True, stashes=stashes, along=frozenset(along))
+    cache = cache_packed(values, along) if packs else cache_in_output(values)
+    return ReduceForm(values, Writer(kernel), index_of, by_columns=True, cache=cache, along=frozenset(along))

@@ -198,11 +198,11 @@ class Writer:
         What integers are computed in: int64, or what holds all of them too (see ``narrow``).
     saturated : set of int
         Sums and differences that saturate there.
-    near : mapping
+    element_texts : mapping
         Text of an element, by the name of its array, for arrays whose elements were fetched before they are read
         or are stored after they were written.
     wide : mapping
-        As ``near``, of float16 arrays of which stretches are converted at once: the text is a float already.
+        As ``element_texts``, of float16 arrays of which stretches are converted at once: the text is a float already.
     rounded : mapping
         Digits and the arguments of ``rand``, by the name of an output that is stored with stochastic rounding.
     """
@@ -211,7 +211,7 @@ class Writer:
     language: str = "c"
     whole: DType = I64
     saturated: Collection[int] = ()
-    near: Mapping[str, str] = field(default_factory=dict)
+    element_texts: Mapping[str, str] = field(default_factory=dict)
     wide: Mapping[str, str] = field(default_factory=dict)
     rounded: Mapping[str, tuple[int, str]] = field(default_factory=dict)
 
@@ -221,7 +221,7 @@ class Writer:
             return Line(_element(array), "int64_t", f"{array.name} + {index}")
         if array.name in self.wide:
             return Line(_element(array), type_of(array.dtype), self.wide[array.name])
-        read = self.near.get(array.name) or f"{array.name}[{index}]"
+        read = self.element_texts.get(array.name) or f"{array.name}[{index}]"
         ctype = STORAGE[self._computed(array.dtype).name]
         text = load_element(read, array.dtype)
         return Line(_element(array), ctype, text if is_float(array.dtype) else f"({ctype}){text}")
@@ -231,7 +231,7 @@ class Writer:
         text, dtype = self.operand(arg)
         if array.name in self.wide:
             return f"{self.wide[array.name]} = {_cast(text, dtype, F32)};"
-        place = self.near.get(array.name) or f"{array.name}[{index}]"
+        place = self.element_texts.get(array.name) or f"{array.name}[{index}]"
         if array.name in self.rounded:
             text, dtype = _round(text, dtype, array.dtype, *self.rounded[array.name])
         return f"{place} = {convert_store(text, dtype, array.dtype)};"

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from neonlike.kernels.codegen.emit import Array, Kernel, Line, Writer, type_of
+from neonlike.kernels.codegen.pass_cache import CACHE_COST, PACKED_INDEX, PassCache
 from neonlike.kernels.codegen.reduce_values import ReduceValues
 from neonlike.kernels.codegen.reductions import Reduction, describe_reduction
-from neonlike.kernels.codegen.stashes import NEAR, STASH_COST, Stashes
 from neonlike.kernels.planning.lower import Arg, Value, ValueArg
 from neonlike.optree.dtypes import F32, compute_dtype
 
@@ -43,16 +43,16 @@ class Level:
     share: tuple[int, int] = (0, 1)  # of its cache lines, which
     widened: tuple[str, ...] = ()  # float16 arrays, stretches of which are converted at once
     padded: tuple[Array, ...] | None = None  # what it reads, if all of that lies along memory, but what is widened
-    stashed: tuple[str, ...] = ()
-    again: bool = False  # whether it reads what a pass before it stashed
+    cached: tuple[str, ...] = ()
+    reads_cache: bool = False
     kept: tuple[Line, ...] = ()
     settle: Level | None = None
-    call: Call | None = None
+    call: ArrayCall | None = None
 
     @property
     def by_fours(self) -> bool:
         """Whether four elements may meet each other before they meet a partial result."""
-        return self.light and not self.stashed and not any(r.position for r in self.reductions)
+        return self.light and not self.cached and not any(r.position for r in self.reductions)
 
     @property
     def lanes(self) -> int:
@@ -64,11 +64,11 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ArrayCall:
     """A pass over a stretch of a row around a call of ``function``, for machines where that is faster.
 
     Lines ``before`` lead to its ``operand``, those ``after`` go on from ``value``. The stretch lies in ``room``, where
-    the value is stashed; in an array of its own if that is empty.
+    the value is cached; in an array of its own if that is empty.
     """
 
     function: str
@@ -103,9 +103,9 @@ class Passes:
 
 
 class Done(NamedTuple):
-    """What the passes so far left behind: the values that are stashed, and the arrays that are packed."""
+    """What the passes so far left behind: the values that are cached, and the arrays that are packed."""
 
-    stashed: frozenset[int] = frozenset()
+    cached: frozenset[int] = frozenset()
     packed: frozenset[str] = frozenset()
 
 
@@ -113,12 +113,12 @@ NOTHING_DONE = Done()
 
 
 class Reached(NamedTuple):
-    """What a loop needs: arrays to load, values to compute, row values, and values stashed by a pass before it."""
+    """What a loop needs: arrays to load, values to compute, row values, and values cached by a pass before it."""
 
     arrays: tuple[Array, ...]
     computed: frozenset[int]
     known: frozenset[int]
-    again: frozenset[int]
+    cached: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +133,13 @@ class ReduceForm:
         Text of each array's index in a pass, by the array's name.
     by_columns : bool
         Columns side by side, else one row after the other.
-    stashes : Stashes
+    cache : PassCache
     along : set of str
         Arrays that a pass reads, or blocks of which it reads, along memory.
     streamed : set of str
-        Outputs that a final loop stores in ``near_<name>``, at ``streamed_index``.
-    stash_index : str
-        Index of an element in a stash of a row.
+        Outputs that a final loop stores in ``staged_<name>``, at ``streamed_index``.
+    cache_index : str
+        Index of an element in the cache of a row.
     calls : bool
         Whether passes may be written around calls.
     """
@@ -148,11 +148,11 @@ class ReduceForm:
     writer: Writer
     index_of: Mapping[str, str]
     by_columns: bool
-    stashes: Stashes = field(default_factory=Stashes)
+    cache: PassCache = field(default_factory=PassCache)
     along: frozenset[str] = frozenset()
     streamed: frozenset[str] = frozenset()
     streamed_index: str = "at - strip"
-    stash_index: str = "at"
+    cache_index: str = "at"
     calls: bool = False
 
     @property
@@ -191,7 +191,7 @@ class ReduceForm:
         chosen = [(a, arg) for a, arg in zip(self.kernel.outputs, self.kernel.sinks) if self.values.covers(a)]
         level = self.read([arg for _, arg in chosen], done)
         stores = [
-            self.writer.store(replace(a, name=f"near_{a.name}"), arg, self.streamed_index)
+            self.writer.store(replace(a, name=f"staged_{a.name}"), arg, self.streamed_index)
             if a.name in self.streamed and a.name not in self.writer.wide
             else self.writer.store(a, arg, self.index_of[a.name])
             for a, arg in chosen
@@ -223,7 +223,7 @@ class ReduceForm:
         reductions = tuple([describe_reduction(self.writer, value) for value in made])
         return replace(level, reductions=reductions, kept=tuple(map(_declared, fresh)))
 
-    def _call(self, args: list[Arg], reached: Reached, done: Done) -> Call | None:
+    def _call(self, args: list[Arg], reached: Reached, done: Done) -> ArrayCall | None:
         """A pass that computes ``args`` around the only call among what it has ``reached``; None if there is none."""
         by_index = self.values.by_index
         values = [by_index[i] for i in reached.computed if by_index[i].spec.name in ARRAY_CALLS]
@@ -233,16 +233,16 @@ class ReduceForm:
         first = self._reach(value.args, done)
         before, between = self._written(first, done)
         second = self._reach(args, between, called=value.index)
-        if sum(by_index[index].spec.flops for index in first.computed & second.computed) >= STASH_COST:
+        if sum(by_index[index].spec.flops for index in first.computed & second.computed) >= CACHE_COST:
             return None
         after, _ = self._written(second, between)
-        room = ("near_v" if self.stashes.near else "stash_v") + str(value.index)
+        room = ("packed_v" if self.cache.packed else "cached_v") + str(value.index)
         (operand,) = self.writer.converted_operands(value)
-        return Call(
+        return ArrayCall(
             ARRAY_CALLS[value.spec.name],
             operand,
             f"v{value.index}",
-            room if value.index in self.stashes.values else "",
+            room if value.index in self.cache.values else "",
             before,
             after,
         )
@@ -274,7 +274,7 @@ class ReduceForm:
                 value = self.values.by_index[arg.value]
                 if self.values.is_row_value(arg.value) and arg.value not in fresh:
                     known.add(arg.value)
-                elif arg.value in done.stashed:
+                elif arg.value in done.cached:
                     again.add(arg.value)
                 elif arg.value != called:
                     computed.add(arg.value)
@@ -290,18 +290,18 @@ class ReduceForm:
         loads: dict[bool, list[Line]] = {False: [], True: []}
         for array in reached.arrays:
             loads[not self.by_columns and not self.values.varies(array.shape)].append(self._load(array, done))
-        again = [replace(_declared(by_index[i]), text=self._stash_text(i)) for i in sorted(reached.again)]
+        again = [replace(_declared(by_index[i]), text=self._cached_text(i)) for i in sorted(reached.cached)]
         lines = [*(known if self.by_columns else ()), *loads[False], *again]
         lines += [self.writer.line(by_index[index]) for index in sorted(reached.computed)]
         names = [array.name for array in reached.arrays]
         ahead = [name for name in names if name in self.along and name not in done.packed]
-        packed = [name for name in ahead if name in self.stashes.near]
-        fresh = sorted(self.stashes.values & reached.computed)
-        output = self.stashes.output
-        if output is not None and (fresh or reached.again) and output.name in self.along:
+        packed = [name for name in ahead if name in self.cache.packed]
+        fresh = sorted(self.cache.values & reached.computed)
+        output = self.cache.output
+        if output is not None and (fresh or reached.cached) and output.name in self.along:
             ahead.append(output.name)
-        stashed = [f"near_{name}[{NEAR}] = {name}[{self.index_of[name]}];" for name in packed]
-        stashed += [f"{self._stash_text(index)} = v{index};" for index in fresh]
+        cached = [f"packed_{name}[{PACKED_INDEX}] = {name}[{self.index_of[name]}];" for name in packed]
+        cached += [f"{self._cached_text(index)} = v{index};" for index in fresh]
         level = Level(
             known=tuple(known),
             hoisted=tuple(loads[True]),
@@ -309,31 +309,31 @@ class ReduceForm:
             light=sum(by_index[index].spec.flops for index in reached.computed) < LIGHT_COST,
             ahead=tuple(ahead),
             widened=tuple([name for name in names if name in self.writer.wide]),
-            stashed=tuple(stashed),
-            again=bool(reached.again),
+            cached=tuple(cached),
+            reads_cache=bool(reached.cached),
         )
-        return level, Done(done.stashed.union(fresh), done.packed.union(packed))
+        return level, Done(done.cached.union(fresh), done.packed.union(packed))
 
     def _load(self, array: Array, done: Done) -> Line:
         """The line that reads ``array``, where it is packed already from there."""
         line = self.writer.load(array, self.index_of[array.name])
         if array.name not in done.packed:
             return line
-        return replace(line, text=self.writer.load(replace(array, name=f"near_{array.name}"), NEAR).text)
+        return replace(line, text=self.writer.load(replace(array, name=f"packed_{array.name}"), PACKED_INDEX).text)
 
-    def _stash_text(self, index: int) -> str:
-        output = self.stashes.output
+    def _cached_text(self, index: int) -> str:
+        output = self.cache.output
         if output is not None:
             return f"{output.name}[{self.index_of[output.name]}]"
-        if self.stashes.near:
-            return f"near_v{index}[{NEAR}]"
-        return f"stash_v{index}[{self.stash_index}]"
+        if self.cache.packed:
+            return f"packed_v{index}[{PACKED_INDEX}]"
+        return f"cached_v{index}[{self.cache_index}]"
 
 
-def widened(values: ReduceValues, wide: Mapping[str, str], near: Iterable[str] = ()) -> dict[str, str]:
-    """Where passes read and write float16 arrays, of ``wide``: those that vary and are not packed in ``near``."""
+def widened(values: ReduceValues, wide: Mapping[str, str], packed: Iterable[str] = ()) -> dict[str, str]:
+    """Where passes read and write float16 arrays, of ``wide``: those that vary and are not ``packed``."""
     arrays = (*values.kernel.inputs, *values.kernel.outputs)
-    chosen = {a.name for a in arrays if a.name in wide and values.varies(a.shape)} - set(near)
+    chosen = {a.name for a in arrays if a.name in wide and values.varies(a.shape)} - set(packed)
     return {name: text for name, text in wide.items() if name in chosen}
 
 

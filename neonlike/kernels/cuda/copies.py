@@ -39,8 +39,8 @@ class Copier:
         compiled, launches = self._kernel(source.dtype, target.dtype)
         draws = self.draws(1) if digits else []
         missing = len(target.shape) - len(source.shape)
-        near = source[(None,) * missing] if missing else source
-        return call_on(compiled, launches, target.shape, [near, target], draws, (digits,) if digits else ())
+        shaped = source[(None,) * missing] if missing else source
+        return call_on(compiled, launches, target.shape, [shaped, target], draws, (digits,) if digits else ())
 
     def ready_fill(self, target: Any, value: float) -> Callable[[], None]:
         """A callable that queues ``target[...] = value``."""

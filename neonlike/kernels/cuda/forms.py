@@ -18,10 +18,10 @@ from typing import Any
 
 from neonlike.kernels.codegen.emit import Array, Kernel, Line, Writer, type_of
 from neonlike.kernels.codegen.headers import Library
+from neonlike.kernels.codegen.pass_cache import PassCache, cache_in_rows
 from neonlike.kernels.codegen.passes import Level, ReduceForm
 from neonlike.kernels.codegen.reduce_values import ReduceValues, reduce_values
 from neonlike.kernels.codegen.render import TemplateSource
-from neonlike.kernels.codegen.stashes import Stashes, stash_in_rows
 from neonlike.kernels.cuda.compile import headers
 from neonlike.kernels.cuda.fit import (
     ALIGNMENT,
@@ -62,9 +62,9 @@ def library() -> Library:
     return Library(headers(), {"division.h": "functions.h"}, always=("types.h",))
 
 
-def _writer(kernel: Kernel, rounded: dict[str, Rounded], near: dict[str, str]) -> Writer:
-    texts = {name: (how.digits, f"(x{how.counter[1:]}, {SEED}, {how.call})") for name, how in rounded.items()}
-    return Writer(kernel, "cuda", near=near, rounded=texts)
+def _writer(kernel: Kernel, rounded: dict[str, Rounded], texts: dict[str, str]) -> Writer:
+    draws = {name: (how.digits, f"(x{how.counter[1:]}, {SEED}, {how.call})") for name, how in rounded.items()}
+    return Writer(kernel, "cuda", element_texts=texts, rounded=draws)
 
 
 def parameters(
@@ -138,7 +138,7 @@ def _chunks(arrays: Sequence[Array], vector: int) -> list[dict[str, Any]]:
     return [{"ctype": t, "align": min(ALIGNMENT, vector * size)} for t, size in sorted(sizes.items())]
 
 
-def _near(array: Array) -> dict[str, str]:
+def _named(array: Array) -> dict[str, str]:
     return {"name": array.name, "ctype": array.ctype}
 
 
@@ -166,36 +166,36 @@ def _straight(kernel: Kernel, key: MapKey, rounded: dict[str, Rounded], offsets:
     arrays = [*kernel.inputs, *kernel.outputs]
     classes = dict(zip((a.name for a in arrays), key.classes))
     last, many = key.rank - 1, key.vector > 1
-    near = [a for a in arrays if many and classes[a.name] and a.kind != "counter"]
-    writer = _writer(kernel, rounded, {a.name: f"near_{a.name}.v[l]" for a in near})
+    vectors = [a for a in arrays if many and classes[a.name] and a.kind != "counter"]
+    writer = _writer(kernel, rounded, {a.name: f"vector_{a.name}.v[l]" for a in vectors})
     counting = [a for a in kernel.inputs if a.kind == "counter" and classes[a.name] and many]
     loads = [(a, writer.load(a, f"l * {offsets.step(a.name, last)}" if a in counting else "0")) for a in kernel.inputs]
-    inside = [*counting, *near]
+    inside = [*counting, *vectors]
     draws, made = _draws(kernel, key, writer, classes)
     return {
         "threads": THREADS,
         "vector": key.vector,
         "guarded": many and key.rank == 1,
         "inner": f"i{last}",
-        "chunks": _chunks(near, key.vector),
-        "locals": _pointers(kernel, key, offsets, near),
+        "chunks": _chunks(vectors, key.vector),
+        "locals": _pointers(kernel, key, offsets, vectors),
         "hoisted": [line for a, line in loads if a not in inside] + draws,
-        "fetched": [_near(a) for a in near if a in kernel.inputs],
-        "written": [_near(a) for a in near if a in kernel.outputs],
+        "fetched": [_named(a) for a in vectors if a in kernel.inputs],
+        "written": [_named(a) for a in vectors if a in kernel.outputs],
         "lines": [line for a, line in loads if a in inside] + made,
         "stores": [writer.store(a, arg, "0") for a, arg in zip(kernel.outputs, kernel.sinks)],
     }
 
 
-def _pointers(kernel: Kernel, key: MapKey, offsets: Offsets, near: Sequence[Array]) -> list[str]:
-    """Declarations of the arrays at the first element that a thread takes; those ``near`` run along its elements."""
+def _pointers(kernel: Kernel, key: MapKey, offsets: Offsets, vectors: Sequence[Array]) -> list[str]:
+    """Declarations of the arrays at the first element that a thread takes; ``vectors`` run along its elements."""
     last, many = key.rank - 1, key.vector > 1
     found = []
     for array, moves in zip((*kernel.inputs, *kernel.outputs), key.classes):
         parts = [offsets.offset(array.name, "i", range(last))]
         if moves:
             counted = f"i{last} * {key.vector}" if many else f"i{last}"
-            parts.append(counted if array in near else f"{counted} * {offsets.step(array.name, last)}")
+            parts.append(counted if array in vectors else f"{counted} * {offsets.step(array.name, last)}")
         found.append(_local(array, " + ".join(filter(None, parts)), array in kernel.inputs))
     return found
 
@@ -227,7 +227,7 @@ def _turned(kernel: Kernel, key: MapKey, rounded: dict[str, Rounded], offsets: O
             here = f"row * {offsets.step(array.name, down)} + column * {offsets.step(array.name, across)}"
             offset = " + ".join(filter(None, [base[array.name], here]))
             locals_.append(_local(array, offset, array in kernel.inputs))
-    tiles = [_near(a) | {"base": base[a.name] or "0", "step": offsets.step(a.name, across)} for a in turned]
+    tiles = [_named(a) | {"base": base[a.name] or "0", "step": offsets.step(a.name, across)} for a in turned]
     return {
         "tile": TILE,
         "rows": TILE_ROWS,
@@ -250,8 +250,8 @@ def reduction(kernel: Kernel, key: ReduceKey) -> TemplateSource:
     offsets = Offsets(arrays, key.kept + key.reduced, head + 3 * key.reduced, key.wide)
     values = reduce_values(kernel)
     moving = [a for a in arrays if values.varies(a.shape)]
-    near = _near_arrays(kernel, key, moving)
-    form = _form(values, key, offsets, moving, near)
+    vectors = _vector_arrays(kernel, key, moving)
+    form = _form(values, key, offsets, moving, vectors)
     passes = form.passes()
     tickets = key.counted and not passes.final.stores
     context = passes.context() | {
@@ -262,7 +262,7 @@ def reduction(kernel: Kernel, key: ReduceKey) -> TemplateSource:
         "key": key,
         "most_cells": key.most if key.columns else key.most // 32,
         "halves": [key.vector >> step for step in range(1, key.vector.bit_length())],
-        "chunks": _chunks(near, key.vector),
+        "chunks": _chunks(vectors, key.vector),
         "rows_at": offsets.positions("row", "i", key.kept, 4),
         "locals": [_local(a, offsets.offset(a.name, "i", range(key.kept)), a in kernel.inputs) for a in arrays],
         "elements_at": offsets.positions("at", "j", key.reduced, head) if key.reduced > 1 else [],
@@ -271,11 +271,11 @@ def reduction(kernel: Kernel, key: ReduceKey) -> TemplateSource:
             for a in (moving if key.reduced > 1 else [])
         ],
         "moving": [a.name for a in moving] if key.reduced > 1 else [],
-        "held": [_near(a) for a in near if a in kernel.inputs],
-        "near_outputs": [_near(a) for a in near if a in kernel.outputs],
+        "held": [_named(a) for a in vectors if a in kernel.inputs],
+        "vector_outputs": [_named(a) for a in vectors if a in kernel.outputs],
         "index_of": form.index_of,
         "reads": [_read_by(level, kernel.inputs) for level in (*passes.levels, passes.final)],
-        "stashes": [Line(f"v{i}", type_of(values.by_index[i].dtype), "") for i in sorted(form.stashes.values)],
+        "cached": [Line(f"v{i}", type_of(values.by_index[i].dtype), "") for i in sorted(form.cache.values)],
         "fields": _fields(passes.levels),
         "overlap": bool(kernel.overlaps),
     }
@@ -283,25 +283,25 @@ def reduction(kernel: Kernel, key: ReduceKey) -> TemplateSource:
 
 
 def _form(
-    values: ReduceValues, key: ReduceKey, offsets: Offsets, moving: Sequence[Array], near: Sequence[Array]
+    values: ReduceValues, key: ReduceKey, offsets: Offsets, moving: Sequence[Array], vectors: Sequence[Array]
 ) -> ReduceForm:
-    """The passes over a row, whose ``moving`` arrays vary along it; those ``near`` are accessed through registers."""
+    """The passes over a row, whose ``moving`` arrays vary along it; those in ``vectors`` go through registers."""
     kernel = values.kernel
     held = kernel.inputs if key.held else ()
     turn, lane = "k" if key.held > 1 else "0", "l" if key.vector > 1 else "0"
-    texts = {a.name: f"near_{a.name}{f'[{turn}]' if a in held else ''}.v[{lane}]" for a in near}
+    texts = {a.name: f"vector_{a.name}{f'[{turn}]' if a in held else ''}.v[{lane}]" for a in vectors}
     along = {a.name: f"off_{a.name}" if key.reduced > 1 else f"at * {offsets.step(a.name, key.kept)}" for a in moving}
     return ReduceForm(
         values,
-        Writer(kernel, "cuda", near=texts),
+        Writer(kernel, "cuda", element_texts=texts),
         {a.name: along.get(a.name, "0") for a in (*kernel.inputs, *kernel.outputs)},
         by_columns=False,
-        stashes=stash_in_rows(values) if key.held else Stashes(),
-        stash_index=f"k * {key.vector} + l" if key.held > 1 < key.vector else turn if key.held > 1 else lane,
+        cache=cache_in_rows(values) if key.held else PassCache(),
+        cache_index=f"k * {key.vector} + l" if key.held > 1 < key.vector else turn if key.held > 1 else lane,
     )
 
 
-def _near_arrays(kernel: Kernel, key: ReduceKey, moving: Sequence[Array]) -> list[Array]:
+def _vector_arrays(kernel: Kernel, key: ReduceKey, moving: Sequence[Array]) -> list[Array]:
     """Arrays accessed through registers: all inputs if rows are kept there, all arrays if accesses are vectorized."""
     memory = [a for a in moving if a.kind != "counter"]
     return [a for a in memory if key.vector > 1 or (key.held and a in kernel.inputs)]

@@ -14,7 +14,7 @@ from neonlike.optree.dtypes import DType
 from neonlike.optree.shapes import Shape, contiguous_strides
 
 
-class Product(Protocol):
+class Multiplier(Protocol):
     """What multiplies matrices: a library's, or our own (see :class:`~neonlike.kernels.cuda.gemm.Gemm`)."""
 
     def ready(self, a: Any, b: Any, out: Any, dtype: DType) -> Callable[[], None] | None:
@@ -30,15 +30,15 @@ class Queue:
     device : Device
     draws : callable
         ``draws(n)`` gives the key of the random stream and n numbers of calls that nothing else uses.
-    product : Product, optional
+    product : Multiplier, optional
         Asked first for each matrix product; what it does not take, our own kernel does.
     """
 
-    def __init__(self, device: Device, draws: Callable[[int], list[int]], product: Product | None = None) -> None:
+    def __init__(self, device: Device, draws: Callable[[int], list[int]], product: Multiplier | None = None) -> None:
         self.device, self.draws = device, draws
         self.copier = Copier(device, draws)
         self.gemm = Gemm(device)
-        self.products: list[Product] = [self.gemm] if product is None else [product, self.gemm]
+        self.products: list[Multiplier] = [self.gemm] if product is None else [product, self.gemm]
 
     def empty(self, shape: Shape, dtype: DType) -> Any:
         """A contiguous array in new memory, its contents undefined."""

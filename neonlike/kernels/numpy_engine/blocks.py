@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.kernels.numpy_engine.program import AXES, POSITION, BlockPosition, Program
+from neonlike.kernels.numpy_engine.program import AXES, POSITION, BlockPosition, BlockProgram
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.lower import Value
 from neonlike.kernels.run.stage import Mask, Run
@@ -67,7 +67,7 @@ class Total:
 
 
 def run_program(
-    program: Program,
+    program: BlockProgram,
     run: Run,
     outputs: list[Array],
     shape: Shape,
@@ -97,7 +97,9 @@ def run_program(
     parallel(do, work)
 
 
-def run_partial(program: Program, run: Run, values: list[Value], shape: Shape, axes: tuple[int, ...]) -> list[Total]:
+def run_partial(
+    program: BlockProgram, run: Run, values: list[Value], shape: Shape, axes: tuple[int, ...]
+) -> list[Total]:
     """Reduce ``values`` over blocks that may cut ``axes``; partial results are merged in a fixed order."""
     numbers = [run.graph.numbers[slot] for slot in program.number_slots]
     inputs = [run.array(source, program.ndim) for source in program.inputs]
@@ -125,7 +127,7 @@ class _Blocks:
     """A program's arrays over a space, cut tile by tile."""
 
     def __init__(
-        self, program: Program, inputs: list[Array], outputs: list[Array], shape: Shape, axes: tuple[int, ...]
+        self, program: BlockProgram, inputs: list[Array], outputs: list[Array], shape: Shape, axes: tuple[int, ...]
     ) -> None:
         self.program, self.shape, self.axes = program, shape, axes
         ndim = program.ndim

@@ -21,7 +21,7 @@ from neonlike.kernels.numpy_engine.blocks import (
     run_partial,
     run_program,
 )
-from neonlike.kernels.numpy_engine.program import AXES, Program, Sink
+from neonlike.kernels.numpy_engine.program import AXES, BlockProgram, Sink
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.lower import ValueArg
 from neonlike.kernels.planning.plan import Plan, Stage, StageKind, Store, pass_depths
@@ -119,9 +119,9 @@ class LoopStage(ExecutableStage):
             for leaf in graph.leaves
         )
         sinks = self._sinks(stage.saved, stage.stores)
-        self.resident = Program(plan, stage.values, {}, sinks, self.leaves, stage.shape)
+        self.resident = BlockProgram(plan, stage.values, {}, sinks, self.leaves, stage.shape)
         self.simple = self._simple_slots()
-        self.streamed: list[Program] | None = None
+        self.streamed: list[BlockProgram] | None = None
         self.mergeable = all(
             plan.values[i].spec.combine is not None for i in stage.values if plan.values[i].spec.kind is Kind.REDUCTION
         )
@@ -226,7 +226,7 @@ class LoopStage(ExecutableStage):
         levels = reduction_levels(plan, stage)
         self.levels = [[i for i, level in levels.items() if level == wanted] for wanted in sorted(set(levels.values()))]
         ndim = len(stage.shape)
-        programs: list[Program] = []
+        programs: list[BlockProgram] = []
         done: dict[int, str] = {}
         for level in self.levels:
             sinks = [
@@ -234,12 +234,12 @@ class LoopStage(ExecutableStage):
                 for i in level
             ]
             needed = _needed(plan, stage, [ValueArg(i) for i in level], set(done))
-            programs.append(Program(plan, needed, dict(done), sinks, self.leaves, stage.shape))
+            programs.append(BlockProgram(plan, needed, dict(done), sinks, self.leaves, stage.shape))
             done.update({i: "acc" for i in level})
         for full, space in ((True, stage.shape), (False, stage.reduced_shape)):
             sinks = [sink for sink, is_full in self._all_sinks() if is_full is full]
             needed = _needed(plan, stage, [sink.arg for sink in sinks], set(done))
-            programs.append(Program(plan, needed, dict(done), sinks, self.leaves, space))
+            programs.append(BlockProgram(plan, needed, dict(done), sinks, self.leaves, space))
         self.streamed = programs
 
 

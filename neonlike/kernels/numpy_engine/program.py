@@ -50,7 +50,7 @@ class BlockPosition:
     space: Shape
 
 
-class Program:
+class BlockProgram:
     """Instructions computing ``values`` of a plan on one block; see the module docstring.
 
     Parameters
@@ -139,7 +139,7 @@ class Program:
 class _Assembler:
     """Fills a program's instructions, allocating scratch registers by liveness."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: BlockProgram) -> None:
         self.program = program
         self.register: dict[int, int] = {}  # computed value -> register
         self.dtype: dict[int, DType] = {}  # register -> dtype

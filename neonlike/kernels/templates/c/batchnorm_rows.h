@@ -65,13 +65,13 @@ NL_FN int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 /* The factor of a row: the number, or in binary networks the power of two it is rounded to. */
 NL_FN double factor(double number, int64_t binary) { return binary ? nl_shift_by_f64(1.0, number) : number; }
 
-/* A mean in two parts: x - near is exact for every x near the mean; the remainder is subtracted at the end. */
-struct centre { real near; double rest; };
+/* A mean in two parts: x - pivot is exact for every x close to the mean; the remainder is subtracted at the end. */
+struct centre { real pivot; double rest; };
 
 NL_FN struct centre centre_of(double mean)
 {
-    const real near = (real)mean;
-    return (struct centre){near, near - near == 0 ? mean - (double)near : 0};
+    const real pivot = (real)mean;
+    return (struct centre){pivot, pivot - pivot == 0 ? mean - (double)pivot : 0};
 }
 
 /* new + weight * old; with weight 0, old may be nan. */

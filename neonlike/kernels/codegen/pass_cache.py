@@ -1,7 +1,7 @@
 """What the passes of a reduction keep for later ones, rather than read or compute it again, and where.
 
 By rows, values lie in a buffer of a row. By columns, one value lies in an output that is overwritten later; or what
-several passes need of a block of columns, inputs too, is *packed*: it lies in a block of memory of its own, ``near``.
+several passes need of a block of columns, inputs too, is *packed*: it lies in a block of memory of its own.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from neonlike.kernels.codegen.reduce_values import ReduceValues
 from neonlike.kernels.planning.lower import Arg, ValueArg
 from neonlike.optree.dtypes import compute_dtype
 
-STASH_COST = 8
+CACHE_COST = 8
 """Flops above which a value is kept between the passes over a row rather than computed again."""
-NEAR = "at * pitch + b"
+PACKED_INDEX = "at * pitch + b"
 """Index of an element in a packed block."""
 
 
-class Near(NamedTuple):
+class Packed(NamedTuple):
     """An input or a value kept in a packed block; ``offset`` counts bytes an element."""
 
     name: str
@@ -31,7 +31,7 @@ class Near(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Stashes:
+class PassCache:
     """The values that are kept.
 
     Attributes
@@ -39,36 +39,36 @@ class Stashes:
     values : set of int
     output : Array or None
         The output that holds the only one.
-    near : mapping of str to Near
+    packed : mapping of str to Packed
         What is packed, by the name of the array or value.
     """
 
     values: frozenset[int] = frozenset()
     output: Array | None = None
-    near: Mapping[str, Near] = field(default_factory=dict)
+    packed: Mapping[str, Packed] = field(default_factory=dict)
 
     @property
     def bytes_packed(self) -> int:
         """Bytes of the packed block for each of its elements."""
-        return _bytes_of(self.near)
+        return _bytes_of(self.packed)
 
 
-def stash_in_rows(values: ReduceValues) -> Stashes:
+def cache_in_rows(values: ReduceValues) -> PassCache:
     """Values in buffers of a row."""
-    return Stashes(_worth_keeping(values))
+    return PassCache(_worth_keeping(values))
 
 
-def stash_in_output(values: ReduceValues) -> Stashes:
+def cache_in_output(values: ReduceValues) -> PassCache:
     """A value in an output, if it is the only one and no pass from the one that makes it on reads the same memory."""
     chosen = _worth_keeping(values)
     output = next((array for array in values.kernel.outputs if _can_hold(values, chosen, array)), None)
-    return Stashes() if output is None else Stashes(chosen, output)
+    return PassCache() if output is None else PassCache(chosen, output)
 
 
-def stash_packed(values: ReduceValues, along: Collection[str]) -> Stashes:
+def cache_packed(values: ReduceValues, along: Collection[str]) -> PassCache:
     """Values, and the inputs ``along`` memory that several passes read, in a packed block."""
     chosen = _worth_keeping(values)
-    return Stashes(chosen, near=_near(values, chosen, along))
+    return PassCache(chosen, packed=_packed(values, chosen, along))
 
 
 def _worth_keeping(values: ReduceValues) -> frozenset[int]:
@@ -82,7 +82,7 @@ def _worth_keeping(values: ReduceValues) -> frozenset[int]:
             index = stack.pop()
             if index in here or index in kept or values.is_row_value(index):
                 continue
-            if index in before and _cost(values, index) >= STASH_COST:
+            if index in before and _cost(values, index) >= CACHE_COST:
                 kept.add(index)
                 continue
             here.add(index)
@@ -94,7 +94,7 @@ def _worth_keeping(values: ReduceValues) -> frozenset[int]:
 def _cost(values: ReduceValues, index: int) -> int:
     """Flops of computing value ``index`` from memory and row values; counted no further than needed."""
     total, stack = 0, [index]
-    while stack and total < STASH_COST:
+    while stack and total < CACHE_COST:
         value = values.by_index[stack.pop()]
         total += value.spec.flops
         stack += [below for below in values.computed(value.args) if not values.is_row_value(below)]
@@ -115,11 +115,11 @@ def _reached(values: ReduceValues, args: Sequence[Arg], stops: Collection[int]) 
             stack += () if index in stops else values.by_index[index].args
 
 
-def _can_hold(values: ReduceValues, stashes: Collection[int], output: Array) -> bool:
-    """True if ``output`` can keep the only stash."""
-    if len(stashes) != 1 or not values.covers(output):
+def _can_hold(values: ReduceValues, cached: Collection[int], output: Array) -> bool:
+    """True if ``output`` can keep the only cached value."""
+    if len(cached) != 1 or not values.covers(output):
         return False
-    (index,) = stashes
+    (index,) = cached
     if compute_dtype(values.by_index[index].dtype) != output.dtype:
         return False
     made = False
@@ -132,10 +132,10 @@ def _can_hold(values: ReduceValues, stashes: Collection[int], output: Array) -> 
     return True
 
 
-def _near(values: ReduceValues, stashes: Collection[int], along: Collection[str]) -> dict[str, Near]:
+def _packed(values: ReduceValues, cached: Collection[int], along: Collection[str]) -> dict[str, Packed]:
     """Places in the packed block.
 
-    A stash takes the place of an input that no later pass reads, since it is made where that is read last.
+    A value takes the place of an input that no later pass reads, since it is made where that is read last.
     """
     readers: dict[str, list[int]] = {}
     makers: dict[int, int] = {}
@@ -145,21 +145,21 @@ def _near(values: ReduceValues, stashes: Collection[int], along: Collection[str]
         for array in filter(None, map(values.kernel.find, reached)):
             if array.name in along:
                 readers.setdefault(array.name, []).append(number)
-        makers |= {index: number for index in stashes - makers.keys() if ValueArg(index) in reached}
-    near: dict[str, Near] = {}
+        makers |= {index: number for index in cached - makers.keys() if ValueArg(index) in reached}
+    packed: dict[str, Packed] = {}
     for array in values.kernel.inputs:
         if len(readers.get(array.name, [])) > 1:
-            near[array.name] = Near(array.name, array.ctype, array.dtype.itemsize, _bytes_of(near))
-    free = {name: readers[name][-1] for name in near}
+            packed[array.name] = Packed(array.name, array.ctype, array.dtype.itemsize, _bytes_of(packed))
+    free = {name: readers[name][-1] for name in packed}
     for index, maker in sorted(makers.items()):
         dtype = compute_dtype(values.by_index[index].dtype)
         ctype = type_of(dtype)
-        place = next((n for n in free if free[n] <= maker and near[n].ctype == ctype), "")
-        offset = near[place].offset if place else _bytes_of(near)
+        place = next((n for n in free if free[n] <= maker and packed[n].ctype == ctype), "")
+        offset = packed[place].offset if place else _bytes_of(packed)
         free.pop(place, None)
-        near[f"v{index}"] = Near(f"v{index}", ctype, dtype.itemsize, offset)
-    return near
+        packed[f"v{index}"] = Packed(f"v{index}", ctype, dtype.itemsize, offset)
+    return packed
 
 
-def _bytes_of(near: Mapping[str, Near]) -> int:
-    return max((one.offset + one.itemsize for one in near.values()), default=0)
+def _bytes_of(packed: Mapping[str, Packed]) -> int:
+    return max((one.offset + one.itemsize for one in packed.values()), default=0)
