@@ -314,7 +314,7 @@ def fuzz(count: int, first: int, workers: int, variables: dict[str, str]) -> int
 
     compiled = count if "NEONLIKE_TEST_BACKEND" in variables else count // 20
     plain = {**variables, "NEONLIKE_CPU_JIT": "0"}
-    spread("--work-arguments", first, first + count - compiled, workers, plain, hear)
-    spread("--work-arguments", first + count - compiled, first + count, workers, variables, hear)
+    spread("--work-arguments", range(first, first + count - compiled), workers, plain, hear)
+    spread("--work-arguments", range(first + count - compiled, first + count), workers, variables, hear)
     print(f"calls with wrong arguments: {seen['refused']} refused, {seen['ok']} taken; {len(failures)} failures")
     return int(bool(failures))

@@ -19,7 +19,7 @@ from fuzz.programs import Instance, Program, build
 from fuzz.values import is_known
 from neonlike.backends import Backend
 from neonlike.kernels.planning.plan import StageKind
-from neonlike.kernels.run import memory, threads
+from neonlike.kernels.run import threads
 from neonlike.logger import logger
 from neonlike.optree.dtypes import compute_dtype
 
@@ -53,8 +53,6 @@ class Bench:
     """
 
     def __init__(self) -> None:
-        if "-fsanitize" in os.environ.get("CC", ""):
-            memory.ALIGNED_FROM = sys.maxsize  # memory ends where a tensor does, so that a step beyond it is seen
         self.backends = {engine: make_backend(engine) for engine in ENGINES}
         self.complaints = Complaints()
         logger.addHandler(self.complaints)

@@ -31,7 +31,7 @@ from fuzz.check import Bench, Failure, make_backend
 from fuzz.growth import Grower, other_spaces
 from fuzz.minimise import minimised, verdict
 from fuzz.programs import Made, Op, Program, snippet
-from fuzz.sanitize import MAIN, environment, prove, run_fault
+from fuzz.sanitize import MAIN, environment, prepare, prove, run_fault
 from neonlike.optree.ops import OPS
 
 SHAPES_EACH = 2
@@ -179,6 +179,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes (default: cores)")
     parser.add_argument("--seed", type=int, help="run the one program of this seed")
     parser.add_argument("--calls", type=int, help="calls of compound primitives to check (default: as many as trees)")
+    parser.add_argument("--case", choices=primitives.CASES, help="only calls of this primitive")
     parser.add_argument("--call", type=int, help="run the one call of this seed")
     parser.add_argument("--arguments", type=int, help="calls with wrong arguments (default: two for each tree)")
     parser.add_argument("--argument", type=int, help="make the one call with wrong arguments of this seed")
@@ -190,6 +191,7 @@ def main() -> int:
     parser.add_argument("--work-calls", type=int, nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--work-arguments", type=int, nargs=3, help=argparse.SUPPRESS)
     args: Any = parser.parse_args()
+    prepare()
     if args.work:
         return work(*args.work)
     if args.work_calls:
@@ -215,6 +217,7 @@ def main() -> int:
         return arguments.work(args.argument, 1, args.argument + 1, told=True)
     status = fuzz(args.count, args.first, args.workers, variables) if args.count else 0
     calls = args.count if args.calls is None else args.calls
-    status |= primitives.fuzz(calls, args.first, args.workers, variables) if calls else 0
+    chosen = primitives.seeds(calls, args.first, args.case)
+    status |= primitives.fuzz(chosen, args.workers, variables) if calls else 0
     wrong = 2 * args.count if args.arguments is None else args.arguments
     return status | arguments.fuzz(wrong, args.first, args.workers, variables)

@@ -295,8 +295,16 @@ def work(first: int, step: int, last: int) -> int:
     return 0
 
 
-def fuzz(count: int, first: int, workers: int, variables: dict[str, str]) -> int:
-    """Check ``count`` calls in processes with these environment ``variables``; the exit status."""
+def seeds(count: int, first: int, case: str | None = None) -> range:
+    """``count`` seeds from ``first`` on: all, or of one ``case`` only."""
+    if case is None:
+        return range(first, first + count)
+    first += (NAMES.index(case) - first) % len(NAMES)
+    return range(first, first + count * len(NAMES), len(NAMES))
+
+
+def fuzz(chosen: range, workers: int, variables: dict[str, str]) -> int:
+    """Check the calls of the ``chosen`` seeds in processes with these environment ``variables``; the exit status."""
     names: Counter[str] = Counter()
     failures: list[str] = []
 
@@ -306,7 +314,7 @@ def fuzz(count: int, first: int, workers: int, variables: dict[str, str]) -> int
             failures.append(f"call {seed} ({NAMES[seed % len(NAMES)]}): {report['failure']}")
         return len(failures) < MOST_FAILURES
 
-    spread("--work-calls", first, first + count, workers, variables, hear)
+    spread("--work-calls", chosen, workers, variables, hear)
     print(f"calls of primitives: {', '.join(f'{name} {names[name]}' for name in CASES)}; {len(failures)} failures")
     for words in failures[:MOST_FAILURES]:
         print(f"{words}\n  again: python tests/fuzz --call {words.split()[1]}", flush=True)
@@ -315,4 +323,4 @@ def fuzz(count: int, first: int, workers: int, variables: dict[str, str]) -> int
 
 def again(seed: int, variables: dict[str, str]) -> int:
     """Run one call in a process with these environment ``variables``."""
-    return fuzz(1, seed, 1, {**os.environ, **variables})
+    return fuzz(seeds(1, seed), 1, {**os.environ, **variables})

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from engines import needs_compiler, ready
 
-from fuzz.primitives import CASES, LINE, NAMES, Calls, exact_memory, strict
+from fuzz.primitives import CASES, LINE, NAMES, Calls, exact_memory, seeds, strict
 from fuzz.sanitize import MAIN
 from neonlike.backends.cpu.primitives.conv import hooks as conv
 from neonlike.kernels.run import workspace
@@ -39,6 +39,10 @@ def test_random_calls(calls: Calls, seed: int) -> None:
 
 def test_every_case_has_its_turn() -> None:
     assert set(NAMES) == set(CASES)
+    assert list(seeds(3, 7)) == [7, 8, 9]
+    for name in CASES:
+        chosen = seeds(5, 100, name)
+        assert len(chosen) == 5 and chosen[0] >= 100 and {NAMES[seed % len(NAMES)] for seed in chosen} == {name}
 
 
 def test_a_seed_gives_the_same_values_on_every_engine(calls: Calls) -> None:

@@ -34,9 +34,12 @@ def share(flag: str, first: int, step: int, last: int, variables: dict[str, str]
         first = seed + step
 
 
-def spread(flag: str, first: int, last: int, workers: int, variables: dict[str, str], hear: Hear) -> None:
-    """Have seeds from first to last done by that many workers at a time."""
+def spread(flag: str, seeds: range, workers: int, variables: dict[str, str], hear: Hear) -> None:
+    """Have ``seeds`` done by that many workers at a time."""
     with ThreadPoolExecutor(workers) as pool:
-        parts = [pool.submit(share, flag, first + n, workers, last, variables, hear) for n in range(workers)]
+        parts = [
+            pool.submit(share, flag, seeds.start + n * seeds.step, workers * seeds.step, seeds.stop, variables, hear)
+            for n in range(workers)
+        ]
     for part in parts:
         part.result()
