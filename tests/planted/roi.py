@@ -31,7 +31,7 @@ MUTANTS = (
     fault("C forward: the last of equal maxima", FORWARD, "!(v[l] <= largest[l])", "!(v[l] < largest[l])"),
     fault("C forward: empty bins have a position", FORWARD, "where[r][l] = -1;", "where[r][l] = 0;"),
     fault("C forward: all regions in the first image", FORWARD, "turned + a->image[region] * area * LANES", "turned + 0 * a->image[region] * area * LANES"),
-    fault("C forward: bins of a row mixed up", FORWARD, "(region * a->wide + bin % a->wide)", "(region * a->wide + bin % a->high)"),
+    fault("C forward: bins of a row mixed up", FORWARD, "(region * a->wide + bin % a->wide)", "(region * a->wide + a->wide - 1 - bin % a->wide)"),
     fault("C backward: errors of bins not added up", BACKWARD, "+= a->error[from + region]", "= a->error[from + region]"),
     fault("C backward: old gradients stay", BACKWARD, "        memset(to, 0, (size_t)(a->area * a->images) * sizeof(real));\n", ""),
     fault("C nms: threshold >=", NMS, "> threshold;", ">= threshold;"),
