@@ -288,8 +288,7 @@ WHOLE = [
     {"C": 1, "H": 1, "W": 16},
     {"C": 293, "H": 1, "W": 5},
 ]
-"""Channels that are one window each, of fewer and of more values than a block of vectors; and so many of them that the
-units of two threads hold a vector of channels."""
+"""Channels that are one window each, of values below and above a block; at last a vector of channels a unit of threads."""
 
 
 @pytest.mark.compiles(2)
@@ -384,8 +383,7 @@ def test_results_do_not_depend_on_the_number_of_threads(
     for given in (
         {"C": 5, "H": 13, "W": 9, "R": 3, "S": 3, "pad_h": 1, "str_h": 2, "str_w": 1},
         {"C": 7, "H": 3, "W": 5, "J": 3, "pad_c": 1, "str_c": 1, "R": 2, "S": 2},
-        {"C": 1, "W": 2, "S": 2},
-        {"C": 37, "W": 5, "S": 5},
+        {"C": 37, "W": 2, "S": 2},
     ):
         for N in (1, 18):
             layer = layer_of(compiled, op, N, **given)

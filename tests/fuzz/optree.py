@@ -1,7 +1,7 @@
 """Fuzz the engines: ``python tests/fuzz 10000`` checks that many random op-trees on C and NumPy against float64.
 
-As many random calls of compound primitives follow, and twice as many calls with wrong arguments: see ``primitives.py``
-and ``arguments.py``.
+As many random calls of compound primitives follow, twice as many calls with wrong arguments, and as many graphs of
+variables: see ``primitives.py``, ``arguments.py`` and ``graphs.py``.
 
 Every worker process grows programs (a few trees that are assigned together), compiles them once and runs them in
 several sizes. What fails is printed with its seed, cut down, and as a script. The number of a program's seed is all
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from fuzz import arguments, primitives
+from fuzz import arguments, graphs, primitives
 from fuzz.check import Bench, Failure, make_backend
 from fuzz.growth import Grower, other_spaces
 from fuzz.minimise import minimised, verdict
@@ -171,8 +171,17 @@ def report(seed: int, index: int, variables: dict[str, str]) -> bool:
     return False
 
 
-def main() -> int:
-    """Command line."""
+WORKERS: dict[str, Callable[[int, int, int], int]] = {
+    "work": work,
+    "work_calls": primitives.work,
+    "work_arguments": arguments.work,
+    "work_graphs": graphs.work,
+}
+"""What a worker does, by the option that it is started with."""
+
+
+def options() -> Any:
+    """What the command line says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("count", nargs="?", type=int, default=10_000, help="trees to check (default 10000)")
     parser.add_argument("--first", type=int, default=0, help="seed of the first program; the others follow")
@@ -183,21 +192,23 @@ def main() -> int:
     parser.add_argument("--call", type=int, help="run the one call of this seed")
     parser.add_argument("--arguments", type=int, help="calls with wrong arguments (default: two for each tree)")
     parser.add_argument("--argument", type=int, help="make the one call with wrong arguments of this seed")
+    parser.add_argument("--graphs", type=int, help="graphs of variables (default: as many as trees)")
     parser.add_argument("--sanitize", action="store_true", help="compile kernels with AddressSanitizer and UBSan")
     parser.add_argument("--gpu", action="store_true", help="compare the GPU, real or emulated, instead of C")
     parser.add_argument("--fault", help=argparse.SUPPRESS)
     parser.add_argument("--replay", help=argparse.SUPPRESS)
-    parser.add_argument("--work", type=int, nargs=3, help=argparse.SUPPRESS)
-    parser.add_argument("--work-calls", type=int, nargs=3, help=argparse.SUPPRESS)
-    parser.add_argument("--work-arguments", type=int, nargs=3, help=argparse.SUPPRESS)
-    args: Any = parser.parse_args()
+    for name in WORKERS:
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, nargs=3, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Command line."""
+    args = options()
     prepare()
-    if args.work:
-        return work(*args.work)
-    if args.work_calls:
-        return primitives.work(*args.work_calls)
-    if args.work_arguments:
-        return arguments.work(*args.work_arguments)
+    for name, do in WORKERS.items():
+        if vars(args)[name]:
+            return do(*vars(args)[name])
     if args.fault:
         run_fault(args.fault)
         return 0
@@ -220,4 +231,6 @@ def main() -> int:
     chosen = primitives.seeds(calls, args.first, args.case)
     status |= primitives.fuzz(chosen, args.workers, variables) if calls else 0
     wrong = 2 * args.count if args.arguments is None else args.arguments
-    return status | arguments.fuzz(wrong, args.first, args.workers, variables)
+    status |= arguments.fuzz(wrong, args.first, args.workers, variables) if wrong else 0
+    grown = args.count if args.graphs is None else args.graphs
+    return status | (graphs.fuzz(grown, args.first, args.workers, variables) if grown else 0)
