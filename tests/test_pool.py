@@ -288,7 +288,7 @@ WHOLE = [
     {"C": 1, "H": 1, "W": 16},
     {"C": 293, "H": 1, "W": 5},
 ]
-"""Channels that are one window each, of values below and above a block; at last a vector of channels a unit of threads."""
+"""Channels that are one window each, below and above a block of values; the last ones fill vectors of channels."""
 
 
 @pytest.mark.compiles(2)
