@@ -39,6 +39,14 @@ def test_gradients_by_any_variables_and_of_gradients(g):
     assert second.get().tolist() == (2 * (2 * X) ** 2).tolist()
 
 
+def test_gradients_of_what_was_written_into_a_part_of_memory(g):
+    """Which no command had made: it is no part of the gradient."""
+    x, whole = g.variable(value=X), g.variable((3, 3))
+    g.exec(SQR, [x], [g.alias(whole, (1, 0), (2, 3))])
+    (slope,) = g.backward(g.exec(commands.sum_of(), [whole]), [x])
+    assert slope.get().tolist() == (2 * X).tolist()
+
+
 def test_an_incoming_gradient_and_outputs(g, be):
     x, df, out = g.variable(value=X), g.constant(value=X + 1), g.variable((2, 3))
     y = g.exec(SQR, [x])

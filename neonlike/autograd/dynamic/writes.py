@@ -96,7 +96,7 @@ def _written(
         if target is None or target.window is None:
             return (d,)
         part = target.window.of(d)
-        return (part, d * outside)[: len(parents)]
+        return (part,) if outside is None else (part, d * outside)
 
     outside = None
     if len(parents) > 1:
