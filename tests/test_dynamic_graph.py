@@ -189,6 +189,29 @@ def test_gradients_go_through_writes_of_aliases(g):
     assert g.backward(g.exec(SQR, [part]), [part])[0].get().tolist() == [[8.0], [18.0]]
 
 
+@pytest.mark.parametrize("show", [lambda x: x.T, lambda x: x[:, ::-1], lambda x: x.reshape((3, 2)), lambda x: x])
+@pytest.mark.parametrize("asked", [False, True])
+def test_results_that_are_views_keep_their_values(g, show, asked):
+    """Of memory that is overwritten; a command after that finds them too."""
+    x = g.variable(value=X)
+    y = g.exec(commands.function(show), [x])
+    part = g.alias(y, shape=(1, 2))
+    if asked:
+        assert (y.get() == show(X)).all() and (part.get() == show(X)[:1, :2]).all()
+    g.exec(commands.set_to(0.5), [], [g.alias(x, shape=(2, 3))])
+    assert (y.get() == show(X)).all() and (part.get() == show(X)[:1, :2]).all()
+    assert (g.exec(SQR, [y]).get() == show(X) ** 2).all() and (g.exec(SQR, [part]).get() == show(X)[:1, :2] ** 2).all()
+    assert (x.get() == 0.5).all()
+
+
+def test_results_that_are_views_of_constants_have_memory_of_their_own(g):
+    c = g.constant(value=X)
+    for show in (lambda x: x.reshape((3, 2)), lambda x: x):
+        y = g.exec(commands.function(show), [c])
+        g.exec(commands.set_to(0.5), [], [g.alias(y, shape=(1, 2))])
+        assert (c.get() == X).all() and (y.get()[:1, :2] == 0.5).all()
+
+
 def test_aliases_beyond_their_base(g):
     x = g.variable((2, 3), name="x")
     for offset, shape, inc in (((0, 1), (2, 3), None), ((1, 0), (2, 3), None), ((0, 0), (2, 4), (1, 4))):

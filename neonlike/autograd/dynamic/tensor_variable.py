@@ -117,9 +117,12 @@ class TensorVariable:
             If nothing was written to it and it has no shape.
         FreedError
         """
-        storage = self._alive("tensor")
-        tensor = storage.read().value
-        return tensor if self._window is None else self._window.of(tensor)
+        value = self._alive("tensor").read()
+        if self._window is None:
+            return value.value
+        if not value.value.is_contiguous:  # a result that is a view of its operand
+            value._tensor = value.value.copy()
+        return self._window.of(value.value)
 
     def set(self, tensor: Any) -> TensorVariable:
         """Let ``tensor`` be the value; it stays the caller's, and commands that write the variable write into it.

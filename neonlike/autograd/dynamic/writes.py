@@ -11,6 +11,7 @@ from neonlike.autograd.dynamic.tensor_variable import Storage, TensorVariable
 from neonlike.autograd.variable import Variable, made, upstream
 from neonlike.errors import GradientError
 from neonlike.optree import tape
+from neonlike.optree.node import OpTreeNode
 
 
 class Writes:
@@ -34,20 +35,21 @@ class Writes:
 
     def settle(self, nodes: Iterable[Variable], storages: Iterable[Storage]) -> None:
         """Compute what depends on any of ``nodes`` and is not computed yet, before their memory is overwritten."""
-        changing = {id(node) for node in nodes}
+        changing = {id(node): node.value for node in nodes}
         for storage in storages:
             value = storage.node
-            if value is None or value._tensor is not None:
+            if value is None or id(value) in changing:
                 continue
             if any(id(variable) in changing for variable in upstream(value, spent_too=True)):
-                value.value  # noqa: B018
+                storage.node = _settled(value, changing.values())
 
     def store(self, target: TensorVariable, result: Variable, operation: str, storages: Iterable[Storage]) -> None:
         """Let ``target`` hold ``result``; in its memory, if that is the caller's or an alias's."""
         storage = target.storage(operation)
         if target.window is None and storage.memory is None:
             if not result.needs_grad:
-                storage.hold(result.value if result.op is not None else result.value.copy())
+                mine = result._expr.__class__ is OpTreeNode and result.value.base is None  # no view of another's
+                storage.hold(result.value if mine else result.value.copy())
                 return
             storage.node = _alone(result, storages)
             storage.node.name = storage.name
@@ -78,11 +80,25 @@ class Writes:
         return _written(memory, result, target, storage, before)
 
 
+def _settled(value: Variable, changing: Iterable[Any]) -> Variable:
+    """``value`` as it is now, in memory apart from the tensors ``changing``, and for what will be computed from it."""
+    tensor = value.value
+    if any(tensor.alias_of(other) for other in changing):
+        tensor = tensor.copy()
+    found = made("copy", _copied(tensor, value), (value,), value.name)
+    found._tensor = tensor
+    return found
+
+
+def _copied(tensor: Any, value: Variable) -> Any:
+    """An expression of ``tensor``, whose gradient goes to ``value``."""
+    return tape.ruled(tensor, tape.Rule("copy", (value._expr,), lambda F, d, z, x: (d,), False))
+
+
 def _alone(result: Variable, storages: Iterable[Storage]) -> Variable:
     """``result``, or a variable of its own if it is another one's value: each has a name and gradient of its own."""
     if result.is_parameter or any(storage.node is result for storage in storages):
-        expr = tape.ruled(result._expr, tape.Rule("copy", (result._expr,), lambda F, d, z, x: (d,), False))
-        return made("copy", expr, (result,))
+        return made("copy", _copied(result._expr, result), (result,))
     return result
 
 
