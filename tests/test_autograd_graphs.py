@@ -5,9 +5,12 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
+from fuzz import dynamic_graphs
 from fuzz.graphs import grow
 from fuzz.workers import MAIN
 
@@ -17,17 +20,26 @@ from neonlike.optree import tape
 pytestmark = pytest.mark.engines("numpy")
 
 
-def test_random_graphs(be64: Any) -> None:
+def check(kind: str, grow: Callable[[int], None]) -> None:
+    """Grow 150 graphs, which leave nothing behind."""
     gc.collect()
     before, kept = ag.memory_report(), dict(tape.kept)
     for seed in range(150):
         try:
             grow(seed)
         except BaseException as error:
-            raise AssertionError(f"graph {seed}: {error}") from error
+            raise AssertionError(f"{kind} {seed}: {error}") from error
     gc.collect()
     assert ag.memory_report() == before
     assert tape.kept == kept == {}
+
+
+def test_random_graphs(be64: Any) -> None:
+    check("graph", grow)
+
+
+def test_random_dynamic_graphs(be64: Any) -> None:
+    check("dynamic graph", partial(dynamic_graphs.grow, be64))
 
 
 @pytest.mark.engines("c")
@@ -37,5 +49,7 @@ def test_a_random_graph_on_compiled_kernels(be64: Any) -> None:
 
 
 def test_the_command_grows_graphs() -> None:
-    done = subprocess.run([sys.executable, str(MAIN), "0", "--graphs", "3"], capture_output=True, text=True)
-    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["graphs of variables: 3; 0 failures"]), done.stderr
+    command = [sys.executable, str(MAIN), "0", "--graphs", "3", "--workers", "1"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "graphs of variables: 3, dynamic ones: 3; 0 failures"

@@ -1,6 +1,7 @@
 """Graphs of variables made by chance, against NumPy in float64: values, derivatives, and nothing left behind.
 
-``python tests/fuzz 0 --graphs 10000`` grows so many. A graph is made anew for each seed, which is all it depends on.
+``python tests/fuzz 0 --graphs 10000`` grows so many, and so many of ``dynamic_graphs.py``; a seed is all that one
+depends on.
 """
 
 from __future__ import annotations
@@ -12,41 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from fuzz import dynamic_graphs
+from fuzz.duals import Dual, add, dot, mul
 from fuzz.workers import spread
 from neonlike import autograd as ag
 from neonlike.backends import gen_backend
 from neonlike.optree import tape
 
 SHAPES = ((3, 4), (1, 4), (3, 1), (4, 3))
-Array = np.ndarray[Any, Any]
 MOST_FAILURES = 10
-
-
-class Dual:
-    """A NumPy value with its derivatives by all numbers of all parameters: forward mode, which has nothing of ours."""
-
-    def __init__(self, value: Array, slope: Array) -> None:
-        self.value, self.slope = value, slope  # slope: (*value.shape, numbers of parameters)
-
-    def map(self, f: Callable[[Array], Array], df: Callable[[Array], Array]) -> Dual:
-        return Dual(f(self.value), df(self.value)[..., None] * self.slope)
-
-    def move(self, f: Callable[[Array], Array]) -> Dual:
-        return Dual(f(self.value), np.stack([f(part) for part in np.moveaxis(self.slope, -1, 0)], -1))
-
-
-def _add(a: Dual, b: Dual) -> Dual:
-    return Dual(a.value + b.value, a.slope + b.slope)
-
-
-def _mul(a: Dual, b: Dual) -> Dual:
-    return Dual(a.value * b.value, a.slope * b.value[..., None] + a.value[..., None] * b.slope)
-
-
-def _dot(a: Dual, b: Dual) -> Dual:
-    slope = np.einsum("ijp,jk->ikp", a.slope, b.value) + np.einsum("ij,jkp->ikp", a.value, b.slope)
-    return Dual(a.value @ b.value, slope)
-
 
 UNARY: tuple[tuple[Callable[[Any], Any], Callable[[Dual], Dual]], ...] = (
     (ag.tanh, lambda d: d.map(np.tanh, lambda x: 1 - np.tanh(x) ** 2)),
@@ -91,10 +66,10 @@ class Grower:
             if len(da.value) > 1:
                 self.known.append((ours(a), theirs(da)))
         elif kind < 7 and all(n == m or 1 in (n, m) for n, m in zip(a.shape, b.shape)):
-            ours, theirs = ((a + b, _add), (a * b, _mul))[self.rng.integers(2)]
+            ours, theirs = ((a + b, add), (a * b, mul))[self.rng.integers(2)]
             self.known.append((ours, theirs(da, db)))
         elif kind == 7 and a.shape[1] == b.shape[0]:
-            self.known.append((ag.tanh(a @ b), UNARY[0][1](_dot(da, db))))
+            self.known.append((ag.tanh(a @ b), UNARY[0][1](dot(da, db))))
         elif kind == 8:
             np.testing.assert_allclose(a.get(), da.value, rtol=1e-9, atol=1e-9)
         elif kind == 9 and a.op is not None:
@@ -134,13 +109,14 @@ def grow(seed: int) -> None:
 
 def work(first: int, step: int, last: int) -> int:
     """A worker: graphs first, first + step, ... below last; one line of JSON for each."""
-    gen_backend("cpu", rng_seed=0, datatype=np.float64)
+    be = gen_backend("cpu", rng_seed=0, datatype=np.float64)
     gc.collect()
     before = ag.memory_report()
     for seed in range(first, last, step):
         print(json.dumps({"begin": seed}), flush=True)
         try:
             grow(seed)
+            dynamic_graphs.grow(be, seed)
         except Exception as error:
             print(json.dumps({"failure": f"{type(error).__name__}: {error}"}), flush=True)
     gc.collect()
@@ -161,5 +137,5 @@ def fuzz(count: int, first: int, workers: int, variables: dict[str, str]) -> int
 
     plain = {**variables, "NEONLIKE_CPU_JIT": "0"}
     spread("--work-graphs", range(first, first + count), workers, plain, hear)
-    print(f"graphs of variables: {count}; {len(failures)} failures")
+    print(f"graphs of variables: {count}, dynamic ones: {count}; {len(failures)} failures")
     return int(bool(failures))
