@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from importlib import import_module
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes  # noqa: F401  NumPy knows the name bfloat16 from here on
@@ -72,8 +73,19 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(f"--require-gpu: {error}") from error
     config.pluginmanager.import_plugin("backend_fixtures")
     from engines import sampling
+    from few_tiles import use_few_tiles
 
     sampling.on = bool(config.getoption("--cases") or config.getoption("--c-cases"))
+    if sampling.on:
+        use_few_tiles()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With ``-m checked``, leave out files without this mark: to import them all takes longer than their tests."""
+    if config.getoption("markexpr") == "checked" and collection_path.name.startswith("test_"):
+        if collection_path.is_file() and "mark.checked" not in collection_path.read_text(encoding="utf-8"):
+            return True
+    return None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -90,8 +102,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if most := config.getoption("--c-cases"):
         on_c = [item for item in items if item.get_closest_marker("optree") and on_the_engine(item, "c")]
         leave_out_cases(config, items, on_c, most, f"cases beyond {most} of a test on C, which run on NumPy")
+        reason = "cases of kernels that take long to compile"
+        deselect(config, items, dict.fromkeys(not_asked_for(items), reason))
         for number, compiling in by_cases_to_compile(items).items():
-            leave_out_cases(config, items, compiling, number, "cases of kernels that take long to compile")
+            leave_out_cases(config, items, compiling, number, reason)
 
 
 def on_the_engine(item: pytest.Item, name: str) -> bool:
@@ -107,6 +121,17 @@ def by_cases_to_compile(items: list[pytest.Item]) -> dict[int, list[pytest.Item]
         mark = item.get_closest_marker("compiles")
         if mark is not None and not on_the_engine(item, "numpy"):
             found.setdefault(mark.args[0], []).append(item)
+    return found
+
+
+def not_asked_for(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Cases of tests that say which of them are enough, by texts one of which their names have, and these do not."""
+    found = []
+    for item in items:
+        mark = item.get_closest_marker("compiles")
+        if mark is not None and mark.args[1:] and not on_the_engine(item, "numpy"):
+            if not any(text in item.name for text in mark.args[1:]):
+                found.append(item)
     return found
 
 

@@ -193,7 +193,7 @@ def test_composed_functions(be64: Backend, rng: Any, name: str) -> None:
 # Trees ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.parametrize("seed", range(60))
 def test_random_trees(be64: Backend, seed: int) -> None:
     rng = np.random.default_rng(7000 + seed)
     graph = Grower(be64, rng, smooth=True)

@@ -267,6 +267,7 @@ VECTORS = {
 
 
 @needs_nvcc
+@pytest.mark.compiles(1)
 @pytest.mark.parametrize("arch", ("sm_80", "sm_90a"))
 def test_hot_kernels_spill_nothing_and_use_wide_accesses(gpu: Backend, tmp_path: Path, arch: str) -> None:
     texts = {}
@@ -314,6 +315,7 @@ def line_kernels(device: Any) -> dict[str, Any]:
 
 
 @needs_nvcc
+@pytest.mark.compiles(1)
 @pytest.mark.parametrize("arch", ("sm_80", "sm_90a"))
 def test_kernels_along_lines_compile_and_spill_nothing(gpu: Any, tmp_path: Path, arch: str) -> None:
     for header, text in headers().items():

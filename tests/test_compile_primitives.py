@@ -134,6 +134,7 @@ WIDE = re.compile(r"(?:ld|st)\.global\S*\.v[24]\.")
 
 
 @pytest.mark.slow
+@pytest.mark.compiles(1, "sm_90a")
 @pytest.mark.skipif(NVCC is None, reason="there is no CUDA toolkit, whose nvcc compiles for real GPUs")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100"])
 def test_kernels_spill_nothing_and_use_wide_accesses(forms: dict[str, Form], tmp_path: Path, arch: str) -> None:

@@ -31,10 +31,21 @@ def cudaemu(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     )
 
 
-@pytest.mark.slow
+COMPILER = """#!/bin/sh
+echo "$*" >> {log}
+test "$1" = --version && echo one of our own && exit
+sleep 0.05
+while test $# -gt 1; do test "$1" = -o && : > "$2"; shift; done
+"""
+"""Writes empty files: what takes long is not what is asked here."""
+
+
 def test_two_processes_at_once_build_one_emulator(gpu_driver: Any, tmp_path: Path) -> None:
+    compiler, log = tmp_path / "compiler", tmp_path / "log"
+    compiler.write_text(COMPILER.format(log=log))
+    compiler.chmod(0o755)
     command = [sys.executable, "-m", "tests.cudaemu", "build"]
-    environment = {**os.environ, toolkit.CACHE_VARIABLE: str(tmp_path / "cache")}
+    environment = {**os.environ, toolkit.CACHE_VARIABLE: str(tmp_path / "cache"), "CUEMU_CXX": str(compiler)}
     both = [
         subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
         for _ in range(2)
@@ -44,6 +55,9 @@ def test_two_processes_at_once_build_one_emulator(gpu_driver: Any, tmp_path: Pat
     (folder,) = (Path(text.strip()) for text in folders)
     assert all((folder / "lib" / name).exists() for name in build.LIBRARIES)
     assert (folder / "ready").exists()
+    calls = log.read_text().splitlines()
+    assert len([call for call in calls if "-soname,libcuda.so.1 " in call]) == 1
+    assert len([call for call in calls if " -c " in call]) == len(list((folder / "src").glob("*.cpp")))
 
 
 def test_another_compiler_or_source_is_another_build(

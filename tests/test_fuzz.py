@@ -26,7 +26,7 @@ from neonlike.optree.walk import postorder
 pytestmark = [pytest.mark.optree, pytest.mark.engines("numpy")]
 
 MIXED = (BF16, *(np.dtype(name) for name in ("f2", "f4", "f4", "f8", "i4", "u1", "b1")))
-SEEDS = range(150)
+SEEDS = range(75)
 LIMITS = ("BLOCK_ELEMENTS", "RESIDENT_ELEMENTS", "STREAM_ELEMENTS", "MIN_COLUMNS")
 
 

@@ -7,15 +7,20 @@ import re
 import shlex
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import test_conv_kernels
 import test_pool
 from backend_fixtures import engines_of
 from engines import new_backend
 
 ROOT = Path(__file__).resolve().parent.parent
+CONVOLUTIONS = "tests/test_conv_kernels.py"
+FILES = ("tests/test_overlap.py", "tests/test_eval.py", "tests/test_cuda_moves.py", "tests/test_waiting.py")
+"""Marked optree and checked; optree; checked, of the GPU itself; of the C compiler."""
 
 
 def collected(*arguments: str) -> tuple[list[str], str]:
@@ -27,6 +32,17 @@ def collected(*arguments: str) -> tuple[list[str], str]:
     return [line for line in lines if "::" in line], "\n".join(line for line in lines if "::" not in line)
 
 
+@cache
+def all_cases() -> list[str]:
+    """What pytest would run of the files of these tests, all cases on all engines."""
+    return collected("tests/test_tensor.py", "tests/test_creation.py", "tests/test_pool.py", CONVOLUTIONS, *FILES)[0]
+
+
+def everything_in(*names: str) -> list[str]:
+    """All cases of files, or of a test."""
+    return [case for case in all_cases() if case.startswith(names)]
+
+
 def bare(names: list[str]) -> set[str]:
     """Names of tests without their cases."""
     return {name.partition("[")[0] for name in names}
@@ -34,7 +50,7 @@ def bare(names: list[str]) -> set[str]:
 
 def test_tests_of_the_cpu_are_left_out_on_the_gpu_and_counted() -> None:
     file = "tests/test_tensor.py"
-    everything, _ = collected(file)
+    everything = everything_in(file)
     found, said = collected("--backend", "gpu", file)
     live = f"{file}::test_get_copies_and_asnumpyarray_is_live"
     assert f"{live}[c]" in everything
@@ -43,7 +59,7 @@ def test_tests_of_the_cpu_are_left_out_on_the_gpu_and_counted() -> None:
 
 
 def test_cases_are_spread_over_all_of_a_test() -> None:
-    everything, _ = collected("tests/test_creation.py")
+    everything = everything_in("tests/test_creation.py")
     found, said = collected("--cases", "2", "tests/test_creation.py")
     cases = [name for name in everything if "test_shapes_have_at_least_two_dimensions[" in name]
     first, second = [cases.index(name) for name in found if name in cases]
@@ -53,21 +69,22 @@ def test_cases_are_spread_over_all_of_a_test() -> None:
 
 
 def test_so_many_cases_of_large_kernels_run_as_their_mark_says() -> None:
-    name = "tests/test_pool.py::test_agrees_with_loops"
-    everything, _ = collected(name)
-    found, said = collected("--c-cases", "2", name)
+    """Those with one of its texts in their names, where it has any."""
+    name, other = "tests/test_pool.py::test_agrees_with_loops", f"{CONVOLUTIONS}::test_small_sizes_in_all_vectors"
+    both, said = collected("--c-cases", "2", name, other)
+    chosen = {case.removeprefix(f"{other}[").removesuffix("]") for case in both if case.startswith(other)}
+    (mark,) = (mark for mark in test_conv_kernels.test_small_sizes_in_all_vectors.pytestmark if mark.name == "compiles")
+    assert len(chosen) == mark.args[0] == 2 and chosen < set(mark.args[1:])
+    everything, found = everything_in(f"{name}["), [case for case in both if case.startswith(f"{name}[")]
     on_numpy = [case for case in everything if "[numpy-" in case]
     assert len(everything) == 2 * len(on_numpy) and set(on_numpy) < set(found)
     mark = next(mark for mark in test_pool.test_agrees_with_loops.pytestmark if mark.name == "compiles")
     assert len(found) == len(on_numpy) + mark.args[0] < len(everything)
-    assert f"{len(everything) - len(found)} cases of kernels that take long to compile" in said
+    left_out = len(everything) + len(everything_in(f"{other}[")) - len(both)
+    assert f"{left_out} cases of kernels that take long to compile" in said
 
 
 # The passes of `make test` -------------------------------------------------------------------------------------------
-
-FILES = ("tests/test_overlap.py", "tests/test_eval.py", "tests/test_cuda_moves.py", "tests/test_waiting.py")
-"""Marked optree and checked; optree; checked, of the GPU itself; of the C compiler."""
-
 
 def passes(*arguments: str) -> list[str]:
     """The commands of `make test` that run pytest, in their order."""
@@ -83,7 +100,7 @@ def test_the_first_pass_leaves_out_no_test() -> None:
 
 
 def test_marks_choose_what_runs_again() -> None:
-    everything, _ = collected(*FILES)
+    everything = everything_in(*FILES)
     found = []
     for command in passes("--collect-only", "-n", "0", "-p", "no:cacheprovider", "--quiet", *FILES):
         command = command.replace(" -q ", " ")  # twice quiet, it would not name the tests

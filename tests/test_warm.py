@@ -166,6 +166,7 @@ def place(tmp_path: Path) -> Place:
 # --- what it is for
 
 
+@pytest.mark.compiles(3, "mlp", "layouts", "primitives")
 @pytest.mark.parametrize("name", ["mlp", "digits", "layouts", "primitives"])
 def test_a_run_after_it_compiles_nothing(place: Place, name: str) -> None:
     if name == "digits":
@@ -230,8 +231,7 @@ def test_the_exit_status_of_the_script(place: Place, code: str, status: int, fai
     assert "1 kernel in " in warmed.stderr
 
 
-@pytest.mark.parametrize("option", ["--idle", "--seconds"])
-@pytest.mark.parametrize("loop", ["out[:] = a + a * a", "step()"])
+@pytest.mark.parametrize(("option", "loop"), [("--idle", "step()"), ("--seconds", "out[:] = a + a * a")])
 def test_a_script_that_goes_on_is_stopped(place: Place, option: str, loop: str) -> None:
     warmed = place.warm(option, "0.3", place.script(SET_UP + LOOP.format(loop)))
     assert warmed.returncode == 0 and warmed.stdout == "cleaned up\n"

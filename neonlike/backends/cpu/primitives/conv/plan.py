@@ -47,6 +47,12 @@ PHASE = (
 )  # fmt: skip
 """Fields of each phase: units of work, where its packed filters start, its areas, its three axes."""
 
+TILES = {
+    64: ((12, 2), (8, 2), (10, 2), (4, 4), (2, 4)),
+    32: ((6, 2), (4, 2), (2, 4)),
+    16: ((12, 2), (8, 2), (10, 2), (4, 4), (2, 4)),
+}
+"""Maps and vectors of a register tile, by bytes of a vector: each is a kernel of its own."""
 IMAGE_LANES = 128
 """Most images of an area. Not fewer: memory is slow to read and write in short contiguous runs."""
 AREA_LANES, IN_PLACE_LANES = 1024, 512
@@ -117,8 +123,7 @@ def data_phases(g: ConvGeometry, backward: bool) -> list[Phase]:
 
 def data_tile(maps: int, vector_bytes: int, itemsize: int) -> Tile:
     """The tile of forward and data gradient: of those that fit the registers, the one that pads the maps least."""
-    shapes = ((6, 2), (4, 2), (2, 4)) if vector_bytes == 32 else ((12, 2), (8, 2), (10, 2), (4, 4), (2, 4))
-    tiles = [Tile(*shape, vector_bytes // itemsize) for shape in shapes]
+    tiles = [Tile(*shape, vector_bytes // itemsize) for shape in TILES[vector_bytes]]
     return min(tiles, key=lambda tile: round_up(maps, tile.maps))
 
 
