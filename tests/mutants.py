@@ -84,7 +84,7 @@ TESTS = {
         "roi_cuda": "gpu_roi",
         "nms_cuda": "gpu_nms",
         "detection_cuda": "gpu_detection",
-        "pool": "pool_memory pool_sizes pool_calls pool",
+        "pool": "pool_memory pool_sizes pool_calls pool_few pool",
         "rnn": "rnn_errors rnn rnn_unroll rnn_kernels rnn_gated gemm",
         "cuda_rnn": "gpu_rnn",
         "cuda_dispatch": "gpu_fastpath gpu_blas",

@@ -122,6 +122,7 @@ def names(code: list[str]) -> Counter[str]:
     return Counter(re.sub(r"^@!?U?P\w+\s+", "", words).split()[0].split(".")[0] for words in code)
 
 
+@pytest.mark.compiles(1)
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_the_inner_loop_multiplies_and_nothing_spills(tmp_path: Path, arch: str) -> None:
     said, kernels = compiled(tmp_path, arch)

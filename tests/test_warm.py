@@ -11,6 +11,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from compiling import SOON
 
 from neonlike.kernels.c.toolchain import SUFFIX, find_compiler
 
@@ -128,7 +129,7 @@ class Place:
         found = find_compiler()
         assert found is not None
         text = f'#!/bin/sh\necho "$*" >> {shlex.quote(str(self.log))}\n{before}\n'
-        self.compiler.write_text(text + f'exec {shlex.join(found.command)} "$@"\n')
+        self.compiler.write_text(f'{text}{SOON}\nexec {shlex.join(found.command)} "$@"\n')
         self.compiler.chmod(0o755)
 
     def script(self, text: str, name: str = "script.py") -> str:
