@@ -73,6 +73,7 @@ TESTS = {
         "batchnorm": "batchnorm_numerics batchnorm",
         "attention": "attention attention_calls",
         "base_cuda": "gpu_graphs gpu_streams cuda_compilers",
+        "ahead_cuda": "gpu_ahead",
         "batchnorm_cuda": "gpu_batchnorm",
         "described": "offset descriptors factories movers mapped",
         "batchnorm_op": "batchnorm_op",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -157,6 +157,12 @@ class HDF5Iterator(HostIterator, CyclicIterator):
         except (OSError, ValueError, RuntimeError) as error:
             raise DamagedData(f"{self.name}: cannot read {dataset} of {self.hdf_filename}: {error}") from error
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def send_ahead(self, batch: Any, send: Callable[[Any], Any]) -> Any:
+        """Have the copy of inputs to a GPU begin before :meth:`load`, unless a subclass does more than copy them."""
+        if type(self).gen_input is not HDF5Iterator.gen_input:
+            return batch
+        return send(batch[0].T).T, batch[1]
 
     def load(self, batch: Any) -> tuple[Any, Any]:
         """Inputs and targets on the backend."""

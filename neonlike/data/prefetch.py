@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from neonlike.data.protocol import HostIterator, NervanaDataIterator
@@ -16,9 +17,11 @@ _END = object()
 class Prefetch(NervanaDataIterator):
     """Lets a thread prepare the batches of an iterator, so many ahead, while those before are trained with.
 
-    The thread does what the iterator's ``host_batches`` does: it reads files, decodes and augments images. Copying to
-    the backend stays in the thread of the training. All other attributes are the iterator's: ``shape``, ``nclass``,
-    ``reset()``. The batches are the same as without, and so is a resumed training.
+    The thread does what the iterator's ``host_batches`` does: it reads files, decodes and augments images. For a GPU it
+    also has the copy of what the iterator's ``send_ahead`` names begin, from page-locked memory, while the batch before
+    is trained with; buffers are filled in the thread of the training, when their batch is asked for. All other
+    attributes are the iterator's: ``shape``, ``nclass``, ``reset()``. The batches are the same as without, and so is a
+    resumed training.
 
     An error in the thread is raised where the batch is asked for. The thread ends with the epoch, and when the loop
     over the batches is left early or interrupted; :meth:`close` ends it at once.
@@ -71,14 +74,27 @@ class Prefetch(NervanaDataIterator):
 
     def __iter__(self) -> Iterator[Any]:
         self.iterator.prepare_epoch()
-        reader = _Reader(self.iterator.host_batches(), self.depth)
+        # So many wait, one is trained with, and one is being read.
+        ahead = self.require_backend().upload_ahead(self.depth + 2)
+        reader = _Reader(self.iterator.host_batches(), self.depth, partial(self._sent, ahead))
         self._epochs.append(reader)
         try:
             reader.start()
             yield from self.iterator.consume(reader.batches())
         finally:
-            reader.close()
-            self._epochs.remove(reader)
+            try:
+                reader.close()
+            finally:
+                if ahead is not None:
+                    ahead.close()
+                self._epochs.remove(reader)
+
+    def _sent(self, ahead: Any, batch: Any) -> Any:
+        """``batch`` with copies under way to a GPU, if it is one that is trained on."""
+        if ahead is None:
+            return batch
+        ahead.begin()
+        return self.iterator.send_ahead(batch, ahead.send)
 
     def close(self) -> None:
         """End the threads of all loops over the batches that are not at their end."""
@@ -89,8 +105,8 @@ class Prefetch(NervanaDataIterator):
 class _Reader:
     """A thread that puts batches into a queue; it runs from :meth:`start` to :meth:`close`."""
 
-    def __init__(self, source: Iterator[Any], depth: int) -> None:
-        self._source = source
+    def __init__(self, source: Iterator[Any], depth: int, prepared: Callable[[Any], Any]) -> None:
+        self._source, self._prepared = source, prepared
         self._waiting: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(depth)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._read, name="neonlike-prefetch", daemon=True)
@@ -104,7 +120,7 @@ class _Reader:
             return
         try:
             for batch in self._source:
-                if not self._put(batch, None):
+                if not self._put(self._prepared(batch), None):
                     return
             self._put(_END, None)
         except BaseException as error:

@@ -5,7 +5,7 @@ An iterator yields ``(inputs, targets)`` as tensors ``(features, N)`` in buffers
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -143,6 +143,25 @@ class HostIterator(NervanaDataIterator):
     def load(self, batch: Any) -> Any:
         """Copy one of :meth:`host_batches` to the backend; returns ``(inputs, targets)``."""
         raise NotDefined(f"{self.classnm} does not define load")
+
+    def send_ahead(self, batch: Any, send: Callable[[Any], Any]) -> Any:
+        """Have copies to a GPU begin before :meth:`load`; called in the thread that reads ahead.
+
+        Parameters
+        ----------
+        batch : object
+            One of :meth:`host_batches`.
+        send : callable
+            Takes a contiguous array and returns one with the same values, whose copy has begun: it must not be written,
+            nor kept after :meth:`load`. Call it for the arrays of which ``load`` copies all as it is, in the dtype of
+            its buffer, in the same order for each batch.
+
+        Returns
+        -------
+        object
+            What ``load`` is given; here the batch as it is.
+        """
+        return batch
 
     def allocate_buffers(self) -> None:
         """Make the buffers on the current backend, for its batch size."""

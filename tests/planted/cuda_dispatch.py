@@ -22,7 +22,26 @@ def reduction(name: str, file: str, old: str, new: str) -> Mutant:
     return Mutant("reductions_cuda", name, file, old, new)
 
 
+def ahead(name: str, old: str, new: str) -> Mutant:
+    """A fault in batches that begin to cross to the GPU before their turn."""
+    return Mutant("ahead_cuda", name, "neonlike/backends/gpu/memory/ahead.py", old, new)
+
+
 MUTANTS = (
+    ahead("a tensor is filled before the copy is there", "stream.wait_for_event(sent.buffer.event)", "pass"),
+    ahead("a buffer is filled while it is read", "self._stream.wait_for_event(part.free)", "pass"),
+    ahead("a buffer counts as read too early", "part.free.record(stream)", "pass"),
+    ahead("pinned memory is written while it is copied", "sent.buffer.queued(self._stream)", "sent.buffer.event.record(self._stream)"),
+    ahead("pinned memory is written while a tensor is filled from it", "sent.buffer.queued(stream)", "pass"),
+    ahead("what was not asked for is still found", "if known[1] is not sent}", "if known}"),
+    ahead("what was not asked for keeps its buffer", "lane.free.append(sent.part)", "pass"),
+    ahead("arrays of a batch trade places", "self._place = 0\n\n", "pass\n\n"),
+    ahead("a buffer that is too small", "if part.nbytes >= nbytes:", "if part.nbytes:"),
+    ahead("nothing is copied next", "        lane.free.append(part)\n        self._start(lane)", "        lane.free.append(part)"),
+    ahead("memory stays", "            while self._parts:\n", "            while self._lanes and not self._parts:\n"),
+    ahead("what was sent may be written", "host.flags.writeable = False", "host.flags.writeable = True"),
+    ahead("the reading thread keeps the context", "                self._leave()", "                pass"),
+    Mutant("ahead_cuda", "a thread copies while the program ends", "neonlike/backends/gpu/device/device.py", "self.transfer.close()", "pass"),
     reduction("a block count does not go back to 0", REDUCE, "gridDim.y - 1) ==", "gridDim.y) =="),
     reduction("the first block of a row merges", REDUCE, "== gridDim.y - 1;", "== 0;"),
     reduction("all rows share a count", REDUCE, "tickets + blockIdx.x,", "tickets,"),

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from neonlike.backends.families.base import Family
 from neonlike.backends.memory import MemoryStats
 
 
+class Uploads(Protocol):
+    """See :meth:`MemoryFamily.upload_ahead`."""
+
+    def begin(self) -> None:
+        """A batch begins."""
+        ...
+
+    def send(self, array: Any) -> Any:
+        """Begin to copy a NumPy array; returns one with the same values, not to be written."""
+        ...
+
+    def close(self) -> None:
+        """Give the memory back."""
+        ...
+
+
 class MemoryFamily(Family):
-    """``synchronize``, ``wait_for``; ``memory_stats`` and its peaks, ``release_memory``; ``workspace_bytes``."""
+    """``synchronize``, ``wait_for``, ``upload_ahead``; ``memory_stats``, ``release_memory``; ``workspace_bytes``."""
 
     def synchronize(self) -> None:
         """Wait until everything queued so far has run; on the CPU it has when a call returns.
@@ -30,6 +46,24 @@ class MemoryFamily(Family):
             See ``NervanaGPU.wait_for``.
         """
         self.check_open("wait_for")
+
+    def upload_ahead(self, batches: int) -> Uploads | None:
+        """What begins copies of batches to a GPU before their turn, as :class:`neonlike.data.Prefetch` does.
+
+        Parameters
+        ----------
+        batches : int
+            How many may be on their way, or in use, at a time.
+
+        Returns
+        -------
+        Uploads or None
+            ``begin()`` is called before each batch, ``send(array)`` of its arrays, in the same order for each, by one
+            thread, and ``close()`` at the end; ``tensor.set`` of what ``send`` returns finds the copy. None on the CPU,
+            where there is nothing to gain.
+        """
+        self.check_open("upload_ahead")
+        return None
 
     def memory_stats(self) -> MemoryStats:
         """Bytes of memory in use and kept, now and at most; :class:`~neonlike.backends.memory.MemoryStats` says which.

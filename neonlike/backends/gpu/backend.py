@@ -15,9 +15,11 @@ from neonlike.backends.backend import Backend
 from neonlike.backends.families.random import RngState, make_state, pool_of
 from neonlike.backends.families.rnn_repeat import KnownUnrolls
 from neonlike.backends.gpu import selftest
+from neonlike.backends.gpu.device.contexts import leave
 from neonlike.backends.gpu.device.device import GpuDevice, open_device
 from neonlike.backends.gpu.device.meter import EventMeter
 from neonlike.backends.gpu.host_stage import HostStage
+from neonlike.backends.gpu.memory.ahead import UploadAhead
 from neonlike.backends.gpu.memory.array import DeviceArray
 from neonlike.backends.gpu.memory.pool import MemoryBlock
 from neonlike.backends.gpu.primitives.batchnorm import BatchNormCuda
@@ -251,6 +253,11 @@ class NervanaGPU(
         return self.empty_like(shared).copy(shared) if read_only else shared
 
     # Memory
+
+    def upload_ahead(self, batches: int) -> UploadAhead:
+        """See :meth:`MemoryFamily.upload_ahead`."""
+        self.check_open("upload_ahead")
+        return UploadAhead(self.device, batches, leave)
 
     def memory_stats(self) -> MemoryStats:
         """Bytes of the GPU's memory that all backends on it use and keep, now and at most."""

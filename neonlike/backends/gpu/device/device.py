@@ -323,6 +323,7 @@ class GpuDevice:
         if self._fault is not None:
             return
         with contextlib.suppress(DeviceError, BackendUnavailable, IndexRangeError):
+            self.transfer.close()
             self.synchronize()
         self.relax()
         self._fault = self._fault or (BackendUnavailable, f"GPU {self.number}: the interpreter is exiting")

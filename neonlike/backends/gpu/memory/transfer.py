@@ -15,11 +15,12 @@ the pool is ever written out of order.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,7 @@ import pycuda.driver as driver
 
 from neonlike.backends.geometry.counts import power_of_two
 from neonlike.backends.gpu.memory.array import DeviceArray, Piece, ascending, pieces
+from neonlike.backends.gpu.memory.pool import rounded
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -42,7 +44,7 @@ NON_BLOCKING = 1
 """CU_STREAM_NON_BLOCKING: the driver's default stream and this one do not wait for each other."""
 
 
-class _Buffer:
+class Buffer:
     """Pinned bytes, and the event after their last copy."""
 
     def __init__(self) -> None:
@@ -56,7 +58,7 @@ class _Buffer:
         if self.event is None:
             self.event = driver.Event(driver.event_flags.DISABLE_TIMING)
         if len(self.bytes) < nbytes:
-            size = max(SMALLEST_BYTES, power_of_two(nbytes))
+            size = max(SMALLEST_BYTES, power_of_two(nbytes) if nbytes <= BUFFER_BYTES else rounded(nbytes))
             try:
                 self.bytes = driver.pagelocked_empty(size, np.uint8)
             except driver.MemoryError:  # nothing more can be pinned: the driver stages the copy itself, and waits
@@ -75,13 +77,29 @@ class _Buffer:
             self.pending = False
 
 
-class _Part:
+class Part:
     """A staging buffer in device memory, and the event after which it may be used again."""
 
-    def __init__(self) -> None:
-        self.nbytes = BUFFER_BYTES
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
         self.memory: Any = driver.mem_alloc(self.nbytes)
         self.free: Any = driver.Event(driver.event_flags.DISABLE_TIMING)
+
+
+class Ahead(Protocol):
+    """Copies that began before it was known where to; see :class:`neonlike.backends.gpu.memory.ahead.UploadAhead`."""
+
+    def land(self, host: int, nbytes: int, address: int) -> bool:
+        """Queue the end of the copy from ``host``, to ``address``; whether one had begun there."""
+        ...
+
+    def release(self) -> int:
+        """Free the device memory that waits for copies; the number of bytes."""
+        ...
+
+    def close(self) -> None:
+        """Give all memory back."""
+        ...
 
 
 class Transfer:
@@ -92,20 +110,27 @@ class Transfer:
     stream : pycuda.driver.Stream
     attend : callable
         Makes the stream's context current in this thread.
+
+    Attributes
+    ----------
+    lock : threading.RLock
+        Held while a copy is queued.
+    aheads : list of Ahead
+        What may have copied an array already.
     """
 
     def __init__(self, stream: Any, attend: Callable[[], None]) -> None:
         self.stream, self._attend = stream, attend
         self.uploads: Any = driver.Stream(NON_BLOCKING)
-        self._parts: deque[_Part] = deque()
+        self._parts: deque[Part] = deque()
         self._queueing = 0  # copies under way in this thread
-        self._lock = threading.RLock()
-        self._ring = itertools.cycle([_Buffer() for _ in range(BUFFERS)])
+        self.lock, self.aheads = threading.RLock(), list[Ahead]()
+        self._ring = itertools.cycle([Buffer() for _ in range(BUFFERS)])
 
     def up(self, host: npt.NDArray[Any], array: DeviceArray) -> None:
         """Copy the contiguous ``host`` into ``array`` of the same shape; ``host`` may change afterwards."""
         data: Bytes = host.reshape(-1).view(np.uint8)
-        with self._lock:
+        with self.lock:
             if array.c_contiguous:
                 self._up(data, array.address)
                 return
@@ -121,7 +146,7 @@ class Transfer:
 
     def down(self, array: DeviceArray, host: npt.NDArray[Any]) -> None:
         """Copy ``array`` into the contiguous ``host`` of the same shape."""
-        with self._lock:
+        with self.lock:
             if array.c_contiguous:
                 self._down(array.address, host.reshape(-1).view(np.uint8))
                 return
@@ -141,26 +166,44 @@ class Transfer:
 
         It stays while a copy is being queued: by another thread, or by this one, in which garbage is collected.
         """
-        if not self._lock.acquire(blocking=False):
+        if not self.lock.acquire(blocking=False):
             return 0
         try:
-            if not self._parts or self._queueing:
+            if self._queueing:
                 return 0
-            self.uploads.synchronize()
-            self.stream.synchronize()
-            nbytes = sum(part.nbytes for part in self._parts)
-            while self._parts:
-                self._parts.pop().memory.free()
-            return nbytes
+            return sum(ahead.release() for ahead in self.aheads) + self._release_parts()
         finally:
-            self._lock.release()
+            self.lock.release()
+
+    def close(self) -> None:
+        """End the copies ahead; a thread that begins some goes on without them."""
+        for ahead in list(self.aheads):
+            ahead.close()
+
+    def _release_parts(self) -> int:
+        if not self._parts:
+            return 0
+        self.uploads.synchronize()
+        self.stream.synchronize()
+        nbytes = sum(part.nbytes for part in self._parts)
+        while self._parts:
+            self._parts.pop().memory.free()
+        return nbytes
+
+    @contextlib.contextmanager
+    def queueing(self) -> Iterator[None]:
+        """While a copy is being queued: no other thread queues one, and nothing is released."""
+        with self.lock:
+            self._queueing += 1
+            try:
+                yield
+            finally:
+                self._queueing -= 1
 
     def _up(self, data: Bytes, address: int) -> None:
-        self._queueing += 1
-        try:
-            self._queue_up(data, address)
-        finally:
-            self._queueing -= 1
+        with self.queueing():
+            if not any(ahead.land(data.ctypes.data, len(data), address) for ahead in self.aheads):
+                self._queue_up(data, address)
 
     def _queue_up(self, data: Bytes, address: int) -> None:
         for start in range(0, len(data), BUFFER_BYTES):
@@ -180,20 +223,20 @@ class Transfer:
             driver.memcpy_dtod_async(address + start, part.memory, len(piece), self.stream)
             part.free.record(self.stream)
 
-    def _next_part(self) -> _Part | None:
+    def _next_part(self) -> Part | None:
         """The least recently used part, or a new one while that is in use; None if there is no memory for any."""
         parts = self._parts
         if parts and (len(parts) == PARTS or parts[0].free.query()):
             parts.rotate(-1)
         else:
             try:
-                parts.append(_Part())
+                parts.append(Part(BUFFER_BYTES))
             except driver.MemoryError:
                 parts.rotate(-1)
         return parts[-1] if parts else None
 
     def _down(self, address: int, data: Bytes) -> None:
-        coming: list[tuple[_Buffer, Bytes, Bytes]] = []
+        coming: list[tuple[Buffer, Bytes, Bytes]] = []
         for start in range(0, len(data), BUFFER_BYTES):
             part = data[start : start + BUFFER_BYTES]
             buffer = next(self._ring)
@@ -214,6 +257,6 @@ def _rectangle(piece: Piece) -> Any:
     return copy
 
 
-def _unpack(buffer: _Buffer, pinned: Bytes, part: Bytes) -> None:
+def _unpack(buffer: Buffer, pinned: Bytes, part: Bytes) -> None:
     buffer.wait()
     part[:] = pinned
