@@ -5,7 +5,7 @@ Ours are (C, H, W, N), PyTorch's (N, C, H, W). A few elements of each result are
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,6 +16,8 @@ from _gpu_contenders import TOLERANCES, Field, Set, contender
 from _gpu_libraries import Library, Run
 
 PASSES = ("fprop", "bprop", "update")
+METHODS = ("auto", "columns", "implicit")
+"""Ways of ours to convolve, ``be.conv_method``; the first is what users get."""
 CHECKED = 24
 """Elements of a result that are compared."""
 Array = np.ndarray[Any, Any]
@@ -104,8 +106,8 @@ def sums(layer: Layer, which: str, I: Array, F: Array, E: Array, at: Any) -> Any
     return np.array(found)
 
 
-def conv_case(layer: Layer, which: str, precision: str, field: Field) -> Case:
-    """A pass of a layer."""
+def conv_case(layer: Layer, which: str, precision: str, field: Field, ways: Mapping[str, Library]) -> Case:
+    """A pass of a layer; ``ways``: ours by method of convolution."""
     dtype = np.dtype(np.float16 if precision == "float16" else np.float32)
     rng = np.random.default_rng(layer.C)
     I, F, E = (rng.standard_normal(shape, dtype=np.float32).astype(dtype) for shape in layer.shapes)  # noqa: E741
@@ -125,7 +127,10 @@ def conv_case(layer: Layer, which: str, precision: str, field: Field) -> Case:
 
         return Contender(name, each.run, sample, each.reset, not turned, each.elapsed)
 
-    found = [made(field.ours, "neonlike", _ours, False)]
+    found = [
+        made(ours, "neonlike" if method == METHODS[0] else f"neonlike {method}", _ours, False)
+        for method, ours in ways.items()
+    ]
     refused = {name: why for name, why in field.absent.items() if name == "torch"}
     if torch := field.peers.get("torch"):
         found.append(made(torch, "torch", _torch, True))

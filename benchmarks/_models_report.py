@@ -10,14 +10,25 @@ from _machine import cores
 from _nets import NETS
 from _terms import OURS, met, time_text
 
-__all__ = ["INFERENCE", "TRAINING", "cores", "group_text", "tables", "verdicts"]
+__all__ = ["INFERENCE", "TF32", "TRAINING", "cores", "group_text", "tables", "verdicts"]
 
 TRAINING, INFERENCE = "training", "inference"
-MODES = {TRAINING: "A training step", INFERENCE: "One sample forward"}
+TF32 = ", TF32"
+"""Ends a mode in which factors of products are rounded."""
+MODES = {
+    TRAINING: "A training step", INFERENCE: "One sample forward",
+    TRAINING + TF32: "A training step, factors of products in TF32",
+    INFERENCE + TF32: "One sample forward, factors of products in TF32",
+}  # fmt: skip
 
 EACH, ALL, ALONE = 1.05, 1.25, 1.0
 """Time of the fastest of PyTorch's ways divided by ours, at least: a network's step, all of them on the geometric
 mean, and one sample forward."""
+
+
+def is_training(mode: str) -> bool:
+    """Whether steps are taken in a mode, in whichever precision."""
+    return mode.startswith(TRAINING)
 
 
 def fastest(cells: Sequence[Result]) -> Result | None:
@@ -48,7 +59,7 @@ def groups(results: Sequence[Result], mode: str) -> dict[str, list[Result]]:
 def group_text(cells: Sequence[Result]) -> str:
     """One network: a line for each contender."""
     first, net = cells[0], NETS[cells[0].case]
-    lines = [f"\n{first.case}, {first.text}: {net.text}, N = {net.N if first.text == TRAINING else 1}"]
+    lines = [f"\n{first.case}, {first.text}: {net.text}, N = {net.N if is_training(first.text) else 1}"]
     lines += [f"  {'':20}{'median':>10}{'min':>10}{'max':>10}{'/ ours':>9}{'error':>9}{'memory':>10}"]
     for cell in cells:
         if cell.median is None or cell.low is None or cell.high is None:
@@ -78,7 +89,7 @@ def tables(results: Sequence[Result]) -> dict[str, list[str]]:
         for network, cells in found.items():
             row = {cell.contender: cell for cell in cells}
             texts = [_cell(row.get(name), ours(cells)) for name in names]
-            size = NETS[network].N if mode == TRAINING else 1
+            size = NETS[network].N if is_training(mode) else 1
             lines.append(f"| {network} | {size} | " + " | ".join(texts) + " |")
         if found:
             made[heading] = lines
@@ -92,7 +103,7 @@ def _cell(result: Result | None, first: Result | None) -> str:
     if result.median is None or result.low is None or result.high is None:
         return "-"
     text = f"{time_text(result.median)} ({time_text(result.low)} to {time_text(result.high)})"
-    text += f", {memory_text(result)}" if result.text == TRAINING else ""
+    text += f", {memory_text(result)}" if is_training(result.text) else ""
     ratio = times(first, result)
     return text if result.contender == OURS or ratio is None else f"{text}; {ratio:.2f}x"
 
@@ -103,16 +114,16 @@ def _cell(result: Result | None, first: Result | None) -> str:
 def verdicts(results: Sequence[Result]) -> list[str]:
     """All targets that this run says something about."""
     lines = []
-    for mode, target in ((TRAINING, EACH), (INFERENCE, ALONE)):
-        ratios = []
+    for mode in MODES:
+        target, ratios = EACH if is_training(mode) else ALONE, []
         for network, cells in groups(results, mode).items():
             best, ratio = fastest(cells), ratio_of(cells)
             if best is None or ratio is None:
                 continue
             ratios.append(ratio)
             words = f"{best.contender} takes {ratio:.2f} times as long (target >= {target:g}): {met(ratio >= target)}"
-            lines += [f"{network}, {mode}: {words}", *(_memory(network, cells) if mode == TRAINING else [])]
-        if mode == TRAINING and len(ratios) > 1:
+            lines += [f"{network}, {mode}: {words}", *(_memory(network, cells) if is_training(mode) else [])]
+        if is_training(mode) and len(ratios) > 1:
             mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
             words = f"{mean:.2f} on the geometric mean (target >= {ALL:g}): {met(mean >= ALL)}"
             lines.append(f"{len(ratios)} networks, {mode}: {words}")

@@ -169,6 +169,17 @@ NETS = {
 }  # fmt: skip
 
 
+TINY = {
+    "mlp": Net("12-9-5", (12,), 4, (Dense(9, relu=True), Dense(5)), 0.05),
+    "digits": Net(
+        "a convolution with batch normalisation and pooling, a residual block", (1, 8, 8), 4,
+        (Conv(4, norm=True), Pool("max", 2, 2), _basic(4), Dense(5)), 0.05,
+    ),
+    "char-lstm 256": Net("LSTM of 6 units over 4 steps of 5 characters", (5, 4), 4, (Lstm(6), Dense(5)), 0.05),
+}  # fmt: skip
+"""For an emulated GPU, which takes a thousand times as long."""
+
+
 # Weights and data -----------------------------------------------------------------------------------------------
 
 

@@ -160,13 +160,13 @@ class Training:
     def __init__(self, way: Way, name: str) -> None:
         torch, net = way.torch, NETS[name]
         self.way, self.net = way, net
-        model = Builder(way, net.shape).chain(net.layers).to(way.dtype)
+        model = Builder(way, net.shape).chain(net.layers).to(way.device, way.dtype)
         self.model = model.to(memory_format=torch.channels_last) if way.channels_last else model
         self.first = {name: value.detach().clone() for name, value in self.model.named_parameters()}
         trained = [value for value in self.model.parameters() if value.requires_grad]
         self.optimizer = torch.optim.SGD(trained, net.rate, MOMENTUM, fused=not way.compiled)
         x, labels = data(net)
-        self.x, self.labels = self.batch(x), torch.from_numpy(labels)
+        self.x, self.labels = self.batch(x), torch.from_numpy(labels).to(way.device)
         cross_entropy = torch.nn.functional.cross_entropy
 
         def loss_of() -> Any:
@@ -178,7 +178,7 @@ class Training:
     def batch(self, x: Array) -> Any:
         """Inputs (features, columns) as this network takes them, in this way's layout."""
         torch, net = self.way.torch, self.net
-        columns = torch.tensor(x.T.copy(), dtype=self.way.dtype)
+        columns = torch.tensor(x.T.copy(), dtype=self.way.dtype, device=self.way.device)
         if net.steps > 1:
             return columns.reshape(net.steps, -1, net.shape[0])
         images = columns.reshape(-1, *net.shape)
@@ -194,7 +194,7 @@ class Training:
 
     def result(self) -> list[Array]:
         """Costs of the steps so far, and what has changed in each weight, as ours are laid out."""
-        changes = [(value.detach() - self.first[name]).numpy() for name, value in self.model.named_parameters()]
+        changes = [(value.detach() - self.first[name]).cpu().numpy() for name, value in self.model.named_parameters()]
         return [np.array(self.costs), *[change for change in changes if change.ndim > 1]]
 
     def inference(self) -> Any:

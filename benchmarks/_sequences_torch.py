@@ -21,13 +21,14 @@ class Way:
         ``torch``, ``torch NHWC`` or ``torch.compile``.
     double : bool
         In float64, as a reference.
+    device : str
     """
 
-    def __init__(self, name: str, double: bool = False) -> None:
+    def __init__(self, name: str, double: bool = False, device: str = "cpu") -> None:
         import torch
 
         self.torch, self.compiled, self.channels_last = torch, name == COMPILED, name == CHANNELS_LAST
-        self.dtype = torch.float64 if double else torch.float32
+        self.dtype, self.device = torch.float64 if double else torch.float32, device
 
     def tensor(self, array: Array, trained: bool = False) -> Any:
         """A tensor of its own memory, rows contiguous."""

@@ -14,7 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from typing import Any
 import optree
 from _expressions import EXPRESSIONS, Expression
 from _gpu_contenders import Field, copy_case, expression_case, product_case
-from _gpu_conv import PASSES, conv_case, layers
+from _gpu_conv import METHODS, PASSES, conv_case, layers
 from _gpu_images import DTYPES, image_case, images
 from _gpu_layers import layer_case
 from _gpu_layers import layers as other_layers
@@ -150,11 +150,11 @@ class Run:
         """Measure the passes of convolutions in each precision."""
         chosen = layers(self.options.quick, is_emulated(self.session.be))
         for precision in PRECISIONS:
-            with _precise(precision, self.session.be) as ours:
-                field = replace(self.field, ours=ours)
+            with ExitStack() as stack:
+                ways = {m: stack.enter_context(_precise(precision, self.session.be, m)) for m in METHODS}
                 for layer, which in itertools.product(chosen, PASSES):
                     if not self._late(f"{precision} {layer.name} {which}"):
-                        self.session.run_beside(conv_case(layer, which, precision, field), CONVOLUTIONS)
+                        self.session.run_beside(conv_case(layer, which, precision, self.field, ways), CONVOLUTIONS)
 
     def images(self) -> None:
         """Measure pooling and local response normalisation in each dtype."""
@@ -180,10 +180,11 @@ class Run:
 
 
 @contextmanager
-def _precise(precision: str, be: Any) -> Iterator[Neonlike]:
-    """Another backend on the same GPU, whose float32 products are of this precision."""
+def _precise(precision: str, be: Any, conv_method: str = "auto") -> Iterator[Neonlike]:
+    """Another backend on the same GPU, whose float32 products are of this precision, and its way to convolve."""
     with type(be)(rng_seed=0, device_id=be.device_id, bench=False) as made:
         made.product_precision = "tf32" if precision == "tf32" else "float32"
+        made.conv_method = conv_method
         yield Neonlike(made)
 
 

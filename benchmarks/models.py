@@ -4,6 +4,9 @@ The networks are those of ``_nets.py``: a perceptron, convolutional and recurren
 written for neon build them, and of PyTorch's modules with the same weights. A step is forward, the cost (which is
 read), backward and the optimizer. PyTorch is eager, with channels last, and compiled. Every contender is a process of
 its own, which stands still while another is measured. Without PyTorch the exit status is 2.
+
+With ``--backend gpu`` all of that runs on a GPU, with and without TF32; ours alone, checked against the CPU, where no
+PyTorch sees it. Then the exit status is 2 without a GPU.
 """
 
 from __future__ import annotations
@@ -21,13 +24,14 @@ from pathlib import Path
 from typing import Any
 
 import _apart
+import _models_gpu as gpu
 import _models_report as report
 import _primitives
 import numpy as np
 from _apart import Child, Link
 from _cases import Result
 from _contenders import SLOW_TO_COMPILE
-from _models_report import INFERENCE, TRAINING
+from _models_report import TF32, TRAINING, is_training
 from _nets import NETS
 from _sequences import some
 from _sequences_torch import CHANNELS_LAST, COMPILED
@@ -40,6 +44,8 @@ larger: in deep networks rectifiers close to 0 turn rounding into errors of some
 
 MOST = 0.05
 """An error of PyTorch's that is larger explains nothing."""
+ROUNDED_TOLERANCE, ROUNDED_MOST = 2e-2, 0.3
+"""The same where factors are rounded to TF32, to 11 bits."""
 
 STEPS = 2
 """Steps before results are compared: the second uses the momentum that the first made."""
@@ -65,16 +71,18 @@ QUICK = ("mlp", "digits", "char-lstm 256")
 class Desk:
     """What the process of a contender answers; ``reference`` is PyTorch in float64."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, backend: str = "cpu") -> None:
+        self.name, self.backend = name, backend
         self._step: Callable[[], object] = list
 
     def make(self, net: str, mode: str, threads: int) -> list[list[float]]:
         """Set the network up, make some steps; some values of each array that they changed."""
+        if self.backend == "gpu":
+            return self._make_on_gpu(net, mode, threads)
         load(self.name)
         before = memory()
         made = make_ours(net, threads) if self.name == OURS else make_torch(self.name, net, threads)
-        if mode == INFERENCE:
+        if not is_training(mode):
             self._step = made.inference()
             self._step()
             return []
@@ -84,6 +92,22 @@ class Desk:
         found = [some(array) for array in made.result()]
         step()
         self._step, self._bytes = step, memory() - before
+        return found
+
+    def _make_on_gpu(self, net: str, mode: str, threads: int) -> list[list[float]]:
+        """See :meth:`make`; each step is waited for, as it is when its cost is read."""
+        if self.name == OURS:
+            made = gpu.make_ours(net, mode)
+        elif self.name == REFERENCE and not _primitives.has_torch():
+            made = gpu.make_host(net)
+        else:
+            gpu.allow_tf32(mode)
+            made = make_torch(self.name, net, threads, self.backend)
+        step = whole(made) if is_training(mode) else made.inference()
+        for _ in range(STEPS):
+            step()
+        found = [some(array) for array in made.result()] if is_training(mode) else []
+        self._step, self._bytes = gpu.waiting(made, step), gpu.memory(made)
         return found
 
     def memory(self) -> int:
@@ -145,7 +169,7 @@ def make_ours(net: str, threads: int) -> Any:
     return Training(be, net)
 
 
-def make_torch(name: str, net: str, threads: int) -> Any:
+def make_torch(name: str, net: str, threads: int, backend: str = "cpu") -> Any:
     """The network of PyTorch's modules."""
     _primitives.set_torch_up()
     import torch
@@ -155,7 +179,8 @@ def make_torch(name: str, net: str, threads: int) -> Any:
     logging.getLogger("torch").setLevel(logging.ERROR)
     torch.set_num_threads(threads)
     torch.set_grad_enabled(True)
-    return Training(Way(name, double=name == REFERENCE), net)
+    double = name == REFERENCE
+    return Training(Way(name, double, gpu.torch_device(backend, double)), net)
 
 
 # A run ----------------------------------------------------------------------------------------------------------
@@ -173,13 +198,16 @@ class Run:
 
     def __init__(self, session: Session, link: Callable[[str], Link]) -> None:
         self.session, self.link, self.options = session, link, session.options
+        self.absent = gpu.why_absent() if self.options.backend == "gpu" else ""
 
     def network(self, name: str, mode: str) -> None:
         """Measure every contender on one network."""
         able = [who for who in (OURS, *PEERS) if who != CHANNELS_LAST or len(NETS[name].shape) == IMAGES]
         cells = [Result(name, mode, self.options.threads, who) for who in able]
         for cell in cells:
-            if cell.contender in SLOW_TO_COMPILE and self.options.quick:
+            if cell.contender != OURS and self.absent:
+                cell.note = self.absent
+            elif cell.contender in SLOW_TO_COMPILE and self.options.quick:
                 cell.note = f"{LEFT_OUT}, compiling takes seconds"
         self.measure(cells)
         self.session.beside += cells
@@ -187,14 +215,14 @@ class Run:
 
     def measure(self, cells: Sequence[Result]) -> None:
         """Fill ``cells``, which are of one network and mode."""
-        expected = self.reference(cells[0]) if cells[0].text == TRAINING else []
+        expected = self.reference(cells[0]) if is_training(cells[0].text) else []
         links: dict[str, Link] = {}
         with ExitStack() as ending:
             for cell in (cell for cell in cells if not cell.note):
                 link = links[cell.contender] = self.link(cell.contender)
                 ending.callback(link.close)
                 made = link.ask("make", cell.case, cell.text, cell.size)
-                if cell.text == TRAINING:
+                if is_training(cell.text):
                     cell.memory, cell.error = link.ask("memory"), worst(made, expected)
             check(cells)
             able = [cell for cell in cells if not cell.note]
@@ -223,8 +251,10 @@ def worst(made: list[list[float]], expected: list[Any]) -> float:
 
 def check(cells: Sequence[Result]) -> None:
     """Leave out who is wrong: by more than the tolerance, and by more than PyTorch's own float32 explains."""
+    rounded = any(cell.text.endswith(TF32) for cell in cells)
+    least, most = (ROUNDED_TOLERANCE, ROUNDED_MOST) if rounded else (TOLERANCE, MOST)
     eager = next((cell.error for cell in cells if cell.contender == PEERS[0] and cell.error is not None), 0.0)
-    allowed = max(TOLERANCE, TIMES * min(eager, MOST))
+    allowed = max(least, TIMES * min(eager, most))
     for cell in cells:
         if cell.error is not None and not cell.error <= allowed:
             cell.note = f"not timed, because it is wrong: error {cell.error:.1e}, allowed {allowed:.0e}"
@@ -236,12 +266,23 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = arguments(f"{__doc__}".partition("\n")[0], bench=True)
     _apart.add_option(parser)
     parser.add_argument("--only", type=some_of(NETS), metavar="NAME,NAME", help=f"some of {', '.join(NETS)}")
-    parser.add_argument("--modes", type=some_of((TRAINING, INFERENCE)), help=f"{TRAINING}, {INFERENCE}; default both")
+    kinds = TRAINING, report.INFERENCE
+    parser.add_argument("--modes", type=some_of(kinds), help=f"{', '.join(kinds)}; default both")
     parser.add_argument("--threads", type=int, default=report.cores(), metavar="N", help="default: the cores")
+    parser.add_argument("-b", "--backend", choices=("cpu", "gpu"), default="cpu", help="where all of them compute")
+    parser.add_argument("--tiny", action="store_true", help="small networks instead, for an emulated GPU")
+    text = f"begin no network after so long (on a GPU {gpu.LIMIT:.0f}, else never)"
+    parser.add_argument("--limit", type=float, metavar="SECONDS", help=text)
     parser.add_argument("--rounds", type=int, metavar="N", help=f"default {ROUNDS}, {QUICK_ROUNDS} with --quick")
     options = parser.parse_args(argv)
-    options.only = options.only or list(QUICK if options.quick else NETS)
-    options.modes = options.modes or [TRAINING, INFERENCE]
+    if options.tiny:
+        gpu.use_tiny()
+    options.only = [name for name in options.only or (QUICK if options.quick else NETS) if name in NETS]
+    options.modes = options.modes or [*kinds]
+    if options.backend == "gpu":
+        options.modes = [mode + how for how in ("", TF32) for mode in options.modes]
+    if options.limit is None:
+        options.limit = gpu.LIMIT if options.backend == "gpu" else float("inf")
     options.seconds = QUICK_SECONDS if options.quick else SECONDS
     if options.rounds is None:
         options.rounds = QUICK_ROUNDS if options.quick else ROUNDS
@@ -259,14 +300,24 @@ def main(argv: list[str] | None = None) -> int:
     """Run what the command line asks for; the exit status is 1 if a result of ours was wrong, 2 without PyTorch."""
     options = parse(argv)
     if options.child:
-        return _apart.serve(Desk(options.child))
-    if not _primitives.has_torch():
+        return _apart.serve(Desk(options.child, options.backend))
+    facts = {"threads": f"{options.threads}", "checked against": "PyTorch in float64"}
+    if options.backend == "gpu":
+        found = gpu.facts()
+        if found is None:
+            return _primitives.NO_TORCH
+        options.results = options.results and "cuemu" not in found["GPU"]  # whose times say nothing
+        facts |= found if _primitives.has_torch() else found | {"checked against": "ours on the CPU"}
+    elif not _primitives.has_torch():
         return _primitives.say_what_is_missing("models")
-    session = Session("models", options, {"threads": f"{options.threads}", "checked against": "PyTorch in float64"})
-    run = Run(session, partial(start, sys.argv[1:] if argv is None else argv))
+    session = Session(f"models{' gpu' * (options.backend == 'gpu')}", options, facts)
+    run, began = Run(session, partial(start, sys.argv[1:] if argv is None else argv)), time.monotonic()
     for name in options.only:
         for mode in options.modes:
-            run.network(name, mode)
+            if time.monotonic() - began < options.limit:
+                run.network(name, mode)
+            else:
+                session.skip(f"{name}, {mode}: left out, {options.limit:.0f} seconds are over")
     session.tables = report.tables(session.beside)
     return session.finish(report.verdicts(session.beside))
 

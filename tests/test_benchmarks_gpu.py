@@ -56,6 +56,9 @@ def test_a_run_with_every_section(gpu: SimpleNamespace, tmp_path: Path, capsys: 
     convolved = {f"{layer.name} {which}" for layer in gpu._gpu_conv.EMULATED_LAYERS for which in gpu._gpu_conv.PASSES}
     convolved |= {f"{what.name} {which}" for what in gpu._gpu_images.EMULATED_IMAGES for which in what.passes}
     convolved |= {f"{what.name} {which}" for what in gpu._gpu_layers.EMULATED for which in what.passes}
+    ways = [r for r in written["beside"] if r["case"] == "small 3x3/2 fprop" and r["text"].startswith("convolution")]
+    assert [r["contender"] for r in ways] == ["neonlike", "neonlike columns", "neonlike implicit", "torch"] * 3
+    assert all(r["median"] for r in ways if r["contender"] != "torch")
     shown = [line for line in said.splitlines() if "of a copy's" in line and "neonlike" in line]
     assert len(shown) == 2, "what batch normalization moves, beside copies"
     others = {"float32", "tf32", "float16", "to the GPU", "to the host"}

@@ -16,11 +16,12 @@ import pytest
 from benchmarking import FOLDER, Here
 
 from neonlike.backends import Backend
+from neonlike.errors import BackendUnavailable
 
 MODULES = (
     "_terms", "_machine", "_report", "_cases", "harness", "_apart", "_layers", "_references", "_rows", "_rates",
     "_expressions", "_contenders", "_primitives", "_sequences", "_sequences_torch", "_nets", "_nets_ours",
-    "_nets_torch", "_models_report", "models",
+    "_nets_torch", "_models_report", "_models_gpu", "models",
 )  # fmt: skip
 
 
@@ -39,7 +40,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
         "images": n.Net("small", (2, 8, 8), 3, layers, 0.05),
         "letters": n.Net("small", (5, 4), 3, (n.Lstm(6), n.Dense(5)), 0.05),
     }
-    for module in (n, found._nets_ours, found._nets_torch, found._models_report, found.models):
+    for module in (n, found._nets_ours, found._nets_torch, found._models_report, found._models_gpu, found.models):
         monkeypatch.setattr(module, "NETS", small)
     monkeypatch.setattr(found.models, "QUICK_SECONDS", 0.0)
     monkeypatch.setattr(found.models, "QUICK", ("mlp", "images"))
@@ -185,3 +186,73 @@ def test_bad_options_are_refused(bench: SimpleNamespace, argv: list[str], capsys
 def test_without_pytorch_the_status_says_so(bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench._primitives, "has_torch", lambda: False)
     assert bench.models.main(["--quick"]) == bench._primitives.NO_TORCH
+
+
+# On a GPU -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("gpu_driver")
+@pytest.mark.parametrize("name", ["images", "letters"])
+def test_a_gpu_trains_the_network_that_the_cpu_does(bench: SimpleNamespace, name: str) -> None:
+    models = bench.models
+    made = models.gpu.make_host(name)
+    for _ in range(models.STEPS):
+        models.whole(made)()
+    expected = [np.asarray(models.some(array)) for array in made.result()]
+    desk = models.Desk("neonlike", "gpu")
+    assert models.worst(desk.make(name, "training", 1), expected) < models.TOLERANCE
+    assert desk.sample(0.0) > 0 and desk.memory() > 0
+    rounded = models.worst(desk.make(name, "training, TF32", 1), expected)
+    assert models.TOLERANCE / 100 < rounded < models.ROUNDED_MOST, "three images a batch: rounding moves rectifiers"
+    assert desk.make(name, "inference", 1) == [] and desk.sample(0.0) > 0
+
+
+@pytest.fixture
+def fake_gpu(fake: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A GPU, and a PyTorch that sees it, as far as the run looks."""
+    monkeypatch.setattr(fake.models.gpu, "facts", lambda: {"GPU": "made up"})
+    monkeypatch.setattr(fake.models.gpu, "why_absent", lambda: "")
+    return fake
+
+
+def test_a_gpu_is_measured_in_both_precisions(
+    fake_gpu: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_gpu.seconds, path = {"neonlike": 0.5}, tmp_path / "run.json"
+    fake_gpu.off = {"torch.compile": 0.01}  # TF32 explains that, float32 does not
+    assert fake_gpu.models.main(["-b", "gpu", "--only", "mlp,letters", "--rounds", "1", "--json", str(path)]) == 0
+    written = json.loads(path.read_text())["beside"]
+    modes = ("training", "inference", "training, TF32", "inference, TF32")
+    assert [(r["case"], r["text"]) for r in written if r["contender"] == "neonlike"] == [
+        (case, mode) for case in ("mlp", "letters") for mode in modes
+    ]
+    wrong = {r["text"] for r in written if "wrong" in (r["note"] or "")}
+    assert wrong == {"training"}
+    out = capsys.readouterr().out
+    assert "mlp, training, TF32: torch takes 2.00 times as long (target >= 1.05): met" in out
+    assert "2 networks, training, TF32: 2.00 on the geometric mean" in out
+
+
+def test_no_network_is_begun_when_the_time_is_up(
+    fake_gpu: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["-b", "gpu", "--quick", "--modes", "inference", "--limit", "0", "--results"]
+    fake_gpu.models.gpu.facts = lambda: {"GPU": "cuemu"}  # of which no results are kept
+    assert fake_gpu.models.main(argv) == 0 and fake_gpu.log == []
+    assert "mlp, inference, TF32: left out, 0 seconds are over" in capsys.readouterr().out
+    assert fake_gpu.models.parse(["-b", "gpu"]).limit == fake_gpu.models.gpu.LIMIT
+
+
+def test_without_a_gpu_the_status_says_so(
+    bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*arguments: Any, **options: Any) -> Any:
+        raise BackendUnavailable("no GPU here")
+
+    monkeypatch.setattr("neonlike.backends.gen_backend", refuse)
+    assert bench.models.main(["-b", "gpu"]) == 2
+    assert "no GPU here" in capsys.readouterr().out
+
+
+def test_small_networks_are_those_that_a_run_chooses_from(bench: SimpleNamespace) -> None:
+    assert bench.models.parse(["--tiny", "-b", "gpu"]).only == ["mlp", "digits", "char-lstm 256"]
