@@ -23,6 +23,7 @@ from unittest.mock import patch
 
 import numpy as np
 from conv_loops import random_sizes
+from engines import ON_GPU
 
 from fuzz.check import ENGINES, Complaints, environment, make_backend, threads_chosen
 from fuzz.workers import spread
@@ -30,12 +31,13 @@ from neonlike.backends.cpu.primitives.conv import hooks as conv_kernels
 from neonlike.kernels.run import memory
 from neonlike.logger import logger
 from neonlike.nervanaobject import NervanaObject
+from neonlike.optree.dtypes import BFLOAT16, bfloat16
 from neonlike.transforms import Logistic, Rectlin, Tanh
 
 Array = np.ndarray[Any, Any]
 Case = Callable[["Data"], list[Any]]
-CLOSE = {2: 4e-3, 4: 1e-4, 8: 1e-11}
-"""Bytes of a float -> error, relative to the largest value of a tensor."""
+CLOSE = {"bfloat16": 1.6e-2, "float16": 4e-3, "float32": 1e-4, "float64": 1e-11}
+"""Error, relative to the largest value of a tensor."""
 LINE = 64
 WORKING = ("neonlike.backends.cpu.", "neonlike.kernels.run.workspace", "neonlike.kernels.c.gemm")
 """Modules that start compiled kernels of primitives, and where the memory comes from that these work in."""
@@ -52,6 +54,14 @@ class Data:
     def pick(self, *choices: Any) -> Any:
         """One of them."""
         return choices[int(self.rng.integers(len(choices)))]
+
+    def on_gpu(self) -> None:
+        """Take what only a GPU's kernels are asked for: sometimes bfloat16, and a way to convolve."""
+        if ON_GPU:
+            self.dtype = np.dtype(self.pick(self.dtype, self.dtype, bfloat16()))
+            method = self.pick("auto", "columns", "implicit")
+            if self.be.backend_name == "gpu":
+                self.be.conv_method = method
 
     def __call__(self, *shape: int, dtype: Any = None) -> Any:
         """A tensor of normal numbers; sometimes a view with steps."""
@@ -71,6 +81,7 @@ class Data:
 
 def conv(data: Data) -> list[Any]:
     """Forward, data gradient and weight gradient with flags, in vectors of some width."""
+    data.on_gpu()
     be, sizes = data.be, random_sizes(data.rng)
     layer = sizes.layer(be, data.dtype)
     width = data.pick(None, None, None, 32, 16)
@@ -90,6 +101,7 @@ def conv(data: Data) -> list[Any]:
 
 def pool(data: Data) -> list[Any]:
     """Windows over any axes."""
+    data.on_gpu()
     window = [data.pick(1, 2, 3), data.pick(1, 1, 2), data.pick(1, 2, 3, 4), data.pick(1, 2, 3)]
     pads = [int(data.rng.integers(size)) for size in window]
     sizes = [max(1, size - 2 * pad) + data.pick(0, 1, 2, 5) for size, pad in zip(window, pads)]
@@ -112,6 +124,18 @@ def lrn(data: Data) -> list[Any]:
     data.be.fprop_lrn(layer, I, O, denom, 0.5, data.pick(0.0, 0.5), **powers)
     data.be.bprop_lrn(layer, I, O, E, delta, denom, 0.5, data.pick(0.0, 0.5), **powers)
     return [O, denom, delta]
+
+
+def sums(data: Data) -> list[Any]:
+    """Compensated sums, whose compensation starts anew after some."""
+    data.on_gpu()
+    shape = data.pick(1, 3, 33), data.pick(1, 2, 40, 700)
+    total, lost, reset = data(*shape), data(*shape), data.pick(0, 2)
+    lost.fill(0)
+    lost.kahan_reset = reset
+    for _ in range(4):
+        data.be.compensated_sum(total, lost, data(*data.pick(shape, (1, shape[1]))), data.pick(1.0, 0.5), 1e-3)
+    return [total]
 
 
 def batchnorm(data: Data) -> list[Any]:
@@ -202,7 +226,7 @@ def attention(data: Data) -> list[Any]:
 
 CASES: dict[str, Case] = {
     "conv": conv, "pool": pool, "lrn": lrn, "batchnorm": batchnorm, "rnn": rnn, "lut": lut, "roi": roi, "xnor": xnor,
-    "nms": boxes, "attention": attention,
+    "nms": boxes, "attention": attention, "sums": sums,
 }  # fmt: skip
 NAMES = [*itertools.repeat("conv", 4), *CASES]
 """Of which each seed takes one."""
@@ -269,8 +293,10 @@ class Calls:
         for number, (wanted, found) in enumerate(zip(*results)):
             if wanted is not None:
                 assert wanted.shape == found.shape
-                scale = np.abs(wanted[np.isfinite(wanted)]).max(initial=1)
-                most = CLOSE[wanted.itemsize] * scale if wanted.dtype.kind == "f" else 0
+                close = CLOSE.get(wanted.dtype.name, 0.0)
+                if wanted.dtype.name == BFLOAT16:
+                    wanted, found = wanted.astype(np.float32), found.astype(np.float32)
+                most = close * np.abs(wanted[np.isfinite(wanted)]).max(initial=1)
                 np.testing.assert_allclose(found, wanted, rtol=0, atol=most, err_msg=f"{name}, result {number}")
         return name
 

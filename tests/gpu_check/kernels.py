@@ -5,6 +5,7 @@ Run by ``python tests/gpu_check`` under compute-sanitizer; under the emulated GP
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 from collections.abc import Iterator
@@ -90,6 +91,56 @@ def primitives(be: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"{name}, {place}", tensor) for place, tensor in enumerate(written))
 
 
+def narrow(be: Any) -> Iterator[tuple[str, Any]]:
+    """Primitives on float16 and bfloat16; convolutions by the implicit kernel, of whole units of images or not."""
+    rng = np.random.default_rng(12)
+    for dtype in ("float16", "bfloat16", "float32"):
+        for images, sizes in ((16, {"str_h": 2, "str_w": 2}), (5, {"pad_h": 1, "pad_w": 1})):
+            layer = be.conv_layer(np.dtype(dtype), images, 11, 70, H=7, W=6, R=3, S=3, **sizes)
+            x, f, e = (be.array(rng.standard_normal(d), dtype=dtype) for d in (layer.dimI, layer.dimF, layer.dimO))
+            y, dx, df = (be.empty(d, dtype=dtype) for d in (layer.dimO, layer.dimI, layer.dimF))
+            bias, sums = be.array(rng.standard_normal((layer.K, 1)), dtype=dtype), be.empty((layer.K, 1))
+            with implicit(be):
+                be.fprop_conv(layer, x, f, y, bias=bias, bsum=sums, relu=True, slope=0.1)
+                be.bprop_conv(layer, f, e, dx)
+                be.update_conv(layer, x, e, df)
+            results = {"forward": y, "sums": sums, "data gradient": dx, "weight gradient": df}
+            yield from ((f"implicit, {dtype}, {images} images: {what}", t) for what, t in results.items())
+        total, lost, step = (be.array(np.full((67, 33), v), dtype=dtype) for v in (1.0, 0.0, 2e-4))
+        for _ in range(9):
+            be.compensated_sum(total, lost, step)
+        yield f"compensated sum, {dtype}", total
+        yield f"what a compensated sum lost, {dtype}", lost
+    for dtype in ("float16", "bfloat16"):
+        pool, lrn = (
+            be.pool_layer(np.dtype(dtype), "max", 16, 6, H=7, W=6, R=2, S=2),
+            be.lrn_layer(np.dtype(dtype), 16, 6, H=7, W=6, J=3),
+        )
+        x, o = be.array(rng.standard_normal(pool.dimI), dtype=dtype), be.empty(pool.dimO, dtype=dtype)
+        normal, denom = (be.empty(lrn.dimI, dtype=dtype) for _ in range(2))
+        be.fprop_pool(pool, x, o, be.empty(pool.dimO, dtype=np.int32))
+        be.fprop_lrn(lrn, x, normal, denom, 1.0, 0.0, ascale=0.3)
+        yield f"pooling, {dtype}", o
+        yield f"response normalisation, {dtype}", normal
+        left, right = (be.array(rng.standard_normal((40, 24)), dtype=dtype) for _ in range(2))
+        product = be.empty((40, 40), dtype=dtype)
+        be.compound_dot(left, right.T, product, relu=True)
+        yield f"a product, {dtype}", product
+
+
+@contextlib.contextmanager
+def implicit(be: Any) -> Iterator[None]:
+    """Convolutions are computed by the implicit kernel, on a GPU."""
+    if be.backend_name != "gpu":
+        yield
+        return
+    before, be.conv_method = be.conv_method, "implicit"
+    try:
+        yield
+    finally:
+        be.conv_method = before
+
+
 def rounds_at_random(be: Any) -> bool:
     """Whether values between two that 2 bits can hold become either, and on the average what they were."""
     out = be.empty((40, 250))
@@ -135,7 +186,7 @@ def main() -> int:
         with gen_backend(kind, rng_seed=0) as be:
             if kind == "gpu":
                 device, roomy = be.device.name, be.gpu_memory_size >= ROOMY_BYTES
-            cases = itertools.chain(results(be), primitives(be), beyond_32_bits(be) if roomy else ())
+            cases = itertools.chain(results(be), primitives(be), narrow(be), beyond_32_bits(be) if roomy else ())
             found[kind] = {name: tensor.get().copy() for name, tensor in cases}
     wrong = [line for name, ours in found["gpu"].items() if (line := compare(name, ours, found["cpu"][name]))]
     print("\n".join(wrong))
