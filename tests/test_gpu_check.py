@@ -90,15 +90,45 @@ def test_the_summary_has_the_targets_and_the_status(tmp_path: Path, capsys: pyte
 
 def test_the_steps_of_a_real_gpu_require_it(tmp_path: Path) -> None:
     planned = {s.name: s for s in check.steps(check.parse([]), tmp_path)}
-    assert "--require-gpu" in planned["tests"].command
+    first = ["doctor", "memcheck", "racecheck", "kernels", "peers"]
+    assert list(planned) == [*first, "tests", "optree", "benchmark"], "what the rest depends on comes first"
+    for name in ("tests", "peers"):
+        assert "--require-gpu" in planned[name].command
     assert {"--require-gpu", "--backend"} <= set(planned["optree"].command)
     assert "--results" in planned["benchmark"].command
-    assert {"memcheck", "racecheck"} <= set(planned)
+    assert planned["kernels"].environment == {"NEONLIKE_GPU_SELFTEST": "1"}
     emulated = {s.name: s for s in check.steps(check.parse(["--emulated"]), tmp_path)}
     assert "--require-gpu" in emulated["tests"].command, "the tests that a real GPU gets"
     assert emulated["memcheck"].environment["CUEMU_CHECK"] == "1"
     assert max(s.limit for s in planned.values()) < check.TOTAL < 480
-    assert len({s.log for s in planned.values()} | {"benchmark.json", "RESULTS-gpu.md", "what the caller adds"}) <= 8
+    assert len({s.log for s in planned.values()} | {"benchmark.json", "RESULTS-gpu.md", "what the caller adds"}) <= 10
+
+
+def test_each_part_ends_within_ten_minutes(tmp_path: Path) -> None:
+    parts = {part: list(check.steps(check.parse(["--part", part]), tmp_path)) for part in check.PARTS}
+    assert check.PART_TOTAL < 600
+    for part, planned in parts.items():
+        assert planned and sum(s.limit for s in planned) <= check.PART_TOTAL, part
+    (bench,), (nets,) = parts["benchmark"], parts["networks"]
+    sections = bench.command[bench.command.index("--sections") + 1].split(",")
+    assert sections[:3] == ["convolutions", "dispatch", "optree"] and len(sections) == 7
+    assert ("--backend", "gpu") == nets.command[nets.command.index("--backend") :][:2]
+    assert "--gpu" in parts["fuzz"][0].command
+
+
+def test_nothing_follows_a_gpu_whose_kernels_are_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(name: str, code: str, **more: Any) -> Any:
+        return check.Step(name, 60.0, (sys.executable, "-c", code), "log", **more)
+
+    wrong = told("kernels", "raise SystemExit(4)", gate=True)
+    planned = [told("early", "raise SystemExit(3)"), wrong, told("late", "")]
+    monkeypatch.setattr(check, "steps", lambda asked, out: planned)
+    monkeypatch.setattr(check, "install_step", lambda asked, site: told("install", ""))
+    outcomes = check.check(check.parse([]), tmp_path, tmp_path)
+    assert [(o.name, o.good) for o in outcomes] == [("install", True), ("early", False), ("kernels", False)]
+    assert "The rest is left out: mend what kernels found first" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("worker", "usable", "given_up"), [(True, False, [70]), (True, True, []), (False, False, [])])

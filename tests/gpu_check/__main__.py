@@ -1,10 +1,11 @@
 """Checks the GPU backend on a machine with a GPU, in under eight minutes: ``python tests/gpu_check --out FOLDER``.
 
 It installs what is lacking into a folder of its own (packages.py; ``make gpu-wheels`` fetches it beforehand for a
-machine without a registry), asks the doctor, runs the tests of the GPU backend and those of op-trees on it, the
-benchmark, and compute-sanitizer on every kind of kernel. Each step has a time limit and a log in FOLDER; the end is a
-summary, and the exit status is 0 if every step did well. The GPU's settings are left alone. ``--emulated`` runs the
-same on the emulated driver of tests/cudaemu, on little data: to see that the check itself works.
+machine without a registry), asks the doctor, runs compute-sanitizer on every kind of kernel and compares each with the
+CPU's. If something is wrong with one of these it ends there. Else the tests of the GPU backend and of op-trees follow,
+and the benchmark. Each step has a time limit and a log in FOLDER; the end is a summary, and the exit status is 0 if
+every step did well. The GPU's settings are left alone. ``--part`` takes one part, with more time: ten minutes at most.
+With ``--emulated`` all runs on the emulated driver of tests/cudaemu, on little data: to see that the check works.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 TOTAL = 470
 """Seconds for everything."""
+PART_TOTAL = 590
+"""Seconds for a part."""
+PARTS = ("first", "tests", "fuzz", "benchmark", "networks")
 GRACE = 20
 """Seconds that a step has to tell what it found when its time is up."""
 CASES = 12
@@ -47,6 +51,8 @@ class Step:
         Empty: it cannot be run here; ``why`` says so.
     log : str
         File in the output folder; steps may share one.
+    gate : bool
+        What follows makes sense only if this step did well.
     """
 
     name: str
@@ -55,6 +61,7 @@ class Step:
     log: str
     environment: dict[str, str] = field(default_factory=dict)
     why: str = ""
+    gate: bool = False
 
 
 @dataclass(frozen=True)
@@ -136,18 +143,62 @@ def install_step(asked: argparse.Namespace, site: Path) -> Step:
 
 
 def steps(asked: argparse.Namespace, out: Path) -> Iterator[Step]:
-    """The others, the most important first."""
-    python = (sys.executable,)
-    pytest = (*python, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", *workers(), "--require-gpu")
-    yield Step("doctor", 30, (*python, "-m", "neonlike", "doctor", "--gpu"), "setup.log")
-    yield Step("tests", 120, (*pytest, "-m", "gpu and not emulator", *asked.tests), "tests.log")
-    small = ("--sizes", "64,4k", "--edges", "64", "--copied", "4k") if asked.emulated else ()
-    bench = (*python, "benchmarks/gpu.py", "--quick", "--results", "--json", str(out / "benchmark.json"))
-    yield Step("benchmark", 140, (*bench, "--seconds", "100", *small), "benchmark.log")
+    """The others, in the order in which one learns most: those of a part, or all of them in short."""
+    made = {"first": first, "tests": tests, "fuzz": fuzzing, "benchmark": benchmark, "networks": networks}
+    for part in [asked.part] if asked.part else ["first", "tests", "benchmark"]:
+        yield from made[part](asked, out)
+
+
+def first(asked: argparse.Namespace, out: Path) -> Iterator[Step]:
+    """Whether the GPU can be used and its kernels are right; if not, the rest is a waste of its time."""
+    yield Step("doctor", 30, (*PYTHON, "-m", "neonlike", "doctor", "--gpu"), "setup.log", gate=True)
+    yield from checks(asked)
+    kernels = (*PYTHON, str(HERE / "kernels.py"))
+    yield Step("kernels", 90, kernels, "kernels.log", {"NEONLIKE_GPU_SELFTEST": "1"}, gate=True)
+    files = [str(ROOT / "tests" / f"test_gpu_{name}.py") for name in ("peers", "products", "blas")]
+    yield Step("peers", 90, (*pytest(), "-m", "gpu and not emulator", *files), "peers.log", gate=True)
+
+
+def tests(asked: argparse.Namespace, out: Path) -> Iterator[Step]:
+    """The tests of the GPU backend, and some cases of each test of op-trees."""
+    long = bool(asked.part)
+    yield Step("tests", 300 if long else 120, (*pytest(), "-m", "gpu and not emulator", *asked.tests), "tests.log")
     chosen = ("--backend", "gpu", "--cases", str(CASES), "-m", "optree")
     files = asked.optree.split(",") if asked.optree else ["tests"]
-    yield Step("optree", 150, (*pytest, *chosen, *files), "optree.log")
-    yield from checks(asked)
+    yield Step("optree", 280 if long else 150, (*pytest(), *chosen, *files), "optree.log")
+
+
+def fuzzing(asked: argparse.Namespace, out: Path) -> Iterator[Step]:
+    """Random op-trees, calls of primitives and wrong arguments."""
+    count = ("20", "--calls", "20", "--arguments", "20") if asked.emulated else ("200", "--calls", "400")
+    yield Step("fuzz", 560, (*PYTHON, str(ROOT / "tests" / "fuzz"), *count, "--gpu"), "fuzz.log")
+
+
+def benchmark(asked: argparse.Namespace, out: Path) -> Iterator[Step]:
+    """The benchmark against other libraries: in short, or convolutions first and expressions of all sizes."""
+    small = ("--sizes", "64,4k", "--edges", "64", "--copied", "4k") if asked.emulated else ()
+    limit, how = 140, ("--quick", "--seconds", "100")
+    if asked.part:
+        sections = "convolutions,dispatch,optree,products,images,layers,copies"
+        limit, how = 580, ("--seconds", "520", "--sections", sections)
+        small = small or ("--sizes", "64,64k,1M,16M,64M")
+    command = (*PYTHON, "benchmarks/gpu.py", *how, "--results", "--json", str(out / "benchmark.json"))
+    yield Step("benchmark", limit, (*command, *small), "benchmark.log")
+
+
+def networks(asked: argparse.Namespace, out: Path) -> Iterator[Step]:
+    """Training steps of whole networks beside PyTorch's."""
+    how = ("--tiny", "--quick", "--rounds", "1") if asked.emulated else ("--limit", "480")
+    command = (*PYTHON, "benchmarks/models.py", "--backend", "gpu", *how, "--json", str(out / "networks.json"))
+    yield Step("networks", 580, command, "networks.log")
+
+
+PYTHON = (sys.executable,)
+
+
+def pytest() -> tuple[str, ...]:
+    """How tests are run on the real GPU."""
+    return (*PYTHON, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", *workers(), "--require-gpu")
 
 
 def workers() -> list[str]:
@@ -161,13 +212,14 @@ def checks(asked: argparse.Namespace) -> Iterator[Step]:
     program = (sys.executable, str(HERE / "kernels.py"))
     exact = {"NEONLIKE_GPU_POOL": "0", "NEONLIKE_CUBLAS": "none", "NEONLIKE_GPU_SELFTEST": "0"}
     if asked.emulated:
-        yield Step("memcheck", 120, program, "sanitizer.log", exact | {"CUEMU_CHECK": "1", "CUEMU_ASYNC": "1"})
+        more = {"CUEMU_CHECK": "1", "CUEMU_ASYNC": "1"}
+        yield Step("memcheck", 300, program, "sanitizer.log", exact | more, gate=True)
         return
     found = sanitizer()
-    for tool, limit in (("memcheck", 60), ("racecheck", 60)):
+    for tool, limit in (("memcheck", 120), ("racecheck", 90)):
         command = (found, "--tool", tool, "--error-exitcode", "7", "--target-processes", "application-only", *program)
         why = "" if found else "there is no compute-sanitizer: it comes with the CUDA toolkit"
-        yield Step(tool, limit, command if found else (), "sanitizer.log", exact, why)
+        yield Step(tool, limit, command if found else (), "sanitizer.log", exact, why, gate=bool(found))
 
 
 # The run --------------------------------------------------------------------------------------------------------
@@ -194,7 +246,7 @@ def environment(asked: argparse.Namespace, site: Path, work: Path) -> dict[str, 
 def check(asked: argparse.Namespace, out: Path, work: Path) -> list[Outcome]:
     """Run everything; each outcome is told when it is there."""
     start = time.monotonic()
-    total = asked.seconds or (TOTAL if not asked.emulated else 3600)
+    total = asked.seconds or (3600 if asked.emulated else PART_TOTAL if asked.part else TOTAL)
     site, outcomes = work / "site", list[Outcome]()
     first = install_step(asked, site)
     plain = os.environ | {"PYTHONUNBUFFERED": "1"}
@@ -204,6 +256,9 @@ def check(asked: argparse.Namespace, out: Path, work: Path) -> list[Outcome]:
     variables = environment(asked, site, work)
     for step in (each for each in steps(asked, out) if not asked.steps or each.name in asked.steps):
         outcomes.append(tell(run(step, out, variables, total - (time.monotonic() - start))))
+        if step.gate and not outcomes[-1].good:
+            print(f"The rest is left out: mend what {step.name} found first", flush=True)
+            break
     return outcomes
 
 
@@ -236,7 +291,10 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=default, help="folder of the logs ($OUT, else ./gpu-check)")
     parser.add_argument("--work", type=Path, help="folder for what is installed and compiled (else a temporary one)")
     parser.add_argument("--wheels", type=Path, default=ROOT / ".gpu-wheels", help="what make gpu-wheels fetched")
-    parser.add_argument("--seconds", type=float, help=f"for everything (default: {TOTAL})")
+    text = f"for everything (default: {TOTAL}, of a part {PART_TOTAL})"
+    parser.add_argument("--seconds", type=float, help=text)
+    text = "one part, in ten minutes at most (default: the first, then tests and benchmark in short)"
+    parser.add_argument("--part", choices=PARTS, help=text)
     parser.add_argument("--steps", type=lambda text: text.split(","), metavar="NAME,NAME", help="only these")
     parser.add_argument("--emulated", action="store_true", help="on the emulated driver, on little data")
     parser.add_argument("--tests", nargs="*", default=["tests"], help="test files of the GPU backend")

@@ -41,7 +41,6 @@ MUTANTS = (
     ahead("memory stays", "            while self._parts:\n", "            while self._lanes and not self._parts:\n"),
     ahead("what was sent may be written", "host.flags.writeable = False", "host.flags.writeable = True"),
     ahead("the reading thread keeps the context", "                self._leave()", "                pass"),
-    Mutant("ahead_cuda", "a thread copies while the program ends", "neonlike/backends/gpu/device/device.py", "self.transfer.close()", "pass"),
     reduction("a block count does not go back to 0", REDUCE, "gridDim.y - 1) ==", "gridDim.y) =="),
     reduction("the first block of a row merges", REDUCE, "== gridDim.y - 1;", "== 0;"),
     reduction("all rows share a count", REDUCE, "tickets + blockIdx.x,", "tickets,"),
