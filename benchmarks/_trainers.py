@@ -1,0 +1,227 @@
+"""The libraries of ``autograd.py``: the operations that networks are made of, and a training step of each.
+
+A step is forward, the loss, which is read, backward, and momentum: ``v = MOMENTUM v + gradient``, ``w = w - RATE v``.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import _primitives
+import numpy as np
+from _references import Array
+from _sequences import some
+from _trained import MOMENTUM, RATE, Trained
+
+
+class Trainer:
+    """A network in training on one minibatch.
+
+    Parameters
+    ----------
+    net : Trained
+    N : int
+    """
+
+    def __init__(self, net: Trained, N: int) -> None:
+        self.net, self.first, self.x = net, net.weights(), net.inputs(N)
+        self.losses: list[float] = []
+
+    def step(self) -> float:
+        """Make one; the loss before it."""
+        raise NotImplementedError
+
+    def changed(self) -> dict[str, Array]:
+        """Weights as they are now; of a network that does not learn, the gradients of the last step."""
+        raise NotImplementedError
+
+    def result(self, steps: int) -> list[list[float]]:
+        """Make ``steps``; their losses, and by how much they changed some of the elements of each array."""
+        losses = [self.step() for _ in range(steps)]
+        first = self.first if self.net.learns else dict.fromkeys(self.first, 0)
+        return [losses, *(some(array - first[name]) for name, array in self.changed().items())]
+
+
+class Ours(Trainer):
+    """By variables."""
+
+    def __init__(self, net: Trained, N: int, be: Any) -> None:
+        from neonlike import autograd as ag
+
+        super().__init__(net, N)
+        self.ag, self.be = ag, be
+        self.w = {name: ag.param(be.array(array), name=name) for name, array in self.first.items()}
+        self.velocities = {name: be.zeros(array.shape) for name, array in self.first.items()}
+        self.given = {
+            name: ag.const(be.array(array.reshape(len(array), -1), dtype=array.dtype if array.dtype.kind == "i" else None))
+            for name, array in self.x.items()
+        }
+        self.relu, self.gelu, self.tanh, self.sum = ag.relu, ag.gelu, ag.tanh, ag.sum
+
+    @staticmethod
+    def linear(x: Any, w: Any, b: Any) -> Any:
+        """x w + b."""
+        return x @ w + b
+
+    def layer_norm(self, x: Any, gamma: Any, beta: Any) -> Any:
+        """Of rows."""
+        return self.ag.layer_norm(x, 1, gamma, beta)
+
+    def cross_entropy(self, logits: Any, labels: Any) -> Any:
+        """Mean over rows."""
+        return self.ag.nll_loss(self.ag.log_softmax(logits), labels)
+
+    def add_to_samples(self, tokens: Any, positions: Any) -> Any:
+        """Tokens (N * length, d) and what is added to each sample, (length, d)."""
+        length, d = positions.shape
+        return (tokens.reshape(-1, length, d) + positions.reshape(1, length, d)).reshape(-1, d)
+
+    def mean_of_samples(self, tokens: Any, length: int) -> Any:
+        """Tokens (N * length, d) -> (N, d)."""
+        return self.ag.mean(tokens.reshape(-1, length, tokens.shape[1]), 1, keepdims=False)
+
+    def attention(self, qkv: Any, length: int, heads: int) -> Any:
+        """Queries, keys and values side by side (N * length, 3 d) -> (N * length, d)."""
+        d = qkv.shape[1] // 3
+        parts = qkv.reshape(-1, length, 3, heads, d // heads)
+        q, k, v = (parts[:, :, i].transpose(1, 2) for i in range(3))
+        return self.ag.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(-1, d)
+
+    def step(self) -> float:
+        """By ``backprop``, and an assignment a weight."""
+        self.ag.zero_grad(self.w.values())
+        loss = self.net.loss(self, self.w, self.given)
+        loss.backprop()
+        if self.net.learns:
+            for name, w in self.w.items():
+                v = self.velocities[name]
+                new = MOMENTUM * v + w.partial_derivative
+                self.be.assign_many([(v, new), (w.value, w.value - RATE * new)])
+        return float(loss.item())
+
+    def changed(self) -> dict[str, Array]:
+        """Values or derivatives."""
+        return {name: (w.value if self.net.learns else w.partial_derivative).get() for name, w in self.w.items()}
+
+
+class Torch(Trainer):
+    """PyTorch eager, with its fused optimizer."""
+
+    def __init__(self, net: Trained, N: int, double: bool = False) -> None:
+        import torch
+        from torch.nn import functional
+
+        super().__init__(net, N)
+        self.torch, self.functional = torch, functional
+        torch.set_grad_enabled(True)
+        dtype = torch.float64 if double else torch.float32
+        self.w = {n: torch.from_numpy(a.copy()).to(dtype).requires_grad_() for n, a in self.first.items()}
+        given = {name: torch.from_numpy(array) for name, array in self.x.items()}
+        self.given = {name: t.to(dtype) if t.is_floating_point() else t for name, t in given.items()}
+        self.optimizer = torch.optim.SGD(self.w.values(), RATE, MOMENTUM, fused=True)
+        self.relu, self.tanh, self.sum = torch.relu, torch.tanh, torch.sum
+        self.gelu, self.cross_entropy = functional.gelu, functional.cross_entropy
+
+    def linear(self, x: Any, w: Any, b: Any) -> Any:
+        """x w + b."""
+        return self.torch.addmm(b, x, w)
+
+    def layer_norm(self, x: Any, gamma: Any, beta: Any) -> Any:
+        """Of rows."""
+        return self.functional.layer_norm(x, x.shape[1:], gamma[0], beta[0])
+
+    def add_to_samples(self, tokens: Any, positions: Any) -> Any:
+        """Tokens (N * length, d) and what is added to each sample, (length, d)."""
+        return (tokens.view(-1, *positions.shape) + positions).view(tokens.shape)
+
+    def mean_of_samples(self, tokens: Any, length: int) -> Any:
+        """Tokens (N * length, d) -> (N, d)."""
+        return tokens.view(-1, length, tokens.shape[1]).mean(1)
+
+    def attention(self, qkv: Any, length: int, heads: int) -> Any:
+        """Queries, keys and values side by side (N * length, 3 d) -> (N * length, d)."""
+        d = qkv.shape[1] // 3
+        q, k, v = qkv.view(-1, length, 3, heads, d // heads).permute(2, 0, 3, 1, 4)
+        return self.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(-1, d)
+
+    def step(self) -> float:
+        """Eagerly."""
+        self.optimizer.zero_grad()
+        loss = self.net.loss(self, self.w, self.given)
+        loss.backward()
+        if self.net.learns:
+            self.optimizer.step()
+        return float(loss.item())
+
+    def changed(self) -> dict[str, Array]:
+        """Values or gradients."""
+        return {name: (w.detach() if self.net.learns else w.grad).numpy() for name, w in self.w.items()}
+
+
+class Jax(Trainer):
+    """JAX on the CPU: the whole step is compiled, and writes into the weights it was given."""
+
+    def __init__(self, net: Trained, N: int) -> None:
+        import jax
+
+        super().__init__(net, N)
+        self.jax, self.jnp = jax, jax.numpy
+        put = partial(jax.device_put, device=jax.devices("cpu")[0])
+        self.w = {name: put(array.copy()) for name, array in self.first.items()}
+        self.velocities = {name: put(np.zeros_like(array)) for name, array in self.first.items()}
+        self.given = {name: put(array) for name, array in self.x.items()}
+        self.relu, self.tanh, self.sum = jax.nn.relu, self.jnp.tanh, self.jnp.sum
+        self.gelu = partial(jax.nn.gelu, approximate=False)
+        self.run = jax.jit(self._learn, donate_argnums=(0, 1)) if net.learns else jax.jit(self._gradients)
+
+    def _gradients(self, w: Any, x: Any) -> Any:
+        return self.jax.value_and_grad(lambda w: self.net.loss(self, w, x))(w)
+
+    def _learn(self, w: Any, velocities: Any, x: Any) -> Any:
+        loss, gradients = self._gradients(w, x)
+        moved = self.jax.tree.map(lambda v, g: MOMENTUM * v + g, velocities, gradients)
+        return loss, self.jax.tree.map(lambda w, v: w - RATE * v, w, moved), moved
+
+    @staticmethod
+    def linear(x: Any, w: Any, b: Any) -> Any:
+        """x w + b."""
+        return x @ w + b
+
+    def layer_norm(self, x: Any, gamma: Any, beta: Any) -> Any:
+        """Of rows."""
+        away = x - x.mean(1, keepdims=True)
+        return away * self.jax.lax.rsqrt((away * away).mean(1, keepdims=True) + 1e-5) * gamma + beta
+
+    def cross_entropy(self, logits: Any, labels: Any) -> Any:
+        """Mean over rows."""
+        return -self.jnp.take_along_axis(self.jax.nn.log_softmax(logits), labels[:, None], 1).mean()
+
+    def add_to_samples(self, tokens: Any, positions: Any) -> Any:
+        """Tokens (N * length, d) and what is added to each sample, (length, d)."""
+        return (tokens.reshape(-1, *positions.shape) + positions).reshape(tokens.shape)
+
+    def mean_of_samples(self, tokens: Any, length: int) -> Any:
+        """Tokens (N * length, d) -> (N, d)."""
+        return tokens.reshape(-1, length, tokens.shape[1]).mean(1)
+
+    def attention(self, qkv: Any, length: int, heads: int) -> Any:
+        """Queries, keys and values side by side (N * length, 3 d) -> (N * length, d)."""
+        d = qkv.shape[1] // 3
+        q, k, v = self.jnp.moveaxis(qkv.reshape(-1, length, 3, heads, d // heads), 2, 0)
+        return self.jax.nn.dot_product_attention(q, k, v).reshape(-1, d)
+
+    def step(self) -> float:
+        """One call of what was compiled."""
+        if self.net.learns:
+            loss, self.w, self.velocities = self.run(self.w, self.velocities, self.given)
+        else:
+            loss, self.gradients = self.run(self.w, self.given)
+        return float(loss)
+
+    def changed(self) -> dict[str, Array]:
+        """Values or gradients."""
+        return {name: np.asarray(array) for name, array in (self.w if self.net.learns else self.gradients).items()}
