@@ -88,7 +88,7 @@ def tables(results: Sequence[Result]) -> dict[str, list[str]]:
         lines = ["| network | N | " + " | ".join(names) + " |", "|---" * (len(names) + 2) + "|"]
         for network, cells in found.items():
             row = {cell.contender: cell for cell in cells}
-            texts = [_cell(row.get(name), ours(cells)) for name in names]
+            texts = [cell_text(row.get(name), ours(cells)) for name in names]
             size = NETS[network].N if is_training(mode) else 1
             lines.append(f"| {network} | {size} | " + " | ".join(texts) + " |")
         if found:
@@ -96,7 +96,7 @@ def tables(results: Sequence[Result]) -> dict[str, list[str]]:
     return made
 
 
-def _cell(result: Result | None, first: Result | None) -> str:
+def cell_text(result: Result | None, first: Result | None) -> str:
     """Median, smallest and largest of the rounds, memory; how many times as long as ours."""
     if result is None:
         return ""

@@ -220,7 +220,7 @@ def parse(subject: Subject, argv: list[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = arguments(subject.text.partition("\n")[0], bench=True)
     parser.add_argument("--only", metavar="TEXT,TEXT", help="layers whose title has one of these in it")
-    parser.add_argument("--batches", type=_numbers, metavar="N,N", help=f"default {subject.batches}")
+    parser.add_argument("--batches", type=numbers, metavar="N,N", help=f"default {subject.batches}")
     parser.add_argument("--directions", metavar="NAME,NAME", help=f"some of {', '.join(subject.directions)}")
     _apart.add_option(parser)
     parser.add_argument(
@@ -236,11 +236,12 @@ def parse(subject: Subject, argv: list[str] | None) -> argparse.Namespace:
     return options
 
 
-def _numbers(text: str) -> tuple[int, ...]:
-    numbers = tuple(int(part) for part in text.split(","))
-    if min(numbers) < 1:
-        raise argparse.ArgumentTypeError(f"a minibatch has at least one image, got {text}")
-    return numbers
+def numbers(text: str) -> tuple[int, ...]:
+    """The type of an option that takes sizes of minibatches, with commas between them."""
+    found = tuple(int(part) for part in text.split(","))
+    if min(found) < 1:
+        raise argparse.ArgumentTypeError(f"a minibatch has at least one sample, got {text}")
+    return found
 
 
 def schedule(subject: Subject, options: argparse.Namespace) -> list[tuple[Any, int, str]]:

@@ -35,16 +35,21 @@ class Trained(Protocol):
     learns: ClassVar[bool]
 
     @property
-    def operations(self) -> int: ...
+    def operations(self) -> int:
+        """See above."""
 
     @property
-    def text(self) -> str: ...
+    def text(self) -> str:
+        """Its sizes."""
 
-    def weights(self) -> Data: ...
+    def weights(self) -> Data:
+        """What the derivatives are of, as they are at first."""
 
-    def inputs(self, N: int) -> Data: ...
+    def inputs(self, N: int) -> Data:
+        """A minibatch of N samples."""
 
-    def loss(self, o: Any, w: Mapping[str, Any], x: Mapping[str, Any]) -> Any: ...
+    def loss(self, o: Any, w: Mapping[str, Any], x: Mapping[str, Any]) -> Any:
+        """The loss by the operations of ``o``, of weights and inputs as the library holds them."""
 
 
 def _labels(classes: int, N: int) -> Array:
@@ -114,14 +119,16 @@ class Encoder:
     def weights(self) -> Data:
         """Of the input, the positions, each block, and the output."""
         d = self.width
-        made = {"W": _matrix(1, self.features, d), "b": _zeros(d), "positions": _primitives.values((self.length, d), 2, 0.1)}
+        made = {"W": _matrix(1, self.features, d), "b": _zeros(d)}
+        made |= {"positions": _primitives.values((self.length, d), 2, 0.1)}
         for i in range(self.blocks):
             sizes = {"qkv": (d, 3 * d), "out": (d, d), "up": (d, 4 * d), "down": (4 * d, d)}
             for seed, (name, size) in enumerate(sizes.items(), 10 * (i + 1)):
                 made |= {f"{name}{i}": _matrix(seed, *size), f"{name}{i} bias": _zeros(size[1])}
             made |= {f"norm{i}{half}": np.ones((1, d), np.float32) for half in "ab"}
             made |= {f"norm{i}{half} bias": _zeros(d) for half in "ab"}
-        return made | {"norm": np.ones((1, d), np.float32), "norm bias": _zeros(d), "last": _matrix(3, d, self.classes), "last bias": _zeros(self.classes)}
+        made |= {"norm": np.ones((1, d), np.float32), "norm bias": _zeros(d)}
+        return made | {"last": _matrix(3, d, self.classes), "last bias": _zeros(self.classes)}
 
     def inputs(self, N: int) -> Data:
         """``tokens`` (N * length, features) and ``labels`` (N,)."""
@@ -143,9 +150,9 @@ class Encoder:
 
 @dataclass(frozen=True)
 class Chain:
-    """Operations on 4 x 4 elements, each of the result of the last one: what a library needs for an operation itself.
+    """Operations on 4 x 4 elements, each of the result of the one before: what a library needs for an operation itself.
 
-    ``products``: matrix products and sums, which cannot fuse; else products, sums and tangents of elements.
+    ``products``: matrix products and sums, in turns; else products, sums and tangents of elements.
     """
 
     operations: int
@@ -155,11 +162,12 @@ class Chain:
     @property
     def text(self) -> str:
         """``60 operations on 4x4, elements``."""
-        return f"{self.operations} operations on 4x4, {'matrix products' if self.products else 'elements'}"
+        kinds = "matrix products and sums" if self.products else "products, sums and tangents of elements"
+        return f"{self.operations} {kinds}, 4x4"
 
     def weights(self) -> Data:
-        """``scale`` and ``shift``."""
-        return {"scale": _matrix(1, 4, 4), "shift": _matrix(2, 4, 4)}
+        """``scale``, so small that products of many do not grow, and ``shift``."""
+        return {"scale": 0.5 * _matrix(1, 4, 4), "shift": _matrix(2, 4, 4)}
 
     def inputs(self, N: int) -> Data:
         """``start``."""
@@ -168,13 +176,13 @@ class Chain:
     def loss(self, o: Any, w: Mapping[str, Any], x: Mapping[str, Any]) -> Any:
         """The sum of what comes out."""
         h = x["start"]
-        for _ in range(self.operations // 3 if not self.products else self.operations // 2):
+        for _ in range(self.operations // (2 if self.products else 3)):
             h = h @ w["scale"] + w["shift"] if self.products else o.tanh(h * w["scale"] + w["shift"])
         return o.sum(h)
 
 
 BATCHES = (1, 64, 128, 256)
-TRAINED: dict[str, tuple[Trained, tuple[int, ...]]] = {
+TRAINED: dict[str, tuple[Any, tuple[int, ...]]] = {
     "mlp": (Mlp((784, 1024, 1024, 10)), BATCHES),
     "small mlp": (Mlp((64, 128, 10)), BATCHES),
     "encoder 64": (Encoder(64), (1, 8, 64)),
@@ -182,4 +190,4 @@ TRAINED: dict[str, tuple[Trained, tuple[int, ...]]] = {
     "chain": (Chain(60), (1,)),
     "chain of products": (Chain(60, products=True), (1,)),
 }
-"""By name, with the minibatches."""
+"""Name -> a :class:`Trained` and its minibatches."""

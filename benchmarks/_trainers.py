@@ -5,13 +5,9 @@ A step is forward, the loss, which is read, backward, and momentum: ``v = MOMENT
 
 from __future__ import annotations
 
-import logging
-import math
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import _primitives
 import numpy as np
 from _references import Array
 from _sequences import some
@@ -25,25 +21,30 @@ class Trainer:
     ----------
     net : Trained
     N : int
+
+    Attributes
+    ----------
+    first, x : dict of arrays
+        Weights and inputs, of which a library makes its own.
     """
 
     def __init__(self, net: Trained, N: int) -> None:
         self.net, self.first, self.x = net, net.weights(), net.inputs(N)
-        self.losses: list[float] = []
 
     def step(self) -> float:
-        """Make one; the loss before it."""
+        """Make one step; the loss before it."""
         raise NotImplementedError
 
     def changed(self) -> dict[str, Array]:
         """Weights as they are now; of a network that does not learn, the gradients of the last step."""
         raise NotImplementedError
 
-    def result(self, steps: int) -> list[list[float]]:
-        """Make ``steps``; their losses, and by how much they changed some of the elements of each array."""
-        losses = [self.step() for _ in range(steps)]
-        first = self.first if self.net.learns else dict.fromkeys(self.first, 0)
-        return [losses, *(some(array - first[name]) for name, array in self.changed().items())]
+    def result(self, steps: int) -> list[Array]:
+        """Make ``steps``; their losses, and some elements of what all steps so far have changed in each array."""
+        losses = np.array([self.step() for _ in range(steps)])
+        now, learns = self.changed(), self.net.learns
+        changes = (now[name] - first if learns else now[name] for name, first in self.first.items())
+        return [losses, *(np.array(some(change)) for change in changes)]
 
 
 class Ours(Trainer):
@@ -56,10 +57,8 @@ class Ours(Trainer):
         self.ag, self.be = ag, be
         self.w = {name: ag.param(be.array(array), name=name) for name, array in self.first.items()}
         self.velocities = {name: be.zeros(array.shape) for name, array in self.first.items()}
-        self.given = {
-            name: ag.const(be.array(array.reshape(len(array), -1), dtype=array.dtype if array.dtype.kind == "i" else None))
-            for name, array in self.x.items()
-        }
+        dtypes = {"labels": np.int64}
+        self.given = {name: ag.const(be.array(array, dtype=dtypes.get(name))) for name, array in self.x.items()}
         self.relu, self.gelu, self.tanh, self.sum = ag.relu, ag.gelu, ag.tanh, ag.sum
 
     @staticmethod
