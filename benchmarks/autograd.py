@@ -86,7 +86,7 @@ def desk(name: str) -> Iterator[Any]:
     elif name == REFERENCE and installed("torch"):
         yield Reference(partial(PEERS["torch"], double=True))
     elif name == REFERENCE:
-        with gen_backend("cpu", rng_seed=0, default_dtype=np.float64) as be:
+        with gen_backend("cpu", rng_seed=0, datatype=np.float64) as be:
             yield Reference(partial(_trainers.Ours, be=be))
     else:
         with gen_backend("cpu", rng_seed=0) as be:
