@@ -222,6 +222,12 @@ def test_regression_by_variables_finds_the_closed_form(run: Callable[..., tuple[
     assert difference < 2e-3 and 0.5 < explained < 0.53
 
 
+@pytest.mark.cpu_only("takes the emulator a quarter of a minute")
+def test_rows_of_digits_look_at_each_other(run: Callable[..., float]) -> None:
+    """Guessing would be right one time in ten."""
+    assert run("attention_digits", "--epochs", "2") > 0.65
+
+
 @pytest.mark.backend
 def test_a_layer_of_ones_own(run: Callable[..., tuple[float, float]]) -> None:
     wrong, accuracy = run("custom_layer", "--epochs", "5")
