@@ -46,13 +46,40 @@ QUICK = Effort(sample=0.03, min_rounds=3, max_rounds=5, budget=1.0, long=0.2)
 # In the process of a contender ----------------------------------------------------------------------------------
 
 
-def make_case(who: str, make: Callable[..., Any], name: str, N: int, expected: Any) -> Case:
-    """A network's step by the contender ``who``; ``expected`` is what :meth:`_trainers.Trainer.result` is to be."""
+def make_case(who: str, make: Callable[..., Any], name: str, N: int, expected: Any = None) -> Case:
+    """A network's step by the contender ``who``.
+
+    ``expected`` is what :meth:`_trainers.Trainer.result` is to be after a first step; without it, variables in float64
+    say so.
+    """
     net, _ = TRAINED[name]
     made = make(net, N)
     contender = Contender(who, made.step, lambda: made.result(STEPS), ours=who == OURS)
-    reference = lambda: [np.asarray(array, np.float64) for array in expected]  # noqa: E731
+
+    def reference() -> list[Any]:
+        if expected is not None:
+            return [np.asarray(array, np.float64) for array in expected]
+        with in_float64() as own:
+            return after_a_step(own, name, N)
+
     return Case(name, net.text, N, [contender], reference, 0, TOLERANCE)
+
+
+def after_a_step(make: Callable[..., Any], name: str, N: int) -> list[Any]:
+    """What :meth:`_trainers.Trainer.result` is then."""
+    made = make(TRAINED[name][0], N)
+    made.step()
+    found: list[Any] = made.result(STEPS)
+    return found
+
+
+@contextmanager
+def in_float64() -> Iterator[Callable[..., Any]]:
+    """What makes trainers of variables in float64."""
+    from neonlike.backends import gen_backend
+
+    with gen_backend("cpu", rng_seed=0, datatype=np.float64) as be:
+        yield partial(_trainers.Ours, be=be)
 
 
 class Reference:
@@ -69,9 +96,7 @@ class Reference:
 
     def result(self, name: str, N: int) -> list[list[float]]:
         """Losses and changes, after a first step."""
-        made = self._make(TRAINED[name][0], N)
-        made.step()
-        return [array.tolist() for array in made.result(STEPS)]
+        return [array.tolist() for array in after_a_step(self._make, name, N)]
 
 
 @contextmanager
@@ -86,8 +111,8 @@ def desk(name: str) -> Iterator[Any]:
     elif name == REFERENCE and installed("torch"):
         yield Reference(partial(PEERS["torch"], double=True))
     elif name == REFERENCE:
-        with gen_backend("cpu", rng_seed=0, datatype=np.float64) as be:
-            yield Reference(partial(_trainers.Ours, be=be))
+        with in_float64() as own:
+            yield Reference(own)
     else:
         with gen_backend("cpu", rng_seed=0) as be:
             yield Desk(partial(make_case, OURS, partial(_trainers.Ours, be=be)), {"engine": be.engine.name})

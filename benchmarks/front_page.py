@@ -65,6 +65,10 @@ LINES = (
     Line("batch normalization with relu: forward, back", "batchnorm", _means(*BOTH)),
     Line("LRN: forward, back", "lrn", _means(*BOTH)),
     Line("RNN, LSTM, GRU: forward, forward and back", "rnn", _means("fprop", r"fprop\+bprop")),
+    Line("attention: forward, forward and back", "attention", _means("fprop", r"fprop\+bprop")),
+    Line("training steps of variables, PyTorch eager: N >= 64, fewer", "autograd",
+         tuple(rf"training steps, N {few} 64, geometric mean over \d+: (?P<who>\w+) takes (?P<x>[\d.]+) times"
+               for few in (">=", "<"))),
 )  # fmt: skip
 
 
@@ -94,9 +98,14 @@ def ratios(line: Line, section: str) -> dict[str, list[str]]:
     return found
 
 
+def recorded(found: dict[str, str]) -> list[Line]:
+    """The lines whose sections are there; one that was not measured yet has none."""
+    return [line for line in LINES if line.section in found]
+
+
 def machine(found: dict[str, str]) -> str:
     """Where and when the sections were measured."""
-    facts = [dict(re.findall(r"^\| (\w+) \| (.+?) \|$", found[line.section], re.MULTILINE)) for line in LINES]
+    facts = [dict(re.findall(r"^\| (\w+) \| (.+?) \|$", found[line.section], re.MULTILINE)) for line in recorded(found)]
     days = sorted({fact["date"][:10] for fact in facts})
     processors = sorted({f"{fact['cores']} cores of an {fact['processor']}" for fact in facts})
     return f"{' and '.join(processors)}, {' to '.join(dict.fromkeys((days[0], days[-1])))}"
@@ -113,7 +122,7 @@ def table(text: str) -> list[str]:
         f"| | {' | '.join(PEERS.values())} |",
         "|---|" + "---|" * len(PEERS),
     ]
-    for line in LINES:
+    for line in recorded(found):
         of = ratios(line, found[line.section])
         lines.append(f"| {line.text} | " + " | ".join(", ".join(of.get(who, [])) for who in PEERS) + " |")
     return lines
@@ -137,7 +146,7 @@ def page(readme: str, text: str) -> str:
 def bars(text: str) -> Iterator[list[tuple[str, float]]]:
     """(peer, ratio) of everything in the table, line by line."""
     found = sections(text)
-    for line in LINES:
+    for line in recorded(found):
         of = ratios(line, found[line.section])
         yield [(who, float(value)) for who, values in of.items() for value in values]
 
@@ -164,7 +173,8 @@ def draw(text: str, path: Path) -> None:
         for step, (who, ratio) in enumerate(here):
             height = place + 0.7 * ((step + 0.5) / len(here) - 0.5)
             axes.barh(height, ratio - 1, 0.6 / len(here), left=1.0, color=colors[who])
-    axes.set_yticks(range(len(LINES)), [line.text for line in LINES], fontsize="small")
+    names = [line.text for line in recorded(sections(text))]
+    axes.set_yticks(range(len(names)), names, fontsize="small")
     axes.invert_yaxis()
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")

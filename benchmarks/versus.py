@@ -23,6 +23,7 @@ from typing import Any
 
 import _contenders
 import _primitives
+import autograd
 import optree
 import optree_shapes
 from _apart import Apart, Child
@@ -36,8 +37,8 @@ NOW, BEFORE = "now", "before"
 LEAST = 0.97
 """A case counts as slower if its time before divided by its time now is below this."""
 AGAIN = 2
-PRIMITIVES = ("conv", "conv_shapes", "pool", "pool_shapes", "batchnorm", "lrn", "rnn", "gemm")
-SUBJECTS = ("optree", "optree_shapes", *PRIMITIVES)
+PRIMITIVES = ("conv", "conv_shapes", "pool", "pool_shapes", "batchnorm", "lrn", "rnn", "gemm", "attention")
+SUBJECTS = ("optree", "optree_shapes", "autograd", *PRIMITIVES)
 FULL = Effort(sample=4e-3, min_rounds=5, max_rounds=15, budget=0.5, long=0.1)
 
 
@@ -112,6 +113,9 @@ def _of(subject: str, options: argparse.Namespace) -> Iterator[Planned]:
     elif subject == "optree_shapes":
         for case in optree_shapes.schedule(optree_shapes.parse(quick)):
             yield Planned(subject, OURS, (optree_shapes.title(case),))
+    elif subject == "autograd":
+        for network, N in autograd.schedule(autograd.parse(quick)):
+            yield Planned(subject, OURS, (network, N))
     else:
         of = importlib.import_module(subject).SUBJECT
         for layer, N, direction in _primitives.schedule(of, _primitives.parse(of, quick)):

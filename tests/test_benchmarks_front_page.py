@@ -25,7 +25,8 @@ def test_the_readme_shows_what_was_recorded(front: Any) -> None:
 def test_another_figure_changes_the_table(front: Any) -> None:
     text = front.RESULTS.read_text(encoding="utf-8")
     section = front.sections(text)["lrn"]
-    (before, _) = front.ratios(front.LINES[-2], section)["torch"]
+    (lrn,) = (line for line in front.LINES if line.section == "lrn")
+    (before, _) = front.ratios(lrn, section)["torch"]
     changed = text.replace(section, section.replace(f"PyTorch takes {before} times", "PyTorch takes 99.50 times"))
     assert front.table(changed) != front.table(text)
     assert any("| 99.50, " in line for line in front.table(changed))
@@ -33,6 +34,23 @@ def test_another_figure_changes_the_table(front: Any) -> None:
         front.table(text.replace(section, section.replace("PyTorch takes", "PyTorch took")))
     with pytest.raises(ValueError, match=r"README.md has no <!-- speed"):
         front.page("# a page without marks\n", text)
+
+
+def test_a_section_that_is_not_recorded_has_no_line(front: Any) -> None:
+    assert all((FOLDER / f"{line.section}.py").exists() for line in front.LINES)
+    text = front.RESULTS.read_text(encoding="utf-8")
+    short = text.replace(f"## lrn{front.sections(text)['lrn']}", "")
+    (gone,) = set(front.table(text)) - set(front.table(short))
+    assert gone.startswith("| LRN: forward, back |")
+    assert len(list(front.bars(short))) == len(list(front.bars(text))) - 1
+
+
+def test_steps_of_variables_have_a_line(front: Any) -> None:
+    (line,) = (line for line in front.LINES if line.section == "autograd")
+    words = ("N >= 64, geometric mean over 10: torch takes 1.30", "N >= 64, geometric mean over 10: jax takes 0.90",
+             "N < 64, geometric mean over 6: torch takes 1.10", "N < 64, geometric mean over 6: jax takes 0.80")
+    section = "".join(f"* training steps, {each} times as long\n" for each in words)
+    assert front.ratios(line, section) == {"torch": ["1.30", "1.10"], "jax": ["0.90", "0.80"]}
 
 
 def test_it_prints_writes_and_draws(
