@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neonlike.backends.backend import Backend
+from neonlike.backends.cpu import reuse
 from neonlike.backends.cpu.memory import HostMemory
 from neonlike.backends.cpu.primitives.attention import AttentionKernels
 from neonlike.backends.cpu.primitives.batchnorm import BatchNormKernels
@@ -74,18 +75,19 @@ class NervanaCPU(
         return NumpyEngine() if self.compiler is None else _compiled_engine[-1]()
 
     def cleanup_backend(self) -> None:
-        """Drop plans and the memory that kernels keep on this thread; tensors and the backend can still be used.
+        """Drop plans and the memory that is kept to be used again; tensors and the backend can still be used.
 
         As in neon, where scripts call ``gen_backend`` again and go on with what they made before.
         """
         super().cleanup_backend()
         release_workspace()
+        reuse.pieces.release()
 
     def check_open(self, operation: str) -> None:
         """Nothing is refused after ``cleanup_backend``: what it dropped is made anew."""
 
     def _allocate(self, shape: Shape, dtype: DType, name: str | None, persist_values: bool) -> CPUTensor:
-        return CPUTensor(self, aligned_empty(shape, dtype), name, persist_values)
+        return CPUTensor(self, reuse.pieces.empty(shape, dtype), name, persist_values)
 
     def _allocate_for_users(
         self, shape: Shape, dtype: DType, name: str | None, persist_values: bool, cleared: bool

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from neonlike.backends.cpu.reuse import pieces
 from neonlike.backends.cpu.tensor import CPUTensor
 from neonlike.backends.families.memory import MemoryFamily
 from neonlike.backends.memory import MemoryStats
@@ -24,7 +25,7 @@ class HostMemory(MemoryFamily):
         """See :meth:`MemoryFamily.memory_stats`."""
         blocks = _memory_of_tensors()
         used = sum(blocks.values())
-        reserved = used + kept_bytes() + (0 if self._scratch is None else self._scratch.nbytes)
+        reserved = used + kept_bytes() + pieces.waiting_bytes() + (0 if self._scratch is None else self._scratch.nbytes)
         _peaks.update(used=max(used, _peaks["used"]), reserved=max(reserved, _peaks["reserved"]))
         return MemoryStats(used, _peaks["used"], reserved, _peaks["reserved"], len(blocks), 0, 0)
 
@@ -35,8 +36,9 @@ class HostMemory(MemoryFamily):
 
     def release_memory(self) -> int:
         """See :meth:`MemoryFamily.release_memory`."""
-        kept = kept_bytes()
+        kept = kept_bytes() + pieces.waiting_bytes()
         release_workspace()
+        pieces.release()
         return kept
 
 
