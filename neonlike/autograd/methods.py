@@ -7,6 +7,7 @@ from typing import Any
 
 from neonlike.autograd import ops
 from neonlike.autograd.leaves import derived
+from neonlike.autograd.parameters import get_params
 from neonlike.autograd.variable import Variable, made
 from neonlike.optree.functions import F as Functions
 from neonlike.optree.node import apply, is_operand
@@ -70,7 +71,8 @@ def _attach() -> None:
         setattr(Variable, f"__{name}__", lambda self, op=name, build=build: made(op, build(self._expr), (self,)))
     for name in _METHODS:
         setattr(Variable, name, getattr(ops, name))
-    for name, function in {"T": property(_swapped), "__getitem__": ops.index, "_applied": _applied}.items():
+    more = {"T": property(_swapped), "__getitem__": ops.index, "_applied": _applied, "get_params": get_params}
+    for name, function in more.items():
         setattr(Variable, name, function)
 
 

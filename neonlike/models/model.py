@@ -280,6 +280,17 @@ class Model(Saved):
             self.check_backend("bprop")
         return self.layers.bprop(delta)
 
+    def __call__(self, inputs: Any, inference: bool = False) -> Any:
+        """Forward pass on variables of :mod:`neonlike.autograd`, as of a layer; see ``layers.Layer``."""
+        self.check_backend("called")
+        results = self.layers(inputs, inference)
+        self.initialized, self.made_on = True, self.be
+        return results
+
+    def parameters(self) -> list[Any]:
+        """The weights that are trained as variables, whose derivatives are the layers' gradients."""
+        return self.layers.parameters()  # type: ignore[no-any-return]
+
     def counters(self) -> dict[str, int]:
         """What a kind of training counts beside epochs and minibatches, to be saved with the model."""
         return {}

@@ -9,11 +9,12 @@ from neonlike.layers.container.merge import MergeSum
 from neonlike.layers.core.base import Layer, require_layer, require_transform
 from neonlike.layers.core.elementwise import Activation
 from neonlike.layers.core.structure import SkipNode
+from neonlike.layers.core.variables import ListOnVariables
 
 __public_module__ = "neonlike.layers.layer"
 
 
-class Residual(list[Any]):
+class Residual(ListOnVariables, list[Any]):
     """Layers, and a shortcut past them whose output is added to theirs; then an activation.
 
     A list, which containers flatten into their own: ``[MergeSum([layers, shortcut])]`` and the activation.

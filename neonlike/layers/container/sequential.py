@@ -16,6 +16,7 @@ from neonlike.layers.core.deltas import DeltasTree
 from neonlike.layers.core.elementwise import DataTransform, Dropout
 from neonlike.layers.core.folding import fold, unfold
 from neonlike.layers.core.oldformats import join_biases
+from neonlike.layers.core.variables import ListOnVariables
 from neonlike.layers.recurrent.padding import Padding
 from neonlike.nervanaobject import Description, build, get_args
 from neonlike.optree.node import Expression
@@ -349,3 +350,6 @@ class Sequential(LayerContainer):
     def get_terminal(self) -> Any:
         """The last layer, or what it says its terminals are."""
         return self._layers[-1].get_terminal()
+
+
+ListOnVariables.sequential = Sequential

@@ -19,6 +19,7 @@ from neonlike.checks import admit, brief, shown
 from neonlike.errors import ArgumentError, DTypeError, NeonlikeError, NotDefined, ShapeError
 from neonlike.layers.core.deltas import DeltasTree
 from neonlike.layers.core.parts import first_part, part_of
+from neonlike.layers.core.variables import OnVariables
 from neonlike.logger import logger
 from neonlike.nervanaobject import Description, NervanaObject
 
@@ -50,7 +51,7 @@ def interpret_in_shape(shape: Any) -> tuple[int, int]:
     return math.prod(map(int, shape)), 1
 
 
-class Layer(NervanaObject):
+class Layer(OnVariables, NervanaObject):
     """Base of layers.
 
     Parameters

@@ -6,8 +6,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from neonlike.autograd.variable import Variable
 from neonlike.errors import ArgumentError, DTypeError, NotDefined
 from neonlike.layers.core.base import Layer, interpret_in_shape
+from neonlike.layers.core.variables import cost_of
 from neonlike.nervanaobject import NervanaObject
 from neonlike.optree.dtypes import compute_dtype
 from neonlike.util.values import values
@@ -81,7 +83,34 @@ class GeneralizedCost(NervanaObject):
             Outputs of the network and what they should be, ``(features, N)``.
         """
         self._check_ready("get_cost")
-        return self._record(self.costfunc(inputs, targets), inputs.shape[1])
+        return self._record(self.of_columns(inputs, targets), inputs.shape[1])
+
+    def of_columns(self, inputs: Any, targets: Any) -> Any:
+        """Expression of the cost of each column."""
+        return self.costfunc(inputs, targets)
+
+    def slope(self, inputs: Any, targets: Any) -> Any:
+        """Expression of the gradient of the summed cost with respect to the network's outputs."""
+        return self.costfunc.bprop(inputs, targets)
+
+    def __call__(self, inputs: Any, targets: Any) -> Variable:
+        """The cost of a result of a layer that was called on variables, **summed** over the columns.
+
+        Its derivatives are sums over the batch, as those of ``bprop`` are, which optimizers divide by ``be.bsz``.
+        Cross-entropy has the true derivative behind any op; behind a softmax or logistic layer, that of both in one.
+
+        Parameters
+        ----------
+        inputs : Variable (features, columns)
+        targets : tensor, array or Variable of that shape
+            Or what ``get_cost`` takes; they get no derivative.
+
+        Raises
+        ------
+        ShapeError, DTypeError
+            If ``inputs`` are no such variable.
+        """
+        return cost_of(self, inputs, targets)
 
     def _check_ready(self, operation: str) -> None:
         if self.outputs is None:
@@ -101,7 +130,7 @@ class GeneralizedCost(NervanaObject):
     def get_errors(self, inputs: Any, targets: Any) -> Any:
         """Gradient of the summed cost with respect to the network's outputs (``deltas``)."""
         self._check_ready("get_errors")
-        self.deltas[:] = self.costfunc.bprop(inputs, targets)
+        self.deltas[:] = self.slope(inputs, targets)
         return self.deltas
 
 
@@ -118,19 +147,15 @@ class GeneralizedCostMask(GeneralizedCost):
         super().__init__(costfunc, name)
         self.weights = weights
 
-    def get_cost(self, inputs: Any, targets: Any) -> np.ndarray:
-        """Mean over **all** columns of the masked cost, times ``weights``, ``(1, 1)``."""
-        self._check_ready("get_cost")
+    def of_columns(self, inputs: Any, targets: Any) -> Any:
+        """Expression of the masked cost of each column, times ``weights``; its mean is over **all** columns."""
         target, mask = self._pair(targets)
-        masked_inputs, masked_target = inputs * mask, target * mask
-        return self._record(self.costfunc(masked_inputs, masked_target) * self.weights, inputs.shape[1])
+        return self.costfunc(inputs * mask, target * mask) * self.weights
 
-    def get_errors(self, inputs: Any, targets: Any) -> Any:
-        """Masked and weighted gradient (``deltas``)."""
-        self._check_ready("get_errors")
+    def slope(self, inputs: Any, targets: Any) -> Any:
+        """Expression of the masked and weighted gradient."""
         target, mask = self._pair(targets)
-        self.deltas[:] = self.costfunc.bprop(inputs, target) * mask * self.weights
-        return self.deltas
+        return self.costfunc.bprop(inputs, target) * mask * self.weights
 
     def _pair(self, targets: Any) -> tuple[Any, Any]:
         if not isinstance(targets, list | tuple) or len(targets) != 2:
@@ -164,6 +189,10 @@ class GeneralizedGANCost(GeneralizedCost):
         cost_type = self.costfunc.cost_type if cost_type is None else cost_type
         columns = (y_noise if y_data is None else y_data).shape[1]
         return self._record(self.costfunc(y_data, y_noise, cost_type), columns)
+
+    def __call__(self, inputs: Any, targets: Any) -> Variable:
+        """Not defined, as :meth:`get_errors`."""
+        return self.get_errors(inputs, targets)  # type: ignore[no-any-return]
 
     def get_errors(self, inputs: Any, targets: Any) -> Any:
         """Not defined: the gradients of the two networks are ``costfunc.bprop_data`` and its like."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -94,6 +96,13 @@ class Multicost(NervanaObject):
             errors.append(error)
         self.deltas = errors
         return errors
+
+    def __call__(self, inputs: Sequence[Any], targets: Any) -> Any:
+        """Σ weight · cost of the results of a tree that was called on variables, each summed over its columns."""
+        given = [(cost, weight, y, t) for cost, weight, y, t in self._branches(inputs, targets) if t is not None]
+        if not given:
+            raise ArgumentError(f"{self.name}: no output has a target; give one at least")
+        return functools.reduce(operator.add, [weight * cost(y, t) for cost, weight, y, t in given])
 
     def _branches(self, inputs: Sequence[Any], targets: Any) -> Iterable[tuple[Any, float, Any, Any]]:
         """Cost, weight, output and target of each branch."""

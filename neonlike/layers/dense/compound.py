@@ -10,12 +10,13 @@ from neonlike.checks import brief
 from neonlike.errors import ArgumentTypeError, MissingArgument
 from neonlike.layers.core.base import require_transform
 from neonlike.layers.core.elementwise import Activation
+from neonlike.layers.core.variables import ListOnVariables
 from neonlike.layers.norm.normalization import BatchNorm
 
 __public_module__ = "neonlike.layers.layer"
 
 
-class CompoundLayer(list[Any]):
+class CompoundLayer(ListOnVariables, list[Any]):
     """Base of compound layers: a plain list, which containers flatten into their own.
 
     Parameters
