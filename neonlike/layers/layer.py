@@ -5,6 +5,7 @@ from neonlike.layers.core.base import AccumulationError, Layer, interpret_in_sha
 from neonlike.layers.core.bias import Bias
 from neonlike.layers.core.cost import GeneralizedCost, GeneralizedCostMask, GeneralizedGANCost
 from neonlike.layers.core.elementwise import Activation, DataTransform, Dropout
+from neonlike.layers.core.lambdas import Lambda
 from neonlike.layers.core.parameter import ParameterLayer
 from neonlike.layers.core.structure import BranchNode, Reshape, SkipNode
 from neonlike.layers.dense.attention import MultiHeadAttention
@@ -49,6 +50,7 @@ __all__ = [
     "GeneralizedCostMask",
     "GeneralizedGANCost",
     "GroupNorm",
+    "Lambda",
     "Layer",
     "LayerNorm",
     "Linear",

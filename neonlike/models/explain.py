@@ -39,7 +39,7 @@ def _lines(layer: Any, level: int, widths: list[int]) -> list[str]:
 def _notes(layer: Any) -> list[str]:
     if layer.folded_into is not None:
         return [f"computed by {layer.folded_into.name}"]
-    notes = []
+    notes: list[str] = layer.notes() if hasattr(layer, "notes") else []
     if layer.folded:
         passes = "forward and backward" if hasattr(layer, "error_left") else "forward"
         notes.append(f"one call with {', '.join(part.name for part in layer.folded)} ({passes})")

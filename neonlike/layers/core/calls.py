@@ -136,8 +136,8 @@ class Call:
         calls = calls_of(layer)
         calls.make_room(layer)
         copies = works_in_place(layer)
-        # A view, so that it is known by its identity whether the layer was called since.
-        calls.inputs = given = [copied(x) if copies else x[: x.shape[0]] for x in inputs]
+        # A new view, so that it is known by its identity whether the layer was called since.
+        calls.inputs = given = [copied(x) if copies else x.T.T for x in inputs]
         given = layer.fprop(given if len(inputs) > 1 else given[0])
         self.outputs = [copied(y) for y in (given if isinstance(given, list) else [given])]
         self._noted = [getattr(leaf, "inputs", None) for leaf in leaves_of(layer)]
@@ -179,13 +179,16 @@ class Call:
 
 
 class LayerGradient(Request):
-    """``bprop`` of a call: of (error,) the gradient of the input, if that is ``wanted``, then of all parameters."""
+    """``bprop`` of a call: the gradient of the input, if that is ``wanted``, then of all parameters.
+
+    Its operands are the error, and what these are gradients by, which it depends on.
+    """
 
     direct: ClassVar[bool] = False
 
     def __init__(self, made_by: Call, shapes: list[Any], results: Any, dtype: Any, wanted: bool) -> None:
         self.call, self.shapes, self.wanted = made_by, shapes, wanted
-        self.results, self.dtypes = results, (dtype,)  # type: ignore[misc]
+        self.results, self.dtypes = results, (dtype, *[None] * len(results))  # type: ignore[misc]
 
     def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
         """Compute them; what had gathered in the layer's gradients stays there."""

@@ -147,7 +147,7 @@ def _trained(layer: Any, variables: list[Variable], tensors: list[Any]) -> list[
     results = tuple((parent.shape, parent.dtype) for parent in parents)
 
     def gradient(F: Any, d: Any, z: Any, *operands: Any) -> tuple[Any, ...]:
-        node = call(_GRADIENT, LayerGradient(done, shapes, results, value.dtype, wanted), (d,))
+        node = call(_GRADIENT, LayerGradient(done, shapes, results, value.dtype, wanted), (d, *operands))
         return tuple(part(node, position) for position in range(len(results)))
 
     rule = tape.Rule(layer.name, tuple(parent._expr for parent in parents), gradient, heavy=True)
