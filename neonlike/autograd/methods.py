@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from neonlike.autograd import ops
+from neonlike.autograd.html import of_variable
 from neonlike.autograd.leaves import derived
 from neonlike.autograd.parameters import get_params
 from neonlike.autograd.variable import Variable, made
@@ -71,7 +72,8 @@ def _attach() -> None:
         setattr(Variable, f"__{name}__", lambda self, op=name, build=build: made(op, build(self._expr), (self,)))
     for name in _METHODS:
         setattr(Variable, name, getattr(ops, name))
-    more = {"T": property(_swapped), "__getitem__": ops.index, "_applied": _applied, "get_params": get_params}
+    more = {"T": property(_swapped), "__getitem__": ops.index, "_applied": _applied, "get_params": get_params,
+            "_repr_html_": of_variable}  # fmt: skip
     for name, function in more.items():
         setattr(Variable, name, function)
 

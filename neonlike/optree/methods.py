@@ -12,7 +12,7 @@ import numpy as np
 
 from neonlike.checks import brief
 from neonlike.errors import DTypeError
-from neonlike.optree import builders, neonform, reading, show
+from neonlike.optree import builders, html, neonform, reading, show
 from neonlike.optree.dtypes import as_dtype, is_float
 from neonlike.optree.functions import F
 from neonlike.optree.hostvalues import HostValues
@@ -89,6 +89,7 @@ _OF_ALL: dict[str, Any] = {
     "__contains__": reading.contains,
     "__matmul__": matmul,
     "__rmatmul__": reflected_matmul,
+    "_repr_html_": html.of_expression,
 }
 _OF_NODES: dict[str, Any] = {
     "T": property(transposed),

@@ -17,6 +17,7 @@ from typing import Any
 from neonlike.autograd.blocks import grad
 from neonlike.autograd.dynamic.commands import Command, Outcome, as_hint, check_count
 from neonlike.autograd.dynamic.dot import Entry, Made, dot
+from neonlike.autograd.dynamic.html import of_graph
 from neonlike.autograd.dynamic.minimise import Minimiser
 from neonlike.autograd.dynamic.tensor_variable import Storage, TensorVariable, window_of
 from neonlike.autograd.dynamic.writes import Writes
@@ -340,6 +341,10 @@ class DynamicGraph:
         elif file is not None:
             Path(file).write_text(text, encoding="utf-8")
         return text
+
+    def _repr_html_(self) -> str:
+        alive = sorted(self._storages, key=lambda storage: storage.entry.name)
+        return of_graph(self.closed, [storage.entry for storage in alive])
 
     def close(self) -> None:
         """Free the graph: using it or its variables from now on is a FreedError. Tensors that were set stay."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from neonlike.autograd.dynamic.html import of_tensor_variable
 from neonlike.autograd.leaves import const, param
 from neonlike.autograd.variable import FreedError, Variable
 from neonlike.checks import brief
@@ -202,6 +203,9 @@ class TensorVariable:
             return f"<{self} (freed)>"
         shape = "of no shape yet" if self.shape is None else "x".join(map(str, self.shape))
         return f"<{self} {shape}{'' if self.dtype is None else ' ' + self.dtype.name}>"
+
+    def _repr_html_(self) -> str:
+        return of_tensor_variable(self)
 
 
 def window_of(
