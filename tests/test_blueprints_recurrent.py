@@ -82,10 +82,80 @@ def test_an_rnn_in_both_directions(be64: Backend, cell: str, direction: str) -> 
 
 
 @pytest.mark.compiles(1)
-@pytest.mark.parametrize("direction", ["unidirectional", "bidirectional_sum"])
-def test_gradients_of_two_layers(be64: Backend, direction: str) -> None:
-    layer = filled(be64.blueprints.rnn((F, T, N), UNITS, 2, "tanh", direction=direction).build(), scale=0.5)
+@pytest.mark.parametrize("cell", ["gru", "lstm", "tanh"])
+@pytest.mark.parametrize("direction", ["bidirectional_concat", "bidirectional_sum"])
+def test_both_directions_of_any_cell_from_given_states(be64: Backend, cell: str, direction: str) -> None:
+    """As two loops, of which one reads the steps in reverse."""
+    bp = be64.blueprints.rnn_op((F, T, N), UNITS, cell, direction, src_iter=True, dst_iter=True)
+    layer = filled(bp.build(train=False), scale=0.5)
+    units = UNITS // 2 if direction == "bidirectional_concat" else UNITS
+    count = 2 if cell == "lstm" else 1
+    rng = np.random.default_rng(3)
+    for state in layer.src_iter[0]:
+        state.set(rng.normal(size=(units, N)))
+    layer()
+    outputs = []
+    for way, turn in enumerate((slice(None), slice(None, None, -1))):
+        parts = layer.weights_layer[way], layer.weights_iter[way], layer.bias_layer[way]
+        W = np.concatenate([part.get().reshape(-1, parts[0].shape[0]) for part in parts])
+        mine = slice(way * count, (way + 1) * count)
+        begin = [state.get() for state in layer.src_iter[0][mine]]
+        loop = Loop({"tanh": "rnn"}.get(cell, cell), W, layer.input.get()[:, turn].reshape(F, -1), T, *begin)
+        outputs.append(loop.outputs.reshape(units, T, N)[:, turn])
+        for state, wanted in zip(layer.dst_iter[0][mine], (loop.h[-1], loop.c[-1])):
+            close(state, wanted)
+    close(layer.output, np.concatenate(outputs) if direction == "bidirectional_concat" else sum(outputs))
+
+
+@pytest.mark.compiles(1)
+@pytest.mark.parametrize(
+    ("cell", "direction"),
+    [("tanh", "unidirectional"), ("tanh", "bidirectional_sum"), ("gru", "bidirectional_concat")],
+)
+def test_gradients_of_two_layers(be64: Backend, cell: str, direction: str) -> None:
+    layer = filled(be64.blueprints.rnn((F, T, N), UNITS, 2, cell, direction=direction).build(), scale=0.5)
     check_gradients(layer)
+
+
+@pytest.mark.compiles(1)
+@pytest.mark.parametrize(
+    ("cell", "direction"),
+    [("lstm", "unidirectional"), ("gru", "unidirectional"), ("lstm", "bidirectional_sum"),
+     ("tanh", "bidirectional_concat"), ("gru", "bidirectional_concat")],
+)  # fmt: skip
+def test_gradients_by_the_states(be64: Backend, cell: str, direction: str) -> None:
+    """Those given and those handed out are inputs and outputs like others, of two layers in both directions."""
+    bp = be64.blueprints.rnn((F, 2, N), UNITS, 2, cell, direction=direction, src_iter=True, dst_iter=True)
+    layer = filled(bp.build(), scale=0.5)
+    rng = np.random.default_rng(3)
+    begins = [state for states in layer.src_iter for state in states]
+    errors = [error for of_one in layer.diff_dst_iter for error in of_one]
+    for state in (*begins, *errors):
+        state.set(rng.normal(size=state.shape))
+    weights = [one.get().copy() for one in (layer.diff_output, *errors)]
+
+    def loss() -> float:
+        layer.forward()
+        ends = [layer.output, *(state for states in layer.dst_iter for state in states)]
+        return float(sum((end.get() * weight).sum() for end, weight in zip(ends, weights)))
+
+    run(layer)
+    pairs = [(layer.input, layer.diff_input), *zip(begins, (e for of_one in layer.diff_src_iter for e in of_one))]
+    pairs += [*zip(layer.weights, layer.diff_weights), *zip(layer.bias, layer.diff_bias)]
+    assert len(pairs) == 1 + len(begins) + 4 and len(begins) == len(errors)
+    for tensor, gradient in [(tensor, gradient.get().copy()) for tensor, gradient in pairs]:
+        kept, direction_ = tensor.get().copy(), rng.normal(size=tensor.shape)
+        ends = []
+        for sign in (1, -1):
+            tensor.set(kept + sign * 1e-6 * direction_)
+            ends.append(loss())
+        tensor.set(kept)
+        close((gradient * direction_).sum(), (ends[0] - ends[1]) / 2e-6, 1e-6)
+    assert [desc.shape for desc in (*bp.weights_desc, *bp.bias_desc)] == [one.shape for one in layer.parameters]
+    before = [one.get().copy() for one in layer.parameters]
+    layer.backward(GradientDescentMomentum(0.5, 0.0))
+    for one, old, gradient in zip(layer.parameters, before, (*layer.diff_weights, *layer.diff_bias)):
+        close(one, old - 0.5 / N * gradient.get())
 
 
 @pytest.mark.compiles(1)
@@ -107,11 +177,11 @@ def test_states_come_in_and_go_out(be64: Backend, cell: str) -> None:
     close(np.concatenate([first.output.get(), second.output.get()], axis=1), whole.output)
     second.backward()
     close(second.diff_input, whole.diff_input.get()[:, 2:])
-    if cell == "tanh":  # of an LSTM, the gradient by the last cell has no way in
-        first.diff_dst_iter[0][:] = second.diff_src_iter[0][0]
-        first.backward()
-        close(first.diff_input, whole.diff_input.get()[:, :2])
-        close(first.diff_weights[0].get() + second.diff_weights[0].get(), whole.diff_weights[0])
+    for given, error in zip(first.diff_dst_iter[0], second.diff_src_iter[0]):
+        given[:] = error
+    first.backward()
+    close(first.diff_input, whole.diff_input.get()[:, :2])
+    close(first.diff_weights[0].get() + second.diff_weights[0].get(), whole.diff_weights[0])
     assert len(second.src_iter[0]) == len(second.diff_src_iter[0]) == {"tanh": 1, "lstm": 2}[cell]
 
 
@@ -162,9 +232,7 @@ def test_the_last_step_of_a_sequence(be64: Backend) -> None:
         (((F, N), UNITS), ShapeError, r"rnn_op: needs sequences \(features, steps, N\), got \(4, 3\)"),
         (((F, T, N), (UNITS, 4, N)), ShapeError, r"rnn_op: an input \(4, 5, 3\) gives \(6, 5, 3\), not the output"),
         (((F, T, N), 5, "tanh", "bidirectional_concat"), ShapeError, r"rnn: \(4, 5, 3\) -> \(5, 5, 3\).*even number"),
-        (((F, T, N), 6, "gru", "bidirectional_sum"), ArgumentError, "no gru that reads both ways"),
         (((F, T, N), 6, "tanh", "sideways"), ArgumentError, "no direction 'sideways', only unidirectional, bid"),
-        (((F, T, N), 6, "tanh", "bidirectional_sum", 1, True), ArgumentError, "start from 0 and hand no state out"),
         (((F, T, N), 6, "swish"), ArgumentError, "rnn_op: states are not kept before their activation, which swish"),
     ],
 )

@@ -10,6 +10,7 @@ from neonlike.errors import ArgumentError, ShapeError
 from neonlike.initializers import Constant
 from neonlike.layers.blueprint.activations import Activation
 from neonlike.layers.blueprint.base import Blueprint, room, working
+from neonlike.layers.blueprint.bothways import BothWays, add_final_errors, errors_passed
 from neonlike.layers.blueprint.built import BuiltLayer, blend, flat
 from neonlike.layers.recurrent import GRU, LSTM, BiLSTM, BiRNN, BiSum, Recurrent
 from neonlike.transforms import Logistic
@@ -78,18 +79,12 @@ class Rnn(Blueprint):
         Raises
         ------
         ArgumentError
-            On directions or states that cells of this kind do not have.
+            If there is no such direction.
         ShapeError
             If the output of two directions has an odd number of features.
         """
         if self.direction not in DIRECTIONS:
             raise ArgumentError(f"{self}: there is no direction {self.direction!r}, only {', '.join(DIRECTIONS)}")
-        if (self.cell, self.both_ways) not in CELLS:
-            raise ArgumentError(f"{self}: there is no {self.cell} that reads both ways; use an lstm")
-        if self.both_ways and (self.src_iter or self.dst_iter):
-            raise ArgumentError(
-                f"{self}: layers that read both ways start from 0 and hand no state out; leave those flags off"
-            )
         if self.direction == CONCAT and self.dst.shape[0] % 2:
             raise ShapeError(f"{self}: two directions side by side make an even number of features")
         return self
@@ -140,11 +135,10 @@ class RnnLayer(BuiltLayer):
     bias_iter : tuple
         Empty: cells have one bias.
     src_iter, dst_iter : tuple of tuple of Tensor ``(units, N)``, or None
-        For each layer, the states before the first step, which are read, and after the last: h, of an LSTM h and c.
-    diff_src_iter : tuple of tuple of Tensor, or None
-        Gradients by the former.
-    diff_dst_iter : tuple of Tensor ``(units, N)``, or None
-        For each layer, the gradient by its last h, which is read.
+        For each layer, the states before the first step, which are read, and after the last: h, of an LSTM h and c; in
+        both directions those of the forward one, then those of the backward one, which begins at the last step.
+    diff_src_iter, diff_dst_iter : tuple of tuple of Tensor, or None
+        Gradients by these: the former are written, the latter read.
     """
 
     draws_weights = True
@@ -173,9 +167,14 @@ class RnnLayer(BuiltLayer):
         chain: list[Any] = []
         before = bp.src_desc.shape[:2]
         for _ in range(bp.layers):
-            gates = {} if bp.cell == "rnn" else {"gate_activation": Logistic()}
-            cell = CELLS[bp.cell, bp.both_ways]
-            chain.append(cell(bp.units, Constant(0), activation=bp.activation.make(), reset_cells=True, **gates))
+            options: dict[str, Any] = {"init": Constant(0), "activation": bp.activation.make(), "reset_cells": True}
+            if bp.cell != "rnn":
+                options["gate_activation"] = Logistic()
+            cell: Any = CELLS.get((bp.cell, bp.both_ways))
+            if bp.both_ways and (cell is None or bp.src_iter or bp.dst_iter):
+                chain.append(BothWays(bp.cell, bp.units, **options))
+            else:
+                chain.append(cell(bp.units, **options))
             if bp.direction == SUM:
                 chain.append(BiSum())
         for layer in chain:
@@ -186,7 +185,7 @@ class RnnLayer(BuiltLayer):
 
     def _allocate_states(self) -> None:
         bp = self.blueprint
-        shape, count = (bp.units, bp.src_desc.shape[-1]), 2 if bp.cell == "lstm" else 1
+        shape, count = (bp.units, bp.src_desc.shape[-1]), bp.ways * (2 if bp.cell == "lstm" else 1)
 
         def states() -> tuple[Any, ...]:
             desc = TensorDesc(shape, self._dtype)
@@ -196,10 +195,9 @@ class RnnLayer(BuiltLayer):
         self.dst_iter = states() if bp.dst_iter else None
         self.diff_src_iter = self.diff_dst_iter = None
         if self.train and bp.src_iter:
-            errors = ("final_hidden_error", "final_cell_error")[:count]
-            self.diff_src_iter = tuple(tuple(getattr(cell, name) for name in errors) for cell in self.cells)
+            self.diff_src_iter = tuple(tuple(errors_passed(cell)) for cell in self.cells)
         if self.train and bp.dst_iter:
-            self.diff_dst_iter = tuple(self._new(TensorDesc(shape, self._dtype)) for _ in self.cells)
+            self.diff_dst_iter = states()
 
     def _allocate_errors(self) -> None:
         """Let layers write their errors into two buffers in turn, and the first one into ``diff_input``."""
@@ -232,7 +230,9 @@ class RnnLayer(BuiltLayer):
     def _forward(self, inference: bool) -> None:
         x = self._x
         for layer in self.chain:
-            given = {} if self.src_iter is None else {"init_state": list(self.src_iter[self.cells.index(layer)])}
+            given = {}
+            if self.src_iter is not None and layer in self.cells:
+                given["init_state"] = list(self.src_iter[self.cells.index(layer)])
             x = layer.fprop(x, inference, **given)
         for states, cell in zip(self.dst_iter or (), self.cells):
             for state, value in zip(states, cell.get_state()):
@@ -247,7 +247,7 @@ class RnnLayer(BuiltLayer):
                 continue
             level = self.cells.index(layer)
             if self.diff_dst_iter is not None:
-                layer.add_final_error(error, self.diff_dst_iter[level])
+                add_final_errors(layer, error, self.diff_dst_iter[level])
             gradient, before = self.diff_weights[level], None
             if scale_g:
                 offset = 2 * room(self.blueprint.error_desc)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from neonlike.backends.backend import Tensor
 from neonlike.layers.core.base import require_transform
 from neonlike.layers.recurrent.sequence import Views
 from neonlike.layers.recurrent.simple_recurrent import Recurrent, recurrent_product
@@ -41,6 +42,7 @@ class LSTM(Recurrent):
     """
 
     ngates = 4
+    _cell_error: Any = None
     step_lists: ClassVar[tuple[str, ...]] = ("h", "h_prev", "h_ff", "c", "c_prev", "c_act", "ifog", "ifog_delta")
 
     def __init__(
@@ -90,9 +92,14 @@ class LSTM(Recurrent):
             self.nout, steps, steps, self.activation, self.gate_activation,
         )  # fmt: skip
 
+    def set_final_cell_error(self, final: Tensor) -> None:
+        """Let the next backward pass begin with ``final``, ``(nout, N)``, as the error of the last cell."""
+        self._cell_error = final
+
     def _unroll_back(self, views: Views) -> None:
         steps = views.extent.steps
-        views.c_passed.fill(0)
+        views.c_passed[:] = 0 if self._cell_error is None else self._cell_error
+        self._cell_error = None
         self.be.compound_lstm_unroll_bprop(
             self._W_recur_T, views.e_prev, views.e_steps, views.c_deltas, views.c_deltas, views.ifog_delta, views.ifog,
             views.c_prev if self._first_step_counts else views.c_prev_back, views.c_act,

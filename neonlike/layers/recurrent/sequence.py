@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -189,6 +190,11 @@ class SequenceLayer(ParameterLayer):
         """Parts of the weight and their rows, in order."""
         return {"W_input": self.nin, "W_recur": self.nout, "b": 1}
 
+    def _part_starts(self) -> dict[str, int]:
+        """The first row of each part."""
+        rows = self._part_rows()
+        return dict(zip(rows, itertools.accumulate(rows.values(), initial=0)))
+
     def init_params(self, shape: Any) -> None:
         """Create the weight and its gradient; fill the parts gate by gate, biases with 0."""
         if shape is None or isinstance(self.init, Tensor | np.ndarray):
@@ -207,13 +213,12 @@ class SequenceLayer(ParameterLayer):
 
     def _name_parts(self) -> None:
         """Make ``W_input``, ``dW_input``, ... views of ``W`` and ``dW``, and ``_W_input_T``, ... transposed ones."""
-        gates = self.ngates * self.nout
-        first = 0
+        gates, starts = self.ngates * self.nout, self._part_starts()
         for name, rows in self._part_rows().items():
-            setattr(self, name, self.W[first : first + rows].reshape(gates, rows))
-            setattr(self, f"d{name}", self.dW[first : first + rows].reshape(gates, rows))
+            places = slice(starts[name], starts[name] + rows)
+            setattr(self, name, self.W[places].reshape(gates, rows))
+            setattr(self, f"d{name}", self.dW[places].reshape(gates, rows))
             setattr(self, f"_{name}_T", getattr(self, name).T)
-            first += rows
         self._named = self.W, self.dW
 
     # -- a call --------------------------------------------------------------------------------------------
