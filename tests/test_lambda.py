@@ -125,7 +125,7 @@ def make_model(function: Any = swish) -> Model:
 def test_training_saving_and_loading(be: Any, tmp_path: Path) -> None:
     data: Any = ArrayIterator(np.float32(numbers(4 * N, 5)), np.arange(4 * N) % 3, nclass=3)
     model, cost = make_model(), GeneralizedCost(CrossEntropyMulti())
-    model.fit(data, cost, RMSProp(0.01), num_epochs=2)
+    model.fit(data, cost, RMSProp(learning_rate=0.01), num_epochs=2)
     gate = model.layers.layers[2]
     assert len(gate.states) == 1 and len(gate.states[0]) == 1 and np.abs(gate.w.get() - 1).max() > 1e-3
     assert "gate" in model.explain() and "runs swish with w 8x1" in model.explain()
@@ -145,7 +145,7 @@ def test_training_saving_and_loading(be: Any, tmp_path: Path) -> None:
     other.load_params(tmp_path / "model.prm")
     other.initialize(data)
     close(other.get_outputs(data), model.get_outputs(data), 0)
-    other.fit(data, cost, RMSProp(0.01), num_epochs=3)
+    other.fit(data, cost, RMSProp(learning_rate=0.01), num_epochs=3)
     other.save_params(tmp_path / "other.prm")
     with pytest.raises(ArgumentError, match="the function without a name of a saved Lambda is not known here"):
         Model(str(tmp_path / "other.prm"))
