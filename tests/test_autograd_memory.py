@@ -61,6 +61,31 @@ def test_a_chain_is_one_kernel_forward_and_one_backward(be: Any, monkeypatch: py
     assert root.item() == pytest.approx(wanted, rel=1e-4, abs=1e-4)
 
 
+def test_of_primitives_only_what_their_gradients_read_is_kept(be: Any) -> None:
+    """Of max pooling the positions, of batch normalisation the statistics: not their values, if nothing reads these."""
+    images, factor = ag.param(numbers(2, 4, 4, 3)), ag.const(numbers(2, 2, 2, 3, seed=1))
+    pooled = ag.max_pool2d(images, 2)
+    loss = (pooled * factor).sum()
+    value, positions = loss.item(), pooled.size  # a byte each
+    assert loss.memory_report().intermediate_bytes == positions + 4
+    again = pooled.get()  # computed once more, though its value was not kept
+    np.testing.assert_allclose((again * factor.get()).sum(), value, rtol=1e-5)
+    loss.backprop()
+    wanted = np.where(again.repeat(2, 1).repeat(2, 2) == images.get(), factor.get().repeat(2, 1).repeat(2, 2), 0)
+    np.testing.assert_allclose(images.partial_derivative.get(), wanted, rtol=1e-6)
+
+    x, ones, zeros = ag.param(numbers(3, 8)), ag.param(np.ones((3, 1))), ag.param(np.zeros((3, 1)))
+    normal = ag.batch_norm(x, ones, zeros)
+    loss = (normal * ag.const(numbers(3, 8, seed=2))).sum()
+    loss.get()
+    assert loss.memory_report().intermediate_bytes == 2 * 3 * 4 + 4
+    loss.backprop()
+    assert np.abs(x.partial_derivative.get()).max() > 0.1
+    loss = (ag.batch_norm(x, ones, zeros) ** 2).sum()  # here the value is read
+    loss.get()
+    assert loss.memory_report().intermediate_bytes == (3 * 8 + 2 * 3) * 4 + 4
+
+
 def test_products_are_computed_once_and_cheap_values_not_kept(be: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     w, b, x = ag.param(numbers(5, 6)), ag.param(numbers(1, 6)), ag.const(numbers(4, 5))
     v = ag.param(numbers(6, 2))

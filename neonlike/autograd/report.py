@@ -60,7 +60,7 @@ def _report(variables: list[Any], kept: list[tape.Kept]) -> MemoryReport:
     inputs = [v for v in variables if v.op is None]
     parameters = _unique(v.value for v in inputs if v.needs_grad)
     constants = _unique(v.value for v in inputs if not v.needs_grad)
-    between = _unique(tensor for entry in kept for tensor in (entry.tensor, *entry.parts))
+    between = _unique(tensor for entry in kept for tensor in entry.tensors)
     between |= _unique(v._tensor for v in variables if v.op is not None and v._tensor is not None)
     derivatives = _unique(v._derivative for v in variables if v._derivative is not None)
     groups = (parameters, constants, between, derivatives)

@@ -38,7 +38,8 @@ _reads: dict[OpSpec, tuple[tuple[int, ...], ...]] = {}
 
 
 def reads(node: OpTreeNode) -> tuple[tuple[int, ...], ...]:
-    """For each input of ``node`` what its gradient reads: i for the value of input i, -1 for the node's own."""
+    """For each input of ``node`` what its gradient reads: i for the value of input i, -1 for the node's own, and
+    ``FURTHER`` for the further results of a primitive."""
     rule = rule_of(node) if node.spec is BROADCAST else None
     if rule is None and (found := _reads.get(node.spec)) is not None:
         return found
@@ -67,19 +68,23 @@ def _asked(node: OpTreeNode, grad: Any, operands: tuple[Any, ...]) -> tuple[tupl
         increments = (None,) * len(operands)
     for increment in increments:
         below = order_of([increment], names) if increment.__class__ is OpTreeNode else []
-        seen = [increment, *(operand for node in below for operand in node.operands)]
-        found.append(tuple(sorted({names[id(one)] for one in seen if id(one) in names})))
+        seen = [increment, *(operand for node in below if node.spec is not PART for operand in node.operands)]
+        read = {names[id(one)] for one in seen if id(one) in names}
+        read |= {FURTHER for node in below if node.spec is PART and node.operands[0] is z}
+        found.append(tuple(sorted(read)))
     return tuple(found)
 
 
 # What is worth keeping ------------------------------------------------------------------------------------------------
 
+FURTHER = -2
 AGAIN = "computed again in the kernels that read it"
 
 
-def choose(walk: Walk, roots: Iterable[Any]) -> list[Entry]:
+def choose(walk: Walk, roots: Iterable[Any], valued: set[int] | None = None) -> list[Entry]:
     """The entries whose values the backward pass will read and that are worth keeping, ``why`` says why; ``roots`` are
-    computed in any case."""
+    computed in any case. To ``valued`` are added the ids of nodes whose first result is read."""
+    valued = set() if valued is None else valued
     entries = walk.entries
     own = {id(root) for root in roots}
     for key in own & entries.keys():
@@ -92,7 +97,7 @@ def choose(walk: Walk, roots: Iterable[Any]) -> list[Entry]:
         for one in below:
             one.reached = True
         if entry.lead:
-            _note_reads(entry)
+            _note_reads(entry, valued)
         if id(entry.node) in own or not (entry.soft or entry.hard):
             continue
         if _worth_keeping(entry):
@@ -102,10 +107,11 @@ def choose(walk: Walk, roots: Iterable[Any]) -> list[Entry]:
         for one in below:
             one.hard += entry.hard
             one.soft = one.soft or entry.soft
+            valued.add(id(one.node))
     return found
 
 
-def _note_reads(entry: Entry) -> None:
+def _note_reads(entry: Entry, valued: set[int]) -> None:
     """Note which values the gradient rule of ``entry`` reads."""
     for goes_to, needed in zip(entry.below, reads(entry.node)):
         if not needed or not leads(goes_to):
@@ -114,6 +120,8 @@ def _note_reads(entry: Entry) -> None:
             read = entry if place < 0 else entry.below[place]
             if read.__class__ is not Entry:
                 continue
+            if place != FURTHER:
+                valued.add(id(read.node))
             if entry.heavy and place >= 0:
                 read.hard += 1
             else:
@@ -145,20 +153,25 @@ def compute(root: OpTreeNode, differentiable: bool) -> tuple[Any, Walk | None]:
     """
     entry = kept.get(id(root))
     if entry is not None:
-        return entry.tensor, None
+        if entry.tensor.__class__ is not OpTreeNode:
+            return entry.tensor, None
+        del kept[id(root)]  # the value was not worth keeping, and is computed with the rest once more
     walk = Walk([root], through_kept=False)
     walk.resolve()
-    wanted = [walk.entries[id(root)]]
+    wanted, valued = [walk.entries[id(root)]], {id(root)}
     if differentiable:
         wanted[0].why = "asked for"
-        wanted += choose(walk, [root])
+        wanted += choose(walk, [root], valued)
         walk.is_resolved = len(wanted) == 1
-    value = _computed(root.backend, wanted, differentiable)
+    value = _computed(root.backend, wanted, differentiable, valued)
     return value, walk if walk.complete else None
 
 
-def _computed(be: Any, wanted: Sequence[Entry], keeping: bool) -> Any:
-    """Compute the values of ``wanted`` into new tensors; returns the first."""
+def _computed(be: Any, wanted: Sequence[Entry], keeping: bool, valued: set[int]) -> Any:
+    """Compute the values of ``wanted`` into new tensors; returns the first.
+
+    Of primitives that are not ``valued`` the further results are kept, and their call in place of the first.
+    """
     pairs: list[tuple[Any, Any]] = []
     made = []
     for entry in wanted:
@@ -167,9 +180,13 @@ def _computed(be: Any, wanted: Sequence[Entry], keeping: bool) -> Any:
         pairs += zip(tensors, results)
         made.append((entry, tensors))
     be.assign_many(pairs)
+    value = made[0][1][0]
     for entry, tensors in made if keeping else ():
+        if len(tensors) > 1 and id(entry.node) not in valued:
+            node = entry.node
+            tensors[0] = OpTreeNode(node.spec, node.operands, node.attrs, node.shape, node.dtype, node.backend)
         keep(entry.node, tensors, entry.why, entry.lead)
-    return made[0][1][0]
+    return value
 
 
 def _results(entry: Entry) -> list[Any]:

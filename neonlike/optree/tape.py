@@ -96,7 +96,10 @@ def inputs(node: OpTreeNode) -> tuple[Any, ...]:
 
 
 class Kept(NamedTuple):
-    """The value of a node, and of a primitive its further results; ``alive`` is a reference to the node."""
+    """The value of a node, and of a primitive its further results; ``alive`` is a reference to the node.
+
+    The value may be an expression: of a primitive of whose results only the others are worth keeping.
+    """
 
     alive: weakref.ref[OpTreeNode]
     tensor: Any
@@ -107,7 +110,12 @@ class Kept(NamedTuple):
     @property
     def nbytes(self) -> int:
         """Bytes of all results."""
-        return sum(tensor.nbytes for tensor in (self.tensor, *self.parts))
+        return sum(tensor.nbytes for tensor in self.tensors)
+
+    @property
+    def tensors(self) -> list[Any]:
+        """What is there of them."""
+        return [result for result in (self.tensor, *self.parts) if result.__class__ is not OpTreeNode]
 
 
 kept: dict[int, Kept] = {}
