@@ -96,13 +96,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--backend") == "gpu":
         leave_out(config, items, "cpu_only")
         leave_out_alike(config, items)
+    reason = "cases of kernels that take long to compile"
     if most := config.getoption("--cases"):
         of_backends = [item for item in items if item.get_closest_marker("backend")]
         leave_out_cases(config, items, of_backends, most, f"cases beyond {most} of a test")
+        others = [item for item in items if not item.get_closest_marker("backend")]
+        for number, compiling in by_cases_to_compile(others).items():
+            leave_out_cases(config, items, compiling, number, reason)
     if most := config.getoption("--c-cases"):
         on_c = [item for item in items if item.get_closest_marker("optree") and on_the_engine(item, "c")]
         leave_out_cases(config, items, on_c, most, f"cases beyond {most} of a test on C, which run on NumPy")
-        reason = "cases of kernels that take long to compile"
         deselect(config, items, dict.fromkeys(not_asked_for(items), reason))
         for number, compiling in by_cases_to_compile(items).items():
             leave_out_cases(config, items, compiling, number, reason)

@@ -76,6 +76,7 @@ def check(be: Any, s: Sizes, dtype: Any, make: Any = tensor, sums: bool = True) 
         same(gradient, alpha * update(s, image, error) + beta * old)
 
 
+@pytest.mark.compiles(12)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_form_agrees_with_loops(implicit: Any, kind: str, name: str) -> None:

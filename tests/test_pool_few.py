@@ -231,9 +231,10 @@ units of two threads hold a vector of channels."""
     [*((N, np.float32) for N in (1, 2, 3, 7, 12, 16, 17)), *((N, np.float64) for N in (1, 3, 8, 9))],
 )
 def test_whole_channels(be: Backend, N: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On one thread, whose part has channels enough to fill a vector, and on two."""
     monkeypatch.setattr(kernels, "SERIAL", 1)
-    use_threads(monkeypatch, "2")
     for case, sizes in enumerate(WHOLE):
+        use_threads(monkeypatch, 1 + case % 2)
         given = {**sizes, "T": sizes.get("D", 1), "R": sizes["H"], "S": sizes["W"]}
         assert layer_of(be, "max", N, dtype, **given).whole
         for op, (alpha, beta) in BLENDS:
