@@ -56,6 +56,7 @@ def definition(kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels.Unrolled, "run", lambda *_: None)
 
 
+@pytest.mark.compiles(5)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("kind", GATES)
 def test_vectors_compute_what_the_definitions_do(
