@@ -3,33 +3,37 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-import sys
-from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from sass import (
+    ARCHITECTURES,
+    NO_NVCC,
+    NO_NVDISASM,
+    NVCC,
+    NVDISASM,
+    compiled,
+    disassembled,
+    instructions,
+    loops,
+    names,
+    registers,
+    spills,
+)
 
 from neonlike.backends.families.conv_request import ConvPass, ConvUpdate, Epilogue
 from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.backends.gpu.primitives.conv.program import Given, data_program
 from neonlike.backends.gpu.primitives.conv.update import UpdateGiven, update_program
-from neonlike.kernels.codegen.render import template_text
-from neonlike.kernels.cuda import compile as compile_cuda
 from neonlike.optree.dtypes import as_dtype
 
-NVCC = next((path for path in ("/usr/local/cuda/bin/nvcc", "/usr/local/bin/nvcc") if shutil.which(path)), None)
-PLACES = ["/usr/local/cuda/bin", *(str(bin) for path in sys.path for bin in Path(path).glob("nvidia/*/bin"))]
-NVDISASM = next((found for place in (None, *PLACES) if (found := shutil.which("nvdisasm", path=place))), None)
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(NVCC is None, reason="there is no CUDA toolkit, whose nvcc compiles for real GPUs"),
+    pytest.mark.skipif(NVCC is None, reason=NO_NVCC),
 ]
-ARCHITECTURES = ["sm_80", "sm_90a", "sm_100"]
 ENDS = Epilogue(relu=True, beta=1.0)
 MOST_REGISTERS = 128
 """Of a thread: two blocks of 256 threads then share a multiprocessor."""
@@ -68,74 +72,20 @@ def kernel_of(form: str) -> Any:
     return found[-1].routine.source(**found[-1].context)  # type: ignore[union-attr]
 
 
-def compiled(folder: Path, arch: str) -> tuple[dict[str, str], dict[str, str]]:
-    """What ptxas says of each form, and its name; the module is ``k.cubin``."""
-    for header, text in (compile_cuda.headers() | {"ptx.h": template_text("cuda/ptx.h")}).items():
-        (folder / header).write_text(text)
-    kernels = {form: kernel_of(form) for form in FORMS}
-    parts = ['#include "conversions.h"\n#include "ptx.h"']
-    for kernel in kernels.values():
-        text = str(kernel.source)
-        parts.append(f"namespace n{len(parts)} {{\n{text}\n}}")
-        parts += [f"#undef {name}" for name in re.findall(r"^#define (\w+)", text, re.MULTILINE)]
-    (folder / "k.cu").write_text("\n".join(parts))
-    command = [NVCC, "-cubin", f"-arch={arch}", "--resource-usage", *compile_cuda.FLAGS, "-I.", "k.cu", "-o", "k.cubin"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # type: ignore[arg-type]
-    assert done.returncode == 0, done.stderr
-    said = re.split(r"Compiling entry function '(\w+)'", done.stderr)
-    words = dict(zip(said[1::2], said[2::2]))
-    return {form: words[kernel.name] for form, kernel in kernels.items()}, {f: k.name for f, k in kernels.items()}
-
-
-def disassembled(folder: Path) -> str:
-    """The module as text."""
-    command = [str(NVDISASM), "-c", "k.cubin"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
-
-
-def instructions(text: str, name: str) -> list[tuple[str, str]]:
-    """The instructions of a kernel, each with the label that stands before it, or ""."""
-    body = text.split(f".section\t.text.{name},")[1].split(".section\t")[0]
-    found, label = [], ""
-    for line in body.splitlines():
-        if here := re.match(r"\s*(\.L_x_\d+):", line):
-            label = here[1]
-        elif words := re.search(r"/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;", line):
-            found.append((label, words[1]))
-            label = ""
-    return found
-
-
-def loops(code: list[tuple[str, str]]) -> list[list[str]]:
-    """The loops of a kernel: from a label to a branch back to it. What never runs (``@!PT``) is left out."""
-    places = {label: place for place, (label, _) in enumerate(code) if label}
-    found = []
-    for place, (_, words) in enumerate(code):
-        back = re.search(r"\bBRA\b.*`\((\.L_x_\d+)\)", words)
-        if back and places.get(back[1], len(code)) <= place:
-            found.append([w for _, w in code[places[back[1]] : place + 1] if not w.startswith("@!PT ")])
-    return found
-
-
-def names(code: list[str]) -> Counter[str]:
-    """How often each instruction is there, by the first part of its name."""
-    return Counter(re.sub(r"^@!?U?P\w+\s+", "", words).split()[0].split(".")[0] for words in code)
-
-
 @pytest.mark.compiles(1)
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_the_inner_loop_multiplies_and_nothing_spills(tmp_path: Path, arch: str) -> None:
-    said, kernels = compiled(tmp_path, arch)
+    sources = {form: kernel_of(form) for form in FORMS}
+    said, kernels = compiled(tmp_path, arch, sources), {form: source.name for form, source in sources.items()}
     faults = []
     for form, words in said.items():
-        if "0 bytes spill stores, 0 bytes spill loads" not in words:
+        if spills(words):
             faults.append(f"{form}: {words}")
-        registers = int(re.findall(r"Used (\d+) registers", words)[0])
-        if registers > MOST_REGISTERS:
-            faults.append(f"{form}: {registers} registers")
+        if registers(words) > MOST_REGISTERS:
+            faults.append(f"{form}: {registers(words)} registers")
     assert not faults, "\n".join(faults)
     if NVDISASM is None:
-        pytest.skip("no nvdisasm: nothing is known of the instructions (CUDA toolkit, or pip: nvidia-cuda-nvdisasm)")
+        pytest.skip(NO_NVDISASM)
     text = disassembled(tmp_path)
     del kernels["turned filters"]
     for form, name in kernels.items():

@@ -22,6 +22,7 @@ from neonlike.backends.gpu.host_stage import HostStage
 from neonlike.backends.gpu.memory.ahead import UploadAhead
 from neonlike.backends.gpu.memory.array import DeviceArray
 from neonlike.backends.gpu.memory.pool import MemoryBlock
+from neonlike.backends.gpu.primitives.attention import AttentionCuda
 from neonlike.backends.gpu.primitives.batchnorm import BatchNormCuda
 from neonlike.backends.gpu.primitives.conv.hooks import ConvCuda
 from neonlike.backends.gpu.primitives.detection import DetectionCuda
@@ -57,6 +58,7 @@ class NervanaGPU(
     RoiCuda,
     NmsCuda,
     DetectionCuda,
+    AttentionCuda,
     BatchNormCuda,
     LookupCuda,
     RecurrentKernels,

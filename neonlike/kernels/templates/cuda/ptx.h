@@ -1,4 +1,4 @@
-// Tensor cores, asynchronous copies and acquiring loads (PTX for sm_80 and later); the emulator has plain twins of them.
+// Tensor cores, asynchronous copies, acquiring loads and powers of 2 (PTX for sm_80 and later); the emulator has plain twins of them.
 //
 // Fragments, with g = lane / 4 and t = lane % 4:
 //   nl_mma_f16, nl_mma_bf16   16x16 times 16x8   a[i]: row g + 8 (i % 2), columns 2t + 8 (i / 2) and the next
@@ -22,6 +22,7 @@
 #define nl_copy_commit() cuemu_copy_commit()
 #define nl_copy_wait(groups) cuemu_copy_wait(groups)
 #define nl_load_acquire(from) cuemu::load_acquire(from)
+#define nl_exp2_weight(x) exp2f(x)
 
 #else
 
@@ -81,6 +82,13 @@ static __device__ __forceinline__ void nl_copy4(void *to, const void *from, int 
 static __device__ __forceinline__ void nl_copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Until no more than so many of the latest groups are under way: a constant.
 #define nl_copy_wait(groups) asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory")
+
+// 2^x as exp2f has it, but 0 where that is subnormal: one instruction instead of four.
+static __device__ __forceinline__ float nl_exp2_weight(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 
 // What other blocks wrote before they changed this word is seen by what follows.
 static __device__ __forceinline__ unsigned nl_load_acquire(const unsigned *from) {
