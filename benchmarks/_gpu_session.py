@@ -176,7 +176,7 @@ def _kernel_module() -> str:
 
 PRODUCTS, TRANSFERS, DISPATCH = "Matrix products", "Copies between host and GPU", "Microseconds of Python a call"
 CONVOLUTIONS, IMAGES = "Convolutions", "Pooling and local response normalisation"
-LAYERS = "Batch normalization, lookup tables, recurrent layers"
+LAYERS, ATTENTION = "Batch normalization, lookup tables, recurrent layers", "Attention"
 
 
 def title(result: Result) -> str:
@@ -185,6 +185,8 @@ def title(result: Result) -> str:
         return CONVOLUTIONS
     if result.text.startswith("images"):
         return IMAGES
+    if result.text.startswith("attention"):
+        return ATTENTION
     if result.text.startswith("layer"):
         return LAYERS
     return PRODUCTS if result.gflop_per_s is not None or "product" in result.text else TRANSFERS

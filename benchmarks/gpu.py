@@ -21,6 +21,8 @@ from typing import Any
 
 import optree
 from _expressions import EXPRESSIONS, Expression
+from _gpu_attention import PASSES as ATTENDED
+from _gpu_attention import attention_case, heads
 from _gpu_contenders import Field, copy_case, expression_case, product_case
 from _gpu_conv import METHODS, PASSES, conv_case, layers
 from _gpu_images import DTYPES, image_case, images
@@ -28,6 +30,7 @@ from _gpu_layers import layer_case
 from _gpu_layers import layers as other_layers
 from _gpu_libraries import Library, Neonlike, find_peers
 from _gpu_session import (
+    ATTENTION,
     CONVOLUTIONS,
     DISPATCH,
     IMAGES,
@@ -41,7 +44,7 @@ from _gpu_session import (
 from _terms import parse_size, size_text
 from harness import arguments, check, measure
 
-SECTIONS = ("dispatch", "products", "convolutions", "images", "layers", "optree", "copies")
+SECTIONS = ("dispatch", "products", "convolutions", "images", "attention", "layers", "optree", "copies")
 SIZES = (64, 1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 26)
 QUICK_SIZES = (1 << 24,)
 QUICK = ("sigmoid", "axpy", "gelu", "softmax0", "softmax1", "layer_norm", "variance", "sum_squares", "adam")
@@ -163,6 +166,16 @@ class Run:
                 for which in what.passes:
                     if not self._late(f"{precision} {what.name} {which}"):
                         self.session.run_beside(image_case(what, which, precision, self.field), IMAGES)
+
+    def attention(self) -> None:
+        """Measure attention forward, and with its gradients, in each precision."""
+        chosen = heads(self.options.quick, is_emulated(self.session.be))
+        for precision in PRECISIONS:
+            with _precise(precision, self.session.be) as ours:
+                field = replace(self.field, ours=ours)
+                for (what, N), which in itertools.product(chosen, ATTENDED):
+                    if not self._late(f"{precision} attention of {what.text} {which}"):
+                        self.session.run_beside(attention_case(what, N, which, precision, field), ATTENTION)
 
     def layers(self) -> None:
         """Measure batch normalization, lookup tables and recurrent unrolls."""

@@ -72,6 +72,7 @@ TESTS = {
         "lrn": "lrn lrn_calls",
         "batchnorm": "batchnorm_numerics batchnorm",
         "attention": "attention attention_calls",
+        "attention_cuda": "gpu_attention",
         "base_cuda": "gpu_graphs gpu_streams cuda_compilers",
         "ahead_cuda": "gpu_ahead",
         "batchnorm_cuda": "gpu_batchnorm",

@@ -17,7 +17,10 @@ from benchmarking import bench  # noqa: F401
 
 from neonlike.errors import BackendUnavailable
 
-MODULES = ("_gpu_libraries", "_gpu_contenders", "_gpu_session", "_gpu_conv", "_gpu_images", "_gpu_layers", "gpu")
+MODULES = (
+    "_gpu_libraries", "_gpu_contenders", "_gpu_session", "_gpu_conv", "_gpu_images", "_gpu_attention", "_gpu_layers",
+    "gpu",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -56,6 +59,8 @@ def test_a_run_with_every_section(gpu: SimpleNamespace, tmp_path: Path, capsys: 
     convolved = {f"{layer.name} {which}" for layer in gpu._gpu_conv.EMULATED_LAYERS for which in gpu._gpu_conv.PASSES}
     convolved |= {f"{what.name} {which}" for what in gpu._gpu_images.EMULATED_IMAGES for which in what.passes}
     convolved |= {f"{what.name} {which}" for what in gpu._gpu_layers.EMULATED for which in what.passes}
+    attended = gpu._gpu_attention
+    convolved |= {f"{what.text} {which}" for what, _ in attended.EMULATED for which in attended.PASSES}
     ways = [r for r in written["beside"] if r["case"] == "small 3x3/2 fprop" and r["text"].startswith("convolution")]
     assert [r["contender"] for r in ways] == ["neonlike", "neonlike columns", "neonlike implicit", "torch"] * 3
     assert all(r["median"] for r in ways if r["contender"] != "torch")
@@ -81,7 +86,7 @@ def test_results_are_recorded_of_real_gpus_only(
     assert ("This GPU is emulated" in capsys.readouterr().out) is emulated
     if not emulated:
         text = path.read_text()
-        tables = "### Matrix products", "### Convolutions", "### Pooling", "### Copies between"
+        tables = "### Matrix products", "### Convolutions", "### Pooling", "### Attention", "### Copies"
         for heading in ("# Results on a GPU", "## gpu", "### 64 elements", *tables):
             assert f"{heading}" in text
         assert "| float32 product, 16 x 16 x 16, 16 |" in text

@@ -69,6 +69,10 @@ extern "C" __global__ void k(const unsigned short *x, unsigned *y) {
 }
 """
 
+POWERS = """#include "ptx.h"
+extern "C" __global__ void k(const float *x, float *y) { y[threadIdx.x] = nl_exp2_weight(x[threadIdx.x]); }
+"""
+
 START = np.fromfunction(lambda row, column: 1 + row // 8 * 2 + column % 2, (16, 8))
 """What the sums begin with, by the map of their fragment."""
 
@@ -120,6 +124,15 @@ class TestOnTheDevice:
         tiles = values.reshape(4, 8, 8).transpose(0, 2, 1).reshape(4, 32, 2).astype(np.uint32)
         assert np.array_equal(y.get(), tiles[:, :, 0] | tiles[:, :, 1] << 16)
 
+    def test_powers_of_2(self, be: Any) -> None:
+        """To 2 units in the last place, but for results that are subnormal."""
+        strange = np.array([-np.inf, np.inf, np.nan, 0.0, -200.0], np.float32)
+        x = np.concatenate((strange, np.linspace(-120, 3, 27, dtype=np.float32)))
+        y = be.empty((32, 1))
+        launch(be, POWERS, be.array(x), y)
+        wanted = np.exp2(x.astype(np.float64))
+        np.testing.assert_allclose(y.get()[:, 0], wanted, rtol=3e-7, atol=1e-38)
+
 
 NVCC = shutil.which("/usr/local/cuda/bin/nvcc")
 
@@ -132,7 +145,9 @@ def test_the_real_compiler_takes_them(tmp_path: Path, arch: str) -> None:
     waits = """extern "C" __global__ void w(unsigned *x) { while (nl_load_acquire(x) < 4) {} nl_copy_wait(1); }\n"""
     kernels = [
         source.replace(" k(", f" k{i}(")
-        for i, source in enumerate((HALVES.replace("TYPE", "f16"), HALVES.replace("TYPE", "bf16"), TF32, TRANSPOSED))
+        for i, source in enumerate(
+            (HALVES.replace("TYPE", "f16"), HALVES.replace("TYPE", "bf16"), TF32, TRANSPOSED, POWERS)
+        )
     ]
     (tmp_path / "k.cu").write_text("".join(kernels) + waits)
     done = subprocess.run(

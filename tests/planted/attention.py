@@ -1,10 +1,10 @@
-"""Faults in scaled dot-product attention: the definition, the C templates, how work is cut, checks."""
+"""Faults in scaled dot-product attention: the definition, the C and CUDA templates, how work is cut, checks."""
 
 # ruff: noqa: E501  (one fault, one line: the tables read across)
 
 from __future__ import annotations
 
-from planted.table import CPU, FAMILIES, GEOMETRY, C, Mutant
+from planted.table import CPU, CUDA, FAMILIES, GEOMETRY, GPU, C, Mutant
 
 FAMILY, DEFINITION, HOOKS = FAMILIES + "attention.py", FAMILIES + "attention_definition.py", CPU + "primitives/attention.py"
 TILES, FORWARD, BACKWARD = (C + f"attention/{name}" for name in ("tiles.j2", "forward.c.j2", "backward.c.j2"))
@@ -13,6 +13,15 @@ TILES, FORWARD, BACKWARD = (C + f"attention/{name}" for name in ("tiles.j2", "fo
 def fault(name: str, file: str, old: str, new: str) -> Mutant:
     """A row of this family."""
     return Mutant("attention", name, file, old, new)
+
+
+SHARED, ONWARD, QUERIES, KEYS = (CUDA + f"attention/{name}" for name in ("common.j2", "forward.cu.j2", "queries.cu.j2", "keys.cu.j2"))
+GPU_HOOKS, PLAN = GPU + "primitives/attention.py", GPU + "primitives/attention_plan.py"
+
+
+def gpu(name: str, file: str, old: str, new: str) -> Mutant:
+    """A row of the CUDA kernels."""
+    return Mutant("attention_cuda", name, file, old, new)
 
 
 MUTANTS = (
@@ -46,4 +55,28 @@ MUTANTS = (
     fault("C backward: last part of the keys left out", BACKWARD, "for (int64_t p = 1; p < c->parts; p++)", "for (int64_t p = 1; p < c->parts - 1; p++)"),
     fault("C backward: sums of the head before", BACKWARD, "        memset(sums, 0, (size_t)c->high * sizeof(REAL));\n", "        (void)size;\n"),
     fault("C backward: as many parts as threads", HOOKS, "min(ceil_div(UNITS, request.heads), ceil_div", "min(threads, ceil_div"),
+    gpu("heads of a sample all the first", SHARED, " + head % s.inner * o.inner;", ";"),
+    gpu("lines stored side by side", SHARED, "*(nl_unit *)(to + (first + line) * step + place)", "*(nl_unit *)(to + (first + line) * size + place)"),
+    gpu("lines behind the last are read", SHARED, "const bool there = (first + line < count) & (place < size);", "const bool there = place < size;"),
+    gpu("weights of halves taken twice", SHARED, "nl_pair(far[0], far[1])", "nl_pair(near[0], near[1])"),
+    gpu("tf32: lines in the order of the lanes", SHARED, "others[(8 * k + 1) * (WIDTH + PAD) + 8 * j]", "others[(8 * k + 4) * (WIDTH + PAD) + 8 * j]"),
+    gpu("weights of a tile read before they are there", SHARED, "= weights[j][i];\n    __syncwarp();", "= weights[j][i];"),
+    gpu("forward: old sums not rescaled", ONWARD, "sums[j][i] *= before[i / 2];", "sums[j][i] *= 1;"),
+    gpu("forward: old totals not rescaled", ONWARD, "total[r] *= before[r];", "total[r] *= 1;"),
+    gpu("forward: -inf minus -inf", ONWARD, "most[r] > least ? most[r] : 0;", "most[r];"),
+    gpu("forward: causal one key too many", ONWARD, "(s.causal && key > query))", "(s.causal && key > query + 1))"),
+    gpu("forward: causal blocks end early", ONWARD, "s.causal ? min(first + OWN, all_keys)", "s.causal ? min(first + OWN - 16, all_keys)"),
+    gpu("forward: values not waited for", ONWARD, "        nl_copy_wait(0);\n        __syncthreads(); /* the values are there", "        __syncthreads(); /* the values are there"),
+    gpu("forward: logarithm to base 2", ONWARD, "(nl_real)LN2 * (top[r]", "(top[r]"),
+    gpu("queries: delta forgotten", QUERIES, "* (slopes[j][i] - delta[i / 2]);", "* slopes[j][i];"),
+    gpu("queries: keys replaced as they are read", QUERIES, "        __syncthreads(); /* nobody reads the keys any more */\n", ""),
+    gpu("queries: hidden keys count", QUERIES, "                            slopes[j][i] = 0;\n", "                            slopes[j][i] *= 1;\n"),
+    gpu("keys: causal starts a tile late", KEYS, "first / OTHERS * OTHERS", "(first + OTHERS) / OTHERS * OTHERS"),
+    gpu("keys: hidden queries count", KEYS, "                            weights[j][i] = 0;\n", "                            weights[j][i] *= 1;\n"),
+    gpu("keys: logarithms of the tile before", KEYS, "            fetch_sums(q + OTHERS);\n", ""),
+    gpu("keys: gradient not scaled", KEYS, "scales[2] = {(nl_real)scale, (nl_real)scale};", "scales[2] = {1, 1};"),
+    gpu("whole units though steps are odd", GPU_HOOKS, "wide, sums = aligned and even,", "wide, sums = aligned,"),
+    gpu("strided elements read as lines", GPU_HOOKS, "return tensor if _is_lined(tensor) else plain(tensor)", "return tensor"),
+    gpu("precision ignored", PLAN, "implicit_kind(dtype, precision)", 'implicit_kind(dtype, "float32")'),
+    gpu("wide heads in one launch", PLAN, "elements * real <= MOST_SUMS", "elements * real <= 8 * MOST_SUMS"),
 )

@@ -83,9 +83,10 @@ class AttentionFamily(Family):
         ----------
         layer : AttentionGeometry
         Q, K, V : tensors (N, heads, queries, size), (N, heads, keys, size), (N, heads, keys, value_size)
-            Of one float dtype; float16 and bfloat16 are computed in float32. With two axes before the matrices, with
-            one, (N heads, queries, size), or with none. Views of any strides, such as parts of one projection; kernels
-            read and write them where they lie.
+            Of one float dtype; float16 and bfloat16 are computed in float32, on a GPU's tensor cores with weights
+            rounded to the dtype as factors. With two axes before the matrices, with one, (N heads, queries, size), or
+            with none. Views of any strides, such as parts of one projection; kernels read and write them where they
+            lie, on a GPU if the elements of a query follow each other.
         O : tensor (N, heads, queries, value_size)
             Written.
         lse : tensor (N, heads, queries), optional

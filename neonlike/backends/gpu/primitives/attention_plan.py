@@ -26,8 +26,10 @@ WARP_LINES = 16
 """Queries, or keys, of a warp: the height of a tensor core's tile."""
 STEP = 16
 """Sizes in shared memory are multiples of this, which all ways to multiply take whole."""
-MOST_SUMS = 256
-"""Elements of a line that a warp sums, of all its sums: half as many registers of a thread; float64 counts twice."""
+MOST_SUMS = 1024
+"""Bytes of all lines that a warp sums at once, an eighth of them in each thread's registers."""
+MOST_SIZE = {4: 256, 8: 96}
+"""Elements of a line, by the bytes of what it is computed in: with more, sums would not stay in registers."""
 MOST_SHARED = 160 << 10
 """Bytes of shared memory of a block: what compute capability 8.0 and 9.0 have, less what kernels declare."""
 MOST_LINES = 1 << 30
@@ -57,6 +59,8 @@ class Form(NamedTuple):
         Of a block.
     shared : int
         Bytes.
+    blocks : int
+        That a multiprocessor should have at a time, which bounds the registers.
     """
 
     kind: str
@@ -66,6 +70,7 @@ class Form(NamedTuple):
     others: int
     warps: int
     shared: int
+    blocks: int
 
     def context(self, wide: bool) -> dict[str, Any]:
         """What the templates need; wide: whether operands can be read and written 16 bytes at a time."""
@@ -81,6 +86,7 @@ class Form(NamedTuple):
             "value_size": self.value_size,
             "others": self.others,
             "warps": self.warps,
+            "blocks": self.blocks,
             "unit": whole if wide else 1,
             "pad": whole,
         }
@@ -93,7 +99,7 @@ def form(request: AttentionPass, dtype: DType, precision: str, own: str) -> Form
     kind = "plain" if kind in (None, "f32") else kind
     assert kind is not None
     size, value_size = round_up(layer.size, STEP), round_up(layer.value_size, STEP)
-    if max(size, value_size) * real > 4 * MOST_SUMS or max(layer.queries, layer.keys) >= MOST_LINES:
+    if max(size, value_size) > MOST_SIZE[real] or max(layer.queries, layer.keys) >= MOST_LINES:
         return None
     half, widest = dtype.itemsize == 2, max(size, value_size)
     others = 64 if half and widest <= (64 if own == "keys" else 128) else 32 if real == 4 else 16
@@ -106,7 +112,9 @@ def form(request: AttentionPass, dtype: DType, precision: str, own: str) -> Form
         room = room + lines * (value_size + pad) if request.backward else max(room, lines * (value_size + pad))
         shared = room * dtype.itemsize + (lines * (others + 4) * real if kind == "plain" else 0)
         if shared <= MOST_SHARED:
-            return Form(kind, dtype, size, value_size, others, warps, shared)
+            wanted = (3 if own == "queries" else 2) * 4 // warps
+            blocks = max(min(wanted, MOST_SHARED // shared), 1)
+            return Form(kind, dtype, size, value_size, others, warps, shared, blocks)
         if warps == 1:
             return None
         warps //= 2
@@ -170,7 +178,7 @@ def attention_program(
     operands = [q, k, v, out, error, lse, of_q, delta]
     steps.add(QUERIES, "queries", operands, [at[slot] for slot in (0, 1, 2, 3, 5, 6)])
     elements = round_up(layer.size, STEP) + round_up(layer.value_size, STEP)
-    together = elements * real <= 4 * MOST_SUMS
+    together = elements * real <= MOST_SUMS
     for keys, values in ((True, True),) if together else ((True, False), (False, True)):
         operands = [q, k, v, error, lse, delta, of_k, of_v]
         both = [at[slot] for slot in (0, 1, 2, 5, 7, 8)]

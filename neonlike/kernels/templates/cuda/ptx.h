@@ -1,4 +1,5 @@
-// Tensor cores, asynchronous copies, acquiring loads and powers of 2 (PTX for sm_80 and later); the emulator has plain twins of them.
+// Tensor cores, asynchronous copies, acquiring loads and powers of 2 (PTX for sm_80 and later); the emulator has plain
+// twins of them.
 //
 // Fragments, with g = lane / 4 and t = lane % 4:
 //   nl_mma_f16, nl_mma_bf16   16x16 times 16x8   a[i]: row g + 8 (i % 2), columns 2t + 8 (i / 2) and the next
