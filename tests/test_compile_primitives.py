@@ -34,7 +34,7 @@ def forms(gpu: Any) -> dict[str, Form]:
     def noted(routine: CudaRoutine, device: Any, **context: Any) -> Any:
         kind = f"{Path(routine.template).parent.name} {Path(routine.template).name.partition('.')[0]}"
         words = [context.get(name, "") for name in ("op", "element", "vector", "number")]
-        if not routine.more:  # kernels on tensor cores have tests of their own: test_conv_sass.py, test_attention_sass.py
+        if not routine.more:  # kernels on tensor cores: test_conv_sass.py and test_attention_sass.py
             seen[f"{kind} {' '.join(map(str, words))} {len(seen)}"] = routine, context
         return variant(routine, device, **context)
 

@@ -58,7 +58,7 @@ MUTANTS = (
     gpu("heads of a sample all the first", SHARED, " + head % s.inner * o.inner;", ";"),
     gpu("lines stored side by side", SHARED, "*(nl_unit *)(to + (first + line) * step + place)", "*(nl_unit *)(to + (first + line) * size + place)"),
     gpu("lines behind the last are read", SHARED, "const bool there = (first + line < count) & (place < size);", "const bool there = place < size;"),
-    gpu("weights of halves taken twice", SHARED, "nl_pair(far[0], far[1])", "nl_pair(near[0], near[1])"),
+    gpu("weights of halves taken twice", SHARED, "nl_pair(right_half[0], right_half[1])", "nl_pair(left_half[0], left_half[1])"),
     gpu("tf32: lines in the order of the lanes", SHARED, "others[(8 * k + 1) * (WIDTH + PAD) + 8 * j]", "others[(8 * k + 4) * (WIDTH + PAD) + 8 * j]"),
     gpu("weights of a tile read before they are there", SHARED, "= weights[j][i];\n    __syncwarp();", "= weights[j][i];"),
     gpu("forward: old sums not rescaled", ONWARD, "sums[j][i] *= before[i / 2];", "sums[j][i] *= 1;"),
