@@ -44,12 +44,15 @@ FORMS = {
     "bf16": (as_dtype("bfloat16"), "float32", 128, ""), "turned filters": (np.float32, "float32", 128, "back"),
     "f32 update": (np.float32, "float32", 128, "update"), "tf32 update": (np.float32, "tf32", 128, "update"),
     "f16 update": (np.float16, "float32", 128, "update"),
+    "f32 split": (np.float32, "float32", 128, "split"), "f16 split": (np.float16, "float32", 128, "split"),
 }  # fmt: skip
-"""dtype, precision, maps, pass: forward, a data gradient (with strides), or a gradient of filters."""
-PRODUCTS = {"f32": 1024, "f32 few maps": 512, "f32 backward": 1024, "f32 update": 256}
+"""dtype, precision, maps, pass: forward, a data gradient (with strides), a gradient of filters, or forward with sums so
+long that they are split."""
+PRODUCTS = {"f32": 1024, "f32 few maps": 512, "f32 backward": 1024, "f32 update": 256, "f32 split": 1024}
 """FFMAs of a thread in a turn of the inner loop; on tensor cores there are 32 HMMAs of a warp."""
 SHARES = {
     "f32": 0.85, "f32 few maps": 0.77, "f32 backward": 0.85, "f32 update": 0.9, "tf32": 0.11, "tf32 update": 0.11,
+    "f32 split": 0.85,
 }  # fmt: skip
 """Of FFMA or HMMA among the instructions of the inner loop, at least; 0.2 where it does not say."""
 
@@ -58,7 +61,8 @@ def kernel_of(form: str) -> Any:
     """The source of a form."""
     dtype, precision, maps, which = FORMS[form]
     step = 2 if which == "back" else 1
-    g = ConvGeometry(np.dtype(dtype), 64, maps, maps, (1, 14, 14), (1, 3, 3), (0, 1, 1), (1, step, step), (1, 1, 1))
+    channels = 1024 if which == "split" else maps
+    g = ConvGeometry(np.dtype(dtype), 64, channels, maps, (1, 14, 14), (1, 3, 3), (0, 1, 1), (1, step, step), (1, 1, 1))
     device = SimpleNamespace(capabilities=SimpleNamespace(arch="sm_80"))
     products = SimpleNamespace(blas=SimpleNamespace(precision=precision))
     kind = np.dtype(dtype)
@@ -69,6 +73,7 @@ def kernel_of(form: str) -> Any:
         steps = data_program(device, products, request, given).steps
     wanted = "turned" if form == "turned filters" else "implicit"
     found = [step for step in steps if wanted in step.routine.template]  # type: ignore[union-attr]
+    assert found[-1].context.get("split", False) is (which == "split")  # type: ignore[union-attr]
     return found[-1].routine.source(**found[-1].context)  # type: ignore[union-attr]
 
 

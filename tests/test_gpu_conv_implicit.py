@@ -84,6 +84,59 @@ def test_every_form_agrees_with_loops(implicit: Any, kind: str, name: str) -> No
     check(implicit, SHAPES[name], implicit.empty((1, 1), dtype=dtype).dtype, sums=kind != "bf16")
 
 
+SPLIT = [("long", "f32"), ("long", "tf32"), ("long", "f16"), ("groups", "f32"), ("odd", "bf16")]
+
+
+@pytest.mark.parametrize(("name", "kind"), SPLIT)
+def test_split_sums_agree_with_loops(implicit: Any, kind: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of some tiles of products, the last of them shorter, finished with every end."""
+    dtype, implicit.product_precision = KINDS[kind]
+    monkeypatch.setattr(conv_plan, "LEAST_DEPTH", 10)
+    forget(implicit)
+    s, kind_of = SHAPES[name], implicit.empty((1, 1), dtype=dtype).dtype
+    layer = s.layer(implicit, kind_of)
+    I, F, O = (implicit.zeros(dims, dtype=dtype) for dims in (layer.dimI, layer.dimF, layer.dimO))
+    assert queued(implicit, monkeypatch, lambda: implicit.fprop_conv(layer, I, F, O)) == ["implicit", "finish"]
+    check(implicit, s, kind_of, sums=kind != "bf16")
+
+
+def test_split_sums_of_a_strided_data_gradient(implicit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Phases of which some are split, others too short."""
+    monkeypatch.setattr(conv_plan, "LEAST_DEPTH", 24)
+    forget(implicit)
+    check(implicit, Sizes(4, 6, 20, (1, 5, 6), (1, 3, 3), (0, 1, 1), (1, 2, 2)), np.float32)
+
+
+def test_split_sums_are_added_in_their_order(implicit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the order of blocks, to the last bit; and sums in one part have other bits."""
+    s, rng = LONG, np.random.default_rng(0)
+    layer = s.layer(implicit)
+    I, F = (implicit.array(rng.normal(size=shape)) for shape in (s.shape_i, s.shape_f))
+
+    def run() -> bytes:
+        O, sums = implicit.empty(s.shape_o), implicit.empty((s.K, 1))
+        implicit.fprop_conv(layer, I, F, O, bsum=sums, relu=True)
+        return bytes(O.get().tobytes() + sums.get().tobytes())
+
+    whole = run()
+    monkeypatch.setattr(conv_plan, "LEAST_DEPTH", 40)
+    forget(implicit)
+    results = []
+    for order in ("forward", "reverse", "random"):
+        monkeypatch.setenv("CUEMU_ORDER", order)
+        results.append(run())
+    assert results[0] == results[1] == results[2] != whole
+
+
+def test_sums_are_split_where_tiles_are_few_and_sums_long() -> None:
+    few, many = conv_plan.TILES // 2 - 1, conv_plan.TILES // 2
+    assert conv_plan.data_parts(many, 1 << 20, 1) == 1, "a tile for most multiprocessors"
+    assert conv_plan.data_parts(few, 2 * conv_plan.LEAST_DEPTH - 1, 1) == 1, "sums too short"
+    assert conv_plan.data_parts(few, 2 * conv_plan.LEAST_DEPTH, 1) == 2
+    assert conv_plan.data_parts(16, 1 << 20, 1) == conv_plan.TILES // 16, "as many as fill a GPU"
+    assert conv_plan.data_parts(16, 1 << 20, conv_plan.PART_BYTES // 3) == 3, "bounded memory"
+
+
 BEHIND = Sizes(4, 3, 5, (1, 4, 4), (1, 2, 2), (1, 0, 0), (3, 1, 1))
 """All that is read lies in front of the image."""
 
@@ -207,6 +260,8 @@ def test_the_kernel_is_chosen_where_columns_take_longer_than_it_loses(gpu: Any) 
     assert [maps for maps in (16, 64, 128, 512, 1024) if saves(layer(maps), "f32")] == [64]
     assert [maps for maps in (16, 64, 128, 512, 1024) if saves(layer(maps), "f16")] == [16, 64, 128, 512]
     assert [maps for maps in (64, 512, 1024) if saves(layer(maps), "tf32")] == [64, 512]
+    assert saves(layer(64, channels=512, size=14), "f16")  # 98 tiles, whose sums of 4608 are split
+    assert not saves(layer(64, channels=16, size=14), "f16")  # as many, of sums that are too short for that
     assert saves(layer(512, channels=64), "f32", back=True)  # whose results are the channels
     assert not saves(layer(64, size=7, images=8), "f16")  # too few tiles to fill a GPU
     assert not saves(layer(64, channels=1), "f32")  # 9 products in steps of 16

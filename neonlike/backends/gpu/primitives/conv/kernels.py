@@ -23,10 +23,10 @@ RELU, BRELU, BETA = 1, 2, 4
 
 COLUMNS = CudaRoutine("cuda/conv/columns.cu.j2", "2Q27q", "columns of a convolution")
 FILTERS = CudaRoutine("cuda/conv/filters.cu.j2", "2Q16q", "filters of a phase of a convolution")
-FINISH = CudaRoutine("cuda/conv/finish.cu.j2", "5Q3dq20q", "end of a convolution")
+FINISH = CudaRoutine("cuda/conv/finish.cu.j2", "5Q3dq22q", "end of a convolution")
 SUMS = CudaRoutine("cuda/conv/sums.cu.j2", "2Qq", "sums of maps")
 FOLD = CudaRoutine("cuda/conv/fold.cu.j2", "2Q2d2q", "sums of parts of a gradient")
-IMPLICIT = CudaRoutine("cuda/conv/implicit.cu.j2", "6Q3dq45q", "convolution in one kernel", ("ptx.h",))
+IMPLICIT = CudaRoutine("cuda/conv/implicit.cu.j2", "6Q3dq47q", "convolution in one kernel", ("ptx.h",))
 IMPLICIT_UPDATE = CudaRoutine(
     "cuda/conv/implicit_update.cu.j2", "3Q38q", "gradient of filters in one kernel", ("ptx.h",)
 )
@@ -150,9 +150,9 @@ class Finish(NamedTuple):
 
 def finish_kernel(
     device: Any, request: ConvPass, how: Finish, ends: Ends, result: Matrices | None, step: int,
-    phase: Phase, band: Band, tiles: tuple[int, int],
+    phase: Phase, band: Band, tiles: tuple[int, int], parts: int = 1,
 ) -> Launched:  # fmt: skip
-    """Stores a band of results; tiles: of all bands together, and of those before this one."""
+    """Stores a band of results, or the sum of its parts; tiles: of all bands together, and of those before this one."""
     g, real = request.geometry, compute_dtype(how.dtype)
     found = how.dtype if result is None else result.dtype
     context = _stored(how.dtype, real, how.lanes, ends) | {
@@ -164,7 +164,8 @@ def finish_kernel(
         "load_x": load_element("x.v[l]", ends.x_dtype),
         "scattered": how.scattered,
         "times": TIMES,
-        "index": index_type(how.maps * how.columns, how.maps * step),
+        "split": parts > 1,
+        "index": index_type(how.maps * how.columns, parts * how.maps * step),
     }
     axes = [
         number
@@ -173,7 +174,8 @@ def finish_kernel(
     ]  # fmt: skip
     mine = how.tiles(band)
     numbers = (
-        *numbers_of(request.epilogue), band.size, band.first, step, how.columns, mine, *tiles, g.N, *axes,
+        *numbers_of(request.epilogue), band.size, band.first, step, how.columns, mine, *tiles, g.N,
+        parts, how.maps * step, *axes,
     )  # fmt: skip
     places = (None if result is None else result.place, TARGET, ends.x, ends.bias, ends.sums)
     return _launched(device, FINISH, how.maps * mine, places, numbers, context)
@@ -214,10 +216,22 @@ class Implicit(NamedTuple):
     aligned: bool
 
 
+class Parts(NamedTuple):
+    """Where the parts are into which an implicit kernel splits sums; how many; tiles of products of each."""
+
+    place: Place
+    number: int
+    steps: int
+
+
 def implicit_kernel(
-    device: Any, request: ConvPass, how: Implicit, filters: Place, ends: Ends, phase: Phase, tiles: tuple[int, int]
-) -> Launched:
-    """Forward pass, or a phase of a data gradient, finished; tiles: of columns, of all phases and of those before."""
+    device: Any, request: ConvPass, how: Implicit, filters: Place, ends: Ends, phase: Phase, tiles: tuple[int, int],
+    parts: Parts | None = None,
+) -> Launched:  # fmt: skip
+    """Forward pass, or a phase of a data gradient, finished; tiles: of columns, of all phases and of those before.
+
+    With ``parts`` the parts of its sums, not finished.
+    """
     g, back, tile, size = request.geometry, request.backward, how.tile, how.dtype.itemsize
     dims, read = request.target_dims, request.source_dims
     maps, channels, taps = dims[0] // g.groups, read[0] // g.groups, taps_of(phase)
@@ -229,7 +243,8 @@ def implicit_kernel(
         "load_x": load_element("x.v[l]", ends.x_dtype),
         "filter_unit": _unit(how.dtype, maps, how.aligned), "source_unit": _unit(how.dtype, g.N, how.aligned),
         "scattered": how.scattered, "deep": max(read[1], phase[0].taps, phase[0].outputs, abs(phase[0].offset) + 1) > 1,
-        "index": index_type(g.sizeI, g.sizeO, g.sizeF),
+        "index": index_type(g.sizeI, g.sizeO, g.sizeF, parts.number * dims[0] * columns if parts else 0),
+        "split": parts is not None,
     }  # fmt: skip
     by = [max(math.prod(axis.taps for axis in phase[first:]), 1) for first in range(3)]
     axes = [
@@ -240,10 +255,10 @@ def implicit_kernel(
     apart = (maps, depth * maps) if back else (g.K, maps)
     numbers = (
         *numbers_of(request.epilogue), g.N, channels, maps, depth, columns, map_tiles, column_tiles, *tiles, *apart,
-        math.prod(dims[1:]), *divisors(by, False), *axes,
+        math.prod(dims[1:]), parts.steps if parts else 0, dims[0] * columns, *divisors(by, False), *axes,
     )  # fmt: skip
-    places = (SOURCE, filters, TARGET, ends.x, ends.bias, ends.sums)
-    sizes = (g.groups * map_tiles * column_tiles, 1, 1), (THREADS, 1, 1)
+    places = (SOURCE, filters, *((parts.place, None, None, None) if parts else (TARGET, ends.x, ends.bias, ends.sums)))
+    sizes = (g.groups * map_tiles * column_tiles, parts.number if parts else 1, 1), (THREADS, 1, 1)
     shared = tile.shared_bytes(size)
     return Launched(device, IMPLICIT, sizes, places, numbers, {"threads": THREADS, **context}, shared)
 

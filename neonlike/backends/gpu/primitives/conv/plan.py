@@ -171,19 +171,23 @@ def saves_columns(g: ConvGeometry, found: Sequence[Phase], backward: bool, kind:
 
     A product of ``maps`` by ``rows`` and any number of columns takes 2 maps rows operations a column. Columns take
     2 rows itemsize bytes of memory besides, which are written and read: as much time as 2 rows itemsize BALANCE
-    operations. The implicit kernel has none of these, computes whole tiles, and is SLOWER. It needs a tile for each of
-    most multiprocessors, as it does not split sums.
+    operations. The implicit kernel has none of these, computes whole tiles, and is SLOWER. Where it splits sums, their
+    parts are written and read, in float32. It needs a tile of a part for each of most multiprocessors.
     """
     maps, channels = (g.C, g.K) if backward else (g.K, g.C)
     maps, channels = maps // g.groups, channels // g.groups
     tile = implicit_tile(kind, maps)
     products = with_columns = tiles = 0
+    with_parts = 0.0
     for phase in found:
         rows, count = channels * taps_of(phase), outputs_of(phase) * g.N
         products += round_up(maps, tile.rows) * round_up(rows, tile.depth) * count
         with_columns += (maps + itemsize * BALANCE[kind]) * rows * count
-        tiles += g.groups * ceil_div(maps, tile.rows) * ceil_div(count, tile.columns)
-    return SLOWER * products <= with_columns and tiles >= len(found) * TILES // 2
+        here = g.groups * ceil_div(maps, tile.rows) * ceil_div(count, tile.columns)
+        split = data_parts(here, rows, g.groups * maps * count * F32.itemsize)
+        with_parts += split * maps * F32.itemsize * BALANCE[kind] * count if split > 1 else 0
+        tiles += here * split
+    return SLOWER * products + with_parts <= with_columns and tiles >= len(found) * TILES // 2
 
 
 def update_saves_columns(g: ConvGeometry, kind: str, itemsize: int) -> bool:
@@ -194,6 +198,14 @@ def update_saves_columns(g: ConvGeometry, kind: str, itemsize: int) -> bool:
     tiles = g.groups * ceil_div(rows, tile.rows) * ceil_div(maps, tile.columns)
     enough = tiles * max(columns // LEAST_DEPTH, 1) >= TILES // 2
     return SLOWER * products <= rows * (maps + itemsize * BALANCE[kind]) and enough
+
+
+def data_parts(tiles: int, depth: int, nbytes: int) -> int:
+    """Into how many parts the implicit kernel splits the sums of a forward pass or data gradient: see :func:`parts`.
+
+    Not at all where there are tiles for most multiprocessors of a GPU, or sums are short.
+    """
+    return 1 if tiles >= TILES // 2 else parts(tiles, depth, nbytes)
 
 
 def bands(columns: int, column_bytes: int) -> list[Band]:

@@ -11,11 +11,13 @@ from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.backends.geometry.counts import ceil_div
 from neonlike.backends.gpu.primitives.calls import Matrices, Multiplied, Program
 from neonlike.backends.gpu.primitives.conv import kernels as kernels
-from neonlike.backends.gpu.primitives.conv.kernels import BIAS, SOURCE, TARGET, WEIGHTS, Ends, Finish, X
+from neonlike.backends.gpu.primitives.conv.kernels import BIAS, SOURCE, TARGET, WEIGHTS, Ends, Finish, Parts, X
 from neonlike.backends.gpu.primitives.conv.plan import (
     Band,
     Phase,
+    Tile,
     bands,
+    data_parts,
     implicit_kind,
     implicit_tile,
     outputs_of,
@@ -26,7 +28,7 @@ from neonlike.backends.gpu.primitives.conv.plan import (
     thin,
 )
 from neonlike.backends.gpu.primitives.elements import is_wide, vector_length
-from neonlike.optree.dtypes import F64, DType, compute_dtype
+from neonlike.optree.dtypes import F32, F64, DType, compute_dtype
 
 MOST_LANES = 4
 """Elements that a thread of the implicit kernel stores at once: a warp stores a row of a tile."""
@@ -129,7 +131,10 @@ class _Direct(_DataPass):
 
 
 class _Implicit(_DataPass):
-    """One kernel for each phase, which multiplies and finishes, and one that adds up sums."""
+    """One kernel for each phase, which multiplies and finishes, and one that adds up sums.
+
+    A phase of few tiles has its sums split into parts, which the kernel that finishes adds up in their order.
+    """
 
     def build(self) -> None:
         g, back, given = self.geometry, self.request.backward, self.given
@@ -138,13 +143,18 @@ class _Implicit(_DataPass):
         tile, scattered = implicit_tile(kind, self.maps // g.groups), len(found) > 1
         lanes = min(self.lanes(g.N if scattered else self.columns), MOST_LANES)
         how = kernels.Implicit(kind, tile, given.dtype, lanes, scattered, given.aligned)
-        counts = [ceil_div(outputs_of(phase) * g.N, tile.columns) for phase in found]
+        split = [self._parts(phase, tile) for phase in found]
+        self.finish = self._finish(scattered)
+        counts = [
+            ceil_div(outputs_of(phase) * g.N, tile.columns) if parts is None else self.finish.tiles(self._all(phase))
+            for phase, parts in zip(found, split)
+        ]
         ends, before = self.ends(sum(counts)), 0
         filters = WEIGHTS
         if back:
             most = max(map(taps_of, found))
             filters = self.program.room(most * g.sizeF // math.prod(g.TRS) * given.dtype.itemsize)
-        for phase, count in zip(found, counts):
+        for phase, count, parts in zip(found, counts, split):
             if back and taps_of(phase):
                 places = WEIGHTS, filters
                 self.program.steps.append(
@@ -152,10 +162,43 @@ class _Implicit(_DataPass):
                 )
             tiles = sum(counts), before
             self.program.steps.append(
-                kernels.implicit_kernel(self.device, self.request, how, filters, ends, phase, tiles)
+                kernels.implicit_kernel(self.device, self.request, how, filters, ends, phase, tiles, parts)
             )
+            if parts is not None:
+                self._add_parts(phase, parts, ends, tiles)
             before += count
         self.add_sums(ends, sum(counts))
+
+
+    def _all(self, phase: Phase) -> Band:
+        """The columns of a phase."""
+        return Band(0, outputs_of(phase) * self.geometry.N)
+
+    def _finish(self, scattered: bool) -> Finish:
+        """How parts are finished."""
+        lanes = self.lanes(self.geometry.N if scattered else self.columns, F32)
+        return Finish(self.maps, self.columns, scattered, self.given.dtype, lanes)
+
+    def _parts(self, phase: Phase, tile: Tile) -> Parts | None:
+        """How the sums of a phase are split, if they are."""
+        g, count = self.geometry, outputs_of(phase) * self.geometry.N
+        depth = self.request.source_dims[0] // g.groups * taps_of(phase)
+        tiles = g.groups * ceil_div(self.maps // g.groups, tile.rows) * ceil_div(count, tile.columns)
+        steps = ceil_div(ceil_div(depth, tile.depth), data_parts(tiles, depth, self.maps * count * F32.itemsize))
+        made = ceil_div(ceil_div(depth, tile.depth), max(steps, 1))
+        if made <= 1:
+            return None
+        return Parts(self.program.room(made * self.maps * count * F32.itemsize), made, steps)
+
+    def _add_parts(self, phase: Phase, parts: Parts, ends: Ends, tiles: tuple[int, int]) -> None:
+        """Append the kernel that finishes a phase."""
+        band = self._all(phase)
+        result = Matrices(parts.place, (1, self.maps, band.size), (0, band.size * F32.itemsize, F32.itemsize), F32)
+        self.program.steps.append(
+            kernels.finish_kernel(
+                self.device, self.request, self.finish, ends, result, band.size, phase, band, tiles, parts.number
+            )
+        )
 
 
 class _Products(_DataPass):
