@@ -10,7 +10,7 @@ import pytest
 
 from neonlike import autograd as ag
 from neonlike.data import ArrayIterator
-from neonlike.errors import ArgumentError, GradientError, ShapeError
+from neonlike.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from neonlike.initializers import Gaussian
 from neonlike.layers import (
     LSTM,
@@ -323,6 +323,8 @@ def test_what_has_no_derivative_is_said(be64: Any) -> None:
         with pytest.raises(GradientError, match="passes no error back, so its input has no derivative"):
             layer(x).sum().backprop()
     close(own.parameters()[0].partial_derivative, [[numbers(6, N).sum()]])
+    with pytest.raises(DTypeError, match="is not a transform object"):  # a layer can be called, but is none
+        Activation(Linear(2, Gaussian()))
     streams = MergeMultistream([Linear(2, Gaussian()), Linear(3, Gaussian())], merge="stack")
     assert streams([numbers(6, N), numbers(5, N)]).shape == (5, N)
     with pytest.raises(GradientError, match="hands no errors on to several inputs"):

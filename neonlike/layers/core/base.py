@@ -379,7 +379,7 @@ def require_input(layer: Layer, inputs: Any, expected_rows: int, inference: bool
 
 def require_transform(transform: Any, where: str) -> Any:
     """Return ``transform``, or raise if it is not an object that transforms."""
-    if isinstance(transform, type) or not callable(transform):
+    if isinstance(transform, type | Layer) or not callable(transform):
         raise DTypeError(f"{where}: {brief(transform)} is not a transform object; construct one, e.g. Rectlin()")
     return transform
 
