@@ -25,7 +25,7 @@ from neonlike.layers import (
 from neonlike.transforms import CrossEntropyBinary, CrossEntropyMulti, GANCost, Logistic, Softmax, SumSquared, Tanh
 
 N = 4
-pytestmark = [pytest.mark.engines("numpy", "c"), pytest.mark.samples(N)]
+pytestmark = [pytest.mark.engines("numpy"), pytest.mark.samples(N)]
 
 
 def numbers(*shape: int, seed: int = 0) -> Any:
@@ -36,6 +36,7 @@ def close(got: Any, wanted: Any, tolerance: float = 1e-9) -> None:
     np.testing.assert_allclose(got.get() if hasattr(got, "get") else got, wanted, tolerance, tolerance)
 
 
+@pytest.mark.engines("numpy", "c")
 @pytest.mark.compiles(1)
 @pytest.mark.parametrize(
     ("activation", "function"),

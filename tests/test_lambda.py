@@ -19,7 +19,7 @@ from neonlike.optimizers import GradientDescentMomentum, RMSProp
 from neonlike.transforms import CrossEntropyMulti, Softmax, Tanh
 
 N = 4
-pytestmark = [pytest.mark.engines("numpy", "c"), pytest.mark.samples(N)]
+pytestmark = [pytest.mark.engines("numpy"), pytest.mark.samples(N)]
 
 
 def numbers(*shape: int, seed: int = 0) -> Any:
@@ -46,6 +46,7 @@ def scale_of_maps(x: Any, w: Any) -> Any:
 SWISH = {"w": (lambda shape: (shape[0], 1), Gaussian())}
 
 
+@pytest.mark.engines("numpy", "c")
 @pytest.mark.compiles(1)
 @pytest.mark.parametrize(
     ("make", "shape", "out"),
@@ -66,6 +67,7 @@ def test_gradients_through_a_network(be64: Any, make: Any, shape: Any, out: Any)
     check_gradients(net, numbers(rows, columns), np.random.default_rng(1))
 
 
+@pytest.mark.engines("numpy", "c")
 def test_it_computes_what_the_function_says(be64: Any) -> None:
     layer = ready(Lambda(swish, {"w": np.full((5, 1), 2.0)}), 5)
     x, error = numbers(5, N), numbers(5, N, seed=1)

@@ -42,7 +42,7 @@ from neonlike.transforms import (
 )
 
 N = 4
-pytestmark = [pytest.mark.engines("numpy", "c"), pytest.mark.samples(N)]
+pytestmark = [pytest.mark.engines("numpy"), pytest.mark.samples(N)]
 
 
 def numbers(*shape: int, seed: int = 0) -> Any:
@@ -81,6 +81,7 @@ NETWORKS = {
 # A call ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.engines("numpy", "c")
 @pytest.mark.compiles(2)
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_a_call_is_fprop_and_its_derivatives_are_bprop(be64: Any, kind: str) -> None:
@@ -171,6 +172,7 @@ def test_a_compound_layer_and_a_model(be: Any) -> None:
 # Several calls --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.engines("numpy", "c")
 def test_one_layer_several_times_in_a_graph(be64: Any) -> None:
     """Each backward pass has the buffers that its call left: activations, a mask, the statistics of the batch."""
     net = mlp(BatchNorm(), Dropout(0.5))
@@ -277,6 +279,7 @@ def test_the_memory_of_a_call_goes_with_its_graph(be64: Any) -> None:
 # Optimizers -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.engines("numpy", "c")
 def test_one_optimizer_steps_layers_and_parameters(be64: Any) -> None:
     net, scale = mlp(), ag.param(np.ones((3, 1)))
     x, targets, descent = ag.const(numbers(6, N)), numbers(3, N, seed=1), GradientDescentMomentum(0.1, 0.9)
