@@ -14,6 +14,7 @@ from neonlike import transforms
 from neonlike.backends import Backend
 from neonlike.backends.families.rnn import RecurrentFamily
 from neonlike.backends.families.rnn_gated import GatedFamily
+from neonlike.backends.families.rnn_steps import Steps, samples_apart
 from neonlike.errors import DTypeError
 
 pytestmark = pytest.mark.engines("numpy", "c")
@@ -133,17 +134,65 @@ def test_a_bias_that_has_to_be_copied_is_read_at_each_call(be: Any) -> None:
     np.testing.assert_allclose(np.arctanh(found[1]) - np.arctanh(found[0]), 2, 1e-2)
 
 
+@pytest.mark.parametrize("units, batch", [(150, 40), (70, 128)], ids=["shared steps", "groups of samples"])
 @pytest.mark.parametrize("kind", GATES)
 def test_results_do_not_depend_on_the_number_of_threads(
-    be: Backend, rng: Any, kind: str, monkeypatch: pytest.MonkeyPatch
+    be: Backend, rng: Any, kind: str, units: int, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    error, found = rng.standard_normal((150, 80)), []
-    for threads in ("1", "2", "3"):
+    error, found = rng.standard_normal((units, 2 * batch)), []
+    for threads in ("1", "2", "3", "4"):
         use_threads(monkeypatch, threads)
-        found.append(results(made_layer(be, kind, 150, 40, 2), error))
+        found.append(results(made_layer(be, kind, units, batch, 2), error))
     for other in found[1:]:
         for a, b in zip(found[0], other):
             np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.engines("c")
+def test_samples_that_move_from_step_to_step(be: Backend, rng: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step's projection is the state before, one sample further: samples depend on those of other threads."""
+    units, batch, steps = 70, 128, 30
+    start, weight = rng.standard_normal((units, batch + steps)), be.array(rng.standard_normal((units, units)) / units)
+    found = []
+    for threads in ("1", "2"):
+        use_threads(monkeypatch, threads)
+        line, zero = be.array(start), be.zeros((units, batch))
+        h = [line[:, s : s + batch] for s in range(steps)]
+        be.compound_rnn_unroll_fprop(weight, [zero, *h[:-1]], [be.array(start[:, :batch]), *h[1:]], h, None, units,
+                                     steps, steps, transforms.Identity())  # fmt: skip
+        found.append(line.get())
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize(
+    "columns, apart",
+    [
+        ([(0, 4), (4, 8), (8, 12)], True),
+        ([(0, 4), (0, 4)], True),
+        ([(8, 12), (0, 4), (8, 12)], True),
+        ([(0, 4), (3, 7)], False),
+        ([(0, 4), (8, 12), (5, 9)], False),
+        ([(0, 4), (10, 14), (11, 15)], False),
+    ],
+)
+def test_samples_are_apart_where_no_columns_overlap(be: Backend, columns: list[Any], apart: bool) -> None:
+    whole, other = be.zeros((3, 16)), be.zeros((3, 4))
+    roles = {"a": [whole[:, lo:hi] for lo, hi in columns], "b": [other, None]}
+    assert samples_apart(Steps("test", roles, 3, 4, whole.dtype)) is apart
+
+
+def test_samples_of_other_rows_and_pitches(be: Backend) -> None:
+    whole = be.zeros((8, 16))
+    dense, flat = whole.reshape(32, 4), whole.reshape(1, 128)
+
+    def apart(*tensors: Any) -> bool:
+        return samples_apart(Steps("test", {"a": list(tensors)}, tensors[0].shape[0], 4, whole.dtype))
+
+    assert apart(whole[:4, :4], whole[4:, :4]) and apart(whole[:4, 4:8], whole[2:6, 12:])
+    assert not apart(whole[:4, :4], dense[4:8])  # another pitch, the same memory
+    assert apart(whole[:4, :4], dense[24:28])  # further on
+    assert apart(flat[:, :4], flat[:, 8:12]) and not apart(flat[:, :4], flat[:, 2:6])
+    assert not apart(whole[::-1, :4])
 
 
 @pytest.mark.engines("c")

@@ -13,6 +13,8 @@ from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.optree.dtypes import DType, is_float
 
 Pairs = frozenset[frozenset[str]]
+MOST_BYTES = 1 << 62
+"""More than any memory has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,3 +236,32 @@ def same_or_apart(a: str, b: str, steps: Steps) -> bool:
         if mine.alias_of(its) == 2:
             return False
     return True
+
+
+def samples_apart(steps: Steps) -> bool:
+    """Whether samples keep to themselves: memory that holds one in some step never holds another in any step.
+
+    Then a kernel may take some samples through all steps before it begins with others.
+    """
+    width = steps.samples * steps.dtype.itemsize
+    where = {(t.address, t.shape[0], t.geometry[1][0]) for role in steps.roles.values() for t in role if t is not None}
+    end, pitch, starts = 0, 0, set[int]()
+    for low, rows, row in sorted(where):
+        here = row if rows > 1 else MOST_BYTES
+        if here < width:
+            return False  # rows in reverse, or that overlap
+        if low >= end:
+            if not _are_apart(starts, pitch, width):
+                return False
+            end, pitch, starts = low, here, set()
+        elif here != pitch:
+            return False
+        starts.add(low % pitch)
+        end = max(end, low + (rows - 1) * row + width)
+    return _are_apart(starts, pitch, width)
+
+
+def _are_apart(starts: set[int], pitch: int, width: int) -> bool:
+    """Whether pieces of ``width`` bytes of rows that are ``pitch`` apart, which begin there, do not overlap."""
+    ordered = sorted(starts)
+    return all(b - a >= width for a, b in zip(ordered, [*ordered[1:], ordered[0] + pitch] if ordered else ()))

@@ -17,11 +17,11 @@ from neonlike.backends.families.operands import host
 from neonlike.backends.families.rnn import RecurrentFamily
 from neonlike.backends.families.rnn_formula import Trace, activation, activations, joined, slope, slopes
 from neonlike.backends.families.rnn_repeat import Launch
-from neonlike.backends.families.rnn_steps import Steps, Unroll, row_strides, same_or_apart
+from neonlike.backends.families.rnn_steps import Steps, Unroll, row_strides, same_or_apart, samples_apart
 from neonlike.kernels.c.routine import INT, POINTER, REAL_TYPES, VECMATH, Routine, address, threads_for
 from neonlike.kernels.run.workspace import workspace
 
-ARGUMENTS = (POINTER, POINTER, INT, INT, INT, POINTER, INT, INT, POINTER, POINTER, POINTER, INT)
+ARGUMENTS = (POINTER, POINTER, *(INT,) * 4, POINTER, INT, INT, *(POINTER,) * 3, INT)
 HEADERS = ("rnn_steps.h", "rnn_one.h", "rnn_unroll.h", "gemm_tile.h", *VECMATH)
 SIMPLE, LSTM, GRU = (
     Routine(f"c/rnn_{kind}.c.j2", ARGUMENTS, f"{kind} unroll", HEADERS) for kind in ("simple", "lstm", "gru")
@@ -152,7 +152,7 @@ class Unrolled(NamedTuple):
         row_steps = (ctypes.c_int64 * len(strides))(*strides)
         bias_values = None if bias is None else host(bias)
         arguments = (
-            ctypes.addressof(table), ctypes.addressof(row_steps), len(steps), units, samples,
+            ctypes.addressof(table), ctypes.addressof(row_steps), len(steps), units, samples, samples_apart(steps),
             weight.address, *weight.strides, address(bias_values),
         )  # fmt: skip
         least = PARALLEL_OF_ONE if samples == 1 else PARALLEL_PRODUCTS

@@ -112,7 +112,7 @@ NL_FN void multiply_for_one(const struct stage *s, int64_t lo, int64_t hi, epilo
             for (int64_t i = 0; u->bias && i < l.count; i++)
                 sums[i] += u->bias[row + from + i];
         }
-        const struct unroll units = {l.table, l.strides, 1, 1, l.count, 0, 0, 0, 0, u->numbers, 0, 1, 1};
+        const struct unroll units = {.table = l.table, .strides = l.strides, .steps = 1, .units = 1, .samples = l.count, .numbers = u->numbers, .threads = 1, .one = 1};
         const struct patch at = {0, 0, 1, 0, l.count, tile};
         if (l.count == TILE_COLUMNS)
             finish(&units, at, TILE_COLUMNS, s->next + l.first);

@@ -14,14 +14,16 @@
 struct unroll {
     REAL *const *table;
     const int64_t *strides;
-    int64_t steps, units, samples;
+    int64_t steps, units, first, samples; /* `samples` columns of the operands, from `first` on */
     const REAL *w; /* element (r, k) lies at w[r * w_row + k * w_column] */
     int64_t w_row, w_column;
     const REAL *bias; /* 0: none */
     const double *numbers; /* of the activations */
-    REAL *work; /* packed B of two steps (GRU: and more), then packed W */
+    REAL *work; /* packed B of two steps (GRU: and more) */
+    REAL *packed; /* W */
     int64_t threads;
     int one; /* whether there is one sample: W is not packed, and B is a column without padding */
+    int apart; /* whether memory of one sample is never that of another */
 };
 
 NL_FN int64_t panels_of(int64_t units, int64_t gates) {
@@ -49,7 +51,8 @@ NL_FN int64_t parts_at_a_time(const struct unroll *u, int64_t parts) {
 }
 
 NL_FN REAL *operand(const struct unroll *u, int role, int64_t step) {
-    return u->table[role * u->steps + step];
+    REAL *const whole = u->table[role * u->steps + step];
+    return whole ? whole + u->first : 0;
 }
 
 NL_FN int64_t stride(const struct unroll *u, int role, int64_t step) {
