@@ -22,6 +22,7 @@ from neonlike.layers import (
     Residual,
     Sequential,
 )
+from neonlike.layers.norm import samplenorm
 from neonlike.models import Model
 from neonlike.transforms import GELU, Rectlin, SiLU, Tanh
 
@@ -72,6 +73,25 @@ class TestSampleNorms:
         layer.fprop(tensor(be64, 2 * x))
         layer.fprop(tensor(be64, x), inference=True)
         np.testing.assert_allclose(layer.bprop(error).get(), plain, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["passes an error on", "first layer"])
+def test_large_and_small_samples_are_normalized_alike(be64, rng, monkeypatch, first):
+    """The statistics of large inputs are not computed by kernels of their own."""
+    layer = ready(LayerNorm(), (4, 3))
+    layer.gamma.set(rng.normal(size=layer.gamma.shape))
+    x, error = (tensor(be64, rng.normal(size=shape_of(layer, (4, 3)))) for _ in range(2))
+    if first:
+        layer.deltas = None
+    found = []
+    for least in (1 << 24, 0):
+        monkeypatch.setattr(samplenorm, "LARGE", least)
+        results = [layer.fprop(x, inference=True), layer.bprop(error), *layer.grad_params]
+        found.append([None if result is None else result.get().copy() for result in results])
+    assert (found[0][1] is None) == first
+    for small, large in zip(*found):
+        if small is not None:
+            np.testing.assert_allclose(small, large, rtol=1e-9, atol=1e-11)
 
 
 def test_norms_of_fewer_samples_saving_and_errors(be, rng):

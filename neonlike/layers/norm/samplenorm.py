@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from neonlike.backends.backend import Tensor
@@ -11,6 +12,11 @@ from neonlike.layers.core.base import Layer, require_input, require_size
 from neonlike.layers.norm.scaleshift import ScaleShiftLayer
 
 __public_module__ = "neonlike.layers.layer"
+
+LARGE = 1 << 24
+"""Bytes of the inputs from which on they are read from memory again and again: it is faster then to compute statistics
+and results in one kernel, a block of samples after the other. Kernels one after the other take half the time of one
+where inputs and errors stay in the caches (a Zen 4 with 32 MB, 768 features, 4,096 samples)."""
 
 
 class SampleNorm(ScaleShiftLayer):
@@ -22,7 +28,7 @@ class SampleNorm(ScaleShiftLayer):
     statistics_axes: Any = 0
     parameter_axes: Any = 1
     at_once = True
-    """Whether statistics that nobody needs afterwards are computed in one kernel with the outputs: it is faster."""
+    """Whether statistics that nobody needs afterwards may be computed in one kernel with the results."""
 
     def __init__(self, eps: float, name: str | None = None) -> None:
         super().__init__(name)
@@ -31,6 +37,7 @@ class SampleNorm(ScaleShiftLayer):
         self.eps = eps
         self._mean: Any = None
         self._scale: Any = None
+        self._sums: list[Any] = []
         self._stale = True
 
     def __str__(self) -> str:
@@ -50,7 +57,7 @@ class SampleNorm(ScaleShiftLayer):
         self.inputs = inputs
         be, axes = self.be, self.statistics_axes
         x, y = self.view(inputs), self.view(outputs)
-        if inference and self.at_once:
+        if inference and self.at_once and x.nbytes >= LARGE:
             self._stale, normal = True, (x - be.mean(x, axis=axes)) / be.sqrt(be.var(x, axis=axes) + self.eps)
         else:
             normal = self._statistics(x)
@@ -75,11 +82,22 @@ class SampleNorm(ScaleShiftLayer):
 
     def _parameter_gradients(self, e: Tensor, normal: Any) -> tuple[Any, Any]:
         """Compute the gradients of gamma and beta; returns the means of gamma · e and of gamma · e · normal."""
-        be, axes = self.be, self.statistics_axes
-        self.by_feature(self.grad_gamma)[:] = be.sum(e * normal, axis=self.parameter_axes)
-        self.by_feature(self.grad_beta)[:] = be.sum(e, axis=self.parameter_axes)
-        scaled = self.by_feature(self.gamma) * e
-        return be.mean(scaled, axis=axes), be.mean(scaled * normal, axis=axes)
+        be, axes = self.be, self.parameter_axes
+        gradients = self.by_feature(self.grad_gamma), self.by_feature(self.grad_beta)
+        be.assign_many([(gradients[0], be.sum(e * normal, axis=axes)), (gradients[1], be.sum(e, axis=axes))])
+        scaled, axes = self.by_feature(self.gamma) * e, self.statistics_axes
+        means = be.mean(scaled, axis=axes), be.mean(scaled * normal, axis=axes)
+        if self.deltas is None or e.nbytes >= LARGE:
+            return means
+        kept = self._kept_sums([mean.shape for mean in means])
+        be.assign_many(list(zip(kept, means)))
+        return kept[0], kept[1]
+
+    def _kept_sums(self, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
+        """Tensors of these shapes for sums of the backward pass, the same ones as long as the first shape is."""
+        if not self._sums or self._sums[0].shape != shapes[0]:
+            self._sums = [self.be.empty(shape, dtype=self.stats_dtype) for shape in shapes]
+        return self._sums
 
     def _statistics(self, x: Tensor) -> Any:
         """The normalized inputs as an expression of ``x`` and of statistics that are computed now, and kept."""
@@ -135,7 +153,6 @@ class GroupNorm(SampleNorm):
         super().__init__(eps, name)
         self.groups = require_size(groups, "GroupNorm: groups")
         self._dims = (0, 0, 0)
-        self._sums: list[Any] = []
 
     def configure(self, in_obj: Any) -> Layer:
         """Input (C, H, W), (C, D, H, W), (C, steps) or C; ``groups`` divides C."""
@@ -158,10 +175,8 @@ class GroupNorm(SampleNorm):
         """As the base; the sums over pixels, of which all four are made, are computed first: ``e`` is read once."""
         be, gamma = self.be, self.by_feature(self.gamma)
         groups, maps, pixels, samples = e.shape
-        if not self._sums or self._sums[0].shape != (groups, maps, 1, samples):
-            shapes = [(groups, maps, 1, samples)] * 2 + [(groups, 1, 1, samples)] * 2
-            self._sums = [be.empty(shape, dtype=self.stats_dtype) for shape in shapes]
-        products, sums, mean_of_product, mean = self._sums
+        shapes = [(groups, maps, 1, samples)] * 2 + [(groups, 1, 1, samples)] * 2
+        products, sums, mean_of_product, mean = self._kept_sums(shapes)
         be.assign_many([(products, be.sum(e * normal, axis=2)), (sums, be.sum(e, axis=2))])
         gradients = self.by_feature(self.grad_gamma), self.by_feature(self.grad_beta)
         be.assign_many([(gradients[0], be.sum(products, axis=3)), (gradients[1], be.sum(sums, axis=3))])
