@@ -57,6 +57,7 @@ def sources() -> dict[str, Any]:
     return found
 
 
+@pytest.mark.compiles(1, "sm_90a")
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_products_stay_in_registers_and_nothing_spills(tmp_path: Path, arch: str) -> None:
     kernels = sources()
