@@ -19,7 +19,7 @@ from neonlike.kernels.numpy_engine.engine import NumpyEngine
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.plan import Plan, StageKind
 from neonlike.kernels.run.ahead import BoundLater, CompilesAhead
-from neonlike.kernels.run.recipe import Recipe
+from neonlike.kernels.run.recipe import Placing, Recipe, StageSteps
 from neonlike.kernels.run.stage import ExecutableStage, Run
 
 
@@ -49,9 +49,16 @@ class CEngine(CompilesAhead, NumpyEngine):
             stage.run(run)
 
     def recipe(self, plan: Plan, graph: Graph) -> Recipe | None:
-        """How to run ``plan`` on tensors like those of ``graph`` without planning; None if it has several kernels."""
-        stages: list[ExecutableStage] = plan.engine[self.name]
-        return stages[0].recipe(graph) if len(stages) == 1 and isinstance(stages[0], CStage) else None
+        """How to run ``plan`` on tensors like those of ``graph`` without planning; None where not all is C."""
+        run, found = Placing(graph), list[StageSteps]()
+        for stage in plan.engine[self.name]:
+            of_stage = stage.steps(run) if isinstance(stage, (CStage, DotStage)) else None
+            if of_stage is None:
+                return None
+            found.append(of_stage)
+        steps, keep = tuple(step for one in found for step in one.steps), tuple(one.keep for one in found)
+        release, forks = any(one.release for one in found), all(one.forks for one in found)
+        return Recipe(len(graph.leaves), len(graph.numbers), steps, run.memory, False, release, forks, keep)
 
     def chain(self, runs: Sequence[Callable[[], None]]) -> Callable[[], None] | None:
         """See ``Engine.chain``: where all are compiled C, and the extension is there."""

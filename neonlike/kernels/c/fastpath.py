@@ -1,9 +1,9 @@
 """Assignments that were seen before, started by a CPython extension of our own instead of by Python.
 
 Between ``Tensor.__setitem__`` and a kernel, Python walks the expression, looks for its plan and collects addresses.
-``templates/c/fastpath/fastpath.c`` does the same for assignments whose plan is one C kernel on tensors. It is compiled
-by the machine's C compiler where Python's headers are, in the background, and kept in the cache of kernels; until it
-is there, and for all else, Python does it. ``NEONLIKE_FASTPATH=0`` goes without.
+``templates/c/fastpath/fastpath.c`` does the same for assignments whose plan is C kernels and matrix products. It is
+compiled by the machine's C compiler where Python's headers are, in the background, and kept in the cache of kernels;
+until it is there, and for all else, Python does it. ``NEONLIKE_FASTPATH=0`` goes without.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from neonlike.kernels.c.toolchain import Compiler, architecture, compile_object,
 from neonlike.kernels.codegen.render import header_texts, template_text
 from neonlike.kernels.run import forks
 from neonlike.logger import logger
-from neonlike.optree.ops import Kind, OpSpec
+from neonlike.optree.ops import OPS, Kind, OpSpec
 
 NAME, SOURCE = "nlfast", "c/fastpath/fastpath.c"
 SUFFIX = ".extension"
@@ -181,9 +181,15 @@ def _load(path: Path) -> Any:
     return module
 
 
+_VIEWS = {"transpose": ("axes",), "broadcast": ("shape",), "onehot": ("axis",)}
+"""Ops that show a tensor otherwise, and fuse: with what of their attributes the extension tells them apart."""
+
+
 def keyed(spec: OpSpec) -> tuple[str, ...] | None:
     """Names of the attributes of ``spec`` that belong to a plan's key; None for ops that are left to Python."""
-    return spec.keyed if spec.kind in (Kind.ELEMENTWISE, Kind.REDUCTION) else None
+    if spec.kind in (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.CONTRACTION):
+        return spec.keyed
+    return _VIEWS.get(spec.name) if OPS.get(spec.name) is spec else None
 
 
 def _after_fork() -> None:

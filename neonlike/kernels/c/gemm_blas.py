@@ -115,7 +115,9 @@ def _launch(
     return BlasLaunch(function, functions, [*steps, m, k, n, *_block(m, n, threads), threads], swapped)
 
 
-def find_small_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None) -> BlasLaunch | None:
+def find_small_launch(
+    a: Array, b: Array, c: Array, compiler: Compiler | None = None, vectors: bool = False
+) -> BlasLaunch | None:
     """What NumPy's product of small matrices calls, as a launch, with the same results; None where it is not this.
 
     Parameters
@@ -124,8 +126,11 @@ def find_small_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = 
         That share no memory; NumPy has another function for a product of a matrix and its transpose.
     compiler : Compiler, optional
         As of :func:`find_blas_launch`.
+    vectors : bool
+        Whether a factor may be a vector. NumPy has other functions for these, whose sums may be rounded otherwise.
     """
-    if min(*a.shape, *c.shape) < LEAST_SIDE or c.size * a.shape[1] >= FEWEST_PRODUCTS:
+    narrow = not vectors and min(*a.shape, *c.shape) < LEAST_SIDE
+    if narrow or c.size * a.shape[1] >= FEWEST_PRODUCTS:
         return None
     library = _library_for(a, b, c, 0)
     return None if library is None else _launch(library, a, b, c, compiler, SMALL_THREADS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -10,13 +11,14 @@ import numpy as np
 from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.c import gemm
 from neonlike.kernels.c.gemm import Array
-from neonlike.kernels.c.gemm_blas import BlasLaunch, blas_source
+from neonlike.kernels.c.gemm_blas import BlasLaunch, blas_source, find_small_launch
 from neonlike.kernels.c.routine import REAL_TYPES, address
 from neonlike.kernels.c.toolchain import find_compiler
 from neonlike.kernels.numpy_engine.engine import NumpyCallStage
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.plan import Plan, Stage
 from neonlike.kernels.run.arrays import remember
+from neonlike.kernels.run.recipe import Placing, Source, StageSteps, Step, Word
 from neonlike.kernels.run.stage import Input, Layouts, Run, store_result
 
 _UNKNOWN: Any = object()
@@ -54,6 +56,21 @@ class DotStage(NumpyCallStage):
         blocks = blas_source(a, b, out)
         return [] if blocks is None else [blocks]
 
+    def steps(self, run: Placing) -> StageSteps | None:
+        """How the extension runs the stage as :meth:`run` did on the arrays of ``run``; None if that was NumPy."""
+        self._allocate(run)
+        launch = self._launch(*self._operands(run))
+        if launch is None or self.others:
+            return None
+        placed = launch.placed(1.0, 0.0)
+        words: list[Word] = [(Source.PLAIN, word) for (word,) in struct.iter_unpack("=q", placed.given)]
+        for place, one in zip(placed.places, self.inputs):
+            words[place] = run.read(one)
+        words[placed.places[2]] = run.written(run.temps[self.value.index])
+        if placed.work_at >= 0:
+            words[placed.work_at] = run.room(placed.work)
+        return StageSteps((Step(placed.entry, tuple(words)),), True, False, launch)
+
     def _compute(self, run: Run) -> None:
         a, b, out = self._operands(run)
         launch = self._launch(a, b, out)
@@ -71,15 +88,18 @@ class DotStage(NumpyCallStage):
         return run.array(a, 0), run.array(b, 0), run.temps[self.value.index]
 
     def _launch(self, a: Array, b: Array, out: Array) -> gemm.GemmLaunch | BlasLaunch | None:
-        """The kernel for these arrays; None where NumPy is faster."""
-        if out.size * a.shape[1] < gemm.FEWEST_OF_ALL:
-            return None
+        """The kernel for these arrays; None where only NumPy has one."""
         key: Any = a.shape, a.strides, b.shape, b.strides, out.strides
         launch = self.launches.get(key, _UNKNOWN)
         if launch is _UNKNOWN:
-            launch = remember(self.launches, key, gemm.best_launch(a, b, out, self.compiler))
+            launch = remember(self.launches, key, self._find_launch(a, b, out))
         found: gemm.GemmLaunch | BlasLaunch | None = launch
         return found
+
+    def _find_launch(self, a: Array, b: Array, out: Array) -> gemm.GemmLaunch | BlasLaunch | None:
+        large = out.size * a.shape[1] >= gemm.FEWEST_OF_ALL
+        found = gemm.best_launch(a, b, out, self.compiler) if large else None
+        return found or find_small_launch(a, b, out, self.compiler, vectors=True)
 
     def _addresses(self, run: Run) -> tuple[Any, Any, Any]:
         a, b = (_address(run, one) for one in self.inputs)

@@ -20,7 +20,7 @@ from neonlike.kernels.c.elementwise import elementwise
 from neonlike.kernels.c.fit import fit, packed
 from neonlike.kernels.c.schedule import CSchedule, Fit
 from neonlike.kernels.c.toolchain import Compiler
-from neonlike.kernels.codegen.emit import Kernel, make_kernel, unsupported
+from neonlike.kernels.codegen.emit import Array, Kernel, make_kernel, unsupported
 from neonlike.kernels.codegen.layout import Counter
 from neonlike.kernels.codegen.render import TemplateSource
 from neonlike.kernels.numpy_engine.engine import LoopStage
@@ -29,7 +29,7 @@ from neonlike.kernels.planning.plan import Plan, Stage
 from neonlike.kernels.run import forks
 from neonlike.kernels.run.arrays import Picker, expression_text, input_array, is_flat, picker, remember
 from neonlike.kernels.run.memory import LINE
-from neonlike.kernels.run.recipe import RELEASE_WORK, Recipe
+from neonlike.kernels.run.recipe import RELEASE_WORK, Placing, Source, StageSteps, Step, Word, number_words
 from neonlike.kernels.run.stage import ExecutableStage, Layouts, Run, loop_outputs
 from neonlike.kernels.run.threads import thread_count
 from neonlike.logger import logger
@@ -95,6 +95,7 @@ class CStage(ExecutableStage):
         self.variants: dict[CSchedule, Any] = {}
         self.launches: dict[Any, Any] = {}  # layout -> StageLaunch, None where there is no C form
         self.numbers = picker([number.slot for number in self.kernel.numbers])
+        self.number_words = number_words(self.kernel)
         self.slots = self._tensor_slots()
         self.flat = self.slots is not None and is_flat(self.kernel, stage, graph)
 
@@ -132,27 +133,21 @@ class CStage(ExecutableStage):
         """The key of the launch on these tensors."""
         return outputs[0].shape if self.flat else (*map(_geometry, inputs), *map(_geometry, outputs))
 
-    def recipe(self, graph: Graph) -> Recipe | None:
-        """How the extension launches what :meth:`run` ran on ``graph``; None if that was NumPy, or used temporaries."""
-        if self.slots is None:
+    def steps(self, run: Placing) -> StageSteps | None:
+        """How the extension runs the stage as :meth:`run` did on the arrays of ``run``; None if that was NumPy."""
+        if not self.usable:
             return None
-        launch = self.launches.get(self._layout(self.slots[0](graph.leaves), self.slots[1](graph.targets)))
-        if launch is None:
+        arrays = self._arrays(run)
+        launch = self._plan_launch(run, None, arrays)
+        if launch is None or launch.function.packed is None:
             return None
+        words: list[Word] = [_word(run, one) for one in self.kernel.inputs]
+        words += [run.written(array) for array in arrays[len(words) :]]
+        words += self.number_words
         sizes, extent, threads = launch.tail
-        return Recipe(
-            launch.function.packed,
-            len(graph.leaves),
-            len(graph.numbers),
-            tuple(array.index for array in self.kernel.inputs),
-            tuple(array.index for array in self.kernel.outputs),
-            tuple(2 * number.slot + (number.ctype == "double") for number in self.kernel.numbers),
-            sizes,
-            extent,
-            threads,
-            math.prod(self.stage.space.of(graph)) * self.cost >= RELEASE_WORK,
-            launch,
-        )
+        words += [(Source.PLAIN, sizes), (Source.PLAIN, extent), (Source.THREADS, threads)]
+        release = math.prod(self.stage.space.of(run.graph)) * self.cost >= RELEASE_WORK
+        return StageSteps((Step(launch.function.packed, tuple(words)),), release, True, launch)
 
     def _run_fallback(self, run: Run) -> None:
         if self.fallback is None:
@@ -266,6 +261,11 @@ class CStage(ExecutableStage):
         arguments += [_KINDS[number.ctype] for number in self.kernel.numbers]
         arguments += [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
         return load_function(self._source(schedule), arguments, ctypes.c_int)
+
+
+def _word(run: Placing, array: Array) -> Word:
+    """Where an input of a kernel begins; positions are counted from 0."""
+    return (Source.PLAIN, 0) if array.kind == "counter" else run.read(array)
 
 
 def load_function(kernel: KernelSource, arguments: Sequence[Any], result: Any, compiler: Compiler | None = None) -> Any:

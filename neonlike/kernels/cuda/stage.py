@@ -26,7 +26,7 @@ from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.lower import NumberArg
 from neonlike.kernels.planning.plan import Plan, Stage, StageKind
 from neonlike.kernels.run.arrays import Picker, expression_text, input_array, is_flat, picker, remember
-from neonlike.kernels.run.recipe import Recipe
+from neonlike.kernels.run.recipe import Recipe, Source, Step, number_words
 from neonlike.kernels.run.stage import ExecutableStage, Layouts, Run, buffer_key, loop_outputs
 from neonlike.logger import logger
 from neonlike.optree.dtypes import DType
@@ -135,12 +135,11 @@ class CudaStage(ExecutableStage):
         block = self.queue.device.starts.block(launch.steps, tail)
         if block is None:
             return None
-        return Recipe(
-            1, len(graph.leaves), len(graph.numbers), tuple(array.index for array in self.kernel.inputs),
-            tuple(array.index for array in self.kernel.outputs),
-            tuple(2 * number.slot + (number.ctype == "double") for number in self.kernel.numbers),
-            ctypes.addressof(block), 0, 0, room is None, (block, room, launch),
-        )  # fmt: skip
+        leaves = [(Source.LEAF, array.index) for array in self.kernel.inputs]
+        targets = [(Source.TARGET, array.index) for array in self.kernel.outputs]
+        step = Step(ctypes.addressof(block), (*leaves, *targets, *number_words(self.kernel)))
+        keep = (block, room, launch)
+        return Recipe(len(graph.leaves), len(graph.numbers), (step,), 0, True, room is None, False, keep)
 
     def _layout(self, graph: Graph, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
         """The geometry that a launch on these tensors depends on; alignment is added by the caller."""

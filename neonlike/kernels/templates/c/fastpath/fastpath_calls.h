@@ -15,8 +15,7 @@ enum {
     ABSENT = 0, NOTHING, YES, NO, REAL_NUMBER, WHOLE_NUMBER, LAYER, TENSOR /* and above: kinds of arguments */
 };
 
-static PyObject *name_calls, *name_fast, *name_expect, *name_recipe, *name_memory;
-static PyObject *kept_memory, *lend; /* of workspace.py */
+static PyObject *name_calls, *name_fast, *name_expect, *name_recipe;
 
 /* Which arguments must share no memory, and where one has to start in a line of the cache: as CallCache.recipe() says. */
 typedef struct {
@@ -222,17 +221,6 @@ static int lie_alike(const Known *known, const Asked *asked)
             return 0;
     return 1;
 #undef START
-}
-
-/* Working memory of at least so many bytes: (array, address, bytes), see held_workspace() of workspace.py. */
-static PyObject *lent(int64_t needed)
-{
-    PyObject *held = PyObject_GetAttr(kept_memory, name_memory);
-    if (held && PyTuple_CheckExact(held) && PyLong_AsLongLong(PyTuple_GET_ITEM(held, 2)) >= needed)
-        return held;
-    Py_XDECREF(held);
-    PyErr_Clear();
-    return PyObject_CallFunction(lend, "L", (long long)needed);
 }
 
 /* Run the kernel; what the method returns. */

@@ -16,18 +16,34 @@ static int serial; /* whether this is a forked process, in which no thread may b
 
 typedef int (*Kernel)(const union nl_word *);
 
-enum { MOST_WORDS = MAX_LEAVES + MAX_TARGETS + MAX_NUMBERS + 3 };
+/* Where an argument of a kernel is found; Source in recipe.py has the same order. */
+enum source { PLAIN, LEAF, TARGET, WHOLE, REAL, MEMORY, THREADS, SOURCES };
+enum { MOST_WORDS = 1024, MOST_STEPS = 64 }; /* arguments of all kernels, kernels: they lie on the stack */
+
+static PyObject *kept_memory, *lend, *name_memory; /* of workspace.py */
+
+typedef struct {
+    enum source source;
+    int64_t value; /* which leaf, target or number; bytes from where the memory begins; or the argument itself */
+} Word;
+
+typedef struct {
+    Kernel kernel;
+    int words;
+} Step;
 
 typedef struct {
     uint64_t hash;
-    int words, inputs, outputs, numbers;
-    int release; /* whether to release the interpreter lock: the kernel is long, or runs on several threads */
-    Kernel kernel; /* NULL: known to have none */
-    void *meta;
-    int64_t count, threads; /* threads 0: meta is a struct nl_device */
-    PyObject *keep; /* owners of the memory of kernel and meta */
+    int words, steps, given;
+    int release;  /* whether to release the interpreter lock: the kernels are long, or run on several threads */
+    int forks;    /* whether it may run in a forked process */
+    int restarts; /* whether no target was read, so that all can be computed again after some steps have run */
+    const struct nl_device *device; /* the one step runs there; NULL: on the host */
+    int64_t memory;
+    PyObject *keep; /* owners of the memory of kernels and their arguments; NULL: known to have none */
     int64_t *word;
-    uint8_t slot[]; /* of inputs, outputs and numbers; twice the slot, and 1 for a real, of a number */
+    Word *argument;
+    Step step[];
 } Launch;
 
 typedef struct {
@@ -41,6 +57,7 @@ static void free_launch(Launch *launch)
 {
     PyObject *keep = launch->keep;
     PyMem_Free(launch->word);
+    PyMem_Free(launch->argument);
     PyMem_Free(launch);
     Py_XDECREF(keep);
 }
@@ -68,44 +85,75 @@ static Launch **find(Launches *self)
     }
 }
 
-/* Call the kernel on the operands found by the walk, and end the walk. */
+/* Working memory of at least so many bytes: (array, address, bytes), see held_workspace() of workspace.py. */
+static PyObject *lent(int64_t needed)
+{
+    PyObject *held = PyObject_GetAttr(kept_memory, name_memory);
+    if (held && PyTuple_CheckExact(held) && PyLong_AsLongLong(PyTuple_GET_ITEM(held, 2)) >= needed)
+        return held;
+    Py_XDECREF(held);
+    PyErr_Clear();
+    return PyObject_CallFunction(lend, "L", (long long)needed);
+}
+
+/* The arguments of a launch on the operands found by the walk; in `inside` those that are distances in working memory. */
+static void find_words(const Launch *launch, union nl_word *words, uint16_t *inside, int *insides)
+{
+    for (int k = 0; k < launch->given; k++) {
+        const Word *from = &launch->argument[k];
+        switch (from->source) {
+        case LEAF: words[k].pointer = walk.leaf[from->value]->address; break;
+        case TARGET: words[k].pointer = walk.target[from->value]->address; break;
+        case WHOLE: words[k].integer = walk.number[from->value].integer; break;
+        case REAL: words[k].real = walk.number[from->value].real; break;
+        case THREADS: words[k].integer = serial ? 1 : from->value; break;
+        case MEMORY: inside[(*insides)++] = (uint16_t)k; /* fall through */
+        default: words[k].integer = from->value;
+        }
+    }
+}
+
+/* Run kernels one after the other; how many ran. */
+static int run_steps(const Step *step, const int steps, const union nl_word *words)
+{
+    for (int k = 0; k < steps; words += step[k++].words)
+        if (step[k].kernel(words))
+            return k;
+    return steps;
+}
+
+/* Run the kernels on the operands found by the walk, and end the walk; LEFT with an exception if none can be run again. */
 static enum answer start(Launches *self, const Launch *launch)
 {
-    union nl_word words[MOST_WORDS], *word = words;
-    const uint8_t *slot = launch->slot;
-    for (int k = 0; k < launch->inputs; k++)
-        word++->pointer = walk.leaf[*slot++]->address;
-    for (int k = 0; k < launch->outputs; k++)
-        word++->pointer = walk.target[*slot++]->address;
-    for (int k = 0; k < launch->numbers; k++, slot++, word++) {
-        const Number *number = &walk.number[*slot >> 1];
-        if (*slot & 1)
-            word->real = number->real;
-        else
-            word->integer = number->integer;
-    }
-    const Kernel kernel = launch->kernel;
-    const struct nl_device *device = launch->threads ? NULL : launch->meta;
-    const int count = (int)(word - words);
-    if (!device) {
-        word++->pointer = launch->meta;
-        word++->integer = launch->count;
-        word->integer = serial ? 1 : launch->threads;
-    }
+    union nl_word words[MOST_WORDS];
+    uint16_t inside[MOST_WORDS];
+    Step step[MOST_STEPS];
+    int insides = 0, done = 0;
+    const int steps = launch->steps, given = launch->given, release = launch->release, restarts = launch->restarts;
+    const struct nl_device *device = launch->device;
+    PyObject *keep = own(launch->keep), *memory = NULL; /* others may clear the table from here on */
+    find_words(launch, words, inside, &insides);
+    memcpy(step, launch->step, sizeof *step * (size_t)steps);
+    const int64_t needed = launch->memory;
     end_walk(); /* the caller has the tensors, and so the addresses */
-    int failed;
-    self->hits++;
-    if (!launch->release)
-        failed = device ? start_on_device(device, words, count) : kernel(words);
-    else {
-        PyObject *keep = launch->keep; /* others may clear the table now */
-        Py_INCREF(keep);
-        Py_BEGIN_ALLOW_THREADS
-        failed = device ? start_on_device(device, words, count) : kernel(words);
-        Py_END_ALLOW_THREADS
-        Py_DECREF(keep);
+    if (needed && (memory = lent(needed))) {
+        char *const begin = PyLong_AsVoidPtr(PyTuple_GET_ITEM(memory, 1));
+        for (int k = 0; k < insides; k++)
+            words[inside[k]].pointer = begin + words[inside[k]].integer;
     }
-    return failed ? LEFT : DONE; /* no memory: Python has other means */
+    if (!needed || memory) {
+        PyThreadState *state = release ? PyEval_SaveThread() : NULL;
+        done = device ? steps * !start_on_device(device, words, given) : run_steps(step, steps, words);
+        if (state)
+            PyEval_RestoreThread(state);
+        self->hits++;
+    }
+    PyErr_Clear(); /* of memory that was not lent: Python has other means */
+    if (done && done < steps && !restarts)
+        PyErr_Format(PyExc_MemoryError, "assignment: no memory for a kernel's working space; free some and call again");
+    Py_XDECREF(memory);
+    Py_DECREF(keep);
+    return done == steps ? DONE : LEFT;
 }
 
 static PyObject *answered(Launches *self, int failed)
@@ -116,9 +164,11 @@ static PyObject *answered(Launches *self, int failed)
         launch = *find(self);
         answer = launch ? LEFT : NEW;
     }
-    if (launch && launch->kernel && (launch->threads || !serial)) /* no driver works in a forked process */
+    if (launch && launch->keep && (launch->forks || !serial)) { /* no thread and no driver works in a forked process */
         answer = start(self, launch);
-    else
+        if (PyErr_Occurred())
+            return NULL;
+    } else
         end_walk();
     return own(answers[answer]);
 }
@@ -149,56 +199,83 @@ static PyObject *launches_run_many(PyObject *object, PyObject *const *given, Py_
     return answered(self, walk_pairs(given[0], given[1], self->tensor_type));
 }
 
-/* Slots from a tuple, checked against the operands found by the walk. */
-static int read_slots(PyObject *tuple, uint8_t *slot, int limit)
+/* An argument from (source, value), checked against the operands found by the walk; -1 if it does not fit. */
+static int read_word(PyObject *pair, int64_t memory, Word *word)
 {
-    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(tuple); k++) {
-        const long value = PyLong_AsLong(PyTuple_GET_ITEM(tuple, k));
-        if (value < 0 || value >= limit)
+    int source;
+    long long value;
+    if (!PyTuple_CheckExact(pair) || !PyArg_ParseTuple(pair, "iL", &source, &value) || source < 0 || source >= SOURCES)
+        return -1;
+    const int64_t limits[SOURCES] = {
+        [LEAF] = walk.leaves, [TARGET] = walk.targets, [WHOLE] = walk.numbers, [REAL] = walk.numbers, [MEMORY] = memory,
+    };
+    *word = (Word){(enum source)source, value};
+    if (source == PLAIN || source == THREADS)
+        return 0;
+    if (value < 0 || value >= limits[source])
+        return -1;
+    return source == WHOLE && walk.number[value].is_real ? -1 : 0; /* integers are computed with integers only */
+}
+
+/* The kernels of a recipe; -1 if they do not fit the walk, or are too many. */
+static int read_steps(Launch *launch, PyObject *steps, int is_device)
+{
+    launch->argument = PyMem_Malloc(sizeof(Word) * MOST_WORDS);
+    if (!launch->argument)
+        return -1;
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(steps); k++) {
+        unsigned long long function;
+        PyObject *words;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(steps, k), "KO!", &function, &PyTuple_Type, &words))
             return -1;
-        slot[k] = (uint8_t)value;
+        const Py_ssize_t count = PyTuple_GET_SIZE(words);
+        if (launch->given + count > MOST_WORDS)
+            return -1;
+        for (Py_ssize_t word = 0; word < count; word++)
+            if (read_word(PyTuple_GET_ITEM(words, word), launch->memory, &launch->argument[launch->given++]))
+                return -1;
+        launch->step[k] = (Step){(Kernel)(uintptr_t)function, (int)count};
+        launch->device = is_device ? (const struct nl_device *)(uintptr_t)function : NULL;
     }
+    return 0;
+}
+
+/* Whether a target shares memory with a leaf: then it may have been read before it was written. */
+static int reads_targets(void)
+{
+    for (int t = 0; t < walk.targets; t++)
+        for (int l = 0; l < walk.leaves; l++)
+            if (alias(walk.leaf[l], walk.target[t]))
+                return 1;
     return 0;
 }
 
 /* A new launch for the walk's key; NULL if the recipe does not fit it. See Recipe in run/recipe.py. */
 static Launch *new_launch(PyObject *recipe)
 {
-    PyObject *inputs, *outputs, *numbers, *keep = NULL;
-    unsigned long long kernel = 0, meta = 0;
-    long long count = 0, threads = 0;
-    int release = 0, leaves = 0, met = 0;
-    inputs = outputs = numbers = NULL;
+    PyObject *steps = NULL, *keep = NULL;
+    long long memory = 0;
+    int release = 0, forks = 0, is_device = 0, leaves = 0, met = 0;
     if (recipe != Py_None
-        && !PyArg_ParseTuple(recipe, "KiiO!O!O!KLLpO", &kernel, &leaves, &met, &PyTuple_Type, &inputs, &PyTuple_Type,
-                             &outputs, &PyTuple_Type, &numbers, &meta, &count, &threads, &release, &keep))
+        && !PyArg_ParseTuple(recipe, "iiO!LpppO", &leaves, &met, &PyTuple_Type, &steps, &memory, &is_device, &release,
+                             &forks, &keep))
         return NULL;
-    const Py_ssize_t n = inputs ? PyTuple_GET_SIZE(inputs) : 0, m = outputs ? PyTuple_GET_SIZE(outputs) : 0;
-    const Py_ssize_t p = numbers ? PyTuple_GET_SIZE(numbers) : 0;
-    if (n > MAX_LEAVES || m > MAX_TARGETS || p > MAX_NUMBERS || (keep && (leaves != walk.leaves || met != walk.numbers)))
+    const Py_ssize_t count = steps ? PyTuple_GET_SIZE(steps) : 0;
+    if (keep && (leaves != walk.leaves || met != walk.numbers || count > MOST_STEPS || (is_device && count != 1)))
         return NULL;
-    Launch *launch = PyMem_Calloc(1, sizeof *launch + (size_t)(n + m + p));
-    int64_t *word = PyMem_Malloc(sizeof *word * (size_t)walk.words);
-    int bad = !launch || !word;
-    if (!bad && keep) {
-        bad = read_slots(inputs, launch->slot, walk.leaves) || read_slots(outputs, launch->slot + n, walk.targets)
-              || read_slots(numbers, launch->slot + n + m, 2 * walk.numbers);
-        for (Py_ssize_t k = 0; k < p && !bad; k++) {
-            const uint8_t slot = launch->slot[n + m + k];
-            bad = !(slot & 1) && walk.number[slot >> 1].is_real; /* integers are computed with integers only */
-        }
-    }
-    if (bad) {
-        PyMem_Free(launch);
-        PyMem_Free(word);
+    Launch *launch = PyMem_Calloc(1, sizeof *launch + sizeof(Step) * (size_t)count);
+    if (!launch)
+        return NULL;
+    launch->memory = memory, launch->steps = (int)count;
+    launch->word = PyMem_Malloc(sizeof *launch->word * (size_t)walk.words);
+    if (!launch->word || (keep && read_steps(launch, steps, is_device))) {
+        free_launch(launch);
         return NULL;
     }
-    memcpy(word, walk.word, sizeof *word * (size_t)walk.words);
-    launch->hash = walk.hash, launch->words = walk.words, launch->word = word;
-    launch->inputs = (int)n, launch->outputs = (int)m, launch->numbers = (int)p;
-    launch->kernel = (Kernel)(uintptr_t)kernel, launch->meta = (void *)(uintptr_t)meta;
-    launch->count = count, launch->threads = threads, launch->release = release, launch->keep = keep;
-    Py_XINCREF(keep);
+    memcpy(launch->word, walk.word, sizeof *launch->word * (size_t)walk.words);
+    launch->hash = walk.hash, launch->words = walk.words;
+    launch->release = release, launch->forks = forks, launch->restarts = !reads_targets();
+    launch->keep = own(keep);
     return launch;
 }
 
