@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from neonlike.autograd import lifetimes, report
+from neonlike.autograd import lifetimes, passes, report
 from neonlike.errors import GradientError, NeonlikeError, ShapeError
 from neonlike.optree import tape
 from neonlike.optree.backward import Backward
@@ -198,16 +198,31 @@ class Variable:
         graph = upstream(self)
         wanted = [v for v in graph if v._wanted]
         nodes = [v._expr for v in wanted if v._expr.__class__ is OpTreeNode]
-        be = self.backend
-        expr, walk = self._expr, None
-        if self._tensor is None and expr.__class__ is OpTreeNode:
-            self._tensor, walk = compute(expr, True)
-        one = be.ones(self.shape, dtype=self.dtype)
-        found = Backward(expr, one, keep_graph=keep_graph, also=nodes, walk=None if nodes else walk)
-        _gather(be, wanted, found.gradients)
+        gradients = self._differentiated(nodes, keep_graph)
+        _gather(self.backend, wanted, gradients)
         if not keep_graph:
             for variable in graph:
                 variable._spend()
+
+    def _differentiated(self, nodes: list[OpTreeNode], keep_graph: bool) -> dict[int, Any]:
+        """Compute the value, unless it was, and gradients by the ids of parameters' tensors and of ``nodes``."""
+        be, expr = self.backend, self._expr
+        fresh = self._tensor is None and expr.__class__ is OpTreeNode
+        known = passes.repeat(be, expr) if fresh and not keep_graph and not nodes else None
+        if known.__class__ is passes.Result:
+            self._tensor = known.value  # type: ignore[union-attr]
+            return known.gradients  # type: ignore[union-attr, no-any-return]
+        recorder = known if known.__class__ is passes.Recorder else None
+        note = None if recorder is None else recorder.note  # type: ignore[union-attr]
+        walk = None
+        if fresh:
+            self._tensor, walk = compute(expr, True, note)
+        one = be.ones(expr.shape, dtype=expr.dtype) if recorder is None else recorder.one  # type: ignore[union-attr]
+        walk = None if nodes else walk
+        found = Backward(expr, one, keep_graph=keep_graph, also=nodes, walk=walk, note=note).gradients
+        if recorder is not None:
+            recorder.finish(self._tensor, found)  # type: ignore[union-attr]
+        return found
 
     def zero_grad(self) -> None:
         """Forget the derivative gathered so far."""
@@ -289,7 +304,7 @@ class Variable:
 
 
 _new: Callable[[type[Variable]], Variable] = object.__new__
-_NOTHING = tape.Rule("detach", (), lambda F, d, z: (), dear=False)
+_NOTHING = tape.Rule("detach", (), lambda F, d, z: (), dear=False, key=tape.rule_key("detach"))
 
 
 def made(op: str | None, expr: Any, parents: tuple[Variable, ...], name: str | None = None) -> Variable:

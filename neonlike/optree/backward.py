@@ -12,7 +12,7 @@ from neonlike.optree.autodiff import GradNode, of_memory, unbroadcast
 from neonlike.optree.dtypes import is_float
 from neonlike.optree.functions import F as Functions
 from neonlike.optree.node import OpTreeNode
-from neonlike.optree.tape import BROADCAST, Entry, Walk, kept, leads, rule_of, stand_in
+from neonlike.optree.tape import BROADCAST, Entry, Note, Walk, kept, leads, rule_of, stand_in
 
 F: Any = Functions
 _CHAIN = 12
@@ -38,6 +38,8 @@ class Backward:
         Pass no gradient on from the nodes in ``also``.
     walk : Walk, optional
         All below ``root``, where that was listed before; it is used up.
+    note : callable, optional
+        Is told what was assigned.
 
     Attributes
     ----------
@@ -55,7 +57,9 @@ class Backward:
         only: set[int] | None = None,
         stop: bool = False,
         walk: Walk | None = None,
+        note: Note | None = None,
     ) -> None:
+        self.note = note
         self.lazy, self.keep_graph, self.stop = lazy, keep_graph or lazy, stop
         self.be = incoming.backend
         self.gradients: dict[int, Any] = {}
@@ -145,5 +149,7 @@ class Backward:
         self.pending.clear()
         if pairs:
             self.be.assign_many(pairs)
+            if self.note is not None:
+                self.note(pairs)
         if entry is not None:
             entry.total, entry.unfinished, entry.length = pairs[0][0], False, 0

@@ -18,6 +18,7 @@ from neonlike.optree.tape import (
     BROADCAST,
     CHEAP_MOVES,
     Entry,
+    Note,
     Walk,
     inputs,
     keep,
@@ -145,11 +146,11 @@ def _worth_keeping(entry: Entry) -> bool:
 # Values ---------------------------------------------------------------------------------------------------------------
 
 
-def compute(root: OpTreeNode, differentiable: bool) -> tuple[Any, Walk | None]:
+def compute(root: OpTreeNode, differentiable: bool, note: Note | None = None) -> tuple[Any, Walk | None]:
     """Tensor of the value of ``root``, by one plan that also computes what is to be kept.
 
     Values that were kept are not computed again. With ``differentiable`` that of the root is kept too. The walk that
-    was taken is returned for the backward pass, if it listed all that this needs.
+    was taken is returned for the backward pass, if it listed all that this needs. ``note`` is told what was assigned.
     """
     entry = kept.get(id(root))
     if entry is not None:
@@ -163,11 +164,11 @@ def compute(root: OpTreeNode, differentiable: bool) -> tuple[Any, Walk | None]:
         wanted[0].why = "asked for"
         wanted += choose(walk, [root], valued)
         walk.is_resolved = len(wanted) == 1
-    value = _computed(root.backend, wanted, differentiable, valued)
+    value = _computed(root.backend, wanted, differentiable, valued, note)
     return value, walk if walk.complete else None
 
 
-def _computed(be: Any, wanted: Sequence[Entry], keeping: bool, valued: set[int]) -> Any:
+def _computed(be: Any, wanted: Sequence[Entry], keeping: bool, valued: set[int], note: Note | None) -> Any:
     """Compute the values of ``wanted`` into new tensors; returns the first.
 
     Of primitives that are not ``valued`` the further results are kept, and their call in place of the first.
@@ -180,6 +181,8 @@ def _computed(be: Any, wanted: Sequence[Entry], keeping: bool, valued: set[int])
         pairs += zip(tensors, results)
         made.append((entry, tensors))
     be.assign_many(pairs)
+    if note is not None:
+        note(pairs)
     value = made[0][1][0]
     for entry, tensors in made if keeping else ():
         if len(tensors) > 1 and id(entry.node) not in valued:

@@ -34,6 +34,8 @@ _ELEMENTWISE = Kind.ELEMENTWISE
 _DEAR = frozenset((Kind.CONTRACTION, Kind.CALL, Kind.REDUCTION, Kind.SCAN))
 _MANY = 1 << 40
 """Costs are counted up to this; a node that is used twice counts twice, so they may double with each node."""
+Note = Callable[[list[tuple[Any, Any]]], None]
+"""Is told the pairs of an assignment that was just made for a value or a gradient."""
 CHEAP_MOVES = frozenset(("transpose", "broadcast", "view"))
 """Ops that show a tensor otherwise; of what is kept they are views."""
 
@@ -52,6 +54,8 @@ class Rule(NamedTuple):
         Whether the value is worth keeping.
     heavy : bool
         Whether the gradient is more than elementwise ops and reductions.
+    key : int or None
+        Equal for rules whose ``grad`` gives equal gradients, see :func:`rule_key`; None: any other may differ.
     """
 
     name: str
@@ -59,6 +63,18 @@ class Rule(NamedTuple):
     grad: Callable[..., Any]
     dear: bool = True
     heavy: bool = False
+    key: int | None = None
+
+
+_rule_keys: dict[Any, int] = {}
+
+
+def rule_key(*what: Any) -> int | None:
+    """A number that stands for ``what``: the name of a gradient rule, and what it depends on besides its arguments."""
+    try:
+        return _rule_keys.setdefault(what, len(_rule_keys))
+    except TypeError:  # a list among the arguments
+        return None
 
 
 def ruled(value: Expression, rule: Rule) -> OpTreeNode:

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from planted.table import KERNELS, C, Mutant
 
-CALLS, REPEATING, CHAINS, CHECKED = (
-    C + f"fastpath/fastpath_{name}.h" for name in ("calls", "repeating", "chains", "checked")
+CALLS, REPEATING, CHAINS, CHECKED, LAUNCHES, WALK, FIXED = (
+    C + f"fastpath/fastpath_{name}.h" for name in ("calls", "repeating", "chains", "checked", "launches", "walk", "fixed")
 )
+RECIPE, PASSES = KERNELS + "run/recipe.py", "neonlike/autograd/passes.py"
 CACHE, CHECKS = KERNELS + "run/calls.py", "neonlike/checks.py"
 
 
@@ -18,6 +19,20 @@ def fault(name: str, file: str, old: str, new: str) -> Mutant:
 
 
 MUTANTS = (
+    fault("temporaries lie at one place", RECIPE, "        self.memory = begin + nbytes\n", "        self.memory = max(self.memory, nbytes)\n"),
+    fault("temporaries lie at the beginning of memory", LAUNCHES, "word->pointer = begin + word->integer;", "word->pointer = begin;"),
+    fault("only the first stage is run", LAUNCHES, "for (int k = 0; k < steps; words += step[k++].words)", "for (int k = 0; k < 1; words += step[k++].words)"),
+    fault("targets that were read are computed again", LAUNCHES, "if (done && done < started.steps && !restarts)", "if (0)"),
+    fault("the shape of a broadcast is not part of the key", "neonlike/kernels/c/fastpath.py", '"broadcast": ("shape",)', '"broadcast": ()'),
+    fault("pass: numbers are not part of the key", WALK, "put(AT_NUMBER) || put(bits)", "put(AT_NUMBER)"),
+    fault("pass: rules are not part of the key", WALK, "put_hashed(1 + PyTuple_GET_SIZE(parents)) || put_hashed(integer)", "put_hashed(1 + PyTuple_GET_SIZE(parents))"),
+    fault("pass: what is kept is computed again", WALK, "if (is_kept || PyErr_Occurred())", "if (PyErr_Occurred())"),
+    fault("pass: one of several tensors is taken", FIXED, "return found == 1 ? 0 : -1;", "return found ? 0 : -1;"),
+    fault("pass: which are parameters is not part of the key", PASSES, "key = (tape, *wanted)", "key = (tape,)"),
+    fault("pass: views of parameters are leaves", PASSES, "if leaf.base is not None and leaf._original_base.is_parameter:", "if False:"),
+    fault("pass: nothing is let go", PASSES, "over = {p for p, at in last.items() if at == step and p > len(self.leaves)} - stay", "over = set[int]()"),
+    fault("pass: a part of it is enough", PASSES, "if not self.is_whole or any", "if any"),
+    fault("pass: what was learned is of no account", KERNELS + "c/replay.py", '"""Forget what was learned."""\n        self.passes.clear()', '"""Forget what was learned."""'),
     fault("which tensors are one is not part of the key", CALLS, "ask_word(asked, TENSOR + first)", "ask_word(asked, TENSOR)"),
     fault("numbers are not part of the key", CALLS, "ask_word(asked, REAL_NUMBER) || ask_word(asked, bits)", "ask_word(asked, REAL_NUMBER)"),
     fault("the layer is not part of the key", CALLS, "ask_word(asked, LAYER) || ask_word(asked, (int64_t)(intptr_t)value)", "ask_word(asked, LAYER)"),
@@ -26,7 +41,7 @@ MUTANTS = (
     fault("what goes by name goes by place too", CALLS, "count > self->positional", "count > parameters"),
     fault("an argument given twice is taken", CALLS, "looked == parameters || asked->at[next]", "looked == parameters"),
     fault("tensors that overlap are taken", CALLS, "if (apart->low < distance && distance < apart->high)", "if (distance == 0)"),
-    fault("working memory of any size will do", CALLS, "(held && PyTuple_CheckExact(held) && PyLong_AsLongLong(PyTuple_GET_ITEM(held, 2)) >= needed)", "(held && PyTuple_CheckExact(held))"),
+    fault("working memory of any size will do", LAUNCHES, "(held && PyTuple_CheckExact(held) && PyLong_AsLongLong(PyTuple_GET_ITEM(held, 2)) >= needed)", "(held && PyTuple_CheckExact(held))"),
     fault("what the kernel refuses is done", CALLS, "failed = kernel(words);", "kernel(words);"),
     fault("any result is taken for a tensor", REPEATING, "known->answer = result == Py_None ? -1 : parameter_of(asked, result);", "known->answer = -1;"),
     fault("a forked process starts threads", REPEATING, "serial ? NULL : PyObject_GenericGetAttr(backend, name_calls)", "PyObject_GenericGetAttr(backend, name_calls)"),

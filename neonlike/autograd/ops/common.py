@@ -42,11 +42,18 @@ def indices(operation: str, value: Any, like: Any) -> Any:
 
 
 def with_rule(
-    name: str, value: Any, parents: tuple[Any, ...], grad: Callable[..., tuple[Any, ...]], dear: bool = True
+    name: str,
+    value: Any,
+    parents: tuple[Any, ...],
+    grad: Callable[..., tuple[Any, ...]],
+    dear: bool = True,
+    options: tuple[Any, ...] | None = None,
 ) -> Any:
     """The expression ``value`` of ``parents`` with a gradient of its own.
 
     ``grad(F, d, z, *parents)`` gives an expression for each parent, or None; ``dear``: whether z is worth keeping where
-    the gradient reads it.
+    the gradient reads it; ``options``: all that ``grad`` depends on besides its arguments, so that a pass through it
+    can be repeated without asking it again; None: that is not known.
     """
-    return tape.ruled(value, tape.Rule(name, parents, grad, dear))
+    key = None if options is None else tape.rule_key(name, *options)
+    return tape.ruled(value, tape.Rule(name, parents, grad, dear, key=key))

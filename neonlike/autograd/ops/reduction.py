@@ -101,7 +101,7 @@ def norm2(a: Any, axis: Any = None, keepdims: bool = True) -> Variable:
         return (d * a / F.where(F.equal(z, 0), 1, z),)
 
     def build(a: Any) -> Any:
-        value = with_rule("norm2", F.sqrt(F.sum(F.square(a), axes)), (a,), grad)
+        value = with_rule("norm2", F.sqrt(F.sum(F.square(a), axes)), (a,), grad, options=())
         return value if keepdims else arrange.squeeze(value, axes)
 
     return derived("norm2", build, a)
@@ -123,7 +123,7 @@ def logsumexp(a: Any, axis: Any = None) -> Variable:
     def grad(F: Any, d: Any, z: Any, a: Any) -> tuple[Any, ...]:
         return (d * F.exp(a - z),)
 
-    return derived("logsumexp", lambda a: with_rule("logsumexp", _logsumexp(a, axis), (a,), grad), a)
+    return derived("logsumexp", lambda a: with_rule("logsumexp", _logsumexp(a, axis), (a,), grad, options=()), a)
 
 
 def log_softmax(a: Any, axis: int = 1) -> Variable:
@@ -132,7 +132,10 @@ def log_softmax(a: Any, axis: int = 1) -> Variable:
     def grad(F: Any, d: Any, z: Any, a: Any) -> tuple[Any, ...]:
         return (d - F.exp(z) * F.sum(d, axis),)
 
-    return derived("log_softmax", lambda a: with_rule("log_softmax", _log_softmax(a, axis), (a,), grad), a)
+    def build(a: Any) -> Any:
+        return with_rule("log_softmax", _log_softmax(a, axis), (a,), grad, options=(axis,))
+
+    return derived("log_softmax", build, a)
 
 
 def softmax(a: Any, axis: int = 1) -> Variable:
@@ -141,7 +144,7 @@ def softmax(a: Any, axis: int = 1) -> Variable:
     def grad(F: Any, d: Any, z: Any, a: Any) -> tuple[Any, ...]:
         return (z * (d - F.sum(d * z, axis)),)
 
-    return derived("softmax", lambda a: with_rule("softmax", _softmax(a, axis), (a,), grad), a)
+    return derived("softmax", lambda a: with_rule("softmax", _softmax(a, axis), (a,), grad, options=(axis,)), a)
 
 
 DOCUMENT_NAMES = {

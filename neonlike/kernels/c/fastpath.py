@@ -33,7 +33,7 @@ from neonlike.optree.ops import OPS, Kind, OpSpec
 NAME, SOURCE = "nlfast", "c/fastpath/fastpath.c"
 SUFFIX = ".extension"
 """Of the file in the cache: not that of kernels, which are counted."""
-_PARTS = "places walk nodes builders device launches calls repeating chains checked".split()
+_PARTS = "places walk nodes builders device launches fixed calls repeating chains checked".split()
 HEADERS = (*(f"fastpath/fastpath_{part}.h" for part in _PARTS), "packed.h")
 
 

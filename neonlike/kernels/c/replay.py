@@ -27,11 +27,14 @@ class Replay:
         The calls of the backend's compound primitives, if the extension may repeat them.
     launches : object or None
         The extension's table, whose methods these are, see :mod:`neonlike.kernels.c.fastpath`.
+    passes : dict
+        What others made of the table's assignments; forgotten with them.
     """
 
     def __init__(self, tensor_type: type) -> None:
         self.tensor_type = tensor_type
         self.launches: Any = None
+        self.passes: dict[Any, Any] = {}
         self.calls: CallCache | None = None
         self.run: Callable[[Any, Any, Any], Replayed] | None = None
         self.run_many: Callable[[Any, Any], Replayed] | None = None
@@ -46,6 +49,7 @@ class Replay:
     def stop(self) -> None:
         """Leave every assignment to Python."""
         self._on = self.wanted = False
+        self.passes.clear()
         self.launches = self.run = self.run_many = None
         if self.calls is not None:
             self.calls.fast = None
@@ -60,6 +64,7 @@ class Replay:
         if not self._on:
             return
         self.wanted = False
+        self.passes.clear()
         self.launches = extension.Launches(self.tensor_type)
         self.run, self.run_many = self.launches.run, self.launches.run_many
         if self.calls is not None:
@@ -73,5 +78,6 @@ class Replay:
 
     def clear(self) -> None:
         """Forget what was learned."""
+        self.passes.clear()
         if self.launches is not None:
             self.launches.clear()

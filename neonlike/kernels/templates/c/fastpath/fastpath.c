@@ -12,6 +12,7 @@
  */
 #include "fastpath_builders.h"
 #include "fastpath_launches.h"
+#include "fastpath_fixed.h"
 #include "fastpath_repeating.h"
 #include "fastpath_chains.h"
 #include "fastpath_checked.h"
@@ -188,6 +189,7 @@ static int intern_names(void)
         {&name_assign, "assign"},  {&name_closed, "closed"},   {&name_executor, "executor"},
         {&name_rounding, "rounding"}, {&name_calls, "_calls"},   {&name_fast, "fast"},
         {&name_expect, "expect"},  {&name_recipe, "recipe"},   {&name_memory, "memory"},
+        {&name_rule, "rule"},
     };
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)
         if (!*names[k].name && !(*names[k].name = PyUnicode_InternFromString(names[k].text)))
@@ -198,7 +200,7 @@ static int intern_names(void)
 PyMODINIT_FUNC PyInit_nlfast(void)
 {
     PyTypeObject *types[] = {&launches_type, &builder_type, &calls_type, &repeating_type, &chain_type, &checked_type};
-    if (PyType_Ready(&place_type))
+    if (PyType_Ready(&place_type) || PyType_Ready(&fixed_type))
         return NULL;
     for (size_t k = 0; k < sizeof types / sizeof *types; k++)
         if (PyType_Ready(types[k]))

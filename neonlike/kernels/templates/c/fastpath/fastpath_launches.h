@@ -17,13 +17,14 @@ static int serial; /* whether this is a forked process, in which no thread may b
 typedef int (*Kernel)(const union nl_word *);
 
 /* Where an argument of a kernel is found; Source in recipe.py has the same order. */
-enum source { PLAIN, LEAF, TARGET, WHOLE, REAL, MEMORY, THREADS, SOURCES };
+enum source { PLAIN, LEAF, TARGET, WHOLE, REAL, MEMORY, THREADS, SOURCES, BASE };
 enum { MOST_WORDS = 1024, MOST_STEPS = 64 }; /* arguments of all kernels, kernels: they lie on the stack */
 
 static PyObject *kept_memory, *lend, *name_memory; /* of workspace.py */
 
 typedef struct {
-    enum source source;
+    enum source source; /* BASE: in memory of a tensor, see fastpath_fixed.h */
+    int base;           /* which */
     int64_t value; /* which leaf, target or number; bytes from where the memory begins; or the argument itself */
 } Word;
 
@@ -96,19 +97,42 @@ static PyObject *lent(int64_t needed)
     return PyObject_CallFunction(lend, "L", (long long)needed);
 }
 
-/* The arguments of a launch on the operands found by the walk; in `inside` those that are distances in working memory. */
-static void find_words(const Launch *launch, union nl_word *words, uint16_t *inside, int *insides)
+/* A launch about to be made, with its arguments: others may free the launch from the first code of theirs on. */
+typedef struct {
+    int steps, given, insides, release;
+    const struct nl_device *device;
+    int64_t memory;
+    PyObject *keep;
+    Step step[MOST_STEPS];
+    union nl_word words[MOST_WORDS];
+    uint16_t inside[MOST_WORDS]; /* words that are distances in working memory */
+} Started;
+
+/* What is needed of a launch, all arguments but those that are found on operands. */
+static void take_launch(Started *to, const Launch *launch)
 {
-    for (int k = 0; k < launch->given; k++) {
+    to->steps = launch->steps, to->given = launch->given, to->insides = 0, to->release = launch->release;
+    to->device = launch->device, to->memory = launch->memory, to->keep = own(launch->keep);
+    memcpy(to->step, launch->step, sizeof *to->step * (size_t)to->steps);
+    for (int k = 0; k < to->given; k++) {
+        const Word *from = &launch->argument[k];
+        to->words[k].integer = from->source == THREADS && serial ? 1 : from->value;
+        if (from->source == MEMORY)
+            to->inside[to->insides++] = (uint16_t)k;
+    }
+}
+
+/* The arguments of a launch that the walk found. */
+static void take_walk(Started *to, const Launch *launch)
+{
+    for (int k = 0; k < to->given; k++) {
         const Word *from = &launch->argument[k];
         switch (from->source) {
-        case LEAF: words[k].pointer = walk.leaf[from->value]->address; break;
-        case TARGET: words[k].pointer = walk.target[from->value]->address; break;
-        case WHOLE: words[k].integer = walk.number[from->value].integer; break;
-        case REAL: words[k].real = walk.number[from->value].real; break;
-        case THREADS: words[k].integer = serial ? 1 : from->value; break;
-        case MEMORY: inside[(*insides)++] = (uint16_t)k; /* fall through */
-        default: words[k].integer = from->value;
+        case LEAF: to->words[k].pointer = walk.leaf[from->value]->address; break;
+        case TARGET: to->words[k].pointer = walk.target[from->value]->address; break;
+        case WHOLE: to->words[k].integer = walk.number[from->value].integer; break;
+        case REAL: to->words[k].real = walk.number[from->value].real; break;
+        default: break;
         }
     }
 }
@@ -122,38 +146,46 @@ static int run_steps(const Step *step, const int steps, const union nl_word *wor
     return steps;
 }
 
-/* Run the kernels on the operands found by the walk, and end the walk; LEFT with an exception if none can be run again. */
-static enum answer start(Launches *self, const Launch *launch)
+/* Run the kernels; how many ran. Their operands have to live meanwhile. */
+static int run_started(Started *started)
 {
-    union nl_word words[MOST_WORDS];
-    uint16_t inside[MOST_WORDS];
-    Step step[MOST_STEPS];
-    int insides = 0, done = 0;
-    const int steps = launch->steps, given = launch->given, release = launch->release, restarts = launch->restarts;
-    const struct nl_device *device = launch->device;
-    PyObject *keep = own(launch->keep), *memory = NULL; /* others may clear the table from here on */
-    find_words(launch, words, inside, &insides);
-    memcpy(step, launch->step, sizeof *step * (size_t)steps);
-    const int64_t needed = launch->memory;
-    end_walk(); /* the caller has the tensors, and so the addresses */
-    if (needed && (memory = lent(needed))) {
+    PyObject *memory = NULL;
+    int done = 0;
+    if (started->memory && (memory = lent(started->memory))) {
         char *const begin = PyLong_AsVoidPtr(PyTuple_GET_ITEM(memory, 1));
-        for (int k = 0; k < insides; k++)
-            words[inside[k]].pointer = begin + words[inside[k]].integer;
+        for (int k = 0; k < started->insides; k++) {
+            union nl_word *word = &started->words[started->inside[k]];
+            word->pointer = begin + word->integer;
+        }
     }
-    if (!needed || memory) {
-        PyThreadState *state = release ? PyEval_SaveThread() : NULL;
-        done = device ? steps * !start_on_device(device, words, given) : run_steps(step, steps, words);
+    if (!started->memory || memory) {
+        PyThreadState *state = started->release ? PyEval_SaveThread() : NULL;
+        if (started->device)
+            done = start_on_device(started->device, started->words, started->given) ? 0 : started->steps;
+        else
+            done = run_steps(started->step, started->steps, started->words);
         if (state)
             PyEval_RestoreThread(state);
-        self->hits++;
     }
     PyErr_Clear(); /* of memory that was not lent: Python has other means */
-    if (done && done < steps && !restarts)
-        PyErr_Format(PyExc_MemoryError, "assignment: no memory for a kernel's working space; free some and call again");
     Py_XDECREF(memory);
-    Py_DECREF(keep);
-    return done == steps ? DONE : LEFT;
+    Py_DECREF(started->keep);
+    return done;
+}
+
+/* Run the kernels on the operands found by the walk, and end the walk; an exception if they cannot be run again. */
+static enum answer start(Launches *self, const Launch *launch)
+{
+    Started started;
+    const int restarts = launch->restarts;
+    take_launch(&started, launch);
+    take_walk(&started, launch);
+    end_walk(); /* the caller has the tensors, and so the addresses */
+    const int done = run_started(&started);
+    self->hits += done > 0;
+    if (done && done < started.steps && !restarts)
+        PyErr_Format(PyExc_MemoryError, "assignment: no memory for a kernel's working space; free some and call again");
+    return done == started.steps ? DONE : LEFT;
 }
 
 static PyObject *answered(Launches *self, int failed)
@@ -209,7 +241,7 @@ static int read_word(PyObject *pair, int64_t memory, Word *word)
     const int64_t limits[SOURCES] = {
         [LEAF] = walk.leaves, [TARGET] = walk.targets, [WHOLE] = walk.numbers, [REAL] = walk.numbers, [MEMORY] = memory,
     };
-    *word = (Word){(enum source)source, value};
+    *word = (Word){(enum source)source, 0, value};
     if (source == PLAIN || source == THREADS)
         return 0;
     if (value < 0 || value >= limits[source])
@@ -330,11 +362,18 @@ static void launches_dealloc(PyObject *object)
     Py_TYPE(object)->tp_free(object);
 }
 
+static PyObject *launches_tape(PyObject *object, PyObject *const *given, Py_ssize_t count);
+static PyObject *launches_fixed(PyObject *object, PyObject *const *given, Py_ssize_t count);
+
 static PyMethodDef launches_methods[] = {
     {"run", (PyCFunction)(void (*)(void))launches_run, METH_FASTCALL,
      "run(backend, target, value): make the assignment if it was learned; one of the answers that set_up() was given."},
     {"run_many", (PyCFunction)(void (*)(void))launches_run_many, METH_FASTCALL,
      "run_many(backend, pairs): as run(), for a list or tuple of pairs (target, value)."},
+    {"tape", (PyCFunction)(void (*)(void))launches_tape, METH_FASTCALL,
+     "tape(backend, root, kept): what a value and its gradients depend on, and its leaves; None: that cannot be told."},
+    {"fixed", (PyCFunction)(void (*)(void))launches_fixed, METH_FASTCALL,
+     "fixed(backend, pairs, bases): a learned assignment for tensors that lie like these; None if there is none."},
     {"learn", launches_learn, METH_VARARGS, "learn(backend, pairs, recipe): what to do from now on; None: nothing."},
     {"clear", launches_clear, METH_NOARGS, "Forget everything."},
     {NULL, NULL, 0, NULL},

@@ -8,13 +8,13 @@ enum {
     MAX_NODES = 256, MAX_LEAVES = 64, MAX_NUMBERS = 64, MAX_TARGETS = 16, MAX_OPERANDS = 8,
     MAX_WORDS = 4096, MEMO = 1024, SPECS = 1024,
     NUMBER_FLOAT = 1 << 24, NUMBER_INT = 2 << 24, /* as in graph.py */
-    AT_LEAF = -1, AT_TARGET = -2,                 /* other words that begin an item are addresses of specs */
+    AT_LEAF = -1, AT_TARGET = -2, AT_NUMBER = -3, /* other words that begin an item are addresses of specs */
 };
 
 static PyTypeObject *node_type; /* OpTreeNode, and the offsets of its slots */
 static Py_ssize_t spec_at, operands_at, attrs_at, shape_at, dtype_at, backend_at;
 static PyObject *describe; /* spec -> names of its attributes in the key; None: left to Python */
-static PyObject *name_value, *name_alias_of, *name_rounding;
+static PyObject *name_value, *name_alias_of, *name_rounding, *name_rule;
 
 /* Specs: rows of the table of ops that keys may name -------------------------------------------------------------- */
 
@@ -55,6 +55,7 @@ typedef struct {
 
 static struct {
     int busy;
+    PyObject *kept; /* of a tape: what is kept of nodes, by id; NULL: this is an assignment */
     int entered, nodes, leaves, numbers, targets, words;
     uint64_t hash;
     uint32_t generation; /* of the valid entries of memo */
@@ -114,7 +115,10 @@ static void remember(PyObject *thing, int32_t reference)
 
 static int add_number(Number number, int32_t *reference)
 {
-    if (walk.numbers == MAX_NUMBERS)
+    int64_t bits = number.integer;
+    if (number.is_real)
+        memcpy(&bits, &number.real, sizeof bits);
+    if (walk.numbers == MAX_NUMBERS || (walk.kept && (put(AT_NUMBER) || put(bits))))
         return -1;
     *reference = (number.is_real ? NUMBER_FLOAT : NUMBER_INT) + walk.numbers;
     walk.number[walk.numbers++] = number;
@@ -197,6 +201,35 @@ static int put_attributes(PyObject *attrs, PyObject *keyed)
 
 #define SLOT(node, at) (*(PyObject **)((char *)(node) + (at)))
 
+enum { RULE_PARENTS = 1, RULE_KEY = 5, RULE_FIELDS = 6 }; /* of Rule in tape.py */
+
+/* What of a node only its gradient depends on; -1 if that cannot be told, or a value of the node is kept. */
+static int put_gradient(PyObject *node, PyObject *attrs, PyTypeObject *tensor_type)
+{
+    PyObject *id = PyDict_GET_SIZE(walk.kept) ? PyLong_FromVoidPtr(node) : NULL;
+    const int is_kept = id ? PyDict_Contains(walk.kept, id) : 0;
+    Py_XDECREF(id);
+    PyObject *rule = attrs == Py_None ? NULL : PyDict_GetItemWithError(attrs, name_rule);
+    if (is_kept || PyErr_Occurred())
+        return -1;
+    if (!rule)
+        return put_hashed(0);
+    if (!PyTuple_Check(rule) || PyTuple_GET_SIZE(rule) != RULE_FIELDS)
+        return -1;
+    PyObject *parents = PyTuple_GET_ITEM(rule, RULE_PARENTS), *key = PyTuple_GET_ITEM(rule, RULE_KEY);
+    int64_t integer;
+    if (!PyTuple_CheckExact(parents) || !PyLong_CheckExact(key) || integer_of(key, &integer))
+        return -1;
+    if (put_hashed(1 + PyTuple_GET_SIZE(parents)) || put_hashed(integer))
+        return -1;
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(parents); k++) {
+        int32_t reference;
+        if (refer(PyTuple_GET_ITEM(parents, k), tensor_type, &reference) || put_hashed(reference))
+            return -1;
+    }
+    return 0;
+}
+
 static int add_node(PyObject *node, PyTypeObject *tensor_type, int32_t *reference)
 {
     PyObject *spec = SLOT(node, spec_at), *operands = SLOT(node, operands_at), *attrs = SLOT(node, attrs_at);
@@ -221,7 +254,9 @@ static int add_node(PyObject *node, PyTypeObject *tensor_type, int32_t *referenc
             return -1;
     *reference = walk.nodes++;
     remember(node, *reference);
-    return attrs == Py_None ? 0 : put_attributes(attrs, known->keyed);
+    if (attrs != Py_None && put_attributes(attrs, known->keyed))
+        return -1;
+    return walk.kept ? put_gradient(node, attrs, tensor_type) : 0;
 }
 
 /* Whether a tensor rounds stochastically, or does not say: its kernels draw numbers, which is Python's business. */
@@ -288,6 +323,7 @@ static int put_targets(void)
 static void begin_walk(void)
 {
     walk.busy = 1;
+    walk.kept = NULL;
     walk.entered = walk.nodes = walk.leaves = walk.numbers = walk.targets = walk.words = 0;
     walk.hash = 0;
     if (++walk.generation == 0) {

@@ -1,0 +1,157 @@
+"""Backward passes that were made before: the same assignments for other values, without the tape that led to them.
+
+Which assignments a value and its gradients take follows from the tape: its ops, the layout of the tensors below it, the
+values of numbers, the gradient rules of its ops, and that nothing of it is kept yet. The extension of
+``kernels/c/fastpath.py`` writes all of that into a key. The second pass for a key is recorded: each of its assignments
+is *fixed*, to kernels whose arguments are leaves of the tape and tensors that the pass makes. From the third on they
+are run as they were, in their order, and a tensor is let go after the last that reads it. Tapes with what the extension
+does not know (primitives, moves, random numbers, rules of your own) are played by :mod:`neonlike.optree.backward`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from neonlike.optree.node import OpTreeNode
+from neonlike.optree.tape import kept
+
+MOST_PASSES = 256
+"""Keys that are known at a time."""
+TRIES = 3
+"""Passes that are recorded before a key is given up."""
+
+Pairs = list[tuple[Any, Any]]
+
+
+class Result(NamedTuple):
+    """The value of the root, and gradients by the ids of parameters' tensors."""
+
+    value: Any
+    gradients: dict[int, Any]
+
+
+class Making(NamedTuple):
+    """An assignment of a pass: which tensors are made for it, and which are let go after it."""
+
+    fixed: Any
+    made: tuple[tuple[int, Any, Any], ...]
+    dropped: tuple[int, ...]
+
+
+class Pass:
+    """A backward pass on the leaves of a tape.
+
+    Parameters
+    ----------
+    steps : list of Making
+    one : Tensor
+        The gradient that it begins with.
+    count : int
+        How many tensors it is about: the leaves, ``one``, those that it makes.
+    value : int
+        Which is the value.
+    gradients : tuple of (int, int)
+        Which leaf each gradient belongs to, and which tensor it is.
+    """
+
+    def __init__(
+        self, steps: list[Making], one: Any, count: int, value: int, gradients: tuple[tuple[int, int], ...]
+    ) -> None:
+        self.steps, self.one, self.count, self.value, self.gradients = steps, one, count, value, gradients
+
+    def run(self, be: Any, leaves: tuple[Any, ...]) -> Result | None:
+        """The pass on ``leaves``; None if there was no memory for a kernel, or threads must not be started."""
+        tensors = [*leaves, self.one]
+        tensors += [self.one] * (self.count - len(tensors))
+        allocate = be._allocate
+        for fixed, made, dropped in self.steps:
+            for place, shape, dtype in made:
+                tensors[place] = allocate(shape, dtype, None, True)
+            if not fixed.run(tensors):
+                return None
+            for place in dropped:
+                tensors[place] = self.one
+        return Result(tensors[self.value], {id(leaves[leaf]): tensors[place] for leaf, place in self.gradients})
+
+
+class Recorder:
+    """Writes down the assignments of a pass.
+
+    Parameters
+    ----------
+    be : Backend
+    key : object
+        Of the tape.
+    leaves : tuple of Tensor
+        Of the tape.
+    one : Tensor
+        The gradient that the pass begins with.
+    """
+
+    def __init__(self, be: Any, key: Any, leaves: tuple[Any, ...], one: Any) -> None:
+        self.be, self.key, self.leaves, self.one = be, key, leaves, one
+        self.tensors = [*leaves, one]  # all live until the end, so that no two lie at one place
+        self.found: list[tuple[Any, tuple[int, ...]]] = []
+        self.is_whole = True
+
+    def note(self, pairs: Pairs) -> None:
+        """An assignment that was just made."""
+        launches = self.be.executor.replay.launches
+        known = {id(tensor) for tensor in self.tensors}
+        first = len(self.tensors)
+        self.tensors += [target for target, _ in pairs if id(target) not in known]
+        fixed = None if launches is None else launches.fixed(self.be, pairs, self.tensors)
+        self.is_whole = self.is_whole and fixed is not None
+        self.found.append((fixed, tuple(range(first, len(self.tensors)))))
+
+    def finish(self, value: Any, gradients: dict[int, Any]) -> None:
+        """The pass is over: keep it for its key, if all of it can be run again."""
+        passes = self.be.executor.replay.passes
+        places = {id(tensor): place for place, tensor in enumerate(self.tensors) if place > len(self.leaves)}
+        results = [(leaf, gradients[id(t)]) for leaf, t in enumerate(self.leaves) if id(t) in gradients]
+        wanted = [id(value), *(id(tensor) for _, tensor in results)]
+        if not self.is_whole or any(one not in places for one in wanted) or len(results) != len(gradients):
+            passes[self.key] = passes.get(self.key, 0) + 1
+            return
+        found = tuple((leaf, places[id(tensor)]) for leaf, tensor in results)
+        stay = {places[one] for one in wanted}
+        passes[self.key] = Pass(self._steps(stay), self.one, len(self.tensors), places[id(value)], found)
+
+    def _steps(self, stay: set[int]) -> list[Making]:
+        """The assignments; tensors but those that ``stay`` are let go after the last that uses them."""
+        last: dict[int, int] = {}
+        for step, (fixed, made) in enumerate(self.found):
+            last.update(dict.fromkeys((*fixed.bases, *made), step))
+        steps = []
+        for step, (fixed, made) in enumerate(self.found):
+            new = tuple((place, self.tensors[place].shape, self.tensors[place].dtype) for place in made)
+            over = {p for p, at in last.items() if at == step and p > len(self.leaves)} - stay
+            steps.append(Making(fixed, new, tuple(sorted(over))))
+        return steps
+
+
+def repeat(be: Any, root: OpTreeNode) -> Result | Recorder | None:
+    """The value of ``root`` and its gradients, if such a pass was recorded; or what is to record it; or None."""
+    replay = be.executor.replay
+    if replay.launches is None:
+        return None
+    found = replay.launches.tape(be, root, kept)
+    if found is None:
+        return None
+    tape, leaves = found
+    wanted = []
+    for leaf in leaves:
+        if leaf.base is not None and leaf._original_base.is_parameter:
+            return None
+        wanted.append(leaf.is_parameter)
+    passes = replay.passes
+    key = (tape, *wanted)
+    known = passes.get(key)
+    if known.__class__ is Pass:
+        return known.run(be, leaves)  # type: ignore[no-any-return]
+    if known is None:
+        if len(passes) >= MOST_PASSES:
+            passes.clear()
+        passes[key] = 0
+        return None
+    return Recorder(be, key, leaves, be.ones(root.shape, dtype=root.dtype)) if known < TRIES else None
