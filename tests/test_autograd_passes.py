@@ -13,6 +13,7 @@ from replaying import extension, fast  # noqa: F401
 
 from neonlike import autograd as ag
 from neonlike.autograd import passes
+from neonlike.autograd.ops.common import derived, with_rule
 from neonlike.backends import Backend
 from neonlike.backends.executor import forget_all
 from neonlike.errors import GradientError
@@ -115,6 +116,24 @@ def test_what_looks_alike_is_told_apart(fast: Backend, monkeypatch: pytest.Monke
             assert outcome(loss, given) == wanted
             ag.zero_grad(given)
     assert repeated(fast) >= 15
+
+
+def test_rules_are_told_apart_by_their_options(fast: Backend) -> None:
+    x = ag.param(np.ones((2, 3)))
+    found = []
+    for factor in (2.0, 2.0, 2.0, 5.0, 5.0, 5.0, 7.0, None, None, None):
+
+        def grad(F: Any, d: Any, z: Any, a: Any, k: float = factor or 11.0) -> tuple[Any, ...]:
+            return (d * k,)
+
+        def build(a: Any, options: Any = None if factor is None else (factor,), grad: Any = grad) -> Any:
+            return with_rule("mine", a * 3, (a,), grad, options=options)
+
+        ag.sum(derived("mine", build, x)).backprop()
+        found.append(x.partial_derivative.get()[0, 0])
+        x.zero_grad()
+    assert found == [2, 2, 2, 5, 5, 5, 7, 11, 11, 11]
+    assert repeated(fast) == 2
 
 
 def test_leaves_that_overlap_are_no_reason_to_mistake_one_for_another(

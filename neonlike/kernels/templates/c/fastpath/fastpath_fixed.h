@@ -10,7 +10,7 @@
 
 #include "fastpath_launches.h"
 
-enum { MOST_BASES = 256 };
+enum { MOST_BASES = 1024 };
 
 typedef struct {
     PyObject_HEAD

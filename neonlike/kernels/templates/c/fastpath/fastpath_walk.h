@@ -5,8 +5,8 @@
 #include "fastpath_places.h"
 
 enum {
-    MAX_NODES = 256, MAX_LEAVES = 64, MAX_NUMBERS = 64, MAX_TARGETS = 16, MAX_OPERANDS = 8,
-    MAX_WORDS = 4096, MEMO = 1024, SPECS = 1024,
+    MAX_NODES = 1024, MAX_LEAVES = 256, MAX_NUMBERS = 256, MAX_TARGETS = 64, MAX_OPERANDS = 8,
+    MAX_WORDS = 16384, MEMO = 4096, SPECS = 1024, /* there are more places in the memo than nodes and leaves */
     NUMBER_FLOAT = 1 << 24, NUMBER_INT = 2 << 24, /* as in graph.py */
     AT_LEAF = -1, AT_TARGET = -2, AT_NUMBER = -3, /* other words that begin an item are addresses of specs */
 };
