@@ -83,6 +83,8 @@ def as_dtype(value: Any, operation: str = "dtype") -> DType:
     DTypeError
         If ``value`` names no dtype, or one that tensors cannot hold.
     """
+    if isinstance(value, np.dtype) and value in _SUPPORTED_SET:  # as tensors have them, native too
+        return value
     if isinstance(value, str) and value == BFLOAT16:
         return bfloat16()
     try:

@@ -167,6 +167,9 @@ def as_shape(value: Any, operation: str = "shape") -> Shape:
     TypeError
         On something that is not an integer or a sequence of integers.
     """
+    if value.__class__ is tuple and len(value) > 1 and all([n.__class__ is int and n >= 0 for n in value]):
+        if max(value) <= sys.maxsize:
+            return value  # as most are
     items = value if isinstance(value, (tuple, list)) else (value,)
     try:
         shape = tuple(operator.index(item) for item in items)

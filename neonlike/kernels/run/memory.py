@@ -49,5 +49,5 @@ def _aligned(make: Callable[..., Any], shape: Shape, dtype: DType) -> np.ndarray
         ) from None
     first = -memory.__array_interface__["data"][0] % unit
     if unit != LINE:  # over a buffer, which is what its base is then: statistics count its bytes
-        memory, first = np.frombuffer(memory.data[first : first + size], np.uint8), 0
-    return memory[first : first + size].view(dtype).reshape(shape)
+        return np.frombuffer(memory.data[first : first + size], dtype).reshape(shape)
+    return np.ndarray(shape, dtype, memory, first)
