@@ -12,7 +12,8 @@ Adding one. An op is a function of variables; what is none (a tensor, an array, 
    ``build`` gets expressions (``a.shape``, ``a.dtype``, ``a.backend`` are there), and numbers as they were given.
 2. If the gradient of that expression is worse than one written by hand (``log_softmax``, ``norm2``), give it one with
    ``with_rule(name, value, parents, grad)``: ``grad(F, d, z, *parents)`` returns an expression for each parent, or
-   None, and broadcasting is undone for you. Use z where it will do: then the parents need not be kept.
+   None, and broadcasting is undone for you. Use z where it will do: then the parents need not be kept. ``options`` says
+   what else ``grad`` depends on, so that passes are repeated without asking it again.
 3. If it is no expression at all (LAPACK, SciPy), write ``be.primitive(forward, backward, shape)`` or a
    :class:`neonlike.autograd.Op` with ``forward``; on a GPU the host computes it, from a copy.
 4. Check arguments before building; errors from ``neonlike.errors``. Tensors have two axes at least: vectors are (n, 1).
