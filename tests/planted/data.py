@@ -42,7 +42,7 @@ MUTANTS = (
     batch("samples of another number of outputs", "hdf5iterator", "len(self.out) != self.ndata", "False"),
     batch("labels out of range", "hdf5iterator", "or mb.max() >= self.nclass", ""),
     batch("an error of the thread ends the epoch", "prefetch", "raise error", "return"),
-    batch("the thread stays when a loop is left", "prefetch", "reader.close()\n            self._epochs", "self._epochs"),
+    batch("the thread stays when a loop is left", "prefetch", "                reader.close()\n            finally:", "                pass\n            finally:"),
     batch("what the iterator opened stays open", "prefetch", "self._source.close()", "pass"),
     batch("the thread starts where an interrupt leaves it", "prefetch", "        try:\n            reader.start()", "        reader.start()\n        try:\n            pass"),
     batch("values not scaled to the target range", "dataloader_transformers", "target_range[0] - low * self._scale", "target_range[0]"),
