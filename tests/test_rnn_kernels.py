@@ -134,15 +134,29 @@ def test_a_bias_that_has_to_be_copied_is_read_at_each_call(be: Any) -> None:
     np.testing.assert_allclose(np.arctanh(found[1]) - np.arctanh(found[0]), 2, 1e-2)
 
 
-@pytest.mark.parametrize("units, batch", [(150, 40), (70, 128)], ids=["shared steps", "groups of samples"])
 @pytest.mark.parametrize("kind", GATES)
 def test_results_do_not_depend_on_the_number_of_threads(
-    be: Backend, rng: Any, kind: str, units: int, batch: int, monkeypatch: pytest.MonkeyPatch
+    be: Backend, rng: Any, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    error, found = rng.standard_normal((units, 2 * batch)), []
-    for threads in ("1", "2", "3", "4"):
+    error, found = rng.standard_normal((150, 80)), []
+    for threads in ("1", "2", "3"):
         use_threads(monkeypatch, threads)
-        found.append(results(made_layer(be, kind, units, batch, 2), error))
+        found.append(results(made_layer(be, kind, 150, 40, 2), error))
+    for other in found[1:]:
+        for a, b in zip(found[0], other):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.engines("c")
+@pytest.mark.parametrize("kind", GATES)
+def test_threads_that_keep_their_samples_do_not_meet(
+    be: Backend, rng: Any, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of enough steps that they run at the same time."""
+    error, found = rng.standard_normal((70, 40 * 128)), []
+    for threads in ("1", "2", "4"):
+        use_threads(monkeypatch, threads)
+        found.append(results(made_layer(be, kind, 70, 128, 40), error))
     for other in found[1:]:
         for a, b in zip(found[0], other):
             np.testing.assert_array_equal(a, b)
