@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from neonlike.backends.families.rnn_gated import GatedFamily
-from neonlike.backends.families.rnn_repeat import UnrollLaunch, repeated
+from neonlike.backends.families.rnn_repeat import KnownUnroll, repeated
 from neonlike.backends.families.rnn_steps import (
     Steps,
     Unroll,
@@ -255,7 +255,7 @@ class RecurrentFamily(GatedFamily):
 
     # Hooks, with the definitions, as in rnn_gated
 
-    def _rnn_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> UnrollLaunch | None:
+    def _rnn_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> KnownUnroll | None:
         before = self.fresh((request.units, request.samples), dtype=compute_dtype(request.dtype))
         for h_prev, h_ff, h in steps.each("h_prev_s", "h_ff_s", "h_s"):
             total = dot(weight, h_prev) + h_ff
@@ -263,7 +263,7 @@ class RecurrentFamily(GatedFamily):
             self.assign(h, request.activation(before))
         return None
 
-    def _rnn_bprop(self, request: Unroll, steps: Steps, weight: Any) -> UnrollLaunch | None:
+    def _rnn_bprop(self, request: Unroll, steps: Steps, weight: Any) -> KnownUnroll | None:
         for delta_prev, delta, h in steps.each("delta_prev_s", "delta_s", "h_s"):
             self.assign(delta, request.activation.bprop(h) * delta)
             if delta_prev is not None:

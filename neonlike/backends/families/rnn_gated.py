@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from neonlike.backends.families.base import Family
-from neonlike.backends.families.rnn_repeat import KnownUnrolls, UnrollLaunch, repeated
+from neonlike.backends.families.rnn_repeat import KnownUnroll, KnownUnrolls, repeated
 from neonlike.backends.families.rnn_steps import (
     Steps,
     Unroll,
@@ -262,13 +262,13 @@ class GatedFamily(Family):
 
     def _run_unroll(
         self,
-        hook: Callable[..., UnrollLaunch | None],
+        hook: Callable[..., KnownUnroll | None],
         steps: Steps,
         outputs: Sequence[str],
         activations: tuple[Any, ...],
         weight: Any,
         *bias: Any,
-    ) -> UnrollLaunch | None:
+    ) -> KnownUnroll | None:
         """Run an unroll that passed its checks, unless there is nothing to compute; what repeats it, if there is."""
         if not len(steps) or not steps.units or not steps.samples:
             return None
@@ -279,7 +279,7 @@ class GatedFamily(Family):
         nbytes = weight.nbytes + sum(
             len(role) * role[-1].nbytes for role in steps.roles.values() if role[-1] is not None
         )
-        launches: list[UnrollLaunch | None] = []
+        launches: list[KnownUnroll | None] = []
 
         def run() -> None:
             launches.append(hook(request, steps, weight, *bias))
@@ -289,7 +289,7 @@ class GatedFamily(Family):
 
     # Hooks, with the definitions; they return what repeats the call, if it was one kernel
 
-    def _lstm_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> UnrollLaunch | None:
+    def _lstm_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> KnownUnroll | None:
         act, gate_act = request.activation, request.gate_activation
         n = request.units
         before = self.fresh((4 * n, request.samples), dtype=compute_dtype(request.dtype))
@@ -306,7 +306,7 @@ class GatedFamily(Family):
             self.assign(h, o * c_act)
         return None
 
-    def _lstm_bprop(self, request: Unroll, steps: Steps, weight: Any) -> UnrollLaunch | None:
+    def _lstm_bprop(self, request: Unroll, steps: Steps, weight: Any) -> KnownUnroll | None:
         act, gate_act = request.activation, request.gate_activation
         n = request.units
         names = (
@@ -333,7 +333,7 @@ class GatedFamily(Family):
                 self.assign(delta_prev, delta_prev + dot(weight, d))
         return None
 
-    def _gru_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> UnrollLaunch | None:
+    def _gru_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> KnownUnroll | None:
         act, gate_act = request.activation, request.gate_activation
         n = request.units
         reset_here, before = (self.fresh((k * n, request.samples), dtype=compute_dtype(request.dtype)) for k in (1, 3))
@@ -351,7 +351,7 @@ class GatedFamily(Family):
             self.assign(h, (1.0 - z) * h_prev + z * candidate)
         return None
 
-    def _gru_bprop(self, request: Unroll, steps: Steps, weight: Any) -> UnrollLaunch | None:
+    def _gru_bprop(self, request: Unroll, steps: Steps, weight: Any) -> KnownUnroll | None:
         act, gate_act = request.activation, request.gate_activation
         n = request.units
         q = self.fresh((n, request.samples), dtype=compute_dtype(request.dtype))

@@ -19,7 +19,7 @@ MOST_UNROLLS = 128
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-class UnrollLaunch(Protocol):
+class KnownUnroll(Protocol):
     """An unroll on tensors that were looked at; the functions may be others each time.
 
     Attributes
@@ -56,7 +56,7 @@ class KnownUnrolls:
     """The unrolls that a backend made."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Any, ...], tuple[UnrollLaunch, list[weakref.ref[Any]]]] = {}
+        self._known: dict[tuple[Any, ...], tuple[KnownUnroll, list[weakref.ref[Any]]]] = {}
 
     def __len__(self) -> int:
         return len(self._known)
@@ -70,7 +70,7 @@ class KnownUnrolls:
         known = self._known.get(asked.key)
         return known is not None and known[0].again(backend, asked.functions)
 
-    def keep(self, asked: Asked, launch: UnrollLaunch) -> None:
+    def keep(self, asked: Asked, launch: KnownUnroll) -> None:
         """Have the unroll repeated by ``launch`` while its tensors live."""
         if len(self._known) >= MOST_UNROLLS:
             self._known.clear()
@@ -104,7 +104,7 @@ def asked_for(name: str, arguments: tuple[Any, ...]) -> Asked | None:
 
 
 def repeated(method: Method) -> Method:
-    """``method`` of a backend, which returns a :class:`UnrollLaunch` or None, as a method that returns nothing."""
+    """``method`` of a backend, which returns a :class:`KnownUnroll` or None, as a method that returns nothing."""
 
     @functools.wraps(method)
     def unroll(self: Any, *args: Any, **kwargs: Any) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from neonlike import settings
 from neonlike.backends.families.rnn import RecurrentFamily
 from neonlike.backends.families.rnn_formula import Trace, activation, activations, joined, slope, slopes
-from neonlike.backends.families.rnn_repeat import UnrollLaunch
+from neonlike.backends.families.rnn_repeat import KnownUnroll
 from neonlike.backends.families.rnn_steps import Steps, Unroll, row_strides, same_or_apart
 from neonlike.backends.gpu.device.device import GpuDevice
 from neonlike.backends.gpu.memory.array import DeviceArray
@@ -215,7 +215,7 @@ class Unrolled(NamedTuple):
     in_place: tuple[tuple[str, str], ...] = ()
     apart: tuple[str, ...] = ()
 
-    def run(self, backend: Any, request: Unroll, steps: Steps, weight: Any, bias: Any = None) -> UnrollLaunch | None:
+    def run(self, backend: Any, request: Unroll, steps: Steps, weight: Any, bias: Any = None) -> KnownUnroll | None:
         """Queue ``steps``; None if there are no kernels for them, and nothing was queued."""
         if row_strides(steps) is None or request.units * request.samples >= MOST_ELEMENTS:
             return None
@@ -286,27 +286,27 @@ class BoundUnroll:
 class RecurrentKernels(RecurrentFamily):
     """Overrides of the hooks of RecurrentFamily and GatedFamily."""
 
-    def _rnn_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> UnrollLaunch | None:
+    def _rnn_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> KnownUnroll | None:
         launch = _SIMPLE_FORWARD.run(self, request, steps, weight, bias)
         return launch or super()._rnn_fprop(request, steps, weight, bias)
 
-    def _rnn_bprop(self, request: Unroll, steps: Steps, weight: Any) -> UnrollLaunch | None:
+    def _rnn_bprop(self, request: Unroll, steps: Steps, weight: Any) -> KnownUnroll | None:
         launch = _SIMPLE_BACKWARD.run(self, request, steps, weight)
         return launch or super()._rnn_bprop(request, steps, weight)
 
-    def _lstm_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> UnrollLaunch | None:
+    def _lstm_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> KnownUnroll | None:
         launch = _LSTM_FORWARD.run(self, request, steps, weight, bias)
         return launch or super()._lstm_fprop(request, steps, weight, bias)
 
-    def _lstm_bprop(self, request: Unroll, steps: Steps, weight: Any) -> UnrollLaunch | None:
+    def _lstm_bprop(self, request: Unroll, steps: Steps, weight: Any) -> KnownUnroll | None:
         launch = _LSTM_BACKWARD.run(self, request, steps, weight)
         return launch or super()._lstm_bprop(request, steps, weight)
 
-    def _gru_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> UnrollLaunch | None:
+    def _gru_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> KnownUnroll | None:
         launch = _GRU_FORWARD.run(self, request, steps, weight, bias)
         return launch or super()._gru_fprop(request, steps, weight, bias)
 
-    def _gru_bprop(self, request: Unroll, steps: Steps, weight: Any) -> UnrollLaunch | None:
+    def _gru_bprop(self, request: Unroll, steps: Steps, weight: Any) -> KnownUnroll | None:
         launch = _GRU_BACKWARD.run(self, request, steps, weight)
         return launch or super()._gru_bprop(request, steps, weight)
 
