@@ -18,6 +18,7 @@ lazy pass computes nothing: its gradients are expressions of the original nodes,
 
 from __future__ import annotations
 
+import itertools
 import math
 import weakref
 from collections.abc import Callable, Container, Iterable, Sequence
@@ -67,14 +68,23 @@ class Rule(NamedTuple):
 
 
 _rule_keys: dict[Any, int] = {}
+_rule_numbers = itertools.count()
+_MOST_RULES = 1 << 12
 
 
 def rule_key(*what: Any) -> int | None:
-    """A number that stands for ``what``: the name of a gradient rule, and what it depends on besides its arguments."""
+    """A number that stands for ``what``: the name of a gradient rule, and what it depends on besides its arguments.
+
+    None if that cannot be told: there are lists among it, or there are too many rules. 1, 1.0 and True differ.
+    """
+    told = tuple([(one.__class__, repr(one) if one.__class__ is float else one) for one in what])  # 0.0 is not -0.0
     try:
-        return _rule_keys.setdefault(what, len(_rule_keys))
-    except TypeError:  # a list among the arguments
+        found = _rule_keys.get(told)
+        if found is None and len(_rule_keys) < _MOST_RULES:
+            found = _rule_keys.setdefault(told, next(_rule_numbers))
+    except TypeError:
         return None
+    return found
 
 
 def ruled(value: Expression, rule: Rule) -> OpTreeNode:

@@ -55,5 +55,5 @@ def with_rule(
     the gradient reads it; ``options``: all that ``grad`` depends on besides its arguments, so that a pass through it
     can be repeated without asking it again; None: that is not known.
     """
-    key = None if options is None else tape.rule_key(name, *options)
+    key = None if options is None else tape.rule_key(name, getattr(grad, "__code__", grad), *options)
     return tape.ruled(value, tape.Rule(name, parents, grad, dear, key=key))
