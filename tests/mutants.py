@@ -90,7 +90,8 @@ TESTS = {
         "rnn": "rnn_errors rnn rnn_unroll rnn_kernels rnn_gated gemm",
         "cuda_rnn": "gpu_rnn",
         "cuda_dispatch": "gpu_fastpath gpu_blas",
-        "repeating": "fastpath_checked fastpath_stages autograd_passes fastpath_products fastpath_calls call_cache",
+        "repeating": "fastpath_checked fastpath_stages autograd_passes autograd_pass_keys fastpath_products "
+        "fastpath_calls call_cache",
         "recurrent": "bidirectional_layers sequence_lengths recurrent_layers recurrent_state",
         "lookup": "rest_lookup families positions",
         "linalg": "gemm_blas rest_products linalg",

@@ -236,3 +236,10 @@ def test_a_forked_process_computes_the_same(fast: Backend) -> None:
         finally:
             os._exit(2)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_shapes_that_are_broadcast_to_are_told_apart(fast: Backend) -> None:
+    a, out = fast.array([[1.0], [2.0], [4.0]]), fast.empty((1, 1))
+    for count in (2, 2, 2, 3, 3, 3, 2):
+        out[:] = F.sum(F.broadcast_to(a, (3, count)) * 2.0)
+        assert out.item() == 14 * count

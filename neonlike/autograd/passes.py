@@ -1,11 +1,12 @@
 """Backward passes that were made before: the same assignments for other values, without the tape that led to them.
 
 Which assignments a value and its gradients take follows from the tape: its ops, the layout of the tensors below it, the
-values of numbers, the gradient rules of its ops, and that nothing of it is kept yet. The extension of
-``kernels/c/fastpath.py`` writes all of that into a key. The second pass for a key is recorded: each of its assignments
-is *fixed*, to kernels whose arguments are leaves of the tape and tensors that the pass makes. From the third on they
-are run as they were, in their order, and a tensor is let go after the last that reads it. Tapes with what the extension
-does not know (primitives, moves, random numbers, rules of your own) are played by :mod:`neonlike.optree.backward`.
+values of numbers, the gradient rules of its ops, and which values of it are kept, because they were asked for before.
+The extension of ``kernels/c/fastpath.py`` writes all of that into a key. The second pass for a key is recorded: each of
+its assignments is *fixed*, to kernels whose arguments are leaves of the tape (its tensors, kept values) and what the
+pass makes. From the third on they are run as they were, in their order, and a tensor is let go after the last that
+reads it. Tapes with what the extension does not know (primitives, moves, random numbers, rules of your own) are played
+by :mod:`neonlike.optree.backward`; so are those with many bytes of kept values, which playing lets go one by one.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ MOST_PASSES = 256
 TRIES = 3
 """Passes that are recorded before a key is given up."""
 
+MOST_KEPT = 1 << 24
+"""Bytes of kept values of a tape that is repeated: they are held until the pass is over."""
+
 Pairs = list[tuple[Any, Any]]
 
 
 class Result(NamedTuple):
-    """The value of the root, and gradients by the ids of parameters' tensors."""
+    """The value of the root, None if it was known before, and gradients by the ids of parameters' tensors."""
 
     value: Any
     gradients: dict[int, Any]
@@ -48,14 +52,14 @@ class Pass:
         The gradient that it begins with.
     count : int
         How many tensors it is about: the leaves, ``one``, those that it makes.
-    value : int
-        Which is the value.
+    value : int or None
+        Which is the value, if the pass computes it.
     gradients : tuple of (int, int)
         Which leaf each gradient belongs to, and which tensor it is.
     """
 
     def __init__(
-        self, steps: list[Making], one: Any, count: int, value: int, gradients: tuple[tuple[int, int], ...]
+        self, steps: list[Making], one: Any, count: int, value: int | None, gradients: tuple[tuple[int, int], ...]
     ) -> None:
         self.steps, self.one, self.count, self.value, self.gradients = steps, one, count, value, gradients
 
@@ -71,7 +75,8 @@ class Pass:
                 return None
             for place in dropped:
                 tensors[place] = self.one
-        return Result(tensors[self.value], {id(leaves[leaf]): tensors[place] for leaf, place in self.gradients})
+        value = None if self.value is None else tensors[self.value]
+        return Result(value, {id(leaves[leaf]): tensors[place] for leaf, place in self.gradients})
 
 
 class Recorder:
@@ -105,17 +110,19 @@ class Recorder:
         self.found.append((fixed, tuple(range(first, len(self.tensors)))))
 
     def finish(self, value: Any, gradients: dict[int, Any]) -> None:
-        """The pass is over: keep it for its key, if all of it can be run again."""
+        """The pass is over: keep it for its key, if all of it can be run again. ``value`` is None if it was known."""
         passes = self.be.executor.replay.passes
         places = {id(tensor): place for place, tensor in enumerate(self.tensors) if place > len(self.leaves)}
         results = [(leaf, gradients[id(t)]) for leaf, t in enumerate(self.leaves) if id(t) in gradients]
-        wanted = [id(value), *(id(tensor) for _, tensor in results)]
+        wanted = [id(tensor) for _, tensor in results] + ([] if value is None else [id(value)])
         if not self.is_whole or any(one not in places for one in wanted) or len(results) != len(gradients):
-            passes[self.key] = passes.get(self.key, 0) + 1
+            known = passes.get(self.key, 0)
+            if known.__class__ is int:  # else another thread has recorded it
+                passes[self.key] = known + 1
             return
         found = tuple((leaf, places[id(tensor)]) for leaf, tensor in results)
         stay = {places[one] for one in wanted}
-        passes[self.key] = Pass(self._steps(stay), self.one, len(self.tensors), places[id(value)], found)
+        passes[self.key] = Pass(self._steps(stay), self.one, len(self.tensors), places.get(id(value)), found)
 
     def _steps(self, stay: set[int]) -> list[Making]:
         """The assignments; tensors but those that ``stay`` are let go after the last that uses them."""
@@ -130,25 +137,32 @@ class Recorder:
         return steps
 
 
-def repeat(be: Any, root: OpTreeNode) -> Result | Recorder | None:
-    """The value of ``root`` and its gradients, if such a pass was recorded; or what is to record it; or None."""
+def repeat(be: Any, root: OpTreeNode, is_known: bool) -> Result | Recorder | None:
+    """The value of ``root``, unless it ``is_known``, and its gradients, if such a pass was recorded; or what is to
+    record it; or None. What was kept for the pass is let go where it is repeated."""
     replay = be.executor.replay
     if replay.launches is None:
         return None
     found = replay.launches.tape(be, root, kept)
     if found is None:
         return None
-    tape, leaves = found
+    tape, leaves, met = found
     wanted = []
     for leaf in leaves:
         if leaf.base is not None and leaf._original_base.is_parameter:
             return None
         wanted.append(leaf.is_parameter)
+    if met and sum(kept[node].nbytes for node in met) > MOST_KEPT:
+        return None
     passes = replay.passes
-    key = (tape, *wanted)
+    key = (tape, is_known, *wanted)
     known = passes.get(key)
     if known.__class__ is Pass:
-        return known.run(be, leaves)  # type: ignore[no-any-return]
+        result: Result | None = known.run(be, leaves)
+        if result is not None:
+            for node in met:
+                kept.pop(node, None)
+        return result
     if known is None:
         if len(passes) >= MOST_PASSES:
             passes.clear()

@@ -207,10 +207,12 @@ class Variable:
     def _differentiated(self, nodes: list[OpTreeNode], keep_graph: bool) -> dict[int, Any]:
         """Compute the value, unless it was, and gradients by the ids of parameters' tensors and of ``nodes``."""
         be, expr = self.backend, self._expr
-        fresh = self._tensor is None and expr.__class__ is OpTreeNode
-        known = passes.repeat(be, expr) if fresh and not keep_graph and not nodes else None
+        is_tree = expr.__class__ is OpTreeNode
+        fresh = is_tree and self._tensor is None
+        known = passes.repeat(be, expr, not fresh) if is_tree and not keep_graph and not nodes else None
         if known.__class__ is passes.Result:
-            self._tensor = known.value  # type: ignore[union-attr]
+            if fresh:
+                self._tensor = known.value  # type: ignore[union-attr]
             return known.gradients  # type: ignore[union-attr, no-any-return]
         recorder = known if known.__class__ is passes.Recorder else None
         note = None if recorder is None else recorder.note  # type: ignore[union-attr]
@@ -221,7 +223,7 @@ class Variable:
         walk = None if nodes else walk
         found = Backward(expr, one, keep_graph=keep_graph, also=nodes, walk=walk, note=note).gradients
         if recorder is not None:
-            recorder.finish(self._tensor, found)  # type: ignore[union-attr]
+            recorder.finish(self._tensor if fresh else None, found)  # type: ignore[union-attr]
         return found
 
     def zero_grad(self) -> None:

@@ -2,8 +2,9 @@
  * fastpath.c.
  *
  * A pass (autograd/passes.py) makes the same assignments whenever the tape below its root is the same. The key of a tape
- * is that of an assignment and all else that gradients depend on: values of numbers, gradient rules, and that nothing is
- * kept of it. Its assignments are fixed then, but for where the memory of the tape's leaves and of the results lies.
+ * is that of an assignment and all else that gradients depend on: values of numbers, gradient rules, and of which nodes
+ * the value is kept, which is a leaf then. Its assignments are fixed then, but for where the memory of the tape's leaves
+ * and of the results lies.
  */
 #ifndef NL_FASTPATH_FIXED_H
 #define NL_FASTPATH_FIXED_H
@@ -19,13 +20,14 @@ typedef struct {
 
 static PyTypeObject fixed_type;
 
-/* (key, leaves) of what the walk has found. */
+/* (key, leaves, ids of nodes that something is kept of) of what the walk has found. */
 static PyObject *walked_tape(void)
 {
     PyObject *leaves = PyTuple_New(walk.leaves);
     for (int k = 0; k < walk.leaves && leaves; k++)
         PyTuple_SET_ITEM(leaves, k, own(walk.leaf[k]->tensor));
-    return leaves ? Py_BuildValue("y#N", (const char *)walk.word, (Py_ssize_t)sizeof *walk.word * walk.words, leaves) : NULL;
+    const Py_ssize_t bytes = (Py_ssize_t)sizeof *walk.word * walk.words;
+    return leaves ? Py_BuildValue("y#NO", (const char *)walk.word, bytes, leaves, walk.met) : NULL;
 }
 
 static PyObject *launches_tape(PyObject *object, PyObject *const *given, Py_ssize_t count)
@@ -34,14 +36,17 @@ static PyObject *launches_tape(PyObject *object, PyObject *const *given, Py_ssiz
     int32_t root;
     if (count != 3 || !PyDict_CheckExact(given[2]))
         return PyErr_Format(PyExc_TypeError, "tape(backend, root, kept)");
-    PyObject *found = NULL;
     if (Py_TYPE(given[1]) != node_type || SLOT(given[1], backend_at) != given[0] || walk.busy)
         Py_RETURN_NONE;
+    PyObject *found = NULL, *met = PyList_New(0);
+    if (!met)
+        return NULL;
     begin_walk();
-    walk.kept = given[2];
+    walk.kept = given[2], walk.met = met;
     if (!refer(given[1], self->tensor_type, &root) && !put(root))
         found = walked_tape();
     end_walk();
+    Py_DECREF(met);
     return found ? found : own(Py_None);
 }
 

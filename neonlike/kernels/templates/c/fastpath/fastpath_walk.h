@@ -56,6 +56,7 @@ typedef struct {
 static struct {
     int busy;
     PyObject *kept; /* of a tape: what is kept of nodes, by id; NULL: this is an assignment */
+    PyObject *met;  /* of a tape: a list of the ids of those nodes of it that something is kept of */
     int entered, nodes, leaves, numbers, targets, words;
     uint64_t hash;
     uint32_t generation; /* of the valid entries of memo */
@@ -201,32 +202,53 @@ static int put_attributes(PyObject *attrs, PyObject *keyed)
 
 #define SLOT(node, at) (*(PyObject **)((char *)(node) + (at)))
 
-enum { RULE_PARENTS = 1, RULE_KEY = 5, RULE_FIELDS = 6 }; /* of Rule in tape.py */
+enum { RULE_PARENTS = 1, RULE_KEY = 5, RULE_FIELDS = 6, KEPT_TENSOR = 1, KEPT_PARTS = 2, KEPT_FIELDS = 5 }; /* of tape.py */
 
-/* What of a node only its gradient depends on; -1 if that cannot be told, or a value of the node is kept. */
+/* The leaf that is kept as the value of a node, 0: nothing is; -1 if that cannot be told. */
+static int find_kept(PyObject *node, PyTypeObject *tensor_type, int32_t *reference)
+{
+    *reference = 0;
+    if (!PyDict_GET_SIZE(walk.kept))
+        return 0;
+    PyObject *id = PyLong_FromVoidPtr(node), *entry = id ? PyDict_GetItemWithError(walk.kept, id) : NULL;
+    int failed = PyErr_Occurred() != NULL;
+    if (entry && PyTuple_Check(entry) && PyTuple_GET_SIZE(entry) == KEPT_FIELDS) {
+        PyObject *tensor = PyTuple_GET_ITEM(entry, KEPT_TENSOR), *parts = PyTuple_GET_ITEM(entry, KEPT_PARTS);
+        failed = Py_TYPE(tensor) != tensor_type || !PyTuple_CheckExact(parts) || PyTuple_GET_SIZE(parts)
+                 || refer(tensor, tensor_type, reference) || PyList_Append(walk.met, id);
+    } else if (entry)
+        failed = 1;
+    Py_XDECREF(id);
+    return failed ? -1 : 0;
+}
+
+/* What of a node only its gradient depends on: its rule, and whether its value is kept; -1 if that cannot be told. What
+ * is met for the first time comes before the count, so that no two tapes have one key. */
 static int put_gradient(PyObject *node, PyObject *attrs, PyTypeObject *tensor_type)
 {
-    PyObject *id = PyDict_GET_SIZE(walk.kept) ? PyLong_FromVoidPtr(node) : NULL;
-    const int is_kept = id ? PyDict_Contains(walk.kept, id) : 0;
-    Py_XDECREF(id);
-    PyObject *rule = attrs == Py_None ? NULL : PyDict_GetItemWithError(attrs, name_rule);
-    if (is_kept || PyErr_Occurred())
+    PyObject *rule = attrs == Py_None ? NULL : PyDict_GetItemWithError(attrs, name_rule), *parents = NULL;
+    int32_t value, references[MAX_OPERANDS];
+    int64_t integer = 0;
+    Py_ssize_t count = 0;
+    if (find_kept(node, tensor_type, &value))
         return -1;
-    if (!rule)
-        return put_hashed(0);
-    if (!PyTuple_Check(rule) || PyTuple_GET_SIZE(rule) != RULE_FIELDS)
-        return -1;
-    PyObject *parents = PyTuple_GET_ITEM(rule, RULE_PARENTS), *key = PyTuple_GET_ITEM(rule, RULE_KEY);
-    int64_t integer;
-    if (!PyTuple_CheckExact(parents) || !PyLong_CheckExact(key) || integer_of(key, &integer))
-        return -1;
-    if (put_hashed(1 + PyTuple_GET_SIZE(parents)) || put_hashed(integer))
-        return -1;
-    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(parents); k++) {
-        int32_t reference;
-        if (refer(PyTuple_GET_ITEM(parents, k), tensor_type, &reference) || put_hashed(reference))
+    if (rule) {
+        if (!PyTuple_Check(rule) || PyTuple_GET_SIZE(rule) != RULE_FIELDS)
             return -1;
+        PyObject *key = PyTuple_GET_ITEM(rule, RULE_KEY);
+        parents = PyTuple_GET_ITEM(rule, RULE_PARENTS);
+        if (!PyTuple_CheckExact(parents) || !PyLong_CheckExact(key) || integer_of(key, &integer))
+            return -1;
+        count = PyTuple_GET_SIZE(parents);
     }
+    for (Py_ssize_t k = 0; k < count; k++)
+        if (k == MAX_OPERANDS || refer(PyTuple_GET_ITEM(parents, k), tensor_type, &references[k]))
+            return -1;
+    if (put_hashed(rule ? 1 + count : 0) || put_hashed(integer) || put_hashed(value))
+        return -1;
+    for (Py_ssize_t k = 0; k < count; k++)
+        if (put_hashed(references[k]))
+            return -1;
     return 0;
 }
 

@@ -1,0 +1,48 @@
+"""Losses for the tests of repeated backward passes, and what a pass gave, repeated or played."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from neonlike import autograd as ag
+from neonlike.autograd import passes
+from neonlike.backends import Backend
+
+Loss = Callable[..., Any]
+
+
+def layers(x: Any, w: Any, v: Any, t: Any) -> Any:
+    return -ag.sum(t * ag.log_softmax(ag.relu(x @ w) @ v, 1)) * (1 / 6)
+
+
+def variables(be: Backend, seed: int, rows: int = 6) -> list[Any]:
+    rng = np.random.default_rng(seed)
+    x, w, v = (be.array(rng.standard_normal(shape)) for shape in ((rows, 5), (5, 7), (7, 3)))
+    t = be.array(np.eye(3)[rng.integers(0, 3, rows)])
+    return [ag.param(x), ag.param(w), ag.param(v), ag.const(t)]
+
+
+def outcome(loss: Any, given: list[Any]) -> list[bytes]:
+    """The bytes of the value, after a pass, and of derivatives."""
+    found = [loss.get(), *(one.partial_derivative.get() for one in given if one.needs_grad)]
+    return [array.tobytes() for array in found]
+
+
+def played(be: Backend, build: Loss, given: list[Any], monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """As :func:`outcome`, of a pass that plays the tape; what was gathered is forgotten."""
+    with monkeypatch.context() as patch:
+        patch.setattr(passes, "repeat", lambda be, root, is_known: None)
+        loss = build(*given)
+        loss.backprop()
+    found = outcome(loss, given)
+    ag.zero_grad(given)
+    return found
+
+
+def repeated(be: Backend) -> int:
+    """How many passes are known."""
+    return sum(isinstance(known, passes.Pass) for known in be.executor.replay.passes.values())
