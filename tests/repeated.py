@@ -35,7 +35,7 @@ def outcome(loss: Any, given: list[Any]) -> list[bytes]:
 def played(be: Backend, build: Loss, given: list[Any], monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """As :func:`outcome`, of a pass that plays the tape; what was gathered is forgotten."""
     with monkeypatch.context() as patch:
-        patch.setattr(passes, "repeat", lambda be, root, is_known: None)
+        patch.setattr(passes, "_tape_of", lambda be, root, how: None)
         loss = build(*given)
         loss.backprop()
     found = outcome(loss, given)
@@ -43,6 +43,7 @@ def played(be: Backend, build: Loss, given: list[Any], monkeypatch: pytest.Monke
     return found
 
 
-def repeated(be: Backend) -> int:
-    """How many passes are known."""
-    return sum(isinstance(known, passes.Pass) for known in be.executor.replay.passes.values())
+def repeated(be: Backend, values: bool = False) -> int:
+    """How many backward passes are known; ``values``: how many computations of values."""
+    known = [one for one in be.executor.replay.passes.values() if isinstance(one, passes.Pass)]
+    return sum((one.gradients == ()) == values for one in known)

@@ -119,8 +119,8 @@ def test_values_that_were_asked_for_before_are_not_computed_again(
         given = variables(fast, seed)
         for build in builds:
             wanted = played(fast, build, given, monkeypatch)
-            loss = build(*given)
             hits = fast.executor.replay.launches.hits
+            loss = build(*given)
             loss.backprop()
             assert outcome(loss, given) == wanted
             assert tape.kept == {} and loss.parents == ()
@@ -128,6 +128,36 @@ def test_values_that_were_asked_for_before_are_not_computed_again(
                 assert fast.executor.replay.launches.hits == hits, "nothing but the pass was run"
             ag.zero_grad(given)
     assert repeated(fast) == 4, "the last two keep what others keep"
+    assert repeated(fast, values=True) == 5, "of hidden, scores, loss, and of these two after hidden"
+
+
+def test_repeated_values_keep_what_played_ones_keep(fast: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = variables(fast, 0)
+    found = []
+    for time in range(5):
+        with monkeypatch.context() as patch:
+            if not time:
+                patch.setattr(passes, "_tape_of", lambda be, root, how: None)
+            loss = layers(*given)
+            value = loss.get()
+        told = {(e.why, e.leads, e.tensor.get().tobytes(), e.parts) for e in tape.kept.values()}
+        assert all(entry.alive() is not None for entry in tape.kept.values())
+        found.append((value.tobytes(), told, loss.explain()))
+        del loss
+        assert tape.kept == {}
+    assert found[1:] == found[:-1] and repeated(fast, values=True) == 1
+
+
+def test_values_of_constants_are_repeated_and_nothing_is_kept(fast: Backend) -> None:
+    x, w, *_ = variables(fast, 0)
+    for count in range(4):
+        a, b = ag.const(x.value * float(count)), ag.const(w.value)
+        found = ag.tanh(a @ b)
+        assert found.value is found.value and not tape.kept
+        np.testing.assert_allclose(found.get(), np.tanh(a.get() @ b.get()), 1e-5, 1e-6)
+    with_gradients = ag.tanh(ag.param(a.value) @ b)
+    assert with_gradients.value is with_gradients.value and len(tape.kept) == 1
+    assert repeated(fast, values=True) == 1 and repeated(fast) == 0
 
 
 def test_a_pass_goes_from_values_as_they_were_asked_for(fast: Backend) -> None:
@@ -138,12 +168,14 @@ def test_a_pass_goes_from_values_as_they_were_asked_for(fast: Backend) -> None:
             x, w, v, _ = given = variables(fast, 0)
             hidden = x @ w
             hidden.get()
-            loss = ag.sum(ag.tanh(hidden) @ v)
+            active = ag.tanh(hidden)
+            loss = ag.sum(active @ v)
             if written:
                 x.value[:] = x.value * 2
                 hidden.value[:] = hidden.value + 1
             loss.backprop()
-            found.append(outcome(loss, given[:3]))
+            assert tape.kept == {}, "what was kept is let go, though its node lives"
+            found.append([*outcome(loss, given[:3]), active.get().tobytes()])
         assert found[1:] == found[:-1]
     assert repeated(fast) == 1
 

@@ -195,10 +195,10 @@ def test_fixed_assignments_refuse_what_they_cannot_know(fast: Backend) -> None:
     whole = tape.Kept(weakref.ref(node), out, (), "", True)
     for entry in (tuple(whole)[:4], whole._replace(parts=(b,)), whole._replace(tensor=a + b)):
         assert launches.tape(fast, node, {id(node): entry}) is None
-    key, leaves, met = launches.tape(fast, node, {1: None})
-    assert isinstance(key, bytes) and leaves == (a, b) and met == []
-    other, leaves, met = launches.tape(fast, node, {id(node): whole})
-    assert other != key and leaves == (a, b, out) and met == [id(node)]
+    key, leaves, met, nodes = launches.tape(fast, node, {1: None})
+    assert isinstance(key, bytes) and leaves == (a, b) and met == [] and nodes == (node,)
+    other, leaves, met, nodes = launches.tape(fast, node, {id(node): whole})
+    assert other != key and leaves == (a, b, out) and met == [id(node)] and nodes == (node,)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -7,14 +7,19 @@ its assignments is *fixed*, to kernels whose arguments are leaves of the tape (i
 pass makes. From the third on they are run as they were, in their order, and a tensor is let go after the last that
 reads it. Tapes with what the extension does not know (primitives, moves, random numbers, rules of your own) are played
 by :mod:`neonlike.optree.backward`; so are those with many bytes of kept values, which playing lets go one by one.
+
+The value that is asked for alone is computed again likewise, and of the same nodes the values are kept as before.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from neonlike.optree.dtypes import DType
+from neonlike.optree.keeping import compute
 from neonlike.optree.node import OpTreeNode
-from neonlike.optree.tape import kept
+from neonlike.optree.shapes import Shape
+from neonlike.optree.tape import keep, kept
 
 MOST_PASSES = 256
 """Keys that are known at a time."""
@@ -27,11 +32,30 @@ MOST_KEPT = 1 << 24
 Pairs = list[tuple[Any, Any]]
 
 
+class Tape(NamedTuple):
+    """A tape's key, leaves, the ids of nodes that something is kept of, and nodes in the order of the key."""
+
+    key: tuple[Any, ...]
+    leaves: tuple[Any, ...]
+    met: list[int]
+    nodes: tuple[OpTreeNode, ...]
+
+
 class Result(NamedTuple):
-    """The value of the root, None if it was known before, and gradients by the ids of parameters' tensors."""
+    """The value of the root, None if it was known before; gradients by the ids of parameters' tensors; what to keep."""
 
     value: Any
     gradients: dict[int, Any]
+    kept: list[Any]
+
+
+class Keeping(NamedTuple):
+    """Which node's value is kept, which tensor it is, and why; ``leads`` as in :func:`~neonlike.optree.tape.keep`."""
+
+    node: int
+    place: int
+    why: str
+    leads: bool
 
 
 class Making(NamedTuple):
@@ -43,7 +67,7 @@ class Making(NamedTuple):
 
 
 class Pass:
-    """A backward pass on the leaves of a tape.
+    """A backward pass on the leaves of a tape, or the computation of its value.
 
     Parameters
     ----------
@@ -56,12 +80,20 @@ class Pass:
         Which is the value, if the pass computes it.
     gradients : tuple of (int, int)
         Which leaf each gradient belongs to, and which tensor it is.
+    kept : list of Keeping
     """
 
     def __init__(
-        self, steps: list[Making], one: Any, count: int, value: int | None, gradients: tuple[tuple[int, int], ...]
+        self,
+        steps: list[Making],
+        one: Any,
+        count: int,
+        value: int | None,
+        gradients: tuple[tuple[int, int], ...],
+        kept: list[Keeping],
     ) -> None:
         self.steps, self.one, self.count, self.value, self.gradients = steps, one, count, value, gradients
+        self.kept = kept
 
     def run(self, be: Any, leaves: tuple[Any, ...]) -> Result | None:
         """The pass on ``leaves``; None if there was no memory for a kernel, or threads must not be started."""
@@ -76,7 +108,8 @@ class Pass:
             for place in dropped:
                 tensors[place] = self.one
         value = None if self.value is None else tensors[self.value]
-        return Result(value, {id(leaves[leaf]): tensors[place] for leaf, place in self.gradients})
+        gradients = {id(leaves[leaf]): tensors[place] for leaf, place in self.gradients}
+        return Result(value, gradients, [tensors[one.place] for one in self.kept])
 
 
 class Recorder:
@@ -109,11 +142,16 @@ class Recorder:
         self.is_whole = self.is_whole and fixed is not None
         self.found.append((fixed, tuple(range(first, len(self.tensors)))))
 
-    def finish(self, value: Any, gradients: dict[int, Any]) -> None:
-        """The pass is over: keep it for its key, if all of it can be run again. ``value`` is None if it was known."""
+    def finish(self, value: Any, gradients: dict[int, Any], nodes: tuple[OpTreeNode, ...] = ()) -> None:
+        """The pass is over: remember it for its key, if all of it can be run again.
+
+        ``value`` is None if it was known; what is kept now of ``nodes`` will be kept again.
+        """
         passes = self.be.executor.replay.passes
         places = {id(tensor): place for place, tensor in enumerate(self.tensors) if place > len(self.leaves)}
         results = [(leaf, gradients[id(t)]) for leaf, t in enumerate(self.leaves) if id(t) in gradients]
+        entries = [(at, entry) for at, node in enumerate(nodes) if (entry := kept.get(id(node))) is not None]
+        new = [Keeping(at, places[id(e.tensor)], e.why, e.leads) for at, e in entries if id(e.tensor) in places]
         wanted = [id(tensor) for _, tensor in results] + ([] if value is None else [id(value)])
         if not self.is_whole or any(one not in places for one in wanted) or len(results) != len(gradients):
             known = passes.get(self.key, 0)
@@ -121,8 +159,8 @@ class Recorder:
                 passes[self.key] = known + 1
             return
         found = tuple((leaf, places[id(tensor)]) for leaf, tensor in results)
-        stay = {places[one] for one in wanted}
-        passes[self.key] = Pass(self._steps(stay), self.one, len(self.tensors), places.get(id(value)), found)
+        stay = {places[one] for one in wanted} | {one.place for one in new}
+        passes[self.key] = Pass(self._steps(stay), self.one, len(self.tensors), places.get(id(value)), found, new)
 
     def _steps(self, stay: set[int]) -> list[Making]:
         """The assignments; tensors but those that ``stay`` are let go after the last that uses them."""
@@ -137,35 +175,61 @@ class Recorder:
         return steps
 
 
-def repeat(be: Any, root: OpTreeNode, is_known: bool) -> Result | Recorder | None:
-    """The value of ``root``, unless it ``is_known``, and its gradients, if such a pass was recorded; or what is to
-    record it; or None. What was kept for the pass is let go where it is repeated."""
-    replay = be.executor.replay
-    if replay.launches is None:
-        return None
-    found = replay.launches.tape(be, root, kept)
+def _tape_of(be: Any, root: OpTreeNode, how: str) -> Tape | None:
+    """What is below ``root``, with a key for what is done with it; None if that cannot be told."""
+    launches = be.executor.replay.launches
+    found = None if launches is None else launches.tape(be, root, kept)
     if found is None:
         return None
-    tape, leaves, met = found
+    written, leaves, met, nodes = found
     wanted = []
     for leaf in leaves:
         if leaf.base is not None and leaf._original_base.is_parameter:
             return None
         wanted.append(leaf.is_parameter)
-    if met and sum(kept[node].nbytes for node in met) > MOST_KEPT:
-        return None
-    passes = replay.passes
-    key = (tape, is_known, *wanted)
-    known = passes.get(key)
+    return Tape((written, how, *wanted), leaves, met, nodes)
+
+
+def _known(be: Any, tape: Tape, shape: Shape, dtype: DType) -> Pass | Recorder | None:
+    """The pass of a tape if it was recorded, or what is to record it, from ones of ``shape``; or None."""
+    passes = be.executor.replay.passes
+    known = passes.get(tape.key)
     if known.__class__ is Pass:
-        result: Result | None = known.run(be, leaves)
-        if result is not None:
-            for node in met:
-                kept.pop(node, None)
-        return result
+        return known  # type: ignore[no-any-return]
     if known is None:
         if len(passes) >= MOST_PASSES:
             passes.clear()
-        passes[key] = 0
+        passes[tape.key] = 0
         return None
-    return Recorder(be, key, leaves, be.ones(root.shape, dtype=root.dtype)) if known < TRIES else None
+    return Recorder(be, tape.key, tape.leaves, be.ones(shape, dtype=dtype)) if known < TRIES else None
+
+
+def repeat(be: Any, root: OpTreeNode, is_known: bool) -> Result | Recorder | None:
+    """The value of ``root``, unless it ``is_known``, and its gradients, if such a pass was recorded; or what is to
+    record it; or None. What was kept for the pass is let go where it is repeated."""
+    tape = _tape_of(be, root, "gradients" if is_known else "value and gradients")
+    if tape is None or (tape.met and sum(kept[node].nbytes for node in tape.met) > MOST_KEPT):
+        return None
+    known = _known(be, tape, root.shape, root.dtype)
+    if known.__class__ is not Pass:
+        return known  # type: ignore[return-value]
+    result = known.run(be, tape.leaves)
+    if result is not None:
+        for node in tape.met:
+            kept.pop(node, None)
+    return result
+
+
+def value_of(be: Any, root: OpTreeNode, differentiable: bool) -> Any:
+    """Tensor of the value of ``root``, as :func:`~neonlike.optree.keeping.compute` gives it and keeps what is below."""
+    tape = None if id(root) in kept else _tape_of(be, root, "kept value" if differentiable else "value")
+    known = None if tape is None else _known(be, tape, (1, 1), root.dtype)
+    if known.__class__ is Pass and (result := known.run(be, tape.leaves)) is not None:  # type: ignore[union-attr]
+        for one, tensor in zip(known.kept, result.kept):  # type: ignore[union-attr]
+            keep(tape.nodes[one.node], (tensor,), one.why, one.leads)  # type: ignore[union-attr]
+        return result.value
+    recorder = known if known.__class__ is Recorder else None
+    value, _ = compute(root, differentiable, None if recorder is None else recorder.note)
+    if recorder is not None:
+        recorder.finish(value, {}, tape.nodes)  # type: ignore[union-attr]
+    return value

@@ -80,7 +80,7 @@ class Variable:
             if expr.__class__ is not OpTreeNode:
                 found = expr
             else:
-                found, _ = compute(expr, self.needs_grad and not self._spent)
+                found = passes.value_of(self.backend, expr, self.needs_grad and not self._spent)
                 if not self.needs_grad:
                     self._expr = found
             self._tensor = found

@@ -20,14 +20,21 @@ typedef struct {
 
 static PyTypeObject fixed_type;
 
-/* (key, leaves, ids of nodes that something is kept of) of what the walk has found. */
+/* (key, leaves, ids of nodes that something is kept of, nodes) of what the walk has found. */
 static PyObject *walked_tape(void)
 {
-    PyObject *leaves = PyTuple_New(walk.leaves);
-    for (int k = 0; k < walk.leaves && leaves; k++)
+    PyObject *leaves = PyTuple_New(walk.leaves), *nodes = PyTuple_New(walk.nodes);
+    if (!leaves || !nodes) {
+        Py_XDECREF(leaves);
+        Py_XDECREF(nodes);
+        return NULL;
+    }
+    for (int k = 0; k < walk.leaves; k++)
         PyTuple_SET_ITEM(leaves, k, own(walk.leaf[k]->tensor));
     const Py_ssize_t bytes = (Py_ssize_t)sizeof *walk.word * walk.words;
-    return leaves ? Py_BuildValue("y#NO", (const char *)walk.word, bytes, leaves, walk.met) : NULL;
+    for (int k = 0; k < walk.nodes; k++)
+        PyTuple_SET_ITEM(nodes, k, own(walk.node[k]));
+    return Py_BuildValue("y#NON", (const char *)walk.word, bytes, leaves, walk.met, nodes);
 }
 
 static PyObject *launches_tape(PyObject *object, PyObject *const *given, Py_ssize_t count)

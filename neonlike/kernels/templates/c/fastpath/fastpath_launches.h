@@ -371,7 +371,7 @@ static PyMethodDef launches_methods[] = {
     {"run_many", (PyCFunction)(void (*)(void))launches_run_many, METH_FASTCALL,
      "run_many(backend, pairs): as run(), for a list or tuple of pairs (target, value)."},
     {"tape", (PyCFunction)(void (*)(void))launches_tape, METH_FASTCALL,
-     "tape(backend, root, kept): what gradients depend on, leaves, ids of kept nodes; None: that cannot be told."},
+     "tape(backend, root, kept): what gradients depend on, leaves, ids of kept nodes, nodes; None: unknown."},
     {"fixed", (PyCFunction)(void (*)(void))launches_fixed, METH_FASTCALL,
      "fixed(backend, pairs, bases): a learned assignment for tensors that lie like these; None if there is none."},
     {"learn", launches_learn, METH_VARARGS, "learn(backend, pairs, recipe): what to do from now on; None: nothing."},

@@ -60,6 +60,7 @@ static struct {
     int entered, nodes, leaves, numbers, targets, words;
     uint64_t hash;
     uint32_t generation; /* of the valid entries of memo */
+    PyObject *node[MAX_NODES]; /* borrowed: the caller has their root */
     Place *leaf[MAX_LEAVES], *target[MAX_TARGETS];
     int32_t root[MAX_TARGETS]; /* references of the targets' values */
     Number number[MAX_NUMBERS];
@@ -274,6 +275,7 @@ static int add_node(PyObject *node, PyTypeObject *tensor_type, int32_t *referenc
     for (Py_ssize_t k = 0; k < count; k++)
         if (put_hashed(references[k]))
             return -1;
+    walk.node[walk.nodes] = node;
     *reference = walk.nodes++;
     remember(node, *reference);
     if (attrs != Py_None && put_attributes(attrs, known->keyed))
