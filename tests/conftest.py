@@ -19,6 +19,8 @@ import pytest
 
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 """Why tests were left out, and how many."""
+ENGINE_BEFORE = pytest.StashKey["str | None"]()
+"""NEONLIKE_CPU_JIT when the tests began."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -56,6 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts what is to run in the background so
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.stash[ENGINE_BEFORE] = os.environ.get("NEONLIKE_CPU_JIT")
     if config.getoption("--backend") == "gpu":
         os.environ["NEONLIKE_TEST_BACKEND"] = "gpu"
     else:  # scripts too, which take a GPU that is there, as the emulated one is for some tests
@@ -190,6 +193,28 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     from engines import asking
 
     asking.allowed = any(item.get_closest_marker(name) for name in ("backend", "cpu_only", "gpu"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Fail a file's last test if the file left NEONLIKE_CPU_JIT changed: C tests would be skipped from then on.
+
+    That comes of ``monkeypatch.setenv`` in a test whose backend is made after ``monkeypatch``: what the fixture of the
+    backend had set is put back last.
+    """
+    yield
+    if nextitem is None or nextitem.path != item.path:
+        left = os.environ.get("NEONLIKE_CPU_JIT")
+        if left != item.config.stash[ENGINE_BEFORE]:
+            restore(item.config.stash[ENGINE_BEFORE])
+            raise AssertionError(f"{item.path.name} leaves NEONLIKE_CPU_JIT={left} behind for the files after it")
+
+
+def restore(engine: str | None) -> None:
+    """NEONLIKE_CPU_JIT as it was when the tests began."""
+    os.environ.pop("NEONLIKE_CPU_JIT", None)
+    if engine is not None:
+        os.environ["NEONLIKE_CPU_JIT"] = engine
 
 
 def pytest_runtest_logfinish() -> None:

@@ -190,7 +190,6 @@ def test_without_peers_ours_is_compared_with_itself_in_float64(
     bench: SimpleNamespace, be: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bench.autograd, "installed", lambda name: False)
-    monkeypatch.setenv("NEONLIKE_CPU_JIT", "0")
     with bench.autograd.desk("reference") as reference:
         expected = reference.result("encoder", 2)
     case = bench.autograd.make_case("neonlike", partial(bench._trainers.Ours, be=be), "encoder", 2, expected)
