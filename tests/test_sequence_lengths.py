@@ -115,6 +115,7 @@ class TestLengths:
             ("ab", DTypeError),
             ([1.5] * N, DTypeError),
             ([], DTypeError),
+            ([[1, 2], None], DTypeError),
             ([-1] * N, ShapeError),
             ([[1, 2], [3, 4]], ShapeError),
         ],

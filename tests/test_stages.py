@@ -119,7 +119,8 @@ def test_kernels_of_a_plan_that_no_memory_would_hold(be: Any) -> None:
 def test_kernels_are_those_that_run(be: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where temporaries would lie is foreseen as it comes about."""
     plan, graph = planned(be, name)
-    foreseen = {kernel.name for kernel in be.engine.sources(plan, graph)}
+    sources = be.engine.sources(plan, graph)
+    foreseen = {kernel.name for kernel in sources if "gemm" not in f"{kernel.name} {kernel.source}"}
     built: set[str] = set()
     module, function = (compile_cuda, "build_cubin") if ON_GPU else (compile_c, "build_kernel")
     build = getattr(module, function)
@@ -128,7 +129,7 @@ def test_kernels_are_those_that_run(be: Any, name: str, monkeypatch: pytest.Monk
     run = be.engine.new_run(graph)
     for stage in be.engine.stages(plan, graph):
         stage.run(run)
-    assert {name for name in foreseen if "gemm" not in name} <= built, "but for products, whose kernels all plans share"
+    assert foreseen <= built, "but for products, whose kernels all plans share"
 
 
 @pytest.mark.engines("c")

@@ -63,7 +63,7 @@ MUTANTS = (
     implicit("channels of the first group", IMPLICIT, "plane = group * (nl_index)m.channels * (nl_index)m.d.read + d;", "plane = d;"),
     implicit("filters of the first group", IMPLICIT, "g_filters + group * (nl_index)m.filter_group + first_map", "g_filters + first_map"),
     implicit("stride of rows for columns", IMPLICIT, "(nl_index)m.w.outputs * (nl_index)m.w.stride", "(nl_index)m.w.outputs * (nl_index)m.h.stride"),
-    implicit("bias of the map in its group", IMPLICIT, "map = group * (nl_index)m.maps + first_map + row;", "map = group * (nl_index)m.maps + first_map + row - (g_bias ? group : 0);"),
+    implicit("bias of the map in its group", IMPLICIT, "m.maps + first_map + row;\n        const nl_real bias", "m.maps + first_map + row - (g_bias ? group : 0);\n        const nl_real bias"),
     implicit("sums of all phases in one place", IMPLICIT, "(nl_index)m.first_tile + tile] = sum", "tile] = sum"),
     implicit("scattered rows one apart", IMPLICIT, "(nl_index)m.h.every + (nl_index)m.h.first", "(nl_index)m.h.every"),
     implicit("quarters of a fragment exchanged", FRAGMENTS, "&LEFT(lane / 8 % 2 * 8, lane / 16 * 8 + lane % 8)", "&LEFT(lane / 16 * 8, lane % 16)"),

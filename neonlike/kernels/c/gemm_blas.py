@@ -79,8 +79,8 @@ def _oriented(a: Array, b: Array, c: Array) -> tuple[bool, Array, Array, Array]:
 
 
 def blas_source(a: Array, b: Array, c: Array) -> KernelSource | None:
-    """The kernel for arrays of these layouts; None where :func:`find_blas_launch` returns None."""
-    library = _library_for(a, b, c)
+    """The kernel for arrays of these layouts, large or small; None where BLAS libraries do not take their strides."""
+    library = _library_for(a, b, c, 0)
     return None if library is None else BLOCKS.source(real=REAL_TYPES[c.dtype], integer=library.integer)
 
 

@@ -47,7 +47,7 @@ class DotStage(NumpyCallStage):
         return call
 
     def sources(self, layouts: Layouts) -> list[KernelSource]:
-        """Our kernel where it pays, or what cuts the product into blocks for NumPy's library; none where NumPy runs."""
+        """Our kernel where it pays, or what calls NumPy's library, block by block; none where only NumPy has one."""
         self._allocate(layouts)
         a, b, out = self._operands(layouts)
         if gemm.pays(a.shape[0], a.shape[1], b.shape[1], self.compiler):

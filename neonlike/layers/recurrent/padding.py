@@ -55,7 +55,10 @@ class Padding:
     """
 
     def __init__(self, lengths: Any) -> None:
-        values = np.asarray(lengths.get() if isinstance(lengths, Tensor) else lengths)
+        try:
+            values = np.asarray(lengths.get() if isinstance(lengths, Tensor) else lengths)
+        except ValueError:  # of rows of several lengths, or of things that have shapes
+            values = np.asarray(None)
         if values.dtype.kind not in "iuf" or values.size == 0 or (values != values.astype(np.int64)).any():
             raise DTypeError(f"set_lengths: expected a length for each sample, as integers, got {shown(lengths)}")
         self.lengths = values.astype(np.int64).reshape(-1)
