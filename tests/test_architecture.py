@@ -62,7 +62,7 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
 BESIDE_FOLDERS = {
     "kernels": {"__init__.py"},
     "layers": {"__init__.py", "layer.py"},
-    "backends.cpu": {"__init__.py", "backend.py", "memory.py", "reuse.py", "tensor.py"},
+    "backends.cpu": {"__init__.py", "backend.py", "memory.py", "tensor.py"},
     "backends.gpu": {"__init__.py", "backend.py", "doctor.py", "host_stage.py", "selftest.py"},
 }
 """Modules of such a package that stand beside its folders, above them: what puts together what they have."""

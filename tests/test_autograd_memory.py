@@ -26,14 +26,14 @@ def numbers(*shape: int, seed: int = 0) -> Any:
 def stages_of(be: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str]]]:
     """The kinds of stages of each plan that is run meanwhile."""
     plans: list[list[str]] = []
-    assign_many = type(be).assign_many
+    assign_fresh = type(be).assign_fresh
 
     def noted(self: Any, pairs: Any) -> Any:
-        plans.append([stage.kind.value for stage in self.executor.plan(linearize(pairs)).stages])
-        return assign_many(self, pairs)
+        plans.append([stage.kind.value for stage in self.executor.plan(linearize(pairs, True)).stages])
+        return assign_fresh(self, pairs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(be), "assign_many", noted)
+        patch.setattr(type(be), "assign_fresh", noted)
         yield plans
 
 
@@ -144,13 +144,13 @@ def test_memory_falls_while_the_pass_goes_on(be: Any, monkeypatch: pytest.Monkey
     root = h.sum()
     root.get()
     held = []
-    assign_many = type(be).assign_many
+    assign_fresh = type(be).assign_fresh
 
     def noted(self: Any, pairs: Any) -> Any:
         held.append(len(tape.kept))
-        return assign_many(self, pairs)
+        return assign_fresh(self, pairs)
 
-    monkeypatch.setattr(type(be), "assign_many", noted)
+    monkeypatch.setattr(type(be), "assign_fresh", noted)
     root.backprop()
     assert held[0] == 5 and held[-1] == 0
     assert held == sorted(held, reverse=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 from neonlike import autograd as ag
 from neonlike.backends import Backend
-from neonlike.backends.cpu import reuse
+from neonlike.kernels.run import reuse
 
 pytestmark = [pytest.mark.engines("numpy"), pytest.mark.cpu_only("a GPU has a pool of its own")]
 SHAPE = 128, 256
@@ -80,6 +81,35 @@ def test_sizes_that_do_not_come_again_are_given_back(be: Backend, monkeypatch: p
         be.fresh((rows, 256))
         assert reuse.pieces.waiting_bytes() <= 5 * SIZE
     assert len(reuse.pieces._lent) == sum(map(len, reuse.pieces._waiting.values()))
+
+
+def test_pieces_that_nobody_asks_for_are_given_back_in_time(be: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [reuse.pieces._since + 100]
+    monkeypatch.setattr(reuse, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    tensors = [be.fresh(SHAPE) for _ in range(3)]
+    large = be.fresh((256, 256))
+    del tensors, large
+    for _ in range(5):
+        now[0] += reuse.UNUSED / 4
+        pair = be.fresh(SHAPE), be.fresh(SHAPE)
+        del pair
+    assert reuse.pieces.waiting_bytes() == 5 * SIZE
+    now[0] += 2 * reuse.UNUSED
+    be.fresh(SHAPE)
+    now[0] += 2 * reuse.UNUSED
+    be.fresh(SHAPE)
+    assert reuse.pieces.waiting_bytes() == SIZE
+    assert len(reuse.pieces._lent) == 1
+
+
+def test_temporaries_of_plans_are_used_again(be: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, out = be.ones((256, 256)), be.empty((256, 256))
+    value = be.dot(be.dot(be.dot(x, x) * 0.5, x) * 0.5, x)
+    out[:] = value
+    assert 0 < reuse.pieces.waiting_bytes() <= 3 * out.nbytes, "a temporary is let go after the last that reads it"
+    monkeypatch.setattr(reuse, "aligned_empty", lambda *given: pytest.fail(f"memory was asked for: {given}"))
+    out[:] = value
+    assert np.all(out.get() == 256 * 128 * 128)
 
 
 def test_a_training_step_takes_no_new_memory(be: Backend, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,10 +19,11 @@ from neonlike.kernels.cuda import compile as compile_cuda
 from neonlike.kernels.cuda.device import Capabilities
 from neonlike.kernels.cuda.engine import CudaEngine
 from neonlike.kernels.cuda.queue import Queue
-from neonlike.kernels.numpy_engine.engine import LoopStage
+from neonlike.kernels.numpy_engine.engine import LoopStage, ViewStage
 from neonlike.kernels.planning.graph import Graph, linearize
 from neonlike.kernels.planning.planner import make_plan
 from neonlike.kernels.run.stage import ExecutableStage
+from neonlike.optree import moves
 from neonlike.optree.functions import F
 
 pytestmark = pytest.mark.engines("numpy", "c")
@@ -88,7 +89,7 @@ def refuse(*args: Any) -> Any:
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_asking_for_kernels_allocates_nothing(be: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, graph = planned(be, name)
-    monkeypatch.setattr("neonlike.kernels.run.stage.aligned_empty", refuse)
+    monkeypatch.setattr("neonlike.kernels.run.reuse.aligned_empty", refuse)
     monkeypatch.setattr(be, "fresh", refuse)
     if ON_GPU:
         monkeypatch.setattr(be.device, "allocate", refuse)
@@ -185,3 +186,96 @@ def test_cuda_kernels_are_found_without_a_device(name: str) -> None:
         sources = engine.sources(plan, graph)
         assert sources
         assert all("__global__" in str(kernel.source) for kernel in sources)
+
+
+# Targets that nobody else has -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_results_that_later_stages_read_are_read_in_their_targets(be: Any, dtype: Any) -> None:
+    x, y, _ = operands(be)
+    hidden = be.tanh(x * 2 + y)
+    product = be.dot(hidden, y.T)
+    normal = be.batchnorm(product, y[:, :1] + 0, y[:, 1:2] + 0)
+    values = [hidden, be.sum(hidden, axis=1), product, normal, be.sum(normal * hidden[:, :12], axis=0)]
+    pairs = [(be.empty(value.shape, dtype=dtype), value) for value in values]
+    stages = make_plan(linearize(pairs)).stages
+    assert any(store.buffered for stage in stages for store in stage.stores), "the primitive may fail"
+    stages = make_plan(linearize(pairs, fresh=True)).stages
+    stores = [store for stage in stages for store in stage.stores]
+    assert not any(store.buffered for store in stores)
+    assert any(store.shared for store in stores) is (dtype == np.float32), "what later stages read is not rounded"
+    be.assign_fresh(pairs)
+    for target, value in pairs:
+        other = be.empty(value.shape, dtype=dtype)
+        other[:] = value
+        np.testing.assert_allclose(target.get(), other.get(), rtol=2e-3 if dtype == np.float16 else 2e-6, atol=1e-6)
+
+
+def test_a_fresh_target_that_is_read_is_written_last(be: Any) -> None:
+    x, y, _ = operands(be)
+    before = x.get()
+    wanted = before + y.get(), (before + y.get()).sum(axis=1, keepdims=True) + before[:, :1]
+    total = x + y
+    sums = be.empty((12, 1))
+    be.assign_fresh([(x, total), (sums, be.sum(total, axis=1) + x[:, :1])])
+    np.testing.assert_allclose(x.get(), wanted[0], rtol=1e-6)
+    np.testing.assert_allclose(sums.get(), wanted[1], rtol=1e-5, atol=1e-5)
+
+
+# Windows --------------------------------------------------------------------------------------------------------------
+
+WINDOWS: dict[str, Callable[[Any], Any]] = {
+    "rows": lambda h: h[3:7],
+    "rows backwards": lambda h: h[::-2],
+    "columns": lambda h: h[:, 4:9],
+    "every other column": lambda h: h[:, 1::2],
+    "columns backwards": lambda h: h[:, ::-1],
+    "another shape": lambda h: h.reshape(3, 4, 14),
+    "parts of heads": lambda h: h.reshape(4, 3, 2, 7)[:, :, 1],
+    "a transposed one": lambda h: h.T.reshape(4, 42),
+    "none": lambda h: h[5:5],
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_of_values_and_of_tensors(be: Any, name: str) -> None:
+    x, y, _ = operands(be)
+    window = WINDOWS[name]
+    product = be.dot(x, y.T.reshape(-1, 12)[:14])
+    value = F.dot(product, y) * 2
+    for whole in (value, F.cumsum(x, axis=0)):
+        array = be.empty(whole.shape)
+        array[:] = whole
+        out = be.empty(window(whole).shape)
+        out[:] = be.exp(window(whole) * 0.01) + 1
+        np.testing.assert_allclose(out.get(), np.exp(window(array.get()) * 0.01) + 1, rtol=2e-5)
+
+
+def test_a_window_of_a_target_keeps_its_old_values(be: Any) -> None:
+    x, y, _ = operands(be)
+    before, factor = x.get().astype(np.float64), y.get().astype(np.float64)
+    window = moves.view(x, ((14, 12), (12, 1), 0))
+    new = softmax(be.dot(be.dot(y, window) * 0.1, y))
+    out = be.empty((12, 12))
+    be.assign_many([(x, new), (out, be.dot(new, window))])
+    sums = factor @ before.reshape(14, 12) * 0.1 @ factor
+    wanted = np.exp(sums - sums.max(axis=1, keepdims=True))
+    wanted /= wanted.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(x.get(), wanted, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(out.get(), wanted @ before.reshape(14, 12), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.cpu_only("a GPU copies windows")
+def test_windows_of_temporaries_are_not_copied(be: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y, _ = operands(be)
+    out = be.empty((4, 4))
+    copied: list[object] = []
+    window = F.cumsum(x + y, axis=0)[4:8].reshape(8, 7)[::2]
+    value = be.dot(window, window.T)
+    out[:] = value
+    first = out.get()
+    monkeypatch.setattr(ViewStage, "_compute", lambda self, run: copied.append(self.value))
+    out[:] = value
+    assert copied == []
+    np.testing.assert_array_equal(out.get(), first)

@@ -245,6 +245,16 @@ class Backend(
         AliasError
             If two targets share memory.
         """
+        return self._assign_many(pairs, False)
+
+    def assign_fresh(self, pairs: Sequence[tuple[Tensor, Any]]) -> list[Tensor]:
+        """As :meth:`assign_many`, to tensors that the caller alone has, and lets go of if this fails.
+
+        Their contents do not matter then, so that each is written as soon as its value is known, and read from there.
+        """
+        return self._assign_many(pairs, True)
+
+    def _assign_many(self, pairs: Sequence[tuple[Tensor, Any]], fresh: bool) -> list[Tensor]:
         replay = self._replay.run_many
         answer = LEFT if replay is None else replay(self, pairs)
         if answer is not DONE:
@@ -252,7 +262,7 @@ class Backend(
             for target, _ in pairs:
                 self._check_target(target)
             if pairs:
-                self.executor.run([(target, self._source(value)) for target, value in pairs], answer)
+                self.executor.run([(target, self._source(value)) for target, value in pairs], answer, fresh)
         return [target for target, _ in pairs]
 
     def execute(self, optree: Any) -> Any:

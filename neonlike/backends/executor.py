@@ -75,9 +75,12 @@ class Executor:
         self.plans.clear()
         self.replay.clear()
 
-    def run(self, pairs: Sequence[tuple[Any, Any]], answer: Replayed) -> None:
-        """Compute ``pairs`` (target, expression or number), of which ``replay`` gave ``answer``."""
-        graph = linearize(pairs)
+    def run(self, pairs: Sequence[tuple[Any, Any]], answer: Replayed, fresh: bool = False) -> None:
+        """Compute ``pairs`` (target, expression or number), of which ``replay`` gave ``answer``.
+
+        ``fresh``: nobody will look at the targets should this fail.
+        """
+        graph = linearize(pairs, fresh)
         plan = self.plan(graph)
         self.engine.execute(plan, graph)
         if answer is Replayed.NEW:

@@ -148,7 +148,7 @@ class Backward:
                 pairs.append((before, before + gradient))
         self.pending.clear()
         if pairs:
-            self.be.assign_many(pairs)
+            self.be.assign_fresh(pairs)
             if self.note is not None:
                 self.note(pairs)
         if entry is not None:

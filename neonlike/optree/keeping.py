@@ -180,7 +180,7 @@ def _computed(be: Any, wanted: Sequence[Entry], keeping: bool, valued: set[int],
         tensors = [be.fresh(result.shape, result.dtype) for result in results]
         pairs += zip(tensors, results)
         made.append((entry, tensors))
-    be.assign_many(pairs)
+    be.assign_fresh(pairs)
     if note is not None:
         note(pairs)
     value = made[0][1][0]

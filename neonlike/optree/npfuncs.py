@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from neonlike.errors import IndexRangeError
+from neonlike.optree.shapes import is_reshape
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Function: TypeAlias = Callable[..., Any]
@@ -324,13 +325,19 @@ def untake(d: Array, indices: Array, out: Array, axis: int) -> None:
 
 def view(x: Array, out: Array, layout: tuple[Any, ...]) -> None:
     """Elements of ``x`` seen through ``layout`` = (shape, strides in elements, offset)."""
+    if x.size == out.size and is_reshape(layout):
+        same = out.reshape(x.shape)
+        if np.may_share_memory(same, out):
+            same[...] = x
+            return
     out[...] = strided(np.ascontiguousarray(x), layout)
 
 
 def unview(d: Array, out: Array, layout: tuple[Any, ...]) -> None:
     """Zeros with ``d`` placed where :func:`view` would read: the gradient of ``view``."""
     whole = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)  # the layout counts in C order
-    whole[...] = 0
+    if d.size != whole.size or not is_reshape(layout):
+        whole[...] = 0
     strided(whole, layout)[...] = d
     if whole is not out:
         out[...] = whole

@@ -89,6 +89,12 @@ def contiguous_strides(shape: Shape, itemsize: int = 1) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def is_reshape(layout: tuple[Any, ...]) -> bool:
+    """Whether a window (shape, strides in elements, offset) has the first elements in their order."""
+    shape, strides, offset = layout
+    return not offset and tuple(strides) == contiguous_strides(shape)
+
+
 def normalize_axes(name: str, axis: Any, shape: Shape) -> tuple[int, ...]:
     """Sorted non-negative axes from an int, a sequence of ints or None (all axes).
 

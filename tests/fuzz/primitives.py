@@ -39,7 +39,9 @@ Case = Callable[["Data"], list[Any]]
 CLOSE = {"bfloat16": 1.6e-2, "float16": 4e-3, "float32": 1e-4, "float64": 1e-11}
 """Error, relative to the largest value of a tensor."""
 LINE = 64
-WORKING = ("neonlike.backends.cpu.", "neonlike.kernels.run.workspace", "neonlike.kernels.c.gemm")
+WORKING = (
+    "neonlike.backends.cpu.", "neonlike.kernels.run.reuse", "neonlike.kernels.run.workspace", "neonlike.kernels.c.gemm",
+)  # fmt: skip
 """Modules that start compiled kernels of primitives, and where the memory comes from that these work in."""
 MOST_FAILURES = 10
 
@@ -259,6 +261,7 @@ def strict(threads: int) -> Iterator[None]:
         for module in [module for name, module in sys.modules.items() if name.startswith(WORKING)]:
             put(module, "aligned_empty", exact_memory)
             put(module, "ALIGNED_FROM", 1)
+            put(module, "LEAST", sys.maxsize)  # nothing is used again
             put(module, "KEPT_BYTES", -1)
             for kept in ("_kept", "_local"):  # what they keep for a thread
                 put(module, kept, SimpleNamespace())

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from neonlike.backends.backend import Backend
-from neonlike.backends.cpu import reuse
 from neonlike.backends.cpu.memory import HostMemory
 from neonlike.backends.cpu.primitives.attention import AttentionKernels
 from neonlike.backends.cpu.primitives.batchnorm import BatchNormKernels
@@ -28,6 +27,7 @@ from neonlike.backends.tensor import Tensor
 from neonlike.kernels.c.compile import find_compiler
 from neonlike.kernels.c.engine import CEngine
 from neonlike.kernels.numpy_engine.engine import NumpyEngine
+from neonlike.kernels.run import reuse
 from neonlike.kernels.run.calls import CallCache
 from neonlike.kernels.run.engine import Engine
 from neonlike.kernels.run.memory import aligned_empty, aligned_zeros

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.backends.cpu.reuse import pieces
 from neonlike.backends.cpu.tensor import CPUTensor
 from neonlike.backends.families.memory import MemoryFamily
 from neonlike.backends.memory import MemoryStats
+from neonlike.kernels.run.reuse import pieces
 from neonlike.kernels.run.workspace import kept_bytes, release_workspace
 
 _peaks = {"used": 0, "reserved": 0}

@@ -19,6 +19,7 @@ from neonlike.kernels.numpy_engine.engine import NumpyEngine
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.plan import Plan, StageKind
 from neonlike.kernels.run.ahead import BoundLater, CompilesAhead
+from neonlike.kernels.run.engine import run_stages
 from neonlike.kernels.run.recipe import Placing, Recipe, StageSteps
 from neonlike.kernels.run.stage import ExecutableStage, Run
 
@@ -44,9 +45,7 @@ class CEngine(CompilesAhead, NumpyEngine):
 
     def execute(self, plan: Plan, graph: Graph) -> None:
         """Compute every assignment of ``graph``."""
-        run = Run(graph)
-        for stage in plan.engine.get(self.name) or self.start(plan, graph):
-            stage.run(run)
+        run_stages(plan.engine.get(self.name) or self.start(plan, graph), plan, Run(graph))
 
     def recipe(self, plan: Plan, graph: Graph) -> Recipe | None:
         """How to run ``plan`` on tensors like those of ``graph`` without planning; None where not all is C."""

@@ -101,7 +101,7 @@ class CStage(ExecutableStage):
 
     def _tensor_slots(self) -> tuple[Picker, Picker] | None:
         """Functions that pick leaves and targets if all operands are tensors, the hot path; else None."""
-        if not self.usable or self.stage.saved or any(store.buffered for store in self.stage.stores):
+        if not self.usable or not self.stage.writes_targets_only:
             return None
         if any(array.kind != "leaf" for array in self.kernel.inputs):
             return None

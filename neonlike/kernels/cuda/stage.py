@@ -80,7 +80,7 @@ class CudaStage(ExecutableStage):
 
     def _tensor_slots(self) -> tuple[Picker, Picker] | None:
         """Pickers of leaves and targets if the kernel accesses tensors only (the hot path), else None."""
-        if self.stage.saved or any(store.buffered for store in self.stage.stores):
+        if not self.stage.writes_targets_only:
             return None
         memory = [array for array in self.kernel.inputs if array.kind != "counter"]
         if any(array.kind != "leaf" for array in memory):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.kernels.build.source import KernelSource
+from neonlike.kernels.codegen.layout import ArrayLayout
 from neonlike.kernels.numpy_engine.blocks import (
     BLOCK_ELEMENTS,
     MIN_COLUMNS,
@@ -40,7 +41,7 @@ from neonlike.kernels.run.stage import (
 from neonlike.optree.dtypes import compute_dtype
 from neonlike.optree.npfuncs import Array
 from neonlike.optree.ops import Kind
-from neonlike.optree.shapes import Shape, reduced
+from neonlike.optree.shapes import Shape, contiguous_strides, is_reshape, reduced
 
 
 class NumpyEngine(Engine):
@@ -53,6 +54,8 @@ class NumpyEngine(Engine):
         stage = plan.stages[position]
         if stage.kind is StageKind.CALL:
             return CallStage(plan, stage, graph)
+        if stage.kind is StageKind.MOVE and plan.values[stage.values[0]].spec.name in ("view", "unview"):
+            return ViewStage(plan, stage, graph)
         if stage.kind is StageKind.CONTRACTION or stage.kind is StageKind.MOVE:
             return NumpyCallStage(plan, stage, graph)
         return LoopStage(plan, stage, graph)
@@ -102,6 +105,59 @@ class NumpyCallStage(WholeOperandStage):
             store_result(run, out, self.others)
 
 
+class ViewStage(NumpyCallStage):
+    """``view`` and ``unview``: a window of what lies in memory is read there; others are copied.
+
+    Its memory must not change before the last stage that reads the window: temporaries do not, and no tensor that
+    shares none with a target. Elements that do not follow each other are copied, as later stages are faster then.
+    """
+
+    def __init__(self, plan: Plan, stage: Stage, graph: Graph) -> None:
+        super().__init__(plan, stage, graph)
+        (read,) = self.inputs
+        fixed = read.kind == "temp" or not any(graph.leaves[read.index].alias_of(t) for t in graph.targets)
+        self.may_show = fixed and not stage.stores
+        self.is_view = self.value.spec.name == "view"
+
+    def run(self, run: Run) -> None:
+        """Execute the stage."""
+        if not self._show(run):
+            super().run(run)
+
+    def bind(self, run: Run) -> Callable[[], None]:
+        """The stage on the arrays of ``run``; nothing if its result is a window of one of them."""
+        return _nothing if self._show(run) else super().bind(run)
+
+    def sources(self, layouts: Layouts) -> list[KernelSource]:
+        """None: NumPy computes it."""
+        return [] if self._show(layouts) else super().sources(layouts)
+
+    def _show(self, run: Run) -> bool:
+        """Whether the result is a window of the operand, which is a temporary of ``run`` then."""
+        if not self.may_show:
+            return False
+        source = run.array(self.inputs[0], 0)
+        shape, strides, offset = layout = run.attrs(self.value.node)["layout"]
+        if not self.is_view:
+            result = self.value.source.of(run.graph)
+            if source.size != math.prod(result) or not is_reshape(layout):
+                return False  # there are zeros around the window, or it is in another order
+            shape, strides = result, contiguous_strides(result)
+        size = source.itemsize
+        if source.strides != contiguous_strides(source.shape, size) or 0 in source.shape or strides[-1] != 1:
+            return False
+        shown = [step * size for step in strides]
+        if isinstance(source, ArrayLayout):
+            run.temps[self.value.index] = ArrayLayout(shape, source.dtype, shown)
+        else:
+            run.temps[self.value.index] = np.ndarray(shape, source.dtype, source, offset * size, shown)
+        return True
+
+
+def _nothing() -> None:
+    """A stage without anything to do."""
+
+
 # Stages that are loops --------------------------------------------------------------------------------------------
 
 
@@ -143,7 +199,7 @@ class LoopStage(ExecutableStage):
         """Instructions on fixed arrays if one block covers the stage and nothing changes between runs."""
         stage, program = self.stage, self.resident
         shape = stage.space.of(run.graph)
-        if program.needs_coordinates or stage.saved or any(s.buffered for s in stage.stores):
+        if program.needs_coordinates or not stage.writes_targets_only:
             return None
         if math.prod(shape) > BLOCK_ELEMENTS:
             return None
@@ -161,9 +217,7 @@ class LoopStage(ExecutableStage):
     def _simple_slots(self) -> tuple[list[int], list[int]] | None:
         """Leaf and target slots if the stage only maps whole tensors of one rank to targets; the common case."""
         stage, program = self.stage, self.resident
-        if stage.kind is not StageKind.ELEMENTWISE or program.needs_coordinates or stage.saved:
-            return None
-        if any(store.buffered for store in stage.stores):
+        if stage.kind is not StageKind.ELEMENTWISE or program.needs_coordinates or not stage.writes_targets_only:
             return None
         for source in program.inputs:
             if source.kind != "leaf" or source.perm is not None or len(self.leaves[source.index][0]) != program.ndim:

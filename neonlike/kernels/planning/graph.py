@@ -64,10 +64,14 @@ class Graph:
         For each target the number of the assigned tensor that it is a window of; empty if there are no windows.
     sized : bool
         True if some node has a shape that does not follow from its operands.
+    fresh : bool
+        True if nobody will look at the targets should the run fail, and none rounds stochastically.
     key : tuple
     """
 
-    __slots__ = ("args", "assigned", "key", "leaves", "nodes", "numbers", "roots", "sized", "targets", "windows")
+    __slots__ = (
+        "args", "assigned", "fresh", "key", "leaves", "nodes", "numbers", "roots", "sized", "targets", "windows",
+    )  # fmt: skip
 
     def __init__(self, targets: list[Any]) -> None:
         self.nodes: list[OpTreeNode] = []
@@ -77,7 +81,7 @@ class Graph:
         self.roots: list[int] = []
         self.targets = self.assigned = targets
         self.windows: list[int] = []
-        self.sized = False
+        self.sized = self.fresh = False
         self.key: Key = ()
 
     def layout(self) -> tuple[Any, ...]:
@@ -95,8 +99,10 @@ class Graph:
         self.nodes[index] = node
 
 
-def linearize(pairs: Sequence[tuple[Any, Any]]) -> Graph:
+def linearize(pairs: Sequence[tuple[Any, Any]], fresh: bool = False) -> Graph:
     """List the graph of ``pairs`` (target, expression) and compute its key.
+
+    ``fresh``: nobody will look at the targets should the run fail.
 
     Raises
     ------
@@ -106,6 +112,7 @@ def linearize(pairs: Sequence[tuple[Any, Any]]) -> Graph:
         If two targets share memory.
     """
     graph = Graph([target for target, _ in pairs])
+    graph.fresh = fresh and not any(target.rounding for target in graph.targets)
     for _, root in pairs:
         if root.__class__ is OpTreeNode and root.spec is _CONCAT:
             pairs = _in_windows(graph, pairs)
@@ -309,6 +316,8 @@ def _finish_key(graph: Graph, key: list[Any]) -> None:
             _refuse_overlap(targets, position, graph.windows)
     if not uniform:
         key.append(_size_pattern(graph))
+    if graph.fresh:
+        key.append("fresh")
     graph.key = tuple(key)
 
 

@@ -43,11 +43,15 @@ UNFUSED = {
 
 @dataclass(slots=True)
 class Store:
-    """A stage's result written to a target; through a temporary when the target is still to be read."""
+    """A stage's result written to a target; through a temporary when the target is still to be read (``buffered``).
+
+    Of a ``shared`` one later stages read the value in the target, so that it needs no temporary.
+    """
 
     target: int
     arg: Arg
     buffered: bool = False
+    shared: bool = False
 
 
 @dataclass(slots=True)
@@ -86,6 +90,11 @@ class Stage:
         """The space with reduced axes 1."""
         return reduced(self.shape, self.axes)
 
+    @property
+    def writes_targets_only(self) -> bool:
+        """Whether no later stage reads what this one writes."""
+        return not self.saved and not any(store.buffered or store.shared for store in self.stores)
+
 
 @dataclass(slots=True)
 class Plan:
@@ -95,6 +104,21 @@ class Plan:
     stages: list[Stage]
     engine: dict[str, Any] = field(default_factory=dict)
     """Its executable stages, by the name of their engine; and what others keep of it."""
+    spent: list[tuple[int, ...]] = field(default_factory=list)
+    """For each stage, and each copy that ends a run, the values in memory that nothing reads after it."""
+
+    def __post_init__(self) -> None:
+        last: dict[int, int] = {}
+        for stage in self.stages:
+            args = [arg for index in stage.values for arg in self.values[index].args]
+            args += [store.arg for store in stage.stores]
+            read = [arg.value for arg in args if isinstance(arg, ValueArg)]
+            last.update(dict.fromkeys([*read, *stage.values], stage.index))
+        copies = sum(store.buffered for stage in self.stages for store in stage.stores)
+        after: list[list[int]] = [[] for _ in range(len(self.stages) + copies)]
+        for value, position in last.items():
+            after[position].append(value)
+        self.spent = [tuple(values) for values in after]
 
     def kept(self, stage: Stage) -> list[int]:
         """Values of ``stage`` that other stages read: not the result of a product or a move that is only stored."""

@@ -21,6 +21,7 @@ from neonlike.kernels.planning.plan import (
     is_unfused,
     reads_any_index,
 )
+from neonlike.optree.dtypes import compute_dtype
 from neonlike.optree.ops import Kind
 from neonlike.optree.shapes import Shape
 
@@ -41,6 +42,8 @@ def make_plan(graph: Graph) -> Plan:
     for stage in planner.stages:
         for store in stage.stores:
             store.buffered = planner.hazard(store, stage)
+        if graph.fresh:
+            planner.share(stage)
     mark_epilogues(planner.stages, lowered.values)
     return Plan(lowered.values, planner.stages)
 
@@ -68,6 +71,8 @@ class Planner:
         self.weight = _weights(lowered.values)
         args = [*lowered.roots, *(arg for value in self.values for arg in value.args)]
         self.in_memory = {arg.value for arg in args if isinstance(arg, ValueArg) and arg.perm is not None}
+        roots = lowered.roots if graph.fresh else []
+        self.results = {arg.value for arg in roots if isinstance(arg, ValueArg) and arg.perm is None}
 
     # Regions
 
@@ -196,6 +201,9 @@ class Planner:
         stage: Stage | None = None
         if isinstance(root, ValueArg) and root.perm is None and self.values[root.value].shape == shape:
             made = self.home.get(root.value, self.saved.get(root.value))
+            if made is None and root.value in self.results:
+                first = self.first.get(root.value)
+                made = first if first is not None and self._is_output_shape(root.value, first) else None
             stage = None if made is None else self.stages[made]
         if stage is None:
             stage = self._output_stage((root,), shape, source, f"result {target}")
@@ -218,7 +226,8 @@ class Planner:
                 continue
             mine.discard(index)
             first = self.first.setdefault(index, stage.index)
-            if first < stage.index and self.weight[index] > RECOMPUTE_LIMIT and self._is_output_shape(index, first):
+            dear = index in self.results or self.weight[index] > RECOMPUTE_LIMIT
+            if first < stage.index and dear and self._is_output_shape(index, first):
                 self.save(index, first)
                 continue
             stack.extend(arg.value for arg in self.values[index].args if isinstance(arg, ValueArg))
@@ -251,9 +260,23 @@ class Planner:
             stack.extend(arg.value for arg in self.values[index].args if isinstance(arg, ValueArg) and arg.perm is None)
         stage.values = sorted(seen)
 
+    def share(self, stage: Stage) -> None:
+        """Let later stages read what ``stage`` computes in the targets that it goes to, instead of temporaries.
+
+        Products, moves and calls do that of themselves, as their one result has one place.
+        """
+        for store in stage.stores if stage.kind in (StageKind.ELEMENTWISE, StageKind.REDUCE) else ():
+            arg, target = store.arg, self.graph.targets[store.target]
+            if store.buffered or not isinstance(arg, ValueArg) or arg.perm is not None or arg.value not in stage.saved:
+                continue
+            value = self.values[arg.value]
+            if target.dtype == compute_dtype(value.dtype) and target.shape == value.shape:
+                store.shared = True
+                stage.saved.remove(arg.value)
+
     def hazard(self, store: Store, stage: Stage) -> bool:
         """True if writing the target in ``stage`` would change what this or a later stage still reads."""
-        if any(self._may_fail(later) for later in self.stages[stage.index + 1 :]):
+        if not self.graph.fresh and any(self._may_fail(later) for later in self.stages[stage.index + 1 :]):
             return True  # a run that fails there, say on an index out of range, must leave all targets as they were
         target = self.graph.targets[store.target]
         for slot, leaf in enumerate(self.graph.leaves):

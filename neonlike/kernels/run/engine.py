@@ -55,9 +55,7 @@ class Engine:
 
     def execute(self, plan: Plan, graph: Graph) -> None:
         """Compute every assignment of ``graph``."""
-        run = self.new_run(graph)
-        for stage in self.stages(plan, graph):
-            stage.run(run)
+        run_stages(self.stages(plan, graph), plan, self.new_run(graph))
 
     def prepare(self, plan: Plan, graph: Graph) -> Callable[[], None]:
         """A function that runs ``plan`` on these very tensors again and again."""
@@ -90,3 +88,12 @@ class Engine:
     def recipe(self, plan: Plan, graph: Graph) -> Recipe | None:
         """How to start what ``plan`` just ran on ``graph`` without planning; None if it is more than one kernel."""
         return None
+
+
+def run_stages(stages: Sequence[ExecutableStage], plan: Plan, run: Run) -> None:
+    """Run the ``stages`` of ``plan``; memory of a temporary is let go after the last stage that reads it."""
+    temps = run.temps
+    for stage, spent in zip(stages, plan.spent, strict=True):
+        stage.run(run)
+        for value in spent:
+            temps.pop(value, None)

@@ -43,7 +43,8 @@ def _stage(plan: Plan, graph: Graph, stage: Stage) -> list[str]:
         through = " through a temporary, since the target is still read" if store.buffered else ""
         target = graph.targets[store.target]
         where = f"target {store.target} {target.shape} {target.dtype.name}"
-        lines.append(f"  store {_name(store.arg, graph)} in {where}{through}")
+        shared = ", where later stages read it" if store.shared else ""
+        lines.append(f"  store {_name(store.arg, graph)} in {where}{through}{shared}")
     read, written, flops = cost(plan, graph, stage)
     lines.append(f"  cost    {read} bytes read, {written} written, {flops} flops")
     return lines

@@ -15,7 +15,7 @@ from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.lower import Arg, LeafArg, Perm, Value, ValueArg
 from neonlike.kernels.planning.plan import Plan, Stage, Store
 from neonlike.kernels.run.convert import converter
-from neonlike.kernels.run.memory import aligned_empty
+from neonlike.kernels.run.reuse import pieces
 from neonlike.optree.dtypes import DType, compute_dtype
 from neonlike.optree.npfuncs import Array
 from neonlike.optree.shapes import Shape
@@ -60,7 +60,7 @@ class Run:
         ------
         OutOfMemory
         """
-        return aligned_empty(shape, dtype)
+        return pieces.empty(shape, dtype)
 
     def attrs(self, node: int) -> dict[str, Any]:
         """Attributes of a node in this run."""
@@ -164,7 +164,12 @@ def loop_outputs(plan: Plan, stage: Stage, run: Run) -> list[Any]:
             value = plan.values[index]
             run.temps[index] = run.empty(value.source.of(run.graph), compute_dtype(value.dtype))
         outputs.append(run.temps[index])
-    return outputs + [destination(run, store) for store in stage.stores]
+    for store in stage.stores:
+        outputs.append(destination(run, store))
+        if store.shared:
+            assert isinstance(store.arg, ValueArg)
+            run.temps[store.arg.value] = outputs[-1]
+    return outputs
 
 
 def destination(run: Run, store: Store) -> Any:

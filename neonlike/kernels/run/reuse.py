@@ -7,6 +7,7 @@ first touched, which took as long as computing a small transformer.
 from __future__ import annotations
 
 import math
+import time
 import weakref
 from typing import Any
 
@@ -26,6 +27,9 @@ The allocator has small ones at hand, and larger ones are huge pages, which are 
 WAITING = 256 << 20
 """Bytes that wait to be used again, at most, when there was none of a size that is asked for."""
 
+UNUSED = 5.0
+"""Seconds after which pieces are given back of which more waited, all that time, than were asked for."""
+
 _BYTE = np.dtype(np.uint8)
 
 
@@ -43,6 +47,8 @@ class Reuse:
     def __init__(self) -> None:
         self._lent: dict[int, Lent] = {}  # by their ids: references hash as what they refer to
         self._waiting: dict[int, list[Lent]] = {}
+        self._least: dict[int, int] = {}  # of each size asked for since then: how few were left waiting
+        self._since = 0.0
 
     def empty(self, shape: Shape, dtype: DType) -> npt.NDArray[Any]:
         """As :func:`aligned_empty`, in memory that was used before where there is some.
@@ -56,6 +62,11 @@ class Reuse:
             return aligned_empty(shape, dtype)
         waiting = self._waiting.setdefault(size, [])
         last = self._taken(waiting)
+        left = len(waiting)
+        if left < self._least.get(size, left + 1):
+            self._least[size] = left
+        if (now := time.monotonic()) > self._since + UNUSED:
+            self._release_unused(now)
         if last is None and self.waiting_bytes() > WAITING:
             self.release()
         memory = aligned_empty((size,), _BYTE) if last is None else last.memory
@@ -74,6 +85,13 @@ class Reuse:
             return None
         del self._lent[id(last)]
         return last
+
+    def _release_unused(self, now: float) -> None:
+        """Give back what was not asked for since this was called before."""
+        least, self._least, self._since = self._least, {}, now
+        for size, waiting in list(self._waiting.items()):
+            for _ in range(least.get(size, len(waiting))):
+                self._taken(waiting)
 
     def waiting_bytes(self) -> int:
         """Bytes that wait to be used again."""
