@@ -238,6 +238,7 @@ WINDOWS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.compiles(4)
 @pytest.mark.parametrize("name", WINDOWS)
 def test_windows_of_values_and_of_tensors(be: Any, name: str) -> None:
     x, y, _ = operands(be)

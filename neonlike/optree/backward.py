@@ -11,6 +11,7 @@ from typing import Any
 from neonlike.optree.autodiff import GradNode, of_memory, unbroadcast
 from neonlike.optree.dtypes import is_float
 from neonlike.optree.functions import F as Functions
+from neonlike.optree.joining import joined
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.tape import BROADCAST, Entry, Note, Walk, kept, leads, rule_of, stand_in
 
@@ -83,6 +84,7 @@ class Backward:
         """Pass the gradient of an entry on to its inputs."""
         if entry.total is None or not entry.lead:
             return
+        entry.total = joined(entry.total)
         wanted = id(entry.node) in self.also
         if not self.lazy and entry.total.__class__ is OpTreeNode and (wanted or self._worth_computing(entry)):
             self._flush(entry)

@@ -11,6 +11,7 @@ compound primitives, a user's) its operations, and reverse post-order the order 
 * *Stages of the backward pass* (:mod:`.backward`). Gradients stay expressions and fuse, until the pass comes to a dear
   node with others below it, or a dear gradient goes two ways: there it is computed, together with the derivatives of
   parameters that are pending, by one plan. Kept values behind that point are dropped: memory falls as it proceeds.
+  Of a value that was read in parts, which are all of it, the gradient is a concatenation (:mod:`.joining`).
 
 A chain of elementwise ops is thus one kernel forward and one backward; a multi-layer perceptron has a plan a layer. A
 lazy pass computes nothing: its gradients are expressions of the original nodes, and can be differentiated themselves.
