@@ -100,7 +100,7 @@ TESTS = {
         "scratch": "rest_memory",
         "activation": "rest_helpers families input_activations",
         "lazy": "gradients lazy_primitives",
-        "autograd": "autograd autograd_memory autograd_graphs autograd_ops",
+        "autograd": "autograd autograd_memory autograd_graphs autograd_ops joining",
         "optimizers": "schedules optimizers",
         "loss_scaling": "loss_scaling",
         "initializers": "initializers",

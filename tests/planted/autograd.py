@@ -9,6 +9,7 @@ from planted.table import OPTREE, Mutant
 AUTOGRAD = "neonlike/autograd/"
 TAPE, KEEPING, BACKWARD = (OPTREE + name for name in ("tape.py", "keeping.py", "backward.py"))
 VARIABLE, BLOCKS, SCOPES, OP = (AUTOGRAD + name for name in ("variable.py", "blocks.py", "lifetimes.py", "op.py"))
+JOINING = OPTREE + "joining.py"
 ELEMENTWISE, SHAPE, REDUCTION, LOSS = (AUTOGRAD + f"ops/{name}.py" for name in ("elementwise", "shape", "reduction", "loss"))
 
 
@@ -28,6 +29,8 @@ MUTANTS = (
     fault("gradients pass through the ends of a block", BACKWARD, "            if self.stop:\n                return\n", ""),
     fault("nothing is computed on the way", BACKWARD, "        return deep > 0 if entry.heavy else", "        return False if entry.heavy else"),
     fault("products are kept besides what is cheap above them", KEEPING, "    elif entry.forced and entry.forced >= node_bytes(entry.node):", "    elif False:"),
+    fault("parts that lie at one place are joined", JOINING, "            and offset == start * strides[axis]\n", ""),
+    fault("parts are joined in the order of their use", JOINING, "    terms.sort(key=_offset)\n", ""),
     fault("a view has no layout in its rule", BACKWARD, "z = entry.now if entry.now.__class__ is OpTreeNode else stand_in(node, entry.now)", "z = entry.now"),
     fault("windows of tensors turned round", TAPE, "return slice(start, stop if stop >= 0 else None, step)", "return slice(start, stop, step)"),
     fault("further results of primitives are not kept", KEEPING, "    return [part(entry.now, position) for position in range(count)]", "    return [part(entry.now, position) for position in range(min(count, 1))]"),
