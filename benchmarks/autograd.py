@@ -35,8 +35,12 @@ PEERS: dict[str, Callable[..., Any]] = {"torch": _trainers.Torch, "jax": _traine
 STEPS = 4
 """Steps whose losses are compared, after a first one; the later ones use the momentum that the earlier made."""
 
-TOLERANCE = 1e-3
-"""Largest error of losses and of what steps changed, relative to the largest value of each array."""
+TOLERANCE = 5e-3
+"""Largest error of losses and of what steps changed, relative to the largest value of each array.
+
+Rounding decides about rectifiers whose argument is close to 0: of the perceptron with 128 samples, changes differ by 2e-3
+from those in float64, PyTorch's and JAX's in float32 as ours.
+"""
 
 QUICK_BATCHES = {"mlp": 64, "small mlp": 64, "encoder 64": 8, "chain": 1}
 FULL = Effort(sample=0.1, min_rounds=5, max_rounds=11, budget=5.0, long=0.2)
