@@ -38,8 +38,8 @@ STEPS = 4
 TOLERANCE = 5e-3
 """Largest error of losses and of what steps changed, relative to the largest value of each array.
 
-Rounding decides about rectifiers whose argument is close to 0: of the perceptron with 128 samples, changes differ by 2e-3
-from those in float64, PyTorch's and JAX's in float32 as ours.
+Rounding decides about rectifiers whose argument is close to 0: of the perceptron with 128 samples, changes differ by
+2e-3 from those in float64, PyTorch's and JAX's in float32 as ours.
 """
 
 QUICK_BATCHES = {"mlp": 64, "small mlp": 64, "encoder 64": 8, "chain": 1}

@@ -186,6 +186,7 @@ def test_a_wrong_result_is_not_timed_and_ours_fails_the_run(
     assert fake.script.main(["--quick", "--only", "mlp"]) == 1
 
 
+@pytest.mark.cpu_only("the reference is on the CPU, and its process has one backend")
 def test_without_peers_ours_is_compared_with_itself_in_float64(
     bench: SimpleNamespace, be: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

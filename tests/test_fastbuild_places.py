@@ -94,6 +94,35 @@ def test_subclasses_of_tensors_have_operators_of_their_own(fast: Backend) -> Non
     np.testing.assert_array_equal((mine * a).get(), np.ones((2, 3)))
 
 
+def test_two_classes_of_tensors_are_known_in_any_order(fast: Backend, extension: Any) -> None:
+    """A process may have a GPU's tensors beside the CPU's, also before them."""
+
+    class Device(CPUTensor):
+        pass
+
+    class Third(CPUTensor):
+        pass
+
+    def refuse(*operands: Any) -> Any:
+        raise LookupError
+
+    a, b = fast.ones((2, 3)), fast.ones((2, 3))
+    add = extension.Builder("binary", refuse, OPS["add"])
+    with by(extension, "Python"):
+        fastbuild.install(extension)
+        for cls in (Device, CPUTensor, Third):
+            fastbuild.attach(extension, cls)
+        for known in (a, Device(fast, np.ones((2, 3), np.float32))):
+            assert add(known, a).spec is (known + a).spec is OPS["add"] and (known < a).spec is OPS["lt"]
+            known[:] = b * 2
+            known[:1] = 5
+            np.testing.assert_array_equal(known.get(), [[5, 5, 5], [2, 2, 2]])
+        third = Third(fast, np.ones((2, 3), np.float32))
+        with pytest.raises(LookupError):
+            add(third, a)
+        assert (third + a).spec is OPS["add"]
+
+
 def test_what_is_no_expression_may_answer_itself(fast: Backend) -> None:
     class Other:
         def __add__(self, other: Any) -> str:

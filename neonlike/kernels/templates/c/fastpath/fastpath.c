@@ -24,7 +24,7 @@ static PyObject *name_replay, *name_executor, *name_run, *name_closed;
 /* Whether `value` is a node and `target` a tensor of `backend`, which is open: then Python's checks can be skipped. */
 static int is_checked(PyObject *backend, PyObject *target, PyObject *value)
 {
-    if (Py_TYPE(value) != node_type || SLOT(value, backend_at) != backend || Py_TYPE(target) != tensor_class)
+    if (Py_TYPE(value) != node_type || SLOT(value, backend_at) != backend || !is_tensor(Py_TYPE(target)))
         return 0;
     PyObject *owner = PyObject_GetAttr(target, name_backend), *closed = PyObject_GenericGetAttr(backend, name_closed);
     const int checked = owner == backend && closed == Py_False;
@@ -137,7 +137,7 @@ static PyObject *attach_type(PyObject *module, PyObject *type)
     (void)module;
     if (!PyType_Check(type))
         return PyErr_Format(PyExc_TypeError, "attach: a class, not %R", type);
-    if (attach(&attached[type != (PyObject *)node_type], (PyTypeObject *)type))
+    if (attach((PyTypeObject *)type))
         return NULL;
     Py_RETURN_NONE;
 }
@@ -145,8 +145,8 @@ static PyObject *attach_type(PyObject *module, PyObject *type)
 static PyObject *detach_all(PyObject *module, PyObject *ignored)
 {
     (void)module, (void)ignored;
-    detach(&attached[0]);
-    detach(&attached[1]);
+    for (int k = 0; k <= TENSOR_CLASSES; k++)
+        detach(attached + k);
     Py_RETURN_NONE;
 }
 

@@ -214,14 +214,23 @@ typedef struct {
     objobjargproc set_item;
 } Attached;
 
-static Attached attached[2]; /* nodes, tensors: their slots as Python has made them */
+static Attached attached[1 + TENSOR_CLASSES]; /* nodes, tensors: their slots as Python has made them */
+
+/* The slots that an object's class had. */
+static const Attached *slots_of(PyObject *object)
+{
+    int k = TENSOR_CLASSES;
+    while (k && !(attached[k].type && PyType_IsSubtype(Py_TYPE(object), attached[k].type)))
+        k--;
+    return attached + k;
+}
 
 static PyObject *compare(PyObject *a, PyObject *b, int how)
 {
     PyObject *made = build_two(operators[LT + how]->spec, a, b);
     if (made || PyErr_Occurred())
         return made;
-    return attached[Py_TYPE(a) != node_type].compare(a, b, how);
+    return slots_of(a)->compare(a, b, how);
 }
 
 /* `tensor[index] = value`: Tensor.__setitem__, of which this is the case of [:]. */
@@ -229,7 +238,7 @@ static int set_item(PyObject *tensor, PyObject *index, PyObject *value)
 {
     const PySliceObject *slice = (PySliceObject *)index;
     if (!value || !PySlice_Check(index) || slice->start != Py_None || slice->stop != Py_None || slice->step != Py_None)
-        return attached[1].set_item(tensor, index, value);
+        return slots_of(tensor)->set_item(tensor, index, value);
     Place *place = kept_place(tensor);
     PyObject *backend = place ? own(place->backend) : PyObject_GetAttr(tensor, name_backend);
     PyObject *method = backend ? PyObject_GenericGetAttr(backend, name_assign) : NULL; /* past its __getattr__ */
@@ -262,9 +271,13 @@ static void detach(Attached *from)
     Py_DECREF(type);
 }
 
-/* Give a class of nodes (0) or tensors (1) its operators. */
-static int attach(Attached *to, PyTypeObject *type)
+/* Give the class of nodes, or one of tensors, its operators; a third class of tensors gets none. */
+static int attach(PyTypeObject *type)
 {
+    int k = type != node_type;
+    while (k && k < TENSOR_CLASSES && attached[k].type && attached[k].type != type)
+        k++;
+    Attached *to = attached + k;
     PyNumberMethods *number = type->tp_as_number;
     if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE) || !operators[0]) {
         PyErr_Format(PyExc_TypeError, "%s gets no operators", type->tp_name);
@@ -282,8 +295,8 @@ static int attach(Attached *to, PyTypeObject *type)
     number->nb_true_divide = divide;
     number->nb_power = power;
     type->tp_richcompare = compare;
-    if (to == &attached[1]) {
-        tensor_class = type;
+    if (k) {
+        tensor_class[k - 1] = type;
         type->tp_as_mapping->mp_ass_subscript = set_item;
     }
     return 0;

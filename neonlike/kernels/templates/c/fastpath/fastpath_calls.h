@@ -157,7 +157,7 @@ static int ask(Asked *asked, const Repeating *self, PyObject *const *given, Py_s
         return -1;
     for (int k = 0; k < asked->parameters; k++) {
         PyObject *value = asked->at[k];
-        if (value && Py_TYPE(value) == tensor_class ? ask_tensor(asked, k, backend)
+        if (value && is_tensor(Py_TYPE(value)) ? ask_tensor(asked, k, backend)
             : value && k == self->layer && value != Py_None
                 ? ask_word(asked, LAYER) || ask_word(asked, (int64_t)(intptr_t)value)
                 : ask_plain(asked, value))

@@ -1,6 +1,6 @@
 /* Nodes of expressions, equal to those built by the builders in node.py and builders.py. Part of fastpath.c.
  *
- * These functions handle the common cases: operands are nodes, tensors of the one known type and Python numbers, and
+ * These functions handle the common cases: operands are nodes, tensors of a known type and Python numbers, and
  * all dtypes are equal, float32 or float64. For all other cases, errors included, they return NULL without an
  * exception: then Python has to do it.
  */
@@ -9,13 +9,18 @@
 
 #include "fastpath_walk.h"
 
-enum { FEW_AXES = 8 };
+enum { FEW_AXES = 8, TENSOR_CLASSES = 2 };
 
-static PyTypeObject *tensor_class; /* the known type of tensors; NULL: none yet */
+static PyTypeObject *tensor_class[TENSOR_CLASSES]; /* known types of tensors, CPU and GPU; NULL: none yet */
 static PyObject *float32, *float64, *name_axis;
 static PyObject *one_axis[FEW_AXES], *all_axes[FEW_AXES + 1], *all_ones[FEW_AXES + 1];
 static PyObject *number_one;
 /* Tuples: axis k is (k,), all of so many axes are (0, 1, ...), and reduced they are (1, 1, ...). */
+
+static int is_tensor(const PyTypeObject *type)
+{
+    return type == tensor_class[0] || type == tensor_class[1];
+}
 
 /* Properties that a node takes from its operands; holds references. */
 typedef struct {
@@ -56,7 +61,7 @@ static int expression_traits(PyObject *operand, Traits *traits)
     const PyTypeObject *type = Py_TYPE(operand);
     if (type == node_type)
         *traits = (Traits){own(SLOT(operand, shape_at)), own(SLOT(operand, dtype_at)), own(SLOT(operand, backend_at))};
-    else if (type == tensor_class)
+    else if (is_tensor(type))
         *traits = tensor_traits(operand);
     else
         return 0;
