@@ -107,9 +107,9 @@ class Planner:
             self.materialize(ValueArg(value.index), "it is read transposed")
 
     def _place_reduction(self, value: Value) -> None:
-        region = self.region(value.args)
         source = ShapeSource("operand", value.node, value.perm)
         shape = source.of(self.graph)
+        region = self._stored_first(value, shape)
         reason = f"{value.spec.name} over axis {_axes_text(value.axes)}"
         stage = self._joinable(region, shape, value.axes)
         if stage is None:
@@ -118,6 +118,28 @@ class Planner:
             stage = self._new(StageKind.REDUCE, source, shape, reason, value.axes)
         self.home[value.index] = stage.index
         self._claim(region, stage)
+
+    def _stored_first(self, value: Value, shape: Shape) -> Region:
+        """What the reduction ``value`` over ``shape`` computes, once results among it that fill the shape are stored.
+
+        A reduction along other axes than the last meets the elements of a row far apart in time. If its kernel stored
+        such a result too, in a loop after the reduction, it would read what the result is made of twice.
+        """
+        region = self.region(value.args)
+        results = [i for i in sorted(region.elementwise) if i in self.results and self._fills(i, shape)]
+        if not results or region.live or len(shape) - 1 in value.axes:
+            return region
+        made = self.values[results[0]]
+        args = tuple(map(ValueArg, results))
+        stage = self._output_stage(args, shape, made.source, f"results that {value.spec.name} reads")
+        for index in results:
+            self.save(index, stage.index)
+        return self.region(value.args)
+
+    def _fills(self, index: int, shape: Shape) -> bool:
+        """True for a value of this shape that memory holds as it was computed."""
+        value = self.values[index]
+        return value.shape == shape and value.dtype == compute_dtype(value.dtype)
 
     def _joinable(self, region: Region, shape: Shape, axes: tuple[int, ...]) -> Stage | None:
         """The stage that can run a reduction as another pass over its space, None if there is none."""
