@@ -22,6 +22,7 @@ from neonlike.backends.nervanacpu import CPUTensor
 from neonlike.backends.nervanamkl import MKLTensor, NervanaMKL
 from neonlike.backends.util.check_mkl import get_mkl_lib
 from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError, NeonlikeError, UnknownArgument
+from neonlike.optree.dialect import neon_dialect
 
 pytestmark = [pytest.mark.backend, pytest.mark.usefixtures("no_backend_left")]
 
@@ -169,6 +170,18 @@ def test_registry() -> None:
     assert gen_backend("mkl").is_mkl() is True
     assert new_backend().is_mkl() is False
     assert get_mkl_lib(device_id=None, verbose=True) == 0  # CPU semantics under MKL's name
+
+
+def test_in_neons_dialect_the_gpu_is_a_choice_only_where_it_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise BackendUnavailable("no driver")
+
+    monkeypatch.setitem(Backend.loaders, "toy", refuse)
+    monkeypatch.setitem(Backend.loaders, "gpu", lambda: None)
+    assert {"toy", "gpu"} <= set(Backend.backend_choices())
+    with neon_dialect():
+        assert "toy" not in Backend.backend_choices()
+        assert "gpu" in Backend.backend_choices()
 
 
 def test_a_class_with_a_name_registers_itself() -> None:

@@ -11,7 +11,7 @@ from layering import ready, tensor
 from neonlike.backends import Backend
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.initializers import Constant, Gaussian, Uniform
-from neonlike.layers import Conv, Convolution, Pooling
+from neonlike.layers import LRN, Conv, Convolution, Deconvolution, Pooling
 from neonlike.layers.layer import Convolution_bias
 from neonlike.transforms import Rectlin
 
@@ -308,3 +308,28 @@ class TestPooling:
             Pooling(3).configure(12)
         with pytest.raises(ArgumentError, match="fprop first"):
             ready(Pooling(2), (1, 4, 4)).bprop(be.ones((4, N)))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Convolution((2, 2, 3), padding=1, init=Gaussian()),
+        lambda: Deconvolution((2, 2, 3), init=Gaussian()),
+        lambda: Pooling(2),
+        lambda: LRN(3),
+    ],
+    ids=["convolution", "deconvolution", "pooling", "lrn"],
+)
+def test_images_may_come_with_all_their_axes(be, rng, make):
+    layer = ready(make(), (2, 4, 6))
+    x = rng.normal(size=(2, 4, 6, N))
+    wanted = layer.fprop(tensor(be, x.reshape(48, N))).get()
+    e = rng.normal(size=wanted.shape)
+    deltas = layer.bprop(tensor(be, e)).get()
+    gradient = layer.dW.get() if layer.has_params else None
+    np.testing.assert_array_equal(layer.fprop(tensor(be, x)).get(), wanted)
+    np.testing.assert_array_equal(layer.bprop(tensor(be, e.reshape(*layer.out_shape, N))).get(), deltas)
+    if gradient is not None:
+        np.testing.assert_array_equal(layer.dW.get(), gradient)
+    with pytest.raises(ShapeError, match="configured for 48 features"):
+        layer.fprop(tensor(be, x.transpose(3, 0, 1, 2)))

@@ -283,7 +283,7 @@ class TestStructure:
     @pytest.mark.parametrize(
         ("in_shape", "reshape", "expected"),
         [(12, (3, 2, 2), (3, 2, 2)), ((3, 2, 2), -1, (12,)), ((3, 4), (0, -1), (3, 4)), ((3, 2, 2), (0, -1), (3, 4)),
-         ((3, 4), (4, 3), (4, 3)), ((3, 4), 12, (12,))],
+         ((3, 4), (4, 3), (4, 3)), ((3, 4), 12, (12,)), (12, [4, -1], (4, 3))],
     )  # fmt: skip
     def test_reshape(self, be, rng, in_shape, reshape, expected):
         layer = ready(Reshape(reshape), in_shape)

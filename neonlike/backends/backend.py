@@ -56,6 +56,7 @@ from neonlike.kernels.run.engine import Engine
 from neonlike.kernels.run.prepared import Prepared
 from neonlike.kernels.run.recipe import Replayed
 from neonlike.kernels.run.threads import refresh as refresh_threads
+from neonlike.optree.dialect import is_neon
 from neonlike.optree.forms import mark, owner
 from neonlike.optree.node import Expression, OpTreeNode, adapt, is_operand
 from neonlike.optree.shapes import FREE
@@ -347,8 +348,12 @@ class Backend(
 
     @staticmethod
     def backend_choices() -> list[str]:
-        """Sorted names of the backends. "gpu" always is one: asked for where it cannot run, it says what is missing."""
-        return sorted({*Backend.backends, *Backend.loaders})
+        """Sorted names of the backends. "gpu" always is one: asked for where it cannot run, it says what is missing.
+
+        In neon's dialect it is one only where it loads: neon's scripts and tests ask here what they can use.
+        """
+        loaders = Backend.loaders.items()
+        return sorted({*Backend.backends, *(name for name, load in loaders if not is_neon() or _loads(load))})
 
     @staticmethod
     def allocate_backend(name: str, **arguments: Any) -> Backend:
@@ -379,9 +384,16 @@ class Backend(
                 others = sorted(set(Backend.backends) - {name})
                 raise UnknownBackend(f"{error}; or choose one of {others}") from error
         if not isinstance(name, str) or name not in Backend.backends:
-            choices = Backend.backend_choices()
-            raise UnknownBackend(f"backend {brief(name)} does not exist here; choose one of {choices}")
+            raise UnknownBackend(f"backend {brief(name)} does not exist; choose one of {Backend.backend_choices()}")
         return Backend.backends[name]
+
+
+def _loads(load: Callable[[], Any]) -> bool:
+    try:
+        load()
+    except BackendUnavailable:
+        return False
+    return True
 
 
 class UnknownBackend(BackendUnavailable, ValueError):

@@ -132,7 +132,7 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
 
     def _add_backend_options(self) -> None:
         add = self.add_argument_group("backend").add_argument
-        add("-b", "--backend", choices=Backend.backend_choices(), default=None, help="where to compute")
+        add("-b", "--backend", choices=sorted({*Backend.backends, *Backend.loaders}), help="where to compute")
         add("-i", "--device_id", type=int, default=0, help="number of the GPU")
         add("-m", "--max_devices", type=int, default=1, help="how many devices to use")
         add("-r", "--rng_seed", type=int, default=None, help="seed for random numbers")

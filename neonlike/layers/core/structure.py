@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,11 +21,11 @@ class Reshape(Layer):
 
     Parameters
     ----------
-    reshape : int or tuple of int
+    reshape : int or sequence of int
         New shape without the batch. A first entry 0 keeps that input dimension, one entry −1 is inferred.
     """
 
-    def __init__(self, reshape: int | tuple[int, ...], name: str | None = None) -> None:
+    def __init__(self, reshape: int | Sequence[int], name: str | None = None) -> None:
         super().__init__(name)
         sizes = (reshape,) if isinstance(reshape, int | np.integer) else tuple(reshape)
         if not all(isinstance(size, int | np.integer) and size >= -1 for size in sizes):

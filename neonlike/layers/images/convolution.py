@@ -7,12 +7,12 @@ from typing import Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
-from neonlike.layers.core.base import Layer, require_input
+from neonlike.layers.core.base import Layer
 from neonlike.layers.core.epilogue import EpilogueLayer
 from neonlike.layers.core.oldformats import join_bias
 from neonlike.layers.core.parts import reshaped
 from neonlike.layers.dense.compound import CompoundLayer
-from neonlike.layers.images.windows import PLAIN, Sizes, convolution_sizes, image_shape, image_sizes
+from neonlike.layers.images.windows import PLAIN, Sizes, convolution_sizes, image_shape, image_sizes, require_images
 from neonlike.nervanaobject import Description
 
 __public_module__ = "neonlike.layers.layer"
@@ -85,7 +85,7 @@ class Convolution(EpilogueLayer):
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
         """outputs = inputs convolved with W + beta · outputs; in inference of fewer columns than a batch, too."""
-        outputs = require_input(self, inputs, self._rows, inference)
+        outputs = require_images(self, inputs, inference)
         self.inputs = inputs
         bias, relu, slope = self.epilogue(outputs)
         self.be.fprop_conv(

@@ -7,11 +7,11 @@ from typing import Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
-from neonlike.layers.core.base import Layer, require_input
+from neonlike.layers.core.base import Layer
 from neonlike.layers.core.bias import Bias
 from neonlike.layers.core.epilogue import EpilogueLayer
 from neonlike.layers.dense.compound import CompoundLayer
-from neonlike.layers.images.windows import PLAIN, convolution_sizes, image_shape, image_sizes
+from neonlike.layers.images.windows import PLAIN, convolution_sizes, image_shape, image_sizes, require_images
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -77,7 +77,7 @@ class Deconvolution(EpilogueLayer):
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
         """outputs = inputs convolved backwards with W + beta · outputs; in inference of fewer columns, too."""
-        outputs = require_input(self, inputs, self._rows, inference)
+        outputs = require_images(self, inputs, inference)
         self.inputs = inputs
         bias, relu, slope = self.epilogue(outputs)
         self.be.bprop_conv(

@@ -7,8 +7,8 @@ from typing import Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
-from neonlike.layers.core.base import Layer, part_of, require_input, require_size
-from neonlike.layers.images.windows import image_sizes
+from neonlike.layers.core.base import Layer, part_of, require_size
+from neonlike.layers.images.windows import image_sizes, require_images
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -71,7 +71,7 @@ class LRN(Layer):
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
         """outputs = normalized inputs; in inference of fewer columns than a batch, too."""
-        outputs = require_input(self, inputs, self._rows, inference)
+        outputs = require_images(self, inputs, inference)
         self.inputs = inputs
         denom = self.denom if outputs is self.outputs else part_of(self, "denom", self.denom, outputs.shape[1])
         self.be.fprop_lrn(self.nglayer, inputs, outputs, denom, self.alpha, self.beta, self.ascale, self.bpower)

@@ -9,8 +9,8 @@ import numpy as np
 
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
-from neonlike.layers.core.base import Layer, part_of, require_input
-from neonlike.layers.images.windows import Sizes, by_axis, image_shape, image_sizes, window_sizes
+from neonlike.layers.core.base import Layer, part_of
+from neonlike.layers.images.windows import Sizes, by_axis, image_shape, image_sizes, require_images, window_sizes
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -104,7 +104,7 @@ class Pooling(Layer):
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
         """outputs = pooled inputs + beta · outputs; in inference of fewer columns than a batch, too."""
-        outputs = require_input(self, inputs, self._rows, inference)
+        outputs = require_images(self, inputs, inference)
         self.inputs = inputs
         argmax = self.argmax
         if argmax is not None and argmax.shape[1] != outputs.shape[1]:

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from neonlike.backends.backend import Tensor
 from neonlike.checks import brief, shown
 from neonlike.errors import ArgumentError, ArgumentTypeError, ShapeError, UnknownArgument, did_you_mean
-from neonlike.layers.core.base import Layer, require_size
+from neonlike.layers.core.base import Layer, require_input, require_size
 
 Sizes = dict[str, Any]
 
@@ -119,3 +120,15 @@ def convolution_sizes(layer: Layer, fshape: Any, strides: Any, padding: Any, dil
         **by_axis(f"{layer.classnm}: padding", padding, "pad"),
         **by_axis(f"{layer.classnm}: dilation", dilation, "dil"),
     }
+
+
+def require_images(layer: Any, inputs: Any, inference: bool) -> Tensor:
+    """The output tensor of a layer of images, see :func:`require_input`.
+
+    The inputs are ``(features, N)`` or have all axes of images, (C, H, W, N) or (C, D, H, W, N), as for primitives.
+    """
+    if isinstance(inputs, Tensor) and len(inputs.shape) > 2 and layer.outputs is not None:
+        if inputs.size == layer._rows * inputs.shape[-1] and inputs.shape[-1] == layer.outputs.shape[1]:
+            outputs: Tensor = layer.outputs
+            return outputs
+    return require_input(layer, inputs, layer._rows, inference)
