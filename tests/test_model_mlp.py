@@ -13,8 +13,9 @@ from neonlike.layers import Affine, Dropout, GeneralizedCost, Linear, Sequential
 from neonlike.logger import logger
 from neonlike.models import Model
 from neonlike.optimizers import Adam, GradientDescentMomentum, MultiOptimizer, RMSProp
+from neonlike.optree.dialect import neon_dialect
+from neonlike.optree.values import values
 from neonlike.transforms import CrossEntropyMulti, Misclassification, Rectlin, Softmax, TopKMisclassification
-from neonlike.util.values import values
 
 N, NIN, NCLASS = 16, 6, 3
 
@@ -321,6 +322,20 @@ class TestResultsAreNumbers:
         assert f"{error:.2f}" == "0.12"
         assert float(error) == 0.125
         assert int(values(np.array([[3.0]]))) == 3
+
+    def test_in_neons_dialect_a_tensor_of_one_element_gives_one(self, be):
+        total = be.array([[2.5]])
+        assert type(total.get()) is np.ndarray
+        with neon_dialect():
+            for host in (total.get(), total.asnumpyarray(), (total + 0).asnumpyarray()):
+                assert "%.1f" % host == "2.5"  # noqa: UP031
+                assert float(host) == float(host[0]) == 2.5
+                assert int(host * 2) == 5
+            assert type(be.zeros((2, 1)).get()) is np.ndarray
+        if be.device_type == 0:
+            with neon_dialect():
+                total.asnumpyarray()[0, 0] = 3
+            assert total.item() == 3
 
     def test_several_values_are_an_array(self):
         pair = values(np.array([1.0, 2.0]))

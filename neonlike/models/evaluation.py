@@ -10,7 +10,7 @@ import numpy as np
 from neonlike.errors import ArgumentError
 from neonlike.models.arguments import DATASET_EXAMPLE, require
 from neonlike.models.beam import BeamSearch
-from neonlike.util.values import values
+from neonlike.optree.values import values
 
 
 def predictions(model: Any, dataset: Any) -> Iterator[tuple[Any, Any, int, int]]:

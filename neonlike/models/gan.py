@@ -17,7 +17,7 @@ from neonlike.layers.core.base import plain_shape
 from neonlike.layers.core.cost import GeneralizedGANCost
 from neonlike.models.model import Model
 from neonlike.optimizers.base import get_param_list
-from neonlike.util.values import values
+from neonlike.optree.values import values
 
 __public_module__ = "neonlike.models.model"
 

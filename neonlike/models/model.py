@@ -18,8 +18,8 @@ from neonlike.models.explain import explain
 from neonlike.models.progress import Progress, check_epochs, warn_if_done
 from neonlike.models.saved import Saved
 from neonlike.optimizers.loss_scaling import scaled_errors
+from neonlike.optree.values import values
 from neonlike.util.interrupts import InterruptGuard
-from neonlike.util.values import values
 
 __all__ = ["Model"]
 

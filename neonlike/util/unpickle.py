@@ -35,7 +35,6 @@ from neonlike.util.pickle_makers import (
 LIBRARY = (
     "neonlike.backends.families.random.make_state",
     "neonlike.backends.pickling.restore_tensor",
-    "neonlike.util.values.Values",
 )
 """Functions and classes of this library that files may name. A function must be harmless whatever it is called with."""
 

@@ -18,6 +18,7 @@ from neonlike.optree.dtypes import as_dtype
 from neonlike.optree.indexing import select
 from neonlike.optree.origin import gathered
 from neonlike.optree.shapes import Shape, ShapeTypeError, as_shape, permutation
+from neonlike.optree.values import fetched
 
 
 class CPUTensor(Tensor):
@@ -109,12 +110,12 @@ class CPUTensor(Tensor):
     def get(self, stream: Any = None) -> npt.NDArray[Any]:
         """Host copy with this shape and dtype."""
         self.backend.check_open("get")
-        return self.array.copy()
+        return fetched(self.array.copy())
 
     def asnumpyarray(self) -> npt.NDArray[Any]:
         """The live array: changes to it change the tensor."""
         self.backend.check_open("asnumpyarray")
-        return self.array
+        return fetched(self.array)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         self.backend.check_open("np.asarray")

@@ -12,7 +12,7 @@ from neonlike.layers.core.base import Layer, interpret_in_shape
 from neonlike.layers.core.variables import cost_of
 from neonlike.nervanaobject import NervanaObject
 from neonlike.optree.dtypes import compute_dtype
-from neonlike.util.values import values
+from neonlike.optree.values import values
 
 __public_module__ = "neonlike.layers.layer"
 

@@ -23,6 +23,7 @@ from neonlike.optree.dtypes import as_dtype
 from neonlike.optree.indexing import Selection, select
 from neonlike.optree.origin import gathered
 from neonlike.optree.shapes import Shape, ShapeTypeError, as_shape, permutation
+from neonlike.optree.values import fetched
 
 MOST_PIECES = 4
 """Most 2-D copies that fetch a strided tensor; where it takes more, a kernel makes it contiguous first."""
@@ -143,8 +144,7 @@ class GPUTensor(Tensor):
         if not self.is_contiguous and piece_count(array) > MOST_PIECES:
             with contextlib.suppress(DeviceMemoryError):
                 array = self._staging(self).array
-        host: npt.NDArray[Any] = self.backend.device.to_host(array)
-        return host
+        return fetched(self.backend.device.to_host(array))
 
     def _staging(self, values: Any = None) -> GPUTensor:
         """A contiguous tensor of this shape and dtype, with ``values`` assigned if given."""
