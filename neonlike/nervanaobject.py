@@ -20,6 +20,7 @@ import numpy as np
 from neonlike.checks import check_methods, checked
 from neonlike.errors import ArgumentError, BackendUnavailable
 from neonlike.logger import logger
+from neonlike.optree.dialect import is_neon
 
 Description = dict[str, Any]
 Self = TypeVar("Self", bound="NervanaObject")
@@ -71,7 +72,7 @@ def load_class(name: str) -> type[Any]:
     if not module_name:
         found = _from_package(class_name)
     else:
-        found = _from_module(_of_this_package(module_name), class_name) or _defined(name)
+        found = _from_module(of_this_package(module_name), class_name) or _defined(name)
     if found is None:
         where = f"module {module_name!r}" if module_name else f"package {PACKAGE!r}"
         raise ArgumentError(
@@ -81,7 +82,8 @@ def load_class(name: str) -> type[Any]:
     return found
 
 
-def _of_this_package(module_name: str) -> str:
+def of_this_package(module_name: str) -> str:
+    """A dotted path that may begin with ``neon``, as this library has it."""
     root, dot, rest = module_name.partition(".")
     return PACKAGE + dot + rest if root == _FOREIGN_ROOT else module_name
 
@@ -183,8 +185,9 @@ class NervanaObject:
 
     @property
     def modulenm(self) -> str:
-        """Dotted public path of the class, as written in descriptions."""
-        return public_path(type(self))
+        """Dotted public path of the class, as written in descriptions; in neon's dialect it begins with ``neon``."""
+        path = public_path(type(self))
+        return _FOREIGN_ROOT + path.removeprefix(PACKAGE) if is_neon() and path.startswith(f"{PACKAGE}.") else path
 
     def require_backend(self, operation: str = "") -> Any:
         """The current backend; without one an error that names the class and ``operation``.

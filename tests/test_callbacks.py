@@ -24,6 +24,7 @@ from neonlike.initializers import Constant, GlorotUniform
 from neonlike.layers import Affine, GeneralizedCost, Linear, Multicost
 from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum
+from neonlike.optree.dialect import neon_dialect
 from neonlike.transforms import (
     CrossEntropyMulti,
     Misclassification,
@@ -345,3 +346,16 @@ def test_callbacks_come_back_from_their_description(be, model, data, valid, tmp_
     fit(model, data, again, 2)
     with pytest.raises(ArgumentError, match="valid"):
         Callbacks.load_callbacks(callbacks.serialize(), model, data=[data])
+
+
+def test_training_goes_on_in_another_dialect(model, data):
+    with neon_dialect():
+        callbacks = Callbacks(model, progress_bar=False)
+        fit(model, data, callbacks, epochs=1)
+        saved = callbacks.progress()
+        costs = list(callbacks.callbacks[0].cost_history)
+    assert saved["callbacks"][0][0] == "neon.callbacks.callbacks.TrainCostCallback" and len(costs) == 6
+    later = Callbacks(model, progress_bar=False)
+    later.on_train_begin(2)
+    later.set_progress(saved)
+    assert list(later.callbacks[0].cost_history) == costs

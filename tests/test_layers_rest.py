@@ -287,8 +287,10 @@ class TestRoiPooling:
         wanted = np.zeros(16)
         np.add.at(wanted, [5, 7, 13, 15, 9, 10, 13, 14], 1)
         np.testing.assert_array_equal(deltas[:16, 0], wanted)
+        np.testing.assert_array_equal(layer.error.get(), deltas)
         layer.deltas.fill(1.0)
         np.testing.assert_array_equal(layer.bprop(be.ones((8, 2)), alpha=2.0, beta=3.0).get()[:16, 0], 2 * wanted + 3)
+        np.testing.assert_array_equal(layer.error.get(), deltas)
 
     def test_without_a_gradient(self, be):
         layer = self.made(be, bprop_enabled=False)

@@ -1,6 +1,6 @@
 """The library under neon's dialect, which scripts of neon choose for their process: its own tests, run again so.
 
-The library must rely on none of the five forms that neon means otherwise (neonlike/optree/dialect.py).
+The library must rely on none of the forms that neon means otherwise (neonlike/optree/dialect.py).
 """
 
 from __future__ import annotations

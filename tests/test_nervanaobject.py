@@ -17,6 +17,7 @@ from neonlike.layers import Dropout, GeneralizedCost, Linear
 from neonlike.models import Model
 from neonlike.nervanaobject import NervanaObject, build, differs, get_args, load_class, public_path
 from neonlike.optimizers import GradientDescentMomentum, MultiOptimizer, RMSProp, Schedule, StepSchedule
+from neonlike.optree.dialect import neon_dialect
 from neonlike.transforms import CrossEntropyMulti, Misclassification, PrecisionRecall
 
 
@@ -162,6 +163,20 @@ def test_the_public_path_of_every_class_leads_back_to_it(module):
 def test_saved_types_are_the_paths_of_the_reference(be):
     assert Linear(3, Gaussian()).modulenm == "neonlike.layers.layer.Linear"
     assert GradientDescentMomentum(0.1, 0.9).modulenm == "neonlike.optimizers.optimizer.GradientDescentMomentum"
+
+
+def test_in_neons_dialect_saved_types_are_neons(be):
+    class Mine(NervanaObject):
+        pass
+
+    layer = Linear(3, Gaussian())
+    with neon_dialect():
+        assert layer.modulenm == "neon.layers.layer.Linear"
+        description = layer.get_description()
+        assert Mine().modulenm == f"{__name__}.Mine"
+    assert description["config"]["init"]["type"] == "neon.initializers.initializer.Gaussian"
+    again = build(description)
+    assert type(again) is Linear and again.nout == 3
 
 
 def test_optimizers_come_back_from_their_description():

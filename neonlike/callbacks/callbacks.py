@@ -32,7 +32,7 @@ from neonlike.checks import brief, shown
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.logger import logger
 from neonlike.models.progress import Progress, check_epochs
-from neonlike.nervanaobject import Description, NervanaObject, build
+from neonlike.nervanaobject import Description, NervanaObject, build, of_this_package
 from neonlike.util.persist import load_obj
 
 __all__ = [
@@ -303,7 +303,8 @@ class Callbacks(NervanaObject):
         restore(self.callback_data, saved["records"])
         left = list(saved["callbacks"])
         for callback in self.callbacks:
-            found = next((entry for entry in left if entry[0] == callback.modulenm), None)
+            kind = of_this_package(callback.modulenm)
+            found = next((entry for entry in left if of_this_package(entry[0]) == kind), None)
             if found is not None:
                 left.remove(found)
                 _set_progress(callback, found[1])

@@ -1,4 +1,4 @@
-"""Which meaning five Python forms have that neon and NumPy define differently.
+"""Which meaning forms have that neon and NumPy define differently.
 
 ==========================  ===============================================  ======================================
 form                        as NumPy and PyTorch mean it (the default)       in neon's dialect
@@ -8,10 +8,11 @@ form                        as NumPy and PyTorch mean it (the default)       in 
 ``bool(e)``                 the value of one element; an error for several   True: there is an expression
 ``repr(t)``, ``str(t)``     a tensor's values                                one line without them
 ``float(t.get())``          NumPy's: an error since 2.4, of rank 1 or more   the value of one element
+``layer.modulenm``          ``neonlike.layers.layer.Linear``                 ``neon.layers.layer.Linear``
 ==========================  ===============================================  ======================================
 
 Importing :mod:`neonlike.compat.neon` chooses neon's dialect for the process. The library itself relies on none of
-the five forms, so that it runs alike in both.
+these forms, so that it runs alike in both.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _neon = False
 
 
 def is_neon() -> bool:
-    """True if the five forms have neon's meaning."""
+    """True if these forms have neon's meaning."""
     return _neon
 
 

@@ -36,6 +36,8 @@ class RoiPooling(Layer):
     ----------
     max_idx : Tensor
         int32, where the largest activations were.
+    error : Tensor
+        The gradient of the feature map, as the last ``bprop`` found it before ``alpha`` and ``beta``.
     rois_per_img, rois_per_batch : int
         Regions of an image, and of a batch.
 
@@ -125,8 +127,9 @@ class RoiPooling(Layer):
             deltas[:] = deltas * beta if beta else 0
         elif alpha == 1 and not beta:
             self._spread(error, deltas)
+            self.error = deltas
         else:
-            if self.error is None or self.error.shape != deltas.shape:
+            if self.error is None or self.error is deltas or self.error.shape != deltas.shape:
                 self.error = self.be.empty_like(deltas)
             self._spread(error, self.error)
             deltas[:] = alpha * self.error + beta * deltas if beta else alpha * self.error
