@@ -1,0 +1,43 @@
+"""Names that NumPy had in neon's time and has dropped since: ``np.float``, ``np.NaN``, ``np.product``.
+
+:func:`restore` gives NumPy those that it lacks, with the meaning they had. :mod:`neonlike.compat.neon` calls it, so
+that scripts of that time run; without that import NumPy stays as it is.
+"""
+
+from __future__ import annotations
+
+import builtins
+import warnings
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+
+def _asscalar(a: Any) -> Any:
+    return np.asarray(a).item()
+
+
+def _in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) -> Any:
+    return np.isin(np.ravel(ar1), ar2, assume_unique=assume_unique, invert=invert)
+
+
+def dropped() -> dict[str, Any]:
+    """What each dropped name meant."""
+    types = {name: getattr(builtins, name) for name in ("bool", "int", "float", "complex", "object", "str")}
+    return {
+        **types, "unicode": str, "long": int, "bool8": np.bool_, "float_": np.float64, "complex_": np.complex128,
+        "string_": np.bytes_, "unicode_": np.str_, "NaN": np.nan, "NAN": np.nan, "Inf": np.inf, "PINF": np.inf,
+        "Infinity": np.inf, "infty": np.inf, "NINF": -np.inf, "product": np.prod, "cumproduct": np.cumprod,
+        "sometrue": np.any, "alltrue": np.all, "round_": np.round, "rank": np.ndim, "mat": np.asmatrix,
+        "row_stack": np.vstack, "trapz": getattr(np, "trapezoid", None), "asscalar": _asscalar, "in1d": _in1d,
+    }  # fmt: skip
+
+
+def restore(module: ModuleType = np) -> None:
+    """Set the dropped names that ``module`` lacks; those that it has stay what they are."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # NumPy warns about some names before it drops them
+        for name, meaning in dropped().items():
+            if meaning is not None and not hasattr(module, name):
+                setattr(module, name, meaning)
