@@ -151,6 +151,27 @@ def test_take_gathers_a_copy(be: Backend) -> None:
     assert be.array(np.arange(24).reshape(2, 3, 4)).take([0, 2], 1).shape == (2, 2, 4)
 
 
+def test_in_neons_dialect_what_was_taken_is_a_target(be: Backend) -> None:
+    host = np.arange(12.0).reshape(3, 4)
+    t = be.array(host)
+    with neon_dialect():
+        rows, columns = t.take(be.array([2, 0], dtype=np.int32), 0), t.take([1, 3], axis=1)
+        assert np.array_equal(rows.get(), host[[2, 0]])
+        rows[:] = be.array([[1], [2]]) * be.ones((1, 4))
+        host[[2, 0]] = [[1], [2]]
+        assert np.array_equal(t.get(), host)
+        assert np.array_equal(rows.get(), host[[2, 0]])
+        product = be.empty((2, 2))
+        product[:] = be.dot(rows, rows.T)
+        assert np.array_equal(product.get(), host[[2, 0]] @ host[[2, 0]].T)
+        columns[:] = columns * 0 - 1
+        host[:, [1, 3]] = -1
+        assert np.array_equal(t.get(), host)
+        assert isinstance(rows, type(t)) and repr(rows).startswith(type(t).__name__)
+    t.take([0], 0)[:] = 9
+    assert np.array_equal(t.get(), host)
+
+
 def test_length_truth_and_hash(be: Backend) -> None:
     t = be.zeros((3, 4))
     assert len(t) == 3

@@ -14,6 +14,7 @@ from neonlike.backends import masks, pickling, tensor_text
 from neonlike.backends.batch_window import BatchWindow
 from neonlike.backends.hostdata import check_fills, host_array
 from neonlike.backends.inplace import InPlaceOperators
+from neonlike.backends.taken import written_through
 from neonlike.backends.tensor_host import TensorHost
 from neonlike.checks import admit, brief
 from neonlike.errors import DTypeError, FixedAttribute, ShapeError
@@ -362,8 +363,10 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
             raise DTypeError(f"take: indices must be integers, got {type(indices).__name__} of other things") from None
         if host.dtype.kind == "b":
             raise DTypeError("take: indices must be integers, got bool; t[mask] picks by a mask")
-        picked = self[(*before, host.reshape(1) if host.ndim == 0 else host)]
-        return picked if out is None else self.backend.assign(out, picked)
+        chosen = (*before, host.reshape(1) if host.ndim == 0 else host)
+        if out is not None:
+            return self.backend.assign(out, self[chosen])
+        return written_through(self[chosen], self, chosen) if is_neon() else self[chosen]
 
     def astensor(self) -> Tensor:
         """Self, for symmetry with expressions."""

@@ -1,0 +1,28 @@
+"""What ``t.take(indices, axis)`` gives in neon's dialect: as on neon's GPU, storing into it stores into ``t`` too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_classes: dict[type[Any], type[Any]] = {}
+
+
+def _storing_class(cls: type[Any]) -> type[Any]:
+    """``cls`` whose elements, when assigned to, go into the tensor that they were taken from too."""
+
+    def store(self: Any, index: Any, value: Any) -> None:
+        cls.__setitem__(self, index, value)
+        tensor, chosen = self.taken_from
+        tensor[chosen] = self
+
+    return type(cls.__name__, (cls,), {"__setitem__": store, "__module__": cls.__module__, "__doc__": cls.__doc__})
+
+
+def written_through(picked: Any, tensor: Any, chosen: Any) -> Any:
+    """``picked``, a copy of the elements of ``tensor`` at ``chosen``; what is stored there goes into ``tensor`` too."""
+    cls = type(picked)
+    if cls not in _classes:
+        _classes[cls] = _storing_class(cls)
+    picked.__class__ = _classes[cls]
+    picked.taken_from = tensor, chosen
+    return picked
