@@ -137,6 +137,11 @@ CC: Setting[str] = Setting(
 CPU_JIT = Setting(
     "NEONLIKE_CPU_JIT", _FLAG, "1", "0: no C compiler; the CPU's expressions run in NumPy, block by block", _flag, True
 )
+OPTIMIZE = Setting(
+    "NEONLIKE_OPTIMIZE", "1, 2 or 3", "3",
+    "how far the C compiler optimizes kernels, as its `-O`: with 1 they compile in half the time and may be slower",
+    _one_of("1", "2", "3"), "3",
+)  # fmt: skip
 FASTPATH = Setting(
     "NEONLIKE_FASTPATH", _FLAG, "1",
     "0: assignments and calls of primitives always run through Python, not through the faster extension", _flag, True,

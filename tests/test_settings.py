@@ -38,6 +38,7 @@ def untold(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 WRONG = {
     "NEONLIKE_NUM_THREADS": ("abc", "0", "-3", "2.5", "99999"),
     "NEONLIKE_CPU_JIT": ("maybe", "2"),
+    "NEONLIKE_OPTIMIZE": ("0", "4", "fast"),
     "NEONLIKE_FASTPATH": ("off",),
     "NEONLIKE_CACHE_MB": ("lots", "-1", "nan", "inf"),
     "NEONLIKE_KEEP_SOURCE": ("yes",),

@@ -18,8 +18,9 @@ from compiling import SOURCE, Wrapper, compiler, forget, fresh, messages, python
 
 from neonlike.errors import KernelCompileError
 from neonlike.kernels.build.cache import DiskCache, default_cache
+from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.c import toolchain
-from neonlike.kernels.c.compile import build
+from neonlike.kernels.c.compile import build, kernel_key
 from neonlike.kernels.c.toolchain import Compiler, find_compiler
 
 pytestmark = [
@@ -32,13 +33,26 @@ pytestmark = [
 
 
 def test_what_is_found_is_used_and_described(compiler: Compiler) -> None:
-    assert set(toolchain.REQUIRED_FLAGS) <= set(compiler.flags)
+    assert set(toolchain.required_flags()) <= set(compiler.flags)
     assert os.path.isabs(compiler.command[0])
     version = subprocess.run([*compiler.command, "--version"], capture_output=True, text=True, check=True).stdout
     assert version.splitlines()[0] in compiler.identity
     assert find_compiler() is compiler
     with pytest.raises(dataclasses.FrozenInstanceError):
         compiler.flags = ()  # type: ignore[misc]
+
+
+def test_how_far_kernels_are_optimized_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels of different levels have different keys: a cache may hold both."""
+    keys = set()
+    for level in ("", "3", "1", ""):
+        monkeypatch.setenv("NEONLIKE_OPTIMIZE", level)
+        found = find_compiler()
+        assert found is not None
+        assert [flag for flag in found.flags if flag.startswith("-O")] == [f"-O{level or 3}"]
+        assert build(SOURCE, "answer").answer() == 42
+        keys.add(kernel_key(KernelSource(SOURCE, "answer", "", {}), found))
+    assert len(keys) == 2
 
 
 def test_whole_vectors_are_used_on_processors_with_avx512(compiler: Compiler, tmp_path: Path) -> None:

@@ -17,14 +17,11 @@ from pathlib import Path
 from fuzz.check import Bench
 from fuzz.primitives import three_maps
 from fuzz.programs import Leaf, Op, Program, Ref, Target
+from neonlike import settings
 from neonlike.kernels.c import compile as compile_c
-from neonlike.kernels.c import toolchain
 from neonlike.kernels.run import memory
 
 FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g1")
-OPTIMIZED = ("-O1", *toolchain.REQUIRED_FLAGS[1:])
-"""The checks stand in the code before it is optimized. With -O3 gcc copies them with the loops around them: a kernel of
-convolutions takes 11 s of a processor's time to compile, with -O1 2 s."""
 MAIN = Path(__file__).with_name("__main__.py")
 
 FAULTS: dict[str, tuple[str, str]] = {
@@ -75,7 +72,9 @@ def environment(sanitized: bool) -> dict[str, str]:
 def prepare() -> None:
     """To be called first in each process: where CC sanitizes, kernels are soon compiled, and steps too far are seen."""
     if "-fsanitize" in os.environ.get("CC", ""):
-        toolchain.REQUIRED_FLAGS = OPTIMIZED
+        # The checks stand in the code before it is optimized. With -O3 gcc copies them with the loops around them: a
+        # kernel of convolutions takes 11 s of a processor's time to compile, with -O1 2 s.
+        settings.OPTIMIZE.put("1")
         memory.ALIGNED_FROM = sys.maxsize  # memory ends where a tensor does
 
 

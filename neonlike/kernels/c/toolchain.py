@@ -28,7 +28,6 @@ from neonlike.kernels.build.cache import default_cache, key_of
 from neonlike.kernels.build.process import CompilerRefused, compile_files, run_command
 from neonlike.logger import logger
 
-REQUIRED_FLAGS = ("-O3", "-std=gnu11", "-shared")
 CHOICES = (
     ("-fPIC",),
     ("-march=native", "-mcpu=native"),
@@ -97,9 +96,10 @@ def find_compiler() -> Compiler | None:
 
     ``CC`` (which may hold arguments) if it is set, else the first of cc, gcc, clang and ``python -m ziglang cc``
     that compiles a test file into a library that loads. ``NEONLIKE_CPU_JIT=0`` forbids all of them. What was found
-    holds for the process until one of these variables or PATH changes; a failure is logged once.
+    holds for the process until one of these variables, ``NEONLIKE_OPTIMIZE`` or PATH changes; a failure is logged
+    once.
     """
-    told = (settings.CPU_JIT.text, settings.CC.text, settings.of_the_system("PATH"))
+    told = (*(each.text for each in (settings.CPU_JIT, settings.CC, settings.OPTIMIZE)), settings.of_the_system("PATH"))
     try:
         return _found[told]
     except KeyError:
@@ -107,6 +107,11 @@ def find_compiler() -> Compiler | None:
             if told not in _found:
                 _found[told] = _search()
             return _found[told]
+
+
+def required_flags() -> tuple[str, ...]:
+    """The flags without which a compiler is of no use."""
+    return (f"-O{settings.OPTIMIZE.get()}", "-std=gnu11", "-shared")
 
 
 def confirm(compiler: Compiler) -> Compiler:
@@ -248,7 +253,7 @@ def _probe_key(command: tuple[str, ...]) -> str:
         files.append(spec.origin)
     stats = [(os.path.realpath(path), os.stat(path).st_mtime_ns, os.stat(path).st_size) for path in files]
     return key_of(
-        "c-compiler", json.dumps([command, stats, REQUIRED_FLAGS, CHOICES]), PROBE, architecture(), _processor()
+        "c-compiler", json.dumps([command, stats, required_flags(), CHOICES]), PROBE, architecture(), _processor()
     )
 
 
@@ -265,11 +270,11 @@ def _known(command: tuple[str, ...]) -> Compiler | None:
 
 def _probe(command: tuple[str, ...]) -> Compiler:
     """Try the flags, all of them first and one after the other if that fails; remember the result on disk."""
-    flags = (*REQUIRED_FLAGS, *(group[0] for group in CHOICES))
+    flags = (*required_flags(), *(group[0] for group in CHOICES))
     try:
         _try_flags(command, flags)
     except CompilerRefused:
-        flags = REQUIRED_FLAGS
+        flags = required_flags()
         _try_flags(command, flags)
         for group in CHOICES:
             flags += _first_that_works(command, flags, group)
