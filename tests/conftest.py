@@ -191,7 +191,9 @@ def deselect(config: pytest.Config, items: list[pytest.Item], reasons: dict[pyte
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     from engines import asking
+    from optimizing import choose_for
 
+    choose_for(item)
     asking.allowed = any(item.get_closest_marker(name) for name in ("backend", "cpu_only", "gpu"))
 
 
@@ -260,6 +262,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         from engines import on_gpu
 
         terminalreporter.write_line(f"{len(on_gpu)} tests ran on the GPU backend in place of the CPU's")
+    from optimizing import optimizes_less
+
+    if optimizes_less():
+        terminalreporter.write_line("kernels were compiled with -O1, but for those of tests marked `optimized`")
     left_out = config.stash.get(LEFT_OUT, Counter[str]())
     if left_out:
         terminalreporter.write_line(f"{left_out.total()} tests were left out:")

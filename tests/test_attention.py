@@ -64,6 +64,7 @@ def test_several_tiles(be: Backend, queries: int, keys: int, causal: bool) -> No
     Case(be, (1, 2, queries, keys, 24, 20), causal).check()
 
 
+@pytest.mark.optimized
 @pytest.mark.compiles(2)
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_dtypes(be: Backend, dtype: Any) -> None:

@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.engines("numpy", "c"), pytest.mark.checked]
 # Results --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 def test_forward(be: Any, dtype: str) -> None:
     for shape, how in itertools.product(SHAPES, FLAGS):
@@ -26,6 +27,7 @@ def test_forward(be: Any, dtype: str) -> None:
         agree(case.forward(be, how), how.of(case), dtype, (shape, how))
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 def test_backward(be: Any, dtype: str) -> None:
     for shape, how in itertools.product(SHAPES, BACK_FLAGS):

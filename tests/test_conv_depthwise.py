@@ -84,6 +84,7 @@ def test_threads_change_nothing(
     assert len(results) == 1
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize(
     "s",
     [

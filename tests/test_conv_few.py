@@ -91,6 +91,7 @@ def test_results_do_not_depend_on_threads(be: Backend, s: Sizes, monkeypatch: py
             assert np.array_equal(one, two)
 
 
+@pytest.mark.optimized
 def test_a_nan_reaches_the_results_that_read_it(be: Backend, guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not other positions of its tile, nor what the next image reads."""
     always(monkeypatch)

@@ -30,6 +30,7 @@ Array = np.ndarray[Any, Any]
 # The definition -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.optimized
 @pytest.mark.compiles(1, "f8-0")
 @pytest.mark.parametrize("nbytes", VECTORS)
 @pytest.mark.parametrize("kind", ["f4", "f8"])

@@ -68,6 +68,7 @@ def test_maps_side_by_side(
     x.check(wanted, backward(s, x.error, x.filters), bsum_i=True, bias=x.bias, relu=True)
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize("s", SHAPES, ids=str)
 def test_blocks_and_parts(be: Backend, guarded: Guarded, s: Sizes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a few channels, rows and columns; parts of the maps; results past the caches."""

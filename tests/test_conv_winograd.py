@@ -374,6 +374,7 @@ def test_nan_reaches_what_reads_it_and_infinity_is_nan_there(be: Backend, back: 
             be.enable_winograd = True
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize("edge", [2, 4])
 def test_agrees_with_the_definition(be: Backend, edge: int) -> None:
     """Values of the usual sizes, with layers that are chosen by themselves."""

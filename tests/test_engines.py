@@ -19,7 +19,7 @@ from neonlike.optree.dtypes import FLOATS, DTypeRule
 from neonlike.optree.functions import F
 from neonlike.optree.ops import OPS, Kind, OpSpec
 
-pytestmark = [pytest.mark.engines("c"), pytest.mark.usefixtures("compiled_or_failed")]
+pytestmark = [pytest.mark.engines("c"), pytest.mark.usefixtures("compiled_or_failed"), pytest.mark.optimized]
 
 SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, 0.5, -2.5, 3.0)
 BATCH = 20

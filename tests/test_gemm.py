@@ -77,6 +77,7 @@ def test_vectors_of_other_processors(rng: Any, monkeypatch: pytest.MonkeyPatch, 
         np.testing.assert_allclose(c, a.astype(float) @ b.astype(float), atol=tolerance)
 
 
+@pytest.mark.optimized
 def test_parts_of_larger_matrices(rng: Any) -> None:
     whole = rng.standard_normal((3, 40, 50)).astype(np.float32)
     a, b, c = whole[0, 3:20:2, ::3], whole[1, 5:22, 8:30], whole[2, 10:19, 20:42]

@@ -205,6 +205,7 @@ def test_large_values_do_not_spoil_later_channels(be: Backend) -> None:
 # Kernels ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.optimized
 @pytest.mark.cpu_only("the compiled kernels of the CPU")
 @pytest.mark.parametrize("beta", [0.0, 0.5])
 @pytest.mark.parametrize("n", [1, 33, 700])

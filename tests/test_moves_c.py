@@ -168,6 +168,7 @@ def test_in_place(be: Backend, rng: Any) -> None:
     np.testing.assert_array_equal(index.get(), order[order].reshape(1, -1))
 
 
+@pytest.mark.optimized
 def test_inside_larger_expressions(be: Backend, rng: Any, fallbacks: list[str]) -> None:
     """Of computed tables and indices, read again, transposed, stored twice and in other dtypes."""
     table, indices = rng.standard_normal((6, 10)).astype(np.float32), positions(rng, 10, 7)

@@ -95,6 +95,7 @@ def test_other_dtypes_agree_with_loops(be: Backend, op: str, dtype: Any) -> None
         check(be, op, GRIDS[case], N, dtype, alpha, beta, seed=case)
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize("op", ["max", "avg", "l2"])
 def test_kernels_agree_with_the_definition(compiled: Backend, op: str) -> None:
     """On larger arrays than loops can do, where threads share the work and gradients are stored past the caches."""

@@ -60,6 +60,7 @@ def reduced(be: Any, name: str, x: Any, axes: tuple[int, ...]) -> Any:
     return getattr(be, name)(x, axis=axes).asnumpyarray()
 
 
+@pytest.mark.optimized
 @pytest.mark.compiles(5)
 @pytest.mark.parametrize(
     ("shape", "axes", "dtype"),

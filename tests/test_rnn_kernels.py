@@ -23,6 +23,7 @@ pytestmark = pytest.mark.engines("numpy", "c")
 HOOKS = {"simple": (RecurrentFamily, "_rnn"), "lstm": (GatedFamily, "_lstm"), "gru": (GatedFamily, "_gru")}
 
 
+@pytest.mark.optimized
 @pytest.mark.engines("c")
 @pytest.mark.parametrize("kind", GATES)
 def test_kernels_and_definitions_agree_and_are_not_the_same(

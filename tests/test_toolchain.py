@@ -55,6 +55,7 @@ def test_how_far_kernels_are_optimized_is_a_setting(monkeypatch: pytest.MonkeyPa
     assert len(keys) == 2
 
 
+@pytest.mark.optimized
 def test_whole_vectors_are_used_on_processors_with_avx512(compiler: Compiler, tmp_path: Path) -> None:
     """Compilers would use half of them on Intel's."""
     source = tmp_path / "scale.c"

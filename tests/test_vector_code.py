@@ -12,7 +12,7 @@ from vector_code import Chain, Tree
 from neonlike.backends import Backend, gen_backend
 from neonlike.kernels.c.toolchain import Compiler, find_compiler
 
-pytestmark = pytest.mark.cpu_only("the C compiler")
+pytestmark = [pytest.mark.cpu_only("the C compiler"), pytest.mark.optimized]
 
 LOST: tuple[Tree, ...] = (
     ("minimum", ("maximum", "x", "c"), "c"),  # be.clip

@@ -19,7 +19,7 @@ from neonlike.backends.cpu.primitives.conv import hooks as conv
 from neonlike.kernels.run import workspace
 from neonlike.logger import logger
 
-pytestmark = pytest.mark.backend
+pytestmark = [pytest.mark.backend, pytest.mark.optimized]
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from fuzz.values import Val, exact
 from neonlike.logger import logger
 from neonlike.optree.functions import F
 
-pytestmark = pytest.mark.backend
+pytestmark = [pytest.mark.backend, pytest.mark.optimized]
 
 
 @pytest.fixture(scope="module")
