@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from cudaemu import Emulator, EmulatorUnavailable, activate_unless_real
 from cudaemu.install import REQUIRE_VARIABLE, missing
 from cudaemu.toolkit import real_devices
+from stand_in import use_here
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,10 @@ def find_driver() -> Driver:
     """
     if lacking := missing():
         raise EmulatorUnavailable(lacking)
-    return Driver(activate_unless_real())
+    emulator = activate_unless_real()
+    if emulator is not None:
+        use_here(emulator)
+    return Driver(emulator)
 
 
 def require_real() -> None:

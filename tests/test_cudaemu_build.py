@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -9,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import stand_in
 from cudaemu import EmulatorUnavailable, activate, build, install, toolkit
 from cudaemu.activate import options
 from cudaemu.nvcc import Request
+
+from neonlike.kernels.build import process
 
 pytestmark = pytest.mark.emulator
 
@@ -29,6 +33,26 @@ def cudaemu(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
         timeout=120,
         check=False,
     )
+
+
+KERNEL = 'extern "C" __global__ void twice(float *a) { a[threadIdx.x] *= 2; }'
+
+
+@pytest.mark.parametrize("source", [KERNEL, KERNEL.replace("2;", "missing;"), f"#define K __global__\n{KERNEL}"])
+def test_the_compiler_run_here_says_and_makes_what_the_program_does(
+    gpu_driver: Any, emulator: Any, tmp_path: Path, source: str
+) -> None:
+    """Tests have most kernels compiled without a Python of their own; one that does not compile, one to preprocess."""
+    (tmp_path / "twice.cu").write_text(source)
+    command = (f"{emulator.folder}/bin/nvcc", "-cubin", "-arch=sm_90", "-std=c++17", "-I.", "twice.cu", "-o", "twice")
+    run_here = functools.partial(stand_in.run_here, str(emulator.folder), str(toolkit.cuda_include()))
+    found = []
+    for run in (process.run_command, run_here):
+        status, words = run(command, tmp_path)
+        found.append((bool(status), words, (tmp_path / "twice").read_bytes() if not status else b""))
+        (tmp_path / "twice").unlink(missing_ok=True)
+    assert found[0] == found[1]
+    assert found[0][0] == ("missing" in source) == ("twice.cu:1:" in found[0][1])
 
 
 COMPILER = """#!/bin/sh
