@@ -19,7 +19,7 @@ from neonlike.optree.dtypes import FLOATS, DTypeRule
 from neonlike.optree.functions import F
 from neonlike.optree.ops import OPS, Kind, OpSpec
 
-pytestmark = [pytest.mark.engines("c"), pytest.mark.usefixtures("compiled_or_failed"), pytest.mark.optimized]
+pytestmark = [pytest.mark.engines("c"), pytest.mark.usefixtures("compiled_or_failed")]
 
 SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, 0.5, -2.5, 3.0)
 BATCH = 20
@@ -66,6 +66,7 @@ def test_elementwise_rows(be: Backend, rng: Any, batch: list[OpSpec], dtype: Any
             assert_close(out.get(), wanted, 1, f"{spec.name} {shape} {layout.__name__}")
 
 
+@pytest.mark.optimized
 @pytest.mark.compiles(8)
 @each_float
 @each_batch
@@ -124,6 +125,7 @@ def test_reductions(be: Backend, rng: Any, shape: tuple[int, ...], dtype: Any) -
             assert_close(out.get(), wanted, slack, f"{spec.name} over {axis}, {layout.__name__}")
 
 
+@pytest.mark.optimized
 @each_float
 def test_reductions_at_nan_and_inf(be: Backend, dtype: Any) -> None:
     host = np.array(list(itertools.product(SPECIAL, repeat=2)) * 5, dtype).reshape(-1, 9)
@@ -190,6 +192,7 @@ def test_numbers_are_arguments_of_the_kernel(be: Backend) -> None:
         assert out.get().tolist() == np.float32([[number, 2 * np.float32(number)]]).tolist()
 
 
+@pytest.mark.optimized
 @pytest.mark.compiles(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
