@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
+import optimizing
 import pytest
 import test_conv_kernels
 import test_pool
@@ -134,3 +135,18 @@ def test_what_a_test_asks_for_is_what_it_says() -> None:
 def test_marks_name_engines(marks: tuple[pytest.MarkDecorator, ...], expected: list[str]) -> None:
     named = {mark.name: mark.mark for mark in marks}
     assert list(engines_of(SimpleNamespace(get_closest_marker=named.get))) == expected
+
+
+@pytest.mark.parametrize(("sample", "given", "marked", "level"), [
+    (True, "", False, "1"), (True, "", True, "3"), (True, "2", False, "unchanged"), (False, "", False, "unchanged"),
+])  # fmt: skip
+def test_kernels_are_optimized_less_where_cases_are_left_out(
+    sample: bool, given: str, marked: bool, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But those of tests marked ``optimized``, and where the environment says how far."""
+    monkeypatch.setattr(optimizing.sampling, "on", sample)
+    monkeypatch.setattr(optimizing, "_given", given)
+    monkeypatch.setenv("NEONLIKE_OPTIMIZE", "unchanged")
+    asks = SimpleNamespace(get_closest_marker=lambda name: marked and name == "optimized")
+    optimizing.choose_for(asks)  # type: ignore[arg-type]
+    assert os.environ["NEONLIKE_OPTIMIZE"] == level
