@@ -260,6 +260,11 @@ ENDS = {
         "def work():\n    t = be.ones((3, 3))\n    time.sleep(100)\n"
         "threading.Thread(target=work, daemon=True).start(); time.sleep(0.3)"
     ),
+    "by a thread that wakes up": (
+        "import threading, time\nready = threading.Event()\n"
+        "def work():\n    t = be.ones((3, 3)); ready.set()\n    while True: time.sleep(1e-4)\n"
+        "threading.Thread(target=work, daemon=True).start(); ready.wait()"
+    ),
     "after a destructor at the end": (
         "class Late:\n    def __init__(self): self.t = be.ones((2, 2))\n"
         "    def __del__(self):\n        try: self.t.get()\n        except Exception: pass\n"
@@ -272,6 +277,19 @@ ENDS = {
 def test_a_process_ends_quietly(end: str) -> None:
     done = run_on_gpu(f"from neonlike.backends import gen_backend\nbe = gen_backend('gpu')\n{end}\n")
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_thread_may_compute_while_the_process_ends() -> None:
+    """It gets an error, if it gets so far; work that is late has it wait inside the driver."""
+    done = run_on_gpu(
+        "import threading, time\nfrom neonlike.backends import gen_backend\nbe = gen_backend('gpu')\n"
+        "ready = threading.Event()\n"
+        "def work():\n    while True:\n        t = be.ones((300, 300)); t[:] = t + 1; t.get(); ready.set()\n"
+        "threading.Thread(target=work, daemon=True).start(); ready.wait(); time.sleep(0.1)",
+        CUEMU_ASYNC="1",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Exception in" in done.stderr or not done.stderr
 
 
 # Without

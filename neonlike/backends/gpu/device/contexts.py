@@ -1,7 +1,8 @@
 """Which device's context is current in which thread, and what happens to it when threads, forks and programs end.
 
 PyCUDA keeps a stack of contexts for every thread and aborts the process when a thread ends with one on it. So what
-is pushed is always popped again: when the thread ends, before a fork, and when the interpreter exits.
+is pushed is always popped again: when the thread ends, before a fork, and when the interpreter exits. Threads that
+go on while it exits are held: see ``endings``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import threading
 from typing import Any
 
 import pycuda.driver as driver
+
+from neonlike.backends.gpu.device import endings
 
 
 class _Here(threading.local):
@@ -28,9 +31,10 @@ class _Entry:
 
     def __init__(self, context: Any) -> None:
         self._thread, self._thread_now = threading.get_ident(), threading.get_ident
-        self._pop, self._error = driver.Context.pop, driver.Error
+        self._pop, self._error, self._hold = driver.Context.pop, driver.Error, endings.hold
         context.push()
         self._there = True
+        self._hold(True)
 
     def leave(self) -> None:
         """Pop it."""
@@ -38,6 +42,7 @@ class _Entry:
             self._there = False
             with contextlib.suppress(self._error):
                 self._pop()
+            self._hold(False)
 
     def __del__(self) -> None:
         if getattr(self, "_there", False):
@@ -80,6 +85,8 @@ def _at_exit() -> None:
     for device in reversed(_devices):
         device.close()
     leave()
+    if _devices:
+        endings.wait_for_calls()
 
 
 atexit.register(_at_exit)
