@@ -104,6 +104,9 @@ def test_products_are_computed_once_and_cheap_values_not_kept(be: Any, monkeypat
     assert "no derivative" in ag.const(1.0).explain()
     lines = ((hidden @ v).reshape(2, 4).T @ w[:2]).explain().splitlines()
     assert [line.split()[0] for line in lines if "will be kept" in line] == ["relu", "dot"]  # and no view of it
+    cheap = ((w + 1) * (w - 2) * w).sum()  # whose factors are read, and computed again
+    cheap.get()
+    assert cheap.memory_report().intermediate_bytes == 4
 
 
 def test_primitives_keep_all_their_results(be64: Any, monkeypatch: pytest.MonkeyPatch) -> None:
