@@ -155,6 +155,8 @@ class TestTree:
             Tree([[linear(3)], [node, linear(2)]])
         with pytest.raises(ArgumentError, match="empty"):
             Tree([])
+        with pytest.raises(DTypeError, match="layers must be a list of branches, got 7"):
+            Tree(7)
         with pytest.raises(ArgumentError, match="2 branches but 3 alphas"):
             Tree([[linear(3), node], [node, linear(2)]], alphas=[1, 1, 1])
         with pytest.raises(ArgumentError, match=r"Dropout.*SkipNode"):

@@ -55,6 +55,15 @@ def product(space: tuple[int, int] = (1, 5), dtype: str = "f4") -> Program:
 
 
 @pytest.mark.cpu_only("the compiled kernels of the CPU")
+def test_a_program_assigns_something_in_every_space(bench: Bench) -> None:
+    """A square target turned round takes the value of its term, which in other spaces has another shape."""
+    terms = Leaf((0, 1), "f4", "plain", "real", 1), Op("neg", (Ref(0),))
+    turned = Program((3, 3), terms, (Target(1, leaf=0, view="T"),), "prepare")
+    be = bench.backends["numpy"]
+    found = [space for seed in range(4) for space in other_spaces(turned, be, np.random.default_rng(seed), 2)]
+    assert all(build(program, be).pairs for program in (turned, *found))
+
+
 def test_a_wrong_element_of_a_kernel_is_seen() -> None:
     """One element too few is written; in a process and a cache of its own."""
     needs_compiler()

@@ -55,7 +55,7 @@ MUTANTS = (
     fault("C: relu slope ignored", FINISH, "slope == 0 ? (vec){ 0 } : slope * v", "(vec){ 0 }"),
     fault("C: brelu uses output instead of X", FINISH, "& (x > 0))", "& (v > 0))"),
     fault("C: beta ignored in short runs", FINISH, "copy_some(&old, x + i, n - i);", "(void)x;"),
-    fault("C: bsum before relu", FINISH, "sum += out[i];", "sum += alpha * acc[i] + bias;"),
+    fault("C: bsum before relu", FINISH, "sum += out[i];", "sum += g->alpha * acc[i] + bias;"),
     fault("C: bsum drops the tail", FINISH, "for (i = 0; i < n; i++)\n", "for (i = 0; i < n - n % 8; i++)\n"),
     fault("C: parts of maps off by one", AREA, "a.tile_hi = tiles * (part + 1) / m[MAP_PARTS];", "a.tile_hi = tiles * (part + 1) / m[MAP_PARTS] - (part + 1 < m[MAP_PARTS]);"),
     fault("C: first block of an input that is not packed read again", DIRECT, "w.strips = input_row(g->in, m, &a, c, 0, 0)", "w.strips = input_row(g->in, m, &a, 0, 0, 0)"),

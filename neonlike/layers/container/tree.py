@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from neonlike.backends.backend import Tensor
@@ -45,6 +45,8 @@ class Tree(LayerContainer):
 
     def __init__(self, layers: Any, name: str | None = None, alphas: Sequence[float] | None = None) -> None:
         super().__init__(name)
+        if not isinstance(layers, Iterable):
+            raise DTypeError(f"{self.name}: layers must be a list of branches, got {shown(layers)}")
         self.layers = [as_branch(branch) for branch in layers]
         if not self.layers:
             raise ArgumentError(f"{self.name}: the list of branches is empty; give a trunk at least")
