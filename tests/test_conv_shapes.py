@@ -54,6 +54,17 @@ def test_few_channels_and_maps_a_group(
     x.check(forward(s, x.image, x.filters), backward(s, x.error, x.filters), update(s, x.image, x.error))
 
 
+def test_areas_of_few_rows(be: Backend, guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which only large images have otherwise."""
+    monkeypatch.setattr(conv_thin, "AREA_LANES", 40)
+    s = Sizes(3, 1, 4, (1, 9, 8), (1, 3, 3), (0, 1, 1), (1, 2, 1))
+    rng, layer = np.random.default_rng(0), s.layer(be, "f4")
+    plan = kernels._data_plan(layer, False, kernels.vector_bytes(be.compiler), 4, 2, True)
+    assert plan.kind is Kind.THIN
+    x = Operands(be, s, "f4", rng)
+    x.check(forward(s, x.image, x.filters), backward(s, x.error, x.filters), update(s, x.image, x.error))
+
+
 def test_errors_of_few_images_are_spread_where_the_filter_makes_steps(be: Backend) -> None:
     """And in phases where images fill a vector, or there would be little but zeros."""
     for N, step, expected in ((1, 2, True), (1, 1, False), (64, 2, False), (1, 3, False)):
