@@ -172,8 +172,8 @@ def test_no_memory_for_a_kernel(fast: Backend, monkeypatch: pytest.MonkeyPatch) 
 def test_fixed_assignments_refuse_what_they_cannot_know(fast: Backend) -> None:
     launches = fast.executor.replay.launches
     a, b, out = (fast.ones((3, 4)) for _ in range(3))
-    out[:] = a + b
     pairs = [(out, a + b)]
+    fast.assign_fresh(pairs)
     assert launches.fixed(fast, pairs, [a, b]) is None, "the target is none of the bases"
     assert launches.fixed(fast, [(out, a - b)], [a, b, out]) is None, "it was not learned"
     fixed = launches.fixed(fast, pairs, [out, b, a])
@@ -193,12 +193,16 @@ def test_fixed_assignments_refuse_what_they_cannot_know(fast: Backend) -> None:
     node = a + b
     assert launches.tape(fast, node, {id(node): None}) is None
     whole = tape.Kept(weakref.ref(node), out, (), "", True)
-    for entry in (tuple(whole)[:4], whole._replace(parts=(b,)), whole._replace(tensor=a + b)):
+    for entry in (tuple(whole)[:4], whole._replace(parts=(a + b,)), whole._replace(tensor=a + b)):
         assert launches.tape(fast, node, {id(node): entry}) is None
     key, leaves, met, nodes = launches.tape(fast, node, {1: None})
     assert isinstance(key, bytes) and leaves == (a, b) and met == [] and nodes == (node,)
     other, leaves, met, nodes = launches.tape(fast, node, {id(node): whole})
     assert other != key and leaves == (a, b, out) and met == [id(node)] and nodes == (node,)
+    further, leaves, met, _ = launches.tape(fast, node, {id(node): whole._replace(parts=(c,))})
+    assert further not in (key, other) and leaves == (a, b, out, c) and met == [id(node)]
+    alone, leaves, _, _ = launches.tape(fast, node, {id(node): whole._replace(tensor=a + b, parts=(c,))})
+    assert alone not in (key, other, further) and leaves == (a, b, c)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -14,7 +14,7 @@ from neonlike.backends.cpu.backend import NervanaCPU
 from neonlike.errors import AliasError, DTypeError, ShapeError
 from neonlike.kernels.c import fastpath
 from neonlike.kernels.planning.graph import linearize
-from neonlike.kernels.run.recipe import Replayed
+from neonlike.kernels.run.recipe import MOST_STEPS, MOST_WORDS, Replayed
 from neonlike.optree.functions import F
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.ops import OPS
@@ -190,7 +190,7 @@ def test_keys_agree_with_those_of_plans(fast: Backend) -> None:
     "unusual",
     [
         lambda be, a, b: a * be.rand(), lambda be, a, b: be.take(a, [0, 2], 0) + a[:2],
-        lambda be, a, b: a + F.exp(F.add(1, 2)), lambda be, a, b: sum([a * k for k in range(300)], b),
+        lambda be, a, b: a + F.exp(F.add(1, 2)), lambda be, a, b: sum([a * k for k in range(600)], b),
     ],
 )  # fmt: skip
 def test_what_is_unusual_is_left_to_python(fast: Backend, unusual: Callable[..., Any]) -> None:
@@ -236,12 +236,14 @@ def test_broken_nodes_are_refused(fast: Backend) -> None:
     for target in (None, 3, a + 1, object()):
         assert run(fast, target, a + 1) is Replayed.LEFT
     for pairs in (None, (), 3, [(out,)], [3], [(out, a, a)], ((out, a + 1), (out, a + 2))):
-        assert fast.executor.replay.launches.run_many(fast, pairs) is Replayed.LEFT
+        assert fast.executor.replay.launches.run_many(fast, pairs, False) is Replayed.LEFT
     with pytest.raises(TypeError):
         run(fast, out)
     used = fast.executor.replay.launches.used
     words: list[Any] = [7, (), (7, 0), (-1, 0), (1, 1), (1, -1), (2, 1), (3, 1), (5, 0), (0, 0, 0)]
-    steps: list[Any] = [*(((1, (word,)),) for word in words), ((1, ((0, 0),) * 1025),), ((1, ()),) * 65, (7,)]
+    steps: list[Any] = [*(((1, (word,)),) for word in words)]
+    steps += [((1, ((0, 0),) * (MOST_WORDS + 1)),), ((1, ()),) * (MOST_STEPS + 1), (7,)]
+    steps += [((1, ((1, 0, "x"),)),), ((1, ((1, 0, 0, 0),)),)]
     recipes: list[Any] = [7, (), (0,) * 8, (0, 5, (), 0, 0, 0, 0, 1), (1, 1, ((1, ()),) * 2, 0, 1, 0, 0, 1)]
     for recipe in (*recipes, *((1, 1, step, 0, 0, 0, 0, 1) for step in steps)):
         fast.executor.replay.launches.learn(fast, [(out, a + 1)], recipe)

@@ -5,8 +5,9 @@ values of numbers, the gradient rules of its ops, and which values of it are kep
 The extension of ``kernels/c/fastpath.py`` writes all of that into a key. The second pass for a key is recorded: each of
 its assignments is *fixed*, to kernels whose arguments are leaves of the tape (its tensors, kept values) and what the
 pass makes. From the third on they are run as they were, in their order, and a tensor is let go after the last that
-reads it. Tapes with what the extension does not know (primitives, moves, random numbers, rules of your own) are played
-by :mod:`neonlike.optree.backward`; so are those with many bytes of kept values, which playing lets go one by one.
+reads it. Tapes with what the extension does not know (most primitives, gathers, random numbers, rules of your own) are
+played by :mod:`neonlike.optree.backward`; so are those with many bytes of kept values, which playing lets go one
+by one.
 
 The value that is asked for alone is computed again likewise, and of the same nodes the values are kept as before.
 """
@@ -16,10 +17,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from neonlike.optree.dtypes import DType
-from neonlike.optree.keeping import compute
+from neonlike.optree.keeping import compute, keep_results
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.shapes import Shape
-from neonlike.optree.tape import keep, kept
+from neonlike.optree.tape import kept
 
 MOST_PASSES = 256
 """Keys that are known at a time."""
@@ -46,14 +47,15 @@ class Result(NamedTuple):
 
     value: Any
     gradients: dict[int, Any]
-    kept: list[Any]
+    kept: list[list[Any]]
 
 
 class Keeping(NamedTuple):
-    """Which node's value is kept, which tensor it is, and why; ``leads`` as in :func:`~neonlike.optree.tape.keep`."""
+    """Which node's results are kept, which tensors they are, and why; ``leads`` as in
+    :func:`~neonlike.optree.tape.keep`. No tensor: an expression stands for the first."""
 
     node: int
-    place: int
+    places: tuple[int | None, ...]
     why: str
     leads: bool
 
@@ -109,7 +111,7 @@ class Pass:
                 tensors[place] = self.one
         value = None if self.value is None else tensors[self.value]
         gradients = {id(leaves[leaf]): tensors[place] for leaf, place in self.gradients}
-        return Result(value, gradients, [tensors[one.place] for one in self.kept])
+        return Result(value, gradients, [[None if p is None else tensors[p] for p in one.places] for one in self.kept])
 
 
 class Recorder:
@@ -151,7 +153,8 @@ class Recorder:
         places = {id(tensor): place for place, tensor in enumerate(self.tensors) if place > len(self.leaves)}
         results = [(leaf, gradients[id(t)]) for leaf, t in enumerate(self.leaves) if id(t) in gradients]
         entries = [(at, entry) for at, node in enumerate(nodes) if (entry := kept.get(id(node))) is not None]
-        new = [Keeping(at, places[id(e.tensor)], e.why, e.leads) for at, e in entries if id(e.tensor) in places]
+        found_new = ((at, e, [places.get(id(result)) for result in (e.tensor, *e.parts)]) for at, e in entries)
+        new = [Keeping(at, tuple(which), e.why, e.leads) for at, e, which in found_new if which[-1] is not None]
         wanted = [id(tensor) for _, tensor in results] + ([] if value is None else [id(value)])
         if not self.is_whole or any(one not in places for one in wanted) or len(results) != len(gradients):
             known = passes.get(self.key, 0)
@@ -159,7 +162,7 @@ class Recorder:
                 passes[self.key] = known + 1
             return
         found = tuple((leaf, places[id(tensor)]) for leaf, tensor in results)
-        stay = {places[one] for one in wanted} | {one.place for one in new}
+        stay = {places[one] for one in wanted} | {place for one in new for place in one.places if place is not None}
         passes[self.key] = Pass(self._steps(stay), self.one, len(self.tensors), places.get(id(value)), found, new)
 
     def _steps(self, stay: set[int]) -> list[Making]:
@@ -225,8 +228,8 @@ def value_of(be: Any, root: OpTreeNode, differentiable: bool) -> Any:
     tape = None if id(root) in kept else _tape_of(be, root, "kept value" if differentiable else "value")
     known = None if tape is None else _known(be, tape, (1, 1), root.dtype)
     if known.__class__ is Pass and (result := known.run(be, tape.leaves)) is not None:  # type: ignore[union-attr]
-        for one, tensor in zip(known.kept, result.kept):  # type: ignore[union-attr]
-            keep(tape.nodes[one.node], (tensor,), one.why, one.leads)  # type: ignore[union-attr]
+        for one, results in zip(known.kept, result.kept):  # type: ignore[union-attr]
+            keep_results(tape.nodes[one.node], results, one.why, one.leads)  # type: ignore[union-attr]
         return result.value
     recorder = known if known.__class__ is Recorder else None
     value, _ = compute(root, differentiable, None if recorder is None else recorder.note)

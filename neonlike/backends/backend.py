@@ -257,7 +257,7 @@ class Backend(
 
     def _assign_many(self, pairs: Sequence[tuple[Tensor, Any]], fresh: bool) -> list[Tensor]:
         replay = self._replay.run_many
-        answer = LEFT if replay is None else replay(self, pairs)
+        answer = LEFT if replay is None else replay(self, pairs, fresh)
         if answer is not DONE:
             check_pairs("assign_many", pairs)
             for target, _ in pairs:

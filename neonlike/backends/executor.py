@@ -85,7 +85,7 @@ class Executor:
         self.engine.execute(plan, graph)
         if answer is Replayed.NEW:
             recipe = None if graph.windows else self.engine.recipe(plan, graph)
-            self.replay.learn(pairs[0][0].backend, pairs, recipe)
+            self.replay.learn(pairs[0][0].backend, pairs, recipe, fresh)
 
     def plan(self, graph: Graph) -> Plan:
         """The plan of ``graph``, made if there is none; the first that is met again is when replay pays.

@@ -46,6 +46,21 @@ class Request:
         """Compute ``results`` from ``operands``, all of them tensors of ``be``; no operand is written."""
         raise NotImplementedError
 
+    @property
+    def key(self) -> int | None:
+        """Equal for requests that ask for the same; None: any other may differ."""
+        return None
+
+    def planned(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> Any:
+        """The kernel that :meth:`run` starts on arrays that lie like these and share no memory, if it is one.
+
+        Returns
+        -------
+        KernelCall or None
+            It is not run; in the place of each address it has the array, of ``results`` and ``operands``.
+        """
+        return None
+
     def describe(self) -> str:
         """What is called, in words, for ``be.explain``."""
         return type(self).__name__

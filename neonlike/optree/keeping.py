@@ -186,10 +186,16 @@ def _computed(be: Any, wanted: Sequence[Entry], keeping: bool, valued: set[int],
     value = made[0][1][0]
     for entry, tensors in made if keeping else ():
         if len(tensors) > 1 and id(entry.node) not in valued:
-            node = entry.node
-            tensors[0] = OpTreeNode(node.spec, node.operands, node.attrs, node.shape, node.dtype, node.backend)
-        keep(entry.node, tensors, entry.why, entry.lead)
+            tensors[0] = None
+        keep_results(entry.node, tensors, entry.why, entry.lead)
     return value
+
+
+def keep_results(node: OpTreeNode, results: list[Any], why: str, leads: bool) -> None:
+    """As :func:`~neonlike.optree.tape.keep`; an expression stands for the first of ``results`` if that is None."""
+    if results[0] is None:
+        results[0] = OpTreeNode(node.spec, node.operands, node.attrs, node.shape, node.dtype, node.backend)
+    keep(node, results, why, leads)
 
 
 def _results(entry: Entry) -> list[Any]:

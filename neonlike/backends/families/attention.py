@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from neonlike.backends.families import attention_definition as definition
@@ -253,6 +254,11 @@ class AttentionFamily(Family):
     ) -> KernelCall | None:
         """``bprop_attention`` of checked tensors that are not empty; returns as :meth:`_fprop_attention`."""
         definition.backward(self, request, (Q, K, V, O, E), lse, (dQ, dK, dV))
+        return None
+
+    def _planned_attention(self, request: AttentionPass, arrays: Sequence[Any]) -> KernelCall | None:
+        """The launch that one of these makes on arrays that lie like these, in their order, with which it has them in
+        the places of their addresses; None if it is more than that."""
         return None
 
     def _workspace(self, layer: Any, operation: str) -> int:

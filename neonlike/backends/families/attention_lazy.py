@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from neonlike.backends.families.attention import AttentionFamily
+from neonlike.backends.families.attention_definition import AttentionPass
 from neonlike.backends.families.operands import check_floats
 from neonlike.backends.families.requests import Result, no_second
 from neonlike.backends.geometry.attention import AttentionGeometry
@@ -14,10 +15,30 @@ from neonlike.errors import ShapeError
 from neonlike.optree.calls import Request, call, call_spec, part
 from neonlike.optree.dtypes import DType
 from neonlike.optree.node import common_backend, expression
+from neonlike.optree.tape import rule_key
+
+
+class _Request(Request):
+    """What both requests have in common."""
+
+    geometry: AttentionGeometry
+    results: tuple[Result, ...]
+    dtypes: tuple[DType | None, ...]
+
+    @property
+    def key(self) -> int | None:
+        """Equal for requests of the same class and sizes."""
+        return rule_key(type(self), self.geometry, self.results, self.dtypes)
+
+    def _planned(self, be: Any, arrays: Sequence[Any], backward: bool) -> Any:
+        """The kernel for ``arrays`` in the order of the backend's method; None if it is not one, or does nothing."""
+        layer, leading = self.geometry, tuple(arrays[0].shape[:-2])
+        request = AttentionPass(layer, leading, backward)
+        return be._planned_attention(request, arrays) if layer.keys and request.heads * layer.queries else None
 
 
 @dataclass(frozen=True, eq=False)
-class Attention(Request):
+class Attention(_Request):
     """``fprop_attention`` of (Q, K, V); the further result is the logarithm of each query's sum of exponentials."""
 
     geometry: AttentionGeometry
@@ -28,13 +49,17 @@ class Attention(Request):
         """Compute it."""
         be.fprop_attention(self.geometry, *operands, *results)
 
+    def planned(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> Any:
+        """See :meth:`Request.planned`."""
+        return self._planned(be, (*operands, *results), False)
+
     def describe(self) -> str:
         """The method of the backend, and the sizes."""
         return f"be.fprop_attention, {self.geometry}"
 
 
 @dataclass(frozen=True, eq=False)
-class AttentionGradient(Request):
+class AttentionGradient(_Request):
     """``bprop_attention`` of (Q, K, V, O, lse, error): the gradients of Q, K and V."""
 
     geometry: AttentionGeometry
@@ -44,6 +69,10 @@ class AttentionGradient(Request):
     def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
         """Compute them."""
         be.bprop_attention(self.geometry, *operands, *results)
+
+    def planned(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> Any:
+        """See :meth:`Request.planned`."""
+        return self._planned(be, (*operands, *results), True)
 
     def describe(self) -> str:
         """The method of the backend, and the sizes."""

@@ -13,6 +13,7 @@ from neonlike.kernels.c import compile as compile_c
 from neonlike.kernels.c import fastpath
 from neonlike.kernels.c import lines as lines_c
 from neonlike.kernels.c import moves as moves_c
+from neonlike.kernels.c.copies import CCallStage, CCopyBack, ConcatStage, CViewStage
 from neonlike.kernels.c.products import DotStage
 from neonlike.kernels.c.stage import CStage
 from neonlike.kernels.numpy_engine.engine import NumpyEngine
@@ -20,8 +21,14 @@ from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.plan import Plan, StageKind
 from neonlike.kernels.run.ahead import BoundLater, CompilesAhead
 from neonlike.kernels.run.engine import run_stages
-from neonlike.kernels.run.recipe import Placing, Recipe, StageSteps
+from neonlike.kernels.run.recipe import MOST_STEPS, MOST_WORDS, Placing, Recipe, StageSteps
 from neonlike.kernels.run.stage import ExecutableStage, Run
+from neonlike.kernels.run.workspace import KEPT_BYTES
+
+_COPIES = {"view": CViewStage, "unview": CViewStage, "concat": ConcatStage}
+_WITH_STEPS = (CStage, DotStage, CViewStage, ConcatStage, CCallStage, CCopyBack)
+MOST_MEMORY = KEPT_BYTES
+"""Bytes of temporaries of an assignment that the extension starts: a thread keeps so much."""
 
 
 class CEngine(CompilesAhead, NumpyEngine):
@@ -39,9 +46,17 @@ class CEngine(CompilesAhead, NumpyEngine):
             return moves_c.MoveStage(plan, stage, graph)
         if stage.kind is StageKind.MOVE and moves_c.usable(plan, stage, lines_c.FORMS):
             return lines_c.LineStage(plan, stage, graph)
+        if stage.kind is StageKind.CALL:
+            return CCallStage(plan, stage, graph)
+        if stage.kind is StageKind.MOVE and (found := _COPIES.get(plan.values[stage.values[0]].spec.name)):
+            return found(plan, stage, graph)
         if stage.kind is StageKind.CONTRACTION and plan.values[stage.values[0]].spec.name == "dot":
             return DotStage(plan, stage, graph)
         return super().stage(plan, position, graph)
+
+    def copy_back(self, target: int) -> ExecutableStage:
+        """See ``Engine.copy_back``."""
+        return CCopyBack(target)
 
     def execute(self, plan: Plan, graph: Graph) -> None:
         """Compute every assignment of ``graph``."""
@@ -50,12 +65,15 @@ class CEngine(CompilesAhead, NumpyEngine):
     def recipe(self, plan: Plan, graph: Graph) -> Recipe | None:
         """How to run ``plan`` on tensors like those of ``graph`` without planning; None where not all is C."""
         run, found = Placing(graph), list[StageSteps]()
-        for stage in plan.engine[self.name]:
-            of_stage = stage.steps(run) if isinstance(stage, (CStage, DotStage)) else None
-            if of_stage is None:
+        for stage, spent in zip(plan.engine[self.name], plan.spent, strict=True):
+            of_stage = stage.steps(run) if isinstance(stage, _WITH_STEPS) else None
+            if of_stage is None or run.memory > MOST_MEMORY:
                 return None
             found.append(of_stage)
+            run.end_stage(spent)
         steps, keep = tuple(step for one in found for step in one.steps), tuple(one.keep for one in found)
+        if len(steps) > MOST_STEPS or sum(len(step.words) for step in steps) > MOST_WORDS:
+            return None
         release, forks = any(one.release for one in found), all(one.forks for one in found)
         return Recipe(len(graph.leaves), len(graph.numbers), steps, run.memory, False, release, forks, keep)
 

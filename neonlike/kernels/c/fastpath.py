@@ -28,12 +28,13 @@ from neonlike.kernels.c.toolchain import Compiler, architecture, compile_object,
 from neonlike.kernels.codegen.render import header_texts, template_text
 from neonlike.kernels.run import forks
 from neonlike.logger import logger
+from neonlike.optree.calls import PART
 from neonlike.optree.ops import OPS, Kind, OpSpec
 
 NAME, SOURCE = "nlfast", "c/fastpath/fastpath.c"
 SUFFIX = ".extension"
 """Of the file in the cache: not that of kernels, which are counted."""
-_PARTS = "places walk nodes builders device launches fixed calls repeating chains checked".split()
+_PARTS = "places words walk nodes builders device launches fixed calls repeating chains checked copies".split()
 HEADERS = (*(f"fastpath/fastpath_{part}.h" for part in _PARTS), "packed.h")
 
 
@@ -181,15 +182,22 @@ def _load(path: Path) -> Any:
     return module
 
 
-_VIEWS = {"transpose": ("axes",), "broadcast": ("shape",), "onehot": ("axis",)}
-"""Ops that show a tensor otherwise, and fuse: with what of their attributes the extension tells them apart."""
+_MOVES = {
+    "transpose": ("axes",), "broadcast": ("shape",), "onehot": ("axis",), "view": ("layout", "picks"),
+    "unview": ("layout", "shape"), "concat": ("axis",),
+}  # fmt: skip
+"""Ops that show a tensor otherwise, or move elements: with what of their attributes the extension tells them apart."""
 
 
 def keyed(spec: OpSpec) -> tuple[str, ...] | None:
     """Names of the attributes of ``spec`` that belong to a plan's key; None for ops that are left to Python."""
     if spec.kind in (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.CONTRACTION):
         return spec.keyed
-    return _VIEWS.get(spec.name) if OPS.get(spec.name) is spec else None
+    if spec is PART:
+        return ("part",)
+    if spec.kind is Kind.CALL:
+        return ("request",)
+    return _MOVES.get(spec.name) if OPS.get(spec.name) is spec else None
 
 
 def _after_fork() -> None:

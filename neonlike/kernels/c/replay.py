@@ -21,8 +21,8 @@ class Replay:
     Attributes
     ----------
     run, run_many : callable or None
-        ``run(backend, target, value)`` and ``run_many(backend, pairs)`` make an assignment that was learned, and answer
-        with a :class:`~neonlike.kernels.run.recipe.Replayed`; None while there is no extension.
+        ``run(backend, target, value)`` and ``run_many(backend, pairs, fresh)`` make an assignment that was learned, and
+        answer with a :class:`~neonlike.kernels.run.recipe.Replayed`; None while there is no extension.
     calls : CallCache or None
         The calls of the backend's compound primitives, if the extension may repeat them.
     launches : object or None
@@ -37,7 +37,7 @@ class Replay:
         self.passes: dict[Any, Any] = {}
         self.calls: CallCache | None = None
         self.run: Callable[[Any, Any, Any], Replayed] | None = None
-        self.run_many: Callable[[Any, Any], Replayed] | None = None
+        self.run_many: Callable[[Any, Any, bool], Replayed] | None = None
         self.wanted = False
         """Whether to ask for the extension when a plan is met again."""
         self._on = False
@@ -71,10 +71,15 @@ class Replay:
             self.calls.fast = extension.Calls()
         fastbuild.attach(extension, self.tensor_type)
 
-    def learn(self, backend: Any, pairs: Sequence[tuple[Any, Any]], recipe: Recipe | None) -> None:
-        """Have ``run`` make the assignments ``pairs`` by ``recipe`` from now on; None: leave them to Python at once."""
+    def learn(
+        self, backend: Any, pairs: Sequence[tuple[Any, Any]], recipe: Recipe | None, fresh: bool = False
+    ) -> None:
+        """Have ``run`` make the assignments ``pairs`` by ``recipe`` from now on; None: leave them to Python at once.
+
+        ``fresh``: only where nobody will look at the targets should the run fail, for which the recipe was made.
+        """
         if self.launches is not None:
-            self.launches.learn(backend, pairs, recipe)
+            self.launches.learn(backend, pairs, recipe, fresh)
 
     def clear(self) -> None:
         """Forget what was learned."""

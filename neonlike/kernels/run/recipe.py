@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum, IntEnum
 from typing import Any, NamedTuple
 
@@ -48,8 +49,11 @@ class Source(IntEnum):
     """How many threads to run on; 1 in a forked process."""
 
 
-Word = tuple[Source, int]
-"""An argument of a kernel: where it is found, and which one, or the value."""
+MOST_WORDS, MOST_STEPS = 4096, 256
+"""Arguments of all kernels of a recipe, and kernels, at most: as in ``fastpath_launches.h``."""
+
+Word = tuple[Source, int] | tuple[Source, int, int]
+"""An argument of a kernel: where it is found, and which one, or the value; then bytes from where an operand begins."""
 
 
 class Step(NamedTuple):
@@ -99,7 +103,7 @@ class StageSteps(NamedTuple):
 
 
 class Placing(Layouts):
-    """A run whose temporaries lie one behind the other in working memory: where each argument of its kernels is.
+    """A run whose temporaries lie in working memory: where each argument of its kernels is.
 
     Attributes
     ----------
@@ -107,27 +111,59 @@ class Placing(Layouts):
         Bytes of working memory so far.
     """
 
-    __slots__ = ("_held", "_words", "memory")
+    __slots__ = ("_free", "_held", "_rooms", "_words", "_working", "memory")
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
         self.memory = 0
         self._held: list[Any] = [target.array for target in graph.targets]
         self._words: dict[int, Word] = {id(array): (Source.TARGET, k) for k, array in enumerate(self._held)}
+        self._rooms: dict[int, tuple[int, int]] = {}  # of temporaries, and of windows of them: (begin, bytes)
+        self._free: list[tuple[int, int]] = []
+        self._working: list[tuple[int, int]] = []
 
-    def room(self, nbytes: int) -> Word:
-        """So many bytes more of working memory."""
+    def _room(self, nbytes: int) -> tuple[int, int]:
+        """So many bytes that no other has now: (begin, bytes)."""
         unit = PAGE if nbytes >= PAGED_FROM else LINE
+        fitting = [room for room in self._free if nbytes <= room[1] <= 2 * nbytes and room[0] % unit == 0]
+        if fitting:
+            found = min(fitting, key=lambda room: room[1])
+            self._free.remove(found)
+            return found
         begin = -(-self.memory // unit) * unit
         self.memory = begin + nbytes
-        return Source.MEMORY, begin
+        return begin, nbytes
+
+    def room(self, nbytes: int) -> Word:
+        """So many bytes of working memory, until the stage ends."""
+        self._working.append(self._room(nbytes))
+        return Source.MEMORY, self._working[-1][0]
 
     def empty(self, shape: Shape, dtype: DType) -> ArrayLayout:
         """A temporary, in working memory."""
         found = ArrayLayout(shape, dtype)
         self._held.append(found)  # so that no other array gets its id
-        self._words[id(found)] = self.room(found.nbytes)
+        self._rooms[id(found)] = room = self._room(found.nbytes)
+        self._words[id(found)] = Source.MEMORY, room[0]
         return found
+
+    def place(self, window: Any, one: Input, distance: int) -> None:
+        """``window`` begins ``distance`` bytes after the array that a stage reads as ``one``, and is a part of it."""
+        source, which, *before = self.read(one)
+        self._held.append(window)
+        if source is Source.MEMORY:
+            self._words[id(window)] = source, which + distance
+            self._rooms[id(window)] = self._rooms[id(self.temps[one.index])]
+        else:
+            self._words[id(window)] = source, which, sum(before) + distance
+
+    def end_stage(self, spent: Iterable[int]) -> None:
+        """No later stage reads the values ``spent``, nor what this one worked in: others may have their memory."""
+        over = [self._rooms.get(id(self.temps.pop(value, None))) for value in spent]
+        staying = [*self.temps.values(), *(array for results in self.results.values() for array in results)]
+        in_use = {self._rooms.get(id(array)) for array in staying}
+        self._free += {room for room in over if room is not None and room not in in_use} | set(self._working)
+        self._working.clear()
 
     def written(self, array: Any) -> Word:
         """Where a target's array or a temporary begins."""

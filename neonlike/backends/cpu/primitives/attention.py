@@ -15,6 +15,7 @@ from neonlike.backends.geometry.counts import ceil_div, round_up
 from neonlike.kernels.c.routine import POINTER, REAL, REAL_TYPES, VECMATH, Routine, address, threads_for
 from neonlike.kernels.run.calls import KernelCall
 from neonlike.optree.dtypes import compute_dtype
+from neonlike.optree.shapes import contiguous_strides
 
 _HEADERS = ("gemm_tile.h", *VECMATH)
 FORWARD = Routine("c/attention/forward.c.j2", [POINTER] * 7 + [REAL], "attention", _HEADERS)
@@ -72,6 +73,15 @@ class AttentionKernels(CompiledFamily, AttentionFamily):
             addresses = (*places[:4], address(sums), *places[4:])
             return _launch(kernel, request, addresses, arrays, (Q, K, V, O, E, dQ, dK, dV))
 
+    def _planned_attention(self, request: AttentionPass, arrays: Sequence[Any]) -> KernelCall | None:
+        kind = compute_dtype(request.layer.dtype)
+        sums = arrays[4]
+        plain = tuple(sums.strides) == contiguous_strides(sums.shape, sums.itemsize)
+        kernel = self._attention_kernel(BACKWARD if request.backward else FORWARD, arrays[0])
+        if kernel is None or not plain or any(array.dtype != kind for array in arrays):
+            return None
+        return _call(kernel, request, tuple(arrays), (*arrays[:4], *arrays[5:]))
+
     def _attention_kernel(self, routine: Routine, tensor: Any) -> Any:
         real = REAL_TYPES[compute_dtype(tensor.dtype)]
         return routine.variant(self.compiler, real=real, suffix="f32" if real == "float" else "f64")
@@ -92,6 +102,12 @@ def _launch(
     kernel: Any, request: AttentionPass, addresses: tuple[Any, ...], arrays: Sequence[Array], tensors: Sequence[Any]
 ) -> KernelCall | None:
     """Run the kernel; returns what may be kept, of tensors without gaps, of which their bytes tell where they end."""
+    call = _call(kernel, request, addresses, arrays).run()
+    return call if all(tensor.is_contiguous for tensor in tensors) else None
+
+
+def _call(kernel: Any, request: AttentionPass, addresses: tuple[Any, ...], arrays: Sequence[Any]) -> KernelCall:
+    """The kernel for arrays with the strides of ``arrays``, which are all but the sums."""
     layer, itemsize = request.layer, arrays[0].itemsize
     outer, inner = (1, 1, *request.leading)[-2:]
     threads = _threads(request)
@@ -102,8 +118,7 @@ def _launch(
     *sizes, total = _elements(request, threads)
     numbers += [*sizes, threads]
     meta = (ctypes.c_int64 * len(numbers))(*numbers)
-    call = KernelCall(kernel, addresses, (ctypes.addressof(meta), layer.scale), total * itemsize, meta).run()
-    return call if all(tensor.is_contiguous for tensor in tensors) else None
+    return KernelCall(kernel, addresses, (ctypes.addressof(meta), layer.scale), total * itemsize, meta)
 
 
 def _threads(request: AttentionPass) -> int:

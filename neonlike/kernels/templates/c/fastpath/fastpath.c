@@ -16,6 +16,7 @@
 #include "fastpath_repeating.h"
 #include "fastpath_chains.h"
 #include "fastpath_checked.h"
+#include "fastpath_copies.h"
 
 /* Backend.assign -------------------------------------------------------------------------------------------------- */
 
@@ -189,7 +190,8 @@ static int intern_names(void)
         {&name_assign, "assign"},  {&name_closed, "closed"},   {&name_executor, "executor"},
         {&name_rounding, "rounding"}, {&name_calls, "_calls"},   {&name_fast, "fast"},
         {&name_expect, "expect"},  {&name_recipe, "recipe"},   {&name_memory, "memory"},
-        {&name_rule, "rule"},
+        {&name_rule, "rule"},      {&name_key, "key"},
+        {&name_picks, "picks"},
     };
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)
         if (!*names[k].name && !(*names[k].name = PyUnicode_InternFromString(names[k].text)))
@@ -215,5 +217,9 @@ PyMODINIT_FUNC PyInit_nlfast(void)
             Py_CLEAR(module);
         }
     }
+    PyObject *copies = PyLong_FromVoidPtr((void *)(uintptr_t)copy_window);
+    if (module && (!copies || PyModule_AddObjectRef(module, "copies", copies)))
+        Py_CLEAR(module);
+    Py_XDECREF(copies);
     return module;
 }

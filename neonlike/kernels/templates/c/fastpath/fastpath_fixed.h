@@ -88,8 +88,10 @@ static Launch *fix(const Launch *launch, Place *const *bases, Py_ssize_t count)
     for (int k = 0; k < launch->given && !failed; k++) {
         Word word = launch->argument[k];
         if (word.source == LEAF || word.source == TARGET) {
-            const Place *place = word.source == LEAF ? walk.leaf[word.value] : walk.target[word.value];
+            const Place *place = word.source == LEAF ? walk.leaf[word.base] : walk.target[word.base];
+            const int64_t distance = word.value;
             failed = find_base(place, bases, count, &word);
+            word.value += distance;
         } else if (word.source == WHOLE || word.source == REAL) {
             const Number *number = &walk.number[word.value];
             if (word.source == REAL)
@@ -121,7 +123,7 @@ static PyObject *launches_fixed(PyObject *object, PyObject *const *given, Py_ssi
     while (known < wanted && (bases[known] = place_of(PyList_GET_ITEM(given[2], known))))
         known++;
     Launch *launch = NULL;
-    if (known == wanted && !walk_pairs(given[0], given[1], self->tensor_type) && (launch = *find(self)))
+    if (known == wanted && !walk_pairs(given[0], given[1], self->tensor_type, 1) && (launch = *find(self)))
         launch = launch->keep && !launch->device ? fix(launch, bases, wanted) : NULL;
     end_walk();
     while (known)

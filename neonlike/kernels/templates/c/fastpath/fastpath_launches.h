@@ -18,14 +18,14 @@ typedef int (*Kernel)(const union nl_word *);
 
 /* Where an argument of a kernel is found; Source in recipe.py has the same order. */
 enum source { PLAIN, LEAF, TARGET, WHOLE, REAL, MEMORY, THREADS, SOURCES, BASE };
-enum { MOST_WORDS = 1024, MOST_STEPS = 64 }; /* arguments of all kernels, kernels: they lie on the stack */
+enum { MOST_WORDS = 4096, MOST_STEPS = 256 }; /* arguments of all kernels, kernels: they lie on the stack */
 
 static PyObject *kept_memory, *lend, *name_memory; /* of workspace.py */
 
 typedef struct {
     enum source source; /* BASE: in memory of a tensor, see fastpath_fixed.h */
-    int base;           /* which */
-    int64_t value; /* which leaf, target or number; bytes from where the memory begins; or the argument itself */
+    int base;           /* which of these, which leaf or target */
+    int64_t value; /* which number; bytes from where the memory or an operand begins; or the argument itself */
 } Word;
 
 typedef struct {
@@ -128,8 +128,8 @@ static void take_walk(Started *to, const Launch *launch)
     for (int k = 0; k < to->given; k++) {
         const Word *from = &launch->argument[k];
         switch (from->source) {
-        case LEAF: to->words[k].pointer = walk.leaf[from->value]->address; break;
-        case TARGET: to->words[k].pointer = walk.target[from->value]->address; break;
+        case LEAF: to->words[k].pointer = walk.leaf[from->base]->address + from->value; break;
+        case TARGET: to->words[k].pointer = walk.target[from->base]->address + from->value; break;
         case WHOLE: to->words[k].integer = walk.number[from->value].integer; break;
         case REAL: to->words[k].real = walk.number[from->value].real; break;
         default: break;
@@ -215,28 +215,30 @@ static PyObject *launches_run(PyObject *object, PyObject *const *given, Py_ssize
     if (walk.busy)
         return own(answers[LEFT]);
     begin_walk();
-    return answered(self, add_target(given[0], given[1], given[2], self->tensor_type) || put_targets());
+    return answered(self, add_target(given[0], given[1], given[2], self->tensor_type) || put_targets(0));
 }
 
 static PyObject *launches_run_many(PyObject *object, PyObject *const *given, Py_ssize_t count)
 {
     Launches *self = (Launches *)object;
-    if (count != 2) {
-        PyErr_SetString(PyExc_TypeError, "run_many(backend, pairs)");
+    if (count != 3 || !PyBool_Check(given[2])) {
+        PyErr_SetString(PyExc_TypeError, "run_many(backend, pairs, fresh)");
         return NULL;
     }
     if (walk.busy)
         return own(answers[LEFT]);
     begin_walk();
-    return answered(self, walk_pairs(given[0], given[1], self->tensor_type));
+    return answered(self, walk_pairs(given[0], given[1], self->tensor_type, given[2] == Py_True));
 }
 
-/* An argument from (source, value), checked against the operands found by the walk; -1 if it does not fit. */
+/* An argument from (source, value) or (source, operand, distance), checked against the operands found by the walk; -1 if it
+ * does not fit. */
 static int read_word(PyObject *pair, int64_t memory, Word *word)
 {
     int source;
-    long long value;
-    if (!PyTuple_CheckExact(pair) || !PyArg_ParseTuple(pair, "iL", &source, &value) || source < 0 || source >= SOURCES)
+    long long value, distance = 0;
+    if (!PyTuple_CheckExact(pair) || !PyArg_ParseTuple(pair, "iL|L", &source, &value, &distance) || source < 0
+        || source >= SOURCES)
         return -1;
     const int64_t limits[SOURCES] = {
         [LEAF] = walk.leaves, [TARGET] = walk.targets, [WHOLE] = walk.numbers, [REAL] = walk.numbers, [MEMORY] = memory,
@@ -246,6 +248,8 @@ static int read_word(PyObject *pair, int64_t memory, Word *word)
         return 0;
     if (value < 0 || value >= limits[source])
         return -1;
+    if (source == LEAF || source == TARGET)
+        *word = (Word){(enum source)source, (int)value, distance};
     return source == WHOLE && walk.number[value].is_real ? -1 : 0; /* integers are computed with integers only */
 }
 
@@ -315,12 +319,13 @@ static PyObject *launches_learn(PyObject *object, PyObject *given)
 {
     Launches *self = (Launches *)object;
     PyObject *backend, *pairs, *recipe;
-    if (!PyArg_ParseTuple(given, "OOO", &backend, &pairs, &recipe))
+    int fresh = 0;
+    if (!PyArg_ParseTuple(given, "OOO|p", &backend, &pairs, &recipe, &fresh))
         return NULL;
     if (walk.busy)
         Py_RETURN_NONE;
     begin_walk();
-    if (!walk_pairs(backend, pairs, self->tensor_type)) {
+    if (!walk_pairs(backend, pairs, self->tensor_type, fresh)) {
         if (self->used >= TABLE / 2)
             clear_launches(self);
         Launch **place = find(self), *launch = *place ? NULL : new_launch(recipe);
@@ -369,12 +374,12 @@ static PyMethodDef launches_methods[] = {
     {"run", (PyCFunction)(void (*)(void))launches_run, METH_FASTCALL,
      "run(backend, target, value): make the assignment if it was learned; one of the answers that set_up() was given."},
     {"run_many", (PyCFunction)(void (*)(void))launches_run_many, METH_FASTCALL,
-     "run_many(backend, pairs): as run(), for a list or tuple of pairs (target, value)."},
+     "run_many(backend, pairs, fresh): as run(), for a list or tuple of pairs (target, value)."},
     {"tape", (PyCFunction)(void (*)(void))launches_tape, METH_FASTCALL,
      "tape(backend, root, kept): what gradients depend on, leaves, ids of kept nodes, nodes; None: unknown."},
     {"fixed", (PyCFunction)(void (*)(void))launches_fixed, METH_FASTCALL,
-     "fixed(backend, pairs, bases): a learned assignment for tensors that lie like these; None if there is none."},
-    {"learn", launches_learn, METH_VARARGS, "learn(backend, pairs, recipe): what to do from now on; None: nothing."},
+     "fixed(backend, pairs, bases): a learned assignment of fresh targets for tensors like these; None if there is none."},
+    {"learn", launches_learn, METH_VARARGS, "learn(backend, pairs, recipe, fresh=False): what to do from now on; None: nothing."},
     {"clear", launches_clear, METH_NOARGS, "Forget everything."},
     {NULL, NULL, 0, NULL},
 };

@@ -2,101 +2,7 @@
 #ifndef NL_FASTPATH_WALK_H
 #define NL_FASTPATH_WALK_H
 
-#include "fastpath_places.h"
-
-enum {
-    MAX_NODES = 1024, MAX_LEAVES = 256, MAX_NUMBERS = 256, MAX_TARGETS = 64, MAX_OPERANDS = 8,
-    MAX_WORDS = 16384, MEMO = 4096, SPECS = 1024, /* there are more places in the memo than nodes and leaves */
-    NUMBER_FLOAT = 1 << 24, NUMBER_INT = 2 << 24, /* as in graph.py */
-    AT_LEAF = -1, AT_TARGET = -2, AT_NUMBER = -3, /* other words that begin an item are addresses of specs */
-};
-
-static PyTypeObject *node_type; /* OpTreeNode, and the offsets of its slots */
-static Py_ssize_t spec_at, operands_at, attrs_at, shape_at, dtype_at, backend_at;
-static PyObject *describe; /* spec -> names of its attributes in the key; None: left to Python */
-static PyObject *name_value, *name_alias_of, *name_rounding, *name_rule;
-
-/* Specs: rows of the table of ops that keys may name -------------------------------------------------------------- */
-
-typedef struct {
-    PyObject *spec, *keyed; /* never released, because keys hold the address of the spec */
-} Spec;
-
-static Spec specs[SPECS];
-static int specs_used;
-
-/* NULL if Python has to do it. */
-static const Spec *spec_of(PyObject *spec)
-{
-    size_t slot = ((uintptr_t)spec >> 4) % SPECS;
-    for (; specs[slot].spec; slot = (slot + 1) % SPECS)
-        if (specs[slot].spec == spec)
-            return specs[slot].keyed == Py_None ? NULL : &specs[slot];
-    if (specs_used >= SPECS / 2)
-        return NULL;
-    PyObject *keyed = PyObject_CallFunctionObjArgs(describe, spec, NULL);
-    if (!keyed || (keyed != Py_None && !PyTuple_CheckExact(keyed)) || specs[slot].spec) {
-        Py_XDECREF(keyed);
-        return NULL;
-    }
-    Py_INCREF(spec);
-    specs[slot] = (Spec){spec, keyed};
-    specs_used++;
-    return keyed == Py_None ? NULL : &specs[slot];
-}
-
-/* The walk -------------------------------------------------------------------------------------------------------- */
-
-typedef struct {
-    double real;
-    int64_t integer;
-    int is_real;
-} Number;
-
-static struct {
-    int busy;
-    PyObject *kept; /* of a tape: what is kept of nodes, by id; NULL: this is an assignment */
-    PyObject *met;  /* of a tape: a list of the ids of those nodes of it that something is kept of */
-    int entered, nodes, leaves, numbers, targets, words;
-    uint64_t hash;
-    uint32_t generation; /* of the valid entries of memo */
-    PyObject *node[MAX_NODES]; /* borrowed: the caller has their root */
-    Place *leaf[MAX_LEAVES], *target[MAX_TARGETS];
-    int32_t root[MAX_TARGETS]; /* references of the targets' values */
-    Number number[MAX_NUMBERS];
-    struct {
-        PyObject *thing;
-        uint32_t generation;
-        int32_t reference;
-    } memo[MEMO];
-    int64_t word[MAX_WORDS];
-} walk;
-
-static int put(int64_t word)
-{
-    if (walk.words == MAX_WORDS)
-        return -1;
-    walk.word[walk.words++] = word;
-    return 0;
-}
-
-static int put_hashed(int64_t word)
-{
-    walk.hash = mix(walk.hash, (uint64_t)word);
-    return put(word);
-}
-
-static int put_place(int64_t kind, const Place *place)
-{
-    const int64_t count = Py_SIZE(place);
-    if (walk.words + 1 + count > MAX_WORDS)
-        return -1;
-    walk.hash = mix(walk.hash, place->hash);
-    walk.word[walk.words++] = kind;
-    memcpy(walk.word + walk.words, place->words, sizeof(int64_t) * (size_t)count);
-    walk.words += (int)count;
-    return 0;
-}
+#include "fastpath_words.h"
 
 /* The memo entry of `thing`, or the free one for it. */
 static size_t memo_slot(PyObject *thing)
@@ -125,13 +31,6 @@ static int add_number(Number number, int32_t *reference)
     *reference = (number.is_real ? NUMBER_FLOAT : NUMBER_INT) + walk.numbers;
     walk.number[walk.numbers++] = number;
     return 0;
-}
-
-static int integer_of(PyObject *value, int64_t *integer)
-{
-    int overflow = 0;
-    *integer = PyLong_AsLongLongAndOverflow(value, &overflow);
-    return overflow || (*integer == -1 && PyErr_Occurred()) ? -1 : 0;
 }
 
 static int add_leaf(PyObject *tensor, int32_t *reference)
@@ -169,54 +68,42 @@ static int refer(PyObject *operand, PyTypeObject *tensor_type, int32_t *referenc
     return type == node_type ? add_node(operand, tensor_type, reference) : add_leaf(operand, reference);
 }
 
-/* An attribute in the key: None, an integer or a tuple of integers. */
-static int put_attribute(PyObject *value)
-{
-    int64_t integer;
-    if (value == Py_None)
-        return put_hashed(-2);
-    if (PyLong_CheckExact(value))
-        return integer_of(value, &integer) || put_hashed(-1) || put_hashed(integer) ? -1 : 0;
-    if (!PyTuple_CheckExact(value))
-        return -1;
-    if (put_hashed(PyTuple_GET_SIZE(value)))
-        return -1;
-    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(value); k++) {
-        PyObject *item = PyTuple_GET_ITEM(value, k);
-        if (!PyLong_CheckExact(item) || integer_of(item, &integer) || put_hashed(integer))
-            return -1;
-    }
-    return 0;
-}
-
-static int put_attributes(PyObject *attrs, PyObject *keyed)
-{
-    if (!PyDict_CheckExact(attrs) || PyDict_GetItemWithError(attrs, name_value)) /* a tree of numbers */
-        return -1;
-    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(keyed); k++) {
-        PyObject *value = PyDict_GetItemWithError(attrs, PyTuple_GET_ITEM(keyed, k));
-        if (!value || put_attribute(value))
-            return -1;
-    }
-    return 0;
-}
-
-#define SLOT(node, at) (*(PyObject **)((char *)(node) + (at)))
-
 enum { RULE_PARENTS = 1, RULE_KEY = 5, RULE_FIELDS = 6, KEPT_TENSOR = 1, KEPT_PARTS = 2, KEPT_FIELDS = 5 }; /* of tape.py */
 
-/* The leaf that is kept as the value of a node, 0: nothing is; -1 if that cannot be told. */
-static int find_kept(PyObject *node, PyTypeObject *tensor_type, int32_t *reference)
+/* What is kept of a node: none, or references of the leaves that are its value and, of a primitive, its further results. */
+typedef struct {
+    int count;
+    int32_t reference[1 + MAX_OPERANDS];
+} Leaves;
+
+/* References of what an entry of Kept has; -1 if that cannot be told. */
+static int refer_kept(PyObject *tensor, PyObject *parts, PyTypeObject *tensor_type, Leaves *leaves)
 {
-    *reference = 0;
+    if (!PyTuple_CheckExact(parts) || PyTuple_GET_SIZE(parts) > MAX_OPERANDS)
+        return -1;
+    leaves->count = 1 + (int)PyTuple_GET_SIZE(parts);
+    leaves->reference[0] = NOT_KEPT; /* an expression stands for the value, where only further results are worth keeping */
+    if (Py_TYPE(tensor) == node_type ? leaves->count == 1 : refer(tensor, tensor_type, &leaves->reference[0]))
+        return -1;
+    for (int k = 1; k < leaves->count; k++) {
+        PyObject *part = PyTuple_GET_ITEM(parts, k - 1);
+        if (Py_TYPE(part) != tensor_type || refer(part, tensor_type, &leaves->reference[k]))
+            return -1;
+    }
+    return 0;
+}
+
+/* Find what is kept of a node; -1 if that cannot be told. */
+static int find_kept(PyObject *node, PyTypeObject *tensor_type, Leaves *leaves)
+{
+    leaves->count = 0;
     if (!PyDict_GET_SIZE(walk.kept))
         return 0;
     PyObject *id = PyLong_FromVoidPtr(node), *entry = id ? PyDict_GetItemWithError(walk.kept, id) : NULL;
     int failed = PyErr_Occurred() != NULL;
     if (entry && PyTuple_Check(entry) && PyTuple_GET_SIZE(entry) == KEPT_FIELDS) {
         PyObject *tensor = PyTuple_GET_ITEM(entry, KEPT_TENSOR), *parts = PyTuple_GET_ITEM(entry, KEPT_PARTS);
-        failed = Py_TYPE(tensor) != tensor_type || !PyTuple_CheckExact(parts) || PyTuple_GET_SIZE(parts)
-                 || refer(tensor, tensor_type, reference) || PyList_Append(walk.met, id);
+        failed = refer_kept(tensor, parts, tensor_type, leaves) || PyList_Append(walk.met, id);
     } else if (entry)
         failed = 1;
     Py_XDECREF(id);
@@ -228,10 +115,11 @@ static int find_kept(PyObject *node, PyTypeObject *tensor_type, int32_t *referen
 static int put_gradient(PyObject *node, PyObject *attrs, PyTypeObject *tensor_type)
 {
     PyObject *rule = attrs == Py_None ? NULL : PyDict_GetItemWithError(attrs, name_rule), *parents = NULL;
-    int32_t value, references[MAX_OPERANDS];
+    int32_t references[MAX_OPERANDS];
     int64_t integer = 0;
     Py_ssize_t count = 0;
-    if (find_kept(node, tensor_type, &value))
+    Leaves saved;
+    if (find_kept(node, tensor_type, &saved))
         return -1;
     if (rule) {
         if (!PyTuple_Check(rule) || PyTuple_GET_SIZE(rule) != RULE_FIELDS)
@@ -245,8 +133,11 @@ static int put_gradient(PyObject *node, PyObject *attrs, PyTypeObject *tensor_ty
     for (Py_ssize_t k = 0; k < count; k++)
         if (k == MAX_OPERANDS || refer(PyTuple_GET_ITEM(parents, k), tensor_type, &references[k]))
             return -1;
-    if (put_hashed(rule ? 1 + count : 0) || put_hashed(integer) || put_hashed(value))
+    if (put_hashed(rule ? 1 + count : 0) || put_hashed(integer) || put_hashed(saved.count))
         return -1;
+    for (int k = 0; k < saved.count; k++)
+        if (put_hashed(saved.reference[k]))
+            return -1;
     for (Py_ssize_t k = 0; k < count; k++)
         if (put_hashed(references[k]))
             return -1;
@@ -278,7 +169,7 @@ static int add_node(PyObject *node, PyTypeObject *tensor_type, int32_t *referenc
     walk.node[walk.nodes] = node;
     *reference = walk.nodes++;
     remember(node, *reference);
-    if (attrs != Py_None && put_attributes(attrs, known->keyed))
+    if (attrs != Py_None && put_attributes(node, attrs, known->keyed))
         return -1;
     return walk.kept ? put_gradient(node, attrs, tensor_type) : 0;
 }
@@ -326,9 +217,12 @@ static int64_t shared_memory(const Place *leaf, const Place *target)
     return shared;
 }
 
-/* The end of the key: targets, and which leaves they share memory with. */
-static int put_targets(void)
+/* The end of the key: targets, which leaves they share memory with, and whether nobody will look at them should this fail,
+ * since then they may be written, and read, before all is known. */
+static int put_targets(int fresh)
 {
+    if (put_hashed(fresh))
+        return -1;
     for (int t = 0; t < walk.targets; t++) {
         if (put_place(AT_TARGET, walk.target[t]) || put_hashed(walk.root[t]))
             return -1;
@@ -367,7 +261,7 @@ static void end_walk(void)
 }
 
 /* Walk the arguments of run() or run_many(); -1 if Python has to do it. end_walk() has to follow. */
-static int walk_pairs(PyObject *backend, PyObject *pairs, PyTypeObject *tensor_type)
+static int walk_pairs(PyObject *backend, PyObject *pairs, PyTypeObject *tensor_type, int fresh)
 {
     if (!PyTuple_CheckExact(pairs) && !PyList_CheckExact(pairs))
         return -1;
@@ -378,7 +272,7 @@ static int walk_pairs(PyObject *backend, PyObject *pairs, PyTypeObject *tensor_t
         if (add_target(backend, PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1), tensor_type))
             return -1;
     }
-    return walk.targets ? put_targets() : -1;
+    return walk.targets ? put_targets(fresh) : -1;
 }
 
 #endif

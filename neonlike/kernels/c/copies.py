@@ -1,0 +1,179 @@
+"""Stages that compute nothing, as steps of the extension: windows of arrays, copies, calls of compound primitives."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import struct
+from typing import Any
+
+from neonlike.kernels.c import fastpath
+from neonlike.kernels.codegen.layout import Axis, collapse
+from neonlike.kernels.numpy_engine.engine import NumpyCallStage, ViewStage
+from neonlike.kernels.planning.plan import Store
+from neonlike.kernels.run.call_stage import CallStage
+from neonlike.kernels.run.recipe import Placing, Source, StageSteps, Step, Word
+from neonlike.kernels.run.stage import CopyBack, buffer_key, destination
+from neonlike.optree.calls import PART
+from neonlike.optree.dtypes import compute_dtype
+from neonlike.optree.shapes import Shape, contiguous_strides, is_reshape
+
+_ITEMSIZES = (1, 2, 4, 8)
+_NOTHING = StageSteps((), False, True, None)
+RELEASED_BYTES = 1 << 16
+"""Bytes copied from which other Python threads may run meanwhile."""
+
+
+def copy_steps(
+    to: Any, place: Word, source: Any, read: Word, whole: Word = (Source.PLAIN, 0), zeros: int = 0
+) -> StageSteps | None:
+    """The copy of an array that lies as ``source`` into one that lies as ``to``; None where elements are converted.
+
+    Parameters
+    ----------
+    to, source : arrays or layouts of one shape
+    place, read : Word
+        Where they begin.
+    whole, zeros : Word and int
+        Where so many bytes are cleared before.
+    """
+    extension = fastpath.loaded()
+    if extension is None or to.dtype != source.dtype or to.shape != source.shape or to.itemsize not in _ITEMSIZES:
+        return None
+    size, count = to.itemsize, math.prod(to.shape)
+    if not count or any(step % size for step in (*to.strides, *source.strides)):
+        return None
+    axes = collapse(to.shape, (), [to, source]) or [Axis(1, False, (1, 1))]
+    numbers = [size, zeros, len(axes)]
+    for axis in axes:
+        numbers += [axis.size, *(step * size for step in axis.steps)]
+    meta = (ctypes.c_int64 * len(numbers))(*numbers)
+    words: tuple[Word, ...] = (whole, place, read, (Source.PLAIN, ctypes.addressof(meta)))
+    return StageSteps((Step(extension.copies, words),), count * size >= RELEASED_BYTES, True, meta)
+
+
+def joined_steps(found: list[StageSteps | None]) -> StageSteps | None:
+    """Steps one after the other; None if some are."""
+    steps = [one for one in found if one is not None]
+    if len(steps) < len(found):
+        return None
+    return StageSteps(
+        tuple(step for one in steps for step in one.steps), any(one.release for one in steps),
+        all(one.forks for one in steps), tuple(one.keep for one in steps),
+    )  # fmt: skip
+
+
+def _part(place: Word, distance: int) -> Word:
+    """``distance`` bytes after ``place``."""
+    source, which, *before = place
+    return (source, which + distance) if source is Source.MEMORY else (source, which, sum(before) + distance)
+
+
+class CViewStage(ViewStage):
+    """A window of an array, or zeros around one."""
+
+    def steps(self, run: Placing) -> StageSteps | None:
+        """How the extension runs the stage as :meth:`run` did on the arrays of ``run``; None if it cannot."""
+        (read,) = self.inputs
+        shape, strides, offset = layout = run.attrs(self.value.node)["layout"]
+        if self._show(run):
+            shown = run.temps[self.value.index]
+            run.place(shown, read, offset * shown.itemsize if self.is_view else 0)
+            return _NOTHING
+        if self.others:
+            return None
+        self._allocate(run)
+        out, source = run.temps[self.value.index], run.array(read, 0)
+        place, size = run.written(out), out.itemsize
+        if _is_plain(out) and math.prod(source.shape) == math.prod(out.shape) and is_reshape(layout):
+            return copy_steps(_Lying(source.shape, out), place, source, run.read(read))
+        inner = _Lying(shape, out, [step * size for step in strides])
+        if self.is_view:
+            if not _is_plain(source):
+                return None
+            inner = _Lying(shape, source, inner.strides)
+            return copy_steps(out, place, inner, _part(run.read(read), offset * size))
+        if not _is_plain(out):
+            return None
+        cleared = math.prod(out.shape) * size
+        return copy_steps(inner, _part(place, offset * size), source, run.read(read), place, cleared)
+
+
+class _Lying:
+    """Elements of ``of`` that lie in another shape or with other strides."""
+
+    def __init__(self, shape: Shape, of: Any, strides: Any = None) -> None:
+        self.shape, self.dtype, self.ndim, self.itemsize = tuple(shape), of.dtype, len(shape), of.itemsize
+        self.strides = contiguous_strides(self.shape, of.itemsize) if strides is None else tuple(strides)
+
+
+def _is_plain(array: Any) -> bool:
+    return tuple(array.strides) == contiguous_strides(array.shape, array.itemsize)
+
+
+class ConcatStage(NumpyCallStage):
+    """Arrays one after the other along an axis."""
+
+    def steps(self, run: Placing) -> StageSteps | None:
+        """How the extension runs the stage as :meth:`run` did on the arrays of ``run``; None if it cannot."""
+        if self.others:
+            return None
+        self._allocate(run)
+        out, axis, start = run.temps[self.value.index], run.attrs(self.value.node)["axis"], 0
+        found = []
+        for read in self.inputs:
+            source = run.array(read, 0)
+            place = _part(run.written(out), start * out.strides[axis])
+            found.append(copy_steps(_Lying(source.shape, out, out.strides), place, source, run.read(read)))
+            start += source.shape[axis]
+        return joined_steps(found)
+
+
+class CCopyBack(CopyBack):
+    """The end of a run for a target that was still read."""
+
+    def __init__(self, target: int) -> None:
+        super().__init__(target)
+        self.target = target
+
+    def steps(self, run: Placing) -> StageSteps | None:
+        """How the extension copies on the arrays of ``run``."""
+        to, source = run.graph.targets[self.target].array, run.temps[buffer_key(self.target)]
+        return copy_steps(to, run.written(to), source, run.written(source))
+
+
+class CCallStage(CallStage):
+    """A compound primitive: one kernel, where the backend says which."""
+
+    def steps(self, run: Placing) -> StageSteps | None:
+        """How the extension runs the stage as :meth:`run` did on the arrays of ``run``; None if it cannot."""
+        self.sources(run)
+        node, result = run.graph.nodes[self.value.node], run.temps[self.value.index]
+        if result.dtype != compute_dtype(result.dtype):
+            return None
+        found = [] if node.spec is PART else [self._kernel_steps(run, node)]
+        return joined_steps(found + [self._copied(run, store, result) for store in self.stores])
+
+    def _copied(self, run: Placing, store: Store, result: Any) -> StageSteps | None:
+        """The copy of the result to where ``store`` goes, unless the call has written it there."""
+        to = destination(run, store)
+        return _NOTHING if to is result else copy_steps(to, run.written(to), result, run.written(result))
+
+    def _kernel_steps(self, run: Placing, node: Any) -> StageSteps | None:
+        request, results = node.attrs["request"], run.results[self.value.index]
+        operands = [run.array(one, 0) for one in self.inputs]
+        wanted = [(array.dtype, dtype) for array, dtype in zip(operands, request.dtypes, strict=True)]
+        if any(dtype is not None and found != dtype for found, dtype in wanted):
+            return None
+        launch = request.planned(node.backend, results, operands)
+        placed = None if launch is None else launch.placed()
+        if placed is None:
+            return None
+        places = {id(array): run.read(one) for array, one in zip(operands, self.inputs)}
+        places |= {id(array): run.written(array) for array in results}
+        words: list[Word] = [(Source.PLAIN, word) for (word,) in struct.iter_unpack("=q", placed.given)]
+        for place, array in zip(placed.places, launch.addresses):
+            words[place] = places[id(array)]
+        if placed.work_at >= 0:
+            words[placed.work_at] = run.room(placed.work)
+        return StageSteps((Step(placed.entry, tuple(words)),), True, False, launch)
