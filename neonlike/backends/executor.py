@@ -16,6 +16,7 @@ from neonlike.kernels.run import threads
 from neonlike.kernels.run.engine import Engine
 from neonlike.kernels.run.explain import explain
 from neonlike.kernels.run.recipe import Replayed
+from neonlike.kernels.run.recorded import recorder
 from neonlike.optree.node import OpTreeNode
 
 _executors: weakref.WeakSet[Executor] = weakref.WeakSet()
@@ -83,6 +84,8 @@ class Executor:
         graph = linearize(pairs, fresh)
         plan = self.plan(graph)
         self.engine.execute(plan, graph)
+        if (writes := recorder()) is not None:
+            writes.assignment(pairs, graph)
         if answer is Replayed.NEW:
             recipe = None if graph.windows else self.engine.recipe(plan, graph)
             self.replay.learn(pairs[0][0].backend, pairs, recipe, fresh)

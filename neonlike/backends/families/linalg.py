@@ -15,6 +15,7 @@ from neonlike.backends.families.base import Family
 from neonlike.backends.families.operands import require_tensors, written
 from neonlike.errors import AliasError, DTypeError, ShapeError
 from neonlike.kernels.run.calls import Call, KernelCall, repeatable
+from neonlike.kernels.run.recorded import recorder
 from neonlike.kernels.run.threads import parallel, thread_count
 from neonlike.optree import moves
 from neonlike.optree.builders import dot
@@ -202,7 +203,7 @@ class LinalgFamily(Family):
     def _compound_dot(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> KernelCall | None:
         """Hook: see :meth:`compound_dot`; the operands were checked.
 
-        Returns the launch of a kernel, if that was all; see ``kernels/run/calls.py``.
+        Returns the launch of a kernel, if that was all, or all but assignments; see ``kernels/run/calls.py``.
         """
         a, b = A.asnumpyarray(), B.asnumpyarray()
         self._finish_product(C, bsum, request, lambda out: multiply(a, b, out))
@@ -276,6 +277,8 @@ class LinalgFamily(Family):
         """Run a product of ``count`` matrices that passed its checks; ``call`` is kept if it was one kernel."""
         if repeat <= 1 and self.executor.bench is None:  # small products take less time than counting bytes for no one
             launch = run()
+            if (writes := recorder()) is not None:
+                writes.primitive(tensors, launch and launch.addresses)
             if call is not None and launch is not None and self._calls is not None:
                 self._calls.keep(call, tensors[2:], launch)
             return None

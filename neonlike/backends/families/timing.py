@@ -13,6 +13,7 @@ from neonlike.backends.families.base import Family
 from neonlike.errors import ArgumentError
 from neonlike.kernels.bench.recorder import Bench, Meter, make_bench
 from neonlike.kernels.run.calls import Call, CallCache, KernelCall
+from neonlike.kernels.run.recorded import recorder
 from neonlike.logger import logger
 
 
@@ -168,6 +169,8 @@ class TimingFamily(Family):
             bench = self.executor.bench
             if bench is None:
                 launch = run()
+                if (writes := recorder()) is not None:
+                    writes.primitive(outputs if call is None else call.tensors, launch and launch.addresses)
                 if call is not None and launch is not None and self._calls is not None:
                     self._calls.keep(call, outputs, launch)
                 return None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 from neonlike.kernels.c import fastbuild, fastpath
@@ -27,20 +29,27 @@ class Replay:
         The calls of the backend's compound primitives, if the extension may repeat them.
     launches : object or None
         The extension's table, whose methods these are, see :mod:`neonlike.kernels.c.fastpath`.
+    record : type or None
+        Its class of passes that are repeated as a whole.
     passes : dict
         What others made of the table's assignments; forgotten with them.
+    generation : object
+        Another one whenever something was forgotten, for those who keep kernels elsewhere.
     """
 
     def __init__(self, tensor_type: type) -> None:
         self.tensor_type = tensor_type
         self.launches: Any = None
+        self.record: Any = None
         self.passes: dict[Any, Any] = {}
+        self.generation = object()
         self.calls: CallCache | None = None
         self.run: Callable[[Any, Any, Any], Replayed] | None = None
         self.run_many: Callable[[Any, Any, bool], Replayed] | None = None
         self.wanted = False
         """Whether to ask for the extension when a plan is met again."""
         self._on = False
+        self._pausing = Lock()
 
     def start(self) -> None:
         """Have assignments learned, from when a plan is first met again."""
@@ -49,7 +58,7 @@ class Replay:
     def stop(self) -> None:
         """Leave every assignment to Python."""
         self._on = self.wanted = False
-        self.passes.clear()
+        self._forget()
         self.launches = self.run = self.run_many = None
         if self.calls is not None:
             self.calls.fast = None
@@ -64,8 +73,8 @@ class Replay:
         if not self._on:
             return
         self.wanted = False
-        self.passes.clear()
-        self.launches = extension.Launches(self.tensor_type)
+        self._forget()
+        self.launches, self.record = extension.Launches(self.tensor_type), extension.Record
         self.run, self.run_many = self.launches.run, self.launches.run_many
         if self.calls is not None:
             self.calls.fast = extension.Calls()
@@ -83,6 +92,32 @@ class Replay:
 
     def clear(self) -> None:
         """Forget what was learned."""
-        self.passes.clear()
+        self._forget()
         if self.launches is not None:
             self.launches.clear()
+
+    def _forget(self) -> None:
+        self.passes.clear()
+        self.generation = object()
+
+    @contextmanager
+    def paused(self) -> Iterator[Callable[[], bool]]:
+        """Leave assignments and calls to Python for a while; gives what says whether it was so all the time."""
+        if not self._pausing.acquire(blocking=False):  # another thread has it paused, and will end that
+            yield lambda: False
+            return
+        launches, run, many, calls = self.launches, self.run, self.run_many, self.calls
+        fast, generation = None if calls is None else calls.fast, self.generation
+        self.run = self.run_many = None
+        if calls is not None:
+            calls.fast = None
+        try:
+            yield lambda: self.generation is generation and self.run is None
+        finally:
+            if self.run is None and self.launches is launches:  # else it was stopped, or started anew, meanwhile
+                if fast is not None and self.generation is not generation:
+                    fast.clear()
+                self.run, self.run_many = run, many
+                if calls is not None:
+                    calls.fast = fast
+            self._pausing.release()

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 from neonlike.kernels.run import forks
 from neonlike.kernels.run.arrays import remember
 from neonlike.kernels.run.memory import LINE
+from neonlike.kernels.run.recorded import recorder
 from neonlike.kernels.run.threads import thread_count, when_changed
 from neonlike.kernels.run.workspace import held_workspace
 from neonlike.optree.forms import mark
@@ -139,6 +140,8 @@ class KernelCall(NamedTuple):
         ------
         MemoryError
         """
+        if (writes := recorder()) is not None:
+            writes.kernel(self, addresses)
         if self.work:
             held = held_workspace(self.work)  # referenced until the kernel returns
             refused = self.function(*addresses, held[1], *self.tail)
@@ -262,8 +265,8 @@ class CallCache:
         if known is None:
             return False
         launch, apart, phases, _ = known
-        numbers = call.numbers
-        at = [None if t is None else t.address for t in call.tensors]
+        numbers, tensors = call.numbers, call.tensors
+        at = [None if t is None else t.address for t in tensors]
         for written, other, low, high in apart:
             if low < at[other] - at[written] < high:  # type: ignore[operator]
                 return False
@@ -274,6 +277,8 @@ class CallCache:
             return False
         launch.start(at)
         self._was_made(call, known)
+        if (writes := recorder()) is not None:
+            writes.primitive(tensors, at)
         return True
 
     def keep(self, call: Call, outputs: Sequence[Any], launch: KernelCall | None) -> None:

@@ -16,6 +16,7 @@ from neonlike.layers.core.deltas import DeltasTree
 from neonlike.layers.core.elementwise import DataTransform, Dropout
 from neonlike.layers.core.folding import fold, unfold
 from neonlike.layers.core.oldformats import join_biases
+from neonlike.layers.core.replays import Replays
 from neonlike.layers.core.variables import ListOnVariables
 from neonlike.layers.recurrent.padding import Padding
 from neonlike.nervanaobject import Description, build, get_args
@@ -226,7 +227,7 @@ class Sequential(LayerContainer):
         :mod:`neonlike.layers.core.folding`. Set it on the class or on an object, before ``configure``.
     """
 
-    folds = True
+    folds = repeatable = True
 
     def __init__(self, layers: Any, name: str | None = None) -> None:
         super().__init__(name)
@@ -242,6 +243,7 @@ class Sequential(LayerContainer):
             )
         self.owns_output = any(layer.owns_output for layer in self._layers)
         self._after_node: dict[int, Any] = {}
+        self.replays = Replays()
         self.owns_delta = first.owns_delta
 
     def configure(self, in_obj: Any) -> Layer:
@@ -303,6 +305,12 @@ class Sequential(LayerContainer):
 
     def fprop(self, inputs: Any, inference: bool = False, beta: float = 0.0) -> Any:
         """Forward pass; ``beta`` goes to the last layer. Inputs of None start from the first layer, a BranchNode."""
+        if inference or beta or Chain.running:
+            return self._fprop(inputs, inference, beta)
+        return self.replays.forward.run(self, inputs, self._fprop)
+
+    def _fprop(self, inputs: Any, inference: bool = False, beta: float = 0.0) -> Any:
+        """Have each layer do its part."""
         x = inputs
         last: Any = self._layers[-1] if beta else None
         Chain.running += 1
@@ -324,6 +332,12 @@ class Sequential(LayerContainer):
         Tensor or None
             Gradient with respect to the chain's input; None if the first layer has no error buffer.
         """
+        if alpha != 1 or beta or Chain.running:
+            return self._bprop(error, alpha, beta)
+        return self.replays.backward.run(self, error, self._bprop)
+
+    def _bprop(self, error: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
+        """Have each layer do its part, the last one first."""
         first = self._layers[0]
         plain = alpha == 1 and not beta and not self._after_node
         Chain.running += 1

@@ -75,7 +75,7 @@ class Layer(OnVariables, NervanaObject):
 
     is_branch_node = False
     nests_deltas = False
-    overwrites_error = False  # whether bprop changes the error that it is given
+    overwrites_error = repeatable = False  # whether bprop changes its error; whether passes are recorded: replays.py
     folded: tuple[Layer, ...] = ()  # see folding.py
     folded_into: Layer | None = None
     finished: Any = None

@@ -28,6 +28,8 @@ class Bias(ParameterLayer):
         For the bias ``(features, 1)`` or ``(maps, 1)``.
     """
 
+    repeatable = True
+
     def __init__(self, init: Any, name: str | None = None) -> None:
         super().__init__(init, name)
         self.owns_output = False

@@ -26,6 +26,8 @@ class Activation(Layer):
         The activation function.
     """
 
+    repeatable = True
+
     def __init__(self, transform: Any, name: str | None = None) -> None:
         super().__init__(name)
         self.transform = require_transform(transform, self.classnm)

@@ -30,6 +30,8 @@ class Linear(ParameterLayer):
         Also sum the outputs over the batch into ``batch_sum``, for a batch normalization that follows.
     """
 
+    repeatable = True
+
     def __init__(
         self, nout: int, init: Any, bsum: bool = False, name: str | None = None, parallelism: str = "Disabled"
     ) -> None:

@@ -43,6 +43,8 @@ class Convolution(EpilogueLayer):
         What that returned.
     """
 
+    repeatable = True
+
     def __init__(
         self,
         fshape: Any,
@@ -133,7 +135,7 @@ class Convolution_bias(Convolution):  # noqa: N801  neon's name
         What the optimizer keeps for the weight, and for the bias.
     """
 
-    has_bias = True
+    has_bias = repeatable = True
 
     def __init__(
         self,

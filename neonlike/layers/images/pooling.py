@@ -40,6 +40,8 @@ class Pooling(Layer):
         Where in its window each maximum was, in a form of the backend's own.
     """
 
+    repeatable = True
+
     def __init__(
         self,
         fshape: Any,

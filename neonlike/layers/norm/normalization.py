@@ -48,6 +48,7 @@ class BatchNorm(ScaleShiftLayer):
     Source: Ioffe and Szegedy, "Batch normalization: accelerating deep network training" (2015).
     """
 
+    repeatable = True
     error_left: Any = None
     """The error whose rectifier this layer's backward pass has to take along."""
 

@@ -41,7 +41,6 @@ class BinaryKernels(CompiledFamily, LinalgFamily):
         call = KernelCall(launch, addresses, (request.alpha, request.beta), apart=factors).run()
         if request.relu or bsum is not None:
             self._epilogue(C, C, bsum, Product(relu=request.relu))
-            return None
         return call if a.flags.forc and b.flags.forc and c.flags.forc else None  # else nbytes is not where it ends
 
     def _product_launch(self, request: Product, a: Array, b: Array, c: Array) -> gemm.GemmLaunch | BlasLaunch | None:
@@ -51,7 +50,8 @@ class BinaryKernels(CompiledFamily, LinalgFamily):
         if c.size * a.shape[1] >= gemm.FEWEST_PRODUCTS:
             return gemm.product(a, b, c, request.alpha, self.compiler)
         apart = not any(np.may_share_memory(*pair) for pair in ((a, b), (a, c), (b, c)))
-        return find_small_launch(a, b, c, self.compiler) if apart and request == Product() else None
+        plain = request._replace(relu=False) == Product()  # the clamp follows, see _compound_dot
+        return find_small_launch(a, b, c, self.compiler) if apart and plain else None
 
     def _batched_dot(self, request: Product, A: Any, B: Any, C: Any) -> None:
         """The products' kernels apply alpha and beta, unless relu comes between them."""

@@ -17,6 +17,7 @@
 #include "fastpath_chains.h"
 #include "fastpath_checked.h"
 #include "fastpath_copies.h"
+#include "fastpath_records.h"
 
 /* Backend.assign -------------------------------------------------------------------------------------------------- */
 
@@ -201,7 +202,8 @@ static int intern_names(void)
 
 PyMODINIT_FUNC PyInit_nlfast(void)
 {
-    PyTypeObject *types[] = {&launches_type, &builder_type, &calls_type, &repeating_type, &chain_type, &checked_type};
+    PyTypeObject *types[] = {&launches_type, &builder_type, &calls_type, &repeating_type, &chain_type, &checked_type,
+                             &record_type};
     if (PyType_Ready(&place_type) || PyType_Ready(&fixed_type))
         return NULL;
     for (size_t k = 0; k < sizeof types / sizeof *types; k++)

@@ -1,0 +1,91 @@
+"""What a record watches: attributes, classes, lists and dictionaries, and what is found below a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from replaying import extension  # noqa: F401
+
+from neonlike.kernels.c import fastpath
+from neonlike.layers import Sequential
+from neonlike.layers.core import watched
+
+pytestmark = [
+    pytest.mark.skipif(bool(fastpath.obstacle()), reason=fastpath.obstacle()),
+    pytest.mark.cpu_only("replayed passes of the CPU"),
+]
+
+
+class Thing:
+    """What is watched below."""
+
+    def __init__(self) -> None:
+        self.one, self.two = "one", "two"
+
+    def method(self) -> None:
+        """Something."""
+
+
+class Other(Thing):
+    """A class derived from it."""
+
+
+def _holds(extension: Any, thing: Any, change: Callable[[], object]) -> tuple[bool, bool]:
+    """Whether a record of no kernels may be run, before and after a change."""
+    found = watched._items(thing if isinstance(thing, dict) else vars(thing)) if not isinstance(thing, list) else thing
+    items = tuple(found)
+    record = extension.Record((), ((thing, items),), None)
+    first = record.run() and record.run()
+    change()
+    return first, record.run()
+
+
+def test_attributes_are_watched(extension: Any) -> None:
+    changes: list[Callable[[Other], object]] = [
+        lambda thing: setattr(thing, "two", 2),
+        lambda thing: setattr(thing, "three", 3),
+        lambda thing: delattr(thing, "two"),
+        lambda thing: setattr(thing, "__dict__", dict(vars(thing))),
+        lambda thing: setattr(thing, "__class__", Thing),
+        lambda thing: vars(thing).update(one=1),
+    ]
+    for change in changes:
+        thing = Other()
+        assert _holds(extension, thing, lambda thing=thing, change=change: change(thing)) == (True, False)
+    thing = Other()
+    assert _holds(extension, thing, lambda: setattr(thing, "one", thing.one)) == (True, True)
+
+
+@pytest.mark.parametrize("owner", [Thing, Other])
+def test_classes_are_watched(extension: Any, monkeypatch: pytest.MonkeyPatch, owner: type) -> None:
+    change = lambda: monkeypatch.setattr(owner, "method", lambda self: 1, raising=False)  # noqa: E731
+    assert _holds(extension, Other(), change) == (True, False)
+
+
+def test_lists_and_dictionaries_are_watched(extension: Any) -> None:
+    for change in (lambda x: x.append(3), lambda x: x.pop(), lambda x: x.__setitem__(0, 5), lambda x: x.reverse()):
+        thing = [1, 2]
+        assert _holds(extension, thing, lambda thing=thing, change=change: change(thing)) == (True, False)
+    for change in (lambda x: x.update(c=3), lambda x: x.pop("a"), lambda x: x.update(a=5), lambda x: x.clear()):
+        named = {"a": 1, "b": 2}
+        assert _holds(extension, named, lambda named=named, change=change: change(named)) == (True, False)
+
+
+def test_what_a_watch_cannot_hold_is_refused(extension: Any) -> None:
+    for kernels, watches in (((), ((1, ()),)), ((), (([1], ()),)), ((("no kernel",),), ()), (((),), ())):
+        with pytest.raises((ValueError, TypeError, AttributeError)):
+            extension.Record(kernels, watches, None)
+
+
+def test_what_is_found_below_a_root() -> None:
+    holder = Sequential.__new__(Sequential)
+    inner = [1, {"a": (2.0, [3])}]
+    vars(holder).update(inner=inner, init=object())
+    found = watched.watches([holder])
+    assert found is not None
+    assert [thing for thing, _ in found if isinstance(thing, list | dict)] == [inner, inner[1], [3]]
+    for value in (object(), len, lambda: 1, {1}, Thing()):
+        holder.inner = value
+        assert watched.watches([holder]) is None
