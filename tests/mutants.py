@@ -47,6 +47,7 @@ from planted import (
     pool,
     recurrent,
     repeating,
+    replays,
     rest,
     rnn,
     roi,
@@ -61,7 +62,7 @@ MUTANTS = tuple(
     for table in (
         roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, described,
         cuda_base, cuda_rest, cuda_dispatch, cuda_rnn, cuda_conv, cuda_images, blueprints, repeating, attention,
-        autograd,
+        autograd, replays,
     )
     for row in table.MUTANTS
 )
@@ -92,6 +93,7 @@ TESTS = {
         "cuda_dispatch": "gpu_fastpath gpu_blas",
         "repeating": "fastpath_checked fastpath_stages autograd_passes autograd_pass_keys fastpath_products "
         "fastpath_calls call_cache",
+        "replays": "replays_watched replays",
         "recurrent": "bidirectional_layers sequence_lengths recurrent_layers recurrent_state",
         "lookup": "rest_lookup families positions",
         "linalg": "gemm_blas rest_products linalg",

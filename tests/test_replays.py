@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import os
 import signal
 import threading
 import weakref
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from replayed_nets import FEATURES, WARM, N, Net, steps, warm
 from replaying import extension, fast  # noqa: F401
 
 from neonlike.backends import Backend, gen_backend
@@ -20,75 +22,15 @@ from neonlike.errors import OtherBackend
 from neonlike.initializers import Constant
 from neonlike.kernels.c import fastpath
 from neonlike.kernels.run import recorded
-from neonlike.layers import Activation, Affine, Conv, Dropout, GeneralizedCost, Linear, Pooling, Sequential
+from neonlike.layers import Activation, Affine, Dropout, Linear, Sequential
 from neonlike.layers.core import replays
 from neonlike.layers.core.epilogue import EpilogueLayer
-from neonlike.models import Model
-from neonlike.optimizers import GradientDescentMomentum
-from neonlike.transforms import CrossEntropyMulti, Rectlin, Softmax, Tanh
+from neonlike.transforms import Rectlin, Tanh
 
 pytestmark = [
     pytest.mark.skipif(bool(fastpath.obstacle()), reason=fastpath.obstacle()),
     pytest.mark.cpu_only("replayed passes of the CPU"),
 ]
-
-N, FEATURES, CLASSES = 8, 2 * 6 * 6, 3
-WARM = 5
-"""Steps after which passes are repeated: two are played, the third is recorded."""
-
-
-class Net:
-    """A small network of every kind of layer that is repeated, which trains on a batch that stays."""
-
-    def __init__(self, be: Backend, *more: Any, accumulate: bool = False) -> None:
-        be.bsz = N
-        rng = np.random.default_rng(1)
-        shapes = (18, 4), (9, 36), (9, 9), (CLASSES, 9)
-        values = [rng.standard_normal(shape).astype(np.float32) / 3 for shape in shapes]
-        self.be = be
-        self.layers = [
-            *Conv((3, 3, 4), init=values[0], padding=1, batch_norm=True, activation=Rectlin()),
-            Pooling(2, strides=2),
-            *Affine(9, init=values[1], activation=Rectlin()),
-            *Affine(9, init=values[2], activation=Rectlin(slope=0.25)),
-            *more,
-            *Affine(CLASSES, init=values[3], bias=Constant(0), activation=Softmax()),
-        ]
-        self.model, self.cost = Model(self.layers), GeneralizedCost(CrossEntropyMulti())
-        self.optimizer = GradientDescentMomentum(0.1, 0.9)
-        self.model.layers.configure((2, 6, 6))
-        self.cost.initialize(self.model.layers)
-        self.model.layers.allocate(accumulate_updates=accumulate)
-        self.model.allocate_deltas()
-        self.x = be.array(rng.standard_normal((FEATURES, N)))
-        self.t = be.array(np.eye(CLASSES)[rng.integers(0, CLASSES, N)].T)
-
-    def step(self) -> list[bytes]:
-        """A step; the outputs, and what it left in the weights."""
-        y = self.model.layers.fprop(self.x)
-        outputs = y.get()
-        self.model.layers.bprop(self.cost.get_errors(y, self.t))
-        self.optimizer.optimize(self.model.layers_to_optimize, 0)
-        return [outputs.tobytes(), *(layer.W.get().tobytes() for layer in self.layers if hasattr(layer, "W"))]
-
-    @property
-    def records(self) -> list[Any]:
-        """The records of both directions."""
-        return [self.model.layers.replays.forward.record, self.model.layers.replays.backward.record]
-
-    def hits(self) -> int:
-        """How many passes were repeated."""
-        return sum(record.hits for record in self.records if record is not None)
-
-
-def steps(net: Net, count: int, change: Callable[[Net], object] | None = None) -> list[list[bytes]]:
-    """What steps give, and as many after a change."""
-    found = [net.step() for _ in range(count)]
-    if change is not None:
-        change(net)
-        found += [net.step() for _ in range(count)]
-    return found
-
 
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
@@ -100,12 +42,6 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
             return function(*args)
 
     return call
-
-
-def warm(be: Backend) -> Net:
-    net = Net(be)
-    steps(net, WARM)
-    return net
 
 
 def test_a_repeated_step_gives_the_same(fast: Backend, played: Any) -> None:
@@ -224,6 +160,27 @@ def test_the_methods_of_the_backends_class_are_called(fast: Backend, monkeypatch
     assert len(called) == 1
 
 
+@pytest.mark.parametrize("name", ["fewer threads", "bench mode", "plans forgotten", "cleaned up"])
+def test_what_was_forgotten_is_not_run(fast: Backend, name: str) -> None:
+    net = warm(fast)
+    records = net.records
+    assert all(record.run() for record in records)
+    try:
+        CHANGES[name](net)
+        assert not any(record.run() for record in records)
+    finally:
+        fast.num_threads, fast.bench = None, None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_process_starts_no_threads(fast: Backend) -> None:
+    record = warm(fast).records[0]
+    child = os.fork()
+    if child == 0:
+        os._exit(1 if record.run() else 0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_another_backend_is_current(fast: Backend) -> None:
     net = warm(fast)
     hits = net.hits()
@@ -302,34 +259,39 @@ def test_a_function_kept_as_an_attribute_may_do_anything(fast: Backend) -> None:
     assert net.records == [None, None]
 
 
-def test_work_that_is_no_kernel_is_not_recorded(fast: Backend) -> None:
-    a, b, out = (fast.array(np.ones((4, 4))) for _ in range(3))
-    for _ in range(3):
-        out[:] = a + b
-    with recorded.recording(fast) as made:
-        out[:] = a + b
-    assert made.is_whole and len(made.kernels) == 1
-    with recorded.recording(fast) as made:
-        out[:] = fast.rand()
-    assert not made.is_whole
-    with recorded.recording(fast) as made:
-        fast.batched_dot(fast.array(np.ones((2, 4, 4))), b, fast.array(np.ones((2, 4, 4))))
-        made.primitive((a,), None)
-    assert not made.is_whole
-    with recorded.recording(fast) as made:
-        fast.executor.clear()
-    assert not made.is_whole
-    assert fast.executor.replay.run is not None, "what was paused goes on"
+def _patched(monkeypatch: pytest.MonkeyPatch, more: Callable[[Any, Any], object]) -> None:
+    """Have activations do ``more`` too."""
+    original = Activation.fprop
+
+    def fprop(self: Any, inputs: Any, inference: bool = False) -> Any:
+        outputs = original(self, inputs, inference)
+        more(self, outputs)
+        return outputs
+
+    monkeypatch.setattr(Activation, "fprop", fprop)
 
 
-def test_two_threads_do_not_pause_at_once(fast: Backend) -> None:
-    replay = fast.executor.replay
-    run = replay.run
-    with replay.paused() as outer:
-        with replay.paused() as inner:
-            assert not inner()
-        assert outer() and replay.run is None
-    assert replay.run is run and fast._calls.fast is not None
+def test_a_pass_that_draws_is_played(fast: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    _patched(monkeypatch, lambda layer, outputs: outputs.__setitem__(slice(None), outputs * (fast.rand() > 0.5)))
+    net = Net(fast)
+    results = steps(net, 12)
+    assert net.records[0] is None
+    assert results[-1][0] != results[-2][0]
+
+
+def test_a_pass_that_counts_is_played(fast: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    _patched(monkeypatch, lambda layer, outputs: setattr(layer, "count", getattr(layer, "count", 0.5) + 1))
+    net = Net(fast)
+    steps(net, 12)
+    assert net.layers[2].count == 12.5
+    assert net.records[0] is None and net.records[1] is not None
+
+
+def test_on_a_device_nothing_is_recorded(fast: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast.executor.replay, "calls", None)
+    net = Net(fast)
+    steps(net, 12)
+    assert net.records == [None, None]
 
 
 # When a record is made and given up -------------------------------------------------------------------------------

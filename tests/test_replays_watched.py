@@ -1,14 +1,17 @@
-"""What a record watches: attributes, classes, lists and dictionaries, and what is found below a network."""
+"""What is written down of a pass, and what a record watches, which is what is found below a network."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
-from replaying import extension  # noqa: F401
+from replaying import extension, fast  # noqa: F401
 
+from neonlike.backends import Backend
 from neonlike.kernels.c import fastpath
+from neonlike.kernels.run import recorded
 from neonlike.layers import Sequential
 from neonlike.layers.core import watched
 
@@ -16,6 +19,46 @@ pytestmark = [
     pytest.mark.skipif(bool(fastpath.obstacle()), reason=fastpath.obstacle()),
     pytest.mark.cpu_only("replayed passes of the CPU"),
 ]
+
+
+def test_work_that_is_no_kernel_is_not_recorded(fast: Backend) -> None:
+    a, b, out = (fast.array(np.ones((4, 4))) for _ in range(3))
+    for _ in range(3):
+        out[:] = a + b
+    with recorded.recording(fast) as made:
+        out[:] = a + b
+    assert made.is_whole and len(made.kernels) == 1
+    with recorded.recording(fast) as made:
+        out[:] = fast.rand()
+    assert not made.is_whole
+    with recorded.recording(fast) as made:
+        fast.batched_dot(fast.array(np.ones((2, 4, 4))), b, fast.array(np.ones((2, 4, 4))))
+    assert not made.is_whole
+    for addresses in ([a.address], None):
+        with recorded.recording(fast) as made:
+            made.primitive((a,), addresses)  # which started no kernel
+        assert not made.is_whole
+    with recorded.recording(fast) as made:
+        fast.compound_dot(a, b, out)
+        made.primitive((a, b), [a.address, b.address])
+    assert not made.is_whole
+    with recorded.recording(fast) as made:
+        fast.executor.clear()
+    assert not made.is_whole
+    assert fast.executor.replay.run is not None, "what was paused goes on"
+
+
+def test_two_threads_do_not_pause_at_once(fast: Backend) -> None:
+    replay = fast.executor.replay
+    run = replay.run
+    with replay.paused() as outer:
+        with replay.paused() as inner:
+            assert not inner()
+        assert outer() and replay.run is None
+    assert replay.run is run and fast._calls.fast is not None
+
+
+# Watches --------------------------------------------------------------------------------------------------------------
 
 
 class Thing:

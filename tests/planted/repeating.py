@@ -36,7 +36,7 @@ MUTANTS = (
     fault("pass: views of parameters are leaves", PASSES, "if leaf.base is not None and leaf._original_base.is_parameter:", "if False:"),
     fault("pass: nothing is let go", PASSES, "over = {p for p, at in last.items() if at == step and p > len(self.leaves)} - stay", "over = set[int]()"),
     fault("pass: a part of it is enough", PASSES, "if not self.is_whole or any", "if any"),
-    fault("pass: what was learned is of no account", KERNELS + "c/replay.py", '"""Forget what was learned."""\n        self.passes.clear()', '"""Forget what was learned."""'),
+    fault("pass: what was learned is of no account", KERNELS + "c/replay.py", '"""Forget what was learned."""\n        self._forget()', '"""Forget what was learned."""'),
     fault("which tensors are one is not part of the key", CALLS, "ask_word(asked, TENSOR + first)", "ask_word(asked, TENSOR)"),
     fault("numbers are not part of the key", CALLS, "ask_word(asked, REAL_NUMBER) || ask_word(asked, bits)", "ask_word(asked, REAL_NUMBER)"),
     fault("the layer is not part of the key", CALLS, "ask_word(asked, LAYER) || ask_word(asked, (int64_t)(intptr_t)value)", "ask_word(asked, LAYER)"),

@@ -1,0 +1,49 @@
+"""Faults in what records passes of networks, and in what says whether a record still holds."""
+
+# ruff: noqa: E501  (one fault, one line: the tables read across)
+
+from __future__ import annotations
+
+from planted.table import KERNELS, LAYERS, C, Mutant
+
+RECORDS, RECORDED, REPLAY = C + "fastpath/fastpath_records.h", KERNELS + "run/recorded.py", KERNELS + "c/replay.py"
+REPLAYS, WATCHED = LAYERS + "core/replays.py", LAYERS + "core/watched.py"
+
+
+def fault(name: str, file: str, old: str, new: str) -> Mutant:
+    """A row of this family."""
+    return Mutant("replays", name, file, old, new)
+
+
+MUTANTS = (
+    fault("an object of another class is the same", RECORDS, "if (Py_TYPE(watch->thing) != watch->type)", "if (0)"),
+    fault("classes may change", RECORDS, "if (now != watch->dict || tag_of(watch->type) != watch->tag)", "if (now != watch->dict)"),
+    fault("all attributes may be replaced at once", RECORDS, "if (now != watch->dict || ", "if ("),
+    fault("attributes may be of other values", RECORDS, " || value != PyTuple_GET_ITEM(items, k + 1))", ")"),
+    fault("attributes may go", RECORDS, "if (2 * PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(items))", "if (2 * PyDict_GET_SIZE(dict) > PyTuple_GET_SIZE(items))"),
+    fault("a dictionary never changes", RECORDS, "if (version && version == watch->version)", "if (version)"),
+    fault("lists may be of another length", RECORDS, "if (PyList_GET_SIZE(watch->thing) != count)", "if (PyList_GET_SIZE(watch->thing) < count)"),
+    fault("lists may be of other items", RECORDS, "if (PyList_GET_ITEM(watch->thing, k) != PyTuple_GET_ITEM(watch->items, k))", "if (0)"),
+    fault("nothing is watched", RECORDS, "        if (!is_as_it_was(&self->watch[k]))\n            Py_RETURN_FALSE;", "        (void)k;"),
+    fault("a forked process runs records", RECORDS, "if (serial || !self->keep)", "if (!self->keep)"),
+    fault("Ctrl-C waits for the end", RECORDS, "if (next < self->steps && PyErr_CheckSignals())", "if (0)"),
+    fault("the last kernel is left out", RECORDS, "while (next < self->steps) {", "while (next + 1 < self->steps) {"),
+    fault("any input will do", REPLAYS, "if given is self._given and record.run():", "if record.run():"),
+    fault("a part of a pass is enough", REPLAYS, "if made.is_whole and after", "if after"),
+    fault("a pass may change what it depends on", REPLAYS, " and same(before, after)", ""),
+    fault("devices are recorded", REPLAYS, " and replay.calls is not None", ""),
+    fault("random numbers are repeated", LAYERS + "core/elementwise.py", "    overwrites_error = True\n\n    def __init__(self, keep", "    overwrites_error = repeatable = True\n\n    def __init__(self, keep"),
+    fault("a record is never given up", REPLAYS, "if self._stale >= STALE:", "if False:"),
+    fault("new batches are recorded each time", REPLAYS, "self._pause = min(2 * self._pause, MOST)", "self._pause = 1"),
+    fault("a copy has the records", REPLAYS, "        return Replays()\n\n    def __reduce__", "        return self\n\n    def __reduce__"),
+    fault("what is below an object is not watched", WATCHED, "            stack += _below(watch)\n", ""),
+    fault("users' objects are watched", WATCHED, "if not _is_ours(kind) or not hasattr", "if not hasattr"),
+    fault("the backend is not watched", REPLAYS, "(be, be.executor.replay))", "(be.executor.replay,))"),
+    fault("what was forgotten is of no account", REPLAY, "        self.passes.clear()\n        self.generation = object()", "        self.passes.clear()"),
+    fault("what is paused twice stays paused", REPLAY, "if not self._pausing.acquire(blocking=False):", "if not self._pausing.acquire(blocking=False) and False:"),
+    fault("a call that is no kernel is left out", RECORDED, "if addresses is None or started != 1 or", "if addresses is not None and"),
+    fault("a call need not start a kernel", RECORDED, "started != 1 or ", ""),
+    fault("a call may work on copies", RECORDED, " or memory != [*addresses]", ""),
+    fault("an assignment that is no kernel is left out", RECORDED, "        if fixed is None:\n            self.is_whole = False\n            return", "        if fixed is None:\n            return"),
+    fault("the extension may work beside", RECORDED, "self.is_whole and was_alone and", "self.is_whole and"),
+)

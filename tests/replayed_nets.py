@@ -1,0 +1,79 @@
+"""A network whose passes are repeated without Python, for the tests of that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from neonlike.backends import Backend
+from neonlike.initializers import Constant
+from neonlike.layers import Affine, Conv, GeneralizedCost, Pooling
+from neonlike.models import Model
+from neonlike.optimizers import GradientDescentMomentum
+from neonlike.transforms import CrossEntropyMulti, Rectlin, Softmax
+
+N, FEATURES, CLASSES = 8, 2 * 6 * 6, 3
+WARM = 5
+"""Steps after which passes are repeated: two are played, the third is recorded."""
+
+
+class Net:
+    """A small network of every kind of layer that is repeated, which trains on a batch that stays."""
+
+    def __init__(self, be: Backend, *more: Any, accumulate: bool = False) -> None:
+        be.bsz = N
+        rng = np.random.default_rng(1)
+        shapes = (18, 4), (9, 36), (9, 9), (CLASSES, 9)
+        values = [rng.standard_normal(shape).astype(np.float32) / 3 for shape in shapes]
+        self.be = be
+        self.layers = [
+            *Conv((3, 3, 4), init=values[0], padding=1, batch_norm=True, activation=Rectlin()),
+            Pooling(2, strides=2),
+            *Affine(9, init=values[1], activation=Rectlin()),
+            *Affine(9, init=values[2], activation=Rectlin(slope=0.25)),
+            *more,
+            *Affine(CLASSES, init=values[3], bias=Constant(0), activation=Softmax()),
+        ]
+        self.model, self.cost = Model(self.layers), GeneralizedCost(CrossEntropyMulti())
+        self.optimizer = GradientDescentMomentum(0.1, 0.9)
+        self.model.layers.configure((2, 6, 6))
+        self.cost.initialize(self.model.layers)
+        self.model.layers.allocate(accumulate_updates=accumulate)
+        self.model.allocate_deltas()
+        self.x = be.array(rng.standard_normal((FEATURES, N)))
+        self.t = be.array(np.eye(CLASSES)[rng.integers(0, CLASSES, N)].T)
+
+    def step(self) -> list[bytes]:
+        """A step; the outputs, and what it left in the weights."""
+        y = self.model.layers.fprop(self.x)
+        outputs = y.get()
+        self.model.layers.bprop(self.cost.get_errors(y, self.t))
+        self.optimizer.optimize(self.model.layers_to_optimize, 0)
+        return [outputs.tobytes(), *(layer.W.get().tobytes() for layer in self.layers if hasattr(layer, "W"))]
+
+    @property
+    def records(self) -> list[Any]:
+        """The records of both directions."""
+        return [self.model.layers.replays.forward.record, self.model.layers.replays.backward.record]
+
+    def hits(self) -> int:
+        """How many passes were repeated."""
+        return sum(record.hits for record in self.records if record is not None)
+
+
+def steps(net: Net, count: int, change: Callable[[Net], object] | None = None) -> list[list[bytes]]:
+    """What steps give, and as many after a change."""
+    found = [net.step() for _ in range(count)]
+    if change is not None:
+        change(net)
+        found += [net.step() for _ in range(count)]
+    return found
+
+
+def warm(be: Backend) -> Net:
+    """One whose passes are repeated."""
+    net = Net(be)
+    steps(net, WARM)
+    return net
