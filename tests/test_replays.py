@@ -279,6 +279,13 @@ def test_a_pass_that_draws_is_played(fast: Backend, monkeypatch: pytest.MonkeyPa
     assert results[-1][0] != results[-2][0]
 
 
+def test_a_pass_with_work_of_numpy_is_played(fast: Backend, played: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _patched(monkeypatch, lambda layer, outputs: outputs.__setitem__(slice(None), fast.sort(outputs, axis=0)))
+    wanted, net = played(lambda: steps(Net(fast), 12)), Net(fast)
+    assert steps(net, 12) == wanted
+    assert net.records[0] is None and net.records[1] is not None
+
+
 def test_a_pass_that_counts_is_played(fast: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     _patched(monkeypatch, lambda layer, outputs: setattr(layer, "count", getattr(layer, "count", 0.5) + 1))
     net = Net(fast)

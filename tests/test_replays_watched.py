@@ -48,6 +48,14 @@ def test_work_that_is_no_kernel_is_not_recorded(fast: Backend) -> None:
     assert fast.executor.replay.run is not None, "what was paused goes on"
 
 
+def test_work_on_converted_copies_is_not_recorded(fast: Backend) -> None:
+    x = fast.array(np.arange(32).reshape(4, 8), dtype=np.float16)
+    rows, y = [fast.zeros((4, 1)) for _ in range(6)], fast.empty((4, 8), dtype=np.float16)
+    with recorded.recording(fast) as made:
+        fast.compound_fprop_bn(x, *rows, y, 1e-3, 0.9, True)
+    assert len(made.kernels) == 1 and not made.is_whole
+
+
 def test_two_threads_do_not_pause_at_once(fast: Backend) -> None:
     replay = fast.executor.replay
     run = replay.run
