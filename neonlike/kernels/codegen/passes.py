@@ -14,6 +14,7 @@ from neonlike.kernels.codegen.emit import Array, Kernel, Line, Writer, type_of
 from neonlike.kernels.codegen.pass_cache import CACHE_COST, PACKED_INDEX, PassCache
 from neonlike.kernels.codegen.reduce_values import ReduceValues
 from neonlike.kernels.codegen.reductions import Reduction, describe_reduction
+from neonlike.kernels.codegen.shifted import sum_line, with_sum
 from neonlike.kernels.planning.lower import Arg, Value, ValueArg
 from neonlike.optree.dtypes import F32, compute_dtype
 
@@ -170,7 +171,8 @@ class ReduceForm:
             level, done = self._level(depth, done)
             levels.append(level)
         row_values = [value for value in self.kernel.values if self.values.is_row_value(value.index)]
-        return Passes(tuple(levels), self._final(done), tuple(map(_declared, row_values)), self._row_level())
+        sums = [Line(f"e{r.index}", r.ctype, "") for level in levels for r in level.reductions if r.joins]
+        return Passes(tuple(levels), self._final(done), (*map(_declared, row_values), *sums), self._row_level())
 
     def _level(self, depth: int, done: Done) -> tuple[Level, Done]:
         """Pass ``depth`` (from 1): its reductions and the inner lines they need; and what is left behind after it."""
@@ -181,7 +183,7 @@ class ReduceForm:
         level = replace(
             level,
             settle=self._settle(depth - 1),
-            reductions=tuple([describe_reduction(self.writer, value) for value in made]),
+            reductions=tuple(map(self._reduction, made)),
             call=self._call(args, reached, done) if self.calls else None,
         )
         return level, left
@@ -220,8 +222,18 @@ class ReduceForm:
                 known=tuple([line for line in level.known if line.name not in names]),
                 lines=tuple([line for line in level.lines if line.name not in loads]),
             )
-        reductions = tuple([describe_reduction(self.writer, value) for value in made])
-        return replace(level, reductions=reductions, kept=tuple(map(_declared, fresh)))
+        return replace(level, reductions=tuple(map(self._reduction, made)), kept=tuple(map(_declared, fresh)))
+
+    def _reduction(self, value: Value) -> Reduction:
+        """The texts of a reduction that a pass makes."""
+        found = describe_reduction(self.writer, value)
+        beside = any(value.index == shifted.most for shifted in self.values.shifted.values())
+        return with_sum(found, value) if beside else found
+
+    def _line(self, index: int) -> Line:
+        """The line of a value that is no reduction of a pass."""
+        value, shifted = self.values.by_index[index], self.values.shifted.get(index)
+        return self.writer.line(value) if shifted is None else sum_line(self.writer, value, shifted)
 
     def _call(self, args: list[Arg], reached: Reached, done: Done) -> ArrayCall | None:
         """A pass that computes ``args`` around the only call among what it has ``reached``; None if there is none."""
@@ -278,7 +290,7 @@ class ReduceForm:
                     again.add(arg.value)
                 elif arg.value != called:
                     computed.add(arg.value)
-                    stack.extend(value.args)
+                    stack.extend(self.values.args(value))
                     if (counter := self.kernel.counter(value)) is not None:
                         arrays[counter.name] = counter
         return Reached(tuple(arrays.values()), *map(frozenset, (computed, known, again)))
@@ -292,7 +304,7 @@ class ReduceForm:
             loads[not self.by_columns and not self.values.varies(array.shape)].append(self._load(array, done))
         again = [replace(_declared(by_index[i]), text=self._cached_text(i)) for i in sorted(reached.cached)]
         lines = [*(known if self.by_columns else ()), *loads[False], *again]
-        lines += [self.writer.line(by_index[index]) for index in sorted(reached.computed)]
+        lines += [self._line(index) for index in sorted(reached.computed)]
         names = [array.name for array in reached.arrays]
         ahead = [name for name in names if name in self.along and name not in done.packed]
         packed = [name for name in ahead if name in self.cache.packed]

@@ -1,19 +1,28 @@
 """The values of a reduce stage as its passes see them: which vary along the reduced axes, which pass needs which.
 
 A *pass* goes once over the reduced axes. A *row value* is a reduction, or is computed of reductions and of arrays that
-do not vary along these axes: it is known between two passes, once a row.
+do not vary along these axes: it is known between two passes, once a row. A *shifted* sum is a reduction that takes no
+pass of its own (``shifted.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from neonlike.kernels.codegen.emit import Array, Kernel
 from neonlike.kernels.planning.lower import Arg, Value, ValueArg
 from neonlike.kernels.planning.plan import pass_depths
 from neonlike.optree.dtypes import DTypeRule
 from neonlike.optree.ops import Kind
+
+
+class Shifted(NamedTuple):
+    """A sum of exp(x - c): the maximum of x, and the difference x - c."""
+
+    most: int
+    difference: Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +36,15 @@ class ReduceValues:
         Passes that end before a value is known.
     passes : int
         How many there are.
+    shifted : mapping of int to Shifted
+        Sums that follow from what the pass of a maximum finds.
     """
 
     kernel: Kernel
     by_index: Mapping[int, Value]
     depth: Mapping[int, int]
     passes: int
+    shifted: Mapping[int, Shifted] = field(default_factory=dict)
 
     def varies(self, shape: tuple[int, ...]) -> bool:
         """True if something of ``shape`` varies along a reduced axis."""
@@ -51,12 +63,21 @@ class ReduceValues:
 
     def reductions(self, depth: int) -> list[Value]:
         """The reductions that pass ``depth`` (from 1) makes."""
-        return [v for v in self.kernel.values if v.spec.kind is Kind.REDUCTION and self.depth[v.index] == depth]
+        return [v for v in self.kernel.values if self.is_made(v) and self.depth[v.index] == depth]
+
+    def is_made(self, value: Value) -> bool:
+        """True for a reduction that a pass makes."""
+        return value.spec.kind is Kind.REDUCTION and value.index not in self.shifted
+
+    def args(self, value: Value) -> tuple[Arg, ...]:
+        """What ``value`` is computed of, once the passes that it needs are done."""
+        shifted = self.shifted.get(value.index)
+        return tuple(value.args) if shifted is None else (ValueArg(shifted.most), shifted.difference.args[1])
 
     def settled(self, depth: int) -> list[Value]:
         """Row values that can be computed after ``depth`` passes, and not before."""
         known = [v for v in self.kernel.values if self.depth[v.index] == depth and self.is_row_value(v.index)]
-        return [v for v in known if v.spec.kind is not Kind.REDUCTION]
+        return [v for v in known if not self.is_made(v)]
 
     def wanted(self) -> list[list[Arg]]:
         """What each pass computes, and last what the final loop stores."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from neonlike.kernels.codegen.emit import Writer, expression, type_of
 from neonlike.kernels.planning.lower import Value
@@ -32,6 +33,23 @@ class Reduction:
     four: tuple[str, ...] = ()
     magnitude: bool = False  # nan is found beside the reduction, see nl_magnitude_f32
     itemsize: int = 4  # bytes of a partial result, 4 for any of more
+    joins: Mapping[str, str] = field(default_factory=dict)  # of a maximum with a sum beside it, see shifted.py: the
+    # functions that join the sums of two maxima, by the type of the sums
+
+    @property
+    def beside(self) -> str:
+        """Name of what is merged together with the reduction: its position, or a sum; "" if there is nothing."""
+        return f"at{self.index}" if self.position else f"s{self.index}" if self.joins else ""
+
+    @property
+    def beside_type(self) -> str:
+        """Type of that in a block."""
+        return "int64_t" if self.position else self.ctype
+
+    @property
+    def beside_total(self) -> str:
+        """Type of that where partial results are merged."""
+        return "int64_t" if self.position else "double"
 
 
 def describe_reduction(writer: Writer, value: Value) -> Reduction:

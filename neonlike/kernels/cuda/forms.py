@@ -22,6 +22,7 @@ from neonlike.kernels.codegen.pass_cache import PassCache, cache_in_rows
 from neonlike.kernels.codegen.passes import Level, ReduceForm
 from neonlike.kernels.codegen.reduce_values import ReduceValues, reduce_values
 from neonlike.kernels.codegen.render import TemplateSource
+from neonlike.kernels.codegen.shifted import with_shifted
 from neonlike.kernels.cuda.compile import headers
 from neonlike.kernels.cuda.fit import (
     ALIGNMENT,
@@ -248,7 +249,7 @@ def reduction(kernel: Kernel, key: ReduceKey) -> TemplateSource:
     arrays = [*kernel.inputs, *kernel.outputs]
     head = 4 + 3 * key.kept
     offsets = Offsets(arrays, key.kept + key.reduced, head + 3 * key.reduced, key.wide)
-    values = reduce_values(kernel)
+    values = reduce_values(kernel) if key.held else with_shifted(reduce_values(kernel))
     moving = [a for a in arrays if values.varies(a.shape)]
     vectors = _vector_arrays(kernel, key, moving)
     form = _form(values, key, offsets, moving, vectors)
@@ -260,7 +261,7 @@ def reduction(kernel: Kernel, key: ReduceKey) -> TemplateSource:
         "tickets": tickets,
         "meta": offsets.size,
         "key": key,
-        "most_cells": key.most if key.columns else key.most // 32,
+        "rooms": _rooms(key, passes.levels),
         "halves": [key.vector >> step for step in range(1, key.vector.bit_length())],
         "chunks": _chunks(vectors, key.vector),
         "rows_at": offsets.positions("row", "i", key.kept, 4),
@@ -313,14 +314,27 @@ def _read_by(level: Level, inputs: list[Array]) -> list[str]:
     return [a.name for a in inputs if f"x{a.name[1:]}" in used]
 
 
+def _rooms(key: ReduceKey, levels: Sequence[Level]) -> list[str]:
+    """Declarations of shared memory: for each type of results, and of what is beside them, a cell a thread or a warp.
+
+    By columns, a few more keep the cells that a warp reads in different banks.
+    """
+    every = [reduction for level in levels for reduction in level.reductions]
+    names = {f"{r.ctype} room_{r.ctype}" for r in every} | {f"{r.beside_type} beside_{r.beside_type}" for r in every if r.beside}
+    if key.split:
+        names |= {f"{r.total} room_{r.total}" for r in every}
+        names |= {f"{r.beside_total} beside_{r.beside_total}" for r in every if r.beside}
+    return [f"{name}[{key.most + 32 if key.columns else key.most // 32}]" for name in sorted(names)]
+
+
 def _fields(levels: Sequence[Level]) -> dict[Any, int]:
-    """Offset of each reduction's total in a row's partial results; the position of an argmax follows it."""
+    """Offset of each reduction's total in a row's partial results; what is merged with it, as a position, follows."""
     fields: dict[Any, int] = {}
     count = 0
     for level in levels:
         for reduction in level.reductions:
             fields[reduction.index] = count
-            count += 2 if reduction.position else 1
+            count += 2 if reduction.beside else 1
     return fields
 
 

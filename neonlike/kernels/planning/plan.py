@@ -11,7 +11,7 @@ A plan knows no device. A :class:`Stage` is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -154,10 +154,13 @@ def reads_any_index(graph: Graph, values: list[Value], value: Value) -> bool:
     return bool(order.attrs["axis"] != axis or order.operands[0].shape[axis] != long[axis])  # type: ignore[index]
 
 
-def pass_depths(values: Sequence[Value]) -> dict[int, int]:
-    """For each value of a stage, the passes over the reduced axes that end before it is known, its own included."""
+def pass_depths(values: Sequence[Value], settled: Collection[int] = ()) -> dict[int, int]:
+    """For each value of a stage, the passes over the reduced axes that end before it is known, its own included.
+
+    Reductions that are ``settled`` take no pass: they follow from others.
+    """
     depth: dict[int, int] = {}
     for value in values:
         below = max([depth.get(arg.value, 0) for arg in value.args if isinstance(arg, ValueArg)], default=0)
-        depth[value.index] = below + (value.spec.kind is Kind.REDUCTION)
+        depth[value.index] = below + (value.spec.kind is Kind.REDUCTION and value.index not in settled)
     return depth

@@ -11,7 +11,13 @@ NL_ANYWHERE float nl_from_bits_f32(uint32_t u) { return __uint_as_float(u); }
 NL_ANYWHERE uint64_t nl_bits_f64(double x) { return (uint64_t)__double_as_longlong(x); }
 NL_ANYWHERE double nl_from_bits_f64(uint64_t u) { return __longlong_as_double((long long)u); }
 
-/* Tests give 0 or 1 in the type of the argument. nan wins in max_nan and min_nan, and is the sign of nan. */
+/* The least number, with which a search for the largest begins where sums beside it are scaled. */
+#define NL_LEAST_F32 (-0x1.fffffep127f)
+#define NL_LEAST_F64 (-0x1.fffffffffffffp1023)
+
+/* joined: two sums of exp(x - most), each with its most, as one with the larger. sum_around: such a sum, around c instead
+ * of most; where that is infinite, of which the sum says nothing, the largest summand.
+ * Tests give 0 or 1 in the type of the argument. nan wins in max_nan and min_nan, and is the sign of nan. */
 #define NL_FUNCTIONS(T, S, B)                                                                                \
     NL_ANYWHERE T nl_exp_##S(T x) { return exp##B(x); }                                                      \
     NL_ANYWHERE T nl_exp2_##S(T x) { return exp2##B(x); }                                                    \
@@ -51,10 +57,28 @@ NL_ANYWHERE double nl_from_bits_f64(uint64_t u) { return __longlong_as_double((l
     NL_ANYWHERE T nl_isfinite_##S(T x) { return fabs##B(x) < (T)INFINITY ? (T)1 : (T)0; }                    \
     NL_ANYWHERE T nl_max_nan_##S(T a, T b) { return a >= b || a != a ? a : b; }                              \
     NL_ANYWHERE T nl_min_nan_##S(T a, T b) { return a <= b || a != a ? a : b; }                              \
+    NL_ANYWHERE T nl_joined_##S(T most, T sum, T other_most, T other)                                        \
+    {                                                                                                        \
+        const T more = other_most - most, scale = exp##B(-fabs##B(more));                                    \
+        return more > 0 ? sum * scale + other : sum + other * scale;                                         \
+    }                                                                                                        \
+    NL_ANYWHERE T nl_sum_around_##S(T most, T sum, T c)                                                      \
+    {                                                                                                        \
+        const T scale = exp##B(most - c);                                                                    \
+        return fabs##B(most) < (T)INFINITY ? sum * scale : scale;                                            \
+    }                                                                                                        \
     NL_ANYWHERE T nl_sign_##S(T x) { return x > 0 ? (T)1 : x < 0 ? (T)-1 : x == 0 ? (T)0 : x; }
 NL_FUNCTIONS(float, f32, f)
 NL_FUNCTIONS(double, f64, )
 #undef NL_FUNCTIONS
+
+/* As nl_joined_f32, of sums of many parts. */
+NL_ANYWHERE double nl_joined_wide_f32(float most, double sum, float other_most, double other)
+{
+    const float more = other_most - most;
+    const double scale = (double)expf(-fabsf(more));
+    return more > 0 ? sum * scale + other : sum + other * scale;
+}
 
 #define NL_DIVIDING NL_ANYWHERE
 #define NL_COPYSIGN_F32 copysignf
