@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from neonlike.kernels.codegen.layout import Axis, Counter, collapse
 from neonlike.kernels.cuda.device import Capabilities, Size3
@@ -28,6 +28,8 @@ TURNED = 3
 """Class of a transposed input: contiguous along the last axis but one, and read through a tile in shared memory."""
 TILE, TILE_ROWS, MIN_TURNED, MAX_TURNED = 32, 8, 8, 4
 """Side of such a tile, rows of threads that fill it, least size of its two axes, most inputs that are read so."""
+STRIPS = 8
+"""Vectors down such a tile, and side by side in what a warp writes of it, where threads access memory by vectors."""
 HELD_TARGET, HELD_MOST = 8, 16
 """Elements of a row that a thread keeps in registers, wanted and at most; over the number of arrays that are read."""
 ROW_PART, COLUMN_PART = 1 << 14, 1 << 10
@@ -52,7 +54,7 @@ class MapKey:
 
     ``classes`` has for each array 1 if its step along the innermost axis is not 0, else 0, or ``TURNED`` or
     ``COUNTING``. A thread computes ``vector`` elements at once; if these are several, they are contiguous in all arrays
-    of class 1. ``wide``: offsets are int64. Each form is a kernel to compile, so there are few: steps are arguments,
+    of class 1, and transposed inputs are read by vectors too. ``wide``: offsets are int64. Each form is a kernel to compile, so there are few: steps are arguments,
     and ranks are rounded up to ``RANKS``.
     """
 
@@ -128,7 +130,7 @@ def fit_map(shape: Shape, arrays: Sequence[Any], inputs: int, aligned: bool, dev
     if len(axes) > 1 and min(inner.size, axes[-2].size) >= MIN_TURNED:
         turned = [i for i, array in enumerate(arrays[:inputs]) if _is_turned(i, array, axes)]
         if turned:
-            return _fit_turned(_padded(axes, len(arrays)), turned[:MAX_TURNED], len(arrays), wide)
+            return _fit_turned(_padded(axes, len(arrays)), turned[:MAX_TURNED], arrays, aligned, wide)
     moving = [i for i, array in enumerate(arrays) if inner.steps[i] and not isinstance(array, Counter)]
     vector = _vector(axes[:-1], inner, arrays, moving, aligned, exact=len(axes) > 1)
     classes = [int(step != 0 or vector == 1) for step in inner.steps]
@@ -156,15 +158,65 @@ def _padded(axes: list[Axis], arrays: int) -> list[Axis]:
     return [Axis(1, axes[0].reduced, (0,) * arrays)] * (rank - len(axes)) + axes
 
 
-def _fit_turned(axes: list[Axis], turned: list[int], arrays: int, wide: bool) -> Fit:
-    """Square tiles of the last two axes, one a block; the axes before are unraveled from the block's number."""
+def _fit_turned(axes: list[Axis], turned: list[int], arrays: Sequence[Any], aligned: bool, wide: bool) -> Fit:
+    """Tiles of the last two axes, one a block; the axes before are unraveled from the block's number."""
     down, across = axes[-2].size, axes[-1].size
-    tiles = -(-down // TILE), -(-across // TILE)
-    sizes = [*(axis.size for axis in axes[:-2]), *tiles]
+    by_vectors = aligned and _has_strips(axes, turned, arrays)
+    tile = strips(arrays[turned[0]].itemsize) if by_vectors else Strips(1, 1, 1, TILE, TILE)
+    sizes = [*(axis.size for axis in axes[:-2]), -(-down // tile.down), -(-across // tile.across)]
     meta = [down, across, *divisors(sizes, wide)]
-    meta += [axis.steps[i] for i in range(arrays) for axis in axes]
-    key = MapKey(len(axes), tuple([TURNED if i in turned else 1 for i in range(arrays)]), 1, wide)
-    return Fit(key, meta, (math.prod(sizes), 1, 1), (TILE, TILE_ROWS, 1))
+    meta += [axis.steps[i] for i in range(len(arrays)) for axis in axes]
+    classes = [int(step != 0 or not by_vectors) for step in axes[-1].steps]
+    for i in turned:
+        classes[i] = TURNED
+    block = (STRIPS, THREADS // STRIPS, 1) if by_vectors else (TILE, TILE_ROWS, 1)
+    return Fit(MapKey(len(axes), tuple(classes), tile.vector, wide), meta, (math.prod(sizes), 1, 1), block)
+
+
+class Strips(NamedTuple):
+    """How threads read and write a tile that is turned.
+
+    Attributes
+    ----------
+    vector : int
+        Elements of a row that a thread computes and writes.
+    rows, columns : int
+        Elements of a column that it reads at once, and columns beside each other of which it does, as they share cells.
+    down, across : int
+        Rows and columns of a tile.
+    """
+
+    vector: int
+    rows: int
+    columns: int
+    down: int
+    across: int
+
+
+def strips(size: int) -> Strips:
+    """The tile of elements of ``size`` bytes (2, 4 or 8): its rows are 32 cells of 4 or 8 bytes."""
+    vector, columns = ALIGNMENT // size, max(1, 4 // size)
+    rows = vector // columns
+    return Strips(vector, rows, columns, STRIPS * rows, 32 * columns)
+
+
+def _has_strips(axes: list[Axis], turned: list[int], arrays: Sequence[Any]) -> bool:
+    """Whether all arrays, if they start at multiples of ``ALIGNMENT``, can be read and written by vectors."""
+    size = arrays[turned[0]].itemsize
+    if size not in (2, 4, 8) or any(isinstance(array, Counter) for array in arrays):
+        return False
+    tile, (*outer, down, across) = strips(size), axes
+    if down.size % tile.rows or across.size % tile.vector:
+        return False
+    for i, array in enumerate(arrays):
+        if i in turned:
+            whole = array.itemsize == size and not any(axis.steps[i] % tile.rows for axis in (*outer, across))
+        else:
+            even = not any(axis.steps[i] % tile.vector for axis in (*outer, down))
+            whole = across.steps[i] == 0 or (across.steps[i] == 1 and even)
+        if not whole:
+            return False
+    return True
 
 
 def fit_reduce(shape: Shape, axes: tuple[int, ...], arrays: Sequence[Any], inputs: int, aligned: bool) -> Fit:

@@ -27,12 +27,14 @@ from neonlike.kernels.cuda.compile import headers
 from neonlike.kernels.cuda.fit import (
     ALIGNMENT,
     COUNTING,
+    STRIPS,
     THREADS,
     TILE,
     TILE_ROWS,
     TURNED,
     MapKey,
     ReduceKey,
+    strips,
 )
 from neonlike.optree.dtypes import I64
 
@@ -156,6 +158,9 @@ def elementwise(kernel: Kernel, key: MapKey, rounded: dict[str, Rounded]) -> Tem
         "meta": offsets.size,
         "positions": offsets.positions("tile" if key.turned else "chunk", "i", key.rank, 2),
     }
+    if key.turned and key.vector > 1:
+        context |= _by_strips(kernel, key, offsets)
+        return TemplateSource("cuda/turned_vectors.cu.j2", context, library())
     if key.turned:
         context |= _turned(kernel, key, rounded, offsets)
         return TemplateSource("cuda/turned.cu.j2", context, library())
@@ -237,6 +242,41 @@ def _turned(kernel: Kernel, key: MapKey, rounded: dict[str, Rounded], offsets: O
         "turned": tiles,
         "locals": locals_,
         "lines": [writer.load(a, "0") for a in kernel.inputs] + [writer.line(v) for v in kernel.values],
+        "stores": [writer.store(a, arg, "0") for a, arg in zip(kernel.outputs, kernel.sinks)],
+    }
+
+
+def _by_strips(kernel: Kernel, key: MapKey, offsets: Offsets) -> dict[str, Any]:
+    """As :func:`_turned`, by vectors: of columns where tiles are read, of rows where they are used."""
+    arrays = [*kernel.inputs, *kernel.outputs]
+    classes = dict(zip((a.name for a in arrays), key.classes))
+    turned = [a for a in arrays if classes[a.name] == TURNED]
+    vectors = [a for a in arrays if classes[a.name]]
+    writer = _writer(kernel, {}, {a.name: f"vector_{a.name}.v[l]" for a in vectors})
+    down, across = key.rank - 2, key.rank - 1
+    base = {a.name: offsets.offset(a.name, "i", range(down)) for a in arrays}
+    pointers = []
+    for array in arrays:
+        if array not in turned:
+            parts = [base[array.name], f"row * {offsets.step(array.name, down)}", "column" * bool(classes[array.name])]
+            pointers.append(_local(array, " + ".join(filter(None, parts)), array in kernel.inputs))
+    tile, size = strips(turned[0].dtype.itemsize), turned[0].dtype.itemsize
+    loads = [(a, writer.load(a, "0")) for a in kernel.inputs]
+    return {
+        "threads": THREADS,
+        "strips": STRIPS,
+        "tile": tile,
+        "align": tile.rows * size,
+        "chunks": _chunks(vectors, key.vector),
+        "units": sorted({a.ctype for a in turned}),
+        "down": f"i{down}",
+        "across": f"i{across}",
+        "turned": [_named(a) | {"base": base[a.name], "step": offsets.step(a.name, across)} for a in turned],
+        "locals": pointers,
+        "hoisted": [line for a, line in loads if a not in vectors],
+        "fetched": [_named(a) for a in vectors if a in kernel.inputs and a not in turned],
+        "written": [_named(a) for a in kernel.outputs],
+        "lines": [line for a, line in loads if a in vectors] + [writer.line(v) for v in kernel.values],
         "stores": [writer.store(a, arg, "0") for a, arg in zip(kernel.outputs, kernel.sinks)],
     }
 
