@@ -209,3 +209,93 @@ def test_pycuda_takes_tensors(be: Any) -> None:
     assert len(t.asbuffer()) == t.nbytes
     with pytest.raises(ShapeError, match="asbuffer"):
         t.T.asbuffer()
+
+
+class Owner:
+    """Another library's array, whose memory is that of ``tensor``; as it is freed, others write to the memory."""
+
+    def __init__(self, tensor: Any, freed: Any) -> None:
+        self.__cuda_array_interface__ = tensor.__cuda_array_interface__
+        self.freed, self.tensor = freed, tensor
+
+    def __del__(self) -> None:
+        self.freed(self.tensor)
+
+
+def test_foreign_memory_outlives_the_kernels_that_read_it(be: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for them; another library may use the memory on a stream that does not wait for ours."""
+    monkeypatch.setenv("CUEMU_ASYNC", "1")  # on the emulator: what nothing waits for happens late
+    cuda, freed = driver(), []
+    theirs = cuda.Stream(1)  # it does not wait for the default one
+
+    def spoil(tensor: Any) -> None:
+        freed.append(tensor)
+        cuda.memset_d32_async(tensor.ptr, 0, tensor.size, theirs)
+        theirs.synchronize()
+
+    t, out = be.ones((64, 64)), be.zeros((64, 64))
+    be.synchronize()
+    taken = be.wrap(Owner(t, spoil))
+    out[:] = taken * 2
+    before, waits = cuda.Event.synchronize, []
+    monkeypatch.setattr(cuda.Event, "synchronize", lambda event: waits.append(event) or before(event), raising=True)
+    del taken
+    assert not waits
+    assert (out.get() == 2).all()
+    be.synchronize()
+    assert len(freed) == 1 and (t.get() == 0).all()
+
+
+class Late:
+    """An event that is reached when somebody waits for it."""
+
+    def __init__(self, flags: int) -> None:
+        self.reached = False
+
+    def record(self, stream: Any) -> None:
+        """As PyCUDA's."""
+
+    def query(self) -> bool:
+        """As PyCUDA's."""
+        return self.reached
+
+    def synchronize(self) -> None:
+        """As PyCUDA's."""
+        self.reached = True
+
+
+def test_foreign_memory_is_let_go_in_its_order_and_waited_for_where_it_is_much(
+    be: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from neonlike.backends.gpu.memory import foreign
+
+    monkeypatch.setattr(foreign.driver, "Event", Late)
+    monkeypatch.setattr(foreign, "MOST_BYTES", 3 * 400)
+    freed: list[int] = []
+    tensors = [be.ones((10, 10)) for _ in range(5)]
+    for number, t in enumerate(tensors):
+        taken = be.wrap(Owner(t, lambda _, number=number: freed.append(number)))
+        del taken
+        assert freed == list(range(number - 2))
+    events = [event for event, _, _ in be.device.parting._marked]
+    assert len(events) == 3
+    events[0].reached = True
+    be.synchronize()
+    assert freed == [0, 1, 2]
+    for event in events:
+        event.reached = True
+    kept = be.wrap(Interface(tensors[0]))
+    assert sorted(freed) == [0, 1, 2, 3, 4]
+    monkeypatch.undo()
+    del kept
+
+
+def test_foreign_memory_that_goes_while_a_graph_is_recorded_is_no_part_of_it(be: Any) -> None:
+    freed: list[Any] = []
+    held, meanwhile = [be.wrap(Owner(be.ones((4, 4)), freed.append))], []
+    out = be.zeros((4, 4))
+    step = be.prepare(out, out + 1)
+    step()
+    graph = be.device.record([step, held.clear, lambda: meanwhile.extend(freed)])
+    be.synchronize()
+    assert (graph.nodes, len(meanwhile), len(freed)) == (1, 0, 1)

@@ -25,6 +25,7 @@ from neonlike.backends.gpu.device.faults import Faults
 from neonlike.backends.gpu.device.graphs import Call, Graph, Recorder
 from neonlike.backends.gpu.device.starts import Starts
 from neonlike.backends.gpu.memory.array import DeviceArray, contiguous_array
+from neonlike.backends.gpu.memory.foreign import Parting
 from neonlike.backends.gpu.memory.pool import MemoryBlock, Pool
 from neonlike.backends.gpu.memory.resources import DriverMemory, Kernel, capabilities
 from neonlike.backends.gpu.memory.transfer import Transfer
@@ -96,7 +97,7 @@ class GpuDevice:
             raise BackendUnavailable(f"GPU {number}, {self.name}, cannot be used: {error}") from error
         self.pool = Pool(DriverMemory(self), f"GPU {number}", settings.GPU_POOL.get())
         self.transfer, self.faults = Transfer(self.stream, self.attend), Faults(self.attend)
-        self.expect = self.faults.expect
+        self.expect, self.parting = self.faults.expect, Parting(self)
         contexts.remember(self)
 
     def __repr__(self) -> str:
@@ -214,6 +215,7 @@ class GpuDevice:
             self.stream.synchronize()
         except driver.Error as error:
             self.fail("synchronize", error)
+        self.parting.collect()
         self.faults.check()
 
     # Errors, and the life of the context
@@ -236,17 +238,15 @@ class GpuDevice:
         if self._fault is not None:
             kind, reason = self._fault
             raise kind(reason)
-        if here.device is self:
-            current = driver_calls.current_context()
-            if current:
-                if current != self._handle:
-                    raise DeviceError(
-                        f"GPU {self.number}: another context is current in this thread, which cannot reach this "
-                        "backend's memory. One of PyCUDA's (pycuda.autoinit?): pop it, and run your kernels in be.ctx, "
-                        "or import pycuda.autoprimaryctx instead. Another library's, on another GPU: have it go back "
-                        f"to this one, as torch.cuda.set_device({self.number}) does"
-                    )
-                return
+        if here.device is self and (current := driver_calls.current_context()):
+            if current != self._handle:
+                raise DeviceError(
+                    f"GPU {self.number}: another context is current in this thread, which cannot reach this backend's "
+                    "memory. One of PyCUDA's (pycuda.autoinit?): pop it, and run your kernels in be.ctx, or import "
+                    "pycuda.autoprimaryctx instead. Another library's, on another GPU: have it go back to this one, "
+                    f"as torch.cuda.set_device({self.number}) does"
+                )
+            return
         contexts.enter(self, self.context, self.stream)
 
     def attend_unrecorded(self, doing: str) -> None:

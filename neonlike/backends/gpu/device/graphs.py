@@ -63,6 +63,7 @@ class Recorder:
                 driver_calls.call("cuGraphInstantiateWithFlags", ctypes.addressof(executable), graph, 0)
             finally:
                 driver_calls.call("cuGraphDestroy", graph)
+        self.device.parting.collect()  # what went meanwhile
         return Graph(self.device, executable, nodes.value, calls)
 
     def _captured(self, calls: Sequence[Call]) -> HANDLE:

@@ -8,9 +8,8 @@ its stream, and by ``be.wait_for``.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pycuda.driver as driver
@@ -33,6 +32,7 @@ from neonlike.backends.dlpack import (
 from neonlike.backends.gpu.device import driver_calls
 from neonlike.backends.gpu.device.device import GpuDevice
 from neonlike.backends.gpu.memory.array import DeviceArray
+from neonlike.backends.gpu.memory.foreign import ForeignMemory
 from neonlike.checks import brief
 from neonlike.errors import DTypeError
 from neonlike.optree.dtypes import BFLOAT16, DType, as_dtype
@@ -46,21 +46,6 @@ DISABLE_TIMING = 2
 
 _CODES = {"f": FLOAT, "i": SIGNED, "u": UNSIGNED, "b": BOOL, "V": BFLOAT}
 _KINDS = {code: kind for kind, code in _CODES.items()}
-
-
-class ForeignMemory:
-    """Memory of another library, kept while this lives; it is let go after what we queued on it has run."""
-
-    ours: ClassVar[bool] = False
-    """There may be any number of these for the same memory."""
-
-    def __init__(self, device: GpuDevice, address: int, nbytes: int, owner: Any) -> None:
-        self.device, self.address, self.nbytes, self.owner = device, address, nbytes, owner
-
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # the device may be lost, or the interpreter exiting
-            self.device.attend()
-            self.device.stream.synchronize()
 
 
 class _Holder(driver.PointerHolderBase):  # type: ignore[misc]
