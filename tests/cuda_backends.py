@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from neonlike.backends import Backend, cleanup_backend, gen_backend
+from neonlike.kernels.cuda import fit as fit_cuda
 
 TOLERANCE = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 2e-6, "float64": 1e-13}
 """Relative to the largest element, by the name of the dtype that holds the result."""
@@ -19,6 +20,25 @@ def gpu(gpu_driver: object) -> Iterator[Backend]:
     """A GPU backend for a whole file, so that every kernel is compiled and planned once."""
     yield gen_backend("gpu", rng_seed=0, batch_size=128)
     cleanup_backend()
+
+
+@pytest.fixture(params=("as planned", "in loops", "split"))
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every way to reduce at small sizes: what is planned for them, and what large ones take."""
+    if request.param != "as planned":
+        monkeypatch.setattr(fit_cuda, "HELD_TARGET", 1)
+        monkeypatch.setattr(fit_cuda, "HELD_MOST", 1)
+        monkeypatch.setattr(fit_cuda, "HELD_THREADS", 1)
+    if request.param == "split":
+        monkeypatch.setattr(fit_cuda, "ROW_PART", 16)
+        monkeypatch.setattr(fit_cuda, "COLUMN_PART", 16)
+    return str(request.param)
+
+
+def fresh(gpu: Backend) -> Backend:
+    """``gpu`` without what it planned before, for plans remember launches."""
+    gpu.executor.clear()
+    return gpu
 
 
 def assert_near(found: Any, wanted: Any, what: str = "", slack: float = 1.0) -> None:

@@ -7,7 +7,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from cuda_backends import LAYOUTS, assert_near, gpu, tensor
+from cuda_backends import LAYOUTS, assert_near, form, fresh, gpu, tensor
 from engines import sampled
 
 from neonlike.backends import Backend
@@ -15,21 +15,8 @@ from neonlike.kernels.cuda import fit as fit_cuda
 
 pytestmark = pytest.mark.checked
 
-__all__ = ["gpu"]
+__all__ = ["form", "gpu"]
 SHAPES = ((1, 1), (1, 3), (3, 1), (5, 33), (33, 5), (64, 64), (9, 300), (300, 9), (2, 3, 5), (4, 3, 2, 8))
-
-
-@pytest.fixture(params=("as planned", "in loops", "split"))
-def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Every way to reduce at small sizes: what is planned for them, and what large ones take."""
-    if request.param != "as planned":
-        monkeypatch.setattr(fit_cuda, "HELD_TARGET", 1)
-        monkeypatch.setattr(fit_cuda, "HELD_MOST", 1)
-        monkeypatch.setattr(fit_cuda, "HELD_THREADS", 1)
-    if request.param == "split":
-        monkeypatch.setattr(fit_cuda, "ROW_PART", 16)
-        monkeypatch.setattr(fit_cuda, "COLUMN_PART", 16)
-    return str(request.param)
 
 
 def test_split_rows_are_one_launch(gpu: Backend, rng: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,12 +45,6 @@ def test_split_rows_are_one_launch(gpu: Backend, rng: Any, monkeypatch: pytest.M
 def axes_of(shape: tuple[int, ...]) -> list[Any]:
     """One axis, several, all."""
     return [*range(len(shape)), None, (0, len(shape) - 1)]
-
-
-def fresh(gpu: Backend) -> Backend:
-    """``gpu`` without what it planned before, for plans remember launches."""
-    gpu.executor.clear()
-    return gpu
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
