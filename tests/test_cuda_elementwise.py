@@ -98,6 +98,30 @@ def test_inputs_that_lie_across_are_turned(gpu: Backend, rng: Any) -> None:
     assert_near(out, x.transpose(0, 2, 1) + 1.0)
 
 
+@pytest.mark.parametrize("dtype", ("float32", "float16", "bfloat16", "int16", "float64", "int8"))
+def test_tiles_are_turned_by_vectors(gpu: Backend, rng: Any, dtype: str) -> None:
+    """Odd numbers of tiles, of parts of tiles and planes; views that start, end and step at multiples of a vector."""
+    be = gpu
+    for shape in ((8, 8), (40, 24), (64, 32), (88, 136)):
+        x, y = ((rng.standard_normal(shape[::-1]) * 50).astype(dtype) for _ in range(2))
+        a, b, row, column = be.array(x, dtype=x.dtype), be.array(y, dtype=x.dtype), x[:1].T, x[:, :1].T
+        out, wide = be.empty(shape, dtype=x.dtype), be.empty(shape)
+        be.assign_many([(out, a.T), (wide, a.T * 2 + b.T)])
+        np.testing.assert_array_equal(out.get(), x.T)
+        assert_near(wide, x.T.astype(np.float64) * 2 + y.T)
+        wide[:] = a.T + be.array(row.copy(), dtype=x.dtype) + be.array(column.copy(), dtype=x.dtype) + wide
+        exact = x.T.astype(np.float64) * 3 + y.T + row + column
+        assert_near(wide, exact, slack=2)
+    big, out = (rng.standard_normal((3, 48, 56)) * 50).astype(dtype), be.zeros((3, 40, 48), dtype=dtype)
+    a = be.array(big, dtype=big.dtype)
+    for start, end in ((0, 40), (8, 48), (16, 56), (1, 41), (8, 47)):
+        for lines in (slice(0, 48), slice(0, 40), slice(0, 48, 2), slice(8, 41)):
+            view = big.transpose(0, 2, 1)[:, start:end, lines]
+            part = out[:, : view.shape[1], : view.shape[2]]
+            part[:] = a.permuted((0, 2, 1))[:, start:end, lines] * 1
+            np.testing.assert_array_equal(part.get(), view)
+
+
 VALUES = (0, 1, -1, 0.5, 1.5, 2.5, -2.5, 100.25, 127, 128, 255.5, 256, -129, 3e4, -3e4, 6e4, 1e10, -1e10, 3e18)
 
 

@@ -12,11 +12,13 @@ from neonlike.kernels.cuda.fit import (
     LONGEST_COLUMN,
     LONGEST_ROW,
     NARROW,
+    TURNED,
     MapKey,
     ReduceKey,
     divisors,
     fit_map,
     fit_reduce,
+    strips,
 )
 
 GPU = Capabilities("sm_90", 132)
@@ -72,6 +74,51 @@ def test_inputs_that_run_across_are_turned() -> None:
     assert fit.grid == (2 * 4, 1, 1)
     both = fit_map((64, 100), [empty(100, 64).T, empty(100, 64).T], 1, True, GPU)
     assert both.key == MapKey(1, (1, 1), 4, False)  # along the memory of the output
+
+
+@pytest.mark.parametrize(("dtype", "vector", "tile"), (("f2", 8, (32, 64)), ("f4", 4, (32, 32)), ("f8", 2, (16, 32))))
+def test_tiles_of_whole_vectors_are_turned_by_vectors(dtype: str, vector: int, tile: tuple[int, int]) -> None:
+    out = empty(96, 128, dtype=dtype)
+
+    def turned(array: Any, *others: Any, aligned: bool = True, into: Any = out) -> Any:
+        fit = fit_map(into.shape, [array, *others, into], 1 + len(others), aligned, GPU)
+        assert isinstance(fit.key, MapKey)
+        assert fit.key.turned
+        return fit
+
+    across = empty(128, 96, dtype=dtype).T
+    fit = turned(across)
+    assert fit.key == MapKey(2, (TURNED, 1), vector, False)
+    assert (fit.grid, fit.block) == ((96 // tile[0] * 128 // tile[1], 1, 1), (8, 32, 1))
+    assert turned(across, empty(96, 1, dtype=dtype), empty(1, 128)).key == MapKey(2, (TURNED, 0, 1, 1), vector, False)
+    assert turned(empty(128, 112, dtype=dtype)[:, 16:].T).key.vector == vector
+    whole = strips(np.dtype(dtype).itemsize).rows
+    for array, others in (
+        (empty(128, 96 + whole // 2, dtype=dtype)[:, :96].T, ()),  # columns that start anywhere
+        (across, (empty(96, 129, dtype=dtype)[:, :128],)),  # rows that do
+        (across, (empty(96, 256, dtype=dtype)[:, ::2],)),
+        (across, (empty(128, 96, dtype="i1").T,)),  # two sizes of elements
+    ):
+        assert turned(array, *others).key.vector == 1
+    assert turned(across, aligned=False).key.vector == 1
+    for rows, columns in ((96, 127), (95, 128)):
+        assert turned(empty(columns, rows, dtype=dtype).T, into=empty(rows, columns, dtype=dtype)).key.vector == 1
+
+
+@pytest.mark.parametrize("size", (2, 4, 8))
+def test_a_tile_is_written_and_read_without_conflicts_of_banks(size: int) -> None:
+    """Threads that access shared memory at once: a warp of 4-byte cells, half of it of 8-byte ones."""
+    tile, cell = strips(size), max(size, 4)
+    pitch, lanes = tile.down + 1, 128 // cell
+    for first in range(0, 256, lanes):
+        threads = [(t % 8, t // 8) for t in range(first, first + lanes)]
+        for k in range(tile.rows):
+            written = {(y * pitch + x * tile.rows + k) % lanes for x, y in threads}
+            assert len(written) == lanes
+        for l in range(0, tile.vector, tile.columns):  # noqa: E741
+            places = [((x + y // tile.down * 8) * tile.vector + l, y % tile.down) for x, y in threads]
+            read = {(place // tile.columns * pitch + mine) % lanes for place, mine in places}
+            assert len(read) == lanes
 
 
 def test_large_arrays_take_64_bits() -> None:
