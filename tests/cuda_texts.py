@@ -1,4 +1,4 @@
-"""Sources of CUDA kernels of expressions on tensors of the CPU: how they lie is all that counts, so no GPU is needed."""
+"""Sources of CUDA kernels of expressions, whose tensors may be the CPU's: how they lie is all that counts."""
 
 from __future__ import annotations
 

@@ -36,6 +36,7 @@ from planted import (
     cuda_base,
     cuda_conv,
     cuda_dispatch,
+    cuda_folds,
     cuda_images,
     cuda_rest,
     cuda_rnn,
@@ -61,8 +62,8 @@ MUTANTS = tuple(
     row
     for table in (
         roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, described,
-        cuda_base, cuda_rest, cuda_dispatch, cuda_rnn, cuda_conv, cuda_images, blueprints, repeating, attention,
-        autograd, replays,
+        cuda_base, cuda_rest, cuda_dispatch, cuda_folds, cuda_rnn, cuda_conv, cuda_images, blueprints, repeating,
+        attention, autograd, replays,
     )
     for row in table.MUTANTS
 )
@@ -82,6 +83,9 @@ TESTS = {
         "lookup_cuda": "gpu_lookup",
         "stats_cuda": "gpu_stats",
         "reductions_cuda": "cuda_reductions",
+        "powers_cuda": "cuda_softmax",
+        "turned_cuda": "fit_cuda cuda_elementwise",
+        "foreign_cuda": "gpu_sharing",
         "pool_cuda": "gpu_pool",
         "lrn_cuda": "gpu_lrn",
         "roi_cuda": "gpu_roi",

@@ -74,6 +74,11 @@ def results(be: Any) -> Iterator[tuple[str, Any]]:
     step()
     yield "several results", a
     yield "the other of them", b
+    tall, half = be.array(rng.standard_normal((4099, 36))), be.array(rng.standard_normal((72, 104)), dtype=np.float16)
+    yield "softmax of long columns", of((4099, 36), F.softmax(tall, 0))
+    yield "log of a sum of powers, long columns", of((1, 36), F.logsumexp(tall, 0))
+    yield "a transposed view, by vectors", of((36, 4096), tall[:4096].T * 2)
+    yield "a transposed view of float16, by vectors", of((104, 72), half.T, np.float16)
 
 
 def primitives(be: Any) -> Iterator[tuple[str, Any]]:

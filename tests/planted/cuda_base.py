@@ -15,6 +15,11 @@ def fault(name: str, file: str, old: str, new: str) -> Mutant:
     return Mutant("base_cuda", name, file, old, new)
 
 
+def foreign(name: str, old: str, new: str) -> Mutant:
+    """A fault in the life of other libraries' memory."""
+    return Mutant("foreign_cuda", name, GPU + "memory/foreign.py", old, new)
+
+
 MUTANTS = (
     fault("what is recorded runs at once", GRAPHS, "        here.stream = self.stream\n", ""),
     fault("a graph lets go of its memory", GRAPHS, "device, nodes, calls\n", "device, nodes, ()\n"),
@@ -27,4 +32,8 @@ MUTANTS = (
     fault("a refused compiler asked again", COMPILE, "    _unfit.add(compiler.identity)\n", ""),
     fault("PTX without a zero at its end", COMPILE, 'return module + b"\\0" if compiler.is_ptx else module', "return module"),
     fault("a compiler that knows the GPU not preferred", COMPILE, "if not arch or found.target(arch) == arch:", "if True:"),
+    foreign("foreign memory is let go at once", "            if not event.query():\n", "            if False:\n"),
+    foreign("foreign memory is never let go", "            gone.append(owners)\n", "            gone.append(owners)\n            self.kept = [*getattr(self, 'kept', []), owners]\n"),
+    foreign("any amount of foreign memory waits", "if self._bytes <= MOST_BYTES:", "if True:"),
+    foreign("foreign memory is let go while a graph is recorded", "if self.device.recorder.is_busy:", "if False:"),
 )

@@ -33,8 +33,8 @@ class Reduction:
     four: tuple[str, ...] = ()
     magnitude: bool = False  # nan is found beside the reduction, see nl_magnitude_f32
     itemsize: int = 4  # bytes of a partial result, 4 for any of more
-    joins: Mapping[str, str] = field(default_factory=dict)  # of a maximum with a sum beside it, see shifted.py: the
-    # functions that join the sums of two maxima, by the type of the sums
+    joins: Mapping[str, str] = field(default_factory=dict, repr=False)  # of a maximum with a sum beside it, which
+    # `start` tells too (shifted.py): the functions that join the sums of two maxima, by the type of the sums
 
     @property
     def beside(self) -> str:

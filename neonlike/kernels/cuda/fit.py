@@ -54,8 +54,8 @@ class MapKey:
 
     ``classes`` has for each array 1 if its step along the innermost axis is not 0, else 0, or ``TURNED`` or
     ``COUNTING``. A thread computes ``vector`` elements at once; if these are several, they are contiguous in all arrays
-    of class 1, and transposed inputs are read by vectors too. ``wide``: offsets are int64. Each form is a kernel to compile, so there are few: steps are arguments,
-    and ranks are rounded up to ``RANKS``.
+    of class 1, and transposed inputs are read by vectors too. ``wide``: offsets are int64. Each form is a kernel to
+    compile, so there are few: steps are arguments, and ranks are rounded up to ``RANKS``.
     """
 
     rank: int

@@ -1,7 +1,7 @@
 """The forms a CUDA kernel takes, and the context its template is rendered with.
 
 * elementwise: a thread computes a few elements at once, by vectorized accesses of 16 bytes where alignment allows it;
-* *turned*: inputs transposed against the output are read through tiles in shared memory;
+* *turned*: inputs transposed against the output are read through tiles in shared memory, by vectors if they can be;
 * reductions, of rows (neighbouring threads share one) or of columns (neighbouring threads take one each): all passes
   in one kernel with the row in registers where it fits, else split into parts with a launch for each pass; the last
   block of a row stores what is one a row.
@@ -360,10 +360,11 @@ def _rooms(key: ReduceKey, levels: Sequence[Level]) -> list[str]:
     By columns, a few more keep the cells that a warp reads in different banks.
     """
     every = [reduction for level in levels for reduction in level.reductions]
-    names = {f"{r.ctype} room_{r.ctype}" for r in every} | {f"{r.beside_type} beside_{r.beside_type}" for r in every if r.beside}
+    both = [reduction for reduction in every if reduction.beside]
+    names = {f"{r.ctype} room_{r.ctype}" for r in every} | {f"{r.beside_type} beside_{r.beside_type}" for r in both}
     if key.split:
         names |= {f"{r.total} room_{r.total}" for r in every}
-        names |= {f"{r.beside_total} beside_{r.beside_total}" for r in every if r.beside}
+        names |= {f"{r.beside_total} beside_{r.beside_total}" for r in both}
     return [f"{name}[{key.most + 32 if key.columns else key.most // 32}]" for name in sorted(names)]
 
 
