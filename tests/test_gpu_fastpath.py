@@ -72,9 +72,9 @@ def test_a_sum_in_several_launches_keeps_its_working_memory(be: Any, monkeypatch
     for turn in range(4):
         before = hits(be)
         for source in (a, b):
-            out[:] = be.sum(be.exp(source - be.max(source)))
+            out[:] = be.sum(be.absolute(source - be.max(source)))
             wanted = source.get().astype(np.float64)
-            np.testing.assert_allclose(out.get()[0, 0], np.exp(wanted - wanted.max()).sum(), 1e-5)
+            np.testing.assert_allclose(out.get()[0, 0], np.abs(wanted - wanted.max()).sum(), 1e-5)
         assert turn < 2 or hits(be) == before + 2
     assert rooms == [2]
 
