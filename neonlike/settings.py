@@ -128,7 +128,7 @@ def _refuse() -> T:  # type: ignore[type-var]
 
 _FLAG = "0 or 1"
 PRECISIONS = ("float32", "tf32", "bfloat16")
-CONV_METHODS = ("auto", "columns", "implicit")
+CONV_METHODS = ("auto", "columns", "implicit", "winograd")
 
 CC: Setting[str] = Setting(
     "CC", "a command, which may have arguments", "cc, gcc, clang, then `python -m ziglang cc`",
@@ -179,8 +179,8 @@ PRODUCT_PRECISION = Setting(
     "what the GPU may round factors of float32 products to; see docs/gpu.md", _one_of(*PRECISIONS), "float32",
 )  # fmt: skip
 GPU_CONV = Setting(
-    "NEONLIKE_GPU_CONV", "auto, columns or implicit", "auto",
-    "how the GPU convolves: products of cuBLAS on columns, one kernel, or what moves less memory; see docs/gpu.md",
+    "NEONLIKE_GPU_CONV", "auto, columns, implicit or winograd", "auto",
+    "how the GPU convolves: by columns, one kernel or Winograd's tiles, or by what promises most; see docs/gpu.md",
     _one_of(*CONV_METHODS), "auto",
 )  # fmt: skip
 GPU_POOL = Setting(

@@ -226,7 +226,7 @@ class ConvFamily(Family):
         tensors, numbers = (E, F, grad_I, bias, X, bsum), (float(alpha), float(beta), float(slope))
         return self._data_pass("bprop_conv", layer, True, tensors, numbers, (bool(relu), bool(brelu)), repeat)
 
-    @repeatable()
+    @repeatable("enable_winograd")
     def update_conv(
         self,
         layer: ConvGeometry,
@@ -255,7 +255,8 @@ class ConvFamily(Family):
         """
         name = "update_conv"
         target = U if grad_F is None else grad_F
-        call = None if grad_bias is not None else Call(name, layer, (I, E, target), (alpha, beta))
+        options = (self.enable_winograd,)
+        call = None if grad_bias is not None else Call(name, layer, (I, E, target), (alpha, beta), options)
         if repeat == 1 and call is not None and self._repeats(call):
             return self._untimed_rate
         g = self._check_update(name, layer, I, E, target, grad_bias)

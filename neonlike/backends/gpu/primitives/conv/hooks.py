@@ -1,7 +1,8 @@
 """Convolution on a GPU, for the hooks of ``families/conv.py``: products of cuBLAS and a few kernels, or one kernel.
 
-``conv/plan.py`` cuts the work, ``conv/program.py`` and ``conv/update.py`` make steps of it, ``conv/kernels.py`` has the
-kernels. Steps depend on sizes and dtypes alone, and are kept.
+``conv/plan.py`` cuts the work, ``conv/program.py``, ``conv/update.py`` and for Winograd's method ``conv/winograd.py``
+make steps of it, ``conv/kernels.py`` and ``conv/winograd_kernels.py`` have the kernels. Steps depend on sizes and
+dtypes alone, and are kept.
 """
 
 from __future__ import annotations
@@ -15,13 +16,17 @@ from neonlike.backends.families.conv import ConvFamily
 from neonlike.backends.families.conv_request import ConvPass, ConvUpdate, Epilogue
 from neonlike.backends.gpu.device.device import GpuDevice
 from neonlike.backends.gpu.primitives.calls import Program, device_call
-from neonlike.backends.gpu.primitives.conv.program import Given, data_program
+from neonlike.backends.gpu.primitives.conv.passes import Given
+from neonlike.backends.gpu.primitives.conv.program import data_program
 from neonlike.backends.gpu.primitives.conv.update import UpdateGiven, update_program
 from neonlike.backends.gpu.primitives.operands import plain, stored
 from neonlike.backends.gpu.products.blas import Products
 from neonlike.errors import ArgumentError
 from neonlike.kernels.run.arrays import remember
 from neonlike.kernels.run.calls import KernelCall
+
+EDGES = (0, 2, 4)
+"""Of tiles that ``enable_winograd`` may allow."""
 
 
 class ConvCuda(ConvFamily):
@@ -45,37 +50,47 @@ class ConvCuda(ConvFamily):
         if X is not None and (not reads or X.alias_of(target) == 1):
             X = None
         x, b, s = (None if tensor is None else tensor.dtype for tensor in (X, bias, bsum))
-        given = Given(target.dtype, x, b, s, method=self.conv_method)
+        given = Given(target.dtype, x, b, s, method=self.conv_method, winograd=self._largest_tiles)
         read = [None if tensor is None else plain(tensor) for tensor in (source, filters, bias, X)]
         with stored(target, reads and X is None) as out, _stored_or_none(bsum) as sums:
             return self._run_program(data_program, request, given, (*read[:2], out, *read[2:], sums))
 
     def _update_conv(self, request: ConvUpdate, I: Any, E: Any, grad_F: Any) -> KernelCall | None:  # noqa: E741
         with stored(grad_F, request.beta != 0) as out:
-            given = UpdateGiven(I.dtype, grad_F.dtype, method=self.conv_method)
+            given = UpdateGiven(I.dtype, grad_F.dtype, method=self.conv_method, winograd=self._largest_tiles)
             return self._run_program(update_program, request, given, (plain(I), plain(E), out))
 
     def _conv_workspace(self, request: ConvPass | ConvUpdate) -> int:
-        """With any tensors besides, of the layer's dtype."""
-        kind = request.geometry.dtype
+        """With any tensors besides, of the layer's dtype, and whatever ``enable_winograd`` may become."""
+        kind, ways = request.geometry.dtype, [(a, self.conv_method, w) for a in (True, False) for w in EDGES]
         if isinstance(request, ConvUpdate):
-            givens_ = (UpdateGiven(kind, kind, aligned, self.conv_method) for aligned in (True, False))
-            return max(update_program(self.device, self.products, request, given).work for given in givens_)
+            updates = (UpdateGiven(kind, kind, *way) for way in ways)
+            return max(update_program(self.device, self.products, request, given).work for given in updates)
         request = ConvPass(request.geometry, request.backward, Epilogue(beta=1.0))
-        plain = Given(kind, method=self.conv_method)
-        ends = plain._replace(bias=kind, bsum=kind)
-        aligned = plain, ends, ends._replace(x=kind)
-        givens = (*aligned, *(given._replace(aligned=False) for given in aligned))
-        return max(data_program(self.device, self.products, request, given).work for given in givens)
+        ends = (None, None), (None, kind), (kind, kind)
+        passes = (Given(kind, x, end, end, *way) for x, end in ends for way in ways)
+        return max(data_program(self.device, self.products, request, given).work for given in passes)
+
+    @property
+    def _largest_tiles(self) -> int:
+        """Edge of the largest tiles that ``enable_winograd`` allows."""
+        allowed = self.enable_winograd
+        if not allowed:
+            return 0
+        return 4 if allowed is not True and allowed == 4 else 2
 
     @property
     def conv_method(self) -> str:
-        """How convolutions are computed: "auto", the default, "columns" or "implicit".
+        """How convolutions are computed: "auto", the default, "columns", "implicit" or "winograd".
 
         With "columns" by products of cuBLAS (groups of few channels by a kernel of their own), with "implicit" by one
-        kernel that stores no columns, with "auto" by the one that is expected to be faster; see docs/gpu.md. May
+        kernel that stores no columns, with "auto" by the one that is expected to be fastest; see docs/gpu.md. May
         be set; backends start from the variable ``NEONLIKE_GPU_CONV``. The implicit kernel takes float16, bfloat16 and
         float32 and GPUs from compute capability 8.0 on; all else is computed as with "columns".
+
+        With "winograd" by transformed tiles, as large as ``enable_winograd`` allows, wherever that has a form: float32,
+        unless ``product_precision`` rounds it, filters of 3 x 3 without stride, dilation and groups. All else is
+        computed as with "auto", which takes this way too, where it is expected to be the fastest.
         """
         if self._conv_method is None:
             self._conv_method = settings.GPU_CONV.get()

@@ -57,7 +57,7 @@ def numbers_of(epilogue: Epilogue) -> tuple[float, float, float, int]:
     return epilogue.alpha, epilogue.beta, epilogue.slope, bits
 
 
-def _stored(out: DType, real: DType, lanes: int, ends: Ends) -> dict[str, Any]:
+def stored_context(out: DType, real: DType, lanes: int, ends: Ends) -> dict[str, Any]:
     """Context of kernels that store finished results."""
     return {
         "real": STORAGE[real.name],
@@ -71,7 +71,7 @@ def _stored(out: DType, real: DType, lanes: int, ends: Ends) -> dict[str, Any]:
     }
 
 
-def _launched(
+def launched(
     device: Any,
     routine: CudaRoutine,
     blocks: int,
@@ -118,7 +118,7 @@ def filters_kernel(
     axes = [number for size, a in zip(g.TRS, phase) for number in (size, a.tap, a.skip, a.taps)]
     numbers = (elements, g.groups, g.C // g.groups, g.K // g.groups, *axes)
     context = {"unit": f"uint{8 * itemsize}_t", "index": index_type(g.sizeF)}
-    return _launched(device, FILTERS, ceil_div(elements, THREADS), places, numbers, context)
+    return launched(device, FILTERS, ceil_div(elements, THREADS), places, numbers, context)
 
 
 def turned_kernel(
@@ -130,7 +130,7 @@ def turned_kernel(
     axes = [number for size, a in zip(g.TRS, phase) for number in (size, a.tap, a.skip, a.taps)]
     context = {"unit": f"uint{8 * itemsize}_t", "index": index_type(g.sizeF)}
     blocks = g.groups * taps_of(phase) * math.prod(tiles)
-    return _launched(device, TURNED, blocks, places, (g.groups, channels, maps, *tiles, *axes), context)
+    return launched(device, TURNED, blocks, places, (g.groups, channels, maps, *tiles, *axes), context)
 
 
 class Finish(NamedTuple):
@@ -155,7 +155,7 @@ def finish_kernel(
     """Stores a band of results, or the sum of its parts; tiles: of all bands together, and of those before this one."""
     g, real = request.geometry, compute_dtype(how.dtype)
     found = how.dtype if result is None else result.dtype
-    context = _stored(how.dtype, real, how.lanes, ends) | {
+    context = stored_context(how.dtype, real, how.lanes, ends) | {
         "result_type": STORAGE[found.name],
         "result_size": how.lanes * found.itemsize,
         "out_type": STORAGE[how.dtype.name],
@@ -178,7 +178,7 @@ def finish_kernel(
         parts, how.maps * step, *axes,
     )  # fmt: skip
     places = (None if result is None else result.place, TARGET, ends.x, ends.bias, ends.sums)
-    return _launched(device, FINISH, how.maps * mine, places, numbers, context)
+    return launched(device, FINISH, how.maps * mine, places, numbers, context)
 
 
 SOURCE, WEIGHTS, TARGET, BIAS, X, BSUM = map(Place, range(6))
@@ -188,7 +188,7 @@ SOURCE, WEIGHTS, TARGET, BIAS, X, BSUM = map(Place, range(6))
 def sums_kernel(device: Any, rows: int, count: int, parts: Place, dtype: DType) -> Launched:
     """Sums of maps from those of their tiles."""
     context = {"out_type": STORAGE[dtype.name], "store": convert_store("x0", F64, dtype)}
-    return _launched(device, SUMS, rows, (parts, BSUM), (count,), context)
+    return launched(device, SUMS, rows, (parts, BSUM), (count,), context)
 
 
 def fold_kernel(
@@ -202,7 +202,7 @@ def fold_kernel(
         "load_out": load_element("g_out[i]", out),
         "store": convert_store("a", real, out),
     }
-    return _launched(device, FOLD, ceil_div(size, THREADS), places, (*scale, count, size), context)
+    return launched(device, FOLD, ceil_div(size, THREADS), places, (*scale, count, size), context)
 
 
 class Implicit(NamedTuple):
@@ -237,7 +237,7 @@ def implicit_kernel(
     maps, channels, taps = dims[0] // g.groups, read[0] // g.groups, taps_of(phase)
     depth, columns = channels * taps, outputs_of(phase) * g.N
     map_tiles, column_tiles = ceil_div(maps, tile.rows), ceil_div(columns, tile.columns)
-    context = _stored(how.dtype, F32, how.lanes, ends) | {
+    context = stored_context(how.dtype, F32, how.lanes, ends) | {
         "kind": how.kind, "tile": tile, "along": tile.along, "type": STORAGE[how.dtype.name], "itemsize": size,
         "out_size": how.lanes * size,
         "load_x": load_element("x.v[l]", ends.x_dtype),
@@ -300,7 +300,7 @@ def direct_kernel(device: Any, request: ConvPass, dtype: DType, lanes: int, ends
         for numbers in zip(dims[1:4], read[1:4], g.TRS, g.padding, g.strides, g.dilation)
         for number in numbers
     ]  # fmt: skip
-    context = _stored(dtype, real, lanes, ends) | {
+    context = stored_context(dtype, real, lanes, ends) | {
         "type": STORAGE[dtype.name],
         "size": lanes * dtype.itemsize,
         "load_x": load_element("old.v[l]", ends.x_dtype),
@@ -312,7 +312,7 @@ def direct_kernel(device: Any, request: ConvPass, dtype: DType, lanes: int, ends
     inner = (dims[0] // g.groups, read[0] // g.groups, g.K)
     numbers = (*numbers_of(request.epilogue), g.N, *inner, columns, tiles, *axes)
     places = (SOURCE, WEIGHTS, TARGET, ends.x, ends.bias, ends.sums)
-    return _launched(device, DIRECT, dims[0] * tiles, places, numbers, context)
+    return launched(device, DIRECT, dims[0] * tiles, places, numbers, context)
 
 
 def direct_tiles(request: ConvPass, lanes: int) -> int:
@@ -340,4 +340,4 @@ def direct_update_kernel(
     }
     numbers = (g.N, g.C // g.groups, g.K // g.groups, g.K, rows, blocks, columns, part, *axes)
     grid = g.K * blocks * count
-    return _launched(device, DIRECT_UPDATE, grid, places, numbers, context)
+    return launched(device, DIRECT_UPDATE, grid, places, numbers, context)

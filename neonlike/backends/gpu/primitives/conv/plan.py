@@ -161,7 +161,10 @@ def implicit_tile(kind: str, maps: int, update: bool = False) -> Tile:
 
 
 BALANCE = {"f32": 12, "tf32": 100, "f16": 200, "bf16": 200}
-"""Operations in the time of a byte of memory: by the data sheet of the A100 (19.5, 156 and 312 TFLOP/s, 1.56 TB/s)."""
+"""Operations in the time of a byte of memory: by the data sheet of the A100 (19.5, 156 and 312 TFLOP/s, 1.56 TB/s).
+
+That of the H200 (67, 494 and 989 TFLOP/s, 4.8 TB/s) gives nearly the same: 14, 103 and 206.
+"""
 SLOWER = 1.5
 """How many times as long as cuBLAS the implicit kernel is assumed to take for a product; not measured."""
 
@@ -208,9 +211,12 @@ def data_parts(tiles: int, depth: int, nbytes: int) -> int:
     return 1 if tiles >= TILES // 2 else parts(tiles, depth, nbytes)
 
 
-def bands(columns: int, column_bytes: int) -> list[Band]:
-    """``columns`` in bands of about equal size, where a column takes so many bytes of working memory."""
-    most = max(COLUMN_BYTES // max(column_bytes, 1) // EVEN * EVEN, LEAST_COLUMNS)
+def bands(columns: int, column_bytes: int, least: int | None = None) -> list[Band]:
+    """``columns`` in bands of about equal size, where a column takes so many bytes of working memory.
+
+    least: columns of a band, at least; None: LEAST_COLUMNS.
+    """
+    most = max(COLUMN_BYTES // max(column_bytes, 1) // EVEN * EVEN, LEAST_COLUMNS if least is None else least)
     if columns <= most:
         return [Band(0, columns)]
     size = round_up(ceil_div(columns, ceil_div(columns, most)), EVEN)
@@ -223,3 +229,83 @@ def parts(tiles: int, depth: int, nbytes: int) -> int:
     So many that the GPU is busy, if one part would occupy ``tiles`` of it.
     """
     return max(min(ceil_div(TILES, tiles), depth // LEAST_DEPTH, PART_BYTES // nbytes), 1)
+
+
+# Winograd's method --------------------------------------------------------------------------------------------------
+
+LEAST_MAPS = 32
+"""Fewest channels, and maps, of Winograd's method: products of fewer are as bound by memory as its transforms."""
+GAIN, GAIN_OF_4 = 1.5, 1.3
+"""How many times as long the other ways have to be expected to take, as nothing was measured; and tiles of 2 x 2 for tiles
+of 4 x 4."""
+LEAST_LANES = 1024
+"""Lanes of a band, at least."""
+
+
+class TileGrid(NamedTuple):
+    """The tiles of ``edge`` by ``edge`` results that a pass makes: of planes, along height and width, and of images."""
+
+    edge: int
+    depth: int
+    height: int
+    width: int
+    images: int
+
+    @property
+    def points(self) -> int:
+        """Products of a tile and channel."""
+        return (self.edge + 2) ** 2
+
+    @property
+    def lanes(self) -> int:
+        """All tiles of all images."""
+        return self.depth * self.height * self.width * self.images
+
+
+def tile_grid(g: ConvGeometry, backward: bool, edge: int) -> TileGrid:
+    """The tiles of a data gradient, or of the other passes."""
+    depth, height, width = g.DHW if backward else g.MPQ
+    return TileGrid(edge, depth, ceil_div(height, edge), ceil_div(width, edge), g.N)
+
+
+def winograd_bands(tiles: TileGrid, rows: int) -> list[Band]:
+    """Lanes in bands, of which so many rows are stored for each point."""
+    return bands(tiles.lanes, tiles.points * rows * F32.itemsize, LEAST_LANES)
+
+
+def winograd_parts(g: ConvGeometry, tiles: TileGrid, lanes: int) -> int:
+    """Into how many parts the sums of a gradient of filters over so many lanes are split."""
+    products = tiles.points * ceil_div(g.C, TILE) * ceil_div(g.K, TILE)
+    return parts(products, lanes, tiles.points * g.C * g.K * F32.itemsize)
+
+
+def winograd_edge(g: ConvGeometry, backward: bool, update: bool, allowed: int, always: bool = False) -> int:
+    """Edge of the tiles of results by which a float32 pass is computed; 0: not by Winograd's method.
+
+    allowed: the largest edge; always: wherever the method has a form, with the largest tiles.
+
+    In the units of :func:`saves_columns`, the other ways take 9 channels min(SLOWER maps, maps + 4 BALANCE) for each
+    position and image. This one takes points channels maps for each lane, and what it stores between its kernels is
+    written and read: for each point a row of each channel and map, and the transformed filters, or the parts of their
+    gradient's sums. Only sizes decide.
+    """
+    formed = g.TRS == (1, 3, 3) and g.strides == g.dilation == (1, 1, 1) and g.groups == 1 and g.padding[0] == 0
+    if not allowed or not formed:
+        return 0
+    edges = (2, 4) if allowed == 4 else (2,)
+    if always:
+        return edges[-1]
+    if min(g.C, g.K) < LEAST_MAPS:
+        return 0
+    maps, outputs = (g.C, g.DHW) if backward else (g.K, g.MPQ)
+    moved = F32.itemsize * BALANCE["f32"]
+    others = min(SLOWER * maps, maps + moved) * 9 * (g.C * g.K // maps) * math.prod(outputs) * g.N
+    costs = {edge: _winograd_cost(g, tile_grid(g, backward, edge), update, moved) for edge in edges}
+    edge = 4 if GAIN_OF_4 * costs.get(4, math.inf) <= costs[2] else 2
+    return edge if GAIN * costs[edge] <= others else 0
+
+
+def _winograd_cost(g: ConvGeometry, tiles: TileGrid, update: bool, moved: int) -> float:
+    """Products of Winograd's method, and those in the time of what it stores; moved: in that of an element."""
+    filters = g.C * g.K * (winograd_parts(g, tiles, tiles.lanes) if update else 1)
+    return tiles.points * (g.C * g.K * tiles.lanes + moved * ((g.C + g.K) * tiles.lanes + filters))

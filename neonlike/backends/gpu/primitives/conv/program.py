@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from neonlike.backends.families.conv_request import ConvPass
 from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.backends.geometry.counts import ceil_div
 from neonlike.backends.gpu.primitives.calls import Matrices, Multiplied, Program
 from neonlike.backends.gpu.primitives.conv import kernels as kernels
-from neonlike.backends.gpu.primitives.conv.kernels import BIAS, SOURCE, TARGET, WEIGHTS, Ends, Finish, Parts, X
+from neonlike.backends.gpu.primitives.conv.kernels import SOURCE, TARGET, WEIGHTS, Ends, Finish, Parts
+from neonlike.backends.gpu.primitives.conv.passes import DataPass, Given
 from neonlike.backends.gpu.primitives.conv.plan import (
     Band,
     Phase,
@@ -27,28 +28,23 @@ from neonlike.backends.gpu.primitives.conv.plan import (
     taps_of,
     thin,
 )
-from neonlike.backends.gpu.primitives.elements import is_wide, vector_length
-from neonlike.optree.dtypes import F32, F64, DType, compute_dtype
+from neonlike.backends.gpu.primitives.conv.winograd import WinogradPass, chosen_edge
+from neonlike.backends.gpu.primitives.elements import is_wide
+from neonlike.optree.dtypes import F32
 
 MOST_LANES = 4
 """Elements that a thread of the implicit kernel stores at once: a warp stores a row of a tile."""
 
 
-class Given(NamedTuple):
-    """What a call of a forward pass or data gradient has besides its request; None: there is no such tensor."""
-
-    dtype: DType
-    x: DType | None = None
-    bias: DType | None = None
-    bsum: DType | None = None
-    aligned: bool = True
-    method: str = "auto"
-
-
 def data_program(device: Any, products: Any, request: ConvPass, given: Given) -> Program:
     """The steps of a forward pass or data gradient."""
-    way = _Direct if thin(request.geometry) else _Products
-    made = (_Implicit if _is_implicit(device, products, request, given) else way)(device, products, request, given)
+    edge = chosen_edge(products, request, given.dtype, given.method, given.winograd)
+    if edge:
+        made: DataPass = WinogradPass(device, products, request, given, edge)
+    elif _is_implicit(device, products, request, given):
+        made = _Implicit(device, products, request, given)
+    else:
+        made = (_Direct if thin(request.geometry) else _Products)(device, products, request, given)
     made.build()
     return made.program
 
@@ -85,40 +81,7 @@ def has_copies(device: Any) -> bool:
     return int("".join(filter(str.isdigit, device.capabilities.arch))) >= 80
 
 
-class _DataPass:
-    """What both ways to compute a forward pass or data gradient have in common."""
-
-    def __init__(self, device: Any, products: Any, request: ConvPass, given: Given) -> None:
-        self.device, self.products, self.request, self.given = device, products, request, given
-        self.program = Program(device)
-        self.geometry = request.geometry
-        self.real = compute_dtype(given.dtype)
-        self.maps, self.columns = request.target_dims[0], math.prod(request.target_dims[1:])
-
-    def ends(self, tiles: int) -> Ends:
-        """The other tensors, with room for so many partial sums of each map."""
-        given, reads = self.given, self.request.epilogue.reads_x
-        x = (TARGET if given.x is None else X) if reads else None
-        sums = None if given.bsum is None else self.program.room(self.maps * tiles * F64.itemsize)
-        bias = None if given.bias is None else BIAS
-        x_dtype = given.x if reads and given.x is not None else given.dtype
-        return Ends(x, x_dtype, bias, given.bias or given.dtype, sums)
-
-    def lanes(self, multiple_of: int, *more: DType) -> int:
-        """Elements that a thread of the kernel that stores results takes at once."""
-        given = self.given
-        widest = max(given.dtype, given.x or given.dtype, *more, key=lambda dtype: dtype.itemsize)
-        return vector_length(widest, multiple_of, given.aligned)
-
-    def add_sums(self, ends: Ends, tiles: int) -> None:
-        """Add up the partial sums, if there are any."""
-        if ends.sums is not None and self.given.bsum is not None:
-            self.program.steps.append(
-                kernels.sums_kernel(self.device, self.maps, tiles, ends.sums, self.given.bsum)
-            )
-
-
-class _Direct(_DataPass):
+class _Direct(DataPass):
     """Groups of few channels: one kernel, and one that adds up sums."""
 
     def build(self) -> None:
@@ -130,7 +93,7 @@ class _Direct(_DataPass):
         self.add_sums(ends, tiles)
 
 
-class _Implicit(_DataPass):
+class _Implicit(DataPass):
     """One kernel for each phase, which multiplies and finishes, and one that adds up sums.
 
     A phase of few tiles has its sums split into parts, which the kernel that finishes adds up in their order.
@@ -201,7 +164,7 @@ class _Implicit(_DataPass):
         )
 
 
-class _Products(_DataPass):
+class _Products(DataPass):
     """Products of filters and columns. With nothing to do at the end they store to the target themselves."""
 
     def build(self) -> None:

@@ -24,6 +24,7 @@ from neonlike.backends.gpu.primitives.conv.plan import (
     update_saves_columns,
 )
 from neonlike.backends.gpu.primitives.conv.program import may_be_implicit
+from neonlike.backends.gpu.primitives.conv.winograd import chosen_edge, winograd_update
 from neonlike.optree.dtypes import DType, compute_dtype
 
 IMAGES, ERRORS, GRADIENT = map(Place, range(3))
@@ -41,10 +42,15 @@ class UpdateGiven(NamedTuple):
     gradient: DType
     aligned: bool = True
     method: str = "auto"
+    winograd: int = 0
+    """The largest edge of Winograd's tiles that is allowed."""
 
 
 def update_program(device: Any, products: Any, request: ConvUpdate, given: UpdateGiven) -> Program:
     """The steps of a weight gradient."""
+    edge = chosen_edge(products, request, given.dtype, given.method, given.winograd)
+    if edge:
+        return winograd_update(device, products, request, given, edge)
     made = _Update(device, products, request, given)
     kind = _implicit_kind(device, products, request.geometry, given)
     if kind is not None:
