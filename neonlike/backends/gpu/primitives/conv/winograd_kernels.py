@@ -82,7 +82,7 @@ def results_kernel(
     dims, mine = request.target_dims, result_blocks(lanes.band, vector)
     context = stored_context(F32, F32, vector, ends) | {
         "edge": tiles.edge,
-        "load_x": load_element("x.v[l]", ends.x_dtype),
+        "load_x": load_element("x[j].v[l]", ends.x_dtype),
         "index": index_type(
             request.geometry.sizeI,
             request.geometry.sizeO,
