@@ -31,6 +31,8 @@ class Contender:
         The float64 arrays to reproduce, of a library that defines the computation in another way than the case does.
     elapsed : callable, optional
         ``elapsed(n)``: seconds that n runs take on a device, which works on when ``run`` has returned.
+    tolerance : float, optional
+        Largest error, of a way that rounds more than the others of its case.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Contender:
     ours: bool = False
     elapsed: Callable[[int], float] | None = None
     reference: Callable[[], Sequence[Any]] | None = None
+    tolerance: float | None = None
 
 
 @dataclass

@@ -16,8 +16,13 @@ from _gpu_contenders import TOLERANCES, Field, Set, contender
 from _gpu_libraries import Library, Run
 
 PASSES = ("fprop", "bprop", "update")
-METHODS = ("auto", "columns", "implicit")
-"""Ways of ours to convolve, ``be.conv_method``; the first is what users get."""
+METHODS: dict[str, tuple[str, bool | int]] = {
+    "auto": ("auto", True), "columns": ("columns", False), "implicit": ("implicit", False),
+    "winograd 2x2": ("winograd", 2), "winograd 4x4": ("winograd", 4),
+}  # fmt: skip
+"""Ways of ours to convolve, ``be.conv_method`` and ``be.enable_winograd``; the first is what users get."""
+TOLERANCE_OF_4 = 5e-5
+"""Largest error of Winograd's tiles of 4 x 4, whose transforms round more than sums do."""
 CHECKED = 24
 """Elements of a result that are compared."""
 Array = np.ndarray[Any, Any]
@@ -45,6 +50,11 @@ class Layer:
         return (self.size + 2 * self.pad - self.window) // self.stride + 1
 
     @property
+    def tiled(self) -> bool:
+        """Whether Winograd's method has a form for it, in float32."""
+        return self.window == 3 and self.stride == self.groups == 1
+
+    @property
     def flops(self) -> int:
         """Of each pass."""
         return 2 * self.N * self.K * self.out**2 * self.C // self.groups * self.window**2
@@ -69,7 +79,10 @@ LAYERS = (
     Layer("depthwise", 64, 256, 256, 28, groups=256),
 )
 """For a full run; a quick one takes the second."""
-EMULATED_LAYERS = (Layer("small 3x3/2", 4, 10, 12, 7, stride=2), Layer("small groups", 2, 18, 20, 5, groups=2))
+EMULATED_LAYERS = (
+    Layer("small 3x3/2", 4, 10, 12, 7, stride=2), Layer("small groups", 2, 18, 20, 5, groups=2),
+    Layer("small 3x3", 2, 4, 5, 6),
+)  # fmt: skip
 """For an emulated GPU."""
 
 
@@ -125,11 +138,14 @@ def conv_case(layer: Layer, which: str, precision: str, field: Field, ways: Mapp
                 whole = whole.transpose(1, 2, 3, 0)
             return [whole.reshape(result)[spots]]
 
-        return Contender(name, each.run, sample, each.reset, not turned, each.elapsed)
+        wide = TOLERANCE_OF_4 if "4x4" in name else None
+        return Contender(name, each.run, sample, each.reset, not turned, each.elapsed, tolerance=wide)
 
+    tiled = layer.tiled and precision == "float32"
     found = [
-        made(ours, "neonlike" if method == METHODS[0] else f"neonlike {method}", _ours, False)
+        made(ours, "neonlike" if method == "auto" else f"neonlike {method}", _ours, False)
         for method, ours in ways.items()
+        if tiled or METHODS[method][0] != "winograd"
     ]
     refused = {name: why for name, why in field.absent.items() if name == "torch"}
     if torch := field.peers.get("torch"):

@@ -154,7 +154,8 @@ class Run:
         chosen = layers(self.options.quick, is_emulated(self.session.be))
         for precision in PRECISIONS:
             with ExitStack() as stack:
-                ways = {m: stack.enter_context(_precise(precision, self.session.be, m)) for m in METHODS}
+                be = self.session.be
+                ways = {m: stack.enter_context(_precise(precision, be, *how)) for m, how in METHODS.items()}
                 for layer, which in itertools.product(chosen, PASSES):
                     if not self._late(f"{precision} {layer.name} {which}"):
                         self.session.run_beside(conv_case(layer, which, precision, self.field, ways), CONVOLUTIONS)
@@ -193,11 +194,11 @@ class Run:
 
 
 @contextmanager
-def _precise(precision: str, be: Any, conv_method: str = "auto") -> Iterator[Neonlike]:
+def _precise(precision: str, be: Any, conv_method: str = "auto", winograd: bool | int = True) -> Iterator[Neonlike]:
     """Another backend on the same GPU, whose float32 products are of this precision, and its way to convolve."""
     with type(be)(rng_seed=0, device_id=be.device_id, bench=False) as made:
         made.product_precision = "tf32" if precision == "tf32" else "float32"
-        made.conv_method = conv_method
+        made.conv_method, made.enable_winograd = conv_method, winograd
         yield Neonlike(made)
 
 

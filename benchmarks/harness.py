@@ -72,7 +72,7 @@ def check(case: Case, clock: Clock = time.perf_counter) -> tuple[list[Contender]
             said = f"{type(failure).__name__}: {failure}".splitlines()[0]
             result.note, result.wrong = f"failed: {said}", contender.ours
             continue
-        allowed = case.tolerance if contender.ours else 100 * case.tolerance
+        allowed = contender.tolerance or (case.tolerance if contender.ours else 100 * case.tolerance)
         if result.error <= allowed:
             able.append(contender)
         else:

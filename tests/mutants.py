@@ -123,6 +123,7 @@ TESTS = {
         "conv_kernels",
         "conv_cuda": "gpu_conv",
         "implicit_cuda": "gpu_conv_implicit",
+        "winograd_cuda": "gpu_winograd",
         "blueprints": "blueprints blueprints_errors blueprints_networks blueprints_recurrent",
         "containers": "tree merge merge_streams sequential",
         "gan": "gan",

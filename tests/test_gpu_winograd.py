@@ -1,10 +1,11 @@
-"""Winograd's convolution on the GPU: every pass against loops, its error, when it is chosen, and what a program queues."""
+"""Winograd's convolution on the GPU: every pass against loops, its error, when it is chosen, what is queued."""
 
 # ruff: noqa: E741 - I and O are what neon calls them
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -205,7 +206,8 @@ def test_tiles_are_taken_where_products_saved_outweigh_what_is_stored(gpu: Any, 
     small = [square(64, 256, 256, size, size) for size in (1, 3, 4, 5, 7, 14)]
     assert edges(2, *small) == [0, 0, 2, 0, 0, 2], "by what tiles waste"
     assert edges(4, *small) == [0, 0, 4, 0, 4, 4]
-    assert edges(4, *(square(64, maps, maps, 10, 10) for maps in (128, 256))) == [2, 2], "4 x 4 gains too little on 2 x 2"
+    ten = [square(64, maps, maps, 10, 10) for maps in (128, 256)]
+    assert edges(4, *ten) == [2, 2], "4 x 4 gains too little on 2 x 2"
     assert edges(4, square(1, 512, 512, 7, 7), square(64, 31, 256, 28, 28), square(64, 256, 31, 28, 28)) == [0, 0, 0]
 
 
@@ -248,7 +250,7 @@ def test_a_program_is_transforms_a_product_and_a_transform(
     assert steps(tiles, monkeypatch, ODD, "update") == UPDATE
     assert steps(tiles, monkeypatch, ODD, "fprop", np.float16) == "columns product"
     assert steps(tiles, monkeypatch, EVERY["padded"], "fprop") == "columns product", "filters of 3 x 2"
-    request.getfixturevalue("small")  # 9 lanes, of which 32 are a band, are 27
+    request.getfixturevalue("small")  # bands of 32 lanes, of which 5 x 4 tiles of 3 images are 60
     assert steps(tiles, monkeypatch, square(3, 4, 6, 11, 9, 0), "fprop") == "filters" + " source product results" * 2
     assert steps(tiles, monkeypatch, square(3, 4, 6, 11, 9, 0), "update") == "source source product " * 2 + "gradient"
 
@@ -262,7 +264,7 @@ def test_the_switch_counts_for_calls_that_were_made_before(tiles: Any, monkeypat
     def run() -> None:
         O, gradient = tiles.empty(s.shape_o), tiles.empty(s.shape_f)
         for call, given, out in (("fprop", (I, F), O), ("update", (I, E), gradient)):
-            seen = queued(tiles, monkeypatch, lambda: getattr(tiles, f"{call}_conv")(layer, *given, out))
+            seen = queued(tiles, monkeypatch, partial(getattr(tiles, f"{call}_conv"), layer, *given, out))
             found.append(("winograd_source" in seen, out.get().tobytes()))
 
     settings: list[tuple[str, Any]] = [

@@ -61,9 +61,9 @@ class Data:
         """Take what only a GPU's kernels are asked for: sometimes bfloat16, and a way to convolve."""
         if ON_GPU:
             self.dtype = np.dtype(self.pick(self.dtype, self.dtype, bfloat16()))
-            method = self.pick("auto", "columns", "implicit")
+            method, tiles = self.pick("auto", "columns", "implicit", "winograd"), self.pick(False, True)
             if self.be.backend_name == "gpu":
-                self.be.conv_method = method
+                self.be.conv_method, self.be.enable_winograd = method, tiles
 
     def __call__(self, *shape: int, dtype: Any = None) -> Any:
         """A tensor of normal numbers; sometimes a view with steps."""

@@ -105,7 +105,7 @@ def narrow(be: Any) -> Iterator[tuple[str, Any]]:
             x, f, e = (be.array(rng.standard_normal(d), dtype=dtype) for d in (layer.dimI, layer.dimF, layer.dimO))
             y, dx, df = (be.empty(d, dtype=dtype) for d in (layer.dimO, layer.dimI, layer.dimF))
             bias, sums = be.array(rng.standard_normal((layer.K, 1)), dtype=dtype), be.empty((layer.K, 1))
-            with implicit(be):
+            with convolving(be, "implicit"):
                 be.fprop_conv(layer, x, f, y, bias=bias, bsum=sums, relu=True, slope=0.1)
                 be.bprop_conv(layer, f, e, dx)
                 be.update_conv(layer, x, e, df)
@@ -133,17 +133,34 @@ def narrow(be: Any) -> Iterator[tuple[str, Any]]:
         yield f"a product, {dtype}", product
 
 
+def tiles(be: Any) -> Iterator[tuple[str, Any]]:
+    """Convolutions by Winograd's tiles of both sizes, of whole units of images or not."""
+    rng = np.random.default_rng(13)
+    for edge, images in itertools.product((2, 4), (8, 5, 2)):
+        layer = be.conv_layer(np.float32, images, 11, 14, H=7, W=9, R=3, S=3, pad_h=1, pad_w=2)
+        x, f, e = (be.array(rng.standard_normal(dims)) for dims in (layer.dimI, layer.dimF, layer.dimO))
+        y, dx, df = (be.array(rng.standard_normal(dims)) for dims in (layer.dimO, layer.dimI, layer.dimF))
+        bias, sums = be.array(rng.standard_normal((layer.K, 1))), be.empty((layer.K, 1))
+        with convolving(be, "winograd", edge):
+            be.fprop_conv(layer, x, f, y, bias=bias, bsum=sums, relu=True, slope=0.1, beta=0.5)
+            be.bprop_conv(layer, f, e, dx, brelu=True)
+            be.update_conv(layer, x, e, df, alpha=2.0, beta=0.5)
+        results = {"forward": y, "sums": sums, "data gradient": dx, "weight gradient": df}
+        yield from ((f"tiles of {edge} x {edge}, {images} images: {what}", t) for what, t in results.items())
+
+
 @contextlib.contextmanager
-def implicit(be: Any) -> Iterator[None]:
-    """Convolutions are computed by the implicit kernel, on a GPU."""
+def convolving(be: Any, method: str, winograd: bool | int = True) -> Iterator[None]:
+    """Convolutions are computed in this way, on a GPU."""
     if be.backend_name != "gpu":
         yield
         return
-    before, be.conv_method = be.conv_method, "implicit"
+    before = be.conv_method, be.enable_winograd
+    be.conv_method, be.enable_winograd = method, winograd
     try:
         yield
     finally:
-        be.conv_method = before
+        be.conv_method, be.enable_winograd = before
 
 
 def rounds_at_random(be: Any) -> bool:
@@ -191,7 +208,8 @@ def main() -> int:
         with gen_backend(kind, rng_seed=0) as be:
             if kind == "gpu":
                 device, roomy = be.device.name, be.gpu_memory_size >= ROOMY_BYTES
-            cases = itertools.chain(results(be), primitives(be), narrow(be), beyond_32_bits(be) if roomy else ())
+            large = beyond_32_bits(be) if roomy else ()
+            cases = itertools.chain(results(be), primitives(be), narrow(be), tiles(be), large)
             found[kind] = {name: tensor.get().copy() for name, tensor in cases}
     wrong = [line for name, ours in found["gpu"].items() if (line := compare(name, ours, found["cpu"][name]))]
     print("\n".join(wrong))

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import CUDA, GPU, Mutant
+from planted.table import CUDA, FAMILIES, GPU, Mutant
 
 PLAN, PROGRAM, UPDATE, HOOKS, KERNELS = (GPU + f"primitives/conv/{name}.py" for name in ("plan", "program", "update", "hooks", "kernels"))
 COLUMNS, FILTERS, FINISH, SUMS = (CUDA + f"conv/{name}.cu.j2" for name in ("columns", "filters", "finish", "sums"))
@@ -22,6 +22,17 @@ IMPLICIT, FRAGMENTS, UPDATE_KERNEL, TURNED = (CUDA + f"conv/{name}" for name in 
 def implicit(name: str, file: str, old: str, new: str) -> Mutant:
     """A row of the family of the implicit kernel, which has tests of its own."""
     return Mutant("implicit_cuda", name, file, old, new)
+
+
+WINOGRAD, WINOGRAD_KERNELS, FAMILY = GPU + "primitives/conv/winograd.py", GPU + "primitives/conv/winograd_kernels.py", FAMILIES + "conv.py"
+POINTS, POINTS_OF_SOURCE, POINTS_OF_FILTERS, RESULTS, GRADIENT = (
+    CUDA + f"conv/winograd_{name}" for name in ("points.j2", "source.cu.j2", "filters.cu.j2", "results.cu.j2", "gradient.cu.j2")
+)
+
+
+def tiles(name: str, file: str, old: str, new: str) -> Mutant:
+    """A row of the family of Winograd's method, which has tests of its own."""
+    return Mutant("winograd_cuda", name, file, old, new)
 
 
 MUTANTS = (
@@ -48,7 +59,7 @@ MUTANTS = (
     fault("CUDA: finish: relu before brelu", ENDS, "    if (ends.bits & BRELU)\n        a *=", "    if (ends.bits & RELU)\n        a = a < 0 ? (slope != 0 ? slope * a : (nl_real)0) : a;\n    if (ends.bits & BRELU)\n        a *="),
     fault("CUDA: finish: beta before relu", ENDS, "    a = (nl_real)ends.alpha * a + bias;\n", "    a = (nl_real)ends.alpha * a + bias + (ends.bits & BETA ? (nl_real)ends.beta * x : 0);\n"),
     fault("CUDA: finish: bsum of what was not rounded", FINISH, "total += (nl_real){{ load_out }};", "total += a * (nl_real)1.01;"),
-    fault("CUDA: finish: sums of the first warp only", FINISH, "all += warps[warp];", "all += warp ? 0 : warps[warp];"),
+    fault("CUDA: finish: sums of the first warp only", ENDS, "all += warps[warp];", "all += warp ? 0 : warps[warp];"),
     fault("CUDA: finish: scattered rows one apart", FINISH, "(nl_index)m.h.every + (nl_index)m.h.first", "(nl_index)m.h.every"),
     fault("CUDA: fold: the first part twice", FOLD, "g_parts[part * size + i]", "g_parts[part / 2 * size + i]"),
     fault("CUDA: fold: old values counted with beta 0", FOLD, "    if (beta != 0)\n", ""),
@@ -92,4 +103,31 @@ MUTANTS = (
     implicit("a form taken though copies are no whole units", PROGRAM, "any(size % lanes for size in innermost) or thin(g)", "thin(g)"),
     implicit("tiles that stay empty not counted", PLAN, "round_up(maps, tile.rows) * round_up(rows, tile.depth) * count", "maps * rows * count"),
     fault("CUDA: sums of the first parts only", SUMS, "i < count; i +=", "i < 1; i +="),
+    tiles("taken for TF32", WINOGRAD, ' or implicit_kind(dtype, products.blas.precision) != "f32"', ' or implicit_kind(dtype, products.blas.precision) not in ("f32", "tf32")'),
+    tiles("the padding of the forward pass backward", WINOGRAD, "[2 - pad if request.backward else pad for pad", "[pad for pad"),
+    tiles("partial sums of bands in one place", WINOGRAD, "            before += count\n", ""),
+    tiles("filters not transposed forward", WINOGRAD, "(size, g.K * size)  # from map", "(g.C * size, size)  # from map"),
+    tiles("update: later bands overwrite the earlier ones", WINOGRAD, "1.0, 1.0 if turn else 0.0)", "1.0, 0.0)"),
+    tiles("update: errors padded like images", WINOGRAD, "(g.dimO, (0, 0), (ERRORS", "(g.dimO, (g.padding[1], g.padding[2]), (ERRORS"),
+    tiles("update: parts of a later band overtake the first one's", WINOGRAD, "bands = [_split(band, sums) for band in cut]", "bands = [Lanes(band, band.size // sums + 8 - band.size // sums % 8, sums) for band in cut]"),
+    tiles("vectors of images that have none", WINOGRAD_KERNELS, "vector_length(F32, tiles.images, aligned)", "vector_length(F32, 8, aligned)"),
+    tiles("the switch not seen by calls of update that were made before", FAMILY, "tensors, options = (I, E, target), (self.enable_winograd,)", "tensors, options = (I, E, target), ()"),
+    tiles("memory stated for no tiles of 4 x 4", HOOKS, "EDGES = (0, 2, 4)", "EDGES = (0, 2)"),
+    tiles("few channels taken", PLAN, "    if min(g.C, g.K) < LEAST_MAPS:\n        return 0\n", ""),
+    tiles("rule: stored transforms cost nothing", PLAN, "moved * ((g.C + g.K) * tiles.lanes + filters)", "moved * filters"),
+    tiles("rule: transformed filters cost nothing", PLAN, "((g.C + g.K) * tiles.lanes + filters)", "((g.C + g.K) * tiles.lanes)"),
+    tiles("rule: strides have a form", PLAN, "g.strides == g.dilation == (1, 1, 1) and", "g.dilation == (1, 1, 1) and"),
+    tiles("CUDA: rows above an image read", POINTS_OF_SOURCE, "y >= 0 && y < height", "y < height"),
+    tiles("CUDA: lanes behind the last one not zero", POINTS_OF_SOURCE, "bool there = lane < (nl_index)m.size;", "bool there = true;"),
+    tiles("CUDA: every part begins where the first one does", POINTS_OF_SOURCE, "(number * POINTS * channels + channel)", "(channel)"),
+    tiles("CUDA: a band begins at 0", POINTS_OF_SOURCE, "place = (nl_index)m.first + lane, tile", "place = lane, tile"),
+    tiles("CUDA: filters of a data gradient not rotated", POINTS_OF_FILTERS, '{{ "8 - " if turned else "" }}', ""),
+    tiles("CUDA: filters of 4 x 4: a sign", POINTS, "to[2] = b - a;\n    to[3] = c + d;", "to[2] = a - b;\n    to[3] = c + d;"),
+    tiles("CUDA: errors of 4 x 4: a factor", POINTS, "d = 2 * e[1] + 8 * e[3];", "d = 2 * e[1] + 4 * e[3];"),
+    tiles("CUDA: the second row of tiles one row down", RESULTS, "% (nl_index)m.tiles_h * OUT, w =", "% (nl_index)m.tiles_h, w ="),
+    tiles("CUDA: old values read behind the last column", RESULTS, "if (h + i < height && w + j < width)\n", "if (h + i < height)\n"),
+    tiles("CUDA: bsum of what was not finished", RESULTS, "total += out.v[l];", "total += results[l][j];"),
+    tiles("CUDA: gradient: the first part twice", GRADIENT, "from += POINTS * all;", "from += part ? POINTS * all : 0;"),
+    tiles("CUDA: gradient: old values counted with beta 0", GRADIENT, "            if (beta != 0)\n", ""),
+    tiles("CUDA: gradient: taps transposed", GRADIENT, "i = (3 * r + s) * maps", "i = (3 * s + r) * maps"),
 )

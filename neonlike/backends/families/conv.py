@@ -193,9 +193,9 @@ class ConvFamily(Family):
         A nan in I reaches the results that read it and no others. A nan or infinity in F may also reach results whose
         tap lies in the padding, where it is multiplied by zero; likewise one in E with :meth:`update_conv`.
 
-        Where that is faster, the compiled engine computes 3 x 3 filters by Winograd's algorithm, unless
-        ``enable_winograd`` is False: an infinity in I is then nan in the results that read it, and with
-        ``enable_winograd = 4`` it and a nan may reach other results of a tile of 4 x 4.
+        Where that is faster, 3 x 3 filters are computed by Winograd's algorithm, unless ``enable_winograd`` is False:
+        an infinity in I is then nan in the results that read it, and with ``enable_winograd = 4`` it and a nan may
+        reach other results of a tile of 4 x 4. In :meth:`update_conv`, on GPUs, they may reach all taps of channel and map.
         """
         tensors, numbers = (I, F, O, bias, X, bsum), (float(alpha), float(beta), float(slope))
         return self._data_pass("fprop_conv", layer, False, tensors, numbers, (bool(relu), bool(brelu)), repeat)
@@ -253,24 +253,23 @@ class ConvFamily(Family):
         alpha, beta, repeat, layer_op
             As in :meth:`fprop_conv`; as are the errors and what is returned.
         """
-        name = "update_conv"
-        target = U if grad_F is None else grad_F
-        options = (self.enable_winograd,)
-        call = None if grad_bias is not None else Call(name, layer, (I, E, target), (alpha, beta), options)
+        name, target = "update_conv", U if grad_F is None else grad_F
+        tensors, options = (I, E, target), (self.enable_winograd,)
+        call = None if grad_bias is not None else Call(name, layer, tensors, (alpha, beta), options)
         if repeat == 1 and call is not None and self._repeats(call):
             return self._untimed_rate
         g = self._check_update(name, layer, I, E, target, grad_bias)
         request = ConvUpdate(g, float(alpha), float(beta))
 
         def run() -> KernelCall | None:
-            launch = self._update_conv(request, I, E, target)
+            launch = self._update_conv(request, *tensors)
             if grad_bias is not None:
                 errors = E if E.is_contiguous else self.fresh(E.shape, E.dtype).set(E)
                 sums: Any = Functions
                 self.assign(grad_bias.reshape(g.dimS), sums.sum(errors.reshape((g.K, g.sizeO // g.K)), axis=1))
             return launch
 
-        nbytes = sum(tensor.size * tensor.dtype.itemsize for tensor in (I, E, target))
+        nbytes = sum(tensor.size * tensor.dtype.itemsize for tensor in tensors)
         shapes = (g.dimI, g.dimO, g.dimF)
         rate = self._run_primitive(name, run, [target, grad_bias], shapes, nbytes, g.flops, "product", repeat, call)
         return self._untimed_rate if rate is None else rate

@@ -236,8 +236,7 @@ def parts(tiles: int, depth: int, nbytes: int) -> int:
 LEAST_MAPS = 32
 """Fewest channels, and maps, of Winograd's method: products of fewer are as bound by memory as its transforms."""
 GAIN, GAIN_OF_4 = 1.5, 1.3
-"""How many times as long the other ways have to be expected to take, as nothing was measured; and tiles of 2 x 2 for tiles
-of 4 x 4."""
+"""How many times as long other ways have to be expected to take, and tiles of 2 x 2 for tiles of 4 x 4: assumed."""
 LEAST_LANES = 1024
 """Lanes of a band, at least."""
 
