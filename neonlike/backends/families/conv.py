@@ -195,7 +195,7 @@ class ConvFamily(Family):
 
         Where that is faster, 3 x 3 filters are computed by Winograd's algorithm, unless ``enable_winograd`` is False:
         an infinity in I is then nan in the results that read it, and with ``enable_winograd = 4`` it and a nan may
-        reach other results of a tile of 4 x 4. In :meth:`update_conv`, on GPUs, they may reach all taps of channel and map.
+        reach others of a tile of 4 x 4. In :meth:`update_conv`, on GPUs, they may reach all taps of channel and map.
         """
         tensors, numbers = (I, F, O, bias, X, bsum), (float(alpha), float(beta), float(slope))
         return self._data_pass("fprop_conv", layer, False, tensors, numbers, (bool(relu), bool(brelu)), repeat)
