@@ -302,9 +302,12 @@ def test_a_layer_takes_tiles_by_itself(gpu: Any, monkeypatch: pytest.MonkeyPatch
 # Memory -------------------------------------------------------------------------------------------------------------
 
 
-def test_working_memory_is_what_is_stated_for_every_setting(tiles: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    s, run = square(4, 12, 10, 9, 9), calls.Program.run
-    layer, taken = s.layer(tiles), list[int]()
+@pytest.mark.parametrize("s", [square(4, 12, 10, 9, 9), square(1, 12, 10, 4, 4)], ids=["images", "filters"])
+def test_working_memory_is_what_is_stated_for_every_setting(
+    tiles: Any, s: Sizes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tiles of 2 x 2 take the most where images do, those of 4 x 4 where filters do."""
+    run, layer, taken = calls.Program.run, s.layer(tiles), list[int]()
     I, F, O = (tiles.ones(shape) for shape in (s.shape_i, s.shape_f, s.shape_o))
 
     def noted(program: Any, at: Any) -> None:
