@@ -34,7 +34,10 @@ from neonlike.optree.ops import OPS, Kind, OpSpec
 NAME, SOURCE = "nlfast", "c/fastpath/fastpath.c"
 SUFFIX = ".extension"
 """Of the file in the cache: not that of kernels, which are counted."""
-_PARTS = "places words walk nodes builders device launches fixed calls repeating chains checked copies records".split()
+_PARTS = (
+    "places", "words", "walk", "nodes", "builders", "device", "launches", "fixed", "calls", "repeating", "chains",
+    "checked", "copies", "records",
+)  # fmt: skip
 HEADERS = (*(f"fastpath/fastpath_{part}.h" for part in _PARTS), "packed.h")
 
 
