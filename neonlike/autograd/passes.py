@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from neonlike.autograd.temporaries import Making, Temporaries
 from neonlike.optree.dtypes import DType
 from neonlike.optree.keeping import compute, keep_results
 from neonlike.optree.node import OpTreeNode
@@ -60,14 +61,6 @@ class Keeping(NamedTuple):
     leads: bool
 
 
-class Making(NamedTuple):
-    """An assignment of a pass: which tensors are made for it, and which are let go after it."""
-
-    fixed: Any
-    made: tuple[tuple[int, Any, Any], ...]
-    dropped: tuple[int, ...]
-
-
 class Pass:
     """A backward pass on the leaves of a tape, or the computation of its value.
 
@@ -94,13 +87,17 @@ class Pass:
         gradients: tuple[tuple[int, int], ...],
         kept: list[Keeping],
     ) -> None:
-        self.steps, self.one, self.count, self.value, self.gradients = steps, one, count, value, gradients
-        self.kept = kept
+        self.one, self.count, self.value, self.gradients, self.kept = one, count, value, gradients, kept
+        self._temporaries = Temporaries(one.backend, steps)
+        self.steps = self._temporaries.left_to_make(steps)
 
     def run(self, be: Any, leaves: tuple[Any, ...]) -> Result | None:
         """The pass on ``leaves``; None if there was no memory for a kernel, or threads must not be started."""
         tensors = [*leaves, self.one]
         tensors += [self.one] * (self.count - len(tensors))
+        held = self._temporaries.take()
+        for place, tensor in held:
+            tensors[place] = tensor
         allocate = be._allocate
         for fixed, made, dropped in self.steps:
             for place, shape, dtype in made:
@@ -109,6 +106,7 @@ class Pass:
                 return None
             for place in dropped:
                 tensors[place] = self.one
+        self._temporaries.give_back(held)
         value = None if self.value is None else tensors[self.value]
         gradients = {id(leaves[leaf]): tensors[place] for leaf, place in self.gradients}
         return Result(value, gradients, [[None if p is None else tensors[p] for p in one.places] for one in self.kept])

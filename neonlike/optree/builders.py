@@ -10,7 +10,7 @@ import numpy as np
 from neonlike.checks import brief
 from neonlike.errors import DTypeError, ShapeError
 from neonlike.optree import shapes
-from neonlike.optree.dtypes import F32, F64, DTypeRule, promote, result_dtype
+from neonlike.optree.dtypes import F32, F64, DType, DTypeRule, promote, result_dtype
 from neonlike.optree.node import Expression, OpTreeNode, common_backend, expression, node_dtype
 from neonlike.optree.npfuncs import check_range
 from neonlike.optree.ops import OPS, Kind, OpSpec
@@ -56,8 +56,7 @@ def dot(a: Any, b: Any, backend: Any = None) -> OpTreeNode:
     backend = backend or getattr(a, "backend", None) or getattr(b, "backend", None)
     operands = (expression("dot", a, backend), expression("dot", b, backend))
     shape = shapes.dot(operands[0].shape, operands[1].shape)
-    spec = OPS["dot"]
-    return OpTreeNode(spec, operands, None, shape, node_dtype(spec, operands), common_backend("dot", operands))
+    return OpTreeNode(OPS["dot"], operands, None, shape, *_dtype_and_backend(OPS["dot"], operands))
 
 
 def transpose(a: OpTreeNode, axes: Any = None) -> OpTreeNode:
@@ -73,7 +72,19 @@ def move(name: str, operands: tuple[Any, ...], attrs: dict[str, Any], shape: Sha
     """A node of kind MOVE, ZERO or SCAN whose shape is given."""
     spec = OPS[name]
     assert spec.kind in (Kind.MOVE, Kind.ZERO, Kind.SCAN)
-    return OpTreeNode(spec, operands, attrs, shape, node_dtype(spec, operands), common_backend(name, operands))
+    return OpTreeNode(spec, operands, attrs, shape, *_dtype_and_backend(spec, operands))
+
+
+def _dtype_and_backend(spec: OpSpec, operands: tuple[Any, ...]) -> tuple[DType, Any]:
+    """Of a node; floats of one kind, as most operands are, need no rules."""
+    dtype, backend = operands[0].dtype, operands[0].backend
+    if (dtype is F32 or dtype is F64) and backend is not None and spec.dtype is not DTypeRule.INDEX:
+        for operand in operands:
+            if operand.dtype is not dtype or operand.backend is not backend:
+                break
+        else:
+            return dtype, backend
+    return node_dtype(spec, operands), common_backend(spec.name, operands)
 
 
 def index_operand(name: str, indices: Any, limit: int | None, backend: Any, vector: bool = True) -> Any:

@@ -80,6 +80,7 @@ def stretches_to(shape: Shape, target: Shape) -> bool:
     return all(a == b or a == 1 for a, b in zip(reversed(shape), reversed(target)))
 
 
+@lru_cache(maxsize=4096)
 def contiguous_strides(shape: Shape, itemsize: int = 1) -> tuple[int, ...]:
     """Steps between neighbours along each axis of elements in C order, in elements or in bytes of ``itemsize``."""
     strides, step = [], itemsize
@@ -198,9 +199,14 @@ def regrouped(shape: Shape, wanted: tuple[Any, ...]) -> Shape:
     """
     given = wanted[0] if len(wanted) == 1 and isinstance(wanted[0], (tuple, list)) else wanted
     try:
-        sizes = tuple(operator.index(n) for n in given)
+        sizes = tuple([operator.index(n) for n in given])
     except TypeError:
         raise ShapeTypeError(f"reshape: shape must be integers, got {brief(given)}") from None
+    return _regrouped(shape, sizes)
+
+
+@lru_cache(maxsize=4096)
+def _regrouped(shape: Shape, sizes: tuple[int, ...]) -> Shape:
     size = math.prod(shape)
     if sizes.count(-1) == 1:
         known = math.prod(n for n in sizes if n != -1)

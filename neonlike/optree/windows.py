@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from neonlike.checks import brief
@@ -69,15 +70,45 @@ def index(node: Expression, key: Any, moved: bool = True) -> Expression:
     """
     if node.shape is FREE:
         raise ShapeError(f"index {brief(key)}: {node} has no shape of its own; assign it to a tensor and index that")
+    if (plain := _plain(key)) is not None:
+        return _at(node, _picks(plain, node.shape), moved)
     if as_mask(key) is not None:
         return node.astensor()[key]  # type: ignore[attr-defined, no-any-return]  # how many there are depends on values
     chosen = select(key, node.shape)
-    picks = tuple(_pick(basic, size) for basic, size in zip(chosen.basic, node.shape))
-    if _is_whole(picks, node.shape):
-        made = node
-    else:
-        made = picked(node, picks) if moved else _window(node, picks)
+    made = _at(node, tuple(_pick(basic, size) for basic, size in zip(chosen.basic, node.shape)), moved)
     return made if chosen.gather is None else moves.take(made, chosen.gather, chosen.gather_axis or 0)
+
+
+def _at(node: Expression, picks: Picks, moved: bool) -> Expression:
+    if _is_whole(picks, node.shape):
+        return node
+    return picked(node, picks) if moved else _window(node, picks)
+
+
+Plain = tuple[int | tuple[int | None, ...], ...]
+"""An index of integers and slices, which are their start, stop and step."""
+
+
+def _plain(key: Any) -> Plain | None:
+    """``key``, if it has only Python's integers and slices of them."""
+    found: list[Any] = []
+    for item in key if key.__class__ is tuple else (key,):
+        if item.__class__ is slice:
+            item = (item.start, item.stop, item.step)
+            for end in item:
+                if end is not None and end.__class__ is not int:
+                    return None
+        elif item.__class__ is not int:
+            return None
+        found.append(item)
+    return tuple(found)
+
+
+@lru_cache(maxsize=1024)
+def _picks(plain: Plain, shape: Shape) -> Picks:
+    """What ``[plain]`` picks of a tensor of ``shape``."""
+    basic = select(tuple(slice(*item) if isinstance(item, tuple) else item for item in plain), shape).basic
+    return tuple(_pick(item, size) for item, size in zip(basic, shape))
 
 
 def reshape(self: OpTreeNode, *shape: Any) -> Expression:
@@ -141,15 +172,22 @@ def _is_reshape(node: OpTreeNode) -> bool:
 
 def _window(node: Expression, picks: Picks) -> Expression:
     """A ``view`` of ``node``, or of what ``node`` is a reshape of."""
-    strides = shapes.contiguous_strides(node.shape)
-    kept = [(pick, step) for pick, step in zip(picks, strides) if pick.kept]
-    offset = sum(pick.start * step for pick, step in zip(picks, strides)) if all(p.count for p in picks) else 0
-    layout = (_shape(picks), tuple(pick.step * step for pick, step in kept), offset)
+    layout, numbers = _layout(picks, node.shape)
     if isinstance(node, OpTreeNode) and _is_reshape(node):
         return moves.view(_unshaped(node), layout)
     made = moves.view(node, layout)
-    made.attrs["picks"] = tuple((p.start, p.step, p.count, p.kept) for p in picks)  # type: ignore[index]
+    made.attrs["picks"] = numbers  # type: ignore[index]
     return made
+
+
+@lru_cache(maxsize=1024)
+def _layout(picks: Picks, shape: Shape) -> tuple[tuple[Shape, tuple[int, ...], int], tuple[Any, ...]]:
+    """The window of ``picks`` in an array of ``shape``; their numbers."""
+    strides = shapes.contiguous_strides(shape)
+    kept = [(pick, step) for pick, step in zip(picks, strides) if pick.kept]
+    offset = sum(pick.start * step for pick, step in zip(picks, strides)) if all(p.count for p in picks) else 0
+    layout = (_shape(picks), tuple(pick.step * step for pick, step in kept), offset)
+    return layout, tuple((p.start, p.step, p.count, p.kept) for p in picks)
 
 
 # Pushing windows and reshapes down to the tensors -----------------------------------------------------------------

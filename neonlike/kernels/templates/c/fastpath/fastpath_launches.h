@@ -231,25 +231,24 @@ static PyObject *launches_run_many(PyObject *object, PyObject *const *given, Py_
     return answered(self, walk_pairs(given[0], given[1], self->tensor_type, given[2] == Py_True));
 }
 
-/* An argument from (source, value) or (source, operand, distance), checked against the operands found by the walk; -1 if it
- * does not fit. */
+/* An argument from (source, value), or of operands (source, which, distance); -1 if it does not fit what was walked over. */
 static int read_word(PyObject *pair, int64_t memory, Word *word)
 {
     int source;
     long long value, distance = 0;
-    if (!PyTuple_CheckExact(pair) || !PyArg_ParseTuple(pair, "iL|L", &source, &value, &distance) || source < 0
-        || source >= SOURCES)
+    if (!PyTuple_CheckExact(pair) || !PyArg_ParseTuple(pair, "iL|L", &source, &value, &distance))
+        return -1;
+    const int operand = source == LEAF || source == TARGET;
+    if (source < 0 || source >= SOURCES || (!operand && PyTuple_GET_SIZE(pair) > 2))
         return -1;
     const int64_t limits[SOURCES] = {
         [LEAF] = walk.leaves, [TARGET] = walk.targets, [WHOLE] = walk.numbers, [REAL] = walk.numbers, [MEMORY] = memory,
     };
-    *word = (Word){(enum source)source, 0, value};
+    *word = operand ? (Word){(enum source)source, (int)value, distance} : (Word){(enum source)source, 0, value};
     if (source == PLAIN || source == THREADS)
         return 0;
     if (value < 0 || value >= limits[source])
         return -1;
-    if (source == LEAF || source == TARGET)
-        *word = (Word){(enum source)source, (int)value, distance};
     return source == WHOLE && walk.number[value].is_real ? -1 : 0; /* integers are computed with integers only */
 }
 
