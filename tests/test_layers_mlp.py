@@ -100,6 +100,20 @@ class TestLinear:
         assert layer.bprop(be.ones((3, N))) is None
         np.testing.assert_array_equal(layer.dW.get(), np.full((3, 5), N))
 
+    def test_error_buffers_may_be_a_list_which_is_swapped(self, be):
+        """As scripts for neon 1 give them."""
+        layer, (first, second) = Linear(3, Constant(1.0)).configure(5), (be.iobuf(5), be.iobuf(8))
+        layer.prev_layer = True
+        layer.allocate()
+        buffers = [first, second]
+        layer.set_deltas(buffers)
+        layer.fprop(be.ones((5, N)))
+        np.testing.assert_array_equal(layer.bprop(be.ones((3, N))).get(), np.full((5, N), 3))
+        np.testing.assert_array_equal(first.get(), np.full((5, N), 3))
+        assert buffers[0] is second and buffers[1] is first
+        with pytest.raises(ArgumentError, match="no buffers"):
+            layer.set_deltas([])
+
     def test_a_smaller_batch_and_a_shorter_sequence(self, be):
         layer = ready(Linear(2, Constant(1.0)), (3, 2))
         layer.outputs.fill(-1)

@@ -66,7 +66,7 @@ class GenerativeAdversarial(Sequential):
             layer.allocate(accumulate_updates=True)  # containers with branches would not hand it on
         self.outputs = self.discriminator.outputs
 
-    def set_deltas(self, delta_buffers: DeltasTree) -> None:
+    def set_deltas(self, delta_buffers: DeltasTree | list[Any]) -> None:
         """Give each layer its error buffer."""
         super().set_deltas(delta_buffers)
         for part in (self.generator, self.discriminator):

@@ -74,11 +74,12 @@ class Broadcast(LayerContainer):
             for layer in others:
                 layer.allocate_deltas(nested)
 
-    def set_deltas(self, delta_buffers: DeltasTree, nested: DeltasTree | None = None) -> None:
+    def set_deltas(self, delta_buffers: DeltasTree | list[Any], nested: DeltasTree | None = None) -> None:
         """Give the first layers of the branches the tree's current buffer, and the others those of its child.
 
         The tree's two buffers swap once.
         """
+        delta_buffers = DeltasTree.of(delta_buffers)
         nested = delta_buffers.decend() if nested is None else nested
         current = delta_buffers.buffers[0]
         self.deltas = None
@@ -326,7 +327,7 @@ class MergeMultistream(MergeBroadcast):
                 layer.set_deltas(tree)
             note_deltas(run.branch)
 
-    def set_deltas(self, delta_buffers: DeltasTree | None = None, nested: DeltasTree | None = None) -> None:
+    def set_deltas(self, delta_buffers: DeltasTree | list[Any] | None = None, nested: DeltasTree | None = None) -> None:
         """Nothing to do: the branches have error buffers of their own."""
 
     def _branch_inputs(self, inputs: Any) -> Sequence[Any]:

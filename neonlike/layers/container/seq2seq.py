@@ -134,7 +134,7 @@ class Seq2Seq(LayerContainer):
         self.encoder.allocate_deltas()
         self.decoder.allocate_deltas()
 
-    def set_deltas(self, delta_buffers: DeltasTree) -> None:
+    def set_deltas(self, delta_buffers: DeltasTree | list[Any]) -> None:
         """Nothing to do: encoder and decoder have error buffers of their own."""
 
     # -- passes --------------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ class LayerContainer(Layer):
             else:
                 yield layer
 
-    def set_deltas(self, delta_buffers: DeltasTree) -> None:
+    def set_deltas(self, delta_buffers: DeltasTree | list[Any]) -> None:
         """Give each layer its error buffer."""
         for layer in self.layers:
             layer.set_deltas(delta_buffers)
@@ -356,7 +356,7 @@ class Sequential(LayerContainer):
             Chain.running -= 1
         return first.deltas
 
-    def set_deltas(self, delta_buffers: DeltasTree) -> None:
+    def set_deltas(self, delta_buffers: DeltasTree | list[Any]) -> None:
         """Give each layer its error buffer."""
         super().set_deltas(delta_buffers)
         self.deltas = self._layers[0].deltas

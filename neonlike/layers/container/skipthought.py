@@ -166,7 +166,7 @@ class SkipThought(LayerContainer):
         for part in (self.encoder, *self.decoders):
             part.allocate_deltas()
 
-    def set_deltas(self, delta_buffers: DeltasTree) -> None:
+    def set_deltas(self, delta_buffers: DeltasTree | list[Any]) -> None:
         """Nothing to do: the parts have error buffers of their own."""
 
     # -- passes --------------------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ class Tree(LayerContainer):
             tree.allocate_buffers()
             self.set_deltas(tree)
 
-    def set_deltas(self, delta_buffers: DeltasTree) -> None:
+    def set_deltas(self, delta_buffers: DeltasTree | list[Any]) -> None:
         """Give each layer its error buffer."""
         super().set_deltas(delta_buffers)
         self.deltas = self.layers[0].deltas

@@ -160,17 +160,17 @@ class Layer(OnVariables, NervanaObject):
         """Tell the :class:`DeltasTree` how large an error buffer this layer needs."""
         global_deltas.proc_layer(self)
 
-    def set_deltas(self, delta_buffers: DeltasTree) -> None:
+    def set_deltas(self, delta_buffers: DeltasTree | list[Any]) -> None:
         """Take a view of the tree's current buffer as ``deltas``, and swap the tree's two buffers.
 
-        The first layer and layers that work on the error in place have no deltas.
+        The first layer and layers that work on the error in place have no deltas. A list of tensors stands for a tree.
         """
         if not (self.owns_delta and self.prev_layer):
             self.deltas = None
         elif getattr(self.prev_layer, "is_branch_node", False):
             self.deltas = self.prev_layer.deltas
         else:
-            self.deltas = delta_buffers.take_view(self)
+            self.deltas = DeltasTree.of(delta_buffers).take_view(self)
 
     def fprop(self, inputs: Any, inference: bool = False) -> Any:
         """Forward pass.

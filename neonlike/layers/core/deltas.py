@@ -38,6 +38,15 @@ class DeltasTree(NervanaObject):
         self.buffers: list[Any] = [None, None]
         self.max_shape = 0
 
+    @classmethod
+    def of(cls, buffers: Any) -> DeltasTree:
+        """``buffers``, or a tree of the tensors in a list, as scripts for neon 1 give them; they swap there."""
+        if not isinstance(buffers, list):
+            return buffers  # type: ignore[no-any-return]
+        tree = cls()
+        tree.buffers = buffers or [None]
+        return tree
+
     def decend(self) -> DeltasTree:
         """The child tree, created at first use (the spelling is neon's)."""
         if self.child is None:

@@ -160,7 +160,7 @@ class BranchNode(Layer):
             )
         return self
 
-    def set_deltas(self, delta_buffers: DeltasTree) -> None:
+    def set_deltas(self, delta_buffers: DeltasTree | list[Any]) -> None:
         """Allocate an error buffer that the trunk and all branches add to.
 
         It is neither of the tree's two buffers: the trunk behind the node uses both of them after the first branch
@@ -168,7 +168,7 @@ class BranchNode(Layer):
         """
         if self.deltas is None:
             self.deltas = self.be.iobuf(self.in_shape, parallelism=self.parallelism)
-            delta_buffers.swap()
+            DeltasTree.of(delta_buffers).swap()
 
     def fprop(self, inputs: Tensor | None = None, inference: bool = False) -> Tensor:
         """Keep the trunk's activations and return them; with None, return those kept."""

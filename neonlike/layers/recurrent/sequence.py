@@ -179,7 +179,7 @@ class SequenceLayer(ParameterLayer):
         """Create the buffers of steps; ``apart``: the states are not kept in ``outputs``, which others write to."""
         raise NotDefined(f"{self.classnm} does not define _allocate_steps")
 
-    def set_deltas(self, delta_buffers: DeltasTree) -> None:
+    def set_deltas(self, delta_buffers: DeltasTree | list[Any]) -> None:
         """Take an error buffer for the layer before, unless this is the first layer."""
         super().set_deltas(delta_buffers)
         self.out_deltas_buffer = self.deltas
