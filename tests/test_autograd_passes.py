@@ -174,9 +174,9 @@ def test_fixed_assignments_refuse_what_they_cannot_know(fast: Backend) -> None:
     a, b, out = (fast.ones((3, 4)) for _ in range(3))
     pairs = [(out, a + b)]
     fast.assign_fresh(pairs)
-    assert launches.fixed(fast, pairs, [a, b]) is None, "the target is none of the bases"
-    assert launches.fixed(fast, [(out, a - b)], [a, b, out]) is None, "it was not learned"
-    fixed = launches.fixed(fast, pairs, [out, b, a])
+    assert launches.fixed(fast, pairs, [a, b], True) is None, "the target is none of the bases"
+    assert launches.fixed(fast, [(out, a - b)], [a, b, out], True) is None, "it was not learned"
+    fixed = launches.fixed(fast, pairs, [out, b, a], True)
     assert fixed.bases == {0, 1, 2}
     c = fast.full((3, 4), 5)
     target = fast.empty((3, 4))

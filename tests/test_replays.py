@@ -175,6 +175,7 @@ def test_what_was_forgotten_is_not_run(fast: Backend, name: str) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_forked_process_starts_no_threads(fast: Backend) -> None:
     record = warm(fast).records[0]
+    assert record.run()
     child = os.fork()
     if child == 0:
         os._exit(1 if record.run() else 0)

@@ -138,7 +138,7 @@ class Recorder:
         known = {id(tensor) for tensor in self.tensors}
         first = len(self.tensors)
         self.tensors += [target for target, _ in pairs if id(target) not in known]
-        fixed = None if launches is None else launches.fixed(self.be, pairs, self.tensors)
+        fixed = None if launches is None else launches.fixed(self.be, pairs, self.tensors, True)
         self.is_whole = self.is_whole and fixed is not None
         self.found.append((fixed, tuple(range(first, len(self.tensors)))))
 

@@ -75,7 +75,7 @@ class Recorder:
     def assignment(self, pairs: Sequence[tuple[Any, Any]], graph: Any) -> None:
         """An assignment was made, whose leaves and targets are those of ``graph``."""
         tensors = list({id(tensor): tensor for tensor in (*graph.targets, *graph.leaves)}.values())
-        fixed = self.launches.fixed(self.be, pairs, tensors)
+        fixed = self.launches.fixed(self.be, pairs, tensors, graph.fresh)
         if fixed is None:
             self.is_whole = False
             return

@@ -45,15 +45,19 @@ static PyObject *launches_tape(PyObject *object, PyObject *const *given, Py_ssiz
         return PyErr_Format(PyExc_TypeError, "tape(backend, root, kept)");
     if (Py_TYPE(given[1]) != node_type || SLOT(given[1], backend_at) != given[0] || walk.busy)
         Py_RETURN_NONE;
-    PyObject *found = NULL, *met = PyList_New(0);
-    if (!met)
+    PyObject *found = NULL, *met = PyList_New(0), *held = PyList_New(0);
+    if (!met || !held) {
+        Py_XDECREF(met);
+        Py_XDECREF(held);
         return NULL;
+    }
     begin_walk();
-    walk.kept = given[2], walk.met = met;
+    walk.kept = given[2], walk.met = met, walk.held = held;
     if (!refer(given[1], self->tensor_type, &root) && !put(root))
         found = walked_tape();
     end_walk();
     Py_DECREF(met);
+    Py_DECREF(held);
     return found ? found : own(Py_None);
 }
 
@@ -114,8 +118,8 @@ static PyObject *launches_fixed(PyObject *object, PyObject *const *given, Py_ssi
     Launches *self = (Launches *)object;
     Place *bases[MOST_BASES];
     Py_ssize_t known = 0;
-    if (count != 3 || !PyList_CheckExact(given[2]))
-        return PyErr_Format(PyExc_TypeError, "fixed(backend, pairs, bases)");
+    if (count != 4 || !PyList_CheckExact(given[2]) || !PyBool_Check(given[3]))
+        return PyErr_Format(PyExc_TypeError, "fixed(backend, pairs, bases, fresh)");
     const Py_ssize_t wanted = PyList_GET_SIZE(given[2]);
     if (walk.busy || wanted > MOST_BASES)
         Py_RETURN_NONE;
@@ -123,7 +127,8 @@ static PyObject *launches_fixed(PyObject *object, PyObject *const *given, Py_ssi
     while (known < wanted && (bases[known] = place_of(PyList_GET_ITEM(given[2], known))))
         known++;
     Launch *launch = NULL;
-    if (known == wanted && !walk_pairs(given[0], given[1], self->tensor_type, 1) && (launch = *find(self)))
+    const int fresh = given[3] == Py_True;
+    if (known == wanted && !walk_pairs(given[0], given[1], self->tensor_type, fresh) && (launch = *find(self)))
         launch = launch->keep && !launch->device ? fix(launch, bases, wanted) : NULL;
     end_walk();
     while (known)

@@ -377,7 +377,7 @@ static PyMethodDef launches_methods[] = {
     {"tape", (PyCFunction)(void (*)(void))launches_tape, METH_FASTCALL,
      "tape(backend, root, kept): what gradients depend on, leaves, ids of kept nodes, nodes; None: unknown."},
     {"fixed", (PyCFunction)(void (*)(void))launches_fixed, METH_FASTCALL,
-     "fixed(backend, pairs, bases): a learned assignment of fresh targets for tensors like these; None if there is none."},
+     "fixed(backend, pairs, bases, fresh): a learned assignment for tensors like these; None if there is none."},
     {"learn", launches_learn, METH_VARARGS, "learn(backend, pairs, recipe, fresh=False): what to do from now on; None: nothing."},
     {"clear", launches_clear, METH_NOARGS, "Forget everything."},
     {NULL, NULL, 0, NULL},

@@ -85,6 +85,8 @@ static int is_as_it_was(Watch *watch)
     if (watch->dict != watch->thing) {
         PyObject *now = PyObject_GenericGetDict(watch->thing, NULL);
         Py_XDECREF(now); /* the object has it */
+        if (!now)
+            PyErr_Clear();
         if (now != watch->dict || tag_of(watch->type) != watch->tag)
             return 0;
     }

@@ -103,7 +103,8 @@ static int find_kept(PyObject *node, PyTypeObject *tensor_type, Leaves *leaves)
     int failed = PyErr_Occurred() != NULL;
     if (entry && PyTuple_Check(entry) && PyTuple_GET_SIZE(entry) == KEPT_FIELDS) {
         PyObject *tensor = PyTuple_GET_ITEM(entry, KEPT_TENSOR), *parts = PyTuple_GET_ITEM(entry, KEPT_PARTS);
-        failed = refer_kept(tensor, parts, tensor_type, leaves) || PyList_Append(walk.met, id);
+        failed = PyList_Append(walk.held, entry) || refer_kept(tensor, parts, tensor_type, leaves)
+                 || PyList_Append(walk.met, id);
     } else if (entry)
         failed = 1;
     Py_XDECREF(id);

@@ -62,6 +62,7 @@ static struct {
     int busy;
     PyObject *kept; /* of a tape: what is kept of nodes, by id; NULL: this is an assignment */
     PyObject *met;  /* of a tape: a list of the ids of those nodes of it that something is kept of */
+    PyObject *held; /* of a tape: a list of what is kept, of which others may let go while a tensor is asked for its place */
     int entered, nodes, leaves, numbers, targets, words;
     uint64_t hash;
     uint32_t generation; /* of the valid entries of memo */
