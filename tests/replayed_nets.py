@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 
 from neonlike.backends import Backend
 from neonlike.initializers import Constant
 from neonlike.layers import Affine, Conv, GeneralizedCost, Pooling
+from neonlike.layers.core import replays
 from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum
 from neonlike.transforms import CrossEntropyMulti, Rectlin, Softmax
@@ -77,3 +79,15 @@ def warm(be: Backend) -> Net:
     net = Net(be)
     steps(net, WARM)
     return net
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Calls a function while nothing is recorded."""
+
+    def call(function: Callable[..., Any], *args: Any) -> Any:
+        with monkeypatch.context() as patch:
+            patch.setattr(replays, "_may_record", lambda be: False)
+            return function(*args)
+
+    return call

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -167,3 +169,16 @@ def test_what_was_learned_of_fresh_targets_is_for_these_alone(fast: Backend) -> 
             fast._assign_many(pairs, first)
         assert run(fast, pairs, first) is Replayed.DONE
         assert run(fast, pairs, not first) is Replayed.NEW
+
+
+def test_what_was_learned_of_a_primitive_holds_no_operands(fast: Backend) -> None:
+    operands = [fast.array(np.ones((1, 2, 4, 8))) for _ in range(4)]
+    arrays = [weakref.ref(array if array.base is None else array.base) for array in (one.array for one in operands)]
+    for _ in range(3):
+        operands[3][:] = fast.attention(*operands[:3])
+    hits = fast.executor.replay.launches.hits
+    operands[3][:] = fast.attention(*operands[:3])
+    assert fast.executor.replay.launches.hits == hits + 1
+    operands.clear()
+    gc.collect()
+    assert [array() for array in arrays] == [None] * 4

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from replayed_nets import FEATURES, WARM, N, Net, steps, warm
+from replayed_nets import FEATURES, WARM, N, Net, played, steps, warm  # noqa: F401
 from replaying import extension, fast  # noqa: F401
 
 from neonlike.backends import Backend, gen_backend
@@ -22,7 +22,7 @@ from neonlike.errors import OtherBackend
 from neonlike.initializers import Constant
 from neonlike.kernels.c import fastpath
 from neonlike.kernels.run import recorded
-from neonlike.layers import Activation, Affine, Dropout, Linear, Sequential
+from neonlike.layers import Activation, Affine, Linear, Sequential
 from neonlike.layers.core import replays
 from neonlike.layers.core.epilogue import EpilogueLayer
 from neonlike.transforms import Rectlin, Tanh
@@ -31,17 +31,6 @@ pytestmark = [
     pytest.mark.skipif(bool(fastpath.obstacle()), reason=fastpath.obstacle()),
     pytest.mark.cpu_only("replayed passes of the CPU"),
 ]
-
-@pytest.fixture
-def played(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Calls a function while nothing is recorded."""
-
-    def call(function: Callable[..., Any], *args: Any) -> Any:
-        with monkeypatch.context() as patch:
-            patch.setattr(replays, "_may_record", lambda be: False)
-            return function(*args)
-
-    return call
 
 
 def test_a_repeated_step_gives_the_same(fast: Backend, played: Any) -> None:
@@ -226,82 +215,6 @@ def test_a_clock_around_each_layer(fast: Backend) -> None:
     assert len(seen) == len(net.layers)
 
 
-# What is not recorded ---------------------------------------------------------------------------------------------
-
-
-class Louder(Activation):
-    """A class of the user's, which does more than its base."""
-
-    def fprop(self, inputs: Any, inference: bool = False) -> Any:
-        outputs = super().fprop(inputs, inference)
-        outputs[:] = outputs * 2
-        return outputs
-
-
-class Own(Rectlin):
-    """An activation of the user's."""
-
-
-@pytest.mark.parametrize(
-    "more",
-    [lambda: Louder(Tanh()), lambda: Activation(Own()), lambda: Dropout(0.5)],
-    ids=["layer", "transform", "random numbers"],
-)
-def test_what_may_do_anything_is_played(fast: Backend, more: Callable[[], Any]) -> None:
-    net = Net(fast, more())
-    steps(net, 12)
-    assert net.records == [None, None]
-
-
-def test_a_function_kept_as_an_attribute_may_do_anything(fast: Backend) -> None:
-    net = Net(fast)
-    net.layers[0].hook = lambda: None
-    steps(net, 12)
-    assert net.records == [None, None]
-
-
-def _patched(monkeypatch: pytest.MonkeyPatch, more: Callable[[Any, Any], object]) -> None:
-    """Have activations do ``more`` too."""
-    original = Activation.fprop
-
-    def fprop(self: Any, inputs: Any, inference: bool = False) -> Any:
-        outputs = original(self, inputs, inference)
-        more(self, outputs)
-        return outputs
-
-    monkeypatch.setattr(Activation, "fprop", fprop)
-
-
-def test_a_pass_that_draws_is_played(fast: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    _patched(monkeypatch, lambda layer, outputs: outputs.__setitem__(slice(None), outputs * (fast.rand() > 0.5)))
-    net = Net(fast)
-    results = steps(net, 12)
-    assert net.records[0] is None
-    assert results[-1][0] != results[-2][0]
-
-
-def test_a_pass_with_work_of_numpy_is_played(fast: Backend, played: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    _patched(monkeypatch, lambda layer, outputs: outputs.__setitem__(slice(None), fast.sort(outputs, axis=0)))
-    wanted, net = played(lambda: steps(Net(fast), 12)), Net(fast)
-    assert steps(net, 12) == wanted
-    assert net.records[0] is None and net.records[1] is not None
-
-
-def test_a_pass_that_counts_is_played(fast: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    _patched(monkeypatch, lambda layer, outputs: setattr(layer, "count", getattr(layer, "count", 0.5) + 1))
-    net = Net(fast)
-    steps(net, 12)
-    assert net.layers[2].count == 12.5
-    assert net.records[0] is None and net.records[1] is not None
-
-
-def test_on_a_device_nothing_is_recorded(fast: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast.executor.replay, "calls", None)
-    net = Net(fast)
-    steps(net, 12)
-    assert net.records == [None, None]
-
-
 # When a record is made and given up -------------------------------------------------------------------------------
 
 
@@ -337,6 +250,19 @@ def test_a_copy_has_no_records(fast: Backend) -> None:
     before = net.layers[0].outputs.get()
     other.fprop(fast.array(np.zeros((FEATURES, N))))
     np.testing.assert_array_equal(net.layers[0].outputs.get(), before)
+
+
+def test_a_shallow_copy_runs_its_own_layers(fast: Backend) -> None:
+    net, other = warm(fast), Net(fast)
+    copy.copy(net.model.layers)  # which changes the class, the first time
+    steps(net, WARM)
+    shallow = copy.copy(net.model.layers)
+    shallow.layers, shallow._layers = other.model.layers.layers, other.model.layers._layers
+    hits = net.hits()
+    assert shallow.fprop(net.x) is other.layers[-1].outputs
+    assert net.hits() == hits
+    net.step()
+    assert net.hits() == hits + 2
 
 
 def test_a_network_that_nobody_has_is_let_go(fast: Backend) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +13,9 @@ from replaying import extension, fast  # noqa: F401
 from neonlike.backends import Backend
 from neonlike.kernels.c import fastpath
 from neonlike.kernels.run import recorded
-from neonlike.layers import Sequential
+from neonlike.layers import Bias, Sequential
 from neonlike.layers.core import watched
+from neonlike.layers.core.parameter import ParameterLayer
 
 pytestmark = [
     pytest.mark.skipif(bool(fastpath.obstacle()), reason=fastpath.obstacle()),
@@ -128,6 +130,24 @@ def test_what_a_watch_cannot_hold_is_refused(extension: Any) -> None:
     for kernels, watches in (((), ((1, ()),)), ((), (([1], ()),)), ((("no kernel",),), ()), (((),), ())):
         with pytest.raises((ValueError, TypeError, AttributeError)):
             extension.Record(kernels, watches, None)
+
+
+def test_a_class_is_the_librarys_only_with_its_methods(monkeypatch: pytest.MonkeyPatch) -> None:
+    holder = Sequential.__new__(Sequential)
+    vars(holder)["inner"] = Bias.__new__(Bias)
+    original = Bias.fprop
+
+    @functools.wraps(original)
+    def noted(self: Any, *args: Any) -> Any:
+        return original(self, *args)
+
+    called = type("Called", (), {"__call__": noted})()
+    cached, partly = functools.lru_cache(noted), functools.partial(noted)
+    for other in (noted, staticmethod(noted), property(noted), partly, cached, called):
+        assert watched.watches([holder]) is not None
+        with monkeypatch.context() as patch:
+            patch.setattr(ParameterLayer, "set_acc_on", other)
+            assert watched.watches([holder]) is None
 
 
 def test_what_is_found_below_a_root() -> None:

@@ -176,4 +176,5 @@ class CCallStage(CallStage):
             words[place] = places[id(array)]
         if placed.work_at >= 0:
             words[placed.work_at] = run.room(placed.work)
-        return StageSteps((Step(placed.entry, tuple(words)),), True, False, launch)
+        kept = launch._replace(addresses=())  # not the first operands, which are theirs who have them
+        return StageSteps((Step(placed.entry, tuple(words)),), True, False, kept)

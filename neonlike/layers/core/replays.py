@@ -31,7 +31,7 @@ Play = Callable[[Any], Any]
 
 
 class Repeated:
-    """The passes of a chain in one direction.
+    """The passes of a chain in one direction; a shallow copy has this too, but plays its own.
 
     Attributes
     ----------
@@ -39,10 +39,11 @@ class Repeated:
         The kernels of a pass, and what it depends on.
     """
 
-    __slots__ = ("_given", "_pause", "_result", "_seen", "_stale", "_wait", "record")
+    __slots__ = ("_chain", "_given", "_pause", "_result", "_seen", "_stale", "_wait", "record")
 
     def __init__(self) -> None:
         self.record: Any = None
+        self._chain: Any = None
         self._given: Any = None
         self._result: Any = None
         self._wait = self._pause = FIRST
@@ -52,7 +53,7 @@ class Repeated:
         """What ``play(given)`` returns, by kernels alone if such a pass was recorded and nothing has changed."""
         record = self.record
         if record is not None:
-            if given is self._given and record.run():
+            if given is self._given and chain is self._chain and record.run():
                 return self._result
             self._look(record)
         elif self._wait > 0:
@@ -72,7 +73,7 @@ class Repeated:
             self._drop()
 
     def _drop(self) -> None:
-        self.record = self._given = self._result = None
+        self.record = self._chain = self._given = self._result = None
         self._stale = self._seen = 0
         self._wait = self._pause
 
@@ -92,7 +93,7 @@ class Repeated:
                 self.record = be.executor.replay.record(tuple(made.kernels), tuple(after), (made.held, given, result))
             except ValueError:  # something that cannot be watched
                 return result
-            self._given, self._result = given, result
+            self._chain, self._given, self._result = chain, given, result
         return result
 
 

@@ -3,12 +3,14 @@
 That is which values the attributes of its layers and of the objects below these have, the lists and dictionaries among
 them, and the methods of their classes. All of it is compared by identity: numbers, texts and functions are constants,
 and of a tensor only which one it is. Where something is found that may change in another way, such as an object of
-a user's class, nothing can be said.
+a user's class, nothing can be said; nor where a function of a user's was put in the place of a method, which may do
+anything beside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -23,8 +25,16 @@ CONSTANTS = (Tensor, np.ndarray, np.generic, np.dtype, type, bool, int, float, c
 """Kinds of values of which it matters only which they are."""
 UNREAD = frozenset(("init", "bias", "_desc", "replays"))
 """Attributes whose insides passes do not read, so that they may be objects of the user's."""
+MODULES = frozenset(("builtins", "nlfast"))
+"""Of the types of callable objects that are no functions of a user's, beside the library."""
+WRAPPING = frozenset(("contextlib", "dataclasses", "functools", "reprlib"))
+"""Modules whose functions stand before those of the library."""
 MOST = 4096
 """Objects that are watched at most."""
+
+
+_ours: dict[type, bool] = {}
+"""Which classes were found to be the library's during a look."""
 
 
 class NotWatched(Exception):
@@ -35,7 +45,11 @@ def watches(roots: Iterable[Any], shallow: Iterable[Any] = ()) -> list[Watch] | 
     """All below ``roots``, and the attributes alone of objects that are ``shallow``; None if some is unknown."""
     found: dict[int, Watch] = {id(thing): (thing, _items(vars(thing))) for thing in shallow}
     stack = list(roots)
+    _ours.clear()  # methods may have been replaced
     try:
+        for thing, items in found.values():
+            if not _is_ours(type(thing)) or any(_is_foreign(value) for value in items[1::2]):
+                raise NotWatched
         while stack:
             thing = stack.pop()
             if isinstance(thing, CONSTANTS) or id(thing) in found:
@@ -76,9 +90,38 @@ def _held(thing: Any) -> tuple[Any, ...]:
 
 
 def _is_ours(kind: type) -> bool:
-    """Whether a class is the library's, and keeps what its objects hold in their ``__dict__``."""
+    """Whether a class is the library's with its methods, and keeps what its objects hold in their ``__dict__``."""
+    found = _ours.get(kind)
+    if found is None:
+        found = _ours[kind] = _is_wholly_ours(kind)
+    return found
+
+
+def _is_wholly_ours(kind: type) -> bool:
     slots = (name for cls in kind.__mro__ for name in (getattr(cls, "__slots__", ()) or ()))
-    return kind.__module__.partition(".")[0] == PACKAGE and all(name in ("__dict__", "__weakref__") for name in slots)
+    if not _is_in_package(kind.__module__) or any(name not in ("__dict__", "__weakref__") for name in slots):
+        return False
+    return not any(_is_foreign(value) for cls in kind.__mro__ if cls is not object for value in vars(cls).values())
+
+
+def _is_in_package(module: str | None) -> bool:
+    return module is not None and module.partition(".")[0] == PACKAGE
+
+
+def _is_foreign(value: Any) -> bool:
+    """Whether it is, or wraps, a function that the library does not have, in the place of one or of an attribute."""
+    if isinstance(value, property):
+        return any(_is_foreign(part) for part in (value.fget, value.fset, value.fdel))
+    value = getattr(value, "__func__", value)
+    inner = getattr(value, "__wrapped__", None)
+    if isinstance(value, FunctionType):
+        module = value.__globals__.get("__name__")
+        if not _is_in_package(module) and module not in WRAPPING:
+            return True
+    elif not isinstance(value, type) and isinstance(value, Callable):  # type: ignore[arg-type]
+        if type(value).__module__ not in MODULES and not _is_in_package(type(value).__module__):
+            return True
+    return inner is not None and _is_foreign(inner)
 
 
 def _is_fixed(thing: Any) -> bool:
