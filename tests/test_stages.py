@@ -21,6 +21,7 @@ from neonlike.kernels.cuda.engine import CudaEngine
 from neonlike.kernels.cuda.queue import Queue
 from neonlike.kernels.numpy_engine.engine import LoopStage, ViewStage
 from neonlike.kernels.planning.graph import Graph, linearize
+from neonlike.kernels.planning.plan import StageKind
 from neonlike.kernels.planning.planner import make_plan
 from neonlike.kernels.run.stage import ExecutableStage
 from neonlike.optree import moves
@@ -221,6 +222,60 @@ def test_a_fresh_target_that_is_read_is_written_last(be: Any) -> None:
     be.assign_fresh([(x, total), (sums, be.sum(total, axis=1) + x[:, :1])])
     np.testing.assert_allclose(x.get(), wanted[0], rtol=1e-6)
     np.testing.assert_allclose(sums.get(), wanted[1], rtol=1e-5, atol=1e-5)
+
+
+# Results that reductions read -----------------------------------------------------------------------------------------
+
+STORED_FIRST: dict[str, tuple[Callable[[Any, Any], list[Any]], Callable[..., list[Any]]]] = {
+    "columns": (lambda x, y: [x * F.tanh(y)], lambda g: [F.sum(g, axis=0)]),
+    "of more than the result": (lambda x, y: [x * F.tanh(y)], lambda g: [F.sum(g * 2 + 1, axis=0)]),
+    "of two results": (lambda x, y: [x * F.tanh(y), F.exp(x)], lambda g, h: [F.sum(g * h, axis=0)]),
+    "two reductions": (lambda x, y: [x * F.tanh(y)], lambda g: [F.sum(g, axis=0), F.max(g * g, axis=0)]),
+}
+"""Results that fill a space, and reductions over its columns that read them."""
+
+
+@pytest.mark.compiles(4)
+@pytest.mark.parametrize("sums_first", [False, True])
+@pytest.mark.parametrize("name", STORED_FIRST)
+def test_results_are_stored_before_their_columns_are_reduced(be: Any, name: str, sums_first: bool) -> None:
+    made, reduced = STORED_FIRST[name]
+    x, y, _ = operands(be)
+    results = made(x, y)
+    wanted = []  # each assigned alone
+    for value in results:
+        wanted.append(be.empty(value.shape))
+        wanted[-1][:] = value
+    for value in reduced(*wanted):
+        wanted.append(be.empty(value.shape))
+        wanted[-1][:] = value
+    pairs = [(be.empty(value.shape), value) for value in (*results, *reduced(*results))]
+    if sums_first:
+        pairs, wanted = pairs[::-1], wanted[::-1]
+    first, second = make_plan(linearize(pairs, fresh=True)).stages
+    assert (first.kind, second.kind) == (StageKind.ELEMENTWISE, StageKind.REDUCE)
+    assert len(first.stores) == len(results) and all(store.shared for store in first.stores)
+    assert first.reason.startswith("results that ") and not first.saved, "they are read where they are stored"
+    assert len(second.stores) == len(pairs) - len(results)
+    be.assign_fresh(pairs)
+    assert [target.get().tobytes() for target, _ in pairs] == [target.get().tobytes() for target in wanted]
+
+
+def test_results_are_not_stored_before_other_reductions(be: Any) -> None:
+    x, y, _ = operands(be)
+    value, row = x * F.tanh(y), F.tanh(y[:1] * 2)
+    half = be.array(x.get(), dtype=np.float16) * 2
+    cases = {
+        "of rows": ([value, F.sum(value, axis=1)], True),
+        "of another shape": ([row, F.sum(row * x, axis=0)], True),
+        "rounded where they are stored": ([half, F.sum(half, axis=0)], True),
+        "that others see": ([value, F.sum(value, axis=0)], False),
+        "of what is reduced": ([F.softmax(x, 0), F.sum(F.softmax(x, 0) * y, axis=0)], True),
+    }
+    for name, (values, fresh) in cases.items():
+        pairs = [(be.empty(value.shape, dtype=value.dtype), value) for value in values]
+        reasons = [stage.reason for stage in make_plan(linearize(pairs, fresh=fresh)).stages]
+        assert not any(reason.startswith("results that ") for reason in reasons), name
 
 
 # Windows --------------------------------------------------------------------------------------------------------------
