@@ -34,3 +34,11 @@ def mul(a: Dual, b: Dual) -> Dual:
 def dot(a: Dual, b: Dual) -> Dual:
     slope = np.einsum("ijp,jk->ikp", a.slope, b.value) + np.einsum("ij,jkp->ikp", a.value, b.slope)
     return Dual(a.value @ b.value, slope)
+
+
+def softmax(d: Dual) -> Dual:
+    """Along rows."""
+    shifted = np.exp(d.value - d.value.max(1, keepdims=True))
+    value = shifted / shifted.sum(1, keepdims=True)
+    weighted = value[..., None] * d.slope
+    return Dual(value, weighted - value[..., None] * weighted.sum(1, keepdims=True))

@@ -1,7 +1,8 @@
 """Graphs of variables made by chance, against NumPy in float64: values, derivatives, and nothing left behind.
 
 ``python tests/fuzz 0 --graphs 10000`` grows so many, and so many of ``dynamic_graphs.py``; a seed is all that one
-depends on.
+depends on. A tenth of them is grown again on the C engine, :data:`ROUNDS` times with other values, so that its passes
+are repeated by the extension.
 """
 
 from __future__ import annotations
@@ -9,19 +10,27 @@ from __future__ import annotations
 import gc
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fuzz import dynamic_graphs
-from fuzz.duals import Dual, add, dot, mul
+from fuzz.duals import Dual, add, dot, mul, softmax
 from fuzz.workers import spread
 from neonlike import autograd as ag
+from neonlike.autograd import passes
 from neonlike.backends import gen_backend
+from neonlike.kernels.c import fastpath
+from neonlike.kernels.c.toolchain import find_compiler
 from neonlike.optree import tape
 
 SHAPES = ((3, 4), (1, 4), (3, 1), (4, 3))
 MOST_FAILURES = 10
+ROUNDS = 5
+"""Values that each graph is given on the C engine: the third pass is recorded at the latest."""
+COMPILED_EACH = 10
+"""Of so many graphs one is grown on the C engine too, where each of its kernels is compiled."""
 
 UNARY: tuple[tuple[Callable[[Any], Any], Callable[[Dual], Dual]], ...] = (
     (ag.tanh, lambda d: d.map(np.tanh, lambda x: 1 - np.tanh(x) ** 2)),
@@ -34,15 +43,22 @@ UNARY: tuple[tuple[Callable[[Any], Any], Callable[[Dual], Dual]], ...] = (
     (lambda v: ag.mean(v, 0), lambda d: d.move(lambda x: x.mean(0, keepdims=True))),
     (lambda v: ag.reshape(v, -1, 1), lambda d: d.move(lambda x: x.reshape(-1, 1))),
     (lambda v: ag.concatenate([v, v], 1), lambda d: d.move(lambda x: np.concatenate([x, x], 1))),
+    (lambda v: v[:, ::2], lambda d: d.move(lambda x: x[:, ::2])),
+    (lambda v: v[:, 1:] if v.shape[1] > 1 else v, lambda d: d.move(lambda x: x[:, 1:] if x.shape[1] > 1 else x)),
+    (lambda v: ag.softmax(v, 1), softmax),
+    (
+        lambda v: ag.scaled_dot_product_attention(v, v * 0.5, v, scale=1.0),
+        lambda d: dot(softmax(dot(d, d.map(lambda x: x * 0.5, lambda x: np.full_like(x, 0.5)).move(np.transpose))), d),
+    ),
 )  # fmt: skip
 
 
 class Grower:
     """Grows one graph: variables beside what they are, at random; asks for values, assigns and frees on the way."""
 
-    def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
-        hosts = [self.rng.standard_normal(shape) for shape in SHAPES]
+    def __init__(self, seed: int, values: int = 0) -> None:
+        self.rng, drawn = np.random.default_rng(seed), np.random.default_rng((seed, values))
+        hosts = [drawn.standard_normal(shape) for shape in SHAPES]
         self.parameters = [ag.param(host) for host in hosts]
         count, start = sum(host.size for host in hosts), 0
         self.known: list[tuple[Any, Dual]] = []
@@ -51,7 +67,7 @@ class Grower:
             slope[range(host.size), range(start, start + host.size)] = 1
             start += host.size
             self.known.append((variable, Dual(host, slope.reshape(*host.shape, count))))
-        constant = self.rng.standard_normal((3, 4))
+        constant = drawn.standard_normal((3, 4))
         self.known.append((ag.const(constant), Dual(constant, np.zeros((3, 4, count)))))
 
     def pick(self) -> tuple[Any, Dual]:
@@ -96,9 +112,9 @@ class Grower:
             np.testing.assert_allclose(variable.get(), dual.value, rtol=1e-9, atol=1e-9)
 
 
-def grow(seed: int) -> None:
-    """One graph."""
-    grower = Grower(seed)
+def grow(seed: int, values: int = 0) -> None:
+    """One graph; there are several ``values`` for it."""
+    grower = Grower(seed, values)
     for _ in range(grower.rng.integers(3, 25)):
         grower.step()
     grower.finish()
@@ -107,35 +123,67 @@ def grow(seed: int) -> None:
 # Running them -------------------------------------------------------------------------------------------------------
 
 
+def _tell(seed: int, grown: list[Callable[[], None]]) -> None:
+    """Grow the graphs of ``seed``; one line of JSON for each, and one for what fails."""
+    print(json.dumps({"begin": seed}), flush=True)
+    try:
+        for grow_one in grown:
+            grow_one()
+    except Exception as error:
+        print(json.dumps({"failure": f"{type(error).__name__}: {error}"}), flush=True)
+
+
 def work(first: int, step: int, last: int) -> int:
-    """A worker: graphs first, first + step, ... below last; one line of JSON for each."""
+    """A worker: graphs first, first + step, ... below last."""
     be = gen_backend("cpu", rng_seed=0, datatype=np.float64)
     gc.collect()
     before = ag.memory_report()
     for seed in range(first, last, step):
-        print(json.dumps({"begin": seed}), flush=True)
-        try:
-            grow(seed)
-            dynamic_graphs.grow(be, seed)
-        except Exception as error:
-            print(json.dumps({"failure": f"{type(error).__name__}: {error}"}), flush=True)
+        _tell(seed, [partial(grow, seed), partial(dynamic_graphs.grow, be, seed)])
     gc.collect()
     if ag.memory_report() != before or tape.kept:
         print(json.dumps({"failure": f"memory was left behind by it or one before: {ag.memory_report()}"}), flush=True)
     return 0
 
 
+def work_repeated(first: int, step: int, last: int) -> int:
+    """A worker: graphs first, first + step, ... below last, each with several values, where passes are repeated."""
+    replay = gen_backend("cpu", rng_seed=0, datatype=np.float64).executor.replay
+    fastpath.build()
+    fastpath.request(replay.adopt)
+    for seed in range(first, last, step):
+        replay.clear()
+        _tell(seed, [partial(grow, seed, values) for values in range(ROUNDS)])
+        repeated = sum(isinstance(one, passes.Pass) for one in replay.passes.values())
+        print(json.dumps({"repeated": repeated}), flush=True)
+    return 0
+
+
+def cannot_repeat() -> str:
+    """Why no pass is repeated on this machine, in words; empty if passes are."""
+    reason = fastpath.obstacle() or ("" if find_compiler() else "there is no compiler")
+    return reason and f"no pass is repeated here: {reason}"
+
+
 def fuzz(count: int, first: int, workers: int, variables: dict[str, str]) -> int:
-    """Grow ``count`` graphs on the NumPy engine, in processes with these environment ``variables``; the exit status."""
+    """Grow ``count`` graphs on the NumPy engine, some on C, in processes with these ``variables``; the exit status."""
     failures: list[str] = []
+    repeated: list[int] = []
 
     def hear(seed: int, report: dict[str, Any]) -> bool:
         if "failure" in report:
             failures.append(f"graph {seed}: {report['failure']}")
             print(f"{failures[-1]}\n  again: python tests/fuzz 0 --graphs 1 --first {seed}", flush=True)
+        repeated.append(report.get("repeated", 0))
         return len(failures) < MOST_FAILURES
 
     plain = {**variables, "NEONLIKE_CPU_JIT": "0"}
     spread("--work-graphs", range(first, first + count), workers, plain, hear)
     print(f"graphs of variables: {count}, dynamic ones: {count}; {len(failures)} failures")
-    return int(bool(failures))
+    if reason := cannot_repeat():
+        print(reason)
+        return int(bool(failures))
+    compiled = -(-count // COMPILED_EACH)
+    spread("--work-repeated", range(first, first + compiled), workers, variables, hear)
+    print(f"graphs on the C engine: {compiled}, {sum(repeated)} passes repeated; {len(failures)} failures in all")
+    return int(bool(failures) or not sum(repeated))
