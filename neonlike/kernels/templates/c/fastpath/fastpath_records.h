@@ -257,7 +257,8 @@ static int run_kernels(const Record *self, union nl_word *words, char *begin)
 {
     Py_ssize_t next = 0;
     int failed = 0;
-    memcpy(words, self->words, sizeof *words * (size_t)self->given);
+    if (self->given) /* else there may be no memory of them to copy from */
+        memcpy(words, self->words, sizeof *words * (size_t)self->given);
     for (Py_ssize_t k = 0; k < self->insides; k++)
         words[self->inside[k]].pointer = begin + words[self->inside[k]].integer;
     while (next < self->steps) {
