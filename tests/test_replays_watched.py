@@ -13,6 +13,7 @@ from replaying import extension, fast  # noqa: F401
 from neonlike.backends import Backend
 from neonlike.kernels.c import fastpath
 from neonlike.kernels.run import recorded
+from neonlike.kernels.run.prepared import Chain
 from neonlike.layers import Bias, Sequential
 from neonlike.layers.core import watched
 from neonlike.layers.core.parameter import ParameterLayer
@@ -48,6 +49,33 @@ def test_work_that_is_no_kernel_is_not_recorded(fast: Backend) -> None:
         fast.executor.clear()
     assert not made.is_whole
     assert fast.executor.replay.run is not None, "what was paused goes on"
+
+
+UNSEEN: dict[str, Callable[[Backend, Any, Any], object]] = {
+    "prepared": lambda be, a, out: be.prepare(out, a * 2)(),
+    "prepared chain": lambda be, a, out: Chain(be, [be.prepare(out, a * 2)])(),
+    "values of the host": lambda be, a, out: out.set(np.ones(out.shape)),
+    "an array": lambda be, a, out: out.__setitem__(slice(None), np.ones(out.shape, np.float32)),
+    "chosen rows": lambda be, a, out: out.__setitem__([2, 0], a[:2]),
+    "a copy of rows": lambda be, a, out: out.__setitem__(slice(2), a[[1, 0]]),
+    "a mask": lambda be, a, out: be.make_binary_mask(out, 0.5),
+    "random numbers": lambda be, a, out: be.fill_normal(out),
+    "a transpose": lambda be, a, out: be.copy_transpose(a, out),
+    "read": lambda be, a, out: a.get(),
+    "as an array": lambda be, a, out: np.asarray(a),
+    "cleared memory": lambda be, a, out: be.empty((4, 4)),
+}
+"""What a recorder has to be told of, since it is done on the host or by kernels of its own."""
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+def test_work_beside_kernels_is_not_recorded(fast: Backend, name: str) -> None:
+    a, out = (fast.array(np.arange(16).reshape(4, 4)) for _ in range(2))
+    for _ in range(3):
+        UNSEEN[name](fast, a, out)
+    with recorded.recording(fast) as made:
+        UNSEEN[name](fast, a, out)
+    assert not made.is_whole
 
 
 def test_work_on_converted_copies_is_not_recorded(fast: Backend) -> None:

@@ -31,6 +31,7 @@ from neonlike.kernels.run import reuse
 from neonlike.kernels.run.calls import CallCache
 from neonlike.kernels.run.engine import Engine
 from neonlike.kernels.run.memory import aligned_empty, aligned_zeros
+from neonlike.kernels.run.recorded import lose
 from neonlike.kernels.run.workspace import release_workspace
 from neonlike.optree.dtypes import DType
 from neonlike.optree.shapes import Shape
@@ -93,6 +94,8 @@ class NervanaCPU(
         self, shape: Shape, dtype: DType, name: str | None, persist_values: bool, cleared: bool
     ) -> CPUTensor:
         """``cleared``: zeros, as in neon's CPU backend, since scripts may add to elements that they never wrote."""
+        if cleared:
+            lose()
         make = aligned_zeros if cleared else aligned_empty
         return CPUTensor(self, make(shape, dtype), name, persist_values)
 

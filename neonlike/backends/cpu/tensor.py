@@ -14,6 +14,7 @@ from neonlike.backends.tensor_host import TensorHost
 from neonlike.checks import checked
 from neonlike.errors import DTypeError, ShapeError
 from neonlike.kernels.run.convert import converter
+from neonlike.kernels.run.recorded import lose
 from neonlike.optree.dtypes import as_dtype
 from neonlike.optree.indexing import select
 from neonlike.optree.origin import gathered
@@ -110,6 +111,7 @@ class CPUTensor(Tensor):
     def get(self, stream: Any = None) -> npt.NDArray[Any]:
         """Host copy with this shape and dtype."""
         self.backend.check_open("get")
+        lose()
         return fetched(self.array.copy())
 
     def asnumpyarray(self) -> npt.NDArray[Any]:
@@ -119,6 +121,7 @@ class CPUTensor(Tensor):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         self.backend.check_open("np.asarray")
+        lose()
         if dtype is not None and np.dtype(dtype) != self.dtype:
             if copy is False:
                 raise ValueError(f"np.asarray: {self.dtype.name} to {np.dtype(dtype).name} needs a copy")
@@ -134,6 +137,7 @@ class CPUTensor(Tensor):
 
     def _set_host(self, host: npt.NDArray[Any]) -> None:
         self.backend.check_open("set")
+        lose()
         with np.errstate(all="ignore"):
             converter(self.dtype)(host.copy() if np.may_share_memory(host, self.array) else host, self.array)
 
@@ -147,6 +151,7 @@ class CPUTensor(Tensor):
         array = self.array[chosen.basic]
         if chosen.gather is None:
             return self if array.shape == self.shape and array.strides == self.array.strides else self._make_view(array)
+        lose()
         picked = np.take(array, chosen.gather, axis=chosen.gather_axis)
         return gathered(CPUTensor(self.backend, picked, self.name, self.persist_values), self, chosen)
 
@@ -160,6 +165,7 @@ class CPUTensor(Tensor):
         shape = (*array.shape[:axis], len(chosen.gather), *array.shape[axis + 1 :])
         values = CPUTensor(self.backend, np.empty(shape, self.dtype))
         self.backend.assign(values, value)
+        lose()
         array[(*[slice(None)] * axis, chosen.gather)] = values.array
 
     def permuted(self, axes: tuple[int, ...]) -> CPUTensor:

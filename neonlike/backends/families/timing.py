@@ -170,7 +170,7 @@ class TimingFamily(Family):
             if bench is None:
                 launch = run()
                 if (writes := recorder()) is not None:
-                    writes.primitive(outputs if call is None else call.tensors, launch and launch.addresses)
+                    writes.primitive(outputs if call is None else call.tensors, getattr(launch, "addresses", None))
                 if call is not None and launch is not None and self._calls is not None:
                     self._calls.keep(call, outputs, launch)
                 return None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from neonlike.kernels.planning.graph import Graph
+from neonlike.kernels.run.recorded import lose
 
 
 class Prepared:
@@ -25,6 +26,7 @@ class Prepared:
         """Run; returns the target, or the list of targets if there are several."""
         if self._backend.closed:
             self._backend.check_open("prepared assignment")
+        lose()
         self._run()
         targets = self._graph.assigned
         return targets[0] if len(targets) == 1 else list(targets)
@@ -49,6 +51,7 @@ class Chain:
 
     def __call__(self) -> None:
         """Run them."""
+        lose()
         if self._fast is not None and not self._backend.closed:
             self._fast()
             return

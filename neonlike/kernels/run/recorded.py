@@ -88,6 +88,12 @@ def recorder() -> Recorder | None:
     return _at_work.get(get_ident()) if _at_work else None
 
 
+def lose() -> None:
+    """Told by what reads or writes the memory of tensors on the host, or runs kernels that are not written down."""
+    if (writes := recorder()) is not None:
+        writes.is_whole = False
+
+
 @contextmanager
 def recording(be: Any) -> Iterator[Recorder]:
     """Write down what this thread has ``be`` do inside, where its ``replay`` has the extension."""
