@@ -27,7 +27,7 @@ MUTANTS = (
     fault("nothing is watched", RECORDS, "        if (!is_as_it_was(&self->watch[k]))\n            Py_RETURN_FALSE;", "        (void)k;"),
     fault("a forked process runs records", RECORDS, "if (serial || !self->keep)", "if (!self->keep)"),
     fault("Ctrl-C waits for the end", RECORDS, "if (next < self->steps && PyErr_CheckSignals())", "if (0)"),
-    fault("any input will do", REPLAYS, "if given is self._given and record.run():", "if record.run():"),
+    fault("any input will do", REPLAYS, "if given is self._given and chain", "if chain"),
     fault("a part of a pass is enough", REPLAYS, "if made.is_whole and after", "if after"),
     fault("a pass may change what it depends on", REPLAYS, " and same(before, after)", ""),
     fault("devices are recorded", REPLAYS, " and replay.calls is not None", ""),

@@ -256,7 +256,7 @@ class AttentionFamily(Family):
         definition.backward(self, request, (Q, K, V, O, E), lse, (dQ, dK, dV))
         return None
 
-    def _planned_attention(self, request: AttentionPass, arrays: Sequence[Any]) -> KernelCall | None:
+    def _planned_attention(self, arrays: Sequence[Any], request: AttentionPass) -> KernelCall | None:
         """The launch that one of these makes on arrays that lie like these, in their order, with which it has them in
         the places of their addresses; None if it is more than that."""
         return None

@@ -34,7 +34,7 @@ class _Request(Request):
         """The kernel for ``arrays`` in the order of the backend's method; None if it is not one, or does nothing."""
         layer, leading = self.geometry, tuple(arrays[0].shape[:-2])
         request = AttentionPass(layer, leading, backward)
-        return be._planned_attention(request, arrays) if layer.keys and request.heads * layer.queries else None
+        return be._planned_attention(arrays, request) if layer.keys and request.heads * layer.queries else None
 
 
 @dataclass(frozen=True, eq=False)

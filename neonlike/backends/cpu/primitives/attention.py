@@ -73,7 +73,7 @@ class AttentionKernels(CompiledFamily, AttentionFamily):
             addresses = (*places[:4], address(sums), *places[4:])
             return _launch(kernel, request, addresses, arrays, (Q, K, V, O, E, dQ, dK, dV))
 
-    def _planned_attention(self, request: AttentionPass, arrays: Sequence[Any]) -> KernelCall | None:
+    def _planned_attention(self, arrays: Sequence[Any], request: AttentionPass) -> KernelCall | None:
         kind = compute_dtype(request.layer.dtype)
         sums = arrays[4]
         plain = tuple(sums.strides) == contiguous_strides(sums.shape, sums.itemsize)
