@@ -67,11 +67,11 @@ NL_FN void no_sums(simd sum[TILE_ROWS][2], const int vectors) {
             sum[r][j] = (simd){0};
 }
 
-/* Add products to the sums of a tile. A factor that is read for the first time can be packed into pack_a or pack_b, so
- * that waiting for memory overlaps with arithmetic. */
-NL_FN void add_products(struct factors f, simd sum[TILE_ROWS][2], const int vectors, REAL *pack_a, REAL *pack_b) {
+/* Add products to the sums of the first `rows` rows of a tile. A factor that is read for the first time can be packed
+ * into pack_a or pack_b, so that waiting for memory overlaps with arithmetic. */
+NL_FN void add_rows(struct factors f, simd sum[TILE_ROWS][2], const int rows, const int vectors, REAL *pack_a, REAL *pack_b) {
     const REAL *from[(TILE_ROWS + 2) / 3]; /* one pointer for three rows: addressing modes add 0, 1 or 2 strides */
-    for (int i = 0; i < (TILE_ROWS + 2) / 3; i++)
+    for (int i = 0; i < (rows + 2) / 3; i++)
         from[i] = f.a + 3 * i * f.row;
     for (int64_t k = 0; k < f.depth; k++) {
         simd line[2];
@@ -86,18 +86,23 @@ NL_FN void add_products(struct factors f, simd sum[TILE_ROWS][2], const int vect
             pack_b += vectors * LANES;
         }
         if (pack_a) {
-            memcpy(pack_a, from[0], TILE_ROWS * sizeof(REAL));
+            memcpy(pack_a, from[0], rows * sizeof(REAL));
             pack_a += TILE_ROWS;
             __builtin_prefetch(from[0] + AHEAD * f.column);
-            __builtin_prefetch(from[0] + AHEAD * f.column + TILE_ROWS - 1);
+            __builtin_prefetch(from[0] + AHEAD * f.column + rows - 1);
         }
-        for (int r = 0; r < TILE_ROWS; r++)
+        for (int r = 0; r < rows; r++)
             for (int j = 0; j < vectors; j++)
                 sum[r][j] += from[r / 3][r % 3 * f.row] * line[j];
-        for (int i = 0; i < (TILE_ROWS + 2) / 3; i++)
+        for (int i = 0; i < (rows + 2) / 3; i++)
             from[i] += f.column;
         f.b += f.line;
     }
+}
+
+/* As add_rows, to the sums of a whole tile. */
+NL_FN void add_products(struct factors f, simd sum[TILE_ROWS][2], const int vectors, REAL *pack_a, REAL *pack_b) {
+    add_rows(f, sum, TILE_ROWS, vectors, pack_a, pack_b);
 }
 
 /* Multiply packed panels of A and B, the latter `vectors` vectors wide. */
