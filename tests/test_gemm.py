@@ -18,20 +18,22 @@ from engines import backend, needs_compiler, use_threads
 
 from neonlike.backends import Backend
 from neonlike.kernels.c import gemm as gemm_module
-from neonlike.kernels.c.gemm import gemm, multiply, pays
+from neonlike.kernels.c.gemm import find_launch, gemm, multiply, pays
 from neonlike.kernels.c.numpy_blas import openblas
+from neonlike.kernels.c.routine import address
 from neonlike.kernels.c.toolchain import find_compiler
 from neonlike.kernels.run import workspace as workspace_module
+from neonlike.kernels.run.memory import aligned_empty
 from neonlike.kernels.run.workspace import release_workspace, workspace
 
 pytestmark = [pytest.mark.engines("c"), pytest.mark.cpu_only("the compiled kernels of the CPU")]
 
 SIZES = [
     (1, 1, 1), (3, 5, 7), (13, 400, 33), (30, 20, 100), (12, 384, 32), (5, 1000, 49), (50, 40, 17), (37, 530, 10),
-    (100, 1030, 70), (300, 19, 290), (200, 385, 2100),
+    (300, 1030, 70), (300, 19, 290), (200, 385, 2100), (100, 1030, 70), (12, 515, 240), (21, 9000, 14),
 ]  # fmt: skip
-"""By rows and by columns; last panels of each width, blocks of depth and of columns, what is left of vectors."""
-
+"""By rows and by columns; last panels of each width and height, blocks of depth and of columns, what is left of
+vectors; the last three by parts of the inner dimension, some with several blocks of depth or of columns."""
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +71,7 @@ def test_vectors_of_other_processors(rng: Any, monkeypatch: pytest.MonkeyPatch, 
     native = find_compiler()
     assert native is not None
     use_threads(monkeypatch, "3")
-    for m, k, n in ((200, 1030, 70), (30, 530, 300)):
+    for m, k, n in ((300, 1030, 70), (30, 530, 300), (23, 1030, 70)):
         a, b = (matrix(rng, *shape, dtype, False) for shape in ((m, k), (k, n)))
         c = np.empty((m, n), dtype)
         assert gemm(a, b, c, compiler=replace(native, flags=(*native.flags, flag)))
@@ -89,15 +91,53 @@ def test_parts_of_larger_matrices(rng: Any) -> None:
 
 
 def test_the_number_of_threads_changes_nothing(rng: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for m, k, n in ((300, 500, 70), (300, 1100, 70), (200, 600, 2500), (20, 500, 300), (20, 1100, 2500)):
-        # threads share rows in the first three, then columns; one block or several of depth and of columns
-        a, b = matrix(rng, m, k, "float32", False), matrix(rng, k, n, "float32", True)
+    """Threads share rows, then columns, one block or several of depth and of columns; then parts of the depth."""
+    sizes = (300, 500, 70), (300, 1100, 70), (200, 600, 2500), (20, 500, 300), (20, 1100, 2500)
+    cases = [(size, False, True) for size in sizes]
+    cases += [(size, *flags) for size in ((64, 1500, 96), (31, 9000, 40)) for flags in ((True, False), (False, True))]
+    for (m, k, n), *turned in cases:
+        a, b = matrix(rng, m, k, "float32", turned[0]), matrix(rng, k, n, "float32", turned[1])
         found = []
-        for threads in ("1", "2", "3"):
+        for threads in "1234":
             use_threads(monkeypatch, threads)
-            found.append(np.empty((m, n), np.float32))
-            assert gemm(a, b, found[-1])
-        assert (found[0] == found[1]).all() and (found[0] == found[2]).all()
+            found.append(np.full((m, n), 0.5, np.float32))
+            assert gemm(a, b, found[-1], 1.0, -1.5)
+        assert all((found[0] == other).all() for other in found[1:])
+
+
+def test_products_with_few_results_are_cut_by_depth(rng: Any) -> None:
+    """As those of weight gradients, whatever the number of threads; others are not."""
+
+    def parts(m: int, k: int, n: int, turned: bool = True, dtype: str = "float32") -> int:
+        a, b, c = matrix(rng, m, k, dtype, turned), matrix(rng, k, n, dtype, False), np.empty((m, n), dtype)
+        launch = find_launch(a, b, c)
+        assert launch is not None and launch.meta[10] == launch.serial[10]
+        return -(-k // launch.meta[10]) if launch.meta[10] else 0
+
+    assert parts(64, 4096, 192) == parts(192, 4096, 64) == parts(16, 16384, 16) == 16 and parts(64, 512, 64) == 4
+    assert parts(128, 4096, 256) == 8 and not parts(128, 4096, 256, turned=False) and parts(128, 4096, 128, False)
+    assert not parts(128, 4096, 128, False, "float64") and parts(64, 4096, 128, False, "float64")
+    assert not parts(256, 4096, 256) and not parts(16, 4096, 272) and not parts(11, 4096, 64) and not parts(64, 496, 64)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_kernels_keep_to_their_working_memory(rng: Any, monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+    guard = 4096
+
+    def held(needed: int) -> tuple[Any, int, int]:
+        memory = aligned_empty((needed + guard,), np.dtype(np.uint8))
+        memory[needed:] = 77
+        guarded.append(memory)
+        return memory, address(memory) or 0, needed
+
+    monkeypatch.setattr(gemm_module, "held_workspace", held)
+    for m, k, n in ((37, 1030, 70), (100, 9000, 33), (12, 515, 240), (300, 600, 70), (20, 500, 300)):
+        for threads, turned in (("1", True), ("3", False)):
+            guarded: list[Any] = []
+            use_threads(monkeypatch, threads)
+            a, b = matrix(rng, m, k, dtype, turned), matrix(rng, k, n, dtype, not turned)
+            assert gemm(a, b, np.empty((m, n), dtype))
+            assert len(guarded) == 1 and (guarded[0][-guard:] == 77).all()
 
 
 def test_nan_and_infinity_reach_their_own_row_and_column(rng: Any) -> None:

@@ -10,6 +10,7 @@ SIMPLE, GATED, STEPS = FAMILIES + "rnn.py", FAMILIES + "rnn_gated.py", FAMILIES 
 REPEAT, KERNELS = FAMILIES + "rnn_repeat.py", CPU + "primitives/rnn.py"
 C_STEPS, C_ONE = C + "rnn_steps.h", C + "rnn_one.h"
 C_SIMPLE, C_LSTM, C_GRU = C + "rnn_simple.c.j2", C + "rnn_lstm.c.j2", C + "rnn_gru.c.j2"
+LAUNCH = "neonlike/kernels/c/gemm.py"
 TILE, GEMM, PACK = (C + name for name in ("gemm_tile.h", "gemm_packed.c.j2", "gemm_pack.j2"))
 
 
@@ -56,9 +57,14 @@ MUTANTS = (
     fault("packed product: beta ignored", GEMM, "*at = beta * *at + alpha", "*at = *at + alpha"),
     fault("packed product: the last columns of copied rows lost", GEMM, "a + r * g->a.row + k, count * sizeof", "a + r * g->a.row + k, (count - 1) * sizeof"),
     fault("packed product: copied rows read by A's step", GEMM, "full ? PITCH : g->a.row", "g->a.row"),
-    fault("packed product: columns of A lie as far apart as rows", GEMM, "g, a, 1, g->a.column, b, TILE_COLUMNS", "g, a, 1, g->a.row, b, TILE_COLUMNS"),
+    fault("packed product: columns of A lie as far apart as rows", GEMM, "{a, 1, g->a.column, b, TILE_COLUMNS", "{a, 1, g->a.row, b, TILE_COLUMNS"),
     fault("packed product: a square is not turned", PACK, "    transpose(square);\n", ""),
     fault("packed product: beta counts once a block", GEMM, "first ? 1 : (REAL)beta", "(REAL)beta"),
+    fault("packed product: a row of the last panel lost", GEMM, "LOW, rows, c, 0, 0", "LOW, rows - 1, c, 0, 0"),
+    fault("packed product: the last part is not added", GEMM, "i < p->count", "i + 1 < p->count"),
+    fault("packed product: only a part's last block counts", GEMM, "first > part * p->depth", "0 * part"),
+    fault("packed product: all parts read the first columns of B", GEMM, "left * g.b.column;\n            g.c = ", "0 * left;\n            g.c = "),
+    fault("packed product: parts for each thread", LAUNCH, "depth = depth_of_parts(sizes, itemsize)", "depth = depth_of_parts(sizes, itemsize) * threads"),
     fault("C: one sample: bias of the first gate for all", C_ONE, "sums[i] += u->bias[row + from + i];", "sums[i] += u->bias[l.first + i];"),
     fault("C: one sample: the end of a row left out", C_ONE, "total += row[r][k] * b[k];", "total += 0;"),
     fault("C: one sample: rows of the last panel read as the first", C_ONE, "row[r] = w + (r < there ? r : 0) * step;", "row[r] = w + (r < there - 1 ? r : 0) * step;"),

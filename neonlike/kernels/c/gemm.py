@@ -10,6 +10,7 @@ left to NumPy.
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -38,6 +39,11 @@ SHARED_BYTES = 1 << 19
 """Size of the packed panel of B (or A) that all threads share."""
 PARALLEL_PRODUCTS = 1 << 19
 """Multiplications from which more than one thread pays."""
+LEAST_IN_PARTS, FEWEST_PARTS, MOST_PARTS, WIDEST_OF_PARTS = 512, 4, 16, 256
+"""Least k that is divided into parts, into how many, and most rows or columns of C there."""
+BYTES_OF_PART, BYTES_OF_PARTS = 1 << 16, 1 << 20
+"""Most results of one part, of twice as many if both factors are packed while they are multiplied; and of all parts,
+which should stay in an L2 cache."""
 
 FEWEST_PRODUCTS = 1 << 18
 """Multiplications below which OpenBLAS runs on one thread, and NumPy is faster."""
@@ -144,18 +150,41 @@ def best_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None) 
     return find_blas_launch(a, b, c, compiler)
 
 
+def depth_of_parts(sizes: Sequence[int], itemsize: int) -> int:
+    """Into parts of how many products the kernel divides the inner dimension; 0: it does not.
+
+    It does where results are so few that threads would have little to share. Each part has sums of its own, so results
+    depend on this, and the number of threads must have no say in it. ``sizes``: steps of A and B by row and column, of
+    C by row, then m, k, n.
+    """
+    m, k, n = sizes[-3:]
+    if k < LEAST_IN_PARTS or min(m, n) < TILE_ROWS or max(m, n) > WIDEST_OF_PARTS:
+        return 0
+    results, at_once = m * n * itemsize, sizes[0] == sizes[3] == 1
+    if results > (2 if at_once else 1) * BYTES_OF_PART:
+        return 0
+    most = min(MOST_PARTS, BYTES_OF_PARTS // results)
+    return math.ceil(max(min(k / FEWEST_PARTS, DEPTH / 2), k / most) / LANES) * LANES
+
+
 class GemmLaunch:
     """The kernel for matrices of one layout."""
 
     __slots__ = ("bytes", "function", "meta", "serial", "swapped")
 
     def __init__(self, function: Any, sizes: Sequence[int], threads: int, swapped: bool, itemsize: int) -> None:
-        m, n = sizes[-3], sizes[-1]
+        m, k, n = sizes[-3:]
         by_rows = m >= n or m * DEPTH * itemsize > SHARED_BYTES
-        shared = min(n, SHARED_BYTES // (DEPTH * itemsize)) + LANES if by_rows else m + TILE_ROWS
+        columns = min(n, SHARED_BYTES // (DEPTH * itemsize)) + LANES
+        depth = depth_of_parts(sizes, itemsize)
         self.function, self.swapped = function, swapped
-        self.meta, self.serial = ((ctypes.c_int64 * 10)(*sizes, by_rows, count) for count in (threads, 1))
-        self.bytes = DEPTH * (shared + threads * TILE_COLUMNS) * itemsize
+        self.meta, self.serial = ((ctypes.c_int64 * 11)(*sizes, by_rows, count, depth) for count in (threads, 1))
+        if depth:
+            parts = math.ceil(k / depth)
+            elements = parts * m * (n + LANES) + min(threads, parts) * DEPTH * (TILE_COLUMNS + columns)
+        else:
+            elements = DEPTH * ((columns if by_rows else m + TILE_ROWS) + threads * TILE_COLUMNS)
+        self.bytes = elements * itemsize
 
     def __call__(self, a: Any, b: Any, c: Any, alpha: float = 1.0, beta: float = 0.0) -> None:
         """Multiply the matrices at these addresses."""

@@ -153,7 +153,18 @@ __attribute__((noinline, unused)) static void multiply(const REAL *a, const REAL
  * Element (r, k) lies at a[r * row + k * column]. */
 __attribute__((unused)) static void pack_a(const REAL *a, int64_t row, int64_t column, int64_t height, int64_t blocks, int64_t first,
                                            int64_t depth, REAL *out) {
-    const int64_t each = TILE_ROWS / blocks;
+    const int64_t each = TILE_ROWS / blocks, count = smaller(height - first, TILE_ROWS);
+    if (row == 1 && blocks == 1) {
+        if (count < TILE_ROWS)
+            memset(out, 0, depth * TILE_ROWS * sizeof(REAL));
+        for (int64_t k = 0; k < depth; k++)
+            if (count == TILE_ROWS) /* of known length: no call */
+                memcpy(out + k * TILE_ROWS, a + k * column + first, TILE_ROWS * sizeof(REAL));
+            else
+                for (int64_t r = 0; r < count; r++)
+                    out[k * TILE_ROWS + r] = a[k * column + first + r];
+        return;
+    }
     const REAL *from[TILE_ROWS];
     for (int64_t r = 0; r < TILE_ROWS; r++)
         from[r] = r < each * blocks && first + r % each < height ? a + (r / each * height + first + r % each) * row : 0;
