@@ -129,6 +129,7 @@ def _refuse() -> T:  # type: ignore[type-var]
 _FLAG = "0 or 1"
 PRECISIONS = ("float32", "tf32", "bfloat16")
 CONV_METHODS = ("auto", "columns", "implicit", "winograd")
+RECURRENT_METHODS = ("auto", "steps", "persistent")
 
 CC: Setting[str] = Setting(
     "CC", "a command, which may have arguments", "cc, gcc, clang, then `python -m ziglang cc`",
@@ -182,6 +183,11 @@ GPU_CONV = Setting(
     "NEONLIKE_GPU_CONV", "auto, columns, implicit or winograd", "auto",
     "how the GPU convolves: by columns, one kernel or Winograd's tiles, or by what promises most; see docs/gpu.md",
     _one_of(*CONV_METHODS), "auto",
+)  # fmt: skip
+GPU_RECURRENT = Setting(
+    "NEONLIKE_GPU_RECURRENT", "auto, steps or persistent", "auto",
+    "how the GPU computes the steps of recurrent layers forward: one by one, or in one kernel; see docs/gpu.md",
+    _one_of(*RECURRENT_METHODS), "auto",
 )  # fmt: skip
 GPU_POOL = Setting(
     "NEONLIKE_GPU_POOL", _FLAG, "1", "0: each GPU tensor is an allocation of its own, for memory checkers", _flag, True

@@ -45,6 +45,7 @@ WRONG = {
     "NEONLIKE_BENCH": ("maybe", "report.xml"),
     "NEONLIKE_PRODUCT_PRECISION": ("float8",),
     "NEONLIKE_GPU_CONV": ("fft",),
+    "NEONLIKE_GPU_RECURRENT": ("whole",),
     "NEONLIKE_GPU_POOL": ("big",),
     "NEONLIKE_GPU_GRAPHS": ("big",),
     "NEONLIKE_GPU_SELFTEST": ("twice",),

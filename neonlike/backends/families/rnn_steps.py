@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from neonlike.backends.families.activation import refuse_inputs
@@ -259,6 +260,22 @@ def samples_apart(steps: Steps) -> bool:
         starts.add(low % pitch)
         end = max(end, low + (rows - 1) * row + width)
     return _are_apart(starts, pitch, width)
+
+
+def elements_apart(steps: Steps) -> bool:
+    """Whether elements keep to themselves: memory of one, in some step, never holds that of another place in any step.
+
+    Then each may be computed through all steps by a thread of its own, which needs others' results only where the
+    definition has sums over them.
+    """
+    if not samples_apart(steps):
+        return False
+    where = set[tuple[int, int, int, int]]()
+    for tensor in (tensor for role in steps.roles.values() for tensor in role if tensor is not None):
+        rows = tensor.shape[0]
+        pitch = tensor.geometry[1][0] if rows > 1 else MOST_BYTES
+        where.add((pitch, tensor.address % pitch, tensor.address, rows))
+    return all(a[:2] != b[:2] or a[2] + a[3] * a[0] <= b[2] for a, b in pairwise(sorted(where)))
 
 
 def _are_apart(starts: set[int], pitch: int, width: int) -> bool:

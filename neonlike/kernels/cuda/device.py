@@ -63,7 +63,24 @@ class Function(Protocol):
 
 
 class Starts(Protocol):
-    """Launches as data, for those who start them without Python."""
+    """Launches as data, for those who start them without Python, and launches of blocks that wait for each other."""
+
+    @property
+    def can_meet(self) -> bool:
+        """Whether the driver has cooperative launches: all blocks run at once, or the launch is refused."""
+        ...
+
+    def together(
+        self, function: Any, grid: Size3, block: Size3, shared: int, arguments: bytes
+    ) -> Callable[[], None]:
+        """What queues ``function``, of one parameter, as a cooperative launch.
+
+        Raises
+        ------
+        DeviceError
+            If the driver does not have the function.
+        """
+        ...
 
     def block(self, steps: Sequence[tuple[Any, Size3, Size3]], tail: bytes) -> Any:
         """A ctypes array that is a ``struct nl_device`` of fastpath_device.h; None if there can be none."""

@@ -50,6 +50,20 @@ class CudaRoutine:
         function = self.variant(device, **context)
         return partial(device.launch, function, grid, block, shared, self.pack(*values))
 
+    def bind_together(
+        self, device: Device, grid: Size3, block: Size3, values: Sequence[int | float], shared: int, **context: Any
+    ) -> Callable[[], None]:
+        """As :meth:`bind`, for a kernel of one parameter, a struct of all values, whose blocks wait for each other.
+
+        Raises
+        ------
+        KernelCompileError
+        DeviceError
+            If the driver has no such launches.
+        """
+        function = self.variant(device, **context)
+        return device.starts.together(function, grid, block, shared, self.pack(*values))
+
     def variant(self, device: Device, **context: Any) -> Any:
         """The loaded function for ``context``, compiled when it is first asked for."""
         key = (device, *context.items())

@@ -14,6 +14,8 @@ HANDLE = ctypes.c_void_p
 
 _TYPES: dict[str, tuple[Any, ...]] = {
     "cuCtxGetCurrent": (HANDLE,),
+    "cuDeviceGet": (HANDLE, ctypes.c_int),
+    "cuDeviceGetAttribute": (HANDLE, ctypes.c_int, ctypes.c_int),
     "cuEventCreate": (HANDLE, ctypes.c_uint),
     "cuEventRecord": (HANDLE, HANDLE),
     "cuEventDestroy_v2": (HANDLE,),
@@ -27,6 +29,8 @@ _TYPES: dict[str, tuple[Any, ...]] = {
     "cuGraphExecDestroy": (HANDLE,),
     "cuModuleLoadData": (HANDLE, ctypes.c_char_p),
     "cuModuleGetFunction": (HANDLE, HANDLE, ctypes.c_char_p),
+    "cuFuncSetAttribute": (HANDLE, ctypes.c_int, ctypes.c_int),
+    "cuLaunchCooperativeKernel": (HANDLE, *[ctypes.c_uint] * 7, HANDLE, HANDLE),
 }
 """What each takes; all return a status."""
 

@@ -1,13 +1,14 @@
 """Recurrent unrolls on a GPU: a matrix product of cuBLAS and a kernel for the whole cell for each step (a GRU has two).
 
-The steps of an unroll are bound once to the tensors they work on, and only queued when the layer calls again. What the
-kernels do not take (activations that are not elementwise, samples that are not neighbours) runs step by step as the
-families define it, on the GPU as well. Sums are those of the products: results depend on nothing but sizes.
+Forward, all steps may be one launch instead, where that fits: see ``rnn_persistent.py``. The steps of an unroll are bound
+once to the tensors they work on, and only queued when the layer calls again. What the kernels do not take (activations
+that are not elementwise, samples that are not neighbours) runs step by step as the families define it, on the GPU as
+well. Sums are those of the products, or of the one kernel: results depend on nothing but sizes and the GPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -15,26 +16,22 @@ from neonlike import settings
 from neonlike.backends.families.rnn import RecurrentFamily
 from neonlike.backends.families.rnn_formula import Trace, activation, activations, joined, slope, slopes
 from neonlike.backends.families.rnn_repeat import KnownUnroll
-from neonlike.backends.families.rnn_steps import Steps, Unroll, row_strides, same_or_apart
-from neonlike.backends.gpu.device.device import GpuDevice
+from neonlike.backends.families.rnn_steps import Steps, Unroll, elements_apart, row_strides, same_or_apart
 from neonlike.backends.gpu.memory.array import DeviceArray
-from neonlike.backends.gpu.products.blas import Products
-from neonlike.errors import DeviceError, ShapeError
-from neonlike.kernels.codegen.emit import STORAGE, convert_store, load_element
+from neonlike.backends.gpu.primitives import rnn_persistent as persistent
+from neonlike.backends.gpu.primitives.rnn_layer import NUMBERS, THREADS, Call, Layer, padded, rows_of, variant
+from neonlike.errors import ArgumentError, DeviceError, ShapeError
 from neonlike.kernels.cuda.fit import divisors
 from neonlike.kernels.cuda.routine import CudaRoutine
 from neonlike.kernels.cuda.stage import in_turn
 from neonlike.logger import logger
-from neonlike.optree.dtypes import DType, compute_dtype
+from neonlike.optree.dtypes import F32, F64, DType, compute_dtype
 
-THREADS, NUMBERS = 128, 8
-"""Threads of a block; most numbers in the formulas of the activations."""
 VECTOR_BYTES, VECTORS_FROM = 16, 1 << 18
 """Bytes of sums that a thread reads at once, and from how many elements of a state on: fewer need all the threads."""
 MOST_ELEMENTS = 1 << 31
 GRAPH_FROM = 10
 """Kernels and products from which on a graph of them pays."""
-Call = Callable[[], None]
 
 
 def _routine(cell: str, operands: int, title: str) -> CudaRoutine:
@@ -57,21 +54,6 @@ GRU_GATES, GRU_CANDIDATE, GRU_CANDIDATE_BACK = (
 GRU_GATES_BACK = Cell(_routine("gru", 5, "GRU cell, gates back"), "gates back")
 
 
-class Layer(NamedTuple):
-    """The arrays of an unroll: those of each step by role, weight, and bias (None: there is none)."""
-
-    device: GpuDevice
-    products: Products
-    request: Unroll
-    roles: dict[str, list[DeviceArray | None]]
-    weight: DeviceArray
-    bias: DeviceArray | None
-
-    def each(self, *names: str) -> Iterator[tuple[Any, ...]]:
-        """The arrays of the roles ``names``, step after step."""
-        return zip(*[self.roles[name] for name in names])
-
-
 class Binder:
     """Turns the steps of a layer into calls that queue them; working memory is taken from the pool now.
 
@@ -83,7 +65,7 @@ class Binder:
 
     def __init__(self, layer: Layer, text: str, numbers: tuple[float, ...]) -> None:
         self.layer, self.text = layer, text
-        self.numbers = (*numbers, *[0.0] * (NUMBERS - len(numbers)))
+        self.numbers = padded(numbers)
         request = layer.request
         self.dtype: DType = compute_dtype(request.dtype)
         arrays = [array for role in layer.roles.values() for array in role if array is not None]
@@ -104,7 +86,7 @@ class Binder:
     def compute(self, cell: Cell, sums: DeviceArray | None, *operands: DeviceArray | None) -> None:
         """The kernel ``cell``; ``sums`` is the product that it finishes."""
         layer, dtype = self.layer, self.layer.request.dtype
-        given = [number for operand in (layer.bias, *operands) for number in _rows(operand)]
+        given = [number for operand in (layer.bias, *operands) for number in rows_of(operand)]
         values = (*self.size, *self.numbers, 0 if sums is None else sums.address, *given)
         grid = -(-self.size[0] // THREADS), 1, 1
         call = cell.routine.bind(
@@ -112,21 +94,6 @@ class Binder:
             **variant(dtype),
         )  # fmt: skip
         self.calls.append(call)
-
-
-def variant(dtype: DType) -> dict[str, Any]:
-    """What the templates need to know of tensors of ``dtype``."""
-    computed = compute_dtype(dtype)
-    return {
-        "real": STORAGE[computed.name], "stored": STORAGE[dtype.name], "load": load_element("(x)", dtype),
-        "store": convert_store("(x)", computed, dtype), "real_size": computed.itemsize, "stored_size": dtype.itemsize,
-        "numbers": NUMBERS, "threads": THREADS,
-    }  # fmt: skip
-
-
-def _rows(array: DeviceArray | None) -> tuple[int, int]:
-    """Address and elements from row to row."""
-    return (0, 0) if array is None else (array.address, array.strides[0] // array.itemsize)
 
 
 def _vector(request: Unroll, dtype: DType, arrays: Sequence[DeviceArray]) -> int:
@@ -208,12 +175,15 @@ class Unrolled(NamedTuple):
         Those whose tensors may be the same, but must not overlap otherwise.
     apart : tuple of str
         Two roles whose tensors must share no memory, though the definition allows it.
+    whole : Kind or None
+        The cell of the kernel of all steps, if there is one.
     """
 
     trace: Trace
     bind: Callable[[Layer, Binder], None]
     in_place: tuple[tuple[str, str], ...] = ()
     apart: tuple[str, ...] = ()
+    whole: persistent.Kind | None = None
 
     def run(self, backend: Any, request: Unroll, steps: Steps, weight: Any, bias: Any = None) -> KnownUnroll | None:
         """Queue ``steps``; None if there are no kernels for them, and nothing was queued."""
@@ -231,20 +201,21 @@ class Unrolled(NamedTuple):
             return None
         roles = {name: [None if t is None else t.array for t in role] for name, role in steps.roles.items()}
         layer = Layer(backend.device, backend.products, request, roles, weight.array, flat)
-        launch = BoundUnroll(self, layer)
+        launch = BoundUnroll(self, layer, self.whole is not None and elements_apart(steps))
         return launch if launch.again(backend, (request.activation, request.gate_activation)) else None
 
 
 class BoundUnroll:
     """An unroll on fixed arrays: the calls that queue it, made anew when its activations or precision change.
 
-    From the second time on, long ones are queued at once, as a graph of the driver.
+    From the second time on, long ones are queued at once, as a graph of the driver. ``may_meet``: whether a kernel of
+    all steps may compute it.
     """
 
     lasts = True
 
-    def __init__(self, kind: Unrolled, layer: Layer) -> None:
-        self.kind, self.layer = kind, layer
+    def __init__(self, kind: Unrolled, layer: Layer, may_meet: bool) -> None:
+        self.kind, self.layer, self._may_meet = kind, layer, may_meet
         self._made_for: Any = None
         self._calls: list[Call] = []
         self._graph: Call | None = None
@@ -256,18 +227,45 @@ class BoundUnroll:
         formulas = joined(self.kind.trace(backend, request, "cuda"))
         if formulas is None or len(formulas[1]) > NUMBERS:
             return False
-        wanted = (*formulas, backend.product_precision)
+        wanted = (*formulas, backend.product_precision, backend.recurrent_method)
         known = wanted == self._made_for
         if not known:
-            binder = Binder(self.layer, *formulas)
-            self.kind.bind(self.layer, binder)
-            self._made_for, self._calls, self._graph = wanted, binder.calls, None
+            whole = self._whole(backend, *formulas)
+            calls = [whole] if whole else self._steps(*formulas)
+            self._made_for, self._calls, self._graph = wanted, calls, None
+            if whole and not self._is_taken(whole):
+                self._may_meet, self._calls = False, self._steps(*formulas)
+            elif whole:
+                return True
         if self.layer.device.recorder.is_busy:  # it becomes a part of the graph that somebody records
             in_turn(self._calls)
             return True
         if known and self._graph is None and self._may_record:
             self._graph = self._recorded()
         in_turn(self._calls if self._graph is None else (self._graph,))
+        return True
+
+    def _steps(self, text: str, numbers: tuple[float, ...]) -> list[Call]:
+        """What queues each step."""
+        binder = Binder(self.layer, text, numbers)
+        self.kind.bind(self.layer, binder)
+        return binder.calls
+
+    def _whole(self, backend: Any, text: str, numbers: tuple[float, ...]) -> Call | None:
+        """What queues all steps as one kernel; None if that does not fit, or tensor cores may multiply instead."""
+        kind, dtype = self.kind.whole, self.layer.request.dtype
+        precise = dtype == F64 or (dtype == F32 and backend.product_precision == "float32")
+        if kind is None or not self._may_meet or not precise or backend.recurrent_method == "steps":
+            return None
+        return persistent.bind(self.layer, kind, text, numbers, backend.recurrent_method == "persistent")
+
+    def _is_taken(self, whole: Call) -> bool:
+        """Queue it; False, and nothing is queued, if the driver cannot run so many blocks at once."""
+        try:
+            whole()
+        except DeviceError as error:
+            logger.info("recurrent unrolls are queued step by step: %s", error)
+            return False
         return True
 
     def _recorded(self) -> Call | None:
@@ -285,6 +283,28 @@ class BoundUnroll:
 
 class RecurrentKernels(RecurrentFamily):
     """Overrides of the hooks of RecurrentFamily and GatedFamily."""
+
+    _recurrent_method: str | None = None
+
+    @property
+    def recurrent_method(self) -> str:
+        """How recurrent unrolls are computed forward: "auto", the default, "steps" or "persistent".
+
+        With "steps" by a product and a kernel for each step, with "persistent" by one kernel for all steps wherever
+        it fits the GPU, with "auto" by that if there are enough steps and not too many samples; see docs/gpu.md. May be
+        set; backends start from the variable ``NEONLIKE_GPU_RECURRENT``.
+        """
+        if self._recurrent_method is None:
+            self._recurrent_method = settings.GPU_RECURRENT.get()
+        return self._recurrent_method
+
+    @recurrent_method.setter
+    def recurrent_method(self, method: str) -> None:
+        if method not in settings.RECURRENT_METHODS:
+            raise ArgumentError(
+                f"recurrent_method: got {method!r}; one of {', '.join(settings.RECURRENT_METHODS)} is expected"
+            )
+        self._recurrent_method = method
 
     def _rnn_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> KnownUnroll | None:
         launch = _SIMPLE_FORWARD.run(self, request, steps, weight, bias)
@@ -311,9 +331,13 @@ class RecurrentKernels(RecurrentFamily):
         return launch or super()._gru_bprop(request, steps, weight)
 
 
-_SIMPLE_FORWARD = Unrolled(activation, _simple_forward, (("h_s", "h_ff_s"),))
+_SIMPLE_FORWARD = Unrolled(activation, _simple_forward, (("h_s", "h_ff_s"),), whole=persistent.SIMPLE)
 _SIMPLE_BACKWARD = Unrolled(slope, _simple_backward, apart=("delta_prev_s", "delta_s"))
-_LSTM_FORWARD = Unrolled(activations, _lstm_forward, (("ifog_s", "ifog_ff_s"), ("c_s", "c_prev_s")))
+_LSTM_FORWARD = Unrolled(
+    activations, _lstm_forward, (("ifog_s", "ifog_ff_s"), ("c_s", "c_prev_s")), whole=persistent.LSTM
+)
 _LSTM_BACKWARD = Unrolled(slopes, _lstm_backward, (("c_delta_s", "c_delta_prev_s"),))
-_GRU_FORWARD = Unrolled(activations, _gru_forward, (("rzn_s", "rzn_ff_s"), ("h_s", "h_prev_s")))
+_GRU_FORWARD = Unrolled(
+    activations, _gru_forward, (("rzn_s", "rzn_ff_s"), ("h_s", "h_prev_s")), whole=persistent.GRU
+)
 _GRU_BACKWARD = Unrolled(slopes, _gru_backward, (("delta_s", "delta_prev_s"),))
