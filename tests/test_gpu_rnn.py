@@ -1,12 +1,13 @@
 """Recurrent unrolls on the GPU: kernels beside their definitions, vectors, what is queued, what real nvcc makes of it.
 
 What unrolls compute is tested for all backends in test_rnn.py, test_rnn_gated.py, test_rnn_unroll.py and
-test_rnn_kernels.py.
+test_rnn_kernels.py; the kernels of all steps in test_gpu_rnn_persistent.py.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +44,14 @@ def be(gpu: Any) -> Any:
 
 
 @pytest.fixture
-def kernels(gpu: Any) -> Any:
-    """The module under test, which imports PyCUDA."""
+def kernels(gpu: Any) -> Iterator[Any]:
+    """The module under test, which imports PyCUDA; steps are computed one by one."""
     from neonlike.backends.gpu.primitives import rnn
 
     gpu._unrolls.clear()
-    return rnn
+    gpu.recurrent_method = "steps"
+    yield rnn
+    gpu.recurrent_method = "auto"
 
 
 def definition(kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from neonlike.backends.gpu.device import driver_calls
 from neonlike.backends.gpu.device.contexts import here
 from neonlike.backends.gpu.device.driver_calls import HANDLE
 from neonlike.backends.gpu.memory.transfer import NON_BLOCKING
+from neonlike.kernels.cuda.tickets import tickets_of
 
 Call = Callable[[], object]
 
@@ -53,6 +54,7 @@ class Recorder:
         """
         with self.device.pool.held():  # which may have to wait for the whole GPU: the driver refuses that meanwhile
             self.device.attend()
+            tickets_of(self.device)  # which are cleared once, by a kernel that is to run now
             for prepare in self.prepares:
                 prepare(self.stream)
             graph = self._captured(calls)

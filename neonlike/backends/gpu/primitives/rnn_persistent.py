@@ -19,7 +19,7 @@ from neonlike.kernels.cuda.device import Capabilities
 from neonlike.kernels.cuda.routine import CudaRoutine
 from neonlike.kernels.cuda.tickets import tickets_of
 
-WARPS, AHEAD = 8, 4
+WARPS, AHEAD = 8, 8
 """Of a block; elements of the state that a thread has on their way at once."""
 VECTOR_BYTES = 16
 MOST_SAMPLES = 32
