@@ -1,4 +1,4 @@
-"""All steps of a recurrent layer in one launch on the GPU: beside float64 and the steps one by one, and when it is chosen."""
+"""All steps of a recurrent layer in one launch on the GPU: beside float64 and steps one by one; when it is chosen."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from neonlike.kernels.cuda.device import Capabilities
 __all__ = ["gpu"]
 H100 = Capabilities("sm_90", 132, shared_bytes_optin=227 << 10)
 A100 = Capabilities("sm_80", 108, shared_bytes_optin=163 << 10)
-SHAPES = {"odd": (37, 5, 3), "one sample": (19, 1, 4), "groups": (9, 35, 2), "one step": (11, 6, 1), "one unit": (1, 3, 2)}
+SHAPES = {
+    "odd": (37, 5, 3), "one sample": (19, 1, 4), "groups": (9, 35, 2), "one step": (11, 6, 1), "one unit": (1, 3, 2),
+}  # fmt: skip
 """Units, samples, steps."""
 MULTIPROCESSORS = 6
 """As if the GPU had so few: each block has several units, a group of samples few blocks."""
@@ -158,6 +160,8 @@ def test_it_is_one_launch_again_and_again(
 
 def test_a_graph_takes_it_in_at_first(few: Any, bound: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
     """Bound within a recording, with the counters that blocks wait at not there yet."""
+    unroll(few, "steps")  # which looks at what the activation does, and waits for that
+    few.recurrent_method = "persistent"
     tickets._held.pop(few.device, None)
     layer = made_layer(few, "simple", 13, 5, 4)
     start, get, wanted = layer.ff.get(), layer.h.get, reference(layer)["h"]
@@ -201,7 +205,9 @@ def test_views_of_weights_partial_steps_and_numbers(few: Any, bound: list[bool])
     assert not layer.h.get()[:, 20:].any()
 
 
-def unroll(be: Any, method: str = "auto", steps: int = 5, samples: int = 4, dtype: Any = np.float32, **lists: Any) -> None:
+def unroll(
+    be: Any, method: str = "auto", steps: int = 5, samples: int = 4, dtype: Any = np.float32, **lists: Any
+) -> None:
     """A simple unroll of 6 units; ``lists`` make those of its tensors that are others than usual."""
     be.recurrent_method = method
     be._unrolls.clear()
@@ -214,7 +220,9 @@ def unroll(be: Any, method: str = "auto", steps: int = 5, samples: int = 4, dtyp
     be.compound_rnn_unroll_fprop(w, given["before"], given["ff"], given["h"], None, 6, steps, None, TANH)
 
 
-def test_what_does_not_fit_is_computed_step_by_step(few: Any, bound: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_is_computed_step_by_step(
+    few: Any, bound: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The setting, dtypes of tensor cores, few steps, many samples, lists that are not an unroll's, the GPU."""
     unroll(few)
     unroll(few, "persistent", steps=1, samples=5 * 32)
@@ -297,7 +305,7 @@ def test_the_setting(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_forms_of_real_gpus(module: Any) -> None:
-    """Blocks that share units evenly, at most one a multiprocessor; what is kept fits shared memory, or there is none."""
+    """Blocks share units evenly, at most one a multiprocessor; what is kept fits shared memory, or there is no form."""
     kept = {}
     for device in (A100, H100):
         for kind in (module.SIMPLE, module.LSTM, module.GRU):

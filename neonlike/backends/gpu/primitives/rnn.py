@@ -1,9 +1,9 @@
 """Recurrent unrolls on a GPU: a matrix product of cuBLAS and a kernel for the whole cell for each step (a GRU has two).
 
-Forward, all steps may be one launch instead, where that fits: see ``rnn_persistent.py``. The steps of an unroll are bound
-once to the tensors they work on, and only queued when the layer calls again. What the kernels do not take (activations
-that are not elementwise, samples that are not neighbours) runs step by step as the families define it, on the GPU as
-well. Sums are those of the products, or of the one kernel: results depend on nothing but sizes and the GPU.
+Forward, all steps may be one launch instead, where that fits: see ``rnn_persistent.py``. The steps of an unroll are
+bound once to the tensors they work on, and only queued when the layer calls again. What the kernels do not take
+(activations that are not elementwise, samples that are not neighbours) runs step by step as the families define it, on
+the GPU as well. Sums are those of the products, or of the one kernel: results depend on nothing but sizes and the GPU.
 """
 
 from __future__ import annotations
