@@ -93,6 +93,16 @@ FINDS: dict[str, tuple[str, str, str]] = {
         "wrong|clean",
         "race on global memory between different blocks",
     ),
+    "barrier_of_the_grid_that_waits_for_one_block_too_few": (
+        "wrong",
+        "wrong",
+        "race on global memory between different blocks",
+    ),
+    "barrier_of_the_grid_set_back_while_a_block_waits": (
+        "a thread waits for what no other does",
+        "a thread waits for what no other does",
+        "a thread waits for what no other does",
+    ),
     "barrier_of_the_grid_in_a_plain_launch": (
         "blocks of a plain launch need not run at the same time",
         "blocks of a plain launch",

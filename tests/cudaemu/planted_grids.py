@@ -36,7 +36,7 @@ TOGETHER = """__device__ void all_arrive(unsigned *arrived, unsigned blocks) {
     if (threadIdx.x == 0) {
         FENCE;
         atomicAdd(arrived, 1u);
-        while (cuemu::load_acquire(arrived) < blocks) {}
+        while (cuemu::load_acquire(arrived) < WANTED) {}
     }
     __syncthreads();
 }
@@ -48,8 +48,9 @@ extern "C" __global__ void k(float *x, unsigned *arrived) {
         x[place] = neighbour + 1;
         all_arrive(arrived, 2 * step * gridDim.x);
     }
+    if (threadIdx.x == 0 && atomicAdd(arrived + 1, 1u) == LAST) atomicExch(arrived, 0u);
 }"""
-"""Rows that each block takes from the next one, three times; two barriers a step."""
+"""Rows that each block takes from the next one, three times; two barriers a step, whose counter is 0 afterwards."""
 
 
 def cooperative(function: Any, grid: int, *arguments: Any) -> None:
@@ -78,7 +79,7 @@ def cooperative_kernel(source: str, bug: bool) -> Any:
 
 
 def _together(bug: bool, plain: bool = False, **broken: str) -> bool:
-    parts = {"ENTER": "__syncthreads()", "FENCE": "__threadfence()"}
+    parts = {"ENTER": "__syncthreads()", "FENCE": "__threadfence()", "WANTED": "blocks", "LAST": "gridDim.x - 1"}
     parts["SECOND"] = "all_arrive(arrived, (2 * step - 1) * gridDim.x)"
     source = TOGETHER
     for name, text in (parts | (broken if bug else {})).items():
@@ -86,7 +87,7 @@ def _together(bug: bool, plain: bool = False, **broken: str) -> bool:
     from pycuda.driver import to_device
 
     start = np.arange(4 * 32, dtype=np.float32)
-    x, arrived = to_device(start), filled(1)
+    x, arrived = to_device(start), filled(2)
     if plain and bug:
         kernel(source, bug)(x, arrived, block=(32, 1, 1), grid=(4, 1))
     else:
@@ -108,6 +109,17 @@ def fence_missing_before_a_barrier_of_the_grid(bug: bool) -> bool:
 @case
 def block_arrives_before_its_threads_have_written(bug: bool) -> bool:
     return _together(bug, ENTER="")
+
+
+@case
+def barrier_of_the_grid_that_waits_for_one_block_too_few(bug: bool) -> bool:
+    return _together(bug, WANTED="blocks - 1")
+
+
+@case
+def barrier_of_the_grid_set_back_while_a_block_waits(bug: bool) -> bool:
+    """By the last block but one that leaves it."""
+    return _together(bug, LAST="gridDim.x - 2")
 
 
 @case

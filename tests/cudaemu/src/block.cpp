@@ -17,7 +17,7 @@ static constexpr int kGap = 64;               // bytes between shared variables 
 static constexpr unsigned long kMostPauses = 1000000;  // of a kernel in which nothing else happens
 
 static thread_local BlockRunner *running;
-thread_local unsigned long BlockRunner::pauses_ = 0;
+thread_local unsigned long BlockRunner::pauses_ = 0, BlockRunner::progress_ = 0;
 BlockRunner *BlockRunner::current() { return running; }
 
 static void *anonymous(size_t bytes) {

@@ -107,7 +107,9 @@ class BlockRunner {
     void yield_lane();
     // The running thread waits for others: lets them run, and ends the kernel where nothing ever comes of it.
     void pause();
-    void progressed() { pauses_ = 0; }
+    void progressed() { pauses_ = 0, ++progress_; }
+    // How often something came of what a block on this OS thread did.
+    static unsigned long progress() { return progress_; }
     AsyncCopies &copies_of_thread();
 
     const Launch *launch = nullptr;
@@ -150,7 +152,7 @@ class BlockRunner {
     uint64_t random_state_ = 0;
     std::vector<AsyncCopies> copies_;
     cuemu_thread_t saved_;  // what the running thread saw when the block last stood still
-    static thread_local unsigned long pauses_;  // since anything last came of one
+    static thread_local unsigned long pauses_, progress_;  // since anything last came of one; how often anything did
 };
 
 // Runs a whole kernel; returns when all of its blocks have ended.

@@ -67,7 +67,9 @@ static KernelError work(const Launch *launch) {
     return runner.error;
 }
 
-// Runs all blocks of a launch at once on this OS thread: in turn, each until its threads wait for other blocks.
+// Runs all blocks of a launch at once on this OS thread: in turn, each until its threads wait for other blocks. One is
+// kept back until nothing comes of the others' turns, then the next one: so others run past a barrier that does not wait
+// for all blocks, and a counter that is set back too early is read by a block that still waits for it.
 static KernelError work_together(const Launch *launch) {
     static auto &crowd = *new std::vector<std::unique_ptr<BlockRunner>>;
     static std::vector<char> signal_stack(64 << 10);
@@ -87,12 +89,22 @@ static KernelError work_together(const Launch *launch) {
             crowd[i]->begin(i);
         }
         bool alive = true;
+        unsigned long late = 0;
+        auto turn = [&](unsigned long i) {
+            alive |= runner_of(i)->step();
+            if (runner_of(i)->is_stuck()) runner_of(i)->report_deadlock();
+        };
         while (alive && !BlockRunner::current()->error.code) {
+            const unsigned long before = BlockRunner::progress();
             alive = false;
-            for (unsigned long i = 0; i < progress.blocks && !BlockRunner::current()->error.code; ++i) {
-                alive |= runner_of(i)->step();
-                if (runner_of(i)->is_stuck()) runner_of(i)->report_deadlock();
+            for (unsigned long i = 0; i < progress.blocks && !BlockRunner::current()->error.code; ++i)
+                if (i != late) turn(i);
+            if (BlockRunner::progress() != before || BlockRunner::current()->error.code) {
+                alive = true;
+                continue;
             }
+            turn(late);
+            late = (late + 1) % progress.blocks;
         }
         broken = alive;
     }
