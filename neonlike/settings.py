@@ -129,7 +129,7 @@ def _refuse() -> T:  # type: ignore[type-var]
 _FLAG = "0 or 1"
 PRECISIONS = ("float32", "tf32", "bfloat16")
 CONV_METHODS = ("auto", "columns", "implicit", "winograd")
-RECURRENT_METHODS = ("auto", "steps", "persistent")
+RECURRENT_METHODS = ("steps", "persistent")
 
 CC: Setting[str] = Setting(
     "CC", "a command, which may have arguments", "cc, gcc, clang, then `python -m ziglang cc`",
@@ -185,9 +185,9 @@ GPU_CONV = Setting(
     _one_of(*CONV_METHODS), "auto",
 )  # fmt: skip
 GPU_RECURRENT = Setting(
-    "NEONLIKE_GPU_RECURRENT", "auto, steps or persistent", "auto",
-    "how the GPU computes the steps of recurrent layers forward: one by one, or in one kernel; see docs/gpu.md",
-    _one_of(*RECURRENT_METHODS), "auto",
+    "NEONLIKE_GPU_RECURRENT", "steps or persistent", "steps",
+    "how the GPU computes recurrent layers forward: step by step, or in one kernel (not measured); see docs/gpu.md",
+    _one_of(*RECURRENT_METHODS), "steps",
 )  # fmt: skip
 GPU_POOL = Setting(
     "NEONLIKE_GPU_POOL", _FLAG, "1", "0: each GPU tensor is an allocation of its own, for memory checkers", _flag, True

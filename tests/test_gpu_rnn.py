@@ -7,7 +7,6 @@ test_rnn_kernels.py; the kernels of all steps in test_gpu_rnn_persistent.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +43,12 @@ def be(gpu: Any) -> Any:
 
 
 @pytest.fixture
-def kernels(gpu: Any) -> Iterator[Any]:
-    """The module under test, which imports PyCUDA; steps are computed one by one."""
+def kernels(gpu: Any) -> Any:
+    """The module under test, which imports PyCUDA."""
     from neonlike.backends.gpu.primitives import rnn
 
     gpu._unrolls.clear()
-    gpu.recurrent_method = "steps"
-    yield rnn
-    gpu.recurrent_method = "auto"
+    return rnn
 
 
 def definition(kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:

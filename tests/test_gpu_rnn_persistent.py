@@ -13,20 +13,16 @@ from rnn_formulas import sigmoid
 from rnn_unrolled import GATES, LOGISTIC, TANH, Layer, made_layer, results
 from test_gpu_rnn import counted, kept_cut
 
-from neonlike import settings
 from neonlike.errors import ArgumentError, DeviceError
 from neonlike.kernels.cuda import tickets
-from neonlike.kernels.cuda.device import Capabilities
 
 __all__ = ["gpu"]
-H100 = Capabilities("sm_90", 132, shared_bytes_optin=227 << 10)
-A100 = Capabilities("sm_80", 108, shared_bytes_optin=163 << 10)
 SHAPES = {
     "odd": (37, 5, 3), "one sample": (19, 1, 4), "groups": (9, 35, 2), "one step": (11, 6, 1), "one unit": (1, 3, 2),
 }  # fmt: skip
 """Units, samples, steps."""
 MULTIPROCESSORS = 6
-"""As if the GPU had so few: each block has several units, a group of samples few blocks."""
+"""So few that each block has several units, a group of samples few blocks."""
 
 
 @pytest.fixture
@@ -38,15 +34,25 @@ def module(gpu: Any) -> Any:
 
 
 @pytest.fixture
-def few(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The backend on a GPU with few multiprocessors, which takes the kernel wherever it fits."""
-    monkeypatch.setattr(
-        gpu.device, "capabilities", replace(gpu.device.capabilities, multiprocessors=MULTIPROCESSORS)
-    )
+def whole(gpu: Any) -> Iterator[Any]:
+    """The backend, which takes the kernel wherever it fits."""
     gpu.recurrent_method = "persistent"
     yield gpu
-    gpu.recurrent_method = "auto"
+    gpu.recurrent_method = "steps"
     gpu._unrolls.clear()
+
+
+@pytest.fixture
+def few(whole: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The same on a GPU with few multiprocessors."""
+    limit(whole, MULTIPROCESSORS, monkeypatch)
+    return whole
+
+
+def limit(be: Any, multiprocessors: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the GPU had so few."""
+    capabilities = replace(be.device.capabilities, multiprocessors=multiprocessors)
+    monkeypatch.setattr(be.device, "capabilities", capabilities)
 
 
 @pytest.fixture
@@ -90,6 +96,12 @@ def reference(layer: Layer) -> dict[str, Any]:
     return {name: np.concatenate(values, axis=1) for name, values in found.items() if values}
 
 
+def check(layer: Layer, wanted: dict[str, Any], relative: float = 1e-5, absolute: float = 2e-6) -> None:
+    """What the layer holds after a forward pass."""
+    for name, value in wanted.items():
+        np.testing.assert_allclose(getattr(layer, name).get(), value, relative, absolute, err_msg=name)
+
+
 @pytest.mark.checked
 @pytest.mark.compiles(5)
 @pytest.mark.parametrize("shape", SHAPES)
@@ -102,8 +114,7 @@ def test_it_computes_what_steps_one_by_one_do(few: Any, bound: list[bool], kind:
     wanted = reference(layer)
     found = results(layer, error)
     assert bound == [True]
-    for name, value in wanted.items():
-        np.testing.assert_allclose(getattr(layer, name).get(), value, 1e-5, 2e-6, err_msg=name)
+    check(layer, wanted)
     few.recurrent_method = "steps"
     for got, other in zip(found, results(made_layer(few, kind, units, samples, steps), error)):
         np.testing.assert_allclose(got, other, 1e-5, 3e-6)
@@ -125,8 +136,56 @@ def test_float64_many_steps_and_blocks_in_any_order(
     wanted = reference(layer)
     layer.forward()
     assert bound == [True] and layer.h.dtype == np.float64
-    for name, value in wanted.items():
-        np.testing.assert_allclose(getattr(layer, name).get(), value, 1e-12, 1e-12, err_msg=name)
+    check(layer, wanted, 1e-12, 1e-12)
+
+
+@pytest.mark.checked
+@pytest.mark.compiles(2)
+@pytest.mark.parametrize("kind", GATES)
+def test_blocks_of_several_tiles(
+    whole: Any, module: Any, bound: list[bool], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More rows in a block than its threads multiply at a time, the last tile not full; two groups of samples."""
+    limit(whole, 2, monkeypatch)
+    monkeypatch.setattr(module, "MOST_SAMPLES", 8)
+    monkeypatch.setattr(module, "LANE_ROWS", 2)
+    monkeypatch.setattr(module, "WARPS", 2)
+    cut = module.form(getattr(module, kind.upper()).gates, 37, 11, 4, whole.device.capabilities)
+    assert cut.blocks == 1 and cut.groups == 2
+    assert [phase.tiles for phase in cut.phases] == {"simple": [2], "lstm": [5], "gru": [3, 2]}[kind]
+    layer = made_layer(whole, kind, 37, 11, 3)
+    wanted = reference(layer)
+    layer.forward()
+    assert bound == [True]
+    check(layer, wanted)
+
+
+@pytest.mark.compiles(1)
+@pytest.mark.parametrize("kind", GATES)
+def test_the_method_may_change_between_passes(
+    few: Any, bound: list[bool], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an unroll that is kept: step by step, as one launch twice, and step by step again."""
+    few.recurrent_method, seen = "steps", list[str]()
+    made_layer(few, kind, 13, 35, 4).forward()  # which looks at what the activations do
+    tickets.tickets_of(few.device)
+    layer, views = made_layer(few, kind, 13, 35, 4), dict[Any, Any]()
+    monkeypatch.setattr(layer, "cut", lambda t, first=None: kept_cut(views, layer, t, first))
+    start, wanted = layer.ff.get(), reference(layer)
+    monkeypatch.setattr(few.device, "launch", counted(seen, "kernel", few.device.launch))
+    known, kernels, found = len(few._unrolls), [], []
+    for method in ("steps", "persistent", "persistent", "steps"):
+        few.recurrent_method = method
+        layer.ff[:], layer.h[:] = start, 0
+        seen.clear()
+        found.append(layer.forward())
+        kernels.append(len(seen))
+        assert len(few._unrolls) == known + 1
+        check(layer, wanted)
+    each = layer.steps * (1 + (kind == "gru"))
+    assert bound == [True] and kernels == [each, 0, 0, each]
+    np.testing.assert_array_equal(found[0], found[3])
+    np.testing.assert_array_equal(found[1], found[2])
 
 
 @pytest.mark.compiles(1)
@@ -206,7 +265,7 @@ def test_views_of_weights_partial_steps_and_numbers(few: Any, bound: list[bool])
 
 
 def unroll(
-    be: Any, method: str = "auto", steps: int = 5, samples: int = 4, dtype: Any = np.float32, **lists: Any
+    be: Any, method: str = "persistent", steps: int = 5, samples: int = 4, dtype: Any = np.float32, **lists: Any
 ) -> None:
     """A simple unroll of 6 units; ``lists`` make those of its tensors that are others than usual."""
     be.recurrent_method = method
@@ -223,29 +282,27 @@ def unroll(
 def test_what_does_not_fit_is_computed_step_by_step(
     few: Any, bound: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The setting, dtypes of tensor cores, few steps, many samples, lists that are not an unroll's, the GPU."""
+    """The setting, dtypes of tensor cores, many samples, lists that are not an unroll's, the GPU."""
     unroll(few)
-    unroll(few, "persistent", steps=1, samples=5 * 32)
+    unroll(few, steps=1, samples=5 * 32)
     assert bound == [True, True]
     bound.clear()
     unroll(few, "steps")
-    unroll(few, "persistent", dtype=np.float16)
+    unroll(few, dtype=np.float16)
     with monkeypatch.context() as coarse:
         coarse.setattr(few, "product_precision", "tf32")
-        unroll(few, "persistent")
+        unroll(few)
         assert not bound
-        unroll(few, "persistent", dtype=np.float64)
+        unroll(few, dtype=np.float64)
         assert bound == [True]
     bound.clear()
-    unroll(few, steps=3)
-    unroll(few, samples=5 * 32)
-    unroll(few, "persistent", samples=7 * 32)
-    unroll(few, "persistent", before=lambda given: [given["before"][0]] * 5)
-    unroll(few, "persistent", ff=lambda given: [given["ff"][t] for t in (0, 2, 1, 3, 4)])
+    unroll(few, samples=7 * 32)
+    unroll(few, before=lambda given: [given["before"][0]] * 5)
+    unroll(few, ff=lambda given: [given["ff"][t] for t in (0, 2, 1, 3, 4)])
     with monkeypatch.context() as without:
         without.setattr(few.device.starts, "can_meet", False)
-        unroll(few, "persistent")
-    assert bound == [False] * 6
+        unroll(few)
+    assert bound == [False] * 4
 
 
 def test_overlapping_tensors_are_computed_in_the_order_of_steps(few: Any, bound: list[bool]) -> None:
@@ -278,8 +335,7 @@ def test_a_launch_that_the_driver_refuses_becomes_steps(
     for _ in range(2):
         layer.ff[:], layer.h[:] = start, 0
         layer.forward()
-        for name, value in wanted.items():
-            np.testing.assert_allclose(getattr(layer, name).get(), value, 1e-5, 2e-6, err_msg=name)
+        check(layer, wanted)
     assert bound == [True]
 
 
@@ -297,47 +353,19 @@ def test_the_driver_refuses_blocks_that_do_not_fit_at_once(gpu: Any, monkeypatch
 
 
 def test_the_setting(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ArgumentError, match="recurrent_method: got 'whole'; one of auto, steps, persistent"):
+    with pytest.raises(ArgumentError, match="recurrent_method: got 'whole'; one of steps, persistent"):
         gpu.recurrent_method = "whole"
-    assert gpu.recurrent_method in settings.RECURRENT_METHODS
-    monkeypatch.setenv("NEONLIKE_GPU_RECURRENT", "steps")
-    assert type(gpu)(rng_seed=0).recurrent_method == "steps"
+    monkeypatch.delenv("NEONLIKE_GPU_RECURRENT", raising=False)
+    for value in (None, "steps", "persistent"):
+        if value:
+            monkeypatch.setenv("NEONLIKE_GPU_RECURRENT", value)
+        with type(gpu)(rng_seed=0) as be:
+            assert be.recurrent_method == (value or "steps")
 
 
-def test_forms_of_real_gpus(module: Any) -> None:
-    """Blocks share units evenly, at most one a multiprocessor; what is kept fits shared memory, or there is no form."""
-    kept = {}
-    for device in (A100, H100):
-        for kind in (module.SIMPLE, module.LSTM, module.GRU):
-            for units in (1, 100, 512, 1024, 1500, 4096):
-                for samples in (1, 7, 32, 64, 100):
-                    for itemsize in (4, 8):
-                        cut = module.form(kind.gates, units, samples, itemsize, device)
-                        kept[device.arch, kind.cell, units, samples, itemsize] = cut
-                        if cut is not None:
-                            check_form(cut, units, samples, itemsize, device)
-    assert kept["sm_90", "lstm", 1024, 32, 4].shared == 180_224
-    for fits in (("sm_90", "gru", 1024, 32, 4), ("sm_80", "simple", 1024, 32, 4), ("sm_80", "lstm", 512, 32, 4)):
-        assert kept[fits] is not None, fits
-    for large in (("sm_80", "lstm", 1024, 32, 4), ("sm_90", "lstm", 1024, 64, 4), ("sm_90", "lstm", 1024, 32, 8)):
-        assert kept[large] is None, large
-
-
-def check_form(cut: Any, units: int, samples: int, itemsize: int, device: Capabilities) -> None:
-    assert cut.blocks * cut.groups <= device.multiprocessors
-    assert cut.own * (cut.blocks - 1) < units <= cut.own * cut.blocks
-    assert cut.samples * (cut.groups - 1) < samples <= cut.samples * cut.groups
-    assert cut.shared <= device.shared_bytes_optin
-    for phase in cut.phases:
-        rows, lanes = phase.lane_rows * phase.row_groups, phase.row_groups * cut.samples // cut.columns
-        assert rows % phase.gates == 0 and 32 % lanes == 0
-        assert phase.gates * cut.own <= rows * phase.tiles <= phase.line
-        assert phase.line * itemsize % min(phase.lane_rows * itemsize, 16) == 0
-
-
-def test_the_form_of_the_gpu_there_is(gpu: Any, bound: list[bool]) -> None:
-    """Chosen without being asked for."""
-    layer = made_layer(gpu, "lstm", 60, 3, 4)
+def test_the_form_of_the_gpu_there_is(whole: Any, bound: list[bool]) -> None:
+    """With as many blocks as it has multiprocessors."""
+    layer = made_layer(whole, "lstm", 60, 3, 4)
     wanted = reference(layer)
     np.testing.assert_allclose(layer.forward(), wanted["h"], 1e-5, 5e-6)
     assert bound == [True]

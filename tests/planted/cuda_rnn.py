@@ -78,7 +78,6 @@ MUTANTS = (
             # When it is chosen
             ("tensor cores not asked for", HOST, 'dtype == F32 and backend.product_precision == "float32"', "dtype == F32"),
             ("float16 as well", HOST, "not self._may_meet or not precise or", "not self._may_meet or"),
-            ("few steps as well", FORM, "request.steps >= LEAST_STEPS and ", ""),
             ("more blocks than the GPU runs", FORM, "most = device.multiprocessors // groups", "most = device.multiprocessors"),
             ("more shared memory than there is", FORM, "shared <= device.shared_bytes_optin", "True"),
             ("a refused launch is an error", HOST, "except DeviceError as error:\n            logger.info(\"recurrent unrolls are queued step", "except ArgumentError as error:\n            logger.info(\"recurrent unrolls are queued step"),

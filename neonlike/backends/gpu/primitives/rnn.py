@@ -1,9 +1,10 @@
 """Recurrent unrolls on a GPU: a matrix product of cuBLAS and a kernel for the whole cell for each step (a GRU has two).
 
-Forward, all steps may be one launch instead, where that fits: see ``rnn_persistent.py``. The steps of an unroll are
-bound once to the tensors they work on, and only queued when the layer calls again. What the kernels do not take
-(activations that are not elementwise, samples that are not neighbours) runs step by step as the families define it, on
-the GPU as well. Sums are those of the products, or of the one kernel: results depend on nothing but sizes and the GPU.
+Forward, all steps are one launch instead if that is asked for and fits: see ``rnn_persistent.py``. The steps of an
+unroll are bound once to the tensors they work on, and only queued when the layer calls again. What the kernels do not
+take (activations that are not elementwise, samples that are not neighbours) runs step by step as the families define
+it, on the GPU as well. Sums are those of the products, or of the one kernel: results depend on nothing but sizes and
+the GPU.
 """
 
 from __future__ import annotations
@@ -257,7 +258,7 @@ class BoundUnroll:
         precise = dtype == F64 or (dtype == F32 and backend.product_precision == "float32")
         if kind is None or not self._may_meet or not precise or backend.recurrent_method == "steps":
             return None
-        return persistent.bind(self.layer, kind, text, numbers, backend.recurrent_method == "persistent")
+        return persistent.bind(self.layer, kind, text, numbers)
 
     def _is_taken(self, whole: Call) -> bool:
         """Queue it; False, and nothing is queued, if the driver cannot run so many blocks at once."""
@@ -288,11 +289,11 @@ class RecurrentKernels(RecurrentFamily):
 
     @property
     def recurrent_method(self) -> str:
-        """How recurrent unrolls are computed forward: "auto", the default, "steps" or "persistent".
+        """How recurrent unrolls are computed forward: "steps", the default, or "persistent".
 
         With "steps" by a product and a kernel for each step, with "persistent" by one kernel for all steps wherever
-        it fits the GPU, with "auto" by that if there are enough steps and not too many samples; see docs/gpu.md. May be
-        set; backends start from the variable ``NEONLIKE_GPU_RECURRENT``.
+        it fits the GPU, which has only run on an emulated GPU and was not measured; see docs/gpu.md. May be set, also
+        between passes; backends start from the variable ``NEONLIKE_GPU_RECURRENT``.
         """
         if self._recurrent_method is None:
             self._recurrent_method = settings.GPU_RECURRENT.get()

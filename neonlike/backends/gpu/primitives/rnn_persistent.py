@@ -3,6 +3,7 @@
 A product a step reads the whole recurrent weight at each step, and is queued at each. Here each block keeps the rows of
 some units in shared memory over all steps; after a step blocks wait for each other and exchange states. So all blocks
 must run at once: the driver promises that for a cooperative launch, or refuses it. Sizes and the GPU alone decide.
+No GPU has run it yet: it is computed on the emulated one, and nothing is known of its speed.
 """
 
 from __future__ import annotations
@@ -26,8 +27,6 @@ MOST_SAMPLES = 32
 """Of a block: those of a larger batch are shared among groups of blocks, each of which has the whole weight."""
 LANE_ROWS, LEAST_ROWS = 8, 8
 """Most rows that a thread sums; fewest of a block in a product, as a barrier costs more than a few of them."""
-LEAST_STEPS, MOST_GROUPS = 4, 4
-"""Fewer steps do not repay reading the weight; with more samples cuBLAS has enough to do at each step."""
 
 
 class Phase(NamedTuple):
@@ -148,8 +147,8 @@ def _phase(gates: int, own: int, column_groups: int, whole: int) -> Phase:
     return Phase(gates, lane_rows, row_groups, tiles, line if line < LANE_ROWS else line + whole)
 
 
-def bind(layer: Layer, kind: Kind, text: str, numbers: tuple[float, ...], anyway: bool) -> Call | None:
-    """What queues all steps; None if there is no form for them, or, unless ``anyway``, a kernel a step is preferred.
+def bind(layer: Layer, kind: Kind, text: str, numbers: tuple[float, ...]) -> Call | None:
+    """What queues all steps; None if there is no form for them, or their tensors lie in another way.
 
     Parameters
     ----------
@@ -162,9 +161,7 @@ def bind(layer: Layer, kind: Kind, text: str, numbers: tuple[float, ...], anyway
     if not device.starts.can_meet or not has_copies(device):
         return None
     cut = form(kind.gates, request.units, request.samples, request.dtype.itemsize, device.capabilities)
-    if cut is None or not (anyway or (request.steps >= LEAST_STEPS and cut.groups <= MOST_GROUPS)):
-        return None
-    if not _follow(layer.roles["h_prev_s"], layer.roles["h_s"]):
+    if cut is None or not _follow(layer.roles["h_prev_s"], layer.roles["h_s"]):
         return None
     roles = [_evenly(layer.roles[name]) for name in kind.roles.values()]
     if any(role is None for role in roles):
