@@ -22,6 +22,8 @@ from _layers import Cell
 
 Array = np.ndarray[Any, Any]
 EPS, PRECISION = 1e-3, "float32"
+WHOLE = "neonlike persistent"
+"""Ours with all steps of a recurrent layer forward in one launch."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ LAYERS: tuple[Measured, ...] = (
     Table("50k words of 512", 50_000, 512, 1 << 14),
     Unrolled(Cell("lstm", "1024", 1, "lstm", 1024, 1024), 32),
     Unrolled(Cell("rnn", "1024", 1, "rnn", 1024, 1024), 32),
+    Unrolled(Cell("lstm", "512", 1, "lstm", 512, 512, 200), 1),
 )
 """For a full run; a quick one takes the first of each."""
 EMULATED: tuple[Measured, ...] = (
@@ -87,13 +90,13 @@ def layers(quick: bool, emulated: bool) -> tuple[Measured, ...]:
     return (LAYERS[0], LAYERS[2], LAYERS[3]) if quick else LAYERS
 
 
-def layer_case(what: Measured, which: str, field: Field) -> Case:
-    """A pass of a layer."""
+def layer_case(what: Measured, which: str, field: Field, whole: Any) -> Case:
+    """A pass of a layer; ``whole``: ours with the kernels of all steps of recurrent layers."""
     if isinstance(what, Normalized):
         return _case(what, which, field, *_normalized(what, which))
     if isinstance(what, Table):
         return _case(what, which, field, *_looked_up(what, which))
-    return _unrolled(what, which, field)
+    return _unrolled(what, which, field, whole)
 
 
 Makers = tuple[Callable[[Any], Made], Callable[[Any], Made]]
@@ -215,17 +218,14 @@ def _looked_up(what: Table, which: str) -> tuple[Makers, Array, int, Any]:
 # Recurrent layers -----------------------------------------------------------------------------------------------
 
 
-def _unrolled(what: Unrolled, which: str, field: Field) -> Case:
+def _unrolled(what: Unrolled, which: str, field: Field, whole: Any) -> Case:
     problem = rnn.Problem(what.cell, what.N, which)
-    cell = OWN_CELLS[what.cell.kind](field.ours.be, what.cell, problem.arrays)
-
-    def results() -> list[Any]:
-        return [cell.dx, cell.dW_input, cell.dW_recur, cell.db] if problem.backward else [cell.outputs]
-
-    run = cell.train if problem.backward else cell.forward
-    own = Set(run, results, partial(_spoil, field.ours, results))
-    found = [contender(field.ours, "neonlike", [own], ours=True)]
+    found = [_own_unrolled(field.ours, "neonlike", problem)]
     refused = {name: why for name, why in field.absent.items() if name == "torch"}
+    if _is_whole(whole.be, what):
+        found.append(_own_unrolled(whole, WHOLE, problem))
+    else:
+        refused[WHOLE] = "the recurrent weight does not fit the shared memory of this GPU"
     if torch := field.peers.get("torch"):
         found.append(_torch_unrolled(torch, problem))
     cells, flops = what.cell.nbytes(what.N), what.cell.flops(what.N) * (3 if problem.backward else 1)
@@ -234,6 +234,24 @@ def _unrolled(what: Unrolled, which: str, field: Field) -> Case:
         f"{what.name} {which}", text, what.N, found, problem.reference, cells, TOLERANCES[PRECISION], refused,
         flops=flops,
     )  # fmt: skip
+
+
+def _own_unrolled(library: Any, name: str, problem: rnn.Problem) -> Contender:
+    cell = OWN_CELLS[problem.cell.kind](library.be, problem.cell, problem.arrays)
+
+    def results() -> list[Any]:
+        return [cell.dx, cell.dW_input, cell.dW_recur, cell.db] if problem.backward else [cell.outputs]
+
+    run = cell.train if problem.backward else cell.forward
+    return contender(library, name, [Set(run, results, partial(_spoil, library, results))], ours=True)
+
+
+def _is_whole(be: Any, what: Unrolled) -> bool:
+    """Whether all steps forward are one launch where that is asked for."""
+    from neonlike.backends.gpu.primitives import rnn_persistent as persistent
+
+    kind = {"rnn": persistent.SIMPLE, "lstm": persistent.LSTM, "gru": persistent.GRU}[what.cell.kind]
+    return persistent.form(kind.gates, what.cell.hidden, what.N, 4, be.device.capabilities) is not None
 
 
 def _torch_unrolled(library: Any, problem: rnn.Problem) -> Contender:

@@ -180,10 +180,12 @@ class Run:
 
     def layers(self) -> None:
         """Measure batch normalization, lookup tables and recurrent unrolls."""
-        for what in other_layers(self.options.quick, is_emulated(self.session.be)):
-            for which in what.passes:
-                if not self._late(f"{what.name} {which}"):
-                    self.session.run_beside(layer_case(what, which, self.field), LAYERS, beside_copies=True)
+        with _precise("float32", self.session.be, recurrent_method="persistent") as whole:
+            for what in other_layers(self.options.quick, is_emulated(self.session.be)):
+                for which in what.passes:
+                    if not self._late(f"{what.name} {which}"):
+                        case = layer_case(what, which, self.field, whole)
+                        self.session.run_beside(case, LAYERS, beside_copies=True)
 
     def copies(self) -> None:
         """Measure copies from host to GPU and back."""
@@ -194,11 +196,13 @@ class Run:
 
 
 @contextmanager
-def _precise(precision: str, be: Any, conv_method: str = "auto", winograd: bool | int = True) -> Iterator[Neonlike]:
-    """Another backend on the same GPU, whose float32 products are of this precision, and its way to convolve."""
+def _precise(
+    precision: str, be: Any, conv_method: str = "auto", winograd: bool | int = True, recurrent_method: str = "steps"
+) -> Iterator[Neonlike]:
+    """Another backend on the same GPU: the precision of its float32 products, its ways to convolve and to unroll."""
     with type(be)(rng_seed=0, device_id=be.device_id, bench=False) as made:
         made.product_precision = "tf32" if precision == "tf32" else "float32"
-        made.conv_method, made.enable_winograd = conv_method, winograd
+        made.conv_method, made.enable_winograd, made.recurrent_method = conv_method, winograd, recurrent_method
         yield Neonlike(made)
 
 

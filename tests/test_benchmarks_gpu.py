@@ -67,6 +67,8 @@ def test_a_run_with_every_section(gpu: SimpleNamespace, tmp_path: Path, capsys: 
     tiled = [r["contender"] for r in written["beside"] if r["case"] == "small 3x3 update"]
     both = ["neonlike winograd 2x2", "neonlike winograd 4x4"]
     assert [name for name in tiled if "winograd" in name] == both, "in float32 alone"
+    unrolled = [r for r in written["beside"] if r["case"].startswith("lstm") and r["median"]]
+    assert [r["contender"] for r in unrolled] == ["neonlike", "neonlike persistent"] * 2
     shown = [line for line in said.splitlines() if "of a copy's" in line and "neonlike" in line]
     assert len(shown) == 2, "what batch normalization moves, beside copies"
     others = {"float32", "tf32", "float16", "to the GPU", "to the host"}

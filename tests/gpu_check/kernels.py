@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from neonlike.backends import gen_backend
 from neonlike.optree.functions import F
+from neonlike.transforms import Logistic, Tanh
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from primitive_calls import CALLS
@@ -149,18 +150,73 @@ def tiles(be: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"tiles of {edge} x {edge}, {images} images: {what}", t) for what, t in results.items())
 
 
+def unrolls(be: Any) -> Iterator[tuple[str, Any]]:
+    """All steps of recurrent layers in one launch: many blocks, several groups of samples; each call made twice."""
+    rng, tanh, gate = np.random.default_rng(14), Tanh(), Logistic()
+    rows = {"h": 1, "c": 1, "act": 1, "reset": 1, "rnn": 1, "lstm": 4, "gru": 3}
+    for dtype, size in itertools.product(("float32", "float64"), ((150, 1, 9), (37, 5, 4), (13, 35, 3))):
+        units, samples, steps = size
+
+        def normal(count: int, columns: int, scale: float, dtype: str = dtype, units: int = units) -> Any:
+            return be.array(rng.standard_normal((count * units, columns)) * scale, dtype=dtype)
+
+        whole = {name: normal(count, (steps + 1) * samples, 0.5) for name, count in rows.items()}
+        cut = {name: [t[:, k * samples : (k + 1) * samples] for k in range(steps + 1)] for name, t in whole.items()}
+        w, b = ({cell: normal(rows[cell], n, 0.25) for cell in ("rnn", "lstm", "gru")} for n in (units, 1))
+        h, c, end = cut["h"], cut["c"], (units, steps, steps, tanh)
+        ff, act, reset = {cell: cut[cell][1:] for cell in w}, cut["act"][1:], cut["reset"][1:]
+        with choosing(be, recurrent_method="persistent"), cooperative(be) as launched:
+            for _ in range(2):
+                be.compound_rnn_unroll_fprop(w["rnn"], h[:-1], ff["rnn"], h[1:], b["rnn"], *end)
+                both, last = (ff["lstm"], ff["lstm"]), (h[1:], b["lstm"], *end, gate)
+                be.compound_lstm_unroll_fprop(w["lstm"], h[:-1], c[:-1], *both, c[1:], act, *last)
+                be.compound_gru_unroll_fprop(w["gru"], h[:-1], *[ff["gru"]] * 2, reset, h[1:], b["gru"], *end, gate)
+        name = f"one launch, {dtype}, {size}"
+        yield f"{name}: launches", be.array(np.full((1, 1), len(launched) if be.backend_name == "gpu" else 6))
+        yield from ((f"{name}: {what}", tensor) for what, tensor in whole.items())
+
+
 @contextlib.contextmanager
-def convolving(be: Any, method: str, winograd: bool | int = True) -> Iterator[None]:
+def cooperative(be: Any) -> Iterator[list[str]]:
+    """An item for each cooperative launch that a GPU takes meanwhile."""
+    taken: list[str] = []
+    if be.backend_name != "gpu":
+        yield taken
+        return
+    together = be.device.starts.together
+
+    def noted(*arguments: Any) -> Any:
+        queue = together(*arguments)
+
+        def call() -> None:
+            queue()
+            taken.append("launch")
+
+        return call
+
+    with mock.patch.object(be.device.starts, "together", noted):
+        yield taken
+
+
+def convolving(be: Any, method: str, winograd: bool | int = True) -> contextlib.AbstractContextManager[None]:
     """Convolutions are computed in this way, on a GPU."""
+    return choosing(be, conv_method=method, enable_winograd=winograd)
+
+
+@contextlib.contextmanager
+def choosing(be: Any, **ways: Any) -> Iterator[None]:
+    """Attributes of a GPU backend that say how it computes."""
     if be.backend_name != "gpu":
         yield
         return
-    before = be.conv_method, be.enable_winograd
-    be.conv_method, be.enable_winograd = method, winograd
+    before = {name: getattr(be, name) for name in ways}
+    for name, value in ways.items():
+        setattr(be, name, value)
     try:
         yield
     finally:
-        be.conv_method, be.enable_winograd = before
+        for name, value in before.items():
+            setattr(be, name, value)
 
 
 def rounds_at_random(be: Any) -> bool:
@@ -209,7 +265,7 @@ def main() -> int:
             if kind == "gpu":
                 device, roomy = be.device.name, be.gpu_memory_size >= ROOMY_BYTES
             large = beyond_32_bits(be) if roomy else ()
-            cases = itertools.chain(results(be), primitives(be), narrow(be), tiles(be), large)
+            cases = itertools.chain(results(be), primitives(be), narrow(be), tiles(be), unrolls(be), large)
             found[kind] = {name: tensor.get().copy() for name, tensor in cases}
     wrong = [line for name, ours in found["gpu"].items() if (line := compare(name, ours, found["cpu"][name]))]
     print("\n".join(wrong))
