@@ -94,7 +94,7 @@ TESTS = {
         "pool": "pool_memory pool_sizes pool_calls pool_few pool",
         "rnn": "rnn_errors rnn rnn_unroll rnn_kernels rnn_gated gemm",
         "cuda_rnn": "gpu_rnn",
-        "persistent_cuda": "gpu_rnn_persistent",
+        "persistent_cuda": "gpu_rnn_persistent gpu_rnn_sass",
         "cuda_dispatch": "gpu_fastpath gpu_blas",
         "repeating": "fastpath_checked fastpath_stages autograd_passes autograd_pass_keys fastpath_products "
         "fastpath_calls call_cache",
