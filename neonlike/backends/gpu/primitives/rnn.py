@@ -202,33 +202,37 @@ class Unrolled(NamedTuple):
             return None
         roles = {name: [None if t is None else t.array for t in role] for name, role in steps.roles.items()}
         layer = Layer(backend.device, backend.products, request, roles, weight.array, flat)
-        launch = BoundUnroll(self, layer, self.whole is not None and elements_apart(steps))
+        method = backend.recurrent_method
+        may_meet = method == "persistent" and self.whole is not None and elements_apart(steps)
+        launch = BoundUnroll(self, layer, method, may_meet)
         return launch if launch.again(backend, (request.activation, request.gate_activation)) else None
 
 
 class BoundUnroll:
     """An unroll on fixed arrays: the calls that queue it, made anew when its activations or precision change.
 
-    From the second time on, long ones are queued at once, as a graph of the driver. ``may_meet``: whether a kernel of
-    all steps may compute it.
+    From the second time on, long ones are queued at once, as a graph of the driver. ``method``: how it is unrolled,
+    for another one it has to be replaced; ``may_meet``: whether a kernel of all steps may compute it.
     """
 
     lasts = True
 
-    def __init__(self, kind: Unrolled, layer: Layer, may_meet: bool) -> None:
-        self.kind, self.layer, self._may_meet = kind, layer, may_meet
+    def __init__(self, kind: Unrolled, layer: Layer, method: str, may_meet: bool) -> None:
+        self.kind, self.layer, self._method, self._may_meet = kind, layer, method, may_meet
         self._made_for: Any = None
         self._calls: list[Call] = []
         self._graph: Call | None = None
         self._may_record = True
 
     def again(self, backend: Any, functions: tuple[Any, ...]) -> bool:
-        """Queue it with these activations; False, and nothing is queued, if they have no kernels."""
+        """Queue it with these activations; False, and nothing is queued, if there are no kernels, or a new method."""
+        if backend.recurrent_method != self._method:
+            return False
         request = replace(self.layer.request, **dict(zip(("activation", "gate_activation"), functions)))
         formulas = joined(self.kind.trace(backend, request, "cuda"))
         if formulas is None or len(formulas[1]) > NUMBERS:
             return False
-        wanted = (*formulas, backend.product_precision, backend.recurrent_method)
+        wanted = (*formulas, backend.product_precision)
         known = wanted == self._made_for
         if not known:
             whole = self._whole(backend, *formulas)
@@ -256,7 +260,7 @@ class BoundUnroll:
         """What queues all steps as one kernel; None if that does not fit, or tensor cores may multiply instead."""
         kind, dtype = self.kind.whole, self.layer.request.dtype
         precise = dtype == F64 or (dtype == F32 and backend.product_precision == "float32")
-        if kind is None or not self._may_meet or not precise or backend.recurrent_method == "steps":
+        if kind is None or not self._may_meet or not precise:
             return None
         return persistent.bind(self.layer, kind, text, numbers)
 
