@@ -51,6 +51,22 @@ def test_work_that_is_no_kernel_is_not_recorded(fast: Backend) -> None:
     assert fast.executor.replay.run is not None, "what was paused goes on"
 
 
+def test_primitives_in_an_assignment_are_recorded_once(fast: Backend) -> None:
+    """Each alone, and then with the rest, a target that is read would be written too soon."""
+    rng = np.random.default_rng(2)
+    heads, keys, a, b = (fast.array(rng.standard_normal((1, 2, 4, 8))) for _ in range(4))
+    pairs = lambda: [(a, fast.attention(heads, keys, keys)), (b, a * 2 + heads)]  # noqa: E731
+    for _ in range(3):
+        fast.assign_many(pairs())
+    with recorded.recording(fast) as made:
+        fast.assign_many(pairs())
+    assert made.is_whole and len(made.kernels) == 1
+    record = fast.executor.replay.record(tuple(made.kernels), (), made.held)
+    a.fill(3)
+    assert record.run()
+    np.testing.assert_allclose(b.get(), 6 + heads.get(), rtol=1e-6)
+
+
 UNSEEN: dict[str, Callable[[Backend, Any, Any], object]] = {
     "prepared": lambda be, a, out: be.prepare(out, a * 2)(),
     "prepared chain": lambda be, a, out: Chain(be, [be.prepare(out, a * 2)])(),

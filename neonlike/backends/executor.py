@@ -83,9 +83,11 @@ class Executor:
         """
         graph = linearize(pairs, fresh)
         plan = self.plan(graph)
+        writes = recorder()
+        before = 0 if writes is None else len(writes.kernels)
         self.engine.execute(plan, graph)
-        if (writes := recorder()) is not None:
-            writes.assignment(pairs, graph)
+        if writes is not None:
+            writes.assignment(pairs, graph, before)
         if answer is Replayed.NEW:
             recipe = None if graph.windows else self.engine.recipe(plan, graph)
             self.replay.learn(pairs[0][0].backend, pairs, recipe, fresh)

@@ -72,8 +72,12 @@ class Recorder:
         """The pass is over; ``was_alone``: the extension started nothing meanwhile."""
         self.is_whole = self.is_whole and was_alone and not self._started
 
-    def assignment(self, pairs: Sequence[tuple[Any, Any]], graph: Any) -> None:
-        """An assignment was made, whose leaves and targets are those of ``graph``."""
+    def assignment(self, pairs: Sequence[tuple[Any, Any]], graph: Any, before: int) -> None:
+        """An assignment was made, whose leaves and targets are those of ``graph``.
+
+        There were ``before`` kernels when it began: those of primitives in it came since, and are its own.
+        """
+        del self.kernels[before:]
         tensors = list({id(tensor): tensor for tensor in (*graph.targets, *graph.leaves)}.values())
         fixed = self.launches.fixed(self.be, pairs, tensors, graph.fresh)
         if fixed is None:
