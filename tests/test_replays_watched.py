@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -187,7 +188,8 @@ def test_a_class_is_the_librarys_only_with_its_methods(monkeypatch: pytest.Monke
 
     called = type("Called", (), {"__call__": noted})()
     cached, partly = functools.lru_cache(noted), functools.partial(noted)
-    for other in (noted, staticmethod(noted), property(noted), partly, cached, called):
+    inside = contextlib.contextmanager(noted)  # a function of Python's own, with it inside
+    for other in (noted, staticmethod(noted), property(noted), partly, cached, called, inside):
         assert watched.watches([holder]) is not None
         with monkeypatch.context() as patch:
             patch.setattr(ParameterLayer, "set_acc_on", other)
