@@ -272,7 +272,7 @@ class Grower:
             self.step()
         if not any(isinstance(t, Op) for t in self.terms):
             self.add(Op("neg", (Ref(0),))) or self.add(Op("finite", (Ref(0),)))
-        way = "prepare" if self.chance(0.3) else "assign_many"
+        way = "prepare" if self.chance(0.3) else "assign_fresh" if self.chance(0.4) else "assign_many"
         threads = int(self.rng.integers(1, 5))
         return pruned(
             Program(self.space, tuple(self.terms), tuple(self.targets()), way, threads, eager=self.chance(0.6))

@@ -89,7 +89,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Program:
-    """See the module docstring. ``way``: one of assign_many, prepare. ``eager``: threads also for small arrays."""
+    """See the module docstring. ``way``: assign_many, assign_fresh or prepare. ``eager``: threads also for small arrays."""
 
     space: Shape
     terms: tuple[Any, ...] = ()
@@ -311,7 +311,7 @@ class Instance:
     def run_code(self, way: str) -> str:
         """The statement that runs it."""
         pairs = ", ".join(f"(out{i}, t{term})" for i, (_, term) in enumerate(self.pairs))
-        return f"be.prepare([{pairs}])()" if way == "prepare" else f"be.assign_many([{pairs}])"
+        return f"be.prepare([{pairs}])()" if way == "prepare" else f"be.{way}([{pairs}])"
 
     def run(self, way: str) -> None:
         """Run it."""
