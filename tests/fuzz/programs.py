@@ -89,7 +89,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Program:
-    """See the module docstring. ``way``: assign_many, assign_fresh or prepare. ``eager``: threads also for small arrays."""
+    """See the module docstring. ``way``: assign_many, assign_fresh, prepare. ``eager``: threads for small ones too."""
 
     space: Shape
     terms: tuple[Any, ...] = ()
@@ -344,6 +344,8 @@ def snippet(program: Program, be: Any, engine: str) -> str:
         if "data(" in code and made.names[name].size <= 64:
             host = made.names[name].get()
             code = f"be.array(np.array({host.tolist()}, {host.dtype.str[1:]!r}), dtype={host.dtype.str[1:]!r})"
+            if host.dtype.kind == "V":  # no type of NumPy's own
+                code = f"be.array({host.tolist()}, dtype={host.dtype.name!r})"
         lines.append(f"{name} = {code}")
     text = "\n".join(lines)
     head = [

@@ -54,7 +54,6 @@ def product(space: tuple[int, int] = (1, 5), dtype: str = "f4") -> Program:
     return Program(space, (Leaf((0, 1), dtype, "plain", "real", 1), Op("mul", (Ref(0), 2))), (Target(1),))
 
 
-@pytest.mark.cpu_only("the compiled kernels of the CPU")
 def test_a_program_assigns_something_in_every_space(bench: Bench) -> None:
     """A square target turned round takes the value of its term, which in other spaces has another shape."""
     terms = Leaf((0, 1), "f4", "plain", "real", 1), Op("neg", (Ref(0),))
@@ -64,6 +63,7 @@ def test_a_program_assigns_something_in_every_space(bench: Bench) -> None:
     assert all(build(program, be).pairs for program in (turned, *found))
 
 
+@pytest.mark.cpu_only("the compiled kernels of the CPU")
 def test_a_wrong_element_of_a_kernel_is_seen() -> None:
     """One element too few is written; in a process and a cache of its own."""
     needs_compiler()
@@ -134,10 +134,13 @@ def test_a_failure_is_cut_down_to_what_fails(bench: Bench) -> None:
     assert len(smallest.targets) == 1 and np.prod(smallest.space) == 1
 
 
-def test_the_printed_script_runs(bench: Bench, tmp_path: Path) -> None:
-    program = Grower(bench.backends["numpy"], 3).grow()
+@pytest.mark.parametrize("dtype", ["bfloat16", "f4"])
+def test_the_printed_script_runs(bench: Bench, dtype: str, tmp_path: Path) -> None:
+    be = bench.backends["numpy"]
+    grown = (Grower(be, seed).grow() for seed in range(100))
+    program = next(one for one in grown if f"dtype={dtype!r}" in snippet(one, be, ENGINES[1]))
     script = tmp_path / "failure.py"
-    script.write_text(snippet(program, bench.backends["numpy"], ENGINES[1]))
+    script.write_text(snippet(program, be, ENGINES[1]))
     root = MAIN.parent.parent.parent
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(root), os.environ.get("PYTHONPATH", "")))}
     done = subprocess.run([sys.executable, str(script)], cwd=root, env=environment, capture_output=True, text=True)
