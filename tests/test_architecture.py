@@ -275,6 +275,13 @@ def test_other_files_stay_short_too(folder: str) -> None:
     assert {name: lines for name, lines in lengths.items() if lines > MAX_FILE_LINES} == {}
 
 
+def test_templates_stay_short_too() -> None:
+    files = [path for path in (SOURCE / "kernels" / "templates").rglob("*") if path.is_file()]
+    assert len(files) > 100, "the templates are not where this test looks"
+    lengths = {path.name: len(path.read_text("utf-8").splitlines()) for path in files}
+    assert {name: lines for name, lines in lengths.items() if lines > MAX_FILE_LINES} == {}
+
+
 def test_the_package_keeps_its_architecture() -> None:
     assert len(list(SOURCE.rglob("*.py"))) > 3, "the sources are not where this test looks"
     assert faults(SOURCE) == []

@@ -18,7 +18,7 @@ RUNS, FILTERS, THIN_PLAN = C + "conv/conv_runs.h", C + "conv/conv_filters.h", CP
 DEPTHWISE, DEPTHWISE_READS, DEPTHWISE_PLAN = C + "conv/depthwise.c.j2", C + "conv/conv_depthwise.h", CPU + "primitives/conv/depthwise.py"
 DEPTHWISE_UPDATE = C + "conv/depthwise_update.c.j2"
 POSITIONS, POSITIONS_PLAN = C + "conv/few.c.j2", CPU + "primitives/conv/few.py"
-MANY, FEW = C + "conv/conv_winograd_many.h", C + "conv/conv_winograd_few.h"
+MANY, FEW, TRANSFORMED = (C + f"conv/conv_winograd_{part}.h" for part in ("many", "few", "filters"))
 
 
 def fault(name: str, file: str, old: str, new: str) -> Mutant:
@@ -76,7 +76,7 @@ MUTANTS = (
     fault("pointwise: parts of maps off by one", POINTWISE, ".tile_hi = tiles * (part + 1) / m[MAP_PARTS] };", ".tile_hi = tiles * (part + 1) / m[MAP_PARTS] - (part + 1 < m[MAP_PARTS]) };"),
     fault("pointwise: filters of the first group for all", POINTWISE_PLAN, '"FILTER_GROUP": g.K // g.groups,', '"FILTER_GROUP": 0,'),
     fault("C: taps of the last input row dropped", DIRECT, "(h < 0 || h >= m[IN_H]))\n", "(h < 0 || h >= m[IN_H] - 1))\n"),
-    fault("Winograd: filters not flipped in the data gradient", WINOGRAD, "(flip ? 8 - tap : tap)", "tap"),
+    fault("Winograd: filters not flipped in the data gradient", TRANSFORMED, "(flip ? 8 - tap : tap)", "tap"),
     fault("Winograd: window shifted", MANY, "(OUT * b->ty + i), there", "(OUT * b->ty + i + 1), there"),
     fault("Winograd: last row of an odd height dropped", WINOGRAD, "rows = smaller(OUT * b.lines, there(m[OUT_H], b.top, m[DIL_H]) - OUT * b.ty)", "rows = there(m[OUT_H], b.top, m[DIL_H]) - OUT * b.ty < OUT * b.lines ? 0 : OUT * b.lines"),
     fault("Winograd: a column past the image is read", MANY, "w >= 0 && w < width", "w >= 0 && w <= width"),

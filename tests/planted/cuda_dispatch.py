@@ -44,7 +44,7 @@ MUTANTS = (
     reduction("a block count does not go back to 0", REDUCE, "gridDim.y - 1) ==", "gridDim.y) =="),
     reduction("the first block of a row merges", REDUCE, "== gridDim.y - 1;", "== 0;"),
     reduction("all rows share a count", REDUCE, "tickets + blockIdx.x,", "tickets,"),
-    reduction("half of the warps are left out", REDUCE, '"T / 64")', '"T / 128")'),
+    reduction("half of the warps are left out", KERNELS + "templates/cuda/reduce_folds.j2", '"T / 64")', '"T / 128")'),
     reduction("more rows than counts", KERNELS + "cuda/fit.py", "split and grid[0] <= TICKETS", "split"),
     fault("strides are not part of the key", PLACES, "axes, axes + MAX_AXES, PyLong_AsVoidPtr", "axes, axes, PyLong_AsVoidPtr"),
     fault("stochastic rounding is forgotten", WALK, "place->words[0] & ON_DEVICE && rounds(target)", "place->words[0] & ON_DEVICE && !target"),

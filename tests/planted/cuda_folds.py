@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from planted.table import CUDA, KERNELS, Mutant
 
-REDUCE, TILES, FUNCTIONS = (CUDA + name for name in ("reduce.cu.j2", "turned_vectors.cu.j2", "functions.h"))
+REDUCE, FOLDS, TILES, FUNCTIONS = (CUDA + name for name in ("reduce.cu.j2", "reduce_folds.j2", "turned_vectors.cu.j2", "functions.h"))
 SHIFTED, FIT = KERNELS + "codegen/shifted.py", KERNELS + "cuda/fit.py"
 
 
@@ -26,9 +26,9 @@ def turned(name: str, file: str, old: str, new: str) -> Mutant:
 
 
 MUTANTS = (
-    reduction("columns: a thread takes up its own pieces", REDUCE, '"piece * pitch + theirs"', '"lane * pitch + mine"'),
-    reduction("columns: what was found is kept where it was", REDUCE, 'put(r, type, beside, "theirs")', 'put(r, type, beside, "mine")'),
-    reduction("columns: rows of cells overlap", REDUCE, "pitch = ROWS + (32 >> digits)", "pitch = ROWS - (32 >> digits)"),
+    reduction("columns: a thread takes up its own pieces", FOLDS, '"piece * pitch + theirs"', '"lane * pitch + mine"'),
+    reduction("columns: what was found is kept where it was", FOLDS, 'put(r, type, beside, "theirs")', 'put(r, type, beside, "mine")'),
+    reduction("columns: rows of cells overlap", FOLDS, "pitch = ROWS + (32 >> digits)", "pitch = ROWS - (32 >> digits)"),
     powers("sums of powers are not scaled", FUNCTIONS, "sum * scale + other : sum + other * scale;                                         \\", "sum + other : sum + other;                                         \\"),
     powers("the larger sum is scaled", FUNCTIONS, "return more > 0 ? sum * scale + other : sum + other * scale;                                         \\", "return more < 0 ? sum * scale + other : sum + other * scale;                                         \\"),
     powers("sums of parts are not scaled", FUNCTIONS, "sum * scale + other : sum + other * scale;\n", "sum + other : sum + other;\n"),

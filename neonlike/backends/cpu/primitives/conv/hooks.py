@@ -46,7 +46,7 @@ def _headers(names: str) -> tuple[str, ...]:
 FINISH, STRIPS = (*_headers("finish"), "stream.h"), _headers("strips rows")
 STORE, TILE = (*_headers("store runs"), *STRIPS, *FINISH), _headers("tile filters")
 DEPTHWISE_HEADERS = _headers("depthwise rows")
-WINOGRAD_HEADERS = (*_headers("winograd_many winograd_few points runs rows"), *FINISH)
+WINOGRAD_HEADERS = (*_headers("winograd_filters winograd_many winograd_few points runs rows"), *FINISH)
 PARALLEL_WORK = 1 << 18
 """Multiplications below which starting threads costs more than it saves."""
 RELU, BRELU, BETA, STREAMED = 1, 2, 4, 8

@@ -1,0 +1,83 @@
+/* Recipes: what Python says of an assignment's kernels, read into a launch. Part of fastpath_launches.h. */
+/* An argument from (source, value), or of operands (source, which, distance); -1 if it does not fit what was walked over. */
+static int read_word(PyObject *pair, int64_t memory, Word *word)
+{
+    int source;
+    long long value, distance = 0;
+    if (!PyTuple_CheckExact(pair) || !PyArg_ParseTuple(pair, "iL|L", &source, &value, &distance))
+        return -1;
+    const int operand = source == LEAF || source == TARGET;
+    if (source < 0 || source >= SOURCES || (!operand && PyTuple_GET_SIZE(pair) > 2))
+        return -1;
+    const int64_t limits[SOURCES] = {
+        [LEAF] = walk.leaves, [TARGET] = walk.targets, [WHOLE] = walk.numbers, [REAL] = walk.numbers, [MEMORY] = memory,
+    };
+    *word = operand ? (Word){(enum source)source, (int)value, distance} : (Word){(enum source)source, 0, value};
+    if (source == PLAIN || source == THREADS)
+        return 0;
+    if (value < 0 || value >= limits[source])
+        return -1;
+    return source == WHOLE && walk.number[value].is_real ? -1 : 0; /* integers are computed with integers only */
+}
+
+/* The kernels of a recipe; -1 if they do not fit the walk, or are too many. */
+static int read_steps(Launch *launch, PyObject *steps, int is_device)
+{
+    launch->argument = PyMem_Malloc(sizeof(Word) * MOST_WORDS);
+    if (!launch->argument)
+        return -1;
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(steps); k++) {
+        unsigned long long function;
+        PyObject *words;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(steps, k), "KO!", &function, &PyTuple_Type, &words))
+            return -1;
+        const Py_ssize_t count = PyTuple_GET_SIZE(words);
+        if (launch->given + count > MOST_WORDS)
+            return -1;
+        for (Py_ssize_t word = 0; word < count; word++)
+            if (read_word(PyTuple_GET_ITEM(words, word), launch->memory, &launch->argument[launch->given++]))
+                return -1;
+        launch->step[k] = (Step){(Kernel)(uintptr_t)function, (int)count};
+        launch->device = is_device ? (const struct nl_device *)(uintptr_t)function : NULL;
+    }
+    return 0;
+}
+
+/* Whether a target shares memory with a leaf: then it may have been read before it was written. */
+static int reads_targets(void)
+{
+    for (int t = 0; t < walk.targets; t++)
+        for (int l = 0; l < walk.leaves; l++)
+            if (alias(walk.leaf[l], walk.target[t]))
+                return 1;
+    return 0;
+}
+
+/* A new launch for the walk's key; NULL if the recipe does not fit it. See Recipe in run/recipe.py. */
+static Launch *new_launch(PyObject *recipe)
+{
+    PyObject *steps = NULL, *keep = NULL;
+    long long memory = 0;
+    int release = 0, forks = 0, is_device = 0, leaves = 0, met = 0;
+    if (recipe != Py_None
+        && !PyArg_ParseTuple(recipe, "iiO!LpppO", &leaves, &met, &PyTuple_Type, &steps, &memory, &is_device, &release,
+                             &forks, &keep))
+        return NULL;
+    const Py_ssize_t count = steps ? PyTuple_GET_SIZE(steps) : 0;
+    if (keep && (leaves != walk.leaves || met != walk.numbers || count > MOST_STEPS || (is_device && count != 1)))
+        return NULL;
+    Launch *launch = PyMem_Calloc(1, sizeof *launch + sizeof(Step) * (size_t)count);
+    if (!launch)
+        return NULL;
+    launch->memory = memory, launch->steps = (int)count;
+    launch->word = PyMem_Malloc(sizeof *launch->word * (size_t)walk.words);
+    if (!launch->word || (keep && read_steps(launch, steps, is_device))) {
+        free_launch(launch);
+        return NULL;
+    }
+    memcpy(launch->word, walk.word, sizeof *launch->word * (size_t)walk.words);
+    launch->hash = walk.hash, launch->words = walk.words;
+    launch->release = release, launch->forks = forks, launch->restarts = !reads_targets();
+    launch->keep = own(keep);
+    return launch;
+}
