@@ -169,7 +169,7 @@ def test_what_is_no_kernel_of_c_runs_step_by_step(
 ) -> None:
     a, b = fast.ones((3, 3)), fast.zeros((3, 3))
     if kind == "no extension":
-        monkeypatch.setattr(fastpath, "loaded", lambda: None)
+        monkeypatch.setattr(fastpath, "asked_for", lambda: None)
     if kind == "bench":
         fast.bench = True
     expressions = {"random": a * (fast.rand() + 1), "product": fast.dot(a, a), "numpy engine": fast.sum(a) * 1j.imag}
@@ -209,6 +209,31 @@ def test_a_kernel_without_memory_is_asked_again_by_python(extension: Any) -> Non
     for wrong in ((links, (list,)), (((place,),), (list,)), ((("a", 1),), (list,))):
         with pytest.raises(TypeError):
             extension.Chain(*wrong)
+
+
+def test_a_prepared_assignment_is_started_by_the_extension(fast: Any, extension: Any) -> None:
+    a, b, c = fast.ones((3, 4)), fast.zeros((3, 4)), fast.zeros((3, 4))
+    one, two = fast.prepare(b, b + a), fast.prepare([(c, b * 2), (a, a + 1)])
+    for turn in range(1, 5):
+        assert one() is b and b.get()[0, 0] == turn * (turn + 1) / 2
+        assert [target is t for target, t in zip(two(), (c, a))] == [True, True]
+        assert c.get()[0, 0] == 2 * b.get()[0, 0] and a.get()[0, 0] == turn + 1
+        assert isinstance(one._run, extension.Chain) and isinstance(two._run, extension.Chain)
+
+
+def test_it_asks_for_the_extension_again_while_there_is_none(fast: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(fastpath, "asked_for", lambda: asked.append(len(ran)))
+    a, ran = fast.zeros((3, 4)), []
+    step = fast.prepare(a, a + 1)
+    for turn in range(20):
+        ran.append(turn)
+        step()
+    assert asked == [1, 3, 7, 15] and a.get()[0, 0] == 20
+    monkeypatch.undo()
+    for _ in range(20):
+        step()
+    assert step._run is not step.run and a.get()[0, 0] == 40
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
@@ -273,7 +298,7 @@ def test_training_is_bit_for_bit_the_same_with_and_without(
     assert fast._calls.fast.hits > 50
     fast._calls.fast = None
     fastbuild.remove(extension)
-    monkeypatch.setattr(fastpath, "loaded", lambda: None)
+    monkeypatch.setattr(fastpath, "asked_for", lambda: None)
     fast.executor.replay.run = fast.executor.replay.run_many = None
     assert trained(fast, lambda: None, make()) == ours
 

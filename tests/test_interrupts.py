@@ -45,7 +45,7 @@ def test_a_few_random_moments():
 @pytest.mark.slow
 @pytest.mark.cpu_only("sends signals to a process of its own, on the CPU")
 def test_many_random_moments():
-    random_moments(150)
+    random_moments(50)
 
 
 @pytest.fixture

@@ -78,8 +78,8 @@ class CEngine(CompilesAhead, NumpyEngine):
         return Recipe(len(graph.leaves), len(graph.numbers), steps, run.memory, False, release, forks, keep)
 
     def chain(self, runs: Sequence[Callable[[], None]]) -> Callable[[], None] | None:
-        """See ``Engine.chain``: where all are compiled C, and the extension is there."""
-        extension = fastpath.loaded()
+        """See ``Engine.chain``: where all are compiled C, and the extension is there; else it is asked for."""
+        extension = fastpath.asked_for()
         if extension is None or not all(isinstance(run, BoundLater) for run in runs):
             return None
         calls = [call for run in runs for call in run.calls()]  # type: ignore[attr-defined]

@@ -61,9 +61,7 @@ def request(adopt: Callable[[Any], None]) -> None:
     Compiling goes on in a thread, which holds no reference to the method's object.
     """
     with _state.lock:
-        if _state.module is None and not _state.asked:
-            _state.asked = True
-            _load_or_compile()
+        _ask()
         if _state.module is None:
             if _state.thread is not None and _state.thread.is_alive():
                 _state.waiting.append(weakref.WeakMethod(adopt))
@@ -73,6 +71,14 @@ def request(adopt: Callable[[Any], None]) -> None:
 
 def loaded() -> Any:
     """The extension, if it is there; None while it is not."""
+    return _state.module
+
+
+def asked_for() -> Any:
+    """The extension, if it is there or in the cache; else None, and it is compiled in the background."""
+    if _state.module is None:
+        with _state.lock:
+            _ask()
     return _state.module
 
 
@@ -106,6 +112,13 @@ def _usable_compiler() -> Compiler | None:
         logger.debug("assignments are started by Python: %s", reason)
         return None
     return find_compiler()
+
+
+def _ask() -> None:
+    """Load the extension or begin to compile it, once. The lock is held."""
+    if _state.module is None and not _state.asked:
+        _state.asked = True
+        _load_or_compile()
 
 
 def _load_or_compile() -> None:

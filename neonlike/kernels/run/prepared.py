@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from neonlike.kernels.planning.graph import Graph
-from neonlike.kernels.run.recorded import lose
+from neonlike.kernels.run.recorded import at_work, lose
 
 
 class Prepared:
@@ -15,26 +15,40 @@ class Prepared:
     Tensor contents may change between calls, the tensors may not. Each call draws new random numbers.
     """
 
-    __slots__ = ("_backend", "_graph", "_run")
+    __slots__ = ("_backend", "_left", "_prepared", "_run", "_targets", "_wait")
 
     def __init__(self, backend: Any, graph: Graph, run: Callable[[], None]) -> None:
         self._backend = backend
-        self._graph = graph
-        self._run = run
+        self._prepared = self._run = run
+        self._left = self._wait = 1
+        self._targets = graph.assigned
 
     def __call__(self) -> Any:
         """Run; returns the target, or the list of targets if there are several."""
         if self._backend.closed:
             self._backend.check_open("prepared assignment")
-        lose()
+        if at_work:
+            lose()
         self._run()
-        targets = self._graph.assigned
+        if self._left:
+            self._left -= 1
+            if not self._left:
+                self._hasten()
+        targets = self._targets
         return targets[0] if len(targets) == 1 else list(targets)
+
+    def _hasten(self) -> None:
+        """Have the extension start the kernels, if it is there; it may be compiled now: else ask again, ever later."""
+        fast = self._backend.engine.chain([self._prepared])
+        if fast is not None:
+            self._run = fast
+        else:
+            self._left = self._wait = 2 * self._wait
 
     @property
     def run(self) -> Callable[[], None]:
         """What a call runs."""
-        return self._run
+        return self._prepared
 
 
 class Chain:
@@ -51,7 +65,8 @@ class Chain:
 
     def __call__(self) -> None:
         """Run them."""
-        lose()
+        if at_work:
+            lose()
         if self._fast is not None and not self._backend.closed:
             self._fast()
             return

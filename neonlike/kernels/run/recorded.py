@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from threading import get_ident
 from typing import Any
 
-_at_work: dict[int, Recorder] = {}
-"""Recorders by the threads whose calls they write down."""
+at_work: dict[int, Recorder] = {}
+"""Recorders by the threads whose calls they write down; what is on a hot path looks whether it is empty first."""
 
 
 class Recorder:
@@ -89,7 +89,7 @@ class Recorder:
 
 def recorder() -> Recorder | None:
     """What writes down the calls of this thread, if anything does."""
-    return _at_work.get(get_ident()) if _at_work else None
+    return at_work.get(get_ident()) if at_work else None
 
 
 def lose() -> None:
@@ -103,10 +103,10 @@ def recording(be: Any) -> Iterator[Recorder]:
     """Write down what this thread has ``be`` do inside, where its ``replay`` has the extension."""
     replay = be.executor.replay
     made = Recorder(be, replay.launches)
-    _at_work[get_ident()] = made
+    at_work[get_ident()] = made
     try:
         with replay.paused() as stays_paused:
             yield made
             made.end(stays_paused())
     finally:
-        del _at_work[get_ident()]
+        del at_work[get_ident()]
