@@ -106,6 +106,7 @@ class Backend(
         (docs/environment.md).
     """
 
+    __slots__ = ("_replay",)  # which every assignment asks first, and the extension reads faster than other attributes
     backends: ClassVar[dict[str, type[Backend]]] = {}
     loaders: ClassVar[dict[str, Callable[[], Any]]] = {}
     """What imports the classes of backends that are not loaded with the library; ``registry.py`` fills it."""
@@ -143,7 +144,7 @@ class Backend(
         self.compat_mode = compat_mode
         recorder = make_bench(bench)
         self.executor = Executor(self._make_engine(), self.tensor_cls)
-        self._replay = self.executor.replay  # what every assignment asks first
+        self._replay = self.executor.replay
         self._replay.calls = self._calls if self.tensor_cls.live_host else None
         self._switch_bench(recorder)
         self._init_random(rng_seed)
@@ -318,8 +319,6 @@ class Backend(
             raise ShapeError(f"explain: {shown(value)} has no shape of its own; say where it would go: out=tensor")
         target = out if out is not None else self.fresh(source.shape, source.dtype)
         return self.executor.explain(target, source)
-
-    # Life
 
     def check_open(self, operation: str) -> None:
         """Raise BackendUnavailable if the backend was closed."""

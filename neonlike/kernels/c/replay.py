@@ -37,6 +37,8 @@ class Replay:
         Another one whenever something was forgotten, for those who keep kernels elsewhere.
     """
 
+    __slots__ = ("__dict__", "__weakref__", "run")  # the extension reads a slot in less time
+
     def __init__(self, tensor_type: type) -> None:
         self.tensor_type = tensor_type
         self.launches: Any = None

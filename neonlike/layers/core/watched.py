@@ -29,6 +29,8 @@ MODULES = frozenset(("builtins", "nlfast"))
 """Of the types of callable objects that are no functions of a user's, beside the library."""
 WRAPPING = frozenset(("contextlib", "dataclasses", "functools", "reprlib"))
 """Modules whose functions stand before those of the library."""
+SLOTS = frozenset(("__dict__", "__weakref__", "_replay", "run"))
+"""Slots that need no watch: ``Backend._replay`` stays, and ``Replay.run`` changes with ``Replay.run_many``."""
 MOST = 4096
 """Objects that are watched at most."""
 
@@ -99,7 +101,7 @@ def _is_ours(kind: type) -> bool:
 
 def _is_wholly_ours(kind: type) -> bool:
     slots = (name for cls in kind.__mro__ for name in (getattr(cls, "__slots__", ()) or ()))
-    if not _is_in_package(kind.__module__) or any(name not in ("__dict__", "__weakref__") for name in slots):
+    if not _is_in_package(kind.__module__) or not SLOTS.issuperset(slots):
         return False
     return not any(_is_foreign(value) for cls in kind.__mro__ if cls is not object for value in vars(cls).values())
 

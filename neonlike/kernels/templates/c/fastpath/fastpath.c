@@ -51,11 +51,36 @@ static PyObject *run_new(PyObject *backend, PyObject *target, PyObject *value, P
     return own(target);
 }
 
+/* Where the instances of a class have a slot; 0: it is no slot of the class. */
+typedef struct {
+    PyTypeObject *type;
+    Py_ssize_t at;
+} SlotOf;
+
+static SlotOf replay_slot, run_slot; /* of the first class of backends that is met, and of Replay */
+
+/* `object.name`, in less time where that is a slot: of every assignment these two are asked for. */
+static PyObject *get_slot(PyObject *object, PyObject *name, SlotOf *known)
+{
+    if (!known->type) {
+        PyObject *descriptor = PyObject_GetAttr((PyObject *)Py_TYPE(object), name);
+        if (descriptor && Py_TYPE(descriptor) == &PyMemberDescr_Type) {
+            const PyMemberDef *member = ((PyMemberDescrObject *)descriptor)->d_member;
+            known->at = member->type == T_OBJECT_EX ? member->offset : 0;
+        }
+        Py_XDECREF(descriptor);
+        PyErr_Clear();
+        known->type = (PyTypeObject *)own((PyObject *)Py_TYPE(object));
+    }
+    PyObject *value = known->at && Py_TYPE(object) == known->type ? SLOT(object, known->at) : NULL;
+    return value ? own(value) : PyObject_GenericGetAttr(object, name);
+}
+
 /* By `_replay.run`, where that is run() of the launches; NULL without an exception where Python has to do it all. */
 static PyObject *assign(PyObject *backend, PyObject *target, PyObject *value)
 {
-    PyObject *replay = PyObject_GenericGetAttr(backend, name_replay);
-    PyObject *run = replay ? PyObject_GenericGetAttr(replay, name_run) : NULL;
+    PyObject *replay = get_slot(backend, name_replay, &replay_slot);
+    PyObject *run = replay ? get_slot(replay, name_run, &run_slot) : NULL;
     PyObject *given[3] = {backend, target, value}, *answer = NULL, *done = NULL;
     const PyCFunction ours = (PyCFunction)(void (*)(void))launches_run;
     if (!run)
