@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from cuda_backends import assert_near, gpu
 from engines import use_threads
-from sass import ARCHITECTURES
+from sass import ARCHITECTURES, NVCC
 
 from neonlike.backends import Backend
 from neonlike.errors import KernelCompileError
@@ -241,7 +241,6 @@ def test_kernels_of_a_plan_compile_side_by_side(
 
 # What the real compiler makes of it ---------------------------------------------------------------------------------
 
-NVCC = next((path for path in ("/usr/local/cuda/bin/nvcc", "/usr/local/bin/nvcc") if shutil.which(path)), None)
 needs_nvcc = pytest.mark.skipif(NVCC is None, reason="there is no CUDA toolkit, whose nvcc compiles for real GPUs")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 from cuda_backends import gpu
 from primitive_calls import CALLS
-from sass import ARCHITECTURES
+from sass import ARCHITECTURES, NVCC
 
 from neonlike.backends.families.batchnorm import BatchNormBackward, BatchNormForward
 from neonlike.kernels.cuda import compile as compile_cuda
@@ -22,7 +21,6 @@ from neonlike.kernels.cuda.moves import Moves
 from neonlike.kernels.cuda.routine import CudaRoutine
 
 __all__ = ["gpu"]
-NVCC = next((path for path in ("/usr/local/cuda/bin/nvcc", "/usr/local/bin/nvcc") if shutil.which(path)), None)
 MOST_REGISTERS = 128
 """Of a thread: two blocks of 256 threads then share a multiprocessor."""
 Form = tuple[CudaRoutine, dict[str, Any]]

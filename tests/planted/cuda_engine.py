@@ -44,7 +44,7 @@ MUTANTS = (
     elementwise("the last chunk not loaded", MAP, "l < left ? {{ a.name }}[l] : ({{ a.ctype }})0", "({{ a.ctype }})0"),
     turned("rows and columns exchanged as they are read", TURNED, "tile_{{ a.name }}[y][threadIdx.x] = g_", "tile_{{ a.name }}[threadIdx.x][y] = g_"),
     turned("no barrier between elements", TURNED, "    __syncthreads();\n", ""),
-    turned("columns that there are not", TURNED, "column = first + y;\n        if (row < meta.v[0] && column < meta.v[1]) {", "column = first + y;\n        if (row < meta.v[0]) {"),
+    turned("rows of the first tile in all", TURNED, "top = {{ down }} * TILE,", "top = 0 * {{ down }},"),
     moves("negative indices count from the beginning", GATHER, "found < 0 ? found + meta.v[1] : found;", "found < 0 ? -found : found;"),
     moves("indices next to each other, whatever their step", GATHER, "g_index[{{ axis }} * meta.v[2]]", "g_index[{{ axis }}]"),
     moves("positions next to each other, whatever their step", GATHER, "place * meta.v[3];", "place;"),
