@@ -21,6 +21,8 @@ METHODS: dict[str, tuple[str, bool | int]] = {
     "winograd 2x2": ("winograd", 2), "winograd 4x4": ("winograd", 4),
 }  # fmt: skip
 """Ways of ours to convolve, ``be.conv_method`` and ``be.enable_winograd``; the first is what users get."""
+CUBLAS = "cublas"
+"""The product that a window of one element is, by cuBLAS alone: what a convolution of 1x1 is compared with."""
 TOLERANCE_OF_4 = 5e-5
 """Largest error of Winograd's tiles of 4 x 4, whose transforms round more than sums do."""
 CHECKED = 24
@@ -81,7 +83,7 @@ LAYERS = (
 """For a full run; a quick one takes the second."""
 EMULATED_LAYERS = (
     Layer("small 3x3/2", 4, 10, 12, 7, stride=2), Layer("small groups", 2, 18, 20, 5, groups=2),
-    Layer("small 3x3", 2, 4, 5, 6),
+    Layer("small 3x3", 2, 4, 5, 6), Layer("small 1x1", 4, 10, 12, 5, 1, 0),
 )  # fmt: skip
 """For an emulated GPU."""
 
@@ -147,6 +149,8 @@ def conv_case(layer: Layer, which: str, precision: str, field: Field, ways: Mapp
         for method, ours in ways.items()
         if tiled or METHODS[method][0] != "winograd"
     ]
+    if layer.window == layer.stride == layer.groups == 1:
+        found.append(made(ways["auto"], CUBLAS, _product, False))
     refused = {name: why for name, why in field.absent.items() if name == "torch"}
     if torch := field.peers.get("torch"):
         found.append(made(torch, "torch", _torch, True))
@@ -168,6 +172,18 @@ def _ours(library: Any, which: str, layer: Layer, arrays: Any, precision: str) -
     if which == "bprop":
         return lambda: be.bprop_conv(made, F, E, I), lambda: [I]
     return lambda: be.update_conv(made, I, E, F), lambda: [F]
+
+
+def _product(library: Any, which: str, layer: Layer, arrays: Any, precision: str) -> Made:
+    be = library.be
+    tensors = [library.put(array) for array in arrays]
+    shapes = (layer.C, -1), (layer.C, layer.K), (layer.K, -1)
+    I, F, E = (tensor.reshape(shape) for tensor, shape in zip(tensors, shapes))  # noqa: E741
+    if which == "fprop":
+        return lambda: be.compound_dot(F.T, I, E), lambda: tensors[2:]
+    if which == "bprop":
+        return lambda: be.compound_dot(F, E, I), lambda: tensors[:1]
+    return lambda: be.compound_dot(I, E.T, F), lambda: tensors[1:2]
 
 
 def _spoil(library: Library, results: Callable[[], list[Any]]) -> None:

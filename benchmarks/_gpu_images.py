@@ -59,7 +59,7 @@ IMAGES = (
     Images("LRN over 5", "lrn", 64, 96, 55, 5),
 )
 """For a full run; a quick one takes the first."""
-EMULATED_IMAGES = (Images("small max", "max", 4, 3, 7, 3, 2, 1), Images("small LRN", "lrn", 4, 6, 3, 5))
+EMULATED_IMAGES = (Images("small max", "max", 16, 8, 9, 3, 2, 1), Images("small LRN", "lrn", 4, 6, 3, 5))
 """For an emulated GPU."""
 
 

@@ -28,7 +28,10 @@ WHOLE = "neonlike persistent"
 
 @dataclass(frozen=True)
 class Normalized:
-    """Images (C, size, size, N) that are normalized by their batch; training."""
+    """Images (C, size, size, N) that are normalized by their batch, in training: forward with relu, backward without.
+
+    (Whether a result is above 0 may depend on rounding; relu's gradient would make that a large error.)
+    """
 
     name: str
     C: int
@@ -131,7 +134,7 @@ def _normalized(what: Normalized, which: str) -> tuple[Makers, Array, int, Any]:
     mean, deviation = wide.mean(1, keepdims=True), np.sqrt(wide.var(1, keepdims=True) + EPS)
     unit = (wide - mean) / deviation
     part = error - error.mean(1, keepdims=True, dtype=np.float64) - unit * (error * unit).mean(1, keepdims=True)
-    wanted = gamma * unit + beta if which == "fprop" else gamma * part / deviation
+    wanted = np.maximum(gamma * unit + beta, 0) if which == "fprop" else gamma * part / deviation
     nbytes = (2 if which == "fprop" else 3) * x.nbytes
 
     def ours(library: Any) -> Made:
@@ -140,7 +143,7 @@ def _normalized(what: Normalized, which: str) -> tuple[Makers, Array, int, Any]:
         gradients = [be.zeros((what.C, 1)) for _ in range(2)]
 
         def forward() -> None:
-            be.compound_fprop_bn(given[0], *statistics, *given[2:], y, EPS, 0.9, True)
+            be.compound_fprop_bn(given[0], *statistics, *given[2:], y, EPS, 0.9, True, relu=True)
 
         def backward() -> None:
             be.compound_bprop_bn(y, *gradients, given[1], given[0], *statistics[:2], given[2], EPS)
@@ -157,7 +160,7 @@ def _normalized(what: Normalized, which: str) -> tuple[Makers, Array, int, Any]:
 
         def run() -> None:
             if which == "fprop":
-                last[:] = aten.native_batch_norm(images[0], *weights, *moving, True, 0.1, EPS)[:1]
+                last[:] = [aten.native_batch_norm(images[0], *weights, *moving, True, 0.1, EPS)[0].relu_()]
             else:
                 last[:] = aten.native_batch_norm_backward(
                     images[1], images[0], weights[0], *moving, *saved, True, EPS, [True] * 3

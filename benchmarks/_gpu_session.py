@@ -14,6 +14,7 @@ import _verdicts
 from _cases import Case, Contender, Effort, Result
 from _gpu_contenders import Set, contender
 from _gpu_libraries import Library, Neonlike
+from _gpu_targets import primitive_verdicts
 from _report import COLUMNS, Form
 from _terms import COPY, MEMORY_COPY, met, size_text, time_text
 from harness import Session, measure, run_case
@@ -35,7 +36,7 @@ FACTS = ("date", "processor", "cores", "system", "python", "neonlike", "numpy")
 """Facts of the host that are shown."""
 
 BANDWIDTH_TARGET, BANDWIDTH_FROM = 0.9, 1 << 24
-ASSIGN_TARGET, PREPARED_TARGET = 15e-6, 5e-6
+ASSIGN_TARGET, PREPARED_TARGET = 6e-6, 2e-6
 """Seconds of Python for one call."""
 PRODUCT_TARGET = 0.97
 """Least share of the best rate that other callers of the same library reach."""
@@ -224,7 +225,8 @@ def verdicts(session: GpuSession, dispatch: dict[str, dict[str, float]]) -> list
     """Which of the targets this run met. ``dispatch``: expression -> contender -> seconds of Python for one call."""
     sizes = sorted({r.size for r in session.results if r.size >= BANDWIDTH_FROM})
     lines = [line for size in sizes for line in (*_bandwidth(session, size), *_peer(session, size))]
-    return [*lines, *_dispatch(dispatch), *_products(session)]
+    primitives = primitive_verdicts(session.beside, session.be.compute_capability[0])
+    return [*lines, *_dispatch(dispatch), *_products(session), *primitives]
 
 
 def _bandwidth(session: GpuSession, size: int) -> list[str]:

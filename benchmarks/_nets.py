@@ -142,6 +142,18 @@ def _resnet() -> tuple[Node, ...]:
     return (Conv(64, norm=True), *blocks, Pool("avg", 4, 4), Dense(10))
 
 
+def _bottleneck(maps: int, stride: int = 1, first: bool = False) -> Residual:
+    """1 x 1, 3 x 3 and 1 x 1 to four times as many maps, around which the input goes."""
+    body = (Conv(maps, 1, norm=True), Conv(maps, 3, stride, norm=True), Conv(4 * maps, 1, norm=True, relu=False))
+    return Residual(body, (Conv(4 * maps, 1, stride, norm=True, relu=False),) if first else ())
+
+
+def _resnet50() -> tuple[Node, ...]:
+    stages = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))
+    blocks = [_bottleneck(maps, 1 if i else step, not i) for maps, count, step in stages for i in range(count)]
+    return (Conv(64, 7, 2, norm=True), Pool("max", 3, 2, 1), *blocks, Pool("avg", 7, 1), Dense(1000))
+
+
 def _googlenet() -> tuple[Node, ...]:
     down = Pool("max", 3, 2, 1)
     return (
@@ -164,16 +176,20 @@ NETS = {
     "vgg": Net("ten convolutions of 3 x 3 with batch normalisation, on 32 x 32 pixels", (3, 32, 32), 64, _vgg()),
     "resnet18": Net("eight residual blocks, on 32 x 32 pixels", (3, 32, 32), 64, _resnet()),
     "googlenet": Net("nine inception modules, on 224 x 224 pixels", (3, 224, 224), 32, _googlenet(), 0.001),
+    "resnet50": Net("ResNet-50: sixteen residual blocks, on 224 x 224 pixels", (3, 224, 224), 64, _resnet50(), 0.001),
     "char-lstm 256": Net("LSTM of 256 units over 64 steps of 64 characters", (64, 64), 64, (Lstm(256), Dense(64))),
     "char-lstm 512": Net("LSTM of 512 units over 64 steps of 64 characters", (64, 64), 64, (Lstm(512), Dense(64))),
 }  # fmt: skip
 
 
+ON_GPU_ALONE = ("resnet50",)
+"""Networks that a CPU takes minutes for: measured on one only if they are named."""
+
 TINY = {
     "mlp": Net("12-9-5", (12,), 4, (Dense(9, relu=True), Dense(5)), 0.05),
     "digits": Net(
         "a convolution with batch normalisation and pooling, a residual block", (1, 8, 8), 4,
-        (Conv(4, norm=True), Pool("max", 2, 2), _basic(4), Dense(5)), 0.05,
+        (Conv(4, norm=True), Pool("max", 2, 2), _bottleneck(2, 2, first=True), Dense(5)), 0.05,
     ),
     "char-lstm 256": Net("LSTM of 6 units over 4 steps of 5 characters", (5, 4), 4, (Lstm(6), Dense(5)), 0.05),
 }  # fmt: skip

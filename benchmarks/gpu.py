@@ -2,7 +2,7 @@
 
 It needs a GPU and PyCUDA, and ends with status 2 without them. ``--quick`` stays under two minutes, ``--results``
 writes RESULTS-gpu.md. Peers that are not installed are named at the end. ``python benchmarks/gpu.py --help`` lists the
-options; the targets are in ``_gpu_session.py``.
+options; the targets are in ``_gpu_session.py`` and ``_gpu_targets.py``.
 """
 
 from __future__ import annotations
@@ -166,7 +166,8 @@ class Run:
             for what in images(self.options.quick, is_emulated(self.session.be)):
                 for which in what.passes:
                     if not self._late(f"{precision} {what.name} {which}"):
-                        self.session.run_beside(image_case(what, which, precision, self.field), IMAGES)
+                        case = image_case(what, which, precision, self.field)
+                        self.session.run_beside(case, IMAGES, beside_copies=True)
 
     def attention(self) -> None:
         """Measure attention forward, and with its gradients, in each precision."""

@@ -32,7 +32,7 @@ from _apart import Child, Link
 from _cases import Result
 from _contenders import SLOW_TO_COMPILE
 from _models_report import TF32, TRAINING, is_training
-from _nets import NETS
+from _nets import NETS, ON_GPU_ALONE
 from _sequences import some
 from _sequences_torch import CHANNELS_LAST, COMPILED
 from _terms import LEFT_OUT, OURS
@@ -277,7 +277,10 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(argv)
     if options.tiny:
         gpu.use_tiny()
-    options.only = [name for name in options.only or (QUICK if options.quick else NETS) if name in NETS]
+    every = sorted(NETS, key=lambda name: name not in ON_GPU_ALONE)  # which have a target: before the time is up
+    if options.backend == "cpu":
+        every = [name for name in every if name not in ON_GPU_ALONE]
+    options.only = [name for name in options.only or (QUICK if options.quick else every) if name in NETS]
     options.modes = options.modes or [*kinds]
     if options.backend == "gpu":
         options.modes = [mode + how for how in ("", TF32) for mode in options.modes]

@@ -36,6 +36,7 @@ from planted import (
     cuda_base,
     cuda_conv,
     cuda_dispatch,
+    cuda_engine,
     cuda_folds,
     cuda_images,
     cuda_rest,
@@ -62,8 +63,8 @@ MUTANTS = tuple(
     row
     for table in (
         roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, described,
-        cuda_base, cuda_rest, cuda_dispatch, cuda_folds, cuda_rnn, cuda_conv, cuda_images, blueprints, repeating,
-        attention, autograd, replays,
+        cuda_base, cuda_rest, cuda_dispatch, cuda_engine, cuda_folds, cuda_rnn, cuda_conv, cuda_images, blueprints,
+        repeating, attention, autograd, replays,
     )
     for row in table.MUTANTS
 )
@@ -85,6 +86,10 @@ TESTS = {
         "reductions_cuda": "cuda_reductions",
         "powers_cuda": "cuda_softmax",
         "turned_cuda": "fit_cuda cuda_elementwise",
+        "elementwise_cuda": "cuda_elementwise",
+        "moves_cuda": "cuda_moves",
+        "lines_cuda": "cuda_lines",
+        "gemm_cuda": "cuda_moves gpu_products",
         "foreign_cuda": "gpu_sharing",
         "pool_cuda": "gpu_pool",
         "lrn_cuda": "gpu_lrn",

@@ -118,16 +118,19 @@ def _steps(be: Any, rows: int, count: int = 3) -> list[Any]:
 
 @calls(
     "compound_rnn_unroll_fprop", "compound_rnn_unroll_bprop", "compound_rnn_unroll_fprop_bibnrnn",
-    "compound_rnn_unroll_bprop_bibnrnn",
+    "compound_rnn_unroll_bprop_bibnrnn", "compound_rnn_unroll_fprop softmax", "compound_rnn_unroll_bprop softmax",
 )  # fmt: skip
 def _simple_unrolls(be: Any) -> dict[str, Ready]:
     n, weights, bias, tanh = 5, [values(be, 5, 5) for _ in range(2)], values(be, 5, 1), Tanh()
     h, ff, before = (_steps(be, n) for _ in range(3))
     h2, ff2, after = (_steps(be, n) for _ in range(3))
     one, other, sizes = (before, ff, h), (after, ff2, h2), (n, 3, 3, tanh)
+    others = (n, 3, 3, Softmax())  # by its definition, step by step
     return {
         "compound_rnn_unroll_fprop": lambda: be.compound_rnn_unroll_fprop(weights[0], *one, bias, *sizes),
         "compound_rnn_unroll_bprop": lambda: be.compound_rnn_unroll_bprop(weights[0].T, *one, *sizes),
+        "compound_rnn_unroll_fprop softmax": lambda: be.compound_rnn_unroll_fprop(weights[0], *one, bias, *others),
+        "compound_rnn_unroll_bprop softmax": lambda: be.compound_rnn_unroll_bprop(weights[0].T, *one, *others),
         "compound_rnn_unroll_fprop_bibnrnn": lambda: be.compound_rnn_unroll_fprop_bibnrnn(
             None, None, None, weights[0], *one, bias, weights[1], *other, bias, *sizes
         ),
@@ -155,15 +158,17 @@ def _gated_unrolls(be: Any) -> dict[str, Ready]:
 
 
 @calls(
-    "compound_dot", "cublas_dot", "batched_dot", "xnor_compound_dot", "copy_transpose", "trans2d",
+    "compound_dot", "compound_dot long", "cublas_dot", "batched_dot", "xnor_compound_dot", "copy_transpose", "trans2d",
     "change_data_store_order", "sum_tensor",
 )  # fmt: skip
 def _products(be: Any) -> dict[str, Ready]:
     a, b, c, sums = values(be, 4, 6), values(be, 6, 5), values(be, 4, 5), values(be, 4, 1)
     stacks = [values(be, 3, *shape) for shape in ((4, 6), (6, 5), (4, 5))]
     turned, wide = values(be, 6, 4), values(be, 4, 6)
+    long = values(be, 6, 1 << 16), values(be, 4, 1 << 16)  # whose rows are summed in parts
     return {
         "compound_dot": lambda: be.compound_dot(a, b, c, alpha=2.0, beta=0.5, relu=True, bsum=sums),
+        "compound_dot long": lambda: be.compound_dot(a, long[0], long[1], beta=0.5, bsum=sums),
         "cublas_dot": lambda: be.cublas_dot(a, b, c, alpha=2.0, beta=0.5),
         "batched_dot": lambda: be.batched_dot(*stacks),
         "xnor_compound_dot": lambda: be.xnor_compound_dot(a, b, c, bsum=sums),
@@ -174,13 +179,14 @@ def _products(be: Any) -> dict[str, Ready]:
     }
 
 
-@calls("take", "onehot", "compound_bprop_lut")
+@calls("take", "onehot", "compound_bprop_lut", "compound_bprop_lut scaled")
 def _lookups(be: Any) -> dict[str, Ready]:
     words, error, table = integers(be, 7, 1, 3 * N), values(be, 5, 3 * N), values(be, 7, 5)
     rows, hot = values(be, 3 * N, 5), values(be, 7, 3 * N)
     return {
         "take": lambda: be.take(table, words, 0, out=rows),
         "onehot": lambda: be.onehot(words, 0, out=hot),
+        "compound_bprop_lut scaled": lambda: be.compound_bprop_lut(3, words, error, None, table, beta=0.5),
         "compound_bprop_lut": lambda: be.compound_bprop_lut(3, words, error, None, table, pad_idx=0),
     }
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cudaemu.toolkit import disassembler, real_nvcc
+
 from neonlike.kernels.codegen.render import template_text
 from neonlike.kernels.cuda import compile as compile_cuda
 
-NVCC = next((path for path in ("/usr/local/cuda/bin/nvcc", "/usr/local/bin/nvcc") if shutil.which(path)), None)
-PLACES = ["/usr/local/cuda/bin", *(str(bin) for path in sys.path for bin in Path(path).glob("nvidia/*/bin"))]
-NVDISASM = next((found for place in (None, *PLACES) if (found := shutil.which("nvdisasm", path=place))), None)
+NVCC, NVDISASM = real_nvcc(), disassembler()
 NO_NVCC = "there is no CUDA toolkit, whose nvcc compiles for real GPUs"
 NO_NVDISASM = "no nvdisasm: nothing is known of the instructions (CUDA toolkit, or pip: nvidia-cuda-nvdisasm)"
 ARCHITECTURES = ["sm_80", "sm_90a", "sm_100"]

@@ -18,8 +18,8 @@ from benchmarking import bench  # noqa: F401
 from neonlike.errors import BackendUnavailable
 
 MODULES = (
-    "_gpu_libraries", "_gpu_contenders", "_gpu_session", "_gpu_conv", "_gpu_images", "_gpu_attention", "_gpu_layers",
-    "gpu",
+    "_gpu_libraries", "_gpu_contenders", "_gpu_targets", "_gpu_session", "_gpu_conv", "_gpu_images", "_gpu_attention",
+    "_gpu_layers", "gpu",
 )  # fmt: skip
 
 
@@ -67,10 +67,12 @@ def test_a_run_with_every_section(gpu: SimpleNamespace, tmp_path: Path, capsys: 
     tiled = [r["contender"] for r in written["beside"] if r["case"] == "small 3x3 update"]
     both = ["neonlike winograd 2x2", "neonlike winograd 4x4"]
     assert [name for name in tiled if "winograd" in name] == both, "in float32 alone"
+    products = [r["case"] for r in written["beside"] if r["contender"] == "cublas" and r["median"]]
+    assert products == [f"small 1x1 {which}" for which in gpu._gpu_conv.PASSES] * 3
     unrolled = [r for r in written["beside"] if r["case"].startswith("lstm") and r["median"]]
     assert [r["contender"] for r in unrolled] == ["neonlike", "neonlike persistent"] * 2
     shown = [line for line in said.splitlines() if "of a copy's" in line and "neonlike" in line]
-    assert len(shown) == 2, "what batch normalization moves, beside copies"
+    assert len(shown) == 6, "what batch normalization and pooling move, beside copies"
     others = {"float32", "tf32", "float16", "to the GPU", "to the host"}
     assert {r["case"] for r in written["beside"]} == convolved | others
     assert not [line for line in written["verdicts"] if "convolution" in line], "targets of products are of products"
@@ -255,23 +257,83 @@ def fake_session(gpu: SimpleNamespace, shares: dict[str, float], compiled: dict[
         make("float32", "float32 product, 8 x 8 x 8", 8, who, 1.0, gflop_per_s=rate)
         for who, rate in (("neonlike prepared", 95.0), ("torch", 100.0), ("cupy", 90.0))
     ]
-    return argparse.Namespace(results=results, beside=beside)
+    return argparse.Namespace(results=results, beside=beside, be=argparse.Namespace(compute_capability=(9, 0)))
 
 
 def test_the_targets(gpu: SimpleNamespace) -> None:
     session = fake_session(gpu, {"axpy": 0.95, "adam": 0.85}, {"axpy": 2.0, "adam": 0.8})
     dispatch = {
-        "adam": {"neonlike assign": 16e-6, "neonlike prepared": 3e-6, "torch": 9e-6},
-        "axpy": {"neonlike assign": 9e-6, "neonlike prepared": 2e-6},
+        "adam": {"neonlike assign": 16e-6, "neonlike prepared": 1.5e-6, "torch": 9e-6},
+        "axpy": {"neonlike assign": 5e-6, "neonlike prepared": 1e-6},
     }
     assert gpu._gpu_session.verdicts(session, dispatch) == [
         "16M, share of the bandwidth of a copy within the GPU: adam 85% (target >= 90%): MISSED",
         "16M, geometric mean over 2: torch.compile takes 1.26 times as long; slower than it: adam 1.25 "
         "(target: mean >= 1): met",
-        "Python for one call, assign: at most 16.00 us (adam; target < 15): MISSED",
-        "Python for one call, prepared: at most 3.00 us (adam; target < 5): met",
+        "Python for one call, assign: at most 16.00 us (adam; target < 6): MISSED",
+        "Python for one call, prepared: at most 1.50 us (adam; target < 2): met",
         "float32 product, 8 x 8 x 8: 95% of the library's best rate (target >= 97%): MISSED",
     ]
+
+
+MEASURED = {
+    "convolution fprop float32, ResNet 1x1": {"neonlike": 2.0, "torch": 9.0, "cublas": 1.8},
+    "convolution update tf32, ResNet 1x1": {"neonlike": 1.0, "torch": 0.6, "cublas": 1.2},
+    "convolution fprop float32, VGG 3x3": {"neonlike": 1.0, "torch": 0.9},
+    "convolution bprop float32, ResNet 3x3": {"neonlike": 1.0, "torch": 1.6, "neonlike columns": 5.0},
+    "convolution update float32, ResNet 3x3": {"neonlike": 1.0, "torch": 0.89},
+    "convolution update float32, ResNet 3x3/2": {"neonlike": 1.0, "torch": 0.72},
+    "convolution fprop float16, depthwise": {"neonlike": 1.0, "torch": 0.6},
+    "layer, batch norm 64x112x112 fprop": {"neonlike": 1.0, "torch": 1.3},
+    "images, max 3x3/2 bprop float16": {"neonlike": 1.0, "torch": 1.1},
+    "images, LRN over 5 fprop float32": {"neonlike": 1.0, "torch": 4.0},
+    "layer, lstm 1024, N = 32 fprop": {"neonlike": 1.0, "torch": 0.8, "neonlike persistent": 0.5},
+    "layer, 50k words of 512 fprop": {"neonlike": 1.0, "torch": 0.1},
+}
+"""Seconds of the contenders of a case."""
+
+
+@pytest.mark.parametrize(("major", "missed"), [(9, {2, 8, 9}), (8, {2, 4, 5, 8, 9})])
+def test_the_targets_of_primitives(gpu: SimpleNamespace, major: int, missed: set[int]) -> None:
+    make, results = gpu.base._cases.Result, []
+    for text, seconds in MEASURED.items():
+        kind, _, name = text.partition(", ")
+        share = None if kind.startswith("convolution") else 0.82
+        case = f"{name} {kind.split()[1]}" if kind.startswith("convolution") else name
+        results += [make(case, text, 64, who, s, samples=[s], of_memory_copy=share) for who, s in seconds.items()]
+    lines = gpu._gpu_targets.primitive_verdicts(results, major)
+    assert [line.partition(" (")[0] for line in lines] == [
+        "1x1, all precisions, geometric mean over 2: cublas takes 1.04 times as long",
+        "float32, 3x3 without stride, fprop and bprop, geometric mean over 2: torch takes 1.20 times as long",
+        "float32, 3x3 without stride, update, geometric mean over 1: torch takes 0.89 times as long",
+        "float32, other windows, geometric mean over 1: torch takes 0.72 times as long",
+        "TF32, all windows, geometric mean over 1: torch takes 0.60 times as long",
+        "float16, all windows, geometric mean over 1: torch takes 0.60 times as long",
+        "batch normalization, geometric mean over 1: 82% of a copy's bandwidth",
+        "batch normalization, geometric mean over 1: torch takes 1.30 times as long",
+        "pooling, geometric mean over 1: 82% of a copy's bandwidth",
+        "pooling, geometric mean over 1: torch takes 1.10 times as long",
+        "LRN, geometric mean over 1: torch takes 4.00 times as long",
+        "recurrent layers of 1024 units, N = 32, geometric mean over 1: torch takes 0.80 times as long",
+        "recurrent layers of 1024 units, N = 32, geometric mean over 1: torch takes 1.60 times as long as "
+        "neonlike persistent",
+    ]
+    assert {place for place, line in enumerate(lines) if line.endswith("): MISSED")} == missed
+    assert all(line.endswith(("): met", "): MISSED")) for line in lines)
+    assert gpu._gpu_targets.primitive_verdicts([], major) == []
+
+
+def test_every_target_is_of_cases_that_are_measured(gpu: SimpleNamespace) -> None:
+    """Each has a layer in a full run."""
+    text, make = [], gpu.base._cases.Result
+    for precision in gpu.gpu.PRECISIONS:
+        for layer in gpu._gpu_conv.LAYERS:
+            for which in gpu._gpu_conv.PASSES:
+                text.append((f"{layer.name} {which}", f"convolution {which} {precision}, {layer.name}"))
+    text += [(what.name, f"images, {what.name} fprop float32") for what in gpu._gpu_images.IMAGES]
+    text += [(f"{what.name} fprop", f"layer, {what.name} fprop") for what in gpu._gpu_layers.LAYERS]
+    results = [make(case, words, 1, "neonlike", 1.0) for case, words in text]
+    assert all(any(map(target.chosen, results)) for target in gpu._gpu_targets.TARGETS)
 
 
 def test_peers_are_imported_before_the_backend_loads_its_libraries(

@@ -254,5 +254,45 @@ def test_without_a_gpu_the_status_says_so(
     assert "no GPU here" in capsys.readouterr().out
 
 
+def test_resnet50_is_of_the_published_size(bench: SimpleNamespace) -> None:
+    """25.6 million parameters, of K. He et al. (2015): weights of filters, two of each map, and the last layer."""
+    n = bench._nets
+
+    def weights(layers: Any, channels: int) -> tuple[int, int]:
+        count = 0
+        for node in layers:
+            if isinstance(node, n.Residual):
+                beside, _ = weights(node.shortcut, channels)
+                inside, channels = weights(node.body, channels)
+                count += inside + beside
+            elif isinstance(node, n.Conv):
+                count += channels * node.window**2 * node.maps + 2 * node.maps
+                channels = node.maps
+            elif isinstance(node, n.Dense):
+                count += (channels + 1) * node.outputs
+        return count, channels
+
+    assert weights(n._resnet50(), 3) == (25_557_032, 2048)
+
+
+def test_a_cpu_measures_large_networks_only_where_they_are_named(
+    bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench.models, "ON_GPU_ALONE", ("images",))
+    assert bench.models.parse([]).only == ["mlp", "letters"]
+    assert bench.models.parse(["--only", "images"]).only == ["images"]
+    assert bench.models.parse(["-b", "gpu"]).only == ["images", "mlp", "letters"], "before the time is up"
+
+
+def test_resnet50_has_a_target_beside_eager_pytorch(bench: SimpleNamespace) -> None:
+    make, report = bench._cases.Result, bench._models_report
+    times = {"neonlike": 1.0, "torch": 0.81, "torch.compile": 0.5}
+    for mode, least in (("training", ["met"]), ("training, TF32", [])):
+        cells = [make("resnet50", mode, 1, who, s, samples=[s]) for who, s in times.items()]
+        lines = [line for line in report.verdicts(cells) if f"resnet50, {mode}: torch takes 0.81 times" in line]
+        assert [line.rpartition(" ")[2] for line in lines] == least
+        assert all("(target >= 0.8)" in line for line in lines)
+
+
 def test_small_networks_are_those_that_a_run_chooses_from(bench: SimpleNamespace) -> None:
     assert bench.models.parse(["--tiny", "-b", "gpu"]).only == ["mlp", "digits", "char-lstm 256"]

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from cuda_backends import assert_near, gpu
 from engines import use_threads
+from sass import ARCHITECTURES, NVCC
 
 from neonlike.backends import Backend
 from neonlike.errors import KernelCompileError
@@ -25,6 +26,7 @@ from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.cuda import compile as compile_cuda
 from neonlike.kernels.cuda import nvrtc
 from neonlike.kernels.cuda.compile import CudaCompiler, build_cubin, cubin_key, find_cuda_compiler, headers
+from neonlike.kernels.cuda.gemm import Gemm
 from neonlike.kernels.cuda.lines import Lines
 from neonlike.kernels.planning.graph import linearize
 from neonlike.kernels.run import ahead
@@ -239,7 +241,6 @@ def test_kernels_of_a_plan_compile_side_by_side(
 
 # What the real compiler makes of it ---------------------------------------------------------------------------------
 
-NVCC = next((path for path in ("/usr/local/cuda/bin/nvcc", "/usr/local/bin/nvcc") if shutil.which(path)), None)
 needs_nvcc = pytest.mark.skipif(NVCC is None, reason="there is no CUDA toolkit, whose nvcc compiles for real GPUs")
 
 
@@ -268,7 +269,7 @@ VECTORS = {
 
 @needs_nvcc
 @pytest.mark.compiles(1)
-@pytest.mark.parametrize("arch", ("sm_80", "sm_90a"))
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_hot_kernels_spill_nothing_and_use_wide_accesses(gpu: Backend, tmp_path: Path, arch: str) -> None:
     texts = {}
     for name, pair in hot_kernels(gpu).items():
@@ -299,10 +300,12 @@ def test_hot_kernels_spill_nothing_and_use_wide_accesses(gpu: Backend, tmp_path:
         assert not re.search(r"[1-9]\d* bytes spill", used), f"{name}: {used}"
 
 
-def line_kernels(device: Any) -> dict[str, Any]:
-    """Kernels of scans, sorts and picking along an axis, of narrow and wide types and indices."""
-    lines, f16, f64 = Lines(device, ""), np.dtype(np.float16), np.dtype(np.float64)
-    i64, u8 = np.dtype(np.int64), np.dtype(np.uint8)
+def whole_kernels(be: Any) -> dict[str, Any]:
+    """Kernels of products, scans, sorts, gathers and scatters, of narrow and wide types and indices."""
+    lines, f16, f64 = Lines(be.device, ""), np.dtype(np.float16), np.dtype(np.float64)
+    i64, u8, i32 = np.dtype(np.int64), np.dtype(np.uint8), np.dtype(np.int32)
+    halves, wide, integers = (be.empty((65, 65), dtype=dtype).array for dtype in (f16, f64, i64))
+    product = Gemm(be.device).source
     return {
         "sums by blocks": lines.line_source("block", f16, None, f16, 2, False, ("0", "+")),
         "products of integers by blocks": lines.line_source("block", i64, None, i64, 1, True, ("1", "*")),
@@ -311,16 +314,22 @@ def line_kernels(device: Any) -> dict[str, Any]:
         "placing": lines.line_source("scatter", u8, i64, f16, 2, True, None),
         "adding": lines.line_source("untake", f16, i64, f64, 2, False, ("0", "+")),
         "merging": lines.merge_source(f64, True),
+        "gathers": lines.source("gather", f16, i32, f16, 3, 1, False),
+        "gathers that convert": lines.source("gather", f64, u8, f16, 2, 0, True),
+        "scatters": lines.source("scatter", f16, i32, f64, 3, 1, True),
+        "products of halves": product(halves, halves, halves, np.dtype(np.float32), True, True),
+        "products of doubles": product(wide, wide.transpose(1, 0), wide, f64),
+        "products of integers": product(integers, integers, integers, i64),
     }
 
 
 @needs_nvcc
 @pytest.mark.compiles(1)
-@pytest.mark.parametrize("arch", ("sm_80", "sm_90a"))
-def test_kernels_along_lines_compile_and_spill_nothing(gpu: Any, tmp_path: Path, arch: str) -> None:
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_kernels_of_whole_operands_compile_and_spill_nothing(gpu: Any, tmp_path: Path, arch: str) -> None:
     for header, text in headers().items():
         (tmp_path / header).write_text(text)
-    for name, kernel in line_kernels(gpu.device).items():
+    for name, kernel in whole_kernels(gpu).items():
         (tmp_path / "k.cu").write_text(str(kernel.source))
         assert NVCC is not None
         made = subprocess.run(

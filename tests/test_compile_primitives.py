@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,15 @@ import numpy as np
 import pytest
 from cuda_backends import gpu
 from primitive_calls import CALLS
+from sass import ARCHITECTURES, NVCC
 
 from neonlike.backends.families.batchnorm import BatchNormBackward, BatchNormForward
 from neonlike.kernels.cuda import compile as compile_cuda
+from neonlike.kernels.cuda import sorting
+from neonlike.kernels.cuda.moves import Moves
 from neonlike.kernels.cuda.routine import CudaRoutine
 
 __all__ = ["gpu"]
-NVCC = next((path for path in ("/usr/local/cuda/bin/nvcc", "/usr/local/bin/nvcc") if shutil.which(path)), None)
 MOST_REGISTERS = 128
 """Of a thread: two blocks of 256 threads then share a multiprocessor."""
 Form = tuple[CudaRoutine, dict[str, Any]]
@@ -93,10 +94,11 @@ def run_forms(be: Any) -> None:
         be.fprop_conv(layer, x, f, y, bias=sums, relu=True)
         be.bprop_conv(layer, f, y, x, bsum=sums, beta=0.5)
         be.update_conv(layer, x, y, f)
-
-
     half = [be.ones(dims, dtype=np.float16) for dims in ((40, 3, 2), (40, 4, 2), (40, 4))]
     be.detectionOutput_fprop(*half[:2], None, half[2], None, 20, 10, 0.1, 0.5)
+    be.compound_bprop_lut(1, be.zeros((1, 200), dtype=np.int32), be.ones((5, 200)), None, be.ones((7, 5)))
+    many = be.zeros((sorting.ONE_BLOCK + 1, 1), dtype=np.int32)
+    Moves(be.device, "").group(many.array.reshape(many.size), 70_000, "take")  # compiles a sort of several launches
 
 
 def compile_rows(be: Any) -> None:
@@ -137,7 +139,7 @@ WIDE = re.compile(r"(?:ld|st)\.global\S*\.v[24]\.")
 @pytest.mark.slow
 @pytest.mark.compiles(1, "sm_90a")
 @pytest.mark.skipif(NVCC is None, reason="there is no CUDA toolkit, whose nvcc compiles for real GPUs")
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100"])
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_kernels_spill_nothing_and_use_wide_accesses(forms: dict[str, Form], tmp_path: Path, arch: str) -> None:
     text, names = joined(forms)
     assert len(names) > 20

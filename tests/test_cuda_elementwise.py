@@ -50,6 +50,16 @@ def test_broadcasts(gpu: Backend, rng: Any) -> None:
         assert_near(out, np.full(x.shape, 2.5))
 
 
+def test_what_lies_behind_a_result_is_left_alone(gpu: Backend, rng: Any) -> None:
+    """Results of no whole vectors, in a row of a larger tensor."""
+    for dtype in ("float32", "float16", "int8"):
+        for n in (1, 3, 6, 33, 127):
+            x = rng.integers(0, 50, (1, n)).astype(dtype)
+            whole = gpu.zeros((1, n + 24), dtype=x.dtype)
+            whole[:, :n][:] = gpu.array(x, dtype=x.dtype) + 1
+            np.testing.assert_array_equal(whole.get(), np.pad(x + 1, ((0, 0), (0, 24))).astype(dtype))
+
+
 def test_nothing_to_compute(gpu: Backend) -> None:
     for shape in ((0, 3), (3, 0)):
         out = gpu.empty(shape)

@@ -70,6 +70,9 @@ def test_gathers(gpu: Backend, rng: Any) -> None:
             index = np.array([[3, 0, -1, 3, 8, -9]], np.int32)
             out = gpu.take(a, gpu.array(index, dtype=np.int32), axis=axis).asnumpyarray()
             np.testing.assert_array_equal(out, np.take(x, index[0], axis=axis), err_msg=f"{layout} {axis}")
+            apart = gpu.array(np.repeat(index, 3, axis=1), dtype=np.int32)[:, ::3]
+            out = gpu.take(a, apart, axis=axis).asnumpyarray()
+            np.testing.assert_array_equal(out, np.take(x, index[0], axis=axis), err_msg=f"{layout} {axis}, apart")
     half = gpu.empty((12, 2), dtype=np.float16)
     half[:] = gpu.take(gpu.array(x), gpu.array(np.array([[1], [0]]), dtype=np.int64), axis=1)
     assert_near(half, x[:, [1, 0]])

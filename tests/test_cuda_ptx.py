@@ -5,7 +5,6 @@ And that the real nvcc takes them for each architecture.
 
 from __future__ import annotations
 
-import shutil
 import struct
 import subprocess
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sass import ARCHITECTURES, NO_NVCC, NVCC
 
 from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.codegen.render import template_text
@@ -134,12 +134,9 @@ class TestOnTheDevice:
         np.testing.assert_allclose(y.get()[:, 0], wanted, rtol=3e-7, atol=1e-38)
 
 
-NVCC = shutil.which("/usr/local/cuda/bin/nvcc")
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(NVCC is None, reason="there is no nvcc in /usr/local/cuda")
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100"])
+@pytest.mark.skipif(NVCC is None, reason=NO_NVCC)
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_the_real_compiler_takes_them(tmp_path: Path, arch: str) -> None:
     (tmp_path / "ptx.h").write_text(PTX)
     waits = """extern "C" __global__ void w(unsigned *x) { while (nl_load_acquire(x) < 4) {} nl_copy_wait(1); }\n"""

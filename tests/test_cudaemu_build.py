@@ -195,6 +195,26 @@ class TestWhatMayBeMissing:
         install.REASON.write_text("there is no network\n")
         assert install.missing().endswith("the last attempt: there is no network")
 
+    @pytest.mark.parametrize(
+        ("nvcc", "found", "asked"), [("nvcc", None, True), ("nvcc", "it", False), (None, None, False)]
+    )
+    def test_the_disassembler(
+        self, nvcc: str | None, found: str | None, asked: bool, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    ) -> None:
+        """It is installed where there is a compiler without it; where that fails, tests are skipped."""
+        commands: list[list[str]] = []
+
+        def refuse(what: str, command: list[str]) -> None:
+            commands.append(command)
+            raise EmulatorUnavailable("there is no network")
+
+        monkeypatch.setattr(install, "real_nvcc", lambda: nvcc)
+        monkeypatch.setattr(install, "disassembler", lambda: found)
+        monkeypatch.setattr(install, "_run", refuse)
+        install.install_disassembler()
+        assert [command[-1].partition(">")[0] for command in commands] == ["nvidia-cuda-nvdisasm"] * asked
+        assert ("will be skipped: there is no network" in capsys.readouterr().err) is asked
+
     @pytest.mark.parametrize(("required", "status"), [("0", 0), ("1", 1)])
     def test_a_failed_installation_is_an_error_only_where_required(
         self,

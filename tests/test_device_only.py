@@ -59,6 +59,7 @@ def test_every_primitive_is_called() -> None:
     assert CALLS.keys() >= ANSWERS.keys()
 
 
+@pytest.mark.checked
 @pytest.mark.parametrize("name", CALLS)
 def test_runs_on_the_device_alone(gpu: Any, name: str) -> None:
     call = CALLS[name](gpu)

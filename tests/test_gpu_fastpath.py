@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from engines import needs_compiler
 from replaying import Asker
+from shortage import running_out
 
 from neonlike.backends import gen_backend
 from neonlike.errors import BackendUnavailable
@@ -90,6 +91,16 @@ def test_nothing_else_gets_the_working_memory_of_a_repeated_sum(be: Any) -> None
     assert hits(be) == before + 1 and out.get()[0, 0] == 300_000
     assert all((other.get() == 7).all() for other in others)
 
+
+def test_a_sum_for_which_no_memory_can_be_kept_is_made_but_not_repeated(be: Any) -> None:
+    """What it would be repeated with is asked for when it has been made."""
+    a, out = be.ones((3, 1 << 16)), be.empty((3, 1))
+    for _ in range(4):
+        out.fill(0)
+        before = hits(be)
+        with running_out(be, 1):
+            out[:] = be.sum(a, axis=1)
+        assert (out.get() == 1 << 16).all() and hits(be) == before
 
 
 def test_where_tensors_begin_is_told_apart(be: Any) -> None:

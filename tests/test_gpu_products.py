@@ -186,12 +186,15 @@ def test_our_own_kernel_gives_the_same(monkeypatch: pytest.MonkeyPatch, rng: np.
             A, B, C = (be.array(x, dtype=dtype) for x in (a, b, c))
             be.compound_dot(A, B, C, 0.5, 2.0)
             assert np.array_equal(C.get(), a @ b * 0.5 + 2 * c)
+            C.fill(np.nan)
+            be.compound_dot(A, B, C, 0.5)
+            assert np.array_equal(C.get(), a @ b * 0.5)
             C.T[:] = be.dot(B.T, A.T)
             assert np.array_equal(C.get(), a @ b)
             stack = be.empty((2, m, n), dtype=dtype)
             be.batched_dot(be.array(np.stack([a, -a]), dtype=dtype), B, stack)
             assert np.array_equal(stack.get(), np.stack([a @ b, -a @ b]))
-            assert multiplied.taken() == (0, 0, 3)
+            assert multiplied.taken() == (0, 0, 4)
             with monkeypatch.context() as watched:
                 launched: list[Any] = []
                 launch = be.device.launch

@@ -6,6 +6,7 @@ test_rnn_kernels.py; the kernels of all steps in test_gpu_rnn_persistent.py.
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from cuda_backends import gpu
 from device_only import traffic
 from rnn_unrolled import GATES, TANH, made_layer, results
+from sass import ARCHITECTURES
 from test_compile_cuda import needs_nvcc
 from test_compile_primitives import compiled, joined
 from test_rnn import test_an_activation_that_works_in_place_or_keeps_state as test_in_place
@@ -288,7 +290,8 @@ CELLS = "SIMPLE SIMPLE_BACK LSTM LSTM_BACK GRU_GATES GRU_CANDIDATE GRU_CANDIDATE
 
 @needs_nvcc
 @pytest.mark.slow
-@pytest.mark.parametrize(("dtype", "arch"), [("float16", "sm_80"), ("float32", "sm_90a"), ("float64", "sm_100")])
+@pytest.mark.compiles(3, "float16-sm_80", "float32-sm_90a", "float64-sm_100")
+@pytest.mark.parametrize(("dtype", "arch"), [*itertools.product(["float16", "float32", "float64"], ARCHITECTURES)])
 def test_cells_spill_nothing_and_access_vectors(
     gpu: Any, kernels: Any, tmp_path: Path, dtype: str, arch: str
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from mutants import CAUGHT, INVALID, MUTANTS, ROOT, STALE, SURVIVED, TESTS, judge, planted_in, private_copy, title
-from planted.table import Mutant
+from planted.table import CUDA, Mutant
 
 from neonlike.kernels.c.toolchain import find_compiler
 
@@ -31,6 +31,15 @@ def test_there_are_enough_and_each_has_a_name_and_tests() -> None:
     assert {mutant.family for mutant in MUTANTS} == set(TESTS)
     for files in TESTS.values():
         assert all((ROOT / file).is_file() for file in files)
+
+
+def test_each_family_of_cuda_templates_has_five() -> None:
+    faults = [mutant for mutant in MUTANTS if mutant.file.startswith(CUDA)]
+    few = {family: count for family, count in Counter(mutant.family for mutant in faults).items() if count < 5}
+    assert not few
+    planted = {Path(mutant.file).relative_to(CUDA).parts[0] for mutant in faults}
+    templates = {path.name for path in (ROOT / CUDA).iterdir() if path.is_dir() or path.name.endswith(".cu.j2")}
+    assert templates <= planted, "kernels, or folders of kernels, without any"
 
 
 @pytest.fixture(scope="module")

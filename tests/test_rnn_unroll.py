@@ -9,6 +9,8 @@ import pytest
 from rnn_unrolled import GATES, TANH, Layer
 
 from neonlike.backends import Backend
+from neonlike.backends.families import rnn_formula
+from neonlike.transforms import Softmax, Tanh
 
 pytestmark = pytest.mark.engines("numpy", "c")
 
@@ -112,3 +114,20 @@ def test_backward_is_the_gradient_of_forward(be64: Backend, rng: Any, kind: str)
     slope = sum((gradient[name] * way[name]).sum() for name in gradient)
     step = 1e-5
     assert slope == pytest.approx((layer(step)[1] - layer(-step)[1]) / (2 * step), rel=1e-7)
+
+
+@pytest.mark.parametrize("function", [Softmax(), Tanh()], ids=["softmax", "tanh"])
+def test_looking_at_an_activation_leaves_no_plan_of_its_stand_ins(
+    be: Backend, rng: Any, function: Any, compiled_or_failed: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which would be found by the same expression of other sizes, whose kernel would be made by the wrong shapes."""
+    monkeypatch.setattr(rnn_formula, "_bodies", {})
+    h = [be.zeros((3, 4)), be.zeros((3, 4))]
+    be.compound_rnn_unroll_fprop(be.ones((3, 3)), h[:1], [be.ones((3, 4))], h[1:], None, 3, 1, 1, function)
+    host = rng.standard_normal((5, 9)).astype(np.float32)
+    x, y = be.array(host), be.empty((5, 9))
+    y[:] = function(x)
+    wide = np.exp(host.astype(np.float64) - host.max(0))
+    wanted = np.tanh(host) if isinstance(function, Tanh) else wide / wide.sum(0)
+    np.testing.assert_allclose(y.get(), wanted, 1e-5)
+    assert all((2, 2) != stage.shape for plan in be.plans.plans.values() for stage in plan.stages)

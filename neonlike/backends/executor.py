@@ -108,6 +108,11 @@ class Executor:
             self.replay.request()
         return plan
 
+    def ready(self, pairs: Sequence[tuple[Any, Any]]) -> Callable[[], None]:
+        """What computes ``pairs`` once, on what tensors hold then; on a device memory is taken now."""
+        graph = linearize(pairs)
+        return self.engine.ready(self.plan(graph), graph)
+
     def prepare(
         self, pairs: Sequence[tuple[Any, Any]], draw: Callable[[], OpTreeNode]
     ) -> tuple[Graph, Callable[[], None]]:

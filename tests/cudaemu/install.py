@@ -18,7 +18,15 @@ import tempfile
 from pathlib import Path
 
 from .build import build, locked
-from .toolkit import EmulatorBroken, EmulatorUnavailable, cache_folder, cuda_include, find_cuda_include
+from .toolkit import (
+    EmulatorBroken,
+    EmulatorUnavailable,
+    cache_folder,
+    cuda_include,
+    disassembler,
+    find_cuda_include,
+    real_nvcc,
+)
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -158,6 +166,17 @@ def install() -> None:
         REASON.unlink(missing_ok=True)
     if lacking := missing():
         raise EmulatorUnavailable(lacking)
+    install_disassembler()
+
+
+def install_disassembler() -> None:
+    """NVIDIA's disassembler, where a toolkit has nvcc without it; without either, tests of instructions are skipped."""
+    if disassembler() or not real_nvcc():
+        return
+    try:
+        _run("installing NVIDIA's disassembler", [*_PIP, "install", *requirements("cuda-sass")])
+    except EmulatorUnavailable as error:
+        print(f"Tests that look at the instructions of kernels will be skipped: {error}", file=sys.stderr)
 
 
 def main() -> int:

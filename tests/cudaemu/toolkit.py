@@ -23,6 +23,8 @@ HEADERS = (
     "crt/host_defines.h",
 )
 CUDA_MAJOR = 13
+TOOLKITS = ("/usr/local/cuda/bin", "/usr/local/bin")
+"""Where a CUDA toolkit has its programs."""
 
 
 class EmulatorUnavailable(Exception):
@@ -132,6 +134,18 @@ print("emulated", hasattr(driver, "cuemu_launch_count"))
 
 
 @functools.cache
+def real_nvcc() -> str | None:
+    """NVIDIA's compiler, not the emulator's, which may stand before it in PATH."""
+    return next((path for folder in TOOLKITS if (path := shutil.which("nvcc", path=folder))), None)
+
+
+def disassembler() -> str | None:
+    """NVIDIA's disassembler, of a toolkit or of its package for pip."""
+    packages = [str(found) for path in sys.path for found in Path(path).glob("nvidia/*/bin")]
+    places = (None, *TOOLKITS, *packages)
+    return next((path for folder in places if (path := shutil.which("nvdisasm", path=folder))), None)
+
+
 def real_devices() -> int:
     """The number of GPUs that a real driver offers.
 

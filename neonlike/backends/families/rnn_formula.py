@@ -15,6 +15,7 @@ from neonlike.backends.families.rnn_steps import Unroll
 from neonlike.kernels.codegen.emit import Writer, convert_store, make_kernel, unsupported
 from neonlike.kernels.planning.graph import Graph, Key, linearize
 from neonlike.kernels.planning.plan import StageKind
+from neonlike.kernels.planning.planner import make_plan
 from neonlike.optree.dtypes import DType, compute_dtype
 from neonlike.optree.node import Expression, OpTreeNode
 
@@ -60,7 +61,7 @@ def trace(backend: Any, function: Callable[[Any], Any], dtype: DType, language: 
         return Formula("return c[0];", (float(value),))
     if value.__class__ is not OpTreeNode or value.shape != x.shape:
         return None
-    return _written(backend, value, x, y, language)
+    return _written(value, x, y, language)
 
 
 def _stand_ins(backend: Any, dtype: DType) -> tuple[Any, Any]:
@@ -91,20 +92,20 @@ def _remember_reader(function: Any) -> None:
         _readers.setdefault(owner, set()).add(name)
 
 
-def _written(backend: Any, value: OpTreeNode, x: Any, y: Any, language: str) -> Formula | None:
+def _written(value: OpTreeNode, x: Any, y: Any, language: str) -> Formula | None:
     graph = linearize(((y, value),))
     if any(leaf is not x for leaf in graph.leaves):
         return None
     key = language, y.dtype, graph.key
     if key not in _bodies:
-        _bodies[key] = _body(backend, graph, language)
+        _bodies[key] = _body(graph, language)
     body = _bodies[key]
     return None if body is None else Formula(body, tuple(map(float, graph.numbers)))
 
 
-def _body(backend: Any, graph: Graph, language: str) -> str | None:
+def _body(graph: Graph, language: str) -> str | None:
     """Text of the one stage that computes ``graph``; None if there are more, or it is not elementwise."""
-    plan = backend.executor.plan(graph)
+    plan = make_plan(graph)  # not kept: its sizes are those of the stand-ins
     stage = plan.stages[0]
     if len(plan.stages) != 1 or stage.kind is not StageKind.ELEMENTWISE or unsupported(plan.values):
         return None

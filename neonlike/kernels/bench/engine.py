@@ -58,6 +58,11 @@ class TimedEngine(Engine):
         self._make_ready(plan, graph)
         self.engine.execute(plan, graph)
 
+    def ready(self, plan: Plan, graph: Graph) -> Callable[[], None]:
+        """What runs ``plan`` once; see ``Engine.ready``."""
+        self._make_ready(plan, graph)
+        return self.engine.ready(plan, graph)
+
     def prepare(self, plan: Plan, graph: Graph) -> Callable[[], None]:
         """A function that runs ``plan`` on these very tensors again and again, every run timed."""
         self._make_ready(plan, graph)

@@ -63,11 +63,16 @@ class CudaEngine(CompilesAhead):
     def execute(self, plan: Plan, graph: Graph) -> None:
         """Compute every assignment of ``graph``; returns when all is queued."""
         stages: list[ExecutableStage] = plan.engine.get(self.name) or self.start(plan, graph)
-        run = self.new_run(graph)
         if len(stages) == 1:
-            stages[0].run(run)
+            stages[0].run(self.new_run(graph))
         else:
-            in_turn([stage.ready(run) for stage in stages])
+            self.ready(plan, graph)()
+
+    def ready(self, plan: Plan, graph: Graph) -> Callable[[], None]:
+        """What queues every assignment of ``graph``; all that may fail is done now."""
+        stages: list[ExecutableStage] = plan.engine.get(self.name) or self.start(plan, graph)
+        run = self.new_run(graph)
+        return partial(in_turn, [stage.ready(run) for stage in stages])
 
     def recipe(self, plan: Plan, graph: Graph) -> Recipe | None:
         """How to queue ``plan`` for tensors like those of ``graph`` without planning; None if it has several stages."""

@@ -10,6 +10,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
+from neonlike.errors import OutOfMemory
 from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.codegen.emit import make_kernel, unsupported
 from neonlike.kernels.codegen.layout import Counter
@@ -130,7 +131,10 @@ class CudaStage(ExecutableStage):
         launch = self.launches.get((aligned, self._layout(graph, inputs, outputs)))
         if launch is None or not launch.steps or launch.room > MOST_ROOM:
             return None
-        room = self.queue.device.allocate(launch.room) if launch.room else None
+        try:
+            room = self.queue.device.allocate(launch.room) if launch.room else None
+        except OutOfMemory:  # the assignment has been made
+            return None
         tail = launch.tail if room is None else struct.pack("=Q", room.address) + launch.tail
         block = self.queue.device.starts.block(launch.steps, tail)
         if block is None:

@@ -57,6 +57,10 @@ class Engine:
         """Compute every assignment of ``graph``."""
         run_stages(self.stages(plan, graph), plan, self.new_run(graph))
 
+    def ready(self, plan: Plan, graph: Graph) -> Callable[[], None]:
+        """What computes every assignment of ``graph`` once; an engine may do now what can fail."""
+        return partial(self.execute, plan, graph)
+
     def prepare(self, plan: Plan, graph: Graph) -> Callable[[], None]:
         """A function that runs ``plan`` on these very tensors again and again."""
         stages = self.stages(plan, graph)

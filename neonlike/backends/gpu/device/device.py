@@ -21,19 +21,20 @@ import pycuda.driver as driver
 from neonlike import settings
 from neonlike.backends.gpu.device import contexts, driver_calls
 from neonlike.backends.gpu.device.contexts import here
-from neonlike.backends.gpu.device.faults import Faults
+from neonlike.backends.gpu.device.faults import Faults, is_fatal
 from neonlike.backends.gpu.device.graphs import Call, Graph, Recorder
 from neonlike.backends.gpu.device.starts import Starts
 from neonlike.backends.gpu.memory.array import DeviceArray, contiguous_array
 from neonlike.backends.gpu.memory.foreign import Parting
-from neonlike.backends.gpu.memory.pool import MemoryBlock, Pool
-from neonlike.backends.gpu.memory.resources import DriverMemory, Kernel, capabilities
+from neonlike.backends.gpu.memory.pool import MemoryBlock, Pool, text
+from neonlike.backends.gpu.memory.resources import DriverMemory, Kernel, capabilities, load_module
 from neonlike.backends.gpu.memory.transfer import Transfer
 from neonlike.errors import (
     ArgumentError,
     BackendUnavailable,
     DeviceError,
     DeviceLost,
+    DeviceMemoryError,
     IndexRangeError,
     KernelCompileError,
 )
@@ -41,14 +42,6 @@ from neonlike.kernels.cuda.compile import expect_driver
 from neonlike.kernels.cuda.device import Memory, ModuleRefused, Size3
 from neonlike.optree.dtypes import DType
 from neonlike.optree.shapes import Shape
-
-FATAL = (
-    "illegal memory access", "illegal address", "launch failure", "launch timed out", "misaligned address",
-    "illegal instruction", "invalid program counter", "invalid address space", "device-side assert",
-    "hardware stack error", "uncorrectable", "nvlink", "context is destroyed", "driver shutting down", "unknown error",
-    "tensor memory", "contained",
-)  # fmt: skip
-"""Phrases of the driver's messages about errors after which a context returns nothing but that error."""
 
 
 class GpuDevice:
@@ -127,11 +120,13 @@ class GpuDevice:
             try:
                 module = self._modules.get(cubin)
                 if module is None:
-                    module = self._modules[cubin] = driver.module_from_buffer(cubin)
+                    module = self._modules[cubin] = load_module(cubin, self)
                 kernel = Kernel(module.get_function(name), name, self.capabilities.shared_bytes, cubin)
+            except driver.MemoryError as error:
+                self.fail(f"load of kernel {name}, {text(len(cubin))}", error)
             except driver.Error as error:
                 self._note(error)
-                refused = cubin not in self._modules and self.usable and not isinstance(error, driver.MemoryError)
+                refused = cubin not in self._modules and self.usable
                 raise (ModuleRefused if refused else KernelCompileError)(
                     f"load: {self} does not take kernel {name}: {error}; was it compiled by a newer CUDA than the "
                     "driver's? python -m neonlike doctor shows both"
@@ -263,12 +258,14 @@ class GpuDevice:
         if self._fault is not None:
             kind, reason = self._fault
             raise kind(reason) from error
+        if isinstance(error, driver.MemoryError):
+            raise DeviceMemoryError(self.pool.exhausted(doing)) from error
         raise DeviceError(f"GPU {self.number}, {doing}: {error}") from error
 
     def _note(self, error: driver.Error) -> None:
         """Mark the device as lost if its context is unusable after ``error``."""
         first = str(error)
-        if not any(phrase in first.lower() for phrase in FATAL):
+        if not is_fatal(first):
             if isinstance(error, driver.MemoryError):
                 return
             try:

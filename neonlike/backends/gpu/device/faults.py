@@ -15,6 +15,14 @@ import pycuda.driver as driver
 
 from neonlike.errors import IndexRangeError
 
+FATAL = (
+    "illegal memory access", "illegal address", "launch failure", "launch timed out", "misaligned address",
+    "illegal instruction", "invalid program counter", "invalid address space", "device-side assert",
+    "hardware stack error", "uncorrectable", "nvlink", "context is destroyed", "driver shutting down", "unknown error",
+    "tensor memory", "contained",
+)  # fmt: skip
+"""Phrases of the driver's messages about errors after which a context returns nothing but that error."""
+
 
 class Faults:
     """What kernels of one device report; ``attend`` makes its context current."""
@@ -66,3 +74,9 @@ class Faults:
         word[0] = 0
         index = int(np.uint32(found & 0xFFFFFFFF).astype(np.int32))
         raise IndexRangeError(self._texts[(found >> 32) - 1].format(index))
+
+
+def is_fatal(message: str) -> bool:
+    """Whether a context is unusable after the driver's error with this message."""
+    lower = message.lower()
+    return any(phrase in lower for phrase in FATAL)

@@ -172,6 +172,16 @@ class Pool:
         """A context in which no other thread takes memory or gives any back to the source."""
         return self._lock
 
+    def exhausted(self, what: str) -> str:
+        """The message of an error: ``what`` there is no memory for, and who has it."""
+        with self._lock:
+            free, total = self.source.room()
+            return (
+                f"{self.name}: out of memory: {what}; {text(self._used)} are in use here in {self._blocks} blocks, "
+                f"{text(self._reserved - self._used)} kept in parts of slabs, {text(free)} of {text(total)} are free "
+                "on the device, other programs included; delete tensors, use a smaller batch, or a smaller dtype"
+            )
+
     # Under the lock
 
     def _collect(self) -> None:
@@ -224,7 +234,7 @@ class Pool:
                 return
             segment = self._take(size, count) or (self._take(size, 1) if count > 1 else None)
         if segment is None:
-            raise DeviceMemoryError(self._exhausted(nbytes))
+            raise DeviceMemoryError(self.exhausted(f"{text(nbytes)} asked for"))
         self._segments.add(segment)
         self._reserved += segment.size * segment.count
         self._reserved_peak = max(self._reserved_peak, self._reserved)
@@ -244,15 +254,6 @@ class Pool:
             return Segment(self.source.take(size * count), size, count)
         except Exhausted:
             return None
-
-    def _exhausted(self, nbytes: int) -> str:
-        free, total = self.source.room()
-        return (
-            f"{self.name}: out of memory: {text(nbytes)} asked for; {text(self._used)} are in use here in "
-            f"{self._blocks} blocks, {text(self._reserved - self._used)} kept in parts of slabs, {text(free)} of "
-            f"{text(total)} are free on the device, other programs included; delete tensors, use a smaller batch, or "
-            "a smaller dtype"
-        )
 
 
 def rounded(nbytes: int) -> int:

@@ -89,6 +89,16 @@ class DriverMemory:
         return int(free), int(total)
 
 
+def load_module(cubin: bytes, device: Any) -> Any:
+    """The driver's module; memory that no tensor uses goes back to the driver if it has too little."""
+    try:
+        return driver.module_from_buffer(cubin)
+    except driver.MemoryError:
+        if device.recorder.is_busy or not device.release():
+            raise
+    return driver.module_from_buffer(cubin)
+
+
 def capabilities(device: Any) -> Capabilities:
     """Of a ``pycuda.driver.Device``."""
     attribute = driver.device_attribute

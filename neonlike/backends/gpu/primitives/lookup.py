@@ -5,6 +5,7 @@ Nothing waits for the device: a word out of range is reported when the host wait
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from neonlike.backends.families.lookup import LookupFamily, LookupGradient, out_of_vocabulary
@@ -48,41 +49,51 @@ class LookupCuda(LookupFamily):
         if n == 0:
             self._scale_table(dW, request.beta)
             return
-        words = plain(inputs)
-        room = room_for(n, limit)
-        memory = self.device.allocate(room.size)
-        skipped = NOTHING if request.pad_idx is None else request.pad_idx
-        fault = self.device.expect(out_of_vocabulary("{}", limit))
-        at = memory.address
-        for call in ready_sort(self.device, (words.address, words.dtype, 1), at, (n, limit), fault, skipped):
-            call()
-        if error.size == 0:
-            return
-        if request.beta != 1:
-            bad = self._flag(memory, at + room.bad)
-            self.assign(dW, dW * F.where(bad, 1.0, request.beta))
-        reusable = error_t is not None and error_t.is_contiguous and error_t.dtype == error.dtype
+        words, reusable = plain(inputs), error_t is not None and error_t.is_contiguous and error_t.dtype == error.dtype
         turned = error_t if reusable else self.fresh((n, embed), dtype=error.dtype)
-        self.queue.copy(error.array.transpose(1, 0), turned.array)()
+        room = room_for(n, limit)
+        memory, parts = self.device.allocate(room.size), self.device.allocate(max(_parts_bytes(n, embed), 1))
+        skipped = NOTHING if request.pad_idx is None else request.pad_idx
+        at = memory.address
+        sorted_at = at + room.keys_at, at + room.numbers_at, at + room.bad
         with stored(dW, keep=True) as rows:
-            self._add_columns((turned, rows), (at + room.keys_at, at + room.numbers_at, at + room.bad), request.alpha)
+            sums = self._sums((turned, rows), sorted_at, request.alpha, parts) if error.size else []
+            fault = self.device.expect(out_of_vocabulary("{}", limit))
+            given = words.address, words.dtype, 1
+            for call in ready_sort(self.device, given, at, (n, limit), fault, skipped):
+                call()
+            if not sums:
+                return
+            if request.beta != 1:
+                bad = self._flag(memory, at + room.bad)
+                self.assign(rows, rows * F.where(bad, 1.0, request.beta))
+            self.queue.copy(error.array.transpose(1, 0), turned.array)()
+            for call in sums:
+                call()
 
-    def _add_columns(self, tensors: tuple[Any, Any], sorted_at: tuple[int, int, int], alpha: float) -> None:
-        """Queue what adds the rows of the first of ``tensors`` to those of the second, by keys and numbers there."""
+    def _sums(
+        self, tensors: tuple[Any, Any], sorted_at: tuple[int, int, int], alpha: float, parts: Any
+    ) -> list[Callable[[], None]]:
+        """What adds the rows of the first of ``tensors`` to those of the second, by keys and numbers there."""
         (turned, rows), (keys, numbers, bad) = tensors, sorted_at
         n, embed = turned.shape
         threads = min(MOST_THREADS, max(32, power_of_two(embed)))
         grid, block = (-(-n // CHUNK), -(-embed // threads), 1), (threads, 1, 1)
-        parts = self.device.allocate(2 * grid[0] * embed * 8)
         sizes = n, embed, len(rows), alpha
         context: dict[str, Any] = conversions(turned.dtype) | {"threads": MOST_THREADS, "chunk": CHUNK}
         columns = turned.address, keys, numbers, bad, rows.address, parts.address
-        SUMS.bind(self.device, grid, block, (*columns, *sizes), form="sums", **context)()
+        calls = [SUMS.bind(self.device, grid, block, (*columns, *sizes), form="sums", **context)]
         if grid[0] > 1:
             found = keys, bad, parts.address, rows.address
-            JOIN.bind(self.device, grid, block, (*found, *sizes), form="join", **context)()
+            calls.append(JOIN.bind(self.device, grid, block, (*found, *sizes), form="join", **context))
+        return calls
 
     def _flag(self, memory: Any, address: int) -> Any:
         """The int32 at ``address`` as a tensor."""
         array = self.device.view(memory, address, (1, 1), (4, 4), I32)
         return self.tensor_cls(self, array)
+
+
+def _parts_bytes(n: int, embed: int) -> int:
+    """Of the sums of words that several chunks of ``n`` columns have: two of each chunk."""
+    return 2 * -(-n // CHUNK) * embed * 8

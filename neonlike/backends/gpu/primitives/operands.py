@@ -6,10 +6,11 @@ live in memory of the pool, which may be given back as soon as the kernels are q
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from neonlike.errors import OutOfMemory
 from neonlike.optree.dtypes import DType
 
 
@@ -34,6 +35,23 @@ def stored(tensor: Any, keep: bool = False, dtype: DType | None = None) -> Itera
     stand_in = tensor.backend.fresh(tensor.shape, dtype=wanted)
     yield _copied(tensor, stand_in) if keep else stand_in
     _copied(stand_in, tensor)
+
+
+@contextmanager
+def put_back(tensors: Iterable[Any]) -> Iterator[None]:
+    """What ``tensors`` (some may be None) hold now is put back if the memory runs out in the block.
+
+    For what is computed by many assignments, which take memory one after the other.
+    """
+    held = list({id(tensor): tensor for tensor in tensors if tensor is not None}.values())
+    copies = [_copied(tensor, tensor.backend.fresh(tensor.shape, dtype=tensor.dtype)) for tensor in held]
+    calls = [tensor.backend.queue.copy(copy.array, tensor.array) for copy, tensor in zip(copies, held)]
+    try:
+        yield
+    except OutOfMemory:
+        for call in calls:
+            call()
+        raise
 
 
 def _copied(source: Any, target: Any) -> Any:

@@ -20,8 +20,9 @@ from neonlike.backends.families.rnn_repeat import KnownUnroll
 from neonlike.backends.families.rnn_steps import Steps, Unroll, elements_apart, row_strides, same_or_apart
 from neonlike.backends.gpu.memory.array import DeviceArray
 from neonlike.backends.gpu.primitives import rnn_persistent as persistent
+from neonlike.backends.gpu.primitives.operands import put_back
 from neonlike.backends.gpu.primitives.rnn_layer import NUMBERS, THREADS, Call, Layer, padded, rows_of, variant
-from neonlike.errors import ArgumentError, DeviceError, ShapeError
+from neonlike.errors import ArgumentError, DeviceError, OutOfMemory, ShapeError
 from neonlike.kernels.cuda.fit import divisors
 from neonlike.kernels.cuda.routine import CudaRoutine
 from neonlike.kernels.cuda.stage import in_turn
@@ -268,7 +269,7 @@ class BoundUnroll:
         """Queue it; False, and nothing is queued, if the driver cannot run so many blocks at once."""
         try:
             whole()
-        except DeviceError as error:
+        except (DeviceError, OutOfMemory) as error:
             logger.info("recurrent unrolls are queued step by step: %s", error)
             return False
         return True
@@ -280,7 +281,7 @@ class BoundUnroll:
             return None
         try:
             return self.layer.device.record(self._calls)
-        except DeviceError as error:
+        except (DeviceError, OutOfMemory) as error:
             logger.info("recurrent unrolls are queued kernel by kernel: %s", error)
             self._may_record = False
             return None
@@ -313,27 +314,50 @@ class RecurrentKernels(RecurrentFamily):
 
     def _rnn_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> KnownUnroll | None:
         launch = _SIMPLE_FORWARD.run(self, request, steps, weight, bias)
-        return launch or super()._rnn_fprop(request, steps, weight, bias)
+        if launch is None:
+            with put_back(_tensors(steps, "h_s")):
+                super()._rnn_fprop(request, steps, weight, bias)
+        return launch
 
     def _rnn_bprop(self, request: Unroll, steps: Steps, weight: Any) -> KnownUnroll | None:
         launch = _SIMPLE_BACKWARD.run(self, request, steps, weight)
-        return launch or super()._rnn_bprop(request, steps, weight)
+        if launch is None:
+            with put_back(_tensors(steps, "delta_s", "delta_prev_s")):
+                super()._rnn_bprop(request, steps, weight)
+        return launch
 
     def _lstm_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> KnownUnroll | None:
         launch = _LSTM_FORWARD.run(self, request, steps, weight, bias)
-        return launch or super()._lstm_fprop(request, steps, weight, bias)
+        if launch is None:
+            with put_back(_tensors(steps, "ifog_s", "c_s", "c_act_s", "h_s")):
+                super()._lstm_fprop(request, steps, weight, bias)
+        return launch
 
     def _lstm_bprop(self, request: Unroll, steps: Steps, weight: Any) -> KnownUnroll | None:
         launch = _LSTM_BACKWARD.run(self, request, steps, weight)
-        return launch or super()._lstm_bprop(request, steps, weight)
+        if launch is None:
+            with put_back(_tensors(steps, "delta_prev_s", "c_delta_prev_s", "c_delta_s", "ifog_delta_s")):
+                super()._lstm_bprop(request, steps, weight)
+        return launch
 
     def _gru_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> KnownUnroll | None:
         launch = _GRU_FORWARD.run(self, request, steps, weight, bias)
-        return launch or super()._gru_fprop(request, steps, weight, bias)
+        if launch is None:
+            with put_back(_tensors(steps, "rzn_s", "reset_h_s", "h_s")):
+                super()._gru_fprop(request, steps, weight, bias)
+        return launch
 
     def _gru_bprop(self, request: Unroll, steps: Steps, weight: Any) -> KnownUnroll | None:
         launch = _GRU_BACKWARD.run(self, request, steps, weight)
-        return launch or super()._gru_bprop(request, steps, weight)
+        if launch is None:
+            with put_back(_tensors(steps, "rzn_delta_s", "delta_prev_s")):
+                super()._gru_bprop(request, steps, weight)
+        return launch
+
+
+def _tensors(steps: Steps, *roles: str) -> list[Any]:
+    """Of all steps, in these roles."""
+    return [tensor for role in roles for tensor in steps.roles[role]]
 
 
 _SIMPLE_FORWARD = Unrolled(activation, _simple_forward, (("h_s", "h_ff_s"),), whole=persistent.SIMPLE)

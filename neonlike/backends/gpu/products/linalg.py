@@ -6,6 +6,7 @@ sums of what was stored, after rounding.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from neonlike.backends.families.linalg import LinalgFamily, Product
@@ -53,9 +54,17 @@ class ProductKernels(LinalgFamily):
             product = self.products.blas.placed(A.array, B.array, C.array, request.alpha, request.beta)
             if product is not None:
                 return KernelCall(product, (A.address, B.address, C.address), ()).run()
-        if not self._queue_scaled(request, A, B, C, bsum):
-            self._epilogue(self.dot(A, B), C, bsum, request)
+        sums = self._ready_sums(C, bsum)
+        if not self._queue_scaled(request, A, B, C):
+            self._epilogue(self.dot(A, B), C, None, request)
+        sums()
         return None
+
+    def _ready_sums(self, C: Any, bsum: Any) -> Callable[[], None]:
+        """What queues the row sums of C; its memory is taken now, so that nothing fails after C was written."""
+        if bsum is None:
+            return _nothing
+        return self.executor.ready(((bsum, F.sum(C, axis=1)),))
 
     def _is_one_product(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> bool:
         """Whether cuBLAS does it all, on matrices without gaps, of which a repeated call may know the bytes alone."""
@@ -66,18 +75,18 @@ class ProductKernels(LinalgFamily):
     def _batched_dot(self, request: Product, A: Any, B: Any, C: Any) -> None:
         if C.ndim == 2:
             self._compound_dot(request, *self._matrices(A, B), C, None)
-        elif not self._queue_scaled(request, A, B, C, None):
+        elif not self._queue_scaled(request, A, B, C):
             product = self.fresh(C.shape, dtype=compute_dtype(C.dtype))
             self._queue_product(A, B, product)
             self._epilogue(product, C, None, request)
 
-    def _queue_scaled(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> bool:
+    def _queue_scaled(self, request: Product, A: Any, B: Any, C: Any) -> bool:
         """Queue the whole request with its alpha and beta in the product; False if that cannot be."""
         after = request.relu and not self.products.applies_relu(compute_dtype(C.dtype))
         if not _scaled_in_the_product(C, (A, B), request.alpha, request.beta, after):
             return False
         self._queue_product(A, B, C, request.alpha, request.beta, request.relu and not after)
-        self._epilogue(C, C, bsum, Product(relu=after))
+        self._epilogue(C, C, None, Product(relu=after))
         return True
 
     def _queue_product(
@@ -109,12 +118,18 @@ class ProductKernels(LinalgFamily):
         """Signs are exact in float16, and so is the sum of their products in float32."""
         kind = compute_dtype(C.dtype)
         a, b = (self._signs(x, F16 if kind == F32 else kind) for x in (A, B))
-        self._finish_product(C, bsum, request, lambda out: self._queue_product(a, b, out))
+        sums = self._ready_sums(C, bsum)
+        self._finish_product(C, None, request, lambda out: self._queue_product(a, b, out))
+        sums()
 
     def _signs(self, tensor: Any, dtype: DType) -> Any:
         signs = self.fresh(tensor.shape, dtype=dtype)
         self.assign(signs, (tensor >= 0) * 2 - 1)
         return signs
+
+
+def _nothing() -> None:
+    """There are no row sums."""
 
 
 def _fills_memory(array: Any) -> bool:
