@@ -257,6 +257,8 @@ def test_a_checkpoint_keeps_only_its_ends(be: Any) -> None:
     assert ag.checkpoint(block)(ag.const(numbers(4, 6))).needs_grad
     with pytest.raises(DTypeError, match="one variable"):
         ag.checkpoint(lambda x: 3)(x)
+    with pytest.raises(DTypeError, match="needs a function of variables, got 3"):
+        ag.checkpoint(3)  # type: ignore[arg-type]
 
 
 def test_a_checkpoint_can_be_differentiated_twice(be64: Any) -> None:

@@ -48,7 +48,7 @@ def test_gradients_of_what_was_written_into_a_part_of_memory(g):
 
 
 def test_an_incoming_gradient_and_outputs(g, be):
-    x, df, out = g.variable(value=X), g.constant(value=X + 1), g.variable((2, 3))
+    x, df, out = g.variable(value=X), g.constant(value=X + 1, name="df"), g.variable((2, 3))
     y = g.exec(SQR, [x])
     mine = be.zeros((2, 3))
     out.set(mine)
@@ -58,8 +58,11 @@ def test_an_incoming_gradient_and_outputs(g, be):
         g.backward(y, [x], g.variable((1, 3)))
     with pytest.raises(ArgumentError, match="1 inputs need as many outputs, got 2"):
         g.backward(y, [x], None, [g.variable(), g.variable()])
-    with pytest.raises(GradientError, match="does not depend on"):
-        g.backward(y, [g.variable(value=X)])
+    with pytest.raises(GradientError, match="backward: variable v[0-9]+ does not depend on variable other; leave that"):
+        g.backward(y, [g.variable(value=X, name="other")])
+    with pytest.raises(ArgumentError, match="constant df cannot be an output"):
+        g.backward(y, [x], None, [df])
+    assert df.get().tolist() == (X + 1).tolist()
 
 
 def test_gradients_that_need_overwritten_values_are_refused(g, be):
@@ -124,6 +127,8 @@ def test_what_cannot_be_minimised(g):
         g.minimize(optimizer, y, [])
     with pytest.raises(ArgumentError, match="saved_aux must be a list of 1 lists"):
         g.minimize(optimizer, y, [w], saved_aux=[])
+    with pytest.raises(GradientError, match="minimize: the loss does not depend on variable other"):
+        g.minimize(optimizer, y, [w, g.variable(value=X, name="other")])
     with pytest.raises(DTypeError, match="optimize"):
         g.minimize("sgd", y, [w])
     with pytest.raises(ShapeError, match="needs the shape of"):

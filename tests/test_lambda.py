@@ -171,6 +171,9 @@ def test_an_optimizer_sees_its_parameters(be64: Any) -> None:
     ("make", "error", "message"),
     [
         (lambda: Lambda(3), DTypeError, "function must be a function of variables, got"),
+        (lambda: Lambda(lambda x, w, b: x * w + b, {"w": (5, 1)}), ArgumentError,
+         r"with x and the parameters \['w'\]: missing a required argument: 'b'; declare its arguments behind x"),
+        (lambda: Lambda(lambda x: x, {"w": (5, 1)}), ArgumentError, "got an unexpected keyword argument 'w'"),
         (lambda: Lambda(swish, {"outputs": (5, 1)}), ArgumentError, "'outputs' cannot be the name of a parameter"),
         (lambda: Lambda(swish, {"w": (5,)}).configure(5), ShapeError, "w needs a shape of two sizes at least"),
         (lambda: Lambda(lambda x: x.T).configure(5), ShapeError, r"makes \(4, 5\) of an input \(5, 4\); its last"),

@@ -10,6 +10,7 @@ from neonlike.autograd.html import of_variable
 from neonlike.autograd.leaves import derived
 from neonlike.autograd.parameters import get_params
 from neonlike.autograd.variable import Variable, made
+from neonlike.errors import GradientError
 from neonlike.optree.functions import F as Functions
 from neonlike.optree.node import apply, is_operand
 
@@ -51,6 +52,14 @@ def _swapped(self: Variable) -> Variable:
     return ops.transpose(self, -2, -1)
 
 
+def _set_item(self: Variable, key: Any, value: Any) -> None:
+    """Variables are not written in parts: what was computed from them would not know."""
+    raise GradientError(
+        f"{self!r} is not written in parts; write to the memory of a parameter, p.value[...] = x, or make another "
+        "variable: autograd.where, mask_fill, index_fill, index_add_to_target"
+    )
+
+
 def _applied(self: Variable, spec: Any, operands: tuple[Any, ...]) -> Variable:
     """``spec`` of the op table on ``operands``, of which this is one: what its builder does for variables."""
     return derived(spec.name, lambda *expressions: apply(spec, expressions), *operands)
@@ -72,8 +81,8 @@ def _attach() -> None:
         setattr(Variable, f"__{name}__", lambda self, op=name, build=build: made(op, build(self._expr), (self,)))
     for name in _METHODS:
         setattr(Variable, name, getattr(ops, name))
-    more = {"T": property(_swapped), "__getitem__": ops.index, "_applied": _applied, "get_params": get_params,
-            "_repr_html_": of_variable}  # fmt: skip
+    more = {"T": property(_swapped), "__getitem__": ops.index, "__setitem__": _set_item, "_applied": _applied,
+            "get_params": get_params, "_repr_html_": of_variable}  # fmt: skip
     for name, function in more.items():
         setattr(Variable, name, function)
 
