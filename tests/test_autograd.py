@@ -204,7 +204,7 @@ def test_names_of_other_libraries_are_pointed_to(be: Any) -> None:
     for name, other in (("backward", "backprop()"), ("grad", "partial_derivative"), ("numpy", "get()")):
         with pytest.raises(AttributeError, match=f"no attribute '{name}'; use {re.escape(other)}"):
             getattr(x, name)
-    with pytest.raises(AttributeError, match="did you mean .*partial_derivative"):
+    with pytest.raises(AttributeError, match=r"did you mean .*partial_derivative"):
         _ = x.partial_derivativ
     with pytest.raises(GradientError, match=r"write to the memory of a parameter, p\.value\[\.\.\.\] = x"):
         x[0] = 1.0

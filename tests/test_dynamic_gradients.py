@@ -58,7 +58,7 @@ def test_an_incoming_gradient_and_outputs(g, be):
         g.backward(y, [x], g.variable((1, 3)))
     with pytest.raises(ArgumentError, match="1 inputs need as many outputs, got 2"):
         g.backward(y, [x], None, [g.variable(), g.variable()])
-    with pytest.raises(GradientError, match="backward: variable v[0-9]+ does not depend on variable other; leave that"):
+    with pytest.raises(GradientError, match=r"backward: variable v[0-9]+ does not depend on variable other"):
         g.backward(y, [g.variable(value=X, name="other")])
     with pytest.raises(ArgumentError, match="constant df cannot be an output"):
         g.backward(y, [x], None, [df])
