@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
 from typing import Any
 
@@ -197,6 +199,33 @@ def test_constants_are_as_exact_as_what_they_meet(be: Any) -> None:
     assert [v.item() for v in weighted] == [-0.1, 0.1]
     assert (ag.param([[1.0]]) * tenth).dtype == np.float32
     assert (x * np.array([[3]])).item() == 3.0
+
+
+def test_copies_and_pickles_of_parameters_are_parameters(be: Any) -> None:
+    x = ag.param([[1.0, 2.0]], name="x")
+    (x * x).sum().backprop()
+    for made in (copy.deepcopy(x), pickle.loads(pickle.dumps(x)), copy.deepcopy({"w": x})["w"]):
+        assert (made.name, made.is_parameter, made.partial_derivative.tolist()) == ("x", True, [[0.0, 0.0]])
+        made.value[:] = 3.0
+        (made * made).sum().backprop()
+        assert made.partial_derivative.tolist() == [[6.0, 6.0]]
+    assert (x.tolist(), x.partial_derivative.tolist()) == ([[1.0, 2.0]], [[2.0, 4.0]])
+    shallow = copy.copy(x)  # another parameter in the same memory
+    (x * shallow).sum().backprop()
+    assert shallow.value is x.value and shallow.partial_derivative.tolist() == [[1.0, 2.0]]
+    constant = copy.deepcopy(ag.const([[1.0]]))
+    assert not constant.needs_grad and constant.partial_derivative is None
+    with pytest.raises(DTypeError, match="copy or save its value"):
+        copy.deepcopy(x * 2)
+
+
+def test_numbers_of_one_element(be: Any) -> None:
+    loss = ag.param([[2.125]]) * 2
+    assert (f"{loss:.2f}", f"{loss}", int(loss), float(loss)) == ("4.25", repr(loss), 4, 4.25)
+    with pytest.raises(ShapeError, match="exactly one element"):
+        format(ag.const([[1.0, 2.0]]), ".2f")
+    with pytest.raises(DTypeError, match=r"sum: is not for Variable .*; ops of variables are those of neonlike"):
+        be.sum(loss)
 
 
 def test_names_of_other_libraries_are_pointed_to(be: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +158,17 @@ def test_training_saving_and_loading(be: Any, tmp_path: Path) -> None:
         wrong.layers.configure(7)
         wrong.layers.allocate()
         wrong.layers.layers[0].load_weights({"params": {"w": np.ones((8, 1))}})
+
+
+def test_copies_compute_and_learn_apart(be64: Any) -> None:
+    """Also after a pass, whose graph stays behind."""
+    network, x = Sequential([Affine(5, Gaussian()), Lambda(swish, {"w": (5, 1)})]), ag.param(numbers(5, N))
+    network(x).sum().backprop()
+    for made in (copy.deepcopy(network), pickle.loads(pickle.dumps(network))):
+        assert np.array_equal(made(x).get(), network(x).get())
+        made(x).sum().backprop()
+        gradient = made.layers[-1].gradients["w"]
+        assert np.abs(gradient.get()).max() > 0 and gradient is not network.layers[-1].gradients["w"]
 
 
 def test_an_optimizer_sees_its_parameters(be64: Any) -> None:

@@ -229,6 +229,10 @@ class Lambda(StoredLayer):
             self.deltas[:] = change + beta * self.deltas if beta else change
         return self.deltas
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles go without the graph of the last pass, which holds its inputs."""
+        return {**self.__dict__, "_graph": None}
+
     # -- parameters ----------------------------------------------------------------------------------------
 
     def parameter_names(self) -> tuple[str, ...]:
