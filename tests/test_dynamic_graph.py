@@ -261,6 +261,7 @@ def test_reductions_and_functions(g, be):
     y = g.exec(lean, [x])
     assert np.allclose(y.get(), 2 * np.tanh(X), atol=1e-6)
     assert np.allclose(g.backward(y, [x])[0].get(), 2 - 2 * np.tanh(X) ** 2, atol=1e-6)
+    assert (g.exec(lambda v, w: v * w, [x, x]).get() == X * X).all()
     with pytest.raises(DTypeError, match="wrong: the function must return an expression"):
         g.exec(commands.function(lambda v: 3, name="wrong"), [x])
 
@@ -299,6 +300,10 @@ def test_wrong_calls_name_the_command(g):
         g.exec(SQR, [x], flags=1)
     with pytest.raises(DTypeError, match="needs a command"):
         g.exec("sqr", [x])
+    with pytest.raises(DTypeError, match="needs a command"):
+        g.exec(np.ndarray, [x])
+    with pytest.raises(DTypeError, match="forgot: the function must return an expression"):
+        g.exec(commands.function(lambda v: None, "forgot"), [x])
     with pytest.raises(DTypeError, match="takes variables of the graph"):
         g.exec(SQR, [X])
     for op in ("dot", "nothing", 3):

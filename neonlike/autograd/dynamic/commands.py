@@ -249,6 +249,17 @@ def _of_expressions(name: str, build: Callable[..., Any]) -> Callable[..., Varia
     return on_variables
 
 
+def as_command(given: Any) -> Command:
+    """``given``, or the command that :func:`function` makes of it."""
+    if isinstance(given, Command):
+        return given
+    if not callable(given) or isinstance(given, type):
+        raise DTypeError(
+            f"exec: needs a command, such as commands.ewise('add'), or a function of expressions, got {brief(given)}"
+        )
+    return function(given)
+
+
 def as_hint(command: Command, hint: Any) -> Hint:
     """``hint`` as a :class:`Hint`: None, one, or a dictionary of its fields."""
     if hint is None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from neonlike.autograd.blocks import grad
-from neonlike.autograd.dynamic.commands import Command, Outcome, as_hint, check_count, naming
+from neonlike.autograd.dynamic.commands import Command, Outcome, as_command, as_hint, check_count, naming
 from neonlike.autograd.dynamic.dot import Entry, Made, dot
 from neonlike.autograd.dynamic.html import of_graph
 from neonlike.autograd.dynamic.minimise import Minimiser
@@ -29,6 +29,7 @@ from neonlike.optree.dtypes import as_dtype
 from neonlike.optree.shapes import as_shape
 
 Given = TensorVariable | Sequence[TensorVariable]
+Runs = Command | Callable[..., Any]
 
 
 def maker(be: Any) -> Callable[[], DynamicGraph]:
@@ -154,13 +155,13 @@ class DynamicGraph:
     # Running
 
     def exec(
-        self, command: Command, inputs: Given = (), outputs: Given | None = None, hint: Any = None, flags: int = 0
+        self, command: Runs, inputs: Given = (), outputs: Given | None = None, hint: Any = None, flags: int = 0
     ) -> Any:
         """Run a command.
 
         Parameters
         ----------
-        command : Command
+        command : Command, or a function of expressions that returns one
             See :mod:`neonlike.autograd.dynamic.commands`.
         inputs : list of TensorVariable
         outputs : list of TensorVariable, optional
@@ -185,8 +186,7 @@ class DynamicGraph:
             If shapes or dtypes do not fit. Nothing was written then.
         FreedError
         """
-        if not isinstance(command, Command):
-            raise DTypeError(f"exec: needs a command, such as commands.ewise('add'), got {brief(command)}")
+        command = as_command(command)
         if flags != 0:
             raise ArgumentError(f"exec: flags are reserved and must be 0, got {brief(flags)}")
         read, written = _listed(inputs), None if outputs is None else _listed(outputs)
